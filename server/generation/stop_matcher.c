@@ -34,15 +34,15 @@ static void find_borders(const char *text, size_t length, uint32_t *border) {
 #define MAX_SEARCH_STATES 4000
 #define MAX_SEARCH_MS 250
 
-static enum status name_regex(const struct api_request *request, int i, const char *why,
-                              struct err *err) {
-    char path[32] = "stop_regex";
-    if (request->n_stop_regexes > 1) snprintf(path, sizeof path, "stop_regex[%d]", i);
+static enum status name_regex(const struct api_request *request, const char *name, int i,
+                              const char *why, struct err *err) {
+    char path[32];
+    snprintf(path, sizeof path, request->n_stop_regexes > 1 ? "%s[%d]" : "%s", name, i);
     return err_set(err, STATUS_INVALID_REQUEST, path, "'%s' cannot be looked for: %s", path, why);
 }
 
-enum status stop_searches_new(const struct api_request *request, struct search ***searches,
-                              struct err *err) {
+enum status stop_searches_new(const struct api_request *request, const char *name,
+                              struct search ***searches, struct err *err) {
     struct grammar_limits limits = {.max_states = MAX_SEARCH_STATES, .max_ms = MAX_SEARCH_MS};
     const int n = request->n_stop_regexes;
     *searches = n > 0 ? mem_calloc((size_t)n, sizeof **searches) : NULL;
@@ -50,7 +50,7 @@ enum status stop_searches_new(const struct api_request *request, struct search *
         const struct api_text *regex = &request->stop_regexes[i];
         struct err why = {0};
         if (search_compile(regex->text, regex->length, &limits, &(*searches)[i], &why))
-            return name_regex(request, i, why.message, err);
+            return name_regex(request, name, i, why.message, err);
         limits.max_states = max_int(limits.max_states - search_states((*searches)[i]), 1);
     }
     return STATUS_OK;

@@ -6,10 +6,10 @@
 #include "server/openai/openai.h"
 
 /* Compiles the regular expressions of a request that end its answers: searches[n_stop_regexes],
- * which the caller frees with stop_searches_free. Fails with a sentence that names the field and
- * the place in it. Any thread. */
-enum status stop_searches_new(const struct api_request *request, struct search ***searches,
-                              struct err *err);
+ * which the caller frees with stop_searches_free. Fails with a sentence that names the field, as
+ * it is called where it was given, and the place in it. Any thread. */
+enum status stop_searches_new(const struct api_request *request, const char *name,
+                              struct search ***searches, struct err *err);
 void stop_searches_free(struct search **searches, int n);
 
 /* Finds the stop strings of a request, whose memory they stay in, and its regular expressions. Text

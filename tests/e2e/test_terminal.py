@@ -450,7 +450,7 @@ def test_an_answer_ends_where_a_regex_has_matched():
     (["--regex", "(a"], "--regex cannot be kept to: The regular expression has a '(' without its ')' at byte 0"),
     (["--json-schema", '{"not": {}}'], '--json-schema cannot be kept to: The schema at "/not"'),
     (["--json-schema", "nothing.json"], "nothing.json: No such file or directory"),
-    (["--stop-regex", "a*"], "matches the empty text"),
+    (["--stop-regex", "a*"], "'--stop-regex' cannot be looked for: The regular expression matches the empty text"),
     (["--regex", "a", "--grammar-file", "x"], "give one of them"),
 ])
 def test_rules_that_cannot_be_kept_to_are_refused(flags, says):
