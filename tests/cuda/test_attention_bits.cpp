@@ -101,7 +101,8 @@ static floats cpu_attention(const attention_world &world, enum dtype cache_type)
     for (int h = 0; h < s.H; h++) sinks.push_back(sink_of(h));
     if (s.has_sinks) attention.sinks = sinks.data();
     floats q = world.q[0], k = world.k[0], y(q.size());
-    cpu->compute->rope_write(cpu, cache, 0, &heads, q.data(), k.data(), world.v[0].data());
+    floats v = world.v[0];
+    cpu->compute->rope_write(cpu, cache, 0, &heads, q.data(), k.data(), v.data());
     cpu->compute->attention(cpu, y.data(), q.data(), cache, 0, &attention);
     cpu->cache->kv_free(cpu, cache);
     backend_close(cpu);
