@@ -130,6 +130,30 @@ START_TEST(a_token_takes_what_its_layers_take) {
 }
 END_TEST
 
+/* Layers of one shape are of two kinds where only some have window blocks. */
+START_TEST(window_blocks_make_kinds_of_their_own) {
+    static const bool has_window[L] = {true, false, false, true};
+    struct backend *b = open_backend("plain", 1, ROWS, WIDEST);
+    const struct kv_config config = {.L = L,
+                                     .n_blocks = 9,
+                                     .block_size = B,
+                                     .dtype = DTYPE_F32,
+                                     .n_window_blocks = 3,
+                                     .has_window = has_window,
+                                     .heads = heads_of_layers};
+    struct kv_cache *cache = NULL;
+    ck_assert_int_eq(b->cache->kv_new(b, &cache, &config, NULL), STATUS_OK);
+    ck_assert_int_eq(cache->n_kinds, 4);
+    for (int i = 0; i < L; i++) {
+        const struct kv_kind *kv = kv_kind(cache, i);
+        ck_assert(kv->has_window == has_window[i] && kv->n_blocks == (has_window[i] ? 3 : 9));
+        ck_assert(kv->G == heads_of_layers[i].G && kv->D == heads_of_layers[i].D && kv->L == 1);
+    }
+    b->cache->kv_free(b, cache);
+    backend_close(b);
+}
+END_TEST
+
 START_TEST(too_many_kinds_are_refused) {
     static const struct kv_heads heads[] = {{1, 2}, {1, 4}, {1, 6}, {1, 8}, {1, 10}};
     struct backend *b = open_backend("plain", 1, ROWS, WIDEST);
@@ -213,6 +237,7 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_add_test(core, layers_have_heads_and_values_of_their_own);
     tcase_add_test(core, a_token_takes_what_its_layers_take);
+    tcase_add_test(core, window_blocks_make_kinds_of_their_own);
     tcase_add_test(core, too_many_kinds_are_refused);
     tcase_add_test(core, gates_multiply_rows_that_are_given);
     tcase_add_test(core, a_sum_behind_a_norm_is_scaled);
