@@ -20,6 +20,7 @@ MUTANTS = [
     (S + "plan.c", "return fits ? rows : rows - 1;", "return rows;"),
     (S + "plan.c", "if (available < copy) return 0;", "",
      "no rows come out anyway: the partial block, which the copy replaces, is the sequence's last one"),
+    (S + "plan.c", "sequence->n_blocks + available - copy;", "sequence->n_blocks + available;"),
     (S + "plan.c", "- held + item->copy;", "- held;"),
     (S + "plan.c", "    plan->available += item->blocks;\n", ""),
     (S + "plan.c", "count_reference(plan, view, item->sequence->table[i], -1);", "(void)i;"),

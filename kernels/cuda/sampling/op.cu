@@ -17,11 +17,11 @@
  * The samples of a sequence with drafts each know one draft more. The first has the sequence's
  * slot, and each other one has a slot of its own for this launch, made of the one before it:
  *
- *     slot of the sequence    ... t9         stays so: nobody knows yet which token comes
+ *     slot of the sequence    ... t9         the kernel adds the token that it draws, which comes
  *     of this launch          ... t9 a       a copy, and the first draft
  *     of this launch          ... t9 a b     a copy of that, and the second
  *
- * What was drawn is counted in none of them: the next sample adds the tokens that held.
+ * Copies are made before anything is drawn. The next sample adds the other tokens that held.
  *
  * Biases, bans and what is listed of the history change a row of logits while it is sampled. If
  * several samples share such a row, as the first tokens of a request's choices do, each runs in a
@@ -165,17 +165,12 @@ static bool wants_slot(const struct sample *sample) {
     return sample->sampling && !sample->part && sampling_takes_slot(sample->sampling);
 }
 
-/* Does sample i of n stand behind another one of its sequence, which knows a draft less? */
-static bool follows_draft(const struct sample *samples, int i, int n) {
-    if (i == 0 || i >= n || !wants_slot(&samples[i]) || !wants_slot(&samples[i - 1])) return false;
+/* Does sample i stand behind another one of its sequence, which knows a draft less? */
+static bool follows_draft(const struct sample *samples, int i) {
+    if (i == 0 || !wants_slot(&samples[i]) || !wants_slot(&samples[i - 1])) return false;
     const bool same = samples[i].sequence == samples[i - 1].sequence && !samples[i].shared;
     assert(!same || samples[i].n_output == samples[i - 1].n_output + 1);
     return same;
-}
-
-/* Is the token that sample i of n chooses added to its slot? */
-static bool is_counted(const struct sample *samples, int i, int n) {
-    return !samples[i].shared && !follows_draft(samples, i, n) && !follows_draft(samples, i + 1, n);
 }
 
 /* Samples whose sequence has a slot keep it; then the others get one, samples of a shared row one
@@ -184,7 +179,7 @@ static void find_slots(struct device_sampler *s, const struct sample *samples, i
     for (int i = 0; i < n; i++) {
         s->slot[i] = -1;
         s->source[i] = {-1, samples[i].n_output}; /* it is ready */
-        if (!wants_slot(&samples[i]) || samples[i].shared || follows_draft(samples, i, n)) continue;
+        if (!wants_slot(&samples[i]) || samples[i].shared || follows_draft(samples, i)) continue;
         s->slot[i] = find_slot(s, samples[i].sequence);
         if (s->slot[i] >= 0) s->slots[s->slot[i]].launch = s->n_launches;
     }
@@ -192,10 +187,10 @@ static void find_slots(struct device_sampler *s, const struct sample *samples, i
 
 /* What is in a slot of the tokens before sample i, which may have just been lent it. */
 static struct slot_source source_of(const struct device_sampler *s, const struct sample *samples,
-                                    int i, int n, bool lent) {
+                                    int i, bool lent) {
     const struct sample *sample = &samples[i];
     const struct slot *slot = &s->slots[s->slot[i]];
-    if (follows_draft(samples, i, n)) return {s->slot[i - 1], samples[i - 1].n_output};
+    if (follows_draft(samples, i)) return {s->slot[i - 1], samples[i - 1].n_output};
     const bool before = slot->n_prompt == sample->n_prompt && slot->n_output <= sample->n_output;
     return {-1, before && !lent ? slot->n_output : NOTHING};
 }
@@ -211,11 +206,11 @@ static void lend_slots(struct device_sampler *s, const struct sample *samples, i
         }
         const bool lent = s->slot[i] < 0;
         if (lent) s->slot[i] = lend_slot(s, sample->sequence);
-        const bool follows = follows_draft(samples, i, n), counted = is_counted(samples, i, n);
-        s->source[i] = source_of(s, samples, i, n, lent);
+        const bool follows = follows_draft(samples, i);
+        s->source[i] = source_of(s, samples, i, lent);
         /* no history could make the slot */
         assert(!sample->late || (!follows && s->source[i].n_held == sample->n_output));
-        s->slots[s->slot[i]] = {sample->sequence, sample->n_prompt, sample->n_output + counted,
+        s->slots[s->slot[i]] = {sample->sequence, sample->n_prompt, sample->n_output + 1,
                                 !sample->shared && !follows, s->n_launches};
     }
 }
@@ -335,7 +330,7 @@ static struct sample_row row_of(const struct device_sampler *s, const struct sam
     return row;
 }
 
-static void put_row(const struct device_sampler *s, const struct sample *samples, int i, int n,
+static void put_row(const struct device_sampler *s, const struct sample *samples, int i,
                     const struct logit_changes *changes, struct layout *at,
                     const struct passage *p) {
     const struct sample *sample = &samples[i];
@@ -345,7 +340,7 @@ static void put_row(const struct device_sampler *s, const struct sample *samples
         row_of(s, sample, changes ? &changes[i] : nullptr, s->slot[i], at, p);
     ((struct sample_place *)(p->host + at->places))[to] = {sample->row, i, first ? sample->row : -1,
                                                            sample->sampling ? -1 : sample->scored,
-                                                           is_counted(samples, i, n)};
+                                                           !sample->shared};
 }
 
 /* Appends what a sample's slot is made from to the passage. */
@@ -446,7 +441,7 @@ void device_sampler_run(struct device_sampler *s, float *logits, const struct sa
     assert(waves <= 1 + MAX_SHARED_SAMPLES);
     for (int wave = 0; wave < waves; wave++) {
         for (int i = 0; i < n; i++)
-            if (s->wave[i] == wave) put_row(s, samples, i, n, changes, &at, p);
+            if (s->wave[i] == wave) put_row(s, samples, i, changes, &at, p);
         end[wave] = at.n_rows;
     }
     for (int i = 0; i < n; i++)
