@@ -14,7 +14,7 @@ extern "C" {
 #include "support/forbidden.h"
 }
 
-enum { SEQUENCES = 9, SLOTS = 4, STEPS = 24, UNKNOWN = -7 };
+enum { SEQUENCES = 9, SLOTS = 8, STEPS = 24, UNKNOWN = -7 };
 
 struct sequence {
     uint64_t number;
@@ -180,7 +180,7 @@ static void add_row(world *w, sequence *q) {
         draw_allowed(&w->state, q->mask.data(), w->V, (int)one_of(&w->state, {0, 10, 90}));
     if (!q->mask.empty() && random_below(&w->state, 6) == 0)
         std::fill(q->mask.begin(), q->mask.end(), 0);
-    const bool fresh = (int)q->tokens.size() == q->n_prompt;
+    const bool fresh = (int)q->tokens.size() == q->n_prompt && !q->thrown_away;
     const int choices = fresh && random_below(&w->state, 2) ? 2 + random_below(&w->state, 3) : 1;
     for (int c = 0; c < choices; c++) add_choice(w, q, c, choices > 1);
     w->n_shared += choices > 1;
