@@ -102,7 +102,7 @@ def main():
     parser.add_argument("--program", default="build/penstock")
     parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=200, help="after which no further repeat begins")
+    parser.add_argument("--seconds", type=float, default=150, help="after which no further repeat begins")
     parser.add_argument("--users", type=int, default=8)
     parser.add_argument("--json", help="a file to write the ratios to")
     parser.add_argument("flags", nargs="*", help="further flags of the server, behind --")
