@@ -19,7 +19,8 @@ struct arranged {
     }
 };
 
-enum { ARRANGE_THREADS = 256, HALF_COLUMNS = GEMM_SLAB / 2 };
+/* Rows are whole blocks of 64, and halves come in twos: there are as many threads as half lines. */
+enum { ARRANGE_THREADS = 128, HALF_COLUMNS = GEMM_SLAB / 2 };
 
 /* Arranges x[M][K] of 16-bit numbers, K a multiple of 8. A thread takes half a line: 16 pairs in 4
  * pieces of x, and 4 pieces of the line. */
@@ -28,7 +29,6 @@ __global__ void __launch_bounds__(ARRANGE_THREADS)
     grid_begin();
     const int i = (int)blockIdx.x * ARRANGE_THREADS + (int)threadIdx.x;
     const int row = i / halves, half = i % halves, left = K - half * HALF_COLUMNS;
-    if (row >= to.rows) return;
     const uint32_t *from = x + ((size_t)row * (size_t)K + (size_t)half * HALF_COLUMNS) / 2;
     uint32_t pairs[4][4] = {};
 #pragma unroll

@@ -26,17 +26,25 @@ bool gemm_wide_serves(const struct gemm_weights *w, int M, const struct gemm_scr
 /* Arranges x[M][K], K a multiple of 8. */
 static void arrange(const struct arranged *to, const void *x, int M, int K, cudaStream_t stream) {
     const int halves = (K + GEMM_SLAB - 1) / GEMM_SLAB * 2;
-    const int blocks =
-        (int)(((size_t)to->rows * (size_t)halves + ARRANGE_THREADS - 1) / ARRANGE_THREADS);
+    const int blocks = to->rows / (ARRANGE_THREADS / 2) * (halves / 2);
+    assert(to->rows % (ARRANGE_THREADS / 2) == 0);
     assert(K % 8 == 0);
     launch(arrange_kernel, dim3((unsigned)blocks), dim3(ARRANGE_THREADS), 0, stream, *to,
            static_cast<const uint32_t *>(x), M, K, halves);
 }
 
-/* Rows that the multiprocessors go through one after another. */
+/* How many blocks share out a piece where there are so many. */
+static int shares_of(int pieces, int most) {
+    int shares = 1;
+    while (shares * 2 <= most && pieces * shares * 2 <= MULTIPROCESSORS) shares *= 2;
+    return shares;
+}
+
+/* What the multiprocessors do one after another: shares of rows, in the smallest ones. */
 template <class S> static int turns(int M, int blocks) {
     const int pieces = (M + S::ROWS - 1) / S::ROWS * blocks;
-    return (pieces + MULTIPROCESSORS - 1) / MULTIPROCESSORS * S::ROWS;
+    const int each = S::ROWS * (MAX_WARPS / shares_of(pieces, MAX_WARPS));
+    return (pieces + MULTIPROCESSORS - 1) / MULTIPROCESSORS * each;
 }
 
 /* Shares out the ranges if there are no more than half as many pieces as multiprocessors, and
@@ -49,8 +57,7 @@ static void share_ranges(WideWork<T> *work, int n, const struct gemm_scratch *sc
     for (int i = 0; i < n; i++)
         if (work->all.of[i].w.ranges > work->ranges) work->ranges = work->all.of[i].w.ranges;
     if ((size_t)(work->pieces * work->ranges) * sums * sizeof(float) > scratch->bytes) return;
-    while (work->shares * 2 <= work->ranges && work->pieces * work->shares * 2 <= MULTIPROCESSORS)
-        work->shares *= 2;
+    work->shares = shares_of(work->pieces, work->ranges);
 }
 
 template <class T, class S>

@@ -123,6 +123,7 @@ __device__ __forceinline__ void copy_tiles(uint8_t *to, const Product<T> &p, int
 template <class S, class T>
 __device__ __forceinline__ void produce(const WideWork<T> &work, const WideMemory<S> &memory) {
     Turn<S> turn;
+    fence_proxy_async(); /* the rows were arranged by a kernel's threads */
     for (int i = (int)blockIdx.x; i < work.pieces * work.shares; i += (int)gridDim.x) {
         const Piece piece = piece_of<S>(work, i);
         const Product<T> &p = work.all.of[piece.number];

@@ -27,7 +27,7 @@ MUTANTS = [
     (WIDE, "    __syncwarp();\n    if (me.lane == 0) mbarrier_arrive(barrier);", "    if (me.lane == 0) mbarrier_arrive(barrier);"),
     (WIDE, "        meet(meeting, me); /* all have read the part before */\n", ""),
     (WIDE, "        meet(meeting, me);\n        for (int i", "        for (int i"),
-    (WIDE, "        fence_proxy_async();\n", ""),
+    (WIDE, "WARPGROUP / WARP);\n        fence_proxy_async();\n", "WARPGROUP / WARP);\n"),
     (WIDE, "    if (threadIdx.x == 0) memory.make_barriers();\n    __syncthreads();",
      "    if (threadIdx.x == 0) memory.make_barriers();"),
     # a ring that is one stage short for one of the two
@@ -44,7 +44,7 @@ MUTANTS = [
     (WIDE, "        registers_give<PRODUCER_REGISTERS>();\n", ""),
     (WIDE, "PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;", "PRODUCER_REGISTERS = 64, CONSUMER_REGISTERS = 232;"),
     # tiles, ranges, the end
-    (WIDE, "wanted < last ? wanted : last", "wanted"),
+    (WIDE, "wanted < last ? wanted : last", "wanted <= last ? wanted : wanted"),
     (WIDE, "(i & p.pair) ? p.up.codes : p.w.codes", "(i & p.pair) ? p.w.codes : p.up.codes"),
     (WIDE, "range_start(ranges, work.shares, share + 1)};", "range_start(ranges, work.shares, share + 1) - 1};"),
     (WIDE, "range_start(p.w.slabs, p.w.ranges, piece.end_range)", "range_start(p.w.slabs, p.w.ranges, piece.end_range) - 1"),
@@ -64,9 +64,8 @@ MUTANTS = [
     (WIDE, "if (*arrived < work.shares) return false;", "if (*arrived > 1) return false;"),
     # rows
     (ARRANGE, "^ row % 8", "^ row % 4"),
-    (ARRANGE, "row < M && j * 8 < left", "j * 8 < left"),
+    (ARRANGE, "row < M && j * 8 < left", "row <= M && j * 8 < left"),
     (ARRANGE, "row < M && j * 8 < left", "row < M && j * 8 <= left"),
-    (ARRANGE, "if (row >= to.rows) return;", ""),
     (ARRANGE, "half % 2 * 4 + j", "half % 2 * 4 + (j ^ 1)"),
     # launches
     (LAUNCH, "return M + Broad::ROWS - 1;", "return M;"),
@@ -75,7 +74,7 @@ MUTANTS = [
     (LAUNCH, "w->format == GEMM_16 && w->K % 8 == 0", "w->K % 8 == 0"),
     (LAUNCH, "gemm_wide_bytes(w->act, M, w->K) <= scratch->wide_bytes",
      "gemm_wide_bytes(w->act, M, w->K) <= scratch->wide_bytes + 1"),
-    (LAUNCH, "work->shares * 2 <= work->ranges && ", "", "a share without ranges is slower and adds nothing"),
+    (LAUNCH, "shares * 2 <= most && ", "shares <= most && ", "a share without ranges is slower and adds nothing"),
     (LAUNCH, "> scratch->bytes) return;", "> scratch->bytes * 1000) return;"),
-    (LAUNCH, "    arrange(&work.x, x, M, jobs->w->K, stream);\n", ""),
+    (LAUNCH, "arrange(&work.x, x, M, jobs->w->K, stream);", "arrange(&work.x, x, M - 1, jobs->w->K, stream);"),
 ]
