@@ -45,6 +45,11 @@ MUTANTS = [
     (F + "packed.c", "& mask) + p->zero_add;", "& mask);"),
     (F + "packed.c", "(size_t)k) : k / p->group;", "(size_t)k) : k / p->group % 1;"),
     (F + "packed.c", "if (g != last) scale", "if (last < 0) scale"),
+    (F + "packed.c", "p->groups ? (int32_t)word_at(p->groups, (size_t)k) :", "p->groups ? k / p->group :"),
+    (F + "packed.c", "zero = packed_zero(p, n, g), last", "zero = packed_zero(p, n, 0), last"),
+    # the last, partial block of rows takes the scale of the one before
+    (F + "packed.c", "(n / p->scale_rows) * p->row_stride",
+     "(n / p->scale_rows - (n >= p->N / p->scale_rows * p->scale_rows && p->scale_rows > 1)) * p->row_stride"),
     (F + "packed.c", "(size_t)(n / p->scale_rows) * p->row_stride", "(size_t)n * p->row_stride"),
     (F + "hf_packing.c", "p->zeros_less_one = !json_is_text(format, \"gptq_v2\");", "p->zeros_less_one = true;"),
     (F + "packed.c", "(k % 2 != p->high_first) * 4", "(k % 2) * 4"),

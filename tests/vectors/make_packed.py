@@ -43,7 +43,7 @@ def scales(random, shape, size):
 
 def gptq(random, N, K, size, v2, act_order):
     codes = random.integers(0, 16, (K, N))
-    zeros = random.integers(4, 12, (K // GROUP, N)) if not v2 else np.full((K // GROUP, N), 8)
+    zeros = random.integers(4, 12, (K // GROUP, N)) if not v2 else random.integers(0, 16, (K // GROUP, N))
     if not v2:
         zeros[0, :2] = 1, 16
     groups = np.arange(K) // GROUP
@@ -228,7 +228,7 @@ def compressed(form, bits, kind, **more):
 FOLDERS = {
     "gptq": ("llama", {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": False},
              lambda *a: gptq(*a, v2=False, act_order=False), lambda t: read_gptq(t, False)),
-    "gptq-act-order": ("qwen3", {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": True, "sym": True,
+    "gptq-act-order": ("qwen3", {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": True, "sym": False,
                                  "checkpoint_format": "gptq_v2"},
                        lambda *a: gptq(*a, v2=True, act_order=True), lambda t: read_gptq(t, True)),
     "awq": ("qwen3", {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"}, awq, read_awq),
