@@ -62,7 +62,7 @@ struct range_ops {
 enum { MAX_WINDOWS = 4 }; /* different windows of one model */
 
 /* What layers look through. */
-struct window {
+struct attention_window {
     int length; /* the last positions that a row sees, its own included; 0: all of them */
     int G;      /* key-value heads of such layers; 0: those of the cache */
 };
@@ -109,7 +109,7 @@ struct backend_config {
     int heads;       /* H of all calls of attention */
     /* The windows that attention is called with, each once. None listed: one of length 0. */
     int n_windows;
-    struct window windows[MAX_WINDOWS];
+    struct attention_window windows[MAX_WINDOWS];
     /* Steps of at most so many rows that all want logits run as CUDA graphs; 0: none. At most
      * max_rows, and the rows that activations and logits have room for. */
     int graph_rows;

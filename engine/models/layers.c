@@ -86,7 +86,7 @@ static enum status check_heads(const struct model_config *config, int layer, str
 
 /* Distinct windows and heads are few in a model, and all kinds of layers in its cache. */
 static enum status check_kinds(const struct model_config *config, struct err *err) {
-    struct window ignored[MAX_WINDOWS];
+    struct attention_window ignored[MAX_WINDOWS];
     if (model_windows(config, ignored) <= MAX_WINDOWS) return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, "layer_types",
                    "the layers have more than %d different windows and numbers of key-value heads, "
@@ -115,10 +115,10 @@ void layers_find_values(struct model_config *config, const struct weights *weigh
     }
 }
 
-int model_windows(const struct model_config *config, struct window windows[MAX_WINDOWS]) {
+int model_windows(const struct model_config *config, struct attention_window windows[MAX_WINDOWS]) {
     int n = 0;
     for (int i = 0; i < config->L; i++) {
-        const struct window own = {config->layer[i].window, config_heads(config, i).G};
+        const struct attention_window own = {config->layer[i].window, config_heads(config, i).G};
         int seen = 0;
         while (seen < n && (windows[seen].length != own.length || windows[seen].G != own.G)) seen++;
         if (seen < n) continue;

@@ -29,7 +29,7 @@ struct gguf_form model_gguf_form(const struct model_config *config);
 
 /* The windows of the layers with the heads behind them, each pair once, and how many there are:
  * what a backend is opened with; MAX_WINDOWS + 1: more than are served. */
-int model_windows(const struct model_config *config, struct window windows[MAX_WINDOWS]);
+int model_windows(const struct model_config *config, struct attention_window windows[MAX_WINDOWS]);
 
 /* inv_freq[D_rope / 2] = base^(-2i / D_rope), stretched as `rope` says for contexts of `length`
  * tokens at most, or divided by a file's own factors[D_rope / 2] unless they are NULL. */

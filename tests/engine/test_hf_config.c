@@ -97,7 +97,7 @@ START_TEST(families_differ) {
     ck_assert(c.attention_cap == 50 && c.logit_cap == 30);
     ck_assert(c.layer[0].window == 32 && c.layer[1].window == 0 && c.layer[6].window == 32);
     ck_assert_ptr_nonnull(weights_lookup(model_file_weights(&file), "blk.7.post_ffw_norm.weight"));
-    struct window windows[MAX_WINDOWS];
+    struct attention_window windows[MAX_WINDOWS];
     ck_assert(model_windows(&c, windows) == 2 && windows[0].length == 32 && windows[1].length == 0);
     model_file_close(&file);
     c = read_config(&file, "{\"architectures\": [\"Qwen2ForCausalLM\"], \"sliding_window\": 32, "

@@ -176,12 +176,12 @@ START_TEST(roles_have_names_and_lengths) {
     ck_assert_str_eq(name, "blk.17.attn_q.bias");
     struct model_config c = six_heads;
     c.G = 3, c.rope.D_rope = 8, c.context_length = 50;
-    ck_assert_int_eq(role_extent(&c, EXTENT_Q), 96);
-    ck_assert_int_eq(role_extent(&c, EXTENT_KV), 48);
-    ck_assert_int_eq(role_extent(&c, EXTENT_QKV), 192);
-    ck_assert_int_eq(role_extent(&c, EXTENT_2F), 192);
-    ck_assert_int_eq(role_extent(&c, EXTENT_ROPE), 4);
-    ck_assert_int_eq(role_extent(&c, EXTENT_CONTEXT), 50);
+    ck_assert_int_eq(role_extent(&c, EXTENT_Q, 0), 96);
+    ck_assert_int_eq(role_extent(&c, EXTENT_KV, 0), 48);
+    ck_assert_int_eq(role_extent(&c, EXTENT_QKV, 0), 192);
+    ck_assert_int_eq(role_extent(&c, EXTENT_2F, 0), 192);
+    ck_assert_int_eq(role_extent(&c, EXTENT_ROPE, 0), 4);
+    ck_assert_int_eq(role_extent(&c, EXTENT_CONTEXT, 0), 50);
 }
 END_TEST
 
@@ -197,9 +197,9 @@ START_TEST(fused_tensors_have_their_parts) {
             const struct role_info *part = role_info(whole->parts[i]);
             ck_assert(part->K == whole->K && part->split == whole->split && part->n_parts == 0);
             ck_assert(part->of_experts == whole->of_experts);
-            rows += role_extent(&six_heads, part->N);
+            rows += role_extent(&six_heads, part->N, 0);
         }
-        ck_assert_int_eq(rows, role_extent(&six_heads, whole->N));
+        ck_assert_int_eq(rows, role_extent(&six_heads, whole->N, 0));
         n_fused++;
     }
     ck_assert_int_eq(n_fused, 6);

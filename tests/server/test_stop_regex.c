@@ -207,7 +207,7 @@ END_TEST
 
 /* What is left of a text that comes byte by byte, and which stop was met. */
 static const char *run(const char *stop, const char *regex, const char *other, const char *text) {
-    static char result[1024];
+    static char result[1200];
     struct api_text regexes[] = {{regex, strlen(regex)}, {other, other ? strlen(other) : 0}};
     struct api_request request = {.n_stop_regexes = other ? 2 : 1, .stop_regexes = regexes};
     struct stop_matcher matcher;

@@ -11,7 +11,7 @@ struct step_limits {
     int max_rows, max_seqs, max_context;
     int H;
     int n_windows; /* 0: no layer has a window */
-    struct window windows[MAX_WINDOWS];
+    struct attention_window windows[MAX_WINDOWS];
 };
 
 struct attention_workspace {
