@@ -140,7 +140,7 @@ const struct option option_table[] = {
      "Model", "dummy: random weights in the shapes of --model, to measure speed"},
     {"generation-config", NULL, OPTION_ENUM, AT(generation_config), "auto", 0, 0,
      generation_config_names, SERVE | BATCH, "Model",
-     "auto: generation_config.json, or the keys of a GGUF file, give the defaults of sampling"},
+     "auto: the files of the model give the defaults of sampling"},
     {"max-model-len", "TOKENS", OPTION_INT, AT(max_model_len), "0", 0, 1 << 24, NULL, ENGINE,
      "Model", "prompt and output together; 0: the length the model was trained for"},
     {"dtype", NULL, OPTION_ENUM, AT(dtype), "auto", 0, 0, compute_dtype_names, ENGINE, "Model",
