@@ -132,6 +132,6 @@ ROWS = [
       for row in three(f"C12{'abc'[i]}", file_type, ((1.2, None), (2, None), (2, None)),
                        ((1.2, None), (1.5, None), (1.5, None)))),
     *(row for i, file_type in enumerate(("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4"))
-      for row in three(f"C13{'abcde'[i]}", file_type, SMALL, SMALL)),
-    *(row for i, folder in enumerate(FOLDERS) for row in three(f"C14{'ab'[i]}", folder, SAME, SAME, SAME_CODES)),
+      for row in three(f"C15{'abcde'[i]}", file_type, SMALL, SMALL)),
+    *(row for i, folder in enumerate(FOLDERS) for row in three(f"C16{'ab'[i]}", folder, SAME, SAME, SAME_CODES)),
 ]
