@@ -88,6 +88,8 @@ static const struct engine_config kinds[] = {
     {.model = "tests/vectors/folders/bnb-nf4"},
     {.model = "tests/vectors/folders/qwen2moe"}, /* experts, and one that is shared */
     {.model = "tests/vectors/folders/gpt_oss"},
+    {.model = "tests/vectors/families/gemma4.gguf"}, /* inputs of layers, readers of others' keys */
+    {.model = "tests/vectors/folders/gemma4_large"}, /* heads that differ, no values */
 };
 
 static void remove_folder(void) {
