@@ -79,6 +79,48 @@ START_TEST(places_vote) {
 }
 END_TEST
 
+START_TEST(only_the_longest_matches_vote) {
+    int32_t out[MAX_DRAFTS];
+    int match;
+    end_text(TEXT(0, 1, 2, 5, 9), 0, 0);
+    end_text(TEXT(7, 1, 2, 3, 3), 0, 0); /* these come first, and are more */
+    end_text(TEXT(7, 1, 2, 3, 3), 0, 0);
+    ck_assert_int_eq(draft(TEXT(0, 1, 2), 0, 3, out, &match), 2);
+    ck_assert(out[0] == 5 && out[1] == 9 && match == 3);
+}
+END_TEST
+
+START_TEST(texts_that_end_have_no_vote) {
+    int32_t out[MAX_DRAFTS];
+    int match;
+    end_text(TEXT(8, 1, 2, 3, 4), 0, 0);
+    end_text(TEXT(9, 1, 2), 0, 0);
+    end_text(TEXT(9, 1, 2), 0, 0);
+    ck_assert_int_eq(draft(TEXT(1, 2), 0, 3, out, &match), 2);
+    ck_assert(out[0] == 3 && out[1] == 4);
+}
+END_TEST
+
+/* A text that was written over by the same one, at the same place of the ring, votes no longer. */
+START_TEST(what_was_written_over_has_no_vote) {
+    enum { RING = 1 << 17, FILLER = 1020, TEXT_TOKENS = 4 };
+    int32_t out[MAX_DRAFTS], text[FILLER];
+    int match, next = 100, left = RING - TEXT_TOKENS;
+    end_text(TEXT(1, 2, 3), 0, 0);
+    while (left > 0) {
+        int n = left > FILLER ? FILLER : left - 1; /* and a gap */
+        for (int i = 0; i < n; i++) text[i] = next++;
+        end_text(text, n, 0, 0);
+        left -= n + 1;
+    }
+    ck_assert_int_eq(left, 0);
+    end_text(TEXT(1, 2, 3), 0, 0);
+    end_text(TEXT(1, 2, 5), 0, 0);
+    ck_assert_int_eq(draft(TEXT(1, 2), 0, 1, out, &match), 1);
+    ck_assert_int_eq(out[0], 5);
+}
+END_TEST
+
 START_TEST(own_text_comes_first) {
     int32_t out[MAX_DRAFTS];
     int match;
@@ -118,6 +160,9 @@ int main(void) {
     tcase_add_checked_fixture(core, begin, end);
     tcase_add_test(core, a_text_that_has_ended_is_found);
     tcase_add_test(core, places_vote);
+    tcase_add_test(core, only_the_longest_matches_vote);
+    tcase_add_test(core, texts_that_end_have_no_vote);
+    tcase_add_test(core, what_was_written_over_has_no_vote);
     tcase_add_test(core, own_text_comes_first);
     tcase_add_test(core, old_texts_are_forgotten);
     suite_add_tcase(suite, core);
