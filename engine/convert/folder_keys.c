@@ -44,7 +44,7 @@ static void put_of_layers(struct keyer *k, const char *name, const int32_t *of_l
 }
 
 static void put_layers(struct keyer *k, const struct model_config *m) {
-    int32_t F[MAX_LAYERS], G[MAX_LAYERS];
+    int32_t F[MAX_LAYERS] = {0}, G[MAX_LAYERS] = {0};
     int D = config_head_size(m, false), window_D = config_head_size(m, true);
     for (int i = 0; i < m->L; i++) F[i] = config_width(m, i), G[i] = config_heads(m, i).G;
     put_of_layers(k, "feed_forward_length", F, m->L);
