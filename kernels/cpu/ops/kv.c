@@ -4,7 +4,10 @@
 
 #include "kernels/cpu/cpu.h"
 
-enum { PAST_THE_END = 64 }; /* bytes that a vector may read past the last key */
+enum {
+    PAST_THE_END = 64,    /* bytes that a vector may read past the last key */
+    MOST_LAYERS = 1 << 16 /* no model has more, and each takes memory before sizes are known */
+};
 
 static size_t bytes_of(enum dtype type) {
     switch (type) {
@@ -123,13 +126,16 @@ static enum status check(const struct kv_config *config, struct err *err) {
     if (!bytes_of(config->dtype))
         return err_set(err, STATUS_USAGE, "kv-cache-dtype",
                        "the cache holds int16, q8_0, float16 or float32");
-    for (int i = 0; i < config->L && positive; i++) {
+    for (int i = 0; i < config->L && i < MOST_LAYERS && positive; i++) {
         const struct kv_heads heads = kv_heads_of(config, i);
         positive = heads.G > 0 && heads.D > 0 && heads.D <= INT32_MAX - LANES;
     }
     if (!positive || config->n_window_blocks < 0)
         return err_set(err, STATUS_USAGE, NULL,
                        "every size of the key-value cache must be positive");
+    if (config->L > MOST_LAYERS)
+        return err_set(err, STATUS_USAGE, NULL, "a key-value cache has at most %d layers",
+                       MOST_LAYERS);
     if ((config->dtype == DTYPE_I16 || config->dtype == DTYPE_Q8_0) && config->block_size % 2)
         return err_set(
             err, STATUS_USAGE, "block-size",

@@ -192,6 +192,8 @@ static size_t element_bytes(enum dtype dtype) {
     }
 }
 
+enum { MOST_LAYERS = 1 << 16 }; /* each takes memory before sizes are known */
+
 /* Is a layer one of those that have window blocks? */
 static bool has_window_blocks(const struct kv_config *c, int layer) {
     return c->n_window_blocks > 0 && c->has_window[layer];
@@ -256,6 +258,9 @@ static enum status check(const struct kv_config *c, struct err *err) {
         c->n_window_blocks < 0)
         return err_set(err, STATUS_USAGE, NULL,
                        "every size of the key-value cache must be positive");
+    if (c->L > MOST_LAYERS)
+        return err_set(err, STATUS_USAGE, NULL, "a key-value cache has at most %d layers",
+                       MOST_LAYERS);
     if (c->dtype == DTYPE_E4M3 && c->D % 16 != 0)
         return err_set(err, STATUS_USAGE, "kv-cache-dtype",
                        "--kv-cache-dtype fp8 takes heads of a multiple of 16 numbers, and the "
@@ -335,6 +340,7 @@ static size_t alike_bytes(const struct kv_config *config) {
 size_t kv_cache_bytes(const struct kv_config *config) {
     struct sorted_layers sorted;
     size_t bytes = 0;
+    if (config->L > MOST_LAYERS) return SIZE_MAX;
     if (!sort_layers(&sorted, config)) bytes = SIZE_MAX;
     for (int i = 0; i < sorted.n && bytes < SIZE_MAX; i++)
         if (__builtin_add_overflow(bytes, alike_bytes(&sorted.config[i]), &bytes)) bytes = SIZE_MAX;
@@ -393,7 +399,7 @@ static enum status mixed_new(struct kv_cache **out, struct sorted_layers *sorted
 enum status kv_cache_new(struct kv_cache **out, const struct kv_config *config, struct err *err) {
     struct sorted_layers sorted;
     enum status status;
-    if (config->L <= 0) return check(config, err);
+    if (config->L <= 0 || config->L > MOST_LAYERS) return check(config, err);
     if (!sort_layers(&sorted, config))
         status = err_set(err, STATUS_USAGE, NULL,
                          "a key-value cache has layers of at most %d kinds", MAX_KV_KINDS);
