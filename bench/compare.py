@@ -79,11 +79,12 @@ class Bench:
         self.sides = {}
 
     def measure(self, side, act, pids=()):
-        """Runs act() until a run was undisturbed, at most --patience times."""
+        """Runs act(attempt) until a run was undisturbed, at most --patience times. An attempt has prompts of its own: those of
+        one before are in a server's prefix cache."""
         for attempt in range(self.args.patience + 1):
             known = side.pids()
             with machine.Watch(known and [*known, *pids]) as watch:
-                result = act()
+                result = act(attempt)
             if not watch.is_disturbed(self.args.limit):
                 return result
             if attempt < self.args.patience:
@@ -98,7 +99,7 @@ class Bench:
         costs = {side.name: [] for side in sides if side.pids()}
         for repeat in range(self.args.repeats):
             for side in sides if repeat % 2 == 0 else reversed(sides):
-                result, seconds = self.measure(side, lambda s=side: with_cost(s, lambda: act(s, repeat)), pids)
+                result, seconds = self.measure(side, lambda attempt, s=side: with_cost(s, lambda: act(s, repeat + works.AGAIN * attempt)), pids)
                 results[side.name].append(result)
                 if side.name in costs:
                     costs[side.name].append(seconds)

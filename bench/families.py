@@ -62,10 +62,10 @@ class Bench:
         self.args, self.thrown, self.kept = args, 0, 0
 
     def measure(self, act, pids):
-        """act()'s result; of two runs where the first was disturbed."""
+        """act(attempt)'s result; of two runs where the first was disturbed. Each has prompts of its own (bench/compare.py)."""
         for attempt in range(2):
             with machine.Watch(pids) as watch:
-                result = act()
+                result = act(attempt)
             if not watch.is_disturbed(self.args.limit):
                 return result
             self.thrown += 1 - attempt
@@ -77,7 +77,7 @@ class Bench:
         found = {name: [] for name in acts}
         for repeat in range(self.args.repeats):
             for name in list(acts) if repeat % 2 == 0 else reversed(acts):
-                found[name].append(self.measure(lambda n=name: acts[n](repeat), pids and pids[name]))
+                found[name].append(self.measure(lambda attempt, n=name: acts[n](repeat + works.AGAIN * attempt), pids and pids[name]))
         return found
 
 

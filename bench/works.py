@@ -101,6 +101,7 @@ class Row:
     share: tuple = None  # share of the machine's limit, on a machine with AMX and one with VNNI
 
 
+AGAIN = 1000  # a repeat that is measured again is the repeat of a number so much higher: its prompts are in no cache
 CONTINUOUS = ("llama.cpp", "vllm", "vllm int8", "openvino", "openvino int8", "openvino bf16", "openvino int8 bf16")
 ALL = (*CONTINUOUS, "ctranslate2")  # which answers one batch after the other, so it cannot do C4
 LLAMA, FASTEST = "llama.cpp", "fastest"
