@@ -5,6 +5,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "support/fake_client.h"
 #include "support/fake_draft.h"
 #include "support/lettered.h"
 #include "support/suite_main.h"
@@ -72,20 +73,7 @@ static struct generation *ask(struct world *w, int k, int n_prompt, int max_toke
 }
 
 static void submit(struct world *w, int k) {
-    struct err err;
-    fake_client_ready(&w->client[k], MODEL_LEN);
-    ck_assert_int_eq(scheduler_submit(w->scheduler, &w->client[k].generation, &err), STATUS_OK);
-}
-
-static bool step(struct world *w) {
-    bool more = scheduler_step(w->scheduler);
-    scheduler_check(w->scheduler);
-    return more;
-}
-
-static void run(struct world *w) {
-    while (step(w)) {
-    }
+    fake_client_submit(&w->client[k], w->scheduler, MODEL_LEN);
 }
 
 static const struct scheduler_stats *stats_of(const struct world *w) {
@@ -101,7 +89,7 @@ START_TEST(a_model_that_is_right_saves_steps) {
     struct world *w = world_new(&ample, k, 200);
     ask(w, 0, 9, 1 + 10 * (k + 1));
     submit(w, 0);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_int_eq(w->n_ended, 1);
     ck_assert_uint_eq(w->engine->n_steps, 1 + 10);
     ck_assert_uint_eq(stats_of(w)->draft_tokens, 10 * (uint64_t)k);
@@ -118,7 +106,7 @@ START_TEST(a_model_that_is_wrong_computes_a_row_a_draft) {
     w->draft.wrong = 100;
     ask(w, 0, 9, 31);
     submit(w, 0);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_eq(w->engine->n_steps, 31);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, 0);
     uint64_t drafts = stats_of(w)->draft_tokens;
@@ -135,15 +123,15 @@ START_TEST(what_held_is_kept_and_the_rest_computed_again) {
     w->draft.wrong = 30;
     ask(w, 0, 9, 300);
     submit(w, 0);
-    for (int i = 0; i < 25; i++) step(w);
+    for (int i = 0; i < 25; i++) fake_step(w->scheduler);
     w->draft.wrong = 0;
-    step(w);
+    fake_step(w->scheduler);
     uint64_t drafts = stats_of(w)->draft_tokens, held = stats_of(w)->accepted_tokens;
     ck_assert_uint_gt(drafts, held);
-    for (int i = 0; i < 5; i++) step(w);
+    for (int i = 0; i < 5; i++) fake_step(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->draft_tokens - drafts, 5 * 6);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens - held, 5 * 6);
-    run(w);
+    fake_run(w->scheduler);
     world_free(w);
 }
 END_TEST
@@ -154,15 +142,15 @@ START_TEST(drafts_from_before_a_rest_are_not_kept) {
     w->draft.wrong = 100;
     ask(w, 0, 9, 60);
     submit(w, 0);
-    for (int i = 0; i < 2; i++) step(w);
+    for (int i = 0; i < 2; i++) fake_step(w->scheduler);
     struct sequence *sequence = sequence_of(w->scheduler->running.head.next);
     uint64_t drafts = stats_of(w)->draft_tokens;
     ck_assert_uint_eq(drafts, 6);
     sequence->request->max_drafts = 0; /* it rests */
-    for (int i = 0; i < 4; i++) step(w);
+    for (int i = 0; i < 4; i++) fake_step(w->scheduler);
     sequence->request->max_drafts = 6;
     w->draft.wrong = 0;
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_gt(stats_of(w)->draft_tokens, drafts + 30);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, stats_of(w)->draft_tokens - drafts);
     world_free(w);
@@ -176,7 +164,7 @@ START_TEST(drafts_that_no_step_has_taken_are_no_hindrance) {
     w->scheduler->config.max_logit_rows = 2;
     ask(w, 0, 9, 1 + 10 * 2);
     submit(w, 0);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_eq(w->engine->n_steps, 1 + 10);
     ck_assert_uint_eq(stats_of(w)->draft_tokens, 10);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, 10);
@@ -190,7 +178,7 @@ START_TEST(sequences_share_its_passes) {
         ask(w, k, 9 + k, 1 + 10 * 4);
         submit(w, k);
     }
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_int_eq(w->n_ended, 4);
     ck_assert_uint_eq(w->engine->n_steps, 1 + 10);
     ck_assert_uint_eq(w->draft.engine->n_steps, 10 * 3);
@@ -211,10 +199,10 @@ START_TEST(draws_have_the_numbers_of_their_positions) {
     g->stop_ids[0] = 3;
     g->stop_ids[1] = 5;
     submit(w, 0);
-    for (int i = 0; i < 3; i++) step(w); /* one of the prompt, two of four tokens */
+    for (int i = 0; i < 3; i++) fake_step(w->scheduler); /* one of the prompt, two of four tokens */
     ck_assert_uint_eq(stats_of(w)->draft_tokens, 3 * 2 * 3);
     ck_assert_uint_ge(stats_of(w)->accepted_tokens, 3 * 5); /* of the first seven tokens, six */
-    run(w);
+    fake_run(w->scheduler);
     world_free(w);
 }
 END_TEST
@@ -226,15 +214,15 @@ START_TEST(a_long_prompt_is_computed_in_parts) {
     struct world *w = world_new(&room, 3, 200);
     ask(w, 0, 60, 40);
     submit(w, 0);
-    step(w); /* the prompt, and one token */
+    fake_step(w->scheduler); /* the prompt, and one token */
     for (int i = 0; i < 3; i++) {
-        step(w);
+        fake_step(w->scheduler);
         ck_assert_uint_eq(stats_of(w)->draft_tokens, 0);
         ck_assert_uint_eq(w->draft.engine->n_rows, 16 * (uint64_t)(i + 1));
     }
-    step(w); /* 64 tokens are known, of which 48 are computed */
+    fake_step(w->scheduler); /* 64 tokens are known, of which 48 are computed */
     ck_assert_uint_eq(stats_of(w)->draft_tokens, 3);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, stats_of(w)->draft_tokens);
     world_free(w);
 }
@@ -247,14 +235,14 @@ START_TEST(who_catches_up_holds_up_nobody) {
     struct world *w = world_new(&room, 2, 200);
     ask(w, 1, 3, 60);
     submit(w, 1);
-    for (int i = 0; i < 3; i++) step(w);
+    for (int i = 0; i < 3; i++) fake_step(w->scheduler);
     ask(w, 0, 60, 20)->priority = -1; /* it comes first */
     submit(w, 0);
-    while (w->client[0].choice[0].n_output == 0) step(w);
+    while (w->client[0].choice[0].n_output == 0) fake_step(w->scheduler);
     uint64_t drafts = stats_of(w)->draft_tokens;
-    for (int i = 0; i < 4; i++) step(w);
+    for (int i = 0; i < 4; i++) fake_step(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->draft_tokens, drafts + 4 * 2);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, stats_of(w)->draft_tokens);
     world_free(w);
 }
@@ -270,7 +258,7 @@ START_TEST(drafts_hold_after_preemption) {
         ask(w, k, 30, 60);
         submit(w, k);
     }
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_int_eq(w->n_ended, 2);
     ck_assert_uint_gt(stats_of(w)->preemptions, 0);
     ck_assert_uint_gt(stats_of(w)->accepted_tokens, 20);
@@ -284,12 +272,12 @@ START_TEST(drafts_hold_behind_a_prefix_that_was_found) {
     struct world *w = world_new(&ample, 4, 200);
     ask(w, 0, 40, 11);
     submit(w, 0);
-    run(w);
+    fake_run(w->scheduler);
     uint64_t drafts = stats_of(w)->draft_tokens;
     ask(w, 1, 40, 11);
     for (int i = 0; i < 40; i++) w->client[1].prompt[i] = w->client[0].prompt[i];
     submit(w, 1);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_gt(stats_of(w)->prefix_hits, 0);
     ck_assert_uint_eq(stats_of(w)->draft_tokens, 2 * drafts);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, 2 * drafts);
@@ -303,12 +291,12 @@ START_TEST(a_cancelled_sequence_gives_its_blocks_back) {
     struct world *w = world_new(&room, 4, 200);
     for (int k = 0; k < 2; k++) ask(w, k, 20, 20);
     submit(w, 0);
-    for (int i = 0; i < 2; i++) step(w);
+    for (int i = 0; i < 2; i++) fake_step(w->scheduler);
     atomic_store(&w->client[0].generation.cancelled, true);
-    run(w);
+    fake_run(w->scheduler);
     uint64_t drafts = stats_of(w)->draft_tokens;
     submit(w, 1);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_gt(stats_of(w)->draft_tokens, drafts + 10);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, stats_of(w)->draft_tokens);
     world_free(w);
@@ -328,11 +316,11 @@ START_TEST(without_room_there_are_no_drafts) {
     }
     while (!w->client[0].done) {
         int before = w->client[1].choice[0].n_output;
-        step(w);
+        fake_step(w->scheduler);
         ck_assert_int_le(w->client[1].choice[0].n_output, before + 1);
     }
     ck_assert_uint_eq(stats_of(w)->draft_tokens, 5 * 3);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_gt(stats_of(w)->draft_tokens, 5 * 3 + 6);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, stats_of(w)->draft_tokens);
     world_free(w);
@@ -348,11 +336,11 @@ START_TEST(the_last_in_order_gives_way) {
         ask(w, k, 9, 25);
         submit(w, k);
     }
-    for (int i = 0; i < 3; i++) step(w);
+    for (int i = 0; i < 3; i++) fake_step(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->draft_tokens, 2 * 2 * 3); /* both */
-    while (!w->client[0].done) step(w);
+    while (!w->client[0].done) fake_step(w->scheduler);
     ck_assert_uint_eq(w->engine->n_steps, 1 + 24 / 4); /* the first has lacked nothing */
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, stats_of(w)->draft_tokens);
     world_free(w);
 }
@@ -365,10 +353,10 @@ START_TEST(who_can_never_have_room_takes_nothing) {
     ask(w, 0, 50, 20);
     ask(w, 1, 9, 21);
     for (int k = 0; k < 2; k++) submit(w, k);
-    while (!w->client[1].done) step(w);
+    while (!w->client[1].done) fake_step(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->draft_tokens, 5 * 3);
     ck_assert_uint_eq(w->engine->n_steps, 1 + 5);
-    run(w);
+    fake_run(w->scheduler);
     world_free(w);
 }
 END_TEST
@@ -380,18 +368,18 @@ START_TEST(who_was_not_drafted_for_the_longest_gives_way) {
     struct world *w = world_new(&room, 3, 100);
     for (int k = 0; k < 2; k++) ask(w, k, 40, k == 0 ? 80 : 20);
     submit(w, 0);
-    for (int i = 0; i < 2; i++) step(w);
+    for (int i = 0; i < 2; i++) fake_step(w->scheduler);
     struct sequence *first = sequence_of(w->scheduler->running.head.next);
     first->request->max_drafts = 0; /* it rests */
     uint64_t drafts = stats_of(w)->draft_tokens;
     submit(w, 1);
-    while (!w->client[1].done) step(w);
+    while (!w->client[1].done) fake_step(w->scheduler);
     ck_assert_uint_gt(stats_of(w)->draft_tokens, drafts + 9);
     first->request->max_drafts = 3;
     drafts = stats_of(w)->draft_tokens;
-    step(w);
+    fake_step(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->draft_tokens, drafts + 3); /* what it lost was computed again */
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, stats_of(w)->draft_tokens);
     world_free(w);
 }
@@ -403,7 +391,7 @@ START_TEST(drafts_end_where_the_draft_model_s_length_does) {
     struct world *w = world_new(&room, 4, 200);
     ask(w, 0, 20, 60);
     submit(w, 0);
-    run(w);
+    fake_run(w->scheduler);
     /* one token of the prompt's step, then 26, 31, 33 are known; then a token a step */
     ck_assert_uint_eq(stats_of(w)->draft_tokens, 4 + 4 + 1);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, 4 + 4 + 1);
@@ -464,7 +452,7 @@ START_TEST(a_rest_ends) {
     ask(w, 0, 9, 380);
     submit(w, 0);
     uint64_t held = 0;
-    while (step(w)) {
+    while (fake_step(w->scheduler)) {
         step_cost_init(&w->scheduler->cost, true);
         step_cost_init(&w->scheduler->draft_engine.cost, true);
         step_cost_note(&w->scheduler->cost, 1, 1000000);
@@ -486,7 +474,7 @@ START_TEST(each_sequence_rests_for_itself) {
         ask(w, k, 9, 100);
         submit(w, k);
     }
-    step(w);
+    fake_step(w->scheduler);
     struct sequence *bad = sequence_of(w->scheduler->running.head.next);
     while (!w->client[1].done) {
         step_cost_init(&w->scheduler->cost, true);
@@ -495,11 +483,11 @@ START_TEST(each_sequence_rests_for_itself) {
         step_cost_note(&w->scheduler->draft_engine.cost, 1, 50000);
         bad->draft_chance[MAX_DRAFT_MATCH] = 0.05f;
         int before = w->client[0].choice[0].n_output;
-        step(w);
+        fake_step(w->scheduler);
         ck_assert_int_le(w->client[0].choice[0].n_output, before + 1);
     }
     ck_assert_int_lt(w->client[0].choice[0].n_output, 50);
-    run(w);
+    fake_run(w->scheduler);
     world_free(w);
 }
 END_TEST
@@ -510,10 +498,10 @@ START_TEST(a_first_pass_measures_the_model) {
     w->scheduler->config.fixed_drafts = false;
     ask(w, 0, 9, 50);
     submit(w, 0);
-    for (int i = 0; i < 10 && !w->scheduler->draft_engine.cost.known; i++) step(w);
+    for (int i = 0; i < 10 && !w->scheduler->draft_engine.cost.known; i++) fake_step(w->scheduler);
     ck_assert(w->scheduler->draft_engine.cost.known);
     ck_assert_uint_gt(w->draft.n_drafts, 0);
-    run(w);
+    fake_run(w->scheduler);
     world_free(w);
 }
 END_TEST
@@ -523,15 +511,15 @@ START_TEST(nobody_drafts_beside_a_prompt) {
     struct world *w = world_new(&ample, 4, 300);
     ask(w, 0, 9, 100);
     submit(w, 0);
-    for (int i = 0; i < 2; i++) step(w);
+    for (int i = 0; i < 2; i++) fake_step(w->scheduler);
     uint64_t passes = w->draft.engine->n_steps;
     ask(w, 1, 200, 5);
     submit(w, 1);
     while (w->client[1].choice[0].n_output == 0) {
         ck_assert_uint_eq(w->draft.engine->n_steps, passes);
-        step(w);
+        fake_step(w->scheduler);
     }
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_gt(w->draft.engine->n_steps, passes);
     world_free(w);
 }
@@ -544,10 +532,10 @@ START_TEST(a_prediction_comes_before_the_model) {
     g->predicted = w->client[0].predicted;
     g->n_predicted = fake_foresee(&w->client[0], 0, 9, w->client[0].predicted, 21);
     submit(w, 0);
-    for (int i = 0; i < 1 + 4; i++) step(w);
+    for (int i = 0; i < 1 + 4; i++) fake_step(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, 4 * 4);
     ck_assert_uint_eq(w->draft.engine->n_steps, 0);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_eq(w->engine->n_steps, 1 + 8);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, stats_of(w)->draft_tokens);
     world_free(w);
@@ -564,7 +552,7 @@ START_TEST(drafts_end_before_what_may_not_come) {
     g->vocabulary = vocabulary;
     g->sampling.n_logprobs = 0; /* all is sampled */
     submit(w, 0);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_int_eq(w->n_ended, 1);
     ck_assert_uint_gt(w->draft.n_drafts, stats_of(w)->draft_tokens);
     grammar_release(g->grammar);
@@ -579,7 +567,7 @@ START_TEST(a_pass_that_fails_drafts_nothing) {
     w->draft.engine->fails_at = 8;
     ask(w, 0, 9, 40);
     submit(w, 0);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_int_eq(w->n_ended, 1);
     ck_assert_uint_eq(w->draft.n_drafts, 7);
     ck_assert_uint_eq(stats_of(w)->draft_tokens, 7);

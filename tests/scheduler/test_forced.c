@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/fake_engine.h"
+#include "support/fake_client.h"
 #include "support/lettered.h"
 #include "support/suite_main.h"
 
@@ -84,11 +84,8 @@ static struct generation *ask(int n_prompt, int max_tokens) {
 
 /* Returns the steps that the request takes. */
 static uint64_t run(void) {
-    struct err err;
-    fake_client_ready(&w.client[0], MODEL_LEN);
-    ck_assert_int_eq(scheduler_submit(w.scheduler, &w.client[0].generation, &err), STATUS_OK);
-    while (scheduler_step(w.scheduler)) scheduler_check(w.scheduler);
-    scheduler_check(w.scheduler);
+    fake_client_submit(&w.client[0], w.scheduler, MODEL_LEN);
+    fake_run(w.scheduler);
     ck_assert_int_eq(w.n_ended, 1);
     w.forced = w.scheduler->stats.forced_tokens;
     return w.engine->n_steps;
@@ -107,8 +104,8 @@ START_TEST(a_run_of_forced_tokens_is_one_step) {
 }
 END_TEST
 
-/* With two steps in flight a row is computed before its token is known, and the last for nothing.
- */
+/* With two steps in flight a row is computed before its token is known, and the last for
+ * nothing. */
 START_TEST(a_step_is_planned_before_the_token_is_known) {
     open_world_ahead("[ab]{20}", false, 2);
     ask(5, 40);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/fake_engine.h"
+#include "support/fake_client.h"
 #include "support/suite_main.h"
 
 static struct fake_engine *engine;

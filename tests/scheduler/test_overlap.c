@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/fake_engine.h"
+#include "support/fake_client.h"
 #include "support/suite_main.h"
 
 enum { MODEL_LEN = 100, MOST = 24, MOST_EVENTS = 4096, N_SEEDS = 60 };
@@ -77,20 +77,7 @@ static struct generation *ask(struct world *w, int k, int n_prompt, int max_toke
 }
 
 static void submit(struct world *w, int k) {
-    struct err err;
-    fake_client_ready(&w->client[k], MODEL_LEN);
-    ck_assert_int_eq(scheduler_submit(w->scheduler, &w->client[k].generation, &err), STATUS_OK);
-}
-
-static bool step(struct world *w) {
-    bool more = scheduler_step(w->scheduler);
-    scheduler_check(w->scheduler);
-    return more;
-}
-
-static void run(struct world *w) {
-    while (step(w)) {
-    }
+    fake_client_submit(&w->client[k], w->scheduler, MODEL_LEN);
 }
 
 /* ---- the same load -------------------------------------------------------------------------- */
@@ -114,9 +101,9 @@ static struct world *run_load(enum mode mode, uint64_t seed, bool together) {
     for (int k = 0; k < MOST; k++) {
         draw(w, k, &random);
         submit(w, k);
-        if (!together) run(w);
+        if (!together) fake_run(w->scheduler);
     }
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_int_eq(w->n_ended, MOST);
     return w;
 }
@@ -205,7 +192,7 @@ START_TEST(an_end_by_length_is_known_before) {
     struct world *w = world_new((enum mode)_i, 100, 16);
     ask(w, 0, 10, 7, 1);
     submit(w, 0);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_int_eq((int)w->engine->n_rows, 10 + 6);
     ck_assert_int_eq((int)w->engine->n_pending, _i == ONE ? 0 : 6);
     ck_assert_int_eq((int)w->scheduler->stats.dropped_samples, 0);
@@ -224,7 +211,7 @@ static int32_t stop_between(void) {
     struct world *w = world_new(ONE, 100, 16);
     ask(w, 0, 10, 7, 1);
     submit(w, 0);
-    run(w);
+    fake_run(w->scheduler);
     int i = 1;
     while (came_before(w, i)) i++;
     ck_assert_int_lt(i, 6);
@@ -239,7 +226,7 @@ static struct world *run_to_stop(enum mode mode) {
     g->n_stop_ids = 1;
     g->stop_ids[0] = stop_between();
     submit(w, 0);
-    run(w);
+    fake_run(w->scheduler);
     return w;
 }
 
@@ -260,11 +247,11 @@ START_TEST(choices_wait_for_their_fork_and_others_do_not) {
     struct world *w = world_new(TWO, 100, 16);
     ask(w, 0, 4, 30, 1);
     submit(w, 0);
-    step(w);
-    step(w);
+    fake_step(w->scheduler);
+    fake_step(w->scheduler);
     ask(w, 1, 6, 5, 3);
     submit(w, 1);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_int_eq((int)w->engine->n_rows, 4 + 29 + 2 + 3 * 4); /* 4 of the prompt were known */
     ck_assert_int_eq((int)w->engine->n_pending, 29 + 3 * 3);
     ck_assert_int_eq((int)w->engine->n_steps, 30);
@@ -279,7 +266,7 @@ START_TEST(equal_prompts_wait_for_the_one_in_flight) {
         ask(w, k, 14, 3, 1);
         submit(w, k);
     }
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_int_eq(w->client[0].n_cached, 0);
     ck_assert_int_eq(w->client[1].n_cached, 12);
     ck_assert_int_eq((int)w->engine->n_rows, 14 + 2 + 2 + 2);
@@ -293,7 +280,7 @@ static void take_in_flight(struct world *w, int n_prompt, int n) {
     struct generation *g = ask(w, 0, n_prompt, 5, n);
     if (n > 3) g->prompt_logprobs = 2;
     submit(w, 0);
-    ck_assert(step(w));
+    ck_assert(fake_step(w->scheduler));
     ck_assert_int_eq(w->scheduler->n_in_flight, 1);
 }
 
@@ -301,7 +288,7 @@ START_TEST(a_leader_may_be_cancelled_when_all_choices_are_on_their_way) {
     struct world *w = world_new(TWO, 100, 16);
     take_in_flight(w, 9, 4);
     atomic_store(&w->client[0].generation.cancelled_choices[0], 1 | 4);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert(w->client[0].done);
     for (int c = 0; c < 4; c++)
         ck_assert_int_eq(w->client[0].choice[c].n_output, c % 2 == 0 ? 0 : 5);
@@ -315,11 +302,11 @@ START_TEST(a_cancelled_request_gives_its_blocks_back_at_once) {
     atomic_store(&w->client[0].generation.cancelled, true);
     ask(w, 1, 36, 4, 1); /* takes all the blocks, in the step behind */
     submit(w, 1);
-    ck_assert(step(w));
+    ck_assert(fake_step(w->scheduler));
     ck_assert(w->client[0].done);
     ck_assert_int_eq(w->scheduler->running.n, 1);
     memset(&w->client[0].generation, 0xff, sizeof w->client[0].generation); /* the server's */
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_int_eq(w->client[1].choice[0].n_output, 4);
     world_free(w);
 }
@@ -328,7 +315,7 @@ END_TEST
 START_TEST(a_scheduler_may_go_while_a_step_is_in_flight) {
     struct world *w = world_new(TWO, 100, 16);
     take_in_flight(w, 9, 1);
-    step(w);
+    fake_step(w->scheduler);
     ck_assert_int_eq(w->scheduler->n_in_flight, 1);
     atomic_store(&w->client[0].generation.cancelled, true); /* the checker expects the end */
     world_free(w);

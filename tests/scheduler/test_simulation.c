@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/fake_client.h"
 #include "support/fake_draft.h"
-#include "support/fake_engine.h"
 #include "support/lettered.h"
 #include "support/replay_drafter.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "scheduler/speculate.h"
-#include "support/fake_engine.h"
+#include "support/fake_client.h"
 #include "support/replay_drafter.h"
 #include "support/suite_main.h"
 
@@ -346,20 +346,7 @@ static struct generation *ask(struct world *w, int k, int n_prompt, int max_toke
 }
 
 static void submit(struct world *w, int k) {
-    struct err err;
-    fake_client_ready(&w->client[k], MODEL_LEN);
-    ck_assert_int_eq(scheduler_submit(w->scheduler, &w->client[k].generation, &err), STATUS_OK);
-}
-
-static bool step(struct world *w) {
-    bool more = scheduler_step(w->scheduler);
-    scheduler_check(w->scheduler);
-    return more;
-}
-
-static void run(struct world *w) {
-    while (step(w)) {
-    }
+    fake_client_submit(&w->client[k], w->scheduler, MODEL_LEN);
 }
 
 /* The prompt's step gives a token, each later one 1 + k. */
@@ -368,7 +355,7 @@ START_TEST(drafts_that_all_hold_save_steps) {
     struct world *w = world_new(0, k, 200, 1);
     ask(w, 0, 9, 1 + 10 * (k + 1));
     submit(w, 0);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_int_eq(w->n_ended, 1);
     ck_assert_uint_eq(w->engine->n_steps, 1 + 10);
     ck_assert_uint_eq(w->scheduler->stats.draft_tokens, 10 * (uint64_t)k);
@@ -381,7 +368,7 @@ START_TEST(drafts_that_never_hold_cost_no_step) {
     struct world *w = world_new(100, 5, 200, 1);
     ask(w, 0, 9, 50);
     submit(w, 0);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_eq(w->engine->n_steps, 50);
     ck_assert_uint_eq(w->scheduler->stats.accepted_tokens, 0);
     ck_assert_uint_gt(w->scheduler->stats.draft_tokens, 200);
@@ -394,7 +381,7 @@ START_TEST(blocks_are_those_of_the_tokens_that_held) {
     struct world *w = world_new(100, 15, 200, 1);
     ask(w, 0, 9, 60);
     submit(w, 0);
-    while (step(w)) {
+    while (fake_step(w->scheduler)) {
         const struct sequence *sequence = sequence_of(w->scheduler->running.head.next);
         ck_assert_int_eq(sequence->n_blocks, (sequence->n_computed + 3) / 4);
         ck_assert_int_eq(block_pool_available(&w->scheduler->pool), 200 - sequence->n_blocks);
@@ -407,13 +394,13 @@ START_TEST(a_request_may_refuse_drafts_and_bound_them) {
     struct world *w = world_new(0, 8, 200, 1);
     ask(w, 0, 9, 30)->max_drafts = 0;
     submit(w, 0);
-    step(w);
+    fake_step(w->scheduler);
     ck_assert_ptr_null(sequence_of(w->scheduler->running.head.next)->draft_state);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_eq(w->scheduler->stats.draft_tokens, 0);
     ask(w, 1, 9, 31)->max_drafts = 2;
     submit(w, 1);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_eq(w->scheduler->stats.drafts, 10);
     ck_assert_uint_eq(w->scheduler->stats.draft_tokens, 20);
     world_free(w);
@@ -425,7 +412,7 @@ START_TEST(drafts_end_where_the_sequence_does) {
     struct world *w = world_new(0, 15, 200, 1);
     ask(w, 0, 9, 4);
     submit(w, 0);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_eq(w->engine->n_steps, 2);
     ck_assert_uint_eq(w->scheduler->stats.draft_tokens, 2);
     world_free(w);
@@ -437,15 +424,15 @@ START_TEST(drafts_take_nothing_from_others) {
     struct world *w = world_new(0, 15, 200, 1);
     ask(w, 0, 9, 100);
     submit(w, 0);
-    step(w);
+    fake_step(w->scheduler);
     uint64_t before = w->scheduler->stats.draft_tokens;
     ask(w, 1, 200, 5);
     submit(w, 1);
     while (w->client[1].choice[0].n_output == 0) { /* chunks of the prompt beside the decode */
-        step(w);
+        fake_step(w->scheduler);
         ck_assert_uint_eq(w->scheduler->stats.draft_tokens, before);
     }
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_gt(w->scheduler->stats.draft_tokens, before);
     ck_assert_uint_eq(w->scheduler->stats.preemptions, 0);
     world_free(w);
@@ -457,15 +444,15 @@ START_TEST(nobody_drafts_while_somebody_waits) {
     ask(w, 0, 9, 80);
     ask(w, 1, 95, 3); /* whose blocks are free when the first one ends */
     submit(w, 0);
-    step(w);
+    fake_step(w->scheduler);
     uint64_t before = w->scheduler->stats.draft_tokens;
     submit(w, 1);
     while (w->client[1].choice[0].n_output == 0) {
-        step(w);
+        fake_step(w->scheduler);
         ck_assert_uint_eq(w->scheduler->stats.draft_tokens, before);
     }
     ck_assert(w->client[0].done);
-    run(w);
+    fake_run(w->scheduler);
     world_free(w);
 }
 END_TEST
@@ -477,7 +464,7 @@ START_TEST(drafts_never_preempt) {
         ask(w, k, 9, 36);
         submit(w, k);
     }
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_int_eq(w->n_ended, 2);
     ck_assert_uint_eq(w->scheduler->stats.preemptions, 0);
     ck_assert_uint_gt(w->scheduler->stats.draft_tokens, 0);

@@ -4,7 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "support/fake_engine.h"
+#include "support/fake_client.h"
 #include "support/suite_main.h"
 
 enum { MODEL_LEN = 64, BLOCK = 4, PROMPT = 12, OUTPUT = 21, MOST = 3 };
@@ -72,23 +72,12 @@ static void submit(struct world *w, int k) {
     put(w, k);
 }
 
-static bool step(struct world *w) {
-    bool more = scheduler_step(w->scheduler);
-    scheduler_check(w->scheduler);
-    return more;
-}
-
-static void run(struct world *w) {
-    while (step(w)) {
-    }
-}
-
 static struct world *run_two(int n_blocks, int n_host_blocks, int n_host, int swap_from,
                              bool caching) {
     struct world *w = world_new(n_blocks, n_host_blocks, n_host, swap_from, caching);
     submit(w, 0);
     submit(w, 1);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert(w->client[0].done && w->client[1].done);
     ck_assert_int_eq(w->scheduler->stats.preemptions > 0, n_blocks == FEW);
     return w;
@@ -127,7 +116,7 @@ static struct world *run_to_swapped(void) {
     submit(w, 0);
     submit(w, 1);
     while (stats.swapped == 0) {
-        ck_assert(step(w));
+        ck_assert(fake_step(w->scheduler));
         scheduler_stats(w->scheduler, &stats);
     }
     ck_assert_int_eq(stats.running, 1);
@@ -142,10 +131,10 @@ START_TEST(who_ends_gives_its_slots_back) {
     struct world *w = run_to_swapped();
     atomic_store(&w->client[1].generation.cancelled, true);
     scheduler_cancel(w->scheduler, &w->client[1].generation);
-    step(w);
+    fake_step(w->scheduler);
     ck_assert(w->client[1].done);
     ck_assert_int_eq(swap_used(&w->scheduler->swap), 0);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert_uint_eq(w->engine->n_in, 0);
     world_free(w);
 }
@@ -165,9 +154,9 @@ END_TEST
 /* While others compute, the step in which a sequence comes back has no rows of it. */
 START_TEST(who_comes_back_sits_a_step_out_beside_others) {
     struct world *w = run_to_swapped();
-    while (w->engine->n_in == 0) ck_assert(step(w));
+    while (w->engine->n_in == 0) ck_assert(fake_step(w->scheduler));
     ck_assert_int_eq(w->scheduler->swap.loading, w->scheduler->running.n > 1);
-    run(w);
+    fake_run(w->scheduler);
     world_free(w);
 }
 END_TEST
@@ -185,11 +174,11 @@ START_TEST(a_beam_whose_candidates_come_is_not_swapped) {
         search->beams = (struct beam_search){.width = 2, .stopping = BEAMS_NEVER_STOP_EARLY};
         fake_client_ready(&w->client[0], MODEL_LEN);
         put(w, 0);
-        for (int i = 0; i < wait; i++) step(w);
+        for (int i = 0; i < wait; i++) fake_step(w->scheduler);
         prepare(w, 1);
         w->client[1].generation.priority = -1;
         put(w, 1);
-        run(w);
+        fake_run(w->scheduler);
         ck_assert(w->client[0].done && w->client[1].done);
         preempted += w->scheduler->stats.preemptions;
         world_free(w);
@@ -206,7 +195,7 @@ static int run_one(struct world *w, int k, uint64_t salt) {
     prepare(w, k);
     client->generation.cache_salt[0] = salt;
     put(w, k);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert(client->done);
     return client->n_cached;
 }
@@ -278,12 +267,12 @@ START_TEST(sequences_come_before_what_is_kept) {
     submit(w, 1);
     submit(w, 2);
     while (stats.swapped == 0) {
-        ck_assert(step(w));
+        ck_assert(fake_step(w->scheduler));
         scheduler_stats(w->scheduler, &stats);
     }
     ck_assert_int_gt(stats.host_blocks_used, 0);
     ck_assert_int_le(stats.host_blocks_used + stats.host_blocks_cached, 8);
-    run(w);
+    fake_run(w->scheduler);
     ck_assert(w->client[1].done && w->client[2].done);
     world_free(w);
 }

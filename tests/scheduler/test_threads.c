@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "support/fake_engine.h"
+#include "support/fake_client.h"
 #include "support/suite_main.h"
 
 #define N_THREADS 4

@@ -2,7 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "support/fake_engine.h"
+#include "support/fake_client.h"
 #include "support/suite_main.h"
 
 /* ---- the pool ------------------------------------------------------------------------------- */
@@ -149,14 +149,12 @@ static void world_free(struct world *w) {
 
 /* Prompts of one `text` begin alike. */
 static struct fake_client *submit(struct world *w, int k, int text, int n_prompt, int n_output) {
-    struct err err;
     struct fake_client *client = &w->client[k];
     *client = (struct fake_client){
         .generation = {
             .n_prompt = n_prompt, .max_tokens = n_output, .n = 1, .prompt_logprobs = -1}};
     for (int i = 0; i < n_prompt; i++) client->prompt[i] = (i * 3 + text) % FAKE_V;
-    fake_client_ready(client, MODEL_LEN);
-    ck_assert_int_eq(scheduler_submit(w->scheduler, &client->generation, &err), STATUS_OK);
+    fake_client_submit(client, w->scheduler, MODEL_LEN);
     return client;
 }
 
@@ -165,8 +163,7 @@ static struct fake_client *submit(struct world *w, int k, int text, int n_prompt
 static int run(struct world *w) {
     int most = 0;
     for (bool more = true; more;) {
-        more = scheduler_step(w->scheduler);
-        scheduler_check(w->scheduler);
+        more = fake_step(w->scheduler);
         fake_engine_poison(w->engine, &w->scheduler->pool.windows);
         most = max_int(most, w->scheduler->stats.window_blocks_used);
     }

@@ -1,5 +1,4 @@
-/* fake_engine: an engine without a model, for tests of the scheduler, and the client that knows
- * what must come out of it.
+/* fake_engine: an engine without a model, for tests of the scheduler.
  *
  * Its KV store holds in each slot a word made of the token, its position and the sum of all words
  * before it, which it reads through the block table like attention would. The logits of a row are
@@ -72,50 +71,27 @@ struct engine_port fake_engine_port(struct fake_engine *engine);
 /* Overwrites all window blocks that are free. */
 void fake_engine_poison(struct fake_engine *engine, const struct window_pool *windows);
 
-/* ---- what must come out --------------------------------------------------------------------- */
+/* ---- what it computes ----------------------------------------------------------------------- */
 
-/* One choice as its events have shown it so far. */
-struct fake_choice {
-    uint64_t sum;            /* of the words of all its tokens */
-    int32_t last;            /* token */
-    struct matcher *matcher; /* with a grammar, until it ends: all its tokens were taken */
-    bool begun;              /* the grammar has */
-    int n_output;
-    bool ended;
-    enum finish finish;
-};
+/* What a slot holds: it depends on the token, its position and all that stands before it. */
+uint64_t fake_word(int32_t token, int position, uint64_t sum_before);
 
-/* A text that a search must find. */
-struct fake_text {
-    int n;
-    int32_t token[FAKE_MAX_TOKENS];
-    float score;
-    bool by_stop_id;
-};
+/* The logits of a row, from the sum of all words up to it. */
+uint64_t fake_logits(uint64_t sum);
 
-/* A generation with room for what it points to, and what has come of it. */
-struct fake_client {
-    struct generation generation;
-    int32_t prompt[FAKE_MAX_TOKENS], predicted[FAKE_MAX_TOKENS];
-    uint64_t prompt_sum[FAKE_MAX_TOKENS]; /* words of prompt[0..i] */
-    int max_model_len;
-    struct fake_choice choice[MAX_CHOICES];
-    int n_texts; /* that its search must find, best first */
-    struct fake_text text[MAX_BEAMS];
-    int n_scored, n_ended, n_cached;
-    bool done;
-    uint64_t submitted_at, work_before; /* for the test: step, work that had ended */
-};
+/* The id that is due, or the next one that is neither banned nor outside the mask; -1: none. */
+int32_t fake_choose(uint64_t logits, uint64_t seed, int position, int choice, int32_t last,
+                    const int32_t *banned, int n_banned, uint32_t mask);
 
-/* Prepares a client whose generation has a prompt, n and limits set. */
-void fake_client_ready(struct fake_client *client, int max_model_len);
+/* The logprob of a prompt's token. */
+float fake_score(uint64_t logits, int32_t id, int n_top);
 
-/* Asserts that an event is the one that had to come. */
-void fake_client_take(struct fake_client *client, const struct event *event);
+/* The best ids, in order, for a beam: few values, so that many are equal. Returns how many of
+ * `best`, at most `most`. */
+int fake_best(uint64_t logits, const int32_t *banned, int n_banned, int most,
+              struct token_logprob best[FAKE_V]);
 
-/* The tokens that a choice gives after those that its events have shown: at most n into out, which
- * struct replay's foresee wants (replay_drafter.h). Returns n. */
-int fake_foresee(void *client, int choice, int n_known, int32_t *out, int n);
+bool fake_listed(const int32_t *ids, int n, int32_t id);
 
 /* A generator of numbers from a seed (splitmix64, Steele et al. 2014). */
 uint64_t fake_random(uint64_t *state);
