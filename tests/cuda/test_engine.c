@@ -94,26 +94,6 @@ static struct request_set *learn(const struct variety *v, const char *file, int 
     return set;
 }
 
-static void drop(struct request_set *set) {
-    request_set_free(set);
-    free(set);
-}
-
-static void check_same_tokens(const struct request_set *cpu, const struct request_set *cuda) {
-    int n_tokens = 0;
-    for (int i = 0; i < cpu->n_asked; i++) {
-        for (int c = 0; c < cpu->asked[i].generation.n; c++) {
-            const struct answer *right = &cpu->asked[i].answer, *got = &cuda->asked[i].answer;
-            ck_assert_int_eq(got->choice[c].n, right->choice[c].n);
-            ck_assert_int_eq(got->choice[c].finish, right->choice[c].finish);
-            for (int t = 0; t < right->choice[c].n; t++, n_tokens++)
-                ck_assert_msg(got->choice[c].token[t].id == right->choice[c].token[t].id,
-                              "request %d, choice %d, token %d", i, c, t);
-        }
-    }
-    ck_assert_int_gt(n_tokens, 20);
-}
-
 /* ---- runs ----------------------------------------------------------------------------------- */
 
 /* The requests from `first` on at once, some several times. The long one is number 0. */
@@ -224,10 +204,10 @@ START_TEST(tokens_are_the_cpu_s) {
     char *file = model_file(v, _i);
     struct request_set *cpu = learn(v, file, _i, DEVICE_CPU, true);
     struct request_set *cuda = learn(v, file, _i, DEVICE_CUDA, true);
-    check_same_tokens(cpu, cuda);
+    request_sets_agree(cpu, cuda);
     check_same_bytes(cuda, _i % 2);
     check_drafts(cuda);
-    drop(cpu), drop(cuda);
+    request_set_drop(cpu), request_set_drop(cuda);
     unlink(file), free(file);
 }
 END_TEST
@@ -239,7 +219,7 @@ START_TEST(bytes_are_the_same_in_any_company) {
     check_same_bytes(set, _i % 2);
     check_drafts(set);
     if (v->long_prompt > 256) check_long(set);
-    drop(set);
+    request_set_drop(set);
     unlink(file), free(file);
 }
 END_TEST

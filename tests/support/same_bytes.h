@@ -101,9 +101,14 @@ struct request_set {
 void request_set_init(struct request_set *set, uint64_t seed, int n_asked, const int32_t *text,
                       int n_text);
 void request_set_free(struct request_set *set);
+void request_set_drop(struct request_set *set); /* and the set itself, of malloc */
 
 /* Runs the requests alone. Returns the tokens that they gave. */
 int request_set_learn(struct request_set *set);
+
+/* Asserts that two sets of the same requests gave the same tokens and ends; their logprobs may
+ * differ. */
+void request_sets_agree(const struct request_set *right, const struct request_set *got);
 
 /* KV slots that the largest of a request's choices takes. */
 int asked_slots(const struct request_set *set, const struct asked *asked);

@@ -1,4 +1,5 @@
 /* The requests of a set, and the answers that they give alone. */
+#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,6 +230,31 @@ void request_set_free(struct request_set *set) {
     }
     vocabulary_free(set->vocabulary);
     free(set->drawn);
+}
+
+void request_set_drop(struct request_set *set) {
+    request_set_free(set);
+    free(set);
+}
+
+static int answers_agree(const struct asked *right, const struct asked *got, int number) {
+    int n = 0;
+    for (int c = 0; c < right->generation.n; c++) {
+        ck_assert_int_eq(got->answer.choice[c].n, right->answer.choice[c].n);
+        ck_assert_int_eq(got->answer.choice[c].finish, right->answer.choice[c].finish);
+        for (int t = 0; t < right->answer.choice[c].n; t++, n++)
+            ck_assert_msg(got->answer.choice[c].token[t].id == right->answer.choice[c].token[t].id,
+                          "request %d, choice %d, token %d", number, c, t);
+    }
+    return n;
+}
+
+void request_sets_agree(const struct request_set *right, const struct request_set *got) {
+    int n_tokens = 0;
+    ck_assert_int_eq(got->n_asked, right->n_asked);
+    for (int i = 0; i < right->n_asked; i++)
+        n_tokens += answers_agree(&right->asked[i], &got->asked[i], i);
+    ck_assert_int_gt(n_tokens, 10);
 }
 
 int asked_slots(const struct request_set *set, const struct asked *asked) {

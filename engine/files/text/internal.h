@@ -60,6 +60,8 @@ enum status read_flag(const struct reading *reading, const struct json *object, 
  * spelling does not have the id. `name` must live as long as the spec. */
 enum status add_token(struct reading *reading, const char *key, int64_t id, struct span name,
                       int type, uint8_t rules);
+/* All tokens of a BPE's vocabulary, {"token": id, ...}. */
+enum status add_tokens(struct reading *reading, const struct json *vocabulary);
 /* The id of the spelling, by a search through all tokens; -1: none. */
 int32_t find_token(const struct reading *reading, const char *name, size_t length);
 /* Pads the vocabulary with unused tokens up to V, and the scores with zeros. */

@@ -200,6 +200,21 @@ enum status add_token(struct reading *reading, const char *key, int64_t id, stru
     return STATUS_OK;
 }
 
+enum status add_tokens(struct reading *reading, const struct json *vocabulary) {
+    const char *key = reading->holder->keys.tokens;
+    char found[96];
+    json_each(token, vocabulary) {
+        if (!json_is(token, JSON_NUMBER) || !token->is_integer)
+            return bad_key(reading, key, "an id for each token", "%s for \"%.64s\"",
+                           found_name(token, found), token->name);
+        enum status status =
+            add_token(reading, key, token->integer, (struct span){token->name, strlen(token->name)},
+                      TOKEN_NORMAL, 0);
+        if (status) return status;
+    }
+    return STATUS_OK;
+}
+
 int32_t find_token(const struct reading *reading, const char *name, size_t length) {
     const struct tokenizer_spec *spec = reading->spec;
     for (int i = 0; length > 0 && i < spec->n_tokens; i++) {

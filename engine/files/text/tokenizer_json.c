@@ -20,21 +20,6 @@ static const struct tokenizer_keys keys = {
 
 /* ---- the vocabulary ------------------------------------------------------------------------- */
 
-/* BPE's: {"token": id, ...} */
-static enum status read_vocabulary(struct reading *reading, const struct json *vocabulary) {
-    char found[96];
-    json_each(token, vocabulary) {
-        if (!json_is(token, JSON_NUMBER) || !token->is_integer)
-            return bad_key(reading, keys.tokens, "an id for each token", "%s for \"%.64s\"",
-                           found_name(token, found), token->name);
-        enum status status =
-            add_token(reading, keys.tokens, token->integer,
-                      (struct span){token->name, strlen(token->name)}, TOKEN_NORMAL, 0);
-        if (status) return status;
-    }
-    return STATUS_OK;
-}
-
 /* Unigram's: [["token", score], ...] in the order of the ids. */
 static enum status read_pieces(struct reading *reading, const struct json *vocabulary) {
     struct tokenizer_spec *spec = reading->spec;
@@ -152,7 +137,7 @@ static enum status read_bpe(struct reading *reading, const struct json *model) {
     enum status status = check_neutral(reading, model);
     if (!status)
         status = need_member(reading, model, "vocab", keys.tokens, JSON_OBJECT, &vocabulary);
-    if (!status) status = read_vocabulary(reading, vocabulary);
+    if (!status) status = add_tokens(reading, vocabulary);
     if (!status) status = read_merges(reading, model);
     if (!status)
         status = may_member(reading, model, "unk_token", keys.unknown, JSON_STRING, &unknown);

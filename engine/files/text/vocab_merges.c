@@ -16,20 +16,6 @@ static const struct tokenizer_keys keys = {
     .unknown = "unk_token",
 };
 
-static enum status read_vocabulary(struct reading *reading, const struct json *root) {
-    char found[96];
-    json_each(token, root) {
-        if (!json_is(token, JSON_NUMBER) || !token->is_integer)
-            return bad_key(reading, keys.tokens, "an id for each token", "%s for \"%.64s\"",
-                           found_name(token, found), token->name);
-        enum status status =
-            add_token(reading, keys.tokens, token->integer,
-                      (struct span){token->name, strlen(token->name)}, TOKEN_NORMAL, 0);
-        if (status) return status;
-    }
-    return STATUS_OK;
-}
-
 /* One merge a line, "left right"; the first line may be a comment. */
 static enum status read_merges(struct reading *reading, char *text, size_t length) {
     struct tokenizer_spec *spec = reading->spec;
@@ -93,7 +79,7 @@ static enum status read_both(struct reading *reading, const char *folder, char *
     enum status status = parse_object(reading->path, vocabulary, n_vocabulary, &root, reading->err);
     if (status) return status;
     holder_keep_tree(reading->holder, root);
-    status = read_vocabulary(reading, root);
+    status = add_tokens(reading, root);
     if (!status)
         status =
             read_file(folder, "merges.txt", MAX_TOKENIZER_BYTES, &merges, &length, reading->err);
