@@ -23,15 +23,16 @@ import served
 import works
 
 WINDOW, FIRST, PATH_TOKENS = 512, 63, 64
+CACHES = ["q8_0", "float16"]  # beside the default, int16
 TYPES = ["Q4_1", "Q4_0", "Q8_0", "Q4_K_M", "BF16", "F16"]
 
 
 class Ours:
-    """Runs build/logits with one model, mode and path."""
+    """Runs build/logits with one model, mode, path and type of cache."""
 
-    def __init__(self, model, dtype, threads, path=None):
+    def __init__(self, model, dtype, threads, path=None, cache="auto"):
         environment = {**os.environ, **({"PENSTOCK_CPU": path} if path else {})}
-        self.process = subprocess.Popen(["build/logits", model, dtype, str(threads)], env=environment,
+        self.process = subprocess.Popen(["build/logits", model, dtype, str(threads), cache], env=environment,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def rows(self, ids, V):
@@ -166,6 +167,8 @@ def measure(args, name, model, windows, ids):
     paths, peers = cpu_paths(args.binary), peers_of(args, name, model)
     reference = Ours(model, "float32", args.threads)
     sides = {f"penstock {paths[0]}": Ours(model, "auto", args.threads, paths[0])}
+    if name == "Q4_1":
+        sides |= {f"penstock, {cache} cache": Ours(model, "auto", args.threads, paths[0], cache) for cache in CACHES}
     sides |= {who: Theirs(make()) for who, make in peers.items()}
     scores, kept = {"float32": Score(), **{who: Score() for who in sides}}, []
     for window in windows:
@@ -175,7 +178,7 @@ def measure(args, name, model, windows, ids):
         for who, side in sides.items():
             rows = side.rows(window, args.vocabulary)
             scores[who].add(log_softmax(rows[FIRST:-1]), exact, targets)
-            if who.startswith("penstock") and len(kept) < args.path_windows:
+            if who == f"penstock {paths[0]}" and len(kept) < args.path_windows:
                 kept.append(rows[:PATH_TOKENS].tobytes())
     for side in [reference, *sides.values()]:
         side.close()

@@ -1,4 +1,5 @@
-/* Writes a model's logits, for bench/accuracy.py: `build/logits MODEL auto|float32 THREADS`.
+/* Writes a model's logits, for bench/accuracy.py:
+ * `build/logits MODEL auto|float32 THREADS [KV_CACHE_DTYPE]`.
  *
  * Each line of standard input is a text of its own, as token ids with spaces between them. For each
  * of its n tokens the logits of the next one go to standard output: float32 [n][V], in the
@@ -80,15 +81,25 @@ static int write_all(struct engine *engine) {
     return 0;
 }
 
+/* The type of that name; -1: there is none. */
+static int kv_dtype_named(const char *name) {
+    const struct named_value *value = kv_dtype_names;
+    while (value->name && strcmp(value->name, name)) value++;
+    return value->name ? value->value : -1;
+}
+
 int main(int argc, char **argv) {
-    if (argc != 4 || (strcmp(argv[2], "auto") && strcmp(argv[2], "float32"))) {
-        fprintf(stderr, "usage: logits MODEL auto|float32 THREADS\n");
+    int kv_dtype = argc == 5 ? kv_dtype_named(argv[4]) : KV_DTYPE_AUTO;
+    bool known = (argc == 4 || argc == 5) && kv_dtype >= 0;
+    if (!known || (strcmp(argv[2], "auto") && strcmp(argv[2], "float32"))) {
+        fprintf(stderr, "usage: logits MODEL auto|float32 THREADS [KV_CACHE_DTYPE]\n");
         return 2;
     }
     struct engine_config config = {.model = argv[1],
                                    .threads = atoi(argv[3]),
                                    .dtype =
                                        strcmp(argv[2], "auto") ? COMPUTE_FLOAT32 : COMPUTE_AUTO,
+                                   .kv_dtype = (enum kv_dtype)kv_dtype,
                                    .max_num_seqs = 1,
                                    .max_num_batched_tokens = MAX_ROWS,
                                    .max_logit_rows = MAX_ROWS,
