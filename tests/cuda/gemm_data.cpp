@@ -11,9 +11,10 @@ const kind kinds[N_KINDS] = {
     {"fp8 rows", DTYPE_F32, 0, true, 1},     {"fp8 of 64", DTYPE_F32, 64, true, 1},
     {"fp8 of 128", DTYPE_F32, 128, true, 1}, {"q5_0", DTYPE_Q5_0, 0, false, 32},
     {"q5_1", DTYPE_Q5_1, 0, false, 32},      {"q5_k", DTYPE_Q5_K, 0, false, 256},
-    {"iq4_nl", DTYPE_IQ4_NL, 0, false, 32},  {"iq4_xs", DTYPE_IQ4_XS, 0, false, 256},
-    {"q2_k", DTYPE_Q2_K, 0, false, 256},     {"q3_k", DTYPE_Q3_K, 0, false, 256},
-    {"mxfp4", DTYPE_MXFP4, 0, false, 32},    {"tq1_0", DTYPE_TQ1_0, 0, false, 256},
+    {"q2_k", DTYPE_Q2_K, 0, false, 256},     {"iq4_xs", DTYPE_IQ4_XS, 0, false, 256},
+    {"mxfp4", DTYPE_MXFP4, 0, false, 32},    {"int4", DTYPE_INT4, 0, false, 32},
+    {"int8", DTYPE_INT8, 0, false, 32},      {"iq4_nl", DTYPE_IQ4_NL, 0, false, 32},
+    {"q3_k", DTYPE_Q3_K, 0, false, 256},     {"tq1_0", DTYPE_TQ1_0, 0, false, 256},
     {"tq2_0", DTYPE_TQ2_0, 0, false, 256},
 };
 const enum dtype short_types[2] = {DTYPE_F16, DTYPE_BF16};
@@ -61,20 +62,7 @@ rows make_rows(const kind &k, int N, int K, uint64_t seed) {
 }
 
 bool packed_as_act(const kind &k) {
-    switch (k.type) {
-    case DTYPE_F32:
-    case DTYPE_F16:
-    case DTYPE_BF16:
-    case DTYPE_Q5_0:
-    case DTYPE_Q5_1:
-    case DTYPE_Q5_K:
-    case DTYPE_Q2_K:
-    case DTYPE_IQ4_XS:
-    case DTYPE_MXFP4:
-        return !k.fp8;
-    default:
-        return false;
-    }
+    return dtype_block_elements(k.type) == 1 && !k.fp8;
 }
 
 int whole(const kind &k, int K) {

@@ -427,6 +427,8 @@ static double packed_as_larger(enum dtype type) {
         return 1.9; /* as Q8_0 */
     case DTYPE_Q3_K:
         return 1.92; /* as Q6_K */
+    case DTYPE_INT4:
+        return 1.15; /* minima in float32 */
     case DTYPE_TQ1_0:
     case DTYPE_TQ2_0:
         return 2.7; /* as Q4_0 */

@@ -25,10 +25,18 @@ enum gemm_format {
     GEMM_16,    /* the activations' own type */
     GEMM_FP8,   /* e4m3 with a float32 scale a row, or a block of columns of a row */
     GEMM_Q8_0,
+    GEMM_INT8,
     GEMM_Q4_0,
     GEMM_Q4_1,
+    GEMM_INT4,
     GEMM_Q4_K,
+    GEMM_Q5_0,
+    GEMM_Q5_1,
+    GEMM_Q5_K,
     GEMM_Q6_K,
+    GEMM_Q2_K,
+    GEMM_IQ4_XS,
+    GEMM_MXFP4,
 };
 
 /* A matrix on the device. */

@@ -1,6 +1,9 @@
-/* Packing a file's rows into the layout of gemm/format.cuh, on the device. It runs once a matrix,
- * so it reads single weights and relies on the caches. */
+/* Packing a file's rows into the layout of gemm/format.cuh, on the device, perhaps quantised first.
+ * It runs once a matrix, so it reads single weights and relies on the caches. */
+#include <float.h>
+
 #include "kernels/cuda/gemm/format.cuh"
+#include "kernels/cuda/gemm/matrix.cuh"
 #include "kernels/cuda/gemm/source.cuh"
 #include "kernels/cuda/runtime/cublas.cuh"
 
@@ -39,11 +42,19 @@ __device__ static float source_value(const Packing &p, int tile, int r, int k) {
 
 /* ---- codes ---------------------------------------------------------------------------------- */
 
-/* The code of a weight in a format, of the source of the same type, or of one whose codes are those
- * of the format but for the zero. */
-template <class F> __device__ int source_code(enum dtype type, const uint8_t *row, int k);
+/* The code of a weight in a format, of the source of the format's type, or of one whose codes are
+ * those of the format but for the zero. */
+template <class F> __device__ int source_code(enum dtype, const uint8_t *row, int k) {
+    return Source<F::TYPE>::code(row, k);
+}
 template <> __device__ int source_code<FormatFp8>(enum dtype, const uint8_t *row, int k) {
     return row[k];
+}
+template <> __device__ int source_code<FormatIQ4_XS>(enum dtype, const uint8_t *row, int k) {
+    return Source<DTYPE_IQ4_XS>::nibble(row, k);
+}
+template <> __device__ int source_code<FormatMxfp4>(enum dtype, const uint8_t *row, int k) {
+    return Source<DTYPE_MXFP4>::nibble(row, k);
 }
 template <> __device__ int source_code<FormatQ8_0>(enum dtype type, const uint8_t *row, int k) {
     return type == DTYPE_IQ4_NL ? Source<DTYPE_IQ4_NL>::code(row, k)
@@ -55,42 +66,25 @@ template <> __device__ int source_code<FormatQ4_0>(enum dtype type, const uint8_
     if (type == DTYPE_TQ2_0) return Source<DTYPE_TQ2_0>::code(row, k) + moved;
     return Source<DTYPE_Q4_0>::code(row, k);
 }
-template <> __device__ int source_code<FormatQ4_1>(enum dtype, const uint8_t *row, int k) {
-    return Source<DTYPE_Q4_1>::code(row, k);
-}
-template <> __device__ int source_code<FormatQ4_K>(enum dtype, const uint8_t *row, int k) {
-    return Source<DTYPE_Q4_K>::code(row, k);
-}
 template <> __device__ int source_code<FormatQ6_K>(enum dtype type, const uint8_t *row, int k) {
     const int moved = Source<DTYPE_Q6_K>::ZERO - Source<DTYPE_Q3_K>::ZERO;
     return type == DTYPE_Q3_K ? Source<DTYPE_Q3_K>::code(row, k) + moved
                               : Source<DTYPE_Q6_K>::code(row, k);
 }
 
-/* The half of a scale, of formats with nothing else. */
-__device__ static uint32_t half_scale(enum dtype type, const uint8_t *row, int k) {
-    switch (type) {
-    case DTYPE_IQ4_NL: /* as Q4_0 has it */
-    case DTYPE_Q4_0:
-        return Source<DTYPE_Q4_0>::d_bits(row, k);
-    case DTYPE_TQ1_0:
-        return Source<DTYPE_TQ1_0>::d_bits(row, k);
-    case DTYPE_TQ2_0:
-        return Source<DTYPE_TQ2_0>::d_bits(row, k);
-    default:
-        return Source<DTYPE_Q8_0>::d_bits(row, k);
-    }
-}
-
 /* Adds element e of a step to the words of a lane's share of a slab. */
 template <class F>
 __device__ __forceinline__ void put_code(Slab<F> &w, int step, int e, uint32_t code) {
-    if (F::CODE == 32) {
+    constexpr int BITS = F::CODE / 4;
+    const int half = e % 2 * 16, r = e / 2; /* of the fragment's register r */
+    if (BITS == 8) {
         w.code[2 * step + e / 4] |= (code & 255) << 8 * (e % 4);
+    } else if (BITS == 2) {
+        w.code[step / 2] |= (code & 3) << (step % 2 * 8 + r * 2 + half);
     } else {
-        w.code[step] |= (code & 15) << (e / 2 * 4 + e % 2 * 16);
-        if (F::CODE == 24)
-            w.code[4 + step / 2] |= (code >> 4) << (step % 2 * 8 + e / 2 * 2 + e % 2 * 16);
+        w.code[step] |= (code & 15) << (r * 4 + half);
+        if (BITS == 5) w.code[4] |= (code >> 4) << (step * 4 + r + half);
+        if (BITS == 6) w.code[4 + step / 2] |= (code >> 4) << (step % 2 * 8 + r * 2 + half);
     }
 }
 
@@ -109,38 +103,62 @@ __device__ static void put_byte(uint32_t *words, int i, int byte) {
     words[i / 4] |= ((uint32_t)byte & 255) << 8 * (i % 4);
 }
 
-template <class F>
-__device__ void put_scales(Slab<F> &w, const Packing &p, const Rows &rows, int side, int k,
-                           int fold) {
-    const uint8_t *row = rows.row[side];
-    const int i = 2 * fold + side;
-    if constexpr (F::FOLDS == 1)
-        w.scale[side] = __float_as_uint(scale_of_fp8(p, rows.number[side], k));
-    else if constexpr (F::FOLDS == 4)
-        put_byte(w.scale, i,
-                 p.from.type == DTYPE_Q3_K ? Source<DTYPE_Q3_K>::scale_code(row, k)
-                                           : Source<DTYPE_Q6_K>::scale_code(row, k));
-    else if constexpr (F::SUPER != 0) {
-        put_byte(w.scale, i, Source<DTYPE_Q4_K>::scale_code(row, k));
-        put_byte(w.scale, 4 + i, Source<DTYPE_Q4_K>::min_code(row, k));
-    } else if constexpr (F::MIN) {
-        put_half(w.scale, i, Source<DTYPE_Q4_1>::d_bits(row, k));
-        put_half(w.scale, 4 + i, Source<DTYPE_Q4_1>::m_bits(row, k));
-    } else if constexpr (F::FOLDS != 0) {
-        put_half(w.scale, i, half_scale(p.from.type, row, k));
+/* The half of a scale, of formats with nothing else or a minimum. */
+template <class F> __device__ uint32_t half_scale(enum dtype type, const uint8_t *row, int k) {
+    switch (type) {
+    case DTYPE_IQ4_NL:
+        return Source<DTYPE_IQ4_NL>::d_bits(row, k);
+    case DTYPE_TQ1_0:
+        return Source<DTYPE_TQ1_0>::d_bits(row, k);
+    case DTYPE_TQ2_0:
+        return Source<DTYPE_TQ2_0>::d_bits(row, k);
+    default:
+        return Source<F::TYPE>::d_bits(row, k);
     }
+}
+
+/* Puts the scale and the minimum of a fold of a row, by the kind of the format's scales. */
+template <class F, int CODE, bool MIN>
+__device__ void put_scale(HalfScales<CODE, MIN>, Slab<F> &w, enum dtype type, const uint8_t *row,
+                          int i, int k) {
+    put_half(w.scale, i, half_scale<F>(type, row, k));
+    if constexpr (MIN) put_half(w.scale, 4 + i, Source<F::TYPE>::m_bits(row, k));
+}
+template <class F, int CODE, bool MIN>
+__device__ void put_scale(FloatScales<CODE, MIN>, Slab<F> &w, enum dtype, const uint8_t *row, int i,
+                          int k) {
+    w.scale[i] = __float_as_uint(Source<F::TYPE>::scale(row, k));
+    if constexpr (MIN) w.scale[4 + i] = __float_as_uint(Source<F::TYPE>::min(row, k));
+}
+template <class F, int CODE>
+__device__ void put_scale(ByteScales<CODE>, Slab<F> &w, enum dtype, const uint8_t *row, int i,
+                          int k) {
+    put_byte(w.scale, i, Source<F::TYPE>::scale_code(row, k));
+    put_byte(w.scale, 4 + i, Source<F::TYPE>::min_code(row, k));
+}
+template <class F, int CODE, int FOLDS, int RUN>
+__device__ void put_scale(SignedScales<CODE, FOLDS, RUN>, Slab<F> &w, enum dtype type,
+                          const uint8_t *row, int i, int k) {
+    put_byte(w.scale, i,
+             type == DTYPE_Q3_K ? Source<DTYPE_Q3_K>::scale_code(row, k)
+                                : Source<F::TYPE>::scale_code(row, k));
+}
+__device__ static void put_scale(FormatQ2_K, Slab<FormatQ2_K> &w, enum dtype, const uint8_t *row,
+                                 int i, int k) {
+    put_byte(w.scale, i, Source<DTYPE_Q2_K>::scales_at(row, k));
+}
+__device__ static void put_scale(FormatMxfp4, Slab<FormatMxfp4> &w, enum dtype, const uint8_t *row,
+                                 int i, int k) {
+    put_byte(w.scale, i, Source<DTYPE_MXFP4>::exponent(row, k));
 }
 
 template <class F>
 __device__ void put_supers(Slab<F> &w, enum dtype type, const uint8_t *row, int side, int k) {
-    if constexpr (F::SUPER == 4)
+    if constexpr (F::SUPER != 0)
         put_half(w.super, side,
                  type == DTYPE_Q3_K ? Source<DTYPE_Q3_K>::d_bits(row, k)
-                                    : Source<DTYPE_Q6_K>::d_bits(row, k));
-    if constexpr (F::SUPER == 8) {
-        put_half(w.super, side, Source<DTYPE_Q4_K>::d_bits(row, k));
-        put_half(w.super, 2 + side, Source<DTYPE_Q4_K>::m_bits(row, k));
-    }
+                                    : Source<F::TYPE>::d_bits(row, k));
+    if constexpr (F::SUPER == 8) put_half(w.super, 2 + side, Source<F::TYPE>::m_bits(row, k));
 }
 
 /* ---- kernels -------------------------------------------------------------------------------- */
@@ -162,7 +180,8 @@ __device__ __forceinline__ void store_slab(const Slab<F> &w, const Place &place,
     for (int i = 0; i < PIECES; i++)
         store_words<16>(codes + (i * WARP + lane) * 16, &w.code[4 * i]);
     if constexpr (F::CODE % 16 != 0)
-        store_words<8>(codes + PIECES * 16 * WARP + lane * 8, &w.code[4 * PIECES]);
+        store_words<F::CODE % 16>(codes + PIECES * 16 * WARP + lane * (F::CODE % 16),
+                                  &w.code[4 * PIECES]);
     if (lane % 4 != 0) return; /* the scales are the same in the four lanes of a row */
     if constexpr (F::SCALE != 0)
         if (slab % each == 0)
@@ -188,7 +207,11 @@ __device__ void collect_codes(Slab<F> &w, const Packing &p, const Rows &rows, in
         if (!rows.row[side]) continue;
         for (int fold = 0; fold < F::FOLDS; fold++) {
             const int k = slab * GEMM_SLAB + fold * (GEMM_SLAB / F::FOLDS);
-            if (k < p.w.K) put_scales<F>(w, p, rows, side, k, fold);
+            if (k >= p.w.K) continue;
+            if constexpr (F::FOLDS == 1)
+                w.scale[side] = __float_as_uint(scale_of_fp8(p, rows.number[side], k));
+            else
+                put_scale(F(), w, p.from.type, rows.row[side], 2 * fold + side, k);
         }
         put_supers<F>(w, p.from.type, rows.row[side], side, slab * GEMM_SLAB);
     }
@@ -236,22 +259,32 @@ static enum gemm_format format_for(enum dtype act, const struct gemm_source *sou
     if (act == DTYPE_F32) return GEMM_FLOAT;
     if (source->fp8) return GEMM_FP8;
     switch (source->type) {
-    case DTYPE_Q8_0:
     case DTYPE_IQ4_NL: /* its values are bytes */
         return GEMM_Q8_0;
-    case DTYPE_Q4_0:
     case DTYPE_TQ1_0:
     case DTYPE_TQ2_0:
         return GEMM_Q4_0;
-    case DTYPE_Q4_1:
-        return GEMM_Q4_1;
-    case DTYPE_Q4_K:
-        return GEMM_Q4_K;
-    case DTYPE_Q6_K:
     case DTYPE_Q3_K:
         return GEMM_Q6_K;
+#define SAME(NAME)                                                                                 \
+    case DTYPE_##NAME:                                                                             \
+        return GEMM_##NAME;
+        SAME(Q8_0)
+        SAME(INT8)
+        SAME(Q4_0)
+        SAME(Q4_1)
+        SAME(INT4)
+        SAME(Q4_K)
+        SAME(Q5_0)
+        SAME(Q5_1)
+        SAME(Q5_K)
+        SAME(Q6_K)
+        SAME(Q2_K)
+        SAME(IQ4_XS)
+        SAME(MXFP4)
+#undef SAME
     default:
-        return GEMM_16; /* Q5 in all its kinds, Q2_K, IQ4_XS, MXFP4, INT4, INT8, too */
+        return GEMM_16;
     }
 }
 
@@ -328,4 +361,35 @@ void gemm_pack(const struct gemm_weights *w, const struct gemm_source *source, i
         auto kernel = w->act == DTYPE_F16 ? pack_kernel<F, __half> : pack_kernel<F, __nv_bfloat16>;
         launch(kernel, grid, dim3(PACK_THREADS), 0, stream, p);
     });
+}
+
+/* ---- quantising ----------------------------------------------------------------------------- */
+
+constexpr int QUANTISE_THREADS = 256;
+constexpr float MAX_E4M3 = 448.0f;
+
+/* A block a row, which reads it twice, for its largest weight and for its codes. */
+__global__ void __launch_bounds__(QUANTISE_THREADS)
+    quantise_kernel(uint8_t *__restrict__ codes, float *__restrict__ scales, enum dtype type,
+                    const uint8_t *__restrict__ rows, size_t row_bytes, int K) {
+    __shared__ float part[QUANTISE_THREADS / WARP];
+    grid_begin();
+    const uint8_t *row = rows + blockIdx.x * row_bytes;
+    float most = 0.0f;
+    for (int k = threadIdx.x; k < K; k += QUANTISE_THREADS)
+        most = fmaxf(most, fabsf(weight_at(type, row, k)));
+    most = warp_max(most);
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = most;
+    __syncthreads();
+    for (float other : part) most = fmaxf(most, other);
+    const float scale = fmaxf(most / MAX_E4M3, FLT_MIN); /* a row of zeros has one too */
+    if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+    for (int k = threadIdx.x; k < K; k += QUANTISE_THREADS)
+        codes[(size_t)blockIdx.x * K + k] = __nv_fp8_e4m3(weight_at(type, row, k) / scale).__x;
+}
+
+void quantise_e4m3(uint8_t *codes, float *scales, enum dtype type, const void *rows, int N, int K,
+                   cudaStream_t stream) {
+    launch(quantise_kernel, dim3((unsigned)N), dim3(QUANTISE_THREADS), 0, stream, codes, scales,
+           type, static_cast<const uint8_t *>(rows), dtype_bytes(type, (size_t)K), K);
 }

@@ -62,12 +62,18 @@ template <> struct Source<DTYPE_IQ4_NL> : Block32<18, 0, false, 0> {
 
 /* A power of two, and floats of 4 bits: 2^(byte - 128) times twice their value. */
 template <> struct Source<DTYPE_MXFP4> : Block32<17, 0, false, 0> {
+    __device__ static int exponent(const uint8_t *row, int k) {
+        return *block(row, k);
+    }
     __device__ static float scale(const uint8_t *row, int k) {
-        const uint32_t e = *block(row, k);
+        const uint32_t e = (uint32_t)exponent(row, k);
         return __uint_as_float(e < 2 ? 0x200000u << e : (e - 1) << 23);
     }
+    __device__ static int nibble(const uint8_t *row, int k) {
+        return block(row, k)[1 + k % 16] >> k % 32 / 16 * 4 & 15;
+    }
     __device__ static int code(const uint8_t *row, int k) {
-        const int code = block(row, k)[1 + k % 16] >> k % 32 / 16 * 4 & 15, size = code & 7;
+        const int code = nibble(row, k), size = code & 7;
         const int value = size < 5 ? size : size == 5 ? 6 : size == 6 ? 8 : 12;
         return code < 8 ? value : -value;
     }
@@ -184,12 +190,18 @@ template <> struct Source<DTYPE_INT8> : Block32<36, 0, false, 0> {
 
 /* 16 bytes of scales and minima, 64 of pairs, d, dmin. */
 template <> struct Source<DTYPE_Q2_K> : Block256<84, 80, 0, true> {
+    __device__ static uint32_t m_bits(const uint8_t *row, int k) {
+        return u16_at(block(row, k) + 82);
+    }
+    /* A scale and, in the high nibble, a minimum. */
+    __device__ static int scales_at(const uint8_t *row, int k) {
+        return block(row, k)[k % 256 / 16];
+    }
     __device__ static float scale(const uint8_t *row, int k) {
-        return float_of_half(d_bits(row, k)) * (float)(block(row, k)[k % 256 / 16] & 15);
+        return float_of_half(d_bits(row, k)) * (float)(scales_at(row, k) & 15);
     }
     __device__ static float min(const uint8_t *row, int k) {
-        const uint8_t *p = block(row, k);
-        return float_of_half(u16_at(p + 82)) * -(float)(p[k % 256 / 16] >> 4);
+        return float_of_half(m_bits(row, k)) * -(float)(scales_at(row, k) >> 4);
     }
     __device__ static int code(const uint8_t *row, int k) {
         return pair_at(block(row, k) + 16, k);
@@ -214,15 +226,21 @@ template <> struct Source<DTYPE_Q3_K> : Block256<110, 108, 4, false> {
 
 /* d, high pairs of 8 scales, their low nibbles, the codes. */
 template <> struct Source<DTYPE_IQ4_XS> : Block256<136, 0, 0, false> {
-    __device__ static float scale(const uint8_t *row, int k) {
+    __device__ static int scale_code(const uint8_t *row, int k) {
         const uint8_t *p = block(row, k);
         const int i = k % 256 / 32, low = p[4 + i / 2] >> i % 2 * 4 & 15;
         const int high = (int)(u16_at(p + 2) >> 2 * i & 3);
-        return float_of_half(d_bits(row, k)) * (float)((low | high << 4) - 32);
+        return (low | high << 4) - 32;
+    }
+    __device__ static float scale(const uint8_t *row, int k) {
+        return float_of_half(d_bits(row, k)) * (float)scale_code(row, k);
+    }
+    __device__ static int nibble(const uint8_t *row, int k) {
+        const uint8_t *p = block(row, k) + 8 + k % 256 / 32 * 16;
+        return p[k % 16] >> k % 32 / 16 * 4 & 15;
     }
     __device__ static int code(const uint8_t *row, int k) {
-        const uint8_t *p = block(row, k) + 8 + k % 256 / 32 * 16;
-        return value_of_nl4(p[k % 16] >> k % 32 / 16 * 4 & 15);
+        return value_of_nl4(nibble(row, k));
     }
 };
 

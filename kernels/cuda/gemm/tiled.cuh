@@ -88,12 +88,18 @@ template <class T, class S, bool ODD> struct RowFiller {
     }
 };
 
+/* The largest power of two that is at most n. */
+constexpr int power_below(int n) {
+    return n < 2 ? 1 : 2 * power_below(n / 2);
+}
+
 /* A part of the stages: BYTES of each of the block's tiles, one after another, and zeros for
  * missing tiles. The tiles of a pair's matrices alternate. A thread copies the same piece of every
  * AT_ONCE-th tile. */
 template <int BYTES, class S> struct PartFiller {
     static constexpr int EACH = BYTES / 16;
-    static constexpr int AT_ONCE = S::THREADS / EACH < S::NB ? S::THREADS / EACH : S::NB;
+    static constexpr int MOST = power_below(S::THREADS / EACH);
+    static constexpr int AT_ONCE = MOST < S::NB ? MOST : S::NB;
     static_assert(S::NB % AT_ONCE == 0 && (AT_ONCE == 1 || AT_ONCE % 2 == 0), "all copy as many");
     const uint8_t *from; /* the thread's piece of its first tile */
     /* bytes from a tile to the next, if its number is even, and to the second */

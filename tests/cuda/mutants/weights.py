@@ -1,8 +1,8 @@
 """Mutants of weights on their way to the device, of the embedding and of quantising; tests/cuda_mutate.py says what the
 names mean."""
-UNITS = ["gemm/embed", "gemm/quantise", "runtime/staging", "gemm/matrix"]
+UNITS = ["gemm/embed", "gemm/pack", "runtime/staging", "gemm/matrix"]
 PROGRAMS = ["weights", "op_options"]
-DROPS = ["gemm/quantise.cu"]
+DROPS = ["gemm/pack.cu"]
 
 MUTANTS = [
     ("gemm/embed.cu", "const float value = weight * scale;", "const float value = weight;"),
@@ -17,11 +17,11 @@ MUTANTS = [
     ("gemm/embed.cu", "const int fold = step / PART_STEPS<F>;", "const int fold = 0 * step;"),
     ("gemm/embed.cu", "v = {v.x + min, v.y + min};", "v = {v.x + min, v.y};"),
     ("gemm/embed.cu", "k < K; k += EMBED_THREADS) put(", "k <= K; k += EMBED_THREADS) put("),
-    ("gemm/quantise.cu", "most = fmaxf(most, fabsf(weight_at(type, row, k)));", "most = fmaxf(most, weight_at(type, row, k));"),
-    ("gemm/quantise.cu", "for (float other : part) most = fmaxf(most, other);", "most = part[0];"),
-    ("gemm/quantise.cu", "fmaxf(most / MAX_E4M3, FLT_MIN)", "most / MAX_E4M3",
+    ("gemm/pack.cu", "most = fmaxf(most, fabsf(weight_at(type, row, k)));", "most = fmaxf(most, weight_at(type, row, k));"),
+    ("gemm/pack.cu", "for (float other : part) most = fmaxf(most, other);", "most = part[0];"),
+    ("gemm/pack.cu", "fmaxf(most / MAX_E4M3, FLT_MIN)", "most / MAX_E4M3",
      "a row of zeros has codes of NaN, read as 480, times a scale of 0"),
-    ("gemm/quantise.cu", "if (threadIdx.x == 0) scales[blockIdx.x] = scale;", "if (threadIdx.x == 0) scales[0] = scale;"),
+    ("gemm/pack.cu", "if (threadIdx.x == 0) scales[blockIdx.x] = scale;", "if (threadIdx.x == 0) scales[0] = scale;"),
     ("runtime/staging.cu", "cuda_check(cudaEventSynchronize(staging->sent[half]), \"waiting for weights to be sent\");", ""),
     ("runtime/staging.cu", "staging->turn = 1 - half;", "", "the same half each time is waited for: it is slower"),
     ("runtime/staging.cu", "left < COPY_BYTES ? left : COPY_BYTES", "left > 0 ? COPY_BYTES : left"),
