@@ -45,7 +45,7 @@ static void check_step(attention_world *world, const step_parts &parts) {
                 shape_text(world->shape));
 }
 
-/* Decode rows on both sides of a step, a block, one split, two and four. */
+/* Decode rows on both sides of a block, of one to four splits, and of one span, two and four. */
 START_TEST(decode_rows_are_right) {
     attention_world world(shapes[_i], {1100, 260, 40}, 5 + (uint64_t)_i, 1);
     check_step(&world, {{0, 1099, 1100},
@@ -55,6 +55,11 @@ START_TEST(decode_rows_are_right) {
                         {0, 299, 300},
                         {1, 256, 257},
                         {1, 255, 256},
+                        {1, 150, 151},
+                        {1, 128, 129},
+                        {1, 127, 128},
+                        {1, 64, 65},
+                        {1, 63, 64},
                         {2, 33, 34},
                         {2, 32, 33},
                         {2, 31, 32},
@@ -142,8 +147,10 @@ START_TEST(plans_stay_within_their_bounds) {
         std::vector<int> splits(position.size(), 0); /* that are seen to */
         for (int i = 0; i < plan.n_items; i++) {
             const attention_item &item = items[(size_t)i];
-            const int left = item.first_split + item.n_splits - item.split;
-            const int n = item.split < 0 ? item.n_splits : std::min(left, (int)ATTENTION_WARPS);
+            const int first = std::max(item.first_split, item.span * SPAN_SPLITS);
+            const int last =
+                std::min(item.first_split + item.n_splits, (item.span + 1) * SPAN_SPLITS);
+            const int n = item.span < 0 ? item.n_splits : last - first;
             for (int r = 0; r < item.rows; r++) splits[(size_t)(item.row + r)] += n;
         }
         for (size_t r = 0; r < splits.size(); r++) /* rows of an item share its splits */

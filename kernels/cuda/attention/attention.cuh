@@ -1,15 +1,15 @@
 /* Attention over the paged cache, for steps that mix decode rows and chunks of prompts.
  *
- * A context is cut into splits of SPLIT positions, at multiples of SPLIT from position 0. One warp
- * computes the softmax of a split from its first position to its last, and the splits are merged in
- * order. The plan chooses the warp, which does not change the bits:
+ * A context is cut into splits of SPLIT positions and spans of four splits, from position 0. One
+ * warp computes the softmax of a split; the splits of a span are merged in order, and so are the
+ * spans. The plan chooses the warps, which does not change the bits:
  *
  * A whole item is up to 64 query vectors; each of the block's four warps takes 16 of them through
  * all splits and merges them one by one.
  *
- * A split item is up to 16 query vectors; each warp takes one of four neighbouring splits. If the
- * rows see more than one split, the parts go to memory, and the last of the rows' blocks merges
- * them.
+ * A split item is up to 16 query vectors and one span: each of the block's warps takes a split, and
+ * the block merges them. If the rows see more than one span, the parts go to memory, and the last
+ * of the rows' blocks merges them.
  *
  * A query vector is one row's vector of one head; those of the heads that share a key-value head
  * are packed: vector i of an item is row i / heads of its rows, head i % heads. */
@@ -18,7 +18,8 @@
 
 #include "kernels/cuda/attention/kv_layout.cuh"
 
-constexpr int SPLIT = 256, WHOLE_VECTORS = 64, SPLIT_VECTORS = 16, ATTENTION_WARPS = 4;
+constexpr int SPLIT = 64, SPAN_SPLITS = 4, SPAN = SPAN_SPLITS * SPLIT;
+constexpr int WHOLE_VECTORS = 64, SPLIT_VECTORS = 16, ATTENTION_WARPS = SPAN_SPLITS;
 constexpr int ATTENTION_MAX_D = 256, ATTENTION_MAX_HEADS = WHOLE_VECTORS;
 
 /* The work of one block for one key-value head (and one part of its query heads). A captured launch
@@ -27,7 +28,7 @@ struct attention_item {
     int32_t row, rows;             /* of one sequence, by position; 0 rows: no work */
     int32_t sequence;              /* line of the table */
     int32_t first_split, n_splits; /* that the rows see */
-    int32_t split;                 /* of a split item's first warp; -1: a whole item */
+    int32_t span;                  /* of a split item; -1: a whole item */
     int32_t part;                  /* first vector of the rows' parts; -1: there are none */
     int32_t counter;               /* shared by the items of these rows, */
     int32_t n_neighbours;          /* and their number */

@@ -6,7 +6,7 @@
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/runtime/ptx.cuh"
 
-constexpr int CHUNK = SPLIT; /* a thread for each position of a chunk */
+constexpr int CHUNK = 256; /* a thread for each position of a chunk */
 constexpr int PARTIAL_SUMS = 16;
 
 /* exp(x) = (m + 1) * 2^n for x <= EXP_HIGH, as kernels/cpu computes it: returns m, and 2^n in

@@ -31,7 +31,7 @@ static struct attention_item rows_item(const struct planner *p, int s, int row, 
     const int begin = p->step->position[row] - p->window + 1;
     item.first_split = p->window ? max_int(begin, 0) / SPLIT : 0;
     item.n_splits = p->step->position[row + n - 1] / SPLIT + 1 - item.first_split;
-    item.split = item.part = item.counter = -1;
+    item.span = item.part = item.counter = -1;
     item.n_neighbours = 1;
     return item;
 }
@@ -46,17 +46,23 @@ static void plan_whole(const struct planner *p, int s, int row, int end) {
     }
 }
 
-/* Rows of at most 16 vectors: a block for every four splits. */
+/* How many spans an item's rows see. */
+static int spans_of(const struct attention_item *item) {
+    const int end = item->first_split + item->n_splits;
+    return ceil_div(end, SPAN_SPLITS) - item->first_split / SPAN_SPLITS;
+}
+
+/* Rows of at most 16 vectors: a block for every span. */
 static void plan_splits(const struct planner *p, struct attention_item item) {
     struct attention_plan *plan = p->plan;
-    item.n_neighbours = ceil_div(item.n_splits, ATTENTION_WARPS);
-    if (item.n_splits > 1) {
+    item.n_neighbours = spans_of(&item);
+    if (item.n_neighbours > 1) {
         item.part = (int32_t)plan->n_parts;
-        plan->n_parts += (int64_t)item.n_splits * item.rows * plan->heads;
+        plan->n_parts += (int64_t)item.n_neighbours * item.rows * plan->heads;
+        item.counter = plan->n_counters++;
     }
-    if (item.n_neighbours > 1) item.counter = plan->n_counters++;
     for (int i = 0; i < item.n_neighbours; i++) {
-        item.split = item.first_split + i * ATTENTION_WARPS;
+        item.span = item.first_split / SPAN_SPLITS + i;
         p->items[plan->n_items++] = item;
     }
 }
@@ -64,13 +70,12 @@ static void plan_splits(const struct planner *p, struct attention_item item) {
 /* Splitting pays if one block would take long for few rows: always for a decode row, for a few rows
  * with a long context. Rows of up to four tiles then read the context up to seven times, from the
  * L2 cache. */
+enum { FEW_SPANS = 4 };
 static bool wants_splits(const struct planner *p, const struct attention_item *all) {
-    const int vectors = all->rows * p->plan->heads;
+    const int vectors = all->rows * p->plan->heads, spans = spans_of(all);
     if (p->plan->heads > SPLIT_VECTORS) return false;
-    if (vectors > SPLIT_VECTORS && (vectors > WHOLE_VECTORS || all->n_splits <= ATTENTION_WARPS))
-        return false;
-    return p->plan->n_parts + (int64_t)all->n_splits * vectors <= p->max_parts ||
-           all->n_splits == 1;
+    if (vectors > SPLIT_VECTORS && (vectors > WHOLE_VECTORS || spans <= FEW_SPANS)) return false;
+    return p->plan->n_parts + (int64_t)spans * vectors <= p->max_parts || spans == 1;
 }
 
 static void plan_sequence(const struct planner *p, int s) {
@@ -106,12 +111,12 @@ int attention_max_counters(int M, int S) {
     return max_tiles(M, S);
 }
 
-/* A row is in one item or in those of its tile: a tile of n splits has at most n / 4 + 1 items and
- * at least n * heads parts. */
+/* A row is in one item or in those of its tile: a tile of n > 1 spans has n items and at least n *
+ * heads parts. */
 int attention_max_items(int M, int S, int context, int H, int G, int64_t max_parts) {
     const int64_t tiles = max_tiles(M, S);
-    const int64_t seen = M + tiles * ceil_div(ceil_div(context, SPLIT) + 1, ATTENTION_WARPS);
-    const int64_t parts = M + max_parts / (ATTENTION_WARPS * attention_heads(H, G)) + 1;
+    const int64_t seen = M + tiles * ceil_div(context, SPAN);
+    const int64_t parts = M + max_parts / attention_heads(H, G);
     const int64_t most = seen < parts ? seen : parts;
     assert(most <= INT32_MAX);
     return (int)most;

@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/runtime/ptx.cuh"
@@ -15,21 +16,22 @@
 constexpr float LOG2E = 1.44269504f;
 
 /* Operands of type T (__half or __nv_bfloat16), cache elements of type R, heads of at most DP
- * numbers: above D they are zeros. EXACT: D is DP, and scores have no cap. */
-template <class T_, class R_, int DP_, bool EXACT_ = false> struct attention_kind {
+ * numbers: above D they are zeros. EXACT: D is DP. CAPS: scores may have a cap. */
+template <class T_, class R_, int DP_, bool EXACT_ = false, bool CAPS_ = true>
+struct attention_kind {
     using T = T_;
     using R = R_;
-    static constexpr bool EXACT = EXACT_;
+    static constexpr bool EXACT = EXACT_, CAPS = CAPS_;
     static constexpr int DP = DP_;
-    static constexpr int STEP = DP > 128 ? 16 : 32; /* positions at a time */
+    static constexpr int STEP = DP > 128 ? 16 : 32; /* positions of a split's slot */
     static constexpr bool CONVERTS = !std::is_same<T, R>::value;
-    /* A slot holds the keys or values of a step for ldmatrix: rows of 16-byte chunks. Eight rows at
-     * one chunk must lie in different banks: the chunks of a row are permuted, or, if their number
-     * is no multiple of eight, rows are an odd number of chunks apart. */
+    /* A slot holds keys or values of some positions for ldmatrix: rows of 16-byte chunks. Eight
+     * rows at one chunk must lie in different banks: the chunks of a row are permuted, or, if their
+     * number is no multiple of eight, rows are an odd number of chunks apart. */
     static constexpr int CHUNKS = DP / 8;
     static constexpr bool SWIZZLED = CHUNKS % 8 == 0;
     static constexpr int STRIDE = SWIZZLED ? CHUNKS : CHUNKS + 1;
-    static constexpr int SLOT = STEP * STRIDE * 16;
+    static constexpr int ROW_BYTES = STRIDE * 16;
     static_assert(DP % 32 == 0 && SPLIT % STEP == 0, "whole products and splits");
 };
 
@@ -65,17 +67,6 @@ __device__ __forceinline__ float2 unpack(uint32_t pair, __half) {
 }
 __device__ __forceinline__ float2 unpack(uint32_t pair, __nv_bfloat16) {
     return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&pair));
-}
-
-/* Two neighbours of the activations, as operands of type T. */
-template <class T>
-__device__ __forceinline__ uint32_t load_pair(enum dtype act, const void *x, size_t at) {
-    const uint32_t pair =
-        *reinterpret_cast<const uint32_t *>(static_cast<const uint16_t *>(x) + at);
-    const bool same = (act == DTYPE_F16) == std::is_same<T, __half>::value;
-    if (same) return pair;
-    const float2 both = act == DTYPE_F16 ? unpack(pair, __half()) : unpack(pair, __nv_bfloat16());
-    return pack(both.x, both.y, T());
 }
 
 __device__ __forceinline__ void store_pair(enum dtype act, void *y, size_t at, float low,
@@ -119,7 +110,9 @@ template <class C>
 __device__ __forceinline__ void load_queries(queries<C> &q, enum dtype act,
                                              const attention_args &args, const attention_item &item,
                                              const head_block &block, int first_vector) {
+    using T = typename C::T;
     const int lane = threadIdx.x % WARP, D = head_size<C>(args);
+    const bool is_f16 = act == DTYPE_F16;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const vector_place place = place_of(item, block, first_vector + lane / 4 + 8 * r);
@@ -131,29 +124,37 @@ __device__ __forceinline__ void load_queries(queries<C> &q, enum dtype act,
             q.first[r] = first_seen(args, q.last[r]);
             q.at[r] = ((size_t)place.row * args.H + place.head) * D;
         }
+        const uint16_t *from = static_cast<const uint16_t *>(args.q) + q.at[r] + lane % 4 * 2;
 #pragma unroll
-        for (int k = 0; k < C::DP / 16; k++)
+        for (int i = 0; i < C::DP / 8; i++) {
+            const bool there = place.exists && (C::EXACT || 8 * i + lane % 4 * 2 < D);
+            const uint32_t *pair = reinterpret_cast<const uint32_t *>(from + 8 * i);
+            q.a[i / 2][i % 2 * 2 + r] = there ? *pair : 0u;
+        }
+    }
+    if (is_f16 == std::is_same<T, __half>::value) return;
 #pragma unroll
-            for (int side = 0; side < 2; side++) {
-                const int d = 16 * k + 8 * side + lane % 4 * 2;
-                q.a[k][2 * side + r] =
-                    place.exists && d < D ? load_pair<typename C::T>(act, args.q, q.at[r] + d) : 0u;
-            }
+    for (int i = 0; i < C::DP / 4; i++) {
+        uint32_t &pair = q.a[i / 4][i % 4];
+        const float2 both = is_f16 ? unpack(pair, __half()) : unpack(pair, __nv_bfloat16());
+        pair = pack(both.x, both.y, T());
     }
 }
 
-/* ---- one step of positions ------------------------------------------------------------------ */
+/* ---- the scores and weights of a split ------------------------------------------------------ */
 
-/* The softmax of a split so far: the largest score, the sum of exp2(score - most), and the sum of
- * values weighted by those. Scores are in powers of two. `sum` is this lane's share. */
+/* Of the warp's vectors in the rows, of a split's positions in the columns. */
+using scores = float[SPLIT / 8][4];
+using weights = uint32_t[SPLIT / 16][4];
+
+/* Some sums of values that are weighted by exp2(score - most), and the sum of these weights. */
 template <class C, class O = float> struct softmax {
     float most[2], sum[2];
     O o[C::DP / 8][4];
 };
-/* The softmax of the splits before, needed once a split. For large heads `volatile` keeps its
- * values out of the registers, which the current split fills. */
-template <class C>
-using softmax_total = softmax<C, std::conditional_t<(C::DP > 128), volatile float, float>>;
+/* All spans before the one at work, needed once a span: `volatile` keeps the sums out of the
+ * registers, which the span and its splits fill. */
+template <class C> using softmax_total = softmax<C, volatile float>;
 
 template <class C, class O> __device__ __forceinline__ void softmax_clear(softmax<C, O> &x) {
     x.most[0] = x.most[1] = -INFINITY;
@@ -164,49 +165,48 @@ template <class C, class O> __device__ __forceinline__ void softmax_clear(softma
         for (int e = 0; e < 4; e++) x.o[c][e] = 0.0f;
 }
 
-template <class C> using scores = float[C::STEP / 8][4];
-template <class C> using weights = uint32_t[C::STEP / 16][4];
-
-/* s = q . keys. Each ldmatrix loads 16 positions of 16 numbers: matrices 0 and 1 are the halves of
- * the first eight positions, 2 and 3 those of the next. */
-template <class C>
-__device__ __forceinline__ void multiply_keys(scores<C> &s, const queries<C> &q, const char *slot) {
+/* s = q . keys, for the scores from column FIRST on and a slot of ROWS positions. Each ldmatrix
+ * loads 16 positions of 16 numbers: matrices 0 and 1 are the halves of the first eight positions, 2
+ * and 3 those of the next. */
+template <class C, int FIRST, int ROWS>
+__device__ __forceinline__ void multiply_keys(scores &s, const queries<C> &q, const char *slot) {
     const int lane = threadIdx.x % WARP;
     const int at = chunk_at<C>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
-    for (int j = 0; j < C::STEP / 8; j++)
+    for (int j = FIRST / 8; j < (FIRST + ROWS) / 8; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) s[j][e] = 0.0f;
 #pragma unroll
     for (int k = 0; k < C::DP / 16; k++)
 #pragma unroll
-        for (int j = 0; j < C::STEP / 8; j += 2) {
+        for (int i = 0; i < ROWS / 8; i += 2) {
             uint32_t keys[4];
-            ldmatrix_x4(keys, slot + chunk_after<C>(at, 8 * j, 2 * k));
-            mma_m16n8k16<typename C::T>(s[j], q.a[k], {keys[0], keys[1]});
-            mma_m16n8k16<typename C::T>(s[j + 1], q.a[k], {keys[2], keys[3]});
+            float(*columns)[4] = &s[FIRST / 8 + i];
+            ldmatrix_x4(keys, slot + chunk_after<C>(at, 8 * i, 2 * k));
+            mma_m16n8k16<typename C::T>(columns[0], q.a[k], {keys[0], keys[1]});
+            mma_m16n8k16<typename C::T>(columns[1], q.a[k], {keys[2], keys[3]});
         }
 }
 
 /* A score in powers of two. */
 template <class C>
 __device__ __forceinline__ float scaled(const attention_args &args, float product) {
-    if (C::EXACT || args.cap == 0.0f) return product * (args.scale * LOG2E);
+    if (!C::CAPS || args.cap == 0.0f) return product * (args.scale * LOG2E);
     const float e = exp2_approximate(product * (args.scale / args.cap * 2.0f * LOG2E));
     return args.cap * LOG2E * (1.0f - __fdividef(2.0f, e + 1.0f)); /* tanh */
 }
 
-/* Scales and masks the scores of the positions from `start`; the largest of each row, in all four
+/* Scales and masks the scores of the split at `start`; the largest of each row, in all four
  * lanes that share it. */
 template <class C>
-__device__ __forceinline__ void mask(scores<C> &s, float (&most)[2], const queries<C> &q,
+__device__ __forceinline__ void mask(scores &s, float (&most)[2], const queries<C> &q,
                                      const attention_args &args, int start) {
     const int column = start + threadIdx.x % 4 * 2;
     const int first[2] = {q.first[0] - column, q.first[1] - column};
     const int last[2] = {q.last[0] - column, q.last[1] - column};
     most[0] = most[1] = -INFINITY;
 #pragma unroll
-    for (int j = 0; j < C::STEP / 8; j++)
+    for (int j = 0; j < SPLIT / 8; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int r = e / 2, here = 8 * j + e % 2;
@@ -227,80 +227,65 @@ __device__ __forceinline__ float base_of(float most) {
     return most == -INFINITY ? 0.0f : most;
 }
 
-/* Rescales a split's sums to a new largest score. The factor is mostly one, and then it is
- * skipped. */
-template <class C> __device__ __forceinline__ void rescale(softmax<C> &x, const float (&most)[2]) {
-    float by[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const float now = fmaxf(x.most[r], most[r]);
-        by[r] = exp2_approximate(x.most[r] - base_of(now));
-        x.most[r] = now;
-        x.sum[r] = x.sum[r] * by[r];
-    }
-    if (!__any_sync(FULL_MASK, by[0] != 1.0f || by[1] != 1.0f)) return;
-#pragma unroll
-    for (int c = 0; c < C::DP / 8; c++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) x.o[c][e] = x.o[c][e] * by[e / 2];
-}
+/* A split without its values: the largest score, and the sum of exp2(score - most). */
+struct split_weight {
+    float most[2], sum[2];
+};
 
-/* Adds a step's scores to the softmax; p are the weights of its values, as operands. The sum is of
- * the rounded weights, so that these add up to one. */
+/* p are the weights of the split's values, as operands. The sum is of the rounded weights, so that
+ * these add up to one. */
 template <class C>
-__device__ __forceinline__ void weigh(weights<C> &p, softmax<C> &x, scores<C> &s,
-                                      const queries<C> &q, const attention_args &args, int start) {
+__device__ __forceinline__ split_weight weigh(weights &p, scores &s, const queries<C> &q,
+                                              const attention_args &args, int start) {
     using T = typename C::T;
-    float most[2];
-    mask<C>(s, most, q, args, start);
-    rescale<C>(x, most);
+    split_weight x;
+    mask<C>(s, x.most, q, args, start);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float base = base_of(x.most[r]);
+        x.sum[r] = 0.0f;
 #pragma unroll
-        for (int j = 0; j < C::STEP / 8; j++) {
+        for (int j = 0; j < SPLIT / 8; j++) {
             const uint32_t pair = pack(exp2_approximate(s[j][2 * r] - base),
                                        exp2_approximate(s[j][2 * r + 1] - base), T());
             const float2 both = unpack(pair, T());
             x.sum[r] = x.sum[r] + (both.x + both.y);
             p[j / 2][j % 2 * 2 + r] = pair;
         }
-    }
-}
-
-/* o += p . values. Each ldmatrix loads 16 positions of 16 numbers, transposed: matrices 0 and 1
- * are the halves of the positions in the first eight numbers, 2 and 3 those in the next. */
-template <class C>
-__device__ __forceinline__ void multiply_values(softmax<C> &x, const weights<C> &p,
-                                                const char *slot) {
-    const int lane = threadIdx.x % WARP, at = chunk_at<C>(lane % 16, lane / 16);
-#pragma unroll
-    for (int i = 0; i < C::STEP / 16; i++)
-#pragma unroll
-        for (int c = 0; c < C::CHUNKS; c += 2) {
-            uint32_t values[4];
-            ldmatrix_x4_trans(values, slot + chunk_after<C>(at, 16 * i, c));
-            mma_m16n8k16<typename C::T>(x.o[c], p[i], {values[0], values[1]});
-            mma_m16n8k16<typename C::T>(x.o[c + 1], p[i], {values[2], values[3]});
-        }
-}
-
-/* ---- splits --------------------------------------------------------------------------------- */
-
-/* Adds up the lanes' shares of the sums, which completes the split's softmax. */
-template <class C> __device__ __forceinline__ void softmax_close(softmax<C> &x) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
         x.sum[r] = x.sum[r] + __shfl_xor_sync(FULL_MASK, x.sum[r], 1);
         x.sum[r] = x.sum[r] + __shfl_xor_sync(FULL_MASK, x.sum[r], 2);
     }
+    return x;
 }
+
+/* o += p . values, for two neighbours of 8 numbers from chunk c on and the weights from position
+ * FIRST on. Each ldmatrix loads 16 positions of 16 numbers, transposed: matrices 0 and 1 are the
+ * halves of the positions in the first eight numbers, 2 and 3 those in the next. */
+template <class C, int FIRST, int ROWS>
+__device__ __forceinline__ void multiply_values(float (*o)[4], const weights &p, const char *slot,
+                                                int c) {
+    const int lane = threadIdx.x % WARP, at = chunk_at<C>(lane % 16, lane / 16);
+#pragma unroll
+    for (int i = 0; i < ROWS / 16; i++) {
+        uint32_t values[4];
+        ldmatrix_x4_trans(values, slot + chunk_after<C>(at, 16 * i, c));
+        mma_m16n8k16<typename C::T>(o[0], p[FIRST / 16 + i], {values[0], values[1]});
+        mma_m16n8k16<typename C::T>(o[1], p[FIRST / 16 + i], {values[2], values[3]});
+    }
+}
+
+/* ---- merging -------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ bool sees_split(int first, int last, int split) {
     return first < (split + 1) * SPLIT && last >= split * SPLIT;
 }
 
-/* Merging a split into those before it: both sides' factors. `total` begins at (-inf, 0). */
+__device__ __forceinline__ bool sees_span(int first, int last, int span) {
+    return first < (span + 1) * SPAN && last >= span * SPAN;
+}
+
+/* Merging a split into those before it in its span, or a span into those before it: both sides'
+ * factors. What is before the first one is (-inf, 0). */
 struct merging {
     float old, now;
 };
@@ -316,19 +301,43 @@ __device__ __forceinline__ float merge_value(float total, float part, const merg
     return fmaf(part, by.now, total * by.old);
 }
 
-/* Merges a split, for the rows that see it. */
+/* Merges a split into its span, for the rows that see it: 16 numbers of the vectors at a time, as
+ * soon as their sums are complete. What a row does not see has sums of zero and changes nothing. */
 template <class C>
-__device__ __forceinline__ void merge_split(softmax_total<C> &total, const softmax<C> &part,
-                                            const queries<C> &q, int split) {
+__device__ __forceinline__ void merge_split(softmax<C> &span, const weights &p,
+                                            const split_weight &part, const queries<C> &q,
+                                            const char *values, int split) {
+    merging by[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        if (!sees_split(q.first[r], q.last[r], split)) continue;
-        const merging by = merge_sums(total.most[r], total.sum[r], part.most[r], part.sum[r]);
+        by[r] = {1.0f, -0.0f};
+        if (sees_split(q.first[r], q.last[r], split))
+            by[r] = merge_sums(span.most[r], span.sum[r], part.most[r], part.sum[r]);
+    }
+#pragma unroll
+    for (int c = 0; c < C::CHUNKS; c += 2) {
+        float o[2][4] = {};
+        multiply_values<C, 0, SPLIT>(o, p, values, c);
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            span.o[c + e / 4][e % 4] =
+                merge_value(span.o[c + e / 4][e % 4], o[e / 4][e % 4], by[e / 2 % 2]);
+    }
+}
+
+/* Merges a span, for the rows that see it. */
+template <class C>
+__device__ __forceinline__ void merge_span(softmax_total<C> &total, const softmax<C> &span,
+                                           const queries<C> &q, int number) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        if (!sees_span(q.first[r], q.last[r], number)) continue;
+        const merging by = merge_sums(total.most[r], total.sum[r], span.most[r], span.sum[r]);
 #pragma unroll
         for (int c = 0; c < C::DP / 8; c++)
 #pragma unroll
             for (int e = 2 * r; e < 2 * r + 2; e++)
-                total.o[c][e] = merge_value(total.o[c][e], part.o[c][e], by);
+                total.o[c][e] = merge_value(total.o[c][e], span.o[c][e], by);
     }
 }
 

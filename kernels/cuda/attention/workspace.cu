@@ -5,14 +5,14 @@
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Parts for a row of each sequence: a sequence of n positions has n / SPLIT splits and one more. */
+/* Parts for a row of each sequence: a sequence of n positions has n / SPAN spans and one more. */
 static int64_t parts_wanted(const struct step_limits *limits, const struct kv_config *c, int G) {
-    const int64_t whole = (int64_t)limits->max_context / SPLIT + 1;
-    const int64_t cached = (int64_t)c->n_blocks * c->block_size / SPLIT + limits->max_seqs;
-    const int64_t splits = min_int64(whole * limits->max_seqs, cached);
+    const int64_t whole = (int64_t)limits->max_context / SPAN + 1;
+    const int64_t cached = (int64_t)c->n_blocks * c->block_size / SPAN + limits->max_seqs;
+    const int64_t spans = min_int64(whole * limits->max_seqs, cached);
     const int heads = attention_heads(limits->H, G);
     if (heads > SPLIT_VECTORS) return 0; /* such rows are never split */
-    return max_int64(splits * heads, whole * SPLIT_VECTORS);
+    return max_int64(spans * heads, whole * SPLIT_VECTORS);
 }
 
 static enum status take_zeros(void **out, size_t bytes, struct err *err) {
