@@ -466,77 +466,6 @@ START_TEST(words_become_values) {
 }
 END_TEST
 
-/* ---- speculation ---------------------------------------------------------------------------- */
-
-static struct err speculation_err;
-
-static enum status speculation_of(const char *text, struct speculation *out) {
-    speculation_err = (struct err){0};
-    return speculation_read(out, "--speculative-config", text, &speculation_err);
-}
-
-START_TEST(speculation_is_an_object_or_a_word) {
-    struct speculation s;
-    ck_assert_int_eq(speculation_of("ngram", &s), STATUS_OK);
-    ck_assert(s.method == SPECULATION_LOOKUP && s.max_tokens == MAX_DRAFTS);
-    ck_assert(s.lookup_min == 2 && s.lookup_max == MAX_DRAFT_MATCH);
-    ck_assert_int_eq(speculation_of(" {\"method\": \"ngram\", \"num_speculative_tokens\": 4, "
-                                    "\"prompt_lookup_min\": 1, \"prompt_lookup_max\": 3}",
-                                    &s),
-                     STATUS_OK);
-    ck_assert(s.method == SPECULATION_LOOKUP && s.max_tokens == 4);
-    ck_assert(s.lookup_min == 1 && s.lookup_max == 3);
-    ck_assert_int_eq(speculation_of("{\"model\":\"[ngram]\"}", &s), STATUS_OK);
-    ck_assert_int_eq(s.method, SPECULATION_LOOKUP);
-    ck_assert_int_eq(speculation_of("suffix", &s), STATUS_OK);
-    ck_assert(s.method == SPECULATION_SUFFIX && s.lookup_min == 2);
-    ck_assert_int_eq(speculation_of("{\"method\":\"none\"}", &s), STATUS_OK);
-    ck_assert(s.method == SPECULATION_NONE);
-    ck_assert_int_eq(speculation_of("{\"model\": \"small.gguf\", \"method\": \"draft_model\", "
-                                    "\"num_speculative_tokens\": 5}",
-                                    &s),
-                     STATUS_OK);
-    ck_assert(s.method == SPECULATION_DRAFT_MODEL && s.max_tokens == 5);
-    ck_assert_str_eq(s.model, "small.gguf");
-    ck_assert_int_eq(speculation_of("{\"model\": \"small.gguf\"}", &s), STATUS_OK);
-    ck_assert(s.method == SPECULATION_DRAFT_MODEL && s.max_tokens == MAX_DRAFTS);
-    ck_assert_int_eq(speculation_of("{\"model\": \"ngram\"}", &s), STATUS_OK);
-    ck_assert(s.method == SPECULATION_LOOKUP && !*s.model);
-}
-END_TEST
-
-START_TEST(wrong_speculation_is_named) {
-    static const struct {
-        const char *text, *said;
-    } cases[] = {
-        {"", "the method \"\" is not served"},
-        {"eagle", "the method \"eagle\" is not served"},
-        {"{\"method\":\"eagle\"}", "the method \"eagle\" is not served"},
-        {"{\"method\":3}", "method must be a string"},
-        {"{\"method\":\"ngram\"", "line 1"},
-        {"{}", "must be a JSON object with a \"method\""},
-        {"{\"method\":\"ngram\",\"num_speculative_tokens\":16}",
-         "num_speculative_tokens must be a whole number from 1 to 15"},
-        {"{\"method\":\"ngram\",\"num_speculative_tokens\":0}", "from 1 to 15"},
-        {"{\"method\":\"ngram\",\"num_speculative_tokens\":1.5}", "from 1 to 15"},
-        {"{\"method\":\"ngram\",\"prompt_lookup_max\":\"8\"}", "prompt_lookup_max must be"},
-        {"{\"method\":\"ngram\",\"prompt_lookup_min\":4,\"prompt_lookup_max\":3}",
-         "prompt_lookup_min must be at most prompt_lookup_max"},
-        {"{\"method\":\"ngram\",\"k\":1}", "k is not a key that is served"},
-        {"draft_model", "method \"draft_model\" needs a model"},
-        {"{\"method\":\"draft_model\"}", "method \"draft_model\" needs a model"},
-        {"{\"method\":\"draft_model\",\"model\":\"\"}", "model must be the path of a model"},
-        {"{\"method\":\"ngram\",\"model\":\"a.gguf\"}", "is of the method \"draft_model\" alone"},
-    };
-    struct speculation s;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ck_assert_int_eq(speculation_of(cases[i].text, &s), STATUS_USAGE);
-        ck_assert_msg(strstr(speculation_err.message, cases[i].said), "%s: %s", cases[i].text,
-                      speculation_err.message);
-    }
-}
-END_TEST
-
 START_TEST(table_is_sound) {
     for (int i = 0; i < option_count; i++) {
         const struct option *option = &option_table[i];
@@ -609,8 +538,6 @@ int main(int argc, char **argv) {
     tcase_add_test(cases, help_wins_over_the_rest);
     tcase_add_test(cases, help_is_whole);
     tcase_add_test(cases, words_become_values);
-    tcase_add_test(cases, speculation_is_an_object_or_a_word);
-    tcase_add_test(cases, wrong_speculation_is_named);
     tcase_add_test(cases, table_is_sound);
     tcase_add_test(cases, docs_hold_the_table);
     return suite_main(suite);

@@ -66,15 +66,15 @@ class Terminal:
     def text(self):
         return "\n".join(line.rstrip() for line in self.screen.display).rstrip()
 
-    def wait(self, condition, what):
-        end = time.monotonic() + PATIENCE_S
+    def wait(self, condition, what, seconds=PATIENCE_S):
+        end = time.monotonic() + seconds
         while not condition():
             assert self.read(0.1) or condition(), f"the program ended without {what}\n{self.text()}"
             assert time.monotonic() < end, f"no {what}\n{self.text()}\n{self.raw[-2000:]}"
         return self
 
-    def wait_for(self, text):
-        return self.wait(lambda: text in self.text(), repr(text))
+    def wait_for(self, text, seconds=PATIENCE_S):
+        return self.wait(lambda: text in self.text(), repr(text), seconds)
 
     def at_prompt(self, prompt=">"):
         """Is the cursor behind an empty prompt, in the last line that shows something, and does the editor read keys?"""

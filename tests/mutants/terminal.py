@@ -1,4 +1,4 @@
-"""Mutants of what a person sees in a terminal; tests/mutate.py says what the names mean. tests/e2e/test_terminal.py tests more."""
+"""Mutants of what a person sees in a terminal; tests/mutate.py says what the names mean. tests/e2e/test_terminal.py and test_command_line.py test more."""
 C = "server/commands/"
 SUITES = {
     C + "history.c": ["server_history"],
