@@ -18,43 +18,44 @@ struct draft_shape {
 struct draft_shapes {
     struct draft_shape *nodes;
     uint32_t n, max;
-    uint32_t *table; /* [n_table]: nodes by the hash of parent, byte and set; 0: none */
+    struct slot {
+        uint64_t key;  /* parent, set and byte */
+        uint32_t node; /* 0: none */
+    } * table;         /* [n_table]: nodes by the hash of their keys */
     uint32_t n_table;
 };
 
-static uint32_t *find_slot(const struct draft_shapes *draft, uint32_t parent, uint8_t byte,
-                           uint8_t set) {
-    uint64_t key = (uint64_t)parent << 12 | (uint64_t)set << 8 | byte;
+static struct slot *find_slot(const struct draft_shapes *draft, uint64_t key) {
     uint32_t at = (uint32_t)(key * 0x9E3779B97F4A7C15u >> 32) & (draft->n_table - 1);
-    for (;; at = (at + 1) & (draft->n_table - 1)) {
-        const struct draft_shape *node = &draft->nodes[draft->table[at]];
-        if (!draft->table[at]) return &draft->table[at];
-        if (node->parent == parent && node->byte == byte && node->set == set)
-            return &draft->table[at];
-    }
+    while (draft->table[at].node && draft->table[at].key != key)
+        at = (at + 1) & (draft->n_table - 1);
+    return &draft->table[at];
 }
 
 static void grow(struct draft_shapes *draft) {
+    struct slot *before = draft->table;
+    uint32_t n_before = draft->n_table;
     draft->max = 2 * draft->max;
     draft->n_table = 2 * draft->max;
     draft->nodes = mem_realloc(draft->nodes, draft->max * sizeof *draft->nodes);
-    free(draft->table);
     draft->table = mem_calloc(draft->n_table, sizeof *draft->table);
-    for (uint32_t i = 1; i < draft->n; i++) {
-        const struct draft_shape *node = &draft->nodes[i];
-        *find_slot(draft, node->parent, node->byte, node->set) = i;
-    }
+    for (uint32_t i = 0; i < n_before; i++)
+        if (before[i].node) *find_slot(draft, before[i].key) = before[i];
+    free(before);
 }
 
 static uint32_t child_of(struct draft_shapes *draft, uint32_t parent, uint8_t byte, uint8_t set) {
+    uint64_t key = (uint64_t)parent << 12 | (uint64_t)set << 8 | byte;
     if (draft->n == draft->max) grow(draft);
-    uint32_t *slot = find_slot(draft, parent, byte, set);
-    if (*slot) return *slot;
+    struct slot *slot = find_slot(draft, key);
+    if (slot->node) return slot->node;
     struct draft_shape *up = &draft->nodes[parent];
     draft->nodes[draft->n] =
         (struct draft_shape){.parent = parent, .sibling = up->child, .byte = byte, .set = set};
     up->n_children++;
-    return *slot = up->child = draft->n++;
+    up->child = draft->n;
+    *slot = (struct slot){key, draft->n};
+    return draft->n++;
 }
 
 /* ---- the shape of a token ------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* A vocabulary as a flat trie: its tokens sorted by their bytes, and each prefix once. */
 #include <assert.h>
+#include <endian.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,36 +17,88 @@ static int by_bytes(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Copies the tokens' bytes into the order of a walk, whose memory it returns. */
-static char *copy_in_order(const struct vocabulary *v, struct sorted_token *sorted, int n) {
-    char *ordered = mem_alloc(v->at[v->V] + 1), *end = ordered;
-    for (int i = 0; i < n; i++) {
-        memcpy(end, sorted[i].bytes, sorted[i].length);
-        sorted[i].bytes = end;
-        end += sorted[i].length;
-    }
-    return ordered;
+/* What is sorted first: a token by its prefix. */
+struct sort_key {
+    uint64_t prefix;
+    uint32_t id;
+};
+
+enum { DIGIT_BITS = 11, N_DIGITS = 1 << DIGIT_BITS, N_PASSES = (64 + DIGIT_BITS - 1) / DIGIT_BITS };
+
+static uint32_t digit_of(struct sort_key key, int pass) {
+    return (uint32_t)(key.prefix >> (pass * DIGIT_BITS)) & (N_DIGITS - 1);
 }
 
-static struct sorted_token *sort_tokens(const struct vocabulary *v, int *n) {
-    struct sorted_token *sorted = mem_alloc(((size_t)v->V + 1) * sizeof *sorted);
+/* A radix sort by the lowest digit first; equal keys stay in their order. Returns the one of two
+ * arrays [n] that has the result. */
+static struct sort_key *sort_by_prefix(struct sort_key *from, struct sort_key *to, int n) {
+    uint32_t(*places)[N_DIGITS] = mem_calloc(N_PASSES, sizeof *places);
+    for (int i = 0; i < n; i++)
+        for (int pass = 0; pass < N_PASSES; pass++) places[pass][digit_of(from[i], pass)]++;
+    for (int pass = 0; pass < N_PASSES; pass++) {
+        uint32_t before = 0;
+        for (int digit = 0; digit < N_DIGITS; digit++) {
+            uint32_t count = places[pass][digit];
+            places[pass][digit] = before;
+            before += count;
+        }
+        for (int i = 0; i < n; i++) to[places[pass][digit_of(from[i], pass)]++] = from[i];
+        struct sort_key *sorted = to;
+        to = from;
+        from = sorted;
+    }
+    free(places);
+    return from;
+}
+
+/* bytes[length] has 8 bytes at least. */
+static uint64_t prefix_of(const char *bytes, uint32_t length) {
+    uint64_t prefix;
+    memcpy(&prefix, bytes, sizeof prefix);
+    prefix = be64toh(prefix);
+    return length < 8 ? prefix & ~(UINT64_MAX >> (8 * length)) : prefix;
+}
+
+/* The tokens that have bytes in the order of their keys. Copies the bytes into that order, too:
+ * they are *ordered. */
+static struct sorted_token *take_in_order(const struct vocabulary *v, const struct sort_key *keys,
+                                          int n, char **ordered) {
+    struct sorted_token *sorted = mem_alloc(((size_t)n + 1) * sizeof *sorted);
+    char *end = *ordered = mem_alloc(v->at[v->V] + 1);
+    for (int i = 0; i < n; i++) {
+        uint32_t id = keys[i].id, length = v->at[id + 1] - v->at[id];
+        sorted[i] = (struct sorted_token){keys[i].prefix, end, (int32_t)id, length};
+        memcpy(end, v->bytes + v->at[id], length);
+        end += length;
+    }
+    return sorted;
+}
+
+static struct sorted_token *sort_tokens(const struct vocabulary *v, int *n, char **ordered) {
+    struct sort_key *keys = mem_alloc(((size_t)v->V + 1) * sizeof *keys);
+    struct sort_key *spare = mem_alloc(((size_t)v->V + 1) * sizeof *spare);
     *n = 0;
     for (int id = 0; id < v->V; id++) {
-        struct sorted_token token = {0, v->bytes + v->at[id], id, v->at[id + 1] - v->at[id]};
-        if (token.length == 0) continue;
-        for (uint32_t i = 0; i < 8; i++) {
-            token.prefix = token.prefix << 8 | (i < token.length ? (uint8_t)token.bytes[i] : 0);
-        }
-        sorted[(*n)++] = token;
+        uint32_t length = v->at[id + 1] - v->at[id];
+        if (length > 0)
+            keys[(*n)++] = (struct sort_key){prefix_of(v->bytes + v->at[id], length), (uint32_t)id};
     }
-    qsort(sorted, (size_t)*n, sizeof *sorted, by_bytes);
+    struct sorted_token *sorted = take_in_order(v, sort_by_prefix(keys, spare, *n), *n, ordered);
+    free(keys);
+    free(spare);
+    for (int i = 0, end; i < *n; i = end) {
+        for (end = i + 1; end < *n && sorted[end].prefix == sorted[i].prefix;) end++;
+        if (end > i + 1) qsort(sorted + i, (size_t)(end - i), sizeof *sorted, by_bytes);
+    }
     return sorted;
 }
 
 static uint32_t common_prefix(const struct sorted_token *x, const struct sorted_token *y) {
-    uint32_t n = x->length < y->length ? x->length : y->length, i = 0;
-    while (i < n && x->bytes[i] == y->bytes[i]) i++;
-    return i;
+    uint32_t n = x->length < y->length ? x->length : y->length, i = 8;
+    uint64_t differs = x->prefix ^ y->prefix;
+    if (differs) i = (uint32_t)__builtin_clzll(differs) / 8;
+    while (!differs && i < n && x->bytes[i] == y->bytes[i]) i++;
+    return i < n ? i : n;
 }
 
 /* A trie that is being made. */
@@ -91,21 +144,42 @@ static struct trie trie_new(struct vocabulary *v, const struct sorted_token *sor
 
 /* ---- slices --------------------------------------------------------------------------------- */
 
-/* How many characters a token of the slice has; 0: it is not in it. */
-static int characters_in(enum character_set slice, const struct sorted_token *token) {
+/* How many characters a token has, and in *in which slices it is: 1 << set for each. 0 characters:
+ * in none. in_sets[c] are those of a character of ASCII; all beyond are in all. */
+static int count_characters(const uint8_t in_sets[128], const struct sorted_token *token, int *in) {
     int n = 0;
+    *in = (1 << N_SLICES) - 1;
     for (size_t at = 0; at < token->length; n++) {
-        size_t size = utf8_character(token->bytes + at, token->length - at);
-        if (size == 0 || (size == 1 && !set_has(slice, token->bytes[at]))) return 0;
-        if (n == MAX_CHARACTERS) return 0;
+        uint8_t byte = (uint8_t)token->bytes[at];
+        size_t size = 1;
+        if (byte < 128)
+            *in &= in_sets[byte];
+        else
+            size = utf8_character(token->bytes + at, token->length - at);
+        if (size == 0 || !*in || n == MAX_CHARACTERS) return 0;
         at += size;
     }
     return n;
 }
 
+/* Finds characters[n], and the slices that each token is in. */
+static void find_slices(const struct sorted_token *sorted, int n, uint8_t *characters,
+                        uint8_t *slices) {
+    uint8_t in_sets[128] = {0};
+    for (int set = 0; set < N_SLICES; set++)
+        for (int c = 0; c < 128; c++)
+            in_sets[c] |= (uint8_t)(set_has((enum character_set)set, c) << set);
+    for (int i = 0; i < n; i++) {
+        int in;
+        characters[i] = (uint8_t)count_characters(in_sets, &sorted[i], &in);
+        slices[i] = (uint8_t)in;
+    }
+}
+
 /* Divides the tokens: those of the slice into its masks, the others into a trie. */
 static void make_slice(struct vocabulary *v, enum character_set set,
-                       const struct sorted_token *sorted, int n) {
+                       const struct sorted_token *sorted, int n, const uint8_t *characters,
+                       const uint8_t *slices) {
     struct slice *slice = &v->slices[set];
     struct sorted_token *rest = mem_alloc(((size_t)n + 1) * sizeof *rest);
     int n_rest = 0;
@@ -114,18 +188,24 @@ static void make_slice(struct vocabulary *v, enum character_set set,
         slice->at_most[i] = mem_calloc(words, sizeof *slice->at_most[i]);
     }
     for (int i = 0; i < n; i++) {
-        int characters = characters_in(set, &sorted[i]), id = sorted[i].id;
-        if (characters)
-            slice->at_most[characters][id / 32] |= (uint32_t)1 << (id % 32);
+        int id = sorted[i].id;
+        if (characters[i] && (slices[i] >> set & 1))
+            slice->at_most[characters[i]][id / 32] |= (uint32_t)1 << (id % 32);
         else
             rest[n_rest++] = sorted[i];
     }
-    for (size_t i = words; i < words * (MAX_CHARACTERS + 1); i++) {
-        size_t characters = i / words, word = i % words;
-        slice->at_most[characters][word] |= slice->at_most[characters - 1][word];
-    }
+    for (int at = 1; at <= MAX_CHARACTERS; at++)
+        for (size_t i = 0; i < words; i++) slice->at_most[at][i] |= slice->at_most[at - 1][i];
     slice->rest = shape_trie_new(v, rest, n_rest, false);
     free(rest);
+}
+
+static void make_slices(struct vocabulary *v, const struct sorted_token *sorted, int n) {
+    uint8_t *characters = mem_alloc(2 * (size_t)n + 1), *slices = characters + n;
+    find_slices(sorted, n, characters, slices);
+    for (int set = 0; set < N_SLICES; set++)
+        make_slice(v, (enum character_set)set, sorted, n, characters, slices);
+    free(characters);
 }
 
 static void find_first(struct vocabulary *v) {
@@ -135,8 +215,8 @@ static void find_first(struct vocabulary *v) {
 
 static void build_tries(struct vocabulary *v) {
     int n;
-    struct sorted_token *sorted = sort_tokens(v, &n);
-    char *ordered = copy_in_order(v, sorted, n);
+    char *ordered;
+    struct sorted_token *sorted = sort_tokens(v, &n, &ordered);
     v->same_next = mem_alloc(((size_t)v->V + 1) * sizeof *v->same_next);
     for (int id = 0; id < v->V; id++) v->same_next[id] = -1;
     struct trie trie = trie_new(v, sorted, n);
@@ -145,7 +225,7 @@ static void build_tries(struct vocabulary *v) {
     find_first(v);
     v->shapes = shape_trie_new(v, sorted, n, false);
     v->by_first = shape_trie_new(v, sorted, n, true);
-    for (int i = 0; i < N_SLICES; i++) make_slice(v, (enum character_set)i, sorted, n);
+    make_slices(v, sorted, n);
     free(ordered);
     free(sorted);
 }
@@ -164,7 +244,7 @@ struct vocabulary *vocabulary_new(const char *const *bytes, const int *lengths, 
         assert(lengths[id] >= 0 && lengths[id] <= UINT16_MAX && total <= UINT32_MAX);
     }
     v->at[V] = (uint32_t)total;
-    v->bytes = mem_alloc(total + 1);
+    v->bytes = mem_calloc(total + 8, 1); /* prefix_of reads so many */
     for (int id = 0; id < V; id++) {
         if (lengths[id]) memcpy(v->bytes + v->at[id], bytes[id], (size_t)lengths[id]);
     }

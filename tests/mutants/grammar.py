@@ -73,4 +73,12 @@ MUTANTS = [
     (G + "read/ranges.c", "        if (is_ecma) add_ecma_blanks(&named);\n", ""),
     (G + "schema/string.c", "is_uri && n > 0 && min <= 5 ?", "n > 0 && min <= 5 ?"),
     (G + "schema/json_rules.c", "[JSON_RULE_SPACE] = \"\\\\n?", "[JSON_RULE_SPACE] = \"\\\\n*"),
+    # the vocabulary
+    (G + "vocabulary.c", "        if (end > i + 1) qsort(", "        if (end > i + 8) qsort("),
+    (G + "vocabulary.c", "(uint32_t)__builtin_clzll(differs) / 8;", "(uint32_t)__builtin_clzll(differs) / 16;"),
+    (G + "vocabulary.c", "return length < 8 ? prefix & ~(UINT64_MAX >> (8 * length)) : prefix;", "return prefix;"),
+    (G + "vocabulary.c", "N_PASSES = (64 + DIGIT_BITS - 1) / DIGIT_BITS", "N_PASSES = 64 / DIGIT_BITS"),
+    (G + "vocabulary.c", "*in &= in_sets[byte];", "*in |= in_sets[byte];"),
+    (G + "vocabulary.c", "if (size == 0 || !*in || n == MAX_CHARACTERS) return 0;", "if (!*in || n == MAX_CHARACTERS) return 0;"),
+    (G + "shapes.c", "        if (before[i].node) *find_slot", "        if (before[i].node > 1) *find_slot"),
 ]
