@@ -103,6 +103,9 @@ struct backend_config {
     int max_k;                   /* the largest K of any matrix */
     enum dtype activations;      /* CUDA: DTYPE_F32 (the oracle mode), DTYPE_F16 or DTYPE_BF16 */
     struct expert_shape experts; /* scratch is planned for them */
+    /* CPU: what threads are bound to: "nodes", "cores", or a list of processors such as "0-7,16".
+     * NULL: to nothing. Each node's memory has the weights that its threads multiply. */
+    const char *affinity;
     /* CUDA: what the memory for steps and the plan of attention are made for */
     int max_seqs;    /* the largest S */
     int max_context; /* positions of a sequence are below this */

@@ -57,7 +57,8 @@ struct memory_ops {
     const void *(*matrix_data)(const struct matrix *matrix, enum dtype *type, int *N, int *K);
     /* The matrix that such bytes are; they are not copied, so they must outlive it, and they are
      * 64-byte aligned. NULL where such a matrix does not have so many. */
-    struct matrix *(*matrix_map)(enum dtype type, int N, int K, const void *data, size_t bytes);
+    struct matrix *(*matrix_map)(struct backend *b, enum dtype type, int N, int K, const void *data,
+                                 size_t bytes);
     void (*matrix_free)(struct backend *b, struct matrix *matrix);
     size_t (*matrix_bytes)(const struct matrix *matrix);
 

@@ -192,8 +192,8 @@ static bool map_matrices(struct model *model, const struct index *index) {
         const struct entry *e = &index->entry[i];
         struct matrix **w = &tensors_of(model, e->layer)->w[e->role];
         struct matrix *made = *w ? NULL
-                                 : memory->matrix_map((enum dtype)e->type, e->N, e->K,
-                                                      index->data[i], (size_t)e->bytes);
+                                 : memory->matrix_map(model->backend, (enum dtype)e->type, e->N,
+                                                      e->K, index->data[i], (size_t)e->bytes);
         if (!made) {
             drop_matrices(model);
             return false;

@@ -28,6 +28,7 @@ struct cpu_group {
     _Alignas(64) _Atomic uint32_t arrived;
     _Alignas(64) _Atomic uint32_t generation; /* the futex word */
     _Atomic uint32_t sleepers;
+    bool crowded; /* more ranks than cores */
     struct rows rows[MAX_RANKS];
 };
 
@@ -39,6 +40,7 @@ struct rank_group *rank_group_cpu_new(int ranks) {
     assert(ranks >= 1 && ranks <= MAX_RANKS);
     struct cpu_group *group = mem_large(sizeof *group);
     group->head = (struct rank_group){ranks, close_group};
+    group->crowded = ranks > cores_allowed();
     return &group->head;
 }
 
@@ -50,7 +52,7 @@ void rank_group_close(struct rank_group *group) {
 static void meet(struct cpu_group *group) {
     uint32_t ranks = (uint32_t)group->head.ranks, seen = atomic_load(&group->generation);
     if (atomic_fetch_add(&group->arrived, 1) + 1 < ranks) {
-        if (spin_while(&group->generation, seen)) return;
+        if (spin_while(&group->generation, seen, group->crowded)) return;
         atomic_fetch_add(&group->sleepers, 1);
         while (atomic_load(&group->generation) == seen) futex_wait(&group->generation, seen);
         atomic_fetch_sub(&group->sleepers, 1);

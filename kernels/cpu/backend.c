@@ -78,6 +78,11 @@ static const void *op_matrix_data(const struct matrix *matrix, enum dtype *type,
     return matrix->panels;
 }
 
+static struct matrix *op_matrix_map(struct backend *b, enum dtype type, int N, int K,
+                                    const void *data, size_t bytes) {
+    return cpu_matrix_map(cpu_of(b), type, N, K, data, bytes);
+}
+
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {
     cpu_matrix_free(cpu_of(b), matrix);
 }
@@ -157,7 +162,7 @@ static const struct memory_ops memory_ops = {
     .matrix_random = matrix_random,
     .matrix_free = op_matrix_free,
     .matrix_data = op_matrix_data,
-    .matrix_map = cpu_matrix_map,
+    .matrix_map = op_matrix_map,
     .matrix_bytes = op_matrix_bytes,
     .upload = op_upload,
     .download = op_download,
@@ -177,6 +182,22 @@ static const struct device_ops device_ops = {
 
 /* ---- open and close ------------------------------------------------------------------------- */
 
+/* Where threads are to be bound, and how many they are then; NULL: nowhere. */
+static enum status choose_placement(struct placement **out, const struct backend_config *config,
+                                    int *threads, struct err *err) {
+    if (!config->affinity) return STATUS_OK;
+    struct placement *placement = mem_calloc(1, sizeof *placement);
+    enum status status =
+        placement_choose(placement, config->affinity, config->threads, threads_of_cores, err);
+    if (status) {
+        free(placement);
+        return status;
+    }
+    *threads = placement->n_threads;
+    *out = placement;
+    return STATUS_OK;
+}
+
 enum status backend_cpu_open(struct backend **out, const struct backend_config *config,
                              struct err *err) {
     const struct path *path;
@@ -186,14 +207,17 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
         config->threads > MAX_THREADS)
         return err_set(err, STATUS_USAGE, NULL,
                        "a CPU backend needs rows and inputs, and 1 to %d threads", MAX_THREADS);
-    struct cpu *cpu = mem_calloc(1, sizeof *cpu);
     int threads = config->threads ? config->threads : backend_cpu_threads();
+    struct placement *placement = NULL;
+    status = choose_placement(&placement, config, &threads, err);
+    if (status) return status;
+    struct cpu *cpu = mem_calloc(1, sizeof *cpu);
     cpu->path = path;
     cpu->max_rows = config->max_rows;
     cpu->max_k = config->max_k;
     cpu->group = (struct cpu_group *)config->group;
     cpu->rank = config->rank;
-    cpu->pool = pool_new(threads < MAX_THREADS ? threads : MAX_THREADS);
+    cpu->pool = pool_new(threads, placement);
     cpu->head = (struct backend){.compute = &compute_ops,
                                  .memory = &memory_ops,
                                  .cache = &cache_ops,

@@ -3,8 +3,9 @@
  * the vector units.
  *
  *   backend.c   open, close, the op table        pool.c        the compute threads
- *   features.c  what the processor has           threads.c     how many of them
- *   paths.c     which path that makes possible   all_reduce.c  sums over ranks
+ *   features.c  what the processor has           sharing.c     who takes which piece
+ *   paths.c     which path that makes possible   threads.c     how many of them
+ *   all_reduce.c  sums over ranks                topology.c    where they run
  *
  *   order.h     the written order's constants    activations.h the inputs of products
  *   weights.h   blocks and panels of weights     kv.h          the key-value cache
@@ -26,6 +27,7 @@
 #include "kernels/cpu/activations.h"
 #include "kernels/cpu/kv.h"
 #include "kernels/cpu/mixture.h"
+#include "kernels/cpu/topology.h"
 #include "kernels/cpu/weights.h"
 #include "kernels/kernels.h"
 
@@ -142,19 +144,34 @@ float plain_weight(float x);
 /* ---- the threads ---------------------------------------------------------------------------- */
 
 struct pool;
-/* Starts n_threads - 1 workers; fewer when the system refuses. */
-struct pool *pool_new(int n_threads);
+/* Starts n_threads - 1 workers; fewer when the system refuses. With a placement, which the pool
+ * then owns, they are bound as it says, and so is any caller but the thread that opened the pool;
+ * NULL: they run where the system puts them. */
+struct pool *pool_new(int n_threads, struct placement *placement);
 void pool_free(struct pool *pool);
-/* Threads that could be started, the caller's included. */
+/* Threads that could be started, the caller's included; their nodes, 1 without a placement. */
 int pool_threads(const struct pool *pool);
+int pool_nodes(const struct pool *pool);
+/* Where the pieces of nodes begin and end that have the same share of n as of the threads:
+ * border[nodes + 1]. */
+void pool_borders(const struct pool *pool, int n, int *border);
+/* Asks for memory on that node, whoever touches it first (placement_move). */
+void pool_place(const struct pool *pool, const void *memory, size_t bytes, int node);
 /* Runs fn(arg, i, thread) for i in [0, n) and returns when all have ended; thread 0 is the caller,
  * and no two pieces with the same thread run at once. One caller at a time. */
 void pool_run(struct pool *pool, void (*fn)(void *arg, int i, int thread), void *arg, int n);
+/* The same, where node k is to run border[k]..border[k + 1] - 1, but for what others take when they
+ * have nothing left. */
+void pool_run_nodes(struct pool *pool, void (*fn)(void *arg, int i, int thread), void *arg,
+                    const int *border);
 
 /* How many threads suit a process that may run on `cores` cores, by the control groups that the
  * folders `proc` and `cgroup` show. A quota is rounded to the nearest whole number of cores: a
  * thread that has less than half a core would stop all the others for most of each period. */
 int threads_for(int cores, const char *proc, const char *cgroup);
+/* The same by this machine's folders; cores that the process's affinity mask has. */
+int threads_of_cores(int cores);
+int cores_allowed(void);
 
 /* ---- the backend ---------------------------------------------------------------------------- */
 

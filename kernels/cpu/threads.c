@@ -1,27 +1,13 @@
 /* How many threads suit this process: the cores that it may run on, and the time that its control
  * group gives it. */
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
-enum { MAX_CORES = 1 << 17, PATH_BYTES = 4096 };
-
-/* The mask has as many bits as the kernel was built for, and no call tells the number: it is read
- * into ever larger ones. */
-static int affinity_cores(void) {
-    for (int bits = CPU_SETSIZE; bits <= MAX_CORES; bits *= 2) {
-        cpu_set_t *set = CPU_ALLOC((size_t)bits);
-        size_t bytes = CPU_ALLOC_SIZE((size_t)bits);
-        int cores = set && sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
-        CPU_FREE(set);
-        if (cores > 0) return cores;
-    }
-    return 1;
-}
+enum { PATH_BYTES = 4096 };
 
 /* Reads the first line of a file; false when there is none. */
 static bool first_line(char *line, size_t size, const char *path) {
@@ -103,6 +89,15 @@ int threads_for(int cores, const char *proc, const char *cgroup) {
     return cores < MAX_THREADS ? cores : MAX_THREADS;
 }
 
+int cores_allowed(void) {
+    int numbers[MAX_PROCESSORS];
+    return processors_allowed(numbers, MAX_PROCESSORS);
+}
+
+int threads_of_cores(int cores) {
+    return threads_for(cores, "/proc", "/sys/fs/cgroup");
+}
+
 int backend_cpu_threads(void) {
-    return threads_for(affinity_cores(), "/proc", "/sys/fs/cgroup");
+    return threads_of_cores(cores_allowed());
 }

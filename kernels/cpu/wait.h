@@ -4,6 +4,7 @@
 #define PENSTOCK_KERNELS_CPU_WAIT_H
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,14 +29,16 @@ static inline void cpu_pause(void) {
 #endif
 }
 
-/* Spins until *word differs from `value`; false after SPIN_NS. */
-static inline bool spin_while(_Atomic uint32_t *word, uint32_t value) {
+/* Spins until *word differs from `value`; false after SPIN_NS. Where there are more threads than
+ * cores (`crowded`), who spins lets others go first: what it waits for may wait for its core. */
+static inline bool spin_while(_Atomic uint32_t *word, uint32_t value, bool crowded) {
     uint64_t until = now_ns() + SPIN_NS;
     do {
         for (int i = 0; i < PAUSES_A_LOOK_AT_THE_CLOCK; i++) {
             if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
             cpu_pause();
         }
+        if (crowded) sched_yield();
     } while (now_ns() < until);
     return false;
 }

@@ -112,7 +112,8 @@ enum status matrix_random(struct backend *b, struct matrix **out, enum dtype typ
 enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
                            const void *rows, enum matrix_form form, struct err *err);
 /* memory_ops.matrix_map. */
-struct matrix *cpu_matrix_map(enum dtype type, int N, int K, const void *panels, size_t bytes);
+struct matrix *cpu_matrix_map(const struct cpu *cpu, enum dtype type, int N, int K,
+                              const void *panels, size_t bytes);
 void cpu_matrix_free(struct cpu *cpu, struct matrix *matrix);
 /* Reads one row's block back out of its panel. */
 void matrix_block(const struct matrix *w, struct block *block, int row, int i);

@@ -9,7 +9,7 @@
 #include "kernels/cpu/cpu.h"
 #include "support/suite_main.h"
 
-enum { MAX_PIECES = 300, TESTED_THREADS = 8 };
+enum { MAX_PIECES = 300, TESTED_THREADS = 8, CROWD = 40 };
 
 struct count {
     _Atomic int runs[MAX_PIECES];
@@ -26,6 +26,12 @@ static void count_piece(void *arg, int i, int thread) {
     }
 }
 
+static void run_piece(void *arg, int i, int thread) {
+    _Atomic int *runs = arg;
+    ck_assert(thread >= 0 && thread < CROWD);
+    atomic_fetch_add_explicit(&runs[i], 1, memory_order_relaxed);
+}
+
 static void run_and_check(struct pool *pool, struct count *count, int n) {
     for (int i = 0; i < n; i++) count->runs[i] = 0;
     for (int i = 0; i < TESTED_THREADS; i++) count->on_thread[i][0] = 0;
@@ -37,7 +43,7 @@ static void run_and_check(struct pool *pool, struct count *count, int n) {
 }
 
 START_TEST(every_piece_runs_once) {
-    struct pool *pool = pool_new(_i);
+    struct pool *pool = pool_new(_i, NULL);
     struct count count = {0};
     ck_assert_int_eq(pool_threads(pool), _i);
     for (int round = 0; round < 400; round++) {
@@ -50,7 +56,7 @@ END_TEST
 
 /* Pauses longer than the threads spin, so that they sleep and are woken again. */
 START_TEST(sleepers_are_woken) {
-    struct pool *pool = pool_new(4);
+    struct pool *pool = pool_new(4, NULL);
     struct count count = {.spin = 10};
     for (int round = 0; round < 60; round++) {
         usleep((useconds_t)(round % 4 * 150));
@@ -74,7 +80,7 @@ static void copy_piece(void *arg, int i, int thread) {
 }
 
 START_TEST(jobs_see_what_came_before) {
-    struct pool *pool = pool_new(3);
+    struct pool *pool = pool_new(3, NULL);
     struct chain chain;
     for (int round = 0; round < 700; round++) {
         chain.input = round;
@@ -112,7 +118,7 @@ enum { LONG_AGO_US = 3000 };
  * not begun. Where the caller is late, others do all pieces but the one that it has begun. */
 START_TEST(threads_run_neighbouring_pieces) {
     enum { THREADS = 3, PIECES = 61 };
-    struct pool *pool = pool_new(THREADS);
+    struct pool *pool = pool_new(THREADS, NULL);
     for (int round = 0; round < 40; round++) {
         struct order order = {.late = round % 4 == 3, .pieces = PIECES};
         if (order.late) usleep(LONG_AGO_US);
@@ -141,7 +147,7 @@ static void long_piece(void *arg, int i, int thread) {
 }
 
 START_TEST(sleepers_are_woken_while_a_job_runs) {
-    struct pool *pool = pool_new(3);
+    struct pool *pool = pool_new(3, NULL);
     struct count count = {0};
     for (int round = 0; round < 20; round++) {
         struct order order = {0};
@@ -151,6 +157,22 @@ START_TEST(sleepers_are_woken_while_a_job_runs) {
         usleep(300);
         pool_run(pool, long_piece, &order, 10000); /* two seconds for a caller alone */
         ck_assert_int_eq(atomic_load(&order.done), 1);
+    }
+    pool_free(pool);
+}
+END_TEST
+
+/* Many more threads than cores, in several groups: each piece runs once, and jobs of one after the
+ * other do not wait for a turn of each thread. */
+START_TEST(crowds_run_every_piece_once) {
+    struct pool *pool = pool_new(CROWD, NULL);
+    _Atomic int runs[MAX_PIECES];
+    for (int round = 0; round < 150; round++) {
+        int n = round * 11 % (MAX_PIECES + 1);
+        for (int i = 0; i < n; i++) runs[i] = 0;
+        if (round % 40 == 39) usleep(LONG_AGO_US);
+        pool_run(pool, run_piece, runs, n);
+        for (int i = 0; i < n; i++) ck_assert_int_eq(runs[i], 1);
     }
     pool_free(pool);
 }
@@ -169,7 +191,7 @@ START_TEST(taken_cores_do_not_stop_it) {
     _Atomic int stop = 0;
     pthread_t burner[2];
     for (int i = 0; i < 2; i++) pthread_create(&burner[i], NULL, burn, &stop);
-    struct pool *pool = pool_new(4);
+    struct pool *pool = pool_new(4, NULL);
     struct count count = {.spin = 50};
     for (int round = 0; round < 60; round++) run_and_check(pool, &count, 24);
     pool_free(pool);
@@ -179,7 +201,7 @@ START_TEST(taken_cores_do_not_stop_it) {
 END_TEST
 
 START_TEST(idle_threads_take_no_time) {
-    struct pool *pool = pool_new(4);
+    struct pool *pool = pool_new(4, NULL);
     struct count count = {0};
     run_and_check(pool, &count, 50);
     usleep(20000);
@@ -192,7 +214,7 @@ END_TEST
 
 START_TEST(opening_and_closing) {
     for (int i = 0; i < 50; i++) {
-        struct pool *pool = pool_new(1 + i % TESTED_THREADS);
+        struct pool *pool = pool_new(1 + i % TESTED_THREADS, NULL);
         struct count count = {0};
         if (i % 3) run_and_check(pool, &count, i);
         pool_free(pool);
@@ -209,6 +231,7 @@ int main(void) {
     tcase_add_test(core, jobs_see_what_came_before);
     tcase_add_test(core, threads_run_neighbouring_pieces);
     tcase_add_test(core, sleepers_are_woken_while_a_job_runs);
+    tcase_add_test(core, crowds_run_every_piece_once);
     tcase_add_test(core, taken_cores_do_not_stop_it);
     tcase_add_test(core, idle_threads_take_no_time);
     tcase_add_test(core, opening_and_closing);

@@ -41,8 +41,10 @@ struct job {
     int n, M, K;
     void (*unit)(const struct job *job, const struct activations *a, int unit, int group,
                  struct thread_scratch *scratch);
-    int units, unit_panels;  /* what is handed out, of how many panels each */
-    int piece_units, pieces; /* units of a piece, and pieces of one group of tiles */
+    int units, unit_panels;    /* what is handed out, of how many panels each */
+    int piece_units;           /* units of a piece */
+    int nodes;                 /* of the pool */
+    int border[MAX_NODES + 1]; /* pieces by node */
 };
 
 /* ---- a panel times tiles -------------------------------------------------------------------- */
@@ -155,6 +157,51 @@ static void make_tile(void *arg, int tile, int thread) {
     inputs_make_tile(job->cpu, job->inputs, tile, job->x, job->norm, job->cpu->threads[thread].row);
 }
 
+/* Lists of units that are divided among the nodes, each for itself: the panels of each matrix where
+ * outputs are stored; else all. */
+static int list_units(const struct job *job, int i) {
+    return job->unit == store_unit ? job->linear[i].w->n_panels : job->units;
+}
+
+static int n_lists(const struct job *job) {
+    return job->unit == store_unit ? job->n : 1;
+}
+
+/* A node has units [*from, *to) of list i: those whose weights its memory has (weights/pack.c). */
+static void node_part(const struct job *job, int node, int i, int *from, int *to) {
+    int border[MAX_NODES + 1];
+    pool_borders(job->cpu->pool, list_units(job, i), border);
+    *from = border[node];
+    *to = border[node + 1];
+}
+
+/* Units that a node has of all lists. */
+static int node_units(const struct job *job, int node) {
+    if (job->nodes == 1) return job->units;
+    int units = 0;
+    for (int i = 0, from, to; i < n_lists(job); i++) {
+        node_part(job, node, i, &from, &to);
+        units += to - from;
+    }
+    return units;
+}
+
+/* The u-th unit of a node, as the job counts them. */
+static int node_unit(const struct job *job, int node, int u) {
+    if (job->nodes == 1) return u;
+    int before = 0, from, to;
+    for (int i = 0;; before += list_units(job, i++)) {
+        assert(i < n_lists(job));
+        node_part(job, node, i, &from, &to);
+        if (u < to - from) return before + from + u;
+        u -= to - from;
+    }
+}
+
+static int pieces_of(const struct job *job, int units) {
+    return (units + job->piece_units - 1) / job->piece_units;
+}
+
 static void job_piece(void *arg, int i, int thread) {
     const struct job *job = arg;
     struct thread_scratch *scratch = &job->cpu->threads[thread];
@@ -164,9 +211,13 @@ static void job_piece(void *arg, int i, int thread) {
         inputs_make_tile(job->cpu, &scratch->own, 0, job->x, job->norm, scratch->row);
         scratch->made_for = job->cpu->n_products;
     }
-    int group = i / job->pieces, from = i % job->pieces * job->piece_units;
-    int to = from + job->piece_units < job->units ? from + job->piece_units : job->units;
-    for (int unit = from; unit < to; unit++) job->unit(job, a, unit, group, scratch);
+    int node = 0;
+    while (i >= job->border[node + 1]) node++;
+    i -= job->border[node];
+    int units = node_units(job, node), pieces = pieces_of(job, units);
+    int group = i / pieces, from = i % pieces * job->piece_units;
+    int to = from + job->piece_units < units ? from + job->piece_units : units;
+    for (int u = from; u < to; u++) job->unit(job, a, node_unit(job, node, u), group, scratch);
 }
 
 int piece_units(const struct cpu *cpu, int64_t products, int units) {
@@ -187,14 +238,16 @@ static void make_inputs(struct job *job) {
     pool_run(cpu->pool, make_tile, job, tiles_of(job->M));
 }
 
-static void run_units(struct job *job) {
+static void run_job(struct job *job) {
     assert(job->units > 0 && job->unit_panels > 0);
     int64_t rows = job->M < TILE_GROUP * LANES ? job->M : TILE_GROUP * LANES;
     job->piece_units = piece_units(job->cpu, rows * LANES * job->unit_panels * job->K, job->units);
     assert(job->piece_units > 0 && job->piece_units <= job->units);
-    job->pieces = (job->units + job->piece_units - 1) / job->piece_units;
     int groups = (tiles_of(job->M) + TILE_GROUP - 1) / TILE_GROUP;
-    pool_run(job->cpu->pool, job_piece, job, job->pieces * groups);
+    job->nodes = pool_nodes(job->cpu->pool);
+    for (int k = 0; k < job->nodes; k++)
+        job->border[k + 1] = job->border[k] + pieces_of(job, node_units(job, k)) * groups;
+    pool_run_nodes(job->cpu->pool, job_piece, job, job->border);
 }
 
 /* ---- the ops -------------------------------------------------------------------------------- */
@@ -218,7 +271,7 @@ static void store_products(struct cpu *cpu, float *const *y, const float *x,
     assert(M <= cpu->max_rows && job.K <= cpu->max_k && cap >= 0);
     for (int i = 0; i < n; i++) job.units += linear[i].w->n_panels;
     make_inputs(&job);
-    run_units(&job);
+    run_job(&job);
 }
 
 void op_matmul(struct backend *b, float *const *y, const float *x, const struct norm *norm,
@@ -253,7 +306,7 @@ void op_matmul_add(struct backend *b, float *sum, const float *x, const struct l
     job.x = x;
     job.inputs = &cpu->act;
     make_inputs(&job);
-    run_units(&job);
+    run_job(&job);
 }
 
 /* The second product's inputs are of all threads, so they are shared whatever M. */
@@ -286,8 +339,8 @@ void op_mlp(struct backend *b, float *sum, const float *x, const struct norm *no
                       .unit_panels = gated ? 2 * PAIR : PAIR};
     inputs_begin(&cpu->hidden, M, down->K, &mlp->down, 1);
     make_inputs(&job);
-    run_units(&job);
+    run_job(&job);
     job = adding_job(cpu, &sum, &mlp->down, M);
     job.inputs = &cpu->hidden;
-    run_units(&job);
+    run_job(&job);
 }

@@ -160,7 +160,7 @@ static void scales_read(const uint8_t *scales, const struct format *format, stru
  * small pages, and a token that streams all weights would spend most of its time on their
  * addresses. */
 
-enum { SLAB_BYTES = 64 << 20, TOUCH_BYTES = 2 << 20, MAX_AHEAD = 8 };
+enum { SLAB_BYTES = 64 << 20, TOUCH_BYTES = 2 << 20, MAX_AHEAD = 8, SMALL_PAGE = 4096 };
 
 struct slab {
     struct slab *next;
@@ -201,6 +201,30 @@ static void slab_touch(struct cpu *cpu, struct slab *slab) {
     assert(slab->touched >= slab->used);
 }
 
+/* Each node gets the panels that its threads are to multiply (ops/matmul.c): those that have its
+ * share of all. */
+static void place_panels(const struct cpu *cpu, const struct matrix *w) {
+    int border[MAX_NODES + 1];
+    pool_borders(cpu->pool, w->n_panels, border);
+    for (int k = 0; k < pool_nodes(cpu->pool); k++)
+        pool_place(cpu->pool, w->panels + (size_t)border[k] * w->panel_bytes,
+                   (size_t)(border[k + 1] - border[k]) * w->panel_bytes, k);
+}
+
+static void read_panel(void *arg, int panel, int thread) {
+    const struct matrix *w = arg;
+    const volatile uint8_t *from = w->panels + (size_t)panel * w->panel_bytes;
+    (void)thread;
+    for (size_t i = 0; i < w->panel_bytes; i += SMALL_PAGE) (void)from[i];
+}
+
+/* Pages of a mapped file that are not in memory yet come to the node that reads them first; those
+ * that are move where nobody else maps them. */
+static void map_nodes(const struct cpu *cpu, struct matrix *w) {
+    pool_run(cpu->pool, read_panel, w, w->n_panels);
+    place_panels(cpu, w);
+}
+
 /* Zeroed memory for w's panels; `bytes` is a multiple of 64. */
 static void slab_alloc(struct cpu *cpu, struct matrix *w) {
     assert(w->bytes > 0 && w->bytes % 64 == 0);
@@ -209,7 +233,10 @@ static void slab_alloc(struct cpu *cpu, struct matrix *w) {
     w->slab->used += w->bytes;
     assert(w->slab->used <= w->slab->bytes && (uintptr_t)w->panels % 64 == 0);
     w->slab->matrices++;
-    slab_touch(cpu, w->slab);
+    if (pool_nodes(cpu->pool) == 1)
+        slab_touch(cpu, w->slab);
+    else
+        place_panels(cpu, w); /* and the threads that write them are the first to touch them */
 }
 
 /* ---- a matrix ------------------------------------------------------------------------------- */
@@ -325,13 +352,15 @@ enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type
     return STATUS_OK;
 }
 
-struct matrix *cpu_matrix_map(enum dtype type, int N, int K, const void *panels, size_t bytes) {
+struct matrix *cpu_matrix_map(const struct cpu *cpu, enum dtype type, int N, int K,
+                              const void *panels, size_t bytes) {
     struct matrix plain;
     if (check(type, N, K, NULL) || !plan(&plain, type, N, K) || plain.bytes != bytes) return NULL;
     assert((uintptr_t)panels % 64 == 0);
     struct matrix *w = mem_alloc(sizeof *w);
     *w = plain;
     w->panels = (uint8_t *)(uintptr_t)panels;
+    if (pool_nodes(cpu->pool) > 1) map_nodes(cpu, w);
     return w;
 }
 
