@@ -159,6 +159,8 @@ const struct option option_table[] = {
      "auto: a GPU if one can be used, otherwise the CPU"},
     {"threads", "N", OPTION_INT, AT(threads), "0", 0, 1024, NULL, ENGINE | COMMAND_QUANTIZE,
      "Machine", "compute threads; 0: one for each core that the process may use"},
+    {"cpu-affinity", "WHERE", OPTION_TEXT, AT(cpu_affinity), NULL, 0, 0, NULL, ENGINE, "Machine",
+     "bind threads to nodes, cores or a list such as 0-7,16; nodes hold their own weights"},
     {"tensor-parallel-size", "N", OPTION_INT, AT(tensor_parallel_size), "1", 1, 64, NULL, ENGINE,
      "Machine", "ranks that share the model: GPUs, or groups of threads on the CPU"},
     {"kv-cache-memory", "SIZE", OPTION_SIZE, AT(kv_cache_memory), "0", 0, 64 * TIB, NULL, ENGINE,

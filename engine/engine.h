@@ -28,6 +28,7 @@ struct engine_config {
     const char *weight_cache;
     const char *chat_template;      /* path of a template that replaces the model's; NULL: none */
     int threads;                    /* of all ranks; 0: as many as suit */
+    const char *cpu_affinity;       /* see backend_config; NULL: threads are not bound */
     int ranks;                      /* that share the model, 1..MAX_RANKS; 0: 1 */
     enum compute_dtype dtype;       /* the 16-bit types are CUDA's */
     enum quantization quantization; /* of float weights; fp8: of the layers', on CUDA */

@@ -14,6 +14,10 @@ enum status settings_check(struct opening *o, struct err *err) {
         return err_set(err, STATUS_USAGE, "dtype",
                        "--dtype %s is of activations on a GPU; give --device cuda, or --dtype auto",
                        value_name(compute_dtype_names, config->dtype));
+    if (config->cpu_affinity && (cuda || config->ranks > 1))
+        return err_set(err, STATUS_USAGE, "cpu-affinity",
+                       "--cpu-affinity binds the threads of one CPU rank; %s, or leave it out",
+                       cuda ? "serve on the CPU" : "use one rank");
     if (config->weight_cache && (cuda || config->dummy))
         return err_set(err, STATUS_USAGE, "weight-cache",
                        "--weight-cache keeps a model's weights for a CPU; %s, or leave it out",
@@ -57,6 +61,7 @@ static struct backend_config plan_backend(const struct engine *engine,
     enum dtype half = config->dtype == COMPUTE_FLOAT16 ? DTYPE_F16 : DTYPE_BF16;
     struct backend_config wanted = {
         .threads = config->threads,
+        .affinity = config->cpu_affinity,
         .path = config->cpu_path,
         .max_rows = config->max_num_batched_tokens,
         .max_k = widest,

@@ -55,6 +55,7 @@ struct engine_config engine_config_from(const struct options *options) {
         .weight_cache = options->weight_cache,
         .chat_template = options->chat_template,
         .threads = options->threads,
+        .cpu_affinity = options->cpu_affinity,
         .ranks = options->tensor_parallel_size,
         .dtype = options->dtype,
         .quantization = options->quantization,
@@ -119,6 +120,7 @@ static struct engine_config draft_config_from(const struct options *options) {
     return (struct engine_config){
         .model = options->speculation.model,
         .threads = options->threads,
+        .cpu_affinity = options->cpu_affinity,
         .dtype = options->dtype,
         .kv_dtype = options->kv_cache_dtype,
         .max_num_seqs = min_int(options->max_num_seqs, DRAFT_SEQUENCES),
