@@ -1,0 +1,88 @@
+"""Measures how speed grows with the number of compute threads, by `penstock bench`, in turns.
+
+    python3 bench/scaling.py [--threads 1,2,4,8,16] [--affinity nodes] [--repeats 3] [--json FILE] [--markdown FILE]
+
+One stream and 16 streams (tokens a second while decoding), a prompt of 512 (tokens a second), each as the median of the repeats,
+and how many times as fast as the first number of threads that is. Without --threads: 1, 2, 4 and so on, up to all processors
+that this process may use. More threads than processors may be given; the report says so.
+"""
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+
+import machine
+
+ROWS = (("one stream", r"tg 1"), ("16 streams", r"tg 16"), ("prompt of 512", r"pp 512"))
+
+
+def all_threads():
+    cores, threads = len(os.sched_getaffinity(0)), [1]
+    while threads[-1] * 2 <= cores:
+        threads.append(threads[-1] * 2)
+    return threads + ([cores] if threads[-1] < cores else [])
+
+
+def measure(args, threads):
+    """Tokens a second by row, and processor seconds of the whole run."""
+    command = [args.program, "bench", "--model", args.model, "--threads", str(threads), "--bench-prompt", "512", "--bench-batch",
+               "1,16", "--bench-generate", str(args.generate), "--bench-repeats", "1", "--log-level", "error"]
+    before = os.times()
+    text = subprocess.run(command + (["--cpu-affinity", args.affinity] if args.affinity else []), check=True,
+                          capture_output=True, text=True).stdout
+    after = os.times()
+    found = {name: re.search(rf"^\| {row} +\| +([\d.]+) \|", text, re.MULTILINE) for name, row in ROWS}
+    missing = [name for name, match in found.items() if not match]
+    if missing:
+        raise RuntimeError(f"penstock bench printed no line of {', '.join(missing)}:\n{text}")
+    spent = after.children_user - before.children_user + after.children_system - before.children_system
+    return {**{name: float(match[1]) for name, match in found.items()}, "cpu_s": spent}
+
+
+def markdown(report):
+    here, by_threads = report["machine"], report["threads"]
+    first = by_threads[0]
+    lines = [f"{here['cpu']}, {here['cores']} processors, {report['repeats']} repeats in turns, threads "
+             + (f"bound to {report['affinity']}" if report["affinity"] else "not bound")
+             + f"; load {report['load_before']:.1f} before and {report['load_after']:.1f} after the run", "",
+             "| threads | " + " | ".join(f"{name}, tok/s | times" for name, _ in ROWS) + " | processor time, s |",
+             "|---|" + "---|" * (2 * len(ROWS) + 1)]
+    for one in by_threads:
+        cells = [f"{one[name]:.1f} | {one[name] / first[name]:.2f}" for name, _ in ROWS]
+        more = " (more than processors)" if one["n"] > here["cores"] else ""
+        lines.append(f"| {one['n']}{more} | " + " | ".join(cells) + f" | {one['cpu_s']:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--program", default="build/penstock")
+    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    parser.add_argument("--threads", help="numbers of threads, as in 1,2,4,16")
+    parser.add_argument("--affinity", help="what the server's --cpu-affinity is to be; default: none")
+    parser.add_argument("--generate", type=int, default=64, help="tokens that each stream decodes")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", help="write the report there")
+    parser.add_argument("--markdown", help="write the table there, too")
+    args = parser.parse_args()
+    numbers = [int(n) for n in args.threads.split(",")] if args.threads else all_threads()
+    runs, load = {n: [] for n in numbers}, machine.load()
+    for repeat in range(args.repeats):
+        for n in numbers if repeat % 2 == 0 else reversed(numbers):
+            runs[n].append(measure(args, n))
+    by_threads = [{"n": n, **{key: statistics.median(run[key] for run in runs[n]) for key in runs[n][0]}, "runs": runs[n]}
+                  for n in numbers]
+    report = {"machine": machine.describe(), "model": os.path.basename(args.model), "affinity": args.affinity,
+              "repeats": args.repeats, "load_before": load, "load_after": machine.load(), "threads": by_threads}
+    table = markdown(report)
+    print(table, end="")
+    for path, text in ((args.json, json.dumps(report, indent=1) + "\n"), (args.markdown, table)):
+        if path:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+
+
+if __name__ == "__main__":
+    main()
