@@ -111,6 +111,16 @@ void keep_blocks(enum dtype type, const void *data, void *out, size_t n);
  * infinity or a NaN becomes one of NaN. */
 void quantise_blocks(enum dtype type, const float *x, void *out, size_t n);
 
+/* What is done to float weights, on the calling thread. All CPU paths give the same bits. */
+struct weight_ops {
+    /* out = n numbers (a whole number of blocks) of F32, F16 or BF16 as quantise_blocks makes
+     * blocks of them. */
+    void (*quantise)(enum dtype to, void *out, enum dtype from, const void *rows, size_t n);
+};
+
+/* The functions of the path `name`, chosen as for backend_cpu_logit_ops. */
+const struct weight_ops *backend_cpu_weight_ops(const char *name);
+
 /* The first of n blocks of GGUF data whose scale or minimum is NaN or infinite; n where none is.
  * Such a block is damage, and would make NaN of whatever it is multiplied with. Of NVFP4 the format
  * reads every scale as a number, and float types have no blocks. */

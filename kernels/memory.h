@@ -48,6 +48,11 @@ struct memory_ops {
      * STATUS_BAD_FILE, or with STATUS_USAGE if the backend lacks that form or memory. */
     enum status (*matrix_new)(struct backend *b, struct matrix **out, enum dtype type, int N, int K,
                               const void *rows, enum matrix_form form, struct err *err);
+    /* As matrix_new, of float rows of type `from` that become `to` on the way, as quantise_blocks
+     * makes blocks of them; native or float32. NULL on CUDA. */
+    enum status (*matrix_quantised)(struct backend *b, struct matrix **out, enum dtype to,
+                                    enum dtype from, int N, int K, const void *rows,
+                                    enum matrix_form form, struct err *err);
     /* As matrix_new, of random weights in place of a file's, made where the matrix is to lie: those
      * that random_weights_plan describes. NULL on the CPU. */
     enum status (*matrix_random)(struct backend *b, struct matrix **out, enum dtype type, int N,

@@ -42,16 +42,23 @@ static enum status choose_path(const struct path **out, const char *name, struct
                    "this machine has no CPU path \"%s\"; it can run: %s", forced, list);
 }
 
-const struct logit_ops *backend_cpu_logit_ops(const char *name) {
+/* The path of a name; the plain one where the machine cannot run that. */
+static const struct path *path_named(const char *name) {
     backend_cpu_paths(); /* reads the machine */
     const struct path *path = path_find(&machine.features, path_wanted(name));
-    return path ? path->logits : &plain_logits;
+    return path ? path : &path_plain;
+}
+
+const struct logit_ops *backend_cpu_logit_ops(const char *name) {
+    return path_named(name)->logits;
+}
+
+const struct weight_ops *backend_cpu_weight_ops(const char *name) {
+    return path_named(name)->weights;
 }
 
 const struct peak_loops *backend_cpu_peaks(const char *name) {
-    backend_cpu_paths(); /* reads the machine */
-    const struct path *path = path_find(&machine.features, path_wanted(name));
-    return path ? path->peaks : NULL;
+    return path_named(name)->peaks;
 }
 
 /* ---- ops that are only memory --------------------------------------------------------------- */
@@ -69,6 +76,12 @@ static void op_buffer_free(struct backend *b, void *buffer, size_t bytes) {
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
                                  int K, const void *rows, enum matrix_form form, struct err *err) {
     return cpu_matrix_new(out, cpu_of(b), type, N, K, rows, form, err);
+}
+
+static enum status op_matrix_quantised(struct backend *b, struct matrix **out, enum dtype to,
+                                       enum dtype from, int N, int K, const void *rows,
+                                       enum matrix_form form, struct err *err) {
+    return cpu_matrix_quantised(out, cpu_of(b), to, from, N, K, rows, form, err);
 }
 
 static const void *op_matrix_data(const struct matrix *matrix, enum dtype *type, int *N, int *K) {
@@ -159,6 +172,7 @@ static const struct memory_ops memory_ops = {
     .host_new = op_buffer_new,
     .host_free = op_buffer_free,
     .matrix_new = op_matrix_new,
+    .matrix_quantised = op_matrix_quantised,
     .matrix_random = matrix_random,
     .matrix_free = op_matrix_free,
     .matrix_data = op_matrix_data,

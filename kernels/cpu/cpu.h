@@ -83,6 +83,8 @@ struct path {
     void (*finish)(float *y, const float *part, int n);
     /* Reductions over rows of logits; the host that samples has them from backend_cpu_logit_ops. */
     const struct logit_ops *logits;
+    /* Float weights become blocks; others have them from backend_cpu_weight_ops. */
+    const struct weight_ops *weights;
 };
 
 extern const struct peak_loops avx2_peaks, avxvnni_peaks, avx512vnni_peaks, amx_peaks;
@@ -137,6 +139,7 @@ void plain_attend(const struct attend *a);
 void plain_merge(float *into, const float *part, int n);
 void plain_finish(float *y, const float *part, int n);
 extern const struct logit_ops plain_logits;
+extern const struct weight_ops plain_weights;
 
 /* exp(x) for x <= 0 as sampling takes it, relative error below 2e-7; 0 below -87 and for a NaN. */
 float plain_weight(float x);

@@ -2,6 +2,9 @@
 #ifndef PENSTOCK_KERNELS_CPU_WEIGHTS_H
 #define PENSTOCK_KERNELS_CPU_WEIGHTS_H
 
+#include <float.h>
+#include <math.h>
+
 #include "kernels/cpu/order.h"
 #include "kernels/kernels.h"
 
@@ -101,6 +104,12 @@ struct matrix {
     struct slab *slab; /* whose memory it is; NULL: the memory is the caller's of cpu_matrix_map */
 };
 
+/* 1 / d, and 0 where that is no number: then every code is that of 0. */
+static inline float inverse_of(float d) {
+    float inverse = d == 0 ? 0 : 1 / d;
+    return fabsf(inverse) <= FLT_MAX ? inverse : 0;
+}
+
 /* quantise_blocks() of one block of 256. */
 void quantise_q4_k(uint8_t *p, const float *x);
 void quantise_q6_k(uint8_t *p, const float *x);
@@ -111,6 +120,9 @@ enum status matrix_random(struct backend *b, struct matrix **out, enum dtype typ
 
 enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
                            const void *rows, enum matrix_form form, struct err *err);
+enum status cpu_matrix_quantised(struct matrix **out, struct cpu *cpu, enum dtype to,
+                                 enum dtype from, int N, int K, const void *rows,
+                                 enum matrix_form form, struct err *err);
 /* memory_ops.matrix_map. */
 struct matrix *cpu_matrix_map(const struct cpu *cpu, enum dtype type, int N, int K,
                               const void *panels, size_t bytes);

@@ -224,6 +224,13 @@ static void check_rest(const struct lacking *l) {
     a.x = y;
     l->path->put_block(&a, 0, 0, 1, x, BLOCK - 1);
     assert_same_floats(y, right, K, l->path->name);
+    uint8_t blocks[2][10 * 24];
+    for (enum dtype to = DTYPE_Q4_0; to <= DTYPE_Q8_0; to++) {
+        if (!dtype_name((int)to)) continue;
+        plain_weights.quantise(to, blocks[0], DTYPE_F32, x, 5 * BLOCK);
+        l->path->weights->quantise(to, blocks[1], DTYPE_F32, x, 5 * BLOCK);
+        ck_assert_mem_eq(blocks[1], blocks[0], dtype_bytes(to, 5 * BLOCK));
+    }
     free(x), free(z);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu/cpu.h"
 #include "support/kernel_data.h"
 #include "support/suite_main.h"
 
@@ -135,6 +136,94 @@ START_TEST(zeros_are_zeros_and_broken_weights_stay_broken) {
 }
 END_TEST
 
+/* ---- every path ----------------------------------------------------------------------------- */
+
+/* Blocks in which the order of numbers, their signs or their ends could show. */
+static void put_odd_blocks(float *x) {
+    static const float odd[][4] = {
+        {0.0f, -0.0f, 0.0f, -0.0f}, /* which zero comes first */
+        {-0.0f, 0.0f, -0.0f, -0.0f},
+        {-0.0f, 0.0f, 3, 5},
+        {0.0f, -0.0f, -3, -5},
+        {2, -2, 2, -2}, /* the largest with either sign */
+        {-2, 2, -2, 2},
+        {127, 0.5f, -2.5f, 126.5f}, /* halves */
+        {-127, 63.5f, 0.49999997f, -0.49999997f},
+        {3e38f, -3e38f, 1, 0}, /* a range that is no float */
+        {1e-45f, -1e-44f, 3e-39f, 0},
+        {1e-8f, 2e-8f, -6e-8f, 4e-8f}, /* scales that are small halves, or none */
+        {7e4f, 1e7f, -9e6f, 0},        /* and none that is a half */
+        {INFINITY, 1, 2, 3},
+        {1, 2, -INFINITY, 3},
+        {1, NAN, 2, 3},
+    };
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+        for (size_t k = 0; k < 32; k++) x[32 * i + k] = odd[i][(k + k / 4 * i) % 4];
+}
+
+enum { N_FLOATS = 1024 + 768 }; /* a piece and a part of one */
+
+/* Rows of a float type. */
+static void *rows_of(enum dtype type, const float *x) {
+    uint8_t *rows = mem_alloc(N_FLOATS * 4);
+    memcpy(rows, x, N_FLOATS * 4);
+    for (size_t i = 0; type != DTYPE_F32 && i < N_FLOATS; i++) {
+        uint16_t half = float_to_half(x[i]);
+        memcpy(rows + 2 * i, type == DTYPE_F16 ? (const void *)&half : (const char *)(x + i) + 2,
+               2);
+    }
+    return rows;
+}
+
+START_TEST(every_path_gives_the_plain_ones_bits) {
+    static const enum dtype floats[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    enum dtype to = types[_i];
+    uint64_t state = 11;
+    float *x = random_floats(&state, N_FLOATS);
+    put_odd_blocks(x + 512);
+    for (int i = 0; i < 3; i++) {
+        void *rows = rows_of(floats[i], x);
+        uint8_t right[2 * N_FLOATS], got[2 * N_FLOATS];
+        plain_weights.quantise(to, right, floats[i], rows, N_FLOATS);
+        for (const char *const *path = backend_cpu_paths(); *path; path++) {
+            backend_cpu_weight_ops(*path)->quantise(to, got, floats[i], rows, N_FLOATS);
+            for (size_t k = 0; k < dtype_bytes(to, N_FLOATS); k++)
+                ck_assert_msg(got[k] == right[k], "%s of %s by %s: byte %zu is %d, not %d",
+                              dtype_name((int)to), dtype_name((int)floats[i]), *path, k, got[k],
+                              right[k]);
+        }
+        free(rows);
+    }
+    free(x);
+}
+END_TEST
+
+/* What becomes a matrix while it is quantised has the panels of one that was quantised before. */
+START_TEST(a_matrix_is_quantised_on_the_way) {
+    enum { N = 37, K = 256 };
+    enum dtype to = types[_i];
+    uint64_t state = 13;
+    float *x = random_floats(&state, N * K), right[K], got[K];
+    uint8_t *blocks = mem_alloc(dtype_bytes(to, N * K));
+    quantise_blocks(to, x, blocks, N * K);
+    for (int form = MATRIX_NATIVE; form <= MATRIX_FLOAT32; form++) {
+        struct backend *b = open_backend("plain", 2, 1, K);
+        struct matrix *a, *w;
+        struct err err;
+        ck_assert(!b->memory->matrix_new(b, &a, to, N, K, blocks, form, &err));
+        ck_assert(!b->memory->matrix_quantised(b, &w, to, DTYPE_F32, N, K, x, form, &err));
+        ck_assert_int_eq(a->type, w->type);
+        for (int row = 0; row < N; row++) {
+            matrix_row(a, row, right), matrix_row(w, row, got);
+            ck_assert_mem_eq(got, right, sizeof right);
+        }
+        b->memory->matrix_free(b, a), b->memory->matrix_free(b, w);
+        backend_close(b);
+    }
+    free(blocks), free(x);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("kernels_quantise");
     TCase *core = tcase_create("blocks");
@@ -144,6 +233,8 @@ int main(void) {
     tcase_add_test(core, halves_are_rounded_away_from_zero);
     tcase_add_test(core, scales_of_q6_k_use_their_bytes);
     tcase_add_loop_test(core, zeros_are_zeros_and_broken_weights_stay_broken, 0, 7);
+    tcase_add_loop_test(core, every_path_gives_the_plain_ones_bits, 0, 7);
+    tcase_add_loop_test(core, a_matrix_is_quantised_on_the_way, 0, 7);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

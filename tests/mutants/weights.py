@@ -1,12 +1,14 @@
 """Mutants of reading, packing and multiplying quantised weights; tests/mutate.py says what the names mean."""
-W, F = "kernels/cpu/weights/", "engine/files/"
+W, V, F = "kernels/cpu/weights/", "kernels/cpu/simd/", "engine/files/"
 SUITES = {
     W: ["kernels_dtype", "kernels_matmul"],
     F: ["engine_families", "engine_folder_broken"],
     W + "broken.c": ["engine_scales_broken"],
     "engine/models/load_check.c": ["engine_scales_broken"],
+    V: ["kernels_quantise"],
     W + "quantise.c": ["kernels_quantise"],
     W + "quantise_k.c": ["kernels_quantise"],
+    W + "pack.c": ["kernels_matmul", "kernels_quantise"],
 }
 
 MUTANTS = [
@@ -40,6 +42,16 @@ MUTANTS = [
     (W + "quantise_k.c", "if (error < best_error) best", "if (error > best_error) best"),
     (W + "quantise_k.c", "put_half(p + 208, max / -128)", "put_half(p + 208, max / 64)"),
     (W + "quantise_k.c", "(uint8_t)(code >> 4 << block % 4 * 2)", "(uint8_t)(code >> 4 << block % 2 * 2)"),
+    # the same in vectors, and on the way into a matrix
+    (V + "weights.inc", "0x1.fffffep-2f", "0.5f"),
+    (V + "weights.inc", "vec16_with_sign(half, b)", "half"),
+    (V + "weights.inc", "vec16_equal(vec16_magnitude(low), vec16_magnitude(high), max)", "vec16_equal(low, high, max) | 1u << 31"),
+    (V + "weights.inc", "if (min == 0) min = x[__builtin_ctz(vec16_equal(low, high, 0))];", ""),
+    (V + "weights.inc", "max > min ? (max - min)", "true ? (max + -min)"),
+    (V + "weights.inc", "if (!(max <= FLT_MAX))", "if (max > FLT_MAX)"),
+    (V + "weights.inc", "_mm256_slli_epi16(codes, 3)", "_mm256_slli_epi16(codes, 4)"),
+    (W + "pack.c", "size_t n = left < LANES ? left : LANES;", "size_t n = left < LANES ? left - 1 : LANES;"),
+    (W + "pack.c", "job->quantised + (size_t)thread * LANES * job->row_bytes;", "job->quantised + (size_t)thread * job->row_bytes;"),
     # quantised folders
     (F + "packed.c", "{0, 4, 1, 5, 2, 6, 3, 7}", "{0, 2, 4, 6, 1, 3, 5, 7}"),
     (F + "packed.c", "& mask) + p->zero_add;", "& mask);"),

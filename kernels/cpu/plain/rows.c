@@ -169,4 +169,5 @@ const struct path path_plain = {
     .merge = plain_merge,
     .finish = plain_finish,
     .logits = &plain_logits,
+    .weights = &plain_weights,
 };

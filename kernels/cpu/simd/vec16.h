@@ -97,6 +97,11 @@ INLINE vec16 vec16_power_of_two(vec16 x) {
 INLINE vec16 vec16_load_halves(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
+/* Of bfloat16. */
+INLINE vec16 vec16_load_brains(const uint16_t *p) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
 INLINE void vec16_store_halves(uint16_t *p, vec16 a) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -153,12 +158,26 @@ INLINE __m256 vec16_fold_max(vec16 a) {
     return _mm256_max_ps(_mm512_castps512_ps256(a), high);
 }
 
-/* 32 lanes within -127..127, rounded to the nearest integer, ties to even, as bytes. */
-INLINE __m256i vec16_rounded(vec16 low, vec16 high) {
+/* 32 numbers within -127..127 as bytes. */
+INLINE __m256i ints_bytes(ints low, ints high) {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 0, 0, 0, 0, 0, 0, 0);
-    __m512i words = _mm512_packs_epi32(_mm512_cvtps_epi32(low), _mm512_cvtps_epi32(high));
+    __m512i words = _mm512_packs_epi32(low, high);
     __m512i bytes = _mm512_packs_epi16(words, words);
     return _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, bytes));
+}
+/* Lanes rounded to the nearest integer, ties to even; and towards 0. */
+INLINE ints vec16_nearest(vec16 a) {
+    return _mm512_cvtps_epi32(a);
+}
+INLINE ints vec16_towards_zero(vec16 a) {
+    return _mm512_cvttps_epi32(a);
+}
+
+/* Bit i says whether lane i of 32 is equal to x. */
+INLINE uint32_t vec16_equal(vec16 low, vec16 high, float x) {
+    __m512 all = _mm512_set1_ps(x);
+    uint32_t first = _mm512_cmp_ps_mask(low, all, _CMP_EQ_OQ);
+    return first | (uint32_t)_mm512_cmp_ps_mask(high, all, _CMP_EQ_OQ) << 16;
 }
 
 /* Powers of two from the bytes of their exponents. */
@@ -246,6 +265,13 @@ INLINE __m256 vec8_halves(const uint16_t *p) {
 INLINE vec16 vec16_load_halves(const uint16_t *p) {
     return (vec16){vec8_halves(p), vec8_halves(p + 8)};
 }
+INLINE __m256 vec8_brains(const uint16_t *p) {
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+INLINE vec16 vec16_load_brains(const uint16_t *p) {
+    return (vec16){vec8_brains(p), vec8_brains(p + 8)};
+}
 INLINE void vec16_store_halves(uint16_t *p, vec16 a) {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT));
@@ -310,11 +336,25 @@ INLINE __m256 vec16_fold_max(vec16 a) {
     return _mm256_max_ps(a.low, a.high);
 }
 
-INLINE __m256i vec16_rounded(vec16 low, vec16 high) {
+INLINE __m256i ints_bytes(ints low, ints high) {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    __m256i first = _mm256_packs_epi32(_mm256_cvtps_epi32(low.low), _mm256_cvtps_epi32(low.high));
-    __m256i last = _mm256_packs_epi32(_mm256_cvtps_epi32(high.low), _mm256_cvtps_epi32(high.high));
+    __m256i first = _mm256_packs_epi32(low.low, low.high);
+    __m256i last = _mm256_packs_epi32(high.low, high.high);
     return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(first, last), order);
+}
+INLINE ints vec16_nearest(vec16 a) {
+    return (ints){_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)};
+}
+INLINE ints vec16_towards_zero(vec16 a) {
+    return (ints){_mm256_cvttps_epi32(a.low), _mm256_cvttps_epi32(a.high)};
+}
+
+INLINE uint32_t vec8_equal(__m256 a, float x) {
+    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(a, _mm256_set1_ps(x), _CMP_EQ_OQ));
+}
+INLINE uint32_t vec16_equal(vec16 low, vec16 high, float x) {
+    uint32_t first = vec8_equal(low.low, x) | vec8_equal(low.high, x) << 8;
+    return first | vec8_equal(high.low, x) << 16 | vec8_equal(high.high, x) << 24;
 }
 
 INLINE __m256 vec8_exponents(const uint8_t *p) {
@@ -344,6 +384,15 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
 }
 
 /* ---- reductions and functions of lanes ------------------------------------------------------ */
+
+/* 32 lanes within -127..127, rounded to the nearest integer, ties to even, as bytes. */
+INLINE __m256i vec16_rounded(vec16 low, vec16 high) {
+    return ints_bytes(vec16_nearest(low), vec16_nearest(high));
+}
+/* The same, rounded towards 0. */
+INLINE __m256i vec16_truncated(vec16 low, vec16 high) {
+    return ints_bytes(vec16_towards_zero(low), vec16_towards_zero(high));
+}
 
 /* The largest magnitude of 32 floats, or a NaN. */
 INLINE float vec16_largest_magnitude(vec16 a, vec16 b) {

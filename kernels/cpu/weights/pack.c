@@ -295,33 +295,73 @@ enum { PIECE_BYTES = 64 << 10 };
 
 struct pack_job {
     struct matrix *w;
-    enum dtype type;
+    /* that is packed; of the rows, which are quantised first if it differs */
+    enum dtype type, from;
     const uint8_t *rows;
-    size_t row_bytes;
+    size_t row_bytes, from_bytes; /* of a row in either type */
     int piece_panels;
+    const struct weight_ops *ops;
+    uint8_t *quantised; /* [threads][LANES] rows; NULL: they are packed as they are */
 };
 
-static void pack_panel_rows(struct pack_job *job, int panel) {
+/* The rows of a panel in the type that is packed. */
+static const uint8_t *rows_of_panel(const struct pack_job *job, int panel, int thread) {
+    size_t first = (size_t)panel * LANES, left = (size_t)job->w->N - first;
+    const uint8_t *rows = job->rows + first * job->from_bytes;
+    if (!job->quantised) return rows;
+    uint8_t *out = job->quantised + (size_t)thread * LANES * job->row_bytes;
+    size_t n = left < LANES ? left : LANES;
+    job->ops->quantise(job->type, out, job->from, rows, n * (size_t)job->w->K);
+    return out;
+}
+
+static void pack_panel_rows(struct pack_job *job, int panel, int thread) {
     struct matrix *w = job->w;
-    const uint8_t *first = job->rows + (size_t)panel * LANES * job->row_bytes;
-    if ((panel + 1) * LANES <= w->N && pack_panel(w, panel, first, job->row_bytes)) return;
+    const uint8_t *from = rows_of_panel(job, panel, thread);
+    if ((panel + 1) * LANES <= w->N && pack_panel(w, panel, from, job->row_bytes)) return;
     for (int row = panel * LANES; row < (panel + 1) * LANES && row < w->N; row++) {
-        const uint8_t *from = job->rows + (size_t)row * job->row_bytes;
         if (matrix_is_float(w))
             write_float_row(w, row, from, job->type);
         else if (matrix_is_half(w))
             matrix_write_halves(w, row, from, job->type);
         else
             matrix_write_row(w, row, from);
+        from += job->row_bytes;
     }
 }
 
 static void pack_piece(void *arg, int piece, int thread) {
-    (void)thread;
     struct pack_job *job = arg;
     int from = piece * job->piece_panels, to = from + job->piece_panels;
     for (int panel = from; panel < to && panel < job->w->n_panels; panel++)
-        pack_panel_rows(job, panel);
+        pack_panel_rows(job, panel, thread);
+}
+
+/* A matrix of `kept` whose panels the job writes. */
+static enum status pack(struct matrix **out, struct cpu *cpu, enum dtype kept, int N, int K,
+                        struct pack_job *job, struct err *err) {
+    struct matrix plain;
+    if (!plan(&plain, kept, N, K))
+        return err_set(err, STATUS_BAD_FILE, NULL, "a matrix of %d rows of %d is too large", N, K);
+    struct matrix *w = mem_alloc(sizeof *w);
+    *w = plain;
+    slab_alloc(cpu, w);
+    job->w = w;
+    job->row_bytes = dtype_bytes(job->type, (size_t)K);
+    job->from_bytes = dtype_bytes(job->from, (size_t)K);
+    /* A piece is about as much of the file as the system maps at one fault, so that threads seldom
+     * meet in one; and all threads get as many. */
+    size_t panels = (size_t)w->n_panels, threads = (size_t)cpu->head.n_threads;
+    size_t pieces = panels * LANES * job->from_bytes / PIECE_BYTES;
+    size_t bytes = threads * LANES * job->row_bytes;
+    pieces = round_up(pieces ? pieces : 1, threads);
+    job->piece_panels = (int)((panels + pieces - 1) / pieces);
+    job->ops = cpu->path->weights;
+    job->quantised = job->from == job->type ? NULL : mem_large(bytes);
+    pool_run(cpu->pool, pack_piece, job, (w->n_panels + job->piece_panels - 1) / job->piece_panels);
+    mem_large_free(job->quantised, bytes);
+    *out = w;
+    return STATUS_OK;
 }
 
 enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type, int N, int K,
@@ -334,22 +374,19 @@ enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type
     enum dtype kept = form == MATRIX_FLOAT32  ? DTYPE_F32
                       : form == MATRIX_HALVES ? DTYPE_BF16
                                               : type;
-    struct matrix plain;
-    if (!plan(&plain, kept, N, K))
-        return err_set(err, STATUS_BAD_FILE, NULL, "a matrix of %d rows of %d is too large", N, K);
-    struct matrix *w = mem_alloc(sizeof *w);
-    *w = plain;
-    slab_alloc(cpu, w);
-    struct pack_job job = {w, type, rows, dtype_bytes(type, (size_t)K), 0};
-    /* A piece is about as much of the file as the system maps at one fault, so that threads seldom
-     * meet in one; and all threads get as many. */
-    size_t panels = (size_t)w->n_panels, threads = (size_t)cpu->head.n_threads;
-    size_t pieces = panels * LANES * job.row_bytes / PIECE_BYTES;
-    pieces = round_up(pieces ? pieces : 1, threads);
-    job.piece_panels = (int)((panels + pieces - 1) / pieces);
-    pool_run(cpu->pool, pack_piece, &job, (w->n_panels + job.piece_panels - 1) / job.piece_panels);
-    *out = w;
-    return STATUS_OK;
+    return pack(out, cpu, kept, N, K, &(struct pack_job){.type = type, .from = type, .rows = rows},
+                err);
+}
+
+enum status cpu_matrix_quantised(struct matrix **out, struct cpu *cpu, enum dtype to,
+                                 enum dtype from, int N, int K, const void *rows,
+                                 enum matrix_form form, struct err *err) {
+    enum status status = check(to, N, K, err);
+    if (status != STATUS_OK) return status;
+    assert(dtype_block_elements((int)from) == 1 && form != MATRIX_HALVES && form != MATRIX_FP8);
+    enum dtype kept = form == MATRIX_FLOAT32 ? DTYPE_F32 : to;
+    return pack(out, cpu, kept, N, K, &(struct pack_job){.type = to, .from = from, .rows = rows},
+                err);
 }
 
 struct matrix *cpu_matrix_map(const struct cpu *cpu, enum dtype type, int N, int K,

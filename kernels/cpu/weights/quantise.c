@@ -26,12 +26,6 @@ static float largest(const float *x) {
     return max;
 }
 
-/* 1 / d, and 0 where that is no number: then every code is that of 0. */
-static float inverse_of(float d) {
-    float inverse = d == 0 ? 0 : 1 / d;
-    return fabsf(inverse) <= FLT_MAX ? inverse : 0;
-}
-
 /* The codes 0..top of (x - min) / d, rounded to the nearest by adding `half`, which holds the zero
  * point too. */
 static void codes_of(uint8_t *code, const float *x, float min, float inverse, float half, int top) {
@@ -139,3 +133,16 @@ void quantise_blocks(enum dtype type, const float *x, void *out, size_t n) {
             quantise_block(type, p, x);
     }
 }
+
+static void quantise_weights(enum dtype to, void *out, enum dtype from, const void *rows,
+                             size_t n) {
+    enum { PIECE = 1024 }; /* numbers: whole blocks of any type */
+    float x[PIECE];
+    for (size_t at = 0; at < n; at += PIECE) {
+        size_t count = n - at < PIECE ? n - at : PIECE;
+        dequantise(from, (const uint8_t *)rows + dtype_bytes(from, at), x, count);
+        quantise_blocks(to, x, (uint8_t *)out + dtype_bytes(to, at), count);
+    }
+}
+
+const struct weight_ops plain_weights = {quantise_weights};
