@@ -172,15 +172,16 @@ def forget(path):
 
 
 def loading(args, _windows):
-    """From exec to the first token; each run finds the file out of the cache, as after a download."""
-    path = os.path.join(SOURCES["folder"], "model.safetensors")
-    run = [args.binary, "run", "--model", SOURCES["folder"], "--threads", str(args.threads), "--max-tokens", "1", "--temperature", "0"]
+    """From exec to the first token; each run finds the file out of the cache, as after a download, or with --warm in it."""
+    path = os.path.join(args.folder, "model.safetensors")
+    run = [args.binary, "run", "--model", args.folder, "--threads", str(args.threads), "--max-tokens", "1", "--temperature", "0"]
     acts = {"reading": ["dd", f"if={path}", "of=/dev/null", "bs=1M"], "as it is": [*run, "water"]}
     acts |= {kind: [*run, "--quantization", kind, "water"] for kind in args.types}
     found = {name: [] for name in acts}
     for _ in range(args.repeats):
         for name, command in acts.items():
-            forget(path)
+            if not args.warm:
+                forget(path)
             found[name].append(timed(command))
     rows = [{"what": name, **least(runs)} for name, runs in found.items()]
     for row in rows:
@@ -201,6 +202,8 @@ def main():
     parser.add_argument("--text", default="bench/accuracy.txt")
     parser.add_argument("--windows", type=int, default=3, help=f"of {accuracy.WINDOW} tokens, for the perplexity")
     parser.add_argument("--repeats", type=int, default=3, help="of making and loading, of which the least is taken")
+    parser.add_argument("--folder", default=SOURCES["folder"], help="that is loaded, a larger one for example (bench/shapes.py)")
+    parser.add_argument("--warm", action="store_true", help="load what is in the page cache")
     parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--vocabulary", type=int, default=49152)
     parser.add_argument("--out", help="write the figures there, as JSON; parts that it has already and are not run are kept")
