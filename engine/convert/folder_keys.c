@@ -176,18 +176,11 @@ static void put_experts(struct keyer *k, const struct model_config *m) {
 }
 
 /* Of generation_config.json, where it says something. */
-static void put_sampling(struct gguf_keys *keys, const struct sampling_defaults *defaults) {
-    const struct {
-        const char *key;
-        double value;
-    } floats[] = {
-        {"general.sampling.temp", defaults->temperature},
-        {"general.sampling.top_p", defaults->top_p},
-        {"general.sampling.min_p", defaults->min_p},
-        {"general.sampling.penalty_repeat", defaults->repetition_penalty},
-    };
-    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
-        if (floats[i].value >= 0) gguf_put_float(keys, floats[i].key, (float)floats[i].value);
+static void put_sampling(struct gguf_keys *keys, struct sampling_defaults *defaults) {
+    for (int i = 0; i < N_SAMPLING_NUMBERS; i++) {
+        double value = *sampling_number_of(defaults, &sampling_numbers[i]);
+        if (value >= 0) gguf_put_float(keys, sampling_numbers[i].gguf, (float)value);
+    }
     if (defaults->top_k >= 0)
         gguf_put_int(keys, "general.sampling.top_k", (uint32_t)defaults->top_k);
 }

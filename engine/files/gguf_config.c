@@ -413,27 +413,19 @@ static enum status read_experts(struct model_config *config, struct reader *r) {
 
 enum status gguf_sampling_read(struct sampling_defaults *out, const struct gguf *gguf,
                                struct err *err) {
-    const struct {
-        const char *key;
-        double min, max;
-        double *out;
-    } keys[] = {
-        {"general.sampling.temp", 0, 2, &out->temperature},
-        {"general.sampling.top_p", 1e-6, 1, &out->top_p},
-        {"general.sampling.min_p", 0, 1, &out->min_p},
-        {"general.sampling.penalty_repeat", 1e-6, 1e6, &out->repetition_penalty},
-    };
     int64_t top_k;
     enum status status = gguf_int_or(gguf, "general.sampling.top_k", 0, INT32_MAX, -1, &top_k, err);
     *out = (struct sampling_defaults)NO_SAMPLING_DEFAULTS;
     if (!status) out->top_k = (int)top_k;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++) {
-        if (!gguf_find(gguf, keys[i].key)) continue;
-        status = gguf_float(gguf, keys[i].key, keys[i].out, err);
-        if (!status && !(*keys[i].out >= keys[i].min && *keys[i].out <= keys[i].max))
-            status = err_set(err, STATUS_BAD_FILE, keys[i].key,
-                             "key %s: expected a number from %g to %g, found %g", keys[i].key,
-                             keys[i].min, keys[i].max, *keys[i].out);
+    for (int i = 0; i < N_SAMPLING_NUMBERS && !status; i++) {
+        const struct sampling_number *number = &sampling_numbers[i];
+        double *value = sampling_number_of(out, number);
+        if (!gguf_find(gguf, number->gguf)) continue;
+        status = gguf_float(gguf, number->gguf, value, err);
+        if (!status && !(*value >= number->min && *value <= number->max))
+            status = err_set(err, STATUS_BAD_FILE, number->gguf,
+                             "key %s: expected a number from %g to %g, found %g", number->gguf,
+                             number->min, number->max, *value);
     }
     return status;
 }

@@ -1,29 +1,34 @@
 /* generation_config.json: how the makers of a model want tokens to be chosen, and which of them end
  * an answer. */
+#include <stddef.h>
 #include <stdlib.h>
 
-#include "engine/files/hf_config.h"
 #include "engine/files/hf_keys.h"
-#include "engine/files/mapping.h"
+#include "engine/files/model_file.h"
 
 enum { MAX_GENERATION_BYTES = 1 << 20 };
 
-/* In the ranges that a request may have. */
+const struct sampling_number sampling_numbers[N_SAMPLING_NUMBERS] = {
+    {"temperature", "general.sampling.temp", 0, 2, offsetof(struct sampling_defaults, temperature)},
+    {"top_p", "general.sampling.top_p", 1e-6, 1, offsetof(struct sampling_defaults, top_p)},
+    {"min_p", "general.sampling.min_p", 0, 1, offsetof(struct sampling_defaults, min_p)},
+    {"repetition_penalty", "general.sampling.penalty_repeat", 1e-6, 1e6,
+     offsetof(struct sampling_defaults, repetition_penalty)},
+};
+
+double *sampling_number_of(struct sampling_defaults *defaults,
+                           const struct sampling_number *number) {
+    return (double *)(void *)((char *)defaults + number->at);
+}
+
 static enum status read_defaults(struct sampling_defaults *out, const struct json *root,
                                  struct err *err) {
-    const struct {
-        const char *key;
-        double min, max;
-        double *out;
-    } keys[] = {
-        {"temperature", 0, 2, &out->temperature},
-        {"top_p", 1e-6, 1, &out->top_p},
-        {"min_p", 0, 1, &out->min_p},
-        {"repetition_penalty", 1e-6, 1e6, &out->repetition_penalty},
-    };
     enum status status = STATUS_OK;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++)
-        status = key_number_or(root, keys[i].key, keys[i].min, keys[i].max, -1, keys[i].out, err);
+    for (int i = 0; i < N_SAMPLING_NUMBERS && !status; i++) {
+        const struct sampling_number *number = &sampling_numbers[i];
+        status = key_number_or(root, number->key, number->min, number->max, -1,
+                               sampling_number_of(out, number), err);
+    }
     return status ? status : key_int_or(root, "top_k", 0, INT32_MAX, -1, &out->top_k, err);
 }
 

@@ -90,7 +90,19 @@ enum status chat_templates_read(struct folder_templates *out, const struct model
 enum status gguf_config_read(struct model_config *config, const struct gguf *gguf, const char *path,
                              struct err *err);
 
-/* The keys "general.sampling." of a GGUF file, in the ranges that a request may have. */
+/* Defaults of sampling that are numbers: their keys in generation_config.json and in GGUF files,
+ * and the ranges, those of requests. */
+struct sampling_number {
+    const char *key, *gguf;
+    double min, max;
+    size_t at; /* in struct sampling_defaults */
+};
+enum { N_SAMPLING_NUMBERS = 4 };
+extern const struct sampling_number sampling_numbers[N_SAMPLING_NUMBERS];
+double *sampling_number_of(struct sampling_defaults *defaults,
+                           const struct sampling_number *number);
+
+/* The keys "general.sampling." of a GGUF file. */
 enum status gguf_sampling_read(struct sampling_defaults *out, const struct gguf *gguf,
                                struct err *err);
 enum status gguf_tokenizer_read(struct tokenizer_spec *spec, const struct gguf *gguf,
