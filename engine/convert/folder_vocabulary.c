@@ -3,8 +3,10 @@
  * A tokenizer.json lists steps; a GGUF file has only a kind of tokenizer, and for byte-level BPE
  * the name of a pre-tokenizer. Which name that is, is found by trying: of each name a tokenizer is
  * built, and the first that gives the folder's ids to texts of many kinds, and to the vocabulary's
- * own words, is it. BPE of characters with byte tokens is tried as SentencePiece's, whose scores
- * order merges as their ranks do. Where none gives the same ids the folder is refused. */
+ * own words, is it. A tekken.json has no merges: any two tokens merge that are one together, so
+ * each way to make a token of two becomes a merge. BPE of characters with byte tokens is tried as
+ * SentencePiece's, whose scores order merges as their ranks do. Where none gives the same ids the
+ * folder is refused. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +103,8 @@ struct vocabulary {
     struct tokenizer_step step[2]; /* of Unigram: `map`, if it has one, and single spaces */
     struct span map;
     bool squeezes;
+    char **merge; /* [spec.n_merges] where they are made; NULL: the folder's */
+    uint32_t *merge_length;
 };
 
 static bool is_byte_level(const struct tokenizer_spec *spec) {
@@ -179,15 +183,63 @@ static bool is_it(const struct vocabulary *v, const struct tokenizer *own,
     return is_same;
 }
 
+/* `first` is the likeliest name; NULL: all are as likely. */
 static bool find_pre(struct vocabulary *v, const struct tokenizer *own,
-                     const struct tokenizer_spec *from) {
+                     const struct tokenizer_spec *from, const char *first) {
     v->spec.kind = TOKENIZER_BYTE_BPE;
     v->spec.n_merges = from->n_merges;
     v->spec.merge = from->merge, v->spec.merge_length = from->merge_length;
     v->spec.merge_right = from->merge_right;
+    v->spec.pre = first;
+    if (first && is_it(v, own, from)) return true;
     for (int i = 0; (v->spec.pre = tokenizer_pre_name(i)); i++)
         if (is_it(v, own, from)) return true;
     return false;
+}
+
+static bool is_utf8_middle(char byte) {
+    return (byte & 0xc0) == 0x80;
+}
+
+static void add_merge(struct vocabulary *v, const char *name, size_t left, size_t length,
+                      size_t *room) {
+    size_t n = (size_t)v->spec.n_merges++;
+    if (n == *room) {
+        *room = *room ? 2 * *room : 1024;
+        v->merge = mem_realloc(v->merge, *room * sizeof *v->merge);
+        v->merge_length = mem_realloc(v->merge_length, *room * sizeof *v->merge_length);
+    }
+    char *text = mem_alloc(length + 1);
+    memcpy(text, name, left);
+    text[left] = ' ';
+    memcpy(text + left + 1, name + left, length - left);
+    v->merge[n] = text;
+    v->merge_length[n] = (uint32_t)length + 1;
+}
+
+/* All ways to make a token of two others, in the order of the tokens. */
+static void make_merges(struct vocabulary *v, const struct tokenizer *own,
+                        const struct tokenizer_spec *from) {
+    size_t room = 0;
+    for (int id = 0; id < from->n_tokens; id++) {
+        const char *name = from->token[id];
+        size_t length = from->token_length[id];
+        if (is_added(from, id)) continue;
+        for (size_t left = 1; left < length; left++)
+            if (!is_utf8_middle(name[left]) && tokenizer_find(own, name, left) >= 0 &&
+                tokenizer_find(own, name + left, length - left) >= 0)
+                add_merge(v, name, left, length, &room);
+    }
+}
+
+static bool find_ranks(struct vocabulary *v, const struct tokenizer *own,
+                       const struct tokenizer_spec *from) {
+    make_merges(v, own, from);
+    struct tokenizer_spec with = *from;
+    with.n_merges = v->spec.n_merges;
+    with.merge = (const char *const *)v->merge;
+    with.merge_length = v->merge_length;
+    return with.n_merges > 0 && find_pre(v, own, &with, "tekken");
 }
 
 static bool find_sentencepiece(struct vocabulary *v, const struct tokenizer *own,
@@ -319,7 +371,9 @@ static enum status write_vocabulary(struct conversion *c, const struct tokenizer
     copy_tokens(&v, from);
     bool is_known = false, is_bpe = is_byte_level(from);
     if (is_bpe && from->n_merges > 0)
-        is_known = find_pre(&v, own, from);
+        is_known = find_pre(&v, own, from, NULL);
+    else if (from->kind == TOKENIZER_RANK_BPE)
+        is_known = find_ranks(&v, own, from);
     else if (from->kind == TOKENIZER_SENTENCEPIECE || from->kind == TOKENIZER_CHARACTER_BPE)
         is_known = find_sentencepiece(&v, own, from);
     else if (from->kind == TOKENIZER_UNIGRAM)
@@ -329,6 +383,8 @@ static enum status write_vocabulary(struct conversion *c, const struct tokenizer
         put_ends(&c->keys, c->source.hf, v.spec.eos);
         tell_rules(from);
     }
+    for (int i = 0; v.merge && i < v.spec.n_merges; i++) free(v.merge[i]);
+    free(v.merge), free(v.merge_length);
     free(v.made), free(v.token), free(v.length), free(v.type), free(v.score);
     if (is_known) return put_templates(c, err);
     return err_set(err, STATUS_USAGE, "tokenizer",

@@ -183,7 +183,9 @@ def write_llama(folder, tokenizer):
     """A folder of random weights with a tokenizer.json or a tokenizer.model."""
     folder.mkdir()
     vocabulary = 1200
-    if tokenizer.suffix == ".json":
+    if tokenizer.name == "tekken.json":
+        shutil.copy(tokenizer, folder)
+    elif tokenizer.suffix == ".json":
         file = json.loads(tokenizer.read_text())
         file["added_tokens"] = [token for token in file["added_tokens"] if token["special"]]
         (folder / "tokenizer.json").write_text(json.dumps(file))
@@ -212,7 +214,7 @@ def write_llama(folder, tokenizer):
 @pytest.mark.parametrize("name, said", [
     ("gpt2.json", "gpt-2"), ("llama3.json", "llama-bpe"), ("qwen.json", "qwen2"), ("o200k.json", "gpt-4o"),
     ("falcon.json", "falcon"), ("llama2.json", "default"), ("gemma.json", "default"), ("sp_bpe.model", "default"),
-    ("sp_unigram.model", "default"), ("sp_unigram_bare.model", "default"), ("sp_unigram_rules.model", "default"),
+    ("sp_unigram.model", "default"), ("sp_unigram_bare.model", "default"), ("sp_unigram_rules.model", "default"), ("tekken.json", "tekken"),
     ("words_nfkc.json", None), ("unigram.json", None), ("t5.json", None),
 ])
 def test_tokenizers_are_named_or_refused(name, said, tmp_path):
@@ -228,6 +230,23 @@ def test_tokenizers_are_named_or_refused(name, said, tmp_path):
     for text in texts:
         ids = [penstock("tokenize", "--model", model, text).stdout for model in (folder, out)]
         assert ids[0] == ids[1] != ""
+
+
+@pytest.mark.parametrize("name", ["tekken.json", "sp_unigram.model"])
+def test_a_file_encodes_as_its_folder(name, tmp_path):
+    """5,000 lines of texts that the tokenizers are tested with and of letters drawn at random."""
+    folder, out, numbers = tmp_path / "folder", tmp_path / "small.gguf", random.Random(3)
+    write_llama(folder, ROOT / "tests/vectors/hf_tokenizers" / name)
+    assert penstock("quantize", folder, out, "--type", "q8_0").returncode == 0
+    known = [json.loads(line) for line in (ROOT / "tests/vectors/hf_tokenizers" / name).with_suffix(".jsonl").read_text().strip().split("\n")]
+    known = [line["text"] for line in known if line.get("text")]
+    letters = "aAbeEtTnX019 .,'\"\n\t/_-\u00e9\u0301\u4f60\u0434\u1e9e\u00bd\u2028\U0001f600\u200b"
+    texts = [numbers.choice(known)[:numbers.randrange(40)] + "".join(numbers.choices(letters, k=numbers.randrange(1, 24)))
+             for _ in range(5000)]
+    for i in range(0, len(texts), 500):
+        given = "\n".join(texts[i:i + 500])
+        ids = [penstock("tokenize", "--model", model, input=given).stdout for model in (folder, out)]
+        assert ids[0] == ids[1] and ids[0].count("\n") > 500
 
 
 def test_a_file_is_never_written_over(tmp_path):
