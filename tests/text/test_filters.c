@@ -212,6 +212,18 @@ START_TEST(strings_have_the_methods_of_python) {
 }
 END_TEST
 
+START_TEST(filters_that_lay_text_out) {
+    expect_shown("{{ 'a well-known word'|wordwrap(7) }}", "a well-\nknown\nword");
+    expect_shown("{{ {'b': 'x' * 70, 'a': [1]}|pprint }}",
+                 "{'a': [1],\n 'b': "
+                 "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'}");
+    expect_shown("{{ {'a': 1, 'b': none, 'c': '<'}|xmlattr }}", " a=\"1\" c=\"&lt;\"");
+    expect_failure("{{ 'a b'|wordwrap(0) }}", "wordwrap's width must be above 0");
+    expect_failure("{{ {'a b': 1}|xmlattr }}", "xmlattr: 'a b' is no name of an attribute");
+    expect_failure("{{ [1, 2]|random }}", "the same request must give the same text");
+}
+END_TEST
+
 START_TEST(string_filters) {
     expect_shown(
         "{{ 'a\\n\\nb'|indent }}|{{ 'a\\n\\nb'|indent(2, true, true) }}|{{ 'a\\nb'|indent('>') }}",
@@ -351,6 +363,7 @@ int main(void) {
     tcase_add_test(others, slices_follow_python);
     tcase_add_test(others, strings_have_the_methods_of_python);
     tcase_add_test(others, string_filters);
+    tcase_add_test(others, filters_that_lay_text_out);
     tcase_add_test(others, json_is_that_of_python);
     tcase_add_test(others, values_print_as_in_python);
     tcase_add_test(others, functions_and_loops);

@@ -1,5 +1,7 @@
 """The templates and inputs of make_template.py: every construct alone and combined, and templates like those of models."""
 
+import random
+
 USER = {"role": "user", "content": "What is 2 < 3 & \"so\" on? Zürich — 東京 🙂"}
 WEATHER = {
     "type": "function",
@@ -653,6 +655,32 @@ expressions(
     "1|filesizeformat", "0|filesizeformat", "999|filesizeformat", "1000|filesizeformat", "1024|filesizeformat(true)", "123456789|filesizeformat", "1e30|filesizeformat", "1.5|filesizeformat", "'2048'|filesizeformat(binary=true)",
     "(-5)|filesizeformat", "1500000|filesizeformat(true)",
 )
+expressions(
+    "s|wordwrap(12)", "s|wordwrap(12, false)", "s|wordwrap(7, wrapstring='|')", "u|wordwrap(5)", "''|wordwrap", "5|wordwrap", "'a b'|wordwrap(0)", "'a b'|wordwrap(-1)", "'a b'|wordwrap('x')",
+    "'a\\n\\n  b c d'|wordwrap(4)", "'well-known -- or--rather--e-mail'|wordwrap(9)", "'well-known e-mail'|wordwrap(6, break_on_hyphens=false)", "'<a b>'|safe|wordwrap(2) + '<'",
+    "'x'|pprint", "5|pprint", "none|pprint", "[]|pprint", "{}|pprint", "(1,)|pprint", "{'b': 1, 'a': [1, 2.5, none, true]}|pprint", "{2: 'x', 1: 'y', 'a': 'z', none: 0, 1.5: 1}|pprint",
+    "('word ' * 30)|pprint", "[('word ' * 30)]|pprint", "{'k': 'word ' * 30, 'j': ('é\\n' * 40)}|pprint", "('x' * 100)|pprint", "['x' * 100, ('y' * 90,)]|pprint", "range(60)|list|pprint", "range(60)|pprint",
+    "[range(30)|list, range(31)|list]|pprint", "{'one': {'two': {'three': range(25)|list}}}|pprint", "('a' * 40, 'b' * 40)|pprint", "((1, 'a' * 80),)|pprint", "('  lead ' * 12)|pprint", "[['a' * 76]]|pprint", "[['a' * 75]]|pprint",
+    "{'a': 1, 'b': none, 'c': '<\"&'}|xmlattr", "{'a': 1}|xmlattr(false)", "{'a': none}|xmlattr", "{}|xmlattr", "{'a b': 1}|xmlattr", "{'a/': 1}|xmlattr", "{'a': '<'|safe, 'b': '<'}|xmlattr", "{1: 2}|xmlattr", "5|xmlattr", "{'&': 1}|xmlattr",
+    "{'a': [1, '<']}|xmlattr ~ '|'", "{'a': 1, 'b': 2}|xmlattr(autospace=false)",
+)
+
+
+def laid_out():
+    """Texts of all that wordwrap and pprint look at, drawn at random."""
+    draw = random.Random(7)
+    letters = ["a", "b", "c", "\u00e9", "7", "_", "-", "-", "--", "-", " ", " ", " ", "  ", "\t", "\n", ".", "'", '"', "!", "/", "\u3000", "\u00b2"]
+    for _ in range(150):
+        text = "".join(draw.choice(letters) for _ in range(draw.randrange(40)))
+        flags = draw.choice(["", ", false", ", break_on_hyphens=false", ", false, '|', false"])
+        expressions(f"{text!r}|wordwrap({draw.randrange(1, 12)}{flags})")
+    for _ in range(60):
+        text = "".join(draw.choice(letters + [" word"] * 9) for _ in range(draw.randrange(60)))
+        value = draw.choice(["{0!r}", "[{0!r}]", "{{'k': {0!r}}}", "({0!r}, 1)", "[[{0!r}], {0!r}]", "{{{0!r}: [{0!r}]}}"])
+        expressions(value.format(text) + "|pprint")
+
+
+laid_out()
 for text in (
     "{% for x in [[1, [2, 3]], 4] recursive %}({{ loop(x) if x is iterable else x }}){% endfor %}",
     "{% for x in [{'n': 'a', 'c': [{'n': 'b', 'c': [{'n': 'c', 'c': []}]}, {'n': 'd', 'c': []}]}] recursive %}{{ loop.depth }}{{ loop.depth0 }}{{ x.n }}[{{ loop(x.c) }}]{% endfor %}",

@@ -102,14 +102,6 @@ static struct value filter_format(struct render *r, struct value self, const str
     return string_percent(r, format, VALUE_OF_LIST(values));
 }
 
-/* Python's \w: a letter, a number or an underscore. */
-static bool point_is_word(int32_t point) {
-    if (point < 0) return false;
-    utf8proc_category_t c = utf8proc_category(point);
-    return point == '_' || (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) ||
-           (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO);
-}
-
 static struct value filter_wordcount(struct render *r, struct value self, const struct args *args) {
     (void)args;
     const struct string *text = value_string(r, self);

@@ -1,5 +1,5 @@
 /* What the files of the parser share: expressions are in template/parse_expression.c, statements in
- * template/parse_statement.c, and what both stand on in template/parser.c. */
+ * template/parse_statement.c, with what both stand on. */
 #ifndef PENSTOCK_TEMPLATE_PARSER_H
 #define PENSTOCK_TEMPLATE_PARSER_H
 

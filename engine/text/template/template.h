@@ -238,6 +238,7 @@ int32_t string_point(const struct string *text, size_t at,
                      size_t end);       /* the character there; -1: no UTF-8 */
 bool point_is_space(int32_t point);     /* Python's str.isspace */
 bool point_is_printable(int32_t point); /* Python's str.isprintable */
+bool point_is_word(int32_t point);      /* Python's \w: a letter, a number or an underscore */
 /* Maps each character; `how` also gets the one before it (-1 at the start). */
 struct value string_map(struct render *r, const struct string *text,
                         int32_t (*how)(int32_t point, int32_t previous));
@@ -309,7 +310,7 @@ struct value value_from_json(struct render *r,
                              const struct json *json); /* strings become the user's */
 struct value filter_tojson(struct render *r, struct value self, const struct args *args);
 
-/* ---- syntax tree (template/parser.c) -------------------------------------------------------- */
+/* ---- syntax tree (template/parse_statement.c) ----------------------------------------------- */
 
 enum node_kind {
     /* expressions */
@@ -447,10 +448,10 @@ struct value builtin_run(struct render *r, const struct builtin *builtin, struct
 bool builtin_test_passes(struct render *r, const struct builtin *test, struct value self,
                          const struct args *args);
 
-extern const struct builtin template_filters_string[], template_filters_list[],
-    template_filters_number[], template_tests[], template_functions[], template_string_methods[],
-    template_list_methods[], template_dict_methods[], template_loop_methods[],
-    template_cycler_methods[];
+extern const struct builtin template_filters_string[], template_filters_text[],
+    template_filters_list[], template_filters_number[], template_tests[], template_functions[],
+    template_string_methods[], template_list_methods[], template_dict_methods[],
+    template_loop_methods[], template_cycler_methods[];
 
 /* "..." % values, and "...".format(...). */
 struct value string_percent(struct render *r, const struct string *format, struct value values);
