@@ -9,7 +9,7 @@
 #include "engine/models/model.h"
 #include "support/suite_main.h"
 
-enum { MAX_PAIRS = 64, N_CASES = 15 };
+enum { MAX_PAIRS = 64, N_CASES = 17 };
 
 /* The config of a text, as a model that is made of it has it. */
 static struct rope_config read_rope(const char *text) {

@@ -32,6 +32,8 @@ CASES = [
     ({**YARN, "mscale": 0.7, "mscale_all_dim": 1.5}, 4096),
     ({**YARN, "attention_factor": 1.25}, 4096),
     ({**YARN, "factor": 1.0}, 4096),
+    ({**YARN, "rope_theta": 30.0}, 4096),  # the range ends beyond the last pair, and then beyond the head
+    ({**YARN, "rope_theta": 8.0}, 4096),
     (LONG, 1024),
     (LONG, 1025),
     ({**LONG, "factor": 3.0}, 4096),
