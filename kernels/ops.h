@@ -84,10 +84,13 @@ struct mlp {
 struct experts {
     int E, n_used;
     bool normalises, by_sigmoid;
-    const float *correction;     /* [E], of by_sigmoid; NULL: none */
-    int n_groups, n_used_groups; /* of by_sigmoid; 0: no groups */
-    float weight_scale;          /* of the weights; 0: as they are */
-    struct linear router;        /* [E][K], a MATRIX_FLOAT32 */
+    const float *correction;        /* [E], of by_sigmoid; NULL: none */
+    int n_groups, n_used_groups;    /* of by_sigmoid; 0: no groups */
+    float weight_scale;             /* of the weights; 0: as they are */
+    const float *expert_scale;      /* [E] of each expert's weight, besides; NULL: none */
+    struct linear router;           /* [E][K], a MATRIX_FLOAT32 */
+    const struct norm *router_norm; /* of x, where the router sees other rows than the experts;
+                                       NULL: it sees h. Without a shared_gate */
     struct mlp mlp;    /* of all experts, one after the other: [E * F][K], and down [E * K][F] */
     struct mlp shared; /* which all rows go through, of a width of its own; up.w NULL: none */
     struct linear shared_gate; /* [1][K], a MATRIX_FLOAT32: the shared one's weight is the sigmoid

@@ -19,6 +19,7 @@ struct kind {
     bool normalises, has_shared;
     bool is_clamped; /* with biases of the router and of the experts */
     int groups;      /* by sigmoids, half of so many groups; 0: by softmax */
+    bool has_router_norm; /* of its own; with scales of the router and of the experts */
 };
 static const kind kinds[] = {
     {DTYPE_F32, DTYPE_F32, DTYPE_F32, E, true, false},
@@ -29,6 +30,7 @@ static const kind kinds[] = {
     {DTYPE_Q4_0, DTYPE_Q8_0, DTYPE_F32, E, true, false, true},
     {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 40, true, true, false, 8},
     {DTYPE_F32, DTYPE_F32, DTYPE_F32, E, false, false, false, 1},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 9, true, false, false, 0, true},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -38,6 +40,7 @@ struct layer {
     enum dtype act;
     struct experts experts = {};
     const float *gain = nullptr;
+    struct norm router_norm = {};
     std::vector<struct matrix *> matrices;
     layer(const kind &k, bool on_cpu, enum dtype act_);
     ~layer();
@@ -111,6 +114,12 @@ layer::layer(const kind &k, bool on_cpu, enum dtype act_) : act(act_) {
         experts.n_groups = k.groups;
         experts.n_used_groups = (k.groups + 1) / 2;
         experts.weight_scale = 1.5f;
+    }
+    if (k.has_router_norm) {
+        router_norm = {NORM_RMS, take_vector(K, 46), nullptr, 1e-3f};
+        experts.router_norm = &router_norm;
+        experts.router.scale = 0.25f;
+        experts.expert_scale = take_vector((size_t)k.E, 47);
     }
     if (!k.is_clamped) return;
     experts.mlp.activation = ACTIVATION_CLAMPED;

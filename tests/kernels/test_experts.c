@@ -142,6 +142,8 @@ struct world {
     float *router, *weigher, *x, *gain;
     /* with biases the gates are clamped; NULL: none */
     float *router_bias, *gate_bias, *up_bias, *down_bias;
+    struct norm router_norm; /* without gains: the router sees what the experts do */
+    float *router_gain, *expert_scale;
 };
 
 static struct world make_world(int K, int F, int F_shared, enum dtype type, enum dtype down_type) {
@@ -177,7 +179,16 @@ static struct world add_biases(struct world w) {
     return w;
 }
 
+static struct world add_norm_of_router(struct world w) {
+    uint64_t state = 6;
+    w.router_gain = random_floats(&state, (size_t)w.K);
+    w.router_norm = (struct norm){.gain = w.router_gain, .epsilon = 1e-3f};
+    w.expert_scale = random_floats(&state, E);
+    return w;
+}
+
 static void free_world(struct world *w) {
+    free(w->router_gain), free(w->expert_scale);
     free(w->router_bias), free(w->gate_bias), free(w->up_bias), free(w->down_bias);
     free(w->gate), free(w->up), free(w->down), free(w->router), free(w->weigher);
     free(w->shared_gate), free(w->shared_up), free(w->shared_down), free(w->x), free(w->gain);
@@ -207,6 +218,9 @@ static struct experts take_experts(struct backend *b, const struct world *w) {
     int K = w->K, F = w->F;
     x.router = take(b, DTYPE_F32, E, K, w->router);
     x.router.bias = w->router_bias;
+    x.router.scale = w->router_gain ? 0.25f : 0;
+    x.router_norm = w->router_gain ? &w->router_norm : NULL;
+    x.expert_scale = w->expert_scale;
     x.mlp = (struct mlp){w->gate_bias ? ACTIVATION_CLAMPED : ACTIVATION_SILU,
                          take(b, w->type, E * F, K, w->gate), take(b, w->type, E * F, K, w->up),
                          take(b, w->down_type, E * K, F, w->down)};
@@ -257,6 +271,18 @@ static struct mlp expert_alone(struct backend *b, const struct world *w, int e) 
     return mlp;
 }
 
+/* The rows of the router after its own norm, or those that the experts have. */
+static void ask_router(struct backend *b, const struct world *w, const struct experts *whole,
+                       const float *h, float *logits) {
+    size_t K = (size_t)w->K;
+    float *own = mem_alloc(MAX_ROWS * K * sizeof *own);
+    for (int m = 0; m < MAX_ROWS && w->router_gain; m++)
+        plain_rmsnorm(own + (size_t)m * K, w->x + (size_t)m * K, w->router_gain, w->K,
+                      w->router_norm.epsilon);
+    b->compute->matmul(b, &logits, w->router_gain ? own : h, NULL, &whole->router, 1, MAX_ROWS);
+    free(own);
+}
+
 /* What the op is to add to x[MAX_ROWS][K]: goes through the experts one after the other. */
 static float *make_right(const struct world *w) {
     struct backend *b = open_for(w, "plain", 1, MAX_ROWS);
@@ -268,7 +294,7 @@ static float *make_right(const struct world *w) {
     memcpy(sum, w->x, MAX_ROWS * K * sizeof *sum);
     for (int m = 0; m < MAX_ROWS; m++)
         plain_rmsnorm(h + (size_t)m * K, w->x + (size_t)m * K, w->gain, w->K, 1e-5f);
-    b->compute->matmul(b, (float *const[]){logits}, h, NULL, &whole.router, 1, MAX_ROWS);
+    ask_router(b, w, &whole, h, logits);
     for (int m = 0; m < MAX_ROWS; m++) route_row(logits + m * E, &whole, expert[m], weight[m]);
     for (int e = 0; e < E; e++) {
         struct mlp mlp = expert_alone(b, w, e);
@@ -341,6 +367,25 @@ START_TEST(each_expert_has_its_biases) {
 }
 END_TEST
 
+/* Chosen by another norm of the rows, with products of a scale; then weights have scales. */
+START_TEST(the_router_may_have_its_own_norm) {
+    check_world(add_norm_of_router(make_world(64, 96, 0, DTYPE_Q8_0, DTYPE_BF16)));
+    check_world(add_norm_of_router(make_world(48, 16, 0, DTYPE_F32, DTYPE_F32)));
+}
+END_TEST
+
+START_TEST(each_expert_has_its_scale) {
+    static const float scale[E] = {1, 2, 3, 4, 5, 6}, logits[E] = {0, 9, 0, 0, 9, 8.5f};
+    struct experts experts = {.E = E, .n_used = N_USED, .normalises = true};
+    int32_t expert[N_USED];
+    float plain[N_USED], scaled[N_USED];
+    route_row(logits, &experts, expert, plain);
+    experts.expert_scale = scale;
+    route_row(logits, &experts, expert, scaled);
+    for (int i = 0; i < N_USED; i++) ck_assert(scaled[i] == plain[i] * scale[expert[i]]);
+}
+END_TEST
+
 /* Hidden blocks of 32 that are half empty. */
 START_TEST(widths_of_sixteen_fit) {
     check_world(make_world(48, 16, 0, DTYPE_F32, DTYPE_F32));
@@ -361,6 +406,8 @@ int main(void) {
     tcase_add_loop_test(core, the_op_is_its_steps, 0, 6);
     tcase_add_test(core, a_shared_expert_comes_last);
     tcase_add_test(core, each_expert_has_its_biases);
+    tcase_add_test(core, the_router_may_have_its_own_norm);
+    tcase_add_test(core, each_expert_has_its_scale);
     tcase_add_test(core, widths_of_sixteen_fit);
     tcase_set_timeout(core, 300);
     suite_add_tcase(suite, core);

@@ -1,6 +1,7 @@
 /* DESIGN: a mixture of experts.
  *
  *     h = norm(x)          router(h): each row's experts and weights        (route.c)
+ *                          or router of another norm of x
  *     rows by expert       gathered from h into tiles of each expert's own
  *     hidden               act(gate(h)) * up(h), by expert: a piece is some panels times a span
  *     sum                  += weight * down(hidden)
@@ -178,9 +179,10 @@ void op_experts(struct backend *b, float *sum, const float *x, const struct norm
                          .E = experts->E,
                          .K = experts->router.w->K};
     const struct linear routers[] = {experts->router, experts->shared_gate};
+    assert(!experts->router_norm || !experts->shared_gate.w);
     pool_run(cpu->pool, norm_piece, &job, M);
-    op_matmul(b, (float *const[]){m->logits, m->shared}, m->h, NULL, routers,
-              experts->shared_gate.w ? 2 : 1, M);
+    op_matmul(b, (float *const[]){m->logits, m->shared}, experts->router_norm ? x : m->h,
+              experts->router_norm, routers, experts->shared_gate.w ? 2 : 1, M);
     pool_run(cpu->pool, route_piece, &job, M);
     mixture_group(m, M, experts->n_used, experts->E);
     mix(&job);

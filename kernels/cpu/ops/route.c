@@ -138,7 +138,10 @@ static void route_by_softmax(const float *logits, const struct experts *experts,
 void route_row(const float *logits, const struct experts *experts, int32_t *expert, float *weight) {
     assert(experts->n_used > 0 && experts->n_used <= experts->E);
     (experts->by_sigmoid ? route_by_sigmoid : route_by_softmax)(logits, experts, expert, weight);
-    for (int i = 0; i < experts->n_used; i++) weight[i] = weight[i] * experts_weight_scale(experts);
+    for (int i = 0; i < experts->n_used; i++) {
+        weight[i] = weight[i] * experts_weight_scale(experts);
+        if (experts->expert_scale) weight[i] = weight[i] * experts->expert_scale[expert[i]];
+    }
 }
 
 /* ---- an expert's rows ----------------------------------------------------------------------- */

@@ -56,7 +56,8 @@ void expert_workspace_close(struct expert_workspace *work) {
 
 /* ---- the op --------------------------------------------------------------------------------- */
 
-/* The router's logits, and the shared expert's gate, of the normed rows. */
+/* The router's logits, and the shared expert's gate, of the normed rows; or of x after the router's
+ * own norm, before the rows are normed for the experts. */
 static void ask_router(struct expert_workspace *work, const struct gemm_workspace *gemm_work,
                        const struct experts *experts, int M) {
     const struct gemm_weights *router = &experts->router.w->packed;
@@ -67,7 +68,8 @@ static void ask_router(struct expert_workspace *work, const struct gemm_workspac
         route_widen(gemm_work->act, work->wide, gemm_work->normed, n, gemm_work->stream);
         rows = work->wide;
     }
-    const struct gemm_epilogue end = {experts->router.bias};
+    struct gemm_epilogue end = {experts->router.bias};
+    end.scale = linear_scale(&experts->router);
     gemm(router, work->logits, rows, M, &end, gemm_work->stream);
     if (experts->shared_gate.w)
         gemm(&experts->shared_gate.w->packed, work->gate, rows, M, NULL, gemm_work->stream);
@@ -119,8 +121,12 @@ void gemm_experts(struct gemm_workspace *gemm_work, struct expert_workspace *wor
     const int K = experts->router.w->packed.K;
     assert(M <= work->max_rows && experts->E <= work->shape.E && norm);
     if (M == 0) return;
-    rows_norm(gemm_work->act, gemm_work->normed, x, norm, M, K, gemm_work->stream);
+    assert(!experts->router_norm || !experts->shared_gate.w);
+    const struct norm *of_router = experts->router_norm ? experts->router_norm : norm;
+    rows_norm(gemm_work->act, gemm_work->normed, x, of_router, M, K, gemm_work->stream);
     ask_router(work, gemm_work, experts, M);
+    if (of_router != norm)
+        rows_norm(gemm_work->act, gemm_work->normed, x, norm, M, K, gemm_work->stream);
     route_rows(&work->routing, work->logits, M, experts, gemm_work->stream);
     mix(work, gemm_work, experts, M);
     const bool has_shared = experts->shared.up.w;

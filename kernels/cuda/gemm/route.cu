@@ -25,7 +25,7 @@ void route_widen(enum dtype act, float *y, const void *x, size_t n, cudaStream_t
 struct routing_rule {
     int E, n_used, n_groups, n_used_groups;
     bool normalises, by_sigmoid;
-    const float *correction;
+    const float *correction, *expert_scale;
     float scale;
 };
 
@@ -142,7 +142,8 @@ __global__ void __launch_bounds__(WARP)
     }
     for (int i = lane; i < n_used; i += WARP) {
         expert[at + i] = rising[i];
-        weight[at + i] = score(rising[i]) / sum * rule.scale;
+        const float scaled = score(rising[i]) / sum * rule.scale;
+        weight[at + i] = rule.expert_scale ? scaled * rule.expert_scale[rising[i]] : scaled;
     }
 }
 
@@ -205,6 +206,7 @@ void route_rows(const struct routing *routing, const float *logits, int M,
                                       experts->normalises,
                                       experts->by_sigmoid,
                                       experts->correction,
+                                      experts->expert_scale,
                                       experts_weight_scale(experts)};
     assert(rule.n_groups <= MAX_EXPERT_GROUPS && MAX_EXPERT_GROUPS <= WARP);
     launch(route_kernel, dim3(M), dim3(WARP), 0, stream, routing->expert, routing->weight, logits,
