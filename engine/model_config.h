@@ -7,6 +7,9 @@
 
 #include "kernels/kernels.h"
 
+/* A bit for each enum role (engine/models/families/roles.h), of which there are more than 64. */
+__extension__ typedef unsigned __int128 role_set;
+
 /* Bounds that no model is near, and below which the bytes of all keys and values of a sequence of
  * full length, 2 * L * G * D * 4 * context, stay in int64. */
 enum { MAX_LAYERS = 1024, MAX_WIDTH = 1 << 20, MAX_HEADS = 65536, MAX_CONTEXT = 1 << 28 };
@@ -62,6 +65,7 @@ struct expert_config {
     int E, n_used;     /* experts of a layer, and how many of them a token goes through */
     int F, F_shared;   /* widths of an expert, of the shared one; 0: there is none */
     bool may_be_dense; /* some layers may have an MLP in their place: layer[].is_dense */
+    bool beside_mlp;   /* all layers have both, and add up what both give (Gemma 4) */
     bool normalises;   /* the weights of a token's experts add up to 1 */
     bool by_sigmoid;   /* this and what follows: see struct experts of kernels/ops.h */
     int n_groups, n_used_groups;
@@ -104,8 +108,7 @@ struct model_config {
      * goes through; and their bytes as the file has them */
     int64_t n_layer_parameters, layer_bytes;
     int64_t file_bytes; /* size of the file, or of random weights */
-    /* the tensors that it has: a bit for each enum role (engine/models/families/roles.h) */
-    uint64_t roles;
+    role_set roles;     /* the tensors that it has */
     enum norm_kind norm;
     float norm_epsilon;
     enum activation activation;
@@ -135,6 +138,12 @@ static inline int config_dense_layers(const struct model_config *config) {
     int n = 0;
     for (int i = 0; i < config->L; i++) n += config->layer[i].is_dense;
     return n;
+}
+
+/* Has a layer an MLP, alone or beside experts? */
+static inline bool config_has_mlps(const struct model_config *config) {
+    const struct expert_config *e = &config->experts;
+    return !e->is_used || e->beside_mlp || config_dense_layers(config) > 0;
 }
 
 /* The key-value heads of a layer. */

@@ -38,6 +38,7 @@ UNCONVERTED = {
     "gemma3": "its files cannot say how queries are scaled",
     "gemma4": "its converter cuts the embedding to the tokenizer's tokens, of which ours has fewer",
     "gemma4_large": "its converter cuts the embedding to the tokenizer's tokens, of which ours has fewer",
+    "gemma4_moe": "its converter cuts the embedding to the tokenizer's tokens, of which ours has fewer",
     "olmoe": "its files mean weights that are not normalised",
     "qwen2moe": "its files mean weights that are not normalised",
     "qwen3moe": "its files mean weights that are normalised",
@@ -49,6 +50,7 @@ UNCONVERTED_FAMILIES = {
     "cohere2": UNCONVERTED["cohere2"],
     "gemma4": UNCONVERTED["gemma4"],
     "gemma4_large": UNCONVERTED["gemma4_large"],
+    "gemma4_moe": UNCONVERTED["gemma4_moe"],
     "phi3_short": "it is phi3_long for another context",
 }
 

@@ -13,6 +13,9 @@
 
 enum { MAX_CONFIG_BYTES = 1 << 20 };
 
+/* Of a family that may have experts beside its MLPs. */
+static const char MOE_KEY[] = "enable_moe_block";
+
 /* ---- the model ------------------------------------------------------------------------------ */
 
 static enum status check_heads(const struct model_config *c, bool has_head_dim, struct err *err) {
@@ -158,14 +161,14 @@ static enum status read_epsilon(struct model_config *c, const struct json *root,
 }
 
 /* What changes the numbers and is not served. */
-static enum status refuse_features(const struct json *root, struct err *err) {
-    static const struct {
+static enum status refuse_features(const struct json *root, bool has_experts, struct err *err) {
+    const struct {
         const char *key;
         bool served;
     } keys[] = {{"_remove_final_layer_norm", false},
                 {"enable_bias", true},
                 {"layer_norm_elementwise_affine", true},
-                {"enable_moe_block", false}};
+                {MOE_KEY, has_experts}};
     static const char both_ways[] = "use_bidirectional_attention";
     const struct json *ways = key_value(root, both_ways);
     char text[64];
@@ -260,7 +263,7 @@ static enum status read_experts(struct model_config *c, const struct json *root,
         status = key_int(root, "num_local_experts|num_experts|n_routed_experts", 1, MAX_EXPERTS,
                          &e->E, err);
     if (!status)
-        status = key_int(root, "num_experts_per_tok", 1,
+        status = key_int(root, "num_experts_per_tok|top_k_experts", 1,
                          e->E < MAX_USED_EXPERTS ? e->E : MAX_USED_EXPERTS, &e->n_used, err);
     if (!status) status = key_int_or(root, "moe_intermediate_size", 1, MAX_WIDTH, c->F, &e->F, err);
     if (!status)
@@ -355,6 +358,7 @@ static enum status read_dtype(struct hf_config *hf, struct err *err) {
 
 static enum status read_all(struct model_config *config, struct hf_config *hf, struct err *err) {
     const struct json *root = hf->text;
+    bool has_experts = config->experts.is_used;
     const struct json *of_tie = key_value(root, "tie_word_embeddings") ? root : hf->root;
     int min_V = hf->n_shards ? 1 : MIN_STAND_IN_TOKENS;
     snprintf(config->name, sizeof config->name, "%s", hf->name);
@@ -362,8 +366,8 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     enum status status = read_shape(config, root, min_V, err);
     if (!status) status = read_experts(config, root, err);
     if (!status) status = check_activation(config, hf, err);
-    if (!status) status = refuse_features(hf->root, err);
-    if (!status && root != hf->root) status = refuse_features(root, err);
+    if (!status) status = refuse_features(hf->root, has_experts, err);
+    if (!status && root != hf->root) status = refuse_features(root, has_experts, err);
     if (!status && hf->n_shards == 0 && key_value(hf->root, "quantization_config"))
         status = err_set(err, STATUS_BAD_FILE, "quantization_config",
                          "key quantization_config: random weights (--load-format dummy) are those "
@@ -383,6 +387,11 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
         status = key_ids(key_value(root, "eos_token_id") ? root : hf->root, "eos_token_id",
                          hf->V - 1, MAX_FILE_END_IDS, hf->end_ids, &hf->n_end_ids, err);
     return status;
+}
+
+bool hf_config_has_experts(const struct hf_config *hf) {
+    const struct json *value = key_value(hf->text, MOE_KEY);
+    return json_is(value, JSON_BOOL) && value->boolean;
 }
 
 enum status hf_config_read(struct model_config *config, struct hf_config *hf, struct err *err) {

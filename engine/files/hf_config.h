@@ -119,6 +119,9 @@ enum status hf_packing_join(struct hf_config *hf, struct err *err);
 /* The first of "architectures", or "" with length 0. */
 const char *hf_config_architecture(const struct hf_config *hf, size_t *length);
 
+/* Does it say that there are experts beside the MLPs? For architectures with and without. */
+bool hf_config_has_experts(const struct hf_config *hf);
+
 /* Fills in what the file says, in a config that its family has begun, and is_tied, dtype, V, the
  * end ids and the sampling defaults. Fails with STATUS_BAD_FILE, and a sentence that names the
  * file: a key that is missing or out of range, numbers that do not fit each other, or a feature

@@ -321,13 +321,13 @@ static int64_t scratch_bytes(const struct model_config *info, const struct engin
     int64_t M = config->max_num_batched_tokens;
     int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
     const struct config_widths most = config_widest(info);
-    int64_t q = most.q, kv = most.kv, inputs = 2 * (int64_t)info->L * info->P;
     int64_t ranks = config->ranks > 1 ? config->ranks : 1;
+    int64_t q = most.q, kv = most.kv, inputs = ranks * (int64_t)info->L * info->P;
     int64_t used = info->experts.is_used ? info->experts.n_used : 0;
     int64_t experts = used * ((int64_t)info->K + info->experts.F) + info->experts.E;
+    if (info->experts.beside_mlp) experts += ranks * info->K; /* what they and the MLP give */
     int64_t row = 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)most.F + experts;
-    row += inputs;
-    return (M * row + R * info->V) * (int64_t)sizeof(float);
+    return (M * (row + 2 * inputs) + R * (info->V + inputs)) * (int64_t)sizeof(float);
 }
 
 enum status memory_plan(struct engine_memory *out, const struct model_config *info,

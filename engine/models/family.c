@@ -15,22 +15,24 @@
 #include "engine/models/model.h"
 
 static const struct model_family *const families[] = {
-    &model_llama,   &model_mistral,    &model_mistral3, &model_qwen2,      &model_qwen3,
-    &model_smollm3, &model_phi3,       &model_gemma,    &model_gemma2,     &model_gemma3,
-    &model_gemma4,  &model_gpt2,       &model_opt,      &model_granite,    &model_olmo2,
-    &model_glm4,    &model_ernie4_5,   &model_seed_oss, &model_starcoder2, &model_stablelm,
-    &model_cohere2, &model_exaone4,    &model_mixtral,  &model_qwen2moe,   &model_qwen3moe,
-    &model_olmoe,   &model_granitemoe, &model_gpt_oss,  &model_glm4_moe,
+    &model_llama,    &model_mistral,        &model_mistral3,   &model_qwen2,    &model_qwen3,
+    &model_smollm3,  &model_phi3,           &model_gemma,      &model_gemma2,   &model_gemma3,
+    &model_gemma4,   &model_gemma4_experts, &model_gpt2,       &model_opt,      &model_granite,
+    &model_olmo2,    &model_glm4,           &model_ernie4_5,   &model_seed_oss, &model_starcoder2,
+    &model_stablelm, &model_cohere2,        &model_exaone4,    &model_mixtral,  &model_qwen2moe,
+    &model_qwen3moe, &model_olmoe,          &model_granitemoe, &model_gpt_oss,  &model_glm4_moe,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-/* How many experts a GGUF file has; 0: none. A wrong number is found by who reads them all. */
-static bool has_experts(const struct gguf *gguf, const char *name) {
+/* Does a file have experts, where its architecture may do without? A wrong number of them is found
+ * by who reads it. */
+static bool has_experts(const struct model_file *file, const char *name) {
     char key[MAX_ARCHITECTURE + 16];
     struct err ignored;
     int64_t n = 0;
+    if (file->hf) return hf_config_has_experts(file->hf);
     snprintf(key, sizeof key, "%s.expert_count", name);
-    return gguf_int_or(gguf, key, 0, INT32_MAX, 0, &n, &ignored) == STATUS_OK && n > 0;
+    return gguf_int_or(file->gguf, key, 0, INT32_MAX, 0, &n, &ignored) == STATUS_OK && n > 0;
 }
 
 static bool is_called(const struct model_family *family, bool in_gguf, const char *name) {
@@ -43,7 +45,8 @@ static bool is_called(const struct model_family *family, bool in_gguf, const cha
 static enum status refuse_architecture(bool in_gguf, const char *name, struct err *err) {
     struct buf served = {0};
     for (int i = 0; i < N_FAMILIES; i++) {
-        bool again = families[i] == &model_mixtral; /* the name is llama's */
+        if (families[i] == &model_gemma4_experts) continue; /* the names are gemma4's */
+        bool again = families[i] == &model_mixtral;         /* the name is llama's */
         const char *const of_gguf[] = {
             families[i]->only_folders || again ? NULL : families[i]->gguf, NULL};
         for (const char *const *each = in_gguf ? of_gguf : families[i]->hf; *each; each++)
@@ -64,7 +67,7 @@ static enum status find_family(const struct model_family **out, const struct mod
     enum status status = model_file_architecture(name, file, err);
     if (status) return status;
     *out = NULL;
-    bool experts = in_gguf && has_experts(file->gguf, name);
+    bool experts = has_experts(file, name);
     for (int i = 0; i < N_FAMILIES;
          i++) { /* the name may be that of two, one of them with experts */
         if (!is_called(families[i], in_gguf, name)) continue;
@@ -74,9 +77,22 @@ static enum status find_family(const struct model_family **out, const struct mod
     return refuse_architecture(in_gguf, name, err);
 }
 
-static void begin(struct model_config *config, const struct model_family *family, bool in_gguf) {
+/* Are gate and up of a layer's experts one tensor? A GGUF file may have them either way. */
+static bool fuses_experts(const struct model_file *file, const struct model_family *family) {
+    char name[ROLE_NAME_BYTES];
+    if (file->hf) return family->folder.fuses_experts;
+    for (int layer = 0; layer < MAX_LAYERS; layer++) { /* the first ones may have an MLP */
+        role_name(name, ROLE_EXPERTS_GATE_UP, layer);
+        if (weights_lookup(&file->gguf->weights, name)) return true;
+    }
+    return false;
+}
+
+static void begin(struct model_config *config, const struct model_file *file,
+                  const struct model_family *family) {
+    bool in_gguf = file->gguf != NULL;
     assert((family->roles & family->optional) == 0);
-    *config = (struct model_config){.roles = family_roles(family, in_gguf),
+    *config = (struct model_config){.roles = family_roles(family, fuses_experts(file, family)),
                                     .norm = family->norm,
                                     .norm_epsilon = family->norm_epsilon,
                                     .activation = family->activation,
@@ -91,7 +107,9 @@ static void begin(struct model_config *config, const struct model_family *family
     if (!in_gguf) config->attention_scale = family->folder.attention_scale;
     snprintf(config->architecture, sizeof config->architecture, "%s", family->gguf);
     config->experts.is_used = family_has_experts(family);
-    config->experts.may_be_dense = family->roles & ROLE_BIT(ROLE_GATE);
+    config->experts.beside_mlp = family->roles & ROLE_BIT(ROLE_EXPERTS_POST_NORM);
+    config->experts.may_be_dense =
+        (family->roles & ROLE_BIT(ROLE_GATE)) && !config->experts.beside_mlp;
     config->experts.by_sigmoid = family->by_sigmoid;
     config->experts.weight_scale = 1;
     config->experts.normalises =
@@ -109,7 +127,7 @@ static void begin(struct model_config *config, const struct model_family *family
 
 /* The role of the tensor `name` among those that are known, in a layer that may have it; N_ROLES:
  * none. */
-static enum role role_of(const struct model_config *config, uint64_t known, const char *name) {
+static enum role role_of(const struct model_config *config, role_set known, const char *name) {
     int layer = -1, prefix = 0;
     char whole[ROLE_NAME_BYTES];
     bool of_layer = sscanf(name, "blk.%9d.%n", &layer, &prefix) == 1 && prefix > 0;
@@ -129,7 +147,7 @@ static enum role role_of(const struct model_config *config, uint64_t known, cons
  * the forward pass, and the answers would be wrong. */
 static enum status read_roles(struct model_config *config, const struct weights *weights,
                               const struct model_family *family, struct err *err) {
-    uint64_t known = (family->roles | family->optional) & ~family_absent_roles(config);
+    role_set known = config->roles | (family->optional & ~family_absent_roles(config));
     for (int i = 0; i < weights->n; i++) {
         const char *name = weights->tensor[i].name;
         enum role role = role_of(config, known, name);
@@ -142,7 +160,7 @@ static enum status read_roles(struct model_config *config, const struct weights 
                            family->gguf);
         if (!config_ignores(config, role, layer)) config->roles |= ROLE_BIT(role);
     }
-    assert((config->roles & ~(family->roles | family->optional)) == 0);
+    assert((config->roles & ~known) == 0);
     return STATUS_OK;
 }
 
@@ -269,7 +287,7 @@ static enum status check_branches(struct model_config *config, const struct mode
 /* Between an embedding of a width of its own and the stream there are projections. */
 static enum status check_embedding(struct model_config *config, const struct model_family *family,
                                    struct err *err) {
-    uint64_t projections = ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT);
+    role_set projections = ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT);
     if (config->K_embedding == 0) config->K_embedding = config->K;
     if (config->K_embedding == config->K) return STATUS_OK;
     config->roles |= family->optional & projections;
@@ -283,7 +301,7 @@ static enum status check_embedding(struct model_config *config, const struct mod
 /* Layers with inputs of their own have the tensors for them. */
 static enum status check_inputs(struct model_config *config, const struct model_family *family,
                                 struct err *err) {
-    static const uint64_t roles = ROLE_BIT(ROLE_INPUTS_EMBEDDING) |
+    static const role_set roles = ROLE_BIT(ROLE_INPUTS_EMBEDDING) |
                                   ROLE_BIT(ROLE_INPUTS_PROJECTION) | ROLE_BIT(ROLE_INPUTS_NORM) |
                                   ROLE_BIT(ROLE_INPUT_GATE) | ROLE_BIT(ROLE_INPUT_OUT) |
                                   ROLE_BIT(ROLE_INPUT_NORM);
@@ -302,7 +320,7 @@ static enum status check_inputs(struct model_config *config, const struct model_
 /* Adds the biases that keys of config.json turn on, of those that the family may have. */
 static enum status add_biases(struct model_config *config, const struct model_family *family,
                               const struct hf_config *hf, struct err *err) {
-    static const uint64_t roles[N_HF_BIASES] = {
+    static const role_set roles[N_HF_BIASES] = {
         [HF_BIAS_ATTENTION] = ROLES_ATTENTION_BIASES,
         [HF_BIAS_OUTPUT] = ROLE_BIT(ROLE_O_BIAS),
         [HF_BIAS_QKV] = ROLES_QKV_BIASES,
@@ -312,7 +330,7 @@ static enum status add_biases(struct model_config *config, const struct model_fa
         [HF_QK_LAYERNORM] = ROLES_QK_NORM_HEADS,
     };
     for (enum hf_bias bias = 0; bias < N_HF_BIASES; bias++) {
-        uint64_t biases = roles[bias] & (family->roles | family->optional);
+        role_set biases = roles[bias] & (family->roles | family->optional);
         const char *key = hf_bias_key(bias);
         if (!hf->has_bias[bias]) continue;
         if (biases == 0)
@@ -349,7 +367,7 @@ static enum status check_experts(struct model_config *config, struct err *err) {
                        config->L, config->architecture);
     if (!has_shared) experts->F_shared = 0;
     if (has_shared && experts->F_shared == 0) experts->F_shared = n_dense ? experts->F : config->F;
-    if (n_dense == 0) config->F = experts->F;
+    if (n_dense == 0 && !experts->beside_mlp) config->F = experts->F;
     assert(experts->E > 0 && experts->n_used > 0 && experts->n_used <= experts->E);
     if (experts->F % EXPERT_QUANTUM == 0 && config->K % EXPERT_QUANTUM == 0 &&
         experts->F_shared % EXPERT_QUANTUM == 0 &&
@@ -377,7 +395,7 @@ static enum status read_config(struct model_config *config, struct model_file *f
     struct hf_config *hf = file->hf;
     enum status status = find_family(&family, file, err);
     if (status) return hf ? blame_file(err, status, hf->path) : status;
-    begin(config, family, !hf);
+    begin(config, file, family);
     if (hf) hf->is_tied = family->ties;
     if (hf) hf->activation = family->folder.activation;
     status = model_file_config(config, file, err);

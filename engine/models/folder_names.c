@@ -26,7 +26,7 @@ struct matching {
     struct model_config *config;
     struct weights *weights;
     const struct model_family *family;
-    uint64_t known; /* roles that the family may have, with this config.json */
+    role_set known; /* roles that the family may have, with this config.json */
     char (*names)[WEIGHT_MAX_RENAMED + 1];
     char prefix[32]; /* before the names of this folder, for messages */
     bool has_other_parts;
@@ -272,12 +272,13 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
     struct matching m = {.config = config,
                          .weights = weights,
                          .family = family,
-                         .known = family_roles(family, false) | family->optional,
+                         .known =
+                             family_roles(family, family->folder.fuses_experts) | family->optional,
                          .has_other_parts = hf->text != hf->root};
     _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
                    "a role's name is a second name");
     /* a bias that no key turns on would be left out by transformers */
-    uint64_t by_key = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES | ROLES_QK_NORM |
+    role_set by_key = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES | ROLES_QK_NORM |
                       ROLES_QK_NORM_HEADS | ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT);
     m.known &= ~(family->optional & by_key) | config->roles;
     m.known &= ~family_absent_roles(config);

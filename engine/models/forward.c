@@ -6,6 +6,7 @@
  *     x = embedding(token) [+ position]
  *     each layer:  x += [norm] output(attention(q, k, v of [norm](x)))
  *                  x += [norm] down(act(gate([norm](x))) * up([norm](x))), or such experts
+ *               or x += norm(norm(down(..)) + norm(such experts)), both of the same x
  *               or x += output(attention) + down(..), both of the same x
  *               or x = norm(x + output(attention(..))), x = norm(x + down(..))
  *     logits = head([norm](x))
@@ -48,6 +49,7 @@ static struct experts experts_of(const struct model *model, const struct tensors
                             .n_groups = c->n_groups,
                             .n_used_groups = c->n_used_groups,
                             .weight_scale = c->weight_scale,
+                            .expert_scale = t->vec[ROLE_EXPERTS_SCALE],
                             .router = linear_of(t, ROLE_ROUTER, ROLE_ROUTER_BIAS),
                             .mlp = {activation,
                                     linear_of(t, ROLE_EXPERTS_GATE, ROLE_EXPERTS_GATE_BIAS),
@@ -127,24 +129,34 @@ static void embed(struct model *model, int M) {
     all_reduce(model, model->act.x, M);
 }
 
-/* What each layer adds of its own, in act.inputs [M][L][P]: norm(project(x)) + the token's row;
- * both are as wide as all layers together, so the norm's rows are M * L of P. The sum's factor
- * 1 / sqrt(2) stands where it is used. */
-static void make_inputs(struct model *model, int M) {
+/* On rank 0, which has the tokens' rows: inputs = norm(project(x)) + the token's row; both are as
+ * wide as all layers together, so the norm's rows are M * L of P. */
+static void project_inputs(struct model *model, int M) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->config;
     const struct tensors *t = &model->ends;
     struct activations *a = &model->act;
-    if (m->P == 0) return;
     const struct embedding tokens = {.tokens = t->w[ROLE_INPUTS_EMBEDDING],
                                      .scale = sqrtf((float)m->P)};
     const struct linear projection = {t->w[ROLE_INPUTS_PROJECTION], NULL, 1 / sqrtf((float)m->K)};
     const struct norm norm = norm_of(model, t, ROLE_INPUTS_NORM, N_ROLES);
-    assert(model->shard.ranks == 1 && tokens.tokens && norm.gain);
+    assert(model->shard.rank == 0 && tokens.tokens && norm.gain);
     TIME_OP(b, OP_EMBED, compute->embed(b, a->inputs, &tokens));
     TIME_OP(b, OP_MATMUL,
             compute->matmul(b, (float *const[]){a->input_parts}, a->x, NULL, &projection, 1, M));
     TIME_OP(b, OP_NORM_ADD, compute->norm_add(b, a->inputs, a->input_parts, &norm, M * m->L, m->P));
+}
+
+/* What each layer adds of its own, in act.inputs [M][L][P] of every rank. The sum's factor
+ * 1 / sqrt(2) stands where it is used. */
+static void make_inputs(struct model *model, int M) {
+    struct backend *b = model->backend;
+    const struct model_config *m = &model->config;
+    struct activations *a = &model->act;
+    if (m->P == 0) return;
+    if (model->shard.rank == 0) project_inputs(model, M);
+    if (model->shard.ranks == 1) return;
+    TIME_OP(b, OP_ALL_REDUCE, compute->all_reduce(b, a->inputs, a->input_parts, M * m->L, m->P));
 }
 
 static struct rope rope_of(const struct model *model, int layer) {
@@ -214,16 +226,23 @@ static void attention(struct model *model, int layer, const struct kv_cache *cac
             compute->attention(b, a->attn_out, a->q, cache, config_kv_layer(m, layer), &attention));
 }
 
-/* Ends a branch whose products are in sum_of(y): all ranks add up, and what is not in the stream x
- * yet comes there through the norm after the branch, where that is multiplied by `scale`. */
-static void end_branch(struct model *model, const struct tensors *t, enum role post_norm,
+/* x = (x + norm(y)) * scale, of a norm after a branch; y is zero afterwards. */
+static void add_normed(struct model *model, const struct tensors *t, enum role post_norm,
                        float scale, float *x, float *y, int M) {
     struct backend *b = model->backend;
     struct norm norm = norm_of(model, t, post_norm, N_ROLES);
     norm.sum_scale = scale;
+    assert(norm.gain);
+    TIME_OP(b, OP_NORM_ADD, compute->norm_add(b, x, y, &norm, M, model->part.K));
+}
+
+/* Ends a branch whose products are in sum_of(y): all ranks add up, and what is not in the stream x
+ * yet comes there through the norm after the branch, where that is multiplied by `scale`. */
+static void end_branch(struct model *model, const struct tensors *t, enum role post_norm,
+                       float scale, float *x, float *y, int M) {
     assert(y != x || scale == 1);
     all_reduce(model, y, M);
-    if (y != x) TIME_OP(b, OP_NORM_ADD, compute->norm_add(b, x, y, &norm, M, model->part.K));
+    if (y != x) add_normed(model, t, post_norm, scale, x, y, M);
 }
 
 static float layer_scale(const struct model *model, int layer) {
@@ -231,7 +250,7 @@ static float layer_scale(const struct model *model, int layer) {
 }
 
 /* M rows: x += norm(out(act(gate(x)) * the layer's inputs / sqrt(2))), then times the layer's
- * scale. `inputs` are [M][L][P]. */
+ * scale: the same on every rank. `inputs` are [M][L][P]. */
 static void add_input(struct model *model, int layer, float *x, const float *inputs, int M) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->part;
@@ -244,7 +263,7 @@ static void add_input(struct model *model, int layer, float *x, const float *inp
                             .times_stride = m->L * m->P};
     float *y = model->act.branch;
     TIME_OP(b, OP_MLP, compute->mlp(b, y, x, NULL, &mlp, M));
-    end_branch(model, t, ROLE_INPUT_NORM, layer_scale(model, layer), x, y, M);
+    add_normed(model, t, ROLE_INPUT_NORM, layer_scale(model, layer), x, y, M);
 }
 
 /* M rows: x += output(attn_out) + mlp(norm(x)), of the norm that attention had. The MLP is first,
@@ -282,6 +301,39 @@ static void norms_of_stream(struct model *model, int layer, float *x, const floa
     TIME_OP(b, OP_NORM_ADD, compute->norm_add(b, x, y, &ffn, M, model->part.K));
 }
 
+/* both[M][K] = norm(mlp(norm(x))) + norm(experts(norm(x))): each norm has its own gains, and the
+ * router one that nothing else sees, whose products are divided by sqrt(K). */
+static void mlp_and_experts(struct model *model, int layer, float *both, const float *x, int M) {
+    struct backend *b = model->backend;
+    const struct tensors *t = &model->layers[layer];
+    const struct norm of_mlp = norm_of(model, t, ROLE_FFN_NORM, N_ROLES),
+                      of_experts = norm_of(model, t, ROLE_EXPERTS_NORM, N_ROLES),
+                      of_router = norm_of(model, t, ROLE_ROUTER_GAIN, N_ROLES);
+    const struct mlp mlp = mlp_of(model, t);
+    struct experts experts = experts_of(model, t);
+    float *y = model->act.branch;
+    experts.router_norm = &of_router;
+    experts.router.scale = 1 / sqrtf((float)model->config.K);
+    assert(of_mlp.gain && of_experts.gain && of_router.gain && both != y);
+    TIME_OP(b, OP_MLP, compute->mlp(b, sum_of(model, y), x, &of_mlp, &mlp, M));
+    end_branch(model, t, ROLE_MLP_POST_NORM, 1, both, y, M);
+    TIME_OP(b, OP_EXPERTS, compute->experts(b, sum_of(model, y), x, &of_experts, &experts, M));
+    end_branch(model, t, ROLE_EXPERTS_POST_NORM, 1, both, y, M);
+}
+
+/* The same of an MLP or experts alone, whose sum over the ranks is still to be made. */
+static void mlp_or_experts(struct model *model, int layer, float *y, const float *x, int M) {
+    struct backend *b = model->backend;
+    const struct tensors *t = &model->layers[layer];
+    const struct norm norm = norm_of(model, t, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
+    const struct mlp mlp = mlp_of(model, t);
+    const struct experts experts = experts_of(model, t);
+    if (experts.router.w)
+        TIME_OP(b, OP_EXPERTS, compute->experts(b, sum_of(model, y), x, &norm, &experts, M));
+    else
+        TIME_OP(b, OP_MLP, compute->mlp(b, sum_of(model, y), x, norm_or_none(&norm), &mlp, M));
+}
+
 /* M rows: x += output(attn_out), then x += mlp(norm(x)). */
 static void output_then_mlp(struct model *model, int layer, float *x, const float *attn_out,
                             int M) {
@@ -293,16 +345,15 @@ static void output_then_mlp(struct model *model, int layer, float *x, const floa
     TIME_OP(b, OP_MATMUL_ADD, compute->matmul_add(b, sum_of(model, y), attn_out, &output, M));
     end_branch(model, t, ROLE_ATTN_POST_NORM, 1, x, y, M);
 
-    const struct norm norm = norm_of(model, t, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);
-    const struct mlp mlp = mlp_of(model, t);
-    y = t->vec[ROLE_FFN_POST_NORM] ? model->act.branch : x;
-    const struct experts experts = experts_of(model, t);
-    if (experts.router.w)
-        TIME_OP(b, OP_EXPERTS, compute->experts(b, sum_of(model, y), x, &norm, &experts, M));
-    else
-        TIME_OP(b, OP_MLP, compute->mlp(b, sum_of(model, y), x, norm_or_none(&norm), &mlp, M));
     float scale = model->part.P > 0 ? 1 : layer_scale(model, layer);
-    end_branch(model, t, ROLE_FFN_POST_NORM, scale, x, y, M);
+    y = t->vec[ROLE_FFN_POST_NORM] ? model->act.branch : x;
+    if (model->config.experts.beside_mlp) {
+        mlp_and_experts(model, layer, model->act.both, x, M);
+        add_normed(model, t, ROLE_FFN_POST_NORM, scale, x, model->act.both, M);
+    } else {
+        mlp_or_experts(model, layer, y, x, M);
+        end_branch(model, t, ROLE_FFN_POST_NORM, scale, x, y, M);
+    }
 }
 
 /* What follows attention in a layer. */
@@ -349,9 +400,10 @@ static void last_layer(struct model *model, const struct step *step, struct kv_c
     attention(model, last, cache);
     TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_x, a->x, m->K));
     TIME_OP(b, OP_GATHER, compute->gather(b, a->q, a->attn_out, m->H * config_heads(m, last).D));
-    if (m->P > 0) TIME_OP(b, OP_GATHER, compute->gather(b, a->input_parts, a->inputs, m->L * m->P));
+    if (m->P > 0)
+        TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_inputs, a->inputs, m->L * m->P));
     output_and_mlp(model, last, a->logit_x, a->q, step->R);
-    if (m->P > 0) add_input(model, last, a->logit_x, a->input_parts, step->R);
+    if (m->P > 0) add_input(model, last, a->logit_x, a->logit_inputs, step->R);
     if (model->shard.rank == 0) logits(model, step->R);
 }
 

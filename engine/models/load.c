@@ -337,7 +337,7 @@ struct field {
     bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
 };
 
-enum { N_FIELDS = 12 };
+enum { N_FIELDS = 14 };
 
 static void activation_fields(struct activations *a, const struct model *model,
                               struct field fields[N_FIELDS]) {
@@ -347,7 +347,7 @@ static void activation_fields(struct activations *a, const struct model *model,
         config_has(m, ROLE_ATTN_POST_NORM) || config_has(m, ROLE_FFN_POST_NORM) || m->norms_stream;
     bool projects = first && config_has(m, ROLE_PROJECT_IN);
     const struct config_widths most = config_widest(m);
-    int inputs = first ? m->L * m->P : 0;
+    int inputs = m->L * m->P;
     const struct field all[N_FIELDS] = {
         {&a->x, m->K, false},
         {&a->q, most.q, false},
@@ -355,8 +355,10 @@ static void activation_fields(struct activations *a, const struct model *model,
         {&a->v, most.kv, false},
         {&a->attn_out, most.q, false},
         {&a->branch, post ? m->K : 0, false},
+        {&a->both, m->experts.beside_mlp ? m->K : 0, false},
         {&a->inputs, inputs, false},
         {&a->input_parts, inputs, false},
+        {&a->logit_inputs, inputs, true},
         {&a->embedded, projects ? m->K_embedding : 0, false},
         {&a->logit_x, m->K, true},
         {&a->logits, first ? m->V : 0, true},

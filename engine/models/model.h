@@ -57,12 +57,13 @@ struct activations {
     float *x;         /* [M][K] the residual stream */
     float *q, *k, *v; /* [M][H*D], [M][G*D], [M][G*D] */
     float *attn_out;  /* [M][H*D] what attention gives */
-    /* [M][L*P] what the layers add of their own; and what that is made of, then [R][L*P] it of the
-     * rows that want logits */
+    /* [M][L*P] what the layers add of their own; and what that is made of, zero between steps */
     float *inputs, *input_parts;
+    float *logit_inputs; /* [R][L*P] the inputs of the rows that want logits */
     /* [M][K] what a branch with a norm after it gives, or the stream between the norms of a layer
      * that norms the stream; zero between branches, or between layers */
     float *branch;
+    float *both;     /* [M][K] what an MLP and experts beside it give; zero between layers */
     float *embedded; /* [M][K_embedding] of models whose embedding has a width of its own */
     float *logit_x;  /* [R][K] x of the rows that want logits */
     float *logits;   /* [R][V]; on rank 0 alone */

@@ -60,7 +60,7 @@ static struct widths common_widths(const struct model_config *config) {
 
 static struct widths widths_of(const struct model_config *config, const struct weights *weights) {
     const struct expert_config *e = &config->experts;
-    bool has_mlp = !e->is_used || config_dense_layers(config) > 0;
+    bool has_mlp = config_has_mlps(config);
     struct widths w = common_widths(config);
     struct {
         const char *what;
@@ -118,20 +118,14 @@ enum status shard_check(const struct model_config *config, const struct weights 
                        "--tensor-parallel-size %d: the model \"%s\" norms its queries over all "
                        "heads at once, which several ranks cannot do; give 1",
                        ranks, config->architecture);
-    if (ranks > 1 && config->P > 0)
-        return err_set(err, STATUS_USAGE, "tensor-parallel-size",
-                       "--tensor-parallel-size %d: a model whose layers have inputs of their own "
-                       "cannot be shared by ranks; leave the option out",
-                       ranks);
     struct widths w = widths_of(config, weights);
     return ranks == 1 || can_share(&w, ranks) ? STATUS_OK : refuse(&w, ranks, err);
 }
 
 struct model_config shard_config(const struct model_config *config, int ranks) {
     struct model_config part = *config;
-    bool has_mlp = !part.experts.is_used || config_dense_layers(config) > 0;
     assert(part.H % ranks == 0 && part.G % ranks == 0 && part.experts.F % ranks == 0);
-    assert(!has_mlp || part.F % ranks == 0);
+    assert(!config_has_mlps(config) || part.F % ranks == 0);
     part.H /= ranks;
     part.G /= ranks;
     part.F /= ranks;

@@ -100,7 +100,7 @@ static size_t part_begins(size_t n, int r, int ranks) {
 void op_all_reduce(struct backend *b, float *x, float *part, int M, int K) {
     struct cpu *cpu = cpu_of(b);
     struct cpu_group *group = cpu->group;
-    assert(group && M >= 0 && M <= cpu->max_rows && K > 0);
+    assert(group && M >= 0 && K > 0);
     assert(cpu->rank >= 0 && cpu->rank < group->head.ranks);
     size_t n = (size_t)M * (size_t)K;
     group->rows[cpu->rank] = (struct rows){x, part};

@@ -24,7 +24,7 @@ static const char *const models[] = {
     "families/cohere2.gguf",    "families/exaone4.gguf",    "families/olmoe.gguf",
     "families/granitemoe.gguf", "families/gpt_oss.gguf",    "folders/gpt_oss_mxfp4",
     "families/glm4moe.gguf",    "families/seed_oss.gguf",   "families/mistral3.gguf",
-    "families/gemma4.gguf",     "folders/gemma4_large",
+    "families/gemma4.gguf",     "folders/gemma4_large",     "families/gemma4_moe.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

@@ -151,7 +151,12 @@ static const struct {
      .words = "key use_bidirectional_attention: only null and \"vision\" are supported, found "
               "\"all\""},
     {"gemma4_large", CONFIG, REPLACE, "\"enable_moe_block\": false", "\"enable_moe_block\": true",
-     .named = CONFIG, .words = "key enable_moe_block: only false is supported"},
+     .named = CONFIG, .words = "key num_local_experts"},
+    {"gemma4_moe", CONFIG, REPLACE, "\"enable_moe_block\": true", "\"enable_moe_block\": false",
+     .named = "", .words = "unknown model.layers.0.experts.down_proj, "},
+    {"mistral", CONFIG, REPLACE, "\"sliding_window\": 12",
+     "\"enable_moe_block\": true, \"sliding_window\": 12", .named = CONFIG,
+     .words = "key enable_moe_block: only false is supported"},
     {"gemma4", CONFIG, REPLACE, "\"vocab_size_per_layer_input\": 299",
      "\"vocab_size_per_layer_input\": 298", .named = CONFIG,
      .words = "key vocab_size_per_layer_input: expected 299 to 299, found 298"},

@@ -27,7 +27,7 @@ MUTANTS = [
     (MODELS + "forward.c", "NULL, sqrtf(0.5f)},", "NULL, 0.5f},"),
     (MODELS + "forward.c", ".times_first = layer * m->P,", ".times_first = 0,"),
     (MODELS + "forward.c", ".v_gain = model->ones,", ".v_gain = NULL,"),
-    (MODELS + "forward.c", "gather(b, a->input_parts, a->inputs, m->L * m->P)", "gather(b, a->input_parts, a->inputs, m->P)"),
+    (MODELS + "forward.c", "gather(b, a->logit_inputs, a->inputs, m->L * m->P)", "gather(b, a->logit_inputs, a->inputs, m->P)"),
     (MODELS + "rope.c", "i < (int)(s->part * rope->D_rope / 2)", "i <= (int)(s->part * rope->D_rope / 2)"),
     (MODELS + "families/gemma.c", "    config->attention_scale = 1;\n", ""),
     ("kernels/cpu/ops/rope.c", "        make_values(job, m);\n        norm_and_rotate(job, job->k, job->heads->k_gain, job->kv->G, m);\n",

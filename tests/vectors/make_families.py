@@ -133,14 +133,13 @@ def gemma4_of(kinds, **more):
     rope = {"full_attention": {"rope_type": "proportional", "rope_theta": 1e3, "partial_rotary_factor": 0.25},
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e2}}
     return transformers.Gemma4ForCausalLM(transformers.Gemma4TextConfig(
-        hidden_size=24, intermediate_size=24, num_hidden_layers=len(kinds), layer_types=types, head_dim=16,
-        global_head_dim=32, sliding_window=12, rms_norm_eps=1e-6, rope_parameters=rope, vocab_size_per_layer_input=V,
-        **COMMON, **more))
+        num_hidden_layers=len(kinds), layer_types=types, head_dim=16, global_head_dim=32, sliding_window=12, rms_norm_eps=1e-6,
+        rope_parameters=rope, vocab_size_per_layer_input=V, **COMMON, **{"hidden_size": 24, "intermediate_size": 24, **more}))
 
 
 def gemma4():
     """As its small ones: layers with inputs of their own, of which the last ones read the keys and values of others."""
-    return gemma4_of("sfssf", num_attention_heads=2, num_key_value_heads=1, hidden_size_per_layer_input=8,
+    return gemma4_of("sfssf", num_attention_heads=4, num_key_value_heads=2, hidden_size_per_layer_input=8,
                      num_kv_shared_layers=3, use_double_wide_mlp=True, final_logit_softcapping=4.0)
 
 
@@ -148,6 +147,13 @@ def gemma4_large():
     """As its large dense one: fewer key-value heads in the layers that see all, whose keys are the values, too."""
     return gemma4_of("ssfsf", num_attention_heads=4, num_key_value_heads=4, num_global_key_value_heads=2,
                      attention_k_eq_v=True, hidden_size_per_layer_input=0, final_logit_softcapping=4.0)
+
+
+def gemma4_moe():
+    """As its 26B one: experts beside each MLP."""
+    return gemma4_of("sf", hidden_size=32, num_attention_heads=4, num_key_value_heads=4, num_global_key_value_heads=2,
+                     attention_k_eq_v=True, hidden_size_per_layer_input=0, final_logit_softcapping=4.0, enable_moe_block=True,
+                     num_experts=5, top_k_experts=2, moe_intermediate_size=32)
 
 
 def glm4():
@@ -285,12 +291,15 @@ def randomise(model, seed):
 def greedy(model, prompt):
     """Tokens with their logprobs; None as soon as one is nearly tied, or a choice of experts is."""
     ids, tokens = list(prompt), []
+    scores = router_scores(model)
     routed = {"output_router_logits": True} if hasattr(model.config, "num_experts_per_tok") else {}
     with torch.no_grad():
         for _ in range(N_GREEDY):
             out = model(torch.tensor([ids]), use_cache=False, **routed)
             row = out.logits[0, -1].double()
             if routed and (sigmoids_tied if hasattr(model.config, "topk_group") else experts_tied)(out.router_logits, model):
+                return None
+            if scores and last_chosen_tied(torch.cat(scores), model.config.top_k_experts):
                 return None
             best = torch.topk(row, 2)
             if best.values[0] - best.values[1] < MIN_GAP:
@@ -299,6 +308,15 @@ def greedy(model, prompt):
             tokens.append((token, torch.log_softmax(row, 0)[token].item()))
             ids.append(token)
     return tokens
+
+
+def router_scores(model):
+    """A list that gets what routers of Gemma 4 choose by, of which its models give nothing out."""
+    scores = []
+    for module in model.modules():
+        if type(module).__name__ == "Gemma4TextRouter":
+            module.register_forward_hook(lambda module, given, made: scores.append(made[0]))
+    return scores
 
 
 def last_chosen_tied(scores, used):
@@ -457,7 +475,9 @@ EXPERTS = ("gpt_oss", "glm4moe", "mixtral", "qwen2moe", "qwen3moe", "olmoe", "gr
 GEMMA4 = {**NAMES["gemma2"], "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
           "post_per_layer_input_norm": "post_norm"}
 NAMES.update(gemma4=GEMMA4, gemma4_large=GEMMA4)
-ARCHITECTURES["gemma4_large"] = "gemma4"
+NAMES["gemma4_moe"] = {**GEMMA4, "router": "ffn_gate_inp", "router.proj": "ffn_gate_inp", "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+                       "post_feedforward_layernorm_1": "post_ffw_norm_1", "post_feedforward_layernorm_2": "post_ffw_norm_2"}
+ARCHITECTURES.update(gemma4_large="gemma4", gemma4_moe="gemma4")
 ENDS = {"embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
         "ln_f": "output_norm", "lm_head": "output", "embed_tokens_per_layer": "per_layer_token_embd",
         "per_layer_model_projection": "per_layer_model_proj", "per_layer_projection_norm": "per_layer_proj_norm"}
@@ -467,6 +487,8 @@ def gguf_name(family, name):
     parts = name.removeprefix("model.").removeprefix("transformer.").split(".")
     if parts[-1] == "sinks":
         return f"blk.{parts[1]}.attn_sinks.weight"
+    if parts[-1] == "per_expert_scale":
+        return f"blk.{parts[1]}.ffn_down_exps.scale"
     kind = parts.pop()
     if parts[0] in ("layers", "h"):
         return f"blk.{parts[1]}.{NAMES[family]['.'.join(parts[2:])]}.{kind}"
@@ -481,9 +503,11 @@ def adjacent(data, c):
 
 
 def add_experts(writer, name, data):
-    """transformers keeps gate and up of all experts in one tensor; GGUF has one of each kind."""
+    """transformers keeps gate and up of all experts in one tensor; GGUF has one of each kind, but of Gemma 4."""
     parts = name.split(".")
     kinds = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}[parts[-1]]
+    if parts[3] == "experts":
+        kinds = (parts[-1].removesuffix("_proj"),)
     for kind, part in zip(kinds, data.chunk(len(kinds), dim=1)):
         writer.add_tensor(f"blk.{parts[2]}.ffn_{kind}_exps.weight", part.contiguous().numpy())
 
@@ -588,6 +612,10 @@ def add_gemma4_keys(writer, c):
     writer.add_shared_kv_layers(c.num_kv_shared_layers)
     writer.add_embedding_length_per_layer_input(c.hidden_size_per_layer_input)
     writer.add_final_logit_softcapping(c.final_logit_softcapping)
+    if c.enable_moe_block:
+        writer.add_expert_feed_forward_length(c.moe_intermediate_size)
+        writer.add_expert_count(c.num_experts)
+        writer.add_expert_used_count(c.top_k_experts)
 
 
 def add_keys(writer, family, c):
@@ -710,7 +738,7 @@ def write_gguf(path, family, model):
 
 FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
             "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,
-            "gemma4": gemma4, "gemma4_large": gemma4_large,
+            "gemma4": gemma4, "gemma4_large": gemma4_large, "gemma4_moe": gemma4_moe,
             "phi3_long": phi3_long, "phi3_short": phi3_short,
             "mixtral": mixtral, "qwen2moe": qwen2moe, "qwen3moe": qwen3moe, "olmoe": olmoe, "granitemoe": granitemoe,
             "glm4": glm4, "ernie4_5": ernie4_5, "starcoder2": starcoder2, "stablelm": stablelm,

@@ -395,6 +395,7 @@ FOLDERS = {
     "gemma3": (gemma3, torch.bfloat16, "1GB", finish_gemma3),
     "gemma4": (make_families.gemma4, torch.bfloat16, "1GB", finish_gemma4),
     "gemma4_large": (make_families.gemma4_large, torch.bfloat16, "1GB", None),
+    "gemma4_moe": (make_families.gemma4_moe, torch.bfloat16, "1GB", None),
     "mixtral": (mixtral, torch.bfloat16, "1GB", None),
     "qwen2moe": (qwen2moe, torch.bfloat16, "1GB", None),
     "olmoe": (olmoe, torch.bfloat16, "1GB", None),

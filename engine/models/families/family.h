@@ -30,7 +30,7 @@ struct role_alias {
 struct folder_style {
     const char *layers;             /* before a layer's number; NULL: "layers." */
     const struct role_alias *alias; /* up to one without a name; NULL: none */
-    uint64_t transposed;            /* matrices that lie there as columns, as in a Conv1D */
+    role_set transposed;            /* matrices that lie there as columns, as in a Conv1D */
     bool adds_one;                  /* gains lie there without the 1 that the model adds */
     int unused_positions;           /* rows of the learned positions before that of position 0 */
     bool fuses_experts;             /* gate and up of all experts are one tensor */
@@ -46,8 +46,8 @@ struct model_family {
     bool only_folders;      /* no GGUF file has that architecture... */
     const char *written_as; /* ...but one of this says the same; NULL: none does */
     const char *const *hf;  /* "architectures" of a config.json; NULL-terminated */
-    uint64_t roles;         /* tensors that each file has: a sum of ROLE_BIT */
-    uint64_t optional;      /* those that a file may have */
+    role_set roles;         /* tensors that each file has: a sum of ROLE_BIT */
+    role_set optional;      /* those that a file may have */
     enum norm_kind norm;
     float norm_epsilon; /* if config.json does not say it; 0: it must */
     enum activation activation;
@@ -101,27 +101,27 @@ static inline bool family_has_experts(const struct model_family *family) {
     return family->roles & ROLE_BIT(ROLE_ROUTER);
 }
 
-/* The tensors that each file has, of the one kind or the other. */
-static inline uint64_t family_roles(const struct model_family *family, bool in_gguf) {
-    uint64_t apart = ROLE_BIT(ROLE_EXPERTS_GATE) | ROLE_BIT(ROLE_EXPERTS_UP);
-    uint64_t biases = ROLE_BIT(ROLE_EXPERTS_GATE_BIAS) | ROLE_BIT(ROLE_EXPERTS_UP_BIAS);
-    if (in_gguf || !family->folder.fuses_experts) return family->roles;
-    uint64_t fused = ROLE_BIT(ROLE_EXPERTS_GATE_UP);
+/* The tensors that each file has, where gate and up of experts are one tensor or two. */
+static inline role_set family_roles(const struct model_family *family, bool fuses_experts) {
+    role_set apart = ROLE_BIT(ROLE_EXPERTS_GATE) | ROLE_BIT(ROLE_EXPERTS_UP);
+    role_set biases = ROLE_BIT(ROLE_EXPERTS_GATE_BIAS) | ROLE_BIT(ROLE_EXPERTS_UP_BIAS);
+    if (!fuses_experts || !(family->roles & apart)) return family->roles;
+    role_set fused = ROLE_BIT(ROLE_EXPERTS_GATE_UP);
     if (family->roles & biases) fused |= ROLE_BIT(ROLE_EXPERTS_GATE_UP_BIAS);
     return (family->roles & ~(apart | biases)) | fused;
 }
 
 /* Norms that a model has not, by what its file says of its branches. */
-static inline uint64_t family_absent_roles(const struct model_config *config) {
-    uint64_t last = ROLE_BIT(ROLE_OUTPUT_NORM) | ROLE_BIT(ROLE_OUTPUT_NORM_BIAS);
-    uint64_t between = ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_FFN_NORM_BIAS);
+static inline role_set family_absent_roles(const struct model_config *config) {
+    role_set last = ROLE_BIT(ROLE_OUTPUT_NORM) | ROLE_BIT(ROLE_OUTPUT_NORM_BIAS);
+    role_set between = ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_FFN_NORM_BIAS);
     return (config->norms_stream ? last : 0) | (config->has_parallel_branches ? between : 0);
 }
 
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,
     model_gemma2, model_gemma3, model_gemma4, model_granite, model_olmo2, model_ernie4_5,
     model_seed_oss, model_glm4, model_exaone4, model_starcoder2, model_stablelm, model_cohere2,
-    model_mistral, model_mistral3, model_opt, model_phi3, model_smollm3;
+    model_mistral, model_mistral3, model_opt, model_phi3, model_smollm3, model_gemma4_experts;
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;

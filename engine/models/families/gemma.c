@@ -5,7 +5,8 @@
  * Gemma 4 scales no scores, norms values too, and multiplies the stream by a number behind each
  * layer. Its layers without windows have heads of another size and number, may take their keys for
  * values, and rotate a part of a head. The last layers may read the keys and values of others, and
- * layers may add inputs of their own.
+ * layers may add inputs of their own. Its 26B model has experts beside each MLP: the two see norms
+ * of their own of one stream, the router a third, and what they give is normed and added up.
  * The gains of a GGUF file have the 1 in them that the model adds; those of a folder have not;
  * Gemma 4 adds none. */
 #include <math.h>
@@ -44,6 +45,11 @@ static const char *const hf_2[] = {"Gemma2ForCausalLM", NULL};
 static const char *const hf_3[] = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", NULL};
 static const char *const hf_4[] = {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", NULL};
 static const struct role_alias alias[] = {{ROLE_FFN_NORM, "pre_feedforward_layernorm.weight"}, {0}};
+static const struct role_alias alias_4[] = {{ROLE_FFN_NORM, "pre_feedforward_layernorm.weight"},
+                                            {ROLE_ROUTER, "router.proj.weight"},
+                                            {ROLE_EXPERTS_GATE_UP, "experts.gate_up_proj"},
+                                            {ROLE_EXPERTS_DOWN, "experts.down_proj"},
+                                            {0}};
 
 /* Its config.json says "gelu" and means the approximation with tanh. */
 const struct model_family model_gemma = {
@@ -91,12 +97,14 @@ const struct model_family model_gemma3 = {
     .finish = finish_2,
 };
 
+#define ROLES_GEMMA4                                                                               \
+    (ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP | ROLES_QK_NORM |                              \
+     ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM) | ROLE_BIT(ROLE_LAYER_SCALE))
+
 const struct model_family model_gemma4 = {
     .gguf = "gemma4",
     .hf = hf_4,
-    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP | ROLE_BIT(ROLE_Q_NORM) |
-             ROLE_BIT(ROLE_K_NORM) | ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM) |
-             ROLE_BIT(ROLE_LAYER_SCALE),
+    .roles = ROLES_GEMMA4,
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS) |
                 ROLE_BIT(ROLE_INPUTS_EMBEDDING) | ROLE_BIT(ROLE_INPUTS_PROJECTION) |
                 ROLE_BIT(ROLE_INPUTS_NORM) | ROLE_BIT(ROLE_INPUT_GATE) | ROLE_BIT(ROLE_INPUT_OUT) |
@@ -112,5 +120,29 @@ const struct model_family model_gemma4 = {
     .head_size = 512,
     .ties = true,
     .folder = {.alias = alias},
+    .finish = finish_4,
+};
+
+/* The same with experts beside each MLP, which a file tells by having them. */
+const struct model_family model_gemma4_experts = {
+    .gguf = "gemma4",
+    .hf = hf_4,
+    .roles = ROLES_GEMMA4 | ROLE_BIT(ROLE_MLP_POST_NORM) | ROLE_BIT(ROLE_EXPERTS_NORM) |
+             ROLE_BIT(ROLE_EXPERTS_POST_NORM) | ROLE_BIT(ROLE_ROUTER) | ROLE_BIT(ROLE_ROUTER_GAIN) |
+             ROLE_BIT(ROLE_EXPERTS_SCALE) | ROLE_BIT(ROLE_EXPERTS_GATE) |
+             ROLE_BIT(ROLE_EXPERTS_UP) | ROLE_BIT(ROLE_EXPERTS_DOWN),
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS),
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_GELU_TANH,
+    .positions = POSITIONS_ROPE_HALVES,
+    .windows = WINDOWS_LISTED,
+    .window_rotation = WINDOW_ROPE_LOCAL,
+    .rope_base = 1000000,
+    .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
+    .keys_may_serve = true,
+    .norms_values = true,
+    .head_size = 512,
+    .ties = true,
+    .folder = {.alias = alias_4, .fuses_experts = true},
     .finish = finish_4,
 };

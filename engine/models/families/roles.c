@@ -76,6 +76,10 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_DOWN_BIAS] = {"ffn_down.bias", "mlp.down_proj.bias", BIAS(K, FIRST)},
     [ROLE_FFN_POST_NORM] = {"post_ffw_norm.weight", "post_feedforward_layernorm.weight",
                             VECTOR(K, NONE)},
+    [ROLE_MLP_POST_NORM] = {"post_ffw_norm_1.weight", "post_feedforward_layernorm_1.weight",
+                            VECTOR(K, NONE)},
+    [ROLE_EXPERTS_POST_NORM] = {"post_ffw_norm_2.weight", "post_feedforward_layernorm_2.weight",
+                                VECTOR(K, NONE)},
     [ROLE_INPUT_GATE] = {"inp_gate.weight", "per_layer_input_gate.weight", MATRIX(P, K, NONE)},
     [ROLE_INPUT_OUT] = {"proj.weight", "per_layer_projection.weight", MATRIX(K, P, NONE)},
     [ROLE_INPUT_NORM] = {"post_norm.weight", "post_per_layer_input_norm.weight", VECTOR(K, NONE)},
@@ -85,6 +89,10 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_ROUTER_BIAS] = {"ffn_gate_inp.bias", "mlp.gate.bias", BIAS(E, NONE)},
     [ROLE_ROUTER_CORRECTION] = {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias",
                                 BIAS(E, NONE)},
+    [ROLE_ROUTER_GAIN] = {"ffn_gate_inp.scale", "router.scale", VECTOR(K, NONE)},
+    [ROLE_EXPERTS_NORM] = {"pre_ffw_norm_2.weight", "pre_feedforward_layernorm_2.weight",
+                           VECTOR(K, NONE)},
+    [ROLE_EXPERTS_SCALE] = {"ffn_down_exps.scale", "router.per_expert_scale", VECTOR(E, NONE)},
     [ROLE_EXPERTS_GATE_BIAS] = {"ffn_gate_exps.bias", NULL, BIAS(F_EXPERT, OUTPUTS),
                                 .of_experts = true},
     [ROLE_EXPERTS_UP_BIAS] = {"ffn_up_exps.bias", NULL, BIAS(F_EXPERT, OUTPUTS),
@@ -118,7 +126,7 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_SHARED_ROUTER] = {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight",
                             MATRIX(ONE, K, NONE), .is_float32 = true},
 };
-_Static_assert(N_ROLES <= 64, "a set of roles is a uint64_t");
+_Static_assert(N_ROLES <= 8 * sizeof(role_set), "a set of roles has a bit for each");
 
 const struct role_info *role_info(enum role role) {
     assert(role < N_ROLES);
@@ -206,7 +214,7 @@ bool config_may_have_in(const struct model_config *config, enum role role, int l
     if (role_is_of_layer(role) != (layer >= 0)) return false;
     if (layer < 0) return true;
     if (role == ROLE_V && config->layer[layer].values_are_keys) return false;
-    if (!config->experts.is_used) return true;
+    if (!config->experts.is_used || config->experts.beside_mlp) return true;
     return config->layer[layer].is_dense ? !is_of_experts : !is_of_mlp;
 }
 

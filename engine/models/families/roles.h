@@ -62,13 +62,18 @@ enum role {
     ROLE_DOWN,
     ROLE_DOWN_BIAS,
     ROLE_FFN_POST_NORM,
-    ROLE_INPUT_GATE, /* of the layer's own input, and its way into the stream */
+    ROLE_MLP_POST_NORM, /* of an MLP beside experts: a norm of what each of the two gives, before */
+    ROLE_EXPERTS_POST_NORM, /* they are added up and go through ROLE_FFN_POST_NORM */
+    ROLE_INPUT_GATE,        /* of the layer's own input, and its way into the stream */
     ROLE_INPUT_OUT,
     ROLE_INPUT_NORM,
     ROLE_LAYER_SCALE, /* of the stream behind the layer: one number */
     ROLE_ROUTER,      /* of experts: see struct experts of kernels/ops.h */
     ROLE_ROUTER_BIAS,
     ROLE_ROUTER_CORRECTION, /* added to scores that are compared */
+    ROLE_ROUTER_GAIN,       /* of a norm of the router's own */
+    ROLE_EXPERTS_NORM,      /* before experts, of which an MLP beside them has another */
+    ROLE_EXPERTS_SCALE,     /* what each expert's weight is multiplied by */
     ROLE_EXPERTS_GATE,
     ROLE_EXPERTS_GATE_BIAS,
     ROLE_EXPERTS_UP,
@@ -85,7 +90,7 @@ enum role {
 };
 
 /* A set of roles is the sum of these. */
-#define ROLE_BIT(role) (UINT64_C(1) << (role))
+#define ROLE_BIT(role) ((role_set)1 << (role))
 
 /* Lengths of tensors, in the letters of kernels.h. */
 enum extent {
