@@ -24,7 +24,7 @@ MUTANTS = [
     (MODELS + "layers.c", "config->keys_serve && !layer->slides", "config->keys_serve && layer->slides"),
     (MODELS + "forward.c", "= sqrtf((float)m->P)};", "= (float)m->P};"),
     (MODELS + "forward.c", "1 / sqrtf((float)m->K)};", "1 / (float)m->K};"),
-    (MODELS + "forward.c", "NULL, sqrtf(0.5f)},", "NULL, 0.5f},"),
+    (MODELS + "forward.c", "NULL, sqrtf(0.5f)},", "NULL, 0.5f},", "the norm that follows takes any factor out, but for its epsilon"),
     (MODELS + "forward.c", ".times_first = layer * m->P,", ".times_first = 0,"),
     (MODELS + "forward.c", ".v_gain = model->ones,", ".v_gain = NULL,"),
     (MODELS + "forward.c", "gather(b, a->logit_inputs, a->inputs, m->L * m->P)", "gather(b, a->logit_inputs, a->inputs, m->P)"),
