@@ -21,6 +21,7 @@
 constexpr int SPLIT = 64, SPAN_SPLITS = 4, SPAN = SPAN_SPLITS * SPLIT;
 constexpr int WHOLE_VECTORS = 64, SPLIT_VECTORS = 16, ATTENTION_WARPS = SPAN_SPLITS;
 constexpr int ATTENTION_MAX_D = 256, ATTENTION_MAX_HEADS = WHOLE_VECTORS;
+constexpr int ATTENTION_WIDEST = 512; /* numbers of a head that attention_float takes */
 
 /* The work of one block for one key-value head (and one part of its query heads). A captured launch
  * has a fixed number of items; spare ones are zeros. */
@@ -81,13 +82,13 @@ struct attention_args {
  * ATTENTION_MAX_D, and a key is a whole number of 16-byte pieces. */
 void attention_run(enum dtype act, const struct attention_args *args,
                    const struct attention_plan *plan, cudaStream_t stream);
-/* Whether attention_run takes these. */
-bool attention_can(enum dtype act, const struct kv_view *kv);
+/* Whether attention_run takes these, or attention_float where D is above ATTENTION_MAX_D. */
+bool attention_fits(enum dtype act, const struct kv_view *kv);
 
-/* The same in float32, for any cache: every operation in the order of kernels/cpu/order.md, so that
- * the bits are the CPU's. It needs no plan, but each row's line of the
- * table: sequence[M]. */
-void attention_float(const struct attention_args *args, const int32_t *sequence, int M,
-                     cudaStream_t stream);
+/* The same in float32 arithmetic, for any cache and activations: every operation in the order of
+ * kernels/cpu/order.md, so that with activations in float32 the bits are the CPU's. D is at most
+ * ATTENTION_WIDEST. It needs no plan, but each row's line of the table: sequence[M]. */
+void attention_float(enum dtype act, const struct attention_args *args, const int32_t *sequence,
+                     int M, cudaStream_t stream);
 
 #endif

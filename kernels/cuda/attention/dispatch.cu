@@ -9,15 +9,16 @@ void attention_run_bf16(const attention_args &args, const attention_launch &how,
 void attention_run_e4m3(const attention_args &args, const attention_launch &how, int n_items,
                         cudaStream_t stream);
 
-bool attention_can(enum dtype act, const struct kv_view *kv) {
+bool attention_fits(enum dtype act, const struct kv_view *kv) {
     const int element = kv->type == KV_E4M3 ? 1 : 2;
     return (act == DTYPE_F16 || act == DTYPE_BF16) && kv->type != KV_F32 && kv->D % 2 == 0 &&
-           kv->D * element % 16 == 0 && kv->D <= ATTENTION_MAX_D;
+           kv->D * element % 16 == 0;
 }
 
 void attention_run(enum dtype act, const struct attention_args *args,
                    const struct attention_plan *plan, cudaStream_t stream) {
-    assert(attention_can(act, &args->kv) && args->H % args->kv.G == 0);
+    assert(attention_fits(act, &args->kv) && args->kv.D <= ATTENTION_MAX_D &&
+           args->H % args->kv.G == 0);
     const attention_launch how = {act, plan->heads, plan->head_parts};
     auto *run = args->kv.type == KV_F16    ? attention_run_f16
                 : args->kv.type == KV_BF16 ? attention_run_bf16

@@ -1,6 +1,7 @@
 /* Attention in float32, the oracle mode: the order of operations is that of kernels/cpu/order.md,
  * and so are the bits. A block takes one query vector through the chunks of its context. It is for
- * checking: every query vector reads all keys and values itself. */
+ * checking, and for heads that are too wide for the other kernel: every query vector reads all keys
+ * and values itself, which is slow. */
 #include <math.h>
 
 #include "kernels/cuda/attention/attention.cuh"
@@ -8,6 +9,7 @@
 
 constexpr int CHUNK = 256; /* a thread for each position of a chunk */
 constexpr int PARTIAL_SUMS = 16;
+constexpr int OWN = ATTENTION_WIDEST / CHUNK; /* numbers of the vector that a thread may have */
 
 /* exp(x) = (m + 1) * 2^n for x <= EXP_HIGH, as kernels/cpu computes it: returns m, and 2^n in
  * *power. */
@@ -86,7 +88,7 @@ template <class R> struct float_head {
     }
 };
 
-template <class R>
+template <class T, class R>
 __global__ void __launch_bounds__(CHUNK)
     attention_float_kernel(const __grid_constant__ attention_args args,
                            const int32_t *__restrict__ sequence) {
@@ -99,8 +101,8 @@ __global__ void __launch_bounds__(CHUNK)
     const int last = args.position[row], first = args.window ? max(last - args.window + 1, 0) : 0;
     const float_head<R> head = {args.kv, args.table + (size_t)sequence[row] * args.table_stride,
                                 (int)((size_t)h * args.kv.G / args.H)};
-    if (j < D) q[j] = static_cast<const float *>(args.q)[at + j];
-    float most = 0.0f, sum = 0.0f, o = 0.0f; /* o: number j of the vector */
+    for (int d = j; d < D; d += CHUNK) q[d] = to_float(static_cast<const T *>(args.q)[at + d]);
+    float most = 0.0f, sum = 0.0f, o[OWN] = {}; /* o: numbers j, j + CHUNK of the vector */
     for (int start = first / CHUNK * CHUNK; start <= last; start += CHUNK) {
         const int begin = max(first - start, 0), end = min(last + 1 - start, CHUNK);
         const bool seen = j >= begin && j < end;
@@ -117,38 +119,51 @@ __global__ void __launch_bounds__(CHUNK)
             const float total = ordered_sum(e, begin, end);
             if (j == 0) chunk_sum = total;
         }
-        float part = 0.0f;
-        if (j < D)
-            for (int i = begin; i < end; i++) part = fmaf(e[i], head.value(start + i, j), part);
+        float part[OWN] = {};
+#pragma unroll
+        for (int n = 0; n < OWN; n++)
+            for (int i = begin; i < end && j + n * CHUNK < D; i++)
+                part[n] = fmaf(e[i], head.value(start + i, j + n * CHUNK), part[n]);
         __syncthreads();
         if (start <= first) {
-            most = chunk_most, sum = chunk_sum, o = part;
+            most = chunk_most, sum = chunk_sum;
+#pragma unroll
+            for (int n = 0; n < OWN; n++) o[n] = part[n];
             continue;
         }
         const float larger = chunk_most > most ? chunk_most : most;
         const float old = ordered_exp(most - larger), now = ordered_exp(chunk_most - larger);
         most = larger;
         sum = fmaf(chunk_sum, now, sum * old);
-        o = fmaf(part, now, o * old);
+#pragma unroll
+        for (int n = 0; n < OWN; n++) o[n] = fmaf(part[n], now, o[n] * old);
     }
     if (args.sinks) {
         const float sink = args.sinks[h], larger = sink > most ? sink : most;
         const float old = ordered_exp(most - larger);
         sum = fmaf(sum, old, ordered_exp(sink - larger));
-        o = o * old;
+#pragma unroll
+        for (int n = 0; n < OWN; n++) o[n] = o[n] * old;
     }
-    if (j < D) static_cast<float *>(args.y)[at + j] = o / sum;
+#pragma unroll
+    for (int n = 0; n < OWN; n++)
+        if (j + n * CHUNK < D)
+            static_cast<T *>(args.y)[at + j + n * CHUNK] = from_float<T>(o[n] / sum);
 }
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
-void attention_float(const struct attention_args *args, const int32_t *sequence, int M,
-                     cudaStream_t stream) {
+void attention_float(enum dtype act, const struct attention_args *args, const int32_t *sequence,
+                     int M, cudaStream_t stream) {
     const struct kv_view *kv = &args->kv;
-    assert(kv->D <= CHUNK && args->H % kv->G == 0);
-    auto *kernel = kv->type == KV_F32    ? attention_float_kernel<float>
-                   : kv->type == KV_F16  ? attention_float_kernel<__half>
-                   : kv->type == KV_BF16 ? attention_float_kernel<__nv_bfloat16>
-                                         : attention_float_kernel<__nv_fp8_e4m3>;
-    launch(kernel, dim3(M, args->H), dim3(CHUNK), kv->D * sizeof(float), stream, *args, sequence);
+    assert(kv->D <= ATTENTION_WIDEST && args->H % kv->G == 0);
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        auto *kernel = kv->type == KV_F32    ? attention_float_kernel<T, float>
+                       : kv->type == KV_F16  ? attention_float_kernel<T, __half>
+                       : kv->type == KV_BF16 ? attention_float_kernel<T, __nv_bfloat16>
+                                             : attention_float_kernel<T, __nv_fp8_e4m3>;
+        launch(kernel, dim3(M, args->H), dim3(CHUNK), kv->D * sizeof(float), stream, *args,
+               sequence);
+    });
 }

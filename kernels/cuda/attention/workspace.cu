@@ -36,14 +36,14 @@ static enum status check_heads(enum dtype act, const struct step_limits *limits,
     if (blocks_of(c, layer) * G * c->block_size > INT32_MAX) /* the kernels number them so */
         return err_set(err, STATUS_USAGE, "kv-cache-memory",
                        "a KV cache on the GPU holds at most 2^31 keys a layer");
-    if (act == DTYPE_F32 ? D <= ATTENTION_MAX_D : attention_can(act, &kv)) return STATUS_OK;
+    if (D <= ATTENTION_WIDEST && (act == DTYPE_F32 || attention_fits(act, &kv))) return STATUS_OK;
     return err_set(err, STATUS_USAGE, "device",
                    "--device cuda takes heads of a multiple of %d numbers up to %d with this KV "
                    "cache, and the model's have %d",
                    act == DTYPE_F32         ? 1
                    : c->dtype == DTYPE_E4M3 ? 16
                                             : 8,
-                   ATTENTION_MAX_D, D);
+                   ATTENTION_WIDEST, D);
 }
 
 struct attention_sizes {
@@ -170,8 +170,8 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
     args.cap = how->cap;
     args.window = how->window;
     args.sinks = how->sinks;
-    if (work->act == DTYPE_F32) {
-        attention_float(&args, step->line[kind], step->M, stream);
+    if (work->act == DTYPE_F32 || kv.D > ATTENTION_MAX_D) {
+        attention_float(work->act, &args, step->line[kind], step->M, stream);
         return;
     }
     const int plan = plan_of(work, how->window, kv.G);

@@ -14,7 +14,7 @@ MUTANTS = [
     ("step.cu", "put_table(to, step, blocks_of(step, kind).table, stride);", "put_table(to, step, step->table, stride);"),
     ("step.cu", "first_line(step, stride, kind);\n    for", "first_line(step, stride, KV_WHOLE);\n    for"),
     ("backend_compute.cu", "cuda->step.at.slot[cache->layer[layer].kind]", "cuda->step.at.slot[KV_WHOLE]"),
-    ("attention/workspace.cu", "attention_float(&args, step->line[kind],", "attention_float(&args, step->line[KV_WHOLE],"),
+    ("attention/workspace.cu", "attention_float(work->act, &args, step->line[kind],", "attention_float(work->act, &args, step->line[KV_WHOLE],"),
     # where blocks lie
     ("attention/kv.cu", "part.first + (size_t)n[kind]++ * (size_t)part.n_blocks", "(size_t)n[kind]++ * (size_t)part.n_blocks"),
     ("attention/kv.cu", "part.first + (size_t)n[kind]++ * (size_t)part.n_blocks",
