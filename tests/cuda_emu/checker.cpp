@@ -55,7 +55,7 @@ struct shadowed {
     shadow *bytes;
     size_t n;
 };
-static std::map<uintptr_t, shadow *> device_shadows; /* by the start of an allocation */
+static std::map<uintptr_t, shadowed> device_shadows; /* by the start of an allocation */
 static std::map<uintptr_t, shadowed> pinned_shadows; /* by the start of a piece */
 static shadow *dynamic_shadow, *image_shadow;
 static thread_local bool checking; /* of the thread that runs a kernel */
@@ -202,7 +202,7 @@ static shadow *device_shadow(const void *p, size_t n) {
     if (!known.has_all(p, n)) {
         known = allocation_at(p);
         if (!known.has_all(p, n)) return nullptr;
-        known_shadow = device_shadows.at((uintptr_t)known.start);
+        known_shadow = device_shadows.at((uintptr_t)known.start).bytes;
     }
     return known_shadow + (static_cast<const char *>(p) - known.start);
 }
@@ -331,7 +331,19 @@ void checker_stacks(const char *start) {
 }
 
 void checker_allocated(const void *p, size_t bytes) {
-    device_shadows[(uintptr_t)p] = shadow_new(bytes);
+    device_shadows[(uintptr_t)p] = {shadow_new(bytes), bytes};
+}
+
+static void drop(std::map<uintptr_t, shadowed> &shadows, const void *p) {
+    auto found = shadows.find((uintptr_t)p);
+    munmap(found->second.bytes, found->second.n * sizeof(shadow) + 1);
+    shadows.erase(found);
+}
+
+/* Its addresses are never given again. */
+void checker_freed(const void *p) {
+    drop(device_shadows, p);
+    known = {};
 }
 
 void checker_pinned(const void *p, size_t bytes) {
@@ -339,9 +351,7 @@ void checker_pinned(const void *p, size_t bytes) {
 }
 
 void checker_unpinned(const void *p) {
-    auto found = pinned_shadows.find((uintptr_t)p);
-    munmap(found->second.bytes, found->second.n * sizeof(shadow) + 1);
-    pinned_shadows.erase(found);
+    drop(pinned_shadows, p);
 }
 
 void checker_grid(const range &of_kernel, bool begins_early) {

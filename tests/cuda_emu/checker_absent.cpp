@@ -7,6 +7,7 @@ void note_access(const void *, size_t, bool, bool) {}
 void note_fence() {}
 void checker_stacks(const char *) {}
 void checker_allocated(const void *, size_t) {}
+void checker_freed(const void *) {}
 void checker_pinned(const void *, size_t) {}
 void checker_unpinned(const void *) {}
 void checker_work(unsigned, const stream_clock &) {}

@@ -183,6 +183,7 @@ bool device_is_broken();
 /* Told in the order in which things happen. Threads are numbered in their block. */
 void checker_stacks(const char *stacks);
 void checker_allocated(const void *p, size_t bytes);
+void checker_freed(const void *p);
 void checker_pinned(const void *p, size_t bytes);
 void checker_unpinned(const void *p);
 /* Until the next call a stream's work runs, and all that the clock says has happened before. */

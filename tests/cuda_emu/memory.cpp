@@ -168,6 +168,7 @@ cudaError_t device_free(void *p) {
     allocation &a = found->second;
     a.freed = true;
     bytes_used -= a.bytes;
+    checker_freed(p);
     madvise(a.pages, a.page_bytes, MADV_DONTNEED);
     mprotect(a.pages, a.page_bytes, PROT_NONE);
     return cudaSuccess;
