@@ -182,7 +182,7 @@ enum { B_K = 128, B_F = 48, B_ROWS = 40 };
 
 static enum status open_backend_of(struct backend **b, enum dtype act,
                                    bool allow_batch_variant_gemm, struct err *err) {
-    struct backend_config config = {1, nullptr, B_ROWS, B_K, act, {}, 1, B_ROWS, 1};
+    struct backend_config config = {1, nullptr, B_ROWS, B_K, act, {}, nullptr, 1, B_ROWS, 1};
     config.allow_batch_variant_gemm = allow_batch_variant_gemm;
     return backend_cuda_open(b, &config, err);
 }

@@ -20,7 +20,8 @@ struct opened {
     enum dtype act;
     struct backend *b = nullptr;
     explicit opened(enum dtype act_) : act(act_) {
-        const struct backend_config config = {1, nullptr, MAX_M, K, act, {}, MAX_M, POSITIONS, 1};
+        const struct backend_config config = {1,  nullptr, MAX_M, K,         act,
+                                              {}, nullptr, MAX_M, POSITIONS, 1};
         struct err err = {};
         ck_assert_msg(backend_cuda_open(&b, &config, &err) == STATUS_OK, "%s", err.message);
     }

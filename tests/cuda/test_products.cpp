@@ -16,7 +16,8 @@ struct world {
     struct matrix *w[N_MATRICES];
     floats weights[N_MATRICES];
     world(enum dtype act_, int first) : act(act_) {
-        const struct backend_config config = {1, nullptr, MAX_ROWS, K, act, {}, 1, MAX_ROWS, 1};
+        const struct backend_config config = {1,  nullptr, MAX_ROWS, K,        act,
+                                              {}, nullptr, 1,        MAX_ROWS, 1};
         struct err err = {};
         ck_assert_msg(backend_cuda_open(&b, &config, &err) == STATUS_OK, "%s", err.message);
         for (int i = 0; i < N_MATRICES; i++)
