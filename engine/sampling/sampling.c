@@ -451,8 +451,8 @@ static int32_t choose(struct sampler *sampler, const struct sample *sample, cons
     return best_id(sampler, row);
 }
 
-/* Chooses from a row of what a mask leaves. They keep their order, the others have no share, and
- * all sums are of integers: the same id is drawn as from the whole row. */
+/* Chooses from a row of what a mask leaves. They keep their order, the others have no share, and all
+ * sums are of integers: the same id is drawn as from the whole row. */
 static int32_t choose_from_few(const struct sampler *sampler, const struct sample *sample,
                                const float *logits, float *mu) {
     struct sampler few = *sampler;
