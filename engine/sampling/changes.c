@@ -10,44 +10,19 @@
 
 bool changes_logits(const struct sample *sample) {
     const struct sampling *s = sample->sampling;
-    return s->n_bias > 0 || s->n_banned > 0 || s->allowed || s->n_bad_words > 0 ||
+    return s->n_bias > 0 || s->n_banned > 0 || s->allowed || sample->mask || s->n_bad_words > 0 ||
            sampling_has_penalties(s) || sampling_lists_changes(s);
 }
 
 /* ---- biases and what is forbidden ----------------------------------------------------------- */
 
-/* Words are mostly all ones or all zeros. */
-void forbid_all_but(const uint32_t *allowed, float *logits, int V) {
+static void forbid_all_but(const uint32_t *allowed, float *logits, int V) {
     for (int start = 0; start < V; start += 32) {
         uint32_t forbidden = ~allowed[start / 32];
-        int n = min_int(V - start, 32);
-        if (n < 32) forbidden &= ((uint32_t)1 << n) - 1;
-        if (forbidden == UINT32_MAX) {
-            for (int i = 0; i < 32; i++) logits[start + i] = -INFINITY;
-            continue;
-        }
+        if (V - start < 32) forbidden &= ((uint32_t)1 << (V - start)) - 1;
         for (; forbidden; forbidden &= forbidden - 1)
             logits[start + __builtin_ctz(forbidden)] = -INFINITY;
     }
-}
-
-int count_allowed(const uint32_t *allowed, int V) {
-    int n = 0;
-    for (int i = 0; i < (V + 31) / 32; i++) n += __builtin_popcount(allowed[i]);
-    return n;
-}
-
-int gather_allowed(const uint32_t *allowed, const float *logits, int V, float *to, int32_t *ids) {
-    int n = 0;
-    for (int i = 0; i < (V + 31) / 32; i++) {
-        for (uint32_t word = allowed[i]; word; word &= word - 1) {
-            int32_t id = 32 * i + __builtin_ctz(word);
-            if (id >= V) break;
-            to[n] = logits[id];
-            ids[n++] = id;
-        }
-    }
-    return n;
 }
 
 /* Words that may be due come before the output's newest token, and stand together. */
@@ -73,6 +48,7 @@ void bias_and_forbid(const struct sample *sample, float *logits, int V) {
     for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
     for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
     if (s->allowed) forbid_all_but(s->allowed, logits, V);
+    if (sample->mask) forbid_all_but(sample->mask, logits, V);
     if (s->n_bad_words > 0) forbid_bad_words(s, logits, end, sample->n_output);
 }
 

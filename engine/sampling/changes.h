@@ -2,8 +2,8 @@
  * of sampling.c. Internal to engine/.
  *
  *     biases       a sum for each id that is listed
- *     forbidden    -inf: ids before min_tokens, ids that are not allowed, the last tokens of bad
- *                  words that are due; and what a grammar's mask leaves out, where most is left
+ *     forbidden    -inf: ids before min_tokens, ids that are not allowed, those that a grammar's
+ *                  mask leaves out, the last tokens of bad words that are due
  *     history      penalties, what DRY takes off, the last tokens of n-grams that have come before
  *
  * What the history changes is first listed, then applied: on the host at once, and for a device
@@ -15,23 +15,13 @@
 
 #include "kernels/kernels.h"
 
-/* Do a sample's settings, beside its mask, change its row at all? Without them the row is read once
- * less, and stays as the model has left it. */
+/* Do a sample's settings change its row at all? Without them the row is read once less, and stays
+ * as the model has left it. */
 bool changes_logits(const struct sample *sample);
 
-/* Adds the biases to logits[V], and makes what the settings forbid -inf; the mask is the caller's.
- * Repeated ids in the biases add up. */
+/* Adds the biases to logits[V], and makes what may not be chosen -inf. Repeated ids in the biases
+ * add up. */
 void bias_and_forbid(const struct sample *sample, float *logits, int V);
-
-/* Makes the logits[V] of ids whose bits are 0 -inf. */
-void forbid_all_but(const uint32_t *allowed, float *logits, int V);
-
-/* How many of V ids have their bits set, or a few more: what stands behind V counts, too. */
-int count_allowed(const uint32_t *allowed, int V);
-
-/* Copies the logits[V] of ids whose bits are set, in their order, and these ids; returns how many,
- * of which count_allowed is no less. */
-int gather_allowed(const uint32_t *allowed, const float *logits, int V, float *to, int32_t *ids);
 
 /* What the history changes, each id once: fills change[V] and returns how many. place[V] is
  * scratch, zero before and afterwards.

@@ -75,15 +75,8 @@ struct sampler {
     struct logit_change *change; /* [V] what the history changes */
     float *value;                /* [V] what was collected from the row, ... */
     int32_t *id;                 /* [V] ... and its ids */
-    float *left;                 /* [most_left(V)] logits that a mask leaves, ... */
-    int32_t *left_id;            /* ... and their ids */
     struct candidates candidates;
 };
-
-/* A mask that leaves at most so many ids has them sampled from a row of their own. */
-static int most_left(int V) {
-    return V / 8;
-}
 
 struct sampler *sampler_new(int V, const char *path) {
     struct sampler *sampler = mem_calloc(1, sizeof *sampler);
@@ -97,8 +90,6 @@ struct sampler *sampler_new(int V, const char *path) {
     sampler->change = mem_calloc((size_t)V, sizeof *sampler->change);
     sampler->value = mem_calloc((size_t)V, sizeof *sampler->value);
     sampler->id = mem_calloc((size_t)V, sizeof *sampler->id);
-    sampler->left = mem_calloc((size_t)most_left(V) + 1, sizeof *sampler->left);
-    sampler->left_id = mem_calloc((size_t)most_left(V) + 1, sizeof *sampler->left_id);
     candidates_init(&sampler->candidates, V);
     return sampler;
 }
@@ -112,8 +103,6 @@ void sampler_free(struct sampler *sampler) {
     free(sampler->change);
     free(sampler->value);
     free(sampler->id);
-    free(sampler->left);
-    free(sampler->left_id);
     candidates_free(&sampler->candidates);
     free(sampler);
 }
@@ -243,7 +232,6 @@ void sampler_best(struct sampler *sampler, const struct sample *sample, float *l
     assert(sample->n_best > 0 && sample->n_best <= MAX_BEST);
     struct row row = read_row(sampler, logits);
     double lse = log_sum(sampler, &row);
-    assert(!sample->mask);
     bias_and_forbid(sample, logits, sampler->V);
     for (int i = 0; i < sampler->V; i++) logits[i] = logprob_of(logits[i], lse);
     change_by_history(sampler, sample, logits);
@@ -441,58 +429,35 @@ static int32_t draw(struct sampler *sampler, const struct sample *sample, const 
     return pick_from_all(sampler, sum_drawn(u, total));
 }
 
-/* ---- the token ------------------------------------------------------------------------------ */
-
-/* Chooses from a row; -1: a mask leaves nothing of it. */
-static int32_t choose(struct sampler *sampler, const struct sample *sample, const struct row *row,
-                      float *mu) {
-    if (sample->mask && row->max == -INFINITY) return -1;
-    if (sample->sampling->temperature > 0) return draw(sampler, sample, row, mu);
-    return best_id(sampler, row);
-}
-
-/* Chooses from a row of what a mask leaves. They keep their order, the others have no share, and all
- * sums are of integers: the same id is drawn as from the whole row. */
-static int32_t choose_from_few(const struct sampler *sampler, const struct sample *sample,
-                               const float *logits, float *mu) {
-    struct sampler few = *sampler;
-    few.V = gather_allowed(sample->mask, logits, sampler->V, few.left, few.left_id);
-    few.n_maxima = (int)logit_maxima(few.V);
-    struct row row = read_row(&few, few.left);
-    int32_t at = choose(&few, sample, &row, mu);
-    return at < 0 ? -1 : few.left_id[at];
-}
-
 void sampler_sample(struct sampler *sampler, const struct sample *sample, float *logits,
                     struct sampled *out) {
     const struct sampling *s = sample->sampling;
     assert(s->temperature >= 0 && s->repetition_penalty > 0 && s->min_p <= 1);
     assert(s->n_bad_words >= 0 && s->n_bad_words <= MAX_BAD_WORDS);
-    int V = sampler->V;
-    bool few = sample->mask && count_allowed(sample->mask, V) <= most_left(V);
-    const uint32_t *mask = few ? NULL : sample->mask;
-    bool scored = s->n_logprobs >= 0, changed = changes_logits(sample) || mask;
+    bool scored = s->n_logprobs >= 0;
+    bool changed = changes_logits(sample);
     const float *own = logits;
     float own_max = 0;
     double lse = 0;
     struct row row = {0};
     *out = (struct sampled){.mirostat_mu = sample->mirostat_mu};
-    if (scored || !(changed || few)) row = read_row(sampler, logits);
+    if (scored || !changed) row = read_row(sampler, logits);
     if (scored) {
         lse = log_sum(sampler, &row);
         own_max = row.max;
         score_top(sampler, &row, lse, s->n_logprobs, out);
     }
-    if (changed && scored) own = memcpy(sampler->raw, logits, (size_t)V * sizeof *logits);
+    if (changed && scored) own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);
     if (changed) {
-        bias_and_forbid(sample, logits, V);
+        bias_and_forbid(sample, logits, sampler->V);
         change_by_history(sampler, sample, logits);
-        if (mask) forbid_all_but(mask, logits, V);
-        if (!few) row = read_row(sampler, logits);
+        row = read_row(sampler, logits);
     }
-    float *mu = &out->mirostat_mu;
-    out->id =
-        few ? choose_from_few(sampler, sample, logits, mu) : choose(sampler, sample, &row, mu);
-    assert(out->id >= (sample->mask ? -1 : 0) && out->id < V);
+    if (sample->mask && row.max == -INFINITY)
+        out->id = -1;
+    else
+        out->id = s->temperature > 0 ? draw(sampler, sample, &row, &out->mirostat_mu)
+                                     : best_id(sampler, &row);
+    assert(out->id >= (sample->mask ? -1 : 0) && out->id < sampler->V);
     if (scored && out->id >= 0) score_chosen(sampler, own, own_max, lse, out->id, out);
 }
