@@ -25,6 +25,13 @@ __device__ __forceinline__ float exp2_approximate(float x) {
     return y;
 }
 
+/* Whether an instruction converts e4m3, which is so from compute capability 8.9 on. */
+#if __CUDA_ARCH__ >= 890
+constexpr bool CONVERTS_E4M3 = true;
+#else
+constexpr bool CONVERTS_E4M3 = false;
+#endif
+
 /* ---- grids that follow one another ---------------------------------------------------------- */
 
 /* From sm_90 on a grid may begin before the grid before it in its stream has ended (launch in

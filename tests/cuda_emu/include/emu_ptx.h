@@ -13,6 +13,8 @@
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
+constexpr bool CONVERTS_E4M3 = false; /* as before compute capability 8.9 */
+
 inline float exp2_approximate(float x) {
     float y = exp2f(x);
     return y < 0x1p-126f ? 0.0f : y;
