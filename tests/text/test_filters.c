@@ -224,6 +224,24 @@ START_TEST(filters_that_lay_text_out) {
 }
 END_TEST
 
+START_TEST(addresses_become_links) {
+    expect_shown("{{ 'see (aa.org/x), www.b.de.'|urlize }}",
+                 "see (<a href=\"https://aa.org/x\" rel=\"noopener\">aa.org/x</a>), "
+                 "<a href=\"https://www.b.de\" rel=\"noopener\">www.b.de</a>.");
+    expect_shown("{{ 'http://a.de/(b)'|urlize(8, true, target='_t', rel='z') }}",
+                 "<a href=\"http://a.de/(b)\" rel=\"nofollow noopener z\" "
+                 "target=\"_t\">http://a...</a>");
+    expect_shown("{{ 'x@y.z <mailto:x@y.z> a@b'|urlize }}",
+                 "<a href=\"mailto:x@y.z\">x@y.z</a> &lt;<a href=\"mailto:x@y.z\">x@y.z</a>&gt; "
+                 "a@b");
+    expect_shown("{{ 'ftp://x ftp://'|urlize(extra_schemes=['ftp://']) }}",
+                 "<a href=\"ftp://x\" rel=\"noopener\">ftp://x</a> ftp://");
+    expect_failure("{{ 'a'|urlize(extra_schemes=['ftp']) }}",
+                   "urlize: 'ftp' is no beginning of an address");
+    expect_failure("{{ 'aa.org'|urlize('x') }}", "urlize's trim_url_limit must be an integer");
+}
+END_TEST
+
 START_TEST(string_filters) {
     expect_shown(
         "{{ 'a\\n\\nb'|indent }}|{{ 'a\\n\\nb'|indent(2, true, true) }}|{{ 'a\\nb'|indent('>') }}",
@@ -364,6 +382,7 @@ int main(void) {
     tcase_add_test(others, strings_have_the_methods_of_python);
     tcase_add_test(others, string_filters);
     tcase_add_test(others, filters_that_lay_text_out);
+    tcase_add_test(others, addresses_become_links);
     tcase_add_test(others, json_is_that_of_python);
     tcase_add_test(others, values_print_as_in_python);
     tcase_add_test(others, functions_and_loops);

@@ -681,6 +681,33 @@ def laid_out():
 
 
 laid_out()
+expressions(
+    "'see http://example.com.'|urlize", "'(https://a.b/c_(d))'|urlize", "'<www.a.org>, x@y.z; mailto:x@y.z'|urlize", "'a.com b.info c.museum 1.2.3.4 http://1.2.3.4'|urlize", "html|urlize", "''|urlize", "5|urlize", "none|urlize",
+    "'http://example.com/long'|urlize(10)", "'http://example.com/long'|urlize(23)", "'http://example.com/long'|urlize(22)", "'www.a.org'|urlize(-4)", "'www.a.org'|urlize(-40)", "'www.a.org'|urlize(true)", "'www.a.org'|urlize('x')", "'www.a.org'|urlize(none, true)",
+    "'www.a.org'|urlize(nofollow=true, rel='b a  b')", "'www.a.org'|urlize(rel='<\"&')", "'www.a.org'|urlize(rel=5)", "'www.a.org'|urlize(rel='')", "'www.a.org'|urlize(target='_blank')", "'www.a.org'|urlize(target='<')", "'www.a.org'|urlize(target='<'|safe)",
+    "'www.a.org'|urlize(target=5)", "'www.a.org'|urlize(target='')", "'ftp://x tel:5 ftp://'|urlize(extra_schemes=['ftp://', 'tel:'])", "'ftp://x'|urlize(extra_schemes=[])", "'ftp://x'|urlize(extra_schemes=['ftp'])", "'ftp://x'|urlize(extra_schemes=['ftp:///'])",
+    "'ftp://x'|urlize(extra_schemes=['f:'])", "'ftp://x'|urlize(extra_schemes='ftp://')", "'ftp://x'|urlize(extra_schemes=5)", "'ftp://x'|urlize(extra_schemes=[5])", "'f+.-:/x'|urlize(extra_schemes=('f+.-:/',))", "'ab:cd ab:c'|urlize(3, extra_schemes=['ab:c', 'ab:'])",
+    "'<http://a.de>'|safe|urlize", "'<http://a.de>'|safe|urlize + '<'", "'(((http://a.de)))))'|urlize", "'http://a.de/(x),)).'|urlize", "'&lt;http://a.de/&lt;x&gt;.&gt;'|safe|urlize", "'x.com\\u00a0y.com\\tz.com\\n'|urlize", "'www.a.org.'|urlize + '<'",
+    "'http://[::1] http://[1:2:3:4:5:6:7:8] http://[12345::] http://[::12345678]:80/ http://[::1 http://[1] http://[a:b:c:d:e:f:1:2:3] http://[::g] https://[::1]x'|urlize", "'HTTP://A.DE Www.x.COM X.CoM MAILTO:a@b.c'|urlize",
+    "'http://a.de:1 http://a.de:123456 http://a.de: http://a.de:x a.com:80/x a.com?x a.com#x a.com;x http://a.xn--p1ai http://xn--a http://xn--ab'|urlize", "'@a@b.c a@b@c.d a@b a@b. a@.b a@b-c.d a@b.c-d a@b.c_ a:b@c.d www.a@b.c a@b..c a@b.c.'|urlize",
+    "'http://\\u0131\\u017f \\u212a.com http://\\u212aa \\u0130nfo.\\u0130nt http://\\u0661.1.1.1 \\u00e9\\u00e9.com http://\\u00e9\\u00e9 a%b.com -a-.com a.com'|urlize",
+    "('http://' ~ 'a' * 63) | urlize", "('http://' ~ 'a' * 64) | urlize", "('a' * 63 ~ '.com') | urlize", "('a' * 64 ~ '.com') | urlize", "('http://xn--' ~ 'a' * 59) | urlize", "('http://xn--' ~ 'a' * 60) | urlize",
+)
+
+
+def addresses(n, seed):
+    """Words of all that urlize looks at, drawn at random."""
+    draw = random.Random(seed)
+    parts = ["http://", "https://", "www.", "mailto:", "HTTP://", "ftp://", "a", "b1", "-", "%", "_", ".", ".", ".", "@", ":", ":80", ":123456", "/", "?", "#", "(", ")", "<", ">", "&", ",", "'", '"', "com", "org", "info", "museum", "xn--p1", "\u00e9", "\u0131nt", "\u017f",
+             "\u212a", "1.2.3.4", "10", "\u0663", "[", "]", "::1", "f+:", "f:", "dead:beef:", "\n", " ", "\u3000", "&lt;", "&gt;", "ftp:"]
+    flags = ["", "", "", "(9)", "(-3)", "(none, true)", "(rel='z a', target='_b')", "(extra_schemes=['ftp://', 'ftp:', 'f+:/'])", "(7, extra_schemes=('ftp:', '10:'))"]
+    starts = ["", "a.com", "http://a.de", "www.a.", "https://[a::", "(http://", "x@a.b", "mailto:a@b.", "&lt;a.org", "http://1.2.3.4", "(a.net/(", "ftp:", "f+:/"]
+    for _ in range(n):
+        text = " ".join(draw.choice(starts) + "".join(draw.choice(parts) for _ in range(draw.randrange(6))) for _ in range(draw.randrange(1, 5)))
+        expressions(f"{text!r}{draw.choice(['', '|safe'])}|urlize{draw.choice(flags)}")
+
+
+addresses(250, 11)
 for text in (
     "{% for x in [[1, [2, 3]], 4] recursive %}({{ loop(x) if x is iterable else x }}){% endfor %}",
     "{% for x in [{'n': 'a', 'c': [{'n': 'b', 'c': [{'n': 'c', 'c': []}]}, {'n': 'd', 'c': []}]}] recursive %}{{ loop.depth }}{{ loop.depth0 }}{{ x.n }}[{{ loop(x.c) }}]{% endfor %}",

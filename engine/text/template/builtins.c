@@ -16,6 +16,7 @@ static const struct builtin *find(const struct builtin *table, const char *name,
 const struct builtin *builtin_filter(const char *name, size_t length) {
     const struct builtin *found = find(template_filters_string, name, length);
     if (!found) found = find(template_filters_text, name, length);
+    if (!found) found = find(template_filters_links, name, length);
     if (!found) found = find(template_filters_list, name, length);
     return found ? found : find(template_filters_number, name, length);
 }

@@ -9,31 +9,6 @@
 
 /* ---- wordwrap ------------------------------------------------------------------------------- */
 
-/* A line as characters. */
-struct points {
-    const struct string *text;
-    size_t n;
-    int32_t *point; /* [n] -1: no UTF-8 */
-    size_t *at;     /* [n + 1] bytes where each begins, and the end */
-};
-
-static struct points points_of(struct render *r, const struct string *text) {
-    size_t n = string_points(r, text);
-    struct points p = {.text = text,
-                       .n = n,
-                       .point = guard_array(&r->guard, n + 1, sizeof *p.point),
-                       .at = guard_array(&r->guard, n + 1, sizeof *p.at)};
-    render_charge(r, text->length / 2);
-    for (size_t i = 0, at = 0; i < n; i++) {
-        size_t next = string_next(text, at);
-        p.at[i] = at;
-        p.point[i] = string_point(text, at, next);
-        at = next;
-    }
-    p.at[n] = text->length;
-    return p;
-}
-
 /* The white space at which lines may end; others hold words together. */
 static bool is_gap(const struct points *p, size_t i) {
     int32_t point = p->point[i];

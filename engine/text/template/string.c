@@ -203,6 +203,23 @@ int32_t string_point(const struct string *text, size_t at, size_t end) {
                                                       : -1;
 }
 
+struct points points_of(struct render *r, const struct string *text) {
+    size_t n = string_points(r, text);
+    struct points p = {.text = text,
+                       .n = n,
+                       .point = guard_array(&r->guard, n + 1, sizeof *p.point),
+                       .at = guard_array(&r->guard, n + 1, sizeof *p.at)};
+    render_charge(r, text->length / 2);
+    for (size_t i = 0, at = 0; i < n; i++) {
+        size_t next = string_next(text, at);
+        p.at[i] = at;
+        p.point[i] = string_point(text, at, next);
+        at = next;
+    }
+    p.at[n] = text->length;
+    return p;
+}
+
 bool point_is_space(int32_t c) {
     return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
            c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||

@@ -235,7 +235,15 @@ size_t string_offset(const struct string *text, size_t from,
                      size_t n_points);                    /* byte after n more characters */
 size_t string_next(const struct string *text, size_t at); /* byte of the next character */
 int32_t string_point(const struct string *text, size_t at,
-                     size_t end);       /* the character there; -1: no UTF-8 */
+                     size_t end); /* the character there; -1: no UTF-8 */
+/* A text as characters; the arrays live until the render ends. */
+struct points {
+    const struct string *text;
+    size_t n;
+    int32_t *point; /* [n] -1: no UTF-8 */
+    size_t *at;     /* [n + 1] bytes where each begins, and the end */
+};
+struct points points_of(struct render *r, const struct string *text);
 bool point_is_space(int32_t point);     /* Python's str.isspace */
 bool point_is_printable(int32_t point); /* Python's str.isprintable */
 bool point_is_word(int32_t point);      /* Python's \w: a letter, a number or an underscore */
@@ -449,9 +457,9 @@ bool builtin_test_passes(struct render *r, const struct builtin *test, struct va
                          const struct args *args);
 
 extern const struct builtin template_filters_string[], template_filters_text[],
-    template_filters_list[], template_filters_number[], template_tests[], template_functions[],
-    template_string_methods[], template_list_methods[], template_dict_methods[],
-    template_loop_methods[], template_cycler_methods[];
+    template_filters_links[], template_filters_list[], template_filters_number[], template_tests[],
+    template_functions[], template_string_methods[], template_list_methods[],
+    template_dict_methods[], template_loop_methods[], template_cycler_methods[];
 
 /* "..." % values, and "...".format(...). */
 struct value string_percent(struct render *r, const struct string *format, struct value values);
