@@ -1,6 +1,6 @@
-/* The shapes of published models: their config.json, cut to 2 layers (tests/vectors/published/), as
- * `--load-format dummy` takes it. With all its layers each has as many weights as it was published
- * with; the two smallest also run. */
+/* The shapes of published models: their config.json, cut to a layer or two of each kind
+ * (tests/vectors/published/), as `--load-format dummy` takes it. With all its layers each has as
+ * many weights as it was published with; the two smallest also run. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,27 +12,43 @@
 
 static const struct published {
     const char *name, *architecture;
-    int layers;
+    int layers[4]; /* of the published model, that each layer of the test's stands for */
     int64_t parameters;
-    int windowed; /* of the 2 layers */
+    int windowed; /* of the test's layers */
 } models[] = {
-    {"gpt2", "gpt2", 12, 124439808, 0},
-    {"gemma-2b", "gemma", 18, 2506172416, 0},
-    {"Llama-2-7b-hf", "llama", 32, 6738415616, 0},
-    {"opt-1.3b", "opt", 24, 1315758080 - 2 * 2048, 0}, /* 2 rows of positions are not used */
-    {"opt-125m", "opt", 12, 125239296 - 2 * 768, 0},
-    {"opt-350m", "opt", 24, 331196416 - 2 * 1024, 0},
-    {"Llama-3.2-1B", "llama", 16, 1235814400, 0},
-    {"Mistral-7B-v0.1", "mistral", 32, 7241732096, 2},
-    {"Qwen3-0.6B", "qwen3", 28, 596049920, 0},
-    {"Meta-Llama-3-8B-Instruct", "llama", 32, 8030261248, 0},
-    {"Olmo-3-7B-Think", "olmo2", 32, 7298011136, 2},
-    {"gpt-oss-20b", "gpt-oss", 24, 20914757184, 1},
+    {"gpt2", "gpt2", {6, 6}, 124439808, 0},
+    {"gemma-2b", "gemma", {9, 9}, 2506172416, 0},
+    {"Llama-2-7b-hf", "llama", {16, 16}, 6738415616, 0},
+    {"opt-1.3b", "opt", {12, 12}, 1315758080 - 2 * 2048, 0}, /* 2 rows of positions unused */
+    {"opt-125m", "opt", {6, 6}, 125239296 - 2 * 768, 0},
+    {"opt-350m", "opt", {12, 12}, 331196416 - 2 * 1024, 0},
+    {"Llama-3.2-1B", "llama", {8, 8}, 1235814400, 0},
+    {"Mistral-7B-v0.1", "mistral", {16, 16}, 7241732096, 2},
+    {"Qwen3-0.6B", "qwen3", {14, 14}, 596049920, 0},
+    {"Meta-Llama-3-8B-Instruct", "llama", {16, 16}, 8030261248, 0},
+    {"Olmo-3-7B-Think", "olmo2", {16, 16}, 7298011136, 2},
+    {"gpt-oss-20b", "gpt-oss", {12, 12}, 20914757184, 1},
+    /* the text's decoder, as transformers counts it, and a factor for each layer: layers with
+     * windows and without, in E2B those that read the keys of others too */
+    {"gemma-4-E2B", "gemma4", {12, 3, 16, 4}, 4628569344 + 35, 2},
+    {"gemma-4-31B", "gemma4", {50, 10}, 30697345280 + 60, 1},
+    {"gemma-4-26B-A4B", "gemma4", {25, 5}, 25233141760 + 30, 1},
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 
 static void path_of(char path[96], const char *name) {
     snprintf(path, 96, "tests/vectors/published/%s", name);
+}
+
+/* What the published model has of a tensor's weights beyond those of the test's. */
+static int64_t further_weights(const struct published *m, const struct weight *weight, int L) {
+    int layer, n_layers = 0;
+    for (int i = 0; i < L; i++) n_layers += m->layers[i];
+    if (sscanf(weight->name, "blk.%d.", &layer) == 1)
+        return weight->n_elements * (m->layers[layer] - 1);
+    bool is_of_all_layers = strcmp(weight->name, "per_layer_token_embd.weight") == 0 ||
+                            strcmp(weight->name, "per_layer_model_proj.weight") == 0;
+    return is_of_all_layers ? weight->n_elements / L * (n_layers - L) : 0;
 }
 
 START_TEST(shapes_are_those_that_were_published) {
@@ -41,17 +57,18 @@ START_TEST(shapes_are_those_that_were_published) {
     struct model_file file;
     struct err err = {0};
     char path[96];
-    int64_t of_layers = 0;
+    int64_t further = 0;
+    int n_kinds = 0;
     path_of(path, m->name);
     ck_assert_msg(model_file_open(&file, path, MODEL_SHAPE, &err) == STATUS_OK, "%s", err.message);
     ck_assert_msg(model_config_read(&config, &file, &err) == STATUS_OK, "%s", err.message);
     ck_assert_str_eq(config.architecture, m->architecture);
-    ck_assert_int_eq(config.L, 2);
+    while (n_kinds < 4 && m->layers[n_kinds]) n_kinds++;
+    ck_assert_int_eq(config.L, n_kinds);
     const struct weights *weights = model_file_weights(&file);
     for (int i = 0; i < weights->n; i++)
-        if (strncmp(weights->tensor[i].name, "blk.", 4) == 0)
-            of_layers += weights->tensor[i].n_elements;
-    ck_assert_int_eq(config.n_parameters + of_layers / 2 * (m->layers - 2), m->parameters);
+        further += further_weights(m, &weights->tensor[i], config.L);
+    ck_assert_int_eq(config.n_parameters + further, m->parameters);
     int windowed = 0;
     for (int i = 0; i < config.L; i++) windowed += config.layer[i].window > 0;
     ck_assert_int_eq(windowed, m->windowed);

@@ -691,6 +691,7 @@ expressions(
     "'http://[::1] http://[1:2:3:4:5:6:7:8] http://[12345::] http://[::12345678]:80/ http://[::1 http://[1] http://[a:b:c:d:e:f:1:2:3] http://[::g] https://[::1]x'|urlize", "'HTTP://A.DE Www.x.COM X.CoM MAILTO:a@b.c'|urlize",
     "'http://a.de:1 http://a.de:123456 http://a.de: http://a.de:x a.com:80/x a.com?x a.com#x a.com;x http://a.xn--p1ai http://xn--a http://xn--ab'|urlize", "'@a@b.c a@b@c.d a@b a@b. a@.b a@b-c.d a@b.c-d a@b.c_ a:b@c.d www.a@b.c a@b..c a@b.c.'|urlize",
     "'http://\\u0131\\u017f \\u212a.com http://\\u212aa \\u0130nfo.\\u0130nt http://\\u0661.1.1.1 \\u00e9\\u00e9.com http://\\u00e9\\u00e9 a%b.com -a-.com a.com'|urlize",
+    "'http://xn--a-b http://1.2.3.4444 http://1.2222.3.4 http://[::12345:2:3:4:5:6] http://[::1234:2:3:4:5:6] mailto:@a.b http://a.de/(x)y) (http://a.de/(x)y))'|urlize",
     "('http://' ~ 'a' * 63) | urlize", "('http://' ~ 'a' * 64) | urlize", "('a' * 63 ~ '.com') | urlize", "('a' * 64 ~ '.com') | urlize", "('http://xn--' ~ 'a' * 59) | urlize", "('http://xn--' ~ 'a' * 60) | urlize",
 )
 
