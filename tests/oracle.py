@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tarfile
 
+import torch
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/vectors"))
 import make_families  # noqa: E402
@@ -79,6 +81,7 @@ def make(script, wanted, out, seed):
 def make_families_too(names, out, seed):
     """The files of make_families.py, and the folders that the converter is to make such files of."""
     make_families.FIRST_SEED = 1000 * seed
+    torch.set_num_threads(1)  # for models this small, threads only wait for each other
     (out / "families").mkdir(exist_ok=True)
     for name in names:
         model, runs, chosen = make_families.golden(make_families.FAMILIES[name])
