@@ -91,6 +91,11 @@ START_TEST(later_families_split_as_their_patterns_say) {
     expect_pieces(
         "seed-coder", text,
         "\u4e2d\u6587ABC\u6f22\u5b57def|'s| HELLOWorld| |1|2|3|4|\n\n| x|!!|\n| it|'S|  |");
+    expect_pieces("minicpm5", "It's 12345\n\n x!!\n a1", "It|'s| |123|45|\n\n| x|!!\n| a|1|");
+    expect_pieces("ufakzeka", "Ankara'da 12 it's", "Ankara|'da| |1|2| it|'s|");
+    expect_pieces("ufakzeka", "i'dir", "i|'dir|");
+    expect_pieces("qwen2", "i'dir", "i|'d|ir|");
+    expect_pieces("joyai-llm", "f(x)=1234 .get", "f|(x|)=|123|4| .|get|");
     expect_pieces("falcon", "a12345.b!! c", "a|123|45|.|b|!!| c|");
     expect_pieces("bloom", "a b,c  d", "a| b|,|c| | d|");
     expect_pieces("viking", "a12", "a|1|2|");
@@ -142,6 +147,7 @@ static const char *const names[] = {
     "gpt-4o",         "llama4",
     "tekken",         "deepseek-llm",
     "deepseek-coder", "deepseek-v3",
+    "minicpm5",       "ufakzeka",
 };
 
 static bool append_piece(void *context, const char *text, size_t length) {

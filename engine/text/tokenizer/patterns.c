@@ -32,10 +32,13 @@
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACES "\\p{L}\\p{N}]+|" SPACE_RUNS
 
 /* GPT-4's shape: a word takes one odd character before it, punctuation the line ends after it. */
-#define GPT4(word, numbers, mark)                                                                  \
-    CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?" word "|" numbers "| ?" mark "[\\r\\n]*|" LINES           \
-                "|" SPACE_RUNS
+#define GPT4_WORDS(word, numbers, mark)                                                            \
+    "[^\\r\\n\\p{L}\\p{N}]?" word "|" numbers "| ?" mark "[\\r\\n]*|" LINES "|" SPACE_RUNS
+#define GPT4(word, numbers, mark) CONTRACTION "|" GPT4_WORDS(word, numbers, mark)
 #define LLAMA3 GPT4("\\p{L}+", "\\p{N}{1,3}", "[^" SPACES "\\p{L}\\p{N}]+")
+#define MINICPM5 GPT4("\\p{L}+", "\\p{N}+", "[^" SPACES "\\p{L}\\p{N}]+")
+/* Without contractions, so that what Turkish puts behind an apostrophe stays with it. */
+#define UFAKZEKA GPT4_WORDS("\\p{L}+", "\\p{N}", "[^" SPACES "\\p{L}\\p{N}]+")
 #define QWEN2 GPT4("\\p{L}+", "\\p{N}", "[^" SPACES "\\p{L}\\p{N}]+")
 #define QWEN35 GPT4("[\\p{L}\\p{M}]+", "\\p{N}", "[^" SPACES "\\p{L}\\p{M}\\p{N}]+")
 
@@ -119,6 +122,8 @@ static const struct family digits = {{DIGIT, GPT2}};
 static const struct family digits_nfc = {{DIGIT, GPT2}, .nfc = true};
 static const struct family llama3 = {{LLAMA3}, .ignore_merges = true};
 static const struct family gpt4 = {{LLAMA3}};
+static const struct family minicpm5 = {{"\\p{N}{1,3}", MINICPM5}, .ignore_merges = true};
+static const struct family ufakzeka = {{UFAKZEKA}};
 static const struct family qwen2 = {{QWEN2}, .nfc = true};
 static const struct family qwen2_plain = {{QWEN2}};
 static const struct family qwen35 = {{QWEN35}, .nfc = true};
@@ -209,6 +214,18 @@ static const struct {
     {"gigachat", &gpt2},
     {"a.x-4.0", &gpt2},
     {"mellum", &gpt2},
+    {"modern-bert", &gpt2},
+    {"jina-v5-nano", &llama3},
+    {"glm5", &gpt4},
+    {"f2llmv2", &qwen2},
+    {"solar-open", &qwen2_plain},
+    {"kanana2", &gpt4o},
+    {"talkie", &gpt4o},
+    {"hunyuan-dense", &deepseek3},
+    {"hy_v4", &deepseek3},
+    {"joyai-llm", &deepseek3},
+    {"minicpm5", &minicpm5},
+    {"ufakzeka", &ufakzeka},
 };
 
 /* ---- by name -------------------------------------------------------------------------------- */
