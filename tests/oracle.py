@@ -32,6 +32,7 @@ UNCONVERTED = {
     "opt_350m": "llama.cpp has no such architecture",
     "cohere2": "its converter wants an old key of config.json",
     "gpt2": "its converter does not pass over the masks of published folders",
+    "stablelm_12b": "its converter loses the norms of heads",
     "mistral": "files of llama's architecture have no window",
     "ministral3": "its converter reads pictures' settings of such folders, which ours has none of",
     "mixtral": "files of llama's architecture have no window",
@@ -50,6 +51,8 @@ UNCONVERTED = {
 # Of make_families.py, whose models are what GGUF files can say.
 UNCONVERTED_FAMILIES = {
     "cohere2": UNCONVERTED["cohere2"],
+    "gpt2": "its converter wants a key of config.json that transformers no longer writes",
+    "stablelm_12b": UNCONVERTED["stablelm_12b"],
     "gemma4": UNCONVERTED["gemma4"],
     "gemma4_large": UNCONVERTED["gemma4_large"],
     "gemma4_moe": UNCONVERTED["gemma4_moe"],
