@@ -342,7 +342,7 @@ def sigmoids_tied(router_logits, model):
 
 
 def golden(make):
-    """The first seed from FIRST_SEED on that fits; of granite and bnb-nf4 one in some hundreds does."""
+    """The first seed from FIRST_SEED on that fits; of granite one in some hundreds does."""
     for seed in range(FIRST_SEED, FIRST_SEED + 10000):
         model = randomise(make(), seed)
         runs = []

@@ -105,7 +105,7 @@ def nvfp4(random, N, K, size, modelopt):
 def bitsandbytes(random, N, K, size, block=32, nested_block=24):
     """Scales are bytes of a table, with scales of their own and an offset."""
     state = {"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": [N, K], "nested_blocksize": nested_block,
-             "nested_dtype": "float32", "nested_offset": 8 * size}
+             "nested_dtype": "float32", "nested_offset": 16 * size}
     n = N * K // block
     return {"weight": random.integers(0, 256, (N * K // 2, 1)).astype(np.uint8),
             "weight.absmax": random.integers(0, 256, n).astype(np.uint8),
