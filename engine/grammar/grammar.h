@@ -92,31 +92,40 @@ int matcher_forced(const struct matcher *matcher, char *bytes, int max);
 
 /* ---- where a text is to stop ---------------------------------------------------------------- */
 
-/* A regular expression that is looked for in texts while they come. It belongs to one thread at a
- * time. */
+/* A regular expression that is looked for in texts while they come. Immutable: any threads search
+ * any texts with it at the same time. */
 struct search;
 
-/* Compiles a regular expression in RE2's syntax. ^ is the beginning of the text. Fails as
+/* Compiles a regular expression in RE2's syntax; the result is the caller's, to be released. ^ is
+ * the beginning of the text. Fails as
  * grammar_compile does, also on one that the empty text matches, or none, or that asks for the end
  * of the text. limits->max_states counts the states of its automaton. */
 enum status search_compile(const char *text, size_t n, const struct grammar_limits *limits,
                            struct search **out, struct err *err);
-void search_free(struct search *search);
-int search_states(const struct search *search);
 
-/* How far a text has been searched. All zero is its beginning. */
+/* Counts one more owner, or one less; the last one's release frees it. NULL is released, too. Any
+ * thread. */
+struct search *search_acquire(struct search *search);
+void search_release(struct search *search);
+
+/* Its states, and the memory that it takes. */
+int search_states(const struct search *search);
+size_t search_bytes(const struct search *search);
+
+/* How far a text has been searched, by one expression. All zero is its beginning. */
 struct search_run {
     struct search_thread {
         size_t begin; /* of what may become a match */
         uint32_t state;
     } * threads; /* [n], the earliest first */
     int n, max;
-    size_t at; /* bytes so far */
+    size_t at;             /* bytes so far */
+    uint32_t *seen, stamp; /* [states]: the step in which a thread came there */
 };
 
 /* Takes the next byte. Returns the length of the longest match that ends with it, 0: there is
  * none. Takes time for the matches that are begun, of which there are fewer than states. */
-size_t search_step(struct search *search, struct search_run *run, uint8_t byte);
+size_t search_step(const struct search *search, struct search_run *run, uint8_t byte);
 
 /* How many of the last bytes may be the beginning of a match. */
 size_t search_open(const struct search_run *run);

@@ -5,8 +5,12 @@
  * a new match may begin. Of two that are in the same state only the earlier is followed: both end
  * together, and the earlier is the longer one. So there are never more than states. A state from
  * which no match is reached is 0, where a match is given up.
+ *
+ * The automaton does not change once it is made, so that any threads may search with it; what a
+ * search has come to is in its run, which one thread has at a time.
  */
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,12 +22,12 @@ enum state_kind {
 };
 
 struct search {
+    atomic_int owners;
     uint32_t n_states, n_classes;
     uint32_t start, first; /* as a dfa's */
     uint8_t class_of[256]; /* of bytes that no state tells apart */
     uint16_t *next;        /* [n_states][n_classes] */
     uint8_t *kinds;        /* [n_states]: a sum of state_kind */
-    uint32_t *seen, stamp; /* [n_states]: the step in which a thread came there */
 };
 
 enum { MOST_NODES = 16000 }; /* of the draft, whose sets the automaton's states are */
@@ -32,6 +36,7 @@ enum { MOST_NODES = 16000 }; /* of the draft, whose sets the automaton's states 
 
 static struct search *search_new(const struct dfa *dfa, const bool *live) {
     struct search *search = mem_calloc(1, sizeof *search);
+    atomic_init(&search->owners, 1);
     search->n_states = dfa->n;
     search->start = dfa->start;
     search->first = dfa->first;
@@ -39,7 +44,6 @@ static struct search *search_new(const struct dfa *dfa, const bool *live) {
     memcpy(search->class_of, dfa->class_of, sizeof search->class_of);
     search->next = mem_alloc((size_t)dfa->n * search->n_classes * sizeof *search->next);
     search->kinds = mem_calloc(dfa->n, sizeof *search->kinds);
-    search->seen = mem_calloc(dfa->n, sizeof *search->seen);
     for (uint32_t i = 0; i < dfa->n; i++) {
         if (dfa->accepts[i]) search->kinds[i] = IS_MATCH;
         for (uint32_t c = 0; c < dfa->n_classes; c++) {
@@ -94,12 +98,23 @@ enum status search_compile(const char *text, size_t n, const struct grammar_limi
     return b.status;
 }
 
-void search_free(struct search *search) {
-    if (!search) return;
+struct search *search_acquire(struct search *search) {
+    int owners = atomic_fetch_add(&search->owners, 1);
+    assert(owners > 0);
+    (void)owners;
+    return search;
+}
+
+void search_release(struct search *search) {
+    if (!search || atomic_fetch_sub(&search->owners, 1) > 1) return;
     free(search->next);
     free(search->kinds);
-    free(search->seen);
     free(search);
+}
+
+size_t search_bytes(const struct search *search) {
+    size_t state = search->n_classes * sizeof *search->next + sizeof *search->kinds;
+    return sizeof *search + search->n_states * state;
 }
 
 int search_states(const struct search *search) {
@@ -109,27 +124,28 @@ int search_states(const struct search *search) {
 /* ---- searching ------------------------------------------------------------------------------ */
 
 /* Keeps a thread that has moved, unless it was given up or an earlier one is in its state. */
-static void keep(struct search *search, struct search_run *run, size_t begin, uint32_t state,
+static void keep(const struct search *search, struct search_run *run, size_t begin, uint32_t state,
                  size_t *length) {
-    if (state == 0 || search->seen[state] == search->stamp) return;
-    search->seen[state] = search->stamp;
+    if (state == 0 || run->seen[state] == run->stamp) return;
+    run->seen[state] = run->stamp;
     if ((search->kinds[state] & IS_MATCH) && *length == 0) *length = run->at + 1 - begin;
     if (search->kinds[state] & GOES_ON)
         run->threads[run->n++] = (struct search_thread){begin, state};
 }
 
-static void next_stamp(struct search *search) {
-    if (++search->stamp) return;
-    memset(search->seen, 0, search->n_states * sizeof *search->seen);
-    search->stamp = 1;
+static void next_stamp(const struct search *search, struct search_run *run) {
+    if (!run->seen) run->seen = mem_calloc(search->n_states, sizeof *run->seen);
+    if (++run->stamp) return;
+    memset(run->seen, 0, search->n_states * sizeof *run->seen);
+    run->stamp = 1;
 }
 
-size_t search_step(struct search *search, struct search_run *run, uint8_t byte) {
+size_t search_step(const struct search *search, struct search_run *run, uint8_t byte) {
     const uint16_t *next = search->next + search->class_of[byte];
     const size_t row = search->n_classes;
     const int before = run->n;
     size_t length = 0;
-    next_stamp(search);
+    next_stamp(search, run);
     if (run->n == run->max) {
         run->max = run->max ? 2 * run->max : 8;
         run->threads = mem_realloc(run->threads, (size_t)run->max * sizeof *run->threads);
@@ -150,5 +166,6 @@ size_t search_open(const struct search_run *run) {
 
 void search_run_free(struct search_run *run) {
     free(run->threads);
+    free(run->seen);
     *run = (struct search_run){0};
 }

@@ -57,8 +57,7 @@ static int read_stop(struct rules *rules, const char *value) {
     struct err err;
     rules->stop = (struct api_text){value, strlen(value)};
     rules->request = (struct api_request){.n_stop_regexes = 1, .stop_regexes = &rules->stop};
-    if (stop_searches_new(&rules->request, "--stop-regex", &rules->searches, &err) == STATUS_OK)
-        return 0;
+    if (!stop_searches_new(NULL, &rules->request, "--stop-regex", &rules->searches, &err)) return 0;
     print_failure("%s", err.message);
     return 2;
 }

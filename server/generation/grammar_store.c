@@ -1,7 +1,8 @@
-/* DESIGN: a table of compiled grammars, the least recently used first to go.
+/* DESIGN: a table of compiled grammars, and of automata that look for the ends of answers; the
+ * least recently used go first.
  *
  * One mutex guards the table and is never held while something compiles. Who finds no entry for its
- * text adds one without a grammar, compiles, and then fills it; who finds such an entry waits. So
+ * text adds an empty one, compiles, and then fills it; who finds such an entry waits. So
  * equal texts that come together compile once. One that fails is removed again, and who has waited
  * for it compiles for itself, to get the sentence.
  *
@@ -20,13 +21,22 @@
 
 #define N_BUCKETS 1024
 
+/* The kind of a text that becomes a search, beside the kinds of grammars. */
+enum { KIND_SEARCH = GRAMMAR_STRUCTURAL_TAG + 1 };
+
+/* What a text becomes, one of the two by its kind; neither: it is being compiled. */
+struct compiled {
+    struct grammar *grammar;
+    struct search *search;
+};
+
 struct entry {
     struct list_node by_age;
     struct entry *next; /* in its bucket */
     uint64_t hash;
-    enum grammar_kind kind;
-    struct grammar *grammar; /* NULL: it is being compiled */
-    size_t bytes;            /* as counted in the store's; 0 while it is being compiled */
+    int kind;
+    struct compiled compiled;
+    size_t bytes; /* as counted in the store's; 0 while it is being compiled */
     size_t length;
     char text[];
 };
@@ -37,7 +47,7 @@ struct grammar_store {
     size_t max_bytes;
     pthread_mutex_t mutex; /* guards all that follows */
     pthread_cond_t compiled;
-    struct list by_age; /* of the entries that have a grammar, the newest first */
+    struct list by_age; /* of the entries that are not being compiled, the newest first */
     size_t bytes;       /* of these */
     struct entry *bucket[N_BUCKETS];
     struct vocabulary *vocabulary, *with_markers;
@@ -56,7 +66,17 @@ struct grammar_store *grammar_store_new(const struct engine *engine, int V, size
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
-static struct entry **place_of(struct grammar_store *store, uint64_t hash, enum grammar_kind kind,
+static bool is_compiled(const struct entry *entry) {
+    return entry->compiled.grammar || entry->compiled.search;
+}
+
+static struct compiled acquire(struct compiled compiled) {
+    if (compiled.grammar) grammar_acquire(compiled.grammar);
+    if (compiled.search) search_acquire(compiled.search);
+    return compiled;
+}
+
+static struct entry **place_of(struct grammar_store *store, uint64_t hash, int kind,
                                const char *text, size_t length) {
     struct entry **place = &store->bucket[hash % N_BUCKETS];
     for (; *place; place = &(*place)->next) {
@@ -72,19 +92,22 @@ static void remove_entry(struct grammar_store *store, struct entry *entry) {
     struct entry **place = &store->bucket[entry->hash % N_BUCKETS];
     while (*place != entry) place = &(*place)->next;
     *place = entry->next;
-    if (entry->grammar) {
+    if (is_compiled(entry)) {
         list_remove(&store->by_age, &entry->by_age);
         assert(store->bytes >= entry->bytes);
         store->bytes -= entry->bytes;
-        grammar_release(entry->grammar);
     }
+    if (entry->compiled.grammar) grammar_release(entry->compiled.grammar);
+    if (entry->compiled.search) search_release(entry->compiled.search);
     free(entry);
 }
 
 /* An entry that was just used becomes the newest; the oldest ones go until all fit. */
 static void count_entry(struct grammar_store *store, struct entry *entry) {
     store->bytes -= entry->bytes;
-    entry->bytes = sizeof *entry + entry->length + grammar_bytes(entry->grammar);
+    const struct compiled *of = &entry->compiled;
+    entry->bytes = sizeof *entry + entry->length;
+    entry->bytes += of->grammar ? grammar_bytes(of->grammar) : search_bytes(of->search);
     store->bytes += entry->bytes;
     list_insert_after(&store->by_age, &store->by_age.head, &entry->by_age);
     while (store->bytes > store->max_bytes)
@@ -105,15 +128,20 @@ void grammar_store_free(struct grammar_store *store) {
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
-static enum status compile(struct grammar_store *store, struct entry *entry, struct grammar **out,
+static const struct grammar_limits search_limits = {.max_states = MAX_SEARCH_STATES, .max_ms = 250};
+
+static enum status compile(struct grammar_store *store, struct entry *entry, struct compiled *out,
                            struct err *err) {
     static const struct grammar_limits defaults = {0};
     pthread_mutex_unlock(&store->mutex);
     enum status status =
-        grammar_compile(entry->kind, entry->text, entry->length, &defaults, out, err);
+        entry->kind == KIND_SEARCH
+            ? search_compile(entry->text, entry->length, &search_limits, &out->search, err)
+            : grammar_compile((enum grammar_kind)entry->kind, entry->text, entry->length, &defaults,
+                              &out->grammar, err);
     pthread_mutex_lock(&store->mutex);
     if (status == STATUS_OK) {
-        entry->grammar = grammar_acquire(*out);
+        entry->compiled = acquire(*out);
         count_entry(store, entry);
     } else {
         remove_entry(store, entry);
@@ -122,18 +150,18 @@ static enum status compile(struct grammar_store *store, struct entry *entry, str
     return status;
 }
 
-enum status grammar_store_get(struct grammar_store *store, enum grammar_kind kind, const char *text,
-                              size_t length, struct grammar **out, struct err *err) {
+static enum status get(struct grammar_store *store, int kind, const char *text, size_t length,
+                       struct compiled *out, struct err *err) {
     uint64_t hash = XXH3_64bits_withSeed(text, length, (XXH64_hash_t)kind);
     enum status status = STATUS_OK;
     struct entry **place;
-    *out = NULL;
+    *out = (struct compiled){0};
     pthread_mutex_lock(&store->mutex);
-    while (*(place = place_of(store, hash, kind, text, length)) && !(*place)->grammar)
+    while (*(place = place_of(store, hash, kind, text, length)) && !is_compiled(*place))
         pthread_cond_wait(&store->compiled, &store->mutex);
     if (*place) {
         struct entry *entry = *place;
-        *out = grammar_acquire(entry->grammar);
+        *out = acquire(entry->compiled);
         list_remove(&store->by_age, &entry->by_age);
         count_entry(store, entry);
     } else {
@@ -143,6 +171,24 @@ enum status grammar_store_get(struct grammar_store *store, enum grammar_kind kin
         status = compile(store, entry, out, err);
     }
     pthread_mutex_unlock(&store->mutex);
+    return status;
+}
+
+enum status grammar_store_get(struct grammar_store *store, enum grammar_kind kind, const char *text,
+                              size_t length, struct grammar **out, struct err *err) {
+    struct compiled compiled;
+    enum status status = get(store, (int)kind, text, length, &compiled, err);
+    *out = compiled.grammar;
+    return status;
+}
+
+enum status grammar_store_search(struct grammar_store *store, const char *text, size_t length,
+                                 struct search **out, struct err *err) {
+    struct compiled compiled = {0};
+    enum status status = store
+                             ? get(store, KIND_SEARCH, text, length, &compiled, err)
+                             : search_compile(text, length, &search_limits, &compiled.search, err);
+    *out = compiled.search;
     return status;
 }
 

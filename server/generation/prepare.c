@@ -186,7 +186,9 @@ void job_prepare(struct generation_job *job, struct json *body) {
     struct api_request *request = job->request;
     memcpy(job->id, request->id, sizeof job->id);
     if (job_forbid(job, &job->err) || job_find_breakers(job, &job->err)) return;
-    if (stop_searches_new(request, "stop_regex", &job->stop_searches, &job->err)) return;
+    if (stop_searches_new(job->app->grammars, request, "stop_regex", &job->stop_searches,
+                          &job->err))
+        return;
     set_format(job);
     job->n_prompts = request->n_prompts;
     job->prompts = mem_calloc((size_t)job->n_prompts, sizeof *job->prompts);

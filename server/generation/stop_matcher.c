@@ -30,10 +30,6 @@ static void find_borders(const char *text, size_t length, uint32_t *border) {
 
 /* ---- regular expressions -------------------------------------------------------------------- */
 
-/* Of all automata of a request together, so that their memory is bounded. */
-#define MAX_SEARCH_STATES 4000
-#define MAX_SEARCH_MS 250
-
 static enum status name_regex(const struct api_request *request, const char *name, int i,
                               const char *why, struct err *err) {
     char path[32];
@@ -41,23 +37,29 @@ static enum status name_regex(const struct api_request *request, const char *nam
     return err_set(err, STATUS_INVALID_REQUEST, path, "'%s' cannot be looked for: %s", path, why);
 }
 
-enum status stop_searches_new(const struct api_request *request, const char *name,
-                              struct search ***searches, struct err *err) {
-    struct grammar_limits limits = {.max_states = MAX_SEARCH_STATES, .max_ms = MAX_SEARCH_MS};
+enum status stop_searches_new(struct grammar_store *store, const struct api_request *request,
+                              const char *name, struct search ***searches, struct err *err) {
     const int n = request->n_stop_regexes;
+    int states = 0;
     *searches = n > 0 ? mem_calloc((size_t)n, sizeof **searches) : NULL;
     for (int i = 0; i < n; i++) {
         const struct api_text *regex = &request->stop_regexes[i];
         struct err why = {0};
-        if (search_compile(regex->text, regex->length, &limits, &(*searches)[i], &why))
+        if (grammar_store_search(store, regex->text, regex->length, &(*searches)[i], &why))
             return name_regex(request, name, i, why.message, err);
-        limits.max_states = max_int(limits.max_states - search_states((*searches)[i]), 1);
+        states += search_states((*searches)[i]);
+        if (states > MAX_SEARCH_STATES) {
+            snprintf(why.message, sizeof why.message,
+                     "Together with those before it, it needs more than %d states.",
+                     MAX_SEARCH_STATES);
+            return name_regex(request, name, i, why.message, err);
+        }
     }
     return STATUS_OK;
 }
 
 void stop_searches_free(struct search **searches, int n) {
-    for (int i = 0; searches && i < n; i++) search_free(searches[i]);
+    for (int i = 0; searches && i < n; i++) search_release(searches[i]);
     free(searches);
 }
 

@@ -2,14 +2,15 @@
 #ifndef PENSTOCK_SERVER_STOP_MATCHER_H
 #define PENSTOCK_SERVER_STOP_MATCHER_H
 
-#include "engine/grammar/grammar.h"
+#include "server/generation/grammar_store.h"
 #include "server/openai/openai.h"
 
-/* Compiles the regular expressions of a request that end its answers: searches[n_stop_regexes],
- * which the caller frees with stop_searches_free. Fails with a sentence that names the field, as
- * it is called where it was given, and the place in it. Any thread. */
-enum status stop_searches_new(const struct api_request *request, const char *name,
-                              struct search ***searches, struct err *err);
+/* Gets the regular expressions of a request that end its answers from a store, or with NULL makes
+ * them: searches[n_stop_regexes], which the caller frees with stop_searches_free. Fails with a
+ * sentence that names the field, as it is called where it was given, and the place in it. Workers
+ * only. */
+enum status stop_searches_new(struct grammar_store *store, const struct api_request *request,
+                              const char *name, struct search ***searches, struct err *err);
 void stop_searches_free(struct search **searches, int n);
 
 /* Finds the stop strings of a request, whose memory they stay in, and its regular expressions. Text

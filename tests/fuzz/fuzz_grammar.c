@@ -50,7 +50,7 @@ static void look_for(const char *regex, size_t n, const struct grammar_limits *l
         assert(run.n < search_states(search));
     }
     search_run_free(&run);
-    search_free(search);
+    search_release(search);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -3,6 +3,7 @@ G = "engine/grammar/"
 SUITES = {
     G: ["engine_grammar", "engine_grammar_masks"],
     G + "search.c": ["server_stop_regex"],
+    "server/generation/grammar_store.c": ["server_grammar_store"],
     "server/generation/stop_matcher.c": ["server_stop_regex", "server_stop_matcher"],
 }
 
@@ -40,12 +41,16 @@ MUTANTS = [
     (G + "slices.c", "(is_lead || set_has(set, byte)) && behind[byte] != found;", "set_has(set, byte) && behind[byte] != found;"),
     (G + "collect.c", "        state->through[i] = NULL;\n", ""),
     # stops
-    (G + "search.c", " || search->seen[state] == search->stamp) return;", ") return;"),
+    (G + "search.c", " || run->seen[state] == run->stamp) return;", ") return;"),
+    (G + "search.c", "    if (++run->stamp) return;\n", "    if (run->stamp) return;\n"),
     (G + "search.c", "run->at ? search->start : search->first", "search->start"),
     (G + "search.c", "if (search->kinds[state] & GOES_ON)", "if (state)"),
-    (G + "search.c", "(uint16_t)(live[to] ? to : 0);", "(uint16_t)to;"),
+    (G + "search.c", "(uint16_t)(live[to] ? to : 0);", "(uint16_t)to;",
+     "a state from which no match is reached does not go on either, so nothing stays in it"),
     (G + "search.c", " && *length == 0) *length", ") *length"),
     ("server/generation/stop_matcher.c", "i < matcher->n_searches && !matcher->include;", "i < matcher->n_searches;"),
+    # the store
+    ("server/generation/grammar_store.c", ": search_bytes(of->search);", ": 0;"),
     # reading
     (G + "draft.c", "        if (goes_on) draft_empty(draft, path[length], to);\n", ""),
     (G + "read/structural_tag.c", "    if (r->end) add_texts(r, ends, r->end);\n    if (b->status", "    if (b->status"),

@@ -1,5 +1,5 @@
-/* The store of compiled grammars: equal texts compile once, also at the same time; the least
- * recently used go; what fails is not kept. And the vocabulary that it makes. */
+/* The store of compiled grammars and stop_regex: equal texts compile once, also at the same time;
+ * the least recently used go; what fails is not kept. And the vocabulary that it makes. */
 #include <check.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -134,6 +134,46 @@ START_TEST(ten_thousand_schemas_leave_memory_flat) {
 }
 END_TEST
 
+/* A stop_regex shares the store's bound with the grammars, and is no grammar of the same text. */
+START_TEST(what_ends_answers_is_kept_too) {
+    struct search *first, *again, *unkept;
+    open_store(1 << 20);
+    struct grammar *grammar = get(GRAMMAR_REGEX, "a{3}");
+    ck_assert_int_eq(grammar_store_search(store, "a{3}", 4, &first, NULL), STATUS_OK);
+    ck_assert_ptr_eq(used(GRAMMAR_REGEX, "a{3}"), grammar);
+    ck_assert_int_eq(grammar_store_search(store, "a{3}", 4, &again, NULL), STATUS_OK);
+    ck_assert_ptr_eq(again, first);
+    ck_assert_int_eq(grammar_store_search(NULL, "a{3}", 4, &unkept, NULL), STATUS_OK);
+    ck_assert_ptr_ne(unkept, first);
+    ck_assert_int_ne(grammar_store_search(store, "a*", 2, &again, NULL), STATUS_OK);
+    ck_assert_ptr_null(again);
+    grammar_store_free(store);
+    struct search_run run = {0};
+    for (int i = 0; i < 3; i++) ck_assert_uint_eq(search_step(first, &run, 'a'), i == 2 ? 3 : 0);
+    search_run_free(&run);
+    search_release(first), search_release(first), search_release(unkept);
+    grammar_release(grammar);
+}
+END_TEST
+
+/* The heap grows no more once the store is full. */
+START_TEST(ten_thousand_of_them_leave_memory_flat) {
+    size_t kept = 1 << 20, before = 0;
+    open_store(kept);
+    for (int i = 0; i < 10000; i++) {
+        char text[32];
+        struct search *search;
+        int n = snprintf(text, sizeof text, "x{%d}%d", i % 50 + 1, i);
+        ck_assert_int_eq(grammar_store_search(store, text, (size_t)n, &search, NULL), STATUS_OK);
+        search_release(search);
+        if (i == 4999) before = heap_bytes();
+    }
+    ck_assert_uint_lt(heap_bytes(), before + kept / 4);
+    ck_assert(before == 0 || before > kept / 2); /* sanitizers' heaps do not tell */
+    grammar_store_free(store);
+}
+END_TEST
+
 static pthread_barrier_t together;
 
 /* Large enough that some come while another thread compiles the same. */
@@ -168,6 +208,42 @@ START_TEST(many_threads_share_them) {
         for (int j = 0; j < ROUNDS; j++) {
             ck_assert_ptr_eq(got[i][j], got[0][j]);
             if (got[i][j]) grammar_release(got[i][j]);
+        }
+    pthread_barrier_destroy(&together);
+    grammar_store_free(store);
+}
+END_TEST
+
+/* Searches with automata that take long enough to make that others wait for them. */
+static void *search_many(void *arg) {
+    for (int i = 0; i < ROUNDS; i++) {
+        char text[32];
+        struct search *search;
+        struct search_run run = {0};
+        int n = snprintf(text, sizeof text, "[a-y]{%d}z", 900 + i);
+        pthread_barrier_wait(&together);
+        ck_assert_int_eq(grammar_store_search(store, text, (size_t)n, &search, NULL), STATUS_OK);
+        for (int at = 0; at < 2000; at++) {
+            bool ends = at % 1000 == 999;
+            ck_assert_uint_eq(search_step(search, &run, ends ? 'z' : 'a'), ends ? 901 + i : 0);
+        }
+        search_run_free(&run);
+        ((struct search **)arg)[i] = search;
+    }
+    return NULL;
+}
+
+START_TEST(many_threads_search_with_them) {
+    static struct search *got[AT_ONCE][ROUNDS];
+    pthread_t threads[AT_ONCE];
+    open_store(1 << 24);
+    pthread_barrier_init(&together, NULL, AT_ONCE);
+    for (int i = 0; i < AT_ONCE; i++) pthread_create(&threads[i], NULL, search_many, got[i]);
+    for (int i = 0; i < AT_ONCE; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < AT_ONCE; i++)
+        for (int j = 0; j < ROUNDS; j++) {
+            ck_assert_ptr_eq(got[i][j], got[0][j]);
+            search_release(got[i][j]);
         }
     pthread_barrier_destroy(&together);
     grammar_store_free(store);
@@ -235,7 +311,10 @@ int main(void) {
     tcase_add_test(core, the_least_recently_used_go);
     tcase_add_test(core, what_fails_is_not_kept);
     tcase_add_test(core, ten_thousand_schemas_leave_memory_flat);
+    tcase_add_test(core, what_ends_answers_is_kept_too);
+    tcase_add_test(core, ten_thousand_of_them_leave_memory_flat);
     tcase_add_test(core, many_threads_share_them);
+    tcase_add_test(core, many_threads_search_with_them);
     tcase_add_test(core, the_vocabulary_has_the_texts_of_tokens);
     tcase_add_test(core, markers_have_a_text_where_calls_are_read);
     suite_add_tcase(suite, core);

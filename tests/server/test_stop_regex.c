@@ -195,7 +195,7 @@ START_TEST(splits_do_not_matter) {
             check_split(search, root, regex.data, text.data ? text.data : "");
             n_used++;
         }
-        search_free(search);
+        search_release(search);
         buf_free(&regex);
         buf_free(&text);
     }
@@ -215,7 +215,7 @@ static const char *run(const char *stop, const char *regex, const char *other, c
     struct buf out = {0};
     struct err err = {0};
     if (stop) request.stops[request.n_stops++] = (struct api_text){stop, strlen(stop)};
-    if (stop_searches_new(&request, "stop_regex", &searches, &err)) {
+    if (stop_searches_new(NULL, &request, "stop_regex", &searches, &err)) {
         snprintf(result, sizeof result, "%s: %s", err.param, err.message);
     } else {
         stop_matcher_init(&matcher, &request, searches);
@@ -283,7 +283,7 @@ static size_t held_of(const char *regex, const char *text, size_t length, int mo
     struct stop_matcher matcher;
     struct search **searches;
     struct buf out = {0};
-    ck_assert_int_eq(stop_searches_new(&request, "stop_regex", &searches, NULL), STATUS_OK);
+    ck_assert_int_eq(stop_searches_new(NULL, &request, "stop_regex", &searches, NULL), STATUS_OK);
     stop_matcher_init(&matcher, &request, searches);
     for (size_t i = 0; i < length; i += 4) {
         stop_matcher_add(&matcher, text + i, length - i < 4 ? length - i : 4, &out);
