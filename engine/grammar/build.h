@@ -188,10 +188,10 @@ struct expr *json_spelled(struct builder *b, const struct expr *content);
 struct expr *schema_read(struct builder *b, const char *text, size_t n);
 struct expr *schema_tree(struct builder *b, const struct json *root);
 
-/* The arguments of a call as a model writes them that does not write JSON: "qwen_xml", "glm_xml" or
- * "python"; NULL: there is no such style. `root` is the schema of their object, whose properties
- * must stand in itself; those that `texts` (an array of strings, or NULL) names are written without
- * quotes. Other properties than its own cannot be written. */
+/* The arguments of a call as a model writes them that does not write JSON: "qwen_xml", "glm_xml",
+ * "seed_xml" or "python"; NULL: there is no such style. `root` is the schema of their object,
+ * whose properties must stand in itself; those that `texts` (an array of strings, or NULL) names
+ * are written without quotes. Other properties than its own cannot be written. */
 struct expr *schema_arguments(struct builder *b, const struct json *root, const char *style,
                               const struct json *texts);
 struct expr *gbnf_read(struct builder *b, const char *text, size_t n);

@@ -60,7 +60,7 @@ static const struct tool_format tool_formats[] = {
                {.call = "[TOOL_CALLS]%n%a"}}},
     {"seed_oss",
      {"<seed:tool_call>", NULL},
-     .forms = {{.call = "<seed:tool_call>\n<function=%n>\n%x/function>\n</seed:tool_call>",
+     .forms = {{.call = "<seed:tool_call>\n<function=%n>\n%l/function>\n</seed:tool_call>",
                 .between = "\n"}}},
     {"functionary_v31", /* before Qwen3-Coder, whose example begins alike */
      {"start_tag => `<function`", NULL},
@@ -75,6 +75,9 @@ static const struct tool_format tool_formats[] = {
     {"olmo3",
      {"<function_calls>", NULL},
      .forms = {{"<function_calls>\n", "%n(%p)", "\n", "\n</function_calls>"}}},
+    {"firefunction_v2", /* before Phi-4-mini, whose calls begin alike */
+     {"prefix function calls with functools marker", NULL},
+     .forms = {{"functools[", "%j", ", ", "]", .arguments_key = "arguments"}}},
     {"phi4_mini_json",
      {"functools[", "<|tool|>"},
      .forms = {{"functools[", "%j", ", ", "]", .arguments_key = "arguments"},

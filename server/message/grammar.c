@@ -95,8 +95,11 @@ static void write_arguments(struct buf *out, char placeholder, const struct json
     }
     buf_puts(out, "{\"type\":\"json_schema\",\"tool\":");
     write_chars(out, json_member(function, "name")->string);
-    if (placeholder == 'x' || placeholder == 'k') {
-        buf_printf(out, ",\"style\":\"%s\"", placeholder == 'x' ? "qwen_xml" : "glm_xml");
+    if (strchr("xkl", placeholder)) {
+        buf_printf(out, ",\"style\":\"%s\"",
+                   placeholder == 'x'   ? "qwen_xml"
+                   : placeholder == 'k' ? "glm_xml"
+                                        : "seed_xml");
         write_texts(out, schema);
     }
     if (placeholder == 'p') buf_puts(out, ",\"style\":\"python\"");
@@ -131,8 +134,8 @@ static void add_placeholder(struct call_parts *parts, char placeholder,
         buf_puts(behind, "}");
         parts->arguments = 'a';
     } else {
-        assert(strchr("axkp", placeholder));
-        if (placeholder == 'x' || placeholder == 'k') buf_puts(behind, "<");
+        assert(strchr("axklp", placeholder));
+        if (strchr("xkl", placeholder)) buf_puts(behind, "<");
         parts->arguments = placeholder;
     }
 }

@@ -19,10 +19,11 @@
  *   %j  name and arguments in one object      {"name": "get_time", "arguments": {"zone": "UTC"}}
  *   %x  parameters as elements of XML         <parameter=zone>\nUTC\n</parameter>\n
  *   %k  the same in pairs                     <arg_key>zone</arg_key>\n<arg_value>UTC</arg_value>\n
+ *   %l  ... with literals of Python           <parameter=zones>[None, 'UTC']</parameter>\n
  *   %p  arguments as Python writes them       zone="UTC"
  *
- * What stands behind %x and %k begins with "</", of which they have read the first byte: the row
- * leaves it out. Behind %p stands the closing parenthesis. */
+ * What stands behind %x, %k and %l begins with "</", of which they have read the first byte: the
+ * row leaves it out. Behind %p stands the closing parenthesis. */
 struct tool_form {
     const char *open, *call, *between, *close; /* a form without a call does not exist; without */
                                                /* `open` there is no `close` */
@@ -112,18 +113,29 @@ struct python_arguments {
 };
 enum reading python_arguments_add(struct python_arguments *python, char c, struct buf *arguments);
 
-/* %x and %k: parameters, which become an object. What is no text by its schema is JSON. */
+/* One value as Python writes it, alone: appends what would be an argument's value as JSON. False:
+ * it is none, or has no end. Of several arguments what is appended is no JSON. */
+bool python_value_add(struct python_arguments *python, char c, struct buf *out);
+bool python_value_end(struct python_arguments *python, struct buf *out);
+
+/* Does the next byte stand in a string? */
+bool python_in_string(const struct python_arguments *python);
+
+/* %x, %k and %l: parameters, which become an object. What is no text by its schema is JSON, or of
+ * %l a literal of Python's. */
 struct xml_arguments {
     uint8_t state;
-    bool is_glm; /* %k */
+    char placeholder;
     int matched; /* bytes of a marker */
     bool begun, has_item, is_text;
     bool has_break; /* a line break may be the last byte of a text, and then does not count */
     int types;      /* that the parameter may have: a sum of 1 << enum json_type */
     struct name key;
     struct buf value;      /* not yet written */
-    struct json_scan json; /* of the value, unless it is a text */
-    bool json_ended;       /* ... or turned out to be none */
+    struct json_scan json; /* of the value, unless it is a text; or of %l: */
+    struct python_arguments python;
+    struct buf literal; /* what Python's value is in JSON */
+    bool json_ended;    /* it has ended, or turned out to be none */
 };
 enum reading xml_arguments_add(struct xml_arguments *xml, char c, const struct tool_set *known,
                                const struct name *name, struct buf *arguments);

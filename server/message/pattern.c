@@ -19,9 +19,11 @@ static bool enter_next(struct pattern_reader *reader) {
 
 void pattern_begin(struct pattern_reader *reader, const char *pattern, const char *next) {
     struct buf arguments = reader->arguments, value = reader->xml.value;
+    struct buf literal = reader->xml.literal;
     *reader = (struct pattern_reader){.pattern = pattern, .next = next};
     reader->arguments = arguments;
     reader->xml.value = value;
+    reader->xml.literal = literal;
     buf_clear(&reader->arguments);
     if (is_at_end(reader)) enter_next(reader);
 }
@@ -29,6 +31,7 @@ void pattern_begin(struct pattern_reader *reader, const char *pattern, const cha
 void pattern_free(struct pattern_reader *reader) {
     buf_free(&reader->arguments);
     buf_free(&reader->xml.value);
+    buf_free(&reader->xml.literal);
 }
 
 bool form_may_begin(const struct tool_form *form, char c) {
@@ -91,8 +94,9 @@ static enum reading add_to_placeholder(struct pattern_reader *reader, char c,
         return add_to_object(reader, c, known);
     case 'x':
     case 'k':
+    case 'l':
         reader->has_arguments = true;
-        reader->xml.is_glm = reader->pattern[1] == 'k';
+        reader->xml.placeholder = reader->pattern[1];
         return xml_arguments_add(&reader->xml, c, known, &reader->name, &reader->arguments);
     default:
         assert(reader->pattern[1] == 'p');

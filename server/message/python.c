@@ -194,16 +194,32 @@ static enum reading add_to_number(struct python_arguments *python, char c, struc
     return add_between(python, c, out);
 }
 
+bool python_in_string(const struct python_arguments *python) {
+    return python->state >= STRING && python->state <= ESCAPE_DIGITS;
+}
+
 enum reading python_arguments_add(struct python_arguments *python, char c, struct buf *arguments) {
     if (!python->begun) buf_puts(arguments, "{");
     python->begun = true;
     if (python->state == KEYWORD) return add_to_keyword(python, c, arguments);
     if (python->state == NUMBER) return add_to_number(python, c, arguments);
-    if (python->state >= STRING && python->state <= ESCAPE_DIGITS)
-        return add_to_string(python, c, arguments);
+    if (python_in_string(python)) return add_to_string(python, c, arguments);
     if (python->state != WORD) return add_between(python, c, arguments);
     if (c != *python->word) return READ_BROKEN;
     if (*++python->word) return READ_MORE;
     buf_puts(arguments, python->becomes);
     return end_value(python);
+}
+
+/* ---- a value alone -------------------------------------------------------------------------- */
+
+bool python_value_add(struct python_arguments *python, char c, struct buf *out) {
+    if (!python->begun) *python = (struct python_arguments){.begun = true, .state = VALUE};
+    return python_arguments_add(python, c, out) == READ_MORE;
+}
+
+/* Behind a value nothing but white space may stand. */
+bool python_value_end(struct python_arguments *python, struct buf *out) {
+    return python_value_add(python, '\n', out) && python->state == COMMA_OR_END &&
+           python->depth == 0;
 }

@@ -9,8 +9,9 @@
  *
  * become the members of an object. A parameter that is a text by its schema is written as it comes.
  * Of others the value is JSON: they wait for their end, which is none inside of a string of JSON,
- * and are texts where they are none. Of the former, line breaks behind the first tag and
- * before the last are no part of a value. */
+ * and are texts where they are none. Seed-OSS' template writes Python's literals in their place, of
+ * which JSON is a part: so are these read. Of texts, line breaks behind the first tag and before
+ * the last are no part of a value, but of Seed-OSS'. */
 #include <string.h>
 
 #include "server/message/internal.h"
@@ -18,15 +19,17 @@
 struct xml_style {
     const char *begin, *behind_key, *end; /* white space may stand before each "<" */
     bool has_breaks;                      /* around values, of which they are no part */
+    bool is_python;
 };
 
 static const struct xml_style qwen = {"<parameter=", ">", "</parameter>", .has_breaks = true};
 static const struct xml_style glm = {"<arg_key>", "</arg_key><arg_value>", "</arg_value>"};
+static const struct xml_style seed = {"<parameter=", ">", "</parameter>", .is_python = true};
 
 enum state { BETWEEN, TAG, KEY, BEHIND_KEY, FIRST, VALUE };
 
 static const struct xml_style *style_of(const struct xml_arguments *xml) {
-    return xml->is_glm ? &glm : &qwen;
+    return xml->placeholder == 'k' ? &glm : xml->placeholder == 'l' ? &seed : &qwen;
 }
 
 static void begin_value(struct xml_arguments *xml, struct buf *out) {
@@ -38,13 +41,18 @@ static void begin_value(struct xml_arguments *xml, struct buf *out) {
     xml->matched = 0;
     xml->state = FIRST;
     xml->json = (struct json_scan){0};
+    xml->python = (struct python_arguments){0};
     xml->json_ended = xml->is_text;
     buf_clear(&xml->value);
+    buf_clear(&xml->literal);
 }
 
 /* A byte of the value, which is no line break at its start. */
 static void add_to_value(struct xml_arguments *xml, char c, struct buf *out) {
-    if (!xml->json_ended) xml->json_ended = json_scan_add(&xml->json, c) != READ_MORE;
+    if (!xml->json_ended)
+        xml->json_ended = style_of(xml)->is_python
+                              ? !python_value_add(&xml->python, c, &xml->literal)
+                              : json_scan_add(&xml->json, c) != READ_MORE;
     if (xml->has_break && xml->is_text) add_escaped(out, '\n');
     if (xml->has_break && !xml->is_text) buf_puts(&xml->value, "\n");
     xml->has_break = c == '\n' && style_of(xml)->has_breaks;
@@ -55,21 +63,25 @@ static void add_to_value(struct xml_arguments *xml, char c, struct buf *out) {
         buf_add(&xml->value, &c, 1);
 }
 
-/* Is the value JSON of a type that the parameter may have? */
-static bool is_json(const struct xml_arguments *xml) {
+/* What the value is in JSON, if it is of a type that the parameter may have; or NULL. */
+static const struct buf *as_json(struct xml_arguments *xml) {
+    bool is_python = style_of(xml)->is_python;
+    const struct buf *value = is_python ? &xml->literal : &xml->value;
     struct json *json;
     struct err err;
-    const char *text = xml->value.data ? xml->value.data : "";
-    if (json_parse(&json, "It", text, xml->value.length, &err)) return false;
+    if (is_python && (xml->json_ended || !python_value_end(&xml->python, &xml->literal)))
+        return NULL;
+    if (json_parse(&json, "It", value->data ? value->data : "", value->length, &err)) return NULL;
     bool right = xml->types >> json->type & 1;
     json_free(json);
-    return right;
+    return right ? value : NULL;
 }
 
 static void end_value(struct xml_arguments *xml, struct buf *out) {
+    const struct buf *json = xml->is_text ? NULL : as_json(xml);
     xml->state = BETWEEN;
-    if (!xml->is_text && is_json(xml)) {
-        buf_add(out, xml->value.data, xml->value.length);
+    if (json) {
+        buf_add(out, json->data, json->length);
         return;
     }
     if (!xml->is_text) buf_puts(out, "\"");
@@ -84,7 +96,9 @@ static enum reading add_in_value(struct xml_arguments *xml, char c, struct buf *
         return READ_MORE;
     }
     xml->state = VALUE;
-    bool in_string = !xml->json_ended && json_scan_in_string(&xml->json);
+    bool in_string =
+        !xml->json_ended && (style_of(xml)->is_python ? python_in_string(&xml->python)
+                                                      : json_scan_in_string(&xml->json));
     if (c != end[xml->matched]) { /* "<" begins the marker and stands nowhere else in it */
         for (int i = 0; i < xml->matched; i++) add_to_value(xml, end[i], out);
         xml->matched = 0;

@@ -215,7 +215,7 @@ def test_what_cannot_be_promised_is_refused(client, server):
 
 
 FAMILIES = ["openai", "kimi_k2", "deepseek_v3", "deepseek_v31", "mistral_v11", "mistral", "seed_oss", "qwen3_coder", "glm45", "olmo3", "phi4_mini_json",
-            "granite", "granite-20b-fc", "jamba", "minimax", "functionary_v31", "pythonic", "llama3_json"]
+            "granite", "granite-20b-fc", "jamba", "minimax", "functionary_v31", "firefunction_v2", "pythonic", "llama3_json"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -130,6 +130,11 @@ static const struct example tags[] = {
      {"+<arg_key>n</arg_key>\n<arg_value>3</arg_value>\n<arg_key>s</arg_key>\n<arg_value>a"
       "</arg_value>\n",
       "-<arg_key>s"}},
+    {ARGUMENTS("seed_xml", "[\"s\",\"k\"]"),
+     {"+<parameter=n>3</parameter>\n<parameter=s>\na</parameter>\n<parameter=f>[True, None]"
+      "</parameter>\n",
+      "-<parameter=n>3</parameter>\n<parameter=s>a</parameter>\n<parameter=f>[true",
+      "-<parameter=n>\n3"}},
     {ARGUMENTS("python", "[]"),
      {"+n=3, s=\"a\"", "-n=3,s", "-n=3, f", "+n=3, s=\"\\n\", f=[True, None], k=\"y\"",
       "-n=3, s='a'", "-n=3, s=\"a\", f=[true", "~n=3", "-n=3, s=\"abcdef\""}},

@@ -38,7 +38,7 @@ MUTANTS = [
      "two texts with equal hashes of 64 bits cannot be made here"),
     (G + "grammar_store.c", "    while (store->bytes > store->max_bytes)\n", "    if (store->bytes > 2 * store->max_bytes)\n"),
     (G + "grammar_store.c", "        remove_entry(store, entry);\n    }\n    pthread", "    }\n    pthread"),
-    (G + "grammar_store.c", "!(*place)->grammar)\n        pthread_cond_wait", "false)\n        pthread_cond_wait"),
+    (G + "grammar_store.c", "!is_compiled(*place))\n        pthread_cond_wait", "false)\n        pthread_cond_wait"),
     (G + "grammar_store.c", "lengths[id] = is_silent(engine, id, tools, reasoning) ? 0 : (int)length;", "lengths[id] = (int)length;"),
     # JSON in
     (R, "if (*p == '\\n') line++, column = 1;", ""),

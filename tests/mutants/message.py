@@ -28,6 +28,9 @@ MUTANTS = [
     (M + "python.c", "python->count = c == 'x' ? 2 : c == 'u' ? 4 : 8;", "python->count = c == 'x' ? 2 : 4;"),
     # XML
     (M + "xml.c", "if (xml->state == FIRST && c == '\\n' && style_of(xml)->has_breaks) {", "if (false) {"),
+    (M + "xml.c", "xml->placeholder == 'l' ? &seed : &qwen;", "&qwen;"),
+    (M + "xml.c", "if (is_python && (xml->json_ended || !python", "if (is_python && (!python"),
+    (M + "python.c", " && python->state == COMMA_OR_END &&\n           python->depth == 0;", ";"),
     (M + "xml.c", "bool right = xml->types >> json->type & 1;", "bool right = true;"),
     (M + "xml.c", "for (int i = 0; i < xml->matched; i++) add_to_value(xml, end[i], out);", ""),
     (M + "xml.c", "if (in_string || c != end[xml->matched])", "if (c != end[xml->matched])"),
@@ -37,7 +40,7 @@ MUTANTS = [
     (M + "grammar.c", "if (schema_types(property) != 1 << JSON_STRING) continue;", "if (!(schema_types(property) & 1 << JSON_STRING)) continue;"),
     (M + "grammar.c", "if (n == length && memcmp(marker, other, n) == 0) return true;", "if (false) return true;"),
     (M + "grammar.c", "    if (!asked->parallel) buf_puts(out, \",\\\"stop_after_first\\\":true\");\n", ""),
-    (M + "grammar.c", "if (placeholder == 'x' || placeholder == 'k') buf_puts(behind, \"<\");", ""),
+    (M + "grammar.c", "if (strchr(\"xkl\", placeholder)) buf_puts(behind, \"<\");", ""),
     (M + "grammar.c", "if (asked->reasoning && asked->reasoning->begin) write_thoughts", "if (false) write_thoughts"),
     (M + "grammar.c", "if (form->open) add_to_pattern(&pattern, form->open, strlen(form->open));", ""),
     (M + "grammar.c", "        if (asked->must_call)\n            write_run(asked, first, out);\n        else if (is_free)", "        if (is_free)"),

@@ -138,6 +138,21 @@ static const struct row calls[] = {
      "So.<seed:tool_call>\n<function=f>\n<parameter=n>1</parameter>\n<parameter=s>a</parameter>\n"
      "</function>\n</seed:tool_call>",
      "C{So.}f({\"n\": 1, \"s\": \"a\"})"},
+    {"seed_oss",
+     "<seed:tool_call>\n<function=f>\n<parameter=l>[True, None, {'k': 'it\\'s </parameter>'}, "
+     "(1,)]</parameter>\n<parameter=s>\n[True]\n</parameter>\n<parameter=b>False</parameter>\n"
+     "<parameter=n>-3 </parameter>\n<parameter=m>None</parameter>\n</function>\n</seed:tool_call>",
+     "f({\"l\": [true, null, {\"k\": \"it's </parameter>\"}, [1]], \"s\": \"\\n[True]\\n\", "
+     "\"b\": false, \"n\": -3, \"m\": null})"},
+    {"seed_oss",
+     "<seed:tool_call><function=f><parameter=l>[true, \"</parameter>\"]</parameter><parameter=o>"
+     "{'k': [}</parameter><parameter=n>1,</parameter><parameter=b>True "
+     "x</parameter><parameter=u>1, k=2</parameter><parameter=e>3"
+     "</parameter><parameter=a>4.5</parameter></function></seed:tool_call>",
+     "f({\"l\": [true, \"</parameter>\"], \"o\": \"{'k': [}\", \"n\": \"1,\", \"b\": \"True x\", "
+     "\"u\": \"1, k=2\", \"e\": 3, \"a\": 4.5})"},
+    {"firefunction_v2", "So. functools[{\"name\": \"f\", \"arguments\": {\"n\": 1}}]",
+     "C{So.}f({\"n\": 1})"},
     {"deepseek_v3",
      CALLS("begin") V3 "f\n```json\n{\"n\": 1}\n```" CALL("end") "\n" V3 "f\n```json\n{}\n```" CALL(
          "end") CALLS("end"),

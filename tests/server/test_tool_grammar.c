@@ -298,7 +298,8 @@ static const struct {
                     "}") "\n" TOOL("{\"name\": \"get_time-2.x\", \"arguments\": {}}")},
     {"qwen3_coder",
      TOOL("<function=f>\n" XML "</function>") "\n" TOOL("<function=get_time-2.x>\n</function>")},
-    {"seed_oss", "<seed:tool_call>\n<function=f>\n" XML "</function>\n</seed:tool_call>\n"
+    {"seed_oss", "<seed:tool_call>\n<function=f>\n<parameter=n>1</parameter>\n"
+                 "<parameter=p>ab</parameter>\n</function>\n</seed:tool_call>\n"
                  "<seed:tool_call>\n<function=get_time-2.x>\n</function>\n</seed:tool_call>"},
     {"glm45", "<tool_call>f\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n<arg_key>p</arg_key>\n"
               "<arg_value>ab</arg_value>\n</tool_call>\n<tool_call>get_time-2.x\n</tool_call>"},
@@ -317,6 +318,7 @@ static const struct {
     {"granite-20b-fc", "<function_call> {\"name\": \"f\", \"arguments\": " ARGS
                        "}<function_call> {\"name\": \"get_time-2.x\", \"arguments\": {}}"},
     {"phi4_mini_json", "functools[" BOTH "]"},
+    {"firefunction_v2", "functools[" BOTH "]"},
     {"olmo3", "<function_calls>\nf(n=1, p=\"ab\")\nget_time-2.x()\n</function_calls>"},
     {"kimi_k2",
      KIMI("calls_section_begin") KIMI("call_begin") "functions.f:0" KIMI("call_argument_begin")

@@ -48,8 +48,9 @@ static const struct family {
      EACH(BETWEEN(LF) "<tool_call>" LF "<function=" NAME ">" LF EACH_VALUE(
          "<parameter={{ k }}>" LF VALUE LF "</parameter>" LF) "</function>" LF "</tool_call>")},
     {"seed_oss",
-     EACH(BETWEEN(LF) "<seed:tool_call>" LF "<function=" NAME ">" LF EACH_VALUE(
-         "<parameter={{ k }}>" VALUE "</parameter>" LF) "</function>" LF "</seed:tool_call>")},
+     EACH(BETWEEN(LF) "<seed:tool_call>" LF "<function=" NAME
+                      ">" LF EACH_VALUE("<parameter={{ k }}>{{ v if v is string else v | string "
+                                        "}}</parameter>" LF) "</function>" LF "</seed:tool_call>")},
     {"glm45",
      EACH(BETWEEN(LF) "<tool_call>" NAME LF EACH_VALUE(
          "<arg_key>{{ k }}</arg_key>" LF "<arg_value>" VALUE "</arg_value>" LF) "</tool_call>")},
@@ -66,6 +67,8 @@ static const struct family {
                     "call_argument_begin") ARGS KIMI("call_end")) KIMI("calls_section_end")},
     {"granite", "<|tool_call|>[" EACH(BETWEEN(", ") OBJECT("arguments")) "]"},
     {"granite-20b-fc", EACH("<function_call> " OBJECT("arguments"))},
+    {"firefunction_v2", "{# prefix function calls with functools marker #} functools[" EACH(
+                            BETWEEN(", ") OBJECT("arguments")) "]"},
     {"phi4_mini_json",
      "{# <|tool|> #}<|tool_call|>[" EACH(BETWEEN(", ") OBJECT("arguments")) "]<|/tool_call|>"},
     {"olmo3", "<function_calls>" LF EACH(BETWEEN(LF) PYTHON) LF "</function_calls>"},

@@ -250,7 +250,8 @@ static struct expr *read_schema(struct tags_reader *r, const struct json *format
                 : schema_arguments(r->b, schema, style->string, json_member(format, "texts"));
     r->b->owner = NULL;
     if (all) return all;
-    return fail(r, style, "is no style that is served: json, qwen_xml, glm_xml and python are");
+    return fail(r, style,
+                "is no style that is served: json, qwen_xml, glm_xml, seed_xml and python are");
 }
 
 /* Any text but those that hold one of `excludes`, or begin as the pattern `not_at_start` says. */

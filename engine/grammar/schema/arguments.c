@@ -2,6 +2,7 @@
  *
  *   <parameter=zone>\nUTC\n</parameter>\n      qwen_xml
  *   <arg_key>zone</arg_key>\n<arg_value>UTC</arg_value>\n      glm_xml
+ *   <parameter=zones>[None, "UTC"]</parameter>\n               seed_xml
  *   zone="UTC", n=3                           python
  *
  * The parameters come in the schema's order. What stands behind parameter i depends only on whether
@@ -22,6 +23,7 @@ struct style {
 static const struct style styles[] = {
     {"qwen_xml", "<parameter=", ">\n", "\n</parameter>\n", "", "</parameter>"},
     {"glm_xml", "<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n", "", "</arg_value>"},
+    {"seed_xml", "<parameter=", ">", "</parameter>\n", "", "</parameter>", .is_python = true},
     {"python", "", "=", "", ", ", NULL, .is_python = true},
 };
 
@@ -57,7 +59,7 @@ static bool name_is_right(const struct style *style, const char *name) {
     static const char word[] = "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     size_t length = strlen(name);
     if (length == 0 || length > 128) return false;
-    if (!style->is_python) return strcspn(name, "<>\n\r\t ") == length;
+    if (style->end) return strcspn(name, "<>\n\r\t ") == length;
     return strspn(name, word) == length && strchr("0123456789", name[0]) == NULL;
 }
 
