@@ -85,8 +85,8 @@ static enum status open_swap(struct opening *o, struct err *err) {
 }
 
 static enum status (*const stages[])(struct opening *o, struct err *err) = {
-    read_config,  choose_device, text_begin,   plan_memory, settings_check,
-    backend_open, load_weights,  sampler_open, open_cache,  open_swap,
+    read_config,  choose_device, text_begin, plan_memory, settings_check, backend_open,
+    load_weights, sampler_open,  open_cache, open_swap,   warm_up,
 };
 
 /* ---- opening and closing -------------------------------------------------------------------- */

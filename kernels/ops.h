@@ -176,6 +176,11 @@ struct compute_ops {
      * calls, and with what, must depend on nothing but M, S, R and the step's pointers. */
     void (*run)(struct backend *b, const struct step *step, struct kv_cache *cache,
                 void (*forward)(void *arg, const struct step *step), void *arg);
+    /* The shape of a step that `run` would record, so that a start can have it recorded before
+     * requests come: the i-th one, the most likely first. It has *rows sequences of one row each,
+     * all at *position. False: there are no more; NULL where nothing is recorded. A shape is
+     * recorded the second time that a step has it. */
+    bool (*recorded_shape)(struct backend *b, int i, int *rows, int *position);
     /* Declares the step that the following calls belong to, and does its block copies in
      * `cache`. */
     void (*step_begin)(struct backend *b, const struct step *step, struct kv_cache *cache);

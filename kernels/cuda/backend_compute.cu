@@ -47,6 +47,21 @@ static void op_run(struct backend *b, const struct step *step, struct kv_cache *
     cuda->laid_out = false;
 }
 
+/* All buckets with short contexts, then those with contexts that double, as many as are kept. */
+static bool op_recorded_shape(struct backend *b, int i, int *rows, int *position) {
+    const struct cuda *cuda = cuda_of(b);
+    const int longest = cuda->limits.max_context;
+    int n = 0;
+    while (graphs_bucket(&cuda->graphs, n) > 0) n++;
+    if (n == 0 || i >= cuda->graphs.max_graphs) return false;
+    const int doublings = i / n;
+    const int64_t context = (int64_t)SPAN << doublings;
+    const bool is_new = doublings == 0 || (cuda->act != DTYPE_F32 && context / 2 < longest);
+    *rows = graphs_bucket(&cuda->graphs, i % n);
+    *position = (int)min_int64(context, longest) - 1;
+    return is_new;
+}
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static void op_embed(struct backend *b, float *y, const struct embedding *embedding) {
@@ -173,6 +188,7 @@ static void op_logits(struct backend *b, float *y, const float *x, const struct 
 
 const struct compute_ops cuda_compute_ops = {
     .run = op_run,
+    .recorded_shape = op_recorded_shape,
     .step_begin = op_step_begin,
     .embed = op_embed,
     .matmul = op_matmul,

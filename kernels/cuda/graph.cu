@@ -65,6 +65,14 @@ int graphs_rows(const struct graphs *graphs, const struct step *step) {
     return rows < graphs->max_rows ? rows : graphs->max_rows;
 }
 
+int graphs_bucket(const struct graphs *graphs, int i) {
+    enum { N_FINE = 3 }; /* 1, 2 and 4 */
+    const int before = i == 0 ? 0 : i <= N_FINE ? 1 << (i - 1) : (i - N_FINE) * FINE_BUCKET;
+    const int rows = i < N_FINE ? 1 << i : (i - N_FINE + 1) * FINE_BUCKET;
+    if (before >= graphs->max_rows) return 0;
+    return min_int(rows, graphs->max_rows);
+}
+
 static bool same(const struct graph_key *a, const struct graph_key *b) {
     for (int i = 0; i < MAX_WINDOWS; i++)
         if (a->items[i] != b->items[i]) return false;

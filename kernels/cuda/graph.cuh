@@ -37,6 +37,9 @@ void graphs_close(struct graphs *graphs);
  * The buckets are 1, 2, 4, 8, and from there on the multiples of 8, and the most rows. */
 int graphs_rows(const struct graphs *graphs, const struct step *step);
 
+/* The rows of the i-th bucket, from 0 on and ascending; 0: there are no more. */
+int graphs_bucket(const struct graphs *graphs, int i);
+
 /* Queues on the stream what queue(arg) queues there: for a new key by calling it; the second time
  * it is recorded as a graph, which is launched from then on. If recording is refused, or a launch
  * lacks memory, by calling it. */

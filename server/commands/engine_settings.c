@@ -70,6 +70,7 @@ struct engine_config engine_config_from(const struct options *options) {
         .device = options->device,
         .in_flight = steps_in_flight(options),
         .enforce_eager = options->enforce_eager,
+        .warm_up = options->warm_up,
         .block_size = options->block_size,
         .kv_memory = options->kv_cache_memory,
         .window_blocks = -1,
@@ -127,6 +128,7 @@ static struct engine_config draft_config_from(const struct options *options) {
         .max_num_batched_tokens = DRAFT_ROWS,
         .in_flight = 1,
         .enforce_eager = options->enforce_eager,
+        .warm_up = options->warm_up,
         .block_size = options->block_size,
     };
 }

@@ -106,7 +106,10 @@ START_TEST(flags_in_every_form) {
     options_free(&options);
     accepted("serve m --enable-prefix-caching=off");
     ck_assert(!options.enable_prefix_caching);
-    ck_assert(!options.enforce_eager);
+    ck_assert(!options.enforce_eager && !options.warm_up);
+    options_free(&options);
+    accepted("serve m --warm-up");
+    ck_assert(options.warm_up);
     options_free(&options);
     accepted("bench m --enforce-eager");
     ck_assert(options.enforce_eager);

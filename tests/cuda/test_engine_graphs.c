@@ -12,14 +12,21 @@
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 
-enum { LENGTH = 640, ASKED = 10, BLOCK = 4, SEQUENCES = 11, MANY = 160 };
+enum { LENGTH = 640, ASKED = 10, BLOCK = 4, SEQUENCES = 11, MANY = 160, N_SHAPES = 15 };
 
 /* The emulation's; a device does not tell. */
 __attribute__((weak)) unsigned long cuda_emu_graph_launches(void);
+__attribute__((weak)) unsigned long cuda_emu_captures(void);
 
 static unsigned long launches(void) {
     return cuda_emu_graph_launches ? cuda_emu_graph_launches() : 0;
 }
+
+static unsigned long captures(void) {
+    return cuda_emu_captures ? cuda_emu_captures() : 0;
+}
+
+static unsigned long captures_at_start; /* when the last run's engine was open */
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
@@ -96,9 +103,10 @@ static struct setting setting_of(int number, int in_flight, int n_blocks, int gr
  * launched. */
 static unsigned long run_all(const struct request_set *set, const struct setting *setting,
                              bool cancels, struct tally *tally) {
-    const unsigned long before = launches();
     struct run *run = mem_calloc(1, sizeof *run);
     run_open(run, set, setting);
+    const unsigned long before = launches();
+    captures_at_start = captures();
     for (int i = 1; i < set->n_asked; i++) {
         struct client *client = run_add(run, &set->asked[i]);
         client->submit_at = 2 * i;
@@ -198,6 +206,30 @@ START_TEST(eager_steps_are_no_graphs) {
 }
 END_TEST
 
+/* Five buckets, each for contexts of up to 256, 512 and 640. */
+START_TEST(after_a_warm_up_nothing_is_recorded) {
+    struct setting setting = setting_of(BFLOAT16, 2, MANY, 0);
+    unsigned long before = captures();
+    check_used(run_all(common, &setting, false, NULL));
+    ck_assert_uint_eq(captures_at_start, before);
+    ck_assert(captures() > before || !cuda_emu_captures);
+    setting.warm_up = true;
+    before = captures();
+    check_used(run_all(common, &setting, false, NULL));
+    ck_assert(captures_at_start >= before + N_SHAPES || !cuda_emu_captures);
+    ck_assert_uint_eq(captures(), captures_at_start);
+}
+END_TEST
+
+START_TEST(a_warm_up_keeps_to_the_graphs_that_are_kept) {
+    struct setting setting = setting_of(BFLOAT16, 1, MANY, 3);
+    const unsigned long before = captures();
+    setting.warm_up = true;
+    run_all(common, &setting, false, NULL);
+    ck_assert(captures_at_start == before + 3 || !cuda_emu_captures);
+}
+END_TEST
+
 /* Where each access is watched a step takes several times as long. */
 int main(int n_arguments, char **arguments) {
     assert(n_arguments > 0);
@@ -210,10 +242,12 @@ int main(int n_arguments, char **arguments) {
                         N_VARIETIES);
     tcase_add_test(core, sequences_give_way_under_graphs);
     tcase_add_test(core, graphs_take_each_other_s_place);
+    tcase_add_test(core, after_a_warm_up_nothing_is_recorded);
     if (!watched) {
         tcase_add_loop_test(core, a_refused_recording_is_launched_plainly, 0, 3);
         tcase_add_test(core, an_older_device_has_graphs_too);
         tcase_add_test(core, eager_steps_are_no_graphs);
+        tcase_add_test(core, a_warm_up_keeps_to_the_graphs_that_are_kept);
     }
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -239,6 +239,25 @@ START_TEST(buckets) {
 }
 END_TEST
 
+START_TEST(buckets_are_listed) {
+    for (int most = 0; most < 70; most++) {
+        struct graphs graphs;
+        int n = 0, last = 0;
+        graphs_open(&graphs, most, 2);
+        for (int M = 1; M <= most; M++) {
+            struct step step = {};
+            step.M = step.S = step.R = M;
+            const int rows = graphs_rows(&graphs, &step);
+            if (rows == last) continue;
+            last = rows;
+            ck_assert_msg(graphs_bucket(&graphs, n++) == rows, "the %d of %d", n, most);
+        }
+        ck_assert_int_eq(graphs_bucket(&graphs, n), 0);
+        graphs_close(&graphs);
+    }
+}
+END_TEST
+
 /* Adds 1 to a number, which so counts what was done; `calls` counts who asked for it. */
 struct counted {
     buffer x, one;
@@ -392,6 +411,7 @@ int main(void) {
     tcase_add_test(steps, two_steps_may_wait_for_the_stream);
     suite_add_tcase(suite, steps);
     tcase_add_test(kept, buckets);
+    tcase_add_test(kept, buckets_are_listed);
     tcase_add_test(kept, a_graph_is_recorded_the_second_time);
     tcase_add_test(kept, the_graph_used_longest_ago_goes);
     tcase_add_test(kept, a_launch_without_memory_is_plain);

@@ -309,11 +309,12 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) {
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 
-static unsigned long n_graphs, n_graph_launches;
+static unsigned long n_graphs, n_graph_launches, n_captures;
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     if (!stream || stream->capturing) return set_error(cudaErrorStreamCaptureUnsupported);
     if (is_told_to_fail("cudaStreamBeginCapture")) return set_error(cudaErrorMemoryAllocation);
+    n_captures++;
     stream->capturing = true;
     stream->invalid = false;
     stream->recorded.clear();
@@ -356,6 +357,10 @@ unsigned long cuda_emu_graphs() {
 
 unsigned long cuda_emu_graph_launches() {
     return n_graph_launches;
+}
+
+unsigned long cuda_emu_captures() {
+    return n_captures;
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {

@@ -165,6 +165,7 @@ static struct engine *open_engine(const struct run *run) {
                                    .in_flight = s->in_flight,
                                    .enforce_eager = s->eager,
                                    .max_graphs = s->graphs,
+                                   .warm_up = s->warm_up,
                                    .host_samples = m->host_samples,
                                    .cpu_path = s->path};
     struct kv_config kv = run->set->kv;

@@ -26,6 +26,12 @@ MUTANTS = [
     ("backend_compute.cu", "    cuda->laid_out = false;\n", ""),
     ("backend_compute.cu", "    if (cuda->laid_out) return;\n", ""),
     ("backend_compute.cu", "key.items[w] = cuda->attention.plan[w].n_items;", "key.items[w] = 0;"),
+    # what a warm-up records
+    ("graph.cu", "if (before >= graphs->max_rows) return 0;", "if (before > graphs->max_rows) return 0;"),
+    ("graph.cu", "const int rows = i < N_FINE ? 1 << i :", "const int rows = i <= N_FINE ? 1 << i :"),
+    ("backend_compute.cu", "if (n == 0 || i >= cuda->graphs.max_graphs) return false;", "if (n == 0) return false;"),
+    ("backend_compute.cu", "context / 2 < longest);", "false);"),
+    ("backend_compute.cu", "(int64_t)SPAN << doublings;", "(int64_t)SPAN;"),
     # where a step's numbers lie
     ("step.cu", "at->slot[kind] = put(to, blocks.slot, (size_t)step->M, room, -1);", "at->slot[kind] = put(to, blocks.slot, (size_t)step->M, room, 0);"),
     ("step.cu", "at->position = put(to, step->position, M, M + more, -1);", "at->position = put(to, step->position, M, M + more, 0);"),

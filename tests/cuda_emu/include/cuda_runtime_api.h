@@ -132,9 +132,11 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
-/* Not CUDA's: how many instantiated graphs there are, and how many launches of such there were. */
+/* Not CUDA's: how many instantiated graphs there are, and how many launches of such there were; how
+ * often a capture was begun. */
 unsigned long cuda_emu_graphs(void);
 unsigned long cuda_emu_graph_launches(void);
+unsigned long cuda_emu_captures(void);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
