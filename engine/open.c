@@ -64,7 +64,7 @@ static enum status open_cache(struct opening *o, struct err *err) {
     bool has_window[MAX_LAYERS];
     for (int i = 0; i < wanted.L; i++) has_window[i] = m->layer[i].window > 0;
     wanted.has_window = has_window;
-    enum status status = memory_plan_kv_dtype(config, &wanted.dtype, err);
+    enum status status = memory_plan_kv_dtype(config, m, &wanted.dtype, err);
     if (!status) status = device_plan_pool(engine->backend, &engine->memory, config, &wanted, err);
     if (status) return status;
     wanted.n_blocks = engine->memory.n_blocks;

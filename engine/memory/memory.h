@@ -21,10 +21,13 @@ void machine_memory_read(struct machine_memory *memory);
  * counts as no limit; with nothing at all to read, 1 GiB is taken to be there. */
 void machine_memory_read_at(struct machine_memory *memory, const char *proc, const char *cgroup);
 
-/* The type that keys and values are kept in: what config->kv_dtype says, where auto is int16
- * (float16 on CUDA), or float32 in the oracle mode. Fails with STATUS_USAGE for one that the device
+/* The type that keys and values are kept in: what config->kv_dtype says, where auto is int16, or
+ * float32 in the oracle mode. On CUDA auto is float16; it is bfloat16 for a model whose weights are
+ * mostly of that type, unless float16 was asked for: keys that were trained with its range may
+ * exceed float16's. Fails with STATUS_USAGE for one that the device
  * does not have, and for integers in blocks of an odd number of slots. */
-enum status memory_plan_kv_dtype(const struct engine_config *config, enum dtype *out,
+enum status memory_plan_kv_dtype(const struct engine_config *config,
+                                 const struct model_config *model, enum dtype *out,
                                  struct err *err);
 
 #define DEFAULT_UTILIZATION 0.9

@@ -53,11 +53,19 @@ static enum status check_kv_device(const struct engine_config *config, const cha
                    name);
 }
 
-enum status memory_plan_kv_dtype(const struct engine_config *config, enum dtype *out,
+/* What "auto" is. */
+static enum kv_dtype usual_kv_dtype(const struct engine_config *config,
+                                    const struct model_config *model) {
+    const bool bf16 = strcmp(model->quantisation, dtype_name(DTYPE_BF16)) == 0;
+    if (config->dtype == COMPUTE_FLOAT32) return KV_DTYPE_FLOAT32;
+    if (!on_cuda(config)) return KV_DTYPE_INT16;
+    return bf16 && config->dtype != COMPUTE_FLOAT16 ? KV_DTYPE_BFLOAT16 : KV_DTYPE_FLOAT16;
+}
+
+enum status memory_plan_kv_dtype(const struct engine_config *config,
+                                 const struct model_config *model, enum dtype *out,
                                  struct err *err) {
-    enum kv_dtype asked = config->kv_dtype;
-    if (!asked && config->dtype == COMPUTE_FLOAT32) asked = KV_DTYPE_FLOAT32;
-    if (!asked) asked = on_cuda(config) ? KV_DTYPE_FLOAT16 : KV_DTYPE_INT16;
+    const enum kv_dtype asked = config->kv_dtype ? config->kv_dtype : usual_kv_dtype(config, model);
     const char *name = value_name(kv_dtype_names, (int)asked);
     const struct kv_type *type = &kv_types[asked];
     enum status status = check_kv_device(config, name, type->flags, err);
@@ -336,7 +344,7 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
     enum dtype dtype = DTYPE_F16;
     struct engine_memory plan = {.block_size = config->block_size};
     enum status status = check_settings(config, err);
-    if (status == STATUS_OK) status = memory_plan_kv_dtype(config, &dtype, err);
+    if (status == STATUS_OK) status = memory_plan_kv_dtype(config, info, &dtype, err);
     if (status == STATUS_OK) status = plan_length(&plan, info, config, err);
     if (status != STATUS_OK) return status;
     plan.weights = config->dtype == COMPUTE_FLOAT32 ? info->n_parameters * 4 : info->file_bytes;

@@ -165,6 +165,41 @@ START_TEST(types_of_keys_and_values) {
 }
 END_TEST
 
+static const struct {
+    const char *weights;
+    enum device device;
+    enum compute_dtype dtype;
+    enum kv_dtype asked;
+    enum dtype type;
+} automatic[] = {
+    {"bf16", DEVICE_CUDA, COMPUTE_AUTO, KV_DTYPE_AUTO, DTYPE_BF16},
+    {"bf16", DEVICE_CUDA, COMPUTE_BFLOAT16, KV_DTYPE_AUTO, DTYPE_BF16},
+    {"bf16", DEVICE_CUDA, COMPUTE_FLOAT16, KV_DTYPE_AUTO, DTYPE_F16},
+    {"bf16", DEVICE_CUDA, COMPUTE_FLOAT32, KV_DTYPE_AUTO, DTYPE_F32},
+    {"bf16", DEVICE_CUDA, COMPUTE_AUTO, KV_DTYPE_FLOAT16, DTYPE_F16},
+    {"bf16", DEVICE_CPU, COMPUTE_AUTO, KV_DTYPE_AUTO, DTYPE_I16},
+    {"f16", DEVICE_CUDA, COMPUTE_AUTO, KV_DTYPE_AUTO, DTYPE_F16},
+    {"q4_k", DEVICE_CUDA, COMPUTE_BFLOAT16, KV_DTYPE_AUTO, DTYPE_F16},
+    {"q4_k", DEVICE_CPU, COMPUTE_FLOAT32, KV_DTYPE_AUTO, DTYPE_F32},
+};
+enum { N_AUTOMATIC = sizeof automatic / sizeof *automatic };
+
+START_TEST(without_a_wish_the_weights_decide) {
+    for (int i = 0; i < N_AUTOMATIC; i++) {
+        struct engine_config config = usual();
+        struct model_config model = info;
+        struct err err = {0};
+        enum dtype type;
+        config.device = automatic[i].device;
+        config.dtype = automatic[i].dtype;
+        config.kv_dtype = automatic[i].asked;
+        snprintf(model.quantisation, sizeof model.quantisation, "%s", automatic[i].weights);
+        ck_assert_int_eq(memory_plan_kv_dtype(&config, &model, &type, &err), STATUS_OK);
+        ck_assert_msg(type == automatic[i].type, "case %d: %s", i, dtype_name((int)type));
+    }
+}
+END_TEST
+
 START_TEST(types_of_the_other_device_are_refused) {
     struct engine_config config = usual();
     config.kv_dtype = KV_DTYPE_FP8;
@@ -480,6 +515,7 @@ int main(void) {
         given_memory_is_taken_in_whole_blocks,
         given_memory_too_small_is_refused_with_what_would_do,
         types_of_keys_and_values,
+        without_a_wish_the_weights_decide,
         types_of_the_other_device_are_refused,
         the_share_less_what_was_taken_is_the_pool_s,
         a_draft_model_has_its_share,

@@ -183,7 +183,7 @@ static void ask_model(struct request_set *set) {
         set->n_windows += m->layer[i].window > 0;
         set->window = m->layer[i].window > set->window ? m->layer[i].window : set->window;
     }
-    if (memory_plan_kv_dtype(&config, &set->kv.dtype, &err) != STATUS_OK) abort();
+    if (memory_plan_kv_dtype(&config, m, &set->kv.dtype, &err) != STATUS_OK) abort();
     engine_close(engine);
 }
 
