@@ -53,6 +53,7 @@ UNCONVERTED_FAMILIES = {
     "cohere2": UNCONVERTED["cohere2"],
     "gpt2": "its converter wants a key of config.json that transformers no longer writes",
     "stablelm_12b": UNCONVERTED["stablelm_12b"],
+    "gemma3": UNCONVERTED["gemma4"],
     "gemma4": UNCONVERTED["gemma4"],
     "gemma4_large": UNCONVERTED["gemma4_large"],
     "gemma4_moe": UNCONVERTED["gemma4_moe"],

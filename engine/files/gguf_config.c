@@ -203,8 +203,16 @@ static enum status read_stretch(struct model_config *config, struct reader *r) {
     return status ? status : read_attention_factor(s, r);
 }
 
+/* A file that names no type of scaling may have LongRoPE's factors, as those of llama.cpp's
+ * converter; else a factor means a linear one. */
+static const char *unnamed_scaling(const struct gguf *gguf) {
+    static const char factors[] = "rope_factors_long.weight";
+    bool has_factors = name_index_find(&gguf->weights.index, factors, strlen(factors)) >= 0;
+    return has_factors ? "longrope" : "linear";
+}
+
 /* Scaled RoPE would change every position's angles, so a file that asks for it may not be run
- * without. A file that names no type but has a factor means a linear one. */
+ * without. */
 static enum status read_scaling(struct model_config *config, struct reader *r) {
     static const struct {
         const char *name;
@@ -219,7 +227,7 @@ static enum status read_scaling(struct model_config *config, struct reader *r) {
     enum status status =
         gguf_string_or(r->gguf, key_of(r, "rope.scaling.type"), &text, &length, r->err);
     if (status) return status;
-    if (!text) text = names[1].name, length = strlen(text);
+    if (!text) text = unnamed_scaling(r->gguf), length = strlen(text);
     while (i < n && (strlen(names[i].name) != length || memcmp(text, names[i].name, length))) i++;
     if (i == n)
         return err_set(r->err, STATUS_BAD_FILE, r->key,

@@ -1,6 +1,6 @@
 """Mutants of what families differ in: frequencies, windows, scales; tests/mutate.py says what the names mean."""
 MODELS = "engine/models/"
-SUITES = {MODELS: ["engine_rope", "engine_families"], "kernels/cpu/ops/": ["kernels_layer_kinds"]}
+SUITES = {MODELS: ["engine_rope", "engine_families"], "engine/files/": ["engine_families"], "kernels/cpu/ops/": ["kernels_layer_kinds"]}
 
 MUTANTS = [
     # frequencies
@@ -17,6 +17,7 @@ MUTANTS = [
     (MODELS + "rope.c", "- (s->factor - 1)", "- s->factor"),
     (MODELS + "rope.c", "rope->D_rope / (rope->D_rope - 2.0)", "rope->D_rope / (rope->D_rope - 1.0)"),
     (MODELS + "rope.c", "pow(base, 2.0 * i / rope->D_rope)", "pow(base, 2.0 * i / (rope->D_rope + 1))"),
+    ("engine/files/gguf_config.c", 'return has_factors ? "longrope" : "linear";', 'return "linear";'),
     # windows, positions and their kinds
     (MODELS + "layers.c", "(i + 1) % every != 0", "i % every != 0"),
     # layers that differ

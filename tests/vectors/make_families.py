@@ -645,7 +645,8 @@ def add_keys(writer, family, c):
         writer.add_rope_dimension_count(c.hidden_size // c.num_attention_heads)
         writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
     if family in ("phi3_long", "phi3_short"):
-        writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
+        if family == "phi3_short":  # llama.cpp's converter names no type
+            writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
         writer.add_rope_scaling_orig_ctx_len(SHORT_CONTEXT)
         writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(CONTEXT / SHORT_CONTEXT) / math.log(SHORT_CONTEXT)))
         return
