@@ -44,7 +44,6 @@ struct engine {
     /* or the device: */
     struct device_sampler *device_sampler;
     struct change_lists *changes;
-    struct sampled *device_results; /* device memory [max_samples] */
     int32_t *pending; /* device memory [max_logit_rows]: the ids of pending tokens, by logit row */
 };
 

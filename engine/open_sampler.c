@@ -20,7 +20,7 @@ static enum status open_device_sampler(struct engine *engine, struct err *err) {
     struct backend *b = engine->backend;
     int rows = engine->model.act.max_logit_rows;
     size_t slots = (size_t)rows * sampling_slot_bytes(engine->model.config.V);
-    void *pending, *results = NULL;
+    void *pending;
     enum status status =
         buffer_take(b, &pending, pending_bytes(engine), "ids", FEWER_SEQUENCES, err);
     engine->pending = pending;
@@ -30,10 +30,8 @@ static enum status open_device_sampler(struct engine *engine, struct err *err) {
     if (!engine->device_sampler)
         return refuse_room(b, "counts of tokens", slots, FEWER_SEQUENCES, err);
     engine->changes = change_lists_new(engine->model.config.V, max_samples(engine));
-    engine->memory.sampling = (int64_t)(slots + results_bytes(engine));
-    status = buffer_take(b, &results, results_bytes(engine), "samples", FEWER_SEQUENCES, err);
-    engine->device_results = results;
-    return status;
+    engine->memory.sampling = (int64_t)slots;
+    return STATUS_OK;
 }
 
 /* The device samples if it can, and several steps may be in flight only then. */
@@ -63,8 +61,6 @@ void sampler_close(struct engine *engine) {
     host_sampler_free(engine->host_sampler);
     change_lists_free(engine->changes);
     if (engine->device_sampler) b->sampler->sampler_free(b, engine->device_sampler);
-    if (engine->device_results)
-        b->memory->buffer_free(b, engine->device_results, results_bytes(engine));
     if (engine->pending) b->memory->buffer_free(b, engine->pending, pending_bytes(engine));
     if (engine->results)
         b->memory->host_free(b, engine->results, MAX_IN_FLIGHT * results_bytes(engine));

@@ -2,8 +2,9 @@
  *
  * On the CPU a pass runs within engine_submit and its samples within engine_sample, on the caller's
  * thread and the backend's, so that there is one in flight and engine_wait only returns what is
- * there. On a device both calls queue work; engine_sample also queues the copy of the results to
- * pinned memory, with a mark behind it that engine_wait waits for. Two passes may be in flight:
+ * there. On a device both calls queue work; the device writes the results to the host's memory
+ * itself, and engine_wait waits for a mark that engine_sample queues behind that. Two passes may be
+ * in flight:
  *
  *     host     submit 1, sample 1 | submit 2, sample 2 | wait 1 | commit 1, plan 3, submit 3 ..
  *     device   [ pass 1 ][ sample 1 ][ pass 2            ][ sample 2 ][ pass 3
@@ -128,8 +129,8 @@ void engine_sample(struct engine *engine, const struct sample *samples, int n) {
         const struct logit_changes *changes = change_lists_fill(engine->changes, samples, n);
         TIME_OP(b, OP_SAMPLE,
                 sampler->sample(b, engine->device_sampler, engine->model.act.logits, samples, n,
-                                changes, engine->pending, engine->device_results));
-        step_fetch(b, i, results, engine->device_results, (size_t)n * sizeof *results);
+                                changes, engine->pending, results));
+        step_fetch(b, i, NULL, NULL, 0);
         return;
     }
     float *logits = fetch_logits(engine);

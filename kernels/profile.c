@@ -83,12 +83,16 @@ static void mark(struct backend *b, enum op op) {
 void step_run(struct backend *b, const struct step *step, struct kv_cache *cache,
               void (*forward)(void *arg, const struct step *step), void *arg) {
     if (b->ranges) b->ranges->push("step");
-    mark(b, OP_BETWEEN);
     bool ops_are_timed = b->times && !b->times->only_steps; /* then none may be replayed */
+    if (ops_are_timed) mark(b, OP_BETWEEN);
     if (b->compute->run && !ops_are_timed)
         b->compute->run(b, step, cache, forward, arg);
     else
         forward(arg, step);
+}
+
+void step_copied(struct backend *b) {
+    if (b->times && b->times->only_steps) mark(b, OP_BETWEEN);
 }
 
 void step_fetch(struct backend *b, int number, void *host, const void *device, size_t bytes) {

@@ -19,8 +19,10 @@ enum op {
     OP_SAMPLE, /* on the device */
     OP_DOWNLOAD,
     OP_STEP_BEGIN, /* a step's arrays are uploaded, and its blocks are copied */
-    OP_BETWEEN,    /* nothing was queued: from a step's end to the start of the next one */
-    OP_STEP,       /* all of a step: where only steps are timed */
+    /* From a step's end to the start of the next one: nothing was queued. Where only steps are
+     * timed, the copy of the next one's arrays is a part of it: it ends with the first kernel. */
+    OP_BETWEEN,
+    OP_STEP, /* all of a step: where only steps are timed */
     N_OPS,
 };
 
@@ -68,6 +70,10 @@ static inline void op_end(struct backend *b, enum op op, uint64_t start) {
  * timed, because they must then be queued one by one. */
 void step_run(struct backend *b, const struct step *step, struct kv_cache *cache,
               void (*forward)(void *arg, const struct step *step), void *arg);
+
+/* A device that has timers calls this when it has queued the copy of a step's arrays: only its
+ * kernels follow. Where only steps are timed, what is between two of them ends here. */
+void step_copied(struct backend *b);
 
 /* memory->fetch of a step's results, which is the step's end, and memory->await for it. */
 void step_fetch(struct backend *b, int number, void *host, const void *device, size_t bytes);

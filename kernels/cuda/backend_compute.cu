@@ -12,6 +12,7 @@ static void op_step_begin(struct backend *b, const struct step *step, struct kv_
     if (cuda_failed()) return;
     if (cuda->laid_out) return;
     step_upload(&cuda->step, step, 0, &cuda->attention, cache->config.block_size, cuda->stream);
+    step_copied(b);
     step_copy_blocks(&cuda->step.at, step, cache, cuda->stream);
 }
 
@@ -37,6 +38,7 @@ static void op_run(struct backend *b, const struct step *step, struct kv_cache *
         return;
     }
     step_upload(&cuda->step, step, rows, &cuda->attention, cache->config.block_size, cuda->stream);
+    step_copied(b);
     struct step padded = *step;
     padded.M = padded.R = rows;
     struct forward_pass pass = {forward, arg, &padded};

@@ -214,6 +214,16 @@ KERNEL(uninitialised_global) {
     a.out[threadIdx.x] = a.part[threadIdx.x] < 0 ? -1.0f : a.in[threadIdx.x];
 }
 
+KERNEL(right_pinned) {
+    a.host[threadIdx.x] = a.in[threadIdx.x];
+    a.out[threadIdx.x] = a.in[threadIdx.x];
+}
+KERNEL(pinned_read) {
+    a.out[threadIdx.x] = a.host[threadIdx.x];
+}
+KERNEL(pinned_bounds) {
+    a.host[threadIdx.x + 1] = a.in[threadIdx.x];
+}
 KERNEL(host_pointer) {
     a.out[threadIdx.x] = a.host[threadIdx.x];
 }
@@ -315,6 +325,9 @@ static const broken all[] = {
     SMEM(uninitialised_dynamic),
     ONE(uninitialised_static),
     ONE(uninitialised_global),
+    ONE(right_pinned),
+    ONE(pinned_read),
+    ONE(pinned_bounds),
     ONE(host_pointer),
     ONE(barrier_divergence),
     ONE(deadlock),

@@ -35,6 +35,7 @@ static void run_kernel(const char *name) {
     given g = prepare(name);
     static float heap[BROKEN_N];
     g.args.host = heap;
+    if (strstr(name, "pinned")) cudaMallocHost((void **)&g.args.host, sizeof g.host);
     broken_launch(name, g.args, test_stream());
     cudaStreamSynchronize(test_stream());
     cudaMemcpy(g.host, g.args.out, sizeof g.host, cudaMemcpyDeviceToHost);
@@ -135,6 +136,8 @@ static const wrong kernels[] = {
     {"uninitialised_static", CHECKER, "uninitialised: "},
     {"uninitialised_global", CHECKER, "uninitialised: "},
     {"host_pointer", CHECKER, "host variable in a kernel: "},
+    {"pinned_read", CHECKER, "host memory in a kernel: "},
+    {"pinned_bounds", CHECKER, "host memory in a kernel: "},
     {"barrier_divergence", ANY, "barrier divergence: "},
     {"deadlock", ANY, "deadlock: "},
     {"warp_divergence", ANY, "warp divergence: "},
@@ -169,7 +172,7 @@ static const wrong graphs[] = {
 };
 static const char *const right_kernels[] = {
     "right_exchange", "right_in_warp",  "right_last_block", "right_last_block_leader",
-    "right_spin",     "right_cp_async", "right_early"};
+    "right_spin",     "right_cp_async", "right_early",      "right_pinned"};
 
 enum { SEEDS = 3 };
 #define COUNT(array) ((int)(sizeof array / sizeof *array))

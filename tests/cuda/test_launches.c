@@ -1,5 +1,6 @@
 /* How many kernels a decode step runs for each layer: at most six. Models that are alike but for
- * the number of their layers tell. */
+ * the number of their layers tell. And what stands between the graphs of two steps: a copy, the
+ * next step's arrays, and a kernel, which samples. */
 #include <check.h>
 #include <emu_count.h>
 #include <stdlib.h>
@@ -57,8 +58,8 @@ static struct engine *open_layers(const struct variety *v, int L) {
     return engine;
 }
 
-/* A row of each of M sequences, at the beginning of a block of its own. */
-static void run_decode(struct engine *engine, int M) {
+/* Submits a row of each of M sequences, at the beginning of a block of its own. */
+static void submit_decode(struct engine *engine, int M) {
     int32_t token[MAX_ROWS], position[MAX_ROWS], slot[MAX_ROWS], number[MAX_ROWS + 1];
     for (int m = 0; m < M; m++) {
         token[m] = TINY_BYTE + m;
@@ -77,14 +78,14 @@ static void run_decode(struct engine *engine, int M) {
                               .R = M,
                               .logit_row = number};
     engine_submit(engine, &step);
-    ck_assert_ptr_nonnull(engine_read_logits(engine));
 }
 
 /* Kernels of a decode step of M rows. */
 static unsigned long kernels(const struct variety *v, int L, int M) {
     struct engine *engine = open_layers(v, L);
     const unsigned long before = emu_grids_run();
-    run_decode(engine, M);
+    submit_decode(engine, M);
+    ck_assert_ptr_nonnull(engine_read_logits(engine));
     const unsigned long ran = emu_grids_run() - before;
     engine_close(engine);
     return ran;
@@ -104,12 +105,57 @@ START_TEST(of_many_rows_it_is_eight) {
 }
 END_TEST
 
+static uint32_t mask[(300 + 31) / 32] = {[5] = ~0u};
+static const struct logit_bias bias = {7, 3.0f};
+static const struct {
+    struct sampling sampling;
+    bool masked;
+} settings[] = {
+    {{.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1}, false},
+    {{.top_p = 0.9f, .temperature = 1, .repetition_penalty = 1, .n_logprobs = 5}, true},
+    {{.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .n_bias = 1, .bias = &bias}, false},
+};
+enum { N_SETTINGS = sizeof settings / sizeof *settings };
+
+/* Samples a token for each of M rows. */
+static void sample_all(struct engine *engine, int M) {
+    static const int32_t history[] = {TINY_BYTE};
+    struct sample samples[MAX_ROWS];
+    for (int m = 0; m < M; m++)
+        samples[m] = (struct sample){.row = m,
+                                     .sampling = &settings[m % N_SETTINGS].sampling,
+                                     .mask = settings[m % N_SETTINGS].masked ? mask : NULL,
+                                     .history = history,
+                                     .n_prompt = 1,
+                                     .sequence = (uint64_t)m + 1};
+    engine_sample(engine, samples, M);
+}
+
+/* Two steps are in flight, as when a server decodes. */
+START_TEST(between_two_graphs_are_a_copy_and_a_kernel) {
+    enum { STEPS = 6 };
+    struct engine *engine = open_layers(&varieties[_i], 2);
+    for (int step = 0; step < STEPS; step++) {
+        submit_decode(engine, 6);
+        sample_all(engine, 6);
+        if (step > 0) ck_assert_ptr_nonnull(engine_wait(engine));
+    }
+    ck_assert_ptr_nonnull(engine_wait(engine));
+    struct emu_between between;
+    emu_between_graphs(&between);
+    ck_assert_uint_eq(between.copies, 1);
+    ck_assert_uint_eq(between.launches, 1);
+    engine_close(engine);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_launches");
     TCase *cases = tcase_create("launches");
     tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, a_layer_is_six_kernels, 0, N_VARIETIES);
     tcase_add_test(cases, of_many_rows_it_is_eight);
+    tcase_add_loop_test(cases, between_two_graphs_are_a_copy_and_a_kernel, 0, N_VARIETIES);
     suite_add_tcase(suite, cases);
     return suite_main(suite);
 }

@@ -207,6 +207,15 @@ static shadow *device_shadow(const void *p, size_t n) {
     return known_shadow + (static_cast<const char *>(p) - known.start);
 }
 
+/* The shadow of pinned memory, or NULL when it is not all of one allocation. */
+static shadow *pinned_shadow(const void *p, size_t n) {
+    auto after = pinned_shadows.upper_bound((uintptr_t)p);
+    if (after == pinned_shadows.begin()) return nullptr;
+    const auto &[start, piece] = *std::prev(after);
+    const size_t at = (uintptr_t)p - start;
+    return at < piece.n && n <= piece.n - at ? piece.bytes + at : nullptr;
+}
+
 static bool is_own_stack(uintptr_t p) {
     return p - stacks - (uintptr_t)STACK_BYTES * (uintptr_t)thread_now < STACK_BYTES;
 }
@@ -239,7 +248,9 @@ static void check(const attempt &a) {
     } else if (p >= address(__executable_start) && p < address(end)) {
         s = image_shadow_of(a);
     } else {
-        complain("host memory in a kernel", a);
+        shared = false;
+        if (a.write) s = pinned_shadow(a.p, a.n); /* a read would wait for the link */
+        if (!s) complain("host memory in a kernel", a);
     }
     for (size_t i = 0; s && i < a.n; i++) check_byte(s[i], a, shared);
 }
@@ -296,11 +307,7 @@ void checker_landed(const void *p, size_t n, int thread, uint32_t when, knowledg
 
 /* The shadow of what a copy reads or writes; NULL for memory of the host that is not pinned. */
 static shadow *shadow_of_copy(const void *p, size_t n) {
-    if (is_device_memory(p)) return device_shadow(p, n);
-    auto after = pinned_shadows.upper_bound((uintptr_t)p);
-    if (after == pinned_shadows.begin()) return nullptr;
-    const auto &[start, piece] = *std::prev(after);
-    return (uintptr_t)p - start < piece.n ? piece.bytes + ((uintptr_t)p - start) : nullptr;
+    return is_device_memory(p) ? device_shadow(p, n) : pinned_shadow(p, n);
 }
 
 static void check_copied_byte(shadow &s, const attempt &a, const access &mine) {

@@ -164,6 +164,8 @@ void run_all_streams();      /* because it costs nothing here: the host learns n
 void wait_for_all_streams(); /* because a call waits for the device */
 /* Is what the stream gets written down? */
 bool in_capture(cudaStream_t stream);
+/* Counts a copy or a launch for emu_between_graphs. */
+void count_queued(cudaStream_t stream, enum emu_call kind);
 /* For calls that a stream under capture forbids. */
 bool refuse_in_capture(const char *what);
 cudaError_t set_error(cudaError_t error);

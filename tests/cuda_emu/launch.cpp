@@ -108,6 +108,7 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const b
     }
     if (cudaError_t error = call_fails(EMU_LAUNCH)) return error;
     const bool recorded = in_capture(config.stream);
+    count_queued(config.stream, EMU_LAUNCH);
     return enqueue(config.stream, [config, kernel, body, early, recorded] {
         if (recorded && config.dynamicSmemBytes > shared_limit(kernel))
             report("graph", "a kernel was recorded with more shared memory than it is allowed now");

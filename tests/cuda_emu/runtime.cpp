@@ -215,6 +215,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     if (cudaError_t error = call_fails(EMU_COPY)) return error;
     if (!pinned_has_all(to, bytes) || !pinned_has_all(from, bytes))
         return set_error(cudaErrorInvalidValue);
+    count_queued(stream, EMU_COPY);
     return enqueue(stream, [=] { device_copy(to, from, bytes); });
 }
 
@@ -235,6 +236,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
     if (cudaError_t error = call_fails(EMU_COPY)) return error;
+    count_queued(stream, EMU_COPY);
     return enqueue(stream, [=] { device_fill(to, value, bytes); });
 }
 

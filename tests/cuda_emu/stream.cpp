@@ -23,6 +23,7 @@
 #include <set>
 #include <vector>
 
+#include "include/emu_count.h"
 #include "internal.h"
 
 using namespace emu;
@@ -42,6 +43,7 @@ struct CUstream_st {
     bool alone = false;   /* non-blocking */
     bool invalid = false; /* the capture was: it did what it may not */
     std::vector<work> recorded;
+    struct emu_between since_graph = {}; /* what was queued since the last graph */
 };
 
 /* One record of an event. */
@@ -172,6 +174,13 @@ cudaError_t enqueue(cudaStream_t handle, work what) {
     stream->queue.push_back({std::move(what), std::move(after)});
     if (stream_runs_now()) run(stream);
     return cudaSuccess;
+}
+
+void count_queued(cudaStream_t stream, enum emu_call kind) {
+    if (in_capture(stream)) return;
+    struct emu_between &counts = stream_of(stream)->since_graph;
+    if (kind == EMU_COPY) counts.copies++;
+    if (kind == EMU_LAUNCH) counts.launches++;
 }
 
 bool refuse_in_capture(const char *what) {
@@ -310,6 +319,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) {
 /* ---- graphs --------------------------------------------------------------------------------- */
 
 static unsigned long n_graphs, n_graph_launches, n_captures;
+static struct emu_between before_graph; /* the last one */
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     if (!stream || stream->capturing) return set_error(cudaErrorStreamCaptureUnsupported);
@@ -348,6 +358,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     }
     exec->launched++;
     n_graph_launches++;
+    before_graph = stream_of(stream)->since_graph;
+    stream_of(stream)->since_graph = {};
     return enqueue(stream, [exec] { exec->ended++; });
 }
 
@@ -357,6 +369,10 @@ unsigned long cuda_emu_graphs() {
 
 unsigned long cuda_emu_graph_launches() {
     return n_graph_launches;
+}
+
+void emu_between_graphs(struct emu_between *out) {
+    *out = before_graph;
 }
 
 unsigned long cuda_emu_captures() {

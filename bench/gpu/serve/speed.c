@@ -200,14 +200,15 @@ static void gaps_between_steps(struct run *run, struct engine *engine, int S) {
         return;
     }
     char what[64];
-    snprintf(what, sizeof what, "nothing runs between two steps of %d", S);
+    snprintf(what, sizeof what, "no kernel runs between two steps of %d", S);
     double n = times.calls[OP_BETWEEN] > 1 ? (double)times.calls[OP_BETWEEN] - 1 : 1;
-    write_figure(run, &(struct figure){.id = "G7",
-                                       .model = engine_model(engine)->name,
-                                       .what = what,
-                                       .unit = "us",
-                                       .value = (double)times.ns[OP_BETWEEN] * 1e-3 / n,
-                                       .note = "the step's first copy, some 2 us, not counted"});
+    write_figure(run, &(struct figure){
+                          .id = "G7",
+                          .model = engine_model(engine)->name,
+                          .what = what,
+                          .unit = "us",
+                          .value = (double)times.ns[OP_BETWEEN] * 1e-3 / n,
+                          .note = "by the device's clock, the copy of the step's arrays counted"});
 }
 
 /* Every kind of setting, side by side. */

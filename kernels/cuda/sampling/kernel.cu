@@ -397,7 +397,8 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     const bool changed = changes.n > 0 || t.n_changes > 0 || row.counts || row.mask || beam;
 
     if (threadIdx.x == 0) {
-        *result = {};
+        result->logprob = 0;
+        result->rank = result->n_best = 0;
         result->mirostat_mu = t.mirostat_mu;
     }
     struct best best = {};

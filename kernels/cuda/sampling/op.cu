@@ -1,8 +1,10 @@
 /* DESIGN: from a step's samples to their kernel.
  *
  * Settings, and masks of what a grammar lets come next, are copied to the device at once, from
- * pinned memory of which each step in flight has its own, so that filling it never waits for the
- * running step.
+ * pinned memory to memory of the device of which each step in flight has its own, so that filling
+ * it never waits for the running step. The copy has a stream to itself and runs while the step
+ * does; between the step and its kernel there is only an event, long passed. Results are few bytes
+ * a row, which the kernel writes where the caller has them: to pinned memory of the host.
  *
  * Counts of a sequence's tokens, which penalties need, its allowed ids and its bad words stay on
  * the device in a slot, and the kernel adds the token that it chooses. The host records the slot's
@@ -51,7 +53,8 @@ struct passage {
     uint8_t *host; /* pinned */
     uint8_t *device;
     size_t capacity;
-    cudaEvent_t copied;
+    cudaEvent_t copied; /* the device has the settings */
+    cudaEvent_t used;   /* the kernels that read them have ended */
 };
 
 struct device_sampler {
@@ -64,6 +67,7 @@ struct device_sampler {
     struct slot_source *source; /* [most] of those slots */
     uint64_t n_launches;
     struct passage passages[MAX_IN_FLIGHT];
+    cudaStream_t copies; /* of the settings */
 };
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -89,8 +93,10 @@ struct device_sampler *device_sampler_new(int V, int rows, int most) {
     s->slot = (int *)mem_calloc((size_t)most, sizeof *s->slot);
     s->wave = (int *)mem_calloc((size_t)most, sizeof *s->wave);
     s->source = (struct slot_source *)mem_calloc((size_t)most, sizeof *s->source);
+    cuda_check(cudaStreamCreateWithFlags(&s->copies, cudaStreamNonBlocking), "a stream");
     for (struct passage &p : s->passages)
-        cuda_check(cudaEventCreateWithFlags(&p.copied, cudaEventDisableTiming), "an event");
+        for (cudaEvent_t *event : {&p.copied, &p.used})
+            cuda_check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "an event");
     return s;
 }
 
@@ -106,8 +112,10 @@ void device_sampler_free(struct device_sampler *s, cudaStream_t stream) {
     cuda_check(cudaStreamSynchronize(stream), "waiting for the stream");
     for (struct passage &p : s->passages) {
         drop_memory(&p);
-        cuda_check(cudaEventDestroy(p.copied), "freeing an event");
+        for (cudaEvent_t event : {p.copied, p.used})
+            if (event) cuda_check(cudaEventDestroy(event), "freeing an event");
     }
+    if (s->copies) cuda_check(cudaStreamDestroy(s->copies), "closing a stream");
     cuda_check(cudaFree(s->counts), "freeing token counts");
     cuda_check(cudaFree(s->words), "freeing bad words");
     free(s->slots);
@@ -118,10 +126,9 @@ void device_sampler_free(struct device_sampler *s, cudaStream_t stream) {
 }
 
 /* Makes a passage ready for that many bytes; false if the device has failed. */
-static bool prepare(struct passage *p, size_t bytes, cudaStream_t stream) {
-    if (!cuda_ok(cudaEventSynchronize(p->copied), "waiting for a copy")) return false;
+static bool prepare(struct passage *p, size_t bytes) {
+    if (!cuda_ok(cudaEventSynchronize(p->used), "waiting for samples")) return false;
     if (bytes <= p->capacity) return true;
-    if (!cuda_ok(cudaStreamSynchronize(stream), "waiting for the stream")) return false;
     drop_memory(p);
     void *memory;
     if (!cuda_ok(cudaMallocHost(&memory, 2 * bytes), "taking pinned memory for samples"))
@@ -131,6 +138,15 @@ static bool prepare(struct passage *p, size_t bytes, cudaStream_t stream) {
     p->device = (uint8_t *)memory;
     p->capacity = 2 * bytes;
     return true;
+}
+
+/* Copies a passage beside what the stream does; what the stream is given next waits for it. */
+static void send(const struct device_sampler *s, const struct passage *p, size_t bytes,
+                 cudaStream_t stream) {
+    cuda_check(cudaMemcpyAsync(p->device, p->host, bytes, cudaMemcpyHostToDevice, s->copies),
+               "copying samples");
+    cuda_check(cudaEventRecord(p->copied, s->copies), "recording an event");
+    cuda_check(cudaStreamWaitEvent(stream, p->copied, 0), "waiting for samples");
 }
 
 /* ---- slots ---------------------------------------------------------------------------------- */
@@ -436,7 +452,7 @@ void device_sampler_run(struct device_sampler *s, float *logits, const struct sa
     lend_slots(s, samples, n);
     const int waves = find_waves(s, samples, n);
     struct layout at = plan_layout(s, samples, n, changes);
-    if (!prepare(p, at.end, stream)) return;
+    if (!prepare(p, at.end)) return;
     int end[1 + MAX_SHARED_SAMPLES]; /* of each wave's rows */
     assert(waves <= 1 + MAX_SHARED_SAMPLES);
     for (int wave = 0; wave < waves; wave++) {
@@ -446,9 +462,7 @@ void device_sampler_run(struct device_sampler *s, float *logits, const struct sa
     }
     for (int i = 0; i < n; i++)
         if (s->slot[i] >= 0) put_past(s, &samples[i], s->source[i].n_held, &at, p);
-    cuda_check(cudaMemcpyAsync(p->device, p->host, at.end, cudaMemcpyHostToDevice, stream),
-               "copying samples");
-    cuda_check(cudaEventRecord(p->copied, stream), "recording an event");
+    send(s, p, at.end, stream);
     make_slots(s, samples, n, (const int32_t *)(p->device + at.past), stream);
     struct sample_batch all = {};
     all.logits = logits;
@@ -456,4 +470,5 @@ void device_sampler_run(struct device_sampler *s, float *logits, const struct sa
     all.results = (struct sample_result *)results;
     for (int wave = 0; wave < waves; wave++)
         run_wave(s, &all, &at, p, wave > 0 ? end[wave - 1] : 0, end[wave], stream);
+    cuda_check(cudaEventRecord(p->used, stream), "recording an event");
 }

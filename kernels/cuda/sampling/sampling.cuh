@@ -51,8 +51,9 @@ struct sample_best {
     float logprob;
 };
 
-/* The result of a row. Without logprobs all but the id is 0; the first n_best of `best` are
- * written. */
+/* The result of a row. Without logprobs all others but the id are 0; the first n_best of `best` are
+ * written, and no other. It may be the host's memory, where each byte that is written crosses the
+ * link, and is never read back. */
 struct sample_result {
     int32_t id;    /* -1: the mask has left none */
     float logprob; /* of the chosen token in the model's own distribution */
@@ -78,7 +79,7 @@ struct sample_batch {
     uint32_t *counts;                  /* [slots][V] */
     struct sample_words *words;        /* [slots] */
     int32_t *ids;                      /* [R] out */
-    struct sample_result *results;     /* [R] out */
+    struct sample_result *results;     /* [R] out; of the device, or the host's pinned memory */
     const struct sample_place *places; /* [R], or NULL: i, i, i, -1, 1 for row i */
 };
 

@@ -6,6 +6,15 @@ MUTANTS = [
     ("sampling/op.cu", "!sample->shared && !follows, s->n_launches", "!follows, s->n_launches"),
     ("sampling/op.cu", "!sample->shared && !follows, s->n_launches", "!sample->shared, s->n_launches"),
     ("sampling/op.cu", "sample->n_output + 1,", "sample->n_output,"),
+    # the settings' stream, and the memory that is used again
+    ("sampling/op.cu", "    cuda_check(cudaStreamWaitEvent(stream, p->copied, 0), \"waiting for samples\");\n", ""),
+    ("sampling/op.cu", "cudaMemcpyHostToDevice, s->copies)", "cudaMemcpyHostToDevice, stream)",
+     "one stream does all of it in order, only later: test_launches.c, whose units are others, counts the copy"),
+    ("sampling/op.cu", "if (!cuda_ok(cudaEventSynchronize(p->used), \"waiting for samples\")) return false;\n", ""),
+    ("sampling/op.cu", "    cuda_check(cudaEventRecord(p->used, stream), \"recording an event\");\n", ""),
+    ("sampling/op.cu", "s->n_launches++ % MAX_IN_FLIGHT", "s->n_launches++ % 1",
+     "one passage is enough, and the host waits"),
+    ("sampling/kernel.cu", "        result->rank = result->n_best = 0;\n", ""),
     # drafts
     ("sampling/op.cu", "if (follows_draft(samples, i)) return {s->slot[i - 1], samples[i - 1].n_output};", "if (follows_draft(samples, i)) return {s->slot[i - 1], samples[i].n_output};"),
     ("sampling/op.cu", "samples[i].shared || follows_draft(samples, i)) continue;", "samples[i].shared) continue;"),
