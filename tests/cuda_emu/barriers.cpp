@@ -74,6 +74,7 @@ void mbarrier_init(uint64_t *barrier, unsigned count) {
     if ((uintptr_t)barrier % 8 || count == 0 || count >= 1u << 20)
         report("mbarrier", "made at %p for %u arrivals", (void *)barrier, count);
     if (is_needed(barrier)) report("mbarrier", "made again while it is waited for");
+    if (blocks_live_together()) report("mbarrier", "not emulated where blocks live at once");
     note_access(barrier, sizeof *barrier, true, false);
     *barrier = MARK;
     const int maker = running_thread();

@@ -11,12 +11,19 @@
  * All threads that wait at a barrier must wait at the same line, and lanes in the same collective.
  * Others wait for a word: an mbarrier, the rest of a warpgroup. When nobody is ready, a bulk copy
  * lands (barriers.cpp), if there is one.
+ *
+ * Where the blocks of a grid live at once (together.cpp), a thread that calls __nanosleep sleeps
+ * until its block's next turn, and the turn ends when nobody of the block is ready, or now and
+ * then before an atomic. What a block is in the midst of is a `live_block`, which another one's
+ * replaces.
  */
+#include <array>
 #include <deque>
 #include <map>
 #include <string.h>
 #include <string>
 #include <sys/mman.h>
+#include <utility>
 #include <vector>
 
 #include "internal.h"
@@ -26,7 +33,7 @@ uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emu {
 
-enum class life { READY, AT_BARRIER, IN_WARP, WAITING, ENDED };
+enum class life { READY, AT_BARRIER, IN_WARP, WAITING, ASLEEP, ENDED };
 
 struct async_copy {
     void *to;
@@ -56,16 +63,34 @@ struct warp_lanes {
     unsigned alive, waiting;
 };
 
-static std::vector<thread> threads(MAX_THREADS);
-static warp_lanes warps[MAX_THREADS / WARP];
-static std::vector<thread *> ready; /* from next_ready on */
-static size_t next_ready;
+/* All that a block is in the midst of. */
+struct live_block {
+    uint3 index;
+    std::vector<thread> threads;
+    std::array<warp_lanes, MAX_THREADS / WARP> warps;
+    std::vector<thread *> ready; /* from next_ready on */
+    size_t next_ready;
+    unsigned n_threads, n_ended, n_at_barrier;
+    unsigned long n_spins;
+    bool halted;
+    char *stacks; /* MAX_THREADS of them; NULL: none yet */
+};
+
+static live_block here;                   /* the block that runs */
+static std::vector<live_block> elsewhere; /* by the number that the grid gives them */
+static auto &threads = here.threads;
+static auto &warps = here.warps;
+static auto &ready = here.ready;
+static auto &next_ready = here.next_ready;
+static auto &n_threads = here.n_threads, &n_ended = here.n_ended;
+static auto &n_at_barrier = here.n_at_barrier;
+static auto &n_spins = here.n_spins;
+static auto &halted = here.halted;
 static thread_local thread *running; /* NULL: the host */
 static fiber host;
 static const body *running_body;
-static unsigned n_threads, n_ended, n_at_barrier;
-static unsigned long n_spins;
-static bool halted, grid_begins_early;
+static bool grid_begins_early, lives_with_others;
+static unsigned long progress; /* what other threads and blocks may have waited for */
 
 enum : unsigned long { MAX_SPINS = 20000000 }; /* switches that atomics asked for, in a block */
 
@@ -78,10 +103,11 @@ int lane() {
 }
 
 const char *block_stacks() {
-    static char *stacks =
-        static_cast<char *>(mmap(nullptr, (size_t)STACK_BYTES * MAX_THREADS, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    return stacks;
+    if (!here.stacks)
+        here.stacks = static_cast<char *>(mmap(nullptr, (size_t)STACK_BYTES * MAX_THREADS,
+                                               PROT_READ | PROT_WRITE,
+                                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    return here.stacks;
 }
 
 /* ---- who runs ------------------------------------------------------------------------------- */
@@ -124,12 +150,18 @@ static void halt() {
     halted = true;
 }
 
+static bool somebody_sleeps() {
+    for (unsigned i = 0; i < n_threads; i++)
+        if (threads[i].state == life::ASLEEP) return true;
+    return false;
+}
+
 /* The running thread has said in its state why it stops; another one runs. */
 static void run_another() {
     thread *me = running, *next = halted ? nullptr : pick();
     while (!next && !halted && n_ended < n_threads && land_one()) next = pick();
     if (next == me) return;
-    if (!next && n_ended < n_threads && !halted) halt();
+    if (!next && n_ended < n_threads && !halted && !somebody_sleeps()) halt();
     running = next;
     if (next) {
         threadIdx = next->index;
@@ -138,16 +170,43 @@ static void run_another() {
     fiber_switch(&me->fiber, next ? &next->fiber : &host, me->state == life::ENDED);
 }
 
+static void count_spin() {
+    if (n_spins++ <= MAX_SPINS) return;
+    report("no progress", "a block has waited for too long");
+    halted = true;
+}
+
+/* Another block goes on; the running thread is ready, and goes on some time after that. */
+static void end_turn() {
+    thread *me = running;
+    progress++;
+    running = nullptr;
+    fiber_switch(&me->fiber, &host, false);
+}
+
 void maybe_switch() {
     if (!running) return;
-    if (n_spins++ > MAX_SPINS) {
-        report("no progress", "a block has waited for too long");
-        halted = true;
-    } else if (random_below(4) != 0) {
-        return;
-    }
+    count_spin();
+    if (!halted && random_below(4) != 0) return;
     make_ready(running);
+    if (lives_with_others && !halted && random_below(4) == 0) return end_turn();
     run_another();
+}
+
+void sleep(site at) {
+    if (!running || !lives_with_others) return maybe_switch();
+    count_spin();
+    running->state = life::ASLEEP;
+    running->at = at;
+    run_another();
+}
+
+void note_progress() {
+    progress++;
+}
+
+unsigned long block_progress() {
+    return progress;
 }
 
 int running_thread() {
@@ -197,6 +256,7 @@ static void try_barrier() {
         count += t.predicate;
     }
     checker_barrier();
+    progress++;
     n_at_barrier = 0;
     for (unsigned i = 0; i < n_threads; i++) {
         if (threads[i].state != life::AT_BARRIER) continue;
@@ -245,6 +305,7 @@ static void try_warp(thread *t) {
     }
     if (t->fn) t->fn(arguments, present);
     if (t->orders_memory) checker_syncwarp(t->warp, present);
+    progress++;
     for (int l = 0; l < WARP; l++)
         if (present >> l & 1) make_ready(lane_of(t, l));
 }
@@ -318,6 +379,7 @@ static void end_thread(thread *me) {
         report("early grid",
                "a thread ends that has not waited for the grids before it: grid_wait");
     me->state = life::ENDED;
+    progress++;
     warps[me->warp].alive &= ~(1u << me->lane);
     n_ended++;
     for (int l = 0; l < WARP; l++) {
@@ -340,12 +402,13 @@ static void run_thread() {
 static void prepare_threads(const dim3 &size) {
     char *stacks = const_cast<char *>(block_stacks());
     n_threads = size.x * size.y * size.z;
+    if (threads.size() < n_threads) threads.resize(n_threads);
     n_ended = n_at_barrier = 0;
     n_spins = 0;
     halted = false;
     ready.clear();
     next_ready = 0;
-    memset(warps, 0, sizeof warps);
+    warps = {};
     async_begin();
     wgmma_begin(n_threads);
     for (unsigned i = 0; i < n_threads; i++) {
@@ -364,19 +427,45 @@ static void prepare_threads(const dim3 &size) {
     }
 }
 
-bool block_run(const dim3 &size, const uint3 &index, const body &body, bool begins_early) {
+void block_begin(const dim3 &size, const uint3 &index, const body &body, bool begins_early,
+                 bool with_others) {
     running_body = &body;
-    host = {}; /* whichever thread that is now */
     grid_begins_early = begins_early;
-    blockIdx = index;
+    lives_with_others = with_others;
+    here.index = index;
     prepare_threads(size);
+}
+
+turn_end block_run() {
+    host = {}; /* whichever thread that is now */
+    blockIdx = here.index;
+    for (unsigned i = 0; i < n_threads; i++)
+        if (threads[i].state == life::ASLEEP) make_ready(&threads[i]);
     running = pick();
     threadIdx = running->index;
     checker_thread(running->number);
     fiber_switch(&host, &running->fiber, false);
     running = nullptr;
-    if (!halted) async_end();
-    return !halted;
+    if (halted) return turn_end::HALTED;
+    if (n_ended < n_threads) return turn_end::PAUSED;
+    async_end();
+    return turn_end::ENDED;
+}
+
+std::string block_sleeps_at() {
+    for (unsigned i = 0; i < n_threads; i++)
+        if (threads[i].state == life::ASLEEP)
+            return std::string(threads[i].at.file) + ":" + std::to_string(threads[i].at.line);
+    return "an atomic";
+}
+
+void block_swap(size_t number) {
+    if (elsewhere.size() <= number) elsewhere.resize(number + 1);
+    std::swap(here, elsewhere[number]);
+}
+
+bool blocks_live_together() {
+    return lives_with_others;
 }
 
 } // namespace emu

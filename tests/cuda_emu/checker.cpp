@@ -378,6 +378,16 @@ void checker_block(unsigned threads) {
     order_block(threads);
 }
 
+void checker_swap(size_t number) {
+    static std::vector<std::pair<shadow *, shadow *>> kept; /* of shared memory */
+    const range window = dynamic_window();
+    while (kept.size() <= number)
+        kept.push_back({shadow_new((size_t)(window.end - window.start)), nullptr});
+    std::swap(dynamic_shadow, kept[number].first);
+    std::swap(image_shadow, kept[number].second);
+    order_swap(number);
+}
+
 void checker_thread(int thread) {
     thread_now = thread;
     order_thread(thread);

@@ -38,6 +38,7 @@ void order_grid(bool begins_early);
 /* A copy runs: all grids before it in its stream have ended. Returns the copy's now. */
 event order_copy();
 void order_block(unsigned threads);
+void order_swap(size_t number); /* as block_swap */
 void order_thread(int thread);
 
 /* A grid or a copy of the stream at work begins: the epochs from this one on are its own. */

@@ -15,6 +15,7 @@ void checker_copied(const void *, const void *, size_t) {}
 void checker_grid(const range &, bool) {}
 void checker_grid_ends() {}
 void checker_block(unsigned) {}
+void checker_swap(size_t) {}
 void checker_thread(int) {}
 void checker_barrier() {}
 void checker_syncwarp(int, unsigned) {}

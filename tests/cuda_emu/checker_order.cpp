@@ -15,9 +15,13 @@
  * atomic leaves a `release` at its address: what it and the fences before it cover. A thread that
  * does an atomic there picks up the releases; the fence of a thread that has heard of that (itself,
  * or another one after a barrier) makes them `acquired`. Releases pass on what their own block had
- * acquired.
+ * acquired. Of what a whole block knows, at a barrier, only each thread's last release is kept: it
+ * covers what the earlier ones did.
+ *
+ * Blocks that live at once number their epochs in turns, so each epoch has an owner.
  */
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -33,9 +37,6 @@ struct view {
     knowledge far; /* of the whole block, by mbarriers; empty: nothing */
 };
 
-struct release;
-using releases = std::vector<std::shared_ptr<const release>>;
-
 struct release {
     size_t block;
     view at;                          /* of the atomic */
@@ -43,6 +44,12 @@ struct release {
     bool fenced;                      /* there was one */
     std::vector<uint32_t> own_fences; /* each thread's clock at its last fence before the epoch */
     std::vector<uint32_t> new_fences; /* ... and at its last fence at all; 0: none */
+};
+using releases = std::vector<std::shared_ptr<const release>>;
+
+/* What an atomic has left: its own release, and those of other blocks that it passes on. */
+struct left_there {
+    std::shared_ptr<const release> own;
     releases inherited;
 };
 
@@ -52,7 +59,19 @@ struct known {
     event at;
 };
 
-static uint32_t epoch = 1, grid_first, block_first;
+/* What is known of a block. */
+struct block_history {
+    uint32_t first;               /* epoch */
+    size_t number;                /* in the grid, as blocks begin */
+    std::vector<view> views;      /* of the block's threads */
+    std::vector<view> last_fence; /* of each thread */
+    std::vector<uint32_t> old_fences, new_fences;
+    bool any_fence;
+    std::vector<std::vector<view>> proxy_fences; /* of each thread */
+    std::vector<known> picked_up, acquired;      /* by atomics; by fences after them */
+};
+
+static uint32_t epoch = 1, grid_first;
 /* By stream: the grids that may still run when the next one begins. */
 struct chain {
     uint32_t first;      /* epoch of the first */
@@ -60,14 +79,15 @@ struct chain {
 };
 static std::vector<chain> chains;
 static int running;
-static std::vector<view> views;      /* of the block's threads */
-static std::vector<view> last_fence; /* of each thread */
-static std::vector<uint32_t> old_fences, new_fences;
-static bool any_fence;
-static std::vector<std::vector<view>> proxy_fences; /* of each thread */
-static std::vector<uint32_t> block_firsts; /* first epochs of this grid's blocks, ascending */
-static std::unordered_map<uintptr_t, releases> released;
-static std::vector<known> picked_up, acquired; /* by atomics; by fences after them */
+static block_history here; /* the block that runs */
+static auto &views = here.views, &last_fence = here.last_fence;
+static auto &old_fences = here.old_fences, &new_fences = here.new_fences;
+static auto &any_fence = here.any_fence;
+static auto &proxy_fences = here.proxy_fences;
+static auto &picked_up = here.picked_up, &acquired = here.acquired;
+static std::vector<size_t> owners; /* the block of each epoch from grid_first on */
+static size_t n_blocks;            /* of the grid that have begun */
+static std::unordered_map<uintptr_t, std::vector<left_there>> released;
 
 /* ---- within a block ------------------------------------------------------------------------- */
 
@@ -82,7 +102,8 @@ event order_now() {
 }
 
 bool order_is_block(const event &e) {
-    return e.epoch >= block_first;
+    const size_t at = e.epoch - grid_first; /* a copy's epoch after the grid has no owner */
+    return e.epoch >= here.first && (at >= owners.size() || owners[at] == here.number);
 }
 
 bool order_is_grid(const event &e) {
@@ -150,8 +171,38 @@ bool order_is_fenced(const event &e) {
     return false;
 }
 
-void checker_barrier() {
+static void next_epoch() {
     epoch++;
+    owners.push_back(here.number);
+}
+
+static bool by_same_thread(const release &a, const release &b) {
+    return a.block == b.block && a.at.at.thread == b.at.at.thread;
+}
+
+static bool is_older(const release &a, const release &b) {
+    if (a.at.at.epoch != b.at.at.epoch) return a.at.at.epoch < b.at.at.epoch;
+    return a.at.at.clock < b.at.at.clock;
+}
+
+/* Of what is known to the same threads: at a barrier, to all. */
+static void keep_newest(std::vector<known> &all) {
+    std::vector<known> newest;
+    for (known &k : all) {
+        auto other = std::find_if(newest.begin(), newest.end(),
+                                  [&](const known &n) { return by_same_thread(*n.what, *k.what); });
+        if (other == newest.end())
+            newest.push_back(k);
+        else if (is_older(*other->what, *k.what))
+            *other = k;
+    }
+    all = std::move(newest);
+}
+
+void checker_barrier() {
+    keep_newest(picked_up);
+    keep_newest(acquired);
+    next_epoch();
     for (view &v : views) v.at.epoch = epoch;
     if (any_fence) old_fences = new_fences;
 }
@@ -168,25 +219,35 @@ void checker_fence() {
     any_fence = true;
 }
 
+/* What the running thread's atomic passes on of other blocks' releases. */
+static releases passed_on() {
+    std::vector<known> heard;
+    std::copy_if(acquired.begin(), acquired.end(), std::back_inserter(heard),
+                 [](const known &k) { return happened_before(k.at, views[(size_t)running]); });
+    keep_newest(heard);
+    releases out;
+    for (const known &k : heard) out.push_back(k.what);
+    return out;
+}
+
 void order_atomic(uintptr_t address) {
     size_t me = (size_t)running;
-    releases &here = released[address];
-    for (auto &what : here) picked_up.push_back({what, views[me].at});
+    std::vector<left_there> &there = released[address];
+    for (const left_there &left : there) {
+        picked_up.push_back({left.own, views[me].at});
+        for (auto &what : left.inherited) picked_up.push_back({what, views[me].at});
+    }
     if (!any_fence) return; /* nothing is covered */
     auto mine = std::make_shared<release>();
-    mine->block = block_firsts.size() - 1;
+    mine->block = here.number;
     mine->at = views[me];
     mine->fence = last_fence[me];
     mine->fenced = new_fences[me] != 0;
     mine->own_fences = old_fences;
     mine->new_fences = new_fences;
-    for (const known &k : acquired)
-        if (happened_before(k.at, views[me])) mine->inherited.push_back(k.what);
     /* A thread's later release covers what its earlier one did. */
-    std::erase_if(here, [&](auto &old) {
-        return old->block == mine->block && old->at.at.thread == mine->at.at.thread;
-    });
-    here.push_back(mine);
+    std::erase_if(there, [&](auto &old) { return by_same_thread(*old.own, *mine); });
+    there.push_back({mine, passed_on()});
 }
 
 /* Does the release cover an event of its block? */
@@ -201,24 +262,14 @@ static bool covers(const release &r, const event &e) {
     return happened_before(fence, r.at);
 }
 
-static bool reaches(const release &r, size_t block, const event &e) {
-    if (r.block == block) return covers(r, e);
-    return std::any_of(r.inherited.begin(), r.inherited.end(),
-                       [&](auto &older) { return reaches(*older, block, e); });
-}
-
-static size_t block_of(const event &e) {
-    auto after = std::upper_bound(block_firsts.begin(), block_firsts.end(), e.epoch);
-    return (size_t)(after - block_firsts.begin()) - 1;
-}
-
 relation order_of(const event &e) {
     const view &now = views[(size_t)running];
     if (!order_is_grid(e))
         return streams_ordered(e.epoch) ? relation::ORDERED : relation::STREAM_RACE;
     if (order_is_block(e)) return happened_before(e, now) ? relation::ORDERED : relation::RACE;
     for (const known &k : acquired)
-        if (happened_before(k.at, now) && reaches(*k.what, block_of(e), e))
+        if (k.what->block == owners[e.epoch - grid_first] && happened_before(k.at, now) &&
+            covers(*k.what, e))
             return relation::ORDERED;
     return relation::BLOCK_RACE;
 }
@@ -249,13 +300,15 @@ void order_grid(bool begins_early) {
     chain &chain = chain_here();
     if (chain.settled || !begins_early) chain.first = grid_first;
     chain.settled = false;
-    block_firsts.clear();
+    owners.assign(1, SIZE_MAX); /* of the grid's own epoch */
+    n_blocks = 0;
     released.clear();
 }
 
 void order_block(unsigned threads) {
-    block_first = ++epoch;
-    block_firsts.push_back(epoch);
+    here.number = n_blocks++;
+    next_epoch();
+    here.first = epoch;
     any_fence = false;
     views.assign(threads, view{});
     for (unsigned i = 0; i < threads; i++) {
@@ -268,6 +321,12 @@ void order_block(unsigned threads) {
     proxy_fences.assign(threads, {});
     picked_up.clear();
     acquired.clear();
+}
+
+void order_swap(size_t number) {
+    static std::vector<block_history> elsewhere;
+    if (elsewhere.size() <= number) elsewhere.resize(number + 1);
+    std::swap(here, elsewhere[number]);
 }
 
 void order_thread(int thread) {

@@ -3,6 +3,7 @@
  *   include/       what emulated kernels see       memory.cpp   device memory and its guards
  *   fiber.cpp      switching stacks                shared.cpp   shared memory
  *   block.cpp      the threads of a block          stream.cpp   streams, events, graphs
+ *   together.cpp   blocks that live at once
  *   warp.cpp       what lanes do together          launch.cpp   checking and running a grid
  *   barriers.cpp   mbarriers, bulk copies          wgmma.cpp    products of warpgroups
  *   runtime.cpp    the rest of the CUDA runtime    report.cpp   errors
@@ -84,9 +85,32 @@ void fiber_started();
 
 /* ---- a block -------------------------------------------------------------------------------- */
 
-/* Runs all threads of one block; false after a deadlock, which is reported. If the grid
- * may begin before earlier grids have ended, each of its threads must wait for that. */
-bool block_run(const dim3 &threads, const uint3 &index, const body &body, bool begins_early);
+/* Makes the threads of a block. If the grid may begin before earlier grids have ended, each of them
+ * must wait for that. `with_others`: a block may pause, so that others of the grid go on. */
+void block_begin(const dim3 &threads, const uint3 &index, const body &body, bool begins_early,
+                 bool with_others);
+/* Runs them until all have ended, or the block pauses, or after a deadlock, which is reported. */
+enum class turn_end { ENDED, PAUSED, HALTED };
+turn_end block_run();
+/* Where the first thread sleeps that does, in words. */
+std::string block_sleeps_at();
+/* Puts what runs here away under a number, and what was put away there in its place: of blocks that
+ * live at once, each is put away between its turns. */
+void block_swap(size_t number);
+/* Do the blocks of the grid live at once? */
+bool blocks_live_together();
+/* Runs the blocks of a grid, numbered in the order in which they begin, in turns. */
+void run_together(const cudaLaunchConfig_t &config, const body &body,
+                  const std::vector<unsigned> &blocks);
+/* Grows whenever something happens that a thread may have waited for. */
+unsigned long block_progress();
+/* The most blocks of a kernel that the device holds at once. */
+unsigned blocks_at_once(unsigned threads, size_t dynamic_bytes);
+unsigned blocks_per_multiprocessor(unsigned threads, size_t dynamic_bytes);
+/* The index of a block by its number in the grid. */
+uint3 block_index(const dim3 &grid, unsigned number);
+/* Blocks, or numbers below n, in the order in which they run. */
+std::vector<unsigned> block_order(size_t n);
 /* The running thread has not waited yet. */
 bool is_early();
 bool in_kernel();
@@ -95,7 +119,7 @@ int running_thread(); /* its number in the block */
 void wait_for(const void *what, site at);
 bool is_waited_for(const void *what);
 void wake(const void *what);
-const char *block_stacks(); /* MAX_THREADS times STACK_BYTES */
+const char *block_stacks(); /* of the block that runs: MAX_THREADS times STACK_BYTES */
 
 /* ---- what is asynchronous in a block: barriers.cpp, wgmma.cpp ------------------------------- */
 
@@ -141,6 +165,7 @@ void device_fill(void *to, int value, size_t bytes);
 void shared_plan(size_t dynamic_bytes);     /* before a grid */
 void shared_fill();                         /* before a block: its contents are undefined */
 void shared_check();                        /* after a block: the guards are as they were */
+void shared_swap(size_t number);            /* as block_swap: the contents */
 std::string shared_describe(const void *p); /* empty if it is not shared memory */
 
 enum class place { ELSEWHERE, SHARED, GUARD };
@@ -195,7 +220,8 @@ void checker_copied(const void *to, const void *from, size_t bytes);
 void checker_grid(const range &parameters, bool begins_early);
 void checker_grid_ends();
 void checker_block(unsigned threads);
-void checker_thread(int thread); /* runs from now on */
+void checker_swap(size_t number); /* as block_swap: what is known of the block */
+void checker_thread(int thread);  /* runs from now on */
 void checker_barrier();
 void checker_syncwarp(int warp, unsigned lanes);
 void checker_fence();

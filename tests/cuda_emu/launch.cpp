@@ -1,5 +1,5 @@
 /* Launches: what a device would refuse is refused, and a grid is run block by block, in an order
- * that the settings choose. */
+ * that the settings choose; a cooperative grid by together.cpp. */
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -32,14 +32,36 @@ cudaError_t set_attribute(const void *kernel, cudaFuncAttribute attribute, int v
     return cudaSuccess;
 }
 
-/* Blocks in the order in which they run. */
-static std::vector<unsigned> block_order(size_t n) {
+std::vector<unsigned> block_order(size_t n) {
     std::vector<unsigned> blocks(n);
     for (size_t i = 0; i < n; i++)
         blocks[i] = (unsigned)(running_order() == order::LIFO ? n - 1 - i : i);
     if (running_order() == order::RANDOM)
         for (size_t i = n; i > 1; i--) std::swap(blocks[i - 1], blocks[random_below((unsigned)i)]);
     return blocks;
+}
+
+uint3 block_index(const dim3 &grid, unsigned i) {
+    return {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
+}
+
+static void run_in_order(const cudaLaunchConfig_t &config, const body &body, bool begins_early,
+                         const std::vector<unsigned> &blocks) {
+    const dim3 &block = config.blockDim;
+    for (unsigned i : blocks) {
+        shared_fill();
+        checker_block(block.x * block.y * block.z);
+        block_begin(block, block_index(config.gridDim, i), body, begins_early, false);
+        if (block_run() != turn_end::ENDED) return;
+        shared_check();
+    }
+}
+
+static bool is_cooperative(const cudaLaunchConfig_t &config) {
+    for (unsigned i = 0; i < config.numAttrs; i++)
+        if (config.attrs[i].id == cudaLaunchAttributeCooperative)
+            return config.attrs[i].val.cooperative != 0;
+    return false;
 }
 
 static unsigned long grids_run;
@@ -56,14 +78,11 @@ static void run_grid(const cudaLaunchConfig_t &config, const void *kernel, const
     shared_plan(config.dynamicSmemBytes);
     auto *parameters = static_cast<const char *>(body.parameters.get());
     checker_grid({parameters, parameters + body.bytes}, begins_early);
-    for (unsigned i : block_order((size_t)grid.x * grid.y * grid.z)) {
-        shared_fill();
-        checker_block(block.x * block.y * block.z);
-        if (!block_run(block, {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)}, body,
-                       begins_early))
-            break;
-        shared_check();
-    }
+    const std::vector<unsigned> blocks = block_order((size_t)grid.x * grid.y * grid.z);
+    if (is_cooperative(config))
+        run_together(config, body, blocks);
+    else
+        run_in_order(config, body, begins_early, blocks);
     checker_grid_ends();
 }
 
@@ -79,6 +98,20 @@ static bool may_begin_early(const cudaLaunchConfig_t &config) {
         if (config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
             return config.attrs[i].val.programmaticStreamSerializationAllowed != 0;
     return false;
+}
+
+/* The blocks of a cooperative grid must all fit at once. */
+static cudaError_t check_together(const cudaLaunchConfig_t &config) {
+    const dim3 &grid = config.gridDim, &block = config.blockDim;
+    const size_t blocks = (size_t)grid.x * grid.y * grid.z;
+    const unsigned fit = blocks_at_once(block.x * block.y * block.z, config.dynamicSmemBytes);
+    if (may_begin_early(config)) {
+        report("launch", "a cooperative grid that may begin early is not emulated");
+        return set_error(cudaErrorInvalidValue);
+    }
+    if (blocks <= fit) return cudaSuccess;
+    report("launch", "a cooperative grid of %zu blocks, of which %u fit at once", blocks, fit);
+    return set_error(cudaErrorCooperativeLaunchTooLarge);
 }
 
 cudaError_t get_attributes(cudaFuncAttributes *out) {
@@ -106,6 +139,8 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const b
         report("launch", "programmatic serialization is of sm_90 and later");
         return set_error(cudaErrorInvalidValue);
     }
+    if (is_cooperative(config))
+        if (cudaError_t error = check_together(config)) return error;
     if (cudaError_t error = call_fails(EMU_LAUNCH)) return error;
     const bool recorded = in_capture(config.stream);
     count_queued(config.stream, EMU_LAUNCH);

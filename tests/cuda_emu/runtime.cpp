@@ -1,4 +1,5 @@
 /* The CUDA runtime's calls on devices and memory. Host threads take turns. */
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -25,6 +26,8 @@ const char *cudaGetErrorName(cudaError_t error) {
         return "cudaErrorInvalidConfiguration";
     case cudaErrorLaunchFailure:
         return "cudaErrorLaunchFailure";
+    case cudaErrorCooperativeLaunchTooLarge:
+        return "cudaErrorCooperativeLaunchTooLarge";
     case cudaErrorStreamCaptureUnsupported:
         return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated:
@@ -44,6 +47,7 @@ const char *cudaGetErrorString(cudaError_t error) {
 
 static size_t device_bytes = (size_t)16 << 30;
 enum { MULTIPROCESSORS = 4, L2_BYTES = 4 << 20, BLOCKS_AT_ONCE = 2 };
+enum { MAX_THREADS_AT_ONCE = 2048, SHARED_AT_ONCE = 228 << 10, SHARED_RESERVED = 1 << 10 };
 
 static bool present = true;
 
@@ -119,8 +123,24 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
     return cudaSuccess;
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *, int, size_t) {
-    *blocks = BLOCKS_AT_ONCE;
+namespace emu {
+
+/* Of a multiprocessor's limits, registers are not known here. */
+unsigned blocks_per_multiprocessor(unsigned threads, size_t dynamic_bytes) {
+    const size_t shared = SHARED_AT_ONCE / (dynamic_bytes + SHARED_RESERVED);
+    return (unsigned)std::min(
+        {(size_t)BLOCKS_AT_ONCE, (size_t)MAX_THREADS_AT_ONCE / threads, shared});
+}
+
+unsigned blocks_at_once(unsigned threads, size_t dynamic_bytes) {
+    return MULTIPROCESSORS * blocks_per_multiprocessor(threads, dynamic_bytes);
+}
+
+} // namespace emu
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *, int threads,
+                                                          size_t smem) {
+    *blocks = (int)blocks_per_multiprocessor((unsigned)threads, smem);
     return cudaSuccess;
 }
 

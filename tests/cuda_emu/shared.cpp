@@ -144,6 +144,23 @@ void shared_check() {
     }
 }
 
+/* Exchanges the two, of which one is the block's memory. */
+static size_t swap_bytes(char *memory, size_t bytes, char *kept) {
+    std::swap_ranges(memory, memory + bytes, kept);
+    return bytes;
+}
+
+void shared_swap(size_t number) {
+    static std::vector<std::vector<char>> kept;
+    if (kept.size() <= number) kept.resize(number + 1);
+    size_t bytes = dynamic_size, at = 0;
+    for (const variable &v : variables()) bytes += v.bytes;
+    kept[number].resize(bytes);
+    at += swap_bytes(dynamic_start, dynamic_size, kept[number].data());
+    for (const variable &v : variables())
+        at += swap_bytes(v.start, v.bytes, kept[number].data() + at);
+}
+
 std::string shared_describe(const void *p) {
     char text[400];
     if (dynamic_window().has(p)) {

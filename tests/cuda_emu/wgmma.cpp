@@ -97,6 +97,7 @@ void wgmma(float *d, const uint32_t *a, uint64_t b, int columns, element_of elem
     if (columns % 8 || columns > MAX_COLUMNS)
         report("wgmma", "%s:%d: %d columns", at.file, at.line, columns);
     if (!w.fenced) report("wgmma", "%s:%d: a group without wgmma_fence", at.file, at.line);
+    if (blocks_live_together()) report("wgmma", "not emulated where blocks live at once");
     if (!sums_of(w, d)) {
         w.sums.push_back({d, {d, d + columns / 2}});
         for (int i = 0; i < columns / 2; i++) d[i] = NAN;
@@ -248,6 +249,7 @@ void set_registers(int count, bool more, site at) {
     if (count % 8 || count < 24 || count > 256 || (change > 0) != more)
         report("setmaxnreg", "%s:%d: from %d registers to %d", at.file, at.line, w.registers,
                count);
+    if (blocks_live_together()) report("setmaxnreg", "not emulated where blocks live at once");
     w.registers = count;
     if (!is_last_of_warpgroup(at)) return;
     while (change > free_registers) wait_for(&free_registers, at);

@@ -54,6 +54,7 @@ enum cudaError_t {
     cudaErrorInvalidDevice = 101,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719,
+    cudaErrorCooperativeLaunchTooLarge = 720,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901,
     cudaErrorUnknown = 999,
@@ -174,11 +175,13 @@ struct cudaFuncAttributes {
 };
 
 enum cudaLaunchAttributeID {
+    cudaLaunchAttributeCooperative = 2,
     cudaLaunchAttributeClusterDimension = 4,
     cudaLaunchAttributeProgrammaticStreamSerialization = 6,
 };
 
 union cudaLaunchAttributeValue {
+    int cooperative; /* all blocks of the grid run at once */
     int programmaticStreamSerializationAllowed;
     struct {
         unsigned x, y, z;

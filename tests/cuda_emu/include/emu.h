@@ -1,9 +1,9 @@
 /* emu: what emulated device code asks of the emulation. Kernels never name it: the headers beside
  * this one give them CUDA's own names for it.
  *
- * Every CUDA thread is a fiber, the blocks of a grid run one after another on the host thread that
- * waits for the stream. Shared memory is a static variable, marked so that the emulation finds it
- * in the program's symbol table.
+ * Every CUDA thread is a fiber, the blocks of a grid run one after another, or in turns, on the
+ * host thread that waits for the stream. Shared memory is a static variable, marked so that the
+ * emulation finds it in the program's symbol table.
  */
 #ifndef CUDA_EMU_EMU_H
 #define CUDA_EMU_EMU_H
@@ -43,6 +43,10 @@ void warp_collective(unsigned mask, exchange fn, void *argument, bool orders_mem
 
 /* A point where another thread of the block may run. */
 void maybe_switch();
+/* Where the grid's blocks live at once: waits for its block's next turn; elsewhere the same. */
+void sleep(site at);
+/* Something has happened that others may have waited for. */
+void note_progress();
 
 /* Waits for the grids before this one in its stream. */
 void grid_wait();

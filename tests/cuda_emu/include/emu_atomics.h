@@ -14,6 +14,7 @@ template <class T, class F> EMU_UNCHECKED T atomic(T *p, F change) {
     note_access(p, sizeof(T), true, true);
     T old = *p;
     *p = change(old);
+    if (*p != old) note_progress();
     return old;
 }
 

@@ -31,8 +31,8 @@ inline void __threadfence() {
     emu::note_fence();
 }
 inline void __threadfence_block() {}
-inline void __nanosleep(unsigned) {
-    emu::maybe_switch();
+inline void __nanosleep(unsigned, EMU_SITE) {
+    emu::sleep(EMU_HERE);
 }
 
 [[noreturn]] inline void __trap() {

@@ -1,0 +1,78 @@
+/* Does the emulation find what is wrong with cooperative grids and their barriers, and nothing
+ * where nothing is? */
+#include "tests/cuda/broken_grids.cuh"
+#include "tests/cuda/emulated_cases.h"
+
+enum { MOST_BLOCKS = 9 };
+
+static void run_kernel(const char *name) {
+    broken_args args = {};
+    float host[BROKEN_N];
+    for (int i = 0; i < BROKEN_N; i++) host[i] = (float)(i + 1);
+    cudaMalloc((void **)&args.out, sizeof host);
+    cudaMalloc((void **)&args.in, sizeof host);
+    cudaMalloc((void **)&args.part, MOST_BLOCKS * sizeof host);
+    cudaMalloc((void **)&args.counter, 2 * sizeof *args.counter);
+    cudaMemset(args.counter, 0, 2 * sizeof *args.counter);
+    cudaMemcpy(args.in, host, sizeof host, cudaMemcpyHostToDevice);
+    cudaDeviceSynchronize();
+    for (int i = 0; i < 2; i++) /* what the first leaves must do for the second */
+        broken_grids_launch(name, args, test_stream());
+    cudaStreamSynchronize(test_stream());
+    cudaMemcpy(host, args.out, sizeof host, cudaMemcpyDeviceToHost);
+    bool right = true;
+    for (int i = 0; i < BROKEN_N; i++) right = right && host[i] == (float)(i + 1);
+    say_result(right);
+}
+
+static const wrong kernels[] = {
+    {"too_many_blocks", ANY, "launch: a cooperative grid of 9 blocks, of which 8 fit at once"},
+    {"too_much_memory", ANY, "launch: a cooperative grid of 5 blocks, of which 4 fit at once"},
+    {"early", ANY, "launch: a cooperative grid that may begin early"},
+    {"block_stays_away", ANY, "deadlock: 1 of 5 blocks have ended; the others wait, block"},
+    {"one_too_many", ANY, "deadlock: 0 of 5 blocks have ended; the others wait, block"},
+    {"one_too_few", ANY, NULL},
+    {"not_reset", ANY, "deadlock: 0 of 5 blocks"},
+    {"generation_read_late", ANY, "deadlock: "},
+    {"generation_not_raised", ANY, "deadlock: 0 of 5 blocks"},
+    {"no_fence_before", CHECKER, "race between blocks: "},
+    {"no_fence_after", CHECKER, "race between blocks: "},
+    {"no_sync_before", CHECKER, "race between blocks: "},
+    {"no_sync_after", CHECKER, "race between blocks: "},
+    {"no_second_barrier", CHECKER, "race between blocks: "},
+    {"threads_meet_apart", ANY, "barrier divergence: "},
+    {"mbarrier", ANY, "mbarrier: not emulated where blocks live at once"},
+};
+static const char *const right_kernels[] = {"right", "right_alone", "right_full"};
+
+enum { SEEDS = 5 };
+#define COUNT(array) ((int)(sizeof array / sizeof *array))
+
+START_TEST(wrong_kernels_are_found) {
+    check_found(run_kernel, kernels[_i], "1");
+}
+END_TEST
+
+START_TEST(right_kernels_pass) {
+    for (int seed = 1; seed <= SEEDS; seed++) check_right(run_kernel, right_kernels[_i], seed, "1");
+}
+END_TEST
+
+START_TEST(right_kernels_pass_in_any_order) {
+    setenv("CUDA_EMU_ORDER", _i % 2 ? "fifo" : "lifo", 1);
+    check_right(run_kernel, right_kernels[_i / 2], 1, "0");
+    unsetenv("CUDA_EMU_ORDER");
+}
+END_TEST
+
+int main(int, char **arguments) {
+    cases_begin(arguments[0]);
+    Suite *suite = suite_create("cuda_emulation_grids");
+    TCase *found = tcase_create("finds");
+    tcase_set_timeout(found, 300);
+    tcase_add_loop_test(found, wrong_kernels_are_found, 0, COUNT(kernels));
+    tcase_add_loop_test(found, right_kernels_pass, 0, COUNT(right_kernels));
+    tcase_add_loop_test(found, right_kernels_pass_in_any_order, 0, 2 * COUNT(right_kernels));
+    suite_add_tcase(suite, found);
+    return suite_main(suite);
+}
