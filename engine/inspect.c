@@ -121,6 +121,13 @@ static void print_totals(FILE *out, const struct weights *weights) {
 /* ---- model and tokenizer -------------------------------------------------------------------- */
 
 static void print_model(FILE *out, const struct model_config *info) {
+    static const char *const stretched[] = {[ROPE_UNSCALED] = "",
+                                            [ROPE_LINEAR] = ", stretched (linear)",
+                                            [ROPE_LLAMA3] = ", stretched (llama3)",
+                                            [ROPE_YARN] = ", stretched (yarn)",
+                                            [ROPE_DYNAMIC] = ", stretched (dynamic)",
+                                            [ROPE_LONG] = ", stretched (longrope)",
+                                            [ROPE_PART] = ""};
     fprintf(out,
             "\nModel: %s\n"
             "  architecture %s, mostly %s, %" PRId64 " parameters\n"
@@ -140,8 +147,8 @@ static void print_model(FILE *out, const struct model_config *info) {
         fprintf(out, "  layer %d guesses tokens beyond the next one (nextn), and is not used\n",
                 info->L + i);
     if (info->rope.is_used)
-        fprintf(out, "  rotary positions, base %g over %d dimensions; ", (double)info->rope.base,
-                info->rope.D_rope);
+        fprintf(out, "  rotary positions, base %g over %d dimensions%s; ", (double)info->rope.base,
+                info->rope.D_rope, stretched[info->rope.stretch.kind]);
     else
         fputs("  learned positions; ", out);
     fprintf(out, "norm epsilon %g\n", (double)info->norm_epsilon);

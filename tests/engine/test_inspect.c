@@ -95,6 +95,23 @@ START_TEST(a_model_without_rotary_positions_shows_none) {
 }
 END_TEST
 
+START_TEST(stretched_positions_are_told) {
+    static const struct {
+        const char *file, *line;
+    } files[] = {{"phi3_long.gguf", "over 8 dimensions, stretched (longrope); norm epsilon"},
+                 {"mistral3.gguf", "over 16 dimensions, stretched (yarn); norm epsilon"},
+                 {"qwen2.gguf", "over 16 dimensions; norm epsilon"}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[96], *text;
+        struct err err = {0};
+        snprintf(path, sizeof path, "tests/vectors/families/%s", files[i].file);
+        ck_assert_msg(inspect(path, 0, &text, &err) == STATUS_OK, "%s", err.message);
+        expect_line(text, files[i].line);
+        free(text);
+    }
+}
+END_TEST
+
 /* A config.json has no bytes of its own: the plan counts those of the random weights. */
 START_TEST(a_config_json_is_told_with_its_weights) {
     static const char json[] =
@@ -184,13 +201,10 @@ END_TEST
 
 int main(void) {
     const TTest *const tests[] = {
-        a_model_is_told_in_full,
-        a_model_without_rotary_positions_shows_none,
-        a_config_json_is_told_with_its_weights,
-        layers_that_are_not_used_are_told,
-        what_can_be_told_of_a_refused_file_is_told,
-        strings_cannot_steer_a_terminal,
-        settings_that_cannot_work_are_told,
+        a_model_is_told_in_full,           a_model_without_rotary_positions_shows_none,
+        stretched_positions_are_told,      a_config_json_is_told_with_its_weights,
+        layers_that_are_not_used_are_told, what_can_be_told_of_a_refused_file_is_told,
+        strings_cannot_steer_a_terminal,   settings_that_cannot_work_are_told,
     };
     Suite *suite = suite_create("engine/inspect");
     TCase *cases = tcase_create("all");
