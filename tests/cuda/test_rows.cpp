@@ -79,13 +79,34 @@ START_TEST(norms_are_right) {
 }
 END_TEST
 
+/* Devices have from 99 to 227 KiB of shared memory for a block: from 25,344 floats on. */
+static const char *const architectures[] = {"80", "86", "90", "100", "120", "121"};
+enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
+
+START_TEST(long_norms_run_on_every_device) {
+    setenv("CUDA_EMU_ARCH", architectures[_i], 1);
+    early_grids_find(); /* older devices have none */
+    for (const int K : {24576, 24577, 25344, 25352, 41736, (int)NORM_MAX_K})
+        for (const bool added : {false, true})
+            check_norm(DTYPE_BF16,
+                       make_norm(DTYPE_BF16, 2, K, added ? NORM_LAYER : NORM_RMS, added, added));
+    check_norm(DTYPE_F32, make_norm(DTYPE_F32, 1, 30000, NORM_RMS, false, false));
+    finish();
+    unsetenv("CUDA_EMU_ARCH");
+    early_grids_find();
+    ck_assert(!cuda_failed());
+}
+END_TEST
+
 START_TEST(a_norm_may_be_in_place) {
-    const norm_case c = make_norm(DTYPE_BF16, 5, 64, NORM_RMS, false, false);
-    buffer x(packed(DTYPE_BF16, c.x)), gain(c.gain);
-    const struct norm norm = {NORM_RMS, gain.as<float>(), nullptr, 1e-5f};
-    rows_norm(DTYPE_BF16, x.data, x.data, &norm, c.M, c.K, test_stream());
-    check_close(read_activations(DTYPE_BF16, x), normed(c), rounding_of(DTYPE_BF16), 0.02,
-                "in place");
+    for (const int K : {64, 30000}) {
+        const norm_case c = make_norm(DTYPE_BF16, 5, K, NORM_RMS, false, false);
+        buffer x(packed(DTYPE_BF16, c.x)), gain(c.gain);
+        const struct norm norm = {NORM_RMS, gain.as<float>(), nullptr, 1e-5f};
+        rows_norm(DTYPE_BF16, x.data, x.data, &norm, c.M, c.K, test_stream());
+        check_close(read_activations(DTYPE_BF16, x), normed(c), rounding_of(DTYPE_BF16), 0.02,
+                    "in place");
+    }
 }
 END_TEST
 
@@ -190,6 +211,7 @@ int main() {
     tcase_set_timeout(elements, 120);
     tcase_add_loop_test(norms, norms_are_right, 0, N_LENGTHS);
     tcase_add_test(norms, a_norm_may_be_in_place);
+    tcase_add_loop_test(norms, long_norms_run_on_every_device, 0, N_ARCHITECTURES);
     tcase_add_loop_test(elements, gates_are_right, 0, N_LENGTHS);
     tcase_add_loop_test(elements, bias_is_right, 0, N_LENGTHS);
     tcase_add_loop_test(elements, caps_are_right, 0, N_LENGTHS);

@@ -16,7 +16,8 @@
  *   CUDA_EMU_DEVICES how many there are, which share their memory; 1 unless given
  *   CUDA_EMU_LAZY    0: streams run at once, not as late as the rules allow; random: one or the
  *                    other
- *   CUDA_EMU_ARCH    80: a device that runs one grid of a stream at a time; 90 unless given
+ *   CUDA_EMU_ARCH    80: a device that runs one grid of a stream at a time; 90 unless given. How
+ *                    much shared memory a block may have depends on it, too
  *   CUDA_EMU_PTX     80: kernels that the driver has compiled from such PTX; as CUDA_EMU_ARCH
  *                    unless given
  *   CUDA_EMU_FAIL    the name of a call of the runtime that fails whenever it is made
@@ -38,7 +39,7 @@
 namespace emu {
 
 enum { PAGE = 4096, WARP = 32, MAX_THREADS = 1024 };
-enum { SHARED_DEFAULT = 48 << 10, SHARED_MOST = 227 << 10 };
+enum { SHARED_DEFAULT = 48 << 10, SHARED_MOST = 227 << 10 }; /* the second: of any architecture */
 
 /* ---- host threads --------------------------------------------------------------------------- */
 
@@ -61,6 +62,8 @@ order running_order();
 bool stream_runs_now(); /* when it gets something to do */
 unsigned random_below(unsigned n);
 int architecture();
+/* Bytes of shared memory that a block of it may have. */
+int shared_most();
 int ptx_version();
 /* Of the calls that know how to fail. */
 bool is_told_to_fail(const char *call);

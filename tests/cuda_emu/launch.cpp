@@ -23,8 +23,8 @@ static size_t shared_limit(const void *kernel) {
 
 cudaError_t set_attribute(const void *kernel, cudaFuncAttribute attribute, int value) {
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-    if (value < 0 || value > SHARED_MOST) {
-        report("launch", "%d bytes of shared memory a block; %d is the most", value, SHARED_MOST);
+    if (value < 0 || value > shared_most()) {
+        report("launch", "%d bytes of shared memory a block; %d is the most", value, shared_most());
         return set_error(cudaErrorInvalidValue);
     }
     turn mine;

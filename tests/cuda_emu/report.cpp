@@ -77,6 +77,12 @@ int architecture() {
     return atoi(setting("CUDA_EMU_ARCH", "90"));
 }
 
+int shared_most() {
+    const int arch = architecture();
+    if (arch == 80 || arch == 87) return 163 << 10;
+    return arch < 90 || arch >= 120 ? 99 << 10 : SHARED_MOST;
+}
+
 int ptx_version() {
     return atoi(setting("CUDA_EMU_PTX", setting("CUDA_EMU_ARCH", "90")));
 }

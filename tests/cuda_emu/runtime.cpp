@@ -86,7 +86,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device) {
     prop->major = architecture() / 10;
     prop->minor = architecture() % 10;
     prop->multiProcessorCount = MULTIPROCESSORS;
-    prop->sharedMemPerBlockOptin = SHARED_MOST;
+    prop->sharedMemPerBlockOptin = shared_most();
     prop->l2CacheSize = L2_BYTES;
     return cudaSuccess;
 }
@@ -109,7 +109,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
         *value = architecture() % 10;
         break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        *value = SHARED_MOST;
+        *value = shared_most();
         break;
     default:
         return set_error(cudaErrorInvalidValue);

@@ -9,23 +9,39 @@
 
 /* ---- norms ---------------------------------------------------------------------------------- */
 
+/* A row of so many floats fits into the shared memory of a block on every device: sm_86 and sm_120
+ * allow 99 KiB. */
+enum { NORM_KEPT_K = 24576 };
+constexpr size_t NORM_SMEM = NORM_KEPT_K * sizeof(float);
+
+/* Neighbours of a row: as it was kept, or, without a kept row, as they are read again. */
+template <class T, int N>
+__device__ __forceinline__ Vec<float, N> norm_inputs(const float *kept, const T *x, int k) {
+    Vec<float, N> out = {};
+    Vec<T, N> in = {};
+    if (!kept) in = load_vec<N>(x + k);
+#pragma unroll
+    for (int i = 0; i < N; i++) out.v[i] = kept ? kept[k + i] : to_float(in.v[i]);
+    return out;
+}
+
 /* y = norm(x), or with ADD y = (y + norm(x)) * sum_scale and x = 0. One block a row. The sums
- * need the whole row before the first output, so it waits in shared memory, as floats. */
+ * need the whole row before the first output, so it waits in shared memory, as floats; a longer row
+ * is read again, from the L2 cache. A thread reads and writes the same places of a row. */
 template <class T, int N, bool LAYER, bool ADD>
 __global__ void __launch_bounds__(NORM_THREADS)
     norm_kernel(T *y, T *x, const float *__restrict__ gain, const float *__restrict__ bias, int K,
                 float epsilon, float sum_scale) {
     grid_begin();
-    float *row = dyn_smem<float>();
+    float *kept = K <= NORM_KEPT_K ? dyn_smem<float>() : nullptr;
     const size_t at = (size_t)blockIdx.x * K;
     float sum = 0.0f, squares = 0.0f;
     for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N) {
         const Vec<T, N> in = load_vec<N>(x + at + k);
-        if (ADD) store_vec<N>(x + at + k, Vec<T, N>{});
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const float value = to_float(in.v[i]);
-            row[k + i] = value;
+            if (kept) kept[k + i] = value;
             sum = sum + value;
             squares = norm_add_square(squares, value);
         }
@@ -34,17 +50,21 @@ __global__ void __launch_bounds__(NORM_THREADS)
     if (LAYER) { /* the variance is taken around the mean, so that nothing cancels */
         mean = block_sum<NORM_THREADS>(sum) / (float)K;
         squares = 0.0f;
-        for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N)
+        for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N) {
+            const Vec<float, N> in = norm_inputs<T, N>(kept, x + at, k);
 #pragma unroll
-            for (int i = 0; i < N; i++) squares = norm_add_square(squares, row[k + i] - mean);
+            for (int i = 0; i < N; i++) squares = norm_add_square(squares, in.v[i] - mean);
+        }
     }
     const float r = norm_factor(block_sum<NORM_THREADS>(squares), K, epsilon);
     for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N) {
+        const Vec<float, N> in = norm_inputs<T, N>(kept, x + at, k);
         Vec<T, N> out = {};
         if (ADD) out = load_vec<N>(y + at + k);
+        if (ADD) store_vec<N>(x + at + k, Vec<T, N>{});
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            float value = norm_value(row[k + i] - mean, r, gain[k + i]);
+            float value = norm_value(in.v[i] - mean, r, gain[k + i]);
             if (LAYER && bias) value = value + bias[k + i];
             if (ADD) value = (to_float(out.v[i]) + value) * sum_scale;
             out.v[i] = from_float<T>(value);
@@ -126,9 +146,9 @@ template <class T, int N, bool ADD>
 static void norm_of(void *y, void *x, const struct norm *norm, int M, int K, cudaStream_t stream) {
     auto kernel =
         norm->kind == NORM_LAYER ? norm_kernel<T, N, true, ADD> : norm_kernel<T, N, false, ADD>;
-    const size_t smem = (size_t)K * sizeof(float);
+    const size_t smem = K <= NORM_KEPT_K ? (size_t)K * sizeof(float) : 0;
     assert(K > 0 && K <= NORM_MAX_K && norm->gain);
-    if (smem > DEFAULT_SMEM) allow_smem(kernel, smem);
+    if (smem > DEFAULT_SMEM) allow_smem(kernel, NORM_SMEM); /* the same always: see allow_smem */
     launch(kernel, dim3(M), dim3(NORM_THREADS), smem, stream, (T *)y, (T *)x, norm->gain,
            norm->bias, K, norm->epsilon, norm_sum_scale(norm));
 }

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/runtime/device.cuh"
 
-/* The largest K of a norm: a row of floats has room in shared memory. */
+/* The largest K of a norm, which bounds the inputs of every matrix. */
 enum { NORM_MAX_K = 57344 };
 
 /* y[M][K] = norm(x[M][K]); y may be x. */
