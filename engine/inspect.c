@@ -102,7 +102,7 @@ static void print_tensors(FILE *out, const struct weights *weights) {
 
 static void print_totals(FILE *out, const struct weights *weights) {
     fprintf(out, "\nTensors by type: %d in all\n", weights->n);
-    for (int type = 0; type <= (int)DTYPE_INT8; type++) {
+    for (int type = 0; type <= (int)DTYPE_INT4H; type++) {
         int64_t elements = 0, bytes = 0;
         int n = 0;
         for (int i = 0; i < weights->n; i++) {

@@ -8,8 +8,9 @@
 /* The list of weight types, a row each; whatever must know all of them unfolds it. A new quantised
  * type is a row here, and how its blocks are read: kernels/cpu/weights/dequantise.c and
  * kernels/cuda/gemm/source.cuh. One that has codes of a new width also needs their place in a panel
- * (kernels/cpu/weights.h). INT4 and INT8 are no types of GGUF files: the codes of quantised folders
- * become their blocks while they are loaded. The columns of X(...):
+ * (kernels/cpu/weights.h). INT4, INT8 and INT4H (INT4 whose scales are halves) are no types of GGUF
+ * files: the codes of quantised folders become their blocks while they are loaded. The columns of
+ * X(...):
  *
  *   TYPE, name       as in DTYPE_TYPE and in texts
  *   number           GGUF's number of the tensor type, so that a file's type needs no translation
@@ -45,7 +46,8 @@
     X(TQ2_0, tq2_0, 35, 256, 66, 2, 1, 0, 0, 0, CODES_LINEAR, SCALES_HALF, 64, -1, 1.12, 0)        \
     X(MXFP4, mxfp4, 39, 32, 17, 4, 128, 0, 0, 0, CODES_E2M1, SCALES_BRAIN, 0, -1, 5.9, 0)          \
     X(INT4, int4, 1025, 32, 21, 4, 0, 1, 0, 0, CODES_LINEAR, SCALES_FLOAT, 0, -1, 4.6, 0)          \
-    X(INT8, int8, 1026, 32, 36, 8, 128, 0, 0, 0, CODES_LINEAR, SCALES_FLOAT, 0, -1, 73.9, 0)
+    X(INT8, int8, 1026, 32, 36, 8, 128, 0, 0, 0, CODES_LINEAR, SCALES_FLOAT, 0, -1, 73.9, 0)       \
+    X(INT4H, int4h, 1027, 32, 19, 4, 0, 1, 0, 0, CODES_LINEAR, SCALES_POINT, 0, -1, 4.6, 0)
 #define WEIGHT_TYPES(X) FLOAT_TYPES(X) QUANT_TYPES(X)
 
 /* Types of GGUF files whose codes are looked up, 32 weights at a time
@@ -74,6 +76,7 @@ enum scales {
     SCALES_HALF,
     SCALES_BRAIN, /* bfloat16, which has powers of two that halves lack */
     SCALES_FLOAT, /* float32; a minimum is minus the scale times a zero point, a byte */
+    SCALES_POINT, /* halves, with the minima of SCALES_FLOAT */
 };
 
 enum dtype {

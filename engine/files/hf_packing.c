@@ -229,7 +229,7 @@ static bool has_whole_blocks(const struct packed *p) {
 static enum dtype type_of(const struct packed *p) {
     if (p->layout == PACKED_E4M3 || p->layout == PACKED_TABLE || !has_whole_blocks(p))
         return DTYPE_F32;
-    if (p->bits == 4) return DTYPE_INT4;
+    if (p->bits == 4) return p->scale_type == DTYPE_F16 ? DTYPE_INT4H : DTYPE_INT4;
     for (int g = 0; g < p->n_groups && p->zeros; g++)
         for (int n = 0; n < p->N; n++)
             if (packed_zero(p, n, g) != 128) return DTYPE_F32;

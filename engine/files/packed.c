@@ -103,20 +103,26 @@ static void float_row(const struct packed *p, int n, float *out) {
     }
 }
 
-/* A row of blocks of INT4 or INT8. */
+/* A row of blocks of INT4, INT4H or INT8. */
 static void block_row(const struct packed *p, enum dtype type, int n, uint8_t *out) {
     enum { BLOCK = 32 };
     for (int k = 0; k < p->K; k += BLOCK, out += dtype_block_bytes((int)type)) {
         int g = packed_group(p, k);
         float scale = scale_of(p, n, g);
+        uint8_t *after = out + sizeof scale;
         memcpy(out, &scale, sizeof scale);
+        if (type == DTYPE_INT4H) {
+            uint16_t half = float_to_half(scale); /* which it was in the file */
+            after = out + sizeof half;
+            memcpy(out, &half, sizeof half);
+        }
         if (type == DTYPE_INT8) {
-            for (int i = 0; i < BLOCK; i++) out[4 + i] = code_at(p, n, k + i) ^ 0x80;
+            for (int i = 0; i < BLOCK; i++) after[i] = code_at(p, n, k + i) ^ 0x80;
             continue;
         }
-        out[4] = (uint8_t)packed_zero(p, n, g);
+        after[0] = (uint8_t)packed_zero(p, n, g);
         for (int i = 0; i < BLOCK / 2; i++)
-            out[5 + i] = (uint8_t)(code_at(p, n, k + i) | code_at(p, n, k + i + BLOCK / 2) << 4);
+            after[1 + i] = (uint8_t)(code_at(p, n, k + i) | code_at(p, n, k + i + BLOCK / 2) << 4);
     }
 }
 

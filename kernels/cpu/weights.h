@@ -78,7 +78,7 @@ const struct format *format_of(enum dtype type);
  *                   4 * (4i + f) + t
  *     8 bits        line g is group g, as code = weight + 128
  *   scales of a block: 16 halves d (of bfloat16 in MXFP4), then with a minimum 16 halves m; or 16
- *     float32 d, in INT4 then 16 bytes zero point
+ *     float32 d, in INT4H 16 halves d, in both INT4 then 16 bytes zero point
  *   scales of K types, for 8 blocks: 16 halves d, with a minimum 16 halves m; then for each block
  *     16 bytes scale, 16 bytes min (Q4_K, Q5_K); or 16 signed bytes scale (IQ4_XS); or for each of
  *     its halves 16 bytes: a signed scale (Q3_K, Q6_K), or a scale in the low nibble and a minimum

@@ -15,7 +15,7 @@ struct kind {
     int columns; /* K is a multiple of it */
 };
 /* The first N_FORMATS have all formats of packed weights among them. */
-enum { N_KINDS = 23, N_FORMATS = 19 };
+enum { N_KINDS = 24, N_FORMATS = 19 };
 extern const kind kinds[N_KINDS];
 extern const enum dtype short_types[2];
 

@@ -429,6 +429,8 @@ static double packed_as_larger(enum dtype type) {
         return 1.92; /* as Q6_K */
     case DTYPE_INT4:
         return 1.15; /* minima in float32 */
+    case DTYPE_INT4H:
+        return 1.28; /* as INT4 */
     case DTYPE_TQ1_0:
     case DTYPE_TQ2_0:
         return 2.7; /* as Q4_0 */

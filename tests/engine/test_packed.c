@@ -6,7 +6,7 @@
 #include "engine/files/weights.h"
 #include "support/suite_main.h"
 
-enum { ROWS = 3, BLOCKS = 5, CODES = 16, BLOCK_BYTES = 17 };
+enum { BLOCK32 = 32, ROWS = 3, BLOCKS = 5, CODES = 16, BLOCK_BYTES = 17 };
 
 /* Byte i of the codes of a block in a folder has inputs 2 i and 2 i + 1; that of a GGUF file has
  * inputs i and i + 16. Each block has a scale of its own. */
@@ -39,10 +39,53 @@ START_TEST(each_block_of_mxfp4_has_its_scale_and_codes) {
 }
 END_TEST
 
+/* The blocks of a type, as floats. */
+static void read_as(struct backend *b, enum dtype type, struct packed *packed, float *out) {
+    struct weight weight = {.type = type, .dim = {packed->K, packed->N}, .packed = packed};
+    weight.bytes = (size_t)packed->N * dtype_bytes(type, (size_t)packed->K);
+    void *made = packed_rows(b, &weight);
+    dequantise(type, made, out, (size_t)packed->N * (size_t)packed->K);
+    mem_large_free(made, weight.bytes);
+}
+
+/* Scales that are halves are kept as they are, the smallest ones too, with every zero point. */
+START_TEST(halves_keep_the_bits_of_four_bit_weights) {
+    enum { N = 8, K = 64, GROUPS = K / BLOCK32 };
+    uint32_t codes[N * K / 8], zeros[GROUPS];
+    uint16_t scales[N * GROUPS];
+    for (int i = 0; i < N * K / 8; i++) codes[i] = (uint32_t)i * 0x9e3779b9u;
+    for (int i = 0; i < GROUPS; i++) zeros[i] = 0xfedcba98u >> 4 * i;
+    for (int i = 0; i < N * GROUPS; i++) scales[i] = (uint16_t)(i * 2113 % 0x7c00);
+    struct packed packed = {.layout = PACKED_WORDS,
+                            .N = N,
+                            .K = K,
+                            .bits = 4,
+                            .group = BLOCK32,
+                            .n_groups = GROUPS,
+                            .codes = codes,
+                            .scales = scales,
+                            .zeros = zeros,
+                            .scale_type = DTYPE_F16,
+                            .scale_rows = 1,
+                            .row_stride = GROUPS,
+                            .group_stride = 1};
+    const struct backend_config config = {.threads = 1, .max_rows = 1, .max_k = K};
+    float halves[N * K], floats[N * K], blocks[N * K];
+    struct backend *b;
+    ck_assert_int_eq(backend_cpu_open(&b, &config, NULL), STATUS_OK);
+    read_as(b, DTYPE_F32, &packed, floats);
+    read_as(b, DTYPE_INT4, &packed, blocks);
+    read_as(b, DTYPE_INT4H, &packed, halves);
+    ck_assert_mem_eq(halves, blocks, sizeof blocks);
+    for (int i = 0; i < N * K; i++) ck_assert(halves[i] == floats[i]);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("engine_packed");
     TCase *core = tcase_create("core");
     tcase_add_test(core, each_block_of_mxfp4_has_its_scale_and_codes);
+    tcase_add_test(core, halves_keep_the_bits_of_four_bit_weights);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -53,7 +53,7 @@ START_TEST(every_type_is_read_as_gguf_reads_it) {
     ck_assert_ptr_nonnull(file);
     int types = 0;
     while (check_vector(file)) types++;
-    ck_assert_int_eq(types, N_TYPES - 2 + N_LOOKUP); /* INT4 and INT8 are not GGUF's */
+    ck_assert_int_eq(types, N_TYPES - 3 + N_LOOKUP); /* INT4, INT4H and INT8 are not GGUF's */
     fclose(file);
 }
 END_TEST
@@ -103,9 +103,10 @@ END_TEST
 
 /* (code - zero point) * scale, exactly. */
 START_TEST(codes_of_folders_are_read) {
-    uint8_t four[21] = {0}, eight[36] = {0};
+    uint8_t four[21] = {0}, half[19] = {0}, eight[36] = {0};
     float scale = -0x1.9p-7f, got[32];
     memcpy(four, &scale, 4), memcpy(eight, &scale, 4);
+    memcpy(half, &(uint16_t){float_to_half(scale)}, 2);
     for (int zero = 0; zero <= 16; zero++) {
         four[4] = (uint8_t)zero;
         for (int i = 0; i < 16; i++) four[5 + i] = (uint8_t)(i | (15 - i) << 4);
@@ -114,6 +115,10 @@ START_TEST(codes_of_folders_are_read) {
             ck_assert(got[i] == scale * (float)(i - zero));
             ck_assert(got[i + 16] == scale * (float)(15 - i - zero));
         }
+        float same[32];
+        memcpy(half + 2, four + 4, 17);
+        dequantise(DTYPE_INT4H, half, same, 32);
+        ck_assert_mem_eq(same, got, sizeof got);
     }
     for (int i = 0; i < 32; i++) eight[4 + i] = (uint8_t)(i * 8 - 128);
     dequantise(DTYPE_INT8, eight, got, 32);

@@ -2,7 +2,7 @@
 W, V, F = "kernels/cpu/weights/", "kernels/cpu/simd/", "engine/files/"
 SUITES = {
     W: ["kernels_dtype", "kernels_matmul"],
-    F: ["engine_families", "engine_folder_broken"],
+    F: ["engine_packed", "engine_families", "engine_folder_broken"],
     W + "broken.c": ["engine_scales_broken"],
     "engine/models/load_check.c": ["engine_scales_broken"],
     V: ["kernels_quantise"],
@@ -81,6 +81,11 @@ MUTANTS = [
     (W + "broken.c", "entries[i].min_at < 0 ? 1 : 2", "1"),
     (W + "broken.c", "(size_t)place.at] != 255", "(size_t)place.at] != 0"),
     ("engine/models/load_check.c", "&first, from + broken)) {", "&first, broken)) {"),
+    # 4-bit codes under halves
+    (W + "dequantise.c", "block->min[0] = block->min[1] = -p[2];", "block->min[0] = block->min[1] = -(p[2] & 15);"),
+    (W + "pack.c", "scales[HALVES + lane] = (uint8_t)-block->min[0];", "scales[HALVES + lane / 2] = (uint8_t)-block->min[0];"),
+    (W + "pack.c", "block->m = block->d;", "block->m = 0;"),
+    (F + "packed.c", "after = out + sizeof half;", "after = out + sizeof scale;"),
     # panels
     (W + "pack.c", "if (bits == 3) bits_write(codes + 2 * LINE, code, 8, 2, 1, lane);", ""),
     (W + "pack.c", "if (three) code[i] |= (codes[2 * LINE + i % 4] >> i / 4 & 1) << 2;", ""),

@@ -67,6 +67,10 @@ static void put_scales(uint64_t *state, uint8_t *block, enum dtype type) {
         memcpy(block, &scale, sizeof scale);
         block[4] = (uint8_t)random_below(state, 17);
         break;
+    case DTYPE_INT4H:
+        put_half(block, scale);
+        block[2] = (uint8_t)random_below(state, 17);
+        break;
     case DTYPE_INT8:
         scale /= 8;
         memcpy(block, &scale, sizeof scale);

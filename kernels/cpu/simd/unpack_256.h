@@ -119,6 +119,10 @@ INLINE void unpack_scales(__m256 *d, __m256 *m, const uint8_t *scales, int i, in
         return;
     }
     d[0] = format.scales == SCALES_BRAIN ? brains(own) : halves(own);
+    if (format.scales == SCALES_POINT) {
+        m[0] = minus_zero_points(d[0], scales + 32 + part * VEC8);
+        return;
+    }
     m[0] = format.has_min ? halves(own + 32) : _mm256_setzero_ps();
     if (!format.super) return;
     const size_t each = format.has_min || format.halved ? 32 : 16;

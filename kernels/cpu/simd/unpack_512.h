@@ -144,6 +144,10 @@ INLINE void unpack_scales(__m512 *d, __m512 *m, const uint8_t *scales, int i,
         return;
     }
     d[0] = format.scales == SCALES_BRAIN ? brains(scales) : halves(scales);
+    if (format.scales == SCALES_POINT) {
+        m[0] = minus_zero_points(d[0], scales + 32);
+        return;
+    }
     m[0] = format.has_min ? halves(scales + 32) : _mm512_setzero_ps();
     if (!format.super) return;
     const size_t each = format.has_min || format.halved ? 32 : 16;

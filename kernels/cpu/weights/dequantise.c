@@ -207,6 +207,15 @@ static void read_int4(struct block *block, const uint8_t *p, int i) {
     read_nibbles(block->code, p + 5);
 }
 
+/* A half, the zero point, the codes. */
+static void read_int4h(struct block *block, const uint8_t *p, int i) {
+    (void)i;
+    *block = (struct block){.scales = SCALES_POINT, .d = read_u16(p), .scale = {1, 1}};
+    block->m = block->d;
+    block->min[0] = block->min[1] = -p[2];
+    read_nibbles(block->code, p + 3);
+}
+
 /* A float32, then signed bytes. */
 static void read_int8(struct block *block, const uint8_t *p, int i) {
     (void)i;
@@ -241,9 +250,9 @@ static float brain_to_float(uint16_t brain) {
 }
 
 float block_scale(const struct block *block, int half) {
-    float d = block->scales == SCALES_HALF    ? half_to_float(block->d)
+    float d = block->scales == SCALES_FLOAT   ? block->d_float
               : block->scales == SCALES_BRAIN ? brain_to_float(block->d)
-                                              : block->d_float;
+                                              : half_to_float(block->d);
     return d * (float)block->scale[half];
 }
 

@@ -103,6 +103,7 @@ static size_t small_bytes(const struct format *format) {
 static size_t scale_bytes(const struct format *format) {
     if (format->bits == 16) return LANES;
     if (format->scales == SCALES_FLOAT) return FLOATS + (format->has_min ? LANES : 0);
+    if (format->scales == SCALES_POINT) return HALVES + LANES;
     size_t halves = format->has_min ? 2 * HALVES : HALVES;
     return format->super ? halves + 8 * small_bytes(format) : halves;
 }
@@ -120,6 +121,10 @@ static void scales_write(uint8_t *scales, const struct format *format, const str
         return;
     }
     memcpy(scales + 2 * lane, &block->d, 2);
+    if (format->scales == SCALES_POINT) {
+        scales[HALVES + lane] = (uint8_t)-block->min[0];
+        return;
+    }
     if (format->has_min) memcpy(scales + HALVES + 2 * lane, &block->m, 2);
     if (!format->super) return;
     uint8_t *small = scales + small_offset(format, i) + lane;
@@ -144,6 +149,11 @@ static void scales_read(const uint8_t *scales, const struct format *format, stru
         return;
     }
     memcpy(&block->d, scales + 2 * lane, 2);
+    if (format->scales == SCALES_POINT) {
+        block->m = block->d;
+        block->min[0] = block->min[1] = -scales[HALVES + lane];
+        return;
+    }
     if (format->has_min) memcpy(&block->m, scales + HALVES + 2 * lane, 2);
     if (!format->super) return;
     const uint8_t *small = scales + small_offset(format, i) + lane;

@@ -66,6 +66,10 @@ template <> __device__ int source_code<FormatQ4_0>(enum dtype type, const uint8_
     if (type == DTYPE_TQ2_0) return Source<DTYPE_TQ2_0>::code(row, k) + moved;
     return Source<DTYPE_Q4_0>::code(row, k);
 }
+template <> __device__ int source_code<FormatInt4>(enum dtype type, const uint8_t *row, int k) {
+    return type == DTYPE_INT4H ? Source<DTYPE_INT4H>::code(row, k)
+                               : Source<DTYPE_INT4>::code(row, k);
+}
 template <> __device__ int source_code<FormatQ6_K>(enum dtype type, const uint8_t *row, int k) {
     const int moved = Source<DTYPE_Q6_K>::ZERO - Source<DTYPE_Q3_K>::ZERO;
     return type == DTYPE_Q3_K ? Source<DTYPE_Q3_K>::code(row, k) + moved
@@ -125,10 +129,14 @@ __device__ void put_scale(HalfScales<CODE, MIN>, Slab<F> &w, enum dtype type, co
     if constexpr (MIN) put_half(w.scale, 4 + i, Source<F::TYPE>::m_bits(row, k));
 }
 template <class F, int CODE, bool MIN>
-__device__ void put_scale(FloatScales<CODE, MIN>, Slab<F> &w, enum dtype, const uint8_t *row, int i,
-                          int k) {
-    w.scale[i] = __float_as_uint(Source<F::TYPE>::scale(row, k));
-    if constexpr (MIN) w.scale[4 + i] = __float_as_uint(Source<F::TYPE>::min(row, k));
+__device__ void put_scale(FloatScales<CODE, MIN>, Slab<F> &w, enum dtype type, const uint8_t *row,
+                          int i, int k) {
+    const bool half = type == DTYPE_INT4H;
+    w.scale[i] =
+        __float_as_uint(half ? Source<DTYPE_INT4H>::scale(row, k) : Source<F::TYPE>::scale(row, k));
+    if constexpr (MIN)
+        w.scale[4 + i] =
+            __float_as_uint(half ? Source<DTYPE_INT4H>::min(row, k) : Source<F::TYPE>::min(row, k));
 }
 template <class F, int CODE>
 __device__ void put_scale(ByteScales<CODE>, Slab<F> &w, enum dtype, const uint8_t *row, int i,
@@ -266,6 +274,8 @@ static enum gemm_format format_for(enum dtype act, const struct gemm_source *sou
         return GEMM_Q4_0;
     case DTYPE_Q3_K:
         return GEMM_Q6_K;
+    case DTYPE_INT4H:
+        return GEMM_INT4;
 #define SAME(NAME)                                                                                 \
     case DTYPE_##NAME:                                                                             \
         return GEMM_##NAME;

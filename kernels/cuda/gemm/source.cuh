@@ -164,7 +164,8 @@ template <> struct Source<DTYPE_Q6_K> : Block256<210, 208, 32, false> {
     }
 };
 
-/* Codes of quantised folders: a float32, in INT4 a zero point, the codes. */
+/* Codes of quantised folders: a float32, or in INT4H a half, in both INT4 a zero point, the
+ * codes. */
 __device__ __forceinline__ float float_at(const uint8_t *p) {
     return __uint_as_float(u16_at(p) | u16_at(p + 2) << 16);
 }
@@ -177,6 +178,14 @@ template <> struct Source<DTYPE_INT4> : Block32<21, 0, true, 0> {
     }
     __device__ static int code(const uint8_t *row, int k) {
         return block(row, k)[5 + k % 16] >> k % 32 / 16 * 4 & 15;
+    }
+};
+template <> struct Source<DTYPE_INT4H> : Block32<19, 0, true, 0> {
+    __device__ static float min(const uint8_t *row, int k) {
+        return scale(row, k) * -(float)block(row, k)[2];
+    }
+    __device__ static int code(const uint8_t *row, int k) {
+        return block(row, k)[3 + k % 16] >> k % 32 / 16 * 4 & 15;
     }
 };
 template <> struct Source<DTYPE_INT8> : Block32<36, 0, false, 0> {
