@@ -7,6 +7,7 @@ own, and the prediction after each token from the 64th on is scored. The referen
 mode: weights, activations and cache in float32 (tests/engine/test_golden.c compares that with transformers). The best path
 computes all windows; the other paths compute the beginnings of the first ones, and each of their bytes is compared with the best path's.
 Then all continue beginnings from the same text greedily, and their tokens are compared with those of the reference.
+A TYPE in small letters is one of `penstock quantize`, whose file is made of the default model's halves unless it is there.
 """
 import argparse
 import dataclasses
@@ -18,6 +19,7 @@ import numpy as np
 
 import direct
 import extras
+import gguf_file
 import llama
 import served
 import works
@@ -25,6 +27,8 @@ import works
 WINDOW, FIRST, PATH_TOKENS = 512, 63, 64
 CACHES = ["q8_0", "float16"]  # beside the default, int16
 TYPES = ["Q4_1", "Q4_0", "Q8_0", "Q4_K_M", "BF16", "F16"]
+QUANTIZE = ["q8_0", "q6_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0"]
+FILES = "build/bench-models"
 
 
 class Ours:
@@ -187,6 +191,19 @@ def measure(args, name, model, windows, ids):
             "greedy": greedy(args, model, peers, ids)}
 
 
+def file_of(args, name):
+    """The file of a type, made if it is one of ours; None where bench/models.py must make it."""
+    if name == "Q4_1":
+        return args.model
+    path, source = f"{FILES}/{'quantize-' if name in QUANTIZE else ''}{name}.gguf", f"{FILES}/halves.gguf"
+    if name in QUANTIZE and not os.path.exists(path):
+        if not os.path.exists(source):
+            os.makedirs(FILES, exist_ok=True)
+            gguf_file.GGUF(args.model).write_halves(source)
+        subprocess.run([args.binary, "quantize", source, path, "--type", name], check=True)
+    return path if os.path.exists(path) else None
+
+
 def print_result(result):
     for score in result["scores"]:
         print(f"{result['type']:<7} {score['who']:<22} perplexity {score['perplexity']:.4f}  "
@@ -215,7 +232,7 @@ def write(args, windows, results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("types", nargs="*", default=TYPES, metavar="TYPE", help=", ".join(TYPES))
+    parser.add_argument("types", nargs="*", default=TYPES, metavar="TYPE", help=", ".join(TYPES + QUANTIZE))
     parser.add_argument("--binary", default="build/penstock")
     parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--text", default="bench/accuracy.txt")
@@ -231,13 +248,12 @@ def main():
     windows = [ids[at:at + WINDOW] for at in range(0, len(ids) - WINDOW + 1, WINDOW)][:args.windows]
     results = []
     for name in args.types:
-        model = args.model if name == "Q4_1" else f"build/bench-models/{name}.gguf"
-        if os.path.exists(model):
+        if model := file_of(args, name):
             results.append(measure(args, name, model, windows, ids))
             print_result(results[-1])
             write(args, windows, results)
         else:
-            print(f"{name}: {model} does not exist; bench/models.py makes it")
+            print(f"{name}: {FILES}/{name}.gguf does not exist; bench/models.py makes it")
 
 
 if __name__ == "__main__":

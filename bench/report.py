@@ -2,6 +2,7 @@
 
     python3 bench/report.py [docs/measurements/NAME.json ...] [--accuracy docs/measurements/NAME-accuracy.json]
                             [--quantised docs/measurements/NAME-quantised.json]
+                            [--quantize-accuracy docs/measurements/NAME-accuracy.json]
 """
 import argparse
 import json
@@ -148,6 +149,7 @@ def main():
     parser.add_argument("figures", nargs="*")
     parser.add_argument("--accuracy")
     parser.add_argument("--quantised")
+    parser.add_argument("--quantize-accuracy")
     args = parser.parse_args()
     with open(PAGE, encoding="utf-8") as f:
         page = f.read()
@@ -160,6 +162,10 @@ def main():
         with open(args.accuracy) as f:
             accuracy = json.load(f)
         page = put(page, "accuracy", accuracy_table(accuracy) + "\n\n" + greedy_table(accuracy))
+    if args.quantize_accuracy:
+        with open(args.quantize_accuracy) as f:
+            accuracy = json.load(f)
+        page = put(page, "accuracy of quantize", accuracy_table(accuracy) + "\n\n" + greedy_table(accuracy))
     if args.quantised:
         with open(args.quantised) as f:
             page = put(page, "quantised", quantised_text(json.load(f)))
