@@ -200,7 +200,8 @@ static void end_prompts(struct scheduler *s, const struct inflight *inflight) {
 
 static void count_step(struct scheduler *s, const struct inflight *inflight) {
     int rows = 0, i = 0;
-    for (int r = 0; r < inflight->n_rows; r++) rows += inflight->rows[r].n;
+    for (int r = 0; r < inflight->n_rows; r++)
+        rows += inflight->rows[r].n + inflight->rows[r].again;
     while (i < STEP_ROW_BOUNDS && rows > step_row_bound(i)) i++;
     s->stats.steps++;
     s->stats.step_rows += (uint64_t)rows;

@@ -20,6 +20,12 @@
  * flight was to sample the first of them, it does not. Not where something
  * beside the grammar could refuse it, or where its logprobs are asked for, which take its logits.
  *
+ * A mask is late where more is to be found out for it than MASK_WORK allows: a count, so that time
+ * has no say. Then its sequence sits the step out, alone: its sample and its last row are taken
+ * back, the next step computes the row again and goes on with the mask, whose part is known by now.
+ * Not where no other sequence would go on meanwhile, not more than MAX_LATE times in a row, and not
+ * where the row is of several choices.
+ *
  * If the grammar begins only behind some ids (the end of a model's reasoning), all tokens may come
  * until then but those that end the choice.
  */
@@ -27,6 +33,9 @@
 
 #include "engine/grammar/grammar.h"
 #include "scheduler/internal.h"
+
+/* About 0.2 ms of the walk for a mask (one thread of a Zen 4). */
+enum { MASK_WORK = 30000, MAX_LATE = 100 };
 
 void constraint_begin(struct sequence *sequence) {
     const struct request *request = sequence->request;
@@ -109,13 +118,26 @@ static void make_mask(const struct sequence *sequence, uint32_t *mask, int words
     }
 }
 
-/* The masks of one sequence: behind its last token, and behind each draft. */
+/* Is a mask to be had within the work that is allowed? */
+static bool is_in_time(const struct inflight *inflight, int at, const struct constraint *c) {
+    bool may_be_late = inflight->max_mask_work > 0 && !inflight->samples[at].shared &&
+                       c->n_late < MAX_LATE && c->begins_at >= 0;
+    return !may_be_late || matcher_prepare(c->matcher, inflight->max_mask_work);
+}
+
+/* The masks of one sequence: behind its last token, and behind each draft. If one of them is late,
+ * the first is left out. */
 static void make_masks(void *arg, int i) {
     struct inflight *inflight = arg;
-    int at = inflight->constrained[i], drafts = 0;
+    const int first = inflight->constrained[i];
+    int at = first, drafts = 0;
     struct sequence *sequence = inflight->owner[at];
     make_matcher(sequence);
     for (;; at++, drafts++) {
+        if (!is_in_time(inflight, at, &sequence->constraint)) {
+            inflight->samples[first].mask = NULL;
+            break;
+        }
         uint32_t *mask = inflight->masks + (size_t)at * (size_t)inflight->mask_words;
         make_mask(sequence, mask, inflight->mask_words);
         inflight->samples[at].mask = mask;
@@ -141,6 +163,29 @@ bool constraint_waits(const struct inflight *inflight) {
     return false;
 }
 
+/* Takes the sequences out whose masks are late, of the n that have any: the last first, for samples
+ * behind those of a sequence move up. */
+static void postpone_late(struct scheduler *s, struct inflight *inflight, int n) {
+    for (int i = n - 1; i >= 0; i--) {
+        struct sequence *sequence = inflight->owner[inflight->constrained[i]];
+        if (inflight->samples[inflight->constrained[i]].mask) continue;
+        inflight_postpone(inflight, sequence);
+        int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed);
+        while (sequence->n_blocks > blocks) release_last_block(s, sequence);
+        sequence->constraint.n_late++;
+        s->stats.late_masks++;
+    }
+}
+
+/* Do others go on if the sequences sit out whose masks are late, of the n that have any? */
+static bool others_go_on(const struct inflight *inflight, int n) {
+    int late = 0, owners = 0;
+    for (int i = 0; i < n; i++) late += !inflight->samples[inflight->constrained[i]].mask;
+    for (int i = 0; i < inflight->n_samples; i++)
+        owners += i == 0 || inflight->owner[i] != inflight->owner[i - 1];
+    return owners > late;
+}
+
 void constraint_make_masks(struct scheduler *s, struct inflight *inflight) {
     int n = 0;
     for (int i = 0; i < inflight->n_samples; i++) {
@@ -149,7 +194,15 @@ void constraint_make_masks(struct scheduler *s, struct inflight *inflight) {
         bool first = n == 0 || inflight->owner[inflight->constrained[n - 1]] != owner;
         if (chooses && first) inflight->constrained[n++] = i;
     }
-    if (n > 0) s->port.parallel(s->port.self, make_masks, inflight, n);
+    if (n == 0) return;
+    inflight->max_mask_work = s->config.max_mask_work ? s->config.max_mask_work : MASK_WORK;
+    s->port.parallel(s->port.self, make_masks, inflight, n);
+    if (others_go_on(inflight, n)) {
+        postpone_late(s, inflight, n);
+        return;
+    }
+    inflight->max_mask_work = 0;
+    s->port.parallel(s->port.self, make_masks, inflight, n);
 }
 
 /* ---- committing ----------------------------------------------------------------------------- */
@@ -192,6 +245,7 @@ enum finish constraint_take(struct scheduler *s, struct sequence *sequence) {
     assert(c->matcher && c->n_tokens == sequence->n_tokens - 1);
     if (!advance(sequence)) return FINISH_STUCK;
     assert(c->n_tokens == sequence->n_tokens);
+    c->n_late = 0;
     bool complete = c->begins_at >= 0 && is_complete(s, c->matcher);
     return complete ? FINISH_COMPLETE : FINISH_NONE;
 }

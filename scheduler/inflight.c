@@ -121,7 +121,7 @@ void inflight_begin(struct inflight *inflight, struct sequence *sequence) {
     bool samples = end == wanted && sequence_samples(sequence);
     assert(sequence->rows > sequence->n_drafts);
     inflight->rows[inflight->n_rows++] =
-        (struct inflight_rows){sequence, from, sequence->rows, sequence->n_drafts, samples};
+        (struct inflight_rows){sequence, from, sequence->rows, sequence->n_drafts, samples, 0};
     sequence->request->n_in_flight++;
     sequence->n_computed = end;
     sequence->rows = 0;
@@ -140,6 +140,27 @@ void inflight_withdraw(struct inflight *inflight, struct sequence *sequence) {
     memmove(&inflight->samples[i], &inflight->samples[i + 1], behind * sizeof *inflight->samples);
     while (inflight->rows[row].sequence != sequence) row++;
     inflight->rows[row].samples = false;
+    sequence->n_pending = 0;
+    sequence->pending_row = -1;
+}
+
+void inflight_postpone(struct inflight *inflight, struct sequence *sequence) {
+    int n = 0, row = 0;
+    assert(!inflight->is_sampled && sequence->n_pending == 1);
+    for (int i = 0; i < inflight->n_samples; i++) {
+        if (inflight->owner[i] == sequence && inflight->samples[i].sampling) continue;
+        inflight->owner[n] = inflight->owner[i];
+        inflight->samples[n++] = inflight->samples[i];
+    }
+    inflight->n_samples = n;
+    while (inflight->rows[row].sequence != sequence) row++;
+    struct inflight_rows *rows = &inflight->rows[row];
+    assert(rows->samples && rows->drafts == sequence->n_drafts && rows->n > rows->drafts);
+    rows->again = 1 + rows->drafts;
+    rows->n -= rows->again;
+    rows->drafts = sequence->n_drafts = 0;
+    rows->samples = false;
+    sequence->n_computed = rows->from + rows->n;
     sequence->n_pending = 0;
     sequence->pending_row = -1;
 }

@@ -35,6 +35,7 @@ struct inflight_rows {
     int from, n; /* positions from..from+n-1 */
     int drafts;  /* the last ones are guessed */
     bool samples;
+    int again; /* behind them, which a later step computes again */
 };
 
 struct inflight {
@@ -45,6 +46,7 @@ struct inflight {
     int mask_words;             /* of a mask */
     uint32_t *masks;            /* [max_samples][mask_words] untouched until one is wanted */
     int *constrained;           /* [max_samples] while masks are made: their sequences' samples */
+    int max_mask_work;          /* for one of these masks, 0: no limit */
     uint64_t began_ns;          /* when it was planned */
     uint64_t drafting_ns;       /* of the time since then, what a draft model took */
     struct step_shape shape;    /* of its rows */
@@ -76,6 +78,10 @@ void inflight_begin(struct inflight *inflight, struct sequence *sequence);
 /* Takes back the sample of a sequence, whose next token became known, from a step that was not
  * sampled yet. Its row stays. */
 void inflight_withdraw(struct inflight *inflight, struct sequence *sequence);
+
+/* Takes a sequence whose mask is late out of a step that was not sampled yet: its samples, and the
+ * rows that they need, which a later step computes again. Its drafts are dropped. */
+void inflight_postpone(struct inflight *inflight, struct sequence *sequence);
 
 /* Exchanges the next tokens of two choices, of which one samples for both. */
 void inflight_exchange(struct inflight *inflight, const struct sequence *a,

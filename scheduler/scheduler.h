@@ -132,6 +132,9 @@ struct scheduler_config {
     bool fixed_drafts; /* all that were guessed are verified, whatever they cost */
     /* A token is sampled also where a grammar lets no other come: the same result, for tests. */
     bool samples_forced;
+    /* How much is done for a mask before its sequence sits the step out (matcher_prepare); 0: a
+     * default. The same result, for tests. */
+    int max_mask_work;
     /* Who guesses tokens instead of what `speculation` says (draft/draft.h), for tests: it must
      * outlive the scheduler. NULL: nobody else. */
     const struct drafter *drafter;
@@ -207,6 +210,7 @@ struct scheduler_stats {
     uint64_t drafts, draft_tokens, accepted_tokens;
     /* of the generated ones, those that were not sampled: no other could come */
     uint64_t forced_tokens;
+    uint64_t late_masks; /* for which a sequence sat a step out */
     /* blocks of swap space: all; of swapped sequences; kept for the prefix cache */
     int host_blocks_total, host_blocks_used, host_blocks_cached;
     /* of layers with windows; 0 where these have none of their own */

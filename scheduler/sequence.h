@@ -54,6 +54,7 @@ struct constraint {
     struct matcher *matcher; /* made when it first samples */
     int n_tokens;            /* of the sequence that were taken, the prompt included */
     int begins_at;           /* the token behind which the grammar begins, or -1: not yet */
+    int n_late;              /* steps that it sat out, one after the other, for a mask */
 };
 
 struct sequence {

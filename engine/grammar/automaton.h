@@ -152,6 +152,7 @@ struct state {
     bool may_end, is_marked;
     uint64_t mask_of;     /* the vocabulary of the mask */
     uint32_t *mask;       /* tokens that may come; NULL: not found yet */
+    struct walk *walk;    /* that is to find it and was interrupted; NULL: none */
     struct state *next[]; /* by class of bytes; NULL: not found yet */
 };
 
@@ -164,10 +165,8 @@ struct automaton {
     struct state *start;
     struct state **buckets;
     uint32_t n_states, n_buckets;
-    bool is_exhausted;   /* a limit made a state dead */
-    struct state **path; /* [max_path]: of a walk */
-    int max_path;
-    struct shape_level *levels; /* [max_path]: of a walk over shapes */
+    bool is_exhausted; /* a limit made a state dead */
+    int64_t work;      /* of walks and of making states: nodes of tries, or what takes as long */
     /* the state that is being made */
     struct making {
         struct item *items;
@@ -306,9 +305,11 @@ bool set_has(enum character_set set, int c);
 struct state *automaton_most_common(struct automaton *a, enum character_set set,
                                     struct state *state, bool differs[256]);
 
-/* Finds which tokens may come in a state; mask has V bits, all zero. (mask.c) */
-void mask_find(struct automaton *a, const struct vocabulary *v, struct state *state,
-               uint32_t *mask);
+/* Finds which tokens may come in a state whose mask is not known. False: that takes more than about
+ * max_work; the next call goes on, unless states were freed in between. (mask.c) */
+bool mask_find(struct automaton *a, const struct vocabulary *v, struct state *state,
+               int64_t max_work);
+void walk_free(struct walk *walk);
 
 /* Is a slice of use in the state? It may say no where it is (slices.c). */
 bool slice_use(struct automaton *a, enum character_set slice, struct state *state,

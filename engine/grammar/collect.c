@@ -49,7 +49,9 @@ static void forget(struct automaton *a, struct state *state) {
         state->knows_through[i] = false;
     }
     free(state->mask);
+    walk_free(state->walk);
     state->mask = NULL;
+    state->walk = NULL;
 }
 
 static size_t bytes_of(const struct automaton *a, const struct state *state) {

@@ -81,6 +81,11 @@ void matcher_free(struct matcher *matcher);
 bool matcher_mask(struct matcher *matcher, uint32_t *mask);
 bool matcher_may_end(const struct matcher *matcher);
 
+/* Works towards the mask, which matcher_mask then has at once, but no more than about max_work:
+ * nodes of a trie that are walked over, or what takes as long. False: that was not enough, and the
+ * next call goes on. */
+bool matcher_prepare(struct matcher *matcher, int max_work);
+
 /* Takes the token. False: it is not allowed here, and nothing has changed. */
 bool matcher_accept(struct matcher *matcher, int32_t id);
 

@@ -9,6 +9,10 @@
  * plain trie is walked.
  *
  * Where all characters of a slice may come, its tokens are allowed without a walk.
+ *
+ * A walk may be interrupted after any node. It is then kept at its state, with all that it has
+ * come to, and whoever wants the mask next goes on with it. What it holds are states, so it goes
+ * when states are freed.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -22,14 +26,31 @@ struct again {
     struct state *state;
 };
 
+/* Where a walk over shapes began. */
+struct beginning {
+    const struct shape_trie *trie;
+    uint32_t n_bytes; /* before it */
+    uint32_t node;    /* of the plain trie, n_nodes: before the first byte */
+    struct state *state;
+};
+
 struct walk {
     struct automaton *a;
     const struct vocabulary *v;
+    struct state *of; /* whose mask it finds */
     uint32_t *mask;
-    struct again *again;
-    int n_again, max_again;
-    uint32_t n_single; /* tokens that were taken one by one */
-    bool gave_up;      /* these became too many: bytes are the faster way */
+    struct again *again; /* from next_again on they are still to be looked at */
+    int next_again, n_again, max_again;
+    uint32_t n_single;      /* tokens that are taken one by one */
+    bool gave_up;           /* these became too many: bytes are the faster way, */
+    bool is_plain;          /* by which alone it goes */
+    int64_t until;          /* of the automaton's work, where it is interrupted */
+    struct beginning begin; /* over shapes: */
+    struct shape_level *levels;
+    int depth;                   /* -1: it has ended */
+    uint32_t single, single_end; /* ids of its trie that are to be taken one by one */
+    uint32_t at, end;            /* over bytes: the next node, and behind the last */
+    struct state **path;         /* [depth]: the state before the byte of that depth */
 };
 
 static void look_again(struct walk *w, uint32_t node, struct state *state) {
@@ -53,25 +74,36 @@ static void clear_bit(uint32_t *mask, int32_t id) {
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
 
-/* Allows the tokens of a node whose byte leads to `state`, and those behind it. */
-static void walk_bytes(struct walk *w, uint32_t from, struct state *state) {
+static bool is_interrupted(struct walk *w) {
+    return ++w->a->work > w->until;
+}
+
+/* Allows the tokens of a node whose byte leads to `state`; those behind it are to be walked. */
+static void begin_bytes(struct walk *w, uint32_t from, struct state *state) {
+    const struct trie_node *node = &w->v->nodes[from];
+    for (int32_t id = node->token; id >= 0; id = w->v->same_next[id]) set_bit(w->mask, id);
+    w->path[node->depth + 1] = state;
+    w->at = from + 1;
+    w->end = node->skip;
+}
+
+static bool walk_bytes(struct walk *w) {
     struct automaton *a = w->a;
-    struct state **path = a->path; /* [depth]: the state before the byte of that depth */
     const struct trie_node *nodes = w->v->nodes;
     const int32_t *same_next = w->v->same_next;
-    for (int32_t id = nodes[from].token; id >= 0; id = same_next[id]) set_bit(w->mask, id);
-    path[nodes[from].depth + 1] = state;
-    for (uint32_t i = from + 1; i < nodes[from].skip;) {
-        const struct trie_node *node = &nodes[i];
-        struct state *next = automaton_step(a, path[node->depth], node->byte);
+    while (w->at < w->end) {
+        const struct trie_node *node = &nodes[w->at];
+        if (is_interrupted(w)) return false;
+        struct state *next = automaton_step(a, w->path[node->depth], node->byte);
         if (next == a->dead) {
-            i = node->skip;
+            w->at = node->skip;
             continue;
         }
-        path[node->depth + 1] = next;
+        w->path[node->depth + 1] = next;
         for (int32_t id = node->token; id >= 0; id = same_next[id]) set_bit(w->mask, id);
-        i++;
+        w->at++;
     }
+    return true;
 }
 
 /* Allows a token if its bytes from `skip` on may come. */
@@ -91,14 +123,6 @@ static void forbid_bytes(struct walk *w, uint32_t from) {
 
 /* ---- shapes --------------------------------------------------------------------------------- */
 
-/* Where a walk over shapes began. */
-struct beginning {
-    const struct shape_trie *trie;
-    uint32_t n_bytes; /* before it */
-    uint32_t node;    /* of the plain trie, n_nodes: before the first byte */
-    struct state *state;
-};
-
 /* The plain trie's node of a byte behind a node, n_nodes: there is none. */
 static uint32_t child_of(const struct vocabulary *v, uint32_t node, uint8_t byte) {
     if (node == v->n_nodes) return v->first[byte];
@@ -109,35 +133,43 @@ static uint32_t child_of(const struct vocabulary *v, uint32_t node, uint8_t byte
 }
 
 /* The plain trie's node of the path to levels[depth]. */
-static uint32_t node_of_path(const struct walk *w, const struct beginning *begin, int depth) {
-    const struct shape_level *levels = w->a->levels;
-    uint32_t node = begin->node;
-    for (int i = 0; i < depth; i++) {
-        node = child_of(w->v, node, begin->trie->nodes[levels[i].at - 1].byte);
+static uint32_t node_of_path(const struct walk *w) {
+    uint32_t node = w->begin.node;
+    for (int i = 0; i < w->depth; i++) {
+        node = child_of(w->v, node, w->begin.trie->nodes[w->levels[i].at - 1].byte);
         assert(node < w->v->n_nodes);
     }
     return node;
 }
 
-/* Takes the tokens of a node one by one, unless these are too many. */
-static void walk_tokens(struct walk *w, const struct beginning *begin,
-                        const struct shape_node *node) {
+/* The tokens of a node are to be taken one by one, unless they are too many. */
+static void begin_tokens(struct walk *w, const struct shape_node *node) {
     w->n_single += node->all_end - node->ids;
     w->gave_up = w->n_single > (uint32_t)w->v->V / 16;
-    for (uint32_t i = node->ids; i < node->all_end && !w->gave_up; i++)
-        walk_token(w, begin->trie->ids[i], begin->n_bytes, begin->state);
+    w->single = node->ids;
+    w->single_end = node->all_end;
+}
+
+static bool walk_tokens(struct walk *w) {
+    while (w->single < w->single_end) {
+        int32_t id = w->begin.trie->ids[w->single];
+        if (is_interrupted(w)) return false;
+        walk_token(w, id, w->begin.n_bytes, w->begin.state);
+        w->a->work += w->v->at[id + 1] - w->v->at[id];
+        w->single++;
+    }
+    return true;
 }
 
 /* Goes on where the characters of a node's set lead to several states; returns with which. */
-static struct state *divide(struct walk *w, const struct beginning *begin,
-                            const struct shape_node *node, int depth) {
-    const struct shape_level *level = &w->a->levels[depth];
+static struct state *divide(struct walk *w, const struct shape_node *node) {
+    const struct shape_level *level = &w->levels[w->depth];
     bool differs[256];
     if (!level->is_exact) {
-        walk_tokens(w, begin, node);
+        begin_tokens(w, node);
         return w->a->dead;
     }
-    uint32_t parent = node_of_path(w, begin, depth);
+    uint32_t parent = node_of_path(w);
     struct state *common =
         automaton_most_common(w->a, (enum character_set)node->set, level->state, differs);
     for (int byte = 0; byte < 256; byte++) {
@@ -152,32 +184,38 @@ static void allow(struct walk *w, const struct shape_trie *trie, const struct sh
     for (uint32_t i = node->ids; i < node->own_end; i++) set_bit(w->mask, trie->ids[i]);
 }
 
-/* Allows the tokens behind a node of shapes, which the walk has reached. */
-static void walk_shapes(struct walk *w, const struct beginning *begin,
-                        const struct shape_node *from) {
+static void begin_shapes(struct walk *w, struct beginning begin, const struct shape_node *from) {
+    w->begin = begin;
+    w->depth = 0;
+    w->levels[0] =
+        (struct shape_level){from->children, from->children + from->n_children, begin.state, true};
+}
+
+/* Allows the tokens behind the node of shapes where the walk has begun. */
+static bool walk_shapes(struct walk *w) {
     struct automaton *a = w->a;
-    const struct shape_node *nodes = begin->trie->nodes;
-    int depth = 0;
-    a->levels[0] =
-        (struct shape_level){from->children, from->children + from->n_children, begin->state, true};
-    while (depth >= 0 && !w->gave_up) {
-        struct shape_level *level = &a->levels[depth];
+    const struct shape_trie *trie = w->begin.trie;
+    while (w->depth >= 0 && !w->gave_up) {
+        if (!walk_tokens(w)) return false;
+        struct shape_level *level = &w->levels[w->depth];
         if (level->at == level->end) {
-            depth--;
+            w->depth--;
             continue;
         }
-        const struct shape_node *node = &nodes[level->at++];
+        if (is_interrupted(w)) return false;
+        const struct shape_node *node = &trie->nodes[level->at++];
         bool is_byte = node->set == N_SETS;
         struct state *next =
             is_byte ? automaton_step(a, level->state, node->byte)
                     : automaton_through(a, (enum character_set)node->set, level->state);
-        if (!next) next = divide(w, begin, node, depth);
+        if (!next) next = divide(w, node);
         if (next == a->dead) continue;
-        allow(w, begin->trie, node);
+        allow(w, trie, node);
         if (!node->n_children) continue;
-        a->levels[++depth] = (struct shape_level){node->children, node->children + node->n_children,
-                                                  next, level->is_exact && is_byte};
+        w->levels[++w->depth] = (struct shape_level){
+            node->children, node->children + node->n_children, next, level->is_exact && is_byte};
     }
+    return true;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------ */
@@ -195,27 +233,19 @@ static const struct shape_node *first_shape(const struct vocabulary *v, uint8_t 
 static void walk_first_again(struct walk *w, struct again again) {
     const struct shape_trie *trie = &w->v->by_first;
     const struct shape_node *shape = first_shape(w->v, w->v->nodes[again.node].byte);
-    struct beginning begin = {trie, 1, again.node, again.state};
     for (uint32_t i = shape->ids; i < shape->all_end; i++) clear_bit(w->mask, trie->ids[i]);
     if (again.state == w->a->dead) return;
     allow(w, trie, shape);
-    walk_shapes(w, &begin, shape);
+    begin_shapes(w, (struct beginning){trie, 1, again.node, again.state}, shape);
 }
 
 static void walk_again(struct walk *w, struct again again) {
-    if (w->v->nodes[again.node].depth == 0) {
+    if (w->v->nodes[again.node].depth == 0 && !w->is_plain) {
         walk_first_again(w, again);
         return;
     }
     forbid_bytes(w, again.node);
-    if (again.state != w->a->dead) walk_bytes(w, again.node, again.state);
-}
-
-static void make_room(struct automaton *a, int max_depth) {
-    if (max_depth + 1 < a->max_path) return;
-    a->max_path = max_depth + 2;
-    a->path = mem_realloc(a->path, (size_t)a->max_path * sizeof *a->path);
-    a->levels = mem_realloc(a->levels, (size_t)a->max_path * sizeof *a->levels);
+    if (again.state != w->a->dead) begin_bytes(w, again.node, again.state);
 }
 
 /* Allows what a slice has, and goes on with the rest. */
@@ -231,26 +261,72 @@ static void begin_with_slice(struct walk *w, struct beginning *begin, const stru
     }
 }
 
-static void walk_all_bytes(struct walk *w, struct state *state) {
+/* From here on over the plain trie alone, from each first byte. */
+static void begin_all_bytes(struct walk *w) {
     const struct vocabulary *v = w->v;
     memset(w->mask, 0, ((size_t)v->V + 31) / 32 * sizeof *w->mask);
+    w->is_plain = true;
+    w->gave_up = false;
+    w->depth = -1;
+    w->next_again = w->n_again = 0;
     for (int byte = 0; byte < 256; byte++) {
-        struct state *next = automaton_step(w->a, state, (uint8_t)byte);
-        if (next != w->a->dead && v->first[byte] < v->n_nodes) walk_bytes(w, v->first[byte], next);
+        struct state *next = automaton_step(w->a, w->of, (uint8_t)byte);
+        if (next != w->a->dead && v->first[byte] < v->n_nodes) look_again(w, v->first[byte], next);
     }
 }
 
-void mask_find(struct automaton *a, const struct vocabulary *v, struct state *state,
-               uint32_t *mask) {
-    struct walk w = {.a = a, .v = v, .mask = mask};
+static struct walk *walk_new(struct automaton *a, const struct vocabulary *v, struct state *state) {
+    struct walk *w = mem_alloc(sizeof *w);
     struct beginning begin = {&v->shapes, 0, v->n_nodes, state};
     struct slice_use use;
     int slice = 0;
-    make_room(a, v->max_depth);
+    size_t deepest = (size_t)v->max_depth + 2;
+    *w = (struct walk){.a = a, .v = v, .of = state};
+    w->mask = mem_calloc(((size_t)v->V + 31) / 32 + 1, sizeof *w->mask);
+    w->path = mem_alloc(deepest * sizeof *w->path);
+    w->levels = mem_alloc(deepest * sizeof *w->levels);
     while (slice < N_SLICES && !slice_use(a, (enum character_set)slice, state, &use)) slice++;
-    if (slice < N_SLICES) begin_with_slice(&w, &begin, &v->slices[slice], &use);
-    walk_shapes(&w, &begin, &begin.trie->nodes[0]);
-    for (int i = 0; i < w.n_again && !w.gave_up; i++) walk_again(&w, w.again[i]);
-    if (w.gave_up) walk_all_bytes(&w, state);
-    free(w.again);
+    if (slice < N_SLICES) begin_with_slice(w, &begin, &v->slices[slice], &use);
+    begin_shapes(w, begin, &begin.trie->nodes[0]);
+    return w;
+}
+
+void walk_free(struct walk *w) {
+    if (!w) return;
+    free(w->again);
+    free(w->path);
+    free(w->levels);
+    free(w->mask);
+    free(w);
+}
+
+/* Goes on to the end, or until it is interrupted. */
+static bool go_on(struct walk *w) {
+    while (walk_shapes(w) && walk_bytes(w)) {
+        if (w->gave_up) begin_all_bytes(w);
+        if (w->next_again == w->n_again) return true;
+        walk_again(w, w->again[w->next_again++]);
+    }
+    return false;
+}
+
+bool mask_find(struct automaton *a, const struct vocabulary *v, struct state *state,
+               int64_t max_work) {
+    if (state->walk && state->walk->v != v) {
+        walk_free(state->walk);
+        state->walk = NULL;
+    }
+    a->work = 0;
+    if (!state->walk) state->walk = walk_new(a, v, state);
+    struct walk *w = state->walk;
+    w->until = max_work;
+    if (!go_on(w)) return false;
+    free(state->mask);
+    if (!state->mask) a->bytes += ((size_t)v->V + 31) / 32 * sizeof *state->mask;
+    state->mask = w->mask;
+    state->mask_of = v->id;
+    w->mask = NULL;
+    walk_free(w);
+    state->walk = NULL;
+    return true;
 }

@@ -61,12 +61,21 @@ static size_t mask_words(const struct vocabulary *v) {
     return ((size_t)v->V + 31) / 32;
 }
 
-static void find_mask(struct automaton *a, const struct vocabulary *v, struct state *state) {
-    free(state->mask);
-    if (!state->mask) a->bytes += mask_words(v) * sizeof *state->mask;
-    state->mask = mem_calloc(mask_words(v) + 1, sizeof *state->mask);
-    mask_find(a, v, state, state->mask);
-    state->mask_of = v->id;
+/* Finds the mask of the matcher's state, unless it is known. The caller holds the lock. */
+static bool find_mask(struct matcher *matcher, int64_t max_work) {
+    const struct vocabulary *v = matcher->vocabulary;
+    struct state *state = here(matcher);
+    grammar_collect(matcher->grammar);
+    if (state->mask && state->mask_of == v->id) return true;
+    return mask_find(&matcher->grammar->automaton, v, state, max_work);
+}
+
+bool matcher_prepare(struct matcher *matcher, int max_work) {
+    assert(max_work > 0);
+    pthread_mutex_lock(&matcher->grammar->lock);
+    bool is_known = find_mask(matcher, max_work);
+    pthread_mutex_unlock(&matcher->grammar->lock);
+    return is_known;
 }
 
 bool matcher_mask(struct matcher *matcher, uint32_t *mask) {
@@ -74,8 +83,7 @@ bool matcher_mask(struct matcher *matcher, uint32_t *mask) {
     struct grammar *grammar = matcher->grammar;
     struct state *state = here(matcher);
     pthread_mutex_lock(&grammar->lock);
-    grammar_collect(grammar);
-    if (!state->mask || state->mask_of != v->id) find_mask(&grammar->automaton, v, state);
+    find_mask(matcher, INT64_MAX);
     memcpy(mask, state->mask, mask_words(v) * sizeof *mask);
     pthread_mutex_unlock(&grammar->lock);
     bool any = state->may_end;

@@ -214,6 +214,9 @@ static void take_edge(struct automaton *a, struct state *state, const struct ite
     }
 }
 
+/* To look at an item takes about as long as to walk over so many nodes. */
+enum { NODES_OF_AN_ITEM = 16 };
+
 struct state *automaton_find(struct automaton *a, struct state *state, int class) {
     const struct network *network = a->network;
     int byte = network->first_of[class], low = 0, high = 255;
@@ -227,6 +230,7 @@ struct state *automaton_find(struct automaton *a, struct state *state, int class
         }
     }
     struct state *found = a->making.n ? end_making(a) : a->dead;
+    a->work += (int64_t)NODES_OF_AN_ITEM * (1 + state->n_items + a->making.n);
     assert(network->class_of[low] <= class && class <= network->class_of[high]);
     for (int c = network->class_of[low]; c <= network->class_of[high]; c++) state->next[c] = found;
     return found;
@@ -255,6 +259,7 @@ void state_free(struct state *state) {
         free(f);
     }
     free(state->mask);
+    walk_free(state->walk);
     free(state);
 }
 
@@ -266,8 +271,6 @@ void automaton_free(struct automaton *a) {
         }
     }
     free(a->buckets);
-    free(a->path);
-    free(a->levels);
     free(a->here);
     free(a->making.items);
     free(a->making.same_node);

@@ -221,6 +221,50 @@ START_TEST(masks_of_long_texts_are_exact_while_states_are_freed) {
 }
 END_TEST
 
+/* Gets a mask in as many calls as that takes with so much work each; where states are freed in
+ * between, walks begin again, so that there is an end to it. Returns how many were too few. */
+static int mask_in_parts(struct matcher *matcher, int work, uint32_t *mask) {
+    int interrupted = 0;
+    while (interrupted < 3000 && !matcher_prepare(matcher, work)) interrupted++;
+    ck_assert(matcher_mask(matcher, mask) || matcher_may_end(matcher));
+    ck_assert(interrupted == 3000 || matcher_prepare(matcher, 1));
+    return interrupted;
+}
+
+/* Beside it other sequences keep to the same grammar, and are elsewhere in it. */
+START_TEST(interrupted_walks_find_the_same_masks) {
+    struct grammar_limits limits = {.max_bytes = _i % 2 ? 100000 : 0};
+    const char *source = long_texts[_i / 2].text;
+    struct grammar *grammars[2];
+    struct matcher *matchers[2], *other;
+    uint32_t masks[2][WORDS];
+    uint64_t seed = (uint64_t)_i;
+    int interrupted = 0;
+    for (int k = 0; k < 2; k++) {
+        ck_assert(!grammar_compile(long_texts[_i / 2].kind, source, strlen(source), &limits,
+                                   &grammars[k], NULL));
+        matchers[k] = matcher_new(grammars[k], vocabulary);
+    }
+    other = matcher_copy(matchers[1]);
+    for (int step = 0; step < 25; step++) {
+        int allowed[V], count = 0;
+        matcher_mask(matchers[0], masks[0]);
+        matcher_prepare(other, 1 + naive_draw(&seed, 20));
+        interrupted += mask_in_parts(matchers[1], 1 + naive_draw(&seed, 60), masks[1]);
+        ck_assert(memcmp(masks[0], masks[1], sizeof masks[0]) == 0);
+        for (int id = 0; id < V; id++)
+            if (is_in(masks[0], id)) allowed[count++] = id;
+        if (count == 0) break;
+        int id = allowed[naive_draw(&seed, count)];
+        for (int k = 0; k < 2; k++) ck_assert(matcher_accept(matchers[k], id));
+        if (step % 3 == 0) matcher_accept(other, id);
+    }
+    ck_assert_int_gt(interrupted, 0);
+    matcher_free(other);
+    for (int k = 0; k < 2; k++) matcher_free(matchers[k]), grammar_release(grammars[k]);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("grammar_masks");
     TCase *cases = tcase_create("random");
@@ -229,6 +273,8 @@ int main(void) {
     tcase_add_loop_test(cases, masks_are_what_a_naive_recogniser_says, 0, GRAMMARS);
     tcase_add_loop_test(cases, masks_of_long_texts_are_exact_while_states_are_freed, 0,
                         (int)(sizeof long_texts / sizeof *long_texts));
+    tcase_add_loop_test(cases, interrupted_walks_find_the_same_masks, 0,
+                        (int)(2 * sizeof long_texts / sizeof *long_texts));
     suite_add_tcase(suite, cases);
     return suite_main(suite);
 }

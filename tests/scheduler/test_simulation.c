@@ -51,7 +51,7 @@ struct simulation {
     uint64_t n_passes;             /* of draft models */
     uint64_t n_searches;           /* requests with beams */
     /* choices whose grammar let nothing more come; no token at all */
-    uint64_t n_complete, n_stuck, n_forced;
+    uint64_t n_complete, n_stuck, n_forced, n_late;
 };
 
 static struct vocabulary *vocabulary;
@@ -177,6 +177,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     draw_drafter(sim);
     draw_templates(sim);
     sim->config.samples_forced = seed % 3 == 0;
+    sim->config.max_mask_work = seed % 4 == 0 ? 0 : (int)(seed % 29) + 1;
     for (int i = 0; i < N_GRAMMARS; i++) sim->grammar[i] = draw_grammar(&sim->random);
     sim->n_left = between(sim, 20, 300);
     sim->priorities = chance(sim, 30);
@@ -398,6 +399,7 @@ static void simulation_end(struct simulation *sim) {
     sim->n_drafts = stats.draft_tokens;
     sim->n_accepted = stats.accepted_tokens;
     sim->n_forced = stats.forced_tokens;
+    sim->n_late = stats.late_masks;
     ck_assert(!sim->config.samples_forced || sim->n_forced == 0);
     sim->n_out = sim->engine->n_out;
     sim->n_in = sim->engine->n_in;
@@ -451,6 +453,7 @@ START_TEST(each_request_gives_what_it_gives_alone) {
         sum->n_complete += sim->n_complete;
         sum->n_stuck += sim->n_stuck;
         sum->n_forced += sim->n_forced;
+        sum->n_late += sim->n_late;
         if (only) break;
     }
     printf("%llu scenarios, %llu steps of %.1f rows, %.1f us a step: %llu requests, %llu refused, "
@@ -458,7 +461,8 @@ START_TEST(each_request_gives_what_it_gives_alone) {
            "%llu prefix tokens hit, %llu preemptions, %llu copies, %llu rows planned ahead, %llu "
            "samples thrown away, %llu blocks swapped out and %llu in, %llu of %llu drafts held, "
            "%llu passes of draft models, "
-           "%llu searches, %llu choices complete and %llu stuck, %llu tokens forced\n",
+           "%llu searches, %llu choices complete and %llu stuck, %llu tokens forced, "
+           "%llu masks late\n",
            (unsigned long long)(only ? 1 : seed - 1), (unsigned long long)done,
            (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done,
            (unsigned long long)sum->n_requests, (unsigned long long)sum->n_refused,
@@ -469,9 +473,10 @@ START_TEST(each_request_gives_what_it_gives_alone) {
            (unsigned long long)sum->n_accepted, (unsigned long long)sum->n_drafts,
            (unsigned long long)sum->n_passes, (unsigned long long)sum->n_searches,
            (unsigned long long)sum->n_complete, (unsigned long long)sum->n_stuck,
-           (unsigned long long)sum->n_forced);
+           (unsigned long long)sum->n_forced, (unsigned long long)sum->n_late);
     ck_assert(only || sum->n_searches > 0);
     ck_assert(only || (sum->n_complete > 0 && sum->n_stuck > 0 && sum->n_forced > 0));
+    ck_assert(only || sum->n_late > 0);
     ck_assert(only || (sum->n_accepted > 0 && sum->n_drafts > sum->n_accepted));
     ck_assert(only || sum->n_passes > 0);
     ck_assert(only || (sum->n_out > sum->n_in && sum->n_in > 0));

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "engine/grammar/automaton.h"
+
 int naive_draw(uint64_t *seed, int n) {
     *seed = *seed * 6364136223846793005u + 1442695040888963407u;
     return (int)((*seed >> 33) % (uint64_t)n);
@@ -197,4 +199,8 @@ bool naive_matches(const struct naive_grammar *grammar, const char *text, int n,
     }
     *complete = t.ends[0][0] >> n & 1;
     return *complete || (t.ends[0][0] & BEHIND);
+}
+
+void grammar_forget(struct grammar *grammar) {
+    grammar->automaton.max_bytes = 0;
 }

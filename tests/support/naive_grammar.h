@@ -43,4 +43,8 @@ bool naive_matches(const struct naive_grammar *grammar, const char *text, int n,
 /* The next random number below `n`. */
 int naive_draw(uint64_t *seed, int n);
 
+/* What a compiled grammar has found goes with its next mask: it begins anew. */
+struct grammar;
+void grammar_forget(struct grammar *grammar);
+
 #endif

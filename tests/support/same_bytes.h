@@ -62,6 +62,7 @@ struct setting {
     bool draft_short;    /* ...with blocks for one sequence of full length */
     int window_blocks;   /* for layers with windows; 0: they keep all positions */
     bool samples_forced; /* tokens that must come are sampled, too */
+    int max_mask_work;   /* in a step; 0: a default */
     /* overwrites a window block, as steps that begin later find it; NULL: on the CPU */
     void (*poison)(struct backend *b, struct kv_cache *cache, int32_t window_block);
 };
@@ -134,7 +135,7 @@ struct tally {
     uint64_t tokens, scores;          /* compared */
     uint64_t swapped_out, swapped_in; /* blocks */
     uint64_t preemptions, copies, prefix_hits, cancels, steps;
-    uint64_t drafts, accepted, forced;
+    uint64_t drafts, accepted, forced, late;
     uint64_t differences;
 };
 

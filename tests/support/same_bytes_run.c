@@ -10,6 +10,7 @@
 
 #include "engine/internal.h"
 #include "kernels/cpu/kv.h"
+#include "support/naive_grammar.h"
 #include "support/same_bytes.h"
 
 #define MOST_STEPS 200000
@@ -238,6 +239,14 @@ static void set_drafter(struct run *run, struct scheduler_config *config) {
     config->drafter = &run->drafter;
 }
 
+/* Grammars are the set's, whose references have found all their masks. */
+static void forget_masks(const struct request_set *set) {
+    for (int i = 0; i < set->n_asked; i++) {
+        struct grammar *grammar = set->asked[i].generation.grammar;
+        if (grammar) grammar_forget(grammar);
+    }
+}
+
 void run_open(struct run *run, const struct request_set *set, const struct setting *setting) {
     memset(run, 0, sizeof *run);
     run->set = set;
@@ -261,9 +270,11 @@ void run_open(struct run *run, const struct request_set *set, const struct setti
                                       .prefix_caching = setting->caching,
                                       .swap_from = 1,
                                       .samples_forced = setting->samples_forced,
+                                      .max_mask_work = setting->max_mask_work,
                                       .on_events = on_events,
                                       .arg = run};
     set_drafter(run, &config);
+    forget_masks(set);
     run->scheduler = scheduler_new(&config, run->engine);
 }
 
@@ -280,6 +291,7 @@ static void take_stats(struct run *run) {
     run->tally.drafts = stats.draft_tokens;
     run->tally.accepted = stats.accepted_tokens;
     run->tally.forced = stats.forced_tokens;
+    run->tally.late = stats.late_masks;
 }
 
 void run_close(struct run *run) {
