@@ -67,7 +67,7 @@ static bool is_cooperative(const cudaLaunchConfig_t &config) {
 static unsigned long grids_run;
 
 static void run_grid(const cudaLaunchConfig_t &config, const void *kernel, const body &body,
-                     bool begins_early) {
+                     bool begins_early, bool together) {
     device_scope scope;
     grids_run++;
     const dim3 &grid = config.gridDim, &block = config.blockDim;
@@ -79,7 +79,7 @@ static void run_grid(const cudaLaunchConfig_t &config, const void *kernel, const
     auto *parameters = static_cast<const char *>(body.parameters.get());
     checker_grid({parameters, parameters + body.bytes}, begins_early);
     const std::vector<unsigned> blocks = block_order((size_t)grid.x * grid.y * grid.z);
-    if (is_cooperative(config))
+    if (together)
         run_together(config, body, blocks);
     else
         run_in_order(config, body, begins_early, blocks);
@@ -134,20 +134,20 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const b
                has_cluster(config) ? "; clusters are not emulated" : "");
         return set_error(cudaErrorInvalidConfiguration);
     }
-    const bool early = may_begin_early(config);
+    const bool early = may_begin_early(config), together = is_cooperative(config);
     if (early && architecture() < 90) {
         report("launch", "programmatic serialization is of sm_90 and later");
         return set_error(cudaErrorInvalidValue);
     }
-    if (is_cooperative(config))
+    if (together)
         if (cudaError_t error = check_together(config)) return error;
     if (cudaError_t error = call_fails(EMU_LAUNCH)) return error;
     const bool recorded = in_capture(config.stream);
     count_queued(config.stream, EMU_LAUNCH);
-    return enqueue(config.stream, [config, kernel, body, early, recorded] {
+    return enqueue(config.stream, [config, kernel, body, early, together, recorded] {
         if (recorded && config.dynamicSmemBytes > shared_limit(kernel))
             report("graph", "a kernel was recorded with more shared memory than it is allowed now");
-        run_grid(config, kernel, body, early);
+        run_grid(config, kernel, body, early, together);
     });
 }
 
