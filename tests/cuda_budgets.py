@@ -17,6 +17,8 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCES = {"tests/cuda/device/budgets.cu": "sm_90", "tests/cuda/device/budgets90a.cu": "sm_90a"}
 TOOLKIT = "13.0.88"
+# A kernel's own __shared__ variables, in bytes at most: what DEFAULT_SMEM of kernels/cuda/runtime/device.cuh leaves to them.
+STATIC_SMEM = 1 << 10
 
 # Each kernel: part of its mangled name; then the most registers, bytes of stack, bytes of spills (stores and loads), and
 # (instructions, mma) of its loops. Loops are those that contain mma but no smaller loop with mma, in the order of the code; the
@@ -45,6 +47,13 @@ def resources_of(said):
         stack, stores, loads = (int(number) for number in spills.groups())
         found[part.split("'")[0]] = (int(re.search(r"Used (\d+) registers", part)[1]), stack, stores + loads)
     return found
+
+
+def static_smem_of(said):
+    """{mangled name: bytes of its own __shared__ variables} of what ptxas -v says, of the kernels that have any."""
+    parts = said.split("Compiling entry function '")[1:]
+    found = {part.split("'")[0]: re.search(r"(\d+) bytes smem", part) for part in parts}
+    return {name: int(match[1]) for name, match in found.items() if match}
 
 
 def code_of(listing):
@@ -153,6 +162,12 @@ def compare(kernel, budget, used, loops):
                        for (got, mma), (limit, _) in zip(loops, most_loops) if got > limit]
 
 
+def too_much_smem(said):
+    """Kernels whose own __shared__ variables do not fit beside DEFAULT_SMEM: sentences."""
+    return [f"{name}: {got} bytes of its own shared memory, and the budget is {STATIC_SMEM}"
+            for name, got in static_smem_of(said).items() if got > STATIC_SMEM]
+
+
 def judge(used, code):
     """Prints the figures of all kernels; returns what exceeds their budgets."""
     findings = []
@@ -170,7 +185,7 @@ def judge(used, code):
 SAID = """ptxas info    : Compiling entry function '_Z1kv' for 'sm_90'
 ptxas info    : Function properties for _Z1kv
     16 bytes stack frame, 20 bytes spill stores, 28 bytes spill loads
-ptxas info    : Used 128 registers, used 1 barriers, 16 bytes cumulative stack size
+ptxas info    : Used 128 registers, used 1 barriers, 16 bytes cumulative stack size, 1152 bytes smem
 """
 LISTING = """.text._Z1kv:
 .L_x_0:
@@ -202,6 +217,7 @@ MOVED_OUT = """.text._Z1mv:
 def self_test():
     """Reads made-up output, and finds each kind of excess."""
     assert resources_of(SAID) == {"_Z1kv": (128, 16, 48)}
+    assert static_smem_of(SAID) == {"_Z1kv": 1152} and too_much_smem(SAID) and not too_much_smem(SAID.replace("1152", "128"))
     code = code_of(LISTING)["_Z1kv"]
     assert len(code[0]) == 7 and loops_of(*code) == [(2, 1)], loops_of(*code)
     straight = code_of(LISTING.replace("EXIT", "HMMA"))["_Z1kv"]
@@ -222,13 +238,14 @@ def main():
     if not version:
         print("there is no CUDA compiler: NOT RUN")
         return 0
-    used, code = {}, {}
+    used, code, findings = {}, {}, []
     for source in SOURCES:
         cubin, said = compile_kernels(build, nvcc, source)
         used |= resources_of(said)
+        findings += too_much_smem(said)
         of_source = disassemble(build, nvcc, cubin)
         code = None if code is None or of_source is None else code | of_source
-    findings = judge(used, code)
+    findings += judge(used, code)
     if version != TOOLKIT:
         print(f"the table was made with toolkit {TOOLKIT}, and this is {version}: NOT HELD")
         return 0

@@ -86,7 +86,7 @@ enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 START_TEST(long_norms_run_on_every_device) {
     setenv("CUDA_EMU_ARCH", architectures[_i], 1);
     early_grids_find(); /* older devices have none */
-    for (const int K : {24576, 24577, 25344, 25352, 41736, (int)NORM_MAX_K})
+    for (const int K : {12032, 12033, 12288, 24576, 24577, 25344, 25352, 41736, (int)NORM_MAX_K})
         for (const bool added : {false, true})
             check_norm(DTYPE_BF16,
                        make_norm(DTYPE_BF16, 2, K, added ? NORM_LAYER : NORM_RMS, added, added));

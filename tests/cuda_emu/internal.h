@@ -39,7 +39,9 @@
 namespace emu {
 
 enum { PAGE = 4096, WARP = 32, MAX_THREADS = 1024 };
-enum { SHARED_DEFAULT = 48 << 10, SHARED_MOST = 227 << 10 }; /* the second: of any architecture */
+/* Dynamic shared memory of a launch that was not allowed more: a device has 48 KiB, but counts a
+ * kernel's own __shared__ variables, of which nothing is known here: they are taken for 1 KiB. */
+enum { SHARED_DEFAULT = 47 << 10, SHARED_MOST = 227 << 10 }; /* the second: of any architecture */
 
 /* ---- host threads --------------------------------------------------------------------------- */
 
