@@ -48,12 +48,12 @@ static int n_output(const struct sequence *sequence) {
     return sequence->n_tokens - sequence->request->n_prompt;
 }
 
-static enum finish finish_after(struct scheduler *s, struct sequence *sequence, int32_t token) {
+static enum finish finish_after(struct sequence *sequence, int32_t token) {
     const struct request *request = sequence->request;
     const struct generation *generation = request->generation;
     bool early = n_output(sequence) <= generation->min_tokens;
     if (!early && generation_stops_at(generation, token)) return FINISH_STOP;
-    enum finish taken = generation->grammar ? constraint_take(s, sequence) : FINISH_NONE;
+    enum finish taken = generation->grammar ? constraint_take(sequence) : FINISH_NONE;
     if (taken != FINISH_NONE) return taken;
     if (sequence->n_tokens == request->max_tokens) return FINISH_LENGTH;
     return FINISH_NONE;
@@ -78,7 +78,7 @@ static void commit_token(struct scheduler *s, struct sequence *sequence,
     s->stats.generated_tokens++;
     struct event *event = event_add(s, sequence, EVENT_TOKEN);
     set_sampled(event, sampled);
-    enum finish finish = finish_after(s, sequence, sampled->id);
+    enum finish finish = finish_after(sequence, sampled->id);
     if (finish != FINISH_NONE) sequence_end(s, sequence, finish, event);
 }
 

@@ -34,8 +34,9 @@
 #include "engine/grammar/grammar.h"
 #include "scheduler/internal.h"
 
-/* About 0.2 ms of the walk for a mask (one thread of a Zen 4). */
-enum { MASK_WORK = 30000, MAX_LATE = 100 };
+/* About 0.2 ms of the walk for a mask (one thread of a Zen 4); twice as much each time that it is
+ * late again, so that a mask of 3 ms takes 4 steps and not 15. */
+enum { MASK_WORK = 30000, MAX_LATE = 8 };
 
 void constraint_begin(struct sequence *sequence) {
     const struct request *request = sequence->request;
@@ -122,7 +123,7 @@ static void make_mask(const struct sequence *sequence, uint32_t *mask, int words
 static bool is_in_time(const struct inflight *inflight, int at, const struct constraint *c) {
     bool may_be_late = inflight->max_mask_work > 0 && !inflight->samples[at].shared &&
                        c->n_late < MAX_LATE && c->begins_at >= 0;
-    return !may_be_late || matcher_prepare(c->matcher, inflight->max_mask_work);
+    return !may_be_late || matcher_prepare(c->matcher, inflight->max_mask_work << c->n_late);
 }
 
 /* The masks of one sequence: behind its last token, and behind each draft. If one of them is late,
@@ -207,15 +208,6 @@ void constraint_make_masks(struct scheduler *s, struct inflight *inflight) {
 
 /* ---- committing ----------------------------------------------------------------------------- */
 
-/* Only where the grammar may end is it worth a look: the mask is mostly the next step's. */
-static bool is_complete(struct scheduler *s, struct matcher *matcher) {
-    uint32_t any = 0;
-    if (!matcher_may_end(matcher)) return false;
-    matcher_mask(matcher, s->spare_mask);
-    for (int i = 0; i < mask_words(s->port.V); i++) any |= s->spare_mask[i];
-    return !any;
-}
-
 /* What a sample brings beside a token, or what could leave no token at all; a device counts those
  * that it has sampled for penalties. */
 static bool needs_sample(const struct scheduler *s, const struct sampling *sampling) {
@@ -240,12 +232,12 @@ int32_t constraint_forced(struct scheduler *s, const struct sequence *sequence) 
     return found;
 }
 
-enum finish constraint_take(struct scheduler *s, struct sequence *sequence) {
+enum finish constraint_take(struct sequence *sequence) {
     struct constraint *c = &sequence->constraint;
     assert(c->matcher && c->n_tokens == sequence->n_tokens - 1);
     if (!advance(sequence)) return FINISH_STUCK;
     assert(c->n_tokens == sequence->n_tokens);
     c->n_late = 0;
-    bool complete = c->begins_at >= 0 && is_complete(s, c->matcher);
-    return complete ? FINISH_COMPLETE : FINISH_NONE;
+    if (c->begins_at < 0 || !matcher_may_end(c->matcher)) return FINISH_NONE;
+    return matcher_may_go_on(c->matcher) ? FINISH_NONE : FINISH_COMPLETE;
 }

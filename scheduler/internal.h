@@ -164,7 +164,7 @@ int32_t constraint_forced(struct scheduler *scheduler, const struct sequence *se
 /* Takes the sequence's last token, which does not end it by itself. FINISH_COMPLETE: nothing can
  * come after it; FINISH_STUCK: the grammar does not allow it, as it has grown beyond its limits;
  * otherwise FINISH_NONE. */
-enum finish constraint_take(struct scheduler *scheduler, struct sequence *sequence);
+enum finish constraint_take(struct sequence *sequence);
 
 /* ---- ends ----------------------------------------------------------------------------------- */
 

@@ -311,6 +311,9 @@ bool mask_find(struct automaton *a, const struct vocabulary *v, struct state *st
                int64_t max_work);
 void walk_free(struct walk *walk);
 
+/* May any token come in a state? */
+bool mask_has_any(struct automaton *a, const struct vocabulary *v, struct state *state);
+
 /* Is a slice of use in the state? It may say no where it is (slices.c). */
 bool slice_use(struct automaton *a, enum character_set slice, struct state *state,
                struct slice_use *use);

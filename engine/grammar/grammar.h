@@ -81,6 +81,9 @@ void matcher_free(struct matcher *matcher);
 bool matcher_mask(struct matcher *matcher, uint32_t *mask);
 bool matcher_may_end(const struct matcher *matcher);
 
+/* May any token come? It looks for one only, so it takes far less than a mask. */
+bool matcher_may_go_on(struct matcher *matcher);
+
 /* Works towards the mask, which matcher_mask then has at once, but no more than about max_work:
  * nodes of a trie that are walked over, or what takes as long. False: that was not enough, and the
  * next call goes on. */

@@ -51,15 +51,23 @@ struct walk {
     uint32_t single, single_end; /* ids of its trie that are to be taken one by one */
     uint32_t at, end;            /* over bytes: the next node, and behind the last */
     struct state **path;         /* [depth]: the state before the byte of that depth */
+    size_t bytes;                /* that it takes, as counted in the automaton's */
 };
+
+static void count_bytes(struct walk *w, size_t bytes) {
+    w->bytes += bytes;
+    w->a->bytes += bytes;
+}
 
 static void look_again(struct walk *w, uint32_t node, struct state *state) {
     for (int i = 0; i < w->n_again; i++) {
         if (w->again[i].node == node) return;
     }
     if (w->n_again == w->max_again) {
-        w->max_again = w->max_again ? 2 * w->max_again : 64;
+        int added = w->max_again ? w->max_again : 64;
+        w->max_again += added;
         w->again = mem_realloc(w->again, (size_t)w->max_again * sizeof *w->again);
+        count_bytes(w, (size_t)added * sizeof *w->again);
     }
     w->again[w->n_again++] = (struct again){node, state};
 }
@@ -280,11 +288,13 @@ static struct walk *walk_new(struct automaton *a, const struct vocabulary *v, st
     struct beginning begin = {&v->shapes, 0, v->n_nodes, state};
     struct slice_use use;
     int slice = 0;
-    size_t deepest = (size_t)v->max_depth + 2;
+    size_t deepest = (size_t)v->max_depth + 2, words = ((size_t)v->V + 31) / 32 + 1;
     *w = (struct walk){.a = a, .v = v, .of = state};
-    w->mask = mem_calloc(((size_t)v->V + 31) / 32 + 1, sizeof *w->mask);
+    w->mask = mem_calloc(words, sizeof *w->mask);
     w->path = mem_alloc(deepest * sizeof *w->path);
     w->levels = mem_alloc(deepest * sizeof *w->levels);
+    count_bytes(w, sizeof *w + words * sizeof *w->mask +
+                       deepest * (sizeof *w->path + sizeof *w->levels));
     while (slice < N_SLICES && !slice_use(a, (enum character_set)slice, state, &use)) slice++;
     if (slice < N_SLICES) begin_with_slice(w, &begin, &v->slices[slice], &use);
     begin_shapes(w, begin, &begin.trie->nodes[0]);
@@ -310,23 +320,41 @@ static bool go_on(struct walk *w) {
     return false;
 }
 
+static void drop_walk(struct automaton *a, struct state *state) {
+    assert(a->bytes >= state->walk->bytes);
+    a->bytes -= state->walk->bytes;
+    walk_free(state->walk);
+    state->walk = NULL;
+}
+
 bool mask_find(struct automaton *a, const struct vocabulary *v, struct state *state,
                int64_t max_work) {
-    if (state->walk && state->walk->v != v) {
-        walk_free(state->walk);
-        state->walk = NULL;
-    }
+    if (state->walk && state->walk->v != v) drop_walk(a, state);
     a->work = 0;
     if (!state->walk) state->walk = walk_new(a, v, state);
     struct walk *w = state->walk;
     w->until = max_work;
     if (!go_on(w)) return false;
-    free(state->mask);
     if (!state->mask) a->bytes += ((size_t)v->V + 31) / 32 * sizeof *state->mask;
+    free(state->mask);
     state->mask = w->mask;
     state->mask_of = v->id;
     w->mask = NULL;
-    walk_free(w);
-    state->walk = NULL;
+    drop_walk(a, state);
     return true;
+}
+
+bool mask_has_any(struct automaton *a, const struct vocabulary *v, struct state *state) {
+    struct state **path = mem_alloc(((size_t)v->max_depth + 2) * sizeof *path);
+    bool found = false;
+    path[0] = state;
+    for (uint32_t i = 0; i < v->n_nodes && !found;) {
+        const struct trie_node *node = &v->nodes[i];
+        struct state *next = automaton_step(a, path[node->depth], node->byte);
+        path[node->depth + 1] = next;
+        found = next != a->dead && node->token >= 0;
+        i = next == a->dead ? node->skip : i + 1;
+    }
+    free(path);
+    return found;
 }

@@ -65,8 +65,8 @@ static size_t mask_words(const struct vocabulary *v) {
 static bool find_mask(struct matcher *matcher, int64_t max_work) {
     const struct vocabulary *v = matcher->vocabulary;
     struct state *state = here(matcher);
-    grammar_collect(matcher->grammar);
     if (state->mask && state->mask_of == v->id) return true;
+    grammar_collect(matcher->grammar);
     return mask_find(&matcher->grammar->automaton, v, state, max_work);
 }
 
@@ -88,6 +88,14 @@ bool matcher_mask(struct matcher *matcher, uint32_t *mask) {
     pthread_mutex_unlock(&grammar->lock);
     bool any = state->may_end;
     for (size_t i = 0; i < mask_words(v) && !any; i++) any = mask[i] != 0;
+    return any;
+}
+
+bool matcher_may_go_on(struct matcher *matcher) {
+    struct grammar *grammar = matcher->grammar;
+    pthread_mutex_lock(&grammar->lock);
+    bool any = mask_has_any(&grammar->automaton, matcher->vocabulary, here(matcher));
+    pthread_mutex_unlock(&grammar->lock);
     return any;
 }
 

@@ -120,8 +120,11 @@ static void walk(struct grammar *grammar, struct naive_grammar naive, const char
     place.matcher = matcher_new(grammar, vocabulary);
     for (int step = 0; step < STEPS; step++) {
         uint32_t mask[WORDS], again[WORDS];
-        bool any = matcher_mask(place.matcher, mask);
+        bool goes_on = matcher_may_go_on(place.matcher), any = matcher_mask(place.matcher, mask);
         struct matcher *copy = matcher_copy(place.matcher);
+        bool has_some = false;
+        for (int i = 0; i < WORDS; i++) has_some |= mask[i] != 0;
+        ck_assert(goes_on == has_some);
         ck_assert(any);
         ck_assert(matcher_mask(copy, again) && memcmp(mask, again, sizeof mask) == 0);
         matcher_free(copy);

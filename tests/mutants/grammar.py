@@ -9,6 +9,8 @@ SUITES = {
 
 MUTANTS = [
     # masks
+    (G + "mask.c", "found = next != a->dead && node->token >= 0;", "found = next != a->dead;"),
+    (G + "mask.c", "i = next == a->dead ? node->skip : i + 1;", "i = node->skip;"),
     (G + "matcher.c", "    find_mask(matcher, INT64_MAX);\n",
      "    find_mask(matcher, INT64_MAX);\n    if (matcher->n > 2 && matcher->states[matcher->n - 2]->mask) state = matcher->states[matcher->n - 2];\n"),
     (G + "mask.c", "            w->at = node->skip;\n", "            w->at++;\n"),
