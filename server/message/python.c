@@ -213,8 +213,14 @@ enum reading python_arguments_add(struct python_arguments *python, char c, struc
 
 /* ---- a value alone -------------------------------------------------------------------------- */
 
+/* A text that is written as it is may begin with a quote ('90s music), so alone a string is none
+ * with single quotes, nor over several lines. */
 bool python_value_add(struct python_arguments *python, char c, struct buf *out) {
-    if (!python->begun) *python = (struct python_arguments){.begun = true, .state = VALUE};
+    if (!python->begun) {
+        *python = (struct python_arguments){.begun = true, .state = VALUE};
+        if (c == '\'') return false;
+    }
+    if (c == '\n' && python_in_string(python)) return false;
     return python_arguments_add(python, c, out) == READ_MORE;
 }
 

@@ -151,6 +151,10 @@ static const struct row calls[] = {
      "</parameter><parameter=a>4.5</parameter></function></seed:tool_call>",
      "f({\"l\": [true, \"</parameter>\"], \"o\": \"{'k': [}\", \"n\": \"1,\", \"b\": \"True x\", "
      "\"u\": \"1, k=2\", \"e\": 3, \"a\": 4.5})"},
+    {"seed_oss",
+     "<seed:tool_call><function=f><parameter=u>'90s music</parameter><parameter=m>\"open\nx"
+     "</parameter><parameter=e>3</parameter></function></seed:tool_call>",
+     "f({\"u\": \"'90s music\", \"m\": \"\\\"open\\nx\", \"e\": 3})"},
     {"firefunction_v2", "So. functools[{\"name\": \"f\", \"arguments\": {\"n\": 1}}]",
      "C{So.}f({\"n\": 1})"},
     {"deepseek_v3",
