@@ -101,17 +101,19 @@ enum status warm_up(struct opening *o, struct err *err) {
     int rows, position;
     if (!o->config.warm_up || !b->compute->recorded_shape) return STATUS_OK;
     const uint64_t began = now_ns();
-    int n = 0;
+    int n_run = 0;
     warm_step_open(&w, engine);
     const int longest = min_int(engine->model.act.max_rows, engine->memory.max_model_len);
     for (int M = longest; M > 0; M /= 2) run_prompt(engine, &w, M);
-    for (; b->compute->recorded_shape(b, n, &rows, &position); n++) {
+    for (int i = 0; b->compute->recorded_shape(b, i, &rows, &position); i++) {
         const int seqs = min_int(rows, o->config.max_num_seqs);
-        if (rows - seqs <= position) run_decode(engine, &w, rows, seqs, position);
+        if (rows - seqs > position) continue;
+        run_decode(engine, &w, rows, seqs, position);
+        n_run++;
     }
     warm_step_close(&w);
     if (engine_failed(engine, err)) return STATUS_SERVER_ERROR;
-    log_line(LOG_INFO, "warmed up in %.0f ms; %d shapes of decode steps are recorded",
-             (double)(now_ns() - began) * 1e-6, n);
+    log_line(LOG_INFO, "warmed up in %.0f ms: prompts, and %d shapes of decode steps",
+             (double)(now_ns() - began) * 1e-6, n_run);
     return STATUS_OK;
 }

@@ -112,6 +112,7 @@ static void block_row(const struct packed *p, enum dtype type, int n, uint8_t *o
         uint8_t *after = out + sizeof scale;
         memcpy(out, &scale, sizeof scale);
         if (type == DTYPE_INT4H) {
+            assert(p->times == 0 && p->over == 0);
             uint16_t half = float_to_half(scale); /* which it was in the file */
             after = out + sizeof half;
             memcpy(out, &half, sizeof half);
