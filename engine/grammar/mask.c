@@ -37,6 +37,7 @@ struct beginning {
 struct walk {
     struct automaton *a;
     const struct vocabulary *v;
+    uint64_t v_id;    /* of the vocabulary */
     struct state *of; /* whose mask it finds */
     uint32_t *mask;
     struct again *again; /* from next_again on they are still to be looked at */
@@ -289,7 +290,7 @@ static struct walk *walk_new(struct automaton *a, const struct vocabulary *v, st
     struct slice_use use;
     int slice = 0;
     size_t deepest = (size_t)v->max_depth + 2, words = ((size_t)v->V + 31) / 32 + 1;
-    *w = (struct walk){.a = a, .v = v, .of = state};
+    *w = (struct walk){.a = a, .v = v, .v_id = v->id, .of = state};
     w->mask = mem_calloc(words, sizeof *w->mask);
     w->path = mem_alloc(deepest * sizeof *w->path);
     w->levels = mem_alloc(deepest * sizeof *w->levels);
@@ -329,7 +330,7 @@ static void drop_walk(struct automaton *a, struct state *state) {
 
 bool mask_find(struct automaton *a, const struct vocabulary *v, struct state *state,
                int64_t max_work) {
-    if (state->walk && state->walk->v != v) drop_walk(a, state);
+    if (state->walk && state->walk->v_id != v->id) drop_walk(a, state);
     a->work = 0;
     if (!state->walk) state->walk = walk_new(a, v, state);
     struct walk *w = state->walk;

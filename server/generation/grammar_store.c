@@ -22,7 +22,7 @@
 #define N_BUCKETS 1024
 
 /* The kind of a text that becomes a search, beside the kinds of grammars. */
-enum { KIND_SEARCH = GRAMMAR_STRUCTURAL_TAG + 1 };
+enum { KIND_SEARCH = -1 };
 
 /* What a text becomes, one of the two by its kind; neither: it is being compiled. */
 struct compiled {
