@@ -78,6 +78,7 @@ START_TEST(halves_keep_the_bits_of_four_bit_weights) {
     read_as(b, DTYPE_INT4H, &packed, halves);
     ck_assert_mem_eq(halves, blocks, sizeof blocks);
     for (int i = 0; i < N * K; i++) ck_assert(halves[i] == floats[i]);
+    backend_close(b);
 }
 END_TEST
 
