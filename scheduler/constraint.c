@@ -20,12 +20,12 @@
  * flight was to sample the first of them, it does not. Not where something
  * beside the grammar could refuse it, or where its logprobs are asked for, which take its logits.
  *
- * A mask is late where more is to be found out for it than MASK_WORK allows: a count and not a time.
+ * A mask is late where more is to be found out for it than MASK_WORK allows: a count, not a time.
  * Then its sequence sits the step out, alone: its sample and its last row are taken back, the next
- * step computes the row again and goes on with the mask, whose part is known by now. Which step that
- * is depends on what others of the grammar have found out, the tokens do not.
- * Not where no other sample of the step would be left, not more than MAX_LATE times in a row, and
- * not where the row is of several choices.
+ * step computes the row again and goes on with the mask, whose part is known by now. Which step
+ * that is depends on what others of the grammar have found out; the tokens do not. Not where no
+ * other sample of the step would be left, not more than MAX_LATE times in a row, and not where the
+ * row is of several choices.
  *
  * If the grammar begins only behind some ids (the end of a model's reasoning), all tokens may come
  * until then but those that end the choice.

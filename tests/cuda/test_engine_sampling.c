@@ -60,8 +60,8 @@ static void check_variety(const struct request_set *set) {
     ck_assert_int_gt(listed, 1);
 }
 
-/* Nine sequences at most, and so few blocks that some are preempted. With little work for masks in a
- * step, some are late. */
+/* Nine sequences at most, and so few blocks that some are preempted. With little work for masks in
+ * a step, some are late. */
 static void run_together(const struct request_set *set, int n_blocks, int max_mask_work) {
     struct setting setting = {.path = "plain",
                               .threads = 1,

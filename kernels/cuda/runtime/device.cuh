@@ -77,8 +77,9 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, cudaStream
     cuda_check(cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...), "a kernel's launch");
 }
 
-/* Allows a kernel more than DEFAULT_SMEM of dynamic shared memory on the calling thread's device. Each
- * call must ask for the same size, so that no launch recorded in a graph loses its allowance. */
+/* Allows a kernel more than DEFAULT_SMEM of dynamic shared memory on the calling thread's device.
+ * Each call must ask for the same size, so that no launch recorded in a graph loses its
+ * allowance. */
 template <class... P> void allow_smem(void (*kernel)(P...), size_t bytes) {
     cuda_check(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),

@@ -51,9 +51,9 @@ struct sample_best {
     float logprob;
 };
 
-/* The result of a row. Without logprobs logprob, rank and n_best are 0; the first n_best of `best` are
- * written, and no other. It may be the host's memory, where each byte that is written crosses the
- * link, and is never read back. */
+/* The result of a row. Without logprobs logprob, rank and n_best are 0; the first n_best of `best`
+ * are written, and no other. It may be the host's memory, where each byte that is written crosses
+ * the link, and is never read back. */
 struct sample_result {
     int32_t id;    /* -1: the mask has left none */
     float logprob; /* of the chosen token in the model's own distribution */
