@@ -192,6 +192,9 @@ struct logit_ops {
      * each of 16 columns in each block of 256: maxima[16 * b + i] is the largest of x[256 * b + i],
      * x[256 * b + 16 + i], ... */
     float (*maxima)(float *maxima, const float *x, int n);
+    /* y[n] = x where bit i % 32 of mask[i / 32] is set, and -inf elsewhere; returns the largest and
+     * leaves the maxima of y. y may be x. */
+    float (*mask)(float *y, float *maxima, const float *x, const uint32_t *mask, int n);
     /* How many of x[n] are above the bound. */
     int (*count_above)(const float *x, int n, float bound);
     /* The first of x[n] that are at least the bound, at most max_found of them, in the order of

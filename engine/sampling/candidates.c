@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/config.h"
+#include "kernels/kernels.h"
 
 /* Up to here insertion is quicker than the three passes of a radix sort. */
 #define FEW 128
@@ -63,4 +63,19 @@ void candidates_sort(struct candidates *candidates, int n) {
     candidates->best = a;
     candidates->spare = b;
     assert(a[0].weight >= a[n - 1].weight);
+}
+
+/* ---- sums ----------------------------------------------------------------------------------- */
+
+int candidates_reaching(const struct candidate *best, int n, uint64_t wanted, uint64_t *sum) {
+    int kept = 0;
+    for (*sum = 0; kept < n && *sum < wanted; kept++) *sum += weight_share(best[kept].weight);
+    return kept;
+}
+
+const struct candidate *candidates_pick(const struct candidate *best, uint64_t wanted) {
+    for (uint64_t sum = 0;; best++) {
+        sum += weight_share(best->weight);
+        if (sum >= wanted) return best;
+    }
 }

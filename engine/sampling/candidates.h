@@ -20,4 +20,11 @@ void candidates_free(struct candidates *candidates);
 /* Puts the first n in the order of falling weights; equal ones stay in the order they have. */
 void candidates_sort(struct candidates *candidates, int n);
 
+/* The length of the shortest run of the n best whose shares' sum reaches what is wanted, or n; *sum
+ * is the sum of the run. */
+int candidates_reaching(const struct candidate *best, int n, uint64_t wanted, uint64_t *sum);
+
+/* The first at which the running sum of shares reaches what is wanted, which that of all does. */
+const struct candidate *candidates_pick(const struct candidate *best, uint64_t wanted);
+
 #endif

@@ -10,7 +10,7 @@
 
 bool changes_logits(const struct sample *sample) {
     const struct sampling *s = sample->sampling;
-    return s->n_bias > 0 || s->n_banned > 0 || s->allowed || sample->mask || s->n_bad_words > 0 ||
+    return s->n_bias > 0 || s->n_banned > 0 || s->allowed || s->n_bad_words > 0 ||
            sampling_has_penalties(s) || sampling_lists_changes(s);
 }
 
@@ -23,6 +23,22 @@ static void forbid_all_but(const uint32_t *allowed, float *logits, int V) {
         for (; forbidden; forbidden &= forbidden - 1)
             logits[start + __builtin_ctz(forbidden)] = -INFINITY;
     }
+}
+
+int gather_allowed(const uint32_t *allowed, const float *logits, int V, int most, float *to,
+                   int32_t *ids) {
+    int n = 0;
+    for (int start = 0; start < V; start += 32) {
+        uint32_t left = allowed[start / 32];
+        if (V - start < 32) left &= ((uint32_t)1 << (V - start)) - 1;
+        for (; left; left &= left - 1) {
+            if (n == most) return -1;
+            ids[n] = start + __builtin_ctz(left);
+            to[n] = logits[ids[n]];
+            n++;
+        }
+    }
+    return n;
 }
 
 /* Words that may be due come before the output's newest token, and stand together. */
@@ -48,7 +64,6 @@ void bias_and_forbid(const struct sample *sample, float *logits, int V) {
     for (int i = 0; i < s->n_bias; i++) logits[s->bias[i].id] += s->bias[i].bias;
     for (int i = 0; i < s->n_banned; i++) logits[s->banned[i]] = -INFINITY;
     if (s->allowed) forbid_all_but(s->allowed, logits, V);
-    if (sample->mask) forbid_all_but(sample->mask, logits, V);
     if (s->n_bad_words > 0) forbid_bad_words(s, logits, end, sample->n_output);
 }
 

@@ -45,6 +45,10 @@
  * orders by e, which is rounded: logits that are close may have the same e, or swapped ones. So
  * bounds are put lower by SLACK, several times what rounding can amount to, and the order is that
  * of e in the end.
+ *
+ * A mask mostly leaves a few ids or nearly all. Few are gathered and chosen from as a row of their
+ * own: they keep their order, the others have no share, and sums are of integers, so that the same
+ * one is drawn. Otherwise the mask is laid over the row while its maxima are read.
  */
 #include <assert.h>
 #include <float.h>
@@ -65,16 +69,21 @@
 #define SLACK 1e-4
 #define LEAST_EXPONENT (-87.0)
 
+/* Up to so many ids that a mask leaves are a row of their own. */
+enum { MAX_FEW = 2048 };
+
 struct sampler {
     int V, n_maxima;
     const struct logit_ops *ops;
     float *maxima;               /* [n_maxima] of the row that was read last */
     float *weight;               /* [V] e of every id */
-    float *raw;                  /* [V] the untouched logits, while they are changed */
+    float *raw;                  /* [V] the untouched logits, while they are changed; or masked */
     int32_t *place;              /* [V] zero between calls: where an id is among the changes */
     struct logit_change *change; /* [V] what the history changes */
     float *value;                /* [V] what was collected from the row, ... */
     int32_t *id;                 /* [V] ... and its ids */
+    float *few;                  /* [MAX_FEW] logits that a mask leaves, ... */
+    int32_t *few_id;             /* [MAX_FEW] ... and their ids */
     struct candidates candidates;
 };
 
@@ -90,6 +99,8 @@ struct sampler *sampler_new(int V, const char *path) {
     sampler->change = mem_calloc((size_t)V, sizeof *sampler->change);
     sampler->value = mem_calloc((size_t)V, sizeof *sampler->value);
     sampler->id = mem_calloc((size_t)V, sizeof *sampler->id);
+    sampler->few = mem_calloc(MAX_FEW, sizeof *sampler->few);
+    sampler->few_id = mem_calloc(MAX_FEW, sizeof *sampler->few_id);
     candidates_init(&sampler->candidates, V);
     return sampler;
 }
@@ -103,6 +114,8 @@ void sampler_free(struct sampler *sampler) {
     free(sampler->change);
     free(sampler->value);
     free(sampler->id);
+    free(sampler->few);
+    free(sampler->few_id);
     candidates_free(&sampler->candidates);
     free(sampler);
 }
@@ -118,6 +131,13 @@ struct row {
 
 static struct row read_row(struct sampler *sampler, const float *logits) {
     return (struct row){logits, sampler->ops->maxima(sampler->maxima, logits, sampler->V), 0};
+}
+
+/* Lays a mask over the logits; the row is `to`, which may be the logits. */
+static struct row mask_row(struct sampler *sampler, const uint32_t *mask, const float *logits,
+                           float *to) {
+    float max = sampler->ops->mask(to, sampler->maxima, logits, mask, sampler->V);
+    return (struct row){to, max, 0};
 }
 
 /* Collects at most `most` ids whose logits reach the bound, in their order; returns their
@@ -229,7 +249,7 @@ static void change_by_history(struct sampler *sampler, const struct sample *samp
 void sampler_best(struct sampler *sampler, const struct sample *sample, float *logits,
                   struct sampled *out) {
     struct token_logprob best[MAX_BEST];
-    assert(sample->n_best > 0 && sample->n_best <= MAX_BEST);
+    assert(sample->n_best > 0 && sample->n_best <= MAX_BEST && !sample->mask);
     struct row row = read_row(sampler, logits);
     double lse = log_sum(sampler, &row);
     bias_and_forbid(sample, logits, sampler->V);
@@ -328,20 +348,6 @@ static int weigh(struct sampler *sampler, const struct sampling *s, const struct
     return n;
 }
 
-/* The shortest run of the n heaviest whose sum reaches what is wanted, or all of them. */
-static int run_reaching(const struct candidate *best, int n, uint64_t wanted, uint64_t *sum) {
-    int kept = 0;
-    for (*sum = 0; kept < n && *sum < wanted; kept++) *sum += weight_share(best[kept].weight);
-    return kept;
-}
-
-static const struct candidate *pick_from_run(const struct candidate *best, uint64_t wanted) {
-    for (uint64_t sum = 0;; best++) {
-        sum += weight_share(best->weight);
-        if (sum >= wanted) return best;
-    }
-}
-
 /* Exclude top choices: how many of the heaviest, whose shares sum to `sum`, are not to be drawn. */
 static int count_excluded(const struct sampling *s, const struct candidate *best, int n,
                           uint64_t sum, int position, int choice) {
@@ -369,11 +375,11 @@ static int32_t pick_from_best(struct sampler *sampler, const struct sample *samp
     candidates_sort(&sampler->candidates, n);
     const struct candidate *best = sampler->candidates.best;
     for (int i = 0; i < k; i++) total += weight_share(best[i].weight);
-    int kept = run_reaching(best, k, s->top_p < 1 ? sum_kept(s->top_p, total) : total, &sum);
+    int kept = candidates_reaching(best, k, s->top_p < 1 ? sum_kept(s->top_p, total) : total, &sum);
     if (s->xtc_probability > 0) skipped = count_excluded(s, best, kept, sum, position, choice);
     for (int i = 0; i < skipped; i++) sum -= weight_share(best[i].weight);
     double u = philox_uniform(s->seed, (uint32_t)position, (uint32_t)choice, FOR_DRAW);
-    const struct candidate *picked = pick_from_run(best + skipped, sum_drawn(u, sum));
+    const struct candidate *picked = candidates_pick(best + skipped, sum_drawn(u, sum));
     if (s->mirostat_tau > 0) *mu = mirostat_next(s, *mu, weight_share(picked->weight), sum);
     return picked->id;
 }
@@ -403,9 +409,9 @@ static int32_t pick_from_nucleus(struct sampler *sampler, const struct sampling 
         candidates_sort(&sampler->candidates, n);
         bool all = bound <= least;
         int certain = all ? n : count_certain(sampler, s, row, bound, n);
-        run_reaching(sampler->candidates.best, certain, wanted, &sum);
+        candidates_reaching(sampler->candidates.best, certain, wanted, &sum);
         assert(sum >= wanted || !all);
-        if (sum >= wanted) return pick_from_run(sampler->candidates.best, sum_drawn(u, sum))->id;
+        if (sum >= wanted) return candidates_pick(sampler->candidates.best, sum_drawn(u, sum))->id;
     }
 }
 
@@ -429,19 +435,41 @@ static int32_t draw(struct sampler *sampler, const struct sample *sample, const 
     return pick_from_all(sampler, sum_drawn(u, total));
 }
 
+/* ---- the token ------------------------------------------------------------------------------ */
+
+static int32_t choose(struct sampler *sampler, const struct sample *sample, const struct row *row,
+                      float *mu) {
+    if (sample->sampling->temperature > 0) return draw(sampler, sample, row, mu);
+    return best_id(sampler, row);
+}
+
+/* Chooses from what the mask leaves of the logits, or -1. The row that it makes of them goes to
+ * `to`, which may be the logits. */
+static int32_t choose_masked(struct sampler *sampler, const struct sample *sample,
+                             const float *logits, float *to, float *mu) {
+    struct sampler few = *sampler;
+    few.V = gather_allowed(sample->mask, logits, sampler->V, MAX_FEW, few.few, few.few_id);
+    if (few.V < 0) {
+        struct row row = mask_row(sampler, sample->mask, logits, to);
+        return row.max > -INFINITY ? choose(sampler, sample, &row, mu) : -1;
+    }
+    few.n_maxima = (int)logit_maxima(few.V);
+    struct row row = read_row(&few, few.few);
+    return row.max > -INFINITY ? few.few_id[choose(&few, sample, &row, mu)] : -1;
+}
+
 void sampler_sample(struct sampler *sampler, const struct sample *sample, float *logits,
                     struct sampled *out) {
     const struct sampling *s = sample->sampling;
     assert(s->temperature >= 0 && s->repetition_penalty > 0 && s->min_p <= 1);
     assert(s->n_bad_words >= 0 && s->n_bad_words <= MAX_BAD_WORDS);
-    bool scored = s->n_logprobs >= 0;
-    bool changed = changes_logits(sample);
+    bool scored = s->n_logprobs >= 0, changed = changes_logits(sample);
     const float *own = logits;
-    float own_max = 0;
+    float own_max = 0, *mu = &out->mirostat_mu;
     double lse = 0;
     struct row row = {0};
     *out = (struct sampled){.mirostat_mu = sample->mirostat_mu};
-    if (scored || !changed) row = read_row(sampler, logits);
+    if (scored || !(changed || sample->mask)) row = read_row(sampler, logits);
     if (scored) {
         lse = log_sum(sampler, &row);
         own_max = row.max;
@@ -451,13 +479,11 @@ void sampler_sample(struct sampler *sampler, const struct sample *sample, float 
     if (changed) {
         bias_and_forbid(sample, logits, sampler->V);
         change_by_history(sampler, sample, logits);
-        row = read_row(sampler, logits);
+        if (!sample->mask) row = read_row(sampler, logits);
     }
-    if (sample->mask && row.max == -INFINITY)
-        out->id = -1;
-    else
-        out->id = s->temperature > 0 ? draw(sampler, sample, &row, &out->mirostat_mu)
-                                     : best_id(sampler, &row);
+    out->id = sample->mask
+                  ? choose_masked(sampler, sample, logits, changed ? logits : sampler->raw, mu)
+                  : choose(sampler, sample, &row, mu);
     assert(out->id >= (sample->mask ? -1 : 0) && out->id < sampler->V);
     if (scored && out->id >= 0) score_chosen(sampler, own, own_max, lse, out->id, out);
 }

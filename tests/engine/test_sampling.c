@@ -261,7 +261,6 @@ START_TEST(a_mask_leaves_what_may_come) {
         if (left == 1) ck_assert_int_eq(out.id, 7);
         if (left == 0) ck_assert_int_eq(out.id, -1);
         ck_assert_int_eq(out.n_top, 2);
-        ck_assert(isinf(row[40]) && !isinf(logits[40]));
     }
     sample.mask = NULL;
     memcpy(row, logits, sizeof row);

@@ -50,6 +50,34 @@ START_TEST(maxima_are_of_their_columns) {
 }
 END_TEST
 
+/* The bits of words are mixed, all set, or none. */
+START_TEST(a_mask_is_laid_over_a_row) {
+    static float right[MOST + PAD], right_maxima[MOST], own[MOST + PAD];
+    uint32_t mask[(MOST + 31) / 32];
+    int n = lengths[_i];
+    for (int kind = 0; kind < 5; kind++) {
+        uint64_t state = 99 + (uint64_t)kind;
+        fill(n, kind);
+        for (int i = 0; i < (n + 31) / 32; i++) {
+            uint32_t mixed = random_u32(&state);
+            mask[i] = kind == 0 ? mixed : random_below(&state, 2) ? UINT32_MAX : 0;
+        }
+        for (int i = 0; i < n; i++) right[i] = mask[i / 32] >> i % 32 & 1 ? x[i] : -INFINITY;
+        float largest = plain_logits.maxima(right_maxima, right, n);
+        EACH_PATH(ops) {
+            own[n] = 77;
+            ck_assert(ops->mask(own, maxima, x, mask, n) == largest);
+            ck_assert(own[n] == 77);
+            assert_same_floats(own, right, (size_t)n, *path);
+            assert_same_floats(maxima, right_maxima, logit_maxima(n), *path);
+            memcpy(own, x, sizeof own); /* in place */
+            ops->mask(own, maxima, own, mask, n);
+            assert_same_floats(own, right, (size_t)n, *path);
+        }
+    }
+}
+END_TEST
+
 START_TEST(counts_and_collects_what_reaches_a_bound) {
     static const float bounds[] = {-INFINITY, -3, 0, 2.5f, 9, 3e38f, INFINITY};
     int n = lengths[_i];
@@ -156,6 +184,7 @@ int main(void) {
     Suite *suite = suite_create("kernels_logits");
     TCase *t = tcase_create("logits");
     tcase_add_loop_test(t, maxima_are_of_their_columns, 0, N_LENGTHS);
+    tcase_add_loop_test(t, a_mask_is_laid_over_a_row, 0, N_LENGTHS);
     tcase_add_loop_test(t, counts_and_collects_what_reaches_a_bound, 0, N_LENGTHS);
     tcase_add_loop_test(t, weights_have_the_same_bytes, 0, N_LENGTHS);
     tcase_add_test(t, weights_agree_over_their_whole_range);

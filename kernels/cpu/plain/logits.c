@@ -52,6 +52,11 @@ static float maxima_of(float *maxima, const float *x, int n) {
     return best;
 }
 
+static float mask_row(float *y, float *maxima, const float *x, const uint32_t *mask, int n) {
+    for (int i = 0; i < n; i++) y[i] = mask[i / 32] >> i % 32 & 1 ? x[i] : -INFINITY;
+    return maxima_of(maxima, y, n);
+}
+
 static int count_above(const float *x, int n, float bound) {
     int count = 0;
     for (int i = 0; i < n; i++) count += x[i] > bound;
@@ -95,4 +100,5 @@ static void run_sums(uint64_t *sum, const float *weight) {
         sum[r] = sum_of_shares(weight + (size_t)r * LOGIT_BLOCK, LOGIT_BLOCK);
 }
 
-const struct logit_ops plain_logits = {maxima_of, count_above, collect, weights_of, run_sums};
+const struct logit_ops plain_logits = {maxima_of, mask_row,   count_above,
+                                       collect,   weights_of, run_sums};
