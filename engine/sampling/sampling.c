@@ -249,10 +249,11 @@ static void change_by_history(struct sampler *sampler, const struct sample *samp
 void sampler_best(struct sampler *sampler, const struct sample *sample, float *logits,
                   struct sampled *out) {
     struct token_logprob best[MAX_BEST];
-    assert(sample->n_best > 0 && sample->n_best <= MAX_BEST && !sample->mask);
+    assert(sample->n_best > 0 && sample->n_best <= MAX_BEST);
     struct row row = read_row(sampler, logits);
     double lse = log_sum(sampler, &row);
     bias_and_forbid(sample, logits, sampler->V);
+    if (sample->mask) mask_row(sampler, sample->mask, logits, logits);
     for (int i = 0; i < sampler->V; i++) logits[i] = logprob_of(logits[i], lse);
     change_by_history(sampler, sample, logits);
     row = read_row(sampler, logits);

@@ -364,15 +364,22 @@ START_TEST(the_best_of_a_beam_are_those_of_its_changed_log_softmax) {
     struct sampled out[MAX_BEST_PARTS];
     float row[V];
     int order[V], n = wanted[_i % 4];
+    uint32_t mask[(V + 31) / 32];
     if (_i >= 4) s.bias = bias, s.n_bias = 2, s.banned = banned, s.n_banned = 2;
     if (_i >= 8) s.repetition_penalty = 1.5f;
     logits[5] = logits[9] = logits[800] = 4.5f; /* ties, some of them across the last place */
     memcpy(row, logits, sizeof row);
     change_plainly(&s, history, 3);
+    memset(mask, 0x55, sizeof mask); /* the even ids */
+    for (int i = 1; i < V && _i >= 8; i += 2) changed[i] = -INFINITY;
     for (int i = 0; i < V; i++) order[i] = i;
     qsort(order, V, sizeof *order, changed_descending);
-    const struct sample sample = {
-        .sampling = &s, .history = history, .n_prompt = 1, .n_output = 2, .n_best = n};
+    const struct sample sample = {.sampling = &s,
+                                  .history = history,
+                                  .n_prompt = 1,
+                                  .n_output = 2,
+                                  .n_best = n,
+                                  .mask = _i >= 8 ? mask : NULL};
     sampler_best(sampler, &sample, row, out);
     for (int i = 0; i < n; i++) {
         const struct token_logprob *best = &out[i / MAX_TOP_LOGPROBS].top[i % MAX_TOP_LOGPROBS];

@@ -58,6 +58,7 @@ MUTANTS = [
     # masks
     (S + "changes.c", "if (V - start < 32) left &= ((uint32_t)1 << (V - start)) - 1;", ""),
     (S + "changes.c", "if (n == most) return -1;", "if (n == most) return n;"),
+    (S + "sampling.c", "    if (sample->mask) mask_row(sampler, sample->mask, logits, logits);\n", ""),
     (S + "sampling.c", "return row.max > -INFINITY ? choose(sampler, sample, &row, mu) : -1;", "return choose(sampler, sample, &row, mu);"),
     (S + "sampling.c", "return row.max > -INFINITY ? few.few_id[choose(&few, sample, &row, mu)] : -1;", "return few.few_id[choose(&few, sample, &row, mu)];"),
     (S + "sampling.c", "few.few_id[choose(&few, sample, &row, mu)]", "choose(&few, sample, &row, mu)"),
