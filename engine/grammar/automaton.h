@@ -3,10 +3,10 @@
  *
  * The network has nodes for each rule, and edges of three kinds: a byte, nothing, or another rule.
  * A state is one of Earley's sets (Earley 1970, with Aycock and Horspool 2002 for empty rules):
- * items, each a node and a frame, which says where the item's rule began. States are made when they
- * are first reached and never change, equal ones are one, and each keeps the states behind its
- * bytes: a finite grammar becomes a finite automaton as it is used, and taking back bytes is
- * nothing but going on from an older state.
+ * items, each a node and a frame, which says who goes on where the item's rule ends. States are
+ * made when they are first reached and never change, equal ones are one, and each keeps the states
+ * behind its bytes: a finite grammar becomes a finite automaton as it is used, and taking back
+ * bytes is nothing but going on from an older state.
  */
 #ifndef PENSTOCK_GRAMMAR_AUTOMATON_H
 #define PENSTOCK_GRAMMAR_AUTOMATON_H
@@ -116,16 +116,28 @@ void network_free(struct network *network);
 
 struct state;
 
-struct frame {
-    uint32_t rule;
-    uint32_t serial;      /* orders items */
-    struct state *origin; /* where the rule began; NULL: in the state that has the item */
-    struct frame *next;   /* of the same origin */
-};
-
 struct item {
     uint32_t node;
     struct frame *frame;
+};
+
+/* Who goes on where a rule ends that began in an earlier state. It does not matter in which one, so
+ * that what comes behind a text of any length is one state. */
+struct frame {
+    uint32_t rule;
+    uint32_t serial;      /* orders items */
+    struct state *origin; /* where to look who waits for the rule, if it waits for itself */
+    struct frame *same_hash;
+    uint32_t hash;
+    bool is_marked;
+    int n_callers;
+    struct item *callers; /* [n_callers] otherwise: behind their calls, in order */
+};
+
+/* The frame of a rule that began in a state. */
+struct known_frame {
+    struct frame *frame;
+    struct known_frame *next; /* of the same state */
 };
 
 /* Characters that grammars seldom tell apart (slices.c). */
@@ -140,18 +152,27 @@ enum character_set {
     N_SETS,
 };
 
+/* Tokens that may come. Most states have one that others have too: equal ones are one. */
+struct mask {
+    struct mask *same_hash;
+    uint32_t hash, n_states; /* that have it */
+    uint64_t of;             /* the vocabulary */
+    size_t words;
+    uint32_t bits[]; /* [words] */
+};
+
 struct state {
     struct state *same_hash;
     struct state *through[N_SETS]; /* behind any one character of a set; dead: none comes; NULL:
                                       several, or not looked for yet */
     bool knows_through[N_SETS];
-    struct frame *frames; /* that began here, and were gone on with */
+    struct known_frame *frames; /* of rules that began here */
     struct item *items;
     int n_items;
     uint32_t hash;
     bool may_end, is_marked;
-    uint64_t mask_of;     /* the vocabulary of the mask */
-    uint32_t *mask;       /* tokens that may come; NULL: not found yet */
+    uint8_t n_wanted;     /* how often its mask was at hand since states were last freed */
+    struct mask *mask;    /* of the vocabulary that was last asked for; NULL: not found yet */
     struct walk *walk;    /* that is to find it and was interrupted; NULL: none */
     struct state *next[]; /* by class of bytes; NULL: not found yet */
 };
@@ -160,7 +181,18 @@ struct automaton {
     const struct network *network;
     size_t bytes, max_bytes; /* of states and masks; when unused ones are freed */
     struct frame *here;      /* [n_rules + 1]: rules that begin in the item's own state; the root */
-    uint32_t n_frames;
+    struct frames {
+        struct frame **buckets;
+        uint32_t n, n_buckets, next_serial;
+        struct item *callers; /* [max_callers] of the frames that are being made */
+        int n_callers, max_callers;
+        bool *is_open; /* [n_rules] rules whose frames are being made */
+    } frames;
+    struct masks {
+        struct mask **buckets;
+        uint32_t n, n_buckets;
+        size_t bytes;
+    } masks;
     struct state *dead; /* nothing comes back from it */
     struct state *start;
     struct state **buckets;
@@ -179,7 +211,23 @@ struct automaton {
 
 void automaton_init(struct automaton *a, const struct network *network, size_t max_bytes);
 void automaton_free(struct automaton *a);
-void state_free(struct state *state);
+void state_free(struct automaton *a, struct state *state);
+
+/* The frame of a rule that began in `origin`, as items of later states hold it; other frames stay
+ * as they are (frames.c). */
+struct frame *frame_in_later(struct automaton *a, struct frame *frame, struct state *origin);
+
+/* The bytes of all frames that are left after those are freed that are not marked; unmarks them. */
+size_t frames_sweep(struct automaton *a);
+void frames_free(struct automaton *a);
+
+/* The mask with these bits[words], for one state more; and for one less. NULL: none (masks.c). */
+struct mask *mask_share(struct automaton *a, uint64_t of, const uint32_t *bits, size_t words);
+void mask_release(struct automaton *a, struct mask *mask);
+
+/* Puts items in order (states.c). */
+int item_order(const struct item *x, const struct item *y);
+void sort_items(struct item *items, int n);
 
 /* Finds the state behind a byte class that state->next does not know yet. */
 struct state *automaton_find(struct automaton *a, struct state *state, int class);

@@ -1,27 +1,73 @@
 /* Frees what an automaton has found and nobody stands at: sequences come and go, and with counts
- * and nesting there is no end of states. */
+ * and nesting there is no end of states. States whose masks were wanted more than once stay with
+ * them, if that leaves room for others. */
 #include <assert.h>
 #include <stdlib.h>
 
 #include "engine/grammar/automaton.h"
 
-/* States that are in use and whose items were not looked at yet. */
+/* States and frames that are in use and that were not looked into yet. Texts nest as deep as they
+ * are long, so this does not call itself. */
 struct marking {
-    struct state **stack;
-    size_t n, max;
+    struct state **states;
+    struct frame **frames;
+    size_t n_states, max_states, n_frames, max_frames;
 };
 
 static void mark(struct marking *marking, struct state *state) {
     if (!state || state->is_marked) return;
     state->is_marked = true;
-    if (marking->n == marking->max) {
-        marking->max = marking->max ? 2 * marking->max : 256;
-        marking->stack = mem_realloc(marking->stack, marking->max * sizeof *marking->stack);
+    if (marking->n_states == marking->max_states) {
+        size_t max = marking->max_states ? 2 * marking->max_states : 256;
+        marking->states = mem_realloc(marking->states, max * sizeof *marking->states);
+        marking->max_states = max;
     }
-    marking->stack[marking->n++] = state;
+    marking->states[marking->n_states++] = state;
 }
 
-/* Marks what matchers hold, and the states where rules of these began. */
+static void mark_frame(struct marking *marking, const struct automaton *a, struct frame *frame) {
+    bool is_here = frame >= a->here && frame <= a->here + a->network->n_rules;
+    if (is_here || frame->is_marked) return;
+    frame->is_marked = true;
+    if (marking->n_frames == marking->max_frames) {
+        size_t max = marking->max_frames ? 2 * marking->max_frames : 256;
+        marking->frames = mem_realloc(marking->frames, max * sizeof *marking->frames);
+        marking->max_frames = max;
+    }
+    marking->frames[marking->n_frames++] = frame;
+}
+
+/* Marks what is behind that which is marked. */
+static void mark_all_behind(struct marking *marking, const struct automaton *a) {
+    while (marking->n_states + marking->n_frames > 0) {
+        if (marking->n_states > 0) {
+            const struct state *state = marking->states[--marking->n_states];
+            for (int i = 0; i < state->n_items; i++) mark_frame(marking, a, state->items[i].frame);
+        } else {
+            const struct frame *frame = marking->frames[--marking->n_frames];
+            mark(marking, frame->origin);
+            for (int i = 0; i < frame->n_callers; i++)
+                mark_frame(marking, a, frame->callers[i].frame);
+        }
+    }
+    free(marking->states);
+    free(marking->frames);
+}
+
+/* Who finds a mask asks for it twice. */
+static bool is_useful(const struct state *state) {
+    return state->mask && state->n_wanted > 1;
+}
+
+static void mark_useful(struct marking *marking, const struct automaton *a) {
+    for (uint32_t i = 0; i < a->n_buckets; i++) {
+        for (struct state *s = a->buckets[i]; s; s = s->same_hash) {
+            if (is_useful(s)) mark(marking, s);
+        }
+    }
+}
+
+/* Marks what matchers hold, the useful states, and all that these need. */
 static void mark_used(struct grammar *grammar) {
     struct automaton *a = &grammar->automaton;
     struct marking marking = {0};
@@ -31,11 +77,8 @@ static void mark_used(struct grammar *grammar) {
         const struct matcher *matcher = list_entry(node, struct matcher, in_grammar);
         for (size_t i = 0; i < matcher->n; i++) mark(&marking, matcher->states[i]);
     }
-    while (marking.n > 0) {
-        const struct state *state = marking.stack[--marking.n];
-        for (int i = 0; i < state->n_items; i++) mark(&marking, state->items[i].frame->origin);
-    }
-    free(marking.stack);
+    mark_useful(&marking, a);
+    mark_all_behind(&marking, a);
 }
 
 /* Forgets what a state that stays knows of those that go. */
@@ -48,41 +91,67 @@ static void forget(struct automaton *a, struct state *state) {
         state->through[i] = NULL;
         state->knows_through[i] = false;
     }
-    free(state->mask);
+    for (struct known_frame **at = &state->frames, *known; (known = *at);) {
+        if (known->frame->is_marked) {
+            at = &known->next;
+        } else {
+            *at = known->next;
+            free(known);
+        }
+    }
     walk_free(state->walk);
-    state->mask = NULL;
     state->walk = NULL;
+    if (is_useful(state)) return;
+    mask_release(a, state->mask);
+    state->mask = NULL;
 }
 
 static size_t bytes_of(const struct automaton *a, const struct state *state) {
     size_t bytes = sizeof *state + (size_t)a->network->n_classes * sizeof *state->next +
                    (size_t)state->n_items * sizeof *state->items;
-    for (const struct frame *f = state->frames; f; f = f->next) bytes += sizeof *f;
+    for (const struct known_frame *known = state->frames; known; known = known->next)
+        bytes += sizeof *known;
     return bytes;
 }
 
-void grammar_collect(struct grammar *grammar) {
-    struct automaton *a = &grammar->automaton;
-    if (a->bytes <= a->max_bytes) return;
-    mark_used(grammar);
+/* Frees all states that are not marked; returns the bytes of the others, which it unmarks. Masks go
+ * with the last state that has them. */
+static size_t sweep(struct automaton *a) {
+    size_t bytes = 0;
     for (uint32_t i = 0; i < a->n_buckets; i++) {
         for (struct state *s = a->buckets[i]; s; s = s->same_hash) {
             if (s->is_marked) forget(a, s);
         }
     }
-    a->bytes = 0;
     for (uint32_t i = 0; i < a->n_buckets; i++) {
         for (struct state **at = &a->buckets[i], *s; (s = *at);) {
             if (s->is_marked) {
                 s->is_marked = false;
-                a->bytes += bytes_of(a, s);
+                s->n_wanted = 0;
+                bytes += bytes_of(a, s);
                 at = &s->same_hash;
             } else {
                 *at = s->same_hash;
                 a->n_states--;
-                state_free(s);
+                state_free(a, s);
             }
         }
     }
+    return bytes;
+}
+
+static void free_unused(struct grammar *grammar) {
+    struct automaton *a = &grammar->automaton;
+    mark_used(grammar);
+    size_t bytes = sweep(a);
+    a->bytes = bytes + frames_sweep(a) + a->masks.bytes;
+}
+
+/* None is useful any more the second time. */
+void grammar_collect(struct grammar *grammar) {
+    struct automaton *a = &grammar->automaton;
+    if (a->bytes <= a->max_bytes) return;
+    free_unused(grammar);
+    if (a->bytes > a->max_bytes / 2) free_unused(grammar);
     if (a->max_bytes < 2 * a->bytes) a->max_bytes = 2 * a->bytes; /* else each call would collect */
 }

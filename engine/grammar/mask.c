@@ -336,11 +336,8 @@ bool mask_find(struct automaton *a, const struct vocabulary *v, struct state *st
     struct walk *w = state->walk;
     w->until = max_work;
     if (!go_on(w)) return false;
-    if (!state->mask) a->bytes += ((size_t)v->V + 31) / 32 * sizeof *state->mask;
-    free(state->mask);
-    state->mask = w->mask;
-    state->mask_of = v->id;
-    w->mask = NULL;
+    mask_release(a, state->mask);
+    state->mask = mask_share(a, v->id, w->mask, ((size_t)v->V + 31) / 32);
     drop_walk(a, state);
     return true;
 }

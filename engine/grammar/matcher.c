@@ -65,7 +65,10 @@ static size_t mask_words(const struct vocabulary *v) {
 static bool find_mask(struct matcher *matcher, int64_t max_work) {
     const struct vocabulary *v = matcher->vocabulary;
     struct state *state = here(matcher);
-    if (state->mask && state->mask_of == v->id) return true;
+    if (state->mask && state->mask->of == v->id) {
+        if (state->n_wanted < UINT8_MAX) state->n_wanted++;
+        return true;
+    }
     grammar_collect(matcher->grammar);
     return mask_find(&matcher->grammar->automaton, v, state, max_work);
 }
@@ -84,7 +87,7 @@ bool matcher_mask(struct matcher *matcher, uint32_t *mask) {
     struct state *state = here(matcher);
     pthread_mutex_lock(&grammar->lock);
     find_mask(matcher, INT64_MAX);
-    memcpy(mask, state->mask, mask_words(v) * sizeof *mask);
+    memcpy(mask, state->mask->bits, mask_words(v) * sizeof *mask);
     pthread_mutex_unlock(&grammar->lock);
     bool any = state->may_end;
     for (size_t i = 0; i < mask_words(v) && !any; i++) any = mask[i] != 0;

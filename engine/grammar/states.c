@@ -2,13 +2,13 @@
  *
  * A state is a set of items (node, frame). Making one closes it under three rules: an item before a
  * call begins the called rule here; an item before a rule that may be empty also goes on behind it;
- * an item at the end of a rule goes on with every item of the state where the rule began that waits
- * for it. A call that is the last thing its rule does is not waited for: the called rule ends what
- * its caller would have ended, so that loops written as recursion at the end stay finite.
+ * an item at the end of a rule goes on with every item that waits for it where the rule began. A
+ * call that is the last thing its rule does is not waited for: the called rule ends what its caller
+ * would have ended, so that loops written as recursion at the end stay finite.
  *
- * A frame names a rule and the state where it began; "here" frames stand for the state that the
- * item is in, so that equal sets at different places of a text are one state. Only items that wait
- * for a byte or for a call are kept. Under the grammar's lock.
+ * A frame names a rule and who goes on where it ends (frames.c); "here" frames stand for the state
+ * that the item is in, so that equal sets at different places of a text are one state. Only items
+ * that wait for a byte or for a call are kept. Under the grammar's lock.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -36,33 +36,22 @@ static void add_item(struct automaton *a, uint32_t node, struct frame *frame) {
     making->last[node] = (uint32_t)++making->n;
 }
 
-/* The frame of a rule that began in an earlier state, as items of later ones hold it. */
-static struct frame *frame_of(struct automaton *a, struct frame *frame, struct state *origin) {
-    bool is_here = frame >= a->here && frame < a->here + a->network->n_rules;
-    if (!is_here) return frame;
-    for (struct frame *f = origin->frames; f; f = f->next) {
-        if (f->rule == frame->rule) return f;
-    }
-    struct frame *made = mem_alloc(sizeof *made);
-    *made = (struct frame){frame->rule, a->n_frames++, origin, origin->frames};
-    origin->frames = made;
-    a->bytes += sizeof *made;
-    return made;
-}
-
-/* The item's rule has ended: goes on with those that wait for it. */
+/* The item's rule has ended: goes on with those that wait for it. Where a rule is empty, its
+ * callers have gone on already. */
 static void complete(struct automaton *a, const struct frame *frame) {
     const struct network *network = a->network;
-    if (frame == &a->here[network->n_rules]) a->making.may_end = true;
     struct state *origin = frame->origin;
-    if (!origin) return; /* a rule that is empty here: its callers have gone on already */
+    if (frame == &a->here[network->n_rules]) a->making.may_end = true;
+    for (int i = 0; i < frame->n_callers; i++)
+        add_item(a, frame->callers[i].node, frame->callers[i].frame);
+    if (!origin) return;
     for (int i = 0; i < origin->n_items; i++) {
         const struct item *item = &origin->items[i];
         const struct node *node = &network->nodes[item->node];
         for (uint32_t e = node->edges; e < node->edges + node->n_edges; e++) {
             const struct edge *edge = &network->edges[e];
             if (edge->kind == EDGE_CALL && !edge->is_tail && edge->rule == frame->rule)
-                add_item(a, edge->to, frame_of(a, item->frame, origin));
+                add_item(a, edge->to, frame_in_later(a, item->frame, origin));
         }
     }
 }
@@ -90,7 +79,7 @@ static void begin_making(struct automaton *a) {
 
 /* ---- equal states are one ------------------------------------------------------------------- */
 
-static int item_order(const struct item *x, const struct item *y) {
+int item_order(const struct item *x, const struct item *y) {
     if (x->node != y->node) return x->node < y->node ? -1 : 1;
     uint32_t p = x->frame->serial, q = y->frame->serial;
     return (p > q) - (p < q);
@@ -101,7 +90,7 @@ static int by_item(const void *a, const void *b) {
 }
 
 /* Sorts a few items where they are, many by qsort. */
-static void sort_items(struct item *items, int n) {
+void sort_items(struct item *items, int n) {
     if (n > 24) {
         qsort(items, (size_t)n, sizeof *items, by_item);
         return;
@@ -210,7 +199,7 @@ static void take_edge(struct automaton *a, struct state *state, const struct ite
     } else {
         *low = max_int(*low, edge->low);
         *high = min_int(*high, edge->high);
-        add_item(a, edge->to, frame_of(a, item->frame, state));
+        add_item(a, edge->to, frame_in_later(a, item->frame, state));
     }
 }
 
@@ -242,9 +231,10 @@ void automaton_init(struct automaton *a, const struct network *network, size_t m
     *a = (struct automaton){.network = network, .max_bytes = max_bytes};
     a->making.last = mem_calloc(network->n_nodes, sizeof *a->making.last);
     a->here = mem_calloc((size_t)network->n_rules + 1, sizeof *a->here);
-    for (; a->n_frames <= (uint32_t)network->n_rules; a->n_frames++) {
-        a->here[a->n_frames] = (struct frame){a->n_frames, a->n_frames, NULL, NULL};
-    }
+    for (uint32_t rule = 0; rule <= (uint32_t)network->n_rules; rule++)
+        a->here[rule] = (struct frame){.rule = rule, .serial = rule};
+    a->frames.next_serial = (uint32_t)network->n_rules + 1;
+    a->frames.is_open = mem_calloc((size_t)network->n_rules + 1, sizeof *a->frames.is_open);
     a->dead = state_new(a, NULL, 0, 0, false);
     for (int i = 0; i < network->n_classes; i++) a->dead->next[i] = a->dead;
     begin_making(a);
@@ -253,12 +243,12 @@ void automaton_init(struct automaton *a, const struct network *network, size_t m
     assert(a->start != a->dead || a->is_exhausted);
 }
 
-void state_free(struct state *state) {
-    for (struct frame *f = state->frames, *next; f; f = next) {
-        next = f->next;
-        free(f);
+void state_free(struct automaton *a, struct state *state) {
+    for (struct known_frame *known = state->frames, *next; known; known = next) {
+        next = known->next;
+        free(known);
     }
-    free(state->mask);
+    mask_release(a, state->mask);
     walk_free(state->walk);
     free(state);
 }
@@ -267,9 +257,12 @@ void automaton_free(struct automaton *a) {
     for (uint32_t i = 0; i < a->n_buckets; i++) {
         for (struct state *s = a->buckets[i], *next; s; s = next) {
             next = s->same_hash;
-            state_free(s);
+            state_free(a, s);
         }
     }
+    assert(a->masks.n == 0);
+    frames_free(a);
+    free(a->masks.buckets);
     free(a->buckets);
     free(a->here);
     free(a->making.items);
