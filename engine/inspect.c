@@ -1,4 +1,6 @@
 #include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/files/model_file.h"
@@ -120,7 +122,45 @@ static void print_totals(FILE *out, const struct weights *weights) {
 
 /* ---- model and tokenizer -------------------------------------------------------------------- */
 
-static void print_model(FILE *out, const struct model_config *info) {
+/* What factors, one for each pair of numbers of a head, do to positions. Llama 3.1 has the pairs that
+ * turn slowly turn slower, Gemma 4 has most of them stand still, which no factor of a stretch does. */
+static void print_factors(FILE *out, const float *factors, int n, const char *where) {
+    const float still = 1e20f;
+    float least = still, most = 0;
+    int n_turning = 0;
+    for (int i = 0; i < n; i++) {
+        if (!(factors[i] < still)) continue;
+        least = fminf(least, factors[i]);
+        most = fmaxf(most, factors[i]);
+        n_turning++;
+    }
+    if (n_turning < n) fprintf(out, ", of which %d turn", 2 * n_turning);
+    if (n_turning > 0 && (least != 1 || most != 1))
+        fprintf(out, ", stretched (%g to %g times: %s)", (double)least, (double)most, where);
+}
+
+/* The factors that the file has as a tensor, or that its config comes to. */
+static enum status print_own_factors(FILE *out, const struct model_config *info,
+                                     const struct weights *weights, struct err *err) {
+    const char *name = role_info(ROLE_ROPE_FACTORS)->gguf;
+    const struct weight *weight = NULL;
+    int n = info->rope.D_rope / 2;
+    bool is_in_file = config_has(info, ROLE_ROPE_FACTORS);
+    if (!is_in_file && info->rope.stretch.kind != ROPE_PART) return STATUS_OK;
+    enum status status = is_in_file ? weights_vector(weights, name, n, &weight, err) : STATUS_OK;
+    if (status) return status;
+    float *factors = mem_alloc((size_t)n * sizeof *factors);
+    if (weight)
+        dequantise(weight->type, weight->data, factors, (size_t)n);
+    else
+        rope_factors(factors, &info->rope);
+    print_factors(out, factors, n, weight ? name : "proportional");
+    free(factors);
+    return STATUS_OK;
+}
+
+static enum status print_positions(FILE *out, const struct model_config *info,
+                                   const struct weights *weights, struct err *err) {
     static const char *const stretched[] = {[ROPE_UNSCALED] = "",
                                             [ROPE_LINEAR] = ", stretched (linear)",
                                             [ROPE_LLAMA3] = ", stretched (llama3)",
@@ -128,6 +168,19 @@ static void print_model(FILE *out, const struct model_config *info) {
                                             [ROPE_DYNAMIC] = ", stretched (dynamic)",
                                             [ROPE_LONG] = ", stretched (longrope)",
                                             [ROPE_PART] = ""};
+    enum status status = STATUS_OK;
+    if (info->rope.is_used) {
+        fprintf(out, "  rotary positions, base %g over %d dimensions%s", (double)info->rope.base,
+                info->rope.D_rope, stretched[info->rope.stretch.kind]);
+        status = print_own_factors(out, info, weights, err);
+    } else {
+        fputs("  learned positions", out);
+    }
+    fprintf(out, "; norm epsilon %g\n", (double)info->norm_epsilon);
+    return status;
+}
+
+static void print_model(FILE *out, const struct model_config *info) {
     fprintf(out,
             "\nModel: %s\n"
             "  architecture %s, mostly %s, %" PRId64 " parameters\n"
@@ -146,12 +199,6 @@ static void print_model(FILE *out, const struct model_config *info) {
     for (int i = 0; i < info->n_unread_layers; i++)
         fprintf(out, "  layer %d guesses tokens beyond the next one (nextn), and is not used\n",
                 info->L + i);
-    if (info->rope.is_used)
-        fprintf(out, "  rotary positions, base %g over %d dimensions%s; ", (double)info->rope.base,
-                info->rope.D_rope, stretched[info->rope.stretch.kind]);
-    else
-        fputs("  learned positions; ", out);
-    fprintf(out, "norm epsilon %g\n", (double)info->norm_epsilon);
 }
 
 static int count_type(const struct tokenizer_spec *spec, enum token_type type) {
@@ -289,7 +336,8 @@ static enum status inspect_summary(struct model_file *file, const struct engine_
         fprintf(out, "%s: config.json, %" PRId64 " bytes of random weights\n", file->path,
                 model.file_bytes);
     print_model(out, &model);
-    status = print_tokenizer(out, file, err);
+    status = print_positions(out, &model, model_file_weights(file), err);
+    if (status == STATUS_OK) status = print_tokenizer(out, file, err);
     if (status == STATUS_OK) status = device_choose(&chosen, &machine.device, why, sizeof why, err);
     if (status != STATUS_OK) return status;
     machine_memory_read(&machine);

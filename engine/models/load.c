@@ -249,6 +249,18 @@ static enum role factors_role(const struct model_config *m, int length) {
     return length > m->rope.stretch.original_context ? ROLE_ROPE_LONG : ROLE_ROPE_SHORT;
 }
 
+/* The file's own factors. Frequencies that are divided by others would be no numbers. */
+static enum status read_factors(const struct loader *l, const struct weight *weight, float *factors,
+                                int n) {
+    dequantise(weight->type, weight->data, factors, (size_t)n);
+    for (int i = 0; i < n; i++)
+        if (!(factors[i] > 0 && isfinite(factors[i])))
+            return err_set(l->err, STATUS_BAD_FILE, weight->name,
+                           "tensor %s: number %d is %g; finite numbers above 0 were expected",
+                           weight->name, i, (double)factors[i]);
+    return STATUS_OK;
+}
+
 /* The frequencies of a kind of layer, with the file's own factors where it has some. */
 static enum status load_frequencies(const struct loader *l, const struct rope_config *rope,
                                     enum role role, int length, float **out) {
@@ -262,9 +274,9 @@ static enum status load_frequencies(const struct loader *l, const struct rope_co
     float *factors = mem_alloc((size_t)n * sizeof *factors);
     float *inv_freq = mem_alloc((size_t)n * sizeof *inv_freq);
     for (int i = 0; i < n; i++) factors[i] = 1; /* a tensor of random weights has no data */
-    if (weight && !l->settings->dummy) dequantise(weight->type, weight->data, factors, (size_t)n);
-    rope_frequencies(inv_freq, rope, weight ? factors : NULL, length);
-    status = upload(l->model, inv_freq, n, out, l->err);
+    if (weight && !l->settings->dummy) status = read_factors(l, weight, factors, n);
+    if (!status) rope_frequencies(inv_freq, rope, weight ? factors : NULL, length);
+    if (!status) status = upload(l->model, inv_freq, n, out, l->err);
     free(inv_freq);
     free(factors);
     return status;

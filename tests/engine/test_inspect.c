@@ -100,6 +100,7 @@ START_TEST(stretched_positions_are_told) {
         const char *file, *line;
     } files[] = {{"phi3_long.gguf", "over 8 dimensions, stretched (longrope); norm epsilon"},
                  {"mistral3.gguf", "over 16 dimensions, stretched (yarn); norm epsilon"},
+                 {"gemma4.gguf", "over 32 dimensions, of which 8 turn; norm epsilon"},
                  {"qwen2.gguf", "over 16 dimensions; norm epsilon"}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char path[96], *text;
@@ -108,6 +109,33 @@ START_TEST(stretched_positions_are_told) {
         ck_assert_msg(inspect(path, 0, &text, &err) == STATUS_OK, "%s", err.message);
         expect_line(text, files[i].line);
         free(text);
+    }
+}
+END_TEST
+
+/* Files of Llama 3.1 name no type of stretch: they have its factors. */
+START_TEST(factors_of_the_file_are_told) {
+    static const float slower[] = {1, 1, 1, 1, 2.5f, 4, 8, 8}, none[] = {1, 1, 1, 1, 1, 1, 1, 1};
+    static const float part[] = {1, 1, 1, 1, 1, 1, 1e30f, 1e30f};
+    static const struct {
+        const float *factors;
+        const char *line;
+    } files[] = {
+        {slower, "over 16 dimensions, stretched (1 to 8 times: rope_freqs.weight); norm epsilon"},
+        {part, "over 16 dimensions, of which 12 turn; norm epsilon"},
+        {none, "over 16 dimensions; norm epsilon"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct tiny_model tiny;
+        char *text;
+        struct err err = {0};
+        tiny_model_defaults(&tiny);
+        tiny.rope_factors = files[i].factors;
+        char *path = tiny_model_temporary(&tiny);
+        ck_assert_msg(inspect(path, 0, &text, &err) == STATUS_OK, "%s", err.message);
+        expect_line(text, files[i].line);
+        free(text);
+        remove_file(path);
     }
 }
 END_TEST
@@ -201,10 +229,15 @@ END_TEST
 
 int main(void) {
     const TTest *const tests[] = {
-        a_model_is_told_in_full,           a_model_without_rotary_positions_shows_none,
-        stretched_positions_are_told,      a_config_json_is_told_with_its_weights,
-        layers_that_are_not_used_are_told, what_can_be_told_of_a_refused_file_is_told,
-        strings_cannot_steer_a_terminal,   settings_that_cannot_work_are_told,
+        a_model_is_told_in_full,
+        a_model_without_rotary_positions_shows_none,
+        stretched_positions_are_told,
+        factors_of_the_file_are_told,
+        a_config_json_is_told_with_its_weights,
+        layers_that_are_not_used_are_told,
+        what_can_be_told_of_a_refused_file_is_told,
+        strings_cannot_steer_a_terminal,
+        settings_that_cannot_work_are_told,
     };
     Suite *suite = suite_create("engine/inspect");
     TCase *cases = tcase_create("all");

@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/models/model.h"
 #include "support/suite_main.h"
+#include "support/tiny_model.h"
 
 enum { MAX_PAIRS = 64, N_CASES = 17 };
 
@@ -93,11 +95,38 @@ START_TEST(stretched_contexts_may_be_longer) {
 }
 END_TEST
 
+/* By a factor of 0 a frequency would be infinite, and every answer of NaN. */
+START_TEST(factors_that_are_no_factors_are_refused) {
+    static const float bad[] = {0, -1, INFINITY, NAN};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        float factors[] = {1, 1, 1, 2, bad[i], 4, 8, 8};
+        struct tiny_model tiny;
+        struct engine *engine = NULL;
+        struct err err = {0};
+        tiny_model_defaults(&tiny);
+        tiny.rope_factors = factors;
+        char *path = tiny_model_temporary(&tiny);
+        struct engine_config config = {.model = path,
+                                       .threads = 1,
+                                       .max_num_seqs = 1,
+                                       .max_num_batched_tokens = 8,
+                                       .block_size = 16};
+        ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_BAD_FILE);
+        ck_assert_msg(strstr(err.message, "tensor rope_freqs.weight: number 4 is "), "%s",
+                      err.message);
+        ck_assert_str_eq(err.param, "rope_freqs.weight");
+        unlink(path);
+        free(path);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("engine/rope");
     TCase *all = tcase_create("all");
     tcase_add_test(all, frequencies_are_those_of_transformers);
     tcase_add_test(all, stretched_contexts_may_be_longer);
+    tcase_add_test(all, factors_that_are_no_factors_are_refused);
     suite_add_tcase(suite, all);
     return suite_main(suite);
 }

@@ -207,6 +207,11 @@ static void write_weights(struct maker *maker, int V) {
     for (int layer = 0; layer < maker->model->L; layer++) write_layer(maker, layer);
     write_vector(maker, "output_norm.weight", maker->model->K);
     if (maker->model->untied) write_matrix(maker, "output.weight", V, maker->model->K);
+    const float *factors = maker->model->rope_factors;
+    int64_t pairs = maker->model->D / 2;
+    if (factors)
+        gguf_writer_tensor(&maker->writer, "rope_freqs.weight", DTYPE_F32, 1, &pairs, factors,
+                           (size_t)pairs * sizeof *factors);
 }
 
 /* ---- the file ------------------------------------------------------------------------------- */

@@ -29,6 +29,7 @@ struct tiny_model {
         dtype;      /* of matrices whose rows are whole blocks of it; others and vectors are f32 */
     bool as_floats; /* matrices are written as the floats that their blocks stand for */
     bool untied;    /* with an output.weight of its own */
+    const float *rope_factors; /* [D / 2] written as rope_freqs.weight; NULL: there are none */
     uint64_t seed;
 };
 
