@@ -88,6 +88,7 @@ static enum status read_layers(struct model_config *c, const struct json *root, 
     return status ? status : read_listed_heads(c, root, err);
 }
 
+/* Numbers that the family has begun are its usual ones, which the file need not say. */
 static enum status read_shape(struct model_config *c, const struct json *root, int min_V,
                               struct err *err) {
     const struct {
@@ -102,16 +103,24 @@ static enum status read_shape(struct model_config *c, const struct json *root, i
     };
     static const char F_key[] = "intermediate_size|n_inner|ffn_dim";
     bool has_F = key_value(root, F_key) || !key_value(root, "n_embd");
+    bool has_D = c->D > 0 || key_value(root, "head_dim");
     enum status status = STATUS_OK;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++)
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++) {
+        bool is_usual = *keys[i].out > 0 && !key_value(root, keys[i].key);
+        if (is_usual) continue;
         status = key_int(root, keys[i].key, keys[i].min, keys[i].max, keys[i].out, err);
+    }
     if (!status && !has_F) c->F = 4 * c->K; /* GPT-2's, where n_inner is null */
     if (!status && has_F) status = key_int(root, F_key, 1, MAX_WIDTH, &c->F, err);
-    if (!status) status = key_int_or(root, "num_key_value_heads", 1, MAX_HEADS, c->H, &c->G, err);
+    if (!status)
+        status = key_int_or(root, "num_key_value_heads", 1, MAX_HEADS, c->G > 0 ? c->G : c->H,
+                            &c->G, err);
     if (!status)
         status = key_int_or(root, "word_embed_proj_dim", 1, MAX_WIDTH, c->K, &c->K_embedding, err);
-    if (!status) status = key_int_or(root, "head_dim", 1, MAX_WIDTH, c->K / c->H, &c->D, err);
-    if (!status) status = check_heads(c, key_value(root, "head_dim") != NULL, err);
+    if (!status)
+        status =
+            key_int_or(root, "head_dim", 1, MAX_WIDTH, c->D > 0 ? c->D : c->K / c->H, &c->D, err);
+    if (!status) status = check_heads(c, has_D, err);
     return status ? status : read_layers(c, root, err);
 }
 
@@ -165,10 +174,9 @@ static enum status refuse_features(const struct json *root, bool has_experts, st
     const struct {
         const char *key;
         bool served;
-    } keys[] = {{"_remove_final_layer_norm", false},
-                {"enable_bias", true},
-                {"layer_norm_elementwise_affine", true},
-                {MOE_KEY, has_experts}};
+    } keys[] = {{"_remove_final_layer_norm", false},        {"enable_bias", true},
+                {"layer_norm_elementwise_affine", true},    {"scale_attn_weights", true},
+                {"scale_attn_by_inverse_layer_idx", false}, {MOE_KEY, has_experts}};
     static const char both_ways[] = "use_bidirectional_attention";
     const struct json *ways = key_value(root, both_ways);
     char text[64];
@@ -280,7 +288,7 @@ static enum status read_windows(struct model_config *c, const struct json *root,
     bool has_window;
     int window = 0, i = 0;
     enum status status = key_bool_or(root, "use_sliding_window", true, &has_window, err);
-    if (!status) status = key_int_or(root, "sliding_window", 0, INT32_MAX, 0, &window, err);
+    if (!status) status = key_int_or(root, "sliding_window", 0, INT32_MAX, c->window, &window, err);
     if (!status && !types) /* there it may be a word, and is said once more */
         status = key_int_or(root, "sliding_window_pattern", 1, MAX_LAYERS, c->full_every,
                             &c->full_every, err);

@@ -88,6 +88,18 @@ static bool fuses_experts(const struct model_file *file, const struct model_fami
     return false;
 }
 
+/* What a config.json need not say. */
+static void begin_folder(struct model_config *config, const struct folder_style *style) {
+    config->V = style->V;
+    config->H = style->H;
+    config->G = style->G;
+    config->D = style->D;
+    config->context_length = style->context_length;
+    config->window = style->window;
+    config->attention_scale = style->attention_scale;
+    config->rope.part = style->rope_part;
+}
+
 static void begin(struct model_config *config, const struct model_file *file,
                   const struct model_family *family) {
     bool in_gguf = file->gguf != NULL;
@@ -104,7 +116,7 @@ static void begin(struct model_config *config, const struct model_file *file,
                                     .embedding_scale = 1,
                                     .residual_scale = 1,
                                     .logit_scale = 1};
-    if (!in_gguf) config->attention_scale = family->folder.attention_scale;
+    if (!in_gguf) begin_folder(config, &family->folder);
     snprintf(config->architecture, sizeof config->architecture, "%s", family->gguf);
     config->experts.is_used = family_has_experts(family);
     config->experts.beside_mlp = family->roles & ROLE_BIT(ROLE_EXPERTS_POST_NORM);
@@ -116,7 +128,6 @@ static void begin(struct model_config *config, const struct model_file *file,
         in_gguf ? family->weights.normalised_in_gguf : family->weights.normalised_in_folders;
     bool adjacent = family->positions == POSITIONS_ROPE_ADJACENT &&
                     (in_gguf || family->folder.rotates_adjacent);
-    config->rope.part = family->folder.rope_part;
     config->rope.layout = adjacent ? ROPE_ADJACENT : ROPE_HALVES;
     config->rope.is_used = family->positions != POSITIONS_LEARNED;
     config->rope.stretch.truncates = in_gguf && !family->smooth_yarn;

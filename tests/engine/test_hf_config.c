@@ -296,6 +296,27 @@ START_TEST(without_weights_it_must_be_asked_for) {
 }
 END_TEST
 
+/* As Gemma 3's 4B model has it: transformers wrote what differs from its class. */
+START_TEST(a_text_config_may_leave_out_what_is_usual) {
+    struct model_file file;
+    struct model_config c = read_config(
+        &file, "{\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"text_config\": "
+               "{\"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 6}}");
+    ck_assert(c.V == 262208 && c.H == 8 && c.G == 4 && c.D == 256 && c.context_length == 131072);
+    ck_assert(c.norm_epsilon == 1e-6f && c.attention_scale == 0.0625f && file.hf->is_tied);
+    ck_assert(c.layer[4].window == 4096 && c.layer[5].window == 0);
+    ck_assert(c.rope.base == 1e6f && c.window_rope.base == 1e4f);
+    model_file_close(&file);
+    c = read_config(
+        &file,
+        "{\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"text_config\": "
+        "{\"query_pre_attn_scalar\": 64, \"head_dim\": 32, \"sliding_window\": 32, " SHAPE "}}");
+    ck_assert(c.V == 300 && c.H == 4 && c.G == 2 && c.D == 32 && c.context_length == 128);
+    ck_assert(c.norm_epsilon == 1e-5f && c.attention_scale == 0.125f && c.layer[0].window == 32);
+    model_file_close(&file);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("engine_hf_config");
     TCase *core = tcase_create("core");
@@ -304,6 +325,7 @@ int main(void) {
     tcase_add_test(core, frequencies_are_stretched);
     tcase_add_test(core, tensors_are_listed);
     tcase_add_test(core, families_differ);
+    tcase_add_test(core, a_text_config_may_leave_out_what_is_usual);
     tcase_add_test(core, weights_do_not_depend_on_the_parts);
     tcase_add_test(core, a_random_model_runs);
     tcase_add_test(core, without_weights_it_must_be_asked_for);

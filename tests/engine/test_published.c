@@ -27,6 +27,7 @@ static const struct published {
     {"Qwen3-0.6B", "qwen3", {14, 14}, 596049920, 0},
     {"Meta-Llama-3-8B-Instruct", "llama", {16, 16}, 8030261248, 0},
     {"Olmo-3-7B-Think", "olmo2", {16, 16}, 7298011136, 2},
+    {"gemma-3-4b-it", "gemma3", {29, 5}, 3880263168, 1}, /* leaves out what is usual */
     {"gpt-oss-20b", "gpt-oss", {12, 12}, 20914757184, 1},
     /* the text's decoder, as transformers counts it, and a factor for each layer: layers with
      * windows and without, in E2B those that read the keys of others too */

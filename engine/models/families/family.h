@@ -39,6 +39,10 @@ struct folder_style {
     float attention_scale;  /* if config.json does not say it; 0: by the size of a head */
     float rope_part;        /* of a head that rotates, if config.json does not say it; 0: all */
     bool rotates_adjacent;  /* its rotary positions are those of GGUF files */
+    /* Numbers that a text_config may leave out, as transformers does where they are those of its
+     * class. 0: config.json must say them, but for G and D, which follow from others, and for the
+     * window, which few models have. */
+    int V, H, G, D, context_length, window;
 };
 
 struct model_family {

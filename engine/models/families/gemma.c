@@ -79,6 +79,7 @@ const struct model_family model_gemma2 = {
     .finish = finish_2,
 };
 
+/* The config.json of its 4B and 12B models leaves out what is usual. */
 const struct model_family model_gemma3 = {
     .gguf = "gemma3",
     .hf = hf_3,
@@ -86,6 +87,7 @@ const struct model_family model_gemma3 = {
              ROLE_BIT(ROLE_K_NORM) | ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM),
     .optional = ROLE_BIT(ROLE_OUTPUT),
     .norm = NORM_RMS,
+    .norm_epsilon = 1e-6f,
     .activation = ACTIVATION_GELU_TANH,
     .positions = POSITIONS_ROPE_HALVES,
     .windows = WINDOWS_PATTERN,
@@ -93,7 +95,15 @@ const struct model_family model_gemma3 = {
     .window_rotation = WINDOW_ROPE_LOCAL,
     .rope_base = 1000000,
     .ties = true,
-    .folder = {.alias = alias, .adds_one = true},
+    .folder = {.alias = alias,
+               .adds_one = true,
+               .V = 262208,
+               .H = 8,
+               .G = 4,
+               .D = 256,
+               .context_length = 131072,
+               .window = 4096,
+               .attention_scale = 0.0625f},
     .finish = finish_2,
 };
 
