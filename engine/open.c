@@ -45,7 +45,7 @@ static enum status load_weights(struct opening *o, struct err *err) {
     enum status status = model_load(model, model_file_weights(&o->file), &o->config, err);
     enum status others = ranks_end(engine->ranks, status ? NULL : err);
     engine->weights_ms = (double)(now_ns() - began) * 1e-6;
-    if (status || others) return status ? status : others;
+    if (status || others) return model_file_blame(&o->file, status ? status : others, err);
     ranks_memory(engine->ranks, &weights, &scratch);
     engine->memory.weights = weights + model->weight_bytes;
     engine->memory.scratch =

@@ -14,14 +14,15 @@ static enum status read_tokenizer(struct engine *engine, const struct model_file
     if (!status) status = tokenizer_new(&engine->tokenizer, &spec, err);
     if (!status) status = end_ids_read(engine->end_ids, &engine->n_end_ids, file, &spec, err);
     tokenizer_spec_free(&spec);
-    return status;
+    return model_file_blame(file, status, err);
 }
 
 static enum status read_templates(struct opening *o, struct err *err) {
     struct engine *engine = o->engine;
     struct folder_templates texts;
-    enum status status = chat_templates_read(&texts, &o->file, o->config.chat_template, err);
-    if (status) return status;
+    const char *given = o->config.chat_template;
+    enum status status = chat_templates_read(&texts, &o->file, given, err);
+    if (status) return given ? status : model_file_blame(&o->file, status, err);
     if (texts.text)
         status = chat_template_new(&engine->chat_template, texts.text, texts.length, err);
     if (!status && texts.tools_text)

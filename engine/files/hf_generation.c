@@ -29,7 +29,7 @@ static enum status read_defaults(struct sampling_defaults *out, const struct jso
         status = key_number_or(root, number->key, number->min, number->max, -1,
                                sampling_number_of(out, number), err);
     }
-    return status ? status : key_int_or(root, "top_k", 0, INT32_MAX, -1, &out->top_k, err);
+    return status ? status : key_int_or(root, "top_k", -1, INT32_MAX, -1, &out->top_k, err);
 }
 
 /* Ids that the file names stand in the place of config.json's. */

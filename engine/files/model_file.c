@@ -38,6 +38,12 @@ void model_file_close(struct model_file *file) {
     *file = (struct model_file){0};
 }
 
+enum status model_file_blame(const struct model_file *file, enum status status, struct err *err) {
+    bool is_to_blame = status == STATUS_BAD_FILE && err && file->gguf && file->path;
+    if (!is_to_blame || strncmp(err->message, file->path, strlen(file->path)) == 0) return status;
+    return blame_file(err, status, file->path);
+}
+
 /* ---- what changes with the files ------------------------------------------------------------ */
 
 /* Of one file by its name; 0 for what is no file. */
@@ -91,6 +97,11 @@ enum status model_file_architecture(char name[MAX_ARCHITECTURE], const struct mo
     else
         text = hf_config_architecture(file->hf, &length);
     if (status) return status;
+    if (length == 0)
+        return err_set(err, STATUS_BAD_FILE, file->gguf ? "general.architecture" : "architectures",
+                       "key %s: expected %s, found nothing",
+                       file->gguf ? "general.architecture" : "architectures",
+                       file->gguf ? "a name" : "an array with the name of one");
     bool is_shown = length < MAX_ARCHITECTURE && is_printable(text, length);
     snprintf(name, MAX_ARCHITECTURE, "%.*s", is_shown ? (int)length : 0, text);
     return STATUS_OK;
@@ -104,7 +115,7 @@ enum status model_file_config(struct model_config *config, struct model_file *fi
 
 enum status model_file_sampling(struct sampling_defaults *out, const struct model_file *file,
                                 struct err *err) {
-    if (file->gguf) return gguf_sampling_read(out, file->gguf, err);
+    if (file->gguf) return model_file_blame(file, gguf_sampling_read(out, file->gguf, err), err);
     assert(file->hf);
     *out = file->hf->defaults;
     return STATUS_OK;

@@ -34,6 +34,10 @@ enum status model_file_open(struct model_file *out, const char *path, enum model
                             struct err *err);
 void model_file_close(struct model_file *file);
 
+/* Puts a GGUF file's path before the message of an error that is the file's, unless it is there.
+ * Messages about folders name their files already. Returns the status. */
+enum status model_file_blame(const struct model_file *file, enum status status, struct err *err);
+
 /* A number that changes when any file of the model is replaced or written to: of their names, sizes
  * and times. */
 uint64_t model_file_stamp(const char *path);

@@ -44,6 +44,8 @@ static const struct {
     {"mistral", CONFIG, REPLACE, "MistralForCausalLM", "MambaForCausalLM", .named = CONFIG,
      .words =
          "the architecture \"MambaForCausalLM\" is not supported; these are: LlamaForCausalLM"},
+    {"mistral", CONFIG, REPLACE, "\"architectures\"", "\"architecture\"", .named = CONFIG,
+     .words = "key architectures: expected an array with the name of one, found nothing"},
     {"mistral", CONFIG, REPLACE, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 2e9",
      .named = CONFIG, .words = "key num_hidden_layers: expected 1 to 1024, found 2e+09"},
     {"mistral", CONFIG, REPLACE, "\"hidden_size\": 32", "\"hidden_size\": \"32\"", .named = CONFIG,

@@ -23,6 +23,7 @@ static const char *const names[] = {
     "tekken.json",
     "tokenizer.model",
     "chat_template.jinja",
+    "chat_template.json",
     "additional_chat_templates/tool_use.jinja",
 };
 
@@ -43,6 +44,12 @@ static void remove_folder(void) {
     snprintf(path, sizeof path, "%s/additional_chat_templates", folder);
     rmdir(path);
     rmdir(folder);
+}
+
+static void remove_file(const char *name) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    unlink(path);
 }
 
 static void put(const char *name, const char *text) {
@@ -136,6 +143,24 @@ START_TEST(a_folder_without_a_tokenizer_is_refused) {
 }
 END_TEST
 
+/* With nobody who writes into it, a pipe would be waited for without end. */
+START_TEST(a_pipe_is_refused) {
+    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json", "vocab.json",
+                                        "tekken.json"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[128], wanted[160];
+        put("tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"x\":0},\"merges\":[]}}");
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        snprintf(wanted, sizeof wanted, "%s: expected a regular file", files[i]);
+        if (i >= 2) remove_file("tokenizer.json");
+        remove_file(files[i]);
+        ck_assert_int_eq(mkfifo(path, 0600), 0);
+        expect_refused(wanted);
+        remove_file(files[i]);
+    }
+}
+END_TEST
+
 /* ---- templates ------------------------------------------------------------------------------ */
 
 static void templates_are(const char *text, const char *tools) {
@@ -152,6 +177,10 @@ START_TEST(templates_are_found) {
     struct folder_templates templates;
     struct err err = {0};
     templates_are(NULL, NULL);
+    put("chat_template.json", "{\"chat_template\":\"of pictures\"}");
+    templates_are("of pictures", NULL);
+    put("tokenizer_config.json", "{\"chat_template\":null}");
+    templates_are("of pictures", NULL);
     put("tokenizer_config.json", "{\"chat_template\":\"one\"}");
     templates_are("one", NULL);
     put("tokenizer_config.json", "{\"chat_template\":[{\"name\":\"default\",\"template\":\"d\"},"
@@ -201,6 +230,7 @@ int main(void) {
     tcase_add_test(tests, vocab_and_merges_need_a_class);
     tcase_add_test(tests, tokenizer_json_comes_first);
     tcase_add_test(tests, a_folder_without_a_tokenizer_is_refused);
+    tcase_add_test(tests, a_pipe_is_refused);
     tcase_add_test(tests, templates_are_found);
     tcase_add_test(tests, broken_templates_are_refused);
     suite_add_tcase(suite, tests);

@@ -120,7 +120,7 @@ START_TEST(what_is_wrong_is_named) {
         {"[1]", "", "is an array, not a JSON object"},
         {"{\"architectures\": [\"MambaForCausalLM\"]}", "architectures", "\"MambaForCausalLM\""},
         {"{\"architectures\": [\"\\u001b[2J\"]}", "architectures", "\"\""},
-        {"{" SHAPE "}", "architectures", "is not supported"},
+        {"{" SHAPE "}", "architectures", "expected an array with the name of one, found nothing"},
         {"{" ARCHITECTURE "}", "vocab_size", "is missing"},
         {"{" ARCHITECTURE ", \"vocab_size\": \"3\"}", "vocab_size", "a number"},
         {"{" ARCHITECTURE ", \"vocab_size\": 256}", "vocab_size", "257 to"},

@@ -181,6 +181,7 @@ START_TEST(what_can_be_told_of_a_refused_file_is_told) {
     char *path = write_temporary(&writer);
     ck_assert_int_eq(inspect(path, 0, &text, &err), STATUS_BAD_FILE);
     ck_assert_str_eq(err.param, "general.architecture");
+    ck_assert_msg(strncmp(err.message, path, strlen(path)) == 0, "%s", err.message);
     expect_line(text, "  i64 = -5000000000  (int64)\n");
     expect_line(text, "  yes = true  (bool)\n");
     expect_line(text, "  words = [\"one\", \"\", \"three\"]  (3 x string)\n");

@@ -115,6 +115,7 @@ START_TEST(factors_that_are_no_factors_are_refused) {
         ck_assert_msg(strstr(err.message, "tensor rope_freqs.weight: number 4 is "), "%s",
                       err.message);
         ck_assert_str_eq(err.param, "rope_freqs.weight");
+        ck_assert_msg(strncmp(err.message, path, strlen(path)) == 0, "%s", err.message);
         unlink(path);
         free(path);
     }

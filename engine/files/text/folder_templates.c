@@ -1,4 +1,5 @@
-/* A folder's chat templates: files of their own, or a field of tokenizer_config.json. */
+/* A folder's chat templates: files of their own, or a field of tokenizer_config.json or of
+ * chat_template.json. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,9 +56,9 @@ static enum status read_field(struct folder_templates *out, const struct reading
     return bad_key(reading, "chat_template", "one named \"default\"", "none");
 }
 
-static enum status read_config_field(struct folder_templates *out, const char *folder,
-                                     struct err *err) {
-    static const char name[] = "tokenizer_config.json";
+/* Reads the field of one file, if there is such a file with such a field. */
+static enum status read_field_of(struct folder_templates *out, const char *folder, const char *name,
+                                 struct err *err) {
     struct json *root;
     enum status status = read_object(folder, name, &root, err);
     if (status || !root) return status;
@@ -74,7 +75,8 @@ enum status folder_templates_read(struct folder_templates *out, const char *fold
     *out = (struct folder_templates){0};
     enum status status =
         read_file(folder, "chat_template.jinja", MAX_TEMPLATE_BYTES, &out->text, &out->length, err);
-    if (!status && !out->text) status = read_config_field(out, folder, err);
+    if (!status && !out->text) status = read_field_of(out, folder, "tokenizer_config.json", err);
+    if (!status && !out->text) status = read_field_of(out, folder, "chat_template.json", err);
     if (!status && !out->tools_text)
         status = read_file(folder, "additional_chat_templates/tool_use.jinja", MAX_TEMPLATE_BYTES,
                            &out->tools_text, &out->tools_length, err);

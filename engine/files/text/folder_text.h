@@ -39,8 +39,9 @@ struct folder_templates {
 };
 
 /* Reads chat_template.jinja with additional_chat_templates/tool_use.jinja, or else the field
- * chat_template of tokenizer_config.json: a text, or a list of named ones (`default`, `tool_use`).
- * Fails with STATUS_BAD_FILE. */
+ * chat_template of tokenizer_config.json: a text, or a list of named ones (`default`, `tool_use`);
+ * or else that field of chat_template.json, which models with pictures have. Fails with
+ * STATUS_BAD_FILE. */
 enum status folder_templates_read(struct folder_templates *out, const char *folder,
                                   struct err *err);
 void folder_templates_free(struct folder_templates *templates);

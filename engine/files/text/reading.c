@@ -1,6 +1,7 @@
 /* What the readers share: files of a folder, JSON values by type, and what a spec points into. */
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -266,7 +267,8 @@ static enum status read_open(FILE *file, const char *path, size_t max, char **te
 enum status read_file(const char *folder, const char *name, size_t max, char **text, size_t *length,
                       struct err *err) {
     char *path = path_of(folder, name);
-    FILE *file = fopen(path, "re");
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
     enum status status = STATUS_OK;
     *text = NULL;
     *length = 0;
