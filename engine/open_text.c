@@ -22,12 +22,13 @@ static enum status read_templates(struct opening *o, struct err *err) {
     struct folder_templates texts;
     const char *given = o->config.chat_template;
     enum status status = chat_templates_read(&texts, &o->file, given, err);
-    if (status) return given ? status : model_file_blame(&o->file, status, err);
-    if (texts.text)
-        status = chat_template_new(&engine->chat_template, texts.text, texts.length, err);
-    if (!status && texts.tools_text)
+    if (!status && texts.text)
         status =
-            chat_template_new(&engine->tools_template, texts.tools_text, texts.tools_length, err);
+            folder_template_new(&engine->chat_template, texts.text, texts.length, texts.file, err);
+    if (!status && texts.tools_text)
+        status = folder_template_new(&engine->tools_template, texts.tools_text, texts.tools_length,
+                                     texts.tools_file, err);
+    if (!given) status = model_file_blame(&o->file, status, err);
     folder_templates_free(&texts);
     return status;
 }

@@ -223,6 +223,36 @@ START_TEST(broken_templates_are_refused) {
 }
 END_TEST
 
+static void compile_fails(bool with_tools, const char *wanted) {
+    struct folder_templates t;
+    struct chat_template *compiled;
+    struct err err = {0};
+    ck_assert_int_eq(folder_templates_read(&t, folder, &err), STATUS_OK);
+    enum status status =
+        with_tools
+            ? folder_template_new(&compiled, t.tools_text, t.tools_length, t.tools_file, &err)
+            : folder_template_new(&compiled, t.text, t.length, t.file, &err);
+    ck_assert_int_eq(status, STATUS_BAD_FILE);
+    ck_assert_ptr_null(compiled);
+    ck_assert_msg(strstr(err.message, folder) == err.message && strstr(err.message, wanted), "%s",
+                  err.message);
+    folder_templates_free(&t);
+}
+
+START_TEST(what_does_not_compile_is_named_with_its_file) {
+    put("chat_template.json", "{\"chat_template\":\"{{\"}");
+    compile_fails(false, "/chat_template.json: chat template, line 1: ");
+    put("tokenizer_config.json", "{\"chat_template\":[{\"name\":\"default\",\"template\":\"{{ x\"},"
+                                 "{\"name\":\"tool_use\",\"template\":\"\\n{% if %}\"}]}");
+    compile_fails(false, "/tokenizer_config.json: chat template, line 1: a tag is not closed");
+    compile_fails(true, "/tokenizer_config.json: chat template, line 2: expected an expression");
+    put("chat_template.jinja", "a\n\n{{ x");
+    put("additional_chat_templates/tool_use.jinja", "{% for %}");
+    compile_fails(false, "/chat_template.jinja: chat template, line 3: a tag is not closed");
+    compile_fails(true, "/tool_use.jinja: chat template, line 1: expected a name");
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("engine_folder_text");
     TCase *tests = tcase_create("core");
@@ -233,6 +263,7 @@ int main(void) {
     tcase_add_test(tests, a_pipe_is_refused);
     tcase_add_test(tests, templates_are_found);
     tcase_add_test(tests, broken_templates_are_refused);
+    tcase_add_test(tests, what_does_not_compile_is_named_with_its_file);
     suite_add_tcase(suite, tests);
     return suite_main(suite);
 }

@@ -10,14 +10,37 @@
 void folder_templates_free(struct folder_templates *templates) {
     free(templates->text);
     free(templates->tools_text);
+    free(templates->file);
+    free(templates->tools_file);
     *templates = (struct folder_templates){0};
 }
 
-static void copy_text(const struct json *text, char **out, size_t *length) {
-    free(*out);
-    *length = text->length;
-    *out = mem_alloc(text->length + 1);
-    memcpy(*out, text->string, text->length + 1);
+/* A template among others: its text, and the file that it is from. */
+struct place {
+    char **text;
+    size_t *length;
+    char **file;
+};
+
+static struct place place_of(struct folder_templates *out, bool with_tools) {
+    return with_tools ? (struct place){&out->tools_text, &out->tools_length, &out->tools_file}
+                      : (struct place){&out->text, &out->length, &out->file};
+}
+
+static void copy_text(struct place to, const struct json *text, const char *path) {
+    free(*to.text);
+    free(*to.file);
+    *to.length = text->length;
+    *to.text = mem_alloc(text->length + 1);
+    memcpy(*to.text, text->string, text->length + 1);
+    *to.file = mem_strdup(path);
+}
+
+static enum status read_text(struct place to, const char *folder, const char *name,
+                             struct err *err) {
+    enum status status = read_file(folder, name, MAX_TEMPLATE_BYTES, to.text, to.length, err);
+    if (!status && *to.text) *to.file = path_of(folder, name);
+    return status;
 }
 
 /* Takes one of a list of named templates: `default` and `tool_use`, the others are passed over. */
@@ -30,8 +53,9 @@ static enum status read_named(struct folder_templates *out, const struct reading
         status =
             need_member(reading, entry, "template", "chat_template.template", JSON_STRING, &text);
     if (status) return status;
-    if (json_is_text(name, "default")) copy_text(text, &out->text, &out->length);
-    if (json_is_text(name, "tool_use")) copy_text(text, &out->tools_text, &out->tools_length);
+    bool with_tools = json_is_text(name, "tool_use");
+    if (with_tools || json_is_text(name, "default"))
+        copy_text(place_of(out, with_tools), text, reading->path);
     return STATUS_OK;
 }
 
@@ -42,7 +66,7 @@ static enum status read_field(struct folder_templates *out, const struct reading
     enum status status = STATUS_OK;
     if (!field || json_is(field, JSON_NULL)) return STATUS_OK;
     if (json_is(field, JSON_STRING)) {
-        copy_text(field, &out->text, &out->length);
+        copy_text(place_of(out, false), field, reading->path);
         return STATUS_OK;
     }
     if (!json_is(field, JSON_ARRAY))
@@ -73,13 +97,12 @@ static enum status read_field_of(struct folder_templates *out, const char *folde
 enum status folder_templates_read(struct folder_templates *out, const char *folder,
                                   struct err *err) {
     *out = (struct folder_templates){0};
-    enum status status =
-        read_file(folder, "chat_template.jinja", MAX_TEMPLATE_BYTES, &out->text, &out->length, err);
+    enum status status = read_text(place_of(out, false), folder, "chat_template.jinja", err);
     if (!status && !out->text) status = read_field_of(out, folder, "tokenizer_config.json", err);
     if (!status && !out->text) status = read_field_of(out, folder, "chat_template.json", err);
     if (!status && !out->tools_text)
-        status = read_file(folder, "additional_chat_templates/tool_use.jinja", MAX_TEMPLATE_BYTES,
-                           &out->tools_text, &out->tools_length, err);
+        status =
+            read_text(place_of(out, true), folder, "additional_chat_templates/tool_use.jinja", err);
     if (status) folder_templates_free(out);
     return status;
 }
@@ -89,9 +112,17 @@ enum status template_file_read(struct folder_templates *out, const char *path, s
     *out = (struct folder_templates){0};
     char *folder = mem_strdup(slash ? path : ".");
     if (slash) folder[slash == path ? 1 : slash - path] = 0;
-    enum status status = read_file(folder, slash ? slash + 1 : path, MAX_TEMPLATE_BYTES, &out->text,
-                                   &out->length, err);
+    enum status status = read_text(place_of(out, false), folder, slash ? slash + 1 : path, err);
     free(folder);
     if (status || out->text) return status;
     return err_set(err, STATUS_BAD_FILE, "chat-template", "%s: there is no such file", path);
+}
+
+enum status folder_template_new(struct chat_template **out, const char *text, size_t length,
+                                const char *file, struct err *err) {
+    struct err cause = {0};
+    enum status status = chat_template_new(out, text, length, &cause);
+    if (!status) return STATUS_OK;
+    return err_set(err, status, cause.param, "%s%s%s", file ? file : "", file ? ": " : "",
+                   cause.message);
 }

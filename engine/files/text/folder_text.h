@@ -30,12 +30,13 @@ enum status tekken_json_read(struct tokenizer_spec *spec, const char *path, cons
  * precompiled_charsmap. The spec's owner holds the steps. */
 void sentencepiece_normalizers(struct tokenizer_spec *spec, struct span map, bool squeeze_spaces);
 
-/* A model's chat templates. NULL: there is none. folder_templates_free frees both texts. */
+/* A model's chat templates. NULL: there is none. folder_templates_free frees all of it. */
 struct folder_templates {
     char *text;
     size_t length;
     char *tools_text; /* the one for requests with tools, if the folder has one of its own */
     size_t tools_length;
+    char *file, *tools_file; /* which they are from; NULL: keys of a GGUF file */
 };
 
 /* Reads chat_template.jinja with additional_chat_templates/tool_use.jinja, or else the field
@@ -45,6 +46,11 @@ struct folder_templates {
 enum status folder_templates_read(struct folder_templates *out, const char *folder,
                                   struct err *err);
 void folder_templates_free(struct folder_templates *templates);
+
+/* Compiles a template that is from `file`, which a message about it begins with; NULL: from a GGUF
+ * file, which the caller names. Otherwise as chat_template_new. */
+enum status folder_template_new(struct chat_template **out, const char *text, size_t length,
+                                const char *file, struct err *err);
 
 /* Reads a template from a file of its own, which must be there. */
 enum status template_file_read(struct folder_templates *out, const char *path, struct err *err);
