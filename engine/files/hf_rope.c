@@ -195,11 +195,27 @@ static enum status read_rotation(struct rope_config *rope, float *beta,
     return status;
 }
 
+/* Is there a rotation for each kind of layer that the file lists, and at least one? */
+static bool has_rotations(const struct model_config *c, const struct json *full,
+                          const struct json *slides) {
+    bool fits = (full || slides) && (!full || json_is(full, JSON_OBJECT)) &&
+                (!slides || json_is(slides, JSON_OBJECT));
+    for (int i = 0; c->lists_windows && i < c->L; i++)
+        fits = fits && (c->layer[i].slides ? slides : full);
+    return fits;
+}
+
 /* Rotations by the kind of layer. */
 static enum status read_rotations(struct model_config *c, const struct json *root,
                                   const struct json *kinds, struct err *err) {
+    static const char key[] = "rope_parameters";
     const struct json *full = key_value(kinds, "full_attention");
     const struct json *slides = key_value(kinds, "sliding_attention");
+    if (!has_rotations(c, full, slides))
+        return err_set(err, STATUS_BAD_FILE, key,
+                       "key %s: expected numbers of one rotation, or an object for each of "
+                       "\"full_attention\" and \"sliding_attention\"",
+                       key);
     struct rope_config own = c->window_rope;
     own.is_used = true, own.layout = c->rope.layout;
     if (c->window_rotation != WINDOW_ROPE_LOCAL) own.base = c->rope.base;
