@@ -80,6 +80,10 @@ class Server:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    def continue_by(self, n, prompt):
+        """The choice of a greedy completion of n tokens whatever they are, with their ids and logprobs."""
+        return self.complete(prompt, max_tokens=n, logprobs=1, ignore_eos=True, return_token_ids=True)["choices"][0]
+
     def chat(self, content="What is two plus two?", **fields):
         body = {"model": NAME, "messages": [{"role": "user", "content": content}], "temperature": 0,
                 "max_tokens": 16, **fields}

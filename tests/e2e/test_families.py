@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from conftest import BINARY, EMULATED, NAME, ROOT, Server
+from conftest import BINARY, EMULATED, ROOT, Server
 
 VECTORS = pathlib.Path(os.environ.get("PENSTOCK_VECTORS", ROOT / "tests/vectors"))
 TABLE = ROOT / "docs/models.md"
@@ -38,14 +38,6 @@ def golden(model):
     return list(zip(prompts, tokens))
 
 
-def complete(server, prompt, n):
-    body = {"model": NAME, "prompt": prompt, "max_tokens": n, "temperature": 0, "logprobs": 1, "ignore_eos": True,
-            "return_token_ids": True}
-    answer = server.post("/v1/completions", body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["choices"][0]
-
-
 def program(kind):
     if kind == "cpu":
         return BINARY, ("--device", "cpu")
@@ -60,9 +52,9 @@ def test_other_requests_and_the_prefix_cache_change_nothing(model):
     server = Server("--device", "cpu", *FLAGS[2:], model=VECTORS / model).wait_until_ready()
     try:
         prompts = [prompt for prompt, _ in golden(model)]
-        alone = [complete(server, prompt, 24) for prompt in prompts]
+        alone = [server.continue_by(24, prompt) for prompt in prompts]
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            together = list(pool.map(lambda prompt: complete(server, prompt, 24), prompts * 4))
+            together = list(pool.map(lambda prompt: server.continue_by(24, prompt), prompts * 4))
         assert together == alone * 4
         hits = [float(line.split()[-1]) for line in server.http.get("/metrics").text.splitlines()
                 if line.startswith("vllm:prefix_cache_hits_total")]
@@ -77,13 +69,13 @@ def test_tokens_are_those_of_transformers(kind, model):
     server = Server(*FLAGS, *flags, *OWN_FLAGS.get(model, ()), binary=binary, model=VECTORS / model).wait_until_ready()
     try:
         expected = golden(model)
-        alone = [complete(server, prompt, len(tokens)) for prompt, tokens in expected]
+        alone = [server.continue_by(len(tokens), prompt) for prompt, tokens in expected]
         for choice, (_, tokens) in zip(alone, expected):
             assert choice["token_ids"] == [token for token, _ in tokens]
             for found, (_, wanted) in zip(choice["logprobs"]["token_logprobs"], tokens):
                 assert abs(found - wanted) < 1e-4
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            together = list(pool.map(lambda e: complete(server, e[0], N_TOGETHER), expected * 2))
+            together = list(pool.map(lambda e: server.continue_by(N_TOGETHER, e[0]), expected * 2))
         for choice, one in zip(together, alone * 2):
             assert choice["token_ids"] == one["token_ids"][:N_TOGETHER]
             assert choice["logprobs"]["token_logprobs"] == one["logprobs"]["token_logprobs"][:N_TOGETHER]

@@ -7,7 +7,7 @@ import os
 import pytest
 
 import type_files
-from conftest import BINARY, EMULATED, NAME, ROOT, Server
+from conftest import BINARY, EMULATED, ROOT, Server
 
 DOCS = ROOT / "docs/models.md"
 HEAD = "| type | in float32 on the CPU | in float32 on the emulated GPU | as served on the CPU |\n|---|---|---|---|\n"
@@ -37,14 +37,6 @@ def golden():
 GOLDEN = golden()
 
 
-def complete(server, prompt, n):
-    body = {"model": NAME, "prompt": prompt, "max_tokens": n, "temperature": 0, "logprobs": 1, "ignore_eos": True,
-            "return_token_ids": True}
-    answer = server.post("/v1/completions", body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["choices"][0]
-
-
 def expected_of(name, device):
     """Pairs of a prompt and the tokens that must follow."""
     return [(prompt, tokens[:LENGTHS[device]]) for prompt, tokens in GOLDEN[name][1]]
@@ -55,7 +47,7 @@ def answers(file, device, dtype):
     binary, flags = DEVICES[device]
     server = Server(*FLAGS, *flags, "--dtype", dtype, binary=binary, model=file).wait_until_ready()
     try:
-        return [complete(server, prompt, len(tokens)) for prompt, tokens in expected_of(file.stem, device)]
+        return [server.continue_by(len(tokens), prompt) for prompt, tokens in expected_of(file.stem, device)]
     finally:
         server.stop()
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "engine/models/model.h"
-#include "support/gguf_writer.h"
+#include "support/llama_keys.h"
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 
@@ -14,63 +14,10 @@
 
 /* ---- helpers -------------------------------------------------------------------------------- */
 
-struct number_key {
-    const char *key;
-    uint32_t value;
-};
-
-static const struct number_key shape[] = {
-    {"llama.block_count", 2},          {"llama.context_length", 256},
-    {"llama.embedding_length", 64},    {"llama.feed_forward_length", 96},
-    {"llama.attention.head_count", 4}, {"llama.attention.head_count_kv", 2},
-    {"llama.vocab_size", 6},
-};
-
-static const char epsilon_key[] = "llama.attention.layer_norm_rms_epsilon";
-
-static const char *const words[] = {"a", "b", "</s>", "<|im_end|>", "<|eot_id|>", "<|end|>"};
-static const int32_t types[] = {1, 1, 3, 3, 4, 3};
-static const float scores[] = {0, -1, -2, -3, -4, -5};
-
-static void write_tokenizer(struct gguf_writer *writer, const char *without) {
-    static const char *const merges[] = {"a b"};
-    if (strcmp(without, "tokenizer.ggml.model") != 0)
-        gguf_writer_string(writer, "tokenizer.ggml.model", "gpt2");
-    if (strcmp(without, "tokenizer.ggml.tokens") != 0)
-        gguf_writer_strings(writer, "tokenizer.ggml.tokens", words, NULL, 6);
-    if (strcmp(without, "tokenizer.ggml.token_type") != 0)
-        gguf_writer_array(writer, "tokenizer.ggml.token_type", GGUF_INT32, 6, types, sizeof types);
-    if (strcmp(without, "tokenizer.ggml.merges") != 0)
-        gguf_writer_strings(writer, "tokenizer.ggml.merges", merges, NULL, 1);
-}
-
-/* The keys of a right model but for one, which the test writes in its own way or leaves out. */
-static void write_without(struct gguf_writer *writer, const char *without) {
-    if (strcmp(without, "general.architecture") != 0)
-        gguf_writer_string(writer, "general.architecture", "llama");
-    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
-        if (strcmp(without, shape[i].key) != 0)
-            gguf_writer_u32(writer, shape[i].key, shape[i].value);
-    }
-    if (strcmp(without, epsilon_key) != 0) gguf_writer_f32(writer, epsilon_key, 1e-5f);
-    write_tokenizer(writer, without);
-}
-
-/* Opens what was written, and ends the writer; *file is to be freed after the result is closed. */
-static struct gguf *open_written(struct gguf_writer *writer, struct buf *file) {
-    struct gguf *gguf = NULL;
-    struct err err = {0};
-    gguf_writer_finish(writer, file);
-    gguf_writer_free(writer);
-    enum status status = gguf_open_memory(&gguf, file->data, file->length, &err);
-    ck_assert_msg(status == STATUS_OK, "%s", err.message);
-    return gguf;
-}
-
 static void read_written(struct gguf_writer *writer, struct model_config *info) {
     struct buf file = {0};
     struct err err = {0};
-    struct gguf *gguf = open_written(writer, &file);
+    struct gguf *gguf = llama_keys_open(writer, &file);
     enum status status = model_config_read(
         info, &(struct model_file){.path = "/models/given.gguf", .gguf = gguf}, &err);
     ck_assert_msg(status == STATUS_OK, "%s", err.message);
@@ -82,7 +29,7 @@ static void expect_refused(struct gguf_writer *writer, const char *param, const 
     struct model_config info;
     struct buf file = {0};
     struct err err = {0};
-    struct gguf *gguf = open_written(writer, &file);
+    struct gguf *gguf = llama_keys_open(writer, &file);
     ck_assert_int_eq(
         model_config_read(&info, &(struct model_file){.path = "x.gguf", .gguf = gguf}, &err),
         STATUS_BAD_FILE);
@@ -95,21 +42,21 @@ static void expect_refused(struct gguf_writer *writer, const char *param, const 
 /* A right model but for the value of one number. */
 static void expect_number_refused(const char *key, uint32_t value, const char *message) {
     struct gguf_writer writer = {0};
-    write_without(&writer, key);
+    llama_keys(&writer, key);
     gguf_writer_u32(&writer, key, value);
     expect_refused(&writer, key, message);
 }
 
 static void expect_float_refused(const char *key, float value, const char *message) {
     struct gguf_writer writer = {0};
-    write_without(&writer, key);
+    llama_keys(&writer, key);
     gguf_writer_f32(&writer, key, value);
     expect_refused(&writer, key, message);
 }
 
 static void expect_text_refused(const char *key, const char *text, const char *message) {
     struct gguf_writer writer = {0};
-    write_without(&writer, key);
+    llama_keys(&writer, key);
     gguf_writer_string(&writer, key, text);
     expect_refused(&writer, key, message);
 }
@@ -163,13 +110,13 @@ END_TEST
 START_TEST(what_may_be_missing_has_its_default) {
     struct gguf_writer writer = {0};
     struct model_config info;
-    write_without(&writer, "llama.attention.head_count_kv");
+    llama_keys(&writer, "llama.attention.head_count_kv");
     read_written(&writer, &info);
     ck_assert_str_eq(info.name, "given.gguf");
     ck_assert(info.G == 4 && info.D == 16 && info.rope.D_rope == 16);
     ck_assert(info.rope.base == 10000.0f);
     ck_assert_str_eq(info.quantisation, "none");
-    write_without(&writer, "llama.vocab_size");
+    llama_keys(&writer, "llama.vocab_size");
     read_written(&writer, &info);
     ck_assert_int_eq(info.V, 6);
 }
@@ -178,7 +125,7 @@ END_TEST
 START_TEST(a_head_may_have_its_own_size) {
     struct gguf_writer writer = {0};
     struct model_config info;
-    write_without(&writer, "llama.embedding_length");
+    llama_keys(&writer, "llama.embedding_length");
     gguf_writer_u32(&writer, "llama.embedding_length", 62);
     gguf_writer_u32(&writer, "llama.attention.key_length", 24);
     gguf_writer_u32(&writer, "llama.rope.dimension_count", 8);
@@ -189,24 +136,23 @@ END_TEST
 
 START_TEST(each_missing_key_is_named) {
     static const char *const keys[] = {
-        "general.architecture",      "llama.block_count",
-        "llama.context_length",      "llama.embedding_length",
-        "llama.feed_forward_length", "llama.attention.head_count",
-        "tokenizer.ggml.tokens",     epsilon_key,
+        "general.architecture",   "llama.block_count",         "llama.context_length",
+        "llama.embedding_length", "llama.feed_forward_length", "llama.attention.head_count",
+        "tokenizer.ggml.tokens",  llama_epsilon_key,
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         struct gguf_writer writer = {0};
-        write_without(&writer, keys[i]);
+        llama_keys(&writer, keys[i]);
         expect_refused(&writer, keys[i], "is missing");
     }
 }
 END_TEST
 
 START_TEST(numbers_out_of_range_are_refused) {
-    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
-        expect_number_refused(shape[i].key, 0, "expected 1 to");
-        expect_number_refused(shape[i].key, UINT32_MAX, "found 4294967295");
-        expect_float_refused(shape[i].key, 2, "expected an integer, found float32");
+    for (size_t i = 0; i < N_LLAMA_SHAPE; i++) {
+        expect_number_refused(llama_shape[i].key, 0, "expected 1 to");
+        expect_number_refused(llama_shape[i].key, UINT32_MAX, "found 4294967295");
+        expect_float_refused(llama_shape[i].key, 2, "expected an integer, found float32");
     }
 }
 END_TEST
@@ -221,7 +167,7 @@ START_TEST(letters_that_do_not_fit_are_refused) {
     expect_number_refused("llama.rope.dimension_count", 18, "found 18");
     expect_number_refused("llama.vocab_size", 7, "is 7, but the file has 6 tokens");
     struct gguf_writer wide = {0};
-    write_without(&wide, "llama.attention.head_count");
+    llama_keys(&wide, "llama.attention.head_count");
     gguf_writer_u32(&wide, "llama.attention.head_count", 65536);
     gguf_writer_u32(&wide, "llama.attention.key_length", 1 << 20);
     expect_refused(&wide, "llama.attention.head_count", "more than 1048576 wide");
@@ -229,10 +175,10 @@ START_TEST(letters_that_do_not_fit_are_refused) {
 END_TEST
 
 START_TEST(odd_floats_are_refused) {
-    expect_float_refused(epsilon_key, 0, "between 0 and 1");
-    expect_float_refused(epsilon_key, -1, "found -1");
-    expect_float_refused(epsilon_key, 1, "between 0 and 1");
-    expect_float_refused(epsilon_key, __builtin_nanf(""), "found nan");
+    expect_float_refused(llama_epsilon_key, 0, "between 0 and 1");
+    expect_float_refused(llama_epsilon_key, -1, "found -1");
+    expect_float_refused(llama_epsilon_key, 1, "between 0 and 1");
+    expect_float_refused(llama_epsilon_key, __builtin_nanf(""), "found nan");
     expect_float_refused("llama.rope.freq_base", 0, "a number from 1");
     expect_float_refused("llama.rope.freq_base", __builtin_inff(), "found inf");
     expect_float_refused("llama.rope.freq_base", __builtin_nanf(""), "found nan");
@@ -243,7 +189,7 @@ END_TEST
 static enum status read_sampling(struct gguf_writer *writer, struct sampling_defaults *out,
                                  struct err *err) {
     struct buf file = {0};
-    struct gguf *gguf = open_written(writer, &file);
+    struct gguf *gguf = llama_keys_open(writer, &file);
     enum status status =
         model_file_sampling(out, &(struct model_file){.path = "x.gguf", .gguf = gguf}, err);
     gguf_close(gguf);
@@ -304,10 +250,10 @@ START_TEST(what_would_give_wrong_answers_is_refused) {
     expect_float_refused("llama.residual_scale", 0.5f, "only 1 is supported in a model");
     struct gguf_writer writer = {0};
     struct model_config info;
-    write_without(&writer, "");
+    llama_keys(&writer, "");
     gguf_writer_u32(&writer, "llama.attention.sliding_window", 255);
     expect_refused(&writer, "sliding_window", "found one of 255 tokens in a context of 256");
-    write_without(&writer, "");
+    llama_keys(&writer, "");
     gguf_writer_u32(&writer, "llama.attention.sliding_window", 256);
     gguf_writer_string(&writer, "llama.rope.scaling.type", "none");
     gguf_writer_u32(&writer, "llama.expert_count", 0);
@@ -320,7 +266,7 @@ static void expect_expert_refused(const char *key, uint32_t value, const char *m
     static const struct number_key keys[] = {{"llama.expert_count", 8},
                                              {"llama.expert_used_count", 2}};
     struct gguf_writer writer = {0};
-    write_without(&writer, key);
+    llama_keys(&writer, key);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (strcmp(key, keys[i].key) != 0) gguf_writer_u32(&writer, keys[i].key, keys[i].value);
     gguf_writer_u32(&writer, key, value);
@@ -335,15 +281,15 @@ START_TEST(experts_that_are_not_served_are_refused) {
     expect_expert_refused("llama.leading_dense_block_count", 1, "only 0 is supported, found 1");
     expect_expert_refused("llama.expert_group_count", 4, "only 1 is supported, found 4");
     struct gguf_writer writer = {0};
-    write_without(&writer, "");
+    llama_keys(&writer, "");
     gguf_writer_u32(&writer, "llama.expert_count", 8);
     gguf_writer_u32(&writer, "llama.expert_used_count", 2);
     gguf_writer_f32(&writer, "llama.expert_weights_scale", -2.5f);
     expect_refused(&writer, "llama.expert_weights_scale", "found -2.5");
-    write_without(&writer, "");
+    llama_keys(&writer, "");
     gguf_writer_u32(&writer, "llama.expert_count", 8);
     expect_refused(&writer, "llama.expert_used_count", "llama.expert_used_count");
-    write_without(&writer, "llama.feed_forward_length");
+    llama_keys(&writer, "llama.feed_forward_length");
     gguf_writer_u32(&writer, "llama.expert_count", 8);
     gguf_writer_u32(&writer, "llama.expert_used_count", 2);
     gguf_writer_u32(&writer, "llama.feed_forward_length", 72);
@@ -354,7 +300,7 @@ END_TEST
 static void expect_tensor_refused(const char *name) {
     struct gguf_writer writer = {0};
     const float data[64] = {0};
-    write_without(&writer, "");
+    llama_keys(&writer, "");
     gguf_writer_tensor(&writer, "blk.1.attn_norm.weight", DTYPE_F32, 1, (int64_t[]){64}, data,
                        sizeof data);
     gguf_writer_tensor(&writer, name, DTYPE_F32, 1, (int64_t[]){64}, data, sizeof data);
@@ -381,16 +327,16 @@ START_TEST(layers_have_an_mlp_or_experts) {
     for (int i = 0; i < 2; i++) {
         struct gguf_writer writer = {0};
         gguf_writer_string(&writer, "general.architecture", "qwen3moe");
-        for (size_t k = 0; k < sizeof shape / sizeof *shape; k++) {
+        for (size_t k = 0; k < N_LLAMA_SHAPE; k++) {
             char key[64];
-            snprintf(key, sizeof key, "qwen3moe%s", shape[k].key + strlen("llama"));
-            gguf_writer_u32(&writer, key, shape[k].value);
+            snprintf(key, sizeof key, "qwen3moe%s", llama_shape[k].key + strlen("llama"));
+            gguf_writer_u32(&writer, key, llama_shape[k].value);
         }
         gguf_writer_f32(&writer, "qwen3moe.attention.layer_norm_rms_epsilon", 1e-5f);
         gguf_writer_u32(&writer, "qwen3moe.expert_count", 8);
         gguf_writer_u32(&writer, "qwen3moe.expert_used_count", 2);
         gguf_writer_u32(&writer, "qwen3moe.leading_dense_block_count", 1);
-        write_tokenizer(&writer, "");
+        llama_keys_tokenizer(&writer, "");
         gguf_writer_tensor(&writer, "blk.0.ffn_gate.weight", DTYPE_F32, 1, (int64_t[]){64}, data,
                            sizeof data);
         gguf_writer_tensor(&writer, names[i], DTYPE_F32, 1, (int64_t[]){64}, data, sizeof data);
@@ -421,193 +367,20 @@ START_TEST(names_are_fit_to_show) {
     struct gguf_writer writer = {0};
     struct model_config info;
     char longer[300] = "";
-    write_without(&writer, "");
+    llama_keys(&writer, "");
     gguf_writer_string(&writer, "general.name", "bad \xff bytes");
     read_written(&writer, &info);
     ck_assert_str_eq(info.name, "given.gguf");
-    write_without(&writer, "");
+    llama_keys(&writer, "");
     gguf_writer_string(&writer, "general.name", "line\nbreak");
     read_written(&writer, &info);
     ck_assert_str_eq(info.name, "given.gguf");
     for (int i = 0; i < 90; i++) strcat(longer, "\u20ac");
-    write_without(&writer, "");
+    llama_keys(&writer, "");
     gguf_writer_string(&writer, "general.name", longer);
     read_written(&writer, &info);
     ck_assert_uint_eq(strlen(info.name), 126);
     ck_assert(strncmp(info.name, longer, 126) == 0);
-}
-END_TEST
-
-/* ---- the tokenizer -------------------------------------------------------------------------- */
-
-static void expect_spec_refused(struct gguf_writer *writer, const char *param,
-                                const char *message) {
-    struct tokenizer_spec spec;
-    struct buf file = {0};
-    struct err err = {0};
-    struct gguf *gguf = open_written(writer, &file);
-    ck_assert_int_eq(gguf_tokenizer_read(&spec, gguf, &err), STATUS_BAD_FILE);
-    ck_assert_str_eq(err.param, param);
-    ck_assert_msg(strstr(err.message, message), "\"%s\" lacks \"%s\"", err.message, message);
-    ck_assert_ptr_null(spec.token);
-    gguf_close(gguf);
-    buf_free(&file);
-}
-
-START_TEST(the_real_vocabulary_is_read) {
-    struct gguf *gguf = NULL;
-    struct tokenizer_spec spec;
-    struct err err = {0};
-    ck_assert_msg(gguf_open(&gguf, MODEL, &err) == STATUS_OK, "%s", err.message);
-    ck_assert_msg(gguf_tokenizer_read(&spec, gguf, &err) == STATUS_OK, "%s", err.message);
-    ck_assert_int_eq(spec.kind, TOKENIZER_BYTE_BPE);
-    ck_assert_str_eq(spec.pre, "smollm");
-    ck_assert(spec.n_tokens == 49152 && spec.n_merges == 48900);
-    ck_assert(spec.bos == 1 && spec.eos == 2 && spec.unknown == 0);
-    ck_assert(!spec.add_bos && !spec.add_eos && !spec.add_space_prefix);
-    ck_assert(spec.token_length[2] == 10 && memcmp(spec.token[2], "<|im_end|>", 10) == 0);
-    ck_assert_int_eq(spec.type[2], TOKEN_CONTROL);
-    ck_assert(spec.merge_length[2] == 3 && memcmp(spec.merge[2], "i n", 3) == 0);
-    ck_assert_ptr_null(spec.score);
-    tokenizer_spec_free(&spec);
-    gguf_close(gguf);
-}
-END_TEST
-
-START_TEST(sentencepiece_has_scores_and_its_own_defaults) {
-    struct gguf_writer writer = {0};
-    struct buf file = {0};
-    struct tokenizer_spec spec;
-    write_without(&writer, "tokenizer.ggml.model");
-    gguf_writer_string(&writer, "tokenizer.ggml.model", "llama");
-    gguf_writer_array(&writer, "tokenizer.ggml.scores", GGUF_FLOAT32, 6, scores, sizeof scores);
-    struct gguf *gguf = open_written(&writer, &file);
-    ck_assert_int_eq(gguf_tokenizer_read(&spec, gguf, NULL), STATUS_OK);
-    ck_assert_int_eq(spec.kind, TOKENIZER_SENTENCEPIECE);
-    ck_assert(spec.score[5] == -5 && spec.merge == NULL && spec.pre == NULL);
-    ck_assert(spec.add_bos && !spec.add_eos && spec.add_space_prefix);
-    ck_assert(spec.bos == -1 && spec.eos == -1 && spec.unknown == -1);
-    tokenizer_spec_free(&spec);
-    gguf_close(gguf);
-    buf_free(&file);
-}
-END_TEST
-
-START_TEST(unigram_has_sentencepieces_normalizers) {
-    static const uint8_t map[] = {4, 0, 0, 0, 0, 0, 0, 0, 'x', 0};
-    struct gguf_writer writer = {0};
-    struct buf file = {0};
-    struct tokenizer_spec spec;
-    write_without(&writer, "tokenizer.ggml.model");
-    gguf_writer_string(&writer, "tokenizer.ggml.model", "t5");
-    gguf_writer_array(&writer, "tokenizer.ggml.scores", GGUF_FLOAT32, 6, scores, sizeof scores);
-    gguf_writer_array(&writer, "tokenizer.ggml.precompiled_charsmap", GGUF_UINT8, 10, map,
-                      sizeof map);
-    gguf_writer_bool(&writer, "tokenizer.ggml.remove_extra_whitespaces", true);
-    struct gguf *gguf = open_written(&writer, &file);
-    ck_assert_int_eq(gguf_tokenizer_read(&spec, gguf, NULL), STATUS_OK);
-    ck_assert(spec.kind == TOKENIZER_UNIGRAM && spec.n_normalizers == 2 && spec.in_floats);
-    ck_assert(spec.normalizers[0].kind == STEP_CHARACTER_MAP);
-    ck_assert(spec.normalizers[0].content.length == 10);
-    ck_assert(spec.normalizers[1].kind == STEP_SQUEEZE_SPACES);
-    ck_assert(!spec.add_bos && spec.add_eos && spec.add_space_prefix && !spec.has_steps);
-    tokenizer_spec_free(&spec);
-    gguf_close(gguf);
-    buf_free(&file);
-}
-END_TEST
-
-START_TEST(wrong_vocabularies_are_refused) {
-    static const char *const keys[] = {"tokenizer.ggml.model", "tokenizer.ggml.tokens",
-                                       "tokenizer.ggml.merges"};
-    struct gguf_writer writer = {0};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        write_without(&writer, keys[i]);
-        expect_spec_refused(&writer, keys[i], "is missing");
-    }
-    write_without(&writer, "tokenizer.ggml.model");
-    gguf_writer_string(&writer, "tokenizer.ggml.model", "bert");
-    expect_spec_refused(&writer, "tokenizer.ggml.model", "\"bert\" is not supported");
-    write_without(&writer, "tokenizer.ggml.tokens");
-    gguf_writer_strings(&writer, "tokenizer.ggml.tokens", NULL, NULL, 0);
-    expect_spec_refused(&writer, "tokenizer.ggml.tokens", "found 0");
-    write_without(&writer, "tokenizer.ggml.token_type");
-    gguf_writer_array(&writer, "tokenizer.ggml.token_type", GGUF_INT32, 5, types, 20);
-    expect_spec_refused(&writer, "tokenizer.ggml.token_type", "expected 6 entries, one a token");
-    write_without(&writer, "tokenizer.ggml.token_type");
-    gguf_writer_array(&writer, "tokenizer.ggml.token_type", GGUF_UINT8, 6, types, 6);
-    expect_spec_refused(&writer, "tokenizer.ggml.token_type", "found array of uint8");
-    write_without(&writer, "tokenizer.ggml.eos_token_id");
-    gguf_writer_u32(&writer, "tokenizer.ggml.eos_token_id", 6);
-    expect_spec_refused(&writer, "tokenizer.ggml.eos_token_id", "expected 0 to 5, found 6");
-    write_without(&writer, "tokenizer.ggml.model");
-    gguf_writer_string(&writer, "tokenizer.ggml.model", "llama");
-    expect_spec_refused(&writer, "tokenizer.ggml.scores", "is missing");
-}
-END_TEST
-
-START_TEST(overlong_tokens_are_refused) {
-    struct gguf_writer writer = {0};
-    char *token = mem_calloc(1, 70000);
-    memset(token, 'x', 69999);
-    write_without(&writer, "tokenizer.ggml.tokens");
-    gguf_writer_strings(&writer, "tokenizer.ggml.tokens", (const char *const[]){"a", token}, NULL,
-                        2);
-    expect_spec_refused(&writer, "tokenizer.ggml.tokens", "entry 1 has 69999 bytes");
-    free(token);
-}
-END_TEST
-
-/* ---- the ends of a generation --------------------------------------------------------------- */
-
-static void check_end_ids(struct gguf_writer *writer, const int32_t *expected, int n_expected) {
-    struct buf file = {0};
-    struct tokenizer_spec spec;
-    int32_t ids[MAX_END_IDS];
-    int n = -1;
-    struct gguf *gguf = open_written(writer, &file);
-    ck_assert_int_eq(gguf_tokenizer_read(&spec, gguf, NULL), STATUS_OK);
-    ck_assert_int_eq(end_ids_read(ids, &n, &(struct model_file){.gguf = gguf}, &spec, NULL),
-                     STATUS_OK);
-    ck_assert_int_eq(n, n_expected);
-    for (int i = 0; i < n; i++) ck_assert_int_eq(ids[i], expected[i]);
-    tokenizer_spec_free(&spec);
-    gguf_close(gguf);
-    buf_free(&file);
-}
-
-START_TEST(end_ids_come_from_keys_and_control_tokens_once) {
-    struct gguf_writer writer = {0};
-    write_without(&writer, "");
-    check_end_ids(&writer, (int32_t[]){2, 3, 5}, 3); /* <|eot_id|> is user-defined here */
-    write_without(&writer, "");
-    gguf_writer_u32(&writer, "tokenizer.ggml.eos_token_id", 3);
-    gguf_writer_u32(&writer, "tokenizer.ggml.eot_token_id", 3);
-    gguf_writer_u32(&writer, "tokenizer.ggml.eom_token_id", 0);
-    check_end_ids(&writer, (int32_t[]){3, 0, 2, 5}, 4);
-    write_without(&writer, "tokenizer.ggml.token_type");
-    gguf_writer_u32(&writer, "tokenizer.ggml.eos_token_id", 1);
-    check_end_ids(&writer, (int32_t[]){1}, 1);
-}
-END_TEST
-
-START_TEST(an_end_id_outside_the_vocabulary_is_refused) {
-    struct gguf_writer writer = {0};
-    struct buf file = {0};
-    struct tokenizer_spec spec;
-    struct err err = {0};
-    int32_t ids[MAX_END_IDS];
-    int n;
-    write_without(&writer, "");
-    gguf_writer_u32(&writer, "tokenizer.ggml.eot_token_id", 6);
-    struct gguf *gguf = open_written(&writer, &file);
-    ck_assert_int_eq(gguf_tokenizer_read(&spec, gguf, NULL), STATUS_OK);
-    ck_assert_int_eq(end_ids_read(ids, &n, &(struct model_file){.gguf = gguf}, &spec, &err),
-                     STATUS_BAD_FILE);
-    ck_assert_str_eq(err.param, "tokenizer.ggml.eot_token_id");
-    tokenizer_spec_free(&spec);
-    gguf_close(gguf);
-    buf_free(&file);
 }
 END_TEST
 
@@ -631,13 +404,6 @@ int main(void) {
         layers_have_an_mlp_or_experts,
         yarn_ends_as_the_family_says,
         names_are_fit_to_show,
-        the_real_vocabulary_is_read,
-        sentencepiece_has_scores_and_its_own_defaults,
-        unigram_has_sentencepieces_normalizers,
-        wrong_vocabularies_are_refused,
-        overlong_tokens_are_refused,
-        end_ids_come_from_keys_and_control_tokens_once,
-        an_end_id_outside_the_vocabulary_is_refused,
     };
     Suite *suite = suite_create("engine/gguf_config");
     TCase *cases = tcase_create("all");
