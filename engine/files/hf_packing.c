@@ -54,7 +54,35 @@ static enum status read_awq(struct packing *p, const struct json *config, struct
     return refuse_key("version", "\"gemm\"", version, err);
 }
 
-/* Each group's tensors say what they are, but for their bits. */
+/* The rows and columns of a block that has a scale. */
+static enum status read_block_size(struct packing *p, const char *key, const struct json *sizes,
+                                   struct err *err) {
+    const struct json *first = json_first(sizes);
+    int64_t size[2] = {0};
+    if (json_is(sizes, JSON_ARRAY) && sizes->n_children == 2)
+        for (int i = 0; i < 2; i++, first = first->next)
+            size[i] = json_is(first, JSON_NUMBER) && first->is_integer ? first->integer : 0;
+    if (size[0] < 1 || size[1] < 1 || size[0] > 65536 || size[1] > 65536)
+        return refuse_key(key, "an array of two numbers from 1", sizes, err);
+    p->block_rows = (int)size[0];
+    p->block_columns = (int)size[1];
+    return STATUS_OK;
+}
+
+/* One group of matrices of llm-compressor's. */
+static enum status read_group(struct packing *p, const struct json *weights, struct err *err) {
+    const struct json *blocks = key_value(weights, "block_structure");
+    int bits = 0;
+    enum status status = key_int(weights, "num_bits", 4, 8, &bits, err);
+    if (status) return status;
+    if (bits != 4 && bits != 8)
+        return err_set(err, STATUS_BAD_FILE, "num_bits",
+                       "key num_bits: 4 or 8 was expected, found %d", bits);
+    if (!json_is_text(key_value(weights, "strategy"), "block")) return STATUS_OK;
+    return read_block_size(p, "config_groups.weights.block_structure", blocks, err);
+}
+
+/* Each group's tensors say what they are. */
 static enum status read_compressed(struct packing *p, const struct json *config, struct err *err) {
     static const char *const formats[] = {"pack-quantized",  "int-quantized",
                                           "float-quantized", "naive-quantized",
@@ -72,29 +100,15 @@ static enum status read_compressed(struct packing *p, const struct json *config,
     if (json_first(key_value(config, "transform_config")))
         return refuse_key("transform_config", "none", key_value(config, "transform_config"), err);
     json_each(group, key_value(config, "config_groups")) {
-        int bits = 0;
-        enum status status = key_int(key_value(group, "weights"), "num_bits", 4, 8, &bits, err);
+        enum status status = read_group(p, key_value(group, "weights"), err);
         if (status) return status;
-        if (bits != 4 && bits != 8)
-            return err_set(err, STATUS_BAD_FILE, "num_bits",
-                           "key num_bits: 4 or 8 was expected, found %d", bits);
     }
-    p->bits = 4; /* of what is packed */
     return STATUS_OK;
 }
 
 static enum status read_fp8(struct packing *p, const struct json *config, struct err *err) {
-    const struct json *sizes = key_value(config, "weight_block_size"), *first = json_first(sizes);
-    if (!sizes) return STATUS_OK;
-    int64_t size[2] = {0};
-    if (json_is(sizes, JSON_ARRAY) && sizes->n_children == 2)
-        for (int i = 0; i < 2; i++, first = first->next)
-            size[i] = json_is(first, JSON_NUMBER) && first->is_integer ? first->integer : 0;
-    if (size[0] < 1 || size[1] < 1 || size[0] > 65536 || size[1] > 65536)
-        return refuse_key("weight_block_size", "an array of two numbers from 1", sizes, err);
-    p->block_rows = (int)size[0];
-    p->block_columns = (int)size[1];
-    return STATUS_OK;
+    const struct json *sizes = key_value(config, "weight_block_size");
+    return sizes ? read_block_size(p, "weight_block_size", sizes, err) : STATUS_OK;
 }
 
 static enum status read_modelopt(struct packing *p, const struct json *config, struct err *err) {
@@ -217,25 +231,6 @@ static enum status check_groups(const struct joining *j, const struct packed *p,
     return STATUS_OK;
 }
 
-/* Do all 32 inputs of each block share a group? */
-static bool has_whole_blocks(const struct packed *p) {
-    for (int k = 0; k < p->K; k++)
-        if (packed_group(p, k) != packed_group(p, k - k % 32)) return false;
-    return p->K % 32 == 0;
-}
-
-/* Codes of 4 bits with a zero point, and signed bytes, are multiplied as integers where 32 of them
- * share a scale. What does not fit becomes floats. */
-static enum dtype type_of(const struct packed *p) {
-    if (p->layout == PACKED_E4M3 || p->layout == PACKED_TABLE || !has_whole_blocks(p))
-        return DTYPE_F32;
-    if (p->bits == 4) return p->scale_type == DTYPE_F16 ? DTYPE_INT4H : DTYPE_INT4;
-    for (int g = 0; g < p->n_groups && p->zeros; g++)
-        for (int n = 0; n < p->N; n++)
-            if (packed_zero(p, n, g) != 128) return DTYPE_F32;
-    return DTYPE_INT8;
-}
-
 enum status joining_add_weight(struct joining *j, struct weight *weight, const struct packed *p) {
     enum status status = weight_measure_type(weight, j->err);
     if (status) return status;
@@ -251,7 +246,7 @@ enum status joining_add(struct joining *j, const char *base, const struct packed
     struct weight weight = {.n_dims = 2, .dim = {p->K, p->N}, .data = codes->data};
     if (p->N < 1 || p->K < 1) return joining_refuse(j, base, "", "at least one row and column");
     snprintf(weight.name, sizeof weight.name, "%s.weight", base);
-    weight.type = type_of(p);
+    weight.type = packed_type(p);
     weight.in_16_bits = weight.type == DTYPE_F32;
     return joining_add_weight(j, &weight, p);
 }
@@ -328,11 +323,16 @@ static enum status join_columns(struct joining *j, const char *base, const struc
     return status ? status : joining_add(j, base, &p, codes);
 }
 
-/* The outputs and inputs of packed words, which padding may follow. */
+static int64_t words_of(int64_t n, int bits) {
+    return n / (32 / bits) + (n % (32 / bits) != 0);
+}
+
+/* The outputs and inputs of packed words, which padding may follow, and their bits: there are twice
+ * as many words of 8 as of 4. */
 static enum status read_packed_shape(const struct joining *j, const char *base,
                                      const struct weight *shape, struct packed *p,
                                      const struct weight *codes) {
-    int64_t dim[2] = {codes->dim[1], codes->dim[0] * 8};
+    int64_t dim[2] = {0};
     bool is_pair = shape && shape->n_elements == 2;
     int type = shape ? (int)shape->type : 0;
     is_pair = is_pair && (type == WEIGHT_RAW_I64 || type == WEIGHT_RAW_I32);
@@ -341,7 +341,9 @@ static enum status read_packed_shape(const struct joining *j, const char *base,
         if (type == WEIGHT_RAW_I64) memcpy(dim, shape->data, sizeof dim);
         if (type == WEIGHT_RAW_I32) memcpy(small, shape->data, sizeof small), dim[i] = small[i];
     }
-    if (!is_pair || dim[0] != codes->dim[1] || dim[1] < 1 || (dim[1] + 7) / 8 != codes->dim[0])
+    p->bits = words_of(dim[1], 4) == codes->dim[0] ? 4 : 8;
+    if (!is_pair || dim[0] != codes->dim[1] || dim[1] < 1 || dim[1] > INT32_MAX ||
+        words_of(dim[1], p->bits) != codes->dim[0])
         return joining_refuse(j, base, ".weight_shape",
                               "two numbers, the rows and columns of weight_packed");
     p->N = (int)dim[0];
@@ -386,7 +388,7 @@ static enum status join_rows(struct joining *j, const char *base, const struct w
     struct packed p = {.layout = layout,
                        .N = (int)codes->dim[1],
                        .K = (int)codes->dim[0],
-                       .bits = words ? 4 : 8,
+                       .bits = 8,
                        .codes = codes->data,
                        .zeros = zeros ? zeros->data : NULL,
                        .groups = groups ? groups->data : NULL};
@@ -397,8 +399,8 @@ static enum status join_rows(struct joining *j, const char *base, const struct w
     enum status status = words ? read_packed_shape(j, base, shape, &p, codes) : STATUS_OK;
     if (!status) status = place_scales(j, base, scales, &p);
     if (!status && zeros)
-        status = check_part(j, base, ".weight_zero_point", zeros, WEIGHT_RAW_I32, (p.N + 7) / 8,
-                            p.n_groups);
+        status = check_part(j, base, ".weight_zero_point", zeros, WEIGHT_RAW_I32,
+                            words_of(p.N, p.bits), p.n_groups);
     if (!status && groups)
         status = check_part(j, base, ".weight_g_idx", groups, WEIGHT_RAW_I32, 1, p.K);
     if (!status && groups) status = check_groups(j, &p, groups);

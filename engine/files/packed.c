@@ -28,10 +28,26 @@ int packed_zero(const struct packed *p, int n, int g) {
     if (!p->zeros) return 1 << (p->bits - 1);
     if (p->layout == PACKED_AWQ)
         return (int)(word_at(p->zeros, group * (N / 8) + row / 8) >> awq_shift(n)) & mask;
-    if (p->layout == PACKED_WORDS)
-        return (int)(word_at(p->zeros, row / 8 * (size_t)p->n_groups + group) >> n % 8 * 4) & mask;
-    uint32_t word = word_at(p->zeros, group * (N / (size_t)per) + row / (size_t)per);
-    return ((int)(word >> n % per * p->bits) & mask) + p->zero_add;
+    size_t i = p->layout == PACKED_WORDS ? row / (size_t)per * (size_t)p->n_groups + group
+                                         : group * (N / (size_t)per) + row / (size_t)per;
+    return ((int)(word_at(p->zeros, i) >> n % per * p->bits) & mask) + p->zero_add;
+}
+
+/* Do all 32 inputs of each block share a group? */
+static bool has_whole_blocks(const struct packed *p) {
+    for (int k = 0; k < p->K; k++)
+        if (packed_group(p, k) != packed_group(p, k - k % 32)) return false;
+    return p->K % 32 == 0;
+}
+
+enum dtype packed_type(const struct packed *p) {
+    if (p->layout == PACKED_E4M3 || p->layout == PACKED_TABLE || !has_whole_blocks(p))
+        return DTYPE_F32;
+    if (p->bits == 4) return p->scale_type == DTYPE_F16 ? DTYPE_INT4H : DTYPE_INT4;
+    for (int g = 0; g < p->n_groups && p->zeros; g++)
+        for (int n = 0; n < p->N; n++)
+            if (packed_zero(p, n, g) != 128) return DTYPE_F32;
+    return DTYPE_INT8;
 }
 
 static float e4m3_value(uint8_t bits) { /* a half with a smaller exponent */
@@ -66,27 +82,27 @@ static float scale_of(const struct packed *p, int n, int g) {
 
 /* The code of input k, without a sign. */
 static uint8_t code_at(const struct packed *p, int n, int k) {
-    int per = 32 / p->bits, mask = (1 << p->bits) - 1;
-    size_t N = (size_t)p->N, row = (size_t)n, column = (size_t)k;
+    size_t per = 32 / (size_t)p->bits, N = (size_t)p->N, K = (size_t)p->K;
+    size_t row = (size_t)n, column = (size_t)k, shift = column % per * (size_t)p->bits;
+    uint32_t mask = (1u << p->bits) - 1;
+    const uint8_t *bytes = p->codes;
     switch (p->layout) {
     case PACKED_GPTQ:
-        return (uint8_t)(word_at(p->codes, column / (size_t)per * N + row) >> k % per * p->bits &
-                         (uint32_t)mask);
+        return (uint8_t)(word_at(p->codes, column / per * N + row) >> shift & mask);
     case PACKED_AWQ:
         return word_at(p->codes, column * (N / 8) + row / 8) >> awq_shift(n) & 15;
     case PACKED_WORDS:
-        return word_at(p->codes, row * (((size_t)p->K + 7) / 8) + column / 8) >> k % 8 * 4 & 15;
+        return (uint8_t)(word_at(p->codes, row * ((K + per - 1) / per) + column / per) >> shift &
+                         mask);
     case PACKED_BYTES:
-        return ((const uint8_t *)p->codes)[row * (size_t)p->K + column] ^ 0x80;
+        return bytes[row * K + column] ^ 0x80;
     case PACKED_TABLE:
-        return ((const uint8_t *)p->codes)[row * ((size_t)p->K / 2) + column / 2] >>
-                   (k % 2 != p->high_first) * 4 &
-               15;
+        return bytes[row * (K / 2) + column / 2] >> (k % 2 != p->high_first) * 4 & 15;
     case PACKED_E4M3:
     case PACKED_MXFP4:
         break;
     }
-    return ((const uint8_t *)p->codes)[row * (size_t)p->K + column];
+    return bytes[row * K + column];
 }
 
 static void float_row(const struct packed *p, int n, float *out) {

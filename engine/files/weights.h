@@ -25,7 +25,8 @@ enum { WEIGHT_RAW_I32 = 2001, WEIGHT_RAW_I64, WEIGHT_RAW_I8, WEIGHT_RAW_E4M3, WE
  * the lowest bits:
  *   GPTQ   [K / 8][N] words of 8 inputs; zero points [groups][N / 8]
  *   AWQ    [K][N / 8] words of 8 outputs, in the order 0 2 4 6 1 3 5 7; zero points alike
- *   WORDS  [N][K / 8] words of 8 inputs; zero points [N / 8][groups], words of 8 outputs
+ *   WORDS  [N][K / 8] words of 8 inputs; zero points [N / 8][groups], words of 8 outputs; with
+ *          codes of 8 bits 4 in the place of 8
  *   BYTES  [N][K] signed
  *   E4M3   [N][K] floats of 8 bits
  *   MXFP4  [N][K / 32][16] bytes of 2 inputs, the first in the lower bits; scales [N][K / 32], a
@@ -66,6 +67,10 @@ struct packed {
 
 /* Scale i of those that `scales` has, without what the whole matrix has. */
 float packed_scale(const struct packed *p, size_t i);
+
+/* The type of the matrix's rows. Codes of 4 bits with a zero point, and signed bytes, are
+ * multiplied as integers where 32 of them share a scale. What does not fit becomes floats. */
+enum dtype packed_type(const struct packed *p);
 
 /* The group of input k, and the zero point of an output's group. */
 int32_t packed_group(const struct packed *p, int k);

@@ -112,7 +112,8 @@ REFUSED = {
     "smollm3": "layer without positions: the folder says 1, the file 0",  # the tiny model's are not each fourth
     "qwen2moe_mixed": "layer 2 has no experts (mlp_only_layers, decoder_sparse_step), but layer 1 has; a GGUF file can say this of the "
     "first layers alone",
-    **dict.fromkeys(["awq", "gptq", "gptq-act-order", "packed-int4", "packed-int4-middle", "int8", "float8-rows", "float8-blocks",
+    **dict.fromkeys(["awq", "awq-experts", "gptq", "gptq-act-order", "packed-int4", "packed-int4-middle", "packed-int8", "int8", "float8-rows",
+                     "float8-blocks", "float8-structure",
                      "gpt_oss_mxfp4", "nvfp4", "nvfp4-modelopt", "bnb-nf4", "bnb-fp4", "bnb-int8", "float8-modelopt"], "is quantised already; quantize makes a GGUF file of floats"),
 }
 FOLDERS = sorted(path.parent for path in FOLDER.parent.glob("*/config.json"))

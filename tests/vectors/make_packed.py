@@ -23,6 +23,8 @@ SHAPE = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "nu
 MODELS = {
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE)),
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SHAPE)),
+    "qwen3moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
+        moe_intermediate_size=64, norm_topk_prob=True, **{**make_families.experts(6, 3), **SHAPE})),
 }
 GROUP = 32
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the column of each nibble of a word
@@ -30,9 +32,8 @@ AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the column of each nibble of a word
 
 # ---- writing: tensors of one matrix of N outputs and K inputs -------------------------------------------------
 
-def words(codes):
+def words(codes, bits=4):
     """Eight (or with bytes four) neighbours of the last axis in a word, the first in the lowest bits."""
-    bits = 4 if codes.max() < 16 else 8
     parts = codes.reshape(*codes.shape[:-1], -1, 32 // bits).astype(np.uint32)
     return np.bitwise_or.reduce(parts << (np.arange(32 // bits, dtype=np.uint32) * bits), axis=-1).astype(np.uint32).view(np.int32)
 
@@ -72,16 +73,21 @@ def packed(random, N, K, size, zeros):
     return made
 
 
+def packed_bytes(random, N, K, size):
+    return {"weight_packed": words(random.integers(1, 256, (N, K)), 8), "weight_shape": np.array([N, K], dtype=np.int64),
+            "weight_scale": torch.from_numpy(scales(random, (N, 1), size / 16)).bfloat16()}
+
+
 def integers(random, N, K, size):
     return {"weight": random.integers(-127, 128, (N, K)).astype(np.int8),
             "weight_scale": torch.from_numpy(scales(random, (N, 1), size / 16)).bfloat16()}
 
 
-def float8(random, N, K, block, size):
+def float8(random, N, K, block, size, suffix="_inv"):
     weight = torch.from_numpy(random.normal(0, 60, (N, K)).astype(np.float32)).to(torch.float8_e4m3fn)
     if block:
-        shape = (-(-N // block), -(-K // block))
-        return {"weight": weight, "weight_scale_inv": scales(random, shape, size / 12)}
+        shape = (-(-N // block[0]), -(-K // block[1]))
+        return {"weight": weight, f"weight_scale{suffix}": scales(random, shape, size / 12)}
     return {"weight": weight, "weight_scale": scales(random, (N, 1), size / 12), "input_scale": np.ones(1, np.float32)}
 
 
@@ -130,7 +136,7 @@ def bitsandbytes_fp4(random, N, K, size, block=32):
 
 def float8_whole(random, N, K, size):
     """One scale for the matrix, a number without dimensions."""
-    made = float8(random, N, K, 0, size)
+    made = float8(random, N, K, None, size)
     return {"weight": made["weight"], "weight_scale": made["weight_scale"][0].reshape(()),
             "input_scale": np.float32(1).reshape(())}
 
@@ -172,16 +178,20 @@ def read_packed(t):
     return (codes - zeros[:, groups]) * t["weight_scale"].double().numpy()[:, groups]
 
 
+def read_packed_bytes(t):
+    return (unpacked(t["weight_packed"], 8) - 128) * t["weight_scale"].double().numpy()
+
+
 def read_integers(t):
     return t["weight"] * t["weight_scale"].double().numpy()
 
 
-def read_float8(t, block):
+def read_float8(t, block, suffix="_inv"):
     weight = t["weight"].double().numpy()
     if not block:
         return weight * t["weight_scale"]
-    rows, columns = (np.arange(n) // block for n in weight.shape)
-    return weight * t["weight_scale_inv"][rows][:, columns]
+    rows, columns = (np.arange(n) // size for n, size in zip(weight.shape, block))
+    return weight * t[f"weight_scale{suffix}"][rows][:, columns]
 
 
 def nibbles(bytes_, high_first):
@@ -220,7 +230,8 @@ COMPRESSED = {"quant_method": "compressed-tensors", "kv_cache_scheme": None}
 
 
 def compressed(form, bits, kind, **more):
-    weights = {"num_bits": bits, "type": kind, "symmetric": not more.get("zeros"), "strategy": more["strategy"]}
+    weights = {"num_bits": bits, "type": kind, "symmetric": not more.get("zeros"), "strategy": more["strategy"],
+               **more.get("weights", {})}
     return {**COMPRESSED, "format": form, "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
 
 
@@ -232,26 +243,42 @@ FOLDERS = {
                                  "checkpoint_format": "gptq_v2"},
                        lambda *a: gptq(*a, v2=True, act_order=True), lambda t: read_gptq(t, True)),
     "awq": ("qwen3", {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"}, awq, read_awq),
+    "awq-experts": ("qwen3moe", {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"}, awq, read_awq),
     "packed-int4": ("llama", compressed("pack-quantized", 4, "int", zeros=True, strategy="group"),
                     lambda *a: packed(*a, zeros=True), read_packed),
     "packed-int4-middle": ("qwen3", compressed("pack-quantized", 4, "int", strategy="group"),
                            lambda *a: packed(*a, zeros=False), read_packed),
+    "packed-int8": ("llama", compressed("pack-quantized", 8, "int", strategy="channel"), packed_bytes, read_packed_bytes),
     "int8": ("qwen3", compressed("int-quantized", 8, "int", strategy="channel"), integers, read_integers),
     "float8-rows": ("llama", compressed("float-quantized", 8, "float", strategy="channel"),
-                    lambda r, N, K, size: float8(r, N, K, 0, size), lambda t: read_float8(t, 0)),
+                    lambda r, N, K, size: float8(r, N, K, None, size), lambda t: read_float8(t, None)),
+    "float8-structure": ("llama", compressed("float-quantized", 8, "float", strategy="block", weights={"block_structure": [40, 24]}),
+                         lambda r, N, K, size: float8(r, N, K, (40, 24), size, ""), lambda t: read_float8(t, (40, 24), "")),
     "float8-blocks": ("qwen3", {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [40, 40]},
-                      lambda r, N, K, size: float8(r, N, K, 40, size), lambda t: read_float8(t, 40)),
+                      lambda r, N, K, size: float8(r, N, K, (40, 40), size), lambda t: read_float8(t, (40, 40))),
     "nvfp4": ("llama", compressed("nvfp4-pack-quantized", 4, "float", strategy="tensor_group"),
               lambda *a: nvfp4(*a, modelopt=False), lambda t: read_nvfp4(t, False)),
     "nvfp4-modelopt": ("qwen3", {"quant_method": "modelopt", "quant_algo": "NVFP4"},
                        lambda *a: nvfp4(*a, modelopt=True), lambda t: read_nvfp4(t, True)),
     "bnb-nf4": ("qwen3", {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
                           "bnb_4bit_use_double_quant": True}, bitsandbytes, read_bitsandbytes),
-    "float8-modelopt": ("qwen3", {"quant_method": "modelopt", "quant_algo": "FP8"}, float8_whole, lambda t: read_float8(t, 0)),
+    "float8-modelopt": ("qwen3", {"quant_method": "modelopt", "quant_algo": "FP8"}, float8_whole, lambda t: read_float8(t, None)),
     "bnb-fp4": ("llama", {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "fp4",
                           "bnb_4bit_use_double_quant": False}, bitsandbytes_fp4, read_bitsandbytes_fp4),
     "bnb-int8": ("llama", {"quant_method": "bitsandbytes", "load_in_8bit": True}, llm_int8, read_llm_int8),
 }
+
+
+def matrices(name, data):
+    """The published name and the part [N][K] of each matrix in a parameter: transformers has those of all experts in one, gate and up
+    together."""
+    base = name.removesuffix(".weight")
+    if data.dim() == 2:
+        return {base: data}
+    parts = {"gate_proj": slice(0, data.shape[1] // 2), "up_proj": slice(data.shape[1] // 2, None)}
+    parts = parts if base.endswith("gate_up_proj") else {"down_proj": slice(None)}
+    base = base.rpartition(".")[0]
+    return {f"{base}.{e}.{part}": data[e, rows] for e in range(data.shape[0]) for part, rows in parts.items()}
 
 
 def pack_model(model, writer, reader, seed):
@@ -259,16 +286,15 @@ def pack_model(model, writer, reader, seed):
     random = np.random.default_rng(seed)
     tensors = {}
     for name, parameter in model.named_parameters():
-        base = name.removesuffix(".weight")
-        if not base.endswith("_proj"):
+        if not name.removesuffix(".weight").endswith("_proj"):
             parameter.data = parameter.data.bfloat16().float()
             tensors[name] = parameter.data.bfloat16()
             continue
-        N, K = parameter.shape
-        parts = writer(random, N, K, 0.2 / K**0.5)
-        parameter.data = torch.from_numpy(np.ascontiguousarray(reader(parts))).float()
-        for part, value in parts.items():
-            tensors[f"{base}.{part}"] = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
+        for base, matrix in matrices(name, parameter.data).items():
+            parts = writer(random, *matrix.shape, 0.2 / matrix.shape[1]**0.5)
+            matrix.copy_(torch.from_numpy(np.ascontiguousarray(reader(parts))))
+            for part, value in parts.items():
+                tensors[f"{base}.{part}"] = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
     return tensors
 
 
