@@ -196,6 +196,15 @@ void weights_release_file_pages(const struct weights *weights) {
         madvise(weights->pages[i].begin, weights->pages[i].bytes, MADV_DONTNEED);
 }
 
+/* Pages that are not in memory are asked for all at once; faults would ask for few at a time, and
+ * wait for each few. It is advice, too. */
+void weight_read_ahead(const struct weight *weight) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)weight->data;
+    if (weight->packed) return; /* its tensors are others */
+    uintptr_t first = begin & ~(page - 1);
+    madvise((void *)first, weight->bytes + (begin - first), MADV_WILLNEED);
+}
+
 /* ---- finding what a model needs ------------------------------------------------------------- */
 
 void weight_shape_text(struct buf *out, int n_dims, const int64_t *dim) {

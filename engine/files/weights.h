@@ -165,6 +165,9 @@ enum status weights_vector(const struct weights *weights, const char *name, int 
  * not mapped stays. */
 void weights_release_file_pages(const struct weights *weights);
 
+/* Has the system read a mapped tensor's pages that are not in memory, without waiting for them. */
+void weight_read_ahead(const struct weight *weight);
+
 /* Appends a shape as people write it: "[576 x 1536]". */
 void weight_shape_text(struct buf *out, int n_dims, const int64_t *dim);
 

@@ -111,6 +111,7 @@ static enum status load_matrix(const struct loader *l, enum role role, const str
     bool in_pieces =
         weight->packed || (l->settings->dummy && quantization_is_blocks(l->settings->quantization));
     enum status status;
+    if (!l->settings->dummy) weight_read_ahead(weight);
     if (is_cut || in_pieces || source->N != weight->dim[1] || weight->is_transposed)
         status = load_piece(l, role, source, out);
     else if (l->settings->dummy)

@@ -85,6 +85,11 @@ struct path {
     const struct logit_ops *logits;
     /* Float weights become blocks; others have them from backend_cpu_weight_ops. */
     const struct weight_ops *weights;
+    /* Quantises 16 rows of floats into their panel, whole; the bytes are those of
+     * weights->quantise, which `scratch` has room for, and pack_panel. False: nothing was done, and
+     * these are to do it. NULL where a path has no such thing. */
+    bool (*quantise_panel)(struct matrix *w, int panel, enum dtype from, const uint8_t *rows,
+                           void *scratch);
 };
 
 extern const struct peak_loops avx2_peaks, avxvnni_peaks, avx512vnni_peaks, amx_peaks;

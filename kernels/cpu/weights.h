@@ -139,6 +139,8 @@ void matrix_write_row(struct matrix *w, int row, const void *from);
 /* Writes a panel from its 16 rows, whole, for the types that have a quick way
  * (weights/pack_fast.c); the bytes are those of row by row. False: nothing was done. */
 bool pack_panel(struct matrix *w, int panel, const uint8_t *rows, size_t row_bytes);
+/* The codes of a block of 16 rows in its panel, from 32 signed bytes of each row. */
+void pack_bytes(uint8_t *codes, const uint8_t *bytes, size_t row_bytes);
 /* Turns n weights (a whole number of blocks) of a type that is looked up into float32. */
 void lookup_floats(enum dtype type, const void *data, float *out, size_t n);
 

@@ -1,8 +1,11 @@
 /* The directory of a file's tensors: what is measured, added and found, and the sentence for each
  * way in which it can be wrong. */
 #include <check.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "engine/files/weights.h"
 #include "support/suite_main.h"
@@ -144,11 +147,51 @@ START_TEST(memory_that_is_no_mapping_is_not_released) {
 }
 END_TEST
 
+enum { PAGE = 4096, N_PAGES = 256, FIRST = 100, LAST = 200 }; /* pages that a tensor lies in */
+
+/* A mapped file, whose pages are not in memory where its file system lets them go. */
+static uint8_t *map_cold_file(void) {
+    char path[] = "/tmp/penstock-weights-XXXXXX";
+    static const uint8_t page[PAGE] = {1};
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    unlink(path);
+    for (int i = 0; i < N_PAGES; i++) ck_assert_int_eq(write(fd, page, PAGE), PAGE);
+    ck_assert_int_eq(fsync(fd), 0);
+    ck_assert_int_eq(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    uint8_t *data = mmap(NULL, N_PAGES * PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
+    ck_assert(data != MAP_FAILED);
+    close(fd);
+    return data;
+}
+
+static int pages_in_memory(uint8_t *data, int first, int last) {
+    unsigned char resident[N_PAGES];
+    int n = 0;
+    ck_assert_int_eq(mincore(data, N_PAGES * PAGE, resident), 0);
+    for (int i = first; i <= last; i++) n += resident[i] & 1;
+    return n;
+}
+
+START_TEST(a_tensor_is_read_ahead_without_being_touched) {
+    uint8_t *data = map_cold_file();
+    struct weight weight = tensor("a", DTYPE_F32, (LAST - FIRST) * PAGE / 4, 0);
+    ck_assert_int_eq(weight_measure(&weight, NULL), STATUS_OK);
+    weight.data = data + FIRST * PAGE + 40; /* files do not align their tensors */
+    weight_read_ahead(&weight);
+    for (int i = 0; i < 1000 && pages_in_memory(data, FIRST, LAST) < LAST - FIRST + 1; i++)
+        usleep(10000);
+    ck_assert_int_eq(pages_in_memory(data, FIRST, LAST), LAST - FIRST + 1);
+    munmap(data, N_PAGES * PAGE);
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
-        sizes_follow_from_type_and_dimensions,    what_cannot_be_measured_is_named,
-        tensors_are_found_by_name_shape_and_type, what_does_not_fit_is_told_with_both_shapes,
-        names_and_bytes_belong_to_one_tensor,     memory_that_is_no_mapping_is_not_released,
+        sizes_follow_from_type_and_dimensions,        what_cannot_be_measured_is_named,
+        tensors_are_found_by_name_shape_and_type,     what_does_not_fit_is_told_with_both_shapes,
+        names_and_bytes_belong_to_one_tensor,         memory_that_is_no_mapping_is_not_released,
+        a_tensor_is_read_ahead_without_being_touched,
     };
     Suite *suite = suite_create("engine/weights");
     TCase *all = tcase_create("all");

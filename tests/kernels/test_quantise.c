@@ -198,29 +198,42 @@ START_TEST(every_path_gives_the_plain_ones_bits) {
 }
 END_TEST
 
-/* What becomes a matrix while it is quantised has the panels of one that was quantised before. */
-START_TEST(a_matrix_is_quantised_on_the_way) {
-    enum { N = 37, K = 256 };
-    enum dtype to = types[_i];
-    uint64_t state = 13;
-    float *x = random_floats(&state, N * K), right[K], got[K];
-    uint8_t *blocks = mem_alloc(dtype_bytes(to, N * K));
-    quantise_blocks(to, x, blocks, N * K);
+/* A matrix that is quantised by a path on the way into its panels has the bytes of one of blocks
+ * that were made before. */
+static void check_on_the_way(const char *path, enum dtype to, enum dtype from, const float *x) {
+    enum { K = 256, N = N_FLOATS / K * 6 + 1 };
+    struct backend *b = open_backend(path, 2, 1, K);
+    uint8_t *rows = mem_alloc(N * K * 4), *blocks = mem_alloc(dtype_bytes(to, N * K));
+    size_t piece = dtype_bytes(from, N_FLOATS);
+    void *given = rows_of(from, x);
+    for (size_t at = 0; at < dtype_bytes(from, N * K); at += piece) {
+        size_t left = dtype_bytes(from, N * K) - at;
+        memcpy(rows + at, given, left < piece ? left : piece);
+    }
+    plain_weights.quantise(to, blocks, from, rows, N * K);
     for (int form = MATRIX_NATIVE; form <= MATRIX_FLOAT32; form++) {
-        struct backend *b = open_backend("plain", 2, 1, K);
         struct matrix *a, *w;
         struct err err;
         ck_assert(!b->memory->matrix_new(b, &a, to, N, K, blocks, form, &err));
-        ck_assert(!b->memory->matrix_quantised(b, &w, to, DTYPE_F32, N, K, x, form, &err));
+        ck_assert(!b->memory->matrix_quantised(b, &w, to, from, N, K, rows, form, &err));
         ck_assert_int_eq(a->type, w->type);
-        for (int row = 0; row < N; row++) {
-            matrix_row(a, row, right), matrix_row(w, row, got);
-            ck_assert_mem_eq(got, right, sizeof right);
-        }
+        ck_assert_uint_eq(a->bytes, w->bytes);
+        ck_assert_msg(memcmp(a->panels, w->panels, w->bytes) == 0, "%s of %s by %s",
+                      dtype_name((int)to), dtype_name((int)from), path);
         b->memory->matrix_free(b, a), b->memory->matrix_free(b, w);
-        backend_close(b);
     }
-    free(blocks), free(x);
+    backend_close(b);
+    free(given), free(blocks), free(rows);
+}
+
+START_TEST(a_matrix_is_quantised_on_the_way) {
+    static const enum dtype floats[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    uint64_t state = 13;
+    float *x = random_floats(&state, N_FLOATS);
+    put_odd_blocks(x + 512);
+    for (const char *const *path = backend_cpu_paths(); *path; path++)
+        for (int i = 0; i < 3; i++) check_on_the_way(*path, types[_i], floats[i], x);
+    free(x);
 }
 END_TEST
 

@@ -9,6 +9,7 @@ SUITES = {
     W + "quantise.c": ["kernels_quantise"],
     W + "quantise_k.c": ["kernels_quantise"],
     W + "pack.c": ["kernels_matmul", "kernels_quantise"],
+    W + "pack_fast.c": ["kernels_matmul", "kernels_quantise"],
 }
 
 MUTANTS = [
@@ -50,6 +51,13 @@ MUTANTS = [
     (V + "weights.inc", "max > min ? (max - min)", "true ? (max + -min)"),
     (V + "weights.inc", "if (!(max <= FLT_MAX))", "if (max > FLT_MAX)"),
     (V + "weights.inc", "_mm256_slli_epi16(codes, 3)", "_mm256_slli_epi16(codes, 4)"),
+    (V + "weights.inc", "broken |= !(max[lane] <= FLT_MAX);", "broken |= max[lane] > FLT_MAX;"),
+    (V + "weights.inc", "vec16_zero_below(all, vec16_all(FLT_MAX), all)", "all"),
+    (V + "weights.inc", "max[i * LANES + lane]", "max[i * LANES + (lane ^ 1)]"),
+    (V + "weights.inc", "memcpy(scales + 2 * lane, block, 2);", ""),
+    (V + "weights.inc", "if (w->type != DTYPE_Q8_0) return false;", "if (w->type != DTYPE_Q8_0) return true;"),
+    (W + "pack_fast.c", "bytes + 16 * i, row_bytes, 0x80808080", "bytes, row_bytes, 0x80808080"),
+    (W + "pack.c", "job->quantised && job->path->quantise_panel && !matrix_is_float(job->w) &&", "job->quantised && job->path->quantise_panel &&"),
     (W + "pack.c", "size_t n = left < LANES ? left : LANES;", "size_t n = left < LANES ? left - 1 : LANES;"),
     (W + "pack.c", "job->quantised + (size_t)thread * LANES * job->row_bytes;", "job->quantised + (size_t)thread * job->row_bytes;"),
     # quantised folders

@@ -310,25 +310,39 @@ struct pack_job {
     const uint8_t *rows;
     size_t row_bytes, from_bytes; /* of a row in either type */
     int piece_panels;
-    const struct weight_ops *ops;
+    const struct path *path;
     uint8_t *quantised; /* [threads][LANES] rows; NULL: they are packed as they are */
 };
+
+/* Room for the quantised rows of a panel. */
+static uint8_t *scratch_of(const struct pack_job *job, int thread) {
+    return job->quantised + (size_t)thread * LANES * job->row_bytes;
+}
 
 /* The rows of a panel in the type that is packed. */
 static const uint8_t *rows_of_panel(const struct pack_job *job, int panel, int thread) {
     size_t first = (size_t)panel * LANES, left = (size_t)job->w->N - first;
     const uint8_t *rows = job->rows + first * job->from_bytes;
     if (!job->quantised) return rows;
-    uint8_t *out = job->quantised + (size_t)thread * LANES * job->row_bytes;
+    uint8_t *out = scratch_of(job, thread);
     size_t n = left < LANES ? left : LANES;
-    job->ops->quantise(job->type, out, job->from, rows, n * (size_t)job->w->K);
+    job->path->weights->quantise(job->type, out, job->from, rows, n * (size_t)job->w->K);
     return out;
+}
+
+/* Quantises a whole panel in one go, if its type and the path have a way. */
+static bool quantise_whole_panel(const struct pack_job *job, int panel, int thread) {
+    const uint8_t *rows = job->rows + (size_t)panel * LANES * job->from_bytes;
+    return job->quantised && job->path->quantise_panel && !matrix_is_float(job->w) &&
+           job->path->quantise_panel(job->w, panel, job->from, rows, scratch_of(job, thread));
 }
 
 static void pack_panel_rows(struct pack_job *job, int panel, int thread) {
     struct matrix *w = job->w;
+    bool is_whole = (panel + 1) * LANES <= w->N;
+    if (is_whole && quantise_whole_panel(job, panel, thread)) return;
     const uint8_t *from = rows_of_panel(job, panel, thread);
-    if ((panel + 1) * LANES <= w->N && pack_panel(w, panel, from, job->row_bytes)) return;
+    if (is_whole && pack_panel(w, panel, from, job->row_bytes)) return;
     for (int row = panel * LANES; row < (panel + 1) * LANES && row < w->N; row++) {
         if (matrix_is_float(w))
             write_float_row(w, row, from, job->type);
@@ -366,7 +380,7 @@ static enum status pack(struct matrix **out, struct cpu *cpu, enum dtype kept, i
     size_t bytes = threads * LANES * job->row_bytes;
     pieces = round_up(pieces ? pieces : 1, threads);
     job->piece_panels = (int)((panels + pieces - 1) / pieces);
-    job->ops = cpu->path->weights;
+    job->path = cpu->path;
     job->quantised = job->from == job->type ? NULL : mem_large(bytes);
     pool_run(cpu->pool, pack_piece, job, (w->n_panels + job->piece_panels - 1) / job->piece_panels);
     mem_large_free(job->quantised, bytes);

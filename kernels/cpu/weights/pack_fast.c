@@ -48,6 +48,11 @@ static inline void transpose_bytes(uint8_t *to, const uint8_t *from, size_t row_
     transpose_rows(to, rows);
 }
 
+void pack_bytes(uint8_t *codes, const uint8_t *bytes, size_t row_bytes) {
+    for (int i = 0; i < 2; i++)
+        transpose_bytes(codes + 4 * i * LINE, bytes + 16 * i, row_bytes, 0x80808080);
+}
+
 /* Four lines from 32 bytes of each row, of which the low nibbles count, or the high ones: those of
  * the first half become low nibbles, those of the second high ones. */
 static inline void transpose_nibbles(uint8_t *to, const uint8_t *from, size_t row_bytes,
@@ -94,7 +99,6 @@ static inline void simple_panel(uint8_t *codes, uint8_t *scales, const struct ma
     bool has_min = format.has_min, eight = format.bits == 8, five = format.bits == 5;
     size_t high_at = has_min ? 4 : 2, codes_at = high_at + (five ? 4 : 0);
     size_t block_bytes = codes_at + (eight ? 32 : 16);
-    uint32_t flip = eight ? 0x80808080 : 0;
     const uint8_t *next = from + LANES * row_bytes;
     for (int i = 0; i < w->n_blocks; i++, from += block_bytes, next += LANES * block_bytes) {
         /* The next panel's rows follow this one's. They are asked for block by block, because 16
@@ -102,8 +106,10 @@ static inline void simple_panel(uint8_t *codes, uint8_t *scales, const struct ma
         for (size_t at = 0; at < LANES * block_bytes; at += 64) __builtin_prefetch(next + at);
         halves(scales, from, row_bytes);
         if (has_min) halves(scales + 2 * LANES, from + 2, row_bytes);
-        transpose_bytes(codes, from + codes_at, row_bytes, flip);
-        if (eight) transpose_bytes(codes + 4 * LINE, from + codes_at + 16, row_bytes, flip);
+        if (eight)
+            pack_bytes(codes, from + codes_at, row_bytes);
+        else
+            transpose_bytes(codes, from + codes_at, row_bytes, 0);
         if (five) fifth_line(codes + 4 * LINE, from + high_at, row_bytes);
         codes += w->code_bytes;
         scales += w->scale_bytes;
