@@ -167,15 +167,15 @@ int engine_max_rows(const struct engine *engine);
 int engine_max_logit_rows(const struct engine *engine);
 
 /* Submits a forward pass after those in flight; passes run in their order, so that what one writes
- * to the cache the next one reads. `step` and its arrays are read before this returns; `sampled` is
- * the engine's to fill in. On the host the pass has run by then. */
+ * to the cache the next one reads. `step` and its arrays are read before this returns; its
+ * `sampled` and `sampler` are the engine's to fill in. On the host the pass has run by then. */
 void engine_submit(struct engine *engine, const struct step *step);
 
 /* Submits the sampling of the newest pass: samples[n], n at most R + MAX_SHARED_SAMPLES; those of
  * one logit row stand together, and the first gives the row's pending token. Called once for each
  * pass before the next is submitted; n may be 0. What it depends on may be found out between the
- * two calls. The samples and what they point to are read before this returns; on the host they have
- * been computed by then. */
+ * two calls, unless the step named its samples: then these are the same. The samples and what they
+ * point to are read before this returns; on the host they have been computed by then. */
 void engine_sample(struct engine *engine, const struct sample *samples, int n);
 
 /* Waits for the oldest pass in flight and returns the results of its samples, in their order: valid

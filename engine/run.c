@@ -81,6 +81,17 @@ static int newest(const struct engine *engine) {
     return (engine->first + engine->n_in_flight - 1) % MAX_IN_FLIGHT;
 }
 
+/* Do the settings of the step's samples travel with it? Not if the changes that histories make are
+ * to be listed, which is done while the pass runs. */
+static bool settings_travel(const struct engine *engine, const struct step *step) {
+    if (!engine->device_sampler) return false;
+    for (int i = 0; i < step->n_samples; i++) {
+        const struct sampling *how = step->samples[i].sampling;
+        if (how && sampling_lists_changes(how)) return false;
+    }
+    return true;
+}
+
 static void forward(void *arg, const struct step *step) {
     struct engine *engine = arg;
     model_forward(&engine->model, step, engine->cache);
@@ -90,11 +101,14 @@ void engine_submit(struct engine *engine, const struct step *step) {
     assert(engine->n_in_flight < engine->max_in_flight);
     assert(engine->n_in_flight == 0 || engine->passes[newest(engine)].sampled);
     check_step(engine, step);
-    struct step ours = *step;
+    struct step ours = *step, others;
     ours.sampled = engine->pending;
+    ours.sampler = NULL;
+    others = ours;
+    if (settings_travel(engine, step)) ours.sampler = engine->device_sampler;
     engine->n_in_flight++;
     engine->passes[newest(engine)] = (struct inflight_pass){.R = step->R};
-    ranks_begin_pass(engine->ranks, &ours);
+    ranks_begin_pass(engine->ranks, &others);
     step_run(engine->backend, &ours, engine->cache, forward, engine);
     ranks_end(engine->ranks, NULL);
 }

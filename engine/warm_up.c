@@ -66,7 +66,10 @@ static void warm_step_close(struct warm_step *w) {
 static void run(struct engine *engine, const struct warm_step *w) {
     const struct sampling greedy = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
     const struct sample sample = {.sampling = &greedy, .history = w->token, .n_prompt = 1};
-    engine_submit(engine, &w->step);
+    struct step step = w->step;
+    step.samples = &sample;
+    step.n_samples = 1;
+    engine_submit(engine, &step);
     engine_sample(engine, &sample, 1);
     engine_wait(engine);
 }

@@ -19,7 +19,8 @@ struct sampler_ops {
     /* results[n] = what comes of samples[n], from logits[R][V], which are as before when it has
      * ended; ids[r] = the token of the first sample of row r. Samples of one row stand together.
      * changes[n] are those of the samples whose settings list them (sampling_lists_changes); NULL:
-     * no sample has any. The samples, and what they point to, are read before this returns. The
+     * no sample has any. The samples, and what they point to, are read before this returns; they
+     * are those that the step named, if it did (struct step), and no changes are listed then. The
      * results may be the host's memory (host_new): a fetch without bytes then marks their end. At
      * most MAX_IN_FLIGHT calls have not ended. */
     void (*sample)(struct backend *b, struct device_sampler *sampler, float *logits,

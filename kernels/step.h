@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 
+struct sample;
+struct device_sampler;
+
 /* What one forward pass works on. All arrays but `sampled` are host memory of the caller's. On the
  * CPU they stay unchanged until the pass has ended, elsewhere until step_begin has returned. Rows
  * of one sequence stand together, in the order of their positions.
@@ -33,6 +36,11 @@ struct step {
     /* For layers that have window blocks (struct kv_config) the same by those; NULL where none has.
      * What of a table lies behind the windows of all rows is not looked at. */
     const int32_t *window_slot, *window_table, *window_copy_from, *window_copy_to;
+    /* What its rows will be sampled as, if all of it is known already: then their settings travel
+     * with the arrays above, to the device that samples. NULL: they follow. */
+    const struct sample *samples; /* [n_samples] */
+    int n_samples;
+    struct device_sampler *sampler; /* whose `sample` gets the same samples next; or NULL */
 };
 
 /* The id, below 0, of a row whose token is sampled from logit row r of the step before. Its own

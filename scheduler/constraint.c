@@ -158,6 +158,13 @@ static bool keeps_to_grammar(const struct inflight *inflight, int i) {
            owner->request->generation->grammar;
 }
 
+bool constraint_masks(const struct inflight *inflight) {
+    for (int i = 0; i < inflight->n_samples; i++) {
+        if (keeps_to_grammar(inflight, i)) return true;
+    }
+    return false;
+}
+
 bool constraint_waits(const struct inflight *inflight) {
     for (int i = 0; i < inflight->n_samples; i++) {
         if (inflight->samples[i].late && keeps_to_grammar(inflight, i)) return true;

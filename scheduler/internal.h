@@ -147,6 +147,9 @@ void constraint_begin(struct sequence *sequence);
 /* Frees what it has; it may not sample afterwards. */
 void constraint_end(struct sequence *sequence);
 
+/* Does a sample need a mask? */
+bool constraint_masks(const struct inflight *inflight);
+
 /* Does a sample need a mask that only the step before it can tell? */
 bool constraint_waits(const struct inflight *inflight);
 

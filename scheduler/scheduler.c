@@ -151,13 +151,17 @@ static bool submit_next(struct scheduler *s, uint64_t now) {
     if (!make_plan(s, now)) return false;
     plan_apply(s);
     struct inflight *inflight = inflight_at(s, s->n_in_flight++);
-    const struct step *step = batch_fill(&s->batch, inflight);
+    struct step step = *batch_fill(&s->batch, inflight);
     inflight->began_ns = now;
     inflight->drafting_ns = s->draft_engine.ns;
     inflight->shape = s->plan.shape;
     inflight->is_sampled = false;
     step_part_ends(s, PART_PLAN);
-    s->port.submit(s->port.self, step);
+    if (!constraint_masks(inflight)) {
+        step.samples = inflight->samples;
+        step.n_samples = inflight->n_samples;
+    }
+    s->port.submit(s->port.self, &step);
     step_part_ends(s, PART_FORWARD);
     if (!constraint_waits(inflight)) sample(s, inflight);
     return true;

@@ -233,7 +233,10 @@ static const struct sampled *run_pass(void *self, const struct step *step,
                                       const struct sample *samples, int n) {
     struct draft_engine *d = self;
     uint64_t began = now_ns();
-    d->port.submit(d->port.self, step);
+    struct step named = *step;
+    named.samples = samples;
+    named.n_samples = n;
+    d->port.submit(d->port.self, &named);
     d->port.sample(d->port.self, samples, n);
     const struct sampled *results = d->port.wait(d->port.self);
     uint64_t took = now_ns() - began;

@@ -80,6 +80,8 @@ static void fill_step(struct driver *d, int S, int rows, int position, bool pend
     d->step.M = M;
     d->step.S = d->step.R = S;
     d->step.n_pending = pending ? M : 0;
+    d->step.samples = d->samples;
+    d->step.n_samples = S;
 }
 
 static void submit(struct driver *d) {

@@ -9,7 +9,11 @@
  * Arrays whose length follows from the number of rows come first, then the plans, then the block
  * tables, of which only as many entries are copied as the longest sequence has:
  *
- *     token | position | logit_row | slot | line | copies | items ... | tables
+ *     token | position | logit_row | slot | line | copies | items ... | tables | settings
+ *
+ * Settings are those of the samples, where the step names them: they lie behind all that a graph's
+ * launches read, and sampling is no part of a graph. They follow by themselves where they are more
+ * than there is room for, and no part of the copy that the next step waits for.
  *
  * Slots, lines, copies and tables are there twice if layers with windows have blocks of their own;
  * a layer's launches are given those of its kind.
@@ -26,6 +30,7 @@
 #include "kernels/cuda/attention/kv.cuh"
 
 #include "kernels/cuda/runtime/runtime.cuh"
+#include "kernels/cuda/sampling/sampling.cuh"
 
 enum status step_memory_open(struct step_memory *memory, struct err *err) {
     *memory = step_memory{};
@@ -61,6 +66,14 @@ static size_t line_of(int last, int B) {
     return (size_t)last / (size_t)B + 1;
 }
 
+/* The most settings that travel with a step: a kilobyte a sequence, of which a row without lists
+ * takes a quarter, and as much as prompts of some thousand tokens take. */
+enum { SETTINGS_PER_SEQ = 1024, SETTINGS_BESIDE = 16384, SETTINGS_ALIGN = 16 };
+
+static size_t settings_room(const struct step_limits *most) {
+    return (size_t)most->max_seqs * SETTINGS_PER_SEQ + SETTINGS_BESIDE;
+}
+
 /* The numbers of the largest step. */
 static size_t largest(const struct attention_workspace *work, int B) {
     const struct step_limits *most = &work->limits;
@@ -68,7 +81,8 @@ static size_t largest(const struct attention_workspace *work, int B) {
     const size_t entries = S * line_of(most->max_context - 1, B);
     const size_t items = (size_t)work->limits.n_windows * (size_t)work->max_items * ITEM_NUMBERS;
     const size_t blocks = 2 * M + 2 * S + entries; /* slots, lines, copies, table */
-    return 3 * M + (size_t)work->kinds * blocks + items;
+    const size_t settings = (settings_room(most) + SETTINGS_ALIGN) / sizeof(int32_t);
+    return 3 * M + (size_t)work->kinds * blocks + items + settings;
 }
 
 size_t step_memory_bytes(const struct attention_workspace *work, int B) {
@@ -217,6 +231,19 @@ static void put_items(struct step_layout *to, const struct step *step, int rows,
     }
 }
 
+/* Plans the sampling of the step, and appends its settings if they may travel with it. */
+static void put_settings(struct step_layout *to, const struct step *step,
+                         const struct step_limits *most) {
+    if (!step->sampler || step->n_samples == 0) return;
+    const size_t bytes = device_sampler_plan(step->sampler, step->samples, step->n_samples, NULL);
+    if (bytes > settings_room(most)) return;
+    constexpr size_t ALIGN = SETTINGS_ALIGN / sizeof(int32_t);
+    to->used = (to->used + ALIGN - 1) / ALIGN * ALIGN;
+    int32_t *at = reserve(to, (bytes + sizeof *at - 1) / sizeof *at);
+    const struct settings_memory memory = {(uint8_t *)at, (uint8_t *)on_device(to, at)};
+    device_sampler_lay_out(step->sampler, step->samples, NULL, &memory);
+}
+
 /* Lays out a step, padded to `rows` unless that is 0. */
 static void lay_out(struct device_step *at, struct step_layout *to, const struct step *step,
                     int rows, struct attention_workspace *work, int B) {
@@ -236,6 +263,7 @@ static void lay_out(struct device_step *at, struct step_layout *to, const struct
     at->table = on_device(to, to->host + to->used);
     for (int kind = 0; kind < work->kinds; kind++)
         put_table(to, step, blocks_of(step, kind).table, stride);
+    put_settings(to, step, &work->limits);
 }
 
 void step_upload(struct step_memory *memory, const struct step *step, int rows,

@@ -94,6 +94,7 @@ static void ask(struct request_seen *seen, int i) {
     g->sampling = (struct sampling){.temperature = i % 2 ? 0.8f : 0,
                                     .top_p = 1,
                                     .repetition_penalty = i % 2 ? 1.2f : 1,
+                                    .no_repeat_ngram = i == 1 ? 3 : 0, /* settings that follow */
                                     .seed = (uint64_t)i,
                                     .n_logprobs = i == 4 ? 3 : -1};
 }

@@ -1,6 +1,6 @@
 /* How many kernels a decode step runs for each layer: at most six. Models that are alike but for
  * the number of their layers tell. And what stands between the graphs of two steps: a copy, the
- * next step's arrays, and a kernel, which samples. */
+ * next step's arrays and the settings of its samples, and a kernel, which samples. */
 #include <check.h>
 #include <emu_count.h>
 #include <stdlib.h>
@@ -58,8 +58,9 @@ static struct engine *open_layers(const struct variety *v, int L) {
     return engine;
 }
 
-/* Submits a row of each of M sequences, at the beginning of a block of its own. */
-static void submit_decode(struct engine *engine, int M) {
+/* Submits a row of each of M sequences, at the beginning of a block of its own; with `samples`,
+ * what each is sampled as is known. */
+static void submit_decode(struct engine *engine, int M, const struct sample *samples) {
     int32_t token[MAX_ROWS], position[MAX_ROWS], slot[MAX_ROWS], number[MAX_ROWS + 1];
     for (int m = 0; m < M; m++) {
         token[m] = TINY_BYTE + m;
@@ -76,7 +77,9 @@ static void submit_decode(struct engine *engine, int M) {
                               .table = number,
                               .table_stride = 1,
                               .R = M,
-                              .logit_row = number};
+                              .logit_row = number,
+                              .samples = samples,
+                              .n_samples = samples ? M : 0};
     engine_submit(engine, &step);
 }
 
@@ -84,7 +87,7 @@ static void submit_decode(struct engine *engine, int M) {
 static unsigned long kernels(const struct variety *v, int L, int M) {
     struct engine *engine = open_layers(v, L);
     const unsigned long before = emu_grids_run();
-    submit_decode(engine, M);
+    submit_decode(engine, M, NULL);
     ck_assert_ptr_nonnull(engine_read_logits(engine));
     const unsigned long ran = emu_grids_run() - before;
     engine_close(engine);
@@ -117,10 +120,9 @@ static const struct {
 };
 enum { N_SETTINGS = sizeof settings / sizeof *settings };
 
-/* Samples a token for each of M rows. */
-static void sample_all(struct engine *engine, int M) {
+/* A token for each of M rows. */
+static void fill_samples(struct sample *samples, int M) {
     static const int32_t history[] = {TINY_BYTE};
-    struct sample samples[MAX_ROWS];
     for (int m = 0; m < M; m++)
         samples[m] = (struct sample){.row = m,
                                      .sampling = &settings[m % N_SETTINGS].sampling,
@@ -128,23 +130,58 @@ static void sample_all(struct engine *engine, int M) {
                                      .history = history,
                                      .n_prompt = 1,
                                      .sequence = (uint64_t)m + 1};
-    engine_sample(engine, samples, M);
 }
 
-/* Two steps are in flight, as when a server decodes. */
-START_TEST(between_two_graphs_are_a_copy_and_a_kernel) {
+/* Two steps are in flight, as when a server decodes. Returns what stands between their graphs. */
+static struct emu_between run_steps(struct engine *engine, int M, const struct sample *samples,
+                                    bool known) {
     enum { STEPS = 6 };
-    struct engine *engine = open_layers(&varieties[_i], 2);
+    struct emu_between between;
     for (int step = 0; step < STEPS; step++) {
-        submit_decode(engine, 6);
-        sample_all(engine, 6);
+        submit_decode(engine, M, known ? samples : NULL);
+        engine_sample(engine, samples, M);
         if (step > 0) ck_assert_ptr_nonnull(engine_wait(engine));
     }
     ck_assert_ptr_nonnull(engine_wait(engine));
-    struct emu_between between;
     emu_between_graphs(&between);
+    return between;
+}
+
+START_TEST(between_two_graphs_are_a_copy_and_a_kernel) {
+    enum { M = 6 };
+    struct sample samples[M];
+    struct engine *engine = open_layers(&varieties[_i], 2);
+    fill_samples(samples, M);
+    struct emu_between between = run_steps(engine, M, samples, true);
     ck_assert_uint_eq(between.copies, 1);
     ck_assert_uint_eq(between.launches, 1);
+    ck_assert_uint_eq(between.copies_elsewhere, 0);
+    between = run_steps(engine, M, samples, false);
+    ck_assert_uint_eq(between.copies, 1);
+    ck_assert_uint_eq(between.launches, 1);
+    ck_assert_uint_eq(between.copies_elsewhere, 1); /* the settings, beside the step */
+    engine_close(engine);
+}
+END_TEST
+
+/* More settings than there is room for beside a step follow by themselves, and so do those whose
+ * histories the host looks at while the step runs. */
+START_TEST(settings_may_be_too_many_or_late) {
+    enum { M = 40, MANY = 1000 };
+    static struct logit_bias many[MANY];
+    const struct sampling ways[] = {
+        {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .n_bias = MANY, .bias = many},
+        {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1, .no_repeat_ngram = 2}};
+    struct sample samples[M];
+    struct engine *engine = open_layers(&varieties[0], 2);
+    for (int i = 0; i < MANY; i++) many[i] = (struct logit_bias){i % 300, 0.5f};
+    for (int which = 0; which < 2; which++) {
+        fill_samples(samples, M);
+        for (int m = 0; m < M; m++) samples[m].sampling = &ways[which];
+        const struct emu_between between = run_steps(engine, M, samples, true);
+        ck_assert_uint_eq(between.copies, 1);
+        ck_assert_uint_eq(between.copies_elsewhere, 1);
+    }
     engine_close(engine);
 }
 END_TEST
@@ -156,6 +193,7 @@ int main(void) {
     tcase_add_loop_test(cases, a_layer_is_six_kernels, 0, N_VARIETIES);
     tcase_add_test(cases, of_many_rows_it_is_eight);
     tcase_add_loop_test(cases, between_two_graphs_are_a_copy_and_a_kernel, 0, N_VARIETIES);
+    tcase_add_test(cases, settings_may_be_too_many_or_late);
     suite_add_tcase(suite, cases);
     return suite_main(suite);
 }

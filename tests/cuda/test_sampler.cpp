@@ -1,8 +1,8 @@
 /* The op that samples against the CPU's sampler, over many steps: sequences come, sit steps out and
  * go, several choose from one row, some rows are only scored, and some sequences have drafts, of
- * which any number holds. Slots for counts are as few as may be. Results must be the CPU's to the
- * last bit, and the last token of a history that the device must know itself is not there to be
- * read. */
+ * which any number holds. Settings travel with a step's arrays, or by themselves. Slots for counts
+ * are as few as may be. Results must be the CPU's to the last bit, and the last token of a history
+ * that the device must know itself is not there to be read. */
 #include "kernels/cuda/sampling/sampling.cuh"
 
 #include <string.h>
@@ -60,7 +60,7 @@ static void draw_repeats(uint64_t *state, sequence *q) {
     s->dry_last_n = (int)one_of(state, {4, 1000});
 }
 
-static sequence new_sequence(uint64_t *state, int V) {
+static sequence new_sequence(uint64_t *state, int V, bool lists) {
     static uint64_t n = 0;
     sequence q{};
     struct sampling *s = &q.sampling;
@@ -84,7 +84,7 @@ static sequence new_sequence(uint64_t *state, int V) {
             q.bias.push_back({random_below(state, V), one_of(state, {-100, 2, 5})});
     if (random_below(state, 3) == 0) q.banned = {random_below(state, V), random_below(state, V)};
     draw_forbidden(state, &q, V);
-    draw_repeats(state, &q);
+    if (lists) draw_repeats(state, &q);
     q.mu = mirostat_first(s);
     q.n_prompt = 1 + random_below(state, 20);
     for (int i = 0; i < q.n_prompt; i++) q.tokens.push_back(random_below(state, V));
@@ -105,15 +105,17 @@ struct wanted {
 
 struct world {
     int V;
-    uint64_t state;
+    bool lists; /* sequences may have changes that are listed */
+    uint64_t state, ahead;
     struct sampler *cpu;
     struct device_sampler *device;
     struct change_lists *changes;
     std::vector<sequence> sequences;
     floats logits;
     std::vector<wanted> all;
+    buffer travelled{1 << 20}; /* where a step's settings are */
     int rows, counted;
-    uint64_t n_unknown, n_shared, n_stuck, n_beams, n_listed, n_held, n_refused;
+    uint64_t n_unknown, n_shared, n_stuck, n_beams, n_listed, n_held, n_refused, n_sent;
 };
 
 static void bind(sequence *q) {
@@ -216,7 +218,7 @@ static void choose_rows(world *w) {
     w->all.clear();
     w->rows = w->counted = 0;
     for (sequence &q : w->sequences) {
-        if (random_below(&w->state, 12) == 0) q = new_sequence(&w->state, w->V);
+        if (random_below(&w->state, 12) == 0) q = new_sequence(&w->state, w->V, w->lists);
         const bool has_room = w->counted < SLOTS || !has_slot(&q);
         if (has_room && !q.thrown_away && random_below(&w->state, 5) == 0)
             add_beam(w, &q, 1 + random_below(&w->state, MAX_BEST));
@@ -263,6 +265,23 @@ static void sample_on_cpu(world *w) {
     }
 }
 
+/* As a step's upload does it: the settings are there before the step runs. Not where changes are
+ * listed, nor each time. */
+static void send_ahead(world *w, const std::vector<struct sample> &samples) {
+    static std::vector<uint8_t> host(w->travelled.bytes);
+    for (const struct sample &sample : samples)
+        if (sample.sampling && sampling_lists_changes(sample.sampling)) return;
+    if (samples.empty() || random_below(&w->ahead, 4) == 0) return;
+    const size_t bytes = device_sampler_plan(w->device, samples.data(), (int)samples.size(), NULL);
+    ck_assert_uint_le(bytes, host.size());
+    if (random_below(&w->ahead, 4) == 0) return; /* there is no room */
+    const struct settings_memory memory = {host.data(), (uint8_t *)w->travelled.data};
+    device_sampler_lay_out(w->device, samples.data(), NULL, &memory);
+    CUDA_OK(
+        cudaMemcpyAsync(memory.device, memory.host, bytes, cudaMemcpyHostToDevice, test_stream()));
+    w->n_sent++;
+}
+
 static void sample_on_device(world *w, const buffer &logits, const buffer &ids,
                              const buffer &results) {
     std::vector<struct sample> samples;
@@ -270,6 +289,7 @@ static void sample_on_device(world *w, const buffer &logits, const buffer &ids,
         t.sample.history = t.known.data();
         samples.push_back(t.sample);
     }
+    send_ahead(w, samples);
     device_sampler_run(w->device, (float *)logits.data, samples.data(), (int)samples.size(),
                        change_lists_fill(w->changes, samples.data(), (int)samples.size()),
                        (int32_t *)ids.data, (struct sampled *)results.data, test_stream());
@@ -324,7 +344,7 @@ static void commit(world *w) {
         t.of->in_step_before = false;
         if (t.right.id < 0) { /* it ends */
             w->n_stuck++;
-            *t.of = new_sequence(&w->state, w->V);
+            *t.of = new_sequence(&w->state, w->V, w->lists);
             continue;
         }
         t.of->thrown_away = random_below(&w->state, 8) == 0;
@@ -351,18 +371,20 @@ static void run_step(world *w, int step) {
 START_TEST(steps_are_sampled_as_on_the_cpu) {
     world w{};
     w.V = _i % 2 ? 300 : 61;
+    w.lists = _i < 4;
+    w.ahead = 1;
     w.state = 7 + (uint64_t)_i;
     w.cpu = sampler_new(w.V, NULL);
     w.changes = change_lists_new(w.V, SEQUENCES * (1 + MAX_DRAFTS));
     w.device = device_sampler_new(w.V, SLOTS, SEQUENCES * (1 + MAX_DRAFTS));
-    for (int i = 0; i < SEQUENCES; i++) w.sequences.push_back(new_sequence(&w.state, w.V));
+    for (int i = 0; i < SEQUENCES; i++) w.sequences.push_back(new_sequence(&w.state, w.V, w.lists));
     for (int step = 0; step < STEPS; step++) run_step(&w, step);
     ck_assert_uint_gt(w.n_unknown, 0);
     ck_assert_uint_gt(w.n_shared, 0);
     ck_assert_uint_gt(w.n_stuck, 0);
     ck_assert_uint_gt(w.n_beams, 0);
-    ck_assert_uint_gt(w.n_listed, 0);
-    ck_assert(w.n_held > 0 && w.n_refused > 0);
+    ck_assert(w.lists ? w.n_listed > 0 : w.n_sent > 0);
+    ck_assert(w.n_refused > 0 && (w.n_held > 0 || !w.lists));
     device_sampler_free(w.device, test_stream());
     change_lists_free(w.changes);
     sampler_free(w.cpu);
@@ -379,7 +401,7 @@ START_TEST(a_row_has_many_choices) {
     w.cpu = sampler_new(V, NULL);
     w.changes = change_lists_new(w.V, 1 + MAX_SHARED_SAMPLES);
     w.device = device_sampler_new(V, 1, n);
-    sequence q = new_sequence(&state, V);
+    sequence q = new_sequence(&state, V, true);
     q.bias = {{5, 1.5f}, {5, 0.25f}};
     q.sampling.temperature = 1;
     q.sampling.frequency_penalty = 1;
@@ -401,7 +423,7 @@ int main() {
     Suite *suite = suite_create("cuda_sampler");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 120);
-    tcase_add_loop_test(core, steps_are_sampled_as_on_the_cpu, 0, 4);
+    tcase_add_loop_test(core, steps_are_sampled_as_on_the_cpu, 0, 7);
     tcase_add_loop_test(core, a_row_has_many_choices, 0, 2);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -34,6 +34,7 @@ static void drop_file(void) {
     emu_memory_set((size_t)16 << 30);
     emu_present(true);
     emu_fail_at(0);
+    unsetenv("CUDA_EMU_FAIL");
 }
 
 static struct engine_config usual(void) {
@@ -116,12 +117,13 @@ START_TEST(a_sequence_that_does_not_fit_is_refused) {
     struct engine_config config = usual();
     struct engine *engine = open_one(&config);
     int64_t cache = 512 * engine_memory(engine)->kv_bytes_per_token;
-    size_t rest = emu_memory_used() - (size_t)engine_memory(engine)->kv_cache;
+    size_t rest = emu_memory_used() - (size_t)engine_memory(engine)->kv_cache; /* pinned, too */
     engine_close(engine);
     emu_memory_set(rest + (size_t)cache);
-    check_refused(&config, "--gpu-memory-utilization 0.90 leaves");
+    config.gpu_memory_utilization = 0.8;
+    check_refused(&config, "--gpu-memory-utilization 0.80 leaves");
     check_refused(&config, "KV cache of one sequence of 512 tokens");
-    config.kv_memory = cache;
+    config.kv_memory = 2 * cache;
     check_refused(&config, "--kv-cache-memory of");
     config = usual();
     config.gpu_memory_utilization = 1.5;
@@ -188,6 +190,21 @@ START_TEST(auto_is_a_gpu_where_there_is_one) {
     struct err err = {0};
     ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
     ck_assert_ptr_nonnull(strstr(err.message, "no usable GPU was found"));
+}
+END_TEST
+
+/* As one that was built on another machine. */
+START_TEST(a_program_without_code_for_the_gpu_says_so) {
+    struct engine_config config = usual();
+    struct engine *engine;
+    struct err err = {0};
+    setenv("CUDA_EMU_FAIL", "cudaFuncGetAttributes", 1);
+    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.message, "was built for other GPUs than emulated"));
+    config.device = DEVICE_AUTO;
+    engine = open_one(&config);
+    ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "cpu "));
+    engine_close(engine);
 }
 END_TEST
 
@@ -266,6 +283,7 @@ int main(void) {
     tcase_add_test(core, the_share_decides_the_pool);
     tcase_add_test(core, the_pool_is_no_more_than_sequences_can_use);
     tcase_add_test(core, auto_is_a_gpu_where_there_is_one);
+    tcase_add_test(core, a_program_without_code_for_the_gpu_says_so);
     tcase_add_loop_test(core, the_log_says_which_code_runs, 0, N_CODES);
     tcase_add_test(core, wgmma_wants_its_device);
     tcase_add_test(core, inspect_shows_the_gpu_s_memory);

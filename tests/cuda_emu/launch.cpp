@@ -65,9 +65,18 @@ static bool is_cooperative(const cudaLaunchConfig_t &config) {
 }
 
 static unsigned long grids_run;
+static unsigned last_blocks;
+
+/* The blocks of a grid in the order in which they run. */
+static std::vector<unsigned> blocks_of(const dim3 &grid, unsigned last) {
+    const size_t n = (size_t)grid.x * grid.y * grid.z;
+    std::vector<unsigned> blocks = block_order(n);
+    if (last > 0) std::erase_if(blocks, [&](unsigned i) { return i + last < n; });
+    return blocks;
+}
 
 static void run_grid(const cudaLaunchConfig_t &config, const void *kernel, const body &body,
-                     bool begins_early, bool together) {
+                     bool begins_early, bool together, unsigned last) {
     device_scope scope;
     grids_run++;
     const dim3 &grid = config.gridDim, &block = config.blockDim;
@@ -78,7 +87,7 @@ static void run_grid(const cudaLaunchConfig_t &config, const void *kernel, const
     shared_plan(config.dynamicSmemBytes);
     auto *parameters = static_cast<const char *>(body.parameters.get());
     checker_grid({parameters, parameters + body.bytes}, begins_early);
-    const std::vector<unsigned> blocks = block_order((size_t)grid.x * grid.y * grid.z);
+    const std::vector<unsigned> blocks = blocks_of(grid, last);
     if (together)
         run_together(config, body, blocks);
     else
@@ -115,6 +124,7 @@ static cudaError_t check_together(const cudaLaunchConfig_t &config) {
 }
 
 cudaError_t get_attributes(cudaFuncAttributes *out) {
+    if (is_told_to_fail("cudaFuncGetAttributes")) return set_error(cudaErrorNoKernelImageForDevice);
     out->binaryVersion = architecture();
     out->ptxVersion = ptx_version();
     return cudaSuccess;
@@ -144,10 +154,11 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const b
     if (cudaError_t error = call_fails(EMU_LAUNCH)) return error;
     const bool recorded = in_capture(config.stream);
     count_queued(config.stream, EMU_LAUNCH);
-    return enqueue(config.stream, [config, kernel, body, early, together, recorded] {
+    return enqueue(config.stream, [config, kernel, body, early, together, recorded,
+                                   last = last_blocks] {
         if (recorded && config.dynamicSmemBytes > shared_limit(kernel))
             report("graph", "a kernel was recorded with more shared memory than it is allowed now");
-        run_grid(config, kernel, body, early, together);
+        run_grid(config, kernel, body, early, together, last);
     });
 }
 
@@ -155,4 +166,8 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const b
 
 unsigned long emu_grids_run(void) {
     return emu::grids_run;
+}
+
+void emu_run_last_blocks(unsigned n) {
+    emu::last_blocks = n;
 }

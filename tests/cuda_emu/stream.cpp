@@ -359,7 +359,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     exec->launched++;
     n_graph_launches++;
     before_graph = stream_of(stream)->since_graph;
-    stream_of(stream)->since_graph = {};
+    for (CUstream_st *other : streams) {
+        if (other != stream_of(stream)) before_graph.copies_elsewhere += other->since_graph.copies;
+        other->since_graph = {};
+    }
     return enqueue(stream, [exec] { exec->ended++; });
 }
 

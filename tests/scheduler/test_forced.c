@@ -112,6 +112,7 @@ START_TEST(a_step_is_planned_before_the_token_is_known) {
     uint64_t steps = run();
     ck_assert_uint_eq(steps, w.scheduler->stats.generated_tokens + 1);
     ck_assert_uint_eq(w.engine->n_pending, steps - 1);
+    ck_assert_uint_eq(w.engine->n_named, 0); /* masks come later */
     ck_assert_int_eq(w.finish, FINISH_COMPLETE);
     close_world();
 }

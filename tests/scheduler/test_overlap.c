@@ -255,6 +255,7 @@ START_TEST(choices_wait_for_their_fork_and_others_do_not) {
     ck_assert_int_eq((int)w->engine->n_rows, 4 + 29 + 2 + 3 * 4); /* 4 of the prompt were known */
     ck_assert_int_eq((int)w->engine->n_pending, 29 + 3 * 3);
     ck_assert_int_eq((int)w->engine->n_steps, 30);
+    ck_assert_int_eq((int)w->engine->n_named, 30); /* their settings travel with them */
     world_free(w);
 }
 END_TEST

@@ -194,6 +194,9 @@ static void fake_submit(void *self, const struct step *step) {
     int n_pending = 0;
     pass->R = pass->n_samples = 0;
     pass->sampled = false;
+    pass->named = step->samples;
+    pass->n_named = step->n_samples;
+    engine->n_named += step->samples != NULL;
     engine->n_steps++;
     engine->n_rows += (uint64_t)step->M;
     if (step->S > engine->most_seqs) engine->most_seqs = step->S;
@@ -241,6 +244,8 @@ static void fake_sample(void *self, const struct sample *samples, int n) {
     struct fake_pass *pass = &engine->pass[(engine->first + engine->n_passes - 1) % MAX_IN_FLIGHT];
     assert(engine->n_passes > 0 && !pass->sampled);
     assert(n >= 0 && n <= engine->max_logit_rows + MAX_SHARED_SAMPLES);
+    assert(!pass->named || (pass->named == samples && pass->n_named == n));
+    for (int i = 0; i < n; i++) assert(!pass->named || !samples[i].mask);
     for (int r = 0; r < engine->max_logit_rows; r++) engine->id[r] = -1;
     for (int i = n - 1; i >= 0; i--) {
         pass->results[i] = sample_one(pass, &samples[i]);

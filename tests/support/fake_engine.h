@@ -27,10 +27,11 @@
 struct fake_pass {
     int R;
     bool sampled;
-    int n_samples;
-    uint64_t *logits;        /* [max_logit_rows] */
-    int32_t *last;           /* [max_logit_rows] the token of the row */
-    struct sampled *results; /* [max_logit_rows + MAX_SHARED_SAMPLES] */
+    int n_samples, n_named;
+    const struct sample *named; /* what the step named, or NULL */
+    uint64_t *logits;           /* [max_logit_rows] */
+    int32_t *last;              /* [max_logit_rows] the token of the row */
+    struct sampled *results;    /* [max_logit_rows + MAX_SHARED_SAMPLES] */
 };
 
 /* Blocks of one kind on the host, and those that are on their way. */
@@ -54,6 +55,7 @@ struct fake_engine {
     struct fake_pass pass[MAX_IN_FLIGHT]; /* a ring from `first` on */
     int first, n_passes;
     uint64_t n_pending; /* rows */
+    uint64_t n_named;   /* steps whose samples were known when they were submitted */
     int32_t *id;        /* [max_logit_rows] what was sampled last, NO_TOKEN, or -1: no sample */
     int fails_at;       /* number of the wait, from 1, that finds the device failed; or 0 */
     int n_waits;

@@ -19,6 +19,12 @@ enum status device_select(cudaDeviceProp *prop, int device, struct err *err) {
         return err_set(err, STATUS_USAGE, "device",
                        "--device cuda: %s has compute capability %d.%d, and at least 8.0 is needed",
                        prop->name, prop->major, prop->minor);
+    if (!device_has_code())
+        return err_set(err, STATUS_USAGE, "device",
+                       "--device cuda: this program was built for other GPUs than %s (compute "
+                       "capability %d.%d); build it on this machine (make run), or for all (make "
+                       "build)",
+                       prop->name, prop->major, prop->minor);
     return STATUS_OK;
 }
 

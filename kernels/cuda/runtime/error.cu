@@ -95,6 +95,13 @@ void early_grids_find() {
     early_grids = attributes.ptxVersion >= 90;
 }
 
+bool device_has_code() {
+    cudaFuncAttributes code = {};
+    const cudaError_t error = cudaFuncGetAttributes(&code, compiled_for_kernel);
+    cudaGetLastError(); /* handled here, or found again by whoever launches */
+    return error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction;
+}
+
 void device_log(const cudaDeviceProp *prop, int device) {
     cudaFuncAttributes code = {};
     char from[40] = "";

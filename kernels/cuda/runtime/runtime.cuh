@@ -9,6 +9,9 @@
  * STATUS_USAGE, and says why, if it does not exist or cannot run the kernels. */
 enum status device_select(cudaDeviceProp *prop, int device, struct err *err);
 
+/* Has the program code for the selected device? */
+bool device_has_code();
+
 /* Logs in one line which code runs on a device, and whether grids begin early there, which
  * early_grids_find has found. */
 void device_log(const cudaDeviceProp *prop, int device);

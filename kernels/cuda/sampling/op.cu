@@ -1,10 +1,11 @@
 /* DESIGN: from a step's samples to their kernel.
  *
- * Settings, and masks of what a grammar lets come next, are copied to the device at once, from
- * pinned memory to memory of the device of which each step in flight has its own, so that filling
- * it never waits for the running step. The copy has a stream to itself and runs while the step
- * does; between the step and its kernel there is only an event, long passed. Results are few bytes
- * a row, which the kernel writes where the caller has them: to pinned memory of the host.
+ * Settings of samples are a few hundred bytes a row. Where they are known when the step is
+ * submitted, they travel with its arrays, in one copy (step.cu): the launch is planned, and laid
+ * out in the step's memory, before the step runs. Otherwise, as with masks of what a grammar lets
+ * come next, that happens when the step is sampled, and they are copied by themselves (passage.cu).
+ * Results are few bytes a row, which the kernel writes where the caller has them: to pinned memory
+ * of the host.
  *
  * Counts of a sequence's tokens, which penalties need, its allowed ids and its bad words stay on
  * the device in a slot, and the kernel adds the token that it chooses. The host records the slot's
@@ -48,13 +49,20 @@ struct slot_source {
 };
 enum { NOTHING = -1 };
 
-/* Memory for one launch's settings. */
-struct passage {
-    uint8_t *host; /* pinned */
-    uint8_t *device;
-    size_t capacity;
-    cudaEvent_t copied; /* the device has the settings */
-    cudaEvent_t used;   /* the kernels that read them have ended */
+/* The offsets of the parts of a launch's settings in bytes, and how much is filled. */
+struct layout {
+    size_t places, bias, banned, masks, changes, past, end;
+    int n_rows, n_bias, n_banned, n_masks;
+    size_t n_changes, n_past;
+};
+
+/* What is sampled at once: planned, laid out in memory, launched. */
+struct launch {
+    int n; /* samples; 0: nothing is planned */
+    struct layout at;
+    int waves;
+    int end[1 + MAX_SHARED_SAMPLES]; /* of each wave's rows */
+    const uint8_t *settings;         /* device memory; NULL: they are not laid out */
 };
 
 struct device_sampler {
@@ -66,8 +74,8 @@ struct device_sampler {
     int *wave;                  /* [most] */
     struct slot_source *source; /* [most] of those slots */
     uint64_t n_launches;
-    struct passage passages[MAX_IN_FLIGHT];
-    cudaStream_t copies; /* of the settings */
+    struct launch launch; /* the next one */
+    struct passages passages;
 };
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -93,29 +101,14 @@ struct device_sampler *device_sampler_new(int V, int rows, int most) {
     s->slot = (int *)mem_calloc((size_t)most, sizeof *s->slot);
     s->wave = (int *)mem_calloc((size_t)most, sizeof *s->wave);
     s->source = (struct slot_source *)mem_calloc((size_t)most, sizeof *s->source);
-    cuda_check(cudaStreamCreateWithFlags(&s->copies, cudaStreamNonBlocking), "a stream");
-    for (struct passage &p : s->passages)
-        for (cudaEvent_t *event : {&p.copied, &p.used})
-            cuda_check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "an event");
+    passages_open(&s->passages);
     return s;
-}
-
-static void drop_memory(struct passage *p) {
-    cuda_check(cudaFreeHost(p->host), "freeing pinned memory for samples");
-    cuda_check(cudaFree(p->device), "freeing memory for samples");
-    p->host = p->device = nullptr;
-    p->capacity = 0;
 }
 
 void device_sampler_free(struct device_sampler *s, cudaStream_t stream) {
     if (!s) return;
     cuda_check(cudaStreamSynchronize(stream), "waiting for the stream");
-    for (struct passage &p : s->passages) {
-        drop_memory(&p);
-        for (cudaEvent_t event : {p.copied, p.used})
-            if (event) cuda_check(cudaEventDestroy(event), "freeing an event");
-    }
-    if (s->copies) cuda_check(cudaStreamDestroy(s->copies), "closing a stream");
+    passages_close(&s->passages);
     cuda_check(cudaFree(s->counts), "freeing token counts");
     cuda_check(cudaFree(s->words), "freeing bad words");
     free(s->slots);
@@ -123,30 +116,6 @@ void device_sampler_free(struct device_sampler *s, cudaStream_t stream) {
     free(s->wave);
     free(s->source);
     free(s);
-}
-
-/* Makes a passage ready for that many bytes; false if the device has failed. */
-static bool prepare(struct passage *p, size_t bytes) {
-    if (!cuda_ok(cudaEventSynchronize(p->used), "waiting for samples")) return false;
-    if (bytes <= p->capacity) return true;
-    drop_memory(p);
-    void *memory;
-    if (!cuda_ok(cudaMallocHost(&memory, 2 * bytes), "taking pinned memory for samples"))
-        return false;
-    p->host = (uint8_t *)memory;
-    if (!cuda_ok(cudaMalloc(&memory, 2 * bytes), "taking memory for samples")) return false;
-    p->device = (uint8_t *)memory;
-    p->capacity = 2 * bytes;
-    return true;
-}
-
-/* Copies a passage beside what the stream does; what the stream is given next waits for it. */
-static void send(const struct device_sampler *s, const struct passage *p, size_t bytes,
-                 cudaStream_t stream) {
-    cuda_check(cudaMemcpyAsync(p->device, p->host, bytes, cudaMemcpyHostToDevice, s->copies),
-               "copying samples");
-    cuda_check(cudaEventRecord(p->copied, s->copies), "recording an event");
-    cuda_check(cudaStreamWaitEvent(stream, p->copied, 0), "waiting for samples");
 }
 
 /* ---- slots ---------------------------------------------------------------------------------- */
@@ -252,14 +221,7 @@ static int find_waves(struct device_sampler *s, const struct sample *samples, in
     return waves;
 }
 
-/* ---- a launch ------------------------------------------------------------------------------- */
-
-/* The offsets of a passage's parts in bytes, and how much is filled. */
-struct layout {
-    size_t places, bias, banned, masks, changes, past, end;
-    int n_rows, n_bias, n_banned, n_masks;
-    size_t n_changes, n_past;
-};
+/* ---- laying a launch out -------------------------------------------------------------------- */
 
 /* What a slot is made from, as numbers of 32 bits one after the other: the history, or what of it
  * is not there; the bits of the allowed ids, the bad words. */
@@ -313,10 +275,10 @@ static struct sample_row score_of(const struct sample *sample) {
     return row;
 }
 
-/* The row of a sample, with its lists appended to the passage. */
+/* The row of a sample, with its lists appended to the settings. */
 static struct sample_row row_of(const struct device_sampler *s, const struct sample *sample,
                                 const struct logit_changes *changes, int slot, struct layout *at,
-                                const struct passage *p) {
+                                const struct settings_memory *memory) {
     const struct sampling *how = sample->sampling;
     if (!how) return score_of(sample);
     struct sample_row row = {*how,    sample->position, sample->choice, slot, sample->n_output,
@@ -324,47 +286,48 @@ static struct sample_row row_of(const struct device_sampler *s, const struct sam
     if (sample->n_best > 0) row.sampling.n_logprobs = 0; /* the sum, and no best of the model's */
     const size_t bias = at->bias + (size_t)at->n_bias * sizeof *how->bias;
     const size_t banned = at->banned + (size_t)at->n_banned * sizeof *how->banned;
-    if (how->n_bias > 0) memcpy(p->host + bias, how->bias, (size_t)how->n_bias * sizeof *how->bias);
+    if (how->n_bias > 0)
+        memcpy(memory->host + bias, how->bias, (size_t)how->n_bias * sizeof *how->bias);
     if (how->n_banned > 0)
-        memcpy(p->host + banned, how->banned, (size_t)how->n_banned * sizeof *how->banned);
-    row.sampling.bias = (const struct logit_bias *)(p->device + bias);
-    row.sampling.banned = (const int32_t *)(p->device + banned);
+        memcpy(memory->host + banned, how->banned, (size_t)how->n_banned * sizeof *how->banned);
+    row.sampling.bias = (const struct logit_bias *)(memory->device + bias);
+    row.sampling.banned = (const int32_t *)(memory->device + banned);
     at->n_bias += how->n_bias;
     at->n_banned += how->n_banned;
     if (changes && changes->change) {
         const size_t from = at->changes + at->n_changes * sizeof *changes->change;
-        memcpy(p->host + from, changes->change, (size_t)changes->n * sizeof *changes->change);
-        row.changes = (struct logit_change *)(p->device + from);
+        memcpy(memory->host + from, changes->change, (size_t)changes->n * sizeof *changes->change);
+        row.changes = (struct logit_change *)(memory->device + from);
         row.n_changes = changes->n;
         at->n_changes += (size_t)changes->n;
     }
     if (!sample->mask) return row;
     const size_t bytes = bits_of(s) * sizeof *row.mask;
     const size_t mask = at->masks + (size_t)at->n_masks++ * bytes;
-    memcpy(p->host + mask, sample->mask, bytes);
-    row.mask = (const uint32_t *)(p->device + mask);
+    memcpy(memory->host + mask, sample->mask, bytes);
+    row.mask = (const uint32_t *)(memory->device + mask);
     return row;
 }
 
 static void put_row(const struct device_sampler *s, const struct sample *samples, int i,
                     const struct logit_changes *changes, struct layout *at,
-                    const struct passage *p) {
+                    const struct settings_memory *memory) {
     const struct sample *sample = &samples[i];
     const bool first = i == 0 || samples[i - 1].row != sample->row;
-    const int to = at->n_rows++;
-    ((struct sample_row *)p->host)[to] =
-        row_of(s, sample, changes ? &changes[i] : nullptr, s->slot[i], at, p);
-    ((struct sample_place *)(p->host + at->places))[to] = {sample->row, i, first ? sample->row : -1,
-                                                           sample->sampling ? -1 : sample->scored,
-                                                           !sample->shared};
+    const int at_row = at->n_rows++;
+    ((struct sample_row *)memory->host)[at_row] =
+        row_of(s, sample, changes ? &changes[i] : nullptr, s->slot[i], at, memory);
+    ((struct sample_place *)(memory->host + at->places))[at_row] = {
+        sample->row, i, first ? sample->row : -1, sample->sampling ? -1 : sample->scored,
+        !sample->shared};
 }
 
-/* Appends what a sample's slot is made from to the passage. */
+/* Appends what a sample's slot is made from to the settings. */
 static void put_past(const struct device_sampler *s, const struct sample *sample, int n_held,
-                     struct layout *at, const struct passage *p) {
+                     struct layout *at, const struct settings_memory *memory) {
     const struct sampling *how = sample->sampling;
     const struct past_size size = past_of(s, sample, n_held);
-    int32_t *to = (int32_t *)(p->host + at->past) + at->n_past;
+    int32_t *to = (int32_t *)(memory->host + at->past) + at->n_past;
     const int32_t *end = sample->history + sample->n_prompt + sample->n_output;
     if (size.history > 0) memcpy(to, end - size.history, size.history * sizeof *to);
     to += size.history;
@@ -389,8 +352,8 @@ static void copy_slot(const struct device_sampler *s, int from, int to, bool wit
                    "copying bad words");
 }
 
-/* Makes the slots, or adds to them, of which the passage has the past: in the order of the samples,
- * as one is made of another. */
+/* Makes the slots, or adds to them, of which the settings have the past: in the order of the
+ * samples, as one is made of another. */
 static void make_slots(const struct device_sampler *s, const struct sample *samples, int n,
                        const int32_t *past, cudaStream_t stream) {
     for (int i = 0; i < n; i++) {
@@ -417,15 +380,15 @@ static void make_slots(const struct device_sampler *s, const struct sample *samp
     }
 }
 
-/* Launches rows `from` to `to` of a passage. */
-static void run_wave(const struct device_sampler *s, const struct sample_batch *all,
-                     const struct layout *at, const struct passage *p, int from, int to,
-                     cudaStream_t stream) {
+/* Launches rows `from` to `to` of the settings. */
+static void run_wave(const struct device_sampler *s, const struct sample_batch *all, int from,
+                     int to, cudaStream_t stream) {
+    const struct launch *launch = &s->launch;
     struct sample_batch batch = *all;
     batch.R = to - from;
     batch.V = s->V;
-    batch.rows = (const struct sample_row *)p->device + from;
-    batch.places = (const struct sample_place *)(p->device + at->places) + from;
+    batch.rows = (const struct sample_row *)launch->settings + from;
+    batch.places = (const struct sample_place *)(launch->settings + launch->at.places) + from;
     batch.counts = s->counts;
     batch.words = s->words;
     sample_rows(&batch, stream);
@@ -442,33 +405,54 @@ static_assert(sizeof(struct sample_result) == sizeof(struct sampled) &&
                   sizeof(struct sample_best) == sizeof(struct token_logprob),
               "one layout");
 
+size_t device_sampler_plan(struct device_sampler *s, const struct sample *samples, int n,
+                           const struct logit_changes *changes) {
+    struct launch *launch = &s->launch;
+    assert(n > 0 && n <= s->most && launch->n == 0);
+    s->n_launches++;
+    find_slots(s, samples, n);
+    lend_slots(s, samples, n);
+    *launch = {n, plan_layout(s, samples, n, changes), find_waves(s, samples, n), {}, nullptr};
+    assert(launch->waves <= 1 + MAX_SHARED_SAMPLES);
+    return launch->at.end;
+}
+
+void device_sampler_lay_out(struct device_sampler *s, const struct sample *samples,
+                            const struct logit_changes *changes,
+                            const struct settings_memory *memory) {
+    struct launch *launch = &s->launch;
+    assert(launch->n > 0 && !launch->settings);
+    for (int wave = 0; wave < launch->waves; wave++) {
+        for (int i = 0; i < launch->n; i++)
+            if (s->wave[i] == wave) put_row(s, samples, i, changes, &launch->at, memory);
+        launch->end[wave] = launch->at.n_rows;
+    }
+    for (int i = 0; i < launch->n; i++)
+        if (s->slot[i] >= 0) put_past(s, &samples[i], s->source[i].n_held, &launch->at, memory);
+    launch->settings = memory->device;
+}
+
 void device_sampler_run(struct device_sampler *s, float *logits, const struct sample *samples,
                         int n, const struct logit_changes *changes, int32_t *ids,
                         struct sampled *results, cudaStream_t stream) {
-    assert(n >= 0 && n <= s->most);
+    struct launch *launch = &s->launch;
+    struct passage *own = nullptr;
     if (n == 0) return;
-    struct passage *p = &s->passages[s->n_launches++ % MAX_IN_FLIGHT];
-    find_slots(s, samples, n);
-    lend_slots(s, samples, n);
-    const int waves = find_waves(s, samples, n);
-    struct layout at = plan_layout(s, samples, n, changes);
-    if (!prepare(p, at.end)) return;
-    int end[1 + MAX_SHARED_SAMPLES]; /* of each wave's rows */
-    assert(waves <= 1 + MAX_SHARED_SAMPLES);
-    for (int wave = 0; wave < waves; wave++) {
-        for (int i = 0; i < n; i++)
-            if (s->wave[i] == wave) put_row(s, samples, i, changes, &at, p);
-        end[wave] = at.n_rows;
+    if (launch->n == 0) device_sampler_plan(s, samples, n, changes);
+    assert(launch->n == n);
+    if (!launch->settings) {
+        own = passage_take(&s->passages, launch->at.end);
+        if (!own) return;
+        device_sampler_lay_out(s, samples, changes, &own->memory);
+        passage_send(&s->passages, own, launch->at.end, stream);
     }
-    for (int i = 0; i < n; i++)
-        if (s->slot[i] >= 0) put_past(s, &samples[i], s->source[i].n_held, &at, p);
-    send(s, p, at.end, stream);
-    make_slots(s, samples, n, (const int32_t *)(p->device + at.past), stream);
+    make_slots(s, samples, n, (const int32_t *)(launch->settings + launch->at.past), stream);
     struct sample_batch all = {};
     all.logits = logits;
     all.ids = ids;
     all.results = (struct sample_result *)results;
-    for (int wave = 0; wave < waves; wave++)
-        run_wave(s, &all, &at, p, wave > 0 ? end[wave - 1] : 0, end[wave], stream);
-    cuda_check(cudaEventRecord(p->used, stream), "recording an event");
+    for (int wave = 0; wave < launch->waves; wave++)
+        run_wave(s, &all, wave > 0 ? launch->end[wave - 1] : 0, launch->end[wave], stream);
+    if (own) passage_mark_used(own, stream);
+    launch->n = 0;
 }

@@ -8,7 +8,7 @@
 #ifndef PENSTOCK_CUDA_SAMPLING_CUH
 #define PENSTOCK_CUDA_SAMPLING_CUH
 
-#include "kernels/cuda/runtime/device.cuh"
+#include "kernels/cuda/sampling/passage.cuh"
 
 enum {
     SAMPLE_MAX_V = MAX_VOCABULARY,
@@ -109,6 +109,19 @@ void sample_count_more(uint32_t *counts, struct sample_words *words, int V,
 /* As sampler_new, sampler_free and sample of the op table. */
 struct device_sampler *device_sampler_new(int V, int rows, int most);
 void device_sampler_free(struct device_sampler *sampler, cudaStream_t stream);
+
+/* Plans the next run of the same samples and changes, before it; returns the bytes of its settings.
+ * Without this the run does both. */
+size_t device_sampler_plan(struct device_sampler *sampler, const struct sample *samples, int n,
+                           const struct logit_changes *changes);
+
+/* Fills host memory, 16-byte aligned, with the settings of the run that was planned, which reads
+ * them in the device's: the caller queues the copy. Without this the run takes memory of its
+ * own. */
+void device_sampler_lay_out(struct device_sampler *sampler, const struct sample *samples,
+                            const struct logit_changes *changes,
+                            const struct settings_memory *memory);
+
 void device_sampler_run(struct device_sampler *sampler, float *logits, const struct sample *samples,
                         int n, const struct logit_changes *changes, int32_t *ids,
                         struct sampled *results, cudaStream_t stream);

@@ -1,7 +1,7 @@
 """Mutants of decode steps as graphs, of where a step's numbers lie, and of grids that begin early; tests/cuda_mutate.py says
 what the names mean."""
 UNITS = ["graph", "step", "attention/workspace", "backend_compute", "attention/rope", "rows/rows", "gemm/embed", "gemm/skinny"]
-PROGRAMS = ["graph", "engine_graphs"]
+PROGRAMS = ["graph", "engine_graphs", "launches"]
 
 MUTANTS = [
     # which graph a step runs as, and when it is made
@@ -52,6 +52,12 @@ MUTANTS = [
      "while (room < plan->n_items && room < work->max_items) room++;"),
     ("attention/workspace.cu", "    if (room > work->max_items) room = work->max_items;\n", ""),
     ("attention/workspace.cu", "args.table_stride = 1;", "args.table_stride = 2;"),
+    # the settings that travel with it
+    ("step.cu", "    put_settings(to, step, &work->limits);\n", "    (void)put_settings;\n"),
+    ("step.cu", "if (bytes > settings_room(most)) return;", ""),
+    ("step.cu", "if (bytes > settings_room(most)) return;", "if (bytes > 0) return;"),
+    ("step.cu", "+ items + settings;", "+ items;"),
+    ("step.cu", "(uint8_t *)on_device(to, at)};", "(uint8_t *)on_device(to, at) + 16};"),
     # padding rows
     ("attention/rope.cu", "    if (a.slot[m] < 0) return; /* padding */\n", ""),
     # grids that begin early

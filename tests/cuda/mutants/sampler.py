@@ -1,21 +1,29 @@
 """Mutants of the op that samples; tests/cuda_mutate.py says what the names mean."""
-UNITS = ["sampling/op", "sampling/kernel"]
+UNITS = ["sampling/op", "sampling/passage", "sampling/kernel"]
 
 MUTANTS = [
     ("sampling/op.cu", "slot->n_prompt == sample->n_prompt && slot->n_output <= sample->n_output;", "slot->n_prompt == sample->n_prompt;"),
     ("sampling/op.cu", "!sample->shared && !follows, s->n_launches", "!follows, s->n_launches"),
     ("sampling/op.cu", "!sample->shared && !follows, s->n_launches", "!sample->shared, s->n_launches"),
     ("sampling/op.cu", "sample->n_output + 1,", "sample->n_output,"),
+    # settings that are laid out before the step runs
+    ("sampling/op.cu", "if (launch->n == 0) device_sampler_plan(", "device_sampler_plan("),
+    ("sampling/op.cu", "    launch->n = 0;\n}", "    launch->settings = nullptr;\n}"),
+    ("sampling/op.cu", "    if (!launch->settings) {", "    if (true) {"),
+    ("sampling/op.cu", "        launch->end[wave] = launch->at.n_rows;", "        launch->end[wave] = launch->n;"),
+    ("sampling/op.cu", "launch->settings + launch->at.places) + from;", "launch->settings + launch->at.places);"),
+    ("sampling/op.cu", "    launch->settings = memory->device;\n", "    launch->settings = memory->host;\n"),
     # the settings' stream, and the memory that is used again
-    ("sampling/op.cu", "    cuda_check(cudaStreamWaitEvent(stream, p->copied, 0), \"waiting for samples\");\n", "    (void)stream;\n"),
-    ("sampling/op.cu", "cudaMemcpyHostToDevice, s->copies)", "cudaMemcpyHostToDevice, stream)",
+    ("sampling/passage.cu", "    cuda_check(cudaStreamWaitEvent(stream, p->copied, 0), \"waiting for samples\");\n", "    (void)stream;\n"),
+    ("sampling/passage.cu", "cudaMemcpyHostToDevice,\n                               passages->copies)", "cudaMemcpyHostToDevice,\n                               stream)",
      "one stream does all of it in order, only later: test_launches.c, whose units are others, counts the copy"),
-    ("sampling/op.cu", "if (!cuda_ok(cudaEventSynchronize(p->used), \"waiting for samples\")) return false;\n", "",
+    ("sampling/passage.cu", "if (!cuda_ok(cudaEventSynchronize(p->used), \"waiting for samples\")) return nullptr;\n", "",
      "who samples has waited for the step that had the passage before: what the wait would find is the caller's mistake"),
-    ("sampling/op.cu", "    cuda_check(cudaEventRecord(p->used, stream), \"recording an event\");\n", "",
+    ("sampling/passage.cu", "    cuda_check(cudaEventRecord(p->used, stream), \"recording an event\");\n", "    (void)p;\n    (void)stream;\n",
      "the same"),
-    ("sampling/op.cu", "s->n_launches++ % MAX_IN_FLIGHT", "s->n_launches++ % 1",
+    ("sampling/passage.cu", "passages->n_taken++ % MAX_IN_FLIGHT", "passages->n_taken++ % 1",
      "one passage is enough, and the host waits"),
+    ("sampling/passage.cu", "if (bytes <= p->capacity) return p;", "if (p->capacity > 0) return p;"),
     ("sampling/kernel.cu", "        result->rank = result->n_best = 0;\n", ""),
     # drafts
     ("sampling/op.cu", "if (follows_draft(samples, i)) return {s->slot[i - 1], samples[i - 1].n_output};", "if (follows_draft(samples, i)) return {s->slot[i - 1], samples[i].n_output};"),

@@ -1,4 +1,5 @@
-/* For tests in C: how many grids the emulation has run so far, and what stood between graphs. */
+/* For tests: how many grids the emulation has run so far, what stood between graphs, and which
+ * blocks run. */
 #ifndef CUDA_EMU_COUNT_H
 #define CUDA_EMU_COUNT_H
 
@@ -8,12 +9,15 @@ extern "C" {
 
 unsigned long emu_grids_run(void);
 
-/* What was queued in the stream of the graph that was launched last, between it and the graph
- * before it in that stream: copies and fills; kernels. */
+/* What was queued between the graph that was launched last and the graph before it: copies and
+ * fills, and kernels, in the stream of both; copies and fills in other streams. */
 struct emu_between {
-    unsigned long copies, launches;
+    unsigned long copies, launches, copies_elsewhere;
 };
 void emu_between_graphs(struct emu_between *out);
+
+/* Of each grid that is launched from now on only the last n blocks run; 0: all. */
+void emu_run_last_blocks(unsigned n);
 
 #ifdef __cplusplus
 }
