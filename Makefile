@@ -40,10 +40,10 @@ build: deps
 model: deps
 	@docker/fetch_model.sh
 
-# Without a GPU the CUDA kernels are not compiled: they take most of the time of a first build.
+# The CUDA kernels take most of the time of a first build: they are compiled for this machine's GPU alone, and not without one.
 run: deps model
 	@if [ -e /dev/nvidiactl ]; then cuda=AUTO; else cuda=OFF; fi; \
-	    PENSTOCK_CUDA=$$cuda docker/build.sh release $(JOBS) penstock
+	    PENSTOCK_CUDA=$$cuda PENSTOCK_CUDA_ONLY=native docker/build.sh release $(JOBS) penstock
 	@exec build/penstock serve --model $(MODEL) $(ARGS)
 
 test: model

@@ -2,7 +2,8 @@
 # build.sh PRESET JOBS [TARGET]: configures the preset's folder if it is not configured yet, and builds. It prints little
 # unless something fails. PENSTOCK_CUDA=OFF in the environment leaves the CUDA backend out when a folder is configured; a
 # folder that was configured without it is configured again when a build wants it. PENSTOCK_CUDA_ONLY=90-real compiles the CUDA
-# kernels for that architecture alone in a new folder; a build without it makes the folder whole.
+# kernels for that architecture alone, PENSTOCK_CUDA_ONLY=native for those of this machine's GPUs. Both count in a new folder, and
+# in one that was made for other GPUs; a folder that has all architectures keeps them, and a build without either makes it whole.
 set -eu
 cd "$(dirname "$0")/.."
 preset=$1 jobs=$2 target=${3:-all}
@@ -11,9 +12,30 @@ folder=build/$preset
 [ "$preset" != release ] || folder=build
 cuda=${PENSTOCK_CUDA:-AUTO}
 only=${PENSTOCK_CUDA_ONLY:-}
+
+# The architectures of this machine's GPUs, "80-real;90-real", without those below 8.0, which no kernel runs on. Nothing, which means
+# all, where nvcc does not know one of them: the PTX among all of them runs on it.
+native() {
+    known=$(PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin nvcc --list-gpu-code 2>/dev/null) || return 0
+    found=
+    for capability in $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u); do
+        number=$(echo "$capability" | tr -d .)
+        case $number in
+        [0-7][0-9]) continue ;;
+        esac
+        echo "$known" | grep -qx "sm_$number" || return 0
+        found="${found:+$found;}$number-real"
+    done
+    echo "$found"
+}
+[ "$only" != native ] || only=$(native)
+
 was_off=$(grep -c '^PENSTOCK_CUDA:[A-Z]*=OFF' $folder/CMakeCache.txt 2>/dev/null || true)
 was_only=$(sed -n 's/^PENSTOCK_CUDA_ONLY:STRING=//p' $folder/CMakeCache.txt 2>/dev/null || true)
-if [ ! -f $folder/build.ninja ] || { [ "$cuda" != OFF ] && [ "${was_off:-0}" != 0 ]; } || { [ -z "$only" ] && [ -n "$was_only" ]; }; then
+lacks=
+[ "${was_off:-0}" = 0 ] || lacks=yes
+[ -z "$was_only" ] || [ "$only" = "$was_only" ] || lacks=yes
+if [ ! -f $folder/build.ninja ] || { [ "$cuda" != OFF ] && [ -n "$lacks" ]; }; then
     cmake --preset "$preset" -DPENSTOCK_CUDA="$cuda" -DPENSTOCK_CUDA_ONLY="$only" >"/tmp/penstock_configure.$$" 2>&1 || {
         cat "/tmp/penstock_configure.$$" >&2
         rm -f "/tmp/penstock_configure.$$"

@@ -1,0 +1,81 @@
+"""docker/build.sh: which architectures the CUDA kernels are compiled for. nvidia-smi, nvcc and cmake are stand-ins."""
+import os
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+KNOWN = "sm_75\nsm_80\nsm_86\nsm_90\nsm_120"
+
+
+class Machine:
+    """A tree with build.sh alone, and the GPUs of a machine."""
+
+    def __init__(self, tree, capabilities, known=KNOWN):
+        self.tree, self.bin = tree, tree / "bin"
+        (tree / "docker").mkdir()
+        self.bin.mkdir()
+        shutil.copy(os.path.join(ROOT, "docker/build.sh"), tree / "docker")
+        self.tool("cmake", f'[ "$1" = --preset ] || exit 0\necho "$@" >>{tree}/configured\nmkdir -p build\n: >build/build.ninja\n'
+                  'for word in "$@"; do\n    case $word in\n'
+                  '    -DPENSTOCK_CUDA=*) echo "PENSTOCK_CUDA:STRING=${word#*=}" >build/CMakeCache.txt ;;\n'
+                  '    -DPENSTOCK_CUDA_ONLY=*) echo "PENSTOCK_CUDA_ONLY:STRING=${word#*=}" >>build/CMakeCache.txt ;;\n    esac\ndone')
+        self.gpus(capabilities)
+        if known:
+            self.tool("nvcc", f'[ "$1" = --list-gpu-code ] && echo "{known}"')
+
+    def tool(self, name, text):
+        (self.bin / name).write_text(f"#!/bin/sh\n{text}\n")
+        (self.bin / name).chmod(0o755)
+
+    def gpus(self, capabilities):
+        self.tool("nvidia-smi", "\n".join(f"echo {c}" for c in capabilities) or "exit 9")
+
+    def build(self, **settings):
+        """Builds; returns the architectures that the folder was configured for now, or None where it was not."""
+        log = self.tree / "configured"
+        log.write_text("")
+        environment = {"PATH": f"{self.bin}:/usr/bin:/bin", "CUDA_PATH": "/nowhere", **settings}
+        done = subprocess.run(["docker/build.sh", "release", "1", "penstock"], cwd=self.tree, env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        words = log.read_text().split()
+        return next((word.split("=", 1)[1] for word in words if word.startswith("-DPENSTOCK_CUDA_ONLY=")), None)
+
+
+NATIVE = {"PENSTOCK_CUDA_ONLY": "native"}
+
+
+@pytest.mark.parametrize("capabilities, known, only", [
+    (["9.0"], KNOWN, "90-real"),
+    (["9.0", "9.0"], KNOWN, "90-real"),
+    (["12.0", "8.6"], KNOWN, "120-real;86-real"),
+    (["7.5", "8.0"], KNOWN, "80-real"),
+    (["7.5"], KNOWN, ""),          # no kernel runs on it
+    (["13.4"], KNOWN, ""),         # newer than nvcc: it runs the PTX
+    (["9.0", "13.4"], KNOWN, ""),
+    ([], KNOWN, ""),
+    (["9.0"], None, ""),           # no toolkit
+])
+def test_make_run_compiles_for_the_machines_own_gpus(tmp_path, capabilities, known, only):
+    assert Machine(tmp_path, capabilities, known).build(**NATIVE) == only
+
+
+def test_a_folder_is_configured_again_when_it_lacks_something(tmp_path):
+    machine = Machine(tmp_path, ["9.0"])
+    assert machine.build(**NATIVE) == "90-real"
+    assert machine.build(**NATIVE) is None
+    machine.gpus(["8.6"])  # the folder has moved
+    assert machine.build(**NATIVE) == "86-real"
+    assert machine.build() == ""  # a package's build has all
+    assert machine.build(**NATIVE) is None
+    assert machine.build() is None
+
+
+def test_without_a_gpu_no_folder_is_configured_again(tmp_path):
+    machine = Machine(tmp_path, [])
+    off = {"PENSTOCK_CUDA": "OFF", **NATIVE}
+    assert machine.build(**off) == ""
+    assert machine.build(**off) is None
+    assert machine.build(PENSTOCK_CUDA_ONLY="90-real") == "90-real"  # the tests compile the kernels
+    assert machine.build(**off) is None
