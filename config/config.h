@@ -350,8 +350,9 @@ struct options {
     enum device device;
     enum compute_dtype dtype;
     enum quantization quantization;
-    bool deterministic; /* CUDA: a request's bytes do not depend on the batch */
-    bool wgmma;         /* CUDA: products of many rows by the instructions of sm_90a */
+    bool deterministic;   /* CUDA: a request's bytes do not depend on the batch */
+    bool wgmma;           /* CUDA: products of many rows by the instructions of sm_90a */
+    bool persistent_step; /* CUDA: decode steps of small models are one cooperative grid */
     enum load_format load_format;
     enum generation_config generation_config; /* may the model's files choose how it samples? */
     int64_t seed; /* for requests without a seed: -1 takes one from the system */

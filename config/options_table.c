@@ -154,6 +154,8 @@ const struct option option_table[] = {
      "let a GPU's answers depend on the batch (cuBLAS, faster); no effect on a CPU"},
     {"wgmma", NULL, OPTION_BOOL, AT(wgmma), "false", 0, 0, NULL, ENGINE, "Model",
      "H100, H200: multiply steps above 64 rows by wgmma; not measured on a GPU yet"},
+    {"persistent-step", NULL, OPTION_BOOL, AT(persistent_step), "false", 0, 0, NULL, ENGINE,
+     "Model", "small models on a GPU: a decode step is one grid; not measured on a GPU yet"},
 
     {"device", NULL, OPTION_ENUM, AT(device), "auto", 0, 0, device_names, ENGINE, "Machine",
      "auto: a GPU if one can be used, otherwise the CPU"},

@@ -72,6 +72,7 @@ static struct backend_config plan_backend(const struct engine *engine,
         .heads = m.H,
         .allow_batch_variant_gemm = config->allow_batch_variant_gemm,
         .wgmma = config->wgmma,
+        .persistent_step = config->persistent_step,
         .graph_rows = graph_rows(config),
         .graphs = config->max_graphs,
     };

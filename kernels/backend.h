@@ -126,6 +126,9 @@ struct backend_config {
     bool allow_batch_variant_gemm;
     /* CUDA: products of many rows are wgmma's, which sm_90 alone has; other devices refuse */
     bool wgmma;
+    /* CUDA: decode steps whose ops one cooperative grid can do run as one; a device that has no
+     * such grids refuses, and so does a group */
+    bool persistent_step;
 };
 
 /* Backends that compute one model together (tensor parallelism: Shoeybi et al. 2019): each rank has

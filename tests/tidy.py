@@ -24,11 +24,13 @@ DOORS = {
     "kernels/cpu/weights": [],
     "kernels/cpu/plain": [],
     "kernels/cuda": ["step.cuh"],
-    "kernels/cuda/runtime": ["cuda.h", "device.cuh", "ptx.cuh", "ptx90.cuh", "runtime.cuh", "staging.cuh", "cublas.cuh", "nccl.cuh"],
+    "kernels/cuda/runtime": ["cuda.h", "device.cuh", "ptx.cuh", "ptx90.cuh", "runtime.cuh", "staging.cuh", "cublas.cuh", "nccl.cuh",
+                             "orders.cuh", "grid_barrier.cuh"],
     "kernels/cuda/rows": ["rows.cuh", "math.cuh"],
-    "kernels/cuda/gemm": ["ops.cuh", "matrix.cuh", "experts.cuh", "format.cuh", "mainloop.cuh"],
+    "kernels/cuda/gemm": ["ops.cuh", "matrix.cuh", "experts.cuh", "format.cuh", "mainloop.cuh", "skinny.cuh"],
     "kernels/cuda/wgmma": [],
-    "kernels/cuda/attention": ["attention.cuh", "kv.cuh", "kv_swap.cuh", "rope.cuh", "workspace.cuh"],
+    "kernels/cuda/persistent": ["persistent.cuh"],
+    "kernels/cuda/attention": ["attention.cuh", "kv.cuh", "kv_swap.cuh", "rope.cuh", "workspace.cuh", "kernel.cuh", "heads.cuh"],
     "kernels/cuda/sampling": ["sampling.cuh"],
     "engine/text": ["text.h"],
     "engine/text/tokenizer": [],
@@ -78,7 +80,9 @@ MAY_INCLUDE = {
     "kernels/cuda/wgmma": CUDA | {"kernels/cuda/rows", "kernels/cuda/gemm"},
     "kernels/cuda/attention": CUDA | {"kernels/cuda"},
     "kernels/cuda/sampling": CUDA,
-    "kernels/cuda": CUDA | {"kernels/cuda/rows", "kernels/cuda/gemm", "kernels/cuda/attention", "kernels/cuda/sampling"},
+    "kernels/cuda/persistent": CUDA | {"kernels/cuda/rows", "kernels/cuda/gemm", "kernels/cuda/attention"},
+    "kernels/cuda": CUDA | {"kernels/cuda/rows", "kernels/cuda/gemm", "kernels/cuda/attention", "kernels/cuda/sampling",
+                           "kernels/cuda/persistent"},
     "engine/text": {"config"},
     "engine/text/tokenizer": {"config", "engine/text"},
     "engine/text/template": {"config", "engine/text"},
@@ -142,6 +146,7 @@ WIDE_FILES = {}
 CROWDED = {}
 A_SET = "one path, compiled for one instruction set: the build goes by the file's name"
 A_CACHE = "the kernels of one type of cache: each takes long to compile, so they are compiled side by side"
+A_TYPE = "the kernels of one type of activations: each takes long to compile, so they are compiled side by side"
 A_DOOR = "what one file offers to the others of its folder"
 # Folders whose files may be short.
 SHORT_FOLDERS = {"engine/models/families": "a model family is data: its tensors and a few words"}
@@ -164,6 +169,8 @@ SHORT_FILES = {
     "kernels/cuda/attention/e4m3.cu": A_CACHE,
     "kernels/cuda/attention/f16.cu": A_CACHE,
     "kernels/cuda/attention/kv_swap.cuh": A_DOOR,
+    "kernels/cuda/persistent/bf16.cu": A_TYPE,
+    "kernels/cuda/persistent/f16.cu": A_TYPE,
     "kernels/cuda/runtime/cublas.cuh": A_DOOR,
     "kernels/cuda/runtime/nvtx.cu": "alone includes NVTX, which may be absent",
     "kernels/cuda/timing.cuh": A_DOOR,

@@ -73,6 +73,7 @@ static void op_close(struct backend *b) {
     staging_release(&cuda->staging);
     timers_free(&cuda->timers);
     graphs_close(&cuda->graphs);
+    persistent_close(&cuda->persistent);
     step_memory_close(&cuda->step);
     attention_workspace_free(&cuda->attention);
     for (cudaEvent_t event : cuda->fetched)
@@ -134,6 +135,10 @@ static enum status check_device(const struct backend_config *config, const cudaD
                        "--wgmma: %s has compute capability %d.%d, and only 9.0 (H100, H200) has "
                        "these instructions; leave the option out",
                        prop->name, prop->major, prop->minor);
+    if (config->persistent_step && config->group)
+        return err_set(err, STATUS_USAGE, "persistent-step",
+                       "--persistent-step: one grid runs on one GPU; leave the option or "
+                       "--tensor-parallel-size out");
     return STATUS_OK;
 }
 
@@ -190,9 +195,10 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->head.ranges = nvtx_ranges();
     early_grids_find();
     device_log(&prop, config->rank);
-    graphs_open(&cuda->graphs, graph_rows(config),
-                config->graphs ? config->graphs : DEFAULT_GRAPHS);
+    graphs_open(&cuda->graphs, graph_rows(config), config->graphs ? config->graphs : DEFAULT_GRAPHS,
+                &cuda->persistent);
     status = open_stream(cuda, err);
+    if (!status) status = persistent_open(&cuda->persistent, config->persistent_step, &prop, err);
     if (!status)
         status = gemm_workspace_open(&cuda->gemm, cuda->act, config->max_rows, config->max_k,
                                      config->wgmma, cuda->stream, err);

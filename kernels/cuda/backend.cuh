@@ -22,6 +22,7 @@ struct cuda {
     struct step_memory step;
     bool laid_out; /* op_run has uploaded the step already, perhaps with more rows */
     struct graphs graphs;
+    struct persistent persistent;
     struct attention_workspace attention;
     struct staging staging; /* of weights, while they are loaded */
     struct angle_table angles;

@@ -42,8 +42,11 @@ static void op_run(struct backend *b, const struct step *step, struct kv_cache *
     struct step padded = *step;
     padded.M = padded.R = rows;
     struct forward_pass pass = {forward, arg, &padded};
-    struct graph_key key = {rows, {}, step->sampled, cache};
-    for (int w = 0; w < MAX_WINDOWS; w++) key.items[w] = cuda->attention.plan[w].n_items;
+    struct graph_key key = {rows, {}, step->sampled, cache, cuda->persistent.wanted};
+    for (int w = 0; w < MAX_WINDOWS; w++) {
+        key.items[w] = cuda->attention.plan[w].n_items;
+        if (cuda->attention.plan[w].n_whole > 0) key.one_grid = false;
+    }
     cuda->laid_out = true;
     graphs_run(&cuda->graphs, &key, cuda->stream, queue_forward, &pass);
     cuda->laid_out = false;

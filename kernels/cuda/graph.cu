@@ -23,6 +23,9 @@
  * then on, after one warning: the cause, usually lack of memory, would make every attempt fail.
  * Existing graphs stay in use; one whose launch lacks memory is freed, which is no failure of the
  * device.
+ *
+ * With --persistent-step a key's second step is first offered to kernels/cuda/persistent: if all
+ * its ops are orders, a list of them takes the graph's place.
  */
 #include "kernels/cuda/graph.cuh"
 
@@ -32,16 +35,19 @@ enum { FINE_BUCKET = 8 };
 
 /* ---- open and close ------------------------------------------------------------------------- */
 
-void graphs_open(struct graphs *graphs, int max_rows, int max_graphs) {
+void graphs_open(struct graphs *graphs, int max_rows, int max_graphs,
+                 struct persistent *persistent) {
     assert(max_rows >= 0 && max_graphs >= MAX_IN_FLIGHT);
     *graphs = {};
     graphs->max_rows = max_rows;
     graphs->max_graphs = max_graphs;
+    graphs->persistent = persistent;
     graphs->all = (struct graph *)mem_calloc((size_t)max_graphs, sizeof *graphs->all);
 }
 
 static void drop(const struct graph *graph) {
     if (graph->exec) cuda_check(cudaGraphExecDestroy(graph->exec), "freeing a graph");
+    persistent_free(graph->step);
 }
 
 void graphs_clear(struct graphs *graphs) {
@@ -76,7 +82,8 @@ int graphs_bucket(const struct graphs *graphs, int i) {
 static bool same(const struct graph_key *a, const struct graph_key *b) {
     for (int i = 0; i < MAX_WINDOWS; i++)
         if (a->items[i] != b->items[i]) return false;
-    return a->rows == b->rows && a->sampled == b->sampled && a->cache == b->cache;
+    return a->rows == b->rows && a->sampled == b->sampled && a->cache == b->cache &&
+           a->one_grid == b->one_grid;
 }
 
 /* An entry for a new key: a free one, or that of the least recently used graph. */
@@ -109,8 +116,8 @@ static void refuse(struct graphs *graphs, const struct graph *graph, cudaError_t
 }
 
 /* Leaves graph->exec unchanged if the device refuses. */
-static void record(struct graphs *graphs, struct graph *graph, cudaStream_t stream,
-                   void (*queue)(void *arg), void *arg) {
+static void capture(struct graphs *graphs, struct graph *graph, cudaStream_t stream,
+                    void (*queue)(void *arg), void *arg) {
     cudaGraph_t recorded = nullptr;
     cudaGraphExec_t exec = nullptr;
     /* Other threads may use their own streams meanwhile. */
@@ -127,8 +134,20 @@ static void record(struct graphs *graphs, struct graph *graph, cudaStream_t stre
         refuse(graphs, graph, error);
 }
 
-/* Returns whether the graph was queued; if memory lacked, it is freed. */
+static void record(struct graphs *graphs, struct graph *graph, cudaStream_t stream,
+                   void (*queue)(void *arg), void *arg) {
+    if (graph->key.one_grid)
+        graph->step = persistent_record(graphs->persistent, stream, queue, arg);
+    if (!graph->step) capture(graphs, graph, stream, queue, arg);
+}
+
+/* Returns whether what was recorded, if anything was, was queued; if memory lacked, it is freed. */
 static bool launched(struct graphs *graphs, struct graph *graph, cudaStream_t stream) {
+    if (graph->step) {
+        persistent_launch(graphs->persistent, graph->step, stream);
+        return true;
+    }
+    if (!graph->exec) return false;
     const cudaError_t error = cudaGraphLaunch(graph->exec, stream);
     if (error != cudaErrorMemoryAllocation) {
         cuda_check(error, "launching a graph");
@@ -148,6 +167,7 @@ void graphs_run(struct graphs *graphs, const struct graph_key *key, cudaStream_t
     const bool known = graph != nullptr;
     if (!known) graph = add(graphs, key);
     graph->used = ++graphs->runs;
-    if (known && !graph->exec && !graphs->failed) record(graphs, graph, stream, queue, arg);
-    if (!graph->exec || !launched(graphs, graph, stream)) queue(arg);
+    if (known && !graph->exec && !graph->step && !graphs->failed)
+        record(graphs, graph, stream, queue, arg);
+    if (!launched(graphs, graph, stream)) queue(arg);
 }

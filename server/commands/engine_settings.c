@@ -61,6 +61,7 @@ struct engine_config engine_config_from(const struct options *options) {
         .quantization = options->quantization,
         .allow_batch_variant_gemm = !options->deterministic,
         .wgmma = options->wgmma,
+        .persistent_step = options->persistent_step,
         .dummy = options->load_format == LOAD_DUMMY,
         .kv_dtype = options->kv_cache_dtype,
         .max_model_len = options->max_model_len,

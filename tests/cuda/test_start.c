@@ -258,6 +258,20 @@ START_TEST(wgmma_wants_its_device) {
 }
 END_TEST
 
+START_TEST(a_persistent_step_wants_cooperative_grids) {
+    struct engine_config config = usual();
+    struct engine *engine;
+    struct err err = {0};
+    config.persistent_step = true;
+    engine_close(open_one(&config));
+    setenv("CUDA_EMU_COOPERATIVE", "0", 1);
+    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    unsetenv("CUDA_EMU_COOPERATIVE");
+    ck_assert_str_eq(err.param, "persistent-step");
+    ck_assert_msg(strstr(err.message, "cannot launch cooperative grids"), "%s", err.message);
+}
+END_TEST
+
 START_TEST(inspect_shows_the_gpu_s_memory) {
     struct engine_config config = usual();
     struct err err = {0};
@@ -286,6 +300,7 @@ int main(void) {
     tcase_add_test(core, a_program_without_code_for_the_gpu_says_so);
     tcase_add_loop_test(core, the_log_says_which_code_runs, 0, N_CODES);
     tcase_add_test(core, wgmma_wants_its_device);
+    tcase_add_test(core, a_persistent_step_wants_cooperative_grids);
     tcase_add_test(core, inspect_shows_the_gpu_s_memory);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -64,7 +64,7 @@ static bool is_cooperative(const cudaLaunchConfig_t &config) {
     return false;
 }
 
-static unsigned long grids_run;
+static unsigned long grids_run, cooperative_run;
 static unsigned last_blocks;
 
 /* The blocks of a grid in the order in which they run. */
@@ -79,6 +79,7 @@ static void run_grid(const cudaLaunchConfig_t &config, const void *kernel, const
                      bool begins_early, bool together, unsigned last) {
     device_scope scope;
     grids_run++;
+    cooperative_run += together;
     const dim3 &grid = config.gridDim, &block = config.blockDim;
     gridDim = {grid.x, grid.y, grid.z};
     blockDim = {block.x, block.y, block.z};
@@ -170,4 +171,8 @@ unsigned long emu_grids_run(void) {
 
 void emu_run_last_blocks(unsigned n) {
     emu::last_blocks = n;
+}
+
+unsigned long emu_cooperative_run(void) {
+    return emu::cooperative_run;
 }

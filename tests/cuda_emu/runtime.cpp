@@ -5,6 +5,7 @@
 #include <memory>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <vector>
 
 #include "include/emu_memory.h"
@@ -108,6 +109,11 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrComputeCapabilityMinor:
         *value = architecture() % 10;
         break;
+    case cudaDevAttrCooperativeLaunch: {
+        const char *said = getenv("CUDA_EMU_COOPERATIVE");
+        *value = !said || strcmp(said, "0") != 0;
+        break;
+    }
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
         *value = shared_most();
         break;

@@ -52,6 +52,7 @@ struct setting {
     int in_flight;  /* steps; 0: as suits the backend */
     int swap_slots; /* blocks in the host's memory; 0: what is preempted is computed again */
     bool eager;     /* no graphs */
+    bool persistent_step;
     int graphs;     /* that are kept; 0: as many as suit */
     bool warm_up;   /* steps of all sizes run before the first request */
     int mixed_rows; /* of prompts, in a step that decodes; 0: any number */

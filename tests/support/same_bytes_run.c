@@ -157,6 +157,7 @@ static struct engine *open_engine(const struct run *run) {
                                    .dtype = m->dtype,
                                    .quantization = m->quantization,
                                    .wgmma = m->wgmma,
+                                   .persistent_step = s->persistent_step,
                                    .max_model_len =
                                        pool < m->max_model_len ? pool : m->max_model_len,
                                    .max_num_seqs = s->max_seqs,

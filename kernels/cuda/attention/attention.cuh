@@ -38,6 +38,7 @@ struct attention_item {
 /* The work of a step, the same in all layers with one window. */
 struct attention_plan {
     int n_items, n_counters;
+    int n_whole;           /* of the items: for several rows, or for lack of parts */
     int64_t n_parts;       /* in vectors, for each key-value head's part */
     int heads, head_parts; /* query heads of a block, and blocks for a key-value head */
 };

@@ -19,7 +19,8 @@ void attention_run(enum dtype act, const struct attention_args *args,
                    const struct attention_plan *plan, cudaStream_t stream) {
     assert(attention_fits(act, &args->kv) && args->kv.D <= ATTENTION_MAX_D &&
            args->H % args->kv.G == 0);
-    const attention_launch how = {act, plan->heads, plan->head_parts};
+    const attention_launch how = {act, plan->heads, plan->head_parts,
+                                  args->kv.G * plan->head_parts};
     auto *run = args->kv.type == KV_F16    ? attention_run_f16
                 : args->kv.type == KV_BF16 ? attention_run_bf16
                                            : attention_run_e4m3;

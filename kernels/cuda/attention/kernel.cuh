@@ -4,6 +4,7 @@
 #define PENSTOCK_CUDA_ATTENTION_KERNEL_CUH
 
 #include "kernels/cuda/attention/feed.cuh"
+#include "kernels/cuda/runtime/orders.cuh"
 
 /* ---- items ---------------------------------------------------------------------------------- */
 
@@ -11,6 +12,13 @@
 struct attention_launch {
     enum dtype act;
     int heads, head_parts; /* as planned */
+    int n_y;               /* blocks for an item: key-value heads times head_parts */
+};
+
+/* A launch, as a list of orders has it. */
+struct attention_work {
+    attention_args args;
+    attention_launch how;
 };
 
 __device__ __forceinline__ head_block block_of(const attention_args &args,
@@ -41,9 +49,10 @@ __device__ __forceinline__ seen seen_by_warp(const attention_args &args, const a
 /* Each warp takes 16 vectors through all splits that the rows see. Splits that none of its vectors
  * sees would change nothing and are skipped. */
 template <class C>
-__device__ __forceinline__ void
-attend_whole(const attention_args &args, const attention_launch &how, const attention_item &item) {
-    const head_block block = block_of(args, how, blockIdx.y);
+__device__ __forceinline__ void attend_whole(const attention_args &args,
+                                             const attention_launch &how,
+                                             const attention_item &item, int y) {
+    const head_block block = block_of(args, how, y);
     const int first_vector = threadIdx.x / WARP * SPLIT_VECTORS;
     const seen all = seen_by(args, item.row, item.rows);
     const seen mine = seen_by_warp(args, item, how.heads, first_vector);
@@ -93,15 +102,16 @@ __device__ __forceinline__ int spans_of(const attention_item &item) {
            1;
 }
 
-__device__ __forceinline__ span_block span_block_of(const attention_item &item) {
+__device__ __forceinline__ span_block span_block_of(const attention_item &item, int first_y,
+                                                    int n_y) {
     const bool alone = spans_of(item) == 1;
-    const int warps = alone ? item.n_splits : SPAN_SPLITS, first_y = (int)blockIdx.y;
+    const int warps = alone ? item.n_splits : SPAN_SPLITS;
     return {item.first_split,
             item.first_split + item.n_splits,
             alone ? item.first_split : item.span * SPAN_SPLITS,
             warps,
             first_y,
-            min(first_y + ATTENTION_WARPS / warps, (int)gridDim.y)};
+            min(first_y + ATTENTION_WARPS / warps, n_y)};
 }
 
 /* A warp's memory. */
@@ -188,10 +198,11 @@ __device__ __forceinline__ void finish_pair(const attention_args &args, enum dty
 
 /* The address of a vector's part of a span: D values, maximum, sum. */
 __device__ __forceinline__ float *part_at(const attention_args &args, const attention_item &item,
-                                          const head_block &block, int y, int span, int vector) {
+                                          const head_block &block, int n_y, int y, int span,
+                                          int vector) {
     const int before = span - item.first_split / SPAN_SPLITS;
     const size_t n = (size_t)before * (item.rows * block.heads) + vector;
-    return args.parts + ((item.part + n) * gridDim.y + y) * (args.kv.D + 2);
+    return args.parts + ((item.part + n) * n_y + y) * (args.kv.D + 2);
 }
 
 /* Merges the splits of a span, which the block's warps have left, for one pair of numbers of a
@@ -216,7 +227,7 @@ merge_splits(const attention_args &args, const attention_launch &how, const atte
         finish_pair(args, how.act, place, d, x);
         return;
     }
-    float *to = part_at(args, item, block, y, item.span, vector);
+    float *to = part_at(args, item, block, how.n_y, y, item.span, vector);
     store_vec<2>(to + d, Vec<float, 2>{{x.low, x.high}});
     if (d == 0) store_vec<2>(to + args.kv.D, Vec<float, 2>{{x.most, x.sum}});
 }
@@ -230,7 +241,7 @@ __device__ __forceinline__ void merge_spans(const attention_args &args, const at
     const int last = args.position[place.row], first = first_seen(args, last);
     merged_pair x;
     for (int span = first / SPAN; span <= last / SPAN; span++) {
-        const float *from = part_at(args, item, block, y, span, vector);
+        const float *from = part_at(args, item, block, how.n_y, y, span, vector);
         const float2 part = __ldcg(reinterpret_cast<const float2 *>(from + args.kv.D));
         x.add(part.x, part.y, __ldcg(reinterpret_cast<const float2 *>(from + d)));
     }
@@ -240,12 +251,13 @@ __device__ __forceinline__ void merge_spans(const attention_args &args, const at
 /* Whether this block is the last one of its rows; then it sees what the others wrote, and has reset
  * the counter to zero. */
 __device__ __forceinline__ bool last_neighbour(const attention_args &args,
-                                               const attention_item &item) {
+                                               const attention_launch &how,
+                                               const attention_item &item, int y) {
     __shared__ int arrived;
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        int32_t *counter = args.counters + (size_t)item.counter * gridDim.y + blockIdx.y;
+        int32_t *counter = args.counters + (size_t)item.counter * how.n_y + y;
         arrived = atomicAdd(counter, 1) + 1;
         if (arrived == item.n_neighbours) *counter = 0;
     }
@@ -255,12 +267,13 @@ __device__ __forceinline__ bool last_neighbour(const attention_args &args,
     return true;
 }
 
-/* A warp for each split of a span. Where one block serves several neighbouring y, the blocks of the
- * others end at once. */
-template <class C>
-__device__ __forceinline__ void
-attend_splits(const attention_args &args, const attention_launch &how, const attention_item &item) {
-    const span_block all = span_block_of(item);
+/* A warp for each split of a span; of THREADS, the first ATTENTION_WARPS have one, and all of them
+ * merge. Where one block serves several neighbouring y, the blocks of the others end at once. */
+template <class C, int THREADS>
+__device__ __forceinline__ void attend_splits(const attention_args &args,
+                                              const attention_launch &how,
+                                              const attention_item &item, int first_y) {
+    const span_block all = span_block_of(item, first_y, how.n_y);
     if (all.first_y % (ATTENTION_WARPS / all.warps) != 0) return;
     const int warp = threadIdx.x / WARP, y = all.first_y + warp / all.warps;
     const int split = all.base + warp % all.warps;
@@ -269,10 +282,10 @@ attend_splits(const attention_args &args, const attention_launch &how, const att
     __syncthreads();
     const int pairs = args.kv.D / 2, n = item.rows * how.heads * pairs;
     for (int merged = all.first_y; merged < all.end_y; merged++)
-        for (int at = threadIdx.x; at < n; at += ATTENTION_THREADS)
+        for (int at = threadIdx.x; at < n; at += THREADS)
             merge_splits<C>(args, how, item, all, merged, at / pairs, at % pairs * 2);
-    if (item.part < 0 || !last_neighbour(args, item)) return;
-    for (int at = threadIdx.x; at < n; at += ATTENTION_THREADS)
+    if (item.part < 0 || !last_neighbour(args, how, item, all.first_y)) return;
+    for (int at = threadIdx.x; at < n; at += THREADS)
         merge_spans(args, how, item, all.first_y, at / pairs, at % pairs * 2);
 }
 
@@ -284,21 +297,32 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, attention_memory<C>::BLOCKS
     grid_begin();
     if (item.rows == 0) return;
     if (item.span < 0)
-        attend_whole<C>(args, how, item);
+        attend_whole<C>(args, how, item, (int)blockIdx.y);
     else
-        attend_splits<C>(args, how, item);
+        attend_splits<C, ATTENTION_THREADS>(args, how, item, (int)blockIdx.y);
 }
 
 /* ---- launching ------------------------------------------------------------------------------ */
+
+/* The kinds of heads and caches that a persistent step has code for. */
+template <class C>
+constexpr bool in_one_grid = C::EXACT && !C::CAPS && !C::CONVERTS && C::DP <= 128;
 
 template <class T, class R, int DP, bool EXACT = false, bool CAPS = true>
 static void attention_launch_of(const attention_args &args, const attention_launch &how,
                                 int n_items, cudaStream_t stream) {
     using C = attention_kind<T, R, DP, EXACT, CAPS>;
     constexpr size_t smem = attention_memory<C>::BYTES;
+    if constexpr (in_one_grid<C>) {
+        const attention_work work = {args, how};
+        const order_head head = {
+            ORDER_ATTENTION, n_items, how.n_y, std::is_same_v<T, __half> ? DTYPE_F16 : DTYPE_BF16,
+            how.act,         0,       smem};
+        if (orders_add(head, &work, sizeof work)) return;
+    }
     if (smem > DEFAULT_SMEM) allow_smem(attention_kernel<C>, smem);
-    launch(attention_kernel<C>, dim3(n_items, args.kv.G * how.head_parts), dim3(ATTENTION_THREADS),
-           smem, stream, args, how);
+    launch(attention_kernel<C>, dim3(n_items, how.n_y), dim3(ATTENTION_THREADS), smem, stream, args,
+           how);
 }
 
 /* Heads of 64, 128 and 256 are constants; those of 128 and 256 with a cap, too (Gemma 2). */

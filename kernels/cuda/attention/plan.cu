@@ -39,6 +39,7 @@ static struct attention_item rows_item(const struct planner *p, int s, int row, 
 static void plan_whole(const struct planner *p, int s, int row, int end) {
     const int rows = WHOLE_VECTORS / p->plan->heads;
     const int tiles = ceil_div(end - row, rows);
+    p->plan->n_whole += tiles;
     for (int tile = tiles - 1; tile >= 0; tile--) { /* the last one has the longest context */
         const int at = row + tile * rows;
         const int n = at + rows < end ? rows : end - at;

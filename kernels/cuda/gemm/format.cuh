@@ -161,4 +161,72 @@ __host__ __device__ __forceinline__ int range_start(int slabs, int ranges, int i
     return i * slabs / ranges;
 }
 
+/* ---- a row of an embedding, by a block ------------------------------------------------------ */
+
+/* As embed_rows (ops.cuh). */
+template <class T> struct EmbedArgs {
+    T *y;
+    struct gemm_weights w;
+    const int32_t *rows, *sampled;
+    float scale;
+    bool add;
+};
+
+/* The row of the matrix that becomes row m; -1: none. */
+__device__ __forceinline__ int row_of(const int32_t *row, const int32_t *sampled, int m) {
+    const int32_t id = row[m];
+    return id < 0 && sampled ? sampled[-1 - id] : id; /* pending_token */
+}
+
+/* Makes y the scaled weight, or adds that to it. */
+template <class T> __device__ __forceinline__ void put(T *y, float weight, float scale, bool add) {
+    const float value = weight * scale;
+    *y = from_float<T>(add ? to_float(*y) + value : value);
+}
+
+/* The pair of weights 2 * i, 2 * i + 1 that one register of a fragment holds, as floats. */
+template <class F, class T>
+__device__ __forceinline__ float2 weights_of(const Slab<F> &w, uint32_t codes, int step, int side) {
+    const auto pair = bits_as<typename Pair<T>::type>(codes);
+    float2 v = {to_float(pair.x), to_float(pair.y)};
+    if constexpr (F::FOLDS != 0) {
+        const int fold = step / PART_STEPS<F>;
+        const float scale = F::scale(w, fold, side);
+        v = {v.x * scale, v.y * scale};
+        if constexpr (F::MIN) {
+            const float min = F::min(w, fold, side);
+            v = {v.x + min, v.y + min};
+        }
+    }
+    return v;
+}
+
+/* Row m. A thread takes a quarter of a slab's row at a time: one lane's share in a product. */
+template <class F, class T>
+__device__ __forceinline__ void embed_row(const EmbedArgs<T> &a, int m) {
+    const struct gemm_weights &w = a.w;
+    const int id = row_of(a.rows, a.sampled, m), g = id % GEMM_GROUP,
+              side = id % GEMM_TILE / GEMM_GROUP;
+    if (id < 0) return;
+    const Place tile = place_of_tile<F>(w, id / GEMM_TILE);
+    T *row = a.y + (size_t)m * w.K;
+    for (int i = threadIdx.x; i < w.slabs * 4; i += blockDim.x) {
+        const int slab = i / 4, t = i % 4;
+        Slab<F> share;
+        load_slab<F, false>(share, place_of_slab<F>(w, tile, slab), 4 * g + t);
+#pragma unroll
+        for (int step = 0; step < STEPS; step++) {
+            uint32_t words[4];
+            F::template fragment<T>(words, share, step);
+#pragma unroll
+            for (int half = 0; half < 2; half++) { /* of the step's columns */
+                const float2 v = weights_of<F, T>(share, words[2 * half + side], step, side);
+                const int k = slab * GEMM_SLAB + column_of<F>(step, t, 4 * half);
+                if (k < w.K) put(row + k, v.x, a.scale, a.add);
+                if (k + 1 < w.K) put(row + k + 1, v.y, a.scale, a.add);
+            }
+        }
+    }
+}
+
 #endif

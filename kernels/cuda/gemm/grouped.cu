@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(MAX_WARPS *WARP)
     const int mine = warp - (up ? ranges : 0);
     const struct gemm_weights &w = up ? all.up : all.w;
     const int tile_of_all = of.expert * (g.N / GEMM_TILE) + tile;
-    Range<F> range = {w, place_of_tile<F>(w, tile_of_all), range_start(slabs, ranges, mine),
+    Range<F> range = {&w, place_of_tile<F>(w, tile_of_all), range_start(slabs, ranges, mine),
                       range_start(slabs, ranges, mine + 1)};
     range.load_first(lane);
     float *sums = dyn_smem<float>(); /* [warps][GROUPED_ROWS][SUMS_WIDE] */

@@ -1,10 +1,24 @@
 /* The launches of the kernel for up to 16 rows. */
 #include "kernels/cuda/gemm/skinny.cuh"
+#include "kernels/cuda/runtime/orders.cuh"
 
 /* The most shared memory of a launch; a row's padding fills its last slab, plus half a slab. */
 constexpr size_t SKINNY_SMEM = MAX_WARPS * 2 * GEMM_GROUP * SUMS_WIDE * sizeof(float) +
                                GEMM_NORM_BYTES + GEMM_SKINNY_ROWS * (GEMM_SLAB + GEMM_SLAB / 2) * 2;
 static_assert(SKINNY_SMEM <= 99 << 10, "what the smallest of the devices has");
+
+/* Products of 16-bit weights as an order of a persistent step, if a list of them is being made. */
+template <class F, class T, int C> static bool ordered(const Products<T> &all, size_t smem) {
+    if (!std::is_same_v<F, Format16> || all.of->w.K % F::RUN != 0) return false;
+    const struct order_head head = {all.norm.gain ? ORDER_NORMED_PRODUCT : ORDER_PRODUCT,
+                                    all.first[GEMM_MAX_JOBS],
+                                    1,
+                                    DTYPE_F32,
+                                    all.of->w.act,
+                                    C,
+                                    smem};
+    return orders_add(head, &all, sizeof all);
+}
 
 template <class F, class T, int C> static void skinny(const Products<T> &all, cudaStream_t stream) {
     int warps = 0;
@@ -20,6 +34,7 @@ template <class F, class T, int C> static void skinny(const Products<T> &all, cu
         smem += sizeof(T) * p.M * normed_wide(p.w.slabs);
     }
     assert(smem <= SKINNY_SMEM);
+    if (ordered<F, T, C>(all, smem)) return;
     if (smem > DEFAULT_SMEM) allow_smem(kernel, SKINNY_SMEM); /* the same always: see allow_smem */
     launch(kernel, dim3(all.first[GEMM_MAX_JOBS]), dim3(warps * WARP), smem, stream, all);
 }

@@ -56,15 +56,15 @@ __device__ __forceinline__ void load_columns(SlabColumns<F, C> &x, const Row<T> 
 
 /* A warp's work: slabs begin .. end of a tile, AHEAD of which are in flight. */
 template <class F> struct Range {
-    const struct gemm_weights &w;
-    const Place tile;
-    const int begin, end;
+    const struct gemm_weights *w;
+    Place tile;
+    int begin, end;
     Slab<F> slab[F::AHEAD];
     __device__ __forceinline__ void load(int i, int number, int lane) {
         if constexpr (F::ROWS)
-            load_rows(slab[i], tile.codes, w.K, number, lane);
+            load_rows(slab[i], tile.codes, w->K, number, lane);
         else
-            load_slab<F, true>(slab[i], place_of_slab<F>(w, tile, number), lane);
+            load_slab<F, true>(slab[i], place_of_slab<F>(*w, tile, number), lane);
     }
     __device__ __forceinline__ void load_first(int lane) {
 #pragma unroll
@@ -84,7 +84,7 @@ __device__ __forceinline__ void sum_range(float (&acc)[C][4], Range<F> &range, c
     for (int c = 0; c < C; c++) {
         const int m = c * GEMM_GROUP + lane / 4, t = lane % 4;
         rows[c].at = from + (size_t)(m < M ? m : 0) * apart + t * F::RUN;
-        rows[c].left = (m < M ? range.w.K : 0) - t * F::RUN;
+        rows[c].left = (m < M ? range.w->K : 0) - t * F::RUN;
     }
     SlabColumns<F, C> x[2];
     load_columns<F, ALIGNED>(x[0], rows, range.begin);
@@ -160,44 +160,54 @@ template <class T> __host__ __device__ __forceinline__ int warps_of(const Produc
     return p.w.ranges << p.pair;
 }
 
-template <class F, class T, int C, bool ALIGNED, bool NORMED>
-__global__ void __launch_bounds__(MAX_WARPS *WARP)
-    skinny_kernel(const __grid_constant__ Products<T> all) {
-    constexpr int ROWS = C * GEMM_GROUP;
-    grid_let_next();
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const int number = number_of(all, (int)blockIdx.x), tile = (int)blockIdx.x - all.first[number];
+/* A warp's part of a tile, of one matrix of its product. */
+template <class F, class T> struct TileWork {
+    const Product<T> *p;
+    int tile, mine; /* `mine` is ranges or more: the warp has no part */
+    Range<F> range;
+};
+/* The part that a warp has of the launch's block `block`, whose first weights it begins to load. */
+template <class F, class T>
+__device__ __forceinline__ TileWork<F, T> begin_tile(const Products<T> &all, int block, int warp,
+                                                     int lane) {
+    const int number = number_of(all, block), tile = block - all.first[number];
     const Product<T> &p = all.of[number];
     const int ranges = p.w.ranges, slabs = p.w.slabs, up = warp >= ranges && p.pair;
     /* another product of the launch may have more ranges */
     const int mine = warp - (up ? ranges : 0);
     const struct gemm_weights &w = up ? p.up : p.w;
-    Range<F> range = {w, place_of_tile<F>(w, tile), range_start(slabs, ranges, min(mine, ranges)),
-                      range_start(slabs, ranges, min(mine + 1, ranges))};
-    range.load_first(lane); /* before the previous grid, which writes x, has ended */
-    grid_wait();
-    const T *x = p.x;
-    int apart = p.w.K;
-    float *sums = dyn_smem<float>(); /* [warps][ROWS][SUMS_WIDE] */
-    if constexpr (NORMED) {
-        T *normed = dyn_smem<T>();
-        apart = normed_wide(slabs);
-        sums = reinterpret_cast<float *>(normed + p.M * apart);
-        norm_rows(normed, sums, p, all.norm);
-        x = normed;
-    }
-    if (mine < ranges) {
-        float acc[C][4] = {};
-        sum_range<F, T, C, ALIGNED>(acc, range, x, apart, p.M, lane);
+    TileWork<F, T> work = {&p,
+                           tile,
+                           mine,
+                           {&w, place_of_tile<F>(w, tile),
+                            range_start(slabs, ranges, min(mine, ranges)),
+                            range_start(slabs, ranges, min(mine + 1, ranges))}};
+    work.range.load_first(lane);
+    return work;
+}
+
+/* Leaves the sums of a warp's part in shared memory: [warps][ROWS][SUMS_WIDE]. */
+template <class F, class T, int C, bool ALIGNED>
+__device__ __forceinline__ void sum_tile(float *sums, TileWork<F, T> &work, const T *x, int apart,
+                                         int warp, int lane) {
+    constexpr int ROWS = C * GEMM_GROUP;
+    if (work.mine >= work.p->w.ranges) return;
+    float acc[C][4] = {};
+    sum_range<F, T, C, ALIGNED>(acc, work.range, x, apart, work.p->M, lane);
 #pragma unroll
-        for (int c = 0; c < C; c++)
+    for (int c = 0; c < C; c++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int m = c * GEMM_GROUP + lane % 4 * 2 + i % 2, n = lane / 4 + i / 2 * 8;
-                sums[(warp * ROWS + m) * SUMS_WIDE + n] = acc[c][i];
-            }
-    }
-    __syncthreads();
+        for (int i = 0; i < 4; i++) {
+            const int m = c * GEMM_GROUP + lane % 4 * 2 + i % 2, n = lane / 4 + i / 2 * 8;
+            sums[(warp * ROWS + m) * SUMS_WIDE + n] = acc[c][i];
+        }
+}
+
+/* Adds the ranges' sums, which all warps have left, and stores the tile's outputs. */
+template <class T, int C>
+__device__ __forceinline__ void finish_tile(const float *sums, const Product<T> &p, int tile) {
+    constexpr int ROWS = C * GEMM_GROUP;
+    const int ranges = p.w.ranges;
     for (int i = threadIdx.x; i < ROWS * GEMM_TILE; i += blockDim.x) {
         const int m = i / GEMM_TILE, n = i % GEMM_TILE;
         store_output(p, m, tile * GEMM_TILE + n, [&](int part) {
@@ -207,6 +217,29 @@ __global__ void __launch_bounds__(MAX_WARPS *WARP)
             return total;
         });
     }
+}
+
+template <class F, class T, int C, bool ALIGNED, bool NORMED>
+__global__ void __launch_bounds__(MAX_WARPS *WARP)
+    skinny_kernel(const __grid_constant__ Products<T> all) {
+    grid_let_next();
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    TileWork<F, T> work = begin_tile<F>(all, (int)blockIdx.x, warp, lane);
+    grid_wait(); /* for the previous grid, which writes x */
+    const Product<T> &p = *work.p;
+    const T *x = p.x;
+    int apart = p.w.K;
+    float *sums = dyn_smem<float>();
+    if constexpr (NORMED) {
+        T *normed = dyn_smem<T>();
+        apart = normed_wide(p.w.slabs);
+        sums = reinterpret_cast<float *>(normed + p.M * apart);
+        norm_rows(normed, sums, p, all.norm);
+        x = normed;
+    }
+    sum_tile<F, T, C, ALIGNED>(sums, work, x, apart, warp, lane);
+    __syncthreads();
+    finish_tile<T, C>(sums, p, work.tile);
 }
 
 #endif

@@ -45,4 +45,20 @@ __device__ __forceinline__ float capped(float x, float cap) {
     return cap == 0.0f ? x : cap * tanhf(x / cap);
 }
 
+/* Rows of x that become those of y: y[m] = x[row[m]], of K numbers. */
+template <class T> struct gather_args {
+    T *y;
+    const T *x;
+    const int32_t *row;
+    int K;
+};
+/* Row m, by a block, N numbers a thread at a time. */
+template <class T, int N>
+__device__ __forceinline__ void gather_row(const gather_args<T> &a, int m) {
+    const T *from = a.x + (size_t)a.row[m] * a.K;
+    T *to = a.y + (size_t)m * a.K;
+    for (int k = threadIdx.x * N; k < a.K; k += blockDim.x * N)
+        store_vec<N>(to + k, load_vec<N>(from + k));
+}
+
 #endif

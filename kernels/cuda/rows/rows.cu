@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/rows/math.cuh"
+#include "kernels/cuda/runtime/orders.cuh"
 #include "kernels/cuda/runtime/ptx.cuh"
 
 /* ---- norms ---------------------------------------------------------------------------------- */
@@ -123,12 +124,9 @@ __global__ void __launch_bounds__(ELEMENT_THREADS)
 
 /* One block a row. */
 template <class T, int N>
-__global__ void __launch_bounds__(ELEMENT_THREADS)
-    gather_kernel(T *y, const T *x, const int32_t *__restrict__ row, int K) {
+__global__ void __launch_bounds__(ELEMENT_THREADS) gather_kernel(const gather_args<T> a) {
     grid_begin();
-    const T *from = x + (size_t)row[blockIdx.x] * K;
-    for (int k = threadIdx.x * N; k < K; k += ELEMENT_THREADS * N)
-        store_vec<N>(y + (size_t)blockIdx.x * K + k, load_vec<N>(from + k));
+    gather_row<T, N>(a, (int)blockIdx.x);
 }
 
 /* ---- launching ------------------------------------------------------------------------------ */
@@ -238,8 +236,13 @@ void rows_gather(enum dtype act, void *y, const void *x, const int32_t *row, int
         using T = decltype(zero);
         for_width<T>(K, [&](auto width) {
             constexpr int N = decltype(width)::value;
-            launch(gather_kernel<T, N>, dim3(R), dim3(ELEMENT_THREADS), 0, stream, (T *)y,
-                   (const T *)x, row, K);
+            const gather_args<T> args = {(T *)y, (const T *)x, row, K};
+            const dim3 grid(R), block(ELEMENT_THREADS);
+            if constexpr (sizeof(T) == 2 && N > 1)
+                launch_or_order({ORDER_GATHER, R, 1, DTYPE_F32, act, 0, 0}, gather_kernel<T, N>,
+                                grid, block, stream, args);
+            else
+                launch(gather_kernel<T, N>, grid, block, 0, stream, args);
         });
     });
 }

@@ -6,6 +6,7 @@
  *   attention/  the KV cache, RoPE, attention, swapping
  *   rows/       norms, gates, bias, gather
  *   sampling/   a token for each row of logits
+ *   persistent/ decode steps of small models as one grid
  *
  * Each NAME.cu has its kernels first, then the functions that launch them, which NAME.cuh declares.
  * Those are asynchronous: they queue work on the stream that they are given. Pointers are device

@@ -61,11 +61,16 @@ inline cudaLaunchAttribute early_attribute() {
     return early;
 }
 
+/* Whether the calling thread lists its ops (orders.cuh), so that nothing may be launched: then the
+ * list cannot stand for them. */
+bool orders_refuse_launch();
+
 /* Starts kernel<<<grid, block, smem, stream>>>(args...). Empty grids are not started. */
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, cudaStream_t stream,
             A &&...args) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || cuda_failed()) return;
+    if (orders_refuse_launch()) return;
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;

@@ -53,7 +53,7 @@ MUTANTS = [
     ("gemm/skinny.cuh", "from_float<T>(norm_value(to_float(v.v[e + j]), r, gain.v[j]))", "from_float<T>(to_float(v.v[e + j]) * (r * gain.v[j]))"),
     ("gemm/skinny.cuh", "const Vec16<T> in = load16(p.x + (size_t)m * K + k);", "const Vec16<T> in = load16(p.x + k);"),
     ("gemm/skinny.cuh", "sums = reinterpret_cast<float *>(normed + p.M * apart);", "sums = reinterpret_cast<float *>(normed + p.M * p.w.K);"),
-    ("gemm/skinny.cuh", "        apart = normed_wide(slabs);\n", ""),
+    ("gemm/skinny.cuh", "        apart = normed_wide(p.w.slabs);\n", ""),
     ("gemm/skinny.cuh", "        x = normed;\n", ""),
     ("gemm/skinny.cu", "smem += sizeof(T) * p.M * normed_wide(p.w.slabs);", "smem += sizeof(T) * p.M * p.w.K;"),
     ("gemm/skinny.cu", "if (smem > DEFAULT_SMEM) allow_smem(kernel, SKINNY_SMEM);", ""),

@@ -4,12 +4,12 @@ DROPS = ["gemm/skinny.cuh", "gemm/tiled.cuh", "gemm/float.cu"]
 
 MUTANTS = [
     # the skinny kernel
-    ("gemm/skinny.cuh", "range_start(slabs, ranges, min(mine + 1, ranges))};", "range_start(slabs, ranges, min(mine + 1, ranges)) - 1};"),
+    ("gemm/skinny.cuh", "range_start(slabs, ranges, min(mine + 1, ranges))}};", "range_start(slabs, ranges, min(mine + 1, ranges)) - 1}};"),
     ("gemm/skinny.cuh", "if (begin + i < end) load(", "if (begin + i <= end) load("),
     ("gemm/skinny.cuh", "load_columns<F, ALIGNED>(x[(i + 1) % 2]", "load_columns<F, ALIGNED>(x[i % 2]"),
     ("gemm/skinny.cuh", "range.load(i, here + F::AHEAD, lane)", "range.load(i, here + 1, lane)"),
     ("gemm/skinny.cuh", "const int m = c * GEMM_GROUP + lane / 4, t = lane % 4;", "const int m = c * GEMM_GROUP + lane / 8, t = lane % 4;"),
-    ("gemm/skinny.cuh", "rows[c].left = (m < M ? range.w.K : 0)", "rows[c].left = (m <= M ? range.w.K : 0)",
+    ("gemm/skinny.cuh", "rows[c].left = (m < M ? range.w->K : 0)", "rows[c].left = (m <= M ? range.w->K : 0)",
      "row M gets the numbers of another in the place of zeros, and is not stored"),
     ("gemm/skinny.cuh", "if (k < row.left) v =", "if (k <= row.left) v ="),
     ("gemm/skinny.cuh", "k + i < row.left ? bits_as", "k + i <= row.left ? bits_as"),
@@ -18,7 +18,7 @@ MUTANTS = [
     ("gemm/skinny.cuh", "for (int r = part * ranges; r < (part + 1) * ranges; r++)", "for (int r = (part + 1) * ranges - 1; r >= part * ranges; r--)"),
     ("gemm/skinny.cu", "sizeof(float) * warps * C * GEMM_GROUP * SUMS_WIDE;", "sizeof(float) * warps * C * GEMM_GROUP * GEMM_TILE;"),
     # several products in one launch
-    ("gemm/skinny.cuh", "if (mine < ranges) {", "if (warp < MAX_WARPS) {",
+    ("gemm/skinny.cuh", "    if (work.mine >= work.p->w.ranges) return;\n", "",
      "the ranges of warps without work are empty, and the zeros that they store are not read"),
     ("gemm/skinny.cu", "warps = warps_of(p) > warps ? warps_of(p) : warps;", "warps = warps_of(p) ? warps_of(*all.of) : warps;"),
     ("gemm/mainloop.cuh", "i += block >= all.first[next];", "i += block > all.first[next];"),

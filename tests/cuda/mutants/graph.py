@@ -15,9 +15,9 @@ MUTANTS = [
     ("graph.cu", "graphs->all[i].used < place->used", "graphs->all[i].used > place->used"),
     ("graph.cu", "        drop(place);\n", ""),
     ("graph.cu", "    graph->used = ++graphs->runs;\n", "    graph->used = graphs->runs++ ? graph->used : 1;\n"),
-    ("graph.cu", "if (known && !graph->exec && !graphs->failed)", "if (!graph->exec && !graphs->failed)"),
-    ("graph.cu", "if (known && !graph->exec && !graphs->failed)", "if (known && !graph->exec)"),
-    ("graph.cu", "if (known && !graph->exec && !graphs->failed)", "if (known && !graphs->failed)"),
+    ("graph.cu", "if (known && !graph->exec && !graph->step && !graphs->failed)", "if (!graph->exec && !graph->step && !graphs->failed)"),
+    ("graph.cu", "if (known && !graph->exec && !graph->step && !graphs->failed)", "if (known && !graph->exec && !graph->step)"),
+    ("graph.cu", "if (known && !graph->exec && !graph->step && !graphs->failed)", "if (known && !graphs->failed)"),
     ("graph.cu", "if (error != cudaErrorMemoryAllocation) {", "if (true) {"),
     ("graph.cu", "    graph->exec = nullptr;\n    return false;", "    return false;"),
     ("graph.cu", "for (int i = 0; i < graphs->n; i++) drop(&graphs->all[i]);\n    graphs->n = 0;", "for (int i = 0; i < graphs->n; i++) drop(&graphs->all[i]);"),
@@ -59,10 +59,10 @@ MUTANTS = [
     ("step.cu", "+ items + settings;", "+ items;"),
     ("step.cu", "(uint8_t *)on_device(to, at)};", "(uint8_t *)on_device(to, at) + 16};"),
     # padding rows
-    ("attention/rope.cu", "    if (a.slot[m] < 0) return; /* padding */\n", ""),
+    ("attention/heads.cuh", "    if (a.slot[m] < 0) return; /* padding */\n", ""),
     # grids that begin early
-    ("rows/rows.cu", "gather_kernel(T *y, const T *x, const int32_t *__restrict__ row, int K) {\n    grid_begin();\n",
-     "gather_kernel(T *y, const T *x, const int32_t *__restrict__ row, int K) {\n    grid_let_next();\n"),
-    ("attention/rope.cu", "prepare_kernel(const kernel_args<T> a) {\n    grid_begin();\n", "prepare_kernel(const kernel_args<T> a) {\n"),
-    ("gemm/skinny.cuh", "    grid_wait();\n    const T *x = p.x;\n", "    const T *x = p.x;\n"),
+    ("rows/rows.cu", "gather_kernel(const gather_args<T> a) {\n    grid_begin();\n",
+     "gather_kernel(const gather_args<T> a) {\n    grid_let_next();\n"),
+    ("attention/rope.cu", "prepare_kernel(const heads_args<T> a) {\n    grid_begin();\n", "prepare_kernel(const heads_args<T> a) {\n"),
+    ("gemm/skinny.cuh", "    grid_wait(); /* for the previous grid, which writes x */\n", ""),
 ]

@@ -33,6 +33,6 @@ MUTANTS = [
     ("rows/rows.cu", "    if (at >= n) return;\n    const Vec<T, N> in", "    if (at > n) return;\n    const Vec<T, N> in"),
     ("rows/rows.cu", "(n + per_block - 1) / per_block", "n / per_block"),
     ("rows/rows.cu", "const int column = (int)(at % (size_t)columns);", "const int column = (int)(at / (size_t)columns);"),
-    ("rows/rows.cu", "(size_t)row[blockIdx.x] * K", "(size_t)row[0] * K"),
+    ("rows/math.cuh", "(size_t)a.row[m] * a.K", "(size_t)a.row[0] * a.K"),
     ("rows/rows.cu", "if (length % Vec16<T>::N == 0)", "if (length % 2 == 0)"),
 ]

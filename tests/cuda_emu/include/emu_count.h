@@ -8,6 +8,8 @@ extern "C" {
 #endif
 
 unsigned long emu_grids_run(void);
+/* Those of them that were cooperative. */
+unsigned long emu_cooperative_run(void);
 
 /* What was queued between the graph that was launched last and the graph before it: copies and
  * fills, and kernels, in the stream of both; copies and fills in other streams. */

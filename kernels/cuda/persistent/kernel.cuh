@@ -1,0 +1,172 @@
+/* step_kernel: one cooperative grid that does a step's orders one after another. Each block takes
+ * every gridDim.x-th item of an order; between orders all blocks meet. What an item is and how it
+ * is computed is what the kernels of single ops have: the same functions, so the same bits.
+ *
+ * A block copies an order to its shared memory while the one before it is done. Products ask for
+ * their first weights before they wait for what they multiply, and for the next ones before they
+ * finish a tile. */
+#ifndef PENSTOCK_CUDA_PERSISTENT_KERNEL_CUH
+#define PENSTOCK_CUDA_PERSISTENT_KERNEL_CUH
+
+#include "kernels/cuda/attention/heads.cuh"
+#include "kernels/cuda/attention/kernel.cuh"
+#include "kernels/cuda/gemm/skinny.cuh"
+#include "kernels/cuda/persistent/persistent.cuh"
+#include "kernels/cuda/rows/math.cuh"
+#include "kernels/cuda/runtime/grid_barrier.cuh"
+
+static_assert(STEP_WARPS >= ATTENTION_WARPS, "a warp for each split of a span");
+
+/* What stands between a block and the order at hand. */
+struct wait_for_blocks {
+    unsigned *word;
+    unsigned before; /* of grid_barrier_arrive */
+    bool waits;
+    __device__ __forceinline__ void operator()() const {
+        if (waits) grid_barrier_wait(word, before);
+    }
+};
+
+/* ---- the kinds of orders -------------------------------------------------------------------- */
+
+/* Functions that are calls, not part of the kernel: what one of them keeps in registers, the others
+ * do not have to do without. */
+
+/* Tiles of some products, whose rows are normed once. A warp takes every STEP_WARPS-th part of a
+ * tile: what a warp of the skinny kernel is. */
+template <class T, int C, bool NORMED>
+__device__ __attribute__((noinline)) void do_products(const Products<T> &all, int items,
+                                                      wait_for_blocks wait) {
+    using F = Format16;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    int item = (int)blockIdx.x, part = warp;
+    TileWork<F, T> work;
+    if (item < items) work = begin_tile<F>(all, item, part, lane);
+    wait();
+    if (item >= items) return;
+    const Product<T> &any = *all.of; /* x, M and K are the same of all */
+    const T *x = any.x;
+    int apart = any.w.K;
+    float *sums = dyn_smem<float>();
+    if constexpr (NORMED) {
+        T *normed = dyn_smem<T>();
+        apart = normed_wide(any.w.slabs);
+        sums = reinterpret_cast<float *>(normed + any.M * apart);
+        norm_rows(normed, sums, any, all.norm);
+        x = normed;
+    }
+    while (true) {
+        sum_tile<F, T, C, true>(sums, work, x, apart, part, lane);
+        const Product<T> &p = *work.p;
+        const int tile = work.tile;
+        part += STEP_WARPS;
+        const bool complete = part - warp >= warps_of(p);
+        if (complete) item += (int)gridDim.x, part = warp;
+        if (item < items) work = begin_tile<F>(all, item, part, lane);
+        if (!complete) continue;
+        __syncthreads();
+        finish_tile<T, C>(sums, p, tile);
+        if (item >= items) break;
+        __syncthreads(); /* the sums are written again */
+    }
+}
+
+template <class R, int DP>
+__device__ __attribute__((noinline)) void do_attention(const attention_work &work, int items,
+                                                       int across) {
+    using C = attention_kind<R, R, DP, true, false>;
+    for (int i = (int)blockIdx.x; i < items * across; i += (int)gridDim.x) {
+        const attention_item item = work.args.items[i % items];
+        if (item.rows == 0) continue;
+        attend_splits<C, STEP_THREADS>(work.args, work.how, item, i / items);
+        __syncthreads(); /* warps' memory is written again */
+    }
+}
+
+/* Attention of one kind of heads and cache, all of which persistent.cu lets into a list. */
+__device__ __forceinline__ void do_attention_of(const attention_work &work, const order &order) {
+    const bool f16 = order.type == DTYPE_F16;
+    if (work.args.kv.D == 64 && f16)
+        do_attention<__half, 64>(work, order.items, order.across);
+    else if (work.args.kv.D == 64)
+        do_attention<__nv_bfloat16, 64>(work, order.items, order.across);
+    else if (f16)
+        do_attention<__half, 128>(work, order.items, order.across);
+    else
+        do_attention<__nv_bfloat16, 128>(work, order.items, order.across);
+}
+
+/* A warp a head; neighbours are in different blocks. */
+template <class T, class KV>
+__device__ __attribute__((noinline)) void do_heads(const heads_args<T> &args, int rows) {
+    const int heads = heads_of(args), lane = threadIdx.x % WARP;
+    const int first = (int)(threadIdx.x / WARP * gridDim.x + blockIdx.x);
+    for (int i = first; i < rows * heads; i += STEP_WARPS * (int)gridDim.x)
+        prepare_head<T, KV>(args, i / heads, i % heads, lane);
+}
+
+/* ---- an order ------------------------------------------------------------------------------- */
+
+template <class Args> __device__ __forceinline__ const Args &args_of(const order &order) {
+    static_assert(sizeof(Args) <= ORDER_BYTES, "it has room in an order");
+    return *reinterpret_cast<const Args *>(order.args);
+}
+
+template <class T, int C>
+__device__ __forceinline__ void do_order(const order &order, const wait_for_blocks &wait) {
+    const int items = order.items, first = (int)blockIdx.x, apart = (int)gridDim.x;
+    if (order.kind == ORDER_PRODUCT)
+        return do_products<T, C, false>(args_of<Products<T>>(order), items, wait);
+    if (order.kind == ORDER_NORMED_PRODUCT)
+        return do_products<T, C, true>(args_of<Products<T>>(order), items, wait);
+    wait();
+    if (order.kind == ORDER_ATTENTION) {
+        do_attention_of(args_of<attention_work>(order), order);
+    } else if (order.kind == ORDER_HEADS) {
+        if (order.type == DTYPE_F16)
+            do_heads<T, __half>(args_of<heads_args<T>>(order), items);
+        else
+            do_heads<T, __nv_bfloat16>(args_of<heads_args<T>>(order), items);
+    } else if (order.kind == ORDER_ANGLES) {
+        for (int i = first * STEP_THREADS + (int)threadIdx.x; i < items; i += apart * STEP_THREADS)
+            make_angle(args_of<angles_args>(order), i);
+    } else if (order.kind == ORDER_EMBED) {
+        for (int m = first; m < items; m += apart)
+            embed_row<Format16>(args_of<EmbedArgs<T>>(order), m);
+    } else if (order.kind == ORDER_GATHER) {
+        for (int m = first; m < items; m += apart)
+            gather_row<T, Vec16<T>::N>(args_of<gather_args<T>>(order), m);
+    }
+}
+
+/* ---- the kernel ----------------------------------------------------------------------------- */
+
+/* An order to shared memory; it is there for all threads after the next __syncthreads. */
+__device__ __forceinline__ void copy_order(order *to, const order *from) {
+    constexpr int PIECE = 16, PIECES = sizeof(order) / PIECE;
+    static_assert(PIECES <= STEP_THREADS, "a thread a piece");
+    const int i = (int)threadIdx.x;
+    if (i >= PIECES) return;
+    store16(reinterpret_cast<uint32_t *>(to) + i * PIECE / 4,
+            load16(reinterpret_cast<const uint32_t *>(from) + i * PIECE / 4));
+}
+
+template <class T, int C>
+__global__ void __launch_bounds__(STEP_THREADS, 1)
+    step_kernel(const order *orders, int n, unsigned *word) {
+    __shared__ order near[2];
+    unsigned before = 0;
+    copy_order(&near[0], &orders[0]);
+    __syncthreads();
+    for (int i = 0; i < n; i++) {
+        const order &now = near[i % 2];
+        if (i + 1 < n) copy_order(&near[(i + 1) % 2], &orders[i + 1]);
+        do_order<T, C>(now, {word, before, now.waits});
+        if (now.meets)
+            before = grid_barrier_arrive(word);
+        else
+            __syncthreads();
+    }
+}
+
+#endif

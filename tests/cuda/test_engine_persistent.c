@@ -1,0 +1,187 @@
+/* Decode steps as one grid, through the scheduler: what requests give alone where every kernel is
+ * launched by itself, they give in any company with --persistent-step, in sizes that go through the
+ * buckets and back, beside steps with prompts, which are launched as ever. */
+#include <assert.h>
+#include <check.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "support/same_bytes.h"
+#include "support/suite_main.h"
+#include "support/tiny_model.h"
+
+enum { LENGTH = 640, ASKED = 6, MANY = 160, SEQUENCES = 11, ROWS = 29, BLOCK = 16 };
+
+/* The emulation's; a device does not tell. */
+__attribute__((weak)) unsigned long emu_cooperative_run(void);
+__attribute__((weak)) unsigned long cuda_emu_graph_launches(void);
+
+static unsigned long persistent_steps(void) {
+    return emu_cooperative_run ? emu_cooperative_run() : 0;
+}
+
+static unsigned long graph_launches(void) {
+    return cuda_emu_graph_launches ? cuda_emu_graph_launches() : 0;
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+struct variety {
+    enum compute_dtype compute;
+    enum kv_dtype kv;
+    int D;
+    bool untied;
+};
+static const struct variety varieties[] = {
+    {COMPUTE_BFLOAT16, KV_DTYPE_FLOAT16, 64, false},
+    {COMPUTE_BFLOAT16, KV_DTYPE_BFLOAT16, 128, true},
+    {COMPUTE_FLOAT16, KV_DTYPE_FLOAT16, 128, false},
+    {COMPUTE_FLOAT16, KV_DTYPE_BFLOAT16, 64, false},
+};
+enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
+
+static struct tiny_model model_of(const struct variety *v) {
+    return (struct tiny_model){.V = 300,
+                               .K = 64,
+                               .F = 128,
+                               .L = 2,
+                               .H = 2,
+                               .G = 1,
+                               .D = v->D,
+                               .context_length = LENGTH,
+                               .dtype = DTYPE_F32,
+                               .untied = v->untied,
+                               .seed = 7};
+}
+
+static struct request_set *learn(const struct tiny_model *tiny, const struct variety *v) {
+    struct request_set *set = mem_calloc(1, sizeof *set);
+    *set = (struct request_set){.model = {.file = tiny_model_temporary(tiny),
+                                          .kv_dtype = v->kv,
+                                          .dtype = v->compute,
+                                          .max_model_len = LENGTH,
+                                          .device = DEVICE_CUDA},
+                                .reference_path = "plain",
+                                .long_prompt = 262, /* two spans */
+                                .longest = 12};
+    request_set_init(set, 14, ASKED, NULL, 0);
+    for (int i = 0; i < ASKED; i++) { /* a step takes long */
+        struct generation *g = &set->asked[i].generation;
+        if (g->max_tokens > 12) g->max_tokens = 12;
+        if (g->min_tokens > g->max_tokens) g->min_tokens = g->max_tokens;
+    }
+    const unsigned long before = persistent_steps();
+    request_set_learn(set);
+    ck_assert_uint_eq(persistent_steps(), before); /* what others are compared with is plain */
+    return set;
+}
+
+static void drop(struct request_set *set) {
+    unlink(set->model.file);
+    free((char *)set->model.file);
+    request_set_free(set);
+    free(set);
+}
+
+/* ---- runs ----------------------------------------------------------------------------------- */
+
+static struct setting setting_of(int in_flight) {
+    return (struct setting){.path = "plain",
+                            .threads = 1,
+                            .max_rows = ROWS,
+                            .max_seqs = SEQUENCES,
+                            .max_logit_rows = SEQUENCES,
+                            .block_size = BLOCK,
+                            .n_blocks = MANY,
+                            .caching = true,
+                            .in_flight = in_flight,
+                            .persistent_step = true};
+}
+
+/* All requests, that come one after another, so that the number of rows goes up and down. Returns
+ * how many persistent steps there were. */
+static unsigned long run_all(const struct request_set *set, const struct setting *setting) {
+    struct run *run = mem_calloc(1, sizeof *run);
+    run_open(run, set, setting);
+    const unsigned long before = persistent_steps();
+    for (int i = 0; i < set->n_asked; i++) run_add(run, &set->asked[i])->submit_at = 3 * i;
+    run_stepped(run);
+    run_close(run);
+    ck_assert_msg(run->tally.differences == 0, "%s", run->first_difference);
+    ck_assert_uint_gt(run->tally.tokens, 20);
+    free(run);
+    return persistent_steps() - before;
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+static struct request_set *common; /* of the first variety */
+
+static void learn_common(void) {
+    const struct tiny_model tiny = model_of(&varieties[0]);
+    common = learn(&tiny, &varieties[0]);
+}
+
+static void drop_common(void) {
+    drop(common);
+}
+
+START_TEST(bytes_are_those_of_single_kernels) {
+    const struct tiny_model tiny = model_of(&varieties[_i]);
+    struct request_set *set = _i ? learn(&tiny, &varieties[_i]) : common;
+    const struct setting setting = setting_of(2 - _i % 2);
+    const unsigned long graphs = graph_launches();
+    const unsigned long n = run_all(set, &setting);
+    ck_assert_msg(n > 8 || !emu_cooperative_run, "%lu persistent steps", n);
+    ck_assert_uint_eq(graph_launches(), graphs); /* they replace all of them */
+    if (set != common) drop(set);
+}
+END_TEST
+
+/* Codes have no order: such steps are graphs. */
+START_TEST(other_models_have_graphs) {
+    struct tiny_model tiny = model_of(&varieties[0]);
+    tiny.dtype = DTYPE_Q8_0;
+    struct request_set *set = learn(&tiny, &varieties[0]);
+    const struct setting setting = setting_of(2);
+    const unsigned long graphs = graph_launches();
+    ck_assert_uint_eq(run_all(set, &setting), 0);
+    ck_assert(graph_launches() > graphs || !cuda_emu_graph_launches);
+    drop(set);
+}
+END_TEST
+
+START_TEST(eager_steps_are_launched_plainly) {
+    struct setting setting = setting_of(2);
+    setting.eager = true;
+    ck_assert_uint_eq(run_all(common, &setting), 0);
+}
+END_TEST
+
+/* Two are kept; there are more sizes. */
+START_TEST(steps_take_each_other_s_place) {
+    struct setting setting = setting_of(2);
+    const unsigned long all = run_all(common, &setting);
+    setting.graphs = 2;
+    const unsigned long few = run_all(common, &setting);
+    ck_assert((few > 0 && few < all) || !emu_cooperative_run);
+}
+END_TEST
+
+/* Where each access is watched a step takes several times as long. */
+int main(int n_arguments, char **arguments) {
+    assert(n_arguments > 0);
+    const bool watched = suite_is_watched(arguments[0]);
+    Suite *suite = suite_create("cuda_engine_persistent");
+    TCase *core = tcase_create("core");
+    tcase_set_timeout(core, 300);
+    tcase_add_unchecked_fixture(core, learn_common, drop_common);
+    tcase_add_loop_test(core, bytes_are_those_of_single_kernels, 0, watched ? 1 : N_VARIETIES);
+    if (!watched) {
+        tcase_add_test(core, other_models_have_graphs);
+        tcase_add_test(core, eager_steps_are_launched_plainly);
+        tcase_add_test(core, steps_take_each_other_s_place);
+    }
+    suite_add_tcase(suite, core);
+    return suite_main(suite);
+}

@@ -1,0 +1,269 @@
+/* Lists of orders, and the grid that does them: products with norms, residuals and pairs, of more
+ * tiles than there are blocks, give the bytes of single launches; what is no order makes a list
+ * useless. Heads and attention, in lists as the engine makes them: test_engine_persistent.c. */
+#include <string.h>
+
+#include "kernels/cuda/attention/rope.cuh"
+#include "kernels/cuda/gemm/ops.cuh"
+#include "kernels/cuda/persistent/persistent.cuh"
+#include "kernels/cuda/rows/rows.cuh"
+#include "tests/cuda/gemm_data.h"
+
+enum { K = 192, F = 208, V = 330, MAX_M = GEMM_SKINNY_ROWS, LAYERS = 2 };
+constexpr float EPSILON = 1e-5f;
+
+static const kind &float16_weights(enum dtype act) {
+    for (const kind &k : kinds)
+        if (k.type == act && !k.fp8) return k;
+    ck_abort_msg("there is no such kind");
+}
+
+/* A matrix of N outputs. */
+struct weights_on_device : matrix_on_device {
+    weights_on_device(enum dtype act, int N, int columns, uint64_t seed)
+        : matrix_on_device(float16_weights(act), act,
+                           make_rows(float16_weights(act), N, columns, seed)) {}
+};
+
+/* ---- a pass of products --------------------------------------------------------------------- */
+
+/* What looks like a model without heads: what is between q and o is left out. */
+struct pass {
+    enum dtype act;
+    int M;
+    weights_on_device embedding, q, k, v, o, gate, up, down;
+    buffer gain, ids, rows, x, yq, yk, yv, gated, gathered, logits;
+    struct gemm_scratch none = {};
+
+    static buffer numbers(int first, int step) {
+        std::vector<int32_t> n;
+        for (int i = 0; i < MAX_M; i++) n.push_back((first + step * i) % V);
+        return buffer(n);
+    }
+    static floats gains() {
+        uint64_t state = 5;
+        return random_vector(&state, K);
+    }
+    static buffer activations(int columns) {
+        return buffer((size_t)(MAX_M * columns) * 2);
+    }
+    pass(enum dtype act_, int M_)
+        : act(act_), M(M_), embedding(act, V, K, 1), q(act, K, K, 2), k(act, 48, K, 3),
+          v(act, 37, K, 4), o(act, K, K, 5), gate(act, F, K, 6), up(act, F, K, 7),
+          down(act, K, F, 8), gain(gains()), ids(numbers(3, 7)), rows(numbers(0, 1)),
+          x(activations(K)), yq(activations(K)), yk(activations(48)), yv(activations(37)),
+          gated(activations(F)), gathered(activations(K)), logits((size_t)(MAX_M * V) * 4) {}
+
+    struct norm norm() {
+        return {NORM_RMS, gain.as<float>(), nullptr, EPSILON};
+    }
+    void layer() {
+        const struct norm first = norm();
+        const struct gemm_epilogue add = {nullptr, x.data};
+        const struct gemm_job qkv[] = {{&q.w, yq.data}, {&k.w, yk.data}, {&v.w, yv.data}};
+        const struct gemm_job pair = {&gate.w, gated.data, nullptr, &up.w};
+        gemm_many(qkv, 3, x.data, &first, M, test_stream());
+        gemm(&o.w, x.data, yq.data, M, &add, test_stream());
+        gemm_many(&pair, 1, x.data, &first, M, test_stream());
+        gemm(&down.w, x.data, gated.data, M, &add, test_stream());
+    }
+    void queue() {
+        const struct norm last = norm();
+        const struct gemm_epilogue wide = {nullptr, nullptr, true};
+        const struct gemm_job head = {&embedding.w, logits.data, &wide};
+        embed_rows(x.data, &embedding.w, ids.as<int32_t>(), nullptr, 2, false, M, test_stream());
+        for (int i = 0; i < LAYERS; i++) layer();
+        rows_gather(act, gathered.data, x.data, rows.as<int32_t>(), M, K, test_stream());
+        gemm_many(&head, 1, gathered.data, &last, M, test_stream());
+    }
+    static void queue_of(void *arg) {
+        static_cast<pass *>(arg)->queue();
+    }
+    std::vector<uint8_t> result() {
+        std::vector<uint8_t> all = logits.read<uint8_t>();
+        for (const buffer *b : {&x, &yk, &yv}) {
+            const std::vector<uint8_t> more = b->read<uint8_t>();
+            all.insert(all.end(), more.begin(), more.end());
+        }
+        return all;
+    }
+};
+
+/* ---- a device ------------------------------------------------------------------------------- */
+
+struct opened {
+    struct persistent all;
+    opened() {
+        cudaDeviceProp prop;
+        struct err err;
+        CUDA_OK(cudaGetDeviceProperties(&prop, 0));
+        ck_assert_msg(persistent_open(&all, true, &prop, &err) == STATUS_OK, "%s", err.message);
+    }
+    ~opened() {
+        finish();
+        persistent_close(&all);
+    }
+};
+
+static const int row_counts[] = {1, 2, 8, 9, MAX_M};
+enum { N_COUNTS = sizeof row_counts / sizeof *row_counts };
+
+START_TEST(one_grid_gives_the_bytes_of_single_launches) {
+    opened on;
+    pass p(short_types[_i % 2], row_counts[_i / 2]);
+    p.queue();
+    const std::vector<uint8_t> want = p.result();
+    p.x.poison(), p.logits.poison();
+    struct persistent_step *step = persistent_record(&on.all, test_stream(), pass::queue_of, &p);
+    ck_assert_ptr_nonnull(step);
+    for (int again = 0; again < 3; again++) { /* what a grid leaves must do for the next */
+        persistent_launch(&on.all, step, test_stream());
+        ck_assert_msg(p.result() == want, "%d rows, launch %d", p.M, again);
+    }
+    unsigned word;
+    CUDA_OK(cudaMemcpy(&word, on.all.word, sizeof word, cudaMemcpyDeviceToHost));
+    ck_assert_uint_eq(word << 1, 0); /* but for the phase */
+    persistent_free(step);
+}
+END_TEST
+
+/* Grids of other sizes may follow one another. */
+START_TEST(steps_of_other_rows_use_the_same_barrier) {
+    opened on;
+    struct persistent_step *steps[2];
+    pass one(DTYPE_BF16, 1), many(DTYPE_BF16, 12);
+    pass *passes[] = {&one, &many};
+    std::vector<uint8_t> want[2];
+    for (int i = 0; i < 2; i++) {
+        passes[i]->queue();
+        want[i] = passes[i]->result();
+        steps[i] = persistent_record(&on.all, test_stream(), pass::queue_of, passes[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        passes[i % 2]->x.poison();
+        persistent_launch(&on.all, steps[i % 2], test_stream());
+        ck_assert(passes[i % 2]->result() == want[i % 2]);
+    }
+    for (struct persistent_step *step : steps) persistent_free(step);
+}
+END_TEST
+
+/* ---- lists ---------------------------------------------------------------------------------- */
+
+/* What a list of a pass is, after `also` has added to it; nothing may have run. */
+template <class Also> static struct order_list list_of(pass *p, Also also) {
+    struct order_list list;
+    orders_begin(&list);
+    p->queue();
+    also();
+    orders_end();
+    finish();
+    return list;
+}
+
+START_TEST(orders_wait_for_one_another) {
+    pass p(DTYPE_BF16, 3);
+    struct angle_table table = {};
+    const floats frequency = {1, 0.5f};
+    buffer inv_freq(frequency), angles(size_t(2 * MAX_M * 2 * 4));
+    table.cosine = table.sine = angles.as<float>();
+    table.max_pairs = 2;
+    struct rope rope = {};
+    rope.D_rope = 4;
+    rope.inv_freq = inv_freq.as<float>();
+    auto make_angles = [&] { angles_make(&table, p.ids.as<int32_t>(), &rope, 3, test_stream()); };
+    struct order_list list = list_of(&p, make_angles);
+    const int n = list.n;
+    ck_assert(!list.useless && list.groups == 1 && list.act == DTYPE_BF16);
+    ck_assert_int_eq(n, 1 + 4 * LAYERS + 2 + 1);
+    for (int i = 0; i < n; i++) { /* the first has nobody before it, and angles need nobody */
+        ck_assert_int_eq(list.orders[i].waits, i > 0 && i < n - 1);
+        ck_assert_int_eq(list.orders[i].meets, i < n - 2);
+    }
+    ck_assert_int_eq(list.orders[0].kind, ORDER_EMBED);
+    ck_assert_int_eq(list.orders[1].kind, ORDER_NORMED_PRODUCT);
+    ck_assert_int_eq(list.orders[1].items, K / 16 + 48 / 16 + 3);
+    ck_assert_int_eq(list.orders[2].kind, ORDER_PRODUCT);
+    ck_assert_int_eq(list.orders[n - 1].kind, ORDER_ANGLES);
+    ck_assert_int_eq(list.orders[n - 1].items, 6);
+    orders_free(&list);
+    std::vector<uint8_t> untouched(p.x.bytes);
+    buffer(p.x.bytes).copy_to(untouched.data());
+    ck_assert(p.x.read<uint8_t>() == untouched);
+}
+END_TEST
+
+/* What one grid cannot do beside a pass of 3 rows in bfloat16. */
+static void add_misfit(pass *p, int which) {
+    pass wide(DTYPE_BF16, 12), other(DTYPE_F16, 3);
+    const struct norm norm = p->norm();
+    if (which == 0) rows_norm(p->act, p->x.data, p->x.data, &norm, p->M, K, test_stream());
+    if (which == 1) wide.queue();
+    if (which == 2) other.queue();
+    if (which == 3)
+        rows_gather(DTYPE_F32, p->x.data, p->x.data, p->rows.as<int32_t>(), 1, 8, test_stream());
+    if (which == 4)
+        rows_gather(p->act, p->x.data, p->x.data, p->rows.as<int32_t>(), 1, 7, test_stream());
+}
+enum { N_MISFITS = 5 };
+
+START_TEST(a_misfit_makes_a_list_useless) {
+    pass p(DTYPE_BF16, 3);
+    struct order_list list = list_of(&p, [&] { add_misfit(&p, _i); });
+    ck_assert(list.useless);
+    orders_free(&list);
+}
+END_TEST
+
+struct misfit {
+    pass *p;
+    int which, calls;
+};
+static void queue_misfit(void *arg) {
+    auto *m = static_cast<misfit *>(arg);
+    m->calls++;
+    m->p->queue();
+    add_misfit(m->p, m->which);
+}
+
+/* After which everything is launched as ever. */
+START_TEST(a_useless_list_is_no_step) {
+    opened on;
+    pass p(DTYPE_BF16, 3);
+    p.queue();
+    const std::vector<uint8_t> want = p.result();
+    misfit m = {&p, 0, 0};
+    ck_assert_ptr_null(persistent_record(&on.all, test_stream(), queue_misfit, &m));
+    ck_assert_int_eq(m.calls, 1);
+    ck_assert(on.all.said_why_not);
+    p.x.poison();
+    p.queue();
+    ck_assert(p.result() == want);
+}
+END_TEST
+
+START_TEST(a_device_may_lack_such_grids) {
+    cudaDeviceProp prop;
+    struct persistent all;
+    struct err err = {};
+    CUDA_OK(cudaGetDeviceProperties(&prop, 0));
+    ck_assert_int_eq(persistent_open(&all, false, &prop, &err), STATUS_OK);
+    ck_assert(!all.wanted && !all.word);
+    persistent_close(&all);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cuda_persistent");
+    TCase *grids = tcase_create("grids"), *lists = tcase_create("lists");
+    tcase_set_timeout(grids, 300);
+    tcase_add_loop_test(grids, one_grid_gives_the_bytes_of_single_launches, 0, 2 * N_COUNTS);
+    tcase_add_test(grids, steps_of_other_rows_use_the_same_barrier);
+    suite_add_tcase(suite, grids);
+    tcase_add_test(lists, orders_wait_for_one_another);
+    tcase_add_loop_test(lists, a_misfit_makes_a_list_useless, 0, N_MISFITS);
+    tcase_add_test(lists, a_useless_list_is_no_step);
+    tcase_add_test(lists, a_device_may_lack_such_grids);
+    suite_add_tcase(suite, lists);
+    return suite_main(suite);
+}
