@@ -297,14 +297,15 @@ def kernels(report, programs, seconds):
 
 
 def first(report, programs, seconds):
-    """What no emulation knows of wgmma: its descriptors and registers, its bits, its speed."""
+    """What no emulation knows: wgmma's descriptors and registers, its bits, its speed; what one grid for a step gains."""
     started, suite = time.monotonic(), os.path.join(programs, "gpu_ptx90")
     if os.access(suite, os.X_OK):  # built for devices of capability 9.0 only
         report["suites"] = [check_suite(suite, started + 0.3 * seconds)]
         report["steps"].append(step_of("suites", started, report["suites"], ("passed",)))
     watch = ClockWatch()
-    for part, share in (("limits", 0.3), ("wgmma", 0.6)):
+    for part, share in (("limits", 0.25), ("wgmma", 0.45)):
         time_part(report, programs, part, share * seconds)
+    serving.small(report, programs, 0.15 * seconds, sys.modules[__name__])
     report["clocks"] = watch.stop()
 
 
@@ -428,6 +429,12 @@ def test_serving(folder, out):
         assert words in text, text
 
 
+def test_first(folder, out):
+    report = measure("first", folder, out, time.monotonic(), 16)
+    assert [s["name"] for s in report["steps"]] == ["limits", "wgmma", "serve, small"], report["steps"]
+    assert [f["part"] for f in report["served"]] == ["small"], report["served"]
+
+
 def self_test():
     global SUITE_S, LEAST_S, LOGS
     assert not lacking_checks(), lacking_checks()
@@ -462,6 +469,7 @@ def self_test():
         for words in ("**Failed: suites", "it broke", "a copy moves 4.00 TB/s", "left out"):
             assert words in text, text
         test_serving(folder, out)
+        test_first(folder, out)
     print(f"gpu run: self-test of {len(SANITIZED)} findings and {len(PROGRAMS)} programs passed")
     return 0
 

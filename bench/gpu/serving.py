@@ -28,12 +28,25 @@ def time_part(report, tools, programs, part, seconds):
         print(f"{part}: {said[-tools.TAIL:].strip()}", flush=True)
 
 
-def serve(report, programs, seconds, tools):
-    """`tools` is run.py."""
+def there(report, programs):
+    """Whether there is a gpu_serve; if not, the report says so."""
     report["served"] = []
-    if not os.access(os.path.join(programs, "gpu_serve"), os.X_OK):
-        report["steps"].append({"name": "serve", "result": "failed", "seconds": 0.0, "output":
-                                "there is no gpu_serve: it is built where the program's libraries are (docs/cuda/measuring.md)"})
+    if os.access(os.path.join(programs, "gpu_serve"), os.X_OK):
+        return True
+    report["steps"].append({"name": "serve", "result": "failed", "seconds": 0.0, "output":
+                            "there is no gpu_serve: it is built where the program's libraries are (docs/cuda/measuring.md)"})
+    return False
+
+
+def small(report, programs, seconds, tools):
+    """Small models alone: a decode step as a graph of launches, and as one grid. `tools` is run.py."""
+    if there(report, programs):
+        time_part(report, tools, programs, "small", seconds)
+
+
+def serve(report, programs, seconds, tools):
+    """All parts."""
+    if not there(report, programs):
         return
     watch, end, parts = tools.ClockWatch(), time.monotonic() + seconds, list(SHARES)
     for i, part in enumerate(parts):

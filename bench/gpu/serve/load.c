@@ -35,6 +35,7 @@ static struct engine *open_path(const struct setup *setup, const char *path) {
                                    .block_size = 16,
                                    .kv_memory = setup->kv_memory,
                                    .device = setup->device,
+                                   .persistent_step = setup->persistent_step,
                                    .cpu_path = setup->cpu_path};
     struct engine *engine;
     struct err err = {0};

@@ -24,6 +24,7 @@ struct setup {
     const char *cpu_path;
     int max_seqs, max_rows, max_len;
     int64_t kv_memory;
+    bool persistent_step;
 };
 
 /* An engine of random weights; NULL, with the reason on standard error, when it cannot be. */

@@ -11,7 +11,7 @@ const struct shape smollm2_135m = {"SmolLM2-135M", 576, 1536, 30, 9, 3, 64, 4915
 const struct shape gpt2_sized = {"GPT-2 124M's size", 768, 2048, 12, 12, 12, 64, 50257, 1024, true};
 
 const struct shape *shape_of(const struct run *run, const struct shape *real) {
-    static const struct shape tiny = {"tiny", 32, 40, 1, 2, 1, 16, 300, 96, true};
+    static const struct shape tiny = {"tiny", 32, 40, 1, 2, 1, 64, 300, 96, true};
     return run->tiny ? &tiny : real;
 }
 

@@ -43,7 +43,7 @@ static double alone_rate(const struct load *load) {
 }
 
 static void decode_alone(struct run *run, struct engine *engine, const char *id, int n_prompt,
-                         int n_output) {
+                         int n_output, const char *note) {
     struct load load;
     const struct batch b = {1, n_prompt, n_output, 512, time_left(run), NULL};
     if (!run_batch(&load, engine, &b, 1)) {
@@ -53,7 +53,8 @@ static void decode_alone(struct run *run, struct engine *engine, const char *id,
                            .model = engine_model(engine)->name,
                            .what = "one request decodes",
                            .unit = "tok/s",
-                           .value = alone_rate(&load)};
+                           .value = alone_rate(&load),
+                           .note = note};
         count_step(engine, 1, n_prompt + n_output / 2.0, &f.bytes, &f.flops);
         f.us = f.value > 0 ? 1e6 / f.value : 0;
         write_figure(run, &f);
@@ -257,26 +258,26 @@ static void share_of_sampling(struct run *run, struct engine *engine) {
 
 /* ---- the parts ------------------------------------------------------------------------------ */
 
-static struct engine *open_for(struct run *run, const struct shape *shape,
-                               enum quantization quantization, int max_seqs, int max_rows,
-                               int max_len, int64_t kv_memory) {
-    const struct setup setup = {.shape = shape_of(run, shape),
-                                .device = DEVICE_CUDA,
-                                .quantization = quantization,
-                                .max_seqs = smaller(run, max_seqs, 4),
-                                .max_rows = smaller(run, max_rows, 512),
-                                .max_len = smaller(run, max_len, 96),
-                                .kv_dtype = KV_DTYPE_BFLOAT16,
-                                .kv_memory = run->tiny ? 0 : kv_memory};
+/* Opens an engine with keys and values of bfloat16, in sizes that the emulation can run where that
+ * is what runs. */
+static struct engine *open_setup(struct run *run, struct setup setup) {
+    setup.shape = shape_of(run, setup.shape);
+    setup.device = DEVICE_CUDA;
+    setup.max_seqs = smaller(run, setup.max_seqs, 4);
+    setup.max_rows = smaller(run, setup.max_rows, 512);
+    setup.max_len = smaller(run, setup.max_len, 96);
+    setup.kv_dtype = KV_DTYPE_BFLOAT16;
+    if (run->tiny) setup.kv_memory = 0;
     uint64_t start = now_ns();
     struct engine *engine = open_random(&setup);
     if (engine)
-        write_figure(run, &(struct figure){.id = "start",
-                                           .model = setup.shape->name,
-                                           .what = quantization ? "random fp8 weights are made"
-                                                                : "random weights are made",
-                                           .unit = "ms",
-                                           .value = (double)(now_ns() - start) * 1e-6});
+        write_figure(run,
+                     &(struct figure){.id = "start",
+                                      .model = setup.shape->name,
+                                      .what = setup.quantization ? "random fp8 weights are made"
+                                                                 : "random weights are made",
+                                      .unit = "ms",
+                                      .value = (double)(now_ns() - start) * 1e-6});
     else
         write_failure(run, "start", "the engine could not be opened");
     return engine;
@@ -284,8 +285,11 @@ static struct engine *open_for(struct run *run, const struct shape *shape,
 
 void run_llama(struct run *run) {
     const int seqs = smaller(run, 256, 4);
-    struct engine *engine =
-        open_for(run, &llama_8b, QUANTIZATION_NONE, 256, 8192, 8448, (int64_t)64 << 30);
+    struct engine *engine = open_setup(run, (struct setup){.shape = &llama_8b,
+                                                           .max_seqs = 256,
+                                                           .max_rows = 8192,
+                                                           .max_len = 8448,
+                                                           .kv_memory = (int64_t)64 << 30});
     if (!engine) return;
     const struct batch warm = {seqs, smaller(run, 64, 4), 4, 512, time_left(run), NULL};
     const struct batch g2 = {smaller(run, 32, 3),   smaller(run, 256, 8),
@@ -295,7 +299,7 @@ void run_llama(struct run *run) {
     if (!run_batch(&load, engine, &warm, seqs)) write_failure(run, "start", "a request failed");
     close_batch(&load, &warm);
     if (worth_starting(run, "G1", 5))
-        decode_alone(run, engine, "G1", smaller(run, 128, 8), smaller(run, 512, 8));
+        decode_alone(run, engine, "G1", smaller(run, 128, 8), smaller(run, 512, 8), NULL);
     if (worth_starting(run, "G7", 5)) {
         gaps_between_steps(run, engine, 1);
         gaps_between_steps(run, engine, smaller(run, 32, 3));
@@ -317,26 +321,37 @@ void run_llama(struct run *run) {
 }
 
 void run_fp8(struct run *run) {
-    struct engine *engine =
-        open_for(run, &llama_8b, QUANTIZATION_FP8, 32, 2048, 2048, (int64_t)10 << 30);
+    struct engine *engine = open_setup(run, (struct setup){.shape = &llama_8b,
+                                                           .quantization = QUANTIZATION_FP8,
+                                                           .max_seqs = 32,
+                                                           .max_rows = 2048,
+                                                           .max_len = 2048,
+                                                           .kv_memory = (int64_t)10 << 30});
     if (!engine) return;
     const struct batch many = {smaller(run, 32, 3),  smaller(run, 256, 8),
                                smaller(run, 512, 6), 2048,
                                time_left(run),       NULL};
     if (worth_starting(run, "G8", 4))
-        decode_alone(run, engine, "G8", smaller(run, 128, 8), smaller(run, 512, 8));
+        decode_alone(run, engine, "G8", smaller(run, 128, 8), smaller(run, 512, 8), NULL);
     if (worth_starting(run, "G8", 6)) decode_many(run, engine, "G8", &many, many.n);
     engine_close(engine);
 }
 
+/* Each size as a graph of launches, then as one grid. */
 void run_small(struct run *run) {
     const struct shape *const shapes[] = {&gpt2_sized, &smollm2_135m};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
+        const bool one_grid = i % 2;
         if (!worth_starting(run, "G9", 3)) continue;
-        struct engine *engine = open_for(run, shapes[i], QUANTIZATION_NONE, 4, 512, 1024, 0);
+        struct engine *engine = open_setup(run, (struct setup){.shape = shapes[i / 2],
+                                                               .max_seqs = 4,
+                                                               .max_rows = 512,
+                                                               .max_len = 1024,
+                                                               .persistent_step = one_grid});
         if (!engine) continue;
-        decode_alone(run, engine, "warm", smaller(run, 16, 4), smaller(run, 64, 4));
-        decode_alone(run, engine, "G9", smaller(run, 16, 8), smaller(run, 512, 8));
+        decode_alone(run, engine, "warm", smaller(run, 16, 4), smaller(run, 64, 4), NULL);
+        decode_alone(run, engine, "G9", smaller(run, 16, 8), smaller(run, 512, 8),
+                     one_grid ? "one grid: --persistent-step" : "graphs");
         engine_close(engine);
     }
 }
