@@ -122,8 +122,9 @@ static void print_totals(FILE *out, const struct weights *weights) {
 
 /* ---- model and tokenizer -------------------------------------------------------------------- */
 
-/* What factors, one for each pair of numbers of a head, do to positions. Llama 3.1 has the pairs that
- * turn slowly turn slower, Gemma 4 has most of them stand still, which no factor of a stretch does. */
+/* What factors, one for each pair of numbers of a head, do to positions. Llama 3.1 has the pairs
+ * that turn slowly turn slower, Gemma 4 has most of them stand still, which no factor of a stretch
+ * does. */
 static void print_factors(FILE *out, const float *factors, int n, const char *where) {
     const float still = 1e20f;
     float least = still, most = 0;
