@@ -126,12 +126,12 @@ struct item {
 struct frame {
     uint32_t rule;
     uint32_t serial;      /* orders items */
-    struct state *origin; /* where to look who waits for the rule, if it waits for itself */
+    struct state *origin; /* where to look who waits for the rule; NULL: they are listed */
     struct frame *same_hash;
     uint32_t hash;
     bool is_marked;
     int n_callers;
-    struct item *callers; /* [n_callers] otherwise: behind their calls, in order */
+    struct item *callers; /* [n_callers] behind their calls, in order */
 };
 
 /* The frame of a rule that began in a state. */
@@ -186,7 +186,8 @@ struct automaton {
         uint32_t n, n_buckets, next_serial;
         struct item *callers; /* [max_callers] of the frames that are being made */
         int n_callers, max_callers;
-        bool *is_open; /* [n_rules] rules whose frames are being made */
+        bool *is_open; /* [n_rules] rules whose frames are being made, */
+        int n_open;    /* of which there are so many */
     } frames;
     struct masks {
         struct mask **buckets;

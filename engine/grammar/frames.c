@@ -7,7 +7,8 @@
  *
  * A rule that waits for itself (one that is left-recursive, or several that begin with each other)
  * would be in its own list. Its frame names the state instead, where those that wait are looked up
- * when it ends. Of several such rules one is enough to break the circle.
+ * when it ends. Of several such rules one is enough to break the circle. So does one that is called
+ * through very many others: lists are made of lists, and the stack is not endless.
  *
  * Frames live in one table, until nobody holds them (collect.c). Under the grammar's lock.
  */
@@ -84,6 +85,9 @@ static struct frame *find_or_add(struct automaton *a, uint32_t rule, struct stat
 
 /* ---- making one ----------------------------------------------------------------------------- */
 
+/* Frames that are being made for one another. */
+enum { MAX_OPEN = 100 };
+
 static void add_caller(struct frames *frames, uint32_t node, struct frame *frame) {
     if (frames->n_callers == frames->max_callers) {
         frames->max_callers = frames->max_callers ? 2 * frames->max_callers : 64;
@@ -93,7 +97,8 @@ static void add_caller(struct frames *frames, uint32_t node, struct frame *frame
     frames->callers[frames->n_callers++] = (struct item){node, frame};
 }
 
-/* Adds those that wait for the rule in a state. False: it waits for itself. */
+/* Adds those that wait for the rule in a state. False: it waits for itself, or they are not known
+ * without going too deep. */
 static bool add_callers(struct automaton *a, uint32_t rule, struct state *origin) {
     const struct network *network = a->network;
     for (int i = 0; i < origin->n_items; i++) {
@@ -125,8 +130,10 @@ static struct frame *make_frame(struct automaton *a, uint32_t rule, struct state
     struct frames *frames = &a->frames;
     const int first = frames->n_callers;
     frames->is_open[rule] = true;
+    frames->n_open++;
     bool is_listed = add_callers(a, rule, origin);
     frames->is_open[rule] = false;
+    frames->n_open--;
     struct item *callers = frames->callers + first;
     int n = is_listed ? sort_callers(callers, frames->n_callers - first) : 0;
     frames->n_callers = first;
@@ -139,7 +146,7 @@ struct frame *frame_in_later(struct automaton *a, struct frame *frame, struct st
     for (struct known_frame *known = origin->frames; known; known = known->next) {
         if (known->frame->rule == frame->rule) return known->frame;
     }
-    if (a->frames.is_open[frame->rule]) return NULL;
+    if (a->frames.is_open[frame->rule] || a->frames.n_open == MAX_OPEN) return NULL;
     struct known_frame *known = mem_alloc(sizeof *known);
     struct frame *made = make_frame(a, frame->rule, origin);
     *known = (struct known_frame){made, origin->frames};

@@ -396,6 +396,18 @@ START_TEST(a_long_chain_of_references_is_served) {
 }
 END_TEST
 
+/* Rules that begin with one another all wait where the text begins; here they go in a circle, too. */
+START_TEST(a_long_chain_of_rules_is_served) {
+    struct buf text = {0};
+    buf_puts(&text, "root ::= r0 \"a\" | \"b\"\n");
+    for (int i = 0; i < 9000; i++) buf_printf(&text, "r%d ::= r%d \"x\"\n", i, i + 1);
+    buf_puts(&text, _i ? "r9000 ::= \"y\" | r0 \"z\"\n" : "r9000 ::= \"y\"\n");
+    const char *message = result_of(G, &text);
+    ck_assert_msg(!*message, "%s", message);
+    buf_free(&text);
+}
+END_TEST
+
 /* Every beginning of a grammar is some text: none crashes. */
 START_TEST(each_beginning_of_a_grammar_has_a_result) {
     static const struct {
@@ -436,6 +448,7 @@ int main(void) {
     tcase_add_loop_test(all, a_large_grammar_is_refused_or_served, 0,
                         (int)(sizeof large / sizeof *large));
     tcase_add_test(all, a_long_chain_of_references_is_served);
+    tcase_add_loop_test(all, a_long_chain_of_rules_is_served, 0, 2);
     tcase_add_loop_test(all, each_beginning_of_a_grammar_has_a_result, 0, 5);
     suite_add_tcase(suite, all);
     return suite_main(suite);
