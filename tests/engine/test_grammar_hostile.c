@@ -396,7 +396,7 @@ START_TEST(a_long_chain_of_references_is_served) {
 }
 END_TEST
 
-/* Rules that begin with one another all wait where the text begins; here they go in a circle, too. */
+/* Rules that begin with one another all wait where the text begins. The second go in a circle. */
 START_TEST(a_long_chain_of_rules_is_served) {
     struct buf text = {0};
     buf_puts(&text, "root ::= r0 \"a\" | \"b\"\n");
