@@ -87,9 +87,8 @@ static void forget(struct automaton *a, struct state *state) {
         if (state->next[i] && !state->next[i]->is_marked) state->next[i] = NULL;
     }
     for (int i = 0; i < N_SETS; i++) {
-        if (!state->through[i] || state->through[i]->is_marked) continue;
-        state->through[i] = NULL;
-        state->knows_through[i] = false;
+        const struct state *through = state->knows_through[i] ? state->through[i] : NULL;
+        if (through && !through->is_marked) state->knows_through[i] = false;
     }
     for (struct known_frame **at = &state->frames, *known; (known = *at);) {
         if (known->frame->is_marked) {

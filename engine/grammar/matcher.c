@@ -2,7 +2,8 @@
  *
  * A mask (mask.c) is kept at the state, for every sequence that comes there. States are made and
  * freed while the grammar's lock is held, none that a matcher stands at is freed, and may_end never
- * changes, so matcher_may_end needs no lock.
+ * changes, so matcher_may_end needs no lock. Where a matcher stands changes under the lock, because
+ * whoever frees states looks at all matchers.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -61,16 +62,27 @@ static size_t mask_words(const struct vocabulary *v) {
     return ((size_t)v->V + 31) / 32;
 }
 
+static bool knows_mask(const struct matcher *matcher) {
+    const struct state *state = here(matcher);
+    return state->mask && state->mask->of == matcher->vocabulary->id;
+}
+
 /* Finds the mask of the matcher's state, unless it is known. The caller holds the lock. */
 static bool find_mask(struct matcher *matcher, int64_t max_work) {
-    const struct vocabulary *v = matcher->vocabulary;
+    struct grammar *grammar = matcher->grammar;
     struct state *state = here(matcher);
-    if (state->mask && state->mask->of == v->id) {
+    if (knows_mask(matcher)) {
         if (state->n_wanted < UINT8_MAX) state->n_wanted++;
         return true;
     }
-    grammar_collect(matcher->grammar);
-    return mask_find(&matcher->grammar->automaton, v, state, max_work);
+    grammar_collect(grammar);
+    return mask_find(&grammar->automaton, matcher->vocabulary, state, max_work);
+}
+
+static bool has_any(const uint32_t *mask, const struct vocabulary *v) {
+    bool any = false;
+    for (size_t i = 0; i < mask_words(v) && !any; i++) any = mask[i] != 0;
+    return any;
 }
 
 bool matcher_prepare(struct matcher *matcher, int max_work) {
@@ -89,44 +101,50 @@ bool matcher_mask(struct matcher *matcher, uint32_t *mask) {
     find_mask(matcher, INT64_MAX);
     memcpy(mask, state->mask->bits, mask_words(v) * sizeof *mask);
     pthread_mutex_unlock(&grammar->lock);
-    bool any = state->may_end;
-    for (size_t i = 0; i < mask_words(v) && !any; i++) any = mask[i] != 0;
-    return any;
+    return state->may_end || has_any(mask, v);
 }
 
 bool matcher_may_go_on(struct matcher *matcher) {
     struct grammar *grammar = matcher->grammar;
+    const struct vocabulary *v = matcher->vocabulary;
+    struct state *state = here(matcher);
     pthread_mutex_lock(&grammar->lock);
-    bool any = mask_has_any(&grammar->automaton, matcher->vocabulary, here(matcher));
+    bool any =
+        knows_mask(matcher) ? has_any(state->mask->bits, v) : mask_has_any(&grammar->automaton, v, state);
     pthread_mutex_unlock(&grammar->lock);
     return any;
 }
 
 /* ---- tokens --------------------------------------------------------------------------------- */
 
-bool matcher_accept(struct matcher *matcher, int32_t id) {
-    const struct vocabulary *v = matcher->vocabulary;
-    struct automaton *a = &matcher->grammar->automaton;
-    assert(id >= 0 && id < v->V);
-    if (v->at[id] == v->at[id + 1]) return false;
-    struct state *state = here(matcher);
-    pthread_mutex_lock(&matcher->grammar->lock);
-    for (uint32_t at = v->at[id]; at < v->at[id + 1] && state != a->dead; at++) {
-        state = automaton_step(a, state, (uint8_t)v->bytes[at]);
-    }
-    pthread_mutex_unlock(&matcher->grammar->lock);
-    if (state == a->dead) return false;
+static void go_to(struct matcher *matcher, struct state *state) {
     if (matcher->n == matcher->max) {
         matcher->max *= 2;
         matcher->states = mem_realloc(matcher->states, matcher->max * sizeof *matcher->states);
     }
     matcher->states[matcher->n++] = state;
-    return true;
+}
+
+bool matcher_accept(struct matcher *matcher, int32_t id) {
+    const struct vocabulary *v = matcher->vocabulary;
+    struct automaton *a = &matcher->grammar->automaton;
+    assert(id >= 0 && id < v->V);
+    if (v->at[id] == v->at[id + 1]) return false;
+    pthread_mutex_lock(&matcher->grammar->lock);
+    struct state *state = here(matcher);
+    for (uint32_t at = v->at[id]; at < v->at[id + 1] && state != a->dead; at++) {
+        state = automaton_step(a, state, (uint8_t)v->bytes[at]);
+    }
+    if (state != a->dead) go_to(matcher, state);
+    pthread_mutex_unlock(&matcher->grammar->lock);
+    return state != a->dead;
 }
 
 void matcher_roll_back(struct matcher *matcher, int n) {
     assert(n >= 0 && (size_t)n < matcher->n);
+    pthread_mutex_lock(&matcher->grammar->lock);
     matcher->n -= (size_t)n;
+    pthread_mutex_unlock(&matcher->grammar->lock);
 }
 
 /* The only byte that may come, or -1 where there are several or the text may end. */

@@ -1,0 +1,214 @@
+/* What matchers say beside masks, what a vocabulary is made of, and one grammar in many threads. */
+#include <check.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/automaton.h"
+#include "support/naive_grammar.h"
+#include "support/suite_main.h"
+
+/* ---- forced bytes --------------------------------------------------------------------------- */
+
+/* A token for each byte. */
+static struct vocabulary *bytes_vocabulary(void) {
+    static char text[256];
+    const char *bytes[256];
+    int lengths[256];
+    for (int i = 0; i < 256; i++) {
+        text[i] = (char)i;
+        bytes[i] = &text[i];
+        lengths[i] = 1;
+    }
+    return vocabulary_new(bytes, lengths, 256);
+}
+
+/* Bytes that no edge tells apart are one class: that is no byte that must come. */
+static const struct {
+    const char *regex, *before, *forced;
+} forced[] = {
+    {"x[ab]cd", "", "x"},   {"x[ab]cd", "xb", "cd"},     {"ab?c", "", "a"},
+    {".", "", ""},          {"[^a]b", "", ""},           {"[^a]b", "x", "b"},
+    {"abc(d)?", "", "abc"}, {"\\x{e9}", "", "\xc3\xa9"},
+};
+
+START_TEST(bytes_are_forced_where_no_other_may_come) {
+    struct vocabulary *vocabulary = bytes_vocabulary();
+    struct grammar *grammar;
+    const char *regex = forced[_i].regex;
+    char bytes[8];
+    ck_assert(!grammar_compile(GRAMMAR_REGEX, regex, strlen(regex), NULL, &grammar, NULL));
+    struct matcher *matcher = matcher_new(grammar, vocabulary);
+    for (const char *at = forced[_i].before; *at; at++)
+        ck_assert(matcher_accept(matcher, (uint8_t)*at));
+    int n = matcher_forced(matcher, bytes, sizeof bytes);
+    ck_assert_int_eq(n, (int)strlen(forced[_i].forced));
+    ck_assert(memcmp(bytes, forced[_i].forced, (size_t)n) == 0);
+    matcher_free(matcher);
+    grammar_release(grammar);
+    vocabulary_free(vocabulary);
+}
+END_TEST
+
+/* ---- the vocabulary ------------------------------------------------------------------------- */
+
+enum { V = 8000, LONGEST = 40 };
+
+static char tokens[V][LONGEST];
+static int lengths[V];
+
+/* In no order, many of them with the same long beginning, some twice; of bytes of all kinds. */
+static struct vocabulary *long_vocabulary(void) {
+    static const char *const parts[] = {"inter", "nation", "  ",   "\u00e9", "7",
+                                        "A",     "_",      "\xa9", "a",      "\t"};
+    const char *bytes[V];
+    uint64_t seed = 11;
+    for (int id = 0; id < V; id++) {
+        bytes[id] = tokens[id];
+        lengths[id] = 0;
+        for (int n = 1 + naive_draw(&seed, 6); n > 0; n--) {
+            const char *part = parts[naive_draw(&seed, 10)];
+            memcpy(tokens[id] + lengths[id], part, strlen(part));
+            lengths[id] += (int)strlen(part);
+        }
+    }
+    return vocabulary_new(bytes, lengths, V);
+}
+
+/* Siblings ascend, so no beginning of tokens has two nodes; and each token ends at its node. */
+START_TEST(a_trie_has_each_beginning_once) {
+    struct vocabulary *v = long_vocabulary();
+    int n_found = 0, depth = -1;
+    char path[LONGEST];
+    for (uint32_t i = 0; i < v->n_nodes; i++) {
+        const struct trie_node *node = &v->nodes[i];
+        ck_assert(node->depth <= depth + 1 && node->skip > i && node->skip <= v->n_nodes);
+        ck_assert(node->depth > depth || node->byte > (uint8_t)path[node->depth]);
+        depth = node->depth;
+        path[depth] = (char)node->byte;
+        for (int32_t id = node->token; id >= 0; id = v->same_next[id], n_found++) {
+            ck_assert_int_eq(lengths[id], node->depth + 1);
+            ck_assert(memcmp(tokens[id], path, (size_t)lengths[id]) == 0);
+        }
+    }
+    ck_assert_int_eq(n_found, V);
+    vocabulary_free(v);
+}
+END_TEST
+
+/* Returns how many tokens end in a subtree of shapes; no two siblings are alike. */
+static int check_shapes(const struct shape_trie *trie, uint32_t at) {
+    const struct shape_node *node = &trie->nodes[at];
+    bool seen[N_SETS + 1][256] = {{false}};
+    int n = (int)(node->own_end - node->ids);
+    for (uint32_t i = node->children; i < node->children + node->n_children; i++) {
+        const struct shape_node *child = &trie->nodes[i];
+        ck_assert(!seen[child->set][child->byte]);
+        seen[child->set][child->byte] = true;
+        n += check_shapes(trie, i);
+    }
+    ck_assert_int_eq(n, (int)(node->all_end - node->ids));
+    return n;
+}
+
+START_TEST(tries_of_shapes_have_each_beginning_once) {
+    struct vocabulary *v = long_vocabulary();
+    ck_assert_int_eq(check_shapes(&v->shapes, 0), V);
+    ck_assert_int_eq(check_shapes(&v->by_first, 0), V);
+    for (int i = 0; i < N_SLICES; i++) {
+        int in_slice = 0;
+        for (int id = 0; id < V; id++)
+            in_slice += v->slices[i].at_most[MAX_CHARACTERS][id / 32] >> id % 32 & 1;
+        ck_assert_int_gt(in_slice, 0);
+        ck_assert_int_eq(check_shapes(&v->slices[i].rest, 0), V - in_slice);
+    }
+    vocabulary_free(v);
+}
+END_TEST
+
+/* ---- threads -------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, ROUNDS = 12, TOKENS = 30, WORDS = V / 32 };
+
+static const char shared_regex[] = "([a-z]{1,9}[ _7]|\u00e9*A|[^a-z]{3,60}(inter)?){1,40}";
+
+static struct grammar *compile_shared(size_t max_bytes) {
+    struct grammar_limits limits = {.max_bytes = max_bytes};
+    struct grammar *grammar;
+    ck_assert(!grammar_compile(GRAMMAR_REGEX, shared_regex, sizeof shared_regex - 1, &limits,
+                               &grammar, NULL));
+    return grammar;
+}
+
+static struct {
+    struct grammar *grammar;
+    const struct vocabulary *vocabulary;
+} shared;
+
+/* Takes a token of the mask at random; -1: there is none. */
+static int draw_token(const uint32_t *mask, uint64_t *seed) {
+    int from = naive_draw(seed, V);
+    for (int i = 0; i < V; i++) {
+        int id = (from + i) % V;
+        if (mask[id / 32] >> id % 32 & 1) return id;
+    }
+    return -1;
+}
+
+/* One sequence: its masks are those of a grammar that no other thread has. */
+static void keep_to_it(struct grammar *own, uint64_t seed) {
+    uint32_t mask[WORDS], expected[WORDS];
+    struct matcher *matcher = matcher_new(shared.grammar, shared.vocabulary);
+    struct matcher *alone = matcher_new(own, shared.vocabulary);
+    for (int i = 0; i < TOKENS; i++) {
+        char bytes[4], bytes_alone[4];
+        matcher_prepare(matcher, 1 + naive_draw(&seed, 2000));
+        ck_assert(matcher_mask(matcher, mask) == matcher_mask(alone, expected));
+        ck_assert(memcmp(mask, expected, sizeof mask) == 0);
+        ck_assert(matcher_may_go_on(matcher) == matcher_may_go_on(alone));
+        int n = matcher_forced(matcher, bytes, 4);
+        ck_assert_int_eq(n, matcher_forced(alone, bytes_alone, 4));
+        int id = draw_token(mask, &seed);
+        if (id < 0) break;
+        ck_assert(matcher_accept(matcher, id) && matcher_accept(alone, id));
+        ck_assert(matcher_may_end(matcher) == matcher_may_end(alone));
+        if (i % 7 == 6) matcher_roll_back(matcher, 3), matcher_roll_back(alone, 3);
+    }
+    matcher_free(matcher);
+    matcher_free(alone);
+}
+
+static void *keep_to_it_often(void *arg) {
+    uint64_t seed = (uint64_t)(uintptr_t)arg;
+    struct grammar *own = compile_shared(0);
+    for (int i = 0; i < ROUNDS; i++) keep_to_it(own, seed * 100 + (uint64_t)i);
+    grammar_release(own);
+    return NULL;
+}
+
+/* With the second limit, states are freed all the time. */
+START_TEST(threads_share_a_grammar) {
+    pthread_t threads[THREADS];
+    struct vocabulary *vocabulary = long_vocabulary();
+    shared.grammar = compile_shared(_i ? 1 << 20 : 0);
+    shared.vocabulary = vocabulary;
+    for (uintptr_t i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, keep_to_it_often, (void *)(i + 1));
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    grammar_release(shared.grammar);
+    vocabulary_free(vocabulary);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("grammar_matcher");
+    TCase *cases = tcase_create("core");
+    tcase_set_timeout(cases, 300);
+    tcase_add_loop_test(cases, bytes_are_forced_where_no_other_may_come, 0,
+                        (int)(sizeof forced / sizeof *forced));
+    tcase_add_test(cases, a_trie_has_each_beginning_once);
+    tcase_add_test(cases, tries_of_shapes_have_each_beginning_once);
+    tcase_add_loop_test(cases, threads_share_a_grammar, 0, 2);
+    suite_add_tcase(suite, cases);
+    return suite_main(suite);
+}
