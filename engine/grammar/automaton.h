@@ -284,7 +284,8 @@ struct shape_node {
 };
 
 struct shape_trie {
-    struct shape_node *nodes; /* [0]: the root */
+    struct shape_node *nodes; /* [n_nodes]: the root, each node before its children */
+    uint32_t n_nodes;
     int32_t *ids;
 };
 
@@ -335,6 +336,15 @@ struct sorted_token {
 struct shape_trie shape_trie_new(const struct vocabulary *v, const struct sorted_token *tokens,
                                  int n, bool first_is_exact);
 void shape_trie_free(struct shape_trie *trie);
+
+/* How many characters lead to each node, OUTSIDE_SLICE where not all of them are in the slice or
+ * they are more than MAX_CHARACTERS: all tokens of a node are in a slice, or none. The caller frees
+ * it. */
+enum { OUTSIDE_SLICE = 255 };
+uint8_t *shape_trie_characters(const struct shape_trie *trie, enum character_set slice);
+
+/* Makes the trie of the tokens that are in no slice, by what shape_trie_characters has found. */
+struct shape_trie shape_trie_rest(const struct shape_trie *trie, const uint8_t *characters);
 
 /* Finds the state behind every character of a set; dead: none comes; NULL: it depends. */
 struct state *automaton_find_through(struct automaton *a, enum character_set set,

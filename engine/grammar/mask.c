@@ -42,6 +42,7 @@ struct walk {
     uint32_t *mask;
     struct again *again; /* from next_again on they are still to be looked at */
     int next_again, n_again, max_again;
+    bool first_again[256];  /* first bytes whose nodes are among them */
     uint32_t n_single;      /* tokens that are taken one by one */
     bool gave_up;           /* these became too many: bytes are the faster way, */
     bool is_plain;          /* by which alone it goes */
@@ -60,10 +61,11 @@ static void count_bytes(struct walk *w, size_t bytes) {
     w->a->bytes += bytes;
 }
 
+/* A first byte is looked at once. A node below one may come twice, from the same state. */
 static void look_again(struct walk *w, uint32_t node, struct state *state) {
-    for (int i = 0; i < w->n_again; i++) {
-        if (w->again[i].node == node) return;
-    }
+    const struct trie_node *at = &w->v->nodes[node];
+    if (at->depth == 0 && w->first_again[at->byte]) return;
+    if (at->depth == 0) w->first_again[at->byte] = true;
     if (w->n_again == w->max_again) {
         int added = w->max_again ? w->max_again : 64;
         w->max_again += added;
@@ -125,6 +127,7 @@ static void walk_token(struct walk *w, int32_t id, uint32_t skip, struct state *
 
 static void forbid_bytes(struct walk *w, uint32_t from) {
     const struct trie_node *nodes = w->v->nodes;
+    w->a->work += nodes[from].skip - from;
     for (uint32_t i = from; i < nodes[from].skip; i++) {
         for (int32_t id = nodes[i].token; id >= 0; id = w->v->same_next[id]) clear_bit(w->mask, id);
     }
@@ -132,20 +135,21 @@ static void forbid_bytes(struct walk *w, uint32_t from) {
 
 /* ---- shapes --------------------------------------------------------------------------------- */
 
-/* The plain trie's node of a byte behind a node, n_nodes: there is none. */
-static uint32_t child_of(const struct vocabulary *v, uint32_t node, uint8_t byte) {
+/* The plain trie's node of a byte behind a node, which there is. */
+static uint32_t child_of(struct walk *w, uint32_t node, uint8_t byte) {
+    const struct vocabulary *v = w->v;
     if (node == v->n_nodes) return v->first[byte];
-    for (uint32_t i = node + 1; i < v->nodes[node].skip; i = v->nodes[i].skip) {
-        if (v->nodes[i].byte == byte) return i;
-    }
-    return v->n_nodes;
+    uint32_t child = node + 1;
+    for (; v->nodes[child].byte != byte; child = v->nodes[child].skip) w->a->work++;
+    assert(child < v->nodes[node].skip);
+    return child;
 }
 
 /* The plain trie's node of the path to levels[depth]. */
-static uint32_t node_of_path(const struct walk *w) {
+static uint32_t node_of_path(struct walk *w) {
     uint32_t node = w->begin.node;
     for (int i = 0; i < w->depth; i++) {
-        node = child_of(w->v, node, w->begin.trie->nodes[w->levels[i].at - 1].byte);
+        node = child_of(w, node, w->begin.trie->nodes[w->levels[i].at - 1].byte);
         assert(node < w->v->n_nodes);
     }
     return node;
@@ -170,6 +174,22 @@ static bool walk_tokens(struct walk *w) {
     return true;
 }
 
+/* Looks again at the bytes of `differs` behind a node of the plain trie, n_nodes: at its roots. */
+static void look_again_behind(struct walk *w, uint32_t node, const bool differs[256],
+                              struct state *state) {
+    const struct vocabulary *v = w->v;
+    bool is_root = node == v->n_nodes;
+    uint32_t end = is_root ? v->n_nodes : v->nodes[node].skip;
+    for (uint32_t i = is_root ? 0 : node + 1; i < end; i = v->nodes[i].skip) {
+        uint8_t byte = v->nodes[i].byte;
+        w->a->work++;
+        if (differs[byte]) look_again(w, i, automaton_step(w->a, state, byte));
+    }
+}
+
+/* To look at the characters of a set takes about as long as to walk over so many nodes. */
+enum { NODES_OF_A_SET = 100 };
+
 /* Goes on where the characters of a node's set lead to several states; returns with which. */
 static struct state *divide(struct walk *w, const struct shape_node *node) {
     const struct shape_level *level = &w->levels[w->depth];
@@ -178,14 +198,10 @@ static struct state *divide(struct walk *w, const struct shape_node *node) {
         begin_tokens(w, node);
         return w->a->dead;
     }
-    uint32_t parent = node_of_path(w);
     struct state *common =
         automaton_most_common(w->a, (enum character_set)node->set, level->state, differs);
-    for (int byte = 0; byte < 256; byte++) {
-        uint32_t child = differs[byte] ? child_of(w->v, parent, (uint8_t)byte) : w->v->n_nodes;
-        if (child < w->v->n_nodes)
-            look_again(w, child, automaton_step(w->a, level->state, (uint8_t)byte));
-    }
+    w->a->work += NODES_OF_A_SET;
+    look_again_behind(w, node_of_path(w), differs, level->state);
     return common;
 }
 
@@ -242,6 +258,7 @@ static const struct shape_node *first_shape(const struct vocabulary *v, uint8_t 
 static void walk_first_again(struct walk *w, struct again again) {
     const struct shape_trie *trie = &w->v->by_first;
     const struct shape_node *shape = first_shape(w->v, w->v->nodes[again.node].byte);
+    w->a->work += shape->all_end - shape->ids;
     for (uint32_t i = shape->ids; i < shape->all_end; i++) clear_bit(w->mask, trie->ids[i]);
     if (again.state == w->a->dead) return;
     allow(w, trie, shape);
@@ -264,10 +281,7 @@ static void begin_with_slice(struct walk *w, struct beginning *begin, const stru
     size_t words = ((size_t)v->V + 31) / 32;
     memcpy(w->mask, slice->at_most[use->characters], words * sizeof *w->mask);
     begin->trie = &slice->rest;
-    for (int byte = 0; byte < 256; byte++) {
-        if (use->differs[byte] && v->first[byte] < v->n_nodes)
-            look_again(w, v->first[byte], automaton_step(w->a, begin->state, (uint8_t)byte));
-    }
+    look_again_behind(w, v->n_nodes, use->differs, begin->state);
 }
 
 /* From here on over the plain trie alone, from each first byte. */
@@ -278,6 +292,7 @@ static void begin_all_bytes(struct walk *w) {
     w->gave_up = false;
     w->depth = -1;
     w->next_again = w->n_again = 0;
+    memset(w->first_again, 0, sizeof w->first_again);
     for (int byte = 0; byte < 256; byte++) {
         struct state *next = automaton_step(w->a, w->of, (uint8_t)byte);
         if (next != w->a->dead && v->first[byte] < v->n_nodes) look_again(w, v->first[byte], next);

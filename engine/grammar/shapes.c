@@ -9,6 +9,7 @@
 /* A trie that is being made: nodes are found by their parent and element. */
 struct draft_shape {
     uint32_t parent, sibling, child; /* index, 0: none */
+    uint32_t same_hash;              /* another node, 0: none */
     uint32_t own, all;               /* tokens that end here; of the subtree */
     uint32_t at;                     /* in the trie that is made of it */
     uint16_t n_children;
@@ -18,44 +19,27 @@ struct draft_shape {
 struct draft_shapes {
     struct draft_shape *nodes;
     uint32_t n, max;
-    struct slot {
-        uint64_t key;  /* parent, set and byte */
-        uint32_t node; /* 0: none */
-    } * table;         /* [n_table]: nodes by the hash of their keys */
-    uint32_t n_table;
+    uint32_t *table; /* [1 << table_bits]: the newest node of a hash, 0: none */
+    int table_bits;
 };
-
-static struct slot *find_slot(const struct draft_shapes *draft, uint64_t key) {
-    uint32_t at = (uint32_t)(key * 0x9E3779B97F4A7C15u >> 32) & (draft->n_table - 1);
-    while (draft->table[at].node && draft->table[at].key != key)
-        at = (at + 1) & (draft->n_table - 1);
-    return &draft->table[at];
-}
-
-static void grow(struct draft_shapes *draft) {
-    struct slot *before = draft->table;
-    uint32_t n_before = draft->n_table;
-    draft->max = 2 * draft->max;
-    draft->n_table = 2 * draft->max;
-    draft->nodes = mem_realloc(draft->nodes, draft->max * sizeof *draft->nodes);
-    draft->table = mem_calloc(draft->n_table, sizeof *draft->table);
-    for (uint32_t i = 0; i < n_before; i++)
-        if (before[i].node) *find_slot(draft, before[i].key) = before[i];
-    free(before);
-}
 
 static uint32_t child_of(struct draft_shapes *draft, uint32_t parent, uint8_t byte, uint8_t set) {
     uint64_t key = (uint64_t)parent << 12 | (uint64_t)set << 8 | byte;
-    if (draft->n == draft->max) grow(draft);
-    struct slot *slot = find_slot(draft, key);
-    if (slot->node) return slot->node;
+    uint32_t *place = &draft->table[key * 0x9E3779B97F4A7C15u >> (64 - draft->table_bits)];
+    for (uint32_t i = *place; i; i = draft->nodes[i].same_hash) {
+        const struct draft_shape *node = &draft->nodes[i];
+        if (node->parent == parent && node->byte == byte && node->set == set) return i;
+    }
+    if (draft->n == draft->max) {
+        draft->max *= 2;
+        draft->nodes = mem_realloc(draft->nodes, draft->max * sizeof *draft->nodes);
+    }
     struct draft_shape *up = &draft->nodes[parent];
-    draft->nodes[draft->n] =
-        (struct draft_shape){.parent = parent, .sibling = up->child, .byte = byte, .set = set};
+    draft->nodes[draft->n] = (struct draft_shape){
+        .parent = parent, .sibling = up->child, .same_hash = *place, .byte = byte, .set = set};
     up->n_children++;
     up->child = draft->n;
-    *slot = (struct slot){key, draft->n};
-    return draft->n++;
+    return *place = draft->n++;
 }
 
 /* ---- the shape of a token ------------------------------------------------------------------- */
@@ -161,12 +145,15 @@ static void place_all(struct draft_shapes *draft, struct shape_trie *trie) {
 
 struct shape_trie shape_trie_new(const struct vocabulary *v, const struct sorted_token *tokens,
                                  int n, bool first_is_exact) {
-    struct draft_shapes draft = {.n = 1, .max = 1024};
-    draft.nodes = mem_calloc(1, sizeof *draft.nodes);
-    grow(&draft);
+    struct draft_shapes draft = {.n = 1, .max = 1024, .table_bits = 10};
+    while (1 << draft.table_bits < n) draft.table_bits++;
+    draft.nodes = mem_alloc(draft.max * sizeof *draft.nodes);
+    draft.nodes[0] = (struct draft_shape){0};
+    draft.table = mem_calloc((size_t)1 << draft.table_bits, sizeof *draft.table);
     uint32_t *shape_of = mem_alloc(((size_t)n + 1) * sizeof *shape_of);
     find_shapes(&draft, v->max_depth, tokens, n, first_is_exact, shape_of);
     struct shape_trie trie = {.nodes = mem_alloc(draft.n * sizeof *trie.nodes),
+                              .n_nodes = draft.n,
                               .ids = mem_alloc(((size_t)n + 1) * sizeof *trie.ids)};
     place_all(&draft, &trie);
     for (int i = 0; i < n; i++) {
@@ -177,6 +164,80 @@ struct shape_trie shape_trie_new(const struct vocabulary *v, const struct sorted
     free(draft.nodes);
     free(draft.table);
     return trie;
+}
+
+/* ---- parts of a trie ------------------------------------------------------------------------ */
+
+static bool is_in_slice(enum character_set slice, const struct shape_node *node) {
+    return node->set != N_SETS || set_has(slice, node->byte);
+}
+
+uint8_t *shape_trie_characters(const struct shape_trie *trie, enum character_set slice) {
+    uint8_t *characters = mem_calloc(trie->n_nodes, 1);
+    for (uint32_t i = 0; i < trie->n_nodes; i++) {
+        const struct shape_node *node = &trie->nodes[i];
+        for (uint32_t child = node->children; child < node->children + node->n_children; child++) {
+            bool is_in = characters[i] < MAX_CHARACTERS && is_in_slice(slice, &trie->nodes[child]);
+            characters[child] = is_in ? characters[i] + 1 : OUTSIDE_SLICE;
+        }
+    }
+    return characters;
+}
+
+/* Copies the ids of tokens that are in no slice. before[i] is how many of them stand before the
+ * i-th. */
+static void copy_ids(const struct shape_trie *trie, const uint8_t *characters, uint32_t *before,
+                     int32_t *ids) {
+    uint32_t n_ids = trie->nodes[0].all_end, n = 0;
+    for (uint32_t i = 0; i < trie->n_nodes; i++) {
+        const struct shape_node *node = &trie->nodes[i];
+        for (uint32_t at = node->ids; at < node->own_end; at++)
+            before[at] = characters[i] == OUTSIDE_SLICE;
+    }
+    for (uint32_t at = 0; at < n_ids; at++) {
+        bool stays = before[at];
+        before[at] = n;
+        if (stays) ids[n++] = trie->ids[at];
+    }
+    before[n_ids] = n;
+}
+
+/* Copies the nodes that hold any of these tokens. nodes_before is for nodes what before is for
+ * tokens. */
+static void copy_nodes(const struct shape_trie *trie, const uint32_t *before,
+                       uint32_t *nodes_before, struct shape_trie *rest) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < trie->n_nodes; i++) {
+        const struct shape_node *node = &trie->nodes[i];
+        nodes_before[i] = n;
+        n += i == 0 || before[node->ids] < before[node->all_end];
+    }
+    nodes_before[trie->n_nodes] = rest->n_nodes = n;
+    rest->nodes = mem_alloc(n * sizeof *rest->nodes);
+    for (uint32_t i = 0; i < trie->n_nodes; i++) {
+        const struct shape_node *node = &trie->nodes[i];
+        if (nodes_before[i] == nodes_before[i + 1]) continue;
+        struct shape_node *copy = &rest->nodes[nodes_before[i]];
+        *copy = *node;
+        copy->ids = before[node->ids];
+        copy->own_end = before[node->own_end];
+        copy->all_end = before[node->all_end];
+        copy->children = nodes_before[node->children];
+        copy->n_children =
+            (uint16_t)(nodes_before[node->children + node->n_children] - copy->children);
+    }
+}
+
+struct shape_trie shape_trie_rest(const struct shape_trie *trie, const uint8_t *characters) {
+    uint32_t n_ids = trie->nodes[0].all_end;
+    uint32_t *before = mem_alloc(((size_t)n_ids + 1) * sizeof *before);
+    uint32_t *nodes_before = mem_alloc(((size_t)trie->n_nodes + 1) * sizeof *nodes_before);
+    struct shape_trie rest = {.ids = mem_alloc(((size_t)n_ids + 1) * sizeof *rest.ids)};
+    copy_ids(trie, characters, before, rest.ids);
+    copy_nodes(trie, before, nodes_before, &rest);
+    free(before);
+    free(nodes_before);
+    return rest;
 }
 
 void shape_trie_free(struct shape_trie *trie) {

@@ -144,67 +144,25 @@ static struct trie trie_new(struct vocabulary *v, const struct sorted_token *sor
 
 /* ---- slices --------------------------------------------------------------------------------- */
 
-/* How many characters a token has, and in *in which slices it is: 1 << set for each. 0 characters:
- * in none. in_sets[c] are those of a character of ASCII; all beyond are in all. */
-static int count_characters(const uint8_t in_sets[128], const struct sorted_token *token, int *in) {
-    int n = 0;
-    *in = (1 << N_SLICES) - 1;
-    for (size_t at = 0; at < token->length; n++) {
-        uint8_t byte = (uint8_t)token->bytes[at];
-        size_t size = 1;
-        if (byte < 128)
-            *in &= in_sets[byte];
-        else
-            size = utf8_character(token->bytes + at, token->length - at);
-        if (size == 0 || !*in || n == MAX_CHARACTERS) return 0;
-        at += size;
-    }
-    return n;
-}
-
-/* Finds characters[n], and the slices that each token is in. */
-static void find_slices(const struct sorted_token *sorted, int n, uint8_t *characters,
-                        uint8_t *slices) {
-    uint8_t in_sets[128] = {0};
-    for (int set = 0; set < N_SLICES; set++)
-        for (int c = 0; c < 128; c++)
-            in_sets[c] |= (uint8_t)(set_has((enum character_set)set, c) << set);
-    for (int i = 0; i < n; i++) {
-        int in;
-        characters[i] = (uint8_t)count_characters(in_sets, &sorted[i], &in);
-        slices[i] = (uint8_t)in;
-    }
-}
-
-/* Divides the tokens: those of the slice into its masks, the others into a trie. */
-static void make_slice(struct vocabulary *v, enum character_set set,
-                       const struct sorted_token *sorted, int n, const uint8_t *characters,
-                       const uint8_t *slices) {
+/* The masks of the slice's tokens; the trie has the others. */
+static void make_slice(struct vocabulary *v, enum character_set set) {
     struct slice *slice = &v->slices[set];
-    struct sorted_token *rest = mem_alloc(((size_t)n + 1) * sizeof *rest);
-    int n_rest = 0;
     size_t words = ((size_t)v->V + 31) / 32 + 1;
+    uint8_t *characters = shape_trie_characters(&v->shapes, set);
     for (int i = 0; i <= MAX_CHARACTERS; i++) {
         slice->at_most[i] = mem_calloc(words, sizeof *slice->at_most[i]);
     }
-    for (int i = 0; i < n; i++) {
-        int id = sorted[i].id;
-        if (characters[i] && (slices[i] >> set & 1))
+    for (uint32_t i = 0; i < v->shapes.n_nodes; i++) {
+        const struct shape_node *node = &v->shapes.nodes[i];
+        if (characters[i] == OUTSIDE_SLICE) continue;
+        for (uint32_t at = node->ids; at < node->own_end; at++) {
+            int32_t id = v->shapes.ids[at];
             slice->at_most[characters[i]][id / 32] |= (uint32_t)1 << (id % 32);
-        else
-            rest[n_rest++] = sorted[i];
+        }
     }
     for (int at = 1; at <= MAX_CHARACTERS; at++)
         for (size_t i = 0; i < words; i++) slice->at_most[at][i] |= slice->at_most[at - 1][i];
-    slice->rest = shape_trie_new(v, rest, n_rest, false);
-    free(rest);
-}
-
-static void make_slices(struct vocabulary *v, const struct sorted_token *sorted, int n) {
-    uint8_t *characters = mem_alloc(2 * (size_t)n + 1), *slices = characters + n;
-    find_slices(sorted, n, characters, slices);
-    for (int set = 0; set < N_SLICES; set++)
-        make_slice(v, (enum character_set)set, sorted, n, characters, slices);
+    slice->rest = shape_trie_rest(&v->shapes, characters);
     free(characters);
 }
 
@@ -225,7 +183,7 @@ static void build_tries(struct vocabulary *v) {
     find_first(v);
     v->shapes = shape_trie_new(v, sorted, n, false);
     v->by_first = shape_trie_new(v, sorted, n, true);
-    make_slices(v, sorted, n);
+    for (int set = 0; set < N_SLICES; set++) make_slice(v, (enum character_set)set);
     free(ordered);
     free(sorted);
 }

@@ -1,7 +1,7 @@
 """Mutants of engine/grammar; tests/mutate.py says what the names mean."""
 G = "engine/grammar/"
 SUITES = {
-    G: ["engine_grammar", "engine_grammar_masks"],
+    G: ["engine_grammar", "engine_grammar_matcher", "engine_grammar_masks"],
     G + "search.c": ["server_stop_regex"],
     "server/generation/grammar_store.c": ["server_grammar_store"],
     "server/generation/stop_matcher.c": ["server_stop_regex", "server_stop_matcher"],
@@ -24,8 +24,9 @@ MUTANTS = [
     (G + "mask.c", "        if (w->gave_up) begin_all_bytes(w);\n", ""),
     (G + "mask.c", "        begin_tokens(w, node);\n", ""),
     (G + "mask.c", "v->at[id] + skip; at <", "v->at[id]; at <"),
-    (G + "mask.c", "            look_again(w, child, ", "            if (parent == w->v->n_nodes) look_again(w, child, "),
-    (G + "mask.c", "            look_again(w, v->first[byte], ", "            if (byte >= 128) look_again(w, v->first[byte], "),
+    (G + "mask.c", "        if (differs[byte]) look_again(", "        if (differs[byte] && is_root) look_again("),
+    (G + "mask.c", "        if (differs[byte]) look_again(", "        if (differs[byte] && (!is_root || byte >= 128)) look_again("),
+    (G + "mask.c", "    memset(w->first_again, 0, sizeof w->first_again);\n", ""),
     (G + "states.c", "        *high = min_int(*high, edge->low - 1);\n", ""),
     (G + "states.c", "        *low = max_int(*low, edge->high + 1);\n", ""),
     (G + "mask.c", "    w->next_again = w->n_again = 0;\n", "    w->n_again = 0;\n"),
@@ -44,7 +45,7 @@ MUTANTS = [
     (G + "slices.c", "min_int(behind + 1, MAX_CHARACTERS)", "min_int(behind + 2, MAX_CHARACTERS)"),
     (G + "slices.c", "(is_lead || set_has(set, byte)) && behind[byte] != found;", "is_lead && behind[byte] != found;"),
     (G + "slices.c", "(is_lead || set_has(set, byte)) && behind[byte] != found;", "set_has(set, byte) && behind[byte] != found;"),
-    (G + "collect.c", "        state->through[i] = NULL;\n", ""),
+    (G + "collect.c", "if (state->knows_through[i] && is_gone) state->knows_through[i] = false;", "(void)is_gone;"),
     # frames, and masks that are shared
     (G + "frames.c", "            if (!frame) return false;\n", "            if (!frame) continue;\n"),
     (G + "frames.c", "is_listed ? NULL : origin, callers", "NULL, callers"),
@@ -103,7 +104,13 @@ MUTANTS = [
     (G + "vocabulary.c", "(uint32_t)__builtin_clzll(differs) / 8;", "(uint32_t)__builtin_clzll(differs) / 16;"),
     (G + "vocabulary.c", "return length < 8 ? prefix & ~(UINT64_MAX >> (8 * length)) : prefix;", "return prefix;"),
     (G + "vocabulary.c", "N_PASSES = (64 + DIGIT_BITS - 1) / DIGIT_BITS", "N_PASSES = 64 / DIGIT_BITS"),
-    (G + "vocabulary.c", "*in &= in_sets[byte];", "*in |= in_sets[byte];"),
-    (G + "vocabulary.c", "if (size == 0 || !*in || n == MAX_CHARACTERS) return 0;", "if (!*in || n == MAX_CHARACTERS) return 0;"),
-    (G + "shapes.c", "        if (before[i].node) *find_slot", "        if (before[i].node > 1) *find_slot"),
+    (G + "shapes.c", "return node->set != N_SETS || set_has(", "return set_has("),
+    (G + "shapes.c", "return node->set != N_SETS || set_has(slice, node->byte);", "return true;"),
+    (G + "shapes.c", "characters[i] < MAX_CHARACTERS && is_in_slice", "is_in_slice"),
+    (G + "shapes.c", "        n += i == 0 || before[node->ids] < before[node->all_end];\n", "        n++;\n",
+     "the nodes that hold no token any more lead to nothing: they only take time"),
+    (G + "shapes.c", "        copy->own_end = before[node->own_end];\n", "        copy->own_end = before[node->all_end];\n"),
+    (G + "shapes.c", "    return *place = draft->n++;", "    return draft->n++;"),
+    (G + "shapes.c", ".same_hash = *place, ", ""),
+    (G + "shapes.c", "if (node->parent == parent && node->byte == byte &&", "if (node->parent == parent &&"),
 ]
