@@ -25,7 +25,8 @@
  * step computes the row again and goes on with the mask, whose part is known by now. Which step
  * that is depends on what others of the grammar have found out; the tokens do not. Not where no
  * other sample of the step would be left, not more than MAX_LATE times in a row, and not where the
- * row is of several choices.
+ * row is of several choices. If only the mask behind a draft is late, the sequence goes on without
+ * that draft and those behind it. Where more work shows that only one token may come, it is drawn.
  *
  * If the grammar begins only behind some ids (the end of a model's reasoning), all tokens may come
  * until then but those that end the choice.
@@ -127,19 +128,15 @@ static bool is_in_time(const struct inflight *inflight, int at, const struct con
     return !may_be_late || matcher_prepare(c->matcher, inflight->max_mask_work << c->n_late);
 }
 
-/* The masks of one sequence: behind its last token, and behind each draft. If one of them is late,
- * the first is left out. */
+/* The masks of one sequence: behind its last token, and behind each draft, up to the first that is
+ * late. */
 static void make_masks(void *arg, int i) {
     struct inflight *inflight = arg;
-    const int first = inflight->constrained[i];
-    int at = first, drafts = 0;
+    int at = inflight->constrained[i], drafts = 0;
     struct sequence *sequence = inflight->owner[at];
     make_matcher(sequence);
     for (;; at++, drafts++) {
-        if (!is_in_time(inflight, at, &sequence->constraint)) {
-            inflight->samples[first].mask = NULL;
-            break;
-        }
+        if (!is_in_time(inflight, at, &sequence->constraint)) break;
         uint32_t *mask = inflight->masks + (size_t)at * (size_t)inflight->mask_words;
         make_mask(sequence, mask, inflight->mask_words);
         inflight->samples[at].mask = mask;
@@ -172,17 +169,30 @@ bool constraint_waits(const struct inflight *inflight) {
     return false;
 }
 
-/* Takes the sequences out whose masks are late, of the n that have any: the last first, for samples
- * behind those of a sequence move up. */
+/* Takes back what of a sequence has no mask: its drafts from the first such one on, or all. The
+ * samples are its own. */
+static void postpone(struct scheduler *s, struct inflight *inflight, struct sequence *sequence,
+                     const struct sample *samples) {
+    int masks = 0;
+    while (masks <= sequence->n_drafts && samples[masks].mask) masks++;
+    if (masks > sequence->n_drafts) return;
+    if (masks > 0) {
+        inflight_cut_drafts(inflight, sequence, masks - 1);
+    } else {
+        inflight_postpone(inflight, sequence);
+        sequence->constraint.n_late++;
+    }
+    int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed);
+    while (sequence->n_blocks > blocks) release_last_block(s, sequence);
+    s->stats.late_masks++;
+}
+
+/* Goes on without what waits for masks, of the n sequences that have any: the last first, for
+ * samples behind those of a sequence move up. */
 static void postpone_late(struct scheduler *s, struct inflight *inflight, int n) {
     for (int i = n - 1; i >= 0; i--) {
-        struct sequence *sequence = inflight->owner[inflight->constrained[i]];
-        if (inflight->samples[inflight->constrained[i]].mask) continue;
-        inflight_postpone(inflight, sequence);
-        int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed);
-        while (sequence->n_blocks > blocks) release_last_block(s, sequence);
-        sequence->constraint.n_late++;
-        s->stats.late_masks++;
+        int first = inflight->constrained[i];
+        postpone(s, inflight, inflight->owner[first], &inflight->samples[first]);
     }
 }
 
@@ -195,6 +205,10 @@ static bool others_go_on(const struct inflight *inflight, int n) {
     return owners > late;
 }
 
+static int max_mask_work(const struct scheduler *s) {
+    return s->config.max_mask_work ? s->config.max_mask_work : MASK_WORK;
+}
+
 void constraint_make_masks(struct scheduler *s, struct inflight *inflight) {
     int n = 0;
     for (int i = 0; i < inflight->n_samples; i++) {
@@ -204,7 +218,7 @@ void constraint_make_masks(struct scheduler *s, struct inflight *inflight) {
         if (chooses && first) inflight->constrained[n++] = i;
     }
     if (n == 0) return;
-    inflight->max_mask_work = s->config.max_mask_work ? s->config.max_mask_work : MASK_WORK;
+    inflight->max_mask_work = max_mask_work(s);
     s->port.parallel(s->port.self, make_masks, inflight, n);
     if (others_go_on(inflight, n)) {
         postpone_late(s, inflight, n);
@@ -231,6 +245,7 @@ int32_t constraint_forced(struct scheduler *s, const struct sequence *sequence) 
     if (!sequence->request->generation->grammar || s->config.samples_forced) return -1;
     if (needs_sample(s, &sequence->request->sampling) || c->begins_at < 0) return -1;
     if (matcher_forced(c->matcher, &byte, 1) == 0) return -1; /* several tokens, or the end */
+    if (!matcher_prepare(c->matcher, max_mask_work(s))) return -1;
     make_mask(sequence, s->spare_mask, mask_words(s->port.V));
     for (int i = 0; i < mask_words(s->port.V); i++) {
         uint32_t word = s->spare_mask[i];

@@ -131,38 +131,63 @@ void inflight_begin(struct inflight *inflight, struct sequence *sequence) {
     sequence->pending_row = pending_row(inflight, sequence);
 }
 
+static int first_sample(const struct inflight *inflight, const struct sequence *sequence) {
+    int i = 0;
+    while (inflight->owner[i] != sequence || !inflight->samples[i].sampling) i++;
+    return i;
+}
+
+/* Those behind the n samples move up. */
+static void remove_samples(struct inflight *inflight, int at, int n) {
+    size_t behind = (size_t)(inflight->n_samples - at - n);
+    assert(n > 0 && at + n <= inflight->n_samples);
+    memmove(&inflight->owner[at], &inflight->owner[at + n], behind * sizeof *inflight->owner);
+    memmove(&inflight->samples[at], &inflight->samples[at + n], behind * sizeof *inflight->samples);
+    inflight->n_samples -= n;
+}
+
+static struct inflight_rows *rows_of(struct inflight *inflight, const struct sequence *sequence) {
+    struct inflight_rows *rows = inflight->rows;
+    while (rows->sequence != sequence) rows++;
+    return rows;
+}
+
+static void forget_sample(struct inflight_rows *rows) {
+    rows->samples = false;
+    rows->sequence->n_pending = 0;
+    rows->sequence->pending_row = -1;
+}
+
 void inflight_withdraw(struct inflight *inflight, struct sequence *sequence) {
-    int i = 0, row = 0;
     assert(!inflight->is_sampled && sequence->n_pending == 1 && sequence->pending_row >= 0);
-    while (inflight->owner[i] != sequence) i++;
-    size_t behind = (size_t)(--inflight->n_samples - i);
-    memmove(&inflight->owner[i], &inflight->owner[i + 1], behind * sizeof *inflight->owner);
-    memmove(&inflight->samples[i], &inflight->samples[i + 1], behind * sizeof *inflight->samples);
-    while (inflight->rows[row].sequence != sequence) row++;
-    inflight->rows[row].samples = false;
-    sequence->n_pending = 0;
-    sequence->pending_row = -1;
+    remove_samples(inflight, first_sample(inflight, sequence), 1);
+    forget_sample(rows_of(inflight, sequence));
+}
+
+/* Leaves a sequence so many of its drafts, and takes back its last n rows. */
+static void take_back_rows(struct inflight_rows *rows, int drafts, int n) {
+    struct sequence *sequence = rows->sequence;
+    assert(rows->samples && rows->drafts == sequence->n_drafts && rows->n >= n);
+    rows->again = n;
+    rows->n -= n;
+    rows->drafts = sequence->n_drafts = drafts;
+    sequence->n_computed = rows->from + rows->n;
 }
 
 void inflight_postpone(struct inflight *inflight, struct sequence *sequence) {
-    int n = 0, row = 0;
+    int n = 1 + sequence->n_drafts;
+    struct inflight_rows *rows = rows_of(inflight, sequence);
     assert(!inflight->is_sampled && sequence->n_pending == 1);
-    for (int i = 0; i < inflight->n_samples; i++) {
-        if (inflight->owner[i] == sequence && inflight->samples[i].sampling) continue;
-        inflight->owner[n] = inflight->owner[i];
-        inflight->samples[n++] = inflight->samples[i];
-    }
-    inflight->n_samples = n;
-    while (inflight->rows[row].sequence != sequence) row++;
-    struct inflight_rows *rows = &inflight->rows[row];
-    assert(rows->samples && rows->drafts == sequence->n_drafts && rows->n > rows->drafts);
-    rows->again = 1 + rows->drafts;
-    rows->n -= rows->again;
-    rows->drafts = sequence->n_drafts = 0;
-    rows->samples = false;
-    sequence->n_computed = rows->from + rows->n;
-    sequence->n_pending = 0;
-    sequence->pending_row = -1;
+    remove_samples(inflight, first_sample(inflight, sequence), n);
+    take_back_rows(rows, 0, n);
+    forget_sample(rows);
+}
+
+void inflight_cut_drafts(struct inflight *inflight, struct sequence *sequence, int kept) {
+    int n = sequence->n_drafts - kept;
+    assert(!inflight->is_sampled && sequence->n_pending == 1 && kept >= 0);
+    remove_samples(inflight, first_sample(inflight, sequence) + 1 + kept, n);
+    take_back_rows(rows_of(inflight, sequence), kept, n);
 }
 
 void inflight_end(struct inflight *inflight) {

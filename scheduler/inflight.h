@@ -83,6 +83,10 @@ void inflight_withdraw(struct inflight *inflight, struct sequence *sequence);
  * rows that they need, which a later step computes again. Its drafts are dropped. */
 void inflight_postpone(struct inflight *inflight, struct sequence *sequence);
 
+/* Leaves a sequence only the first `kept` of its drafts, in a step that was not sampled yet: takes
+ * back the samples and rows of the others. */
+void inflight_cut_drafts(struct inflight *inflight, struct sequence *sequence, int kept);
+
 /* Exchanges the next tokens of two choices, of which one samples for both. */
 void inflight_exchange(struct inflight *inflight, const struct sequence *a,
                        const struct sequence *b);

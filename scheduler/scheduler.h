@@ -210,7 +210,7 @@ struct scheduler_stats {
     uint64_t drafts, draft_tokens, accepted_tokens;
     /* of the generated ones, those that were not sampled: no other could come */
     uint64_t forced_tokens;
-    uint64_t late_masks; /* for which a sequence sat a step out */
+    uint64_t late_masks; /* for which a sequence sat a step out, or lost drafts */
     /* blocks of swap space: all; of swapped sequences; kept for the prefix cache */
     int host_blocks_total, host_blocks_used, host_blocks_cached;
     /* of layers with windows; 0 where these have none of their own */

@@ -1,18 +1,23 @@
-/* Masks that are late: their sequences sit the step out, and no others do. That the tokens are the
- * same is what the client of the fake engine asserts; test_simulation.c and test_same_bytes.c hold
- * late masks to it at random. */
+/* Masks that are late: their sequences sit the step out, and no others do; drafts behind which they
+ * would be are dropped. That the tokens are the same is what the client of the fake engine asserts;
+ * test_simulation.c and test_same_bytes.c hold late masks to it at random. */
 #include <check.h>
+#include <malloc.h>
 #include <string.h>
 
+#include "scheduler/internal.h"
 #include "support/fake_client.h"
 #include "support/lettered.h"
+#include "support/replay_drafter.h"
 #include "support/suite_main.h"
 
-enum { MODEL_LEN = 200, MOST = 3, TOKENS = 20 };
+enum { MODEL_LEN = 200, MOST = 3, TOKENS = 20, DRAFTS = 3, LETTERS = 20 };
 
 static struct {
     struct fake_engine *engine;
     struct scheduler *scheduler;
+    struct replay replay;
+    struct drafter drafter;
     struct grammar *grammar;
     struct vocabulary *vocabulary;
     struct fake_client client[MOST];
@@ -33,8 +38,26 @@ static void on_events(void *arg, const struct event *events, int n) {
 }
 
 /* Words of many forms over the letters a to d, so that a mask takes some steps of little work. */
-static void open_world(int in_flight, int max_mask_work) {
-    static const char regex[] = "([ab][cd]|[ac]b|d[a-c]){60}";
+static const char words[] = "([ab][cd]|[ac]b|d[a-c]){60}";
+
+/* So many forms that each letter of a token takes more work than a whole step is allowed. */
+static const char more_words[] = "([a-d]|a[a-d]{2}|b[a-d]{3}|c[a-d]{4}|d[a-d]{5}){1,400}";
+
+/* Tokens of many letters; the last two have no text. */
+static struct vocabulary *long_vocabulary(void) {
+    static char text[FAKE_V][LETTERS + 1];
+    const char *bytes[FAKE_V];
+    int lengths[FAKE_V];
+    uint64_t seed = 3;
+    for (int id = 0; id < FAKE_V; id++) {
+        for (int i = 0; i < LETTERS; i++) text[id][i] = (char)fake_between(&seed, 'a', 'd');
+        bytes[id] = text[id];
+        lengths[id] = id < FAKE_V - 2 ? LETTERS : 0;
+    }
+    return vocabulary_new(bytes, lengths, FAKE_V);
+}
+
+static void open_world_of(const char *regex, int in_flight, int max_mask_work) {
     struct scheduler_config config = {.max_num_seqs = 8,
                                       .max_num_batched_tokens = 16,
                                       .max_model_len = MODEL_LEN,
@@ -45,17 +68,26 @@ static void open_world(int in_flight, int max_mask_work) {
                                       .max_logit_rows = 16,
                                       .prefix_caching = true,
                                       .samples_forced = true,
+                                      .drafter = &w.drafter,
+                                      .speculation.max_tokens = DRAFTS,
+                                      .fixed_drafts = true,
                                       .max_mask_work = max_mask_work,
                                       .on_events = on_events};
     struct err err;
     memset(&w, 0, sizeof w);
-    w.vocabulary = lettered_vocabulary(FAKE_V);
+    w.replay = (struct replay){.foresee = fake_foresee, .V = FAKE_V, .random = 1};
+    w.drafter = replay_drafter(&w.replay);
+    w.vocabulary = regex == words ? lettered_vocabulary(FAKE_V) : long_vocabulary();
     ck_assert_int_eq(grammar_compile(GRAMMAR_REGEX, regex, strlen(regex), NULL, &w.grammar, &err),
                      STATUS_OK);
     w.engine = fake_engine_new(&config);
     w.engine->in_flight = in_flight;
     struct engine_port port = fake_engine_port(w.engine);
     w.scheduler = scheduler_new_on(&config, &port);
+}
+
+static void open_world(int in_flight, int max_mask_work) {
+    open_world_of(words, in_flight, max_mask_work);
 }
 
 static void close_world(void) {
@@ -140,6 +172,78 @@ START_TEST(choices_begin_together) {
 }
 END_TEST
 
+/* A sequence with drafts, all of which would hold, beside one without a grammar. Returns after how
+ * many steps it ended. */
+static uint64_t run_with_drafts(int in_flight, int max_mask_work, int max_drafts) {
+    open_world(in_flight, max_mask_work);
+    ask(0, false)->max_tokens = 4 * TOKENS;
+    ask(1, true)->max_drafts = max_drafts;
+    run(2);
+    ck_assert_int_eq(w.n_tokens[1], TOKENS);
+    return w.ended_after[1];
+}
+
+/* A draft that waits for its mask keeps no token waiting: it goes, and those behind it. */
+START_TEST(drafts_do_not_wait) {
+    uint64_t without = run_with_drafts(_i, 40, 0);
+    ck_assert_uint_gt(w.scheduler->stats.late_masks, 0);
+    close_world();
+    uint64_t with = run_with_drafts(_i, 40, DRAFTS);
+    const struct scheduler_stats *stats = &w.scheduler->stats;
+    ck_assert_uint_gt(stats->late_masks, 0);
+    ck_assert_uint_gt(stats->draft_tokens, 0);
+    ck_assert_uint_eq(stats->accepted_tokens, stats->draft_tokens);
+    ck_assert_msg(with <= without, "%d, without drafts %d steps", (int)with, (int)without);
+    close_world();
+}
+END_TEST
+
+/* Each time that the mask is late it may take twice as much work, and at last all that it needs. */
+START_TEST(nobody_sits_out_for_ever) {
+    int most = 0;
+    open_world_of(more_words, _i, 1);
+    ask(0, false)->max_tokens = 8 * TOKENS, ask(1, true);
+    for (int k = 0; k < 2; k++) fake_client_submit(&w.client[k], w.scheduler, MODEL_LEN);
+    while (scheduler_step(w.scheduler)) {
+        scheduler_check(w.scheduler);
+        list_each(node, &w.scheduler->running) {
+            most = max_int(most, sequence_of(node)->constraint.n_late);
+        }
+    }
+    ck_assert_int_eq(most, 8);
+    ck_assert_int_eq(w.n_tokens[1], TOKENS);
+    ck_assert_uint_lt(w.ended_after[1], w.ended_after[0]);
+    close_world();
+}
+END_TEST
+
+/* Bytes of the heap that are in use. */
+static size_t heap_bytes(void) {
+    return mallinfo2().uordblks + mallinfo2().hblkhd;
+}
+
+/* Those that are cancelled while they wait for a mask leave nothing behind. */
+START_TEST(who_waits_may_be_cancelled) {
+    size_t before = 0;
+    int n_waited = 0;
+    open_world(_i, 2);
+    for (int round = 0; round < 200; round++) {
+        ask(0, false), ask(1, true)->sampling.seed = (uint64_t)round;
+        w.n_ended = 0;
+        for (int k = 0; k < 2; k++) fake_client_submit(&w.client[k], w.scheduler, MODEL_LEN);
+        for (int i = 0; i < 3 + round % 9; i++) scheduler_step(w.scheduler);
+        list_each(node, &w.scheduler->running) n_waited += sequence_of(node)->constraint.n_late > 0;
+        for (int k = 0; k < 2; k++) scheduler_cancel(w.scheduler, &w.client[k].generation);
+        while (scheduler_step(w.scheduler)) scheduler_check(w.scheduler);
+        ck_assert_int_eq(w.n_ended, 2);
+        if (round == 99) before = heap_bytes();
+    }
+    ck_assert_int_gt(n_waited, 0);
+    ck_assert_uint_le(heap_bytes(), before + 4096);
+    close_world();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("scheduler/late");
     TCase *core = tcase_create("core");
@@ -147,6 +251,9 @@ int main(void) {
     tcase_add_loop_test(core, nobody_sits_out_alone, 1, MAX_IN_FLIGHT + 1);
     tcase_add_loop_test(core, known_masks_are_in_time, 1, MAX_IN_FLIGHT + 1);
     tcase_add_loop_test(core, choices_begin_together, 1, MAX_IN_FLIGHT + 1);
+    tcase_add_loop_test(core, drafts_do_not_wait, 1, MAX_IN_FLIGHT + 1);
+    tcase_add_loop_test(core, nobody_sits_out_for_ever, 1, MAX_IN_FLIGHT + 1);
+    tcase_add_loop_test(core, who_waits_may_be_cancelled, 1, MAX_IN_FLIGHT + 1);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }
