@@ -8,17 +8,23 @@
 #include "server/generation/job.h"
 #include "server/json/json.h"
 
-/* A grammar that only an empty text keeps to would end an answer before it begins. */
-static enum status check_not_empty(const struct generation_job *job, struct err *err) {
-    int words = (job->app->limits.V + 31) / 32;
-    uint32_t *mask = mem_calloc((size_t)words, sizeof *mask), any = 0;
-    struct matcher *matcher = matcher_new(job->grammar, job->vocabulary);
-    matcher_mask(matcher, mask);
-    for (int i = 0; i < words; i++) any |= mask[i];
-    matcher_free(matcher);
-    free(mask);
-    if (any) return STATUS_OK;
+/* The work of a first mask (grammar.h): some 0.3 s of a thread in all, and as much of it at once as
+ * others that keep to the same grammar may wait for. */
+enum { MAX_FIRST_WORK = 40000000, WORK_AT_ONCE = 30000 };
+
+/* Finds the first mask, so that the engine's thread has it at once. A grammar that only an empty
+ * text keeps to would end an answer before it begins. */
+static enum status check_first(const struct generation_job *job, struct matcher *matcher,
+                               struct err *err) {
     const char *field = job->request->grammar.field;
+    int left = MAX_FIRST_WORK / WORK_AT_ONCE;
+    while (!matcher_prepare(matcher, WORK_AT_ONCE))
+        if (--left == 0)
+            return err_set(err, STATUS_INVALID_REQUEST, field,
+                           "'%s' cannot be kept to: which tokens may come first is more to find "
+                           "out than the limit, %d nodes of the vocabulary's trie.",
+                           field, MAX_FIRST_WORK);
+    if (matcher_may_go_on(matcher)) return STATUS_OK;
     return err_set(err, STATUS_INVALID_REQUEST, field,
                    "'%s' can be kept to by no text of one token or more.", field);
 }
@@ -112,5 +118,8 @@ enum status job_constrain(struct generation_job *job, struct err *err) {
         job->n_begin_ids = tokenizer_encode(engine_tokenizer(job->app->engine), text, strlen(text),
                                             SPECIAL_PARSED, false, INT32_MAX, &job->begin_ids);
     assert(!text || job->n_begin_ids > 0);
-    return check_not_empty(job, err);
+    struct matcher *matcher = matcher_new(job->grammar, job->vocabulary);
+    status = check_first(job, matcher, err);
+    matcher_free(matcher);
+    return status;
 }

@@ -3,8 +3,8 @@
  *
  * One mutex guards the table and is never held while something compiles. Who finds no entry for its
  * text adds an empty one, compiles, and then fills it; who finds such an entry waits. So
- * equal texts that come together compile once. One that fails is removed again, and who has waited
- * for it compiles for itself, to get the sentence.
+ * equal texts that come together compile once. One that fails is removed again; those that have
+ * waited for it get its sentence, too.
  *
  * An entry keeps its text, because hashes of texts that clients choose may be equal. A grammar
  * grows while it is used (states, masks), so an entry's size is looked at whenever it is found.
@@ -36,7 +36,10 @@ struct entry {
     uint64_t hash;
     int kind;
     struct compiled compiled;
-    size_t bytes; /* as counted in the store's; 0 while it is being compiled */
+    struct err *failed; /* why nothing became of it, for those that wait */
+    int n_waiting;
+    bool is_removed; /* from the table: the last one that waits frees it */
+    size_t bytes;    /* as counted in the store's; 0 while it is being compiled */
     size_t length;
     char text[];
 };
@@ -88,6 +91,13 @@ static struct entry **place_of(struct grammar_store *store, uint64_t hash, int k
     return place;
 }
 
+static void free_entry(struct entry *entry) {
+    if (entry->compiled.grammar) grammar_release(entry->compiled.grammar);
+    if (entry->compiled.search) search_release(entry->compiled.search);
+    free(entry->failed);
+    free(entry);
+}
+
 static void remove_entry(struct grammar_store *store, struct entry *entry) {
     struct entry **place = &store->bucket[entry->hash % N_BUCKETS];
     while (*place != entry) place = &(*place)->next;
@@ -97,9 +107,8 @@ static void remove_entry(struct grammar_store *store, struct entry *entry) {
         assert(store->bytes >= entry->bytes);
         store->bytes -= entry->bytes;
     }
-    if (entry->compiled.grammar) grammar_release(entry->compiled.grammar);
-    if (entry->compiled.search) search_release(entry->compiled.search);
-    free(entry);
+    entry->is_removed = true;
+    if (entry->n_waiting == 0) free_entry(entry);
 }
 
 /* An entry that was just used becomes the newest; the oldest ones go until all fit. */
@@ -133,20 +142,37 @@ static const struct grammar_limits search_limits = {.max_states = MAX_SEARCH_STA
 static enum status compile(struct grammar_store *store, struct entry *entry, struct compiled *out,
                            struct err *err) {
     static const struct grammar_limits defaults = {0};
+    struct err why = {0};
     pthread_mutex_unlock(&store->mutex);
     enum status status =
         entry->kind == KIND_SEARCH
-            ? search_compile(entry->text, entry->length, &search_limits, &out->search, err)
+            ? search_compile(entry->text, entry->length, &search_limits, &out->search, &why)
             : grammar_compile((enum grammar_kind)entry->kind, entry->text, entry->length, &defaults,
-                              &out->grammar, err);
+                              &out->grammar, &why);
     pthread_mutex_lock(&store->mutex);
+    pthread_cond_broadcast(&store->compiled);
     if (status == STATUS_OK) {
         entry->compiled = acquire(*out);
         count_entry(store, entry);
-    } else {
-        remove_entry(store, entry);
+        return status;
     }
-    pthread_cond_broadcast(&store->compiled);
+    if (err) *err = why;
+    entry->failed = mem_alloc(sizeof why);
+    *entry->failed = why;
+    remove_entry(store, entry);
+    return status;
+}
+
+/* Waits for the thread that compiles the entry, and takes what comes of it. */
+static enum status wait_for(struct grammar_store *store, struct entry *entry, struct compiled *out,
+                            struct err *err) {
+    entry->n_waiting++;
+    while (!is_compiled(entry) && !entry->failed)
+        pthread_cond_wait(&store->compiled, &store->mutex);
+    *out = acquire(entry->compiled);
+    enum status status = entry->failed ? entry->failed->status : STATUS_OK;
+    if (entry->failed && err) *err = *entry->failed;
+    if (--entry->n_waiting == 0 && entry->is_removed) free_entry(entry);
     return status;
 }
 
@@ -154,21 +180,20 @@ static enum status get(struct grammar_store *store, int kind, const char *text, 
                        struct compiled *out, struct err *err) {
     uint64_t hash = XXH3_64bits_withSeed(text, length, (XXH64_hash_t)kind);
     enum status status = STATUS_OK;
-    struct entry **place;
     *out = (struct compiled){0};
     pthread_mutex_lock(&store->mutex);
-    while (*(place = place_of(store, hash, kind, text, length)) && !is_compiled(*place))
-        pthread_cond_wait(&store->compiled, &store->mutex);
-    if (*place) {
-        struct entry *entry = *place;
-        *out = acquire(entry->compiled);
-        list_remove(&store->by_age, &entry->by_age);
-        count_entry(store, entry);
-    } else {
-        struct entry *entry = *place = mem_alloc(sizeof *entry + length);
+    struct entry **place = place_of(store, hash, kind, text, length), *entry = *place;
+    if (!entry) {
+        entry = *place = mem_alloc(sizeof *entry + length);
         *entry = (struct entry){.hash = hash, .kind = kind, .length = length};
         memcpy(entry->text, text, length);
         status = compile(store, entry, out, err);
+    } else if (!is_compiled(entry)) {
+        status = wait_for(store, entry, out, err);
+    } else {
+        *out = acquire(entry->compiled);
+        list_remove(&store->by_age, &entry->by_age);
+        count_entry(store, entry);
     }
     pthread_mutex_unlock(&store->mutex);
     return status;

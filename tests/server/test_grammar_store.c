@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "server/generation/grammar_store.h"
 #include "support/suite_main.h"
@@ -214,6 +215,56 @@ START_TEST(many_threads_share_them) {
 }
 END_TEST
 
+/* Fails, but only after most of its automaton was made. */
+static const char failing[] = "(?:a|b)*a(?:a|b){20}";
+
+static double cpu_s(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void *fail_once(void *arg) {
+    struct search *search;
+    struct err *err = arg;
+    pthread_barrier_wait(&together);
+    ck_assert_int_ne(grammar_store_search(store, failing, sizeof failing - 1, &search, err), 0);
+    ck_assert_ptr_null(search);
+    return NULL;
+}
+
+/* Runs n threads that ask for the same; returns what they took of the processor. */
+static double fail_at_once(int n) {
+    static struct err err[AT_ONCE];
+    pthread_t threads[AT_ONCE];
+    memset(err, 0, sizeof err);
+    pthread_barrier_init(&together, NULL, (unsigned)n);
+    double before = cpu_s(CLOCK_PROCESS_CPUTIME_ID);
+    for (int i = 0; i < n; i++) pthread_create(&threads[i], NULL, fail_once, &err[i]);
+    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    double took = cpu_s(CLOCK_PROCESS_CPUTIME_ID) - before;
+    pthread_barrier_destroy(&together);
+    for (int i = 0; i < n; i++) {
+        ck_assert_int_eq(err[i].status, STATUS_INVALID_REQUEST);
+        ck_assert(err[i].message[0] && strcmp(err[i].message, err[0].message) == 0);
+    }
+    return took;
+}
+
+/* Those that have waited for a text that fails get the sentence without compiling it, too. On a
+ * loaded machine some may come too late for that. */
+START_TEST(many_threads_share_a_failure) {
+    open_store(1 << 20);
+    double one = fail_at_once(1), least = 1e9;
+    for (int i = 0; i < 8 && least > one * AT_ONCE / 2; i++) {
+        double took = fail_at_once(AT_ONCE);
+        if (took < least) least = took;
+    }
+    ck_assert_msg(least < one * AT_ONCE / 2, "%.3f s, of one %.3f s", least, one);
+    grammar_store_free(store);
+}
+END_TEST
+
 /* Searches with automata that take long enough to make that others wait for them. */
 static void *search_many(void *arg) {
     for (int i = 0; i < ROUNDS; i++) {
@@ -314,6 +365,7 @@ int main(void) {
     tcase_add_test(core, what_ends_answers_is_kept_too);
     tcase_add_test(core, ten_thousand_of_them_leave_memory_flat);
     tcase_add_test(core, many_threads_share_them);
+    tcase_add_test(core, many_threads_share_a_failure);
     tcase_add_test(core, many_threads_search_with_them);
     tcase_add_test(core, the_vocabulary_has_the_texts_of_tokens);
     tcase_add_test(core, markers_have_a_text_where_calls_are_read);
