@@ -65,7 +65,7 @@ static const struct tool_format tool_formats[] = {
     {"functionary_v31", /* before Qwen3-Coder, whose example begins alike */
      {"start_tag => `<function`", NULL},
      .forms = {{.call = "<function=%n>%a</function>", .between = ""}}},
-    {"qwen3_coder qwen3_xml",
+    {"qwen3_coder qwen3_xml mimo",
      {"<function=", NULL},
      .forms = {{.call = "<tool_call>\n<function=%n>\n%x/function>\n</tool_call>", .between = "\n"},
                {.call = "<function=%n>\n%x/function>", .between = "\n"}}},
@@ -95,7 +95,7 @@ static const struct tool_format tool_formats[] = {
     {"jamba",
      {"<tool_calls>", NULL},
      .forms = {{"<tool_calls>[\n", "%j", ",\n", "\n]</tool_calls>", .arguments_key = "arguments"}}},
-    {"hermes", /* Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4 */
+    {"hermes granite4", /* Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4 */
      {"<tool_call>", NULL},
      .forms = {{.call = "<tool_call>\n%j\n</tool_call>",
                 .between = "\n",
@@ -117,7 +117,8 @@ static const struct reasoning_format reasoning_formats[] = {
     {"mistral", "[THINK]", "[THINK]", "[/THINK]"},
     {"granite",
      "Here is my thought process:", "Here is my thought process:", "Here is my response:"},
-    {"qwen3 deepseek_r1 deepseek_v3 glm45 olmo3 holo2 kimi_k2", "<think>", "<think>", "</think>"},
+    {"qwen3 deepseek_r1 deepseek_v3 glm45 glm47 olmo3 holo2 kimi_k2 mimo nemotron_v3", "<think>",
+     "<think>", "</think>"},
 };
 
 #define N_TOOL_FORMATS (sizeof tool_formats / sizeof *tool_formats)
