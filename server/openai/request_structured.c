@@ -109,6 +109,8 @@ static enum status check_setting(struct parse *parse, const char *path, const st
 
 enum status check_structured_outputs(struct parse *parse, const char *name,
                                      const struct json *value) {
+    static const char one_of[] = "must have exactly one of 'json', 'json_object', 'regex', "
+                                 "'choice', 'grammar' and 'structural_tag'";
     int n = 0;
     json_each(member, value) {
         char path[160];
@@ -116,15 +118,12 @@ enum status check_structured_outputs(struct parse *parse, const char *name,
         if (json_is(member, JSON_NULL)) continue;
         snprintf(path, sizeof path, "%s.%.*s", name, shown, member->name);
         const struct grammar_source *source = find(members, N_MEMBERS, member->name);
-        if (source && n++ > 0)
-            return field_wrong(parse, name,
-                               "must have exactly one of 'json', 'json_object', 'regex', 'choice', "
-                               "'grammar' and 'structural_tag'");
+        if (source && n++ > 0) return field_wrong(parse, name, one_of);
         enum status status = source ? keep_value(parse, path, source->kind, member)
                                     : check_setting(parse, path, member);
         if (status != STATUS_OK) return status;
     }
-    return STATUS_OK;
+    return n == 1 ? STATUS_OK : field_wrong(parse, name, one_of);
 }
 
 /* ---- response_format ------------------------------------------------------------------------ */

@@ -126,6 +126,9 @@ static const struct example tags[] = {
       "+" P("n", "3") P("s", ""), "-" P("s", "a"), "-" P("n", "3") P("s", "</parameter>"),
       "+" P("n", "3") P("s", "\"") P("f", "[true, null]"), "-" P("n", "3") P("s", "abcdef"),
       "-" P("n", "3") P("s", "a") P("k", "z")}},
+    {TAG("{\"type\":\"json_schema\",\"style\":\"qwen_xml\",\"texts\":[\"s\"],\"json_schema\":{"
+         "\"properties\":{\"s\":{\"type\":\"string\"}},\"required\":[\"s\"]}}"),
+     {"+" P("s", "a <parameter=s>"), "-" P("s", "a</parameter>b")}},
     {ARGUMENTS("glm_xml", "[\"s\",\"k\"]"),
      {"+<arg_key>n</arg_key>\n<arg_value>3</arg_value>\n<arg_key>s</arg_key>\n<arg_value>a"
       "</arg_value>\n",
@@ -194,8 +197,9 @@ static const struct example schemas[] = {
        "\"additionalProperties\":false,\"minProperties\":2,\"maxProperties\":2}"),
      {"-{\"b\":1}", "+{\"a\":1,\"b\":1}", "+{\"b\":1,\"c\":1}", "-{\"a\":1,\"c\"",
       "-{\"a\":1,\"b\":1,"}},
-    {S("{\"type\":\"object\",\"properties\":{\"a\":true},\"minProperties\":3}"),
-     {"+{\"a\":1,\"b\":1,\"c\":1}", "+{\"b\":1,\"c\":1,\"d\":1,\"e\":1}", "-{\"a\":1,\"b\":1}"}},
+    {S("{\"type\":\"object\",\"properties\":{\"a\":true,\"b\":true},\"minProperties\":2}"),
+     {"+{\"a\":1,\"b\":1}", "+{\"a\":1,\"c\":1,\"c\":1}", "-{\"a\":1}", "-{\"c\":1",
+      "~{\"b\":1,\"x"}},
     {S("{\"type\":\"object\",\"propertyNames\":{\"enum\":[\"x\",\"y\"]},\"additionalProperties\":"
        "{\"type\":\"null\"}}"),
      {"+{}", "+{\"x\":null,\"y\":null}", "-{\"x\":null,\"x\"", "-{\"z", "-{\"x\":1"}},
@@ -303,6 +307,8 @@ static const struct {
     {S("{\"type\":\"object\",\"propertyNames\":{\"anyOf\":[true]}}"),
      "at \"/propertyNames/anyOf\""},
     {S("{\"type\":\"object\",\"minProperties\":2,\"maxProperties\":1}"), "Nothing can match"},
+    {S("{\"type\":\"object\",\"properties\":{\"a\":true},\"minProperties\":3}"),
+     "at \"/minProperties\" cannot be enforced"},
     {S("{\"typo\":1}"), "at \"/typo\" is a keyword that is not enforced"},
     {S("{\"properties\":{\"a/b\":{\"not\":{}}}}"), "\"/properties/a~1b/not\""},
     {S("{\"$ref\":\"#\"}"), "refers to itself"},

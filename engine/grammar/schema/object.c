@@ -257,7 +257,7 @@ static struct expr *members(struct object *o, int others) {
 
 /* Rules of the members that may follow, where their number has bounds: rule [i][c] stands before
  * property i (n: before the others) with c members written. Without an upper bound, c stops at the
- * lower one. Each calls the next one last. */
+ * lower one, to which the others count as one. Each calls the next one last. */
 struct counting {
     struct object *o;
     int min, max;    /* NO_MAX: none */
@@ -288,7 +288,8 @@ static struct expr *counted_body(struct counting *k, int i, int count) {
         if (may_add) expr_add(all, counted_member(k, k->own + i, i + 1, count));
         if (!o->properties[i].is_required) expr_add(all, counted_rest(k, i + 1, count - 1));
     } else {
-        if (may_add && o->has_others) expr_add(all, counted_member(k, k->others, i, count));
+        bool may_add_other = may_add && o->has_others && count >= k->min - 1;
+        if (may_add_other) expr_add(all, counted_member(k, k->others, i, count));
         if (count >= k->min) expr_add(all, expr_new(b, EXPR_CAT));
     }
     return all;
@@ -314,6 +315,16 @@ static struct expr *counted_members(struct object *o, int others, int min, int m
     return expr_call(b, k.first);
 }
 
+/* Others may come twice, and are one then: together they count as one. */
+static void check_least(struct object *o) {
+    conj_each_value(least, o->conj, "minProperties") {
+        if (o->has_others && least->integer > o->n + 1)
+            schema_fail(o->r, least,
+                        "cannot be enforced where it asks for more than one property that no "
+                        "schema names: such names may come twice. List them in 'properties'.");
+    }
+}
+
 /* The members, whose number is counted where the schema's order does not keep to its bounds. */
 static struct expr *bounded_members(struct object *o, int others) {
     int min = conj_largest(o->conj, "minProperties", 0), required = 0;
@@ -323,6 +334,7 @@ static struct expr *bounded_members(struct object *o, int others) {
         return members(o, others);
     if (!o->has_others && (max == NO_MAX || max > o->n)) max = o->n;
     if (max != NO_MAX && max < min) return expr_new(o->r->b, EXPR_ALT);
+    check_least(o);
     return counted_members(o, others, min, max);
 }
 
