@@ -53,7 +53,8 @@ enum status grammar_compile(enum grammar_kind kind, const char *text, size_t n,
                             const struct grammar_limits *limits, struct grammar **out,
                             struct err *err);
 
-/* Counts one more owner, or one less; the last one's release frees it. Any thread. */
+/* Counts one more owner, or one less; the last one's release frees it. NULL is released, too. Any
+ * thread. */
 struct grammar *grammar_acquire(struct grammar *grammar);
 void grammar_release(struct grammar *grammar);
 

@@ -29,9 +29,44 @@ static enum status check_first(const struct generation_job *job, struct matcher 
                    "'%s' can be kept to by no text of one token or more.", field);
 }
 
-/* ---- tools ---------------------------------------------------------------------------------- */
+/* ---- formats of structural tags ------------------------------------------------------------- */
 
-/* Appends what a field says as a format of structural tags, for what of an answer is no call. */
+/* Any of the texts of an array. */
+static void write_choices(const struct json *choices, struct buf *out) {
+    buf_puts(out, "{\"type\":\"or\",\"elements\":[");
+    json_each(choice, choices) {
+        buf_puts(out, choice == json_first(choices) ? "{\"type\":\"const_string\",\"value\":"
+                                                    : ",{\"type\":\"const_string\",\"value\":");
+        json_write_value(out, choice);
+        buf_puts(out, "}");
+    }
+    buf_puts(out, "]}");
+}
+
+/* The format of a structural tag; of an older one, which has none, its structures as tags. */
+static void write_tag(const struct json *tag, struct buf *out) {
+    const struct json *format = json_member(tag, "format");
+    const struct json *structures = json_member(tag, "structures");
+    if (format) {
+        json_write_value(out, format);
+        return;
+    }
+    buf_puts(out, "{\"type\":\"triggered_tags\",\"triggers\":");
+    json_write_value(out, json_member(tag, "triggers"));
+    buf_puts(out, ",\"tags\":[");
+    json_each(one, structures) {
+        buf_puts(out, one == json_first(structures) ? "{\"begin\":" : ",{\"begin\":");
+        json_write_value(out, json_member(one, "begin"));
+        buf_puts(out, ",\"content\":{\"type\":\"json_schema\",\"json_schema\":");
+        json_write_value(out, json_member(one, "schema"));
+        buf_puts(out, "},\"end\":");
+        json_write_value(out, json_member(one, "end"));
+        buf_puts(out, "}");
+    }
+    buf_puts(out, "]}");
+}
+
+/* Appends what a field says, which was compiled or is a schema, as a format. */
 static enum status write_content(const struct api_grammar *asked, struct buf *out,
                                  struct err *err) {
     static const struct {
@@ -41,12 +76,17 @@ static enum status write_content(const struct api_grammar *asked, struct buf *ou
                    [GRAMMAR_JSON_SCHEMA] = {"json_schema", "json_schema", false},
                    [GRAMMAR_REGEX] = {"regex", "pattern", true},
                    [GRAMMAR_GBNF] = {"grammar", "grammar", true}};
-    bool has_format = asked->kind != GRAMMAR_CHOICE && asked->kind != GRAMMAR_STRUCTURAL_TAG;
-    if (!has_format)
-        return err_set(err, STATUS_INVALID_REQUEST, asked->field,
-                       "'%s' is not served together with 'tools' that may be called: give "
-                       "'tool_choice' \"none\", or leave one of them out.",
-                       asked->field);
+    if (asked->kind == GRAMMAR_CHOICE || asked->kind == GRAMMAR_STRUCTURAL_TAG) {
+        struct json *json;
+        enum status status = json_parse(&json, asked->field, asked->text, asked->length, err);
+        if (status) return status;
+        if (asked->kind == GRAMMAR_CHOICE)
+            write_choices(json, out);
+        else
+            write_tag(json, out);
+        json_free(json);
+        return STATUS_OK;
+    }
     buf_printf(out, "{\"type\":\"%s\",\"%s\":", formats[asked->kind].type,
                formats[asked->kind].member);
     if (formats[asked->kind].is_string)
@@ -59,14 +99,43 @@ static enum status write_content(const struct api_grammar *asked, struct buf *ou
     return STATUS_OK;
 }
 
+/* Makes a structural tag the request's grammar, which is a field's. */
+static enum status keep_tag(struct api_request *request, const char *field, const struct buf *text,
+                            struct err *err) {
+    request->grammar = (struct api_grammar){
+        .field = field,
+        .kind = GRAMMAR_STRUCTURAL_TAG,
+        .text = arena_strndup(request->arena, text->data, text->length),
+        .length = text->length,
+    };
+    if (request->grammar.text) return STATUS_OK;
+    return err_set(err, STATUS_UNAVAILABLE, field, "Not enough memory.");
+}
+
+/* ---- tools ---------------------------------------------------------------------------------- */
+
+/* May the answer begin with a block of thoughts? */
+static bool may_think(const struct generation_job *job) {
+    const struct message_settings *format = &job->format;
+    bool is_open = !format->starts_inside && !format->starts_behind;
+    return format->reasoning && is_open && !job->request->grammar.begins_after;
+}
+
+static enum status check_beside_tools(const struct api_grammar *asked, struct err *err) {
+    if (asked->kind != GRAMMAR_CHOICE && asked->kind != GRAMMAR_STRUCTURAL_TAG) return STATUS_OK;
+    return err_set(err, STATUS_INVALID_REQUEST, asked->field,
+                   "'%s' is not served together with 'tools' that may be called: give "
+                   "'tool_choice' \"none\", or leave one of them out.",
+                   asked->field);
+}
+
 /* Makes the request's grammar that of an answer with tools; a field's own holds then for what is no
  * call, and for nothing where there must be calls. */
 static enum status ask_for_calls(struct generation_job *job, struct err *err) {
     struct api_request *request = job->request;
     const struct message_settings *format = &job->format;
-    bool may_think = format->reasoning && !format->starts_inside && !format->starts_behind;
     struct tool_grammar asked = {.tools = format->tools,
-                                 .reasoning = may_think ? format->reasoning : NULL,
+                                 .reasoning = may_think(job) ? format->reasoning : NULL,
                                  .functions = request->prompts[0].tools,
                                  .filter = request->callable,
                                  .must_call = request->tool_choice == TOOL_CHOICE_REQUIRED,
@@ -74,19 +143,15 @@ static enum status ask_for_calls(struct generation_job *job, struct err *err) {
                                      request->parallel_tool_calls && !request->callable.only};
     struct buf content = {0}, text = {0};
     bool has_content = request->grammar.field && !asked.must_call;
-    if (has_content && write_content(&request->grammar, &content, err)) return err->status;
+    if (has_content && (check_beside_tools(&request->grammar, err) ||
+                        write_content(&request->grammar, &content, err)))
+        return err->status;
     asked.content = has_content ? content.data : NULL;
     tool_grammar_write(&asked, &text);
-    request->grammar = (struct api_grammar){
-        .field = "tools",
-        .kind = GRAMMAR_STRUCTURAL_TAG,
-        .text = arena_strndup(request->arena, text.data, text.length),
-        .length = text.length,
-    };
+    enum status status = keep_tag(request, "tools", &text, err);
     buf_free(&content);
     buf_free(&text);
-    if (request->grammar.text) return STATUS_OK;
-    return err_set(err, STATUS_UNAVAILABLE, "tools", "Not enough memory.");
+    return status;
 }
 
 /* ---- any grammar ---------------------------------------------------------------------------- */
@@ -99,27 +164,53 @@ static const char *beginning(const struct generation_job *job) {
     return reasoning && job->format.starts_inside ? reasoning_format_end(reasoning) : NULL;
 }
 
-enum status job_constrain(struct generation_job *job, struct err *err) {
+/* Compiles the request's grammar, and finds its first mask. The vocabulary has text of its own for
+ * markers of calls and thoughts where the answer may have such. */
+static enum status compile(struct generation_job *job, bool thinks, struct err *err) {
     const struct api_grammar *asked = &job->request->grammar;
+    const struct reasoning_format *reasoning = job->app->limits.reasoning_format;
+    const bool has_markers = job->tools || thinks;
     struct err why = {0};
-    assert(!job->grammar);
-    if (job->tools && ask_for_calls(job, err)) return err->status;
-    if (!asked->field) return STATUS_OK;
+    grammar_release(job->grammar);
     enum status status = grammar_store_get(job->app->grammars, asked->kind, asked->text,
                                            asked->length, &job->grammar, &why);
     if (status)
         return err_set(err, status, asked->field, "'%s' cannot be kept to: %s", asked->field,
                        why.message);
-    job->vocabulary = job->tools ? grammar_store_vocabulary(job->app->grammars, job->format.tools,
-                                                            job->app->limits.reasoning_format)
-                                 : grammar_store_vocabulary(job->app->grammars, NULL, NULL);
-    const char *text = beginning(job);
-    if (text)
-        job->n_begin_ids = tokenizer_encode(engine_tokenizer(job->app->engine), text, strlen(text),
-                                            SPECIAL_PARSED, false, INT32_MAX, &job->begin_ids);
-    assert(!text || job->n_begin_ids > 0);
+    job->vocabulary = grammar_store_vocabulary(
+        job->app->grammars, has_markers ? job->format.tools : NULL, has_markers ? reasoning : NULL);
     struct matcher *matcher = matcher_new(job->grammar, job->vocabulary);
     status = check_first(job, matcher, err);
     matcher_free(matcher);
     return status;
+}
+
+/* Lets thoughts come before what the field asks for. */
+static enum status let_think(struct generation_job *job, struct err *err) {
+    struct api_request *request = job->request;
+    struct buf content = {0}, text = {0};
+    enum status status = write_content(&request->grammar, &content, err);
+    if (status == STATUS_OK) {
+        thoughts_grammar_write(job->format.reasoning, content.data, &text);
+        status = keep_tag(request, request->grammar.field, &text, err);
+    }
+    buf_free(&content);
+    buf_free(&text);
+    return status ? status : compile(job, true, err);
+}
+
+/* What a field says is compiled by itself first, so that what is wrong in it is named as the client
+ * has written it. */
+enum status job_constrain(struct generation_job *job, struct err *err) {
+    assert(!job->grammar);
+    if (job->tools && ask_for_calls(job, err)) return err->status;
+    if (!job->request->grammar.field) return STATUS_OK;
+    enum status status = compile(job, false, err);
+    if (status == STATUS_OK && !job->tools && may_think(job)) status = let_think(job, err);
+    const char *text = beginning(job);
+    if (status || !text) return status;
+    job->n_begin_ids = tokenizer_encode(engine_tokenizer(job->app->engine), text, strlen(text),
+                                        SPECIAL_PARSED, false, INT32_MAX, &job->begin_ids);
+    assert(job->n_begin_ids > 0);
+    return STATUS_OK;
 }

@@ -53,7 +53,7 @@ struct grammar_store {
     struct list by_age; /* of the entries that are not being compiled, the newest first */
     size_t bytes;       /* of these */
     struct entry *bucket[N_BUCKETS];
-    struct vocabulary *vocabulary, *with_markers;
+    struct vocabulary *vocabulary[2][2]; /* with the markers of calls; of thoughts */
 };
 
 struct grammar_store *grammar_store_new(const struct engine *engine, int V, size_t max_bytes) {
@@ -128,8 +128,7 @@ void grammar_store_free(struct grammar_store *store) {
     for (int i = 0; i < N_BUCKETS; i++)
         while (store->bucket[i]) remove_entry(store, store->bucket[i]);
     assert(store->bytes == 0);
-    vocabulary_free(store->vocabulary);
-    vocabulary_free(store->with_markers);
+    for (int i = 0; i < 4; i++) vocabulary_free(store->vocabulary[i / 2][i % 2]);
     pthread_cond_destroy(&store->compiled);
     pthread_mutex_destroy(&store->mutex);
     free(store);
@@ -257,7 +256,7 @@ static struct vocabulary *read_vocabulary(const struct engine *engine, int V,
 const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store,
                                                   const struct tool_format *tools,
                                                   const struct reasoning_format *reasoning) {
-    struct vocabulary **place = tools || reasoning ? &store->with_markers : &store->vocabulary;
+    struct vocabulary **place = &store->vocabulary[tools != NULL][reasoning != NULL];
     pthread_mutex_lock(&store->mutex);
     if (!*place) *place = read_vocabulary(store->engine, store->V, tools, reasoning);
     pthread_mutex_unlock(&store->mutex);

@@ -4,6 +4,7 @@
  *   [thoughts] [calls]              an answer that must call
  *   [thoughts] text and calls       one that may: the marker of a form begins a call
  *   [thoughts] calls, or text       ... of forms at the start only, where text begins like no call
+ *   [thoughts] content              one without tools
  *
  * Calls that a model must write are those of the first form. */
 #include <assert.h>
@@ -297,15 +298,16 @@ static void write_text_or_run(const struct tool_grammar *asked, struct buf *out)
 #define SPACE "{\"type\":\"regex\",\"pattern\":\"[ \\n]{0,4}\"}"
 #define NOTHING "{\"type\":\"const_string\",\"value\":\"\"}"
 
-/* A block of thoughts, or none. */
-static void write_thoughts(const struct reasoning_format *reasoning, struct buf *out) {
+/* A block of thoughts with what comes behind it, or nothing. */
+static void write_thoughts(const struct reasoning_format *reasoning, const char *behind,
+                           struct buf *out) {
     buf_puts(out, "{\"type\":\"or\",\"elements\":[" NOTHING
                   ",{\"type\":\"sequence\",\"elements\":[" SPACE
                   ",{\"type\":\"tag\",\"content\":{\"type\":\"any_text\"},\"begin\":");
     write_chars(out, reasoning->begin);
     buf_puts(out, ",\"end\":");
     write_chars(out, reasoning->end);
-    buf_puts(out, "}]}]},");
+    buf_printf(out, "}%s]}]},", behind);
 }
 
 /* ---- harmony -------------------------------------------------------------------------------- */
@@ -317,21 +319,32 @@ static void write_thoughts(const struct reasoning_format *reasoning, struct buf 
     "<|message|>\",\"content\":{\"type\":\"any_text\",\"excludes\":" MARKERS                       \
     "},\"end\":\"<|end|><|start|>assistant\"}"
 
-/* Any number of thoughts and of texts before calls, then the answer or a call, which ends it. */
+/* Any number of thoughts, and of texts before calls where these may be any. */
+static void write_harmony_thoughts(bool has_texts, struct buf *out) {
+    buf_puts(out, "{\"type\":\"tags_with_separator\",\"separator\":\"\",\"tags\":[" PART(
+                      "<|channel|>analysis"));
+    if (has_texts) buf_puts(out, "," PART("<|channel|>commentary"));
+    buf_puts(out, "]},");
+}
+
+static void write_harmony_final(const char *content, struct buf *out) {
+    buf_printf(out,
+               "{\"type\":\"tag\",\"begin\":\"<|channel|>final<|message|>\",\"content\":%s,"
+               "\"end\":\"\"}",
+               content);
+}
+
+/* Thoughts, then the answer or a call, which ends it. */
 static void write_harmony(const struct tool_grammar *asked, struct buf *out) {
     static const struct tool_form form = {
         .call = "<|channel|>commentary to=functions.%n <|constrain|>json<|message|>%a",
         .between = ""};
     struct call_writer to = {.asked = asked, .form = &form, .out = out, .is_second = true};
-    buf_puts(out,
-             "{\"type\":\"tags_with_separator\",\"separator\":\"\",\"tags\":[" PART(
-                 "<|channel|>analysis") "," PART("<|channel|>commentary") "]},{\"type\":\"or\","
-                                                                          "\"elements\":[");
+    write_harmony_thoughts(!asked->content, out);
+    buf_puts(out, "{\"type\":\"or\",\"elements\":[");
     if (!asked->must_call) {
-        buf_puts(out, "{\"type\":\"tag\",\"begin\":\"<|channel|>final<|message|>\",\"content\":");
-        buf_puts(out, asked->content ? asked->content
-                                     : "{\"type\":\"any_text\",\"excludes\":" MARKERS "}");
-        buf_puts(out, ",\"end\":\"\"}");
+        const char *any_text = "{\"type\":\"any_text\",\"excludes\":" MARKERS "}";
+        write_harmony_final(asked->content ? asked->content : any_text, out);
     }
     to.is_second = !asked->must_call;
     functions_each(function, asked) write_call(&to, function);
@@ -340,14 +353,29 @@ static void write_harmony(const struct tool_grammar *asked, struct buf *out) {
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
+#define SEQUENCE "{\"type\":\"structural_tag\",\"format\":{\"type\":\"sequence\",\"elements\":["
+
+void thoughts_grammar_write(const struct reasoning_format *reasoning, const char *content,
+                            struct buf *out) {
+    buf_puts(out, SEQUENCE);
+    if (reasoning->is_harmony) {
+        write_harmony_thoughts(false, out);
+        write_harmony_final(content, out);
+    } else {
+        write_thoughts(reasoning, "," SPACE, out);
+        buf_puts(out, content);
+    }
+    buf_puts(out, "]}}");
+}
+
 void tool_grammar_write(const struct tool_grammar *asked, struct buf *out) {
     const struct tool_form *first = &asked->tools->forms[0];
-    buf_puts(out, "{\"type\":\"structural_tag\",\"format\":{\"type\":\"sequence\",\"elements\":[");
+    buf_puts(out, SEQUENCE);
     if (asked->tools->is_harmony) {
         write_harmony(asked, out);
     } else {
         bool is_free = !asked->must_call && !first->at_start && !asked->content;
-        if (asked->reasoning && asked->reasoning->begin) write_thoughts(asked->reasoning, out);
+        if (asked->reasoning && asked->reasoning->begin) write_thoughts(asked->reasoning, "", out);
         if (!is_free) buf_puts(out, SPACE ",");
         if (asked->must_call)
             write_run(asked, first, out);

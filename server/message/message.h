@@ -82,6 +82,10 @@ struct tool_grammar {
  * do, the parser gives each call before it is whole, and takes nothing back. */
 void tool_grammar_write(const struct tool_grammar *asked, struct buf *out);
 
+/* The same for an answer without calls: thoughts, or none, and then what keeps to `content`. */
+void thoughts_grammar_write(const struct reasoning_format *reasoning, const char *content,
+                            struct buf *out);
+
 /* ---- messages (message.c) ------------------------------------------------------------------- */
 
 #define MAX_CALL_ID (MAX_TOOL_NAME + 32) /* bytes, with a NUL */

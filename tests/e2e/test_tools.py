@@ -108,6 +108,40 @@ def test_thoughts_are_split_off(client):
     assert kept.choices[0].message.content.startswith("<think>")
 
 
+KEPT_TO = [
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["a", "b"]}}}}, '"b"', r'"[ab]"'),
+    ({"response_format": {"type": "json_object"}}, "{}", r"\{(?s:.*)"),
+    ({"extra_body": {"guided_choice": ["yes", "no"]}}, "yes", "yes|no"),
+    ({"extra_body": {"guided_regex": "[(][0-9][)]"}}, "(7)", "[(][0-9][)]"),
+    ({"extra_body": {"guided_grammar": 'root ::= "(" [0-9] ")"'}}, "(7)", "[(][0-9][)]"),
+    ({"extra_body": {"structured_outputs": {"structural_tag": {"type": "structural_tag", "format": {
+        "type": "tag", "begin": "<a>", "content": {"type": "regex", "pattern": "[0-9]"}, "end": "</a>"}}}}}, "<a>7</a>", "<a>[0-9]</a>"),
+]
+
+
+@pytest.mark.parametrize("fields, text, right", KEPT_TO, ids=[text for _, text, _ in KEPT_TO])
+def test_thoughts_come_before_what_is_kept_to(client, fields, text, right):
+    answer = ask(client, f"<think>why</think>\n{text}", **fields)
+    message = answer.choices[0].message
+    assert message.reasoning_content == "why" and re.fullmatch(right, message.content), message
+    assert answer.usage.completion_tokens_details.reasoning_tokens == 5 and answer.choices[0].finish_reason == "stop"
+    assert joined(ask(client, f"<think>why</think>\n{text}", stream=True, **fields)) == ("why", message.content, [], "stop")
+    plain = ask(client, text, **fields).choices[0].message
+    assert not getattr(plain, "reasoning_content", None) and re.fullmatch(right, plain.content), plain
+    none = {**fields, "extra_body": {**fields.get("extra_body", {}), "reasoning_format": "none"}}
+    assert re.fullmatch(right, ask(client, f"<think>why</think>\n{text}", **none).choices[0].message.content)
+
+
+def test_older_structural_tags_come_behind_thoughts(client):
+    tag = {"type": "structural_tag", "structures": [{"begin": "<f>", "schema": {"type": "null"}, "end": "</f>"}], "triggers": ["<f"]}
+    message = ask(client, "<think>why</think>\nx <f>nu", response_format=tag, max_tokens=20).choices[0].message
+    assert message.reasoning_content == "why" and message.content.startswith("x <f>null</f>")
+    with pytest.raises(openai.BadRequestError, match='at "/format/type" is no format'):
+        ask(client, "x", response_format={"type": "structural_tag", "format": {"type": "magic"}})
+    with pytest.raises(openai.BadRequestError, match="no text of one token"):
+        ask(client, "x", extra_body={"guided_choice": [""]})
+
+
 def test_thoughts_are_left_out(client):
     text = "<think>\nTwo and two.\n</think>\n\nFour."
     left = ask(client, text, stop="Four", extra_body={"include_reasoning": False})

@@ -487,6 +487,46 @@ START_TEST(content_may_have_a_format) {
 }
 END_TEST
 
+static const struct {
+    const char *reasoning, *text;
+    bool passes;
+} thoughts[] = {
+    {"qwen3", "12", true},
+    {"qwen3", "<think>\nIt is 13.\n</think>\n\n12", true},
+    {"qwen3", "\n12", false}, /* blanks come behind thoughts, where the parser drops them */
+    {"qwen3", "<think>a</think><think>", false},
+    {"qwen3", "<think>a</think>a", false},
+    {"qwen3", "12<think>", false},
+    {"mistral", "[THINK]a[/THINK]12", true},
+    {"openai_gptoss", H_THINK "<|channel|>final<|message|>12", true},
+    {"openai_gptoss", "<|channel|>final<|message|>12", true},
+    {"openai_gptoss", "12", false},
+    {"openai_gptoss", "<|channel|>commentary<|message|>", false}, /* it is content */
+};
+
+/* Without tools, too. What passes is read as thoughts and a content that keeps to the format. */
+START_TEST(thoughts_come_before_content) {
+    struct message_settings settings = {.reasoning = reasoning_format_find(thoughts[_i].reasoning)};
+    const char *text = thoughts[_i].text;
+    struct buf tag = {0};
+    struct grammar *grammar;
+    struct message message = {0};
+    thoughts_grammar_write(settings.reasoning,
+                           "{\"type\":\"json_schema\",\"json_schema\":{\"type\":\"integer\"}}",
+                           &tag);
+    ck_assert(!grammar_compile(GRAMMAR_STRUCTURAL_TAG, tag.data, tag.length, NULL, &grammar, NULL));
+    ck_assert_int_eq(accepts(grammar, text), thoughts[_i].passes);
+    struct message_parser *parser = message_parser_new(&settings);
+    message_parser_add(parser, text, strlen(text), &message);
+    message_parser_finish(parser, &message);
+    if (thoughts[_i].passes) ck_assert_str_eq(message.content.data, "12");
+    message_parser_free(parser);
+    message_free(&message);
+    grammar_release(grammar);
+    buf_free(&tag);
+}
+END_TEST
+
 /* ---- what cannot be kept to ----------------------------------------------------------------- */
 
 START_TEST(a_refusal_names_the_tool_and_the_place) {
@@ -539,6 +579,7 @@ int main(void) {
     tcase_add_test(t, allowed_tools_are_the_only_ones);
     tcase_add_test(t, arguments_have_no_other_members);
     tcase_add_test(t, content_may_have_a_format);
+    tcase_add_loop_test(t, thoughts_come_before_content, 0, COUNT(thoughts));
     tcase_add_test(t, a_refusal_names_the_tool_and_the_place);
     suite_add_tcase(s, t);
     return suite_main(s);
