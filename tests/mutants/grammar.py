@@ -45,7 +45,7 @@ MUTANTS = [
     (G + "slices.c", "min_int(behind + 1, MAX_CHARACTERS)", "min_int(behind + 2, MAX_CHARACTERS)"),
     (G + "slices.c", "(is_lead || set_has(set, byte)) && behind[byte] != found;", "is_lead && behind[byte] != found;"),
     (G + "slices.c", "(is_lead || set_has(set, byte)) && behind[byte] != found;", "set_has(set, byte) && behind[byte] != found;"),
-    (G + "collect.c", "if (state->knows_through[i] && is_gone) state->knows_through[i] = false;", "(void)is_gone;"),
+    (G + "collect.c", "        if (through && !through->is_marked) state->knows_through[i] = false;\n", "        (void)through;\n"),
     # frames, and masks that are shared
     (G + "frames.c", "            if (!frame) return false;\n", "            if (!frame) continue;\n"),
     (G + "frames.c", "is_listed ? NULL : origin, callers", "NULL, callers"),
@@ -112,5 +112,5 @@ MUTANTS = [
     (G + "shapes.c", "        copy->own_end = before[node->own_end];\n", "        copy->own_end = before[node->all_end];\n"),
     (G + "shapes.c", "    return *place = draft->n++;", "    return draft->n++;"),
     (G + "shapes.c", ".same_hash = *place, ", ""),
-    (G + "shapes.c", "if (node->parent == parent && node->byte == byte &&", "if (node->parent == parent &&"),
+    (G + "shapes.c", "if (node->parent == parent && node->byte == byte &&", "if (node->byte == byte &&"),
 ]

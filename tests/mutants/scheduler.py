@@ -111,7 +111,8 @@ MUTANTS = [
     (S + "finish.c", "if (leader->index != 0 || request->n_unforked == 0) return leader;", "return leader;"),
     (S + "finish.c", "    if (!wanted) return;\n", "    return;\n"),
     # grammars
-    (S + "constraint.c", "    if (generation_stops_at(sequence->request->generation, token)) return false;\n", ""),
+    (S + "constraint.c", "    if (generation_stops_at(sequence->request->generation, token)) return false;\n", "",
+     "a draft that ends the choice is verified then: if it holds, the choice ends with it, else all drafts behind it go"),
     (S + "constraint.c", "    if (c->begins_at >= 0 && !matcher_accept(c->matcher, token)) return false;\n",
      "    if (c->begins_at >= 0) matcher_accept(c->matcher, token);\n"),
     (S + "constraint.c", "if (c->begins_at < 0 && begins_here(sequence)) c->begins_at", "if (begins_here(sequence)) c->begins_at"),

@@ -104,6 +104,17 @@ START_TEST(a_run_of_forced_tokens_is_one_step) {
 }
 END_TEST
 
+/* A grammar with a letter that no token has: behind the a neither anything may come nor the end. */
+START_TEST(who_can_neither_go_on_nor_end_is_stuck) {
+    open_world("ae", _i);
+    ask(5, 40);
+    run();
+    ck_assert_int_eq(w.finish, FINISH_STUCK);
+    ck_assert_uint_eq(w.scheduler->stats.generated_tokens, 1);
+    close_world();
+}
+END_TEST
+
 /* With two steps in flight a row is computed before its token is known, and the last for
  * nothing. */
 START_TEST(a_step_is_planned_before_the_token_is_known) {
@@ -182,6 +193,7 @@ int main(void) {
     Suite *suite = suite_create("scheduler/forced");
     TCase *core = tcase_create("core");
     tcase_add_loop_test(core, a_run_of_forced_tokens_is_one_step, 0, 3);
+    tcase_add_loop_test(core, who_can_neither_go_on_nor_end_is_stuck, 0, 2);
     tcase_add_test(core, a_step_is_planned_before_the_token_is_known);
     tcase_add_loop_test(core, forced_tokens_take_back_a_sample_in_flight, 0, 2);
     tcase_add_loop_test(core, forced_tokens_may_be_the_last, 0, 2);

@@ -112,6 +112,22 @@ static size_t heap_bytes(void) {
     return mallinfo2().uordblks + mallinfo2().hblkhd;
 }
 
+START_TEST(ten_thousand_failures_leave_memory_flat) {
+    size_t before = 0;
+    open_store(1 << 20);
+    for (int i = 0; i < 10000; i++) {
+        char text[32];
+        struct grammar *grammar;
+        int n = snprintf(text, sizeof text, "(%d", i);
+        ck_assert_int_ne(grammar_store_get(store, GRAMMAR_REGEX, text, (size_t)n, &grammar, NULL),
+                         STATUS_OK);
+        if (i == 99) before = heap_bytes();
+    }
+    ck_assert_uint_le(heap_bytes(), before + 4096);
+    grammar_store_free(store);
+}
+END_TEST
+
 START_TEST(ten_thousand_schemas_leave_memory_flat) {
     size_t kept = 4 << 20, before = 0, most = 0;
     open_store(kept);
@@ -361,6 +377,7 @@ int main(void) {
     tcase_add_test(core, equal_texts_of_a_kind_compile_once);
     tcase_add_test(core, the_least_recently_used_go);
     tcase_add_test(core, what_fails_is_not_kept);
+    tcase_add_test(core, ten_thousand_failures_leave_memory_flat);
     tcase_add_test(core, ten_thousand_schemas_leave_memory_flat);
     tcase_add_test(core, what_ends_answers_is_kept_too);
     tcase_add_test(core, ten_thousand_of_them_leave_memory_flat);
