@@ -143,6 +143,24 @@ START_TEST(a_folder_without_a_tokenizer_is_refused) {
 }
 END_TEST
 
+/* Each of them is broken, so that the first one is named. */
+START_TEST(the_first_of_the_files_is_read) {
+    static const char *const files[][2] = {{"tokenizer.json", "{"},
+                                           {"vocab.json", "{"},
+                                           {"tokenizer.model", "x"},
+                                           {"tekken.json", "{"}};
+    enum { N_FILES = sizeof files / sizeof *files };
+    for (size_t i = 0; i < N_FILES; i++) put(files[i][0], files[i][1]);
+    for (size_t i = 0; i < N_FILES; i++) {
+        char wanted[64];
+        snprintf(wanted, sizeof wanted, "/%s: ", files[i][0]);
+        expect_refused(wanted);
+        remove_file(files[i][0]);
+    }
+    expect_refused("found none");
+}
+END_TEST
+
 /* With nobody who writes into it, a pipe would be waited for without end. */
 START_TEST(a_pipe_is_refused) {
     static const char *const files[] = {"tokenizer.json", "tokenizer_config.json", "vocab.json",
@@ -260,6 +278,7 @@ int main(void) {
     tcase_add_test(tests, vocab_and_merges_need_a_class);
     tcase_add_test(tests, tokenizer_json_comes_first);
     tcase_add_test(tests, a_folder_without_a_tokenizer_is_refused);
+    tcase_add_test(tests, the_first_of_the_files_is_read);
     tcase_add_test(tests, a_pipe_is_refused);
     tcase_add_test(tests, templates_are_found);
     tcase_add_test(tests, broken_templates_are_refused);

@@ -301,7 +301,7 @@ START_TEST(a_text_config_may_leave_out_what_is_usual) {
     struct model_file file;
     struct model_config c = read_config(
         &file, "{\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"text_config\": "
-               "{\"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 6}}");
+               "{\"hidden_size\": 60, \"intermediate_size\": 96, \"num_hidden_layers\": 6}}");
     ck_assert(c.V == 262208 && c.H == 8 && c.G == 4 && c.D == 256 && c.context_length == 131072);
     ck_assert(c.norm_epsilon == 1e-6f && c.attention_scale == 0.0625f && file.hf->is_tied);
     ck_assert(c.layer[4].window == 4096 && c.layer[5].window == 0);

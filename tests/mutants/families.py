@@ -1,6 +1,17 @@
 """Mutants of what families differ in: frequencies, windows, scales; tests/mutate.py says what the names mean."""
 MODELS = "engine/models/"
-SUITES = {MODELS: ["engine_rope", "engine_families"], "engine/files/": ["engine_families"], "kernels/cpu/ops/": ["kernels_layer_kinds"]}
+SUITES = {
+    MODELS: ["engine_rope", "engine_families"],
+    MODELS + "family.c": ["engine_hf_config", "engine_families"],
+    MODELS + "families/gemma.c": ["engine_hf_config", "engine_families"],
+    "engine/files/": ["engine_families"],
+    "engine/files/hf_rope.c": ["engine_folder_broken"],
+    "engine/files/hf_config.c": ["engine_hf_config", "engine_folder_broken"],
+    "engine/files/model_file.c": ["engine_inspect"],
+    "engine/files/text/": ["engine_folder_text"],
+    "engine/inspect.c": ["engine_inspect"],
+    "kernels/cpu/ops/": ["kernels_layer_kinds"],
+}
 
 MUTANTS = [
     # frequencies
@@ -18,6 +29,28 @@ MUTANTS = [
     (MODELS + "rope.c", "rope->D_rope / (rope->D_rope - 2.0)", "rope->D_rope / (rope->D_rope - 1.0)"),
     (MODELS + "rope.c", "pow(base, 2.0 * i / rope->D_rope)", "pow(base, 2.0 * i / (rope->D_rope + 1))"),
     ("engine/files/gguf_config.c", 'return has_factors ? "longrope" : "linear";', 'return "linear";'),
+    (MODELS + "load.c", "factors[i] > 0 && isfinite(factors[i])", "factors[i] >= 0 && isfinite(factors[i])"),
+    (MODELS + "load.c", "factors[i] > 0 && isfinite(factors[i])", "factors[i] > 0"),
+    ("engine/files/hf_rope.c", "(c->layer[i].slides ? slides : full)", "(c->layer[i].slides ? full : slides)"),
+    ("engine/files/hf_rope.c", "(!slides || json_is(slides, JSON_OBJECT))", "true"),
+    ("engine/files/hf_rope.c", "bool fits = (full || slides) &&", "bool fits ="),
+    # what inspect tells of them
+    ("engine/inspect.c", "if (n_turning < n) fprintf", "if (n_turning <= n) fprintf"),
+    ("engine/inspect.c", '", of which %d turn", 2 * n_turning', '", of which %d turn", n_turning'),
+    ("engine/inspect.c", "(least != 1 || most != 1)", "least != 1"),
+    ("engine/inspect.c", "if (!(factors[i] < still)) continue;", ""),
+    ("engine/inspect.c", "&& info->rope.stretch.kind != ROPE_PART", ""),
+    # what a text_config leaves out, and what is refused of others
+    (MODELS + "family.c", "    config->window = style->window;\n", ""),
+    (MODELS + "family.c", "    config->G = style->G;\n", ""),
+    (MODELS + "families/gemma.c", ".attention_scale = 0.0625f", ".attention_scale = 0"),
+    ("engine/files/hf_config.c", "*keys[i].out > 0 && !key_value(root, keys[i].key)", "*keys[i].out > 0"),
+    ("engine/files/hf_config.c", "bool has_D = c->D > 0 || key_value", "bool has_D = key_value"),
+    ("engine/files/hf_config.c", '{"scale_attn_weights", true}', '{"scale_attn_weights", false}'),
+    # names of files in messages
+    ("engine/files/model_file.c", "status == STATUS_BAD_FILE && err && file->gguf", "status == STATUS_BAD_FILE && err && !file->gguf"),
+    ("engine/files/text/folder_templates.c", "*to.file = mem_strdup(path);", '*to.file = mem_strdup("");'),
+    ("engine/files/text/reading.c", "O_RDONLY | O_CLOEXEC | O_NONBLOCK", "O_RDONLY | O_CLOEXEC"),
     # windows, positions and their kinds
     (MODELS + "layers.c", "(i + 1) % every != 0", "i % every != 0"),
     # layers that differ
