@@ -1,11 +1,12 @@
 """Perplexity and KL divergence from float32, for every file type and CPU path, beside the peers on the same weights.
 
-    build/peers/llama.cpp/bin/python bench/accuracy.py [--windows 6] [--out docs/measurements/NAME.json] [TYPE ...]
+    build/peers/llama.cpp/bin/python bench/accuracy.py [--windows 6] [--text FILE ...] [--out docs/measurements/NAME.json] [TYPE ...]
 
-bench/accuracy.txt (an older state of this project's documents) is divided into windows of 512 tokens, each a text of its
-own, and the prediction after each token from the 64th on is scored. The reference is the same file in Penstock's oracle
-mode: weights, activations and cache in float32 (tests/engine/test_golden.c compares that with transformers). The best path
-computes all windows; the other paths compute the beginnings of the first ones, and each of their bytes is compared with the best path's.
+bench/accuracy.txt (an older state of this project's documents), or other texts one after the other, is divided into windows of
+512 tokens, each a text of its own, and the prediction after each token from the 64th on is scored. The reference is the same file
+in Penstock's oracle mode: weights, activations and cache in float32 (tests/engine/test_golden.c compares that with transformers).
+The best path computes all windows; the other paths compute the beginnings of the first ones, and each of their bytes is compared
+with the best path's.
 Then all continue beginnings from the same text greedily, and their tokens are compared with those of the reference.
 A TYPE in small letters is one of `penstock quantize`, whose file is made of the default model's halves unless it is there.
 """
@@ -132,18 +133,20 @@ class Score:
     """The sums over the windows."""
 
     def __init__(self):
-        self.nll, self.kl, self.differ = [], [], 0
+        self.nll, self.kl, self.differ, self.window_kl = [], [], 0, []
 
     def add(self, rows, reference, targets):
         """`rows` and `reference` are logprobs [n][V]."""
         self.nll += (-rows[np.arange(len(rows)), targets]).tolist()
-        self.kl += (np.exp(reference) * (reference - rows)).sum(axis=1).tolist()
+        kl = (np.exp(reference) * (reference - rows)).sum(axis=1)
+        self.kl += kl.tolist()
+        self.window_kl.append(float(kl.mean()))
         self.differ += int((rows.argmax(axis=1) != reference.argmax(axis=1)).sum())
 
     def result(self, who):
         return {"who": who, "perplexity": float(np.exp(np.mean(self.nll))), "mean_kl": float(np.mean(self.kl)),
-                "p99_kl": float(np.percentile(self.kl, 99)), "best_token_differs": self.differ / len(self.kl),
-                "tokens": len(self.kl)}
+                "window_kl": self.window_kl, "p99_kl": float(np.percentile(self.kl, 99)),
+                "best_token_differs": self.differ / len(self.kl), "tokens": len(self.kl)}
 
 
 def cpu_paths(binary):
@@ -151,11 +154,15 @@ def cpu_paths(binary):
     return text.split("CPU paths of this machine:")[1].split("\n")[0].split()
 
 
-def token_ids(binary, model, path):
-    with open(path, encoding="utf-8") as f:
-        text = subprocess.run([binary, "tokenize", "--model", model], check=True, stdin=f, stdout=subprocess.PIPE,
-                              text=True).stdout
-    return [int(line.split()[0]) for line in text.splitlines()[:-1]]
+def token_ids(binary, model, *paths):
+    """Of texts one after the other."""
+    ids = []
+    for path in paths:
+        with open(path, encoding="utf-8") as f:
+            text = subprocess.run([binary, "tokenize", "--model", model], check=True, stdin=f, stdout=subprocess.PIPE,
+                                  text=True).stdout
+        ids += [int(line.split()[0]) for line in text.splitlines()[:-1]]
+    return ids
 
 
 def same_bytes(args, model, path, windows, expected, V):
@@ -186,7 +193,7 @@ def measure(args, name, model, windows, ids):
                 kept.append(rows[:PATH_TOKENS].tobytes())
     for side in [reference, *sides.values()]:
         side.close()
-    others = [same_bytes(args, model, path, windows, kept, args.vocabulary) for path in paths[1:]]
+    others = [same_bytes(args, model, path, windows, kept, args.vocabulary) for path in paths[1:] if kept]
     return {"type": name, "scores": [score.result(who) for who, score in scores.items()], "paths": others,
             "greedy": greedy(args, model, peers, ids)}
 
@@ -212,8 +219,6 @@ def print_result(result):
     for path in result["paths"]:
         bytes_are = "the same bytes" if path["same_bytes"] else "OTHER BYTES"
         print(f"{result['type']:<7} penstock {path['path']}: {bytes_are} in {path['windows']} windows", flush=True)
-
-
     of = result["greedy"]["of"]
     for who, equal in result["greedy"]["equal"].items():
         print(f"{result['type']:<7} {who:<22} greedy tokens before a first difference: {np.mean(equal):.1f} of {of}, "
@@ -225,8 +230,8 @@ def write(args, windows, results):
     if not args.out:
         return
     with open(args.out, "w") as f:
-        json.dump({"text": args.text, "window": WINDOW, "first": FIRST + 1, "windows": len(windows), "types": results}, f,
-                  indent=1)
+        json.dump({"text": " ".join(args.text), "window": WINDOW, "first": FIRST + 1, "windows": len(windows), "types": results},
+                  f, indent=1)
         f.write("\n")
 
 
@@ -235,7 +240,7 @@ def main():
     parser.add_argument("types", nargs="*", default=TYPES, metavar="TYPE", help=", ".join(TYPES + QUANTIZE))
     parser.add_argument("--binary", default="build/penstock")
     parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
-    parser.add_argument("--text", default="bench/accuracy.txt")
+    parser.add_argument("--text", nargs="+", default=["bench/accuracy.txt"], metavar="FILE")
     parser.add_argument("--windows", type=int, default=6)
     parser.add_argument("--path-windows", type=int, default=1, help="of the paths that are not the best one")
     parser.add_argument("--prompts", type=int, default=100, help="beginnings that are continued, a multiple of 10")
@@ -244,7 +249,7 @@ def main():
     parser.add_argument("--out", help="write the figures there, as JSON")
     args = parser.parse_args()
     subprocess.run(["docker/build.sh", "release", str(args.threads), "logits"], check=True)
-    ids = token_ids(args.binary, args.model, args.text)
+    ids = token_ids(args.binary, args.model, *args.text)
     windows = [ids[at:at + WINDOW] for at in range(0, len(ids) - WINDOW + 1, WINDOW)][:args.windows]
     results = []
     for name in args.types:

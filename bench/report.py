@@ -77,26 +77,43 @@ def tokens_table(report):
     return table(["file", "tokens before a first difference", "answers that part", "gap there: median, greatest"], rows)
 
 
+def with_error(values, form):
+    """The mean and its standard error."""
+    mean = sum(values) / len(values)
+    if len(values) < 2:
+        return format(mean, form)
+    error = (sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)) ** .5
+    return f"{mean:{form}} ± {error:{form.lstrip('+')}}"
+
+
+def less_llama(who, kept, form):
+    """By how much someone's values are above llama.cpp's, pair by pair."""
+    if not who.startswith("penstock") or not kept.get("llama.cpp"):
+        return ""
+    return with_error([a - b for a, b in zip(kept[who], kept["llama.cpp"])], form)
+
+
 def accuracy_table(accuracy):
     rows = []
     for entry in accuracy["types"]:
         paths = ", ".join(f"{p['path']}: {'the same bytes' if p['same_bytes'] else 'other bytes'}" for p in entry["paths"])
+        windows = {score["who"]: score.get("window_kl", []) for score in entry["scores"]}
         for score in entry["scores"]:
-            rows.append([entry["type"], score["who"], f"{score['perplexity']:.4f}", f"{score['mean_kl']:.6f}",
-                         f"{score['p99_kl']:.4f}", f"{score['best_token_differs']:.2%}",
+            kl = with_error(score.get("window_kl") or [score["mean_kl"]], ".6f")
+            rows.append([entry["type"], score["who"], f"{score['perplexity']:.4f}", kl,
+                         less_llama(score["who"], windows, "+.6f"), f"{score['p99_kl']:.4f}", f"{score['best_token_differs']:.2%}",
                          paths if score["who"].startswith("penstock") else ""])
-    head = ["file", "who", "perplexity", "mean KL", "p99 of KL", "best token differs", "other paths"]
+    head = ["file", "who", "perplexity", "mean KL", "less llama.cpp's", "p99 of KL", "best token differs", "other paths"]
     return table(head, rows)
 
 
 def greedy_table(accuracy):
     rows = []
     for entry in accuracy["types"]:
-        of = entry["greedy"]["of"]
-        rows += [[entry["type"], who, f"{sum(equal) / len(equal):.1f} of {of}",
-                  f"{sum(n == of for n in equal)} of {len(equal)}"]
-                 for who, equal in entry["greedy"]["equal"].items() if who != "float32"]
-    return table(["file", "who", "greedy tokens before a first difference", "answers equal to the end"], rows)
+        of, equal = entry["greedy"]["of"], entry["greedy"]["equal"]
+        rows += [[entry["type"], who, f"{with_error(n, '.1f')} of {of}", less_llama(who, equal, "+.1f"),
+                  f"{sum(one == of for one in n)} of {len(n)}"] for who, n in equal.items() if who != "float32"]
+    return table(["file", "who", "greedy tokens before a first difference", "less llama.cpp's", "answers equal to the end"], rows)
 
 
 def quality_table(report):
