@@ -106,7 +106,7 @@ enum {
     N_MODELS = sizeof models / sizeof *models,
     N_ONE_RANK = 17,
     N_NARROW = 11,
-    N_PACKED = 14
+    N_PACKED = 17
 };
 
 static const struct {
