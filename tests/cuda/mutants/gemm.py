@@ -112,4 +112,5 @@ MUTANTS = [
      "more terms of 0 * 0 change no sum but that of an infinity, or a -0"),
     ("gemm/float.cu", "r < rows && at < K ?", "r <= rows && at < K ?"),
     ("gemm/float.cu", "acc[e] = fmaf(xs[i][m + e], ws[i][n], acc[e]);", "acc[e] = acc[e] + xs[i][m + e] * ws[i][n];"),
+    ("gemm/tiled.cuh", "two = (ptrdiff_t)apart << !pair;", "two = (ptrdiff_t)apart;"),
 ]

@@ -1,6 +1,7 @@
 """Mutants of decode steps as graphs, of where a step's numbers lie, and of grids that begin early; tests/cuda_mutate.py says
 what the names mean."""
-UNITS = ["graph", "step", "attention/workspace", "backend_compute", "attention/rope", "rows/rows", "gemm/embed", "gemm/skinny"]
+UNITS = ["graph", "step", "attention/workspace", "backend_compute", "attention/rope", "rows/rows", "gemm/embed", "gemm/skinny",
+         "sampling/passage"]
 PROGRAMS = ["graph", "engine_graphs", "launches"]
 
 MUTANTS = [
@@ -54,9 +55,9 @@ MUTANTS = [
     ("attention/workspace.cu", "args.table_stride = 1;", "args.table_stride = 2;"),
     # the settings that travel with it
     ("step.cu", "    put_settings(to, step, &work->limits);\n", "    (void)put_settings;\n"),
-    ("step.cu", "if (bytes > settings_room(most)) return;", ""),
-    ("step.cu", "if (bytes > settings_room(most)) return;", "if (bytes > 0) return;"),
-    ("step.cu", "+ items + settings;", "+ items;"),
+    ("step.cu", "if (bytes > settings_room(most)) return;", "if (bytes > SIZE_MAX - settings_room(most)) return;"),
+    ("step.cu", "if (bytes > settings_room(most)) return;", "if (bytes + settings_room(most) > 0) return;"),
+    ("step.cu", "+ items + settings;", "+ items + settings / 64;"),
     ("step.cu", "(uint8_t *)on_device(to, at)};", "(uint8_t *)on_device(to, at) + 16};"),
     # padding rows
     ("attention/heads.cuh", "    if (a.slot[m] < 0) return; /* padding */\n", ""),
@@ -65,4 +66,6 @@ MUTANTS = [
      "gather_kernel(const gather_args<T> a) {\n    grid_let_next();\n"),
     ("attention/rope.cu", "prepare_kernel(const heads_args<T> a) {\n    grid_begin();\n", "prepare_kernel(const heads_args<T> a) {\n"),
     ("gemm/skinny.cuh", "    grid_wait(); /* for the previous grid, which writes x */\n", ""),
+    # settings that follow by themselves
+    ("sampling/passage.cu", "cudaMemcpyHostToDevice,\n                               passages->copies)", "cudaMemcpyHostToDevice,\n                               stream)"),
 ]

@@ -33,5 +33,7 @@ MUTANTS = [
      "the same number, written over itself; within a step that is a race, which the checker sees only between values"),
     ("attention/heads.cuh", "if (offset == 0 && lane == 0) *stored = scale;", ""),
     ("attention/heads.cuh", "to_float(from_float<T>(x)) / scale", "x / scale"),
+    ("attention/kv_layout.cuh", "fraction > 0.5f ? exponent", "fraction >= 0.5f ? exponent"),
+    ("attention/kv_layout.cuh", "most * (1.0f / 112.0f)", "most * (1.0f / 128.0f)"),
     ("attention/rope.cu", "cache->layer[args->layer].first;", "0;"),
 ]

@@ -15,8 +15,6 @@ MUTANTS = [
     ("sampling/op.cu", "    launch->settings = memory->device;\n", "    launch->settings = memory->host;\n"),
     # the settings' stream, and the memory that is used again
     ("sampling/passage.cu", "    cuda_check(cudaStreamWaitEvent(stream, p->copied, 0), \"waiting for samples\");\n", "    (void)stream;\n"),
-    ("sampling/passage.cu", "cudaMemcpyHostToDevice,\n                               passages->copies)", "cudaMemcpyHostToDevice,\n                               stream)",
-     "one stream does all of it in order, only later: test_launches.c, whose units are others, counts the copy"),
     ("sampling/passage.cu", "if (!cuda_ok(cudaEventSynchronize(p->used), \"waiting for samples\")) return nullptr;\n", "",
      "who samples has waited for the step that had the passage before: what the wait would find is the caller's mistake"),
     ("sampling/passage.cu", "    cuda_check(cudaEventRecord(p->used, stream), \"recording an event\");\n", "    (void)p;\n    (void)stream;\n",
