@@ -63,7 +63,7 @@ static struct request_set *learn(const struct tiny_model *tiny, const struct var
                                           .device = DEVICE_CUDA},
                                 .reference_path = "plain",
                                 /* two spans; two splits */
-                                .long_prompt = v == varieties ? 262 : 70,
+                                .long_prompt = tiny->L == 2 ? 262 : 70,
                                 .longest = 12};
     request_set_init(set, 14, ASKED, NULL, 0);
     for (int i = 0; i < ASKED; i++) { /* a step takes long */

@@ -107,12 +107,32 @@ START_TEST(two_ranks_give_what_one_gives) {
 }
 END_TEST
 
+START_TEST(a_persistent_step_is_for_one_rank) {
+    char *file = model_file(&varieties[1]);
+    struct engine_config config = {.model = file,
+                                   .ranks = RANKS,
+                                   .device = DEVICE_CUDA,
+                                   .max_num_seqs = 4,
+                                   .max_num_batched_tokens = 16,
+                                   .block_size = 16,
+                                   .persistent_step = true};
+    struct engine *engine;
+    struct err err = {0};
+    nccl_stand_in(NCCL_WORKS);
+    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "persistent-step");
+    unlink(file);
+    free(file);
+}
+END_TEST
+
 int main(void) {
     setenv("CUDA_EMU_DEVICES", "2", 1);
     Suite *suite = suite_create("cuda_engine_ranks");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 300);
     tcase_add_loop_test(core, two_ranks_give_what_one_gives, 0, N_VARIETIES);
+    tcase_add_test(core, a_persistent_step_is_for_one_rank);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

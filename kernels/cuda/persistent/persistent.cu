@@ -5,9 +5,9 @@
 
 #include "kernels/cuda/runtime/runtime.cuh"
 
-/* What a block may have of dynamic shared memory: 99 KiB on the smallest of the devices, without
- * the two orders that stand beside it. */
-constexpr size_t STEP_SMEM = (99 << 10) - 2 * sizeof(struct order);
+/* What a block may have of dynamic shared memory: the smallest of the devices has 99 KiB, of which
+ * the kernel's own variables, two orders among them, are up to 2. */
+constexpr size_t STEP_SMEM = 97 << 10;
 
 struct persistent_step {
     struct order *orders; /* device memory */

@@ -3,6 +3,7 @@
 #include "kernels/cuda/attention/kernel.cuh"
 #include "kernels/cuda/gemm/skinny.cuh"
 #include "kernels/cuda/gemm/tiled.cuh"
+#include "kernels/cuda/persistent/kernel.cuh"
 
 using bf16 = __nv_bfloat16;
 
@@ -10,6 +11,7 @@ using bf16 = __nv_bfloat16;
 __device__ const void *const budgeted[] = {
     reinterpret_cast<const void *>(&skinny_kernel<Format16, bf16, 1, true, false>),
     reinterpret_cast<const void *>(&skinny_kernel<Format16, bf16, 2, true, false>),
+    reinterpret_cast<const void *>(&step_kernel<bf16, 1>),
     reinterpret_cast<const void *>(&tiled_kernel<Format16, bf16, Small, false>),
     reinterpret_cast<const void *>(&tiled_kernel<Format16, bf16, Large, false>),
     reinterpret_cast<const void *>(&attention_kernel<attention_kind<bf16, bf16, 64, true, false>>),

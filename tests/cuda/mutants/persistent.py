@@ -36,7 +36,7 @@ MUTANTS = [
     (K, "(int)(threadIdx.x / WARP * gridDim.x + blockIdx.x);", "(int)(threadIdx.x / WARP * gridDim.x + blockIdx.x + 1);"),
     (K, "i += STEP_WARPS * (int)gridDim.x)", "i += (int)gridDim.x)"),
     (K, "prepare_head<T, KV>(args, i / heads, i % heads, lane);", "prepare_head<T, KV>(args, i / heads, i / rows, lane);"),
-    (K, "i < items * across; i += (int)gridDim.x)", "i < items; i += (int)gridDim.x)"),
+    (K, "i < items * across; i += (int)gridDim.x)", "i < items + across - 1; i += (int)gridDim.x)"),
     (K, "work.args.items[i % items];", "work.args.items[i / across];"),
     (K, "        if (item.rows == 0) continue;\n", ""),
     (K, "__syncthreads(); /* warps' memory is written again */", ";"),
