@@ -109,8 +109,8 @@ bool matcher_may_go_on(struct matcher *matcher) {
     const struct vocabulary *v = matcher->vocabulary;
     struct state *state = here(matcher);
     pthread_mutex_lock(&grammar->lock);
-    bool any =
-        knows_mask(matcher) ? has_any(state->mask->bits, v) : mask_has_any(&grammar->automaton, v, state);
+    bool any = knows_mask(matcher) ? has_any(state->mask->bits, v)
+                                   : mask_has_any(&grammar->automaton, v, state);
     pthread_mutex_unlock(&grammar->lock);
     return any;
 }

@@ -4,8 +4,8 @@ UNITS = ["gemm/skinny", "gemm/tiled", "gemm/float", "gemm/pack", "gemm/embed"]
 MUTANTS = [
     ("gemm/format.cuh", "w.codes + (size_t)tile * w.slabs * F::CODE_BYTES", "w.codes + tile * w.slabs * F::CODE_BYTES"),
     ("gemm/float.cu", "from[(size_t)r * K + at]", "from[r * K + at]"),
-    ("gemm/embed.cu", "const T *from = matrix + (size_t)id * K;", "const T *from = matrix + id * K;"),
+    ("gemm/embed.cu", "(a.w.codes) + (size_t)id * K;", "(a.w.codes) + id * K;"),
     ("gemm/pack.cu", "((size_t)(p.first_tile + tile) * GEMM_TILE + r) * p.w.K;", "((p.first_tile + tile) * GEMM_TILE + r) * p.w.K;"),
     ("gemm/pack.cu", "whole(tiles * (size_t)w->slabs * F::CODE_BYTES)", "whole((size_t)(w->tiles * w->slabs * F::CODE_BYTES))"),
-    ("gemm/skinny.cuh", "    grid_wait();\n    const T *x = p.x;\n", "    grid_wait();\n    const T *x = p.x + (p.w.tiles > 2000);\n"),
+    ("gemm/skinny.cuh", "    const T *x = p.x;\n", "    const T *x = p.x + (p.w.tiles > 2000);\n"),
 ]
