@@ -7,6 +7,9 @@ SUITES = {
     "server/generation/stop_matcher.c": ["server_stop_regex", "server_stop_matcher"],
 }
 
+# Freed memory is written over, so that what is used after it was freed is found.
+ENVIRONMENT = {"MALLOC_PERTURB_": "165"}
+
 MUTANTS = [
     # masks
     (G + "mask.c", "found = next != a->dead && node->token >= 0;", "found = next != a->dead;"),
