@@ -66,7 +66,7 @@ void mask_release(struct automaton *a, struct mask *mask) {
     struct mask **at = &masks->buckets[mask->hash % masks->n_buckets];
     while (*at != mask) at = &(*at)->same_hash;
     *at = mask->same_hash;
-    assert(masks->n > 0 && masks->bytes >= bytes_of(mask->words));
+    assert(masks->n > 0 && masks->bytes >= bytes_of(mask->words) && a->bytes >= masks->bytes);
     masks->n--;
     masks->bytes -= bytes_of(mask->words);
     a->bytes -= bytes_of(mask->words);

@@ -73,6 +73,74 @@ START_TEST(nothing_may_come_where_no_token_does) {
 }
 END_TEST
 
+/* ---- what is freed -------------------------------------------------------------------------- */
+
+/* Nested in one token: nobody has stood where the outer rules began, and states are freed at every
+ * mask. The second grammar's rules wait for themselves. */
+static const struct {
+    enum grammar_kind kind;
+    const char *text, *taken[5];
+} nested[] = {
+    {GRAMMAR_JSON_SCHEMA,
+     "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"anyOf\":[{\"type\":\"array\",\"items\":"
+     "{\"$ref\":\"#/$defs/a\"}},{\"type\":\"null\"}]}}}",
+     {"[[[", "null", "]", "]", "]"}},
+    {GRAMMAR_GBNF,
+     "root ::= e\ne ::= e \"+\" t | t\nt ::= \"(\" e \")\" | \"x\"\n",
+     {"((", "x", "+x", ")", "+x)"}},
+};
+
+START_TEST(who_waits_stays_while_states_are_freed) {
+    static const char *const texts[] = {"[[[", "null", "]", "((", "x", "+x", ")", "+x)", "[", "a"};
+    int sizes[10];
+    for (int i = 0; i < 10; i++) sizes[i] = (int)strlen(texts[i]);
+    struct vocabulary *vocabulary = vocabulary_new(texts, sizes, 10);
+    struct grammar *grammar;
+    const char *text = nested[_i].text;
+    ck_assert(!grammar_compile(nested[_i].kind, text, strlen(text), NULL, &grammar, NULL));
+    struct matcher *matcher = matcher_new(grammar, vocabulary);
+    for (int i = 0; i < 5; i++) {
+        uint32_t mask;
+        int id = 0;
+        while (strcmp(texts[id], nested[_i].taken[i]) != 0) id++;
+        grammar->automaton.max_bytes = 1;
+        ck_assert(matcher_mask(matcher, &mask) && (mask >> id & 1) && !(mask >> 9 & 1));
+        ck_assert(!matcher_may_end(matcher));
+        ck_assert(matcher_accept(matcher, id));
+    }
+    ck_assert(matcher_may_end(matcher));
+    matcher_free(matcher);
+    grammar_release(grammar);
+    vocabulary_free(vocabulary);
+}
+END_TEST
+
+/* What a sequence finds and no other asks for goes first. */
+START_TEST(masks_that_are_wanted_again_stay) {
+    struct vocabulary *vocabulary = bytes_vocabulary();
+    struct grammar *grammar;
+    uint32_t mask[8];
+    ck_assert(!grammar_compile(GRAMMAR_REGEX, "[ab]{0,400}", 11, NULL, &grammar, NULL));
+    struct automaton *a = &grammar->automaton;
+    struct matcher *first = matcher_new(grammar, vocabulary);
+    for (int i = 0; i < 3; i++) matcher_mask(first, mask);
+    struct matcher *second = matcher_copy(first);
+    for (int i = 0; i < 390; i++) ck_assert(matcher_accept(second, 'a'));
+    matcher_free(second);
+    for (int round = 0; round < 2; round++) {
+        ck_assert_int_eq(a->start->n_wanted > 1, round == 0);
+        ck_assert(a->start->mask);
+        a->max_bytes = round == 0 ? a->bytes - 1 : 1;
+        ck_assert(matcher_accept(first, 'a'));
+        matcher_mask(first, mask);
+    }
+    ck_assert(!a->start->mask);
+    matcher_free(first);
+    grammar_release(grammar);
+    vocabulary_free(vocabulary);
+}
+END_TEST
+
 /* ---- the vocabulary ------------------------------------------------------------------------- */
 
 enum { V = 3200, LONGEST = 40 };
@@ -244,6 +312,8 @@ int main(void) {
     tcase_add_loop_test(cases, bytes_are_forced_where_no_other_may_come, 0,
                         (int)(sizeof forced / sizeof *forced));
     tcase_add_test(cases, nothing_may_come_where_no_token_does);
+    tcase_add_loop_test(cases, who_waits_stays_while_states_are_freed, 0, 2);
+    tcase_add_test(cases, masks_that_are_wanted_again_stay);
     tcase_add_test(cases, a_trie_has_each_beginning_once);
     tcase_add_test(cases, tries_of_shapes_have_each_beginning_once);
     tcase_add_loop_test(cases, threads_share_a_grammar, 0, 2);

@@ -63,7 +63,7 @@ MUTANTS = [
     (G + "collect.c", "                s->n_wanted = 0;\n", ""),
     (G + "collect.c", "    a->bytes = bytes + frames_sweep(a) + a->masks.bytes;", "    a->bytes = bytes + frames_sweep(a);"),
     (G + "masks.c", "--mask->n_states > 0", "--mask->n_states > 1"),
-    (G + "masks.c", "mask->of == of && ", ""),
+    (G + "masks.c", "mask->of == of && ", "", "the vocabulary is a part of the hash too, so this needs two equal hashes"),
     # stops
     (G + "search.c", " || run->seen[state] == run->stamp) return;", ") return;"),
     (G + "search.c", "    if (++run->stamp) return;\n", "    if (run->stamp) return;\n"),
