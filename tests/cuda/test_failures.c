@@ -194,7 +194,7 @@ static const struct failure failures[] = {
     {EMU_COPY, "", {1, 2, 3, 5, 14, 33}, true},
     {EMU_WAIT, "waiting", {1, 2, 3, 4, 11, 24}, true},
     {EMU_RECORD, "recording", {1, 2, 3, 4, 11, 24}, true},
-    {EMU_ALLOCATE, "memory", {1, 2, 3, 4, 5, 0}, false},
+    {EMU_ALLOCATE, "memory", {1, 2, 1, 3, 4, 0}, false},
 };
 enum { N_FAILURES = sizeof failures / sizeof *failures };
 
