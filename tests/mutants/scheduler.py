@@ -3,6 +3,7 @@ S = "scheduler/"
 SUITES = {
     S: ["scheduler_plan", "scheduler_overlap", "scheduler_simulation", "scheduler_inbox"],
     S + "constraint.c": ["scheduler_forced", "scheduler_late", "scheduler_plan", "scheduler_overlap", "scheduler_simulation"],
+    S + "scheduler.c": ["scheduler_forced", "scheduler_overlap", "scheduler_plan", "scheduler_simulation"],
     S + "commit.c": ["scheduler_forced", "scheduler_plan", "scheduler_overlap", "scheduler_simulation"],
     S + "inflight.c": ["scheduler_late", "scheduler_forced", "scheduler_plan", "scheduler_overlap", "scheduler_simulation"],
     S + "step_cost.c": ["scheduler_step_cost", "scheduler_plan"],
@@ -156,6 +157,11 @@ MUTANTS = [
     (S + "commit.c", "        commit_forced(s, sequence);\n", ""),
     (S + "inflight.c", "    if (request->beams) return -1;\n", ""),
     (S + "commit.c", "enum finish finish = stuck ? FINISH_STUCK : FINISH_ERROR;", "enum finish finish = FINISH_ERROR;"),
+    # samples that travel with a step
+    (S + "scheduler.c", "if (!constraint_masks(inflight)) {", "if (inflight) {"),
+    (S + "scheduler.c", "if (!constraint_masks(inflight)) {", "if (inflight->n_rows == 0) {"),
+    (S + "scheduler.c", "        step.n_samples = inflight->n_samples;\n", ""),
+    (S + "constraint.c", "        if (keeps_to_grammar(inflight, i)) return true;\n    }\n    return false;\n}\n\nbool constraint_waits", "        if (keeps_to_grammar(inflight, i)) return i > 0;\n    }\n    return false;\n}\n\nbool constraint_waits"),
     # the inbox
     (S + "inbox.c", "if (n_requests > s->config.max_queued_requests - requests) return false;", ""),
     (S + "inbox.c", "return requests == 0 || n_tokens", "return n_tokens"),
