@@ -124,6 +124,7 @@ START_TEST(masks_that_are_wanted_again_stay) {
     struct automaton *a = &grammar->automaton;
     struct matcher *first = matcher_new(grammar, vocabulary);
     for (int i = 0; i < 3; i++) matcher_mask(first, mask);
+    const size_t bytes = a->bytes;
     struct matcher *second = matcher_copy(first);
     for (int i = 0; i < 390; i++) ck_assert(matcher_accept(second, 'a'));
     matcher_free(second);
@@ -135,6 +136,10 @@ START_TEST(masks_that_are_wanted_again_stay) {
         matcher_mask(first, mask);
     }
     ck_assert(!a->start->mask);
+    matcher_roll_back(first, 2);
+    a->max_bytes = 1;
+    matcher_mask(first, mask); /* as in the beginning */
+    ck_assert_uint_eq(a->bytes, bytes);
     matcher_free(first);
     grammar_release(grammar);
     vocabulary_free(vocabulary);
