@@ -36,9 +36,10 @@
 #include "engine/grammar/grammar.h"
 #include "scheduler/internal.h"
 
-/* About 0.2 ms of the walk for a mask (one thread of a Zen 4); twice as much each time that it is
- * late again, so that a mask of 3 ms takes 4 steps and not 15. */
-enum { MASK_WORK = 30000, MAX_LATE = 8 };
+/* About 0.2 ms of the walk for a mask (one thread of a Zen 4); when it is late again twice as much,
+ * then four times, so that a mask of 3 ms takes 5 steps and not 15. No more than that: a grammar
+ * whose masks take 20 ms each shall slow its own sequence, not the steps of all. */
+enum { MASK_WORK = 30000, MAX_DOUBLINGS = 2, MAX_LATE = 64 };
 
 void constraint_begin(struct sequence *sequence) {
     const struct request *request = sequence->request;
@@ -125,7 +126,8 @@ static void make_mask(const struct sequence *sequence, uint32_t *mask, int words
 static bool is_in_time(const struct inflight *inflight, int at, const struct constraint *c) {
     bool may_be_late = inflight->max_mask_work > 0 && !inflight->samples[at].shared &&
                        c->n_late < MAX_LATE && c->begins_at >= 0;
-    return !may_be_late || matcher_prepare(c->matcher, inflight->max_mask_work << c->n_late);
+    int max_work = inflight->max_mask_work << min_int(c->n_late, MAX_DOUBLINGS);
+    return !may_be_late || matcher_prepare(c->matcher, max_work);
 }
 
 /* The masks of one sequence: behind its last token, and behind each draft, up to the first that is

@@ -132,7 +132,7 @@ MUTANTS = [
     (S + "constraint.c", "        inflight_cut_drafts(inflight, sequence, masks - 1);\n", "        inflight_postpone(inflight, sequence);\n"),
     (S + "constraint.c", "        sequence->constraint.n_late++;\n", ""),
     (S + "constraint.c", "c->n_late < MAX_LATE && ", ""),
-    (S + "constraint.c", "inflight->max_mask_work << c->n_late", "inflight->max_mask_work"),
+    (S + "constraint.c", "inflight->max_mask_work << min_int(c->n_late, MAX_DOUBLINGS)", "inflight->max_mask_work"),
     (S + "constraint.c", "    c->n_late = 0;\n", ""),
     (S + "constraint.c", "    if (!matcher_prepare(c->matcher, max_mask_work(s))) return -1;\n", "",
      "it only bounds the work: the token that is not forced is drawn, as the only one that may come"),

@@ -233,15 +233,15 @@ static int run_with_little_work(const char *regex, int in_flight) {
     return most;
 }
 
-/* Each time that the mask is late it may take twice as much work, and at last all that it needs; so
- * it is for each token. */
+/* When the mask is late again it may take twice as much work, then four times, and at last all that
+ * it needs; so it is for each token. */
 START_TEST(nobody_sits_out_for_ever) {
     int most = run_with_little_work(words, _i);
-    ck_assert(most > 0 && most < 5);
+    ck_assert(most > 0 && most < 6);
     close_world();
-    ck_assert_int_eq(run_with_little_work(more_words, _i), 8);
+    ck_assert_int_eq(run_with_little_work(more_words, _i), 64);
     /* with one step in flight the client finds each mask before it is wanted, to check the token */
-    ck_assert_uint_ge(w.scheduler->stats.late_masks, _i == 1 ? 8 : 9);
+    ck_assert_uint_ge(w.scheduler->stats.late_masks, _i == 1 ? 64 : 65);
     close_world();
 }
 END_TEST
