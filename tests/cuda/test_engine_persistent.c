@@ -45,8 +45,8 @@ static struct tiny_model model_of(const struct variety *v) {
                                .K = 64,
                                .F = 128,
                                .L = v == varieties ? 2 : 1,
-                               .H = 2,
-                               .G = 1,
+                               .H = 4,
+                               .G = 2,
                                .D = v->D,
                                .context_length = LENGTH,
                                .dtype = DTYPE_F32,
@@ -157,6 +157,7 @@ END_TEST
 START_TEST(rows_of_many_heads_have_graphs) {
     struct tiny_model tiny = model_of(&varieties[0]);
     tiny.H = 20;
+    tiny.G = 1;
     tiny.L = 1;
     struct request_set *set = learn(&tiny, &varieties[0]);
     const struct setting setting = setting_of(2);
