@@ -48,7 +48,7 @@ MUTANTS = [
     (L, "return kind != ORDER_ANGLES ||", "return (kind != ORDER_ANGLES && kind != ORDER_HEADS) ||"),
     (L, "return kind != ORDER_ANGLES ||", "return kind == ORDER_NORMED_PRODUCT || kind == ORDER_ANGLES ||"),
     (L, "    if (list->n > 0) list->orders[list->n - 1].meets = waits;\n", ""),
-    (L, "(any_act || list->act == head->act)", "true"),
+    (L, "any_act || list->act == head->act", "any_act || list->act"),
     (L, "list->groups == head->groups);", "list->groups);"),
     (L, "    if (making) making->useless = true;\n", ""),
     (L, "    if (head.smem > list->smem) list->smem = head.smem;\n", "    list->smem = head.smem;\n"),
