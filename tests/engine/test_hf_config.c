@@ -296,6 +296,19 @@ START_TEST(without_weights_it_must_be_asked_for) {
 }
 END_TEST
 
+/* A file need not say how layers rotate of a kind that it has none of. */
+START_TEST(rotations_are_of_the_kinds_that_there_are) {
+    struct model_file file;
+    struct model_config c = read_config(
+        &file, "{\"architectures\": [\"Qwen3ForCausalLM\"], \"layer_types\": [\"full_attention\", "
+               "\"full_attention\", \"full_attention\", \"full_attention\", \"full_attention\", "
+               "\"full_attention\", \"full_attention\", \"full_attention\"], "
+               "\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5e5}}, " SHAPE "}");
+    ck_assert(c.rope.base == 5e5f && c.window_rotation == WINDOW_ROPE_SAME);
+    model_file_close(&file);
+}
+END_TEST
+
 /* As Gemma 3's 4B model has it: transformers wrote what differs from its class. */
 START_TEST(a_text_config_may_leave_out_what_is_usual) {
     struct model_file file;
@@ -325,6 +338,7 @@ int main(void) {
     tcase_add_test(core, frequencies_are_stretched);
     tcase_add_test(core, tensors_are_listed);
     tcase_add_test(core, families_differ);
+    tcase_add_test(core, rotations_are_of_the_kinds_that_there_are);
     tcase_add_test(core, a_text_config_may_leave_out_what_is_usual);
     tcase_add_test(core, weights_do_not_depend_on_the_parts);
     tcase_add_test(core, a_random_model_runs);

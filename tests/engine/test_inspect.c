@@ -100,6 +100,7 @@ START_TEST(stretched_positions_are_told) {
         const char *file, *line;
     } files[] = {{"phi3_long.gguf", "over 8 dimensions, stretched (longrope); norm epsilon"},
                  {"mistral3.gguf", "over 16 dimensions, stretched (yarn); norm epsilon"},
+                 {"../folders/gemma4", "over 32 dimensions, of which 8 turn; norm epsilon"},
                  {"gemma4.gguf", "over 32 dimensions, of which 8 turn; norm epsilon"},
                  {"qwen2.gguf", "over 16 dimensions; norm epsilon"}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

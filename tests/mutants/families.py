@@ -5,7 +5,7 @@ SUITES = {
     MODELS + "family.c": ["engine_hf_config", "engine_families"],
     MODELS + "families/gemma.c": ["engine_hf_config", "engine_families"],
     "engine/files/": ["engine_families"],
-    "engine/files/hf_rope.c": ["engine_folder_broken"],
+    "engine/files/hf_rope.c": ["engine_hf_config", "engine_folder_broken"],
     "engine/files/hf_config.c": ["engine_hf_config", "engine_folder_broken"],
     "engine/files/model_file.c": ["engine_inspect"],
     "engine/files/text/": ["engine_folder_text"],
