@@ -398,12 +398,17 @@ END_TEST
 
 /* Rules that begin with one another all wait where the text begins. The second go in a circle. */
 START_TEST(a_long_chain_of_rules_is_served) {
+    const struct grammar_limits limits = {.max_ms = 100000}; /* of a build with sanitizers */
+    struct grammar *grammar;
+    struct err err = {0};
     struct buf text = {0};
     buf_puts(&text, "root ::= r0 \"a\" | \"b\"\n");
-    for (int i = 0; i < 9000; i++) buf_printf(&text, "r%d ::= r%d \"x\"\n", i, i + 1);
-    buf_puts(&text, _i ? "r9000 ::= \"y\" | r0 \"z\"\n" : "r9000 ::= \"y\"\n");
-    const char *message = result_of(G, &text);
-    ck_assert_msg(!*message, "%s", message);
+    for (int i = 0; i < 4000; i++) buf_printf(&text, "r%d ::= r%d \"x\"\n", i, i + 1);
+    buf_puts(&text, _i ? "r4000 ::= \"y\" | r0 \"z\"\n" : "r4000 ::= \"y\"\n");
+    enum status status = grammar_compile(G, text.data, text.length, &limits, &grammar, &err);
+    ck_assert_msg(status == STATUS_OK, "%s", err.message);
+    use(grammar);
+    grammar_release(grammar);
     buf_free(&text);
 }
 END_TEST
