@@ -42,7 +42,8 @@ static void op_run(struct backend *b, const struct step *step, struct kv_cache *
     struct step padded = *step;
     padded.M = padded.R = rows;
     struct forward_pass pass = {forward, arg, &padded};
-    struct graph_key key = {rows, {}, step->sampled, cache, cuda->persistent.wanted};
+    const bool one_grid = cuda->persistent.wanted && rows <= STEP_ROWS;
+    struct graph_key key = {rows, {}, step->sampled, cache, one_grid};
     for (int w = 0; w < MAX_WINDOWS; w++) {
         key.items[w] = cuda->attention.plan[w].n_items;
         if (cuda->attention.plan[w].n_whole > 0) key.one_grid = false;

@@ -136,7 +136,7 @@ static void capture(struct graphs *graphs, struct graph *graph, cudaStream_t str
 
 static void record(struct graphs *graphs, struct graph *graph, cudaStream_t stream,
                    void (*queue)(void *arg), void *arg) {
-    if (graph->key.one_grid)
+    if (graph->key.one_grid && graphs->persistent->wanted)
         graph->step = persistent_record(graphs->persistent, stream, queue, arg);
     if (!graph->step) capture(graphs, graph, stream, queue, arg);
 }
@@ -144,8 +144,9 @@ static void record(struct graphs *graphs, struct graph *graph, cudaStream_t stre
 /* Returns whether what was recorded, if anything was, was queued; if memory lacked, it is freed. */
 static bool launched(struct graphs *graphs, struct graph *graph, cudaStream_t stream) {
     if (graph->step) {
-        persistent_launch(graphs->persistent, graph->step, stream);
-        return true;
+        if (persistent_launch(graphs->persistent, graph->step, stream)) return true;
+        persistent_free(graph->step);
+        graph->step = nullptr;
     }
     if (!graph->exec) return false;
     const cudaError_t error = cudaGraphLaunch(graph->exec, stream);

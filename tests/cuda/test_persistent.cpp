@@ -118,7 +118,7 @@ START_TEST(one_grid_gives_the_bytes_of_single_launches) {
     struct persistent_step *step = persistent_record(&on.all, test_stream(), pass::queue_of, &p);
     ck_assert_ptr_nonnull(step);
     for (int again = 0; again < 2; again++) { /* what a grid leaves must do for the next */
-        persistent_launch(&on.all, step, test_stream());
+        ck_assert(persistent_launch(&on.all, step, test_stream()));
         ck_assert_msg(p.result() == want, "%d rows, launch %d", p.M, again);
     }
     unsigned word;
@@ -142,10 +142,24 @@ START_TEST(steps_of_other_rows_use_the_same_barrier) {
     }
     for (int i = 0; i < 4; i++) {
         passes[i % 2]->x.poison();
-        persistent_launch(&on.all, steps[i % 2], test_stream());
+        ck_assert(persistent_launch(&on.all, steps[i % 2], test_stream()));
         ck_assert(passes[i % 2]->result() == want[i % 2]);
     }
     for (struct persistent_step *step : steps) persistent_free(step);
+}
+END_TEST
+
+/* A device that others share may have less room than it says: then graphs go on. */
+START_TEST(a_grid_without_room_is_no_failure) {
+    opened on;
+    pass p(DTYPE_BF16, 1);
+    struct persistent_step *step = persistent_record(&on.all, test_stream(), pass::queue_of, &p);
+    ck_assert_ptr_nonnull(step);
+    setenv("CUDA_EMU_FAIL", "cooperative", 1);
+    ck_assert(!persistent_launch(&on.all, step, test_stream()));
+    unsetenv("CUDA_EMU_FAIL");
+    ck_assert(!cuda_failed() && !on.all.wanted && on.all.said_why_not);
+    persistent_free(step);
 }
 END_TEST
 
@@ -262,6 +276,7 @@ int main(int, char **arguments) {
     tcase_set_timeout(grids, 300);
     tcase_add_loop_test(grids, one_grid_gives_the_bytes_of_single_launches, 0, n);
     tcase_add_test(grids, steps_of_other_rows_use_the_same_barrier);
+    tcase_add_test(grids, a_grid_without_room_is_no_failure);
     suite_add_tcase(suite, grids);
     tcase_add_test(lists, orders_wait_for_one_another);
     tcase_add_loop_test(lists, a_misfit_makes_a_list_useless, 0, N_MISFITS);

@@ -114,6 +114,7 @@ static bool may_begin_early(const cudaLaunchConfig_t &config) {
 static cudaError_t check_together(const cudaLaunchConfig_t &config) {
     const dim3 &grid = config.gridDim, &block = config.blockDim;
     const size_t blocks = (size_t)grid.x * grid.y * grid.z;
+    if (is_told_to_fail("cooperative")) return set_error(cudaErrorCooperativeLaunchTooLarge);
     const unsigned fit = blocks_at_once(block.x * block.y * block.z, config.dynamicSmemBytes);
     if (may_begin_early(config)) {
         report("launch", "a cooperative grid that may begin early is not emulated");

@@ -50,8 +50,7 @@ void persistent_close(struct persistent *all) {
 
 static void refuse(struct persistent *all, const char *why) {
     if (!all->said_why_not)
-        log_line(LOG_WARNING, "--persistent-step: %s; such steps are launched kernel by kernel",
-                 why);
+        log_line(LOG_WARNING, "--persistent-step: %s; such steps are graphs", why);
     all->said_why_not = true;
 }
 
@@ -113,9 +112,9 @@ void persistent_free(struct persistent_step *step) {
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
-void persistent_launch(const struct persistent *all, const struct persistent_step *step,
+bool persistent_launch(struct persistent *all, const struct persistent_step *step,
                        cudaStream_t stream) {
-    if (cuda_failed()) return;
+    if (cuda_failed()) return true;
     cudaLaunchAttribute together = {};
     together.id = cudaLaunchAttributeCooperative;
     together.val.cooperative = 1;
@@ -127,6 +126,13 @@ void persistent_launch(const struct persistent *all, const struct persistent_ste
     config.attrs = &together;
     config.numAttrs = 1;
     const struct order *orders = step->orders;
-    cuda_check(cudaLaunchKernelEx(&config, step->kernel, orders, step->n, all->word),
-               "a persistent step's launch");
+    const cudaError_t error = cudaLaunchKernelEx(&config, step->kernel, orders, step->n, all->word);
+    if (error != cudaErrorMemoryAllocation && error != cudaErrorCooperativeLaunchTooLarge) {
+        cuda_check(error, "a persistent step's launch");
+        return true;
+    }
+    cudaGetLastError(); /* handled here */
+    refuse(all, error == cudaErrorMemoryAllocation ? "memory is lacking" : "the grid is too large");
+    all->wanted = false;
+    return false;
 }

@@ -10,6 +10,9 @@
 /* Eight warps, so that a thread may have all the registers that attention takes. */
 constexpr int STEP_WARPS = 8, STEP_THREADS = STEP_WARPS * WARP;
 
+/* Steps of more rows are no lists of orders. */
+constexpr int STEP_ROWS = 16;
+
 /* A device's part: where the blocks of a grid meet. */
 struct persistent {
     bool wanted;
@@ -31,7 +34,9 @@ void persistent_close(struct persistent *all);
  * NULL if the step has ops that are no orders, or if memory is lacking: then it is said once. */
 struct persistent_step *persistent_record(struct persistent *all, cudaStream_t stream,
                                           void (*queue)(void *arg), void *arg);
-void persistent_launch(const struct persistent *all, const struct persistent_step *step,
+/* False if the device has no memory or no room for the grid: then nothing was queued, it is said
+ * once, and no further step is wanted. */
+bool persistent_launch(struct persistent *all, const struct persistent_step *step,
                        cudaStream_t stream);
 /* May be NULL. The step has ended, or the call waits for it. */
 void persistent_free(struct persistent_step *step);

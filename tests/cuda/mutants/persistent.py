@@ -4,6 +4,8 @@ PROGRAMS = ["persistent", "engine_persistent"]
 K, G, L, P = "persistent/kernel.cuh", "runtime/grid_barrier.cuh", "runtime/orders.cu", "persistent/persistent.cu"
 
 MUTANTS = [
+    ("persistent/persistent.cu", "    all->wanted = false;\n    return false;", "    return false;"),
+    ("persistent/persistent.cu", " && error != cudaErrorCooperativeLaunchTooLarge", ""),
     # the barrier
     (G, "    __syncthreads();\n    if (threadIdx.x == 0) {\n        __threadfence();\n        before",
      "    if (threadIdx.x == 0) {\n        __threadfence();\n        before"),
