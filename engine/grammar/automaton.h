@@ -206,7 +206,7 @@ struct automaton {
         uint32_t *same_node; /* [items]: index + 1 of an item of the same node, 0: none */
         uint32_t *last;      /* [nodes]: index + 1 of its last item */
         int n, max;
-        bool may_end;
+        bool may_end, is_too_ambiguous;
     } making;
 };
 
@@ -248,6 +248,7 @@ struct grammar {
     struct list matchers;
     struct network *network;
     struct automaton automaton;
+    atomic_size_t bytes; /* of all, when they were last counted */
 };
 
 struct matcher {

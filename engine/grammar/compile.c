@@ -113,8 +113,10 @@ void grammar_release(struct grammar *grammar) {
 }
 
 size_t grammar_bytes(struct grammar *grammar) {
-    pthread_mutex_lock(&grammar->lock);
-    size_t bytes = sizeof *grammar + grammar->network->bytes + grammar->automaton.bytes;
-    pthread_mutex_unlock(&grammar->lock);
-    return bytes;
+    if (pthread_mutex_trylock(&grammar->lock) == 0) {
+        size_t bytes = sizeof *grammar + grammar->network->bytes + grammar->automaton.bytes;
+        atomic_store(&grammar->bytes, bytes);
+        pthread_mutex_unlock(&grammar->lock);
+    }
+    return atomic_load(&grammar->bytes);
 }

@@ -58,7 +58,8 @@ enum status grammar_compile(enum grammar_kind kind, const char *text, size_t n,
 struct grammar *grammar_acquire(struct grammar *grammar);
 void grammar_release(struct grammar *grammar);
 
-/* The memory that it takes by now, in bytes: it grows while it is used. Any thread. */
+/* The memory that it takes, in bytes: it grows while it is used. Any thread; it waits for none, so
+ * that what it says while a mask is found is what it said before. */
 size_t grammar_bytes(struct grammar *grammar);
 
 /* How many bytes of text[n] the grammar accepts, for texts that are not tokens; *complete says

@@ -16,15 +16,24 @@
 
 #include "engine/grammar/automaton.h"
 
-#define MAX_ITEMS 20000 /* of a state: beyond it, a grammar is too ambiguous to be followed */
+/* Beyond so many items of a state, or so many that differ in nothing but their frames, a grammar is
+ * too ambiguous to be followed. The latter are compared with one another. */
+enum { MAX_ITEMS = 20000, MAX_FRAMES = 500 };
+
+/* Comparisons that take as long as to walk over a node of a trie. */
+enum { COMPARISONS_OF_A_NODE = 4 };
 
 /* ---- making a state ------------------------------------------------------------------------- */
 
 static void add_item(struct automaton *a, uint32_t node, struct frame *frame) {
     struct making *making = &a->making;
-    for (uint32_t i = making->last[node]; i; i = making->same_node[i - 1]) {
+    int n_same = 0;
+    for (uint32_t i = making->last[node]; i; i = making->same_node[i - 1], n_same++) {
         if (making->items[i - 1].frame == frame) return;
     }
+    a->work += n_same / COMPARISONS_OF_A_NODE;
+    if (n_same == MAX_FRAMES) making->is_too_ambiguous = true;
+    if (making->is_too_ambiguous) return;
     if (making->n == making->max) {
         making->max = making->max ? 2 * making->max : 64;
         size_t max = (size_t)making->max;
@@ -74,7 +83,7 @@ static void follow(struct automaton *a, struct item item) {
 
 static void begin_making(struct automaton *a) {
     a->making.n = 0;
-    a->making.may_end = false;
+    a->making.may_end = a->making.is_too_ambiguous = false;
 }
 
 /* ---- equal states are one ------------------------------------------------------------------- */
@@ -180,7 +189,7 @@ static struct state *end_making(struct automaton *a) {
         making->last[item.node] = 0;
         if (a->network->nodes[item.node].is_kept) making->items[kept++] = item;
     }
-    if (making->n > MAX_ITEMS) {
+    if (making->n > MAX_ITEMS || making->is_too_ambiguous) {
         a->is_exhausted = true;
         return a->dead;
     }

@@ -413,6 +413,23 @@ START_TEST(a_long_chain_of_rules_is_served) {
 }
 END_TEST
 
+/* Each letter may be of any of the words before it: the states grow with the text, until they are
+ * too ambiguous. Nothing comes behind that, and it takes no longer the longer the text is. */
+START_TEST(an_ambiguous_text_comes_to_an_end) {
+    const char *source = "root ::= s\ns ::= a s \"b\" | \"c\"\na ::= \"a\"+\n";
+    static char text[20000];
+    struct grammar *grammar;
+    bool complete;
+    memset(text, 'a', sizeof text);
+    ck_assert(!grammar_compile(G, source, strlen(source), NULL, &grammar, NULL));
+    size_t n = grammar_match(grammar, text, sizeof text, &complete);
+    ck_assert(n > 300 && n < 1000 && !complete);
+    ck_assert_uint_eq(grammar_match(grammar, "aaacb", 5, &complete), 5);
+    ck_assert(complete);
+    grammar_release(grammar);
+}
+END_TEST
+
 /* Every beginning of a grammar is some text: none crashes. */
 START_TEST(each_beginning_of_a_grammar_has_a_result) {
     static const struct {
@@ -454,6 +471,7 @@ int main(void) {
                         (int)(sizeof large / sizeof *large));
     tcase_add_test(all, a_long_chain_of_references_is_served);
     tcase_add_loop_test(all, a_long_chain_of_rules_is_served, 0, 2);
+    tcase_add_test(all, an_ambiguous_text_comes_to_an_end);
     tcase_add_loop_test(all, each_beginning_of_a_grammar_has_a_result, 0, 5);
     suite_add_tcase(suite, all);
     return suite_main(suite);
