@@ -1,6 +1,6 @@
 """Measures a running Penstock over HTTP, as its users experience it: fairness, sharing, memory, start, idleness.
 
-    python3 bench/serving.py [--binary build/penstock] [--model models/....gguf] [--only NAME ...]
+    .venv/bin/python bench/serving.py [--binary build/penstock] [--model models/....gguf] [--only NAME ...]
 
 Every part starts its own server, prints its figures as soon as it has them, and ends the server. No part fails because of
 a time: the output is a report, with the machine and its load at the top.
