@@ -343,7 +343,7 @@ struct options {
     bool always_speculate;    /* verify all that is guessed, whatever it costs */
     int steps_in_flight;      /* 1, 2; 0: by device */
     bool enforce_eager;       /* CUDA: no graphs */
-    bool warm_up;             /* CUDA: run steps of the usual sizes before requests come */
+    bool warm_up;             /* touch the cache; CUDA: run usual steps before requests come */
     const char *cpu_affinity; /* what compute threads are bound to; NULL: nothing */
     int threads;              /* compute threads; 0: as many as the process may use */
     int tensor_parallel_size; /* ranks that share the model */

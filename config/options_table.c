@@ -205,7 +205,7 @@ const struct option option_table[] = {
     {"enforce-eager", NULL, OPTION_BOOL, AT(enforce_eager), "false", 0, 0, NULL, ENGINE,
      "Scheduling", "on a GPU: launch kernels one by one, without CUDA graphs"},
     {"warm-up", NULL, OPTION_BOOL, AT(warm_up), "false", 0, 0, NULL, GENERATE, "Scheduling",
-     "on a GPU: load kernels and record CUDA graphs before the first request"},
+     "start later, with the cache's memory taken; on a GPU kernels loaded, graphs recorded"},
     {"seed", "N", OPTION_INT64, AT(seed), "-1", -1, INT64_MAX, NULL, GENERATE, "Scheduling",
      "seed of requests without one; -1: a random one for each request"},
 

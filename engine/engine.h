@@ -57,7 +57,7 @@ struct engine_config {
     bool host_samples;    /* the device is not to sample, for tests */
     bool enforce_eager;   /* CUDA: no step runs as a graph */
     int max_graphs;       /* CUDA: that are kept, for tests; 0: as many as suit */
-    bool warm_up;         /* CUDA: engine_open runs steps of the usual sizes once */
+    bool warm_up;         /* engine_open touches the cache; CUDA: runs usual steps once */
     /* NULL; or the engine that this one is to draft for (scheduler/draft/model.c), on the same
      * device: it needs the same vocabulary and keeps to sequences of that one's length. On the CPU
      * it leaves the memory that was planned there and is not taken yet; on a GPU it has what was

@@ -93,8 +93,8 @@ enum status backend_open(struct opening *o, struct err *err);
 enum status sampler_open(struct opening *o, struct err *err);
 void sampler_close(struct engine *engine);
 
-/* warm_up.c: where the config asks for it, runs steps of all sizes, so that no request is the first
- * to need a kernel or a graph. */
+/* warm_up.c: where the config asks for it, touches the cache and runs steps of all sizes, so that
+ * no request is the first to need memory, a kernel or a graph. */
 enum status warm_up(struct opening *o, struct err *err);
 
 #endif

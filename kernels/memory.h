@@ -136,6 +136,10 @@ struct cache_ops {
     enum status (*kv_new)(struct backend *b, struct kv_cache **out, const struct kv_config *config,
                           struct err *err);
     void (*kv_free)(struct backend *b, struct kv_cache *cache);
+    /* Has the system give the memory of all blocks now, by all threads, which it otherwise does
+     * page by page as steps write them. Before the first step. NULL on CUDA, which has its memory
+     * from the start. */
+    void (*kv_touch)(struct backend *b, struct kv_cache *cache);
 };
 
 /* Host memory for blocks of a cache. Copies overlap with steps, but their effect is that of the

@@ -187,6 +187,7 @@ static const struct memory_ops memory_ops = {
 static const struct cache_ops cache_ops = {
     .kv_new = op_kv_new,
     .kv_free = op_kv_free,
+    .kv_touch = op_kv_touch,
 };
 
 static const struct device_ops device_ops = {

@@ -263,6 +263,7 @@ void op_all_reduce(struct backend *b, float *x, float *part, int M, int K);
 enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_config *config,
                       struct err *err);
 void op_kv_free(struct backend *b, struct kv_cache *cache);
+void op_kv_touch(struct backend *b, struct kv_cache *cache);
 void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache);
 void op_attention(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
                   int layer, const struct attention *attention);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "kernels/cpu/cpu.h"
 #include "support/kernel_data.h"
@@ -210,6 +211,36 @@ START_TEST(gates_multiply_rows_that_are_given) {
 }
 END_TEST
 
+/* Pages of mapped memory that the process has. */
+static size_t resident(void *memory, size_t bytes) {
+    size_t pages = bytes / 4096, n = 0; /* whole ones */
+    unsigned char *has = mem_alloc(pages);
+    ck_assert_int_eq(mincore(memory, pages * 4096, has), 0);
+    for (size_t i = 0; i < pages; i++) n += has[i] & 1;
+    free(has);
+    return n;
+}
+
+START_TEST(a_touched_cache_has_its_memory) {
+    const struct kv_config config = {
+        .L = L, .n_blocks = 5000, .block_size = 16, .dtype = DTYPE_I16, .heads = heads_of_layers};
+    struct backend *b = open_backend(NULL, 2, ROWS, WIDEST);
+    struct kv_cache *cache = NULL;
+    ck_assert_int_eq(b->cache->kv_new(b, &cache, &config, NULL), STATUS_OK);
+    for (int k = 0; k < cache->n_kinds; k++)
+        ck_assert_uint_eq(resident(cache->kind[k].values, cache->kind[k].values_bytes), 0);
+    b->cache->kv_touch(b, cache);
+    for (int k = 0; k < cache->n_kinds; k++) {
+        const struct kv_kind *kv = &cache->kind[k];
+        ck_assert_uint_gt(kv->keys_bytes, 8 << 20); /* several slices, and a part of one */
+        ck_assert_uint_eq(resident(kv->keys, kv->keys_bytes), kv->keys_bytes / 4096);
+        ck_assert_uint_eq(resident(kv->values, kv->values_bytes), kv->values_bytes / 4096);
+    }
+    b->cache->kv_free(b, cache);
+    backend_close(b);
+}
+END_TEST
+
 /* More rows than a step has, as those of all layers are; the sum is multiplied. */
 START_TEST(a_sum_behind_a_norm_is_scaled) {
     enum { K = 20, ALL = 5 * ROWS };
@@ -241,6 +272,7 @@ int main(void) {
     tcase_add_test(core, too_many_kinds_are_refused);
     tcase_add_test(core, gates_multiply_rows_that_are_given);
     tcase_add_test(core, a_sum_behind_a_norm_is_scaled);
+    tcase_add_test(core, a_touched_cache_has_its_memory);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -54,7 +54,7 @@ struct setting {
     bool eager;     /* no graphs */
     bool persistent_step;
     int graphs;     /* that are kept; 0: as many as suit */
-    bool warm_up;   /* steps of all sizes run before the first request */
+    bool warm_up;   /* before the first request */
     int mixed_rows; /* of prompts, in a step that decodes; 0: any number */
     int max_drafts; /* of a sequence in a step; 0: no speculation */
     int wrong;      /* percent of the drafts; above 100: drafts are looked up */

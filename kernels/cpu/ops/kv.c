@@ -5,8 +5,10 @@
 #include "kernels/cpu/cpu.h"
 
 enum {
-    PAST_THE_END = 64,    /* bytes that a vector may read past the last key */
-    MOST_LAYERS = 1 << 16 /* no model has more, and each takes memory before sizes are known */
+    PAST_THE_END = 64,     /* bytes that a vector may read past the last key */
+    MOST_LAYERS = 1 << 16, /* no model has more, and each takes memory before sizes are known */
+    SMALLEST_PAGE = 4096,
+    TOUCH_SLICE = 8 << 20 /* bytes: some huge pages */
 };
 
 static size_t bytes_of(enum dtype type) {
@@ -187,6 +189,34 @@ void op_kv_free(struct backend *b, struct kv_cache *cache) {
     }
     free(cache->layer);
     free(cache);
+}
+
+/* Memory that threads touch slice by slice. */
+struct touch_job {
+    uint8_t *memory;
+    size_t bytes;
+};
+
+static void touch_slice(void *arg, int i, int thread) {
+    (void)thread;
+    const struct touch_job *job = arg;
+    size_t from = (size_t)i * TOUCH_SLICE, end = from + TOUCH_SLICE;
+    if (end > job->bytes) end = job->bytes;
+    for (; from < end; from += SMALLEST_PAGE) *(volatile uint8_t *)(job->memory + from) = 0;
+}
+
+static void touch(struct pool *pool, void *memory, size_t bytes) {
+    struct touch_job job = {memory, bytes};
+    size_t slices = (bytes + TOUCH_SLICE - 1) / TOUCH_SLICE;
+    assert(slices < MAX_JOB_PIECES); /* 2 TiB */
+    pool_run(pool, touch_slice, &job, (int)slices);
+}
+
+void op_kv_touch(struct backend *b, struct kv_cache *cache) {
+    for (int k = 0; k < cache->n_kinds; k++) {
+        touch(cpu_of(b)->pool, cache->kind[k].keys, cache->kind[k].keys_bytes);
+        touch(cpu_of(b)->pool, cache->kind[k].values, cache->kind[k].values_bytes);
+    }
 }
 
 static void copy_block(const struct kv_kind *kv, int from, int to) {
