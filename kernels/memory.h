@@ -31,6 +31,13 @@ enum matrix_form {
     MATRIX_FP8,
 };
 
+/* Where rows in memory lie in a file that is mapped there. Bytes that are needed once cost less by
+ * reading them than by mapping their pages. */
+struct file_place {
+    int fd; /* below 0: they are in memory alone */
+    int64_t offset;
+};
+
 struct memory_ops {
     /* What the device has; NULL where buffers are the host's memory. */
     void (*available)(struct backend *b, struct device_memory *out);
@@ -49,10 +56,11 @@ struct memory_ops {
     enum status (*matrix_new)(struct backend *b, struct matrix **out, enum dtype type, int N, int K,
                               const void *rows, enum matrix_form form, struct err *err);
     /* As matrix_new, of float rows of type `from` that become `to` on the way, as quantise_blocks
-     * makes blocks of them; native or float32. NULL on CUDA. */
+     * makes blocks of them; native or float32. `place` is where `rows` lie. NULL on CUDA. */
     enum status (*matrix_quantised)(struct backend *b, struct matrix **out, enum dtype to,
                                     enum dtype from, int N, int K, const void *rows,
-                                    enum matrix_form form, struct err *err);
+                                    struct file_place place, enum matrix_form form,
+                                    struct err *err);
     /* As matrix_new, of random weights in place of a file's, made where the matrix is to lie: those
      * that random_weights_plan describes. NULL on the CPU. */
     enum status (*matrix_random)(struct backend *b, struct matrix **out, enum dtype type, int N,

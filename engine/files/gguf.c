@@ -365,11 +365,12 @@ static enum status open_part(struct gguf *gguf, const char *first, int i, int n,
     return status;
 }
 
-static enum status add_tensors(struct weights *all, const struct weights *part, struct err *err) {
+static enum status add_tensors(struct weights *all, const struct gguf *part, struct err *err) {
     int first = all->n;
     enum status status = STATUS_OK;
-    for (int i = 0; i < part->n && !status; i++) status = weights_add(all, &part->tensor[i], err);
-    weights_mark_mapped(all, first);
+    for (int i = 0; i < part->weights.n && !status; i++)
+        status = weights_add(all, &part->weights.tensor[i], err);
+    weights_mark_mapped(all, first, &part->file);
     return status;
 }
 
@@ -386,9 +387,9 @@ static enum status join_parts(struct gguf *gguf, struct err *err) {
                        " in the %d parts",
                        expected, n, gguf->n_parts + 1);
     weights_init(&all, (size_t)n);
-    status = add_tensors(&all, &gguf->weights, err);
+    status = add_tensors(&all, gguf, err);
     for (int i = 0; i < gguf->n_parts && !status; i++)
-        status = add_tensors(&all, &gguf->part[i]->weights, err);
+        status = add_tensors(&all, gguf->part[i], err);
     weights_free(&gguf->weights);
     gguf->weights = all;
     return status;

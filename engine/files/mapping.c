@@ -22,16 +22,20 @@ enum status mapping_open(struct mapping *out, const char *path, struct err *err)
         return err_set(err, STATUS_BAD_FILE, "model", "%s: not a file, or an empty one", path);
     }
     void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    int cause = errno;
-    close(fd);
-    if (data == MAP_FAILED)
+    if (data == MAP_FAILED) {
+        int cause = errno;
+        close(fd);
         return err_set(err, STATUS_BAD_FILE, "model", "%s: %s", path, strerror(cause));
-    *out = (struct mapping){data, (size_t)info.st_size};
+    }
+    *out = (struct mapping){data, (size_t)info.st_size, fd};
     return STATUS_OK;
 }
 
 void mapping_close(struct mapping *mapping) {
-    if (mapping->data) munmap((void *)(uintptr_t)mapping->data, mapping->size);
+    if (mapping->data) {
+        munmap((void *)(uintptr_t)mapping->data, mapping->size);
+        close(mapping->fd);
+    }
     *mapping = (struct mapping){0};
 }
 

@@ -265,7 +265,7 @@ enum status safetensors_list(struct safetensors *file, struct weights *weights, 
                              "__metadata__ must be an object, and there once");
     }
     if (!status) status = check_places(places, n, file->data_bytes, err);
-    if (!status && file->file.data) weights_mark_mapped(weights, first);
+    if (!status && file->file.data) weights_mark_mapped(weights, first, &file->file);
     free(places);
     json_free(file->header);
     file->header = NULL;

@@ -172,7 +172,7 @@ const char *weights_name(const struct weights *weights, int number) {
 
 /* ---- pages ---------------------------------------------------------------------------------- */
 
-void weights_mark_mapped(struct weights *weights, int first) {
+void weights_mark_mapped(struct weights *weights, int first, const struct mapping *file) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = UINTPTR_MAX, to = 0;
     for (int i = first; i < weights->n; i++) {
         uintptr_t begin = (uintptr_t)weights->tensor[i].data;
@@ -186,7 +186,16 @@ void weights_mark_mapped(struct weights *weights, int first) {
     if (from >= to) return;
     size_t n = (size_t)weights->n_pages++;
     weights->pages = mem_realloc(weights->pages, (n + 1) * sizeof *weights->pages);
-    weights->pages[n] = (struct weight_pages){(void *)from, to - from};
+    weights->pages[n] = (struct weight_pages){*file, (void *)from, to - from};
+}
+
+struct file_place weights_place(const struct weights *weights, const void *data) {
+    for (int i = 0; i < weights->n_pages; i++) {
+        const struct mapping *file = &weights->pages[i].file;
+        size_t offset = (uintptr_t)data - (uintptr_t)file->data;
+        if (offset < file->size) return (struct file_place){file->fd, (int64_t)offset};
+    }
+    return (struct file_place){.fd = -1};
 }
 
 /* In a private mapping that was not written to, released pages are read from the file again. It is

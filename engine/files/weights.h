@@ -10,6 +10,7 @@
 #define PENSTOCK_ENGINE_WEIGHTS_H
 
 #include "config/name_index.h"
+#include "engine/files/mapping.h"
 #include "kernels/kernels.h"
 
 #define WEIGHT_MAX_DIMS 4
@@ -93,8 +94,9 @@ struct weight {
     bool adds_one;       /* a gain of which the model takes 1 more than the file has */
 };
 
-/* Whole pages of one mapped file. */
+/* One mapped file, and the whole pages of it that tensors lie in. */
 struct weight_pages {
+    struct mapping file;
     void *begin;
     size_t bytes;
 };
@@ -132,9 +134,9 @@ enum status weights_add(struct weights *weights, const struct weight *weight, st
 /* Checks that no two tensors share bytes. Fails with STATUS_BAD_FILE and both names. */
 enum status weights_check_apart(const struct weights *weights, struct err *err);
 
-/* Notes that the data of the tensors from number `first` on lies in one mapped file, whose pages
- * there can be released. */
-void weights_mark_mapped(struct weights *weights, int first);
+/* Notes that the data of the tensors from number `first` on lies in `file`, which stays mapped as
+ * long as the tensors are read, and whose pages there can be released. */
+void weights_mark_mapped(struct weights *weights, int first, const struct mapping *file);
 
 /* From now on tensor i is found by names[i], and not at all if that is empty. The array becomes the
  * weights' own: of mem_alloc, [n]. Fails with STATUS_BAD_FILE where two have the same. */
@@ -164,6 +166,9 @@ enum status weights_vector(const struct weights *weights, const char *name, int 
  * another layout. Reading them again is correct, and costs as much as the first time. Data that is
  * not mapped stays. */
 void weights_release_file_pages(const struct weights *weights);
+
+/* Where bytes of a tensor lie in its file. */
+struct file_place weights_place(const struct weights *weights, const void *data);
 
 /* Has the system read a mapped tensor's pages that are not in memory, without waiting for them. */
 void weight_read_ahead(const struct weight *weight);

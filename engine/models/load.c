@@ -47,7 +47,8 @@ static enum status make_matrix(const struct loader *l, enum role role, const str
     if (to == type) return b->memory->matrix_new(b, out, type, N, K, rows, form, l->err);
     if (form == MATRIX_HALVES) form = MATRIX_NATIVE;
     if (b->memory->matrix_quantised)
-        return b->memory->matrix_quantised(b, out, to, type, N, K, rows, form, l->err);
+        return b->memory->matrix_quantised(b, out, to, type, N, K, rows,
+                                           weights_place(l->weights, rows), form, l->err);
     size_t bytes = (size_t)N * dtype_bytes(to, (size_t)K);
     void *made = mem_large(bytes);
     quantise_rows(b, to, made, type, rows, N, K);

@@ -80,8 +80,9 @@ static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dt
 
 static enum status op_matrix_quantised(struct backend *b, struct matrix **out, enum dtype to,
                                        enum dtype from, int N, int K, const void *rows,
-                                       enum matrix_form form, struct err *err) {
-    return cpu_matrix_quantised(out, cpu_of(b), to, from, N, K, rows, form, err);
+                                       struct file_place place, enum matrix_form form,
+                                       struct err *err) {
+    return cpu_matrix_quantised(out, cpu_of(b), to, from, N, K, rows, place, form, err);
 }
 
 static const void *op_matrix_data(const struct matrix *matrix, enum dtype *type, int *N, int *K) {

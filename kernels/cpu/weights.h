@@ -122,7 +122,7 @@ enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type
                            const void *rows, enum matrix_form form, struct err *err);
 enum status cpu_matrix_quantised(struct matrix **out, struct cpu *cpu, enum dtype to,
                                  enum dtype from, int N, int K, const void *rows,
-                                 enum matrix_form form, struct err *err);
+                                 struct file_place place, enum matrix_form form, struct err *err);
 /* memory_ops.matrix_map. */
 struct matrix *cpu_matrix_map(const struct cpu *cpu, enum dtype type, int N, int K,
                               const void *panels, size_t bytes);

@@ -186,12 +186,33 @@ START_TEST(a_tensor_is_read_ahead_without_being_touched) {
 }
 END_TEST
 
+/* Bytes of tensors are found in the file that they are mapped from, and others in none. */
+START_TEST(places_in_files_are_known) {
+    struct weights weights;
+    uint8_t *first = map_cold_file(), *second = map_cold_file(), other;
+    weights_init(&weights, 2);
+    add(&weights, tensor("a", DTYPE_F32, 3000, 0), first + 2 * PAGE + 8);
+    weights_mark_mapped(&weights, 0, &(struct mapping){first, N_PAGES * PAGE, 7});
+    add(&weights, tensor("b", DTYPE_F32, 3000, 0), second);
+    weights_mark_mapped(&weights, 1, &(struct mapping){second, N_PAGES * PAGE, 8});
+    struct file_place a = weights_place(&weights, first + 2 * PAGE + 8),
+                      b = weights_place(&weights, second),
+                      last = weights_place(&weights, second + N_PAGES * PAGE - 1);
+    ck_assert(a.fd == 7 && a.offset == 2 * PAGE + 8);
+    ck_assert(b.fd == 8 && b.offset == 0);
+    ck_assert(last.fd == 8 && last.offset == N_PAGES * PAGE - 1);
+    ck_assert_int_lt(weights_place(&weights, &other).fd, 0);
+    weights_free(&weights);
+    munmap(first, N_PAGES * PAGE), munmap(second, N_PAGES * PAGE);
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         sizes_follow_from_type_and_dimensions,        what_cannot_be_measured_is_named,
         tensors_are_found_by_name_shape_and_type,     what_does_not_fit_is_told_with_both_shapes,
         names_and_bytes_belong_to_one_tensor,         memory_that_is_no_mapping_is_not_released,
-        a_tensor_is_read_ahead_without_being_touched,
+        a_tensor_is_read_ahead_without_being_touched, places_in_files_are_known,
     };
     Suite *suite = suite_create("engine/weights");
     TCase *all = tcase_create("all");

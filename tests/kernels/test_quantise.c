@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/cpu/cpu.h"
 #include "support/kernel_data.h"
@@ -198,6 +199,16 @@ START_TEST(every_path_gives_the_plain_ones_bits) {
 }
 END_TEST
 
+/* A file with the rows behind `offset` bytes, or with the first `bytes` of them. */
+static struct file_place file_of(const void *rows, size_t bytes, int64_t offset) {
+    char path[] = "/tmp/penstock-quantise-XXXXXX";
+    struct file_place place = {mkstemp(path), offset};
+    ck_assert_int_ge(place.fd, 0);
+    unlink(path);
+    ck_assert_int_eq(pwrite(place.fd, rows, bytes, offset), (ssize_t)bytes);
+    return place;
+}
+
 /* A matrix that is quantised by a path on the way into its panels has the bytes of one of blocks
  * that were made before. */
 static void check_on_the_way(const char *path, enum dtype to, enum dtype from, const float *x) {
@@ -211,17 +222,28 @@ static void check_on_the_way(const char *path, enum dtype to, enum dtype from, c
         memcpy(rows + at, given, left < piece ? left : piece);
     }
     plain_weights.quantise(to, blocks, from, rows, N * K);
+    size_t bytes = dtype_bytes(from, N * K);
+    uint8_t *zeros = mem_calloc(1, bytes);
+    const struct file_place place[] = {
+        {.fd = -1}, file_of(rows, bytes, 40), file_of(rows, bytes - 1, 8)};
     for (int form = MATRIX_NATIVE; form <= MATRIX_FLOAT32; form++) {
         struct matrix *a, *w;
         struct err err;
         ck_assert(!b->memory->matrix_new(b, &a, to, N, K, blocks, form, &err));
-        ck_assert(!b->memory->matrix_quantised(b, &w, to, from, N, K, rows, form, &err));
-        ck_assert_int_eq(a->type, w->type);
-        ck_assert_uint_eq(a->bytes, w->bytes);
-        ck_assert_msg(memcmp(a->panels, w->panels, w->bytes) == 0, "%s of %s by %s",
-                      dtype_name((int)to), dtype_name((int)from), path);
-        b->memory->matrix_free(b, a), b->memory->matrix_free(b, w);
+        for (int i = 0; i < 3; i++) {
+            const void *at = i == 1 ? zeros : rows; /* a whole file is read */
+            ck_assert(
+                !b->memory->matrix_quantised(b, &w, to, from, N, K, at, place[i], form, &err));
+            ck_assert_int_eq(a->type, w->type);
+            ck_assert_uint_eq(a->bytes, w->bytes);
+            ck_assert_msg(memcmp(a->panels, w->panels, w->bytes) == 0, "%s of %s by %s, place %d",
+                          dtype_name((int)to), dtype_name((int)from), path, i);
+            b->memory->matrix_free(b, w);
+        }
+        b->memory->matrix_free(b, a);
     }
+    for (int i = 1; i < 3; i++) close(place[i].fd);
+    free(zeros);
     backend_close(b);
     free(given), free(blocks), free(rows);
 }

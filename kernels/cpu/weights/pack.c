@@ -2,6 +2,7 @@
  * horizontal sum. The layout is drawn at `struct matrix` in weights.h; all paths read it. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/cpu/cpu.h"
 
@@ -301,17 +302,19 @@ static enum status check(enum dtype type, int N, int K, struct err *err) {
     return STATUS_OK;
 }
 
-enum { PIECE_BYTES = 64 << 10 };
+enum { PIECE_BYTES = 128 << 10 };
 
 struct pack_job {
     struct matrix *w;
     /* that is packed; of the rows, which are quantised first if it differs */
     enum dtype type, from;
     const uint8_t *rows;
+    struct file_place place;
     size_t row_bytes, from_bytes; /* of a row in either type */
     int piece_panels;
     const struct path *path;
     uint8_t *quantised; /* [threads][LANES] rows; NULL: they are packed as they are */
+    uint8_t *read;      /* [threads][piece_panels][LANES] rows of the file; NULL: they are mapped */
 };
 
 /* Room for the quantised rows of a panel. */
@@ -319,29 +322,28 @@ static uint8_t *scratch_of(const struct pack_job *job, int thread) {
     return job->quantised + (size_t)thread * LANES * job->row_bytes;
 }
 
-/* The rows of a panel in the type that is packed. */
-static const uint8_t *rows_of_panel(const struct pack_job *job, int panel, int thread) {
-    size_t first = (size_t)panel * LANES, left = (size_t)job->w->N - first;
-    const uint8_t *rows = job->rows + first * job->from_bytes;
+/* The rows of a panel in the type that is packed, from those that are given. */
+static const uint8_t *rows_of_panel(const struct pack_job *job, int panel, const uint8_t *rows,
+                                    int thread) {
+    size_t left = (size_t)job->w->N - (size_t)panel * LANES, n = left < LANES ? left : LANES;
     if (!job->quantised) return rows;
     uint8_t *out = scratch_of(job, thread);
-    size_t n = left < LANES ? left : LANES;
     job->path->weights->quantise(job->type, out, job->from, rows, n * (size_t)job->w->K);
     return out;
 }
 
 /* Quantises a whole panel in one go, if its type and the path have a way. */
-static bool quantise_whole_panel(const struct pack_job *job, int panel, int thread) {
-    const uint8_t *rows = job->rows + (size_t)panel * LANES * job->from_bytes;
+static bool quantise_whole_panel(const struct pack_job *job, int panel, const uint8_t *rows,
+                                 int thread) {
     return job->quantised && job->path->quantise_panel && !matrix_is_float(job->w) &&
            job->path->quantise_panel(job->w, panel, job->from, rows, scratch_of(job, thread));
 }
 
-static void pack_panel_rows(struct pack_job *job, int panel, int thread) {
+static void pack_panel_rows(struct pack_job *job, int panel, const uint8_t *rows, int thread) {
     struct matrix *w = job->w;
     bool is_whole = (panel + 1) * LANES <= w->N;
-    if (is_whole && quantise_whole_panel(job, panel, thread)) return;
-    const uint8_t *from = rows_of_panel(job, panel, thread);
+    if (is_whole && quantise_whole_panel(job, panel, rows, thread)) return;
+    const uint8_t *from = rows_of_panel(job, panel, rows, thread);
     if (is_whole && pack_panel(w, panel, from, job->row_bytes)) return;
     for (int row = panel * LANES; row < (panel + 1) * LANES && row < w->N; row++) {
         if (matrix_is_float(w))
@@ -354,11 +356,26 @@ static void pack_panel_rows(struct pack_job *job, int panel, int thread) {
     }
 }
 
+/* The rows of a piece: into the thread's part of a cache if they lie in a file. What cannot be read
+ * is taken from where it is mapped. */
+static const uint8_t *rows_of_piece(const struct pack_job *job, int first, int thread) {
+    size_t panel_bytes = LANES * job->from_bytes, at = (size_t)first * panel_bytes;
+    size_t left = (size_t)job->w->N * job->from_bytes - at;
+    size_t room = (size_t)job->piece_panels * panel_bytes, bytes = left < room ? left : room;
+    if (!job->read) return job->rows + at;
+    uint8_t *to = job->read + (size_t)thread * room;
+    ssize_t got = pread(job->place.fd, to, bytes, (off_t)(job->place.offset + (int64_t)at));
+    return got == (ssize_t)bytes ? to : job->rows + at;
+}
+
 static void pack_piece(void *arg, int piece, int thread) {
     struct pack_job *job = arg;
     int from = piece * job->piece_panels, to = from + job->piece_panels;
-    for (int panel = from; panel < to && panel < job->w->n_panels; panel++)
-        pack_panel_rows(job, panel, thread);
+    const uint8_t *rows = rows_of_piece(job, from, thread);
+    for (int panel = from; panel < to && panel < job->w->n_panels; panel++) {
+        pack_panel_rows(job, panel, rows, thread);
+        rows += LANES * job->from_bytes;
+    }
 }
 
 /* A matrix of `kept` whose panels the job writes. */
@@ -373,17 +390,20 @@ static enum status pack(struct matrix **out, struct cpu *cpu, enum dtype kept, i
     job->w = w;
     job->row_bytes = dtype_bytes(job->type, (size_t)K);
     job->from_bytes = dtype_bytes(job->from, (size_t)K);
-    /* A piece is about as much of the file as the system maps at one fault, so that threads seldom
-     * meet in one; and all threads get as many. */
+    /* A piece of the file fits a core's own cache, and is no less than the system maps at one
+     * fault, so that threads seldom meet in one; and all threads get as many. */
     size_t panels = (size_t)w->n_panels, threads = (size_t)cpu->head.n_threads;
     size_t pieces = panels * LANES * job->from_bytes / PIECE_BYTES;
-    size_t bytes = threads * LANES * job->row_bytes;
     pieces = round_up(pieces ? pieces : 1, threads);
     job->piece_panels = (int)((panels + pieces - 1) / pieces);
     job->path = cpu->path;
+    size_t bytes = threads * LANES * job->row_bytes;
+    size_t read_bytes = threads * (size_t)job->piece_panels * LANES * job->from_bytes;
     job->quantised = job->from == job->type ? NULL : mem_large(bytes);
+    job->read = job->place.fd < 0 ? NULL : mem_large(read_bytes);
     pool_run(cpu->pool, pack_piece, job, (w->n_panels + job->piece_panels - 1) / job->piece_panels);
     mem_large_free(job->quantised, bytes);
+    mem_large_free(job->read, read_bytes);
     *out = w;
     return STATUS_OK;
 }
@@ -398,19 +418,19 @@ enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type
     enum dtype kept = form == MATRIX_FLOAT32  ? DTYPE_F32
                       : form == MATRIX_HALVES ? DTYPE_BF16
                                               : type;
-    return pack(out, cpu, kept, N, K, &(struct pack_job){.type = type, .from = type, .rows = rows},
-                err);
+    struct pack_job job = {.type = type, .from = type, .rows = rows, .place.fd = -1};
+    return pack(out, cpu, kept, N, K, &job, err);
 }
 
 enum status cpu_matrix_quantised(struct matrix **out, struct cpu *cpu, enum dtype to,
                                  enum dtype from, int N, int K, const void *rows,
-                                 enum matrix_form form, struct err *err) {
+                                 struct file_place place, enum matrix_form form, struct err *err) {
     enum status status = check(to, N, K, err);
     if (status != STATUS_OK) return status;
     assert(dtype_block_elements((int)from) == 1 && form != MATRIX_HALVES && form != MATRIX_FP8);
     enum dtype kept = form == MATRIX_FLOAT32 ? DTYPE_F32 : to;
-    return pack(out, cpu, kept, N, K, &(struct pack_job){.type = to, .from = from, .rows = rows},
-                err);
+    struct pack_job job = {.type = to, .from = from, .rows = rows, .place = place};
+    return pack(out, cpu, kept, N, K, &job, err);
 }
 
 struct matrix *cpu_matrix_map(const struct cpu *cpu, enum dtype type, int N, int K,
