@@ -42,7 +42,7 @@ model: deps
 
 # The CUDA kernels take most of the time of a first build: they are compiled for this machine's GPU alone, and not without one.
 run: deps model
-	@if [ -e /dev/nvidiactl ]; then cuda=AUTO; else cuda=OFF; fi; \
+	@if docker/gpus.sh >/dev/null; then cuda=AUTO; else cuda=OFF; fi; \
 	    PENSTOCK_CUDA=$$cuda PENSTOCK_CUDA_ONLY=native docker/build.sh release $(JOBS) penstock
 	@exec build/penstock serve --model $(MODEL) $(ARGS)
 

@@ -16,9 +16,9 @@ only=${PENSTOCK_CUDA_ONLY:-}
 # The architectures of this machine's GPUs, "80-real;90-real", without those below 8.0, which no kernel runs on. Nothing, which means
 # all, where nvcc does not know one of them: the PTX among all of them runs on it.
 native() {
-    known=$(PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin nvcc --list-gpu-code 2>/dev/null) || return 0
+    known=$("$(docker/nvcc.sh)" --list-gpu-code 2>/dev/null) || return 0
     found=
-    for capability in $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u); do
+    for capability in $(docker/gpus.sh); do
         number=$(echo "$capability" | tr -d .)
         case $number in
         [0-7][0-9]) continue ;;

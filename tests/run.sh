@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 # Without a GPU nothing runs the CUDA kernels that nvcc makes: that they compile for one architecture is enough to know.
-[ -e /dev/nvidiactl ] || export PENSTOCK_CUDA_ONLY="${PENSTOCK_CUDA_ONLY:-90-real}"
+docker/gpus.sh >/dev/null || export PENSTOCK_CUDA_ONLY="${PENSTOCK_CUDA_ONLY:-90-real}"
 summary=
 started=$(date +%s)
 mkdir -p build/logs

@@ -1,4 +1,4 @@
-"""docker/build.sh: which architectures the CUDA kernels are compiled for. nvidia-smi, nvcc and cmake are stand-ins."""
+"""docker/build.sh: which architectures the CUDA kernels are compiled for, and by which compiler. nvidia-smi, nvcc and cmake are stand-ins."""
 import os
 import shutil
 import subprocess
@@ -10,13 +10,14 @@ KNOWN = "sm_75\nsm_80\nsm_86\nsm_90\nsm_120"
 
 
 class Machine:
-    """A tree with build.sh alone, and the GPUs of a machine."""
+    """A tree with build.sh and what it calls, and the GPUs of a machine."""
 
     def __init__(self, tree, capabilities, known=KNOWN):
         self.tree, self.bin = tree, tree / "bin"
         (tree / "docker").mkdir()
         self.bin.mkdir()
-        shutil.copy(os.path.join(ROOT, "docker/build.sh"), tree / "docker")
+        for script in ("build.sh", "gpus.sh", "nvcc.sh"):
+            shutil.copy(os.path.join(ROOT, "docker", script), tree / "docker")
         self.tool("cmake", f'[ "$1" = --preset ] || exit 0\necho "$@" >>{tree}/configured\nmkdir -p build\n: >build/build.ninja\n'
                   'for word in "$@"; do\n    case $word in\n'
                   '    -DPENSTOCK_CUDA=*) echo "PENSTOCK_CUDA:STRING=${word#*=}" >build/CMakeCache.txt ;;\n'
@@ -79,3 +80,36 @@ def test_without_a_gpu_no_folder_is_configured_again(tmp_path):
     assert machine.build(**off) is None
     assert machine.build(PENSTOCK_CUDA_ONLY="90-real") == "90-real"  # the tests compile the kernels
     assert machine.build(**off) is None
+
+
+@pytest.mark.parametrize("device, capabilities, code, said", [
+    ("nvidiactl", ["9.0", "8.6", "9.0"], 0, "8.6\n9.0\n"),
+    ("nvidiactl", [], 0, ""),      # a driver without nvidia-smi
+    ("dxg", ["8.9"], 0, "8.9\n"),  # WSL 2
+    ("dxg", [], 1, ""),            # there with a GPU of another make
+    ("null", [], 1, ""),
+])
+def test_a_gpu_is_found_by_its_drivers_device(tmp_path, device, capabilities, code, said):
+    machine = Machine(tmp_path, capabilities)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / device).write_text("")
+    done = subprocess.run([tmp_path / "docker/gpus.sh", tmp_path / "dev"], env={"PATH": f"{machine.bin}:/usr/bin:/bin"},
+                          capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (code, said, "")
+
+
+def test_one_compiler_is_every_builds(tmp_path):
+    machine = Machine(tmp_path, ["9.0"])
+    own = tmp_path / "cuda/bin"
+    own.mkdir(parents=True)
+    shutil.copy(machine.bin / "nvcc", own / "nvcc")
+
+    def chosen(**settings):
+        environment = {"PATH": f"{machine.bin}:/usr/bin:/bin", **settings}
+        return subprocess.run([tmp_path / "docker/nvcc.sh"], env=environment, capture_output=True, text=True).stdout
+    assert chosen(CUDA_PATH=str(tmp_path / "cuda")) == f"{own}/nvcc\n"
+    assert chosen(CUDA_PATH="/nowhere") == f"{machine.bin}/nvcc\n"
+    (machine.bin / "nvcc").unlink()
+    assert chosen(CUDA_PATH="/nowhere") == ""
+    with open(os.path.join(ROOT, "CMakeLists.txt")) as file:
+        assert "docker/nvcc.sh" in file.read()
