@@ -13,8 +13,8 @@
  * are now before what it does next), and raises the generation. Who sees that, fences, and lets its
  * block go on past the second __syncthreads. Thread 0 reads the generation before it arrives: after
  * that the last block may raise it at any time, and a block that read only then would wait for a
- * barrier more. The last block's fence is for those who poll by loads: here polls write, and so
- * each hands on what its own block has released.
+ * barrier more. The last block's fence is for those who poll by loads (LOADS): polls that write
+ * each hand on what their own block has released.
  */
 #include "tests/cuda/broken_grids.cuh"
 
@@ -37,6 +37,8 @@ enum fault {
     NO_SECOND_BARRIER,
     THREADS_MEET_APART,
     MBARRIER,
+    LOADS,
+    LOADS_UNFENCED,
 };
 
 constexpr int ROUNDS = 6;
@@ -52,8 +54,11 @@ template <fault F> __device__ void arrive(int *arrived, int *generation) {
     }
     if (last) {
         if (F != NOT_RESET) atomicExch(arrived, 0);
-        __threadfence();
+        if (F != LOADS_UNFENCED) __threadfence();
         if (F != GENERATION_NOT_RAISED) atomicAdd(generation, 1);
+        if (F == LOADS_UNFENCED) __nanosleep(20); /* the others poll before it comes again */
+    } else if (F == LOADS || F == LOADS_UNFENCED) {
+        while (load_acquire((unsigned *)generation) == (unsigned)before) __nanosleep(20);
     } else {
         while (atomicAdd(generation, 0) == before) __nanosleep(20);
     }
@@ -109,6 +114,8 @@ constexpr int SMEM = BROKEN_N * sizeof(float);
     { name, pass_on_kernel<fault>, BROKEN_BLOCKS, SMEM, false }
 static const broken_grid all[] = {
     PASS("right", NONE),
+    PASS("right_loads", LOADS),
+    PASS("loads_unfenced", LOADS_UNFENCED),
     {"right_alone", pass_on_kernel<NONE>, 1, SMEM, false},
     {"right_full", pass_on_kernel<NONE>, 8, SMEM, false},
     {"too_many_blocks", pass_on_kernel<NONE>, 9, SMEM, false},

@@ -39,11 +39,12 @@ static const wrong kernels[] = {
     {"no_fence_after", CHECKER, "race between blocks: "},
     {"no_sync_before", CHECKER, "race between blocks: "},
     {"no_sync_after", CHECKER, "race between blocks: "},
+    {"loads_unfenced", CHECKER, "race between blocks: "},
     {"no_second_barrier", CHECKER, "race between blocks: "},
     {"threads_meet_apart", ANY, "barrier divergence: "},
     {"mbarrier", ANY, "mbarrier: not emulated where blocks live at once"},
 };
-static const char *const right_kernels[] = {"right", "right_alone", "right_full"};
+static const char *const right_kernels[] = {"right", "right_alone", "right_full", "right_loads"};
 
 enum { SEEDS = 5 };
 #define COUNT(array) ((int)(sizeof array / sizeof *array))

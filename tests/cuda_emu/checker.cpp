@@ -187,6 +187,7 @@ static void check_byte(shadow &s, const attempt &a, bool shared) {
         relation how = relation_to(s.write.when, shared);
         if (how != relation::ORDERED) complain_race(how, a, s.write, true);
     }
+    if (!a.write && a.atomic) return; /* it races with no atomic: others are not looked at */
     if (!a.write) return keep_read(s, mine);
     for (const access &read : {s.read[0], s.read[1], s.elsewhere}) {
         relation how = relation_to(read.when, shared);
@@ -269,7 +270,7 @@ static void check_alone(const attempt &a) {
 void checker_access(const void *p, size_t n, bool write, bool atomic, const void *pc) {
     if (!checking) return;
     check_alone({p, n, write, atomic, offset_of(pc)});
-    if (atomic && is_device_memory(p)) order_atomic((uintptr_t)p);
+    if (atomic && is_device_memory(p)) order_atomic((uintptr_t)p, write);
 }
 
 static void set_initialised(const void *p, size_t n, bool initialised) {

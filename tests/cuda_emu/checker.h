@@ -30,7 +30,7 @@ bool order_is_fenced(const event &e);
 bool order_is_block(const event &e);
 bool order_is_grid(const event &e);
 /* The running thread does an atomic on global memory. */
-void order_atomic(uintptr_t address);
+void order_atomic(uintptr_t address, bool write);
 
 /* Is the event of a grid that may still run when an early one begins? */
 bool order_is_in_front(const event &e);

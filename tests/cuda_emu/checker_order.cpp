@@ -13,8 +13,9 @@
  * where "..." is a thread's own order, a barrier or a __syncwarp. The fence on A's side may be the
  * writer's own, or that of the thread that does the atomic, after it has heard of the write. An
  * atomic leaves a `release` at its address: what it and the fences before it cover. A thread that
- * does an atomic there picks up the releases; the fence of a thread that has heard of that (itself,
- * or another one after a barrier) makes them `acquired`. Releases pass on what their own block had
+ * does an atomic there, or loads the word as one (load_acquire), picks up the releases; the fence
+ * of a thread that has heard of that (itself, or another one after a barrier) makes them
+ * `acquired`. Releases pass on what their own block had
  * acquired. Of what a whole block knows, at a barrier, only each thread's last release is kept: it
  * covers what the earlier ones did.
  *
@@ -230,14 +231,14 @@ static releases passed_on() {
     return out;
 }
 
-void order_atomic(uintptr_t address) {
+void order_atomic(uintptr_t address, bool write) {
     size_t me = (size_t)running;
     std::vector<left_there> &there = released[address];
     for (const left_there &left : there) {
         picked_up.push_back({left.own, views[me].at});
         for (auto &what : left.inherited) picked_up.push_back({what, views[me].at});
     }
-    if (!any_fence) return; /* nothing is covered */
+    if (!write || !any_fence) return; /* nothing is left, or covered */
     auto mine = std::make_shared<release>();
     mine->block = here.number;
     mine->at = views[me];

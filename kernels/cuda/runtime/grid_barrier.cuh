@@ -8,18 +8,18 @@
  * block arrives again.
  *
  *     all threads: write ... __syncthreads
- *     thread 0:    fence, arrive ... poll, fence
+ *     thread 0:    arrive (release) ... poll (acquire)
  *     all threads: __syncthreads ... read
  *
- * Order of memory. The first __syncthreads puts the block's writes before thread 0's fence, the
- * fence before its arrival. Arrivals change one word one after the other, so who sees the last of
- * them, after its own fence, sees what all blocks wrote before theirs; the second __syncthreads
- * hands that to the other threads.
+ * Order of memory. The first __syncthreads puts the block's writes before thread 0's arrival, which
+ * releases them. Arrivals change one word one after the other, so who acquires the last of them
+ * sees what all blocks wrote before theirs; the second __syncthreads hands that to the other
+ * threads. Polls are loads: an atomic that changes nothing would take its turn among the arrivals.
  */
 #ifndef PENSTOCK_CUDA_GRID_BARRIER_CUH
 #define PENSTOCK_CUDA_GRID_BARRIER_CUH
 
-#include "kernels/cuda/runtime/device.cuh"
+#include "kernels/cuda/runtime/ptx.cuh"
 
 /* All threads of a block arrive; what thread 0 gets it gives to grid_barrier_wait. The word is zero
  * before its first use. */
@@ -27,20 +27,16 @@ __device__ __forceinline__ unsigned grid_barrier_arrive(unsigned *word) {
     constexpr unsigned PHASE = 1u << 31;
     unsigned before = 0;
     __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        before = atomicAdd(word, blockIdx.x == 0 ? PHASE - (gridDim.x - 1) : 1u);
-    }
+    if (threadIdx.x == 0)
+        before = add_release(word, blockIdx.x == 0 ? PHASE - (gridDim.x - 1) : 1u);
     return before;
 }
 
 /* All threads of a block wait until all blocks have arrived; then each sees what all wrote before
  * that. Between the two calls the threads of a block may meet in __syncthreads. */
 __device__ __forceinline__ void grid_barrier_wait(unsigned *word, unsigned before) {
-    if (threadIdx.x == 0) {
-        while ((atomicAdd(word, 0u) ^ before) >> 31 == 0) __nanosleep(20);
-        __threadfence();
-    }
+    if (threadIdx.x == 0)
+        while ((load_acquire(word) ^ before) >> 31 == 0) __nanosleep(20);
     __syncthreads();
 }
 

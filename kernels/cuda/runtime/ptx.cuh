@@ -56,6 +56,27 @@ __device__ __forceinline__ void grid_wait() {
 #endif
 }
 
+/* ---- words that blocks hand one another ----------------------------------------------------- */
+
+/* Adds to a word of global memory and returns what it was. Who reads the sum by load_acquire sees
+ * what this thread did before, and what it knew of others by a barrier of its block. */
+__device__ __forceinline__ unsigned add_release(unsigned *word, unsigned value) {
+    unsigned before;
+    asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(word)), "r"(value)
+                 : "memory");
+    return before;
+}
+__device__ __forceinline__ unsigned load_acquire(const unsigned *word) {
+    unsigned value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                 : "=r"(value)
+                 : "l"(__cvta_generic_to_global(word))
+                 : "memory");
+    return value;
+}
+
 /* ---- asynchronous copies -------------------------------------------------------------------- */
 
 /* Starts a copy of 16 bytes from global to shared memory, past the registers and L1. With fewer

@@ -18,6 +18,13 @@ template <class T, class F> EMU_UNCHECKED T atomic(T *p, F change) {
     return old;
 }
 
+/* A read that races with no atomic. */
+template <class T> EMU_UNCHECKED T atomic_load(const T *p) {
+    maybe_switch();
+    note_access(p, sizeof(T), false, true);
+    return *p;
+}
+
 } // namespace emu
 
 #define EMU_ATOMIC(name, changed)                                                                  \

@@ -9,7 +9,7 @@
 
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
-#include "emu.h"
+#include "emu_atomics.h"
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
@@ -25,6 +25,18 @@ inline float exp2_approximate(float x) {
 inline void grid_let_next() {}
 inline void grid_wait() {
     emu::grid_wait();
+}
+
+/* ---- words that blocks hand one another ----------------------------------------------------- */
+
+inline unsigned add_release(unsigned *word, unsigned value) {
+    emu::note_fence();
+    return atomicAdd(word, value);
+}
+inline unsigned load_acquire(const unsigned *word) {
+    const unsigned value = emu::atomic_load(word);
+    emu::note_fence();
+    return value;
 }
 
 /* ---- cp.async ------------------------------------------------------------------------------- */
