@@ -220,6 +220,10 @@ void engine_swap_arrive(struct engine *engine);
  * that. For the thread that submits, while no pass is in flight. */
 void engine_time_ops(struct engine *engine, struct op_times *times);
 
+/* How many passes a GPU was given as one cooperative grid (persistent_step). For the same
+ * thread. */
+uint64_t engine_one_grid_steps(const struct engine *engine);
+
 /* What the device can do at most, measured now: zeros where the host computes. For the same
  * thread. */
 void engine_limits(struct engine *engine, struct device_limits *out);

@@ -206,6 +206,10 @@ void engine_time_ops(struct engine *engine, struct op_times *times) {
     backend_time_ops(engine->backend, times);
 }
 
+uint64_t engine_one_grid_steps(const struct engine *engine) {
+    return engine->backend->one_grid_steps;
+}
+
 void engine_limits(struct engine *engine, struct device_limits *out) {
     struct backend *b = engine->backend;
     *out = (struct device_limits){0};

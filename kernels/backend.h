@@ -96,6 +96,7 @@ struct backend {
     int row_quantum;  /* products take rows in tiles of so many: an unfinished one takes as long */
     const struct range_ops *ranges; /* NULL: no profiler looks */
     struct op_times *times;         /* where the ops' times go; NULL: ops are not timed */
+    uint64_t one_grid_steps;        /* that were launched as one cooperative grid */
 };
 
 struct backend_config {

@@ -51,6 +51,7 @@ static void op_run(struct backend *b, const struct step *step, struct kv_cache *
     cuda->laid_out = true;
     graphs_run(&cuda->graphs, &key, cuda->stream, queue_forward, &pass);
     cuda->laid_out = false;
+    b->one_grid_steps = cuda->persistent.launched;
 }
 
 /* All buckets with short contexts, then those with contexts that double, as many as are kept. */

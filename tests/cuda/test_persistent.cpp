@@ -120,6 +120,7 @@ START_TEST(one_grid_gives_the_bytes_of_single_launches) {
     for (int again = 0; again < 2; again++) { /* what a grid leaves must do for the next */
         ck_assert(persistent_launch(&on.all, step, test_stream()));
         ck_assert_msg(p.result() == want, "%d rows, launch %d", p.M, again);
+        ck_assert_uint_eq(on.all.launched, again + 1);
     }
     unsigned word;
     CUDA_OK(cudaMemcpy(&word, on.all.word, sizeof word, cudaMemcpyDeviceToHost));

@@ -129,6 +129,7 @@ bool persistent_launch(struct persistent *all, const struct persistent_step *ste
     const cudaError_t error = cudaLaunchKernelEx(&config, step->kernel, orders, step->n, all->word);
     if (error != cudaErrorMemoryAllocation && error != cudaErrorCooperativeLaunchTooLarge) {
         cuda_check(error, "a persistent step's launch");
+        all->launched += error == cudaSuccess;
         return true;
     }
     cudaGetLastError(); /* handled here */

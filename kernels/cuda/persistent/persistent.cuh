@@ -19,6 +19,7 @@ struct persistent {
     int multiprocessors;
     unsigned *word; /* of grid_barrier.cuh; zero between launches */
     bool said_why_not;
+    uint64_t launched; /* steps */
 };
 
 /* A step that can be launched. */

@@ -5,6 +5,9 @@ K, G, L, P = "persistent/kernel.cuh", "runtime/grid_barrier.cuh", "runtime/order
 
 MUTANTS = [
     ("persistent/persistent.cu", "    all->wanted = false;\n    return false;", "    return false;"),
+    ("persistent/persistent.cu", "all->launched += error == cudaSuccess;", "all->launched++;",
+     "only a failed device tells them apart, and it stops the bench"),
+    ("persistent/persistent.cu", "all->launched += error == cudaSuccess;", "all->launched = error == cudaSuccess;"),
     ("persistent/persistent.cu", " && error != cudaErrorCooperativeLaunchTooLarge", ""),
     # the barrier
     (G, "    __syncthreads();\n    if (threadIdx.x == 0)\n        before", "    if (threadIdx.x == 0)\n        before"),
