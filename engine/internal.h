@@ -93,6 +93,8 @@ enum status backend_open(struct opening *o, struct err *err);
 enum status sampler_open(struct opening *o, struct err *err);
 void sampler_close(struct engine *engine);
 
+/* run.c: has the backend plan how it will run passes, when the cache is open. */
+enum status plan_passes(struct opening *o, struct err *err);
 /* warm_up.c: where the config asks for it, touches the cache and runs steps of all sizes, so that
  * no request is the first to need memory, a kernel or a graph. */
 enum status warm_up(struct opening *o, struct err *err);

@@ -86,7 +86,7 @@ static enum status open_swap(struct opening *o, struct err *err) {
 
 static enum status (*const stages[])(struct opening *o, struct err *err) = {
     read_config,  choose_device, text_begin, plan_memory, settings_check, backend_open,
-    load_weights, sampler_open,  open_cache, open_swap,   warm_up,
+    load_weights, sampler_open,  open_cache, open_swap,   plan_passes,    warm_up,
 };
 
 /* ---- opening and closing -------------------------------------------------------------------- */

@@ -4,6 +4,30 @@
 #include "engine/internal.h"
 #include "engine/quantise/quantise.h"
 
+/* What would make every step a graph, or launches, is refused, not passed over. */
+static enum status check_one_grid(const struct opening *o, struct err *err) {
+    const struct engine_config *config = &o->config;
+    const struct {
+        bool given;
+        const char *option, *why;
+    } others[] = {
+        {config->device != DEVICE_CUDA, "--device cpu", "it is of steps on a GPU"},
+        {config->enforce_eager, "--enforce-eager", "that launches kernel by kernel"},
+        {config->dtype == COMPUTE_FLOAT32, "--dtype float32", "it computes in 16 bits"},
+        {config->quantization != QUANTIZATION_NONE, "--quantization",
+         "it multiplies 16-bit weights"},
+        {config->kv_dtype == KV_DTYPE_FP8, "--kv-cache-dtype fp8",
+         "it reads 16-bit keys and values"},
+        {config->allow_batch_variant_gemm, "--no-deterministic", "its products are not cuBLAS's"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others && config->persistent_step; i++)
+        if (others[i].given)
+            return err_set(err, STATUS_USAGE, "persistent-step",
+                           "--persistent-step cannot be had with %s: %s; leave one of them out",
+                           others[i].option, others[i].why);
+    return STATUS_OK;
+}
+
 /* Types that only a GPU computes with are refused elsewhere, not passed over; so is a model that
  * cannot be shared by so many ranks. */
 enum status settings_check(struct opening *o, struct err *err) {
@@ -38,6 +62,8 @@ enum status settings_check(struct opening *o, struct err *err) {
                            "become smaller; leave it out",
                            value_name(quantization_names, config->quantization), config->model);
     }
+    enum status status = check_one_grid(o, err);
+    if (status) return status;
     return shard_check(&o->engine->model.config, model_file_weights(&o->file), config->ranks, err);
 }
 

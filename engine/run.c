@@ -97,6 +97,13 @@ static void forward(void *arg, const struct step *step) {
     model_forward(&engine->model, step, engine->cache);
 }
 
+enum status plan_passes(struct opening *o, struct err *err) {
+    struct engine *engine = o->engine;
+    const struct backend *b = engine->backend;
+    if (!b->compute->plan_run) return STATUS_OK;
+    return b->compute->plan_run(engine->backend, engine->cache, forward, engine, err);
+}
+
 void engine_submit(struct engine *engine, const struct step *step) {
     assert(engine->n_in_flight < engine->max_in_flight);
     assert(engine->n_in_flight == 0 || engine->passes[newest(engine)].sampled);

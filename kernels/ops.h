@@ -176,6 +176,12 @@ struct compute_ops {
      * calls, and with what, must depend on nothing but M, S, R and the step's pointers. */
     void (*run)(struct backend *b, const struct step *step, struct kv_cache *cache,
                 void (*forward)(void *arg, const struct step *step), void *arg);
+    /* Prepares `run` for what forward(arg, step) calls, before the first step, when the weights and
+     * `cache` are there; what it decides it says in the log. NULL where there is nothing to
+     * prepare. Fails with STATUS_USAGE if there is no memory. */
+    enum status (*plan_run)(struct backend *b, struct kv_cache *cache,
+                            void (*forward)(void *arg, const struct step *step), void *arg,
+                            struct err *err);
     /* The shape of a step that `run` would record, so that a start can have it recorded before
      * requests come: the i-th one, the most likely first. It has *rows sequences of one row each,
      * all at *position. False: there are no more; NULL where nothing is recorded. A shape is

@@ -42,7 +42,7 @@ static void op_run(struct backend *b, const struct step *step, struct kv_cache *
     struct step padded = *step;
     padded.M = padded.R = rows;
     struct forward_pass pass = {forward, arg, &padded};
-    const bool one_grid = cuda->persistent.wanted && rows <= STEP_ROWS;
+    const bool one_grid = rows <= cuda->persistent.max_rows;
     struct graph_key key = {rows, {}, step->sampled, cache, one_grid};
     for (int w = 0; w < MAX_WINDOWS; w++) {
         key.items[w] = cuda->attention.plan[w].n_items;
@@ -52,6 +52,66 @@ static void op_run(struct backend *b, const struct step *step, struct kv_cache *
     graphs_run(&cuda->graphs, &key, cuda->stream, queue_forward, &pass);
     cuda->laid_out = false;
     b->one_grid_steps = cuda->persistent.launched;
+}
+
+/* A step at the start of contexts: a row for each sequence, others as drafts of the last one. It
+ * writes nothing. */
+struct first_step {
+    int32_t position[STEP_ROWS], row_start[STEP_ROWS + 1], row[STEP_ROWS], slot[STEP_ROWS];
+    int32_t zero[STEP_ROWS];
+    struct step step;
+};
+
+static void first_step_of(struct first_step *f, int rows, int max_seqs) {
+    const int S = min_int(rows, max_seqs);
+    *f = {};
+    for (int m = 0; m < rows; m++) {
+        f->position[m] = max_int(m - S + 1, 0);
+        f->row_start[m] = m;
+        f->row[m] = m;
+        f->slot[m] = -1;
+    }
+    f->row_start[S] = rows;
+    f->step.M = f->step.R = rows;
+    f->step.S = S;
+    f->step.token = f->step.table = f->step.window_table = f->zero;
+    f->step.position = f->position;
+    f->step.slot = f->step.window_slot = f->slot;
+    f->step.row_start = f->row_start;
+    f->step.logit_row = f->row;
+    f->step.table_stride = 1;
+}
+
+static bool consider_one_grid(struct cuda *cuda, int rows, struct kv_cache *cache,
+                              void (*forward)(void *arg, const struct step *step), void *arg) {
+    struct first_step first;
+    first_step_of(&first, rows, cuda->limits.max_seqs);
+    struct forward_pass pass = {forward, arg, &first.step};
+    step_upload(&cuda->step, &first.step, rows, &cuda->attention, cache->config.block_size,
+                cuda->stream);
+    for (int w = 0; w < MAX_WINDOWS; w++) {
+        if (rows > 1 || cuda->attention.plan[w].n_whole == 0) continue;
+        cuda->persistent.misfit = "more query heads share keys than a part of attention takes";
+        return false;
+    }
+    cuda->laid_out = true;
+    const bool fits = persistent_consider(&cuda->persistent, rows, queue_forward, &pass);
+    cuda->laid_out = false;
+    return fits;
+}
+
+static enum status op_plan_run(struct backend *b, struct kv_cache *cache,
+                               void (*forward)(void *arg, const struct step *step), void *arg,
+                               struct err *err) {
+    struct cuda *cuda = cuda_of(b);
+    if (!cuda->persistent.word) return STATUS_OK;
+    int rows = graphs_bucket(&cuda->graphs, 0);
+    for (int i = 1; rows > 0 && rows <= STEP_ROWS; i++) {
+        if (rows - cuda->limits.max_seqs >= cuda->limits.max_context) break;
+        if (!consider_one_grid(cuda, rows, cache, forward, arg)) break;
+        rows = graphs_bucket(&cuda->graphs, i);
+    }
+    return persistent_plan(&cuda->persistent, cuda->graphs.max_graphs, err);
 }
 
 /* All buckets with short contexts, then those with contexts that double, as many as are kept. */
@@ -195,6 +255,7 @@ static void op_logits(struct backend *b, float *y, const float *x, const struct 
 
 const struct compute_ops cuda_compute_ops = {
     .run = op_run,
+    .plan_run = op_plan_run,
     .recorded_shape = op_recorded_shape,
     .step_begin = op_step_begin,
     .embed = op_embed,

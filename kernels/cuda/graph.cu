@@ -136,7 +136,7 @@ static void capture(struct graphs *graphs, struct graph *graph, cudaStream_t str
 
 static void record(struct graphs *graphs, struct graph *graph, cudaStream_t stream,
                    void (*queue)(void *arg), void *arg) {
-    if (graph->key.one_grid && graphs->persistent->wanted)
+    if (graph->key.one_grid && graphs->persistent->max_rows > 0)
         graph->step = persistent_record(graphs->persistent, stream, queue, arg);
     if (!graph->step) capture(graphs, graph, stream, queue, arg);
 }

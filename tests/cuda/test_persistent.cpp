@@ -10,7 +10,7 @@
 #include "tests/cuda/gemm_data.h"
 
 /* 10 slabs of K: more parts of a tile than warps, and of a pair's tile 16. */
-enum { K = 640, Q = 144, F = 80, V = 212, MAX_M = GEMM_SKINNY_ROWS, LAYERS = 2 };
+enum { K = 640, Q = 144, F = 80, V = 212, MAX_M = GEMM_SKINNY_ROWS, LAYERS = 2, N_STEPS = 2 };
 constexpr float EPSILON = 1e-5f;
 
 static const kind &float16_weights(enum dtype act) {
@@ -94,11 +94,15 @@ struct pass {
 
 struct opened {
     struct persistent all;
-    opened() {
+    /* Passes in ascending order of their rows. */
+    explicit opened(std::initializer_list<pass *> passes) {
         cudaDeviceProp prop;
         struct err err;
         CUDA_OK(cudaGetDeviceProperties(&prop, 0));
         ck_assert_msg(persistent_open(&all, true, &prop, &err) == STATUS_OK, "%s", err.message);
+        for (pass *p : passes)
+            ck_assert_msg(persistent_consider(&all, p->M, pass::queue_of, p), "%s", all.misfit);
+        ck_assert_msg(persistent_plan(&all, N_STEPS, &err) == STATUS_OK, "%s", err.message);
     }
     ~opened() {
         finish();
@@ -110,8 +114,8 @@ static const int row_counts[] = {9, 1, MAX_M, 8};
 enum { N_COUNTS = sizeof row_counts / sizeof *row_counts };
 
 START_TEST(one_grid_gives_the_bytes_of_single_launches) {
-    opened on;
     pass p(short_types[_i % 2], row_counts[_i / 2]);
+    opened on({&p});
     p.queue();
     const std::vector<uint8_t> want = p.result();
     p.x.poison(), p.logits.poison();
@@ -131,9 +135,9 @@ END_TEST
 
 /* Grids of other sizes may follow one another. */
 START_TEST(steps_of_other_rows_use_the_same_barrier) {
-    opened on;
     struct persistent_step *steps[2];
     pass one(DTYPE_BF16, 1), many(DTYPE_BF16, 12);
+    opened on({&one, &many});
     pass *passes[] = {&one, &many};
     std::vector<uint8_t> want[2];
     for (int i = 0; i < 2; i++) {
@@ -152,24 +156,48 @@ END_TEST
 
 /* A device that others share may have less room than it says: then graphs go on. */
 START_TEST(a_grid_without_room_is_no_failure) {
-    opened on;
     pass p(DTYPE_BF16, 1);
+    opened on({&p});
     struct persistent_step *step = persistent_record(&on.all, test_stream(), pass::queue_of, &p);
     ck_assert_ptr_nonnull(step);
     setenv("CUDA_EMU_FAIL", "cooperative", 1);
     ck_assert(!persistent_launch(&on.all, step, test_stream()));
     unsetenv("CUDA_EMU_FAIL");
-    ck_assert(!cuda_failed() && !on.all.wanted && on.all.said_why_not);
+    ck_assert(!cuda_failed() && !on.all.max_rows && on.all.said_why_not && !on.all.launched);
     persistent_free(step);
+}
+END_TEST
+
+/* As when other sizes take a graph's place. */
+START_TEST(a_freed_step_s_place_is_used_again) {
+    pass p(DTYPE_BF16, 1), other(DTYPE_BF16, 8);
+    opened on({&p, &other});
+    struct persistent_step *kept = persistent_record(&on.all, test_stream(), pass::queue_of, &p);
+    ck_assert_ptr_nonnull(kept);
+    for (int i = 0; i < 3; i++) {
+        pass *now = i % 2 ? &p : &other;
+        now->queue();
+        const std::vector<uint8_t> want = now->result();
+        now->x.poison(), now->logits.poison();
+        struct persistent_step *step =
+            persistent_record(&on.all, test_stream(), pass::queue_of, now);
+        ck_assert(step != kept && persistent_launch(&on.all, step, test_stream()));
+        ck_assert(now->result() == want);
+        persistent_free(step);
+    }
+    persistent_free(kept);
 }
 END_TEST
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
+enum { ROOM = 32 };
+static struct order listed[ROOM];
+
 /* What a list of a pass is, after `also` has added to it; nothing may have run. */
-template <class Also> static struct order_list list_of(pass *p, Also also) {
+template <class Also> static struct order_list list_of(pass *p, Also also, int room = ROOM) {
     struct order_list list;
-    orders_begin(&list);
+    orders_begin(&list, listed, room);
     p->queue();
     also();
     orders_end();
@@ -190,7 +218,7 @@ START_TEST(orders_wait_for_one_another) {
     auto make_angles = [&] { angles_make(&table, p.ids.as<int32_t>(), &rope, 3, test_stream()); };
     struct order_list list = list_of(&p, make_angles);
     const int n = list.n;
-    ck_assert(!list.useless && list.groups == 1 && list.act == DTYPE_BF16);
+    ck_assert(!list.misfit && list.groups == 1 && list.act == DTYPE_BF16);
     ck_assert_int_eq(n, 1 + 4 * LAYERS + 2 + 1);
     for (int i = 0; i < n; i++) { /* the first has nobody before it, and angles need nobody */
         ck_assert_int_eq(list.orders[i].waits, i > 0 && i < n - 1);
@@ -202,10 +230,28 @@ START_TEST(orders_wait_for_one_another) {
     ck_assert_int_eq(list.orders[2].kind, ORDER_PRODUCT);
     ck_assert_int_eq(list.orders[n - 1].kind, ORDER_ANGLES);
     ck_assert_int_eq(list.orders[n - 1].items, 6);
-    orders_free(&list);
     std::vector<uint8_t> untouched(p.x.bytes);
     buffer(p.x.bytes).copy_to(untouched.data());
     ck_assert(p.x.read<uint8_t>() == untouched);
+}
+END_TEST
+
+START_TEST(a_list_counts_what_it_has_no_room_for) {
+    enum { LITTLE = 3 };
+    pass p(DTYPE_BF16, 3);
+    const struct order_list whole = list_of(&p, [] {});
+    const std::vector<struct order> before(listed, listed + LITTLE);
+    memset((void *)listed, 0x55, sizeof listed);
+    const struct order_list part = list_of(
+        &p, [] {}, LITTLE);
+    ck_assert_int_eq(part.n, whole.n);
+    ck_assert(part.smem == whole.smem && part.groups == whole.groups && !part.misfit);
+    for (int i = 0; i < LITTLE; i++) { /* arguments have gaps */
+        ck_assert(listed[i].kind == before[i].kind && listed[i].items == before[i].items);
+        ck_assert(listed[i].waits == before[i].waits && listed[i].meets == before[i].meets);
+    }
+    for (size_t i = LITTLE * sizeof *listed; i < sizeof listed; i++)
+        ck_assert_int_eq(((unsigned char *)listed)[i], 0x55);
 }
 END_TEST
 
@@ -226,8 +272,7 @@ START_TEST(a_misfit_makes_a_list_useless) {
     /* made before the list: packing their matrices is no order either */
     pass p(DTYPE_BF16, 3), wide(DTYPE_BF16, 12), other(DTYPE_F16, 3);
     struct order_list list = list_of(&p, [&] { add_misfit(&p, _i, &wide, &other); });
-    ck_assert(list.useless);
-    orders_free(&list);
+    ck_assert_ptr_nonnull(list.misfit);
 }
 END_TEST
 
@@ -244,17 +289,41 @@ static void queue_misfit(void *arg) {
 
 /* After which everything is launched as ever. */
 START_TEST(a_useless_list_is_no_step) {
-    opened on;
     pass p(DTYPE_BF16, 3);
+    opened on({&p});
     p.queue();
     const std::vector<uint8_t> want = p.result();
     misfit m = {&p, 0, 0};
     ck_assert_ptr_null(persistent_record(&on.all, test_stream(), queue_misfit, &m));
     ck_assert_int_eq(m.calls, 1);
     ck_assert(on.all.said_why_not);
+    for (const struct persistent_step *s = on.all.steps; s < on.all.steps + N_STEPS; s++)
+        ck_assert(!s->taken);
     p.x.poison();
     p.queue();
     ck_assert(p.result() == want);
+}
+END_TEST
+
+/* The start decides: nothing is launched, no memory is taken, and it is told why. */
+START_TEST(a_misfit_is_found_at_the_start) {
+    cudaDeviceProp prop;
+    struct persistent all;
+    struct err err = {};
+    pass p(DTYPE_BF16, 3);
+    misfit m = {&p, 0, 0};
+    CUDA_OK(cudaGetDeviceProperties(&prop, 0));
+    ck_assert_int_eq(persistent_open(&all, true, &prop, &err), STATUS_OK);
+    if (_i == 1) setenv("CUDA_EMU_FAIL", "cudaFuncSetAttribute", 1);
+    ck_assert(!persistent_consider(&all, 3, _i ? pass::queue_of : queue_misfit,
+                                   _i ? static_cast<void *>(&p) : &m));
+    unsetenv("CUDA_EMU_FAIL");
+    ck_assert_str_eq(all.misfit,
+                     _i ? "the device has no room for a block with 97 KiB of shared memory"
+                        : "it has ops that one grid cannot do");
+    ck_assert_int_eq(persistent_plan(&all, N_STEPS, &err), STATUS_OK);
+    ck_assert(!all.max_rows && !all.host && !all.device && !cuda_failed());
+    persistent_close(&all);
 }
 END_TEST
 
@@ -264,7 +333,7 @@ START_TEST(a_device_may_lack_such_grids) {
     struct err err = {};
     CUDA_OK(cudaGetDeviceProperties(&prop, 0));
     ck_assert_int_eq(persistent_open(&all, false, &prop, &err), STATUS_OK);
-    ck_assert(!all.wanted && !all.word);
+    ck_assert(!all.word);
     persistent_close(&all);
 }
 END_TEST
@@ -278,8 +347,11 @@ int main(int, char **arguments) {
     tcase_add_loop_test(grids, one_grid_gives_the_bytes_of_single_launches, 0, n);
     tcase_add_test(grids, steps_of_other_rows_use_the_same_barrier);
     tcase_add_test(grids, a_grid_without_room_is_no_failure);
+    tcase_add_test(grids, a_freed_step_s_place_is_used_again);
     suite_add_tcase(suite, grids);
     tcase_add_test(lists, orders_wait_for_one_another);
+    tcase_add_test(lists, a_list_counts_what_it_has_no_room_for);
+    tcase_add_loop_test(lists, a_misfit_is_found_at_the_start, 0, 2);
     tcase_add_loop_test(lists, a_misfit_makes_a_list_useless, 0, N_MISFITS);
     tcase_add_test(lists, a_useless_list_is_no_step);
     tcase_add_test(lists, a_device_may_lack_such_grids);

@@ -209,12 +209,11 @@ START_TEST(a_program_without_code_for_the_gpu_says_so) {
 END_TEST
 
 /* What opening an engine logs. */
-static void opening_logs(char *text, size_t size) {
-    struct engine_config config = usual();
+static void opening_logs(const struct engine_config *config, char *text, size_t size) {
     FILE *log = tmpfile();
     const int stderr_was = dup(STDERR_FILENO);
     dup2(fileno(log), STDERR_FILENO);
-    engine_close(open_one(&config));
+    engine_close(open_one(config));
     dup2(stderr_was, STDERR_FILENO);
     close(stderr_was);
     rewind(log);
@@ -234,9 +233,10 @@ enum { N_CODES = sizeof codes / sizeof *codes };
 
 START_TEST(the_log_says_which_code_runs) {
     char text[4096];
+    const struct engine_config config = usual();
     setenv("CUDA_EMU_ARCH", codes[_i].device, 1);
     setenv("CUDA_EMU_PTX", codes[_i].ptx, 1);
-    opening_logs(text, sizeof text);
+    opening_logs(&config, text, sizeof text);
     unsetenv("CUDA_EMU_ARCH");
     unsetenv("CUDA_EMU_PTX");
     ck_assert_msg(strstr(text, codes[_i].words), "\"%s\" lacks \"%s\"", text, codes[_i].words);
@@ -272,6 +272,103 @@ START_TEST(a_persistent_step_wants_cooperative_grids) {
 }
 END_TEST
 
+static const struct {
+    const char *option;
+    struct engine_config with; /* what is not 0 counts */
+} contradictions[] = {
+    {"--device cpu", {0}},
+    {"--enforce-eager", {.enforce_eager = true}},
+    {"--dtype float32", {.dtype = COMPUTE_FLOAT32}},
+    {"--quantization", {.quantization = QUANTIZATION_FP8}},
+    {"--kv-cache-dtype fp8", {.kv_dtype = KV_DTYPE_FP8}},
+    {"--no-deterministic", {.allow_batch_variant_gemm = true}},
+};
+enum { N_CONTRADICTIONS = sizeof contradictions / sizeof *contradictions };
+
+START_TEST(a_persistent_step_is_refused_where_none_can_be) {
+    const struct engine_config *with = &contradictions[_i].with;
+    struct engine_config config = usual();
+    struct engine *engine;
+    struct err err = {0};
+    config.persistent_step = true;
+    if (_i == 0) config.device = DEVICE_CPU;
+    config.enforce_eager = with->enforce_eager;
+    config.dtype = with->dtype;
+    config.quantization = with->quantization;
+    config.kv_dtype = with->kv_dtype;
+    config.allow_batch_variant_gemm = with->allow_batch_variant_gemm;
+    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "persistent-step");
+    ck_assert_msg(strstr(err.message, contradictions[_i].option), "%s", err.message);
+}
+END_TEST
+
+/* Models, and what the start says of their steps. */
+static const struct {
+    struct tiny_model model;
+    int max_seqs, max_logit_rows;
+    const char *words;
+} decided[] = {
+    {{.H = 4, .G = 2, .D = 64}, 20, 0, "decode steps of up to 16 rows are one grid of 8 blocks"},
+    {{.H = 4, .G = 2, .D = 64}, 3, 0, "decode steps of up to 3 rows are one grid of 8 blocks"},
+    {{.H = 4, .G = 2, .D = 64}, 3, 16, "decode steps of up to 16 rows are one grid"}, /* drafts */
+    {{.H = 4, .G = 2, .D = 16}, 4, 0, "because its heads are not of 64 or 128 numbers"},
+    {{.H = 20, .G = 1, .D = 64}, 4, 0, "because more query heads share keys than a part of"},
+    {{.H = 4, .G = 2, .D = 64, .dtype = DTYPE_Q8_0},
+     4,
+     0,
+     "because its weights are not of 16 bits"},
+};
+enum { N_DECIDED = sizeof decided / sizeof *decided };
+
+/* The path of a model's file, which is freed. */
+static char *file_of(struct tiny_model tiny) {
+    tiny.V = 300;
+    tiny.K = tiny.F = 64;
+    tiny.L = 1;
+    tiny.context_length = 512;
+    if (!tiny.dtype) tiny.dtype = DTYPE_F32;
+    return tiny_model_temporary(&tiny);
+}
+
+START_TEST(the_log_says_which_steps_are_one_grid) {
+    char text[4096], *path = file_of(decided[_i].model);
+    struct engine_config config = usual();
+    config.model = path;
+    config.max_num_seqs = decided[_i].max_seqs;
+    config.max_logit_rows = decided[_i].max_logit_rows;
+    config.persistent_step = true;
+    opening_logs(&config, text, sizeof text);
+    unlink(path);
+    free(path);
+    ck_assert_msg(strstr(text, "--persistent-step: "), "%s", text);
+    ck_assert_msg(strstr(text, decided[_i].words), "\"%s\" lacks \"%s\"", text, decided[_i].words);
+}
+END_TEST
+
+/* The barrier's word, and the orders on the host and on the device. */
+START_TEST(one_grid_takes_its_memory_at_the_start) {
+    char *path = file_of(decided[0].model);
+    struct engine_config config = usual();
+    config.model = path;
+    emu_fail_at(0);
+    engine_close(open_one(&config));
+    const int without = emu_allocations();
+    config.persistent_step = true;
+    emu_fail_at(0);
+    engine_close(open_one(&config));
+    const int n = emu_allocations();
+    ck_assert_int_eq(n, without + 3);
+    for (int i = 1; i <= n; i++) {
+        emu_fail_at(i);
+        check_refused(&config, "");
+    }
+    emu_fail_at(0);
+    unlink(path);
+    free(path);
+}
+END_TEST
+
 START_TEST(inspect_shows_the_gpu_s_memory) {
     struct engine_config config = usual();
     struct err err = {0};
@@ -301,6 +398,9 @@ int main(void) {
     tcase_add_loop_test(core, the_log_says_which_code_runs, 0, N_CODES);
     tcase_add_test(core, wgmma_wants_its_device);
     tcase_add_test(core, a_persistent_step_wants_cooperative_grids);
+    tcase_add_loop_test(core, a_persistent_step_is_refused_where_none_can_be, 0, N_CONTRADICTIONS);
+    tcase_add_loop_test(core, the_log_says_which_steps_are_one_grid, 0, N_DECIDED);
+    tcase_add_test(core, one_grid_takes_its_memory_at_the_start);
     tcase_add_test(core, inspect_shows_the_gpu_s_memory);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -23,6 +23,7 @@ static size_t shared_limit(const void *kernel) {
 
 cudaError_t set_attribute(const void *kernel, cudaFuncAttribute attribute, int value) {
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+    if (is_told_to_fail("cudaFuncSetAttribute")) return set_error(cudaErrorInvalidValue);
     if (value < 0 || value > shared_most()) {
         report("launch", "%d bytes of shared memory a block; %d is the most", value, shared_most());
         return set_error(cudaErrorInvalidValue);

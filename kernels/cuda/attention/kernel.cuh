@@ -319,6 +319,8 @@ static void attention_launch_of(const attention_args &args, const attention_laun
             ORDER_ATTENTION, n_items, how.n_y, std::is_same_v<T, __half> ? DTYPE_F16 : DTYPE_BF16,
             how.act,         0,       smem};
         if (orders_add(head, &work, sizeof work)) return;
+    } else {
+        orders_refuse("its heads are not of 64 or 128 numbers, or are capped");
     }
     if (smem > DEFAULT_SMEM) allow_smem(attention_kernel<C>, smem);
     launch(attention_kernel<C>, dim3(n_items, how.n_y), dim3(ATTENTION_THREADS), smem, stream, args,

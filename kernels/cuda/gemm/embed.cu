@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(EMBED_THREADS)
 template <class T> static void embed(const EmbedArgs<T> &args, int M, cudaStream_t stream) {
     const dim3 grid((unsigned)M), block(EMBED_THREADS);
     const enum gemm_format format = args.w.format;
+    if (format != GEMM_16) orders_refuse(MISFIT_WEIGHTS);
     if (format == GEMM_FLOAT || format == GEMM_ROWS) {
         launch(embed_rows_kernel<T>, grid, block, 0, stream, args);
         return;

@@ -9,7 +9,11 @@ static_assert(SKINNY_SMEM <= 99 << 10, "what the smallest of the devices has");
 
 /* Products of 16-bit weights as an order of a persistent step, if a list of them is being made. */
 template <class F, class T, int C> static bool ordered(const Products<T> &all, size_t smem) {
-    if (!std::is_same_v<F, Format16> || all.of->w.K % F::RUN != 0) return false;
+    if (!std::is_same_v<F, Format16>) {
+        orders_refuse(MISFIT_WEIGHTS);
+        return false;
+    }
+    if (all.of->w.K % F::RUN != 0) return false;
     const struct order_head head = {all.norm.gain ? ORDER_NORMED_PRODUCT : ORDER_PRODUCT,
                                     all.first[GEMM_MAX_JOBS],
                                     1,

@@ -9,13 +9,6 @@
  * the kernel's own variables, two orders among them, are up to 2. */
 constexpr size_t STEP_SMEM = 97 << 10;
 
-struct persistent_step {
-    struct order *orders; /* device memory */
-    int n, blocks;
-    size_t smem;
-    step_kernel_type *kernel;
-};
-
 /* ---- open and close ------------------------------------------------------------------------- */
 
 enum status persistent_open(struct persistent *all, bool wanted, const cudaDeviceProp *prop,
@@ -35,7 +28,6 @@ enum status persistent_open(struct persistent *all, bool wanted, const cudaDevic
             prop->name);
     void *word = nullptr;
     const enum status status = device_calloc(&word, sizeof *all->word, &hint, err);
-    all->wanted = status == STATUS_OK;
     all->multiprocessors = prop->multiProcessorCount;
     all->word = (unsigned *)word;
     return status;
@@ -43,71 +35,130 @@ enum status persistent_open(struct persistent *all, bool wanted, const cudaDevic
 
 void persistent_close(struct persistent *all) {
     cuda_check(cudaFree(all->word), "freeing a barrier");
+    cuda_check(cudaFree(all->device), "freeing orders");
+    cuda_check(cudaFreeHost(all->host), "freeing orders");
+    free(all->steps);
     *all = {};
+}
+
+/* ---- the start ------------------------------------------------------------------------------ */
+
+static step_kernel_type *kernel_of(const struct order_list *list) {
+    return list->act == DTYPE_F16 ? step_kernel_f16(list->groups) : step_kernel_bf16(list->groups);
+}
+
+static const char *misfit_of(const struct order_list *list) {
+    if (list->misfit) return list->misfit;
+    if (list->n == 0 || list->groups == 0) return "it has no products";
+    return list->smem > STEP_SMEM ? "its rows do not fit a block's shared memory" : nullptr;
+}
+
+/* The blocks of the kernel that are on the device at once, each with all that it may have of shared
+ * memory, which it is allowed from here on. A device that refuses has none. */
+static int blocks_at_once(const struct persistent *all, step_kernel_type *kernel) {
+    const void *function = reinterpret_cast<const void *>(kernel);
+    int each = 0;
+    cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)STEP_SMEM);
+    if (error == cudaSuccess)
+        error =
+            cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, function, STEP_THREADS, STEP_SMEM);
+    if (error == cudaSuccess) return each * all->multiprocessors;
+    cudaGetLastError(); /* handled here */
+    return 0;
+}
+
+bool persistent_consider(struct persistent *all, int rows, void (*queue)(void *arg), void *arg) {
+    struct order_list list;
+    assert(all->word && rows > all->max_rows && rows <= STEP_ROWS && !all->misfit);
+    orders_begin(&list, nullptr, 0);
+    queue(arg);
+    orders_end();
+    all->misfit = misfit_of(&list);
+    if (all->misfit) return false;
+    const int blocks = blocks_at_once(all, kernel_of(&list));
+    if (blocks == 0) {
+        all->misfit = "the device has no room for a block with 97 KiB of shared memory";
+        return false;
+    }
+    all->blocks = all->max_rows ? min_int(all->blocks, blocks) : blocks;
+    all->n_orders = max_int(all->n_orders, list.n);
+    all->max_rows = rows;
+    return true;
+}
+
+static void say_decision(const struct persistent *all) {
+    const char *why = all->misfit ? all->misfit : "no step was considered";
+    if (all->max_rows == 0)
+        log_line(LOG_WARNING,
+                 "--persistent-step: no decode step is one grid of this model, because %s", why);
+    else
+        log_line(LOG_INFO,
+                 "--persistent-step: decode steps of up to %d rows are one grid of %d blocks, of "
+                 "%d orders; larger ones are not%s%s",
+                 all->max_rows, all->blocks, all->n_orders, all->misfit ? ", because " : "",
+                 all->misfit ? all->misfit : "");
+}
+
+enum status persistent_plan(struct persistent *all, int n_steps, struct err *err) {
+    static const struct alloc_hint hint = {"the orders of persistent steps", NULL,
+                                           "leave --persistent-step out"};
+    const size_t n = (size_t)n_steps * (size_t)all->n_orders, bytes = n * sizeof(struct order);
+    void *host = nullptr, *device = nullptr;
+    enum status status = pinned_alloc(&host, bytes, &hint, err);
+    all->host = (struct order *)host;
+    if (!status) status = device_alloc(&device, bytes, &hint, err);
+    all->device = (struct order *)device;
+    if (status) return status;
+    all->n_steps = n_steps;
+    all->steps = (struct persistent_step *)mem_calloc((size_t)n_steps, sizeof *all->steps);
+    for (int i = 0; i < n_steps; i++)
+        all->steps[i].orders = all->device + (size_t)i * (size_t)all->n_orders;
+    say_decision(all);
+    return STATUS_OK;
 }
 
 /* ---- recording ------------------------------------------------------------------------------ */
 
 static void refuse(struct persistent *all, const char *why) {
     if (!all->said_why_not)
-        log_line(LOG_WARNING, "--persistent-step: %s; such steps are graphs", why);
+        log_line(LOG_WARNING, "--persistent-step: a step is launched as a graph, because %s", why);
     all->said_why_not = true;
 }
 
-/* The blocks that are on the device at once. */
-static int blocks_at_once(const struct persistent *all, step_kernel_type *kernel, size_t smem) {
-    int each = 0;
-    allow_smem(kernel, STEP_SMEM);
-    const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-        &each, reinterpret_cast<const void *>(kernel), STEP_THREADS, smem);
-    return error == cudaSuccess ? each * all->multiprocessors : 0;
-}
-
-/* Copies a list to the device. */
-static bool place(struct persistent_step *step, const struct order_list *list,
-                  cudaStream_t stream) {
-    const size_t bytes = (size_t)list->n * sizeof *list->orders;
-    void *memory = nullptr;
-    if (!cuda_alloc_ok(cudaMalloc(&memory, bytes))) return false;
-    step->orders = (struct order *)memory;
-    step->n = list->n;
-    return cuda_ok(cudaMemcpyAsync(memory, list->orders, bytes, cudaMemcpyHostToDevice, stream),
-                   "copying orders") &&
-           cuda_ok(cudaStreamSynchronize(stream), "waiting for orders");
-}
-
-static struct persistent_step *make(struct persistent *all, const struct order_list *list,
-                                    cudaStream_t stream) {
-    if (list->useless || list->n == 0 || list->groups == 0 || list->smem > STEP_SMEM) {
-        refuse(all, "this model has ops that one grid cannot do");
-        return nullptr;
-    }
-    auto *step = (struct persistent_step *)mem_calloc(1, sizeof(struct persistent_step));
-    step->kernel =
-        list->act == DTYPE_F16 ? step_kernel_f16(list->groups) : step_kernel_bf16(list->groups);
-    step->smem = list->smem;
-    step->blocks = blocks_at_once(all, step->kernel, step->smem);
-    if (step->blocks > 0 && place(step, list, stream)) return step;
-    refuse(all, step->blocks > 0 ? "memory is lacking" : "a block does not fit the device");
-    persistent_free(step);
-    return nullptr;
+static struct persistent_step *free_step(struct persistent *all) {
+    int i = 0;
+    while (i < all->n_steps && all->steps[i].taken) i++;
+    assert(i < all->n_steps); /* as many as there may be graphs */
+    return &all->steps[i];
 }
 
 struct persistent_step *persistent_record(struct persistent *all, cudaStream_t stream,
                                           void (*queue)(void *arg), void *arg) {
     struct order_list list;
-    orders_begin(&list);
+    struct persistent_step *step = free_step(all);
+    struct order *host = all->host + (step->orders - all->device);
+    orders_begin(&list, host, all->n_orders);
     queue(arg);
     orders_end();
-    struct persistent_step *step = make(all, &list, stream);
-    orders_free(&list);
+    const char *misfit = misfit_of(&list);
+    if (!misfit && list.n > list.room) misfit = "it has more orders than there is room for";
+    if (misfit) {
+        refuse(all, misfit);
+        return nullptr;
+    }
+    step->taken = true;
+    step->n = list.n;
+    step->smem = list.smem;
+    step->kernel = kernel_of(&list);
+    cuda_check(cudaMemcpyAsync(step->orders, host, (size_t)list.n * sizeof *host,
+                               cudaMemcpyHostToDevice, stream),
+               "copying orders");
     return step;
 }
 
 void persistent_free(struct persistent_step *step) {
-    if (!step) return;
-    cuda_check(cudaFree(step->orders), "freeing orders");
-    free(step);
+    if (step) step->taken = false;
 }
 
 /* ---- launching ------------------------------------------------------------------------------ */
@@ -119,7 +170,7 @@ bool persistent_launch(struct persistent *all, const struct persistent_step *ste
     together.id = cudaLaunchAttributeCooperative;
     together.val.cooperative = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)step->blocks);
+    config.gridDim = dim3((unsigned)all->blocks);
     config.blockDim = dim3(STEP_THREADS);
     config.dynamicSmemBytes = step->smem;
     config.stream = stream;
@@ -134,6 +185,6 @@ bool persistent_launch(struct persistent *all, const struct persistent_step *ste
     }
     cudaGetLastError(); /* handled here */
     refuse(all, error == cudaErrorMemoryAllocation ? "memory is lacking" : "the grid is too large");
-    all->wanted = false;
+    all->max_rows = 0;
     return false;
 }

@@ -1,14 +1,15 @@
 /* Lists of orders, as ops make them. */
 #include "kernels/cuda/runtime/orders.cuh"
 
-#include <stdlib.h>
 #include <string.h>
 
 static thread_local struct order_list *making;
 
-void orders_begin(struct order_list *list) {
+void orders_begin(struct order_list *list, struct order *orders, int room) {
     assert(!making);
     *list = {};
+    list->orders = orders;
+    list->room = room;
     list->act = DTYPE_F32;
     making = list;
 }
@@ -18,32 +19,19 @@ void orders_end() {
     making = nullptr;
 }
 
-void orders_free(struct order_list *list) {
-    free(list->orders);
-    *list = {};
-}
-
-bool orders_refuse_launch() {
-    if (making) making->useless = true;
+bool orders_refuse(const char *misfit) {
+    if (making && !making->misfit) making->misfit = misfit;
     return making != nullptr;
 }
 
-/* Room for one more. */
-static struct order *append(struct order_list *list) {
-    enum { FIRST = 64 };
-    if (list->n == list->capacity) {
-        list->capacity = list->n ? 2 * list->n : FIRST;
-        list->orders = (struct order *)mem_realloc(list->orders,
-                                                   (size_t)list->capacity * sizeof(struct order));
-    }
-    return &list->orders[list->n++];
+bool orders_refuse_launch() {
+    return orders_refuse("it has ops that one grid cannot do");
 }
 
 /* Angles need nothing of the product before them, nor does it read them. */
 static bool must_wait(const struct order_list *list, enum order_kind kind) {
-    if (list->n == 0) return false;
-    const enum order_kind before = list->orders[list->n - 1].kind;
-    return kind != ORDER_ANGLES || (before != ORDER_PRODUCT && before != ORDER_NORMED_PRODUCT);
+    const bool product = list->last == ORDER_PRODUCT || list->last == ORDER_NORMED_PRODUCT;
+    return list->n > 0 && (kind != ORDER_ANGLES || !product);
 }
 
 /* Whether the list's kernel can do an order of such a kind. */
@@ -57,13 +45,15 @@ bool orders_add(const struct order_head &head, const void *args, size_t bytes) {
     struct order_list *list = making;
     if (!list) return false;
     assert(bytes <= ORDER_BYTES && head.items > 0);
-    list->useless = list->useless || !suits(list, &head);
+    if (!suits(list, &head)) orders_refuse("its products are of several kinds");
     if (head.act != DTYPE_F32) list->act = head.act;
     if (head.groups) list->groups = head.groups;
     if (head.smem > list->smem) list->smem = head.smem;
     const bool waits = must_wait(list, head.kind);
-    if (list->n > 0) list->orders[list->n - 1].meets = waits;
-    struct order *order = append(list);
+    if (list->n > 0 && list->n <= list->room) list->orders[list->n - 1].meets = waits;
+    list->last = head.kind;
+    if (list->n++ >= list->room) return true;
+    struct order *order = &list->orders[list->n - 1];
     *order = {};
     order->kind = head.kind;
     order->type = head.type;

@@ -2,8 +2,8 @@
  *
  * An order is what a launch would be: which of the kinds below, its arguments, its grid. While a
  * thread makes a list, its ops add orders where they would launch kernels, and nothing runs. A
- * launch that has no kind, or that another kernel would have to do than the orders before it, makes
- * the list useless: then its step is launched as ever.
+ * launch that has no kind, or that another kernel would have to do than the orders before it, is a
+ * misfit: then the list is useless, and its step is launched as ever.
  *
  * The order that is done next may read all that those before it wrote, unless it says that it does
  * not wait.
@@ -37,18 +37,25 @@ struct order {
 static_assert(sizeof(struct order) % 16 == 0, "blocks copy it in pieces of 16 bytes");
 
 struct order_list {
-    struct order *orders; /* of mem_realloc */
-    int n, capacity;
-    bool useless;   /* something of the step is no order */
+    struct order *orders; /* [room], the caller's */
+    int room, n;          /* where n is greater, only `room` orders are there */
+    /* what of the step is no order, as words after "because"; NULL: nothing */
+    const char *misfit;
+    enum order_kind last;
     enum dtype act; /* of all orders' activations: what the kernel is compiled for, ... */
     int groups;     /* ... as groups of 8 rows are, of the products; 0: there are none */
     size_t smem;    /* dynamic shared memory: the most that a launch would have had */
 };
 
-/* Lists what the calling thread's ops would launch, from here to orders_end. */
-void orders_begin(struct order_list *list);
+/* Lists what the calling thread's ops would launch, from here to orders_end, in orders[room]. More
+ * of them are counted: with room 0 a list tells how long it is. */
+void orders_begin(struct order_list *list, struct order *orders, int room);
 void orders_end();
-void orders_free(struct order_list *list);
+
+/* If a list is being made, what it is made for cannot be orders, because of `misfit`, which must
+ * never be freed. The first one that is said is kept. Returns whether a list is being made. */
+bool orders_refuse(const char *misfit);
+constexpr const char *MISFIT_WEIGHTS = "its weights are not of 16 bits";
 
 /* What an order is beside its arguments. */
 struct order_head {

@@ -24,7 +24,7 @@ MUTANTS = [
     ("graph.cu", "for (int i = 0; i < graphs->n; i++) drop(&graphs->all[i]);\n    graphs->n = 0;", "for (int i = 0; i < graphs->n; i++) drop(&graphs->all[i]);"),
     ("backend_compute.cu", "const int rows = graphs_rows(&cuda->graphs, step);", "const int rows = graphs_rows(&cuda->graphs, step) > 0 ? step->M : 0;"),
     ("backend_compute.cu", "padded.M = padded.R = rows;", "padded.M = padded.R = step->M;"),
-    ("backend_compute.cu", "    cuda->laid_out = false;\n", ""),
+    ("backend_compute.cu", "    cuda->laid_out = false;\n    b->", "    b->"),
     ("backend_compute.cu", "    if (cuda->laid_out) return;\n", ""),
     ("backend_compute.cu", "key.items[w] = cuda->attention.plan[w].n_items;", "key.items[w] = 0;"),
     # what a warm-up records
