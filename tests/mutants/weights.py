@@ -58,7 +58,7 @@ MUTANTS = [
     (V + "weights.inc", "if (w->type != DTYPE_Q8_0) return false;", "if (w->type != DTYPE_Q8_0) return true;"),
     (W + "pack_fast.c", "bytes + 16 * i, row_bytes, 0x80808080", "bytes, row_bytes, 0x80808080"),
     (W + "pack.c", "job->quantised && job->path->quantise_panel && !matrix_is_float(job->w) &&", "job->quantised && job->path->quantise_panel &&"),
-    (W + "pack.c", "size_t n = left < LANES ? left : LANES;", "size_t n = left < LANES ? left - 1 : LANES;"),
+    (W + "pack.c", "n = left < LANES ? left : LANES;", "n = left < LANES ? left - 1 : LANES;"),
     (W + "pack.c", "job->quantised + (size_t)thread * LANES * job->row_bytes;", "job->quantised + (size_t)thread * job->row_bytes;"),
     # quantised folders
     (F + "packed.c", "{0, 4, 1, 5, 2, 6, 3, 7}", "{0, 2, 4, 6, 1, 3, 5, 7}"),
