@@ -342,17 +342,17 @@ __global__ void __launch_bounds__(S::THREADS, 2)
         if (filler.next < end_slab) filler.fill(ring + i * R::STAGE);
         cp_async_commit();
     }
-    int stage = 0, before = R::ALL - R::STAGE;
+    uint8_t *const last = ring + R::ALL - R::STAGE, *stage = ring, *before = last;
     for (; range < end_range; range++) {
         const int end = range_start(slabs, ranges, range + 1);
         for (; slab < end; slab++) {
             cp_async_wait<S::STAGES - 2>();
             __syncthreads(); /* the slab is here, and all threads are done with the one before */
-            if (filler.next < end_slab) filler.fill(ring + before);
+            if (filler.next < end_slab) filler.fill(before);
             cp_async_commit(); /* perhaps an empty group: the wait counts groups */
-            use_stage<F, T, S>(acc, ring + stage, warp, lane);
+            use_stage<F, T, S>(acc, stage, warp, lane);
             before = stage;
-            stage = stage + R::STAGE < R::ALL ? stage + R::STAGE : 0;
+            stage = stage < last ? stage + R::STAGE : ring;
         }
         if (blocks == 1)
             add_range<S>(total, acc);
