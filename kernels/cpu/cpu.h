@@ -86,10 +86,9 @@ struct path {
     /* Float weights become blocks; others have them from backend_cpu_weight_ops. */
     const struct weight_ops *weights;
     /* Quantises 16 rows of floats into their panel, whole; the bytes are those of
-     * weights->quantise, which `scratch` has room for, and pack_panel. False: nothing was done, and
-     * these are to do it. NULL where a path has no such thing. */
-    bool (*quantise_panel)(struct matrix *w, int panel, enum dtype from, const uint8_t *rows,
-                           void *scratch);
+     * weights->quantise and pack_panel. False: nothing was done, and these are to do it. NULL where
+     * a path has no such thing. */
+    bool (*quantise_panel)(struct matrix *w, int panel, enum dtype from, const uint8_t *rows);
 };
 
 extern const struct peak_loops avx2_peaks, avxvnni_peaks, avx512vnni_peaks, amx_peaks;
@@ -210,8 +209,10 @@ struct cpu {
     const struct path *path;
     struct pool *pool;
     int max_rows, max_k;
-    const struct step *step;        /* since step_begin */
-    struct slab *slabs;             /* memory of the matrices, the newest first */
+    const struct step *step; /* since step_begin */
+    struct slab *slabs;      /* memory of the matrices, the newest first */
+    uint8_t *packing;        /* scratch of making them */
+    size_t packing_bytes;
     struct activations act, hidden; /* inputs of a product; of an MLP's second one */
     struct mixture *mixture;        /* NULL: no experts */
     struct thread_scratch *threads; /* [n_threads] */

@@ -192,7 +192,7 @@ START_TEST(places_in_files_are_known) {
     uint8_t *first = map_cold_file(), *second = map_cold_file(), other;
     weights_init(&weights, 2);
     add(&weights, tensor("a", DTYPE_F32, 3000, 0), first + 2 * PAGE + 8);
-    weights_mark_mapped(&weights, 0, &(struct mapping){first, N_PAGES * PAGE, 7});
+    weights_mark_mapped(&weights, 0, &(struct mapping){first, LAST * PAGE, 7});
     add(&weights, tensor("b", DTYPE_F32, 3000, 0), second);
     weights_mark_mapped(&weights, 1, &(struct mapping){second, N_PAGES * PAGE, 8});
     struct file_place a = weights_place(&weights, first + 2 * PAGE + 8),
@@ -201,6 +201,7 @@ START_TEST(places_in_files_are_known) {
     ck_assert(a.fd == 7 && a.offset == 2 * PAGE + 8);
     ck_assert(b.fd == 8 && b.offset == 0);
     ck_assert(last.fd == 8 && last.offset == N_PAGES * PAGE - 1);
+    ck_assert_int_lt(weights_place(&weights, first + LAST * PAGE).fd, 0);
     ck_assert_int_lt(weights_place(&weights, &other).fd, 0);
     weights_free(&weights);
     munmap(first, N_PAGES * PAGE), munmap(second, N_PAGES * PAGE);

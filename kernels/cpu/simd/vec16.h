@@ -137,6 +137,9 @@ INLINE vec16 vec16_of_ints(ints a) {
 INLINE ints vec16_magnitudes(vec16 a) {
     return _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff));
 }
+INLINE vec16 vec16_of_bits(ints a) {
+    return _mm512_castsi512_ps(a);
+}
 INLINE ints ints_max(ints a, ints b) {
     return _mm512_max_epi32(a, b);
 }
@@ -314,6 +317,9 @@ INLINE __m256i vec8_magnitudes(__m256 a) {
 }
 INLINE ints vec16_magnitudes(vec16 a) {
     return (ints){vec8_magnitudes(a.low), vec8_magnitudes(a.high)};
+}
+INLINE vec16 vec16_of_bits(ints a) {
+    return (vec16){_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)};
 }
 INLINE ints ints_max(ints a, ints b) {
     return (ints){_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)};

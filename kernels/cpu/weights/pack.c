@@ -317,32 +317,26 @@ struct pack_job {
     uint8_t *read;      /* [threads][piece_panels][LANES] rows of the file; NULL: they are mapped */
 };
 
-/* Room for the quantised rows of a panel. */
-static uint8_t *scratch_of(const struct pack_job *job, int thread) {
-    return job->quantised + (size_t)thread * LANES * job->row_bytes;
-}
-
 /* The rows of a panel in the type that is packed, from those that are given. */
 static const uint8_t *rows_of_panel(const struct pack_job *job, int panel, const uint8_t *rows,
                                     int thread) {
     size_t left = (size_t)job->w->N - (size_t)panel * LANES, n = left < LANES ? left : LANES;
     if (!job->quantised) return rows;
-    uint8_t *out = scratch_of(job, thread);
+    uint8_t *out = job->quantised + (size_t)thread * LANES * job->row_bytes;
     job->path->weights->quantise(job->type, out, job->from, rows, n * (size_t)job->w->K);
     return out;
 }
 
 /* Quantises a whole panel in one go, if its type and the path have a way. */
-static bool quantise_whole_panel(const struct pack_job *job, int panel, const uint8_t *rows,
-                                 int thread) {
+static bool quantise_whole_panel(const struct pack_job *job, int panel, const uint8_t *rows) {
     return job->quantised && job->path->quantise_panel && !matrix_is_float(job->w) &&
-           job->path->quantise_panel(job->w, panel, job->from, rows, scratch_of(job, thread));
+           job->path->quantise_panel(job->w, panel, job->from, rows);
 }
 
 static void pack_panel_rows(struct pack_job *job, int panel, const uint8_t *rows, int thread) {
     struct matrix *w = job->w;
     bool is_whole = (panel + 1) * LANES <= w->N;
-    if (is_whole && quantise_whole_panel(job, panel, rows, thread)) return;
+    if (is_whole && quantise_whole_panel(job, panel, rows)) return;
     const uint8_t *from = rows_of_panel(job, panel, rows, thread);
     if (is_whole && pack_panel(w, panel, from, job->row_bytes)) return;
     for (int row = panel * LANES; row < (panel + 1) * LANES && row < w->N; row++) {
@@ -378,6 +372,22 @@ static void pack_piece(void *arg, int piece, int thread) {
     }
 }
 
+/* One piece after the other of scratch for all threads; the memory stays for the next matrix,
+ * because new pages cost as much as the work that is done in them. */
+static void take_scratch(struct cpu *cpu, struct pack_job *job) {
+    size_t threads = (size_t)cpu->head.n_threads;
+    size_t rows = job->from == job->type ? 0 : round_up(threads * LANES * job->row_bytes, 64);
+    size_t read = threads * (size_t)job->piece_panels * LANES * job->from_bytes;
+    if (job->place.fd < 0) read = 0;
+    if (rows + read > cpu->packing_bytes) {
+        mem_large_free(cpu->packing, cpu->packing_bytes);
+        cpu->packing_bytes = rows + read;
+        cpu->packing = mem_large(cpu->packing_bytes);
+    }
+    job->quantised = rows ? cpu->packing : NULL;
+    job->read = read ? cpu->packing + rows : NULL;
+}
+
 /* A matrix of `kept` whose panels the job writes. */
 static enum status pack(struct matrix **out, struct cpu *cpu, enum dtype kept, int N, int K,
                         struct pack_job *job, struct err *err) {
@@ -397,13 +407,8 @@ static enum status pack(struct matrix **out, struct cpu *cpu, enum dtype kept, i
     pieces = round_up(pieces ? pieces : 1, threads);
     job->piece_panels = (int)((panels + pieces - 1) / pieces);
     job->path = cpu->path;
-    size_t bytes = threads * LANES * job->row_bytes;
-    size_t read_bytes = threads * (size_t)job->piece_panels * LANES * job->from_bytes;
-    job->quantised = job->from == job->type ? NULL : mem_large(bytes);
-    job->read = job->place.fd < 0 ? NULL : mem_large(read_bytes);
+    take_scratch(cpu, job);
     pool_run(cpu->pool, pack_piece, job, (w->n_panels + job->piece_panels - 1) / job->piece_panels);
-    mem_large_free(job->quantised, bytes);
-    mem_large_free(job->read, read_bytes);
     *out = w;
     return STATUS_OK;
 }
