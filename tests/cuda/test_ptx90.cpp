@@ -2,11 +2,13 @@
  * matrix that a bulk copy has brought to shared memory, in each of the four layouts. Under
  * emulation this tests the twins, on a device of sm_90 the functions themselves. */
 #include <algorithm>
+#include <math.h>
 
 #include "tests/cuda/probes90.cuh"
 #include "tests/cuda/support.h"
 
 constexpr int THREADS = 128, DEPTH = 16, SUMS = PROBE_COLUMNS / 2, ROWS = PROBE_ROWS;
+constexpr int BYTES_DEPTH = 32; /* of e4m3 */
 
 /* "Shared memory matrix layout", K-major: where 8 neighbours of k of a column begin. Lines of a
  * column follow one another, and their pieces of 16 bytes change places; without a swizzle 8 pieces
@@ -35,15 +37,19 @@ static floats whole_numbers(uint64_t *state, size_t n) {
     return values;
 }
 
-/* The matrix [column][k] in its layout. */
-static std::vector<uint8_t> image_of(const layout &l, enum dtype type, const floats &b) {
-    const std::vector<uint8_t> elements = packed(type, b);
+/* The matrix [column][32 bytes of k] in its layout. */
+static std::vector<uint8_t> image_of(const layout &l, const std::vector<uint8_t> &elements) {
     std::vector<uint8_t> image(PROBE_BYTES, 0xff);
-    for (int column = 0; column < PROBE_COLUMNS; column++)
+    for (int column = 0; column < (int)elements.size() / 32; column++)
         for (int half = 0; half < 2; half++)
-            std::copy_n(&elements[(size_t)(column * DEPTH + half * 8) * 2], 16,
+            std::copy_n(&elements[(size_t)(column * 32 + half * 16)], 16,
                         &image[(size_t)place_of(l, column, half)]);
     return image;
+}
+static struct probe_matrix matrix_of(const layout &l, const buffer &bytes) {
+    return {bytes.data,
+            (uint64_t)(l.leading / 16) << 16 | (uint64_t)(l.stride / 16) << 32 | l.mode << 62,
+            l.step * 32};
 }
 
 /* Row of a thread's elements, and of its sums. */
@@ -55,8 +61,7 @@ START_TEST(products_of_warpgroups_are_right) {
     const layout &l = layouts[_i / 2];
     const enum dtype type = _i % 2 ? DTYPE_BF16 : DTYPE_F16;
     uint64_t state = 9;
-    floats a = whole_numbers(&state, ROWS * DEPTH),
-           b = whole_numbers(&state, 2 * SUMS * DEPTH);
+    floats a = whole_numbers(&state, ROWS * DEPTH), b = whole_numbers(&state, 2 * SUMS * DEPTH);
     floats left(THREADS * 8), d(THREADS * SUMS), want(THREADS * SUMS);
     for (int t = 0; t < THREADS; t++) {
         for (int i = 0; i < 8; i++)
@@ -70,12 +75,51 @@ START_TEST(products_of_warpgroups_are_right) {
             want[(size_t)(SUMS * t + i)] = sum;
         }
     }
-    buffer x(packed(type, left)), bytes(image_of(l, type, b)), out(d);
-    const struct probe_matrix matrix = {bytes.data,
-                                        (uint64_t)(l.leading / 16) << 16 |
-                                            (uint64_t)(l.stride / 16) << 32 | l.mode << 62,
-                                        l.step * 32};
+    buffer x(packed(type, left)), bytes(image_of(l, packed(type, b))), out(d);
+    const struct probe_matrix matrix = matrix_of(l, bytes);
     probe_wgmma(type, out.as<float>(), x.as<uint32_t>(), &matrix, test_stream());
+    check_close(out.read<float>(), want, 0, 0, l.name);
+}
+END_TEST
+
+/* The code of a whole number from -8 to 8: 3 bits of a mantissa, exponents from 2^-6 on. */
+static uint8_t e4m3_code(float value) {
+    const int size = (int)fabsf(value), exponent = size > 0 ? ilogbf((float)size) : 0;
+    const int code = size == 0 ? 0 : (exponent + 7) * 8 + (size << 3 >> exponent) - 8;
+    return (uint8_t)(code | (value < 0 ? 128 : 0));
+}
+static std::vector<uint8_t> e4m3_codes(const floats &values) {
+    std::vector<uint8_t> codes;
+    for (float value : values) codes.push_back(e4m3_code(value));
+    return codes;
+}
+
+/* Of each width, with a sum to add to and without. */
+START_TEST(products_of_e4m3_are_right) {
+    const layout &l = layouts[_i / 6];
+    const int columns = _i / 2 % 3 == 0 ? 16 : _i / 2 % 3 == 1 ? 64 : 128, sums = columns / 2;
+    const bool adds = _i % 2 == 0;
+    uint64_t state = 11;
+    floats a = whole_numbers(&state, ROWS * BYTES_DEPTH),
+           b = whole_numbers(&state, (size_t)columns * BYTES_DEPTH);
+    floats left(THREADS * 16), d((size_t)(THREADS * sums)), want((size_t)(THREADS * sums));
+    for (int t = 0; t < THREADS; t++) {
+        for (int i = 0; i < 16; i++)
+            left[(size_t)(16 * t + i)] =
+                a[(size_t)(row_of(t, i / 4) * BYTES_DEPTH + t % 4 * 4 + i % 4 + i / 8 * 16)];
+        for (int i = 0; i < sums; i++) {
+            const int column = i / 4 * 8 + t % 4 * 2 + i % 2;
+            d[(size_t)(sums * t + i)] = (float)i;
+            float sum = adds ? (float)i : 0;
+            for (int k = 0; k < BYTES_DEPTH; k++)
+                sum += a[(size_t)(row_of(t, i / 2) * BYTES_DEPTH + k)] *
+                       b[(size_t)(column * BYTES_DEPTH + k)];
+            want[(size_t)(sums * t + i)] = sum;
+        }
+    }
+    buffer x(e4m3_codes(left)), bytes(image_of(l, e4m3_codes(b))), out(d);
+    const struct probe_matrix matrix = matrix_of(l, bytes);
+    probe_wgmma_e4m3(columns, adds, out.as<float>(), x.as<uint32_t>(), &matrix, test_stream());
     check_close(out.read<float>(), want, 0, 0, l.name);
 }
 END_TEST
@@ -84,6 +128,7 @@ int main() {
     Suite *suite = suite_create("cuda_ptx90");
     TCase *core = tcase_create("core");
     tcase_add_loop_test(core, products_of_warpgroups_are_right, 0, 12);
+    tcase_add_loop_test(core, products_of_e4m3_are_right, 0, 36);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

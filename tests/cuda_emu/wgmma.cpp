@@ -6,9 +6,13 @@
  * first product until its group is waited for. Arrays that are given as `a` and `d` must
  * live until then; on a device they are registers.
  *
+ * Not emulated: how many bits of a sum a device keeps. Of e4m3 those of sm_90 are said to be about
+ * 14; here every addition is float32's.
+ *
  * Every group begins with a fence: it makes the registers of `a`, and what was done to `d`, known
  * to the products. Shared memory is read by way of the other proxy (checker_async_read).
  */
+#include <algorithm>
 #include <deque>
 #include <math.h>
 #include <string.h>
@@ -19,14 +23,16 @@
 
 namespace emu {
 
-constexpr int GROUP_THREADS = 128, ROWS = 64, DEPTH = 16, MAX_COLUMNS = 256;
+constexpr int GROUP_THREADS = 128, ROWS = 64, MAX_DEPTH = 32, MAX_COLUMNS = 256;
 
 struct product {
     float *d;
     const uint32_t *a;
     uint64_t b;
-    int columns;
-    element_of element;
+    wgmma_kind kind;
+    int depth() const { /* neighbours of k: 32 bytes */
+        return 32 / kind.width;
+    }
 };
 /* What an accumulator will be. */
 struct accumulator {
@@ -92,8 +98,9 @@ static accumulator *sums_of(worker &w, const float *d) {
     return nullptr;
 }
 
-void wgmma(float *d, const uint32_t *a, uint64_t b, int columns, element_of element, site at) {
+void wgmma(float *d, const uint32_t *a, uint64_t b, const wgmma_kind &kind, site at) {
     worker &w = workers[(size_t)running_thread()];
+    const int columns = kind.columns;
     if (columns % 8 || columns > MAX_COLUMNS)
         report("wgmma", "%s:%d: %d columns", at.file, at.line, columns);
     if (!w.fenced) report("wgmma", "%s:%d: a group without wgmma_fence", at.file, at.line);
@@ -102,7 +109,7 @@ void wgmma(float *d, const uint32_t *a, uint64_t b, int columns, element_of elem
         w.sums.push_back({d, {d, d + columns / 2}});
         for (int i = 0; i < columns / 2; i++) d[i] = NAN;
     }
-    w.open.push_back({d, a, b, columns, element});
+    w.open.push_back({d, a, b, kind});
 }
 
 void wgmma_commit() {
@@ -120,8 +127,8 @@ uint32_t shared_address(const void *p) {
     return (uint32_t)(static_cast<const char *>(p) - window.start);
 }
 
-/* Where 8 neighbours of k of a column are: PTX manual, "Shared Memory Matrix Layout". A swizzle
- * flips bits of the address by the 128 bytes that it is in. */
+/* Where 16 bytes of neighbours of k of a column are: PTX manual, "Shared Memory Matrix Layout". A
+ * swizzle flips bits of the address by the 128 bytes that it is in. */
 static uint32_t chunk_address(uint64_t b, int column, int half) {
     const uint32_t start = (uint32_t)(b & 0x3fff) << 4, leading = (uint32_t)(b >> 16 & 0x3fff) << 4,
                    stride = (uint32_t)(b >> 32 & 0x3fff) << 4;
@@ -133,58 +140,68 @@ static uint32_t chunk_address(uint64_t b, int column, int half) {
     return line ^ ((line >> 7 & (width / 16 - 1)) << 4);
 }
 
+/* Element i of those that begin at `from`. */
+static float element_at(const product &p, const void *from, int i) {
+    uint16_t bits = 0;
+    memcpy(&bits, static_cast<const char *>(from) + i * p.kind.width, (size_t)p.kind.width);
+    return p.kind.element(bits);
+}
+
 static void read_columns(float (*b)[MAX_COLUMNS], const product &p) {
     const range window = dynamic_window(), mine = dynamic_range();
     if (p.b & ~0xc0003fff3fff3fffull)
         report("wgmma", "descriptor %016llx has bits that are not emulated",
                (unsigned long long)p.b);
-    for (int column = 0; column < p.columns; column++)
+    const int each = p.depth() / 2;
+    for (int column = 0; column < p.kind.columns; column++)
         for (int half = 0; half < 2; half++) {
             const char *chunk = window.start + chunk_address(p.b, column, half);
-            uint16_t bits[8];
-            if (!mine.has_all(chunk, sizeof bits))
+            if (!mine.has_all(chunk, 16))
                 return report("wgmma", "descriptor %016llx leads out of shared memory",
                               (unsigned long long)p.b);
-            checker_async_read(chunk, sizeof bits);
-            memcpy(bits, chunk, sizeof bits);
-            for (int i = 0; i < 8; i++) b[half * 8 + i][column] = p.element(bits[i]);
+            checker_async_read(chunk, 16);
+            for (int i = 0; i < each; i++) b[half * each + i][column] = element_at(p, chunk, i);
         }
 }
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-/* Row g or g + 8 of a warp, neighbours 2t, 2t + 1 of k, and of k + 8: as the operand of an mma. */
-static void read_rows(float (*a)[DEPTH], const std::vector<const product *> &all) {
+/* A word has neighbours of k of row g of a warp, then of g + 8, then both of the second half of
+ * k: as the operand of an mma. */
+static void read_rows(float (*a)[MAX_DEPTH], const std::vector<const product *> &all) {
+    const int depth = all[0]->depth(), each = depth / 8; /* in a word */
     for (int thread = 0; thread < GROUP_THREADS; thread++) {
-        const int warp = thread / WARP, group = thread % WARP / 4, pair = thread % 4 * 2;
-        for (int i = 0; i < 8; i++)
-            a[warp * 16 + group + i / 2 % 2 * 8][pair + i % 2 + i / 4 * 8] =
-                all[(size_t)thread]->element(
-                    (uint16_t)(all[(size_t)thread]->a[i / 2] >> 16 * (i % 2)));
+        const int warp = thread / WARP, group = thread % WARP / 4, first = thread % 4 * each;
+        for (int i = 0; i < 4 * each; i++) {
+            const int word = i / each, row = warp * 16 + group + word % 2 * 8;
+            a[row][first + i % each + word / 2 * (depth / 2)] =
+                element_at(*all[(size_t)thread], all[(size_t)thread]->a, i);
+        }
     }
 }
 
 /* Adds in the order of multiply_matrices (warp.cpp). */
-static void multiply_row(float *sums, const float *a, float (*b)[MAX_COLUMNS], int columns) {
-    memset(sums, 0, (size_t)columns * sizeof *sums);
-    for (int k = 0; k < DEPTH; k++)
-        for (int column = 0; column < columns; column++) sums[column] += a[k] * b[k][column];
+static void multiply_row(float *sums, const float *a, float (*b)[MAX_COLUMNS], const product &p) {
+    memset(sums, 0, (size_t)p.kind.columns * sizeof *sums);
+    for (int k = 0; k < p.depth(); k++)
+        for (int column = 0; column < p.kind.columns; column++) sums[column] += a[k] * b[k][column];
 }
 
 static void run_product(int first, const std::vector<const product *> &all) {
-    static float a[ROWS][DEPTH], b[DEPTH][MAX_COLUMNS], sums[ROWS][MAX_COLUMNS];
+    static float a[ROWS][MAX_DEPTH], b[MAX_DEPTH][MAX_COLUMNS], sums[ROWS][MAX_COLUMNS];
     const product &p = *all[0];
     for (const product *other : all)
-        if (other->b != p.b || other->columns != p.columns || other->element != p.element)
+        if (other->b != p.b || other->kind != p.kind)
             return report("wgmma", "threads of a warpgroup multiply by different matrices");
     read_columns(b, p);
     read_rows(a, all);
-    for (int row = 0; row < ROWS; row++) multiply_row(sums[row], a[row], b, p.columns);
+    for (int row = 0; row < ROWS; row++) multiply_row(sums[row], a[row], b, p);
     for (int thread = 0; thread < GROUP_THREADS; thread++) {
         worker &w = workers[(size_t)(first + thread)];
         std::vector<float> &d = sums_of(w, all[(size_t)thread]->d)->sums;
         const int row = thread / WARP * 16 + thread % WARP / 4, pair = thread % 4 * 2;
-        for (int i = 0; i < p.columns / 2; i++)
+        if (!p.kind.adds) std::fill(d.begin(), d.end(), 0.0f);
+        for (int i = 0; i < p.kind.columns / 2; i++)
             d[(size_t)i] += sums[row + i / 2 % 2 * 8][i / 4 * 8 + pair + i % 2];
     }
 }

@@ -112,6 +112,30 @@ WGMMA(__half, 192, "f16", 96, D96, P96, A96)
 WGMMA(__nv_bfloat16, 128, "bf16", 64, D64, P64, A64)
 WGMMA(__nv_bfloat16, 192, "bf16", 96, D96, P96, A96)
 
+/* The same of e4m3, 32 neighbours of k at a time: d[64][2 R] += a[64][32] times b[32][2 R], or
+ * without ADDS d = a times b. A word of a thread's `a` has neighbours 4 t .. 4 t + 3 of k of row g,
+ * then of row g + 8, then both of k + 16 (t its number in a group of four, g the group). `b` is
+ * what shared_matrix_64 describes. Tensor cores of sm_90 are said to keep about 14 bits of such a
+ * sum, so chains should be short. */
+#define P8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define P32                                                                                        \
+    P8 ",%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,"           \
+       "%28,%29,%30,%31"
+#define D8 D4(0), D4(4)
+#define D32 D16(0), D16(16)
+#define WGMMA_E4M3(N, R, D, P, A, ADDED)                                                           \
+    template <bool ADDS>                                                                           \
+    __device__ __forceinline__ void wgmma_e4m3(float(&d)[R], const uint32_t(&a)[4], uint64_t b) {  \
+        asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " ADDED ", 0;\n"                      \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" P "}, {" A       \
+                     ", adds, 1, 1;\n}"                                                            \
+                     : D                                                                           \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"((int)ADDS));        \
+    }
+WGMMA_E4M3(16, 8, D8, P8, "%8,%9,%10,%11}, %12", "%13")
+WGMMA_E4M3(64, 32, D32, P32, "%32,%33,%34,%35}, %36", "%37")
+WGMMA_E4M3(128, 64, D64, P64, A64, "%69")
+
 /* ---- registers ------------------------------------------------------------------------------ */
 
 /* All of a warpgroup's threads have COUNT registers from now on: fewer than before, or more, for
@@ -127,13 +151,24 @@ template <int COUNT> __device__ __forceinline__ void registers_take() {
 
 /* ---- matrices in shared memory -------------------------------------------------------------- */
 
+/* What a descriptor says of the place `at`, of the distance of 8 columns, and of the swizzle. The
+ * leading distance means nothing to swizzled matrices. */
+__device__ __forceinline__ uint64_t shared_matrix_of(const void *at, int stride, uint64_t swizzle) {
+    constexpr uint64_t LEADING = 1;
+    return (uint64_t)(shared_address(at) >> 4 & 0x3fff) | LEADING << 16 |
+           (uint64_t)(stride / 16) << 32 | swizzle << 62;
+}
+
 /* A descriptor of 16 neighbours of k of some columns. A column's 64 neighbours are a line of 128
  * bytes, lines follow one another, and 16-byte piece i of line c stands at i ^ c % 8: the swizzle
  * of 128 bytes. `at` is in a line 0 of 8, of which the first begins at a multiple of 1,024. */
 __device__ __forceinline__ uint64_t shared_matrix(const void *at) {
-    constexpr uint64_t LEADING = 1, STRIDE = 1024 / 16, SWIZZLE_128 = 1;
-    return (uint64_t)(shared_address(at) >> 4 & 0x3fff) | LEADING << 16 | STRIDE << 32 |
-           SWIZZLE_128 << 62;
+    return shared_matrix_of(at, 1024, 1);
+}
+/* The same of lines of 64 bytes, which are 64 neighbours of e4m3: 16-byte piece i of line c stands
+ * at i ^ c / 2 % 4, the swizzle of 64 bytes. The first of 8 lines begins at a multiple of 512. */
+__device__ __forceinline__ uint64_t shared_matrix_64(const void *at) {
+    return shared_matrix_of(at, 512, 2);
 }
 
 #endif

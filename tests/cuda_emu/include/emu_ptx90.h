@@ -3,6 +3,7 @@
 #ifndef CUDA_EMU_PTX90_H
 #define CUDA_EMU_PTX90_H
 
+#include "cuda_fp8.h"
 #include "emu_ptx.h"
 
 namespace emu {
@@ -15,7 +16,17 @@ void proxy_fence();
 
 uint32_t shared_address(const void *p);
 void wgmma_fence();
-void wgmma(float *d, const uint32_t *a, uint64_t b, int columns, element_of element, site at);
+/* What a product has: its columns, bytes of an element, whether it adds to d. */
+struct wgmma_kind {
+    int columns, width;
+    element_of element;
+    bool adds;
+    bool operator==(const wgmma_kind &) const = default;
+};
+void wgmma(float *d, const uint32_t *a, uint64_t b, const wgmma_kind &kind, site at);
+inline float e4m3_element(uint16_t bits) {
+    return e4m3_value((uint8_t)bits);
+}
 void wgmma_commit();
 void wgmma_wait(int pending, site at);
 void set_registers(int count, bool more, site at);
@@ -65,7 +76,11 @@ template <> inline constexpr emu::element_of emu_element<__nv_bfloat16> = emu::b
 
 template <class T, int R>
 void wgmma_m64k16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, EMU_SITE) {
-    emu::wgmma(d, a, b, 2 * R, emu_element<T>, EMU_HERE);
+    emu::wgmma(d, a, b, {2 * R, 2, emu_element<T>, true}, EMU_HERE);
+}
+template <bool ADDS, int R>
+void wgmma_e4m3(float (&d)[R], const uint32_t (&a)[4], uint64_t b, EMU_SITE) {
+    emu::wgmma(d, a, b, {2 * R, 1, emu::e4m3_element, ADDS}, EMU_HERE);
 }
 
 /* ---- registers ------------------------------------------------------------------------------ */
