@@ -174,7 +174,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     struct cuda *cuda = (struct cuda *)mem_calloc(1, sizeof *cuda);
     cuda->host = host;
     cuda->act = config->activations;
-    cuda->allow_batch_variant_gemm = config->allow_batch_variant_gemm;
+    cuda->ways = {config->allow_batch_variant_gemm, config->wgmma};
     cuda->limits = {config->max_rows, config->max_seqs, config->max_context, config->heads,
                     config->n_windows};
     memcpy(cuda->limits.windows, config->windows, sizeof config->windows);

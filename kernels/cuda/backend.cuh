@@ -15,7 +15,7 @@ struct cuda {
     struct backend head;
     struct backend *host; /* the CPU's, for the host's own work */
     enum dtype act;
-    bool allow_batch_variant_gemm; /* products of floats may be cuBLAS's */
+    struct gemm_ways ways; /* what may multiply matrices */
     struct step_limits limits;
     cudaStream_t stream;
     cudaEvent_t fetched[MAX_IN_FLIGHT]; /* recorded after the copies of a step's results */

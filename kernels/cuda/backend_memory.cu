@@ -80,15 +80,15 @@ static enum dtype act_of(const struct cuda *cuda, enum matrix_form form) {
 static enum status op_matrix_new(struct backend *b, struct matrix **out, enum dtype type, int N,
                                  int K, const void *rows, enum matrix_form form, struct err *err) {
     struct cuda *cuda = cuda_of(b);
-    return matrix_alloc(out, &cuda->staging, act_of(cuda, form), cuda->allow_batch_variant_gemm,
-                        type, N, K, rows, form, err);
+    return matrix_alloc(out, &cuda->staging, act_of(cuda, form), cuda->ways, type, N, K, rows, form,
+                        err);
 }
 
 static enum status op_matrix_random(struct backend *b, struct matrix **out, enum dtype type, int N,
                                     int K, uint64_t seed, enum matrix_form form, struct err *err) {
     struct cuda *cuda = cuda_of(b);
-    return matrix_alloc_random(out, &cuda->staging, act_of(cuda, form),
-                               cuda->allow_batch_variant_gemm, type, N, K, seed, form, err);
+    return matrix_alloc_random(out, &cuda->staging, act_of(cuda, form), cuda->ways, type, N, K,
+                               seed, form, err);
 }
 
 static void op_matrix_free(struct backend *b, struct matrix *matrix) {

@@ -73,6 +73,7 @@ static gemm_source source_of(const kind &k, int K) {
     gemm_source source = {};
     source.type = k.type;
     source.fp8 = k.fp8;
+    source.e4m3 = k.e4m3;
     source.scale_rows = scale_rows(k);
     source.scale_columns = k.scale_columns ? k.scale_columns : K;
     return source;

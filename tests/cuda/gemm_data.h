@@ -12,7 +12,8 @@ struct kind {
     enum dtype type;
     int scale_columns; /* fp8: 0 is a scale a row */
     bool fp8;
-    int columns; /* K is a multiple of it */
+    int columns;       /* K is a multiple of it */
+    bool e4m3 = false; /* fp8: rows of x become e4m3, too */
 };
 /* The first N_FORMATS have all formats of packed weights among them. */
 enum { N_KINDS = 24, N_FORMATS = 19 };

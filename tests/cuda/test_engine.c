@@ -5,7 +5,8 @@
  * shared blocks, after a preemption, across the ends of attention's splits; logprobs too, in
  * float32, and in bfloat16 and float16 with every kind of weights and of cache that they have. What
  * each request gives is learnt by running it alone. Steps of many rows are multiplied by wgmma, as
- * far as it serves them, the others by mma.sync: under emulation both add in one order.
+ * far as it serves them, the others by mma.sync: under emulation both add in one order. With fp8
+ * weights rows become e4m3, and all steps are multiplied by wgmma.
  * ctest label: slow */
 #include <check.h>
 #include <stdlib.h>

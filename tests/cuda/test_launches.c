@@ -18,6 +18,7 @@ struct variety {
     enum compute_dtype compute;
     enum kv_dtype kv;
     enum quantization quantization;
+    bool wgmma;
 };
 static const struct variety varieties[] = {
     {DTYPE_BF16, 64, 96, COMPUTE_BFLOAT16, KV_DTYPE_BFLOAT16, QUANTIZATION_NONE},
@@ -44,6 +45,7 @@ static struct engine *open_layers(const struct variety *v, int L) {
                                          .threads = 1,
                                          .dtype = v->compute,
                                          .quantization = v->quantization,
+                                         .wgmma = v->wgmma,
                                          .kv_dtype = v->kv,
                                          .max_num_seqs = MAX_ROWS,
                                          .max_num_batched_tokens = MAX_ROWS,
@@ -98,6 +100,15 @@ START_TEST(a_layer_is_six_kernels) {
     const struct variety *v = &varieties[_i];
     for (int M = 1; M <= 16; M += 5)
         ck_assert_uint_eq(kernels(v, 3, M) - kernels(v, 1, M), 2 * MAX_IN_DECODE);
+}
+END_TEST
+
+/* With e4m3 activations a kernel more makes the rows of each product, the norm included. */
+START_TEST(of_e4m3_it_is_ten) {
+    const struct variety v = {DTYPE_BF16,       64,  96, COMPUTE_BFLOAT16, KV_DTYPE_BFLOAT16,
+                              QUANTIZATION_FP8, true};
+    for (int M = 1; M <= MAX_ROWS; M += 13)
+        ck_assert_uint_eq(kernels(&v, 3, M) - kernels(&v, 1, M), 2 * (MAX_IN_DECODE + 4));
 }
 END_TEST
 
@@ -192,6 +203,7 @@ int main(void) {
     tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, a_layer_is_six_kernels, 0, N_VARIETIES);
     tcase_add_test(cases, of_many_rows_it_is_eight);
+    tcase_add_test(cases, of_e4m3_it_is_ten);
     tcase_add_loop_test(cases, between_two_graphs_are_a_copy_and_a_kernel, 0, N_VARIETIES);
     tcase_add_test(cases, settings_may_be_too_many_or_late);
     suite_add_tcase(suite, cases);

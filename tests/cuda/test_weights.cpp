@@ -49,8 +49,8 @@ struct taken {
     taken(way *by, enum dtype act, const file_rows &rows, enum matrix_form form = MATRIX_NATIVE) {
         struct err err = {};
         std::vector<uint8_t> gone(rows.bytes); /* the caller's memory ends with the call */
-        enum status status = matrix_alloc(&matrix, &by->staging, act, false, rows.type, rows.N,
-                                          rows.K, gone.data(), form, &err);
+        enum status status = matrix_alloc(&matrix, &by->staging, act, {}, rows.type, rows.N, rows.K,
+                                          gone.data(), form, &err);
         memset(gone.data(), 0xff, gone.size());
         ck_assert_msg(status == STATUS_OK, "%s", err.message);
     }
@@ -236,7 +236,7 @@ START_TEST(shapes_that_cannot_be_are_refused) {
         struct matrix *matrix = nullptr;
         struct err err = {};
         ck_assert_int_eq(
-            matrix_alloc(&matrix, &by.staging, w.act, false, w.type, w.N, w.K, zeros, w.form, &err),
+            matrix_alloc(&matrix, &by.staging, w.act, {}, w.type, w.N, w.K, zeros, w.form, &err),
             w.status);
         ck_assert_ptr_null(matrix);
     }

@@ -383,6 +383,7 @@ template <class Fn> void for_format(enum gemm_format format, Fn fn) {
         fn(Format16());
         break;
     case GEMM_FP8:
+    case GEMM_E4M3:
         fn(FormatFp8());
         break;
     case GEMM_Q8_0:

@@ -33,6 +33,7 @@ bool gemm_is_pair(const struct gemm_weights *gate, const struct gemm_weights *up
 }
 
 bool gemm_takes_norm(const struct gemm_weights *w, const struct norm *norm, int M) {
+    if (w->format == GEMM_E4M3) return norm->kind == NORM_RMS;
     return norm->kind == NORM_RMS && has_mma_kernel(w, M) && M <= GEMM_SKINNY_ROWS &&
            w->K % 8 == 0 && (int64_t)M * w->K * 2 <= GEMM_NORM_BYTES;
 }
@@ -47,6 +48,8 @@ static void multiply_alike(const struct gemm_job *jobs, int n, const void *x,
         for (int i = 0; i < n; i++) by_cublas(&jobs[i], x, M, stream);
     else if (format == GEMM_FLOAT)
         for (int i = 0; i < n; i++) gemm_float(&jobs[i], x, M, stream);
+    else if (format == GEMM_E4M3)
+        gemm_e4m3(jobs, n, x, norm, M, stream, scratch);
     else if (M <= GEMM_SKINNY_ROWS)
         gemm_skinny(jobs, n, x, norm, M, stream);
     else if (gemm_wide_serves(jobs->w, M, scratch))

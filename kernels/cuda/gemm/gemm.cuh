@@ -11,6 +11,8 @@
  *   F16, BF16   products of that type, summed in float32 by tensor cores. Quantised weights and fp8
  *               enter as their codes, which are exact in both types; their scales are applied in
  *               float32. Weights of other types are rounded to the activations' type when packed.
+ *               With GEMM_E4M3 rows of x become e4m3, too, each with a scale (wgmma/quantise.cuh),
+ *               and all rows, few or many, are multiplied by wgmma.
  *   F32         fused multiply-adds in the order of K: the bits of the CPU's oracle mode.
  */
 #ifndef PENSTOCK_CUDA_GEMM_CUH
@@ -24,6 +26,7 @@ enum gemm_format {
     GEMM_ROWS,  /* whole rows of the activations' type: for cuBLAS, and our kernel for few rows */
     GEMM_16,    /* the activations' own type */
     GEMM_FP8,   /* e4m3 with a float32 scale a row, or a block of columns of a row */
+    GEMM_E4M3,  /* the same with a scale a row, for x that becomes e4m3 too: sm_90a alone */
     GEMM_Q8_0,
     GEMM_INT8,
     GEMM_Q4_0,
@@ -65,6 +68,9 @@ struct gemm_source {
     /* Let cuBLAS compute products of many rows, if it can be loaded and rows are whole slabs. Then
      * the residual must be y, and a row's bits depend on the batch. */
     bool cublas;
+    /* Let x become e4m3 (GEMM_E4M3) in products of fp8 rows, if they have a scale a row and K is a
+     * multiple of 8. */
+    bool e4m3;
 };
 
 /* Plans the layout of a matrix: fills in all but the pointers and returns the bytes that it needs.
@@ -99,7 +105,7 @@ struct gemm_scratch {
     int32_t *counters; /* [GEMM_SCRATCH_COUNTERS], zero between launches */
     float *parts;
     size_t bytes; /* of the parts; with fewer than a launch needs, its blocks share nothing */
-    void *wide;   /* for rows that wgmma multiplies, or NULL: nothing is multiplied by wgmma */
+    void *wide;   /* for rows that wgmma multiplies, or NULL: only GEMM_E4M3 needs it */
     size_t wide_bytes;
 };
 /* Blocks that fill an H200: two on each of its 132 multiprocessors. */
@@ -110,10 +116,14 @@ enum { GEMM_WIDE_ROWS = 65 };
 /* The bytes that wgmma needs to multiply M rows of at most K inputs: sm_90a alone has it. */
 size_t gemm_wide_bytes(enum dtype act, int M, int K);
 
+/* The bytes of `wide` that GEMM_E4M3 needs for M rows of K inputs, few rows too. */
+size_t gemm_e4m3_bytes(int M, int K);
+
 /* The most bytes of parts that products of M rows and K inputs or outputs want. */
 size_t gemm_scratch_bytes(enum dtype act, int M, int K);
 
-/* y[M][N] = x[M][K] times w^T. x is aligned to 16 bytes; epilogue and scratch may be NULL. */
+/* y[M][N] = x[M][K] times w^T. x is aligned to 16 bytes; epilogue and, but for GEMM_E4M3, scratch
+ * may be NULL. */
 void gemm(const struct gemm_weights *w, void *y, const void *x, int M,
           const struct gemm_epilogue *epilogue, cudaStream_t stream,
           const struct gemm_scratch *scratch = nullptr);
@@ -131,8 +141,8 @@ struct gemm_job {
  * and neither GEMM_FLOAT's kernel nor cuBLAS is used. */
 bool gemm_is_pair(const struct gemm_weights *gate, const struct gemm_weights *up, int M);
 
-/* Whether a product of M rows with this matrix can norm its rows itself: it must be an RMSNorm of
- * few numbers, as every block of the kernel for few rows does it anew. */
+/* Whether a product of M rows with this matrix can norm its rows itself: it must be an RMSNorm, and
+ * but for GEMM_E4M3 of few numbers, as every block of the kernel for few rows does it anew. */
 bool gemm_takes_norm(const struct gemm_weights *w, const struct norm *norm, int M);
 
 /* n products of the same x, for matrices of the same K and `act`. Those of one format share a

@@ -70,9 +70,9 @@ static enum status pack_parts(const struct gemm_weights *w, struct staging *stag
     return STATUS_OK;
 }
 
-static enum status make(struct matrix **out, struct staging *staging, enum dtype act, bool cublas,
-                        enum dtype type, int N, int K, const struct origin *origin,
-                        enum matrix_form form, struct err *err) {
+static enum status make(struct matrix **out, struct staging *staging, enum dtype act,
+                        struct gemm_ways ways, enum dtype type, int N, int K,
+                        const struct origin *origin, enum matrix_form form, struct err *err) {
     static const struct alloc_hint weights = {
         "the next weight matrix", "model",
         "give a smaller model, or --quantization fp8 if the file has floats"};
@@ -82,7 +82,9 @@ static enum status make(struct matrix **out, struct staging *staging, enum dtype
     struct gemm_source source = {};
     source.type = type;
     source.fp8 = form == MATRIX_FP8 && dtype_block_elements(type) == 1;
-    source.cublas = cublas && !source.fp8 && act != DTYPE_F32 && dtype_block_elements(type) == 1;
+    source.cublas =
+        ways.cublas && !source.fp8 && act != DTYPE_F32 && dtype_block_elements(type) == 1;
+    source.e4m3 = ways.wgmma;
     source.scale_rows = 1;
     source.scale_columns = K;
     made.bytes = gemm_plan(&made.packed, act, &source, N, K);
@@ -99,20 +101,20 @@ static enum status make(struct matrix **out, struct staging *staging, enum dtype
     return STATUS_OK;
 }
 
-enum status matrix_alloc(struct matrix **out, struct staging *staging, enum dtype act, bool cublas,
-                         enum dtype type, int N, int K, const void *rows, enum matrix_form form,
-                         struct err *err) {
+enum status matrix_alloc(struct matrix **out, struct staging *staging, enum dtype act,
+                         struct gemm_ways ways, enum dtype type, int N, int K, const void *rows,
+                         enum matrix_form form, struct err *err) {
     const struct origin origin = {(const uint8_t *)rows, NULL};
-    return make(out, staging, act, cublas, type, N, K, &origin, form, err);
+    return make(out, staging, act, ways, type, N, K, &origin, form, err);
 }
 
 enum status matrix_alloc_random(struct matrix **out, struct staging *staging, enum dtype act,
-                                bool cublas, enum dtype type, int N, int K, uint64_t seed,
+                                struct gemm_ways ways, enum dtype type, int N, int K, uint64_t seed,
                                 enum matrix_form form, struct err *err) {
     struct random_weights random;
     random_weights_plan(&random, type, K, seed);
     const struct origin origin = {NULL, &random};
-    return make(out, staging, act, cublas, type, N, K, &origin, form, err);
+    return make(out, staging, act, ways, type, N, K, &origin, form, err);
 }
 
 void matrix_free(struct matrix *matrix) {

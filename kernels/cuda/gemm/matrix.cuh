@@ -13,16 +13,21 @@ struct matrix {
     size_t bytes;
 };
 
+/* What may multiply matrices beside the kernels of mma.sync. */
+struct gemm_ways {
+    bool cublas; /* float weights that stay 16 bits are kept in rows, as cuBLAS needs them */
+    bool wgmma;  /* e4m3 weights are multiplied with e4m3 activations, by sm_90a's wgmma */
+};
+
 /* As matrix_new of the op table, for products of activations of `act`. The rows go through
  * `staging` in parts; the work may still be under way on return. MATRIX_FLOAT32 is possible with
- * float32 activations only, which keep all weights in float32. With `cublas`, float weights that
- * stay 16 bits are kept in rows, as cuBLAS needs them. */
-enum status matrix_alloc(struct matrix **out, struct staging *staging, enum dtype act, bool cublas,
-                         enum dtype type, int N, int K, const void *rows, enum matrix_form form,
-                         struct err *err);
+ * float32 activations only, which keep all weights in float32. */
+enum status matrix_alloc(struct matrix **out, struct staging *staging, enum dtype act,
+                         struct gemm_ways ways, enum dtype type, int N, int K, const void *rows,
+                         enum matrix_form form, struct err *err);
 /* As matrix_random of the op table. */
 enum status matrix_alloc_random(struct matrix **out, struct staging *staging, enum dtype act,
-                                bool cublas, enum dtype type, int N, int K, uint64_t seed,
+                                struct gemm_ways ways, enum dtype type, int N, int K, uint64_t seed,
                                 enum matrix_form form, struct err *err);
 void matrix_free(struct matrix *matrix);
 

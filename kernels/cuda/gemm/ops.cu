@@ -30,7 +30,9 @@ enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int
     work->scratch.counters = (int32_t *)counters;
     work->scratch.parts = (float *)((char *)counters + COUNTER_BYTES);
     if (!status && wgmma) {
-        work->scratch.wide_bytes = gemm_wide_bytes(act, max_rows, max_k);
+        const size_t plain = gemm_wide_bytes(act, max_rows, max_k);
+        const size_t e4m3 = act == DTYPE_F32 ? 0 : gemm_e4m3_bytes(max_rows, max_k);
+        work->scratch.wide_bytes = plain > e4m3 ? plain : e4m3;
         status = device_alloc(&work->scratch.wide, work->scratch.wide_bytes, &hint, err);
     }
     if (status) return status;

@@ -15,8 +15,8 @@ struct gemm_workspace {
     struct gemm_scratch scratch;
 };
 
-/* With `wgmma` products of many rows are sm_90a's. Fails with STATUS_USAGE if the device has no
- * room. */
+/* With `wgmma` products of many rows, and those of GEMM_E4M3, are sm_90a's. Fails with STATUS_USAGE
+ * if the device has no room. */
 enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int max_rows,
                                 int max_k, bool wgmma, cudaStream_t stream, struct err *err);
 void gemm_workspace_close(struct gemm_workspace *work);

@@ -265,7 +265,10 @@ template <class T> __global__ void __launch_bounds__(PACK_THREADS) pack_rows_ker
 static enum gemm_format format_for(enum dtype act, const struct gemm_source *source, int K) {
     if (source->cublas && K % GEMM_SLAB == 0 && cublas_open()) return GEMM_ROWS;
     if (act == DTYPE_F32) return GEMM_FLOAT;
-    if (source->fp8) return GEMM_FP8;
+    if (source->fp8) {
+        const bool by_rows = source->scale_columns >= K && K % 8 == 0;
+        return source->e4m3 && by_rows ? GEMM_E4M3 : GEMM_FP8;
+    }
     switch (source->type) {
     case DTYPE_IQ4_NL: /* its values are bytes */
         return GEMM_Q8_0;
@@ -335,7 +338,7 @@ size_t gemm_plan(struct gemm_weights *w, enum dtype act, const struct gemm_sourc
     w->ranges = w->tiles >= 256 ? 8 : 16;
     if (w->ranges > w->slabs) w->ranges = w->slabs;
     w->scale_slabs = 1;
-    if (w->format == GEMM_FP8) {
+    if (w->format == GEMM_FP8 || w->format == GEMM_E4M3) {
         assert(source->scale_columns >= K || source->scale_columns % GEMM_SLAB == 0);
         w->scale_slabs = source->scale_columns >= K ? w->slabs : source->scale_columns / GEMM_SLAB;
     }

@@ -1,23 +1,8 @@
-/* Rows of x as the wide kernel wants them in shared memory, so that a block's slab is one run.
- *
- * A line is 64 columns of a row, in the order in which weights of GEMM_16 have them: 16-byte piece
- * 4 j + i has the pairs of columns 32 j + 2 i + {0, 8, 16, 24}. Piece p of row r stands at
- * p ^ r % 8 (shared_matrix, ptx90.cuh). Lines of one slab follow one another, and missing ones are
- * zeros. */
+/* Rows of 16 bits are arranged for the wide kernel: the lines of lines.cuh. */
 #ifndef PENSTOCK_CUDA_WGMMA_ARRANGE_CUH
 #define PENSTOCK_CUDA_WGMMA_ARRANGE_CUH
 
-#include "kernels/cuda/gemm/format.cuh"
-
-constexpr int LINE_BYTES = 128, STEP_BYTES = 32, SWIZZLE_BYTES = 1024;
-
-struct arranged {
-    uint8_t *lines; /* [slabs][rows][LINE_BYTES] */
-    int rows;       /* whole blocks of them */
-    __host__ __device__ size_t offset(int slab, int row) const {
-        return ((size_t)slab * (size_t)rows + (size_t)row) * LINE_BYTES;
-    }
-};
+#include "kernels/cuda/wgmma/lines.cuh"
 
 /* Rows are whole blocks of 64, and halves come in twos: there are as many threads as half lines. */
 enum { ARRANGE_THREADS = 128, HALF_COLUMNS = GEMM_SLAB / 2 };
@@ -35,7 +20,7 @@ __global__ void __launch_bounds__(ARRANGE_THREADS)
     for (int j = 0; j < 4; j++)
         if (row < M && j * 8 < left)
             load_words<false, 4>(pairs[j], reinterpret_cast<const uint8_t *>(from + j * 4));
-    uint8_t *line = to.lines + to.offset(half / 2, row);
+    uint8_t *line = to.lines + to.offset(half / 2, row, LINE_BYTES);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         const Vec<uint32_t, 4> piece = {{pairs[0][j], pairs[1][j], pairs[2][j], pairs[3][j]}};

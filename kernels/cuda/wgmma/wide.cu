@@ -1,7 +1,6 @@
 /* The launches of the kernel for many rows on sm_90a. */
-#include "kernels/cuda/wgmma/wide.cuh"
-
-enum { MULTIPROCESSORS = GEMM_FULL_BLOCKS / 2 }; /* of an H200: one block each */
+#include "kernels/cuda/wgmma/arrange.cuh"
+#include "kernels/cuda/wgmma/launch.cuh"
 
 using Narrow = Wide<128>;
 using Broad = Wide<192>;
@@ -33,13 +32,6 @@ static void arrange(const struct arranged *to, const void *x, int M, int K, cuda
            static_cast<const uint32_t *>(x), M, K, halves);
 }
 
-/* How many blocks share out a piece where there are so many. */
-static int shares_of(int pieces, int most) {
-    int shares = 1;
-    while (shares * 2 <= most && pieces * shares * 2 <= MULTIPROCESSORS) shares *= 2;
-    return shares;
-}
-
 /* What the multiprocessors do one after another: shares of rows, in the smallest ones. */
 template <class S> static int turns(int M, int blocks) {
     const int pieces = (M + S::ROWS - 1) / S::ROWS * blocks;
@@ -47,33 +39,12 @@ template <class S> static int turns(int M, int blocks) {
     return (pieces + MULTIPROCESSORS - 1) / MULTIPROCESSORS * each;
 }
 
-/* Shares out the ranges if there are no more than half as many pieces as multiprocessors, and
- * room. */
-template <class S, class T>
-static void share_ranges(WideWork<T> *work, int n, const struct gemm_scratch *scratch) {
-    const size_t sums = (size_t)S::ROWS * S::NB * GEMM_TILE;
-    work->in = *scratch;
-    work->shares = 1;
-    for (int i = 0; i < n; i++)
-        if (work->all.of[i].w.ranges > work->ranges) work->ranges = work->all.of[i].w.ranges;
-    if ((size_t)(work->pieces * work->ranges) * sums * sizeof(float) > scratch->bytes) return;
-    work->shares = shares_of(work->pieces, work->ranges);
-}
-
 template <class T, class S>
 static void wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                  const struct gemm_scratch *scratch) {
-    WideWork<T> work = {products_of<T>(jobs, n, x, M, S::NB)};
-    work.across = (M + S::ROWS - 1) / S::ROWS;
-    work.pieces = work.across * work.all.first[GEMM_MAX_JOBS];
-    work.x = {static_cast<uint8_t *>(scratch->wide), work.across * S::ROWS};
-    share_ranges<S>(&work, n, scratch);
+    const WideWork<T> work = wide_work<S, T>(jobs, n, x, M, scratch);
     arrange(&work.x, x, M, jobs->w->K, stream);
-    const int shares = work.pieces * work.shares;
-    const int blocks = shares < MULTIPROCESSORS ? shares : MULTIPROCESSORS;
-    auto kernel = wide_kernel<T, S>;
-    allow_smem(kernel, S::BYTES);
-    launch(kernel, dim3((unsigned)blocks), dim3(S::THREADS), S::BYTES, stream, work);
+    launch_wide<S>(work, stream);
 }
 
 /* The broad block moves fewer bytes for a product, which pays for an eighth more of them. */

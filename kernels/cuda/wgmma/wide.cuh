@@ -20,30 +20,37 @@
 
 #include "kernels/cuda/gemm/mainloop.cuh"
 #include "kernels/cuda/runtime/ptx90.cuh"
-#include "kernels/cuda/wgmma/arrange.cuh"
+#include "kernels/cuda/wgmma/lines.cuh"
 
 constexpr int WARPGROUP = 128, CONSUMERS = 2;
 
-template <int ROWS_> struct Wide {
-    static constexpr int ROWS = ROWS_, STAGES = 4, NB = 8, THREADS = (CONSUMERS + 1) * WARPGROUP;
+/* A block of ROWS rows, whose slabs are lines of so many bytes a row, with so many in the ring. */
+template <int ROWS_, int LINE_, int STAGES_> struct WideShape {
+    static constexpr int ROWS = ROWS_, LINE = LINE_, STAGES = STAGES_, NB = 8;
+    static constexpr int THREADS = (CONSUMERS + 1) * WARPGROUP;
     static constexpr int SUMS = ROWS / 2; /* a thread's, of 64 outputs by ROWS rows */
-    static constexpr int TILE_BYTES = Format16::CODE_BYTES;
-    static constexpr int X_BYTES = ROWS * LINE_BYTES, STAGE = X_BYTES + NB * TILE_BYTES;
+    static constexpr int TILE_BYTES = GEMM_TILE * LINE;
+    static constexpr int X_BYTES = ROWS * LINE, STAGE = X_BYTES + NB * TILE_BYTES;
     /* the consumers' sums pass through shared memory in parts of so many rows */
-    static constexpr int PART_ROWS = 64, PART_WIDE = 64 + 4, PART = PART_ROWS * PART_WIDE;
+    static constexpr int PART_ROWS = ROWS < 64 ? ROWS : 64;
+    static constexpr int PART_WIDE = 64 + 4, PART = PART_ROWS * PART_WIDE;
     static constexpr int PARTS_AT = STAGES * STAGE;
     static constexpr int BARRIERS_AT = PARTS_AT + CONSUMERS * PART * (int)sizeof(float);
     static constexpr int BARRIERS = 2 * STAGES + CONSUMERS;
     /* what the ring's beginning at a multiple of 1,024 may cost, too */
     static constexpr int BYTES = BARRIERS_AT + BARRIERS * 8 + SWIZZLE_BYTES;
     static_assert(ROWS % PART_ROWS == 0 && STAGE % SWIZZLE_BYTES == 0, "whole parts and swizzles");
+    static_assert(BYTES <= 227 << 10, "what a block of sm_90 can have");
 };
+/* Of 16-bit numbers. */
+template <int ROWS> struct Wide : WideShape<ROWS, LINE_BYTES, 4> {};
 
 /* What a launch works on. */
 template <class T> struct WideWork {
     Products<T> all;
     struct arranged x;
-    int across; /* blocks of rows */
+    const float *scales; /* e4m3: of the rows, else NULL */
+    int across;          /* blocks of rows */
     int pieces;
     int shares; /* blocks that share out the ranges of a piece; 1: none do */
     int ranges; /* the most of a product */
@@ -134,7 +141,8 @@ __device__ __forceinline__ void produce(const WideWork<T> &work, const WideMemor
             uint64_t *full = memory.full + turn.stage;
             mbarrier_wait(memory.empty + turn.stage, turn.parity ^ 1);
             mbarrier_arrive_expect(full, S::STAGE);
-            bulk_copy(stage, work.x.lines + work.x.offset(slab, piece.row), S::X_BYTES, full);
+            bulk_copy(stage, work.x.lines + work.x.offset(slab, piece.row, S::LINE), S::X_BYTES,
+                      full);
             copy_tiles<S>(stage + S::X_BYTES, p, piece.tile, slab, full);
         }
     }
@@ -255,11 +263,11 @@ __device__ __forceinline__ void finish_wide(const Product<T> &p, const Piece &pi
     }
 }
 
-/* acc = a range of the piece. */
-template <class S, class T>
-__device__ __forceinline__ void multiply_range(float (&acc)[S::SUMS], const Product<T> &p,
-                                               int range, const WideMemory<S> &memory,
-                                               Turn<S> &turn, const Consumer &me) {
+/* acc = a range of the piece. Each kind of shape has a multiply_range of its own. */
+template <int ROWS, class T, class S>
+__device__ __forceinline__ void
+multiply_range(Wide<ROWS>, float (&acc)[S::SUMS], const Product<T> &p, int range,
+               const WideMemory<S> &memory, Turn<S> &turn, const Consumer &me) {
     const int end = range_start(p.w.slabs, p.w.ranges, range + 1);
 #pragma unroll
     for (int i = 0; i < S::SUMS; i++) acc[i] = 0.0f;
@@ -271,6 +279,11 @@ __device__ __forceinline__ void multiply_range(float (&acc)[S::SUMS], const Prod
         if (me.lane == 0) mbarrier_arrive(memory.empty + turn.stage);
     }
 }
+
+/* What is done to the totals of a piece before its epilogue, of each kind of shape, too. */
+template <int ROWS, class T, int SUMS>
+__device__ __forceinline__ void scale_totals(Wide<ROWS>, float (&)[SUMS], const WideWork<T> &,
+                                             const Piece &, const Consumer &) {}
 
 template <class S, class T>
 __device__ __forceinline__ void consume(const WideWork<T> &work, const WideMemory<S> &memory) {
@@ -285,7 +298,7 @@ __device__ __forceinline__ void consume(const WideWork<T> &work, const WideMemor
         const Product<T> &p = work.all.of[piece.number];
         float total[S::SUMS] = {};
         for (int range = piece.range; range < piece.end_range; range++) {
-            multiply_range<S>(acc, p, range, memory, turn, me);
+            multiply_range(S(), acc, p, range, memory, turn, me);
             if (work.shares > 1)
                 leave_sums(left_of<S>(work, piece, range, me), acc);
             else
@@ -296,6 +309,7 @@ __device__ __forceinline__ void consume(const WideWork<T> &work, const WideMemor
             for (int range = 0; range < p.w.ranges; range++)
                 add_left_sums(total, left_of<S>(work, piece, range, me));
         }
+        scale_totals(S(), total, work, piece, me);
         finish_wide<S>(p, piece, total, part, meeting, me);
     }
 }

@@ -1,0 +1,50 @@
+/* Launching the kernels of many rows: which blocks there are, and what they share out. */
+#ifndef PENSTOCK_CUDA_WGMMA_LAUNCH_CUH
+#define PENSTOCK_CUDA_WGMMA_LAUNCH_CUH
+
+#include "kernels/cuda/wgmma/wide.cuh"
+
+enum { MULTIPROCESSORS = GEMM_FULL_BLOCKS / 2 }; /* of an H200: one block each */
+
+/* How many blocks share out a piece where there are so many. */
+static inline int shares_of(int pieces, int most) {
+    int shares = 1;
+    while (shares * 2 <= most && pieces * shares * 2 <= MULTIPROCESSORS) shares *= 2;
+    return shares;
+}
+
+/* Shares out the ranges if there are no more than half as many pieces as multiprocessors, and
+ * room. */
+template <class S, class T>
+void share_ranges(WideWork<T> *work, int n, const struct gemm_scratch *scratch) {
+    const size_t sums = (size_t)S::ROWS * S::NB * GEMM_TILE;
+    work->in = *scratch;
+    work->shares = 1;
+    for (int i = 0; i < n; i++)
+        if (work->all.of[i].w.ranges > work->ranges) work->ranges = work->all.of[i].w.ranges;
+    if ((size_t)(work->pieces * work->ranges) * sums * sizeof(float) > scratch->bytes) return;
+    work->shares = shares_of(work->pieces, work->ranges);
+}
+
+/* The work of n products of M rows, whose lines are to stand at the beginning of scratch->wide. */
+template <class S, class T>
+WideWork<T> wide_work(const struct gemm_job *jobs, int n, const void *x, int M,
+                      const struct gemm_scratch *scratch) {
+    WideWork<T> work = {products_of<T>(jobs, n, x, M, S::NB)};
+    work.across = (M + S::ROWS - 1) / S::ROWS;
+    work.pieces = work.across * work.all.first[GEMM_MAX_JOBS];
+    work.x = {static_cast<uint8_t *>(scratch->wide), work.across * S::ROWS};
+    share_ranges<S>(&work, n, scratch);
+    return work;
+}
+
+/* Multiplies what has been arranged. */
+template <class S, class T> void launch_wide(const WideWork<T> &work, cudaStream_t stream) {
+    const int shares = work.pieces * work.shares;
+    const int blocks = shares < MULTIPROCESSORS ? shares : MULTIPROCESSORS;
+    auto kernel = wide_kernel<T, S>;
+    allow_smem(kernel, S::BYTES);
+    launch(kernel, dim3((unsigned)blocks), dim3(S::THREADS), S::BYTES, stream, work);
+}
+
+#endif

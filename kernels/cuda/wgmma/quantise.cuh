@@ -1,0 +1,106 @@
+/* Rows of x become e4m3, each with a scale: the lines of lines.cuh.
+ *
+ * A scale is the row's largest magnitude / 448, and a code the nearest to x * (448 / largest), ties
+ * to even. The largest counts as at least 448 times the smallest normal float, so both factors are
+ * finite. A NaN is a NaN's code, and makes all products of its row NaN, as an infinity does; other
+ * rows know nothing of it. */
+#ifndef PENSTOCK_CUDA_WGMMA_QUANTISE_CUH
+#define PENSTOCK_CUDA_WGMMA_QUANTISE_CUH
+
+#include <float.h>
+
+#include "kernels/cuda/rows/math.cuh"
+#include "kernels/cuda/wgmma/lines.cuh"
+
+constexpr float E4M3_MOST = 448.0f;
+
+/* Rows to be quantised. */
+template <class T> struct Quantising {
+    struct arranged to;
+    float *scales; /* [to.rows] */
+    const T *x;    /* [M][K], K a multiple of 8 */
+    int M, K;
+    int slabs;
+    struct norm norm; /* of x; without a gain there is none */
+};
+
+/* 8 neighbours of a row; with a norm of them, rounded as rows_norm rounds it. */
+template <class T, bool NORMED>
+__device__ __forceinline__ Vec<float, 8> numbers_of(const Quantising<T> &q, const T *row, int k,
+                                                    float factor) {
+    const Vec<T, 8> in = load_vec<8>(row + k);
+    Vec<float, 8> out;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        out.v[i] = to_float(in.v[i]);
+        if (NORMED)
+            out.v[i] = to_float(from_float<T>(norm_value(out.v[i], factor, q.norm.gain[k + i])));
+    }
+    return out;
+}
+
+/* The factor of a row's norm, in the order of norm_kernel (rows/rows.cu). */
+template <class T>
+__device__ __forceinline__ float factor_of(const Quantising<T> &q, const T *row) {
+    float squares = 0.0f;
+    for (int k = (int)threadIdx.x * 8; k < q.K; k += NORM_THREADS * 8) {
+        const Vec<T, 8> in = load_vec<8>(row + k);
+#pragma unroll
+        for (int i = 0; i < 8; i++) squares = norm_add_square(squares, to_float(in.v[i]));
+    }
+    return norm_factor(block_sum<NORM_THREADS>(squares), q.K, q.norm.epsilon);
+}
+
+/* The largest magnitude of a row, in every thread. */
+template <class T, bool NORMED>
+__device__ __forceinline__ float largest_of(const Quantising<T> &q, const T *row, float factor) {
+    __shared__ float part[NORM_WARPS];
+    float most = E4M3_MOST * FLT_MIN;
+    for (int k = (int)threadIdx.x * 8; k < q.K; k += NORM_THREADS * 8) {
+        const Vec<float, 8> in = numbers_of<T, NORMED>(q, row, k, factor);
+#pragma unroll
+        for (int i = 0; i < 8; i++) most = fmaxf(most, fabsf(in.v[i]));
+    }
+    most = warp_max(most);
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = most;
+    __syncthreads();
+    for (float other : part) most = fmaxf(most, other);
+    return most;
+}
+
+/* The codes of four neighbours. */
+__device__ __forceinline__ uint32_t codes_of(const float *x, float inverse) {
+    uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) word |= (uint32_t)__nv_fp8_e4m3(x[i] * inverse).__x << 8 * i;
+    return word;
+}
+
+/* A block a row. */
+template <class T, bool NORMED>
+__global__ void __launch_bounds__(NORM_THREADS)
+    quantise_rows_kernel(const __grid_constant__ Quantising<T> q) {
+    grid_begin();
+    const int m = (int)blockIdx.x;
+    const T *row = q.x + (size_t)m * q.K;
+    float factor = 0.0f, inverse = 0.0f, scale = 0.0f;
+    if (m < q.M) {
+        if (NORMED) factor = factor_of(q, row);
+        const float most = largest_of<T, NORMED>(q, row, factor);
+        inverse = E4M3_MOST / most;
+        scale = most / E4M3_MOST;
+    }
+    if (threadIdx.x == 0) q.scales[m] = scale;
+    for (int k = (int)threadIdx.x * 8; k < q.slabs * GEMM_SLAB; k += NORM_THREADS * 8) {
+        Vec<float, 8> in = {};
+        if (m < q.M && k < q.K) in = numbers_of<T, NORMED>(q, row, k, factor);
+        uint8_t *line = q.to.lines + q.to.offset(k / GEMM_SLAB, m, E4M3_LINE);
+        const int piece = k % GEMM_SLAB / 32 * 2, t = k % 32 / 8;
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            *reinterpret_cast<uint32_t *>(line + ((piece + half) ^ m / 2 % 4) * 16 + t * 4) =
+                codes_of(in.v + 4 * half, inverse);
+    }
+}
+
+#endif
