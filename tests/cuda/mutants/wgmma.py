@@ -1,7 +1,7 @@
 """Mutants of products by wgmma; tests/cuda_mutate.py says what the names mean."""
 UNITS = ["wgmma/wide"]
 
-WIDE, ARRANGE, LAUNCH = "wgmma/wide.cuh", "wgmma/arrange.cuh", "wgmma/wide.cu"
+WIDE, ARRANGE, LAUNCH, SHARES = "wgmma/wide.cuh", "wgmma/arrange.cuh", "wgmma/wide.cu", "wgmma/launch.cuh"
 MUTANTS = [
     # phases: off by one, or never changed
     (WIDE, "mbarrier_wait(memory.empty + turn.stage, turn.parity ^ 1);", "mbarrier_wait(memory.empty + turn.stage, turn.parity);"),
@@ -12,7 +12,7 @@ MUTANTS = [
     (WIDE, "mbarrier_arrive_expect(full, S::STAGE);", "mbarrier_arrive(full);"),
     (WIDE, "mbarrier_arrive_expect(full, S::STAGE);", "mbarrier_arrive_expect(full, S::X_BYTES);"),
     (WIDE, "mbarrier_arrive_expect(full, S::STAGE);", "mbarrier_arrive_expect(full, S::STAGE + 16);"),
-    (WIDE, "S::X_BYTES, full);", "S::X_BYTES - LINE_BYTES, full);"),
+    (WIDE, "S::X_BYTES,\n                      full);", "S::X_BYTES - S::LINE,\n                      full);"),
     # waits and arrivals
     (WIDE, "            mbarrier_wait(memory.empty + turn.stage, turn.parity ^ 1);\n", ""),
     (WIDE, "        mbarrier_wait(memory.full + turn.stage, turn.parity);\n", ""),
@@ -74,7 +74,7 @@ MUTANTS = [
     (LAUNCH, "w->format == GEMM_16 && w->K % 8 == 0", "w->K % 8 == 0"),
     (LAUNCH, "gemm_wide_bytes(w->act, M, w->K) <= scratch->wide_bytes",
      "gemm_wide_bytes(w->act, M, w->K) <= scratch->wide_bytes + 1"),
-    (LAUNCH, "shares * 2 <= most && ", "shares <= most && ", "a share without ranges is slower and adds nothing"),
-    (LAUNCH, "> scratch->bytes) return;", "> scratch->bytes << 30) return;"),
+    (SHARES, "shares * 2 <= most && ", "shares <= most && ", "a share without ranges is slower and adds nothing"),
+    (SHARES, "> scratch->bytes) return;", "> scratch->bytes << 30) return;"),
     (LAUNCH, "arrange(&work.x, x, M, jobs->w->K, stream);", "arrange(&work.x, x, M - 1, jobs->w->K, stream);"),
 ]
