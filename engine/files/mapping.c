@@ -8,6 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A process has 1,024 descriptors unless told otherwise, and models may come in thousands of parts:
+ * those beyond the first are mapped alone. */
+enum { MOST_DESCRIPTORS = 256 };
+
 enum status mapping_open(struct mapping *out, const char *path, struct err *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
     struct stat info;
@@ -27,6 +31,10 @@ enum status mapping_open(struct mapping *out, const char *path, struct err *err)
         close(fd);
         return err_set(err, STATUS_BAD_FILE, "model", "%s: %s", path, strerror(cause));
     }
+    if (fd >= MOST_DESCRIPTORS) {
+        close(fd);
+        fd = -1;
+    }
     *out = (struct mapping){data, (size_t)info.st_size, fd};
     return STATUS_OK;
 }
@@ -34,7 +42,7 @@ enum status mapping_open(struct mapping *out, const char *path, struct err *err)
 void mapping_close(struct mapping *mapping) {
     if (mapping->data) {
         munmap((void *)(uintptr_t)mapping->data, mapping->size);
-        close(mapping->fd);
+        if (mapping->fd >= 0) close(mapping->fd);
     }
     *mapping = (struct mapping){0};
 }

@@ -11,7 +11,7 @@
 struct mapping {
     const uint8_t *data; /* [size]; NULL: nothing is mapped */
     size_t size;
-    int fd; /* of the file, open as long as it is mapped */
+    int fd; /* of the file, open as long as it is mapped; below 0: it is not */
 };
 
 /* Maps a regular file that is not empty. Fails with STATUS_BAD_FILE and a sentence that begins with

@@ -208,12 +208,36 @@ START_TEST(places_in_files_are_known) {
 }
 END_TEST
 
+/* A process may have few descriptors, and a model many parts. */
+START_TEST(many_files_keep_few_descriptors) {
+    enum { MANY = 1500 };
+    struct mapping *files = mem_calloc(MANY, sizeof *files);
+    int n_open = 0, probe = dup(0);
+    close(probe);
+    for (int i = 0; i < MANY; i++) {
+        ck_assert_int_eq(mapping_open(&files[i], "tests/engine/test_weights.c", NULL), STATUS_OK);
+        ck_assert_int_eq(files[i].data[0], '/');
+        n_open += files[i].fd >= 0;
+    }
+    ck_assert(n_open > 0 && n_open <= 256);
+    for (int i = 0; i < MANY; i++) mapping_close(&files[i]);
+    ck_assert_int_eq(dup(0), probe); /* all are closed */
+    close(probe);
+    free(files);
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
-        sizes_follow_from_type_and_dimensions,        what_cannot_be_measured_is_named,
-        tensors_are_found_by_name_shape_and_type,     what_does_not_fit_is_told_with_both_shapes,
-        names_and_bytes_belong_to_one_tensor,         memory_that_is_no_mapping_is_not_released,
-        a_tensor_is_read_ahead_without_being_touched, places_in_files_are_known,
+        sizes_follow_from_type_and_dimensions,
+        what_cannot_be_measured_is_named,
+        tensors_are_found_by_name_shape_and_type,
+        what_does_not_fit_is_told_with_both_shapes,
+        names_and_bytes_belong_to_one_tensor,
+        memory_that_is_no_mapping_is_not_released,
+        a_tensor_is_read_ahead_without_being_touched,
+        places_in_files_are_known,
+        many_files_keep_few_descriptors,
     };
     Suite *suite = suite_create("engine/weights");
     TCase *all = tcase_create("all");
