@@ -153,6 +153,24 @@ __device__ __forceinline__ void norm_rows(T *to, float *parts, const Product<T> 
     __syncthreads();
 }
 
+/* What a block multiplies, and where its sums go: rows of x, `apart` from one another. */
+template <class T> struct BlockRows {
+    const T *x;
+    int apart;
+    float *sums;
+};
+/* The product's own, or in shared memory with NORMED, where the block norms them. */
+template <bool NORMED, class T>
+__device__ __forceinline__ BlockRows<T> rows_of_block(const Product<T> &p,
+                                                      const struct norm &norm) {
+    if constexpr (!NORMED) return {p.x, p.w.K, dyn_smem<float>()};
+    T *normed = dyn_smem<T>();
+    const int apart = normed_wide(p.w.slabs);
+    float *sums = reinterpret_cast<float *>(normed + p.M * apart);
+    norm_rows(normed, sums, p, norm);
+    return {normed, apart, sums};
+}
+
 /* ---- the kernel ----------------------------------------------------------------------------- */
 
 /* The warps that a block needs for a product. */
@@ -188,18 +206,18 @@ __device__ __forceinline__ TileWork<F, T> begin_tile(const Products<T> &all, int
 
 /* Leaves the sums of a warp's part in shared memory: [warps][ROWS][SUMS_WIDE]. */
 template <class F, class T, int C, bool ALIGNED>
-__device__ __forceinline__ void sum_tile(float *sums, TileWork<F, T> &work, const T *x, int apart,
-                                         int warp, int lane) {
+__device__ __forceinline__ void sum_tile(const BlockRows<T> &rows, TileWork<F, T> &work, int warp,
+                                         int lane) {
     constexpr int ROWS = C * GEMM_GROUP;
     if (work.mine >= work.p->w.ranges) return;
     float acc[C][4] = {};
-    sum_range<F, T, C, ALIGNED>(acc, work.range, x, apart, work.p->M, lane);
+    sum_range<F, T, C, ALIGNED>(acc, work.range, rows.x, rows.apart, work.p->M, lane);
 #pragma unroll
     for (int c = 0; c < C; c++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int m = c * GEMM_GROUP + lane % 4 * 2 + i % 2, n = lane / 4 + i / 2 * 8;
-            sums[(warp * ROWS + m) * SUMS_WIDE + n] = acc[c][i];
+            rows.sums[(warp * ROWS + m) * SUMS_WIDE + n] = acc[c][i];
         }
 }
 
@@ -226,20 +244,10 @@ __global__ void __launch_bounds__(MAX_WARPS *WARP)
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     TileWork<F, T> work = begin_tile<F>(all, (int)blockIdx.x, warp, lane);
     grid_wait(); /* for the previous grid, which writes x */
-    const Product<T> &p = *work.p;
-    const T *x = p.x;
-    int apart = p.w.K;
-    float *sums = dyn_smem<float>();
-    if constexpr (NORMED) {
-        T *normed = dyn_smem<T>();
-        apart = normed_wide(p.w.slabs);
-        sums = reinterpret_cast<float *>(normed + p.M * apart);
-        norm_rows(normed, sums, p, all.norm);
-        x = normed;
-    }
-    sum_tile<F, T, C, ALIGNED>(sums, work, x, apart, warp, lane);
+    const BlockRows<T> rows = rows_of_block<NORMED>(*work.p, all.norm);
+    sum_tile<F, T, C, ALIGNED>(rows, work, warp, lane);
     __syncthreads();
-    finish_tile<T, C>(sums, p, work.tile);
+    finish_tile<T, C>(rows.sums, *work.p, work.tile);
 }
 
 #endif

@@ -44,19 +44,10 @@ __device__ __attribute__((noinline)) void do_products(const Products<T> &all, in
     if (item < items) work = begin_tile<F>(all, item, part, lane);
     wait();
     if (item >= items) return;
-    const Product<T> &any = *all.of; /* x, M and K are the same of all */
-    const T *x = any.x;
-    int apart = any.w.K;
-    float *sums = dyn_smem<float>();
-    if constexpr (NORMED) {
-        T *normed = dyn_smem<T>();
-        apart = normed_wide(any.w.slabs);
-        sums = reinterpret_cast<float *>(normed + any.M * apart);
-        norm_rows(normed, sums, any, all.norm);
-        x = normed;
-    }
+    /* x, M and K are the same of all */
+    const BlockRows<T> rows = rows_of_block<NORMED>(*all.of, all.norm);
     while (true) {
-        sum_tile<F, T, C, true>(sums, work, x, apart, part, lane);
+        sum_tile<F, T, C, true>(rows, work, part, lane);
         const Product<T> &p = *work.p;
         const int tile = work.tile;
         part += STEP_WARPS;
@@ -65,7 +56,7 @@ __device__ __attribute__((noinline)) void do_products(const Products<T> &all, in
         if (item < items) work = begin_tile<F>(all, item, part, lane);
         if (!complete) continue;
         __syncthreads();
-        finish_tile<T, C>(sums, p, tile);
+        finish_tile<T, C>(rows.sums, p, tile);
         if (item >= items) break;
         __syncthreads(); /* the sums are written again */
     }

@@ -7,5 +7,5 @@ MUTANTS = [
     ("gemm/embed.cu", "(a.w.codes) + (size_t)id * K;", "(a.w.codes) + id * K;"),
     ("gemm/pack.cu", "((size_t)(p.first_tile + tile) * GEMM_TILE + r) * p.w.K;", "((p.first_tile + tile) * GEMM_TILE + r) * p.w.K;"),
     ("gemm/pack.cu", "whole(tiles * (size_t)w->slabs * F::CODE_BYTES)", "whole((size_t)(w->tiles * w->slabs * F::CODE_BYTES))"),
-    ("gemm/skinny.cuh", "    const T *x = p.x;\n", "    const T *x = p.x + (p.w.tiles > 2000);\n"),
+    ("gemm/skinny.cuh", "return {p.x, p.w.K, dyn_smem<float>()};", "return {p.x + (p.w.tiles > 2000), p.w.K, dyn_smem<float>()};"),
 ]

@@ -35,8 +35,7 @@ MUTANTS = [
     (K, "if (complete) item += (int)gridDim.x, part = warp;", "if (complete) item += (int)gridDim.x;"),
     (K, "if (!complete) continue;\n        __syncthreads();", "if (!complete) continue;"),
     (K, "__syncthreads(); /* the sums are written again */", ";"),
-    (K, "        norm_rows(normed, sums, any, all.norm);\n", ""),
-    (K, "        x = normed;\n", ""),
+    (K, "rows_of_block<NORMED>(*all.of,", "rows_of_block<false>(*all.of,"),
     # heads, attention, rows
     (K, "(int)(threadIdx.x / WARP * gridDim.x + blockIdx.x);", "(int)(threadIdx.x / WARP * gridDim.x + blockIdx.x + 1);"),
     (K, "i += STEP_WARPS * (int)gridDim.x)", "i += (int)gridDim.x)"),
