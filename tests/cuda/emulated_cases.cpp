@@ -65,3 +65,29 @@ void check_right(case_runner run, const char *name, int seed, const char *lazy) 
     const std::string output = output_of(run, name, seed, lazy);
     ck_assert_msg(output == "result right\n", "%s: %s", name, output.c_str());
 }
+
+given give_arguments(int parts, int counters, size_t spare) {
+    given g = {};
+    const size_t counts = (size_t)counters * sizeof *g.args.counter;
+    for (int i = 0; i < BROKEN_N; i++) g.host[i] = (float)(i + 1);
+    cudaMalloc((void **)&g.args.out, sizeof g.host);
+    cudaMalloc((void **)&g.args.in, sizeof g.host + spare);
+    cudaMalloc((void **)&g.args.part, (size_t)parts * sizeof g.host);
+    cudaMalloc((void **)&g.args.counter, counts);
+    cudaMemcpy(g.args.in, g.host, sizeof g.host, cudaMemcpyHostToDevice);
+    cudaMemset(g.args.counter, 0, counts);
+    return g;
+}
+
+void say_result_of(const float *out) {
+    bool right = true;
+    for (int i = 0; i < BROKEN_N; i++) right = right && out[i] == (float)(i + 1);
+    say_result(right);
+}
+
+void say_result_of(const broken_args &args) {
+    float out[BROKEN_N];
+    cudaStreamSynchronize(test_stream());
+    cudaMemcpy(out, args.out, sizeof out, cudaMemcpyDeviceToHost);
+    say_result_of(out);
+}

@@ -3,6 +3,7 @@
 #ifndef PENSTOCK_TESTS_CUDA_EMULATED_CASES_H
 #define PENSTOCK_TESTS_CUDA_EMULATED_CASES_H
 
+#include "tests/cuda/broken.cuh"
 #include "tests/cuda/support.h"
 
 enum finder { ANY, CHECKER }; /* who finds it: every build, or the checker alone */
@@ -28,5 +29,17 @@ void check_found(case_runner run, const wrong &w, const char *lazy);
 void check_right(case_runner run, const char *name, int seed, const char *lazy);
 /* What a case prints at its end. */
 void say_result(bool right);
+
+/* What the kernels of broken*.cu are given: `in` is 1, 2, ... with `spare` bytes behind it, `part`
+ * has BROKEN_N numbers for so many blocks, and the counters are zero. What the default stream fills
+ * is missing in the test's stream until the host waits. */
+struct given {
+    broken_args args;
+    float host[BROKEN_N]; /* the same as `in` */
+};
+given give_arguments(int parts, int counters, size_t spare);
+/* Waits for the stream, and says whether `out` is what `in` was. */
+void say_result_of(const broken_args &args);
+void say_result_of(const float *out);
 
 #endif

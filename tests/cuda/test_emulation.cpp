@@ -6,29 +6,10 @@
 
 /* ---- a case's process ----------------------------------------------------------------------- */
 
-struct given {
-    broken_args args;
-    float host[BROKEN_N];
-};
-
-/* What the default stream fills is missing in the test's stream until the host waits. */
 static given prepare(const char *name) {
-    given g = {};
-    for (int i = 0; i < BROKEN_N; i++) g.host[i] = (float)(i + 1);
-    cudaMalloc((void **)&g.args.out, sizeof g.host);
-    cudaMalloc((void **)&g.args.in, sizeof g.host);
-    cudaMalloc((void **)&g.args.part, sizeof g.host * BROKEN_BLOCKS);
-    cudaMalloc((void **)&g.args.counter, sizeof(int));
-    cudaMemcpy(g.args.in, g.host, sizeof g.host, cudaMemcpyHostToDevice);
-    cudaMemset(g.args.counter, 0, sizeof(int));
+    const given g = give_arguments(BROKEN_BLOCKS, 1, 0);
     if (strcmp(name, "host_fills_elsewhere") != 0) cudaDeviceSynchronize();
     return g;
-}
-
-static void say_result_of(const float *out) {
-    bool right = true;
-    for (int i = 0; i < BROKEN_N; i++) right = right && out[i] == (float)(i + 1);
-    say_result(right);
 }
 
 static void run_kernel(const char *name) {
@@ -37,9 +18,7 @@ static void run_kernel(const char *name) {
     g.args.host = heap;
     if (strstr(name, "pinned")) cudaMallocHost((void **)&g.args.host, sizeof g.host);
     broken_launch(name, g.args, test_stream());
-    cudaStreamSynchronize(test_stream());
-    cudaMemcpy(g.host, g.args.out, sizeof g.host, cudaMemcpyDeviceToHost);
-    say_result_of(g.host);
+    say_result_of(g.args);
 }
 
 /* What the host does wrong, and its right ways. */

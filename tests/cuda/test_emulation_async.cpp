@@ -1,25 +1,13 @@
 /* Does the emulation find what is wrong with mbarriers, bulk copies, products of warpgroups and
  * their registers, and nothing where nothing is? */
-#include <string.h>
-
 #include "tests/cuda/broken_async.cuh"
 #include "tests/cuda/emulated_cases.h"
 
 static void run_kernel(const char *name) {
-    broken_args args = {};
-    float host[BROKEN_N];
-    for (int i = 0; i < BROKEN_N; i++) host[i] = (float)(i + 1);
-    cudaMalloc((void **)&args.out, sizeof host);
-    cudaMalloc((void **)&args.in, sizeof host + 16);
-    cudaMalloc((void **)&args.part, sizeof host);
-    cudaMemcpy(args.in, host, sizeof host, cudaMemcpyHostToDevice);
+    const given g = give_arguments(1, 1, 16);
     cudaDeviceSynchronize();
-    broken_async_launch(name, args, test_stream());
-    cudaStreamSynchronize(test_stream());
-    cudaMemcpy(host, args.out, sizeof host, cudaMemcpyDeviceToHost);
-    bool right = true;
-    for (int i = 0; i < BROKEN_N; i++) right = right && host[i] == (float)(i + 1);
-    say_result(right);
+    broken_async_launch(name, g.args, test_stream());
+    say_result_of(g.args);
 }
 
 static const wrong kernels[] = {

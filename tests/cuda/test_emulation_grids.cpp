@@ -6,23 +6,11 @@
 enum { MOST_BLOCKS = 9 };
 
 static void run_kernel(const char *name) {
-    broken_args args = {};
-    float host[BROKEN_N];
-    for (int i = 0; i < BROKEN_N; i++) host[i] = (float)(i + 1);
-    cudaMalloc((void **)&args.out, sizeof host);
-    cudaMalloc((void **)&args.in, sizeof host);
-    cudaMalloc((void **)&args.part, MOST_BLOCKS * sizeof host);
-    cudaMalloc((void **)&args.counter, 2 * sizeof *args.counter);
-    cudaMemset(args.counter, 0, 2 * sizeof *args.counter);
-    cudaMemcpy(args.in, host, sizeof host, cudaMemcpyHostToDevice);
+    const given g = give_arguments(MOST_BLOCKS, 2, 0);
     cudaDeviceSynchronize();
     for (int i = 0; i < 2; i++) /* what the first leaves must do for the second */
-        broken_grids_launch(name, args, test_stream());
-    cudaStreamSynchronize(test_stream());
-    cudaMemcpy(host, args.out, sizeof host, cudaMemcpyDeviceToHost);
-    bool right = true;
-    for (int i = 0; i < BROKEN_N; i++) right = right && host[i] == (float)(i + 1);
-    say_result(right);
+        broken_grids_launch(name, g.args, test_stream());
+    say_result_of(g.args);
 }
 
 static const wrong kernels[] = {
