@@ -6,11 +6,9 @@
 #include <assert.h>
 #include <check.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "support/same_bytes.h"
 #include "support/suite_main.h"
-#include "support/tiny_model.h"
 #include "tests/cuda/nccl_stand_in.h"
 
 enum { LENGTH = 256, ASKED = 6, CLIENTS = 8, BLOCK = 16, SEQUENCES = 24, MANY = 150 };
@@ -61,27 +59,13 @@ static struct request_set *learn(int number) {
                               .context_length = LENGTH,
                               .dtype = v->dtype,
                               .seed = 9};
-    struct request_set *set = mem_calloc(1, sizeof *set);
-    *set = (struct request_set){.model = {.file = tiny_model_temporary(&tiny),
-                                          .kv_dtype = v->kv,
-                                          .dtype = v->compute,
-                                          .max_model_len = LENGTH,
-                                          .device = DEVICE_CUDA,
-                                          .ranks = v->ranks},
-                                .reference_path = "plain",
-                                .long_prompt = 20,
-                                .longest = 12};
+    const struct model_choice model = {.kv_dtype = v->kv, .dtype = v->compute, .ranks = v->ranks};
+    struct request_set *set = tiny_set_new(&tiny, &model);
+    set->long_prompt = 20;
     request_set_init(set, (uint64_t)number + 21, ASKED, NULL, 0);
     shape_requests(set);
     request_set_learn(set);
     return set;
-}
-
-static void drop(struct request_set *set) {
-    unlink(set->model.file);
-    free((char *)set->model.file);
-    request_set_free(set);
-    free(set);
 }
 
 /* ---- runs ----------------------------------------------------------------------------------- */
@@ -145,7 +129,7 @@ START_TEST(bytes_are_those_without_drafts) {
     ck_assert(sum.accepted > 0 && sum.drafts > sum.accepted);
     ck_assert(sum.preemptions > 0 || varieties[_i].ranks > 1);
     ck_assert(sum.swapped_in > 0 || varieties[_i].ranks > 1);
-    drop(set);
+    tiny_set_drop(set);
 }
 END_TEST
 
@@ -160,7 +144,7 @@ START_TEST(a_draft_model_has_a_cache_of_its_own) {
         ck_assert_msg(tally.accepted > 5 && tally.accepted * 4 > tally.drafts * 3,
                       "%d of %d drafts held", (int)tally.accepted, (int)tally.drafts);
     }
-    drop(set);
+    tiny_set_drop(set);
 }
 END_TEST
 
@@ -192,7 +176,7 @@ START_TEST(right_drafts_save_steps) {
     ck_assert_int_gt(n_counted, 1);
     if (cuda_emu_graph_launches) ck_assert_uint_gt(cuda_emu_graph_launches(), before + 4);
     free(run);
-    drop(set);
+    tiny_set_drop(set);
 }
 END_TEST
 

@@ -6,11 +6,9 @@
 #include <assert.h>
 #include <check.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "support/same_bytes.h"
 #include "support/suite_main.h"
-#include "support/tiny_model.h"
 
 enum { LENGTH = 640, ASKED = 10, BLOCK = 4, SEQUENCES = 11, MANY = 160, N_SHAPES = 15 };
 
@@ -55,32 +53,15 @@ static struct request_set *learn(int number) {
                               .context_length = LENGTH,
                               .dtype = v->dtype,
                               .seed = 7};
-    struct request_set *set = mem_calloc(1, sizeof *set);
-    *set = (struct request_set){.model = {.file = tiny_model_temporary(&tiny),
-                                          .kv_dtype = v->kv,
-                                          .dtype = v->compute,
-                                          .max_model_len = LENGTH,
-                                          .device = DEVICE_CUDA},
-                                .reference_path = "plain",
-                                .long_prompt = 8,
-                                .longest = 12};
+    const struct model_choice model = {.kv_dtype = v->kv, .dtype = v->compute};
+    struct request_set *set = tiny_set_new(&tiny, &model);
+    set->long_prompt = 8;
     request_set_init(set, 14, ASKED, NULL, 0);
-    for (int i = 0; i < ASKED; i++) { /* a step takes long */
-        struct generation *g = &set->asked[i].generation;
-        if (g->max_tokens > 12) g->max_tokens = 12;
-        if (g->min_tokens > g->max_tokens) g->min_tokens = g->max_tokens;
-    }
+    request_set_shorten(set, 12);
     const unsigned long before = launches();
     request_set_learn(set);
     ck_assert_uint_eq(launches(), before); /* what all others are compared with is plain */
     return set;
-}
-
-static void drop(struct request_set *set) {
-    unlink(set->model.file);
-    free((char *)set->model.file);
-    request_set_free(set);
-    free(set);
 }
 
 /* ---- runs ----------------------------------------------------------------------------------- */
@@ -147,7 +128,7 @@ static void learn_common(void) {
 }
 
 static void drop_common(void) {
-    drop(common);
+    tiny_set_drop(common);
 }
 
 START_TEST(bytes_are_those_without_graphs) {
@@ -156,7 +137,7 @@ START_TEST(bytes_are_those_without_graphs) {
         const struct setting setting = setting_of(_i, in_flight, MANY, 0);
         check_used(run_all(set, &setting, in_flight == 2, NULL));
     }
-    if (set != common) drop(set);
+    if (set != common) tiny_set_drop(set);
 }
 END_TEST
 

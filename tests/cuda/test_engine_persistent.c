@@ -4,11 +4,9 @@
 #include <assert.h>
 #include <check.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "support/same_bytes.h"
 #include "support/suite_main.h"
-#include "support/tiny_model.h"
 
 enum { LENGTH = 640, ASKED = 5, MANY = 160, SEQUENCES = 11, ROWS = 29, BLOCK = 16 };
 
@@ -55,33 +53,15 @@ static struct tiny_model model_of(const struct variety *v) {
 }
 
 static struct request_set *learn(const struct tiny_model *tiny, const struct variety *v) {
-    struct request_set *set = mem_calloc(1, sizeof *set);
-    *set = (struct request_set){.model = {.file = tiny_model_temporary(tiny),
-                                          .kv_dtype = v->kv,
-                                          .dtype = v->compute,
-                                          .max_model_len = LENGTH,
-                                          .device = DEVICE_CUDA},
-                                .reference_path = "plain",
-                                /* two spans; two splits */
-                                .long_prompt = tiny->L == 2 ? 262 : 70,
-                                .longest = 12};
+    const struct model_choice model = {.kv_dtype = v->kv, .dtype = v->compute};
+    struct request_set *set = tiny_set_new(tiny, &model);
+    set->long_prompt = tiny->L == 2 ? 262 : 70; /* two spans; two splits */
     request_set_init(set, 14, ASKED, NULL, 0);
-    for (int i = 0; i < ASKED; i++) { /* a step takes long */
-        struct generation *g = &set->asked[i].generation;
-        if (g->max_tokens > 7) g->max_tokens = 7;
-        if (g->min_tokens > g->max_tokens) g->min_tokens = g->max_tokens;
-    }
+    request_set_shorten(set, 7);
     const unsigned long before = persistent_steps();
     request_set_learn(set);
     ck_assert_uint_eq(persistent_steps(), before); /* what others are compared with is plain */
     return set;
-}
-
-static void drop(struct request_set *set) {
-    unlink(set->model.file);
-    free((char *)set->model.file);
-    request_set_free(set);
-    free(set);
 }
 
 /* ---- runs ----------------------------------------------------------------------------------- */
@@ -124,7 +104,7 @@ static void learn_common(void) {
 }
 
 static void drop_common(void) {
-    drop(common);
+    tiny_set_drop(common);
 }
 
 START_TEST(bytes_are_those_of_single_kernels) {
@@ -135,7 +115,7 @@ START_TEST(bytes_are_those_of_single_kernels) {
     const unsigned long n = run_all(set, &setting);
     ck_assert_msg(n > 4 || !emu_cooperative_run, "%lu persistent steps", n);
     ck_assert_uint_eq(graph_launches(), graphs); /* they replace all of them */
-    if (set != common) drop(set);
+    if (set != common) tiny_set_drop(set);
 }
 END_TEST
 
@@ -149,7 +129,7 @@ START_TEST(other_models_have_graphs) {
     const unsigned long graphs = graph_launches();
     ck_assert_uint_eq(run_all(set, &setting), 0);
     ck_assert(graph_launches() > graphs || !cuda_emu_graph_launches);
-    drop(set);
+    tiny_set_drop(set);
 }
 END_TEST
 
@@ -162,7 +142,7 @@ START_TEST(rows_of_many_heads_have_graphs) {
     struct request_set *set = learn(&tiny, &varieties[0]);
     const struct setting setting = setting_of(2);
     ck_assert_uint_eq(run_all(set, &setting), 0);
-    drop(set);
+    tiny_set_drop(set);
 }
 END_TEST
 

@@ -12,6 +12,7 @@
 
 #include "scheduler/internal.h"
 #include "support/replay_drafter.h"
+#include "support/tiny_model.h"
 
 #define MOST_CHOICES 4
 #define MAX_CLIENTS 12
@@ -105,6 +106,14 @@ void request_set_init(struct request_set *set, uint64_t seed, int n_asked, const
                       int n_text);
 void request_set_free(struct request_set *set);
 void request_set_drop(struct request_set *set); /* and the set itself, of malloc */
+
+/* A set over a tiny model on a GPU, in a file of its own, that is to be drawn. What the model is
+ * computed with is taken of `model`. Dropping it drops the file. */
+struct request_set *tiny_set_new(const struct tiny_model *tiny, const struct model_choice *model);
+void tiny_set_drop(struct request_set *set);
+
+/* For devices whose steps take long: no generation has more tokens. */
+void request_set_shorten(struct request_set *set, int max_tokens);
 
 /* Runs the requests alone. Returns the tokens that they gave. */
 int request_set_learn(struct request_set *set);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/memory/memory.h"
 #include "support/fake_engine.h"
@@ -235,6 +236,31 @@ void request_set_free(struct request_set *set) {
 void request_set_drop(struct request_set *set) {
     request_set_free(set);
     free(set);
+}
+
+struct request_set *tiny_set_new(const struct tiny_model *tiny, const struct model_choice *model) {
+    struct request_set *set = mem_calloc(1, sizeof *set);
+    set->model = *model;
+    set->model.file = tiny_model_temporary(tiny);
+    set->model.max_model_len = tiny->context_length;
+    set->model.device = DEVICE_CUDA;
+    set->reference_path = "plain";
+    set->longest = 12;
+    return set;
+}
+
+void tiny_set_drop(struct request_set *set) {
+    unlink(set->model.file);
+    free((char *)set->model.file);
+    request_set_drop(set);
+}
+
+void request_set_shorten(struct request_set *set, int max_tokens) {
+    for (int i = 0; i < set->n_asked; i++) {
+        struct generation *g = &set->asked[i].generation;
+        g->max_tokens = min_int(g->max_tokens, max_tokens);
+        g->min_tokens = min_int(g->min_tokens, g->max_tokens);
+    }
 }
 
 static int answers_agree(const struct asked *right, const struct asked *got, int number) {

@@ -1,6 +1,6 @@
 """Mutants of lists of orders, of the grid that does them, and of its barrier; tests/cuda_mutate.py says what the names mean."""
 UNITS = ["persistent/bf16", "persistent/persistent", "runtime/orders", "backend_compute", "attention/plan"]
-PROGRAMS = ["persistent", "engine_persistent"]
+PROGRAMS = ["persistent", "engine_persistent", "start"]
 K, G, L, P = "persistent/kernel.cuh", "runtime/grid_barrier.cuh", "runtime/orders.cu", "persistent/persistent.cu"
 
 MUTANTS = [
@@ -67,7 +67,7 @@ MUTANTS = [
     (P, "    if (list->misfit) return list->misfit;\n", ""),
     (P, "list->smem > STEP_SMEM ?", "list->smem > 2 * STEP_SMEM ?",
      "norms of so many numbers are no part of a product: GEMM_NORM_BYTES is less"),
-    (P, "    if (error == cudaSuccess) return each", "    if (each > 0) return each"),
+    (P, "    if (error == cudaSuccess)\n        error =", "        error ="),
     (P, "(int)STEP_SMEM);\n    if (error", "DEFAULT_SMEM);\n    if (error"),
     (P, "return each * all->multiprocessors;", "return each * all->multiprocessors + 1;"),
     (P, "    cudaGetLastError(); /* handled here */\n    return 0;", "    return 0;"),
