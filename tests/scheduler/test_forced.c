@@ -5,24 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/fake_client.h"
+#include "support/constrained.h"
 #include "support/lettered.h"
 #include "support/suite_main.h"
 
-enum { MODEL_LEN = 200, MOST = 4 };
-
-struct world {
-    struct fake_engine *engine;
-    struct scheduler *scheduler;
-    struct grammar *grammar;
-    struct vocabulary *vocabulary;
-    struct fake_client client[MOST];
+static struct {
+    struct constrained on;
+    struct fake_client client[CONSTRAINED_MOST];
     int n_ended;
     enum finish finish;
     uint64_t forced;
-};
-
-static struct world w;
+} w;
 
 static void on_events(void *arg, const struct event *events, int n) {
     (void)arg;
@@ -35,26 +28,9 @@ static void on_events(void *arg, const struct event *events, int n) {
 
 /* Of tokens the letters a to d, and pairs, none of which begins with "cd" or "d". */
 static void open_world_ahead(const char *regex, bool samples_forced, int in_flight) {
-    struct scheduler_config config = {.max_num_seqs = 8,
-                                      .max_num_batched_tokens = 16,
-                                      .max_model_len = MODEL_LEN,
-                                      .max_queued_requests = MOST,
-                                      .max_queued_tokens = MOST * MODEL_LEN,
-                                      .n_blocks = 60,
-                                      .block_size = 4,
-                                      .max_logit_rows = 16,
-                                      .prefix_caching = true,
-                                      .samples_forced = samples_forced,
-                                      .on_events = on_events};
-    struct err err;
+    struct scheduler_config config = {.samples_forced = samples_forced, .on_events = on_events};
     memset(&w, 0, sizeof w);
-    w.vocabulary = lettered_vocabulary(FAKE_V);
-    ck_assert_int_eq(grammar_compile(GRAMMAR_REGEX, regex, strlen(regex), NULL, &w.grammar, &err),
-                     STATUS_OK);
-    w.engine = fake_engine_new(&config);
-    w.engine->in_flight = in_flight;
-    struct engine_port port = fake_engine_port(w.engine);
-    w.scheduler = scheduler_new_on(&config, &port);
+    constrained_open(&w.on, &config, regex, lettered_vocabulary(FAKE_V), in_flight);
 }
 
 static void open_world(const char *regex, bool samples_forced) {
@@ -62,33 +38,21 @@ static void open_world(const char *regex, bool samples_forced) {
 }
 
 static void close_world(void) {
-    scheduler_free(w.scheduler);
-    fake_engine_free(w.engine);
-    grammar_release(w.grammar);
-    vocabulary_free(w.vocabulary);
+    constrained_close(&w.on);
 }
 
 static struct generation *ask(int n_prompt, int max_tokens) {
-    struct generation *g = &w.client[0].generation;
-    *g = (struct generation){.n_prompt = n_prompt,
-                             .max_tokens = max_tokens,
-                             .n = 1,
-                             .grammar = w.grammar,
-                             .vocabulary = w.vocabulary,
-                             .sampling.repetition_penalty = 1,
-                             .sampling.n_logprobs = -1,
-                             .prompt_logprobs = -1};
-    for (int i = 0; i < n_prompt; i++) w.client[0].prompt[i] = i % FAKE_V;
-    return g;
+    constrained_ask(&w.on, &w.client[0], n_prompt, 0, max_tokens);
+    return &w.client[0].generation;
 }
 
 /* Returns the steps that the request takes. */
 static uint64_t run(void) {
-    fake_client_submit(&w.client[0], w.scheduler, MODEL_LEN);
-    fake_run(w.scheduler);
+    fake_client_submit(&w.client[0], w.on.scheduler, CONSTRAINED_LEN);
+    fake_run(w.on.scheduler);
     ck_assert_int_eq(w.n_ended, 1);
-    w.forced = w.scheduler->stats.forced_tokens;
-    return w.engine->n_steps;
+    w.forced = w.on.scheduler->stats.forced_tokens;
+    return w.on.engine->n_steps;
 }
 
 /* The first token is sampled behind the prompt, the last behind those that are forced. */
@@ -98,7 +62,7 @@ START_TEST(a_run_of_forced_tokens_is_one_step) {
     if (_i == 2) g->sampling.n_logprobs = 2;
     ck_assert_uint_eq(run(), _i == 0 ? 2 : 11);
     ck_assert_uint_eq(w.forced, _i == 0 ? 9 : 0);
-    ck_assert_uint_eq(w.scheduler->stats.generated_tokens, 11);
+    ck_assert_uint_eq(w.on.scheduler->stats.generated_tokens, 11);
     ck_assert_int_eq(w.finish, FINISH_COMPLETE);
     close_world();
 }
@@ -110,7 +74,7 @@ START_TEST(who_can_neither_go_on_nor_end_is_stuck) {
     ask(5, 40);
     run();
     ck_assert_int_eq(w.finish, FINISH_STUCK);
-    ck_assert_uint_eq(w.scheduler->stats.generated_tokens, 1);
+    ck_assert_uint_eq(w.on.scheduler->stats.generated_tokens, 1);
     close_world();
 }
 END_TEST
@@ -121,9 +85,9 @@ START_TEST(a_step_is_planned_before_the_token_is_known) {
     open_world_ahead("[ab]{20}", false, 2);
     ask(5, 40);
     uint64_t steps = run();
-    ck_assert_uint_eq(steps, w.scheduler->stats.generated_tokens + 1);
-    ck_assert_uint_eq(w.engine->n_pending, steps - 1);
-    ck_assert_uint_eq(w.engine->n_named, 0); /* masks come later */
+    ck_assert_uint_eq(steps, w.on.scheduler->stats.generated_tokens + 1);
+    ck_assert_uint_eq(w.on.engine->n_pending, steps - 1);
+    ck_assert_uint_eq(w.on.engine->n_named, 0); /* masks come later */
     ck_assert_int_eq(w.finish, FINISH_COMPLETE);
     close_world();
 }
@@ -135,8 +99,8 @@ START_TEST(forced_tokens_take_back_a_sample_in_flight) {
     ask(5, 40);
     ck_assert_uint_eq(run(), _i == 0 ? 4 : 12);
     ck_assert_uint_eq(w.forced, _i == 0 ? 9 : 0);
-    ck_assert_uint_eq(w.scheduler->stats.generated_tokens, 11);
-    ck_assert_uint_eq(w.scheduler->stats.dropped_samples, 1);
+    ck_assert_uint_eq(w.on.scheduler->stats.generated_tokens, 11);
+    ck_assert_uint_eq(w.on.scheduler->stats.dropped_samples, 1);
     ck_assert_int_eq(w.finish, FINISH_COMPLETE);
     close_world();
 }
@@ -147,7 +111,7 @@ START_TEST(forced_tokens_may_be_the_last) {
     open_world(_i ? "cd{30}" : "cd{5}", false);
     ask(5, _i ? 7 : 40);
     ck_assert_uint_eq(run(), 1);
-    ck_assert_uint_eq(w.scheduler->stats.generated_tokens, _i ? 7 : 6);
+    ck_assert_uint_eq(w.on.scheduler->stats.generated_tokens, _i ? 7 : 6);
     ck_assert_int_eq(w.finish, _i ? FINISH_LENGTH : FINISH_COMPLETE);
     close_world();
 }

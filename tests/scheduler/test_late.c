@@ -6,20 +6,17 @@
 #include <string.h>
 
 #include "scheduler/internal.h"
-#include "support/fake_client.h"
+#include "support/constrained.h"
 #include "support/lettered.h"
 #include "support/replay_drafter.h"
 #include "support/suite_main.h"
 
-enum { MODEL_LEN = 200, MOST = 3, TOKENS = 20, DRAFTS = 3, LETTERS = 20 };
+enum { MOST = 3, TOKENS = 20, DRAFTS = 3, LETTERS = 20 };
 
 static struct {
-    struct fake_engine *engine;
-    struct scheduler *scheduler;
+    struct constrained on;
     struct replay replay;
     struct drafter drafter;
-    struct grammar *grammar;
-    struct vocabulary *vocabulary;
     struct fake_client client[MOST];
     int n_tokens[MOST], n_ended;
     uint64_t ended_after[MOST]; /* steps */
@@ -32,7 +29,7 @@ static void on_events(void *arg, const struct event *events, int n) {
         fake_client_take(client, &events[i]);
         w.n_tokens[client - w.client] += events[i].kind == EVENT_TOKEN;
         if (!events[i].last) continue;
-        w.ended_after[client - w.client] = w.engine->n_steps;
+        w.ended_after[client - w.client] = w.on.engine->n_steps;
         w.n_ended++;
     }
 }
@@ -58,32 +55,18 @@ static struct vocabulary *long_vocabulary(void) {
 }
 
 static void open_world_of(const char *regex, int in_flight, int max_mask_work) {
-    struct scheduler_config config = {.max_num_seqs = 8,
-                                      .max_num_batched_tokens = 16,
-                                      .max_model_len = MODEL_LEN,
-                                      .max_queued_requests = MOST,
-                                      .max_queued_tokens = MOST * MODEL_LEN,
-                                      .n_blocks = 150,
-                                      .block_size = 4,
-                                      .max_logit_rows = 16,
-                                      .prefix_caching = true,
-                                      .samples_forced = true,
+    struct scheduler_config config = {.samples_forced = true,
                                       .drafter = &w.drafter,
                                       .speculation.max_tokens = DRAFTS,
                                       .fixed_drafts = true,
                                       .max_mask_work = max_mask_work,
                                       .on_events = on_events};
-    struct err err;
     memset(&w, 0, sizeof w);
     w.replay = (struct replay){.foresee = fake_foresee, .V = FAKE_V, .random = 1};
     w.drafter = replay_drafter(&w.replay);
-    w.vocabulary = regex == words ? lettered_vocabulary(FAKE_V) : long_vocabulary();
-    ck_assert_int_eq(grammar_compile(GRAMMAR_REGEX, regex, strlen(regex), NULL, &w.grammar, &err),
-                     STATUS_OK);
-    w.engine = fake_engine_new(&config);
-    w.engine->in_flight = in_flight;
-    struct engine_port port = fake_engine_port(w.engine);
-    w.scheduler = scheduler_new_on(&config, &port);
+    struct vocabulary *vocabulary =
+        regex == words ? lettered_vocabulary(FAKE_V) : long_vocabulary();
+    constrained_open(&w.on, &config, regex, vocabulary, in_flight);
 }
 
 static void open_world(int in_flight, int max_mask_work) {
@@ -91,33 +74,23 @@ static void open_world(int in_flight, int max_mask_work) {
 }
 
 static void close_world(void) {
-    scheduler_free(w.scheduler);
-    fake_engine_free(w.engine);
-    grammar_release(w.grammar);
-    vocabulary_free(w.vocabulary);
+    constrained_close(&w.on);
 }
 
 static struct generation *ask(int k, bool constrained) {
     struct generation *g = &w.client[k].generation;
-    *g = (struct generation){.n_prompt = 5,
-                             .max_tokens = TOKENS,
-                             .n = 1,
-                             .grammar = constrained ? w.grammar : NULL,
-                             .vocabulary = constrained ? w.vocabulary : NULL,
-                             .sampling.repetition_penalty = 1,
-                             .sampling.n_logprobs = -1,
-                             .sampling.seed = (uint64_t)k,
-                             .prompt_logprobs = -1};
-    for (int i = 0; i < g->n_prompt; i++) w.client[k].prompt[i] = (i + k) % FAKE_V;
+    constrained_ask(&w.on, &w.client[k], 5, k, TOKENS);
+    g->sampling.seed = (uint64_t)k;
+    if (!constrained) g->grammar = NULL, g->vocabulary = NULL;
     return g;
 }
 
 /* Returns how many masks were late. */
 static uint64_t run(int n) {
-    for (int k = 0; k < n; k++) fake_client_submit(&w.client[k], w.scheduler, MODEL_LEN);
-    while (scheduler_step(w.scheduler)) scheduler_check(w.scheduler);
+    for (int k = 0; k < n; k++) fake_client_submit(&w.client[k], w.on.scheduler, CONSTRAINED_LEN);
+    while (scheduler_step(w.on.scheduler)) scheduler_check(w.on.scheduler);
     ck_assert_int_eq(w.n_ended, n);
-    return w.scheduler->stats.late_masks;
+    return w.on.scheduler->stats.late_masks;
 }
 
 /* The one without a grammar ends in as many steps as beside masks that are in time. */
@@ -153,7 +126,7 @@ START_TEST(known_masks_are_in_time) {
     open_world(_i, 8);
     ask(0, false), ask(1, true);
     ck_assert_uint_gt(run(2), 0);
-    uint64_t before = w.scheduler->stats.late_masks;
+    uint64_t before = w.on.scheduler->stats.late_masks;
     memset(w.n_tokens, 0, sizeof w.n_tokens);
     w.n_ended = 0;
     ask(0, false), ask(1, true);
@@ -186,10 +159,10 @@ static uint64_t run_with_drafts(int in_flight, int max_mask_work, int max_drafts
 /* A draft that waits for its mask keeps no token waiting: it goes, and those behind it. */
 START_TEST(drafts_do_not_wait) {
     uint64_t without = run_with_drafts(_i, 40, 0);
-    ck_assert_uint_gt(w.scheduler->stats.late_masks, 0);
+    ck_assert_uint_gt(w.on.scheduler->stats.late_masks, 0);
     close_world();
     uint64_t with = run_with_drafts(_i, 40, DRAFTS);
-    const struct scheduler_stats *stats = &w.scheduler->stats;
+    const struct scheduler_stats *stats = &w.on.scheduler->stats;
     ck_assert_uint_gt(stats->late_masks, 0);
     ck_assert_uint_gt(stats->draft_tokens, 0);
     ck_assert_uint_eq(stats->accepted_tokens, stats->draft_tokens);
@@ -203,15 +176,15 @@ START_TEST(who_has_a_mask_goes_on) {
     open_world(1, 40);
     ask(0, false)->max_tokens = 4 * TOKENS;
     ask(1, true)->max_drafts = DRAFTS;
-    for (int k = 0; k < 2; k++) fake_client_submit(&w.client[k], w.scheduler, MODEL_LEN);
-    for (int before = 0; scheduler_step(w.scheduler); before = w.n_tokens[1]) {
-        list_each(node, &w.scheduler->running) {
+    for (int k = 0; k < 2; k++) fake_client_submit(&w.client[k], w.on.scheduler, CONSTRAINED_LEN);
+    for (int before = 0; scheduler_step(w.on.scheduler); before = w.n_tokens[1]) {
+        list_each(node, &w.on.scheduler->running) {
             const struct sequence *sequence = sequence_of(node);
             if (!sequence->request->generation->grammar || before == 0) continue;
             ck_assert(w.n_tokens[1] > before || sequence->constraint.n_late > 0);
         }
     }
-    ck_assert_uint_gt(w.scheduler->stats.draft_tokens, 0);
+    ck_assert_uint_gt(w.on.scheduler->stats.draft_tokens, 0);
     close_world();
 }
 END_TEST
@@ -221,10 +194,10 @@ static int run_with_little_work(const char *regex, int in_flight) {
     int most = 0;
     open_world_of(regex, in_flight, 1);
     ask(0, false)->max_tokens = 8 * TOKENS, ask(1, true);
-    for (int k = 0; k < 2; k++) fake_client_submit(&w.client[k], w.scheduler, MODEL_LEN);
-    while (scheduler_step(w.scheduler)) {
-        scheduler_check(w.scheduler);
-        list_each(node, &w.scheduler->running) {
+    for (int k = 0; k < 2; k++) fake_client_submit(&w.client[k], w.on.scheduler, CONSTRAINED_LEN);
+    while (scheduler_step(w.on.scheduler)) {
+        scheduler_check(w.on.scheduler);
+        list_each(node, &w.on.scheduler->running) {
             most = max_int(most, sequence_of(node)->constraint.n_late);
         }
     }
@@ -241,7 +214,7 @@ START_TEST(nobody_sits_out_for_ever) {
     close_world();
     ck_assert_int_eq(run_with_little_work(more_words, _i), 64);
     /* with one step in flight the client finds each mask before it is wanted, to check the token */
-    ck_assert_uint_ge(w.scheduler->stats.late_masks, _i == 1 ? 64 : 65);
+    ck_assert_uint_ge(w.on.scheduler->stats.late_masks, _i == 1 ? 64 : 65);
     close_world();
 }
 END_TEST
@@ -259,11 +232,13 @@ START_TEST(who_waits_may_be_cancelled) {
     for (int round = 0; round < 200; round++) {
         ask(0, false), ask(1, true)->sampling.seed = (uint64_t)round;
         w.n_ended = 0;
-        for (int k = 0; k < 2; k++) fake_client_submit(&w.client[k], w.scheduler, MODEL_LEN);
-        for (int i = 0; i < 3 + round % 9; i++) scheduler_step(w.scheduler);
-        list_each(node, &w.scheduler->running) n_waited += sequence_of(node)->constraint.n_late > 0;
-        for (int k = 0; k < 2; k++) scheduler_cancel(w.scheduler, &w.client[k].generation);
-        while (scheduler_step(w.scheduler)) scheduler_check(w.scheduler);
+        for (int k = 0; k < 2; k++)
+            fake_client_submit(&w.client[k], w.on.scheduler, CONSTRAINED_LEN);
+        for (int i = 0; i < 3 + round % 9; i++) scheduler_step(w.on.scheduler);
+        list_each(node, &w.on.scheduler->running) n_waited +=
+            sequence_of(node)->constraint.n_late > 0;
+        for (int k = 0; k < 2; k++) scheduler_cancel(w.on.scheduler, &w.client[k].generation);
+        while (scheduler_step(w.on.scheduler)) scheduler_check(w.on.scheduler);
         ck_assert_int_eq(w.n_ended, 2);
         if (round == 99) before = heap_bytes();
     }
