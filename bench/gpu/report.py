@@ -136,15 +136,17 @@ def attention(points, limits):
 
 
 def two_ways(points, limits):
-    """Both ways to multiply many rows, and whether their bits are equal."""
-    lines = []
-    for place in in_order((p["matrix"], p["rows"]) for p in points):
-        mma, wgmma = (next((p for p in points if (p["matrix"], p["rows"]) == place and p["kernel"] == kernel), None)
+    """Both ways to multiply rows, of 16 bits and of fp8 weights, and whether the bits of the former are equal."""
+    lines = {"bf16": [], "fp8": []}
+    for place in in_order((p["weights"], p["matrix"], p["rows"]) for p in points):
+        mma, wgmma = (next((p for p in points if (p["weights"], p["matrix"], p["rows"]) == place and p["kernel"] == kernel), None)
                       for kernel in ("mma.sync", "wgmma"))
         differ = f"{mma['differ'] / mma['numbers']:.2%}" if mma["differ"] else "none"
-        lines.append([*place, cell(mma, limits), cell(wgmma, limits, mma), differ])
+        lines[place[0]].append([*place[1:], cell(mma, limits), cell(wgmma, limits, mma), differ])
     return ["Numbers of a product that have other bits by wgmma than by mma.sync: if there are none, a row's bits do not depend "
-            "on which of them multiplied it.\n\n" + table(["matrix", "rows", "mma.sync", "wgmma", "other bits"], lines)]
+            "on which of them multiplied it.\n\n" + table(["matrix", "rows", "mma.sync", "wgmma", "other bits"], lines["bf16"]),
+            "fp8 weights with rows of 16 bits by mma.sync and of e4m3, made of them, by wgmma.\n\n"
+            + table(["matrix", "rows", "mma.sync", "wgmma, e4m3"], [line[:-1] for line in lines["fp8"]])]
 
 
 def by_model(down):
@@ -236,8 +238,8 @@ def made_up():
                point("rows", 5, 1e6, 0, kernel="add", model="m", rows=1),
                point("sampling", 5, 1e6, 0, kernel="sampling", kind="greedy", model="m", rows=1)]
     points[-1]["max_us"] = 50
-    points += [point("wgmma", us, 1e6, 4e10, kernel=kernel, matrix="o", rows=512, numbers=1000, differ=5)
-               for us, kernel in ((100, "mma.sync"), (80, "wgmma"))]
+    points += [point("wgmma", us, 1e6, 4e10, kernel=kernel, weights=weights, matrix="o", rows=512, numbers=1000, differ=5)
+               for us, kernel, weights in ((100, "mma.sync", "bf16"), (80, "wgmma", "bf16"), (60, "mma.sync", "fp8"), (30, "wgmma", "fp8"))]
     return {"date": "2000-01-01", "commit": "abc", "seconds": 100.0, "machine": {"GPU": "made up", "driver": "1.2"},
             "clocks": [{"sm_mhz": 1980.0, "memory_mhz": None, "watts": 300.0}, {"sm_mhz": 1700.0}],
             "steps": [{"name": "suites", "result": "failed", "seconds": 3.0}, {"name": "products", "result": "done", "seconds": 9}],
@@ -255,6 +257,7 @@ EXPECTED = [
     "| cuBLAS bf16 | 30.0 us, 1,333 GB/s, 33%, 1.00x | left out |", "| m | 40.0 / 60.0 us, 0.67 |  |",
     "before 3 points: cublas m qkv bf16, cublas m o bf16, cublas m head bf16.", "| 1 | 10.0 us, 400 GB/s, 10% |",
     "| o | 512 | 100 us, 400 TFLOP/s, 50% | 80.0 us, 500 TFLOP/s, 62%, 1.25x | 0.50% |",
+    "| o | 512 | 60.0 us, 667 TFLOP/s, 83% | 30.0 us, 1333 TFLOP/s, 167%, 2.00x |",
     "| chunk, 8 rows | 8 | 10.0 us, 400 GB/s, 10% |", "| greedy | 5.00 us~, 200 GB/s, 5% |",
 ]
 

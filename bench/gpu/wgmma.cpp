@@ -1,6 +1,6 @@
 /* Products of many rows by mma.sync and by wgmma: what they take, and how many of their numbers
- * have other bits. Only devices of capability 9.0 have wgmma; on others there are no such
- * points. */
+ * have other bits; and those of fp8 weights, whose rows wgmma has in e4m3. Only devices of
+ * capability 9.0 have wgmma; on others there are no such points. */
 #include "bench/gpu/times.h"
 
 #include "kernels/cuda/gemm/gemm.cuh"
@@ -12,9 +12,10 @@ struct wgmma_shape {
     int N, K;
 };
 
-/* A matrix of bfloat16, rows, and what both ways of multiplying them need. */
+/* A matrix of bfloat16 or of fp8, rows, and what both ways of multiplying them need. */
 struct two_ways {
     gemm_weights w;
+    bool fp8;
     int M;
     size_t stride; /* of the matrix's copies */
     int copies;
@@ -22,7 +23,7 @@ struct two_ways {
         return cold_copies((size_t)s.N * (size_t)s.K * 2, 16);
     }
     std::unique_ptr<timed_memory> weights, x, y, counters, parts, wide;
-    two_ways(const wgmma_shape &s, int rows);
+    two_ways(const wgmma_shape &s, int rows, bool fp8);
     void multiply(bool by_wgmma, int copy) const;
     std::vector<uint16_t> product(bool by_wgmma) const;
 };
@@ -34,10 +35,23 @@ static gemm_source bf16_rows(const void *rows) {
     return source;
 }
 
-two_ways::two_ways(const wgmma_shape &s, int rows) : M(rows) {
+/* With a scale a row, for both ways. */
+static gemm_source fp8_rows(const void *rows, const float *scales, int K) {
+    gemm_source source = {};
+    source.fp8 = source.e4m3 = true;
+    source.rows = rows;
+    source.scales = scales;
+    source.scale_rows = 1;
+    source.scale_columns = K;
+    return source;
+}
+
+two_ways::two_ways(const wgmma_shape &s, int rows, bool of_fp8) : fp8(of_fp8), M(rows) {
     const size_t inputs = (size_t)M * (size_t)s.K * 2, outputs = (size_t)M * (size_t)s.N * 2;
-    const timed_memory matrix((size_t)s.N * (size_t)s.K * 2, BF16_SMALL);
-    const gemm_source source = bf16_rows(matrix.data);
+    const timed_memory matrix((size_t)s.N * (size_t)s.K * 2, fp8 ? E4M3_ORDINARY : BF16_SMALL);
+    timed_memory scales(std::vector<float>((size_t)s.N, 0.001f));
+    const gemm_source source =
+        fp8 ? fp8_rows(matrix.data, scales.as<float>(), s.K) : bf16_rows(matrix.data);
     stride = (gemm_plan(&w, DTYPE_BF16, &source, s.N, s.K) + 255) / 256 * 256;
     copies = copies_of(s);
     weights = std::make_unique<timed_memory>(stride * (size_t)copies);
@@ -45,7 +59,8 @@ two_ways::two_ways(const wgmma_shape &s, int rows) : M(rows) {
     y = std::make_unique<timed_memory>(outputs);
     counters = std::make_unique<timed_memory>(std::vector<int32_t>(GEMM_SCRATCH_COUNTERS));
     parts = std::make_unique<timed_memory>(gemm_scratch_bytes(DTYPE_BF16, M, std::max(s.N, s.K)));
-    wide = std::make_unique<timed_memory>(gemm_wide_bytes(DTYPE_BF16, M, s.K));
+    wide = std::make_unique<timed_memory>(fp8 ? gemm_e4m3_bytes(M, s.K)
+                                              : gemm_wide_bytes(DTYPE_BF16, M, s.K));
     gemm_place(&w, weights->data);
     gemm_pack(&w, &source, 0, s.N, the_stream());
     cuda_check(cudaStreamSynchronize(the_stream()), "packing");
@@ -56,6 +71,7 @@ void two_ways::multiply(bool by_wgmma, int copy) const {
     gemm_weights mine = w;
     const gemm_scratch scratch = {counters->as<int32_t>(), parts->as<float>(), parts->bytes,
                                   by_wgmma ? wide->data : nullptr, wide->bytes};
+    if (fp8) mine.format = by_wgmma ? GEMM_E4M3 : GEMM_FP8; /* the packed bytes are the same */
     gemm_place(&mine, weights->data + (size_t)(copy % copies) * stride);
     gemm(&mine, y->data, x->data, M, nullptr, the_stream(), &scratch);
 }
@@ -83,8 +99,25 @@ static bool has_wgmma() {
     return p.major == 9 && p.minor == 0;
 }
 
+/* Both ways for M rows. What differs is of interest where the operands are the same. */
+static void add_ways(std::vector<point> *points, const wgmma_shape &s, int M, bool fp8) {
+    auto ways = share<two_ways>([=] { return std::make_shared<two_ways>(s, M, fp8); });
+    const int differ = fp8 ? 0 : differing(two_ways(s, M, fp8)), copies = two_ways::copies_of(s);
+    const double N = s.N, K = s.K, rows = M;
+    for (bool by_wgmma : {false, true})
+        points->push_back({fields("kernel", by_wgmma ? "wgmma" : "mma.sync", "weights",
+                                  fp8 ? "fp8" : "bf16", "matrix", s.matrix, "N", s.N, "K", s.K,
+                                  "rows", M, "numbers", N * rows, "differ", differ),
+                           (fp8 ? 1 : 2) * N * K + 2 * (rows * K + rows * N), 2 * rows * N * K,
+                           copies, [=]() -> call {
+                               auto mine = ways->get();
+                               return [=](int i) { mine->multiply(by_wgmma, i); };
+                           }});
+}
+
 /* Llama-3.1-8B's matrices, gate and up as one. */
 std::vector<point> list_wgmma(bool tiny) {
+    using numbers = std::vector<int>;
     const std::vector<wgmma_shape> shapes = tiny
                                                 ? std::vector<wgmma_shape>{{"tiny", 136, 128}}
                                                 : std::vector<wgmma_shape>{{"qkv", 6144, 4096},
@@ -93,19 +126,11 @@ std::vector<point> list_wgmma(bool tiny) {
                                                                            {"down", 4096, 14336}};
     std::vector<point> points;
     if (!has_wgmma()) return points;
-    for (const wgmma_shape &s : shapes)
-        for (int M : tiny ? std::vector<int>{70} : std::vector<int>{128, 256, 512, 2048}) {
-            auto ways = share<two_ways>([=] { return std::make_shared<two_ways>(s, M); });
-            const int differ = differing(two_ways(s, M)), copies = two_ways::copies_of(s);
-            const double N = s.N, K = s.K, rows = M;
-            for (bool by_wgmma : {false, true})
-                points.push_back(
-                    {fields("kernel", by_wgmma ? "wgmma" : "mma.sync", "matrix", s.matrix, "N", s.N,
-                            "K", s.K, "rows", M, "numbers", N * rows, "differ", differ),
-                     2 * (N * K + rows * K + rows * N), 2 * rows * N * K, copies, [=]() -> call {
-                         auto mine = ways->get();
-                         return [=](int i) { mine->multiply(by_wgmma, i); };
-                     }});
-        }
+    for (const wgmma_shape &s : shapes) {
+        for (int M : tiny ? numbers{70} : numbers{128, 256, 512, 2048})
+            add_ways(&points, s, M, false);
+        for (int M : tiny ? numbers{3} : numbers{1, 16, 32, 64, 512, 2048})
+            add_ways(&points, s, M, true);
+    }
     return points;
 }

@@ -1,12 +1,19 @@
 /* Products of e4m3 by wgmma: fp8 weights times rows that become e4m3, against a model on the host
  * with the same order of sums, to the last bit (docs/cuda/kernels.md, "e4m3 activations"); few rows
- * against many. On a device the sums have other bits, since its tensor cores keep fewer. */
+ * against many. On a device the sums have other bits, since its tensor cores keep fewer: there the
+ * model is held to 1 % of the largest outputs, and all else to the last bit. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cuda/rows/rows.cuh"
 #include "tests/cuda/gemm_data.h"
+
+#if __has_include(<emu_memory.h>)
+enum { IS_EMULATED = true };
+#else
+enum { IS_EMULATED = false };
+#endif
 
 static const kind e4m3 = {"e4m3", DTYPE_F32, 0, true, 1, true};
 
@@ -129,6 +136,19 @@ static void check_equal(const floats &got, const floats &want, const std::string
                       (double)want[i]);
 }
 
+/* The same of sums that the model made. */
+static void check_model(const floats &got, const floats &want, const std::string &what) {
+    float most = 0;
+    if (IS_EMULATED) return check_equal(got, want, what);
+    ck_assert_uint_eq(got.size(), want.size());
+    for (float v : want)
+        if (fabsf(v) > most) most = fabsf(v);
+    for (size_t i = 0; i < got.size(); i++)
+        ck_assert_msg(isnan(want[i]) ? isnan(got[i]) : fabsf(got[i] - want[i]) <= 0.01f * most,
+                      "%s: number %zu is %a and should be about %a", what.c_str(), i,
+                      (double)got[i], (double)want[i]);
+}
+
 static floats random_x(enum dtype act, int M, int K, uint64_t seed) {
     uint64_t state = seed;
     return rounded(act, random_vector(&state, (size_t)(M * K)));
@@ -153,7 +173,7 @@ START_TEST(sums_are_the_models) {
     matrix_on_device packed_w(e4m3, act, w);
     ck_assert_int_eq(packed_w.w.format, GEMM_E4M3);
     const floats x = random_x(act, s.M, s.K, 7);
-    check_equal(multiply(packed_w.w, act, x, s.M, s.shares),
+    check_model(multiply(packed_w.w, act, x, s.M, s.shares),
                 outputs_of(quantise(x, s.M, s.K), s.M, w, packed_w.w.ranges),
                 text("%d rows, %d x %d", s.M, s.N, s.K));
 }
@@ -187,9 +207,9 @@ START_TEST(a_launch_takes_several) {
     for (float &v : want) v = v + 0.5f;
     for (size_t i = 0; i < sum.size(); i++) sum[i] = sum[i] * 0.25f + before[i];
     for (size_t i = 0; i < left.size(); i++) left[i] = (left[i] < 0 ? 0 : left[i]) * right[i];
-    check_equal(y[0].read<float>(), want, "a product with a bias");
-    ck_assert(y[1].read<uint8_t>() == packed(act, sum));
-    ck_assert(y[2].read<uint8_t>() == packed(act, left));
+    check_model(y[0].read<float>(), want, "a product with a bias");
+    check_model(read_activations(act, y[1]), rounded(act, sum), "a product with a residual");
+    check_model(read_activations(act, y[2]), rounded(act, left), "a pair");
 }
 END_TEST
 
@@ -217,7 +237,7 @@ START_TEST(blocks_take_several_pieces) {
     const floats x = random_x(DTYPE_BF16, M, K, 4), got = multiply(on.w, DTYPE_BF16, x, M);
     for (int first = 0; first < M; first += 44 * 128) { /* in the first, ..., the last piece */
         const floats one(x.begin() + first * K, x.begin() + (first + 1) * K);
-        check_equal(floats(got.begin() + first * N, got.begin() + (first + 1) * N),
+        check_model(floats(got.begin() + first * N, got.begin() + (first + 1) * N),
                     outputs_of(quantise(one, 1, K), 1, w, 1), text("row %d", first));
     }
 }
@@ -284,7 +304,7 @@ START_TEST(rows_of_all_kinds) {
     const floats x = rows_of_kinds(K), got = multiply(on.w, DTYPE_BF16, x, M),
                  want = outputs_of(quantise(x, M, K), M, w, on.w.ranges);
     for (int m = 0; m < M; m++) {
-        check_equal(floats(got.begin() + m * N, got.begin() + (m + 1) * N),
+        check_model(floats(got.begin() + m * N, got.begin() + (m + 1) * N),
                     floats(want.begin() + m * N, want.begin() + (m + 1) * N),
                     kinds_of_rows[m].name);
         for (int n = 0; n < N; n++) ck_assert_int_eq(isnan(got[(size_t)(m * N + n)]), m >= M - 2);
