@@ -42,10 +42,12 @@ void attention_world::place(uint64_t *state, floats *numbers, std::vector<uint8_
         for (int g = 0; g < s.G; g++) {
             const int block = blocks[(size_t)sequence][(size_t)(p / s.B)];
             const size_t head = (size_t)(block * s.G + g);
-            const size_t at = (head * (size_t)s.B + (size_t)(p % s.B)) * (size_t)s.D;
-            for (size_t d = 0; d < (size_t)s.D; d++)
-                numbers->push_back(stored(s.cache, random_float(state), scales[head],
-                                          &(*cache)[(at + d) * bytes]));
+            const size_t vector = head * (size_t)s.B + (size_t)(p % s.B);
+            for (int d = 0; d < s.D; d++) {
+                const size_t at = kv_element(kv_has_tiles(bytes, s.D, s.B), vector, d, s.D);
+                numbers->push_back(
+                    stored(s.cache, random_float(state), scales[head], &(*cache)[at * bytes]));
+            }
         }
 }
 

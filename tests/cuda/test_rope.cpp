@@ -15,7 +15,7 @@ struct head_case {
     bool own;         /* norms are LayerNorms with gains of each head, and queries are scaled */
 };
 
-enum { M = 3, BLOCKS = 5, B = 4, L = 2, LAYER = 1, NO_CACHE = DTYPE_Q8_0 };
+enum { M = 3, BLOCKS = 5, B = 4, TILED_B = 8, L = 2, LAYER = 1, NO_CACHE = DTYPE_Q8_0 };
 
 static const head_case cases[] = {
     {4, 2, 64, 64, ROPE_HALVES, false, false, DTYPE_F16},
@@ -86,6 +86,18 @@ static head_group on_device(const head_case &c, const group_data &g, buffer &x, 
             c.norm && norm ? gain.as<float>() : nullptr};
 }
 
+static int block_size_of(const head_case &c) {
+    return c.D % 64 == 0 ? TILED_B : B;
+}
+
+/* Where number d of a position stands in a head's part of a block: in tiles of eight positions if D
+ * is a multiple of 64 and the block one of 8, in columns of 64 numbers; else in rows. */
+static size_t place_of(const struct kv_config &c, int offset, int d) {
+    if (c.dtype == DTYPE_F32 || c.D % 64 || c.block_size % 8) return (size_t)(offset * c.D + d);
+    const int tile = offset / 8, row = offset % 8, piece = d % 64 / 8 ^ row;
+    return (size_t)(((tile * (c.D / 64) + d / 64) * 8 + row) * 64 + piece * 8 + d % 8);
+}
+
 /* The vectors of the step's rows as the cache holds them; all other slots are still zero. */
 static floats read_cache(const struct kv_cache *cache, const uint8_t *base, int G, int D) {
     std::vector<uint8_t> bytes(BLOCKS * cache->block_bytes);
@@ -93,12 +105,15 @@ static floats read_cache(const struct kv_cache *cache, const uint8_t *base, int 
     CUDA_OK(cudaMemcpy(bytes.data(), base + LAYER * BLOCKS * cache->block_bytes, bytes.size(),
                        cudaMemcpyDeviceToHost));
     floats all = unpacked(cache->config.dtype, bytes), found;
+    const int size = cache->config.block_size;
     for (int32_t slot : slots)
         for (int g = 0; g < G; g++) {
-            size_t line = (size_t)(((slot / B) * G + g) * B + slot % B);
-            auto from = all.begin() + (long)(line * (size_t)D);
-            found.insert(found.end(), from, from + D);
-            std::fill(from, from + D, 0.0f);
+            const size_t head = (size_t)((slot / size * G + g) * size * D);
+            for (int d = 0; d < D; d++) {
+                float &number = all[head + place_of(cache->config, slot % size, d)];
+                found.push_back(number);
+                number = 0.0f;
+            }
         }
     check_close(all, floats(all.size(), 0.0f), 0, 0, "slots that were never written");
     return found;
@@ -132,7 +147,7 @@ static void check_heads(const head_case &c, enum dtype act) {
     buffer qx(packed(act, q.x)), kx(packed(act, k.x)), vx(packed(act, v.x));
     buffer qb(q.bias), kb(k.bias), vb(v.bias), qg(q.gain), kg(k.gain);
     struct kv_cache *cache = nullptr;
-    const struct kv_config config = {L, c.G, c.D, BLOCKS, B, c.cache};
+    const struct kv_config config = {L, c.G, c.D, BLOCKS, block_size_of(c), c.cache};
     struct err err = {};
     if ((int)c.cache != NO_CACHE) ck_assert_int_eq(kv_cache_new(&cache, &config, &err), STATUS_OK);
     struct rope_args args = {};

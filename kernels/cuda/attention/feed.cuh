@@ -137,17 +137,29 @@ template <class C, int TEAM, int ROWS, int RING> struct feeder {
         return row < WARP ? low : high;
     }
 
-    /* A lane copies the same chunk of every APART-th row, if whole rows make up a team's copies. */
+    /* By how many bytes rows of a tile are nearer to each other than in the slot. */
+    static constexpr unsigned STEP = C::TILES ? (C::DP - KV_COLUMN) * 2 : 0;
+    /* Where a lane's chunk is in its tile, less a slot's rows before it. */
+    static __device__ __forceinline__ int lane_place() {
+        constexpr unsigned CHUNKS = C::DP / 8, LINE = KV_COLUMN / 8;
+        const unsigned row = rank() / CHUNKS % KV_TILE, chunk = rank() % CHUNKS;
+        return (int)((chunk / LINE * KV_TILE * LINE + chunk % LINE) * 16 - row * STEP);
+    }
+
+    /* A lane copies the same chunk of every APART-th row, if whole rows make up a team's copies.
+     * Rows of tiles are permuted in the cache as in a slot: a chunk keeps its place. */
     template <int ROW> __device__ __forceinline__ void copy(char *slot, const typename C::R *from) {
         constexpr unsigned N = 16 / (int)sizeof(typename C::R), CHUNKS = C::DP / N;
         constexpr unsigned APART = TEAM % CHUNKS == 0 ? TEAM / CHUNKS : 0;
         constexpr bool FIXED = APART > 0 && APART <= WARP;
         static_assert(ROWS * CHUNKS % WARP == 0, "whole warps shuffle");
-        const char *all = reinterpret_cast<const char *>(from),
-                   *column = all + rank() % CHUNKS * 16;
+        static_assert(!C::TILES || APART > 0, "whole rows of tiles");
         /* unknown: a shift takes more */
         const unsigned bytes = (unsigned)kv.D * (unsigned)sizeof *from;
+        const char *column = reinterpret_cast<const char *>(from) + lane_place();
         const int place = chunk_at<C>((int)(rank() / CHUNKS), (int)(rank() % CHUNKS));
+        if (C::CONVERTS || C::TILES) slot += rank() * 16;
+        const bool tiles = kv_has_tiles(sizeof *from, D, kv.B);
 #pragma unroll
         for (unsigned i = 0; i < ROWS * CHUNKS; i += TEAM) {
             const unsigned mine = i + rank();
@@ -155,12 +167,16 @@ template <class C, int TEAM, int ROWS, int RING> struct feeder {
             const unsigned row = mine / CHUNKS, chunk = mine % CHUNKS;
             const int at = vector_of<FIXED>(ROW + (int)row, ROW + (int)(i / CHUNKS));
             const bool there = at != -1 && (C::EXACT || (int)(chunk * N) < D);
-            const int to = C::CONVERTS ? (int)(mine * 16)
-                           : APART     ? chunk_after<C>(place, (int)(i / CHUNKS), 0)
-                                       : chunk_at<C>((int)row, (int)chunk);
-            cp_async16(slot + to,
-                       (APART ? column : all + chunk * 16) + (uint64_t)(unsigned)at * bytes,
-                       there ? 16 : 0);
+            char *to = slot;
+            if (C::CONVERTS || C::TILES)
+                to += (int)i * 16;
+            else
+                to += APART ? chunk_after<C>(place, (int)(i / CHUNKS), 0)
+                            : chunk_at<C>((int)row, (int)chunk);
+            const void *piece =
+                (column + (uint64_t)(unsigned)at * bytes) - (int)(i / CHUNKS % KV_TILE * STEP);
+            if (!C::TILES) piece = from + kv_element(tiles, (unsigned)at, (int)(chunk * N), kv.D);
+            cp_async16(to, piece, there ? 16 : 0);
         }
     }
 

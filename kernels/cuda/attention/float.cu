@@ -76,15 +76,19 @@ template <class R> struct float_head {
         return scales[kv_scale_index(kv, table[position / kv.B], head)];
     }
     __device__ __forceinline__ float score(const float *q, int position) const {
-        const R *key = static_cast<const R *>(kv.keys) + vector(position) * kv.D;
+        const R *keys = static_cast<const R *>(kv.keys);
+        const bool tiles = kv_has_tiles(sizeof(R), kv.D, kv.B);
+        const size_t key = vector(position);
         const float by = scale(kv.key_scale, position);
         float dot = 0.0f;
-        for (int d = 0; d < kv.D; d++) dot = fmaf(q[d], kv_float(key[d]) * by, dot);
+        for (int d = 0; d < kv.D; d++)
+            dot = fmaf(q[d], kv_float(keys[kv_element(tiles, key, d, kv.D)]) * by, dot);
         return dot;
     }
     __device__ __forceinline__ float value(int position, int d) const {
-        const R *from = static_cast<const R *>(kv.values) + vector(position) * kv.D;
-        return kv_float(from[d]) * scale(kv.value_scale, position);
+        const bool tiles = kv_has_tiles(sizeof(R), kv.D, kv.B);
+        const size_t at = kv_element(tiles, vector(position), d, kv.D);
+        return kv_float(static_cast<const R *>(kv.values)[at]) * scale(kv.value_scale, position);
     }
 };
 

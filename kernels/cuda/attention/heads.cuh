@@ -76,6 +76,16 @@ template <class OUT> struct Store {
         to[d] = from_float<OUT>(x * scale);
     }
 };
+/* stored as the number `vector` of a cache, */
+template <class KV> struct Cached {
+    KV *cache;
+    size_t vector;
+    int D;
+    bool tiles;
+    __device__ __forceinline__ void put(int d, float x) {
+        cache[kv_element(tiles, vector, d, D)] = from_float<KV>(x);
+    }
+};
 /* only their maximum, rounded to T, */
 template <class T> struct Largest {
     float most;
@@ -175,11 +185,13 @@ __device__ __forceinline__ void prepare_head(const heads_args<T> &a, int m, int 
     if (a.slot[m] < 0) return; /* padding */
     const int slot = a.slot[m], block = slot / a.block_size, offset = slot % a.block_size;
     const size_t column = (size_t)block * g.n + head;
-    KV *to = reinterpret_cast<KV *>(g.cache) + (column * a.block_size + offset) * a.D;
+    const size_t vector = column * (size_t)a.block_size + (size_t)offset;
+    KV *cache = reinterpret_cast<KV *>(g.cache);
     if constexpr (std::is_same_v<KV, __nv_fp8_e4m3>) {
-        prepare_e4m3(to, g.scale + column, in, g, a, m, offset, rotated, lane);
+        prepare_e4m3(cache + vector * (size_t)a.D, g.scale + column, in, g, a, m, offset, rotated,
+                     lane);
     } else {
-        Store<KV> out{to, 1.0f};
+        Cached<KV> out{cache, vector, a.D, kv_has_tiles(sizeof(KV), a.D, a.block_size)};
         prepare_vector(out, in, a, m, rotated, lane);
     }
 }

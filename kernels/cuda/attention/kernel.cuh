@@ -327,21 +327,23 @@ static void attention_launch_of(const attention_args &args, const attention_laun
            how);
 }
 
-/* Heads of 64, 128 and 256 are constants; those of 128 and 256 with a cap, too (Gemma 2). */
+/* Heads of 64, 128 and 256 are constants, unless a cache of 16 bits has no tiles; those of 128 and
+ * 256 with a cap, too (Gemma 2). */
 template <class T, class R>
 static void attention_launch_all(const attention_args &args, const attention_launch &how,
                                  int n_items, cudaStream_t stream) {
     const int D = args.kv.D;
+    const int exact = sizeof(R) == 1 || kv_has_tiles(sizeof(R), D, args.kv.B) ? D : 0;
     const bool caps = args.cap != 0.0f;
-    auto *run = D == 64 && !caps    ? attention_launch_of<T, R, 64, true, false>
-                : D == 128 && !caps ? attention_launch_of<T, R, 128, true, false>
-                : D == 128          ? attention_launch_of<T, R, 128, true>
-                : D == 256 && !caps ? attention_launch_of<T, R, 256, true, false>
-                : D == 256          ? attention_launch_of<T, R, 256, true>
-                : D <= 32           ? attention_launch_of<T, R, 32>
-                : D <= 96           ? attention_launch_of<T, R, 96>
-                : D <= 128          ? attention_launch_of<T, R, 128>
-                                    : attention_launch_of<T, R, 256>;
+    auto *run = exact == 64 && !caps    ? attention_launch_of<T, R, 64, true, false>
+                : exact == 128 && !caps ? attention_launch_of<T, R, 128, true, false>
+                : exact == 128          ? attention_launch_of<T, R, 128, true>
+                : exact == 256 && !caps ? attention_launch_of<T, R, 256, true, false>
+                : exact == 256          ? attention_launch_of<T, R, 256, true>
+                : D <= 32               ? attention_launch_of<T, R, 32>
+                : D <= 96               ? attention_launch_of<T, R, 96>
+                : D <= 128              ? attention_launch_of<T, R, 128>
+                                        : attention_launch_of<T, R, 256>;
     run(args, how, n_items, stream);
 }
 

@@ -5,8 +5,15 @@
  *             Layers with a window may have other blocks than the others, and fewer (enum kv_kind)
  *   position  p of a sequence stands in block table[p / B], at offset p % B
  *
- * So a head's B positions in a block are one run of B * D elements: a tile of 32 positions is read
- * in whole rows, and 16-byte pieces of neighbouring positions are neighbours in memory.
+ * So a head's B positions in a block are one run of B * D elements, which kv_element numbers.
+ * Where elements have 16 bits, D is a multiple of 64 and B of 8, a run consists of tiles of 8
+ * positions:
+ *
+ *   tile      [D / 64][8][64]: columns of 64 numbers, in which each position has a line of 128
+ *             bytes; 16-byte piece i of line r stands at i ^ r
+ *
+ * So a tile's column is what wgmma reads, and ldmatrix without bank conflicts, and tiles are copied
+ * to shared memory as they lie. Elsewhere positions stand one after another.
  *
  * Elements of 8 bits (e4m3) have a scale for each block, head, and keys or values: element * scale
  * is the number. The vector at offset 0 of the block sets it (kv_scale), a power of two, so that a
@@ -57,6 +64,21 @@ static inline struct kv_view kv_view_of(const struct kv_cache *whole, int layer)
 __host__ __device__ __forceinline__ size_t kv_vector(const struct kv_view &kv, int block, int head,
                                                      int offset) {
     return ((size_t)block * kv.G + head) * kv.B + offset;
+}
+
+constexpr int KV_TILE = 8, KV_COLUMN = 64; /* positions; numbers of a position's line */
+
+/* Whether runs of elements of so many bytes consist of tiles. */
+__host__ __device__ __forceinline__ bool kv_has_tiles(size_t bytes, int D, int B) {
+    return bytes == 2 && D % KV_COLUMN == 0 && B % KV_TILE == 0;
+}
+
+/* Number of the element that is number d of a vector. */
+__host__ __device__ __forceinline__ size_t kv_element(bool tiles, size_t vector, int d, int D) {
+    if (!tiles) return vector * (size_t)D + (size_t)d;
+    const int row = (int)(vector % KV_TILE), column = d / KV_COLUMN * KV_TILE + row;
+    return (vector - (size_t)row) * (size_t)D + (size_t)column * KV_COLUMN +
+           (size_t)(d % KV_COLUMN ^ row * 8);
 }
 
 /* Number of the scale of a vector. */

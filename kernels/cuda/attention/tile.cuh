@@ -16,7 +16,8 @@
 constexpr float LOG2E = 1.44269504f;
 
 /* Operands of type T (__half or __nv_bfloat16), cache elements of type R, heads of at most DP
- * numbers: above D they are zeros. EXACT: D is DP. CAPS: scores may have a cap. */
+ * numbers: above D they are zeros. EXACT: D is DP, and the cache has tiles if its elements are T.
+ * CAPS: scores may have a cap. */
 template <class T_, class R_, int DP_, bool EXACT_ = false, bool CAPS_ = true>
 struct attention_kind {
     using T = T_;
@@ -25,6 +26,7 @@ struct attention_kind {
     static constexpr int DP = DP_;
     static constexpr int STEP = DP > 128 ? 16 : 32; /* positions of a split's slot */
     static constexpr bool CONVERTS = !std::is_same<T, R>::value;
+    static constexpr bool TILES = EXACT && !CONVERTS;
     /* A slot holds keys or values of some positions for ldmatrix: rows of 16-byte chunks. Eight
      * rows at one chunk must lie in different banks: the chunks of a row are permuted, or, if their
      * number is no multiple of eight, rows are an odd number of chunks apart. */
@@ -33,6 +35,7 @@ struct attention_kind {
     static constexpr int STRIDE = SWIZZLED ? CHUNKS : CHUNKS + 1;
     static constexpr int ROW_BYTES = STRIDE * 16;
     static_assert(DP % 32 == 0 && SPLIT % STEP == 0, "whole products and splits");
+    static_assert(!TILES || DP % KV_COLUMN == 0, "whole columns");
 };
 
 template <class C> __device__ __forceinline__ int head_size(const attention_args &args) {

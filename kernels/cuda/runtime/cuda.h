@@ -41,9 +41,9 @@ struct kv_layer {
     size_t first; /* blocks of other layers before those of this one */
 };
 
-/* The paged cache. A block of one layer is [G][B][D] elements, a head's positions one after
- * another. A cache of layers whose heads differ has no blocks itself, but a cache of each sort of
- * layers that are alike. */
+/* The paged cache. A block of one layer is [G][B][D] elements, a head's positions in one run
+ * (kv_layout.cuh). A cache of layers whose heads differ has no blocks itself, but a cache of each
+ * sort of layers that are alike. */
 struct kv_cache {
     struct kv_config config; /* without its arrays */
     int n_alike;             /* 0: all layers are alike */

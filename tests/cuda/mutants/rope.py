@@ -36,4 +36,9 @@ MUTANTS = [
     ("attention/kv_layout.cuh", "fraction > 0.5f ? exponent", "fraction >= 0.5f ? exponent"),
     ("attention/kv_layout.cuh", "most * (1.0f / 112.0f)", "most * (1.0f / 128.0f)"),
     ("attention/rope.cu", "cache->layer[args->layer].first;", "0;"),
+    # tiles
+    ("attention/kv_layout.cuh", "(size_t)(d % KV_COLUMN ^ row * 8);", "(size_t)(d % KV_COLUMN);"),
+    ("attention/kv_layout.cuh", "d / KV_COLUMN * KV_TILE + row;", "d / KV_COLUMN + row;"),
+    ("attention/kv_layout.cuh", "return bytes == 2 && D % KV_COLUMN == 0 && B % KV_TILE == 0;", "return bytes == 2 && D % KV_COLUMN == 0;"),
+    ("attention/heads.cuh", "kv_has_tiles(sizeof(KV), a.D, a.block_size)};", "false};"),
 ]
