@@ -28,7 +28,7 @@ MUTANTS = [
     # the tiled kernel
     ("gemm/tiled.cuh", "cp_async_wait<S::STAGES - 2>();", "cp_async_wait<S::STAGES - 1>();"),
     ("gemm/tiled.cuh", "if (filler.next < end_slab) filler.fill(before);", "if (filler.next <= end_slab) filler.fill(before);"),
-    ("gemm/tiled.cuh", "if (filler.next < end_slab) filler.fill(before);", "if (filler.next < end_slab) filler.fill(stage);"),
+    ("gemm/tiled.cuh", "if (filler.next < end_slab) filler.fill(before);", "if (filler.next < end_slab) filler.fill(before != stage ? stage : before);"),
     ("gemm/tiled.cuh", "if (filler.next < end_slab) filler.fill(ring + i * R::STAGE);", "filler.fill(ring + i * R::STAGE);"),
     ("gemm/tiled.cuh", "before = stage;", ""),
     ("gemm/tiled.cuh", "stage < last ? stage + R::STAGE : ring;", "stage <= last ? stage + R::STAGE : ring;"),
