@@ -1,0 +1,75 @@
+"""Mutants of products by wgmma of e4m3, what is not the other kernels' too; tests/cuda_mutate.py says what the names mean."""
+UNITS = ["wgmma/e4m3", "gemm/dispatch", "gemm/pack"]
+
+KERNEL, ROWS, LAUNCH, SHARED = "wgmma/e4m3.cuh", "wgmma/quantise.cuh", "wgmma/e4m3.cu", "wgmma/launch.cuh"
+PTX = "runtime/ptx90.cuh"
+MUTANTS = [
+    # operands
+    (KERNEL, "0x5410", "0x5140"),
+    (KERNEL, "0x7632", "0x7362"),
+    (KERNEL, "a[i][2 * half + 1] = ", "a[i][2 * half + 1] = a[i][2 * half] = "),
+    (KERNEL, "tile + (i * WARP + lane) * 16", "tile + (lane * 2 + i) * 16"),
+    (KERNEL, "(me.group * (S::NB / CONSUMERS) + me.warp) * S::TILE_BYTES", "(me.group + me.warp * CONSUMERS) * S::TILE_BYTES"),
+    (KERNEL, "x + STEP_BYTES / 16", "x + STEP_BYTES / 32"),
+    (PTX, "shared_matrix_of(at, 512, 2)", "shared_matrix_of(at, 512, 1)"),
+    (PTX, "shared_matrix_of(at, 512, 2)", "shared_matrix_of(at, 1024, 2)"),
+    # products
+    (KERNEL, "    wgmma_fence();\n", ""),
+    (KERNEL, "    wgmma_commit();\n", ""),
+    (KERNEL, "    wgmma_wait<0>(chain);\n", "    wgmma_wait<1>(chain);\n"),
+    (KERNEL, "wgmma_e4m3<ADDS>(chain, a[0], x);", "wgmma_e4m3<false>(chain, a[0], x);"),
+    (KERNEL, "wgmma_e4m3<true>(chain, a[1]", "wgmma_e4m3<false>(chain, a[1]"),
+    # the ring
+    (KERNEL, "    mbarrier_wait(memory.full + turn.stage, turn.parity);\n", ""),
+    (KERNEL, "mbarrier_wait(memory.full + turn.stage, turn.parity);", "mbarrier_wait(memory.full + turn.stage, turn.parity ^ 1);"),
+    (KERNEL, "    __syncwarp(); /* all lanes have loaded */\n", ""),
+    (KERNEL, "    if (me.lane == 0) mbarrier_arrive(memory.empty + turn.stage);\n", ""),
+    (KERNEL, "    turn.next();\n", ""),
+    # chains and ranges
+    (KERNEL, "take_slab<S, false>(chain", "take_slab<S, true>(chain"),
+    (KERNEL, "take_slab<S, true>(chain", "take_slab<S, false>(chain"),
+    (KERNEL, "if (slab + 1 < end) take_slab", "if (slab + 1 <= end) take_slab"),
+    (KERNEL, "        add_sums(acc, chain);\n    }", "    }\n    add_sums(acc, chain);"),
+    (KERNEL, "    for (int i = 0; i < S::SUMS; i++) acc[i] = 0.0f;", "    for (int i = 1; i < S::SUMS; i++) acc[i] = 0.0f;"),
+    # scales
+    (KERNEL, "wanted < p.w.tiles ? wanted : p.w.tiles - 1", "wanted"),
+    (KERNEL, "(place & p.pair) ? p.up.scales : p.w.scales", "p.w.scales"),
+    (KERNEL, "piece.tile + (place >> p.pair)", "piece.tile + place"),
+    (KERNEL, "me.lane / 4 * 2);", "me.lane / 4);"),
+    (KERNEL, "of_output.v[j / 2]", "of_output.v[j % 2]"),
+    (KERNEL, "of_row.v[j % 2]", "of_row.v[0]"),
+    (KERNEL, "work.scales + piece.row + ", "work.scales + "),
+    (KERNEL, "load_vec<2>(rows + i * 2)", "load_vec<2>(rows + i)"),
+    (KERNEL, "total[i + j] * of_output.v[j / 2] * of_row.v[j % 2]", "total[i + j] * (of_output.v[j / 2] * of_row.v[j % 2])"),
+    # rows
+    (ROWS, "from_float<T>(norm_value(out.v[i], factor, q.norm.gain[k + i]))", "(norm_value(out.v[i], factor, q.norm.gain[k + i]))"),
+    (ROWS, "q.norm.gain[k + i]", "q.norm.gain[i]"),
+    (ROWS, "float most = E4M3_MOST * FLT_MIN;", "float most = 0.0f;"),
+    (ROWS, "most = fmaxf(most, fabsf(in.v[i]));", "most = fmaxf(most, in.v[i]);"),
+    (ROWS, "    most = warp_max(most);\n", ""),
+    (ROWS, "    __syncthreads();\n    for (float other", "    for (float other"),
+    (ROWS, "for (float other : part) most", "for (float other : {part[0]}) most"),
+    (ROWS, "inverse = E4M3_MOST / most;", "inverse = 1.0f / most;"),
+    (ROWS, "scale = most / E4M3_MOST;", "scale = 1.0f / inverse;"),
+    (ROWS, "(x[i] * inverse)", "(x[i] / (1.0f / inverse))"),
+    (ROWS, "^ m / 2 % 4", "^ m % 4"),
+    (ROWS, "k % GEMM_SLAB / 32 * 2", "k % GEMM_SLAB / 32"),
+    (ROWS, "k < q.slabs * GEMM_SLAB", "k < q.K"),
+    (ROWS, "if (m < q.M && k < q.K) in", "if (m < q.M) in"),
+    (ROWS, "if (m < q.M && k < q.K) in", "if (k < q.K) in"),
+    (ROWS, "    if (threadIdx.x == 0) q.scales[m] = scale;\n", "    if (threadIdx.x == 0 && m > 0) q.scales[m] = scale;\n"),
+    (ROWS, "squares = norm_add_square(squares, to_float(in.v[i]));", "squares = squares + to_float(in.v[i]) * to_float(in.v[i]);",
+     "a square of a 16-bit number is exact"),
+    # launches and formats
+    (LAUNCH, "((size_t)M + Many::ROWS - 1) / Many::ROWS * Many::ROWS", "((size_t)M + Some::ROWS - 1) / Some::ROWS * Some::ROWS"),
+    (LAUNCH, "(slabs * E4M3_LINE + sizeof(float))", "(slabs * E4M3_LINE)"),
+    (LAUNCH, "work.x.offset(jobs->w->slabs, 0, E4M3_LINE)", "work.x.offset(jobs->w->slabs - 1, 0, E4M3_LINE)"),
+    (LAUNCH, "    if (norm) {\n", "    if (false) {\n"),
+    (LAUNCH, "if (M <= Few::ROWS)", "if (M <= Few::ROWS + 1)", "17 rows are two blocks of few: slower, the same bits"),
+    (SHARED, "(M + S::ROWS - 1) / S::ROWS", "M / S::ROWS + 0"),
+    ("gemm/dispatch.cu", "if (w->format == GEMM_E4M3) return norm->kind == NORM_RMS;", "if (w->format == GEMM_E4M3) return true;"),
+    ("gemm/dispatch.cu", "if (w->format == GEMM_E4M3) return norm->kind == NORM_RMS;", ""),
+    ("gemm/pack.cu", "source->scale_columns >= K && K % 8 == 0", "K % 8 == 0"),
+    ("gemm/pack.cu", "source->scale_columns >= K && K % 8 == 0", "source->scale_columns >= K"),
+    ("gemm/pack.cu", "source->e4m3 && by_rows", "by_rows"),
+]
