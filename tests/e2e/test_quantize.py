@@ -113,7 +113,7 @@ REFUSED = {
     "qwen2moe_mixed": "layer 2 has no experts (mlp_only_layers, decoder_sparse_step), but layer 1 has; a GGUF file can say this of the "
     "first layers alone",
     **dict.fromkeys(["awq", "awq-experts", "gptq", "gptq-act-order", "packed-int4", "packed-int4-middle", "packed-int8", "int8", "float8-rows",
-                     "float8-blocks", "float8-structure",
+                     "float8-blocks", "float8-structure", "float8-128-llama", "float8-128-qwen3", "float8-128-experts",
                      "gpt_oss_mxfp4", "nvfp4", "nvfp4-modelopt", "bnb-nf4", "bnb-fp4", "bnb-int8", "float8-modelopt"], "is quantised already; quantize makes a GGUF file of floats"),
 }
 FOLDERS = sorted(path.parent for path in FOLDER.parent.glob("*/config.json"))

@@ -77,6 +77,9 @@ static const char *const models[] = {
     "folders/float8-rows",
     "folders/float8-blocks",
     "folders/float8-structure",
+    "folders/float8-128-llama",
+    "folders/float8-128-qwen3",
+    "folders/float8-128-experts",
     "folders/nvfp4",
     "folders/nvfp4-modelopt",
     "folders/bnb-nf4",
@@ -106,7 +109,7 @@ enum {
     N_MODELS = sizeof models / sizeof *models,
     N_ONE_RANK = 17,
     N_NARROW = 11,
-    N_PACKED = 17
+    N_PACKED = 20
 };
 
 static const struct {

@@ -20,11 +20,18 @@ import transformers
 
 SHAPE = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": True, "rms_norm_eps": 1e-6, **make_families.COMMON}
+# Rows and columns of a block of 128 and a part of one.
+WIDE = {**SHAPE, "hidden_size": 160, "intermediate_size": 144, "num_hidden_layers": 1, "num_attention_heads": 5, "num_key_value_heads": 1,
+        "head_dim": 32}
 MODELS = {
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE)),
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SHAPE)),
     "qwen3moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
         moe_intermediate_size=64, norm_topk_prob=True, **{**make_families.experts(6, 3), **SHAPE})),
+    "wide llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**WIDE)),
+    "wide qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**WIDE)),
+    "wide qwen3moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
+        moe_intermediate_size=144, norm_topk_prob=True, **{**make_families.experts(4, 2), **WIDE})),
 }
 GROUP = 32
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the column of each nibble of a word
@@ -235,6 +242,12 @@ def compressed(form, bits, kind, **more):
     return {**COMPRESSED, "format": form, "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
 
 
+def of_blocks(size, kind):
+    """A folder of floats of 8 bits in square blocks, as DeepSeek and Qwen publish them."""
+    config = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [size, size]}
+    return kind, config, lambda r, N, K, scale: float8(r, N, K, (size, size), scale), lambda t: read_float8(t, (size, size))
+
+
 # name: (model, quantization_config, writer, reader)
 FOLDERS = {
     "gptq": ("llama", {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": False},
@@ -254,8 +267,10 @@ FOLDERS = {
                     lambda r, N, K, size: float8(r, N, K, None, size), lambda t: read_float8(t, None)),
     "float8-structure": ("llama", compressed("float-quantized", 8, "float", strategy="block", weights={"block_structure": [40, 24]}),
                          lambda r, N, K, size: float8(r, N, K, (40, 24), size, ""), lambda t: read_float8(t, (40, 24), "")),
-    "float8-blocks": ("qwen3", {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [40, 40]},
-                      lambda r, N, K, size: float8(r, N, K, (40, 40), size), lambda t: read_float8(t, (40, 40))),
+    "float8-blocks": of_blocks(40, "qwen3"),
+    "float8-128-llama": of_blocks(128, "wide llama"),
+    "float8-128-qwen3": of_blocks(128, "wide qwen3"),
+    "float8-128-experts": of_blocks(128, "wide qwen3moe"),
     "nvfp4": ("llama", compressed("nvfp4-pack-quantized", 4, "float", strategy="tensor_group"),
               lambda *a: nvfp4(*a, modelopt=False), lambda t: read_nvfp4(t, False)),
     "nvfp4-modelopt": ("qwen3", {"quant_method": "modelopt", "quant_algo": "NVFP4"},
