@@ -70,6 +70,10 @@ static void make_cache(struct rank *rank) {
     rank->status = b->cache->kv_new(b, &rank->cache, &rank->all->cache, &rank->err);
 }
 
+static void touch_cache(struct rank *rank) {
+    rank->model.backend->cache->kv_touch(rank->model.backend, rank->cache);
+}
+
 static void run_pass(struct rank *rank) {
     model_forward(&rank->model, rank->all->step, rank->cache);
 }
@@ -171,6 +175,10 @@ void ranks_begin_cache(struct ranks *ranks, const struct kv_config *config) {
     if (!ranks) return;
     ranks->cache = *config;
     post(ranks, make_cache);
+}
+
+void ranks_begin_touch(struct ranks *ranks) {
+    if (ranks) post(ranks, touch_cache);
 }
 
 void ranks_begin_pass(struct ranks *ranks, const struct step *step) {

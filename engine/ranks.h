@@ -30,11 +30,12 @@ struct rank_group *ranks_group(const struct ranks *ranks);
 /* Threads of rank r when so many are shared by all ranks: one at least. */
 int ranks_threads(int threads, int rank, int ranks);
 
-/* The others begin to open their backends and to load their shards; to make their caches; to run
- * one pass. Each is followed by ranks_end before the next. With NULL for the ranks nothing is
- * done. */
+/* The others begin to open their backends and to load their shards; to make their caches; to take
+ * all their caches' memory, where a backend has kv_touch; to run one pass. Each is followed by
+ * ranks_end before the next. With NULL for the ranks nothing is done. */
 void ranks_begin_load(struct ranks *ranks, const struct ranks_plan *plan);
 void ranks_begin_cache(struct ranks *ranks, const struct kv_config *config);
+void ranks_begin_touch(struct ranks *ranks);
 void ranks_begin_pass(struct ranks *ranks, const struct step *step);
 
 /* Waits until all others have done what they began; the first failure of the lowest rank. */

@@ -152,6 +152,44 @@ START_TEST(threads_change_nothing) {
 }
 END_TEST
 
+/* Bytes of memory that the process has. */
+static long resident_bytes(void) {
+    long all, has;
+    FILE *f = fopen("/proc/self/statm", "r");
+    ck_assert_int_eq(fscanf(f, "%ld %ld", &all, &has), 2);
+    fclose(f);
+    return has * sysconf(_SC_PAGESIZE);
+}
+
+static long bytes_of_open(const char *file, bool warm_up) {
+    const struct engine_config config = {.model = file,
+                                         .threads = 2,
+                                         .ranks = 2,
+                                         .max_num_seqs = 4,
+                                         .max_num_batched_tokens = 64,
+                                         .block_size = 16,
+                                         .kv_memory = 256 << 20,
+                                         .warm_up = warm_up};
+    struct engine *engine;
+    struct err err;
+    const long before = resident_bytes();
+    ck_assert_msg(!engine_open(&engine, &config, &err), "%s", err.message);
+    const long bytes = resident_bytes() - before;
+    engine_close(engine);
+    return bytes;
+}
+
+START_TEST(a_warm_up_takes_the_caches_of_all_ranks) {
+    struct tiny_model tiny;
+    tiny_model_defaults(&tiny);
+    char *file = tiny_model_temporary(&tiny);
+    const long cold = bytes_of_open(file, false);
+    ck_assert_int_gt(bytes_of_open(file, true) - cold, 192 << 20); /* of 256 */
+    unlink(file);
+    free(file);
+}
+END_TEST
+
 /* ---- what cannot be shared ------------------------------------------------------------------ */
 
 static void expect_refused(struct tiny_model tiny, int ranks, const char *words) {
@@ -216,12 +254,14 @@ END_TEST
 #endif
 
 int main(void) {
+    log_setup(LOG_WARNING, LOG_TEXT); /* engines that warm up say so */
     Suite *suite = suite_create("engine_ranks");
     TCase *tiny = tcase_create("tiny");
     tcase_set_timeout(tiny, 60);
     tcase_add_loop_test(tiny, tiny_models_give_the_same_tokens, 0,
                         (int)(sizeof shapes / sizeof *shapes));
     tcase_add_test(tiny, threads_change_nothing);
+    tcase_add_test(tiny, a_warm_up_takes_the_caches_of_all_ranks);
     tcase_add_test(tiny, it_says_what_divides);
     suite_add_tcase(suite, tiny);
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
