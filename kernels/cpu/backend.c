@@ -146,7 +146,7 @@ static void op_close(struct backend *b) {
     struct cpu *cpu = cpu_of(b);
     assert(!cpu->slabs); /* every matrix was freed */
     pool_free(cpu->pool);
-    mem_large_free(cpu->packing, cpu->packing_bytes);
+    cpu_free_packing(cpu);
     cpu_free_heads(cpu);
     cpu_free_inputs(cpu);
     mixture_free(cpu->mixture);

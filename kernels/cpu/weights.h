@@ -123,6 +123,8 @@ enum status cpu_matrix_new(struct matrix **out, struct cpu *cpu, enum dtype type
 enum status cpu_matrix_quantised(struct matrix **out, struct cpu *cpu, enum dtype to,
                                  enum dtype from, int N, int K, const void *rows,
                                  struct file_place place, enum matrix_form form, struct err *err);
+/* Frees the scratch that making matrices leaves for the next one. */
+void cpu_free_packing(struct cpu *cpu);
 /* memory_ops.matrix_map. */
 struct matrix *cpu_matrix_map(const struct cpu *cpu, enum dtype type, int N, int K,
                               const void *panels, size_t bytes);

@@ -209,6 +209,17 @@ static struct file_place file_of(const void *rows, size_t bytes, int64_t offset)
     return place;
 }
 
+/* What making matrices took is given back when a cache is made. */
+static void check_scratch_goes(struct backend *b) {
+    const struct kv_config config = {
+        .L = 1, .G = 1, .D = 32, .n_blocks = 1, .block_size = 16, .dtype = DTYPE_I16};
+    struct kv_cache *cache;
+    ck_assert_uint_gt(cpu_of(b)->packing_bytes, 0);
+    ck_assert(!b->cache->kv_new(b, &cache, &config, NULL));
+    ck_assert_uint_eq(cpu_of(b)->packing_bytes, 0);
+    b->cache->kv_free(b, cache);
+}
+
 /* A matrix that is quantised by a path on the way into its panels has the bytes of one of blocks
  * that were made before. */
 static void check_on_the_way(const char *path, enum dtype to, enum dtype from, const float *x) {
@@ -244,6 +255,7 @@ static void check_on_the_way(const char *path, enum dtype to, enum dtype from, c
     }
     for (int i = 1; i < 3; i++) close(place[i].fd);
     free(zeros);
+    check_scratch_goes(b);
     backend_close(b);
     free(given), free(blocks), free(rows);
 }

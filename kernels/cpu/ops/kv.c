@@ -173,6 +173,7 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
         return status;
     }
     take_memory(cache);
+    cpu_free_packing(cpu_of(b)); /* the weights are loaded */
     cpu_plan_heads(cpu_of(b), kv_largest_head(config));
     cache->config.has_window = NULL; /* the caller's */
     cache->config.heads = NULL;

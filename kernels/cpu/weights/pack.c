@@ -372,6 +372,12 @@ static void pack_piece(void *arg, int piece, int thread) {
     }
 }
 
+void cpu_free_packing(struct cpu *cpu) {
+    mem_large_free(cpu->packing, cpu->packing_bytes);
+    cpu->packing = NULL;
+    cpu->packing_bytes = 0;
+}
+
 /* One piece after the other of scratch for all threads; the memory stays for the next matrix,
  * because new pages cost as much as the work that is done in them. */
 static void take_scratch(struct cpu *cpu, struct pack_job *job) {
@@ -380,7 +386,7 @@ static void take_scratch(struct cpu *cpu, struct pack_job *job) {
     size_t read = threads * (size_t)job->piece_panels * LANES * job->from_bytes;
     if (job->place.fd < 0) read = 0;
     if (rows + read > cpu->packing_bytes) {
-        mem_large_free(cpu->packing, cpu->packing_bytes);
+        cpu_free_packing(cpu);
         cpu->packing_bytes = rows + read;
         cpu->packing = mem_large(cpu->packing_bytes);
     }
