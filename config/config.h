@@ -351,7 +351,7 @@ struct options {
     enum compute_dtype dtype;
     enum quantization quantization;
     bool deterministic;   /* CUDA: a request's bytes do not depend on the batch */
-    bool wgmma;           /* CUDA: products of many rows by the instructions of sm_90a */
+    bool wgmma;           /* CUDA: products, attention of many rows by what sm_90a has */
     bool persistent_step; /* CUDA: decode steps of small models are one cooperative grid */
     enum load_format load_format;
     enum generation_config generation_config; /* may the model's files choose how it samples? */

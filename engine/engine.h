@@ -34,7 +34,7 @@ struct engine_config {
     enum quantization quantization; /* of float weights; fp8: of the layers', on CUDA */
     /* CUDA: cuBLAS may multiply, so that a request's bytes depend on the batch */
     bool allow_batch_variant_gemm;
-    bool wgmma;               /* CUDA: products of many rows by the instructions of sm_90a */
+    bool wgmma;               /* CUDA: products, attention of many rows by what sm_90a has */
     bool persistent_step;     /* CUDA: decode steps of small models are one cooperative grid */
     bool dummy;               /* random weights of the file's shapes, the same ones every time */
     bool stand_in_vocabulary; /* a folder's own tokenizer is not read, for tests */

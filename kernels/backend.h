@@ -125,8 +125,9 @@ struct backend_config {
     int rank;                 /* in the group; on CUDA the number of its device too */
     /* CUDA: products of float weights may be a library's, which sums in an order of its own */
     bool allow_batch_variant_gemm;
-    /* CUDA: products of many rows, and of all rows with e4m3 weights, are wgmma's, which sm_90
-     * alone has; other devices refuse. Activations become e4m3 where weights are. */
+    /* CUDA: products and attention of many rows, and products of all rows with e4m3 weights, are
+     * wgmma's, which sm_90 alone has; other devices refuse. Activations become e4m3 where weights
+     * are. */
     bool wgmma;
     /* CUDA: decode steps whose ops one cooperative grid can do run as one; a device that has no
      * such grids refuses, and so does a group */

@@ -39,6 +39,8 @@ BUDGETS = {
     "e4m3, 1-16 rows": ("wide_kernelI13__nv_bfloat168WideE4m3ILi16E", 168, 0, 0, [(118, 4)]),
     "e4m3, 17-64 rows": ("wide_kernelI13__nv_bfloat168WideE4m3ILi64E", 168, 0, 0, [(143, 4)]),
     "e4m3, 65 rows on": ("wide_kernelI13__nv_bfloat168WideE4m3ILi128E", 168, 0, 0, [(172, 4)]),
+    "wgmma chunks, D 64": ("chunk_kernelI14attention_kindI13__nv_bfloat16S1_Li64E", 168, 128, 0, [(1160, 8)]),
+    "wgmma chunks, D 128": ("chunk_kernelI14attention_kindI13__nv_bfloat16S1_Li128E", 168, 256, 0, [(1440, 12)]),
     "attention, D 64": ("attention_kernelI14attention_kindI13__nv_bfloat16S1_Li64E", 168, 128, 0, [(980, 64), (500, 64)]),
     "attention, D 128": ("attention_kernelI14attention_kindI13__nv_bfloat16S1_Li128E", 255, 256, 0, [(1380, 128), (700, 128)]),
 }

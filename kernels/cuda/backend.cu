@@ -176,7 +176,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->act = config->activations;
     cuda->ways = {config->allow_batch_variant_gemm, config->wgmma};
     cuda->limits = {config->max_rows, config->max_seqs, config->max_context, config->heads,
-                    config->n_windows};
+                    config->wgmma, config->n_windows};
     memcpy(cuda->limits.windows, config->windows, sizeof config->windows);
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
     cuda->head = {&cuda_compute_ops,

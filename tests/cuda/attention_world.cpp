@@ -61,7 +61,7 @@ static floats random_scales(size_t n) {
 
 attention_world::attention_world(const attention_shape &shape_, std::vector<int> lengths_,
                                  uint64_t seed, int placement)
-    : shape(shape_), lengths(lengths_), n_blocks(2) {
+    : shape(shape_), lengths(lengths_), n_blocks(2), planned() {
     /* scores spread over a few units: neither flat nor one position alone */
     scale = shape.cap != 0.0f ? 8.0f / sqrtf((float)shape.D) : 3.0f / sqrtf((float)shape.D);
     for (int length : lengths) n_blocks += (length + shape.B - 1) / shape.B;
@@ -155,15 +155,19 @@ static size_t some(size_t bytes) {
 
 /* Plans the step, or does what stands in for it in float32, and runs it twice. */
 static std::vector<uint8_t> run_planned(attention_args *args, const attention_shape &shape,
-                                        const step_arrays &a, int64_t max_parts, buffer *y) {
+                                        const step_arrays &a, attention_plan *planned,
+                                        int64_t max_parts, bool chunks, buffer *y) {
     std::vector<attention_item> items((size_t)attention_max_items(
         a.step.M, a.step.S, a.step.table_stride * shape.B, shape.H, shape.G, max_parts));
-    attention_plan plan;
-    attention_make_plan(&plan, items.data(), &a.step, shape.H, shape.G, shape.window, max_parts);
+    attention_plan &plan = *planned;
+    attention_make_plan(&plan, items.data(), &a.step, shape.H, shape.G, shape.window, max_parts,
+                        chunks);
     ck_assert_uint_le((size_t)plan.n_items, items.size());
     ck_assert(plan.n_parts <= max_parts);
-    items.resize((size_t)++plan.n_items); /* and one without rows, as a captured launch has */
-    items.back() = {};
+    if (!chunks) { /* and one without rows, as a captured launch has */
+        items.resize((size_t)++plan.n_items);
+        items.back() = {};
+    }
     buffer item_buffer(items), sequence(a.sequence);
     buffer parts(some(attention_parts_bytes(&plan, shape.G, shape.D)));
     std::vector<int32_t> zeros(some(attention_counters_bytes(&plan, shape.G)) / 4, 0);
@@ -187,7 +191,7 @@ static std::vector<uint8_t> run_planned(attention_args *args, const attention_sh
     return before;
 }
 
-std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_parts) {
+std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_parts, bool chunks) {
     const step_arrays a = make_step(*this, parts);
     buffer q_buffer(packed(shape.act, queries_of(*this, parts))), y(q_buffer.bytes);
     buffer k_buffer(keys), v_buffer(values), k_scale(key_scale), v_scale(value_scale);
@@ -214,7 +218,7 @@ std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_p
     for (int h = 0; h < shape.H; h++) sinks.push_back(sink_of(h));
     buffer sink_buffer(sinks);
     if (shape.has_sinks) args.sinks = sink_buffer.as<float>();
-    return run_planned(&args, shape, a, max_parts, &y);
+    return run_planned(&args, shape, a, &planned, max_parts, chunks, &y);
 }
 
 /* ---- double precision ----------------------------------------------------------------------- */

@@ -32,13 +32,15 @@ struct attention_world {
     std::vector<floats> k, v; /* [sequence] [length][G][D], as the cache gives them back */
     std::vector<std::vector<int>> blocks;
     int n_blocks;
+    attention_plan planned; /* of the last run */
 
     /* `seed` makes the numbers, `placement` says where the blocks lie. */
     attention_world(const attention_shape &shape, std::vector<int> lengths, uint64_t seed,
                     int placement);
     /* y of a step, [rows][H][D]. It is computed twice, into poison; the bytes must be the same, and
-     * counters zero. max_parts as for the plan. */
-    std::vector<uint8_t> run(const step_parts &parts, int64_t max_parts = INT32_MAX);
+     * counters zero. max_parts and chunks as for the plan. */
+    std::vector<uint8_t> run(const step_parts &parts, int64_t max_parts = INT32_MAX,
+                             bool chunks = false);
     /* The same in double precision. */
     floats reference(const step_parts &parts) const;
 

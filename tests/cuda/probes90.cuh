@@ -9,6 +9,7 @@ struct probe_matrix {
     const void *bytes; /* [PROBE_BYTES], copied to a multiple of 1,024 */
     uint64_t layout;   /* the descriptor, but for the place of the bytes */
     int at;            /* where in them the matrix begins */
+    bool rows;         /* lines are rows: wgmma_m64k16_rows */
 };
 enum { PROBE_BYTES = 16 << 10, PROBE_COLUMNS = 128, PROBE_ROWS = 64 };
 

@@ -17,13 +17,16 @@ struct layout {
     const char *name;
     uint64_t mode;
     int line, leading, stride;
-    int step; /* which 16 neighbours of k of the line */
+    int step;  /* which 16 neighbours of k of the line */
+    bool rows; /* "MN-major": lines are of 64 neighbouring columns of one k */
 };
 static const layout layouts[] = {
-    {"no swizzle", 0, 16, 128, 256, 0},   {"swizzle of 128", 1, 128, 16, 1024, 0},
-    {"step 3 of 4", 1, 128, 16, 1024, 3}, {"swizzle of 64", 2, 64, 16, 512, 0},
-    {"step 1 of 2", 2, 64, 16, 512, 1},   {"swizzle of 32", 3, 32, 16, 256, 0},
+    {"no swizzle", 0, 16, 128, 256, 0},    {"swizzle of 128", 1, 128, 16, 1024, 0},
+    {"step 3 of 4", 1, 128, 16, 1024, 3},  {"swizzle of 64", 2, 64, 16, 512, 0},
+    {"step 1 of 2", 2, 64, 16, 512, 1},    {"swizzle of 32", 3, 32, 16, 256, 0},
+    {"rows", 1, 128, 1024, 2048, 0, true}, {"rows, turned", 1, 128, 2048, 1024, 0, true},
 };
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 static int place_of(const layout &l, int column, int half) {
     const int group = column / 8, in_group = column % 8, piece = 2 * l.step + half;
     if (l.mode == 0) return group * 256 + half * 128 + in_group * 16;
@@ -37,10 +40,21 @@ static floats whole_numbers(uint64_t *state, size_t n) {
     return values;
 }
 
+/* The same, of one element of a matrix whose lines are rows. */
+static size_t place_in_rows(const layout &l, int column, int k) {
+    return (size_t)(column / 64 * l.leading + k / 8 * l.stride + k % 8 * l.line +
+                    (column % 64 / 8 ^ k % 8) * 16 + column % 8 * 2);
+}
+
 /* The matrix [column][32 bytes of k] in its layout. */
 static std::vector<uint8_t> image_of(const layout &l, const std::vector<uint8_t> &elements) {
     std::vector<uint8_t> image(PROBE_BYTES, 0xff);
-    for (int column = 0; column < (int)elements.size() / 32; column++)
+    const int columns = (int)elements.size() / 32;
+    for (int column = 0; l.rows && column < columns; column++)
+        for (int k = 0; k < DEPTH; k++)
+            std::copy_n(&elements[(size_t)(column * DEPTH + k) * 2], 2,
+                        &image[place_in_rows(l, column, k)]);
+    for (int column = 0; !l.rows && column < columns; column++)
         for (int half = 0; half < 2; half++)
             std::copy_n(&elements[(size_t)(column * 32 + half * 16)], 16,
                         &image[(size_t)place_of(l, column, half)]);
@@ -49,7 +63,7 @@ static std::vector<uint8_t> image_of(const layout &l, const std::vector<uint8_t>
 static struct probe_matrix matrix_of(const layout &l, const buffer &bytes) {
     return {bytes.data,
             (uint64_t)(l.leading / 16) << 16 | (uint64_t)(l.stride / 16) << 32 | l.mode << 62,
-            l.step * 32};
+            l.step * 32, l.rows};
 }
 
 /* Row of a thread's elements, and of its sums. */
@@ -127,7 +141,7 @@ END_TEST
 int main() {
     Suite *suite = suite_create("cuda_ptx90");
     TCase *core = tcase_create("core");
-    tcase_add_loop_test(core, products_of_warpgroups_are_right, 0, 12);
+    tcase_add_loop_test(core, products_of_warpgroups_are_right, 0, 2 * LAYOUTS);
     tcase_add_loop_test(core, products_of_e4m3_are_right, 0, 36);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -140,6 +140,15 @@ static uint32_t chunk_address(uint64_t b, int column, int half) {
     return line ^ ((line >> 7 & (width / 16 - 1)) << 4);
 }
 
+/* Where 8 neighbouring columns of one k are, in lines of 64 of them: the same section, MN-major. */
+static uint32_t row_chunk_address(uint64_t b, int k, int column) {
+    const uint32_t start = (uint32_t)(b & 0x3fff) << 4, leading = (uint32_t)(b >> 16 & 0x3fff) << 4,
+                   stride = (uint32_t)(b >> 32 & 0x3fff) << 4;
+    const uint32_t line = start + (uint32_t)(column / 64) * leading + (uint32_t)(k / 8) * stride +
+                          (uint32_t)(k % 8) * 128 + (uint32_t)(column % 64) * 2;
+    return line ^ ((line >> 7 & 7) << 4);
+}
+
 /* Element i of those that begin at `from`. */
 static float element_at(const product &p, const void *from, int i) {
     uint16_t bits = 0;
@@ -147,20 +156,32 @@ static float element_at(const product &p, const void *from, int i) {
     return p.kind.element(bits);
 }
 
+/* 16 bytes of shared memory; NULL if the descriptor leads elsewhere. */
+static const char *chunk_at(const product &p, uint32_t address) {
+    const char *chunk = dynamic_window().start + address;
+    if (!dynamic_range().has_all(chunk, 16)) {
+        report("wgmma", "descriptor %016llx leads out of shared memory", (unsigned long long)p.b);
+        return nullptr;
+    }
+    checker_async_read(chunk, 16);
+    return chunk;
+}
+
 static void read_columns(float (*b)[MAX_COLUMNS], const product &p) {
-    const range window = dynamic_window(), mine = dynamic_range();
-    if (p.b & ~0xc0003fff3fff3fffull)
+    if (p.b & ~0xc0003fff3fff3fffull || (p.kind.rows && p.b >> 62 != 1))
         report("wgmma", "descriptor %016llx has bits that are not emulated",
                (unsigned long long)p.b);
     const int each = p.depth() / 2;
-    for (int column = 0; column < p.kind.columns; column++)
+    for (int k = 0; p.kind.rows && k < p.depth(); k++)
+        for (int column = 0; column < p.kind.columns; column += 8) {
+            const char *chunk = chunk_at(p, row_chunk_address(p.b, k, column));
+            for (int i = 0; chunk && i < 8; i++) b[k][column + i] = element_at(p, chunk, i);
+        }
+    for (int column = 0; !p.kind.rows && column < p.kind.columns; column++)
         for (int half = 0; half < 2; half++) {
-            const char *chunk = window.start + chunk_address(p.b, column, half);
-            if (!mine.has_all(chunk, 16))
-                return report("wgmma", "descriptor %016llx leads out of shared memory",
-                              (unsigned long long)p.b);
-            checker_async_read(chunk, 16);
-            for (int i = 0; i < each; i++) b[half * each + i][column] = element_at(p, chunk, i);
+            const char *chunk = chunk_at(p, chunk_address(p.b, column, half));
+            for (int i = 0; chunk && i < each; i++)
+                b[half * each + i][column] = element_at(p, chunk, i);
         }
 }
 

@@ -7,6 +7,8 @@
  * A whole item is up to 64 query vectors; each of the block's four warps takes 16 of them through
  * all splits and merges them one by one.
  *
+ * A chunk is a whole item of up to CHUNK_VECTORS query vectors for sm_90a (kernels/cuda/wgmma/).
+ *
  * A split item is up to 16 query vectors and one span: each of the block's warps takes a split, and
  * the block merges them. If the rows see more than one span, the parts go to memory, and the last
  * of the rows' blocks merges them.
@@ -19,7 +21,8 @@
 #include "kernels/cuda/attention/kv_layout.cuh"
 
 constexpr int SPLIT = 64, SPAN_SPLITS = 4, SPAN = SPAN_SPLITS * SPLIT;
-constexpr int WHOLE_VECTORS = 64, SPLIT_VECTORS = 16, ATTENTION_WARPS = SPAN_SPLITS;
+constexpr int WHOLE_VECTORS = 64, CHUNK_VECTORS = 128, SPLIT_VECTORS = 16,
+              ATTENTION_WARPS = SPAN_SPLITS;
 constexpr int ATTENTION_MAX_D = 256, ATTENTION_MAX_HEADS = WHOLE_VECTORS;
 constexpr int ATTENTION_WIDEST = 512; /* numbers of a head that attention_float takes */
 
@@ -39,6 +42,7 @@ struct attention_item {
 struct attention_plan {
     int n_items, n_counters;
     int n_whole;           /* of the items: for several rows, or for lack of parts */
+    int n_chunks;          /* of the items: all of those, the last ones, or none */
     int64_t n_parts;       /* in vectors, for each key-value head's part */
     int heads, head_parts; /* query heads of a block, and blocks for a key-value head */
 };
@@ -57,9 +61,10 @@ size_t attention_counters_bytes(const struct attention_plan *plan, int G);
 /* Lists the work of a step into items: host memory, room for attention_max_items. The longest
  * items of a sequence come first. A row sees positions max(0, p - window + 1)..p, or all up to p
  * if window is 0. At most max_parts parts are planned; rows that would need more become whole
- * items. */
+ * items, which are chunks if these are wanted. */
 void attention_make_plan(struct attention_plan *plan, struct attention_item *items,
-                         const struct step *step, int H, int G, int window, int64_t max_parts);
+                         const struct step *step, int H, int G, int window, int64_t max_parts,
+                         bool chunks = false);
 
 /* Pointers are device memory. */
 struct attention_args {
@@ -83,6 +88,11 @@ struct attention_args {
  * ATTENTION_MAX_D, and a key is a whole number of 16-byte pieces. */
 void attention_run(enum dtype act, const struct attention_args *args,
                    const struct attention_plan *plan, cudaStream_t stream);
+/* A step's chunks can go through wgmma from so many rows on, if it has some: rows that want no
+ * logits. */
+constexpr int CHUNK_STEP_ROWS = 65;
+/* Whether there are kernels for chunks over such a cache: sm_90a alone has them. */
+bool attention_chunks_serve(const struct kv_view *kv);
 /* Whether attention_run takes these, or attention_float where D is above ATTENTION_MAX_D. */
 bool attention_fits(enum dtype act, const struct kv_view *kv);
 

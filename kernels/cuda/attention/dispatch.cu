@@ -24,5 +24,9 @@ void attention_run(enum dtype act, const struct attention_args *args,
     auto *run = args->kv.type == KV_F16    ? attention_run_f16
                 : args->kv.type == KV_BF16 ? attention_run_bf16
                                            : attention_run_e4m3;
-    run(*args, how, plan->n_items, stream);
+    const int others = plan->n_items - plan->n_chunks;
+    run(*args, how, others, stream);
+    attention_args chunks = *args;
+    chunks.items += others;
+    if (plan->n_chunks > 0) attention_run_chunks(chunks, how, plan->n_chunks, stream);
 }

@@ -36,13 +36,14 @@ __device__ __forceinline__ seen seen_by(const attention_args &args, int row, int
     return {first_seen(args, args.position[row]), args.position[row + n - 1] + 1};
 }
 
-/* The same for a warp's vectors; empty if it has none. */
-__device__ __forceinline__ seen seen_by_warp(const attention_args &args, const attention_item &item,
-                                             int heads, int first_vector) {
+/* The same for `most` vectors, or fewer at the end; empty if there are none. */
+__device__ __forceinline__ seen seen_by_vectors(const attention_args &args,
+                                                const attention_item &item, int heads,
+                                                int first_vector, int most) {
     const int n_vectors = item.rows * heads;
     if (first_vector >= n_vectors) return {0, 0};
     const int first = first_vector / heads;
-    const int last = (min(first_vector + SPLIT_VECTORS, n_vectors) - 1) / heads;
+    const int last = (min(first_vector + most, n_vectors) - 1) / heads;
     return seen_by(args, item.row + first, last - first + 1);
 }
 
@@ -55,7 +56,7 @@ __device__ __forceinline__ void attend_whole(const attention_args &args,
     const head_block block = block_of(args, how, y);
     const int first_vector = threadIdx.x / WARP * SPLIT_VECTORS;
     const seen all = seen_by(args, item.row, item.rows);
-    const seen mine = seen_by_warp(args, item, how.heads, first_vector);
+    const seen mine = seen_by_vectors(args, item, how.heads, first_vector, SPLIT_VECTORS);
     int split = all.begin / SPLIT;
     feeder<C, ATTENTION_THREADS, SPLIT, attention_memory<C>::WHOLE_RING> feed(
         args, item, block.kv_head, split * SPLIT, all.begin, all.end, dyn_smem<char>());
@@ -303,6 +304,10 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, attention_memory<C>::BLOCKS
 }
 
 /* ---- launching ------------------------------------------------------------------------------ */
+
+/* Chunks: kernels/cuda/wgmma/. */
+void attention_run_chunks(const attention_args &args, const attention_launch &how, int n_items,
+                          cudaStream_t stream);
 
 /* The kinds of heads and caches that a persistent step has code for. */
 template <class C>

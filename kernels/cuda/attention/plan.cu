@@ -20,6 +20,7 @@ struct planner {
     const struct step *step;
     int window;
     int64_t max_parts;
+    int whole_vectors; /* of an item */
 };
 
 /* An item for n rows of sequence s, not yet marked as whole or split. */
@@ -37,7 +38,7 @@ static struct attention_item rows_item(const struct planner *p, int s, int row, 
 }
 
 static void plan_whole(const struct planner *p, int s, int row, int end) {
-    const int rows = WHOLE_VECTORS / p->plan->heads;
+    const int rows = p->whole_vectors / p->plan->heads;
     const int tiles = ceil_div(end - row, rows);
     p->plan->n_whole += tiles;
     for (int tile = tiles - 1; tile >= 0; tile--) { /* the last one has the longest context */
@@ -79,28 +80,52 @@ static bool wants_splits(const struct planner *p, const struct attention_item *a
     return p->plan->n_parts + (int64_t)spans * vectors <= p->max_parts || spans == 1;
 }
 
-static void plan_sequence(const struct planner *p, int s) {
+/* Plans the items of a sequence if they are split; false: they are whole. */
+static bool split_sequence(const struct planner *p, int s) {
     const int row = p->step->row_start[s], end = p->step->row_start[s + 1];
-    if (row == end) return;
+    if (row == end) return true;
     const struct attention_item all = rows_item(p, s, row, end - row);
-    if (!wants_splits(p, &all)) {
-        plan_whole(p, s, row, end);
-        return;
-    }
+    if (!wants_splits(p, &all)) return false;
     const int rows = SPLIT_VECTORS / p->plan->heads;
     for (int at = row; at < end; at += rows)
         plan_splits(p, rows_item(p, s, at, at + rows < end ? rows : end - at));
+    return true;
+}
+
+static void plan_sequences(const struct planner *p) {
+    const int32_t *row_start = p->step->row_start;
+    for (int s = 0; s < p->step->S; s++)
+        if (!split_sequence(p, s)) plan_whole(p, s, row_start[s], row_start[s + 1]);
+}
+
+/* All split items, then those of the sequences that have none. */
+static void plan_chunks(const struct planner *p) {
+    const int32_t *row_start = p->step->row_start;
+    for (int s = 0; s < p->step->S; s++) split_sequence(p, s);
+    const int n_split = p->plan->n_items;
+    for (int s = 0, i = 0; s < p->step->S; s++) {
+        const bool is_split = i < n_split && p->items[i].sequence == s;
+        if (!is_split && row_start[s] < row_start[s + 1])
+            plan_whole(p, s, row_start[s], row_start[s + 1]);
+        while (i < n_split && p->items[i].sequence == s) i++;
+    }
+    p->plan->n_chunks = p->plan->n_whole;
 }
 
 void attention_make_plan(struct attention_plan *plan, struct attention_item *items,
-                         const struct step *step, int H, int G, int window, int64_t max_parts) {
+                         const struct step *step, int H, int G, int window, int64_t max_parts,
+                         bool chunks) {
     assert(H % G == 0 && window >= 0);
     *plan = {};
     plan->head_parts = attention_head_parts(H, G);
     plan->heads = attention_heads(H, G);
     max_parts = max_parts < INT32_MAX ? max_parts : INT32_MAX;
-    const struct planner p = {plan, items, step, window, max_parts};
-    for (int s = 0; s < step->S; s++) plan_sequence(&p, s);
+    const struct planner p = {plan,   items,     step,
+                              window, max_parts, chunks ? CHUNK_VECTORS : WHOLE_VECTORS};
+    if (chunks)
+        plan_chunks(&p);
+    else
+        plan_sequences(&p);
 }
 
 /* See wants_splits. */

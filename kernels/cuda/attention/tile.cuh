@@ -200,8 +200,8 @@ __device__ __forceinline__ float scaled(const attention_args &args, float produc
 }
 
 /* Scales and masks the scores of the split at `start`; the largest of each row, in all four
- * lanes that share it. */
-template <class C>
+ * lanes that share it. ALL: all rows see all of the split. */
+template <class C, bool ALL>
 __device__ __forceinline__ void mask(scores &s, float (&most)[2], const queries<C> &q,
                                      const attention_args &args, int start) {
     const int column = start + threadIdx.x % 4 * 2;
@@ -213,7 +213,7 @@ __device__ __forceinline__ void mask(scores &s, float (&most)[2], const queries<
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int r = e / 2, here = 8 * j + e % 2;
-            const bool seen = here >= first[r] && here <= last[r];
+            const bool seen = ALL || (here >= first[r] && here <= last[r]);
             s[j][e] = seen ? scaled<C>(args, s[j][e]) : -INFINITY;
             most[r] = fmaxf(most[r], s[j][e]);
         }
@@ -237,12 +237,12 @@ struct split_weight {
 
 /* p are the weights of the split's values, as operands. The sum is of the rounded weights, so that
  * these add up to one. */
-template <class C>
+template <class C, bool ALL = false>
 __device__ __forceinline__ split_weight weigh(weights &p, scores &s, const queries<C> &q,
                                               const attention_args &args, int start) {
     using T = typename C::T;
     split_weight x;
-    mask<C>(s, x.most, q, args, start);
+    mask<C, ALL>(s, x.most, q, args, start);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float base = base_of(x.most[r]);

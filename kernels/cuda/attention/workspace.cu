@@ -46,6 +46,16 @@ static enum status check_heads(enum dtype act, const struct step_limits *limits,
                    ATTENTION_WIDEST, D);
 }
 
+static bool has_chunks(const struct attention_workspace *work, const struct kv_config *c) {
+    bool serves = work->limits.wgmma;
+    for (int i = 0; i < c->L && serves; i++) {
+        const struct kv_heads heads = kv_heads_of(c, i);
+        const struct kv_view kv = {kv_type_of(c->dtype), heads.G, heads.D, c->block_size};
+        serves = attention_chunks_serve(&kv);
+    }
+    return serves;
+}
+
 struct attention_sizes {
     size_t parts, counters; /* bytes */
 };
@@ -113,6 +123,7 @@ enum status attention_workspace_new(struct attention_workspace *work, enum dtype
     work->parts = (float *)parts;
     work->counters = (int32_t *)counters;
     work->D = kv_largest_head(config);
+    work->chunks = has_chunks(work, config);
     return STATUS_OK;
 }
 
@@ -129,7 +140,9 @@ int attention_workspace_plan(struct attention_workspace *work, int window,
     if (work->act == DTYPE_F32) return 0;
     struct attention_plan *plan = &work->plan[window];
     attention_make_plan(plan, items, step, work->limits.H, work->G[window],
-                        work->limits.windows[window].length, work->max_parts[window]);
+                        work->limits.windows[window].length, work->max_parts[window],
+                        work->chunks && step->M >= CHUNK_STEP_ROWS && step->R < step->M);
+    assert(!rows || plan->n_chunks == 0); /* all rows of a graph want logits */
     assert(plan->n_items <= work->max_items);
     /* Blocks without work end at once but cost some nanoseconds each: at most half are such. */
     int room = rows ? rows : plan->n_items;

@@ -10,6 +10,7 @@
 struct step_limits {
     int max_rows, max_seqs, max_context;
     int H;
+    bool wgmma;    /* for chunks, where all layers have kernels for them */
     int n_windows; /* 0: no layer has a window */
     struct attention_window windows[MAX_WINDOWS];
 };
@@ -21,6 +22,7 @@ struct attention_workspace {
     int G[MAX_WINDOWS];                      /* key-value heads of each plan */
     int64_t max_parts[MAX_WINDOWS];          /* that there is memory for */
     int max_items;                           /* of a plan */
+    bool chunks;                             /* of steps that have some go through wgmma */
     int kinds;                               /* of blocks: 2 if there are window blocks, else 1 */
     float *parts;                            /* of the layer that runs */
     int32_t *counters;                       /* zero between launches */

@@ -80,12 +80,23 @@ template <int PENDING, int R> __device__ __forceinline__ void wgmma_wait(float (
 /* d[64][2 R] += a[64][16] (rows) times b[16][2 R] (columns, in shared memory). Four warps that
  * begin at a multiple of 4 take part; each has 16 rows: its a, and d[4 j + i] for columns 8 j on,
  * as in mma_m16n8k16. `b` is a descriptor (shared_matrix). The sum is d's when its group has been
- * waited for; until then neither a nor d is touched. */
+ * waited for; until then neither a nor d is touched. Unless it adds, d begins with zeros. */
 template <class T, int R>
-__device__ __forceinline__ void wgmma_m64k16(float (&d)[R], const uint32_t (&a)[4], uint64_t b);
+__device__ __forceinline__ void wgmma_m64k16(float (&d)[R], const uint32_t (&a)[4], uint64_t b,
+                                             bool adds = true);
+/* The same, of a matrix whose lines are rows: 64 neighbouring columns of one k. */
+template <class T, int R>
+__device__ __forceinline__ void wgmma_m64k16_rows(float (&d)[R], const uint32_t (&a)[4], uint64_t b,
+                                                  bool adds = true);
 
 #define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define D16(i) D4(i), D4(i + 4), D4(i + 8), D4(i + 12)
+#define P8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define P32                                                                                        \
+    P8 ",%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,"           \
+       "%28,%29,%30,%31"
+#define D8 D4(0), D4(4)
+#define D32 D16(0), D16(16)
 #define D64 D16(0), D16(16), D16(32), D16(48)
 #define D96 D64, D16(64), D16(80)
 #define P64                                                                                        \
@@ -95,34 +106,36 @@ __device__ __forceinline__ void wgmma_m64k16(float (&d)[R], const uint32_t (&a)[
 #define P96                                                                                        \
     P64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,"    \
         "%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
-/* The last three numbers: scale of d, of a and of b. */
-#define WGMMA(TYPE, N, NAME, R, D, P, A)                                                           \
+/* The last three numbers: scale of a and of b, and whether lines of b are rows. */
+#define WGMMA(FUNCTION, ROWS, TYPE, N, NAME, R, D, P, A, ADDS)                                     \
     template <>                                                                                    \
-    __device__ __forceinline__ void wgmma_m64k16<TYPE, R>(float(&d)[R], const uint32_t(&a)[4],     \
-                                                          uint64_t b) {                            \
-        asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME " {" P        \
-                     "}, {" A ", 1, 1, 1, 0;"                                                      \
+    __device__ __forceinline__ void FUNCTION<TYPE, R>(float(&d)[R], const uint32_t(&a)[4],         \
+                                                      uint64_t b, bool adds) {                     \
+        asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " ADDS ", 0;\n"                       \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME " {" P        \
+                     "}, {" A ", adds, 1, 1, " ROWS ";\n}"                                         \
                      : D                                                                           \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                        \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds));        \
     }
+#define A32 "%32,%33,%34,%35}, %36"
 #define A64 "%64,%65,%66,%67}, %68"
 #define A96 "%96,%97,%98,%99}, %100"
-WGMMA(__half, 128, "f16", 64, D64, P64, A64)
-WGMMA(__half, 192, "f16", 96, D96, P96, A96)
-WGMMA(__nv_bfloat16, 128, "bf16", 64, D64, P64, A64)
-WGMMA(__nv_bfloat16, 192, "bf16", 96, D96, P96, A96)
+WGMMA(wgmma_m64k16, "0", __half, 64, "f16", 32, D32, P32, A32, "%37")
+WGMMA(wgmma_m64k16, "0", __half, 128, "f16", 64, D64, P64, A64, "%69")
+WGMMA(wgmma_m64k16, "0", __half, 192, "f16", 96, D96, P96, A96, "%101")
+WGMMA(wgmma_m64k16, "0", __nv_bfloat16, 64, "bf16", 32, D32, P32, A32, "%37")
+WGMMA(wgmma_m64k16, "0", __nv_bfloat16, 128, "bf16", 64, D64, P64, A64, "%69")
+WGMMA(wgmma_m64k16, "0", __nv_bfloat16, 192, "bf16", 96, D96, P96, A96, "%101")
+WGMMA(wgmma_m64k16_rows, "1", __half, 64, "f16", 32, D32, P32, A32, "%37")
+WGMMA(wgmma_m64k16_rows, "1", __half, 128, "f16", 64, D64, P64, A64, "%69")
+WGMMA(wgmma_m64k16_rows, "1", __nv_bfloat16, 64, "bf16", 32, D32, P32, A32, "%37")
+WGMMA(wgmma_m64k16_rows, "1", __nv_bfloat16, 128, "bf16", 64, D64, P64, A64, "%69")
 
 /* The same of e4m3, 32 neighbours of k at a time: d[64][2 R] += a[64][32] times b[32][2 R], or
  * without ADDS d = a times b. A word of a thread's `a` has neighbours 4 t .. 4 t + 3 of k of row g,
  * then of row g + 8, then both of k + 16 (t its number in a group of four, g the group). `b` is
  * what shared_matrix_64 describes. Tensor cores of sm_90 are said to keep about 14 bits of such a
  * sum, so chains should be short. */
-#define P8 "%0,%1,%2,%3,%4,%5,%6,%7"
-#define P32                                                                                        \
-    P8 ",%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,"           \
-       "%28,%29,%30,%31"
-#define D8 D4(0), D4(4)
-#define D32 D16(0), D16(16)
 #define WGMMA_E4M3(N, R, D, P, A, ADDED)                                                           \
     template <bool ADDS>                                                                           \
     __device__ __forceinline__ void wgmma_e4m3(float(&d)[R], const uint32_t(&a)[4], uint64_t b) {  \
@@ -160,10 +173,16 @@ __device__ __forceinline__ uint64_t shared_matrix_of(const void *at, int stride,
 }
 
 /* A descriptor of 16 neighbours of k of some columns. A column's 64 neighbours are a line of 128
- * bytes, lines follow one another, and 16-byte piece i of line c stands at i ^ c % 8: the swizzle
- * of 128 bytes. `at` is in a line 0 of 8, of which the first begins at a multiple of 1,024. */
-__device__ __forceinline__ uint64_t shared_matrix(const void *at) {
-    return shared_matrix_of(at, 1024, 1);
+ * bytes, 8 lines follow one another, the next 8 begin `stride` bytes behind them, and 16-byte piece
+ * i of line c stands at i ^ c % 8: the swizzle of 128 bytes. `at` is in a line 0 of 8, of which the
+ * first begins at a multiple of 1,024. */
+__device__ __forceinline__ uint64_t shared_matrix(const void *at, int stride = 1024) {
+    return shared_matrix_of(at, stride, 1);
+}
+/* The same for wgmma_m64k16_rows: a line has 64 neighbouring columns of one k. The lines of the
+ * next 8 of k begin `stride` bytes behind, and those of the next 64 columns `leading`. */
+__device__ __forceinline__ uint64_t shared_matrix_rows(const void *at, int stride, int leading) {
+    return (shared_matrix(at, stride) & ~(uint64_t)(0x3fff << 16)) | (uint64_t)(leading / 16) << 16;
 }
 /* The same of lines of 64 bytes, which are 64 neighbours of e4m3: 16-byte piece i of line c stands
  * at i ^ c / 2 % 4, the swizzle of 64 bytes. The first of 8 lines begins at a multiple of 512. */

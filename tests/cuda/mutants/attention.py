@@ -56,7 +56,7 @@ MUTANTS = [
     (K, "start < mine.end && start + SPLIT > mine.begin", "start < mine.end - 1 && start + SPLIT > mine.begin"),
     (K, "start < mine.end && start + SPLIT > mine.begin", "start < mine.end",
      "splits before a warp's first position change nothing: that they are left out is for speed"),
-    (K, "(min(first_vector + SPLIT_VECTORS, n_vectors) - 1) / heads", "first"),
+    (K, "(min(first_vector + most, n_vectors) - 1) / heads", "first"),
     (K, "const int before = span - item.first_split / SPAN_SPLITS;", "const int before = span;"),
     (K, "(size_t)before * (item.rows * block.heads) + vector;", "(size_t)before * item.rows + vector;"),
     (K, "span <= last / SPAN; span++", "span < last / SPAN; span++"),

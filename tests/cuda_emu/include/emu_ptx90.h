@@ -16,11 +16,12 @@ void proxy_fence();
 
 uint32_t shared_address(const void *p);
 void wgmma_fence();
-/* What a product has: its columns, bytes of an element, whether it adds to d. */
+/* What a product has: its columns, bytes of an element, whether it adds to d, and whether lines of
+ * b have neighbouring columns, not neighbours of k. */
 struct wgmma_kind {
     int columns, width;
     element_of element;
-    bool adds;
+    bool adds, rows;
     bool operator==(const wgmma_kind &) const = default;
 };
 void wgmma(float *d, const uint32_t *a, uint64_t b, const wgmma_kind &kind, site at);
@@ -75,12 +76,17 @@ template <> inline constexpr emu::element_of emu_element<__half> = emu::half_ele
 template <> inline constexpr emu::element_of emu_element<__nv_bfloat16> = emu::bfloat16_element;
 
 template <class T, int R>
-void wgmma_m64k16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, EMU_SITE) {
-    emu::wgmma(d, a, b, {2 * R, 2, emu_element<T>, true}, EMU_HERE);
+void wgmma_m64k16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, bool adds = true, EMU_SITE) {
+    emu::wgmma(d, a, b, {2 * R, 2, emu_element<T>, adds, false}, EMU_HERE);
+}
+template <class T, int R>
+void wgmma_m64k16_rows(float (&d)[R], const uint32_t (&a)[4], uint64_t b, bool adds = true,
+                       EMU_SITE) {
+    emu::wgmma(d, a, b, {2 * R, 2, emu_element<T>, adds, true}, EMU_HERE);
 }
 template <bool ADDS, int R>
 void wgmma_e4m3(float (&d)[R], const uint32_t (&a)[4], uint64_t b, EMU_SITE) {
-    emu::wgmma(d, a, b, {2 * R, 1, emu::e4m3_element, ADDS}, EMU_HERE);
+    emu::wgmma(d, a, b, {2 * R, 1, emu::e4m3_element, ADDS, false}, EMU_HERE);
 }
 
 /* ---- registers ------------------------------------------------------------------------------ */
