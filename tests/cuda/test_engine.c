@@ -55,6 +55,8 @@ static const struct variety narrow[] = {
     {DTYPE_Q4_1, 32, 64, 1, 2, 1, 16, false, COMPUTE_FLOAT16, QUANTIZATION_NONE, KV_DTYPE_FP8, 270},
     {DTYPE_F32, 32, 40, 1, 2, 2, 8, false, COMPUTE_FLOAT16, QUANTIZATION_NONE, KV_DTYPE_BFLOAT16,
      140},
+    {DTYPE_BF16, 32, 40, 1, 2, 1, 64, false, COMPUTE_BFLOAT16, QUANTIZATION_NONE, KV_DTYPE_BFLOAT16,
+     140}, /* chunks go through wgmma */
     {DTYPE_F32, 32, 40, 1, 2, 1, 32, false, COMPUTE_BFLOAT16, QUANTIZATION_NONE, KV_DTYPE_FP8, 140},
 };
 enum { N_EXACT = sizeof exact / sizeof *exact, N_NARROW = sizeof narrow / sizeof *narrow };
