@@ -83,7 +83,7 @@ static void add_sequences(work *w, const group &g) {
     }
 }
 
-static work make_work(const model &m, const groups &all) {
+static work make_work(const model &m, const groups &all, bool chunks) {
     work w = {};
     int stride = 1;
     w.row_start.push_back(0);
@@ -99,7 +99,7 @@ static work make_work(const model &m, const groups &all) {
     w.step.table_stride = stride;
     w.items.resize(
         (size_t)attention_max_items(w.step.M, w.step.S, stride * BLOCK, m.H, m.G, INT32_MAX));
-    attention_make_plan(&w.plan, w.items.data(), &w.step, m.H, m.G, 0, INT32_MAX);
+    attention_make_plan(&w.plan, w.items.data(), &w.step, m.H, m.G, 0, INT32_MAX, chunks);
     w.items.resize((size_t)w.plan.n_items);
     return w;
 }
@@ -138,9 +138,10 @@ static void fill_args(job *j, const model &m, const cache_kind &kind, const work
 }
 
 static std::shared_ptr<job> make_job(const std::shared_ptr<pool> &cache, const model &m,
-                                     const cache_kind &kind, const groups &all, int n_tables) {
+                                     const cache_kind &kind, const groups &all, int n_tables,
+                                     bool chunks) {
     auto j = std::make_shared<job>();
-    const work w = make_work(m, all);
+    const work w = make_work(m, all, chunks);
     j->cache = cache;
     j->plan = w.plan;
     j->n_tables = n_tables;
@@ -168,7 +169,8 @@ static double seen_positions(const group &g) { /* by all rows of all sequences *
 }
 
 static point step_point(const std::shared_ptr<shared<pool>> &cache, const model &m,
-                        const cache_kind &kind, const char *what, const groups &all, int context) {
+                        const cache_kind &kind, const char *what, const groups &all, int context,
+                        bool chunks = false) {
     double rows = 0, positions = 0, pairs = 0;
     for (const group &g : all) {
         rows += (double)g.sequences * g.rows;
@@ -181,7 +183,7 @@ static point step_point(const std::shared_ptr<shared<pool>> &cache, const model 
     return {fields("kernel", "attention", "step", what, "model", m.name, "cache", kind.name, "rows",
                    (int)rows, "context", context),
             kv + qy, 4.0 * m.H * m.D * pairs, copies, [=]() -> call {
-                auto j = make_job(cache->get(), m, kind, all, copies);
+                auto j = make_job(cache->get(), m, kind, all, copies, chunks);
                 const enum dtype act = kind.act;
                 return [=](int i) {
                     attention_args args = j->args;
@@ -202,16 +204,24 @@ static void list_decode(std::vector<point> *points, const std::shared_ptr<shared
                     step_point(cache, m, kind, "decode", {{M, 1, context - 1}}, context));
 }
 
+/* The point of a step of one chunk, and one of the same step by wgmma where there is that. */
+static void list_chunk(std::vector<point> *points, const std::shared_ptr<shared<pool>> &cache,
+                       const model &m, const cache_kind &kind, const group &chunk, bool tiny) {
+    const kv_view kv = {kind.type, m.G, m.D, BLOCK};
+    const int context = chunk.before + chunk.rows;
+    points->push_back(step_point(cache, m, kind, "chunk", {chunk}, context));
+    if (has_wgmma() && attention_chunks_serve(&kv) && (tiny || chunk.rows >= CHUNK_STEP_ROWS))
+        points->push_back(step_point(cache, m, kind, "chunk by wgmma", {chunk}, context, true));
+}
+
 /* Chunks at the start of a prompt and at the end of a long one; a chunk beside decode rows. */
 static void list_chunks(std::vector<point> *points, const std::shared_ptr<shared<pool>> &cache,
                         const model &m, const cache_kind &kind, bool tiny) {
     static const std::vector<int> real = {16, 32, 128, 512, 2048}, small = {20};
     for (int M : tiny ? small : real) {
         if (M > m.context) continue;
-        points->push_back(step_point(cache, m, kind, "chunk", {{1, M, 0}}, M));
-        if (M < m.context)
-            points->push_back(
-                step_point(cache, m, kind, "chunk", {{1, M, m.context - M}}, m.context));
+        list_chunk(points, cache, m, kind, {1, M, 0}, tiny);
+        if (M < m.context) list_chunk(points, cache, m, kind, {1, M, m.context - M}, tiny);
     }
     const int context = std::min(tiny ? 20 : 1024, m.context), rows = tiny ? 18 : 512;
     points->push_back(step_point(cache, m, kind, "mixed",

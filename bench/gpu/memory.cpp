@@ -58,6 +58,12 @@ void timed_memory::repeat(size_t n) {
     }
 }
 
+bool has_wgmma() {
+    cudaDeviceProp p = {};
+    cuda_check(cudaGetDeviceProperties(&p, 0), "asking for the device");
+    return p.major == 9 && p.minor == 0;
+}
+
 int cold_copies(size_t bytes, int most) {
     int l2 = 0;
     cuda_check(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, 0),

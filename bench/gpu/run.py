@@ -298,9 +298,10 @@ def kernels(report, programs, seconds):
 
 def first(report, programs, seconds):
     """What no emulation knows: wgmma's descriptors and registers, its bits, its speed; what one grid for a step gains."""
-    started, suite = time.monotonic(), os.path.join(programs, "gpu_ptx90")
-    if os.access(suite, os.X_OK):  # built for devices of capability 9.0 only
-        report["suites"] = [check_suite(suite, started + 0.3 * seconds)]
+    started = time.monotonic()
+    suites = [os.path.join(programs, name) for name in ("gpu_ptx90", "gpu_chunks")]
+    if all(os.access(suite, os.X_OK) for suite in suites):  # built for devices of capability 9.0 only
+        report["suites"] = [check_suite(suite, started + 0.3 * seconds) for suite in suites]
         report["steps"].append(step_of("suites", started, report["suites"], ("passed",)))
     watch = ClockWatch()
     for part, share in (("limits", 0.25), ("wgmma", 0.45)):

@@ -117,6 +117,8 @@ std::vector<uint16_t> random_words(size_t n, const pattern &random);
 
 /* How many copies of so many bytes are more than the L2 cache holds. */
 int cold_copies(size_t bytes, int most);
+/* Whether the device has the instructions of sm_90a. */
+bool has_wgmma();
 
 /* ---- cuBLAS --------------------------------------------------------------------------------- */
 

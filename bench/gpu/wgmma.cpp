@@ -93,12 +93,6 @@ static int differing(const two_ways &ways) {
     return n;
 }
 
-static bool has_wgmma() {
-    cudaDeviceProp p = {};
-    cuda_check(cudaGetDeviceProperties(&p, 0), "asking for the device");
-    return p.major == 9 && p.minor == 0;
-}
-
 /* Both ways for M rows. What differs is of interest where the operands are the same. */
 static void add_ways(std::vector<point> *points, const wgmma_shape &s, int M, bool fp8) {
     auto ways = share<two_ways>([=] { return std::make_shared<two_ways>(s, M, fp8); });
