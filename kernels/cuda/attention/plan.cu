@@ -105,8 +105,7 @@ static void plan_chunks(const struct planner *p) {
     const int n_split = p->plan->n_items;
     for (int s = 0, i = 0; s < p->step->S; s++) {
         const bool is_split = i < n_split && p->items[i].sequence == s;
-        if (!is_split && row_start[s] < row_start[s + 1])
-            plan_whole(p, s, row_start[s], row_start[s + 1]);
+        if (!is_split) plan_whole(p, s, row_start[s], row_start[s + 1]);
         while (i < n_split && p->items[i].sequence == s) i++;
     }
     p->plan->n_chunks = p->plan->n_whole;

@@ -79,7 +79,6 @@ MUTANTS = [
      "the other kernel takes the first 64 vectors of each chunk, whose bytes are the same: only slower"),
     (P, "const bool is_split = i < n_split && p->items[i].sequence == s;", "const bool is_split = i < n_split;"),
     (P, "        while (i < n_split && p->items[i].sequence == s) i++;\n", ""),
-    (P, "if (!is_split && row_start[s] < row_start[s + 1])", "if (!is_split)"),
     (P, "    p->plan->n_chunks = p->plan->n_whole;\n", ""),
     (P, "chunks ? CHUNK_VECTORS : WHOLE_VECTORS};", "WHOLE_VECTORS};"),
 ]
