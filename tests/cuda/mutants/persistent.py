@@ -82,7 +82,6 @@ MUTANTS = [
     ("backend_compute.cu", "rows > 1 || cuda->attention.plan[w].n_whole == 0", "cuda->attention.plan[w].n_whole == 0"),
     ("backend_compute.cu", "        if (!consider_one_grid(cuda, rows, cache, forward, arg)) break;\n",
      "        consider_one_grid(cuda, rows, cache, forward, arg);\n"),
-    ("backend_compute.cu", "rows <= cuda->persistent.max_rows;", "rows <= STEP_ROWS;"),
     # launches
     (P, "    if (misfit) {\n        refuse", "    if (false) {\n        refuse"),
     (P, "all->host + (step->orders - all->device);", "all->host;"),
