@@ -65,7 +65,6 @@ MUTANTS = [
     (V + "weights.inc", "memcpy(scales + 2 * lane, block, 2);", ""),
     (V + "weights.inc", "if (w->type != DTYPE_Q8_0) return false;", "if (w->type != DTYPE_Q8_0) return true;"),
     (W + "pack_fast.c", "bytes + 16 * i, row_bytes, 0x80808080", "bytes, row_bytes, 0x80808080"),
-    (W + "pack.c", "job->quantised && job->path->quantise_panel && !matrix_is_float(job->w) &&", "job->quantised && job->path->quantise_panel &&"),
     (W + "pack.c", "n = left < LANES ? left : LANES;", "n = left < LANES ? left - 1 : LANES;"),
     (W + "pack.c", "got == (ssize_t)bytes ? to", "got > 0 ? to"),
     (W + "pack.c", "job->read + (size_t)thread * room", "job->read + (size_t)thread * 64"),

@@ -329,7 +329,7 @@ static const uint8_t *rows_of_panel(const struct pack_job *job, int panel, const
 
 /* Quantises a whole panel in one go, if its type and the path have a way. */
 static bool quantise_whole_panel(const struct pack_job *job, int panel, const uint8_t *rows) {
-    return job->quantised && job->path->quantise_panel && !matrix_is_float(job->w) &&
+    return job->quantised && job->path->quantise_panel &&
            job->path->quantise_panel(job->w, panel, job->from, rows);
 }
 
