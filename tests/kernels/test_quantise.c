@@ -271,6 +271,30 @@ START_TEST(a_matrix_is_quantised_on_the_way) {
 }
 END_TEST
 
+/* Of a matrix of many pieces, which are read side by side. */
+START_TEST(threads_read_pieces_of_their_own) {
+    enum { K = 256, N = 8192 };
+    struct backend *b = open_backend(backend_cpu_paths()[0], 2, 1, K);
+    uint64_t state = 17;
+    float *rows = random_floats(&state, N * K);
+    struct file_place memory = {.fd = -1}, file = file_of(rows, N * K * sizeof *rows, 0);
+    struct matrix *right, *got;
+    struct err err;
+    ck_assert(!b->memory->matrix_quantised(b, &right, DTYPE_Q8_0, DTYPE_F32, N, K, rows, memory,
+                                           MATRIX_NATIVE, &err));
+    for (int i = 0; i < 5; i++) {
+        ck_assert(!b->memory->matrix_quantised(b, &got, DTYPE_Q8_0, DTYPE_F32, N, K, rows, file,
+                                               MATRIX_NATIVE, &err));
+        ck_assert(memcmp(got->panels, right->panels, right->bytes) == 0);
+        b->memory->matrix_free(b, got);
+    }
+    b->memory->matrix_free(b, right);
+    backend_close(b);
+    close(file.fd);
+    free(rows);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("kernels_quantise");
     TCase *core = tcase_create("blocks");
@@ -282,6 +306,7 @@ int main(void) {
     tcase_add_loop_test(core, zeros_are_zeros_and_broken_weights_stay_broken, 0, 7);
     tcase_add_loop_test(core, every_path_gives_the_plain_ones_bits, 0, 7);
     tcase_add_loop_test(core, a_matrix_is_quantised_on_the_way, 0, 7);
+    tcase_add_test(core, threads_read_pieces_of_their_own);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }
