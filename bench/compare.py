@@ -36,6 +36,8 @@ class Bench:
     def model(self, file_type):
         if file_type == "Q4_1":
             return self.args.model
+        if file_type == works.W8A8:
+            return f"{served.VLLM}/model/int8"
         return f"{MODEL_FOLDER}/{file_type}" + ("" if file_type in works.FOLDERS else ".gguf")
 
     def flags(self):
@@ -50,6 +52,8 @@ class Bench:
         if file_type in works.FOLDERS:
             self.sides[works.SAME_CODES] = served.penstock(args.binary, self.model("Q4_1-halves"), args.threads, *self.flags())
             self.sides[works.SAME_CODES].name = works.SAME_CODES
+        elif file_type == works.W8A8:
+            self.sides["vllm int8"] = served.vllm("vllm int8", "int8", args.threads)
         elif self.wants("llama.cpp") and llama.is_installed():
             self.sides["llama.cpp"] = llama.Llama(args.threads, not args.no_tune)
             self.system = self.sides["llama.cpp"].load(path)

@@ -109,7 +109,9 @@ LLAMA, FASTEST = "llama.cpp", "fastest"
 
 FOLDERS = ("gptq", "awq")  # measured beside Penstock itself with a Q4_1 file of the same shapes
 SAME_CODES = "Q4_1 file"
+W8A8 = "w8a8"  # the folder that bench/vllm_model.py made of the default model, served by both
 SMALL = ((1.2, None), (1.5, None), (1.5, None))
+AHEAD = ((1, None), (1, None), (1, None))
 SAME = ((.95, None), (.95, None), (.95, None))
 
 
@@ -135,4 +137,5 @@ ROWS = [
     *(row for i, file_type in enumerate(("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4"))
       for row in three(f"C15{'abcde'[i]}", file_type, SMALL, SMALL)),
     *(row for i, folder in enumerate(FOLDERS) for row in three(f"C16{'ab'[i]}", folder, SAME, SAME, SAME_CODES)),
+    *three("C17", W8A8, AHEAD, AHEAD, "vllm int8"),
 ]
