@@ -30,6 +30,7 @@ struct engine {
     int n_host_blocks[2]; /* of it: of blocks, and of window blocks */
     char backend_name[256];
     bool lacks_memory; /* of the host, which a pass would have needed */
+    bool has_touched;  /* all of its cache: the host has given that memory */
     double weights_ms;
     int n_end_ids;
     int32_t end_ids[MAX_END_IDS];

@@ -7,7 +7,7 @@
 #include "engine/quantise/quantise.h"
 
 /* The cache and the scratch of the other are planned, but hardly a page of them has been touched
- * yet: what the machine has left still counts them. */
+ * yet: what the machine has left still counts them, but for a cache after --warm-up. */
 void draft_bound(struct opening *o) {
     const struct engine *target = o->config.drafts_for;
     const struct model_config *own = &o->engine->model.config;
@@ -17,6 +17,7 @@ void draft_bound(struct opening *o) {
     assert((o->config.device != DEVICE_CUDA) == engine_on_host(target));
     if (!engine_on_host(target)) return;
     o->machine.available -= planned->kv_cache + planned->scratch;
+    if (target->has_touched) o->machine.available += planned->kv_cache;
     if (o->machine.available < 0) o->machine.available = 0;
 }
 

@@ -127,6 +127,7 @@ static void touch_cache(struct engine *engine) {
     ranks_begin_touch(engine->ranks);
     engine->backend->cache->kv_touch(engine->backend, engine->cache);
     ranks_end(engine->ranks, NULL); /* which cannot fail */
+    engine->has_touched = true;
     log_line(LOG_INFO, "warmed up in %.0f ms: the cache's memory",
              (double)(now_ns() - began) * 1e-6);
 }

@@ -123,6 +123,24 @@ START_TEST(the_target_s_plan_comes_first) {
 }
 END_TEST
 
+/* What the machine has left no longer counts a cache that was touched. */
+START_TEST(a_touched_cache_is_counted_once) {
+    struct tiny_model model;
+    tiny_model_defaults(&model);
+    char *path = write_model(&model, NULL, NULL);
+    struct engine_config config = config_of(path, NULL);
+    struct engine *target, own = {.model.config.context_length = 64};
+    config.warm_up = true;
+    ck_assert_int_eq(engine_open(&target, &config, NULL), STATUS_OK);
+    struct opening o = {.engine = &own, .config = config_of(path, target)};
+    o.machine.available = 1 << 30;
+    draft_bound(&o);
+    ck_assert_int_eq(o.machine.available, (1 << 30) - engine_memory(target)->scratch);
+    engine_close(target);
+    remove_model(path);
+}
+END_TEST
+
 START_TEST(without_room_for_one_sequence_it_is_refused) {
     struct tiny_model model;
     tiny_model_defaults(&model);
@@ -140,11 +158,13 @@ START_TEST(without_room_for_one_sequence_it_is_refused) {
 END_TEST
 
 int main(void) {
+    log_setup(LOG_WARNING, LOG_TEXT); /* engines that warm up say so */
     Suite *suite = suite_create("engine_draft_engine");
     TCase *core = tcase_create("core");
     tcase_add_test(core, the_same_model_may_draft_for_itself);
     tcase_add_test(core, another_vocabulary_is_refused);
     tcase_add_test(core, the_target_s_plan_comes_first);
+    tcase_add_test(core, a_touched_cache_is_counted_once);
     tcase_add_test(core, without_room_for_one_sequence_it_is_refused);
     suite_add_tcase(suite, core);
     return suite_main(suite);

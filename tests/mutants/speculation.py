@@ -121,6 +121,7 @@ MUTANTS = [
     (S + "speculate.c", "n = d->n_jobs, depth = TRIED_DEPTH;", "n = 0;"),
     # its engine and its option
     ("engine/open_draft.c", "planned->kv_cache + planned->scratch;", "planned->kv_cache;"),
+    ("engine/open_draft.c", "if (target->has_touched)", "if (!target)"),
     ("engine/open_draft.c", "min_int(planned->max_model_len, own->context_length);", "planned->max_model_len;"),
     ("engine/open_draft.c", "    if (engine->model.config.V != V)\n", "    if (V < 0)\n"),
     ("engine/open_draft.c", "while (same && id < n && same_token(", "while (same && id < n && id < 200 && same_token("),
