@@ -38,6 +38,9 @@ enum status settings_check(struct opening *o, struct err *err) {
         return err_set(err, STATUS_USAGE, "dtype",
                        "--dtype %s is of activations on a GPU; give --device cuda, or --dtype auto",
                        value_name(compute_dtype_names, config->dtype));
+    if (config->wgmma && !cuda)
+        return err_set(err, STATUS_USAGE, "wgmma",
+                       "--wgmma is of products on a GPU; give --device cuda, or leave it out");
     if (config->cpu_affinity && (cuda || config->ranks > 1))
         return err_set(err, STATUS_USAGE, "cpu-affinity",
                        "--cpu-affinity binds the threads of one CPU rank; %s, or leave it out",

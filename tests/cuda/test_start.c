@@ -258,6 +258,18 @@ START_TEST(wgmma_wants_its_device) {
 }
 END_TEST
 
+START_TEST(wgmma_is_refused_on_the_cpu) {
+    struct engine_config config = usual();
+    struct engine *engine;
+    struct err err = {0};
+    config.wgmma = true;
+    config.device = DEVICE_CPU;
+    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "wgmma");
+    ck_assert_msg(strstr(err.message, "give --device cuda, or leave it out"), "%s", err.message);
+}
+END_TEST
+
 START_TEST(a_persistent_step_wants_cooperative_grids) {
     struct engine_config config = usual();
     struct engine *engine;
@@ -397,6 +409,7 @@ int main(void) {
     tcase_add_test(core, a_program_without_code_for_the_gpu_says_so);
     tcase_add_loop_test(core, the_log_says_which_code_runs, 0, N_CODES);
     tcase_add_test(core, wgmma_wants_its_device);
+    tcase_add_test(core, wgmma_is_refused_on_the_cpu);
     tcase_add_test(core, a_persistent_step_wants_cooperative_grids);
     tcase_add_loop_test(core, a_persistent_step_is_refused_where_none_can_be, 0, N_CONTRADICTIONS);
     tcase_add_loop_test(core, the_log_says_which_steps_are_one_grid, 0, N_DECIDED);
