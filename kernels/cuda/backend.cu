@@ -123,6 +123,10 @@ static enum status check_config(const struct backend_config *config, struct err 
     return STATUS_OK;
 }
 
+static bool has_wgmma(const cudaDeviceProp *prop) {
+    return prop->major == 9 && prop->minor == 0;
+}
+
 /* Whether the device has all that the configuration asks for. */
 static enum status check_device(const struct backend_config *config, const cudaDeviceProp *prop,
                                 struct err *err) {
@@ -130,7 +134,7 @@ static enum status check_device(const struct backend_config *config, const cudaD
         return err_set(err, STATUS_USAGE, "deterministic",
                        "--no-deterministic: cuBLAS could not be loaded (libcublas.so.13, .12); "
                        "install it, or leave the option out");
-    if (config->wgmma && (prop->major != 9 || prop->minor != 0))
+    if (config->wgmma && !has_wgmma(prop) && !gemm_has_tcgen05())
         return err_set(err, STATUS_USAGE, "wgmma",
                        "--wgmma: %s has compute capability %d.%d, and only 9.0 (H100, H200) has "
                        "these instructions; leave the option out",
@@ -154,6 +158,13 @@ static enum status open_stream(struct cuda *cuda, struct err *err) {
     return status;
 }
 
+/* Says which instructions multiply many rows, where nobody has confirmed that they do. */
+static void log_tcgen05(void) {
+    log_line(LOG_WARNING,
+             "--wgmma: 16-bit weights are multiplied by tcgen05 in steps of more than 64 "
+             "rows, which is unproven: it was compiled, but never run on a GPU");
+}
+
 /* Steps that cuBLAS multiplies are not captured: it may allocate memory at any time. */
 static int graph_rows(const struct backend_config *config) {
     const bool ours = !config->allow_batch_variant_gemm || config->graph_rows <= GEMM_SKINNY_ROWS;
@@ -174,9 +185,10 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     struct cuda *cuda = (struct cuda *)mem_calloc(1, sizeof *cuda);
     cuda->host = host;
     cuda->act = config->activations;
-    cuda->ways = {config->allow_batch_variant_gemm, config->wgmma};
-    cuda->limits = {config->max_rows, config->max_seqs, config->max_context, config->heads,
-                    config->wgmma, config->n_windows};
+    const bool wgmma = config->wgmma && has_wgmma(&prop);
+    cuda->ways = {config->allow_batch_variant_gemm, wgmma};
+    cuda->limits = {config->max_rows, config->max_seqs, config->max_context, config->heads, wgmma,
+                    config->n_windows};
     memcpy(cuda->limits.windows, config->windows, sizeof config->windows);
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
     cuda->head = {&cuda_compute_ops,
@@ -195,6 +207,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->head.ranges = nvtx_ranges();
     early_grids_find();
     device_log(&prop, config->rank);
+    if (config->wgmma && !wgmma) log_tcgen05();
     graphs_open(&cuda->graphs, graph_rows(config), config->graphs ? config->graphs : DEFAULT_GRAPHS,
                 &cuda->persistent);
     status = open_stream(cuda, err);

@@ -53,7 +53,7 @@ static void multiply_alike(const struct gemm_job *jobs, int n, const void *x,
     else if (M <= GEMM_SKINNY_ROWS)
         gemm_skinny(jobs, n, x, norm, M, stream);
     else if (gemm_wide_serves(jobs->w, M, scratch))
-        gemm_wide(jobs, n, x, M, stream, scratch);
+        (gemm_has_tcgen05() ? gemm_tcgen05 : gemm_wide)(jobs, n, x, M, stream, scratch);
     else
         gemm_tiled(jobs, n, x, M, stream, scratch);
 }

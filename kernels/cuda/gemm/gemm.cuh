@@ -115,6 +115,8 @@ enum { GEMM_FULL_BLOCKS = 264, GEMM_SCRATCH_COUNTERS = GEMM_FULL_BLOCKS / 2 };
 enum { GEMM_WIDE_ROWS = 65 };
 /* The bytes that wgmma needs to multiply M rows of at most K inputs: sm_90a alone has it. */
 size_t gemm_wide_bytes(enum dtype act, int M, int K);
+/* Whether the current device is of sm_100's family, and the program has its kernel for them. */
+bool gemm_has_tcgen05(void);
 
 /* The bytes of `wide` that GEMM_E4M3 needs for M rows of K inputs, few rows too. */
 size_t gemm_e4m3_bytes(int M, int K);

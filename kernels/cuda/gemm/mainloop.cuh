@@ -107,6 +107,9 @@ void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaSt
 void gemm_wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                const struct gemm_scratch *scratch);
 bool gemm_wide_serves(const struct gemm_weights *w, int M, const struct gemm_scratch *scratch);
+/* The same by sm_100's kernel (kernels/cuda/tcgen05/), if gemm_has_tcgen05. */
+void gemm_tcgen05(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
+                  const struct gemm_scratch *scratch);
 /* For n matrices of GEMM_E4M3, any number of rows, perhaps with a norm (kernels/cuda/wgmma/). */
 void gemm_e4m3(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
                cudaStream_t stream, const struct gemm_scratch *scratch);

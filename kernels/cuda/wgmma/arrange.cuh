@@ -1,4 +1,4 @@
-/* Rows of 16 bits are arranged for the wide kernel: the lines of lines.cuh. */
+/* Rows of 16 bits are arranged for the wide kernels: the lines of lines.cuh. */
 #ifndef PENSTOCK_CUDA_WGMMA_ARRANGE_CUH
 #define PENSTOCK_CUDA_WGMMA_ARRANGE_CUH
 
@@ -9,7 +9,7 @@ enum { ARRANGE_THREADS = 128, HALF_COLUMNS = GEMM_SLAB / 2 };
 
 /* Arranges x[M][K] of 16-bit numbers, K a multiple of 8. A thread takes half a line: 16 pairs in 4
  * pieces of x, and 4 pieces of the line. */
-__global__ void __launch_bounds__(ARRANGE_THREADS)
+static __global__ void __launch_bounds__(ARRANGE_THREADS)
     arrange_kernel(const struct arranged to, const uint32_t *x, int M, int K, int halves) {
     grid_begin();
     const int i = (int)blockIdx.x * ARRANGE_THREADS + (int)threadIdx.x;
@@ -26,6 +26,17 @@ __global__ void __launch_bounds__(ARRANGE_THREADS)
         const Vec<uint32_t, 4> piece = {{pairs[0][j], pairs[1][j], pairs[2][j], pairs[3][j]}};
         store16(reinterpret_cast<uint32_t *>(line + ((half % 2 * 4 + j) ^ row % 8) * 16), piece);
     }
+}
+
+/* Arranges x[M][K], K a multiple of 8, in whole blocks of rows. */
+static inline void arrange(const struct arranged *to, const void *x, int M, int K,
+                           cudaStream_t stream) {
+    const int halves = (K + GEMM_SLAB - 1) / GEMM_SLAB * 2;
+    const int blocks = to->rows / (ARRANGE_THREADS / 2) * (halves / 2);
+    assert(to->rows % (ARRANGE_THREADS / 2) == 0);
+    assert(K % 8 == 0);
+    launch(arrange_kernel, dim3((unsigned)blocks), dim3(ARRANGE_THREADS), 0, stream, *to,
+           static_cast<const uint32_t *>(x), M, K, halves);
 }
 
 #endif

@@ -22,16 +22,6 @@ bool gemm_wide_serves(const struct gemm_weights *w, int M, const struct gemm_scr
            gemm_wide_bytes(w->act, M, w->K) <= scratch->wide_bytes;
 }
 
-/* Arranges x[M][K], K a multiple of 8. */
-static void arrange(const struct arranged *to, const void *x, int M, int K, cudaStream_t stream) {
-    const int halves = (K + GEMM_SLAB - 1) / GEMM_SLAB * 2;
-    const int blocks = to->rows / (ARRANGE_THREADS / 2) * (halves / 2);
-    assert(to->rows % (ARRANGE_THREADS / 2) == 0);
-    assert(K % 8 == 0);
-    launch(arrange_kernel, dim3((unsigned)blocks), dim3(ARRANGE_THREADS), 0, stream, *to,
-           static_cast<const uint32_t *>(x), M, K, halves);
-}
-
 /* What the multiprocessors do one after another: shares of rows, in the smallest ones. */
 template <class S> static int turns(int M, int blocks) {
     const int pieces = (M + S::ROWS - 1) / S::ROWS * blocks;
