@@ -269,3 +269,10 @@ floats attention_world::reference(const step_parts &parts) const {
     }
     return y;
 }
+
+void add_attention_case(Suite *suite, const char *name, const TTest *test, int n) {
+    TCase *cases = tcase_create(name);
+    tcase_set_timeout(cases, 300);
+    tcase_add_loop_test(cases, test, 0, n);
+    suite_add_tcase(suite, cases);
+}

@@ -51,4 +51,7 @@ struct attention_world {
                int sequence);
 };
 
+/* Adds a test that runs n times, numbered from 0, each with five minutes. */
+void add_attention_case(Suite *suite, const char *name, const TTest *test, int n);
+
 #endif

@@ -174,22 +174,15 @@ START_TEST(plans_stay_within_their_bounds) {
 }
 END_TEST
 
-static void add_case(Suite *suite, const char *name, const TTest *test, int n) {
-    TCase *cases = tcase_create(name);
-    tcase_set_timeout(cases, 300);
-    tcase_add_loop_test(cases, test, 0, n);
-    suite_add_tcase(suite, cases);
-}
-
 int main() {
     Suite *suite = suite_create("cuda_attention");
-    add_case(suite, "decode", decode_rows_are_right, N_SHAPES);
-    add_case(suite, "mixed", mixed_steps_are_right, N_SHAPES);
-    add_case(suite, "wide", heads_that_are_too_wide_for_tiles_are_right, 3);
-    add_case(suite, "long", few_rows_of_a_long_context_are_right, 1);
-    add_case(suite, "long", long_rows_side_by_side_are_right, 1);
-    add_case(suite, "ties", ties_and_extremes_are_right, 1);
-    add_case(suite, "empty", no_rows_are_no_work, 1);
-    add_case(suite, "plans", plans_stay_within_their_bounds, 1);
+    add_attention_case(suite, "decode", decode_rows_are_right, N_SHAPES);
+    add_attention_case(suite, "mixed", mixed_steps_are_right, N_SHAPES);
+    add_attention_case(suite, "wide", heads_that_are_too_wide_for_tiles_are_right, 3);
+    add_attention_case(suite, "long", few_rows_of_a_long_context_are_right, 1);
+    add_attention_case(suite, "long", long_rows_side_by_side_are_right, 1);
+    add_attention_case(suite, "ties", ties_and_extremes_are_right, 1);
+    add_attention_case(suite, "empty", no_rows_are_no_work, 1);
+    add_attention_case(suite, "plans", plans_stay_within_their_bounds, 1);
     return suite_main(suite);
 }

@@ -165,21 +165,14 @@ START_TEST(only_some_caches_are_served) {
 }
 END_TEST
 
-static void add_case(Suite *suite, const char *name, const TTest *test, int n) {
-    TCase *cases = tcase_create(name);
-    tcase_set_timeout(cases, 300);
-    tcase_add_loop_test(cases, test, 0, n);
-    suite_add_tcase(suite, cases);
-}
-
 int main() {
     Suite *suite = suite_create("cuda_chunks");
-    add_case(suite, "chunks", chunks_are_right, N_SHAPES);
-    add_case(suite, "ends", chunks_end_around_a_warpgroup, 1);
-    add_case(suite, "single", whole_items_of_single_rows_are_right, 1);
-    add_case(suite, "several", blocks_take_several_items, 1);
-    add_case(suite, "ties", ties_and_extremes_are_right, 1);
-    add_case(suite, "plans", plans_have_every_row_once, 1);
-    add_case(suite, "caches", only_some_caches_are_served, 1);
+    add_attention_case(suite, "chunks", chunks_are_right, N_SHAPES);
+    add_attention_case(suite, "ends", chunks_end_around_a_warpgroup, 1);
+    add_attention_case(suite, "single", whole_items_of_single_rows_are_right, 1);
+    add_attention_case(suite, "several", blocks_take_several_items, 1);
+    add_attention_case(suite, "ties", ties_and_extremes_are_right, 1);
+    add_attention_case(suite, "plans", plans_have_every_row_once, 1);
+    add_attention_case(suite, "caches", only_some_caches_are_served, 1);
     return suite_main(suite);
 }
