@@ -69,6 +69,9 @@ void *mem_calloc(size_t count, size_t bytes);
 void *mem_realloc(void *memory, size_t bytes);
 char *mem_strdup(const char *text);
 
+/* Frees memory from one of them; NULL is allowed. */
+void mem_free(void *memory);
+
 /* Zeroed memory for large tables, aligned to 64 bytes, and to 2 MiB pages if it is large enough to
  * gain from them. Free it with mem_large_free and the same size. Out of memory ends the process. */
 void *mem_large(size_t bytes);

@@ -60,7 +60,7 @@ const char *json_type_name(const struct json *json) {
 
 /* Frees what a value holds beside its name: recursion is as deep as the tree. */
 static void free_content(struct json *json) {
-    if (json->type == JSON_STRING) free(json->string);
+    if (json->type == JSON_STRING) mem_free(json->string);
     for (struct json *child = json_first(json), *next; child; child = next) {
         next = child->next;
         json_free(child);
@@ -70,8 +70,8 @@ static void free_content(struct json *json) {
 void json_free(struct json *json) {
     if (!json) return;
     free_content(json);
-    free(json->name);
-    free(json);
+    mem_free(json->name);
+    mem_free(json);
 }
 
 void json_take(struct json *json, struct json *from) {
@@ -79,11 +79,11 @@ void json_take(struct json *json, struct json *from) {
     struct json *next = json->next;
     assert(json != from && !from->next);
     free_content(json);
-    free(from->name);
+    mem_free(from->name);
     *json = *from;
     json->name = name;
     json->next = next;
-    free(from);
+    mem_free(from);
 }
 
 struct json *json_add_string(struct json *object, const char *name) {

@@ -145,7 +145,7 @@ static enum status read_string(struct reader *reader, char **out, size_t *length
     if (!text) return fail_memory(reader);
     enum status status = read_characters(reader, text, length);
     if (status != STATUS_OK) {
-        free(text);
+        mem_free(text);
         return status;
     }
     reader->at++;
@@ -160,7 +160,7 @@ static enum status read_string_value(struct reader *reader, struct json **out) {
     if (status != STATUS_OK) return status;
     *out = node_new(JSON_STRING);
     if (!*out) {
-        free(text);
+        mem_free(text);
         return fail_memory(reader);
     }
     (*out)->string = text;
@@ -275,7 +275,7 @@ static enum status read_child(struct reader *reader, enum json_type parent, stru
     if (*out)
         (*out)->name = name;
     else
-        free(name);
+        mem_free(name);
     return status;
 }
 

@@ -33,6 +33,10 @@ char *mem_strdup(const char *text) {
     return memcpy(mem_alloc(n), text, n);
 }
 
+void mem_free(void *memory) {
+    free(memory);
+}
+
 #define PAGE ((size_t)4096)
 #define HUGE_PAGE ((size_t)2 << 20)
 

@@ -18,7 +18,7 @@ void name_index_init(struct name_index *index, size_t n_names) {
 }
 
 void name_index_free(struct name_index *index) {
-    free(index->entry);
+    mem_free(index->entry);
     *index = (struct name_index){0};
 }
 

@@ -266,7 +266,7 @@ enum status options_parse(struct options *options, const char *command, int argc
     for (int i = 0; i < option_count && status == STATUS_OK && !*help; i++)
         status = apply_one(&parse, i);
     if (status == STATUS_OK && !*help) status = check_required(&parse);
-    free(parse.settings);
+    mem_free(parse.settings);
     if (status != STATUS_OK) options_free(options);
     return status;
 }

@@ -154,7 +154,7 @@ enum status options_file_parse(const char *path, const char *data, size_t length
     if (status == STATUS_OK) status = read_end(&reader);
     yaml_event_delete(&reader.event);
     yaml_parser_delete(&reader.parser);
-    free(reader.lines);
+    mem_free(reader.lines);
     return status;
 }
 
@@ -174,7 +174,7 @@ enum status options_file_read(const char *path, struct setting *settings, struct
     } else {
         status = options_file_parse(path, data, length, settings, arena, err);
     }
-    free(data);
+    mem_free(data);
     if (file) fclose(file);
     return status;
 }

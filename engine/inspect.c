@@ -156,7 +156,7 @@ static enum status print_own_factors(FILE *out, const struct model_config *info,
     else
         rope_factors(factors, &info->rope);
     print_factors(out, factors, n, weight ? name : "proportional");
-    free(factors);
+    mem_free(factors);
     return STATUS_OK;
 }
 

@@ -129,7 +129,7 @@ void engine_close(struct engine *engine) {
     tokenizer_free(engine->tokenizer);
     chat_template_free(engine->chat_template);
     chat_template_free(engine->tools_template);
-    free(engine);
+    mem_free(engine);
 }
 
 /* ---- what it is ----------------------------------------------------------------------------- */

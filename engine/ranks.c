@@ -156,7 +156,7 @@ void ranks_close(struct ranks *ranks) {
     pthread_cond_destroy(&ranks->ended);
     pthread_mutex_destroy(&ranks->mutex);
     rank_group_close(ranks->group);
-    free(ranks);
+    mem_free(ranks);
 }
 
 struct rank_group *ranks_group(const struct ranks *ranks) {

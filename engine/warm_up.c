@@ -57,13 +57,13 @@ static void warm_step_open(struct warm_step *w, const struct engine *engine) {
 }
 
 static void warm_step_close(struct warm_step *w) {
-    free(w->token);
-    free(w->position);
-    free(w->slot);
-    free(w->row_start);
-    free(w->logit_row);
-    free(w->table);
-    free(w->window_table);
+    mem_free(w->token);
+    mem_free(w->position);
+    mem_free(w->slot);
+    mem_free(w->row_start);
+    mem_free(w->logit_row);
+    mem_free(w->table);
+    mem_free(w->window_table);
 }
 
 /* Runs the step to its end, and samples greedily from its first row of logits. */

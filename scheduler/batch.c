@@ -52,17 +52,17 @@ void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_r
 void batch_free(struct batch *batch) {
     mem_large_free(batch->table, table_bytes(batch));
     if (batch->window_table) mem_large_free(batch->window_table, table_bytes(batch));
-    free(batch->window_slot);
-    free(batch->window_from);
-    free(batch->window_to);
-    free(batch->sequence);
-    free(batch->token);
-    free(batch->position);
-    free(batch->slot);
-    free(batch->row_start);
-    free(batch->logit_row);
-    free(batch->copy_from);
-    free(batch->copy_to);
+    mem_free(batch->window_slot);
+    mem_free(batch->window_from);
+    mem_free(batch->window_to);
+    mem_free(batch->sequence);
+    mem_free(batch->token);
+    mem_free(batch->position);
+    mem_free(batch->slot);
+    mem_free(batch->row_start);
+    mem_free(batch->logit_row);
+    mem_free(batch->copy_from);
+    mem_free(batch->copy_to);
 }
 
 /* ---- batch rows ----------------------------------------------------------------------------- */

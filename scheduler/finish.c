@@ -57,7 +57,7 @@ static void leave_queue(struct scheduler *s, struct sequence *sequence) {
 static void leave_scheduler(struct scheduler *s, struct request *request) {
     request_unqueue(s, request);
     list_remove(&s->requests, &request->node);
-    if (request->n_in_flight == 0) free(request);
+    if (request->n_in_flight == 0) mem_free(request);
 }
 
 void sequence_end(struct scheduler *s, struct sequence *sequence, enum finish finish,

@@ -129,7 +129,7 @@ enum status scheduler_submit(struct scheduler *s, struct generation *generation,
     pthread_mutex_lock(&s->inbox.mutex);
     status = put(s, request, err);
     pthread_mutex_unlock(&s->inbox.mutex);
-    if (status != STATUS_OK) free(request);
+    if (status != STATUS_OK) mem_free(request);
     return status;
 }
 

@@ -18,11 +18,11 @@ void inflight_init(struct inflight *inflight, int max_seqs, int max_samples, int
 
 void inflight_free(struct inflight *inflight) {
     assert(inflight->n_rows == 0 && inflight->n_samples == 0);
-    free(inflight->rows);
-    free(inflight->samples);
-    free(inflight->owner);
+    mem_free(inflight->rows);
+    mem_free(inflight->samples);
+    mem_free(inflight->owner);
     mem_large_free(inflight->masks, mask_bytes(inflight));
-    free(inflight->constrained);
+    mem_free(inflight->constrained);
 }
 
 /* ---- samples -------------------------------------------------------------------------------- */
@@ -194,7 +194,7 @@ void inflight_end(struct inflight *inflight) {
     for (int i = 0; i < inflight->n_rows; i++) {
         struct request *request = inflight->rows[i].sequence->request;
         assert(request->n_in_flight > 0);
-        if (--request->n_in_flight == 0 && request->n_live == 0) free(request);
+        if (--request->n_in_flight == 0 && request->n_live == 0) mem_free(request);
     }
     inflight->n_rows = inflight->n_samples = 0;
 }

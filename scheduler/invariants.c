@@ -205,7 +205,7 @@ static void check_pool(const struct scheduler *s, const struct tally *tally) {
         n_used += pool->block[b].references > 0;
     }
     assert(n_cached == pool->n_cached && pool->n_free + n_cached + n_used == pool->n_blocks);
-    free(seen);
+    mem_free(seen);
 }
 
 /* A window block has one block, or is free; a block that is watched has one, and who watches it are
@@ -269,7 +269,7 @@ static void check_index(const struct scheduler *s) {
         assert(block >= 0);
         assert(block_pool_references(&s->pool, block) >= block_pool_references(&s->pool, b));
     }
-    free(places);
+    mem_free(places);
 }
 
 /* Each beam has a sequence of its own, and the others are spare. Beams know equally many tokens; a
@@ -340,10 +340,10 @@ void scheduler_check(const struct scheduler *s) {
     assert(s->plan.rows <= s->config.max_num_batched_tokens);
     assert(s->plan.n_items <= s->max_seqs);
     if (s->draft_engine.model) draft_model_check(s->draft_engine.model);
-    free(tally.references);
-    free(tally.watchers);
-    free(tally.holder);
-    free(tally.index);
-    free(tally.owned);
-    free(tally.windows);
+    mem_free(tally.references);
+    mem_free(tally.watchers);
+    mem_free(tally.holder);
+    mem_free(tally.index);
+    mem_free(tally.owned);
+    mem_free(tally.windows);
 }

@@ -14,11 +14,11 @@ void plan_init(struct plan *plan, int max_seqs, int n_blocks) {
 }
 
 void plan_free(struct plan *plan) {
-    free(plan->item);
-    free(plan->change);
-    free(plan->watch_change);
-    free(plan->stamp);
-    free(plan->hit);
+    mem_free(plan->item);
+    mem_free(plan->change);
+    mem_free(plan->watch_change);
+    mem_free(plan->stamp);
+    mem_free(plan->hit);
 }
 
 /* ---- counting references without touching them ---------------------------------------------- */

@@ -244,10 +244,10 @@ void scheduler_free(struct scheduler *s) {
     plan_free(&s->plan);
     batch_free(&s->batch);
     for (int i = 0; i < s->port.in_flight; i++) inflight_free(&s->inflight[i]);
-    free(s->events);
-    free(s->spare_mask);
+    mem_free(s->events);
+    mem_free(s->spare_mask);
     inbox_free(s);
     suffix_free(s->suffix);
     speculate_close(s);
-    free(s);
+    mem_free(s);
 }

@@ -267,8 +267,8 @@ void speculate_with_model(struct scheduler *s, const struct engine_port *port,
 
 void speculate_close(struct scheduler *s) {
     draft_model_free(s->draft_engine.model);
-    free(s->draft_engine.job);
-    free(s->draft_engine.sequence);
+    mem_free(s->draft_engine.job);
+    mem_free(s->draft_engine.sequence);
 }
 
 /* ---- planning ------------------------------------------------------------------------------- */

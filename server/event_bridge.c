@@ -84,6 +84,6 @@ void bridge_init(struct app *app, void (*notify)(struct app *app)) {
 void bridge_close(struct app *app) {
     if (app->wake.data) uv_close((uv_handle_t *)&app->wake, NULL);
     pthread_mutex_destroy(&app->mutex);
-    free(app->arrived.events);
-    free(app->received.events);
+    mem_free(app->arrived.events);
+    mem_free(app->received.events);
 }

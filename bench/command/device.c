@@ -113,7 +113,7 @@ static void print_speed(struct driver *d, const struct test *t, int repeats,
     print_share(flops / median, limits->flops_per_s, 1e12);
     int between = gaps.calls[OP_BETWEEN] > 1 ? (int)gaps.calls[OP_BETWEEN] - 1 : 1;
     printf(" %.1f |\n", (double)gaps.ns[OP_BETWEEN] * 1e-3 / between);
-    free(seconds);
+    mem_free(seconds);
 }
 
 /* Prompts in whole chunks, then batches. Returns how many tests. */

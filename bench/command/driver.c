@@ -43,15 +43,15 @@ static void share_window_blocks(struct driver *d, int S) {
 }
 
 void driver_free(struct driver *d) {
-    free(d->window_slot);
-    free(d->window_table);
-    free(d->token);
-    free(d->position);
-    free(d->slot);
-    free(d->row_start);
-    free(d->logit_row);
-    free(d->samples);
-    free(d->table);
+    mem_free(d->window_slot);
+    mem_free(d->window_table);
+    mem_free(d->token);
+    mem_free(d->position);
+    mem_free(d->slot);
+    mem_free(d->row_start);
+    mem_free(d->logit_row);
+    mem_free(d->samples);
+    mem_free(d->table);
 }
 
 static void fill_step(struct driver *d, int S, int rows, int position, bool pending) {

@@ -25,7 +25,7 @@ static void print_prefill(struct driver *d, const struct options *options, int n
         seconds[i] = driver_prefill(d, n, options->max_num_batched_tokens);
     double median = bench_median(seconds, options->bench_repeats);
     printf("| pp %-5d | %10.1f | %9.2f |          |\n", n, n / median, median * 1e3);
-    free(seconds);
+    mem_free(seconds);
 }
 
 static void print_decode(struct driver *d, const struct options *options, int batch,
@@ -41,7 +41,7 @@ static void print_decode(struct driver *d, const struct options *options, int ba
                    (double)batch * (BENCH_CONTEXT + n / 2) * (double)memory->kv_bytes_per_token;
     printf("| tg %-5d | %10.1f | %9.2f | %6.1f %% |\n", batch, batch / step, step * 1e3,
            100 * bytes / step / bandwidth);
-    free(seconds);
+    mem_free(seconds);
 }
 
 /* ---- the parts of a step -------------------------------------------------------------------- */

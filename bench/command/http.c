@@ -128,7 +128,7 @@ static double stream_batch(const struct engine *engine, int port, int batch, int
     if (good) good = read_all(clients, batch);
     for (int i = 0; i < batch; i++)
         if (clients[i].fd >= 0) close(clients[i].fd);
-    free(clients);
+    mem_free(clients);
     return good ? (double)(now_ns() - start) * 1e-9 : -1;
 }
 
@@ -184,6 +184,6 @@ int bench_http(const struct bench *bench) {
     app->model_name = "bench";
     int code = app_open(app, &err) ? print_error(&err) : measure_all(app, &bench->batches);
     app_close(app);
-    free(app);
+    mem_free(app);
     return code;
 }

@@ -105,7 +105,7 @@ static enum status compare_ropes(const struct rope_config *was, const struct rop
         status = compare(
             &(struct number){"a frequency of positions", (double)before[i], (double)after[i]}, 1,
             err);
-    free(before);
+    mem_free(before);
     return status;
 }
 

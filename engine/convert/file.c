@@ -59,7 +59,7 @@ int64_t conversion_head(const struct conversion *c, struct buf *out) {
         list[i] = (struct gguf_tensor){t->name, t->to, t->n_dims, t->dim};
     }
     int64_t bytes = gguf_write_head(out, &c->keys, list, c->n, c->alignment);
-    free(list);
+    mem_free(list);
     return bytes;
 }
 
@@ -237,8 +237,8 @@ enum status engine_quantise(struct quantise_job *job, struct err *err) {
         job->bytes_in = gguf ? (int64_t)gguf->size : c.source.hf->file_bytes;
         status = write_file(&c, err);
     }
-    for (int i = 0; i < c.n; i++) free(c.tensor[i].expert), free(c.tensor[i].made);
-    free(c.tensor);
+    for (int i = 0; i < c.n; i++) mem_free(c.tensor[i].expert), mem_free(c.tensor[i].made);
+    mem_free(c.tensor);
     buf_free(&c.keys.text);
     model_file_close(&c.source);
     return status;

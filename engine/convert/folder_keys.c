@@ -130,7 +130,7 @@ static void put_windows(struct keyer *k, const struct model_config *m,
     uint8_t *flag = mem_calloc((size_t)m->L, 1);
     for (int i = 0; i < m->L; i++) flag[i] = m->layer[i].slides;
     gguf_put_array(k->keys, key_of(k, name), GGUF_BOOL, (size_t)m->L, flag);
-    free(flag);
+    mem_free(flag);
 }
 
 static void put_options(struct keyer *k, const struct model_config *m) {

@@ -95,7 +95,7 @@ static enum status add_role(const struct lister *l, enum role role, int layer) {
     assert(weight);
     if (!status) status = check_float(l, weight);
     if (status) {
-        free(expert);
+        mem_free(expert);
         return status;
     }
     if (info->of_experts && info->n_parts)
@@ -127,7 +127,7 @@ static void add_rope(const struct lister *l) {
     float *factors = mem_alloc((size_t)rope->D_rope / 2 * sizeof *factors);
     rope_factors(factors, rope);
     add_factors(l, ROLE_ROPE_FACTORS, factors);
-    free(factors);
+    mem_free(factors);
 }
 
 enum status folder_tensors(struct conversion *c, bool pairs, struct err *err) {

@@ -46,8 +46,8 @@ static bool same_ids(const struct tokenizer *a, const struct tokenizer *b, const
     int n_a = tokenizer_encode(a, text, length, rule, around, INT32_MAX, &of_a);
     int n_b = tokenizer_encode(b, text, length, rule, around, INT32_MAX, &of_b);
     bool is_same = n_a == n_b && (n_a <= 0 || memcmp(of_a, of_b, (size_t)n_a * 4) == 0);
-    free(of_a);
-    free(of_b);
+    mem_free(of_a);
+    mem_free(of_b);
     return is_same;
 }
 
@@ -154,7 +154,7 @@ static int32_t merged(const struct tokenizer *own, const struct tokenizer_spec *
     memcpy(whole, text, right - 1);
     memcpy(whole + right - 1, text + right, length - right);
     int32_t id = tokenizer_find(own, whole, length - 1);
-    free(whole);
+    mem_free(whole);
     return id;
 }
 
@@ -291,7 +291,7 @@ static void put_scores(struct gguf_keys *keys, const struct vocabulary *v) {
     float *score = mem_alloc(n * sizeof *score);
     for (size_t i = 0; i < n; i++) score[i] = (float)v->score[i];
     gguf_put_array(keys, "tokenizer.ggml.scores", GGUF_FLOAT32, n, score);
-    free(score);
+    mem_free(score);
 }
 
 static void put_vocabulary(struct gguf_keys *keys, const struct vocabulary *v) {
@@ -383,9 +383,9 @@ static enum status write_vocabulary(struct conversion *c, const struct tokenizer
         put_ends(&c->keys, c->source.hf, v.spec.eos);
         tell_rules(from);
     }
-    for (int i = 0; v.merge && i < v.spec.n_merges; i++) free(v.merge[i]);
-    free(v.merge), free(v.merge_length);
-    free(v.made), free(v.token), free(v.length), free(v.type), free(v.score);
+    for (int i = 0; v.merge && i < v.spec.n_merges; i++) mem_free(v.merge[i]);
+    mem_free(v.merge), mem_free(v.merge_length);
+    mem_free(v.made), mem_free(v.token), mem_free(v.length), mem_free(v.type), mem_free(v.score);
     if (is_known) return put_templates(c, err);
     return err_set(err, STATUS_USAGE, "tokenizer",
                    "%s: no tokenizer that a GGUF file can name gives the ids of the folder's; it "

@@ -20,7 +20,7 @@ static int open_unnamed(const char *path) {
     memcpy(folder, path, length);
     memcpy(folder + length, ".", 2);
     int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-    free(folder);
+    mem_free(folder);
     return fd;
 }
 
@@ -36,7 +36,7 @@ enum status part_file_open(struct part_file *file, const char *path, struct err 
     memcpy(file->part + strlen(path), ".part", sizeof ".part");
     file->fd = open(file->part, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0666);
     if (file->fd >= 0) return STATUS_OK;
-    free(file->part);
+    mem_free(file->part);
     return refuse(file, "made", err);
 }
 
@@ -75,6 +75,6 @@ enum status part_file_close(struct part_file *file, bool is_whole, struct err *e
         status = refuse(file, "written", err);
     close(file->fd);
     if (file->part) unlink(file->part);
-    free(file->part);
+    mem_free(file->part);
     return status;
 }

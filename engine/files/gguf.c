@@ -361,7 +361,7 @@ static enum status open_part(struct gguf *gguf, const char *first, int i, int n,
         status = err_set(err, STATUS_BAD_FILE, "split.no",
                          "%s: expected part %d of %d, found part %" PRId64 " of %" PRId64, path,
                          i + 1, n, number + 1, count);
-    free(path);
+    mem_free(path);
     return status;
 }
 
@@ -425,10 +425,10 @@ enum status gguf_open(struct gguf **out, const char *path, struct err *err) {
 void gguf_close(struct gguf *gguf) {
     if (!gguf) return;
     for (int i = 0; i < gguf->n_parts; i++) gguf_close(gguf->part[i]);
-    free(gguf->part);
+    mem_free(gguf->part);
     mapping_close(&gguf->file);
     weights_free(&gguf->weights);
     name_index_free(&gguf->index);
-    free(gguf->value);
-    free(gguf);
+    mem_free(gguf->value);
+    mem_free(gguf);
 }

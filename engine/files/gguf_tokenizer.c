@@ -110,7 +110,7 @@ static enum status read_scores(struct tokenizer_spec *spec, const struct gguf *g
     double *wide = mem_alloc((size_t)spec->n_tokens * sizeof *wide);
     for (int i = 0; i < spec->n_tokens; i++) wide[i] = (double)narrow[i];
     spec->score = wide;
-    free((void *)scores);
+    mem_free((void *)scores);
     return STATUS_OK;
 }
 

@@ -447,7 +447,7 @@ enum status hf_config_open(struct hf_config **out, const char *path, struct err 
     char *folder = end ? mem_strdup(path) : mem_strdup(".");
     if (end) folder[end == path ? 1 : end - path] = 0;
     model_path_name((*out)->name, folder);
-    free(folder);
+    mem_free(folder);
     return STATUS_OK;
 }
 
@@ -455,18 +455,18 @@ enum status hf_config_open_folder(struct hf_config **out, const char *folder, st
     char *path = path_in(folder, "config.json");
     enum status status = hf_config_open(out, path, err);
     if (!status) (*out)->folder = mem_strdup(folder);
-    free(path);
+    mem_free(path);
     return status;
 }
 
 void hf_config_close(struct hf_config *hf) {
     if (!hf) return;
     for (int i = 0; i < hf->n_shards; i++) safetensors_close(&hf->shard[i]);
-    free(hf->shard);
+    mem_free(hf->shard);
     weights_free(&hf->weights);
     json_free(hf->root);
-    free(hf->token);
-    free(hf->folder);
-    free(hf->path);
-    free(hf);
+    mem_free(hf->token);
+    mem_free(hf->folder);
+    mem_free(hf->path);
+    mem_free(hf);
 }

@@ -56,6 +56,6 @@ enum status hf_generation_read(struct hf_config *hf, struct err *err) {
         }
     }
     json_free(root);
-    free(path);
+    mem_free(path);
     return status;
 }

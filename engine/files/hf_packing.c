@@ -237,7 +237,7 @@ enum status joining_add_weight(struct joining *j, struct weight *weight, const s
     weight->packed = mem_alloc(sizeof *p);
     *weight->packed = *p;
     status = weights_add(j->to, weight, j->err);
-    if (status) free(weight->packed);
+    if (status) mem_free(weight->packed);
     return status;
 }
 
@@ -482,7 +482,7 @@ enum status hf_packing_join(struct hf_config *hf, struct err *err) {
                                "method of quantization_config",
                                tensor->name);
     }
-    free(j.used);
+    mem_free(j.used);
     to.n_pages = from->n_pages;
     to.pages = from->pages;
     from->pages = NULL;

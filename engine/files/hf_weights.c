@@ -25,9 +25,9 @@ struct shards {
 };
 
 static void shards_free(struct shards *shards) {
-    for (int i = 0; i < shards->n; i++) free(shards->file[i]);
-    free((void *)shards->name);
-    free(shards->file);
+    for (int i = 0; i < shards->n; i++) mem_free(shards->file[i]);
+    mem_free((void *)shards->name);
+    mem_free(shards->file);
     if (shards->numbers.entry) name_index_free(&shards->numbers);
     json_free(shards->index);
 }
@@ -148,7 +148,7 @@ static enum status list_shards(struct hf_config *hf, const struct shards *shards
         status = check_index(shards, &hf->weights, first, err);
         if (status) blame_file(err, status, shards->path);
     }
-    free(first);
+    mem_free(first);
     return status;
 }
 
@@ -174,6 +174,6 @@ enum status hf_weights_open(struct hf_config *hf, struct err *err) {
         if (status) blame_file(err, status, hf->folder);
     }
     shards_free(&shards);
-    free(index);
+    mem_free(index);
     return status;
 }

@@ -57,7 +57,7 @@ char *path_in(const char *folder, const char *name) {
 bool is_in_folder(const char *folder, const char *name) {
     char *path = path_in(folder, name);
     bool is_there = access(path, F_OK) == 0;
-    free(path);
+    mem_free(path);
     return is_there;
 }
 

@@ -62,7 +62,7 @@ static uint64_t stamp_folder(DIR *folder, const char *path) {
     for (const struct dirent *entry; (entry = readdir(folder));) {
         char *name = path_in(path, entry->d_name);
         sum += stamp_of(name);
-        free(name);
+        mem_free(name);
     }
     closedir(folder);
     return sum;
@@ -75,7 +75,7 @@ uint64_t model_file_stamp(const char *path) {
     char *part;
     for (int i = 2; (part = gguf_part_path(path, i)); i++) {
         sum += stamp_of(part);
-        free(part);
+        mem_free(part);
     }
     return sum;
 }
@@ -131,18 +131,18 @@ enum status tokenizer_spec_read(struct tokenizer_spec *spec, const struct model_
 }
 
 void tokenizer_spec_free(struct tokenizer_spec *spec) {
-    free((void *)spec->pre);
-    free((void *)spec->token);
-    free((void *)spec->token_length);
-    free((void *)spec->type);
-    free((void *)spec->score);
-    free((void *)spec->merge);
-    free((void *)spec->merge_length);
-    free((void *)spec->merge_right);
-    free((void *)spec->added);
-    free((void *)spec->normalizers);
-    free((void *)spec->pre_tokenizers);
-    free((void *)spec->decoders);
+    mem_free((void *)spec->pre);
+    mem_free((void *)spec->token);
+    mem_free((void *)spec->token_length);
+    mem_free((void *)spec->type);
+    mem_free((void *)spec->score);
+    mem_free((void *)spec->merge);
+    mem_free((void *)spec->merge_length);
+    mem_free((void *)spec->merge_right);
+    mem_free((void *)spec->added);
+    mem_free((void *)spec->normalizers);
+    mem_free((void *)spec->pre_tokenizers);
+    mem_free((void *)spec->decoders);
     if (spec->release) spec->release(spec->owner);
     *spec = (struct tokenizer_spec){0};
 }
@@ -255,8 +255,8 @@ void model_path_name(char out[MODEL_NAME_BYTES], const char *path) {
     if (!whole && part) length -= strlen("-00001-of-00003");
     if (!whole || !name_of_cached(out, text))
         snprintf(out, MODEL_NAME_BYTES, "%.*s", utf8_cut(name, length, MODEL_NAME_BYTES - 1), name);
-    free(part);
-    free(whole);
+    mem_free(part);
+    mem_free(whole);
 }
 
 /* ---- what may be shown ---------------------------------------------------------------------- */

@@ -266,7 +266,7 @@ enum status safetensors_list(struct safetensors *file, struct weights *weights, 
     }
     if (!status) status = check_places(places, n, file->data_bytes, err);
     if (!status && file->file.data) weights_mark_mapped(weights, first, &file->file);
-    free(places);
+    mem_free(places);
     json_free(file->header);
     file->header = NULL;
     return status;

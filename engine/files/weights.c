@@ -16,10 +16,10 @@ void weights_init(struct weights *weights, size_t n) {
 }
 
 void weights_free(struct weights *weights) {
-    for (int i = 0; i < weights->n; i++) free(weights->tensor[i].packed);
-    free(weights->tensor);
-    free(weights->pages);
-    free(weights->renamed);
+    for (int i = 0; i < weights->n; i++) mem_free(weights->tensor[i].packed);
+    mem_free(weights->tensor);
+    mem_free(weights->pages);
+    mem_free(weights->renamed);
     name_index_free(&weights->index);
     *weights = (struct weights){0};
 }
@@ -137,7 +137,7 @@ enum status weights_check_apart(const struct weights *weights, struct err *err) 
         status = err_set(err, STATUS_BAD_FILE, after->name, "tensors %s and %s overlap in the file",
                          before->name, after->name);
     }
-    free(sorted);
+    mem_free(sorted);
     return status;
 }
 

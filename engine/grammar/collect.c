@@ -50,8 +50,8 @@ static void mark_all_behind(struct marking *marking, const struct automaton *a) 
                 mark_frame(marking, a, frame->callers[i].frame);
         }
     }
-    free(marking->states);
-    free(marking->frames);
+    mem_free(marking->states);
+    mem_free(marking->frames);
 }
 
 /* Who finds a mask asks for it twice. */
@@ -95,7 +95,7 @@ static void forget(struct automaton *a, struct state *state) {
             at = &known->next;
         } else {
             *at = known->next;
-            free(known);
+            mem_free(known);
         }
     }
     walk_free(state->walk);

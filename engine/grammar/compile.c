@@ -109,7 +109,7 @@ void grammar_release(struct grammar *grammar) {
     automaton_free(&grammar->automaton);
     network_free(grammar->network);
     pthread_mutex_destroy(&grammar->lock);
-    free(grammar);
+    mem_free(grammar);
 }
 
 size_t grammar_bytes(struct grammar *grammar) {

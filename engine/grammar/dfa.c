@@ -91,8 +91,8 @@ static uint32_t dfa_add(struct builder *b, struct dfa *dfa, bool accepts) {
 }
 
 void dfa_free(struct dfa *dfa) {
-    free(dfa->next);
-    free(dfa->accepts);
+    mem_free(dfa->next);
+    mem_free(dfa->accepts);
 }
 
 /* ---- a table from keys to states ------------------------------------------------------------ */
@@ -119,7 +119,7 @@ static uint32_t hash_numbers(const uint32_t *numbers, uint32_t n) {
 static void grow_table(struct key_table *table) {
     table->max = table->max ? 2 * table->max : 64;
     table->keys = mem_realloc(table->keys, table->max * sizeof *table->keys);
-    free(table->buckets);
+    mem_free(table->buckets);
     table->n_buckets = 2 * table->max;
     table->buckets = mem_calloc(table->n_buckets, sizeof *table->buckets);
     for (uint32_t i = 0; i < table->n; i++) {
@@ -157,10 +157,10 @@ static uint32_t key_place(struct key_table *table, const uint32_t *numbers, uint
 }
 
 static void key_table_free(struct key_table *table) {
-    free(table->keys);
-    free(table->numbers);
-    free(table->buckets);
-    free(table);
+    mem_free(table->keys);
+    mem_free(table->numbers);
+    mem_free(table->buckets);
+    mem_free(table);
 }
 
 /* ---- from a draft --------------------------------------------------------------------------- */
@@ -257,8 +257,8 @@ void dfa_of_draft(struct builder *b, const struct draft *draft, uint32_t start, 
         expand(b, draft, dfa, table, &set, i, end);
     }
     if (b->status == STATUS_OK) join_classes(dfa);
-    free(set.nodes);
-    free(set.seen);
+    mem_free(set.nodes);
+    mem_free(set.seen);
     key_table_free(table);
 }
 
@@ -470,8 +470,8 @@ static void draw_dfa(struct draft *draft, const struct dfa *dfa, uint32_t from, 
         if (dfa->accepts[i]) draft_empty(draft, nodes[i], to);
     }
     if (nodes[dfa->start]) draft_empty(draft, from, nodes[dfa->start]);
-    free(live);
-    free(nodes);
+    mem_free(live);
+    mem_free(nodes);
 }
 
 void draft_regular(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to) {

@@ -50,8 +50,8 @@ void draft_empty(struct draft *draft, uint32_t from, uint32_t to) {
 }
 
 void draft_free(struct draft *draft) {
-    free(draft->edges);
-    free(draft->first);
+    mem_free(draft->edges);
+    mem_free(draft->first);
 }
 
 /* ---- expressions ---------------------------------------------------------------------------- */
@@ -137,7 +137,7 @@ static void draw_tree(struct draft *draft, const struct expr **texts, size_t n, 
         }
         if (goes_on) draft_empty(draft, path[length], to);
     }
-    free(path);
+    mem_free(path);
 }
 
 /* Texts together, anything else for itself. */
@@ -154,7 +154,7 @@ static void draw_alternatives(struct draft *draft, const struct expr *expr, uint
     }
     qsort(texts, n, sizeof *texts, by_text);
     draw_tree(draft, texts, n, from, to);
-    free(texts);
+    mem_free(texts);
 }
 
 void draft_expr(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to) {

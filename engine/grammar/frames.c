@@ -50,7 +50,7 @@ static void grow_buckets(struct frames *frames) {
             buckets[f->hash % n] = f;
         }
     }
-    free(frames->buckets);
+    mem_free(frames->buckets);
     frames->buckets = buckets;
     frames->n_buckets = n;
 }
@@ -168,7 +168,7 @@ size_t frames_sweep(struct automaton *a) {
             } else {
                 *at = f->same_hash;
                 a->frames.n--;
-                free(f);
+                mem_free(f);
             }
         }
     }
@@ -177,7 +177,7 @@ size_t frames_sweep(struct automaton *a) {
 
 void frames_free(struct automaton *a) {
     frames_sweep(a); /* none is marked */
-    free(a->frames.buckets);
-    free(a->frames.callers);
-    free(a->frames.is_open);
+    mem_free(a->frames.buckets);
+    mem_free(a->frames.callers);
+    mem_free(a->frames.is_open);
 }

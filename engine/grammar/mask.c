@@ -319,11 +319,11 @@ static struct walk *walk_new(struct automaton *a, const struct vocabulary *v, st
 
 void walk_free(struct walk *w) {
     if (!w) return;
-    free(w->again);
-    free(w->path);
-    free(w->levels);
-    free(w->mask);
-    free(w);
+    mem_free(w->again);
+    mem_free(w->path);
+    mem_free(w->levels);
+    mem_free(w->mask);
+    mem_free(w);
 }
 
 /* Goes on to the end, or until it is interrupted. */
@@ -368,6 +368,6 @@ bool mask_has_any(struct automaton *a, const struct vocabulary *v, struct state 
         found = next != a->dead && node->token >= 0;
         i = next == a->dead ? node->skip : i + 1;
     }
-    free(path);
+    mem_free(path);
     return found;
 }

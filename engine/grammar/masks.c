@@ -26,7 +26,7 @@ static void grow_buckets(struct masks *masks) {
             buckets[m->hash % n] = m;
         }
     }
-    free(masks->buckets);
+    mem_free(masks->buckets);
     masks->buckets = buckets;
     masks->n_buckets = n;
 }
@@ -70,5 +70,5 @@ void mask_release(struct automaton *a, struct mask *mask) {
     masks->n--;
     masks->bytes -= bytes_of(mask->words);
     a->bytes -= bytes_of(mask->words);
-    free(mask);
+    mem_free(mask);
 }

@@ -44,8 +44,8 @@ void matcher_free(struct matcher *matcher) {
     list_remove(&matcher->grammar->matchers, &matcher->in_grammar);
     pthread_mutex_unlock(&matcher->grammar->lock);
     grammar_release(matcher->grammar);
-    free(matcher->states);
-    free(matcher);
+    mem_free(matcher->states);
+    mem_free(matcher);
 }
 
 static struct state *here(const struct matcher *matcher) {

@@ -136,13 +136,13 @@ static void find_classes(struct network *network) {
 }
 
 static void finish(struct builder *b, struct network *network) {
-    free(find_reaching(b, network, true));
+    mem_free(find_reaching(b, network, true));
     bool *reaches = find_reaching(b, network, false);
     if (b->status == STATUS_OK && !network->rules[network->root].is_productive) {
         builder_fail(b, "Nothing can match this grammar: no text keeps to all of it.");
     }
     prune(network, reaches);
-    free(reaches);
+    mem_free(reaches);
     find_classes(network);
     network->bytes = sizeof *network + network->n_nodes * sizeof *network->nodes +
                      network->n_edges * sizeof *network->edges +
@@ -169,8 +169,8 @@ struct network *network_new(struct builder *b, int root) {
 
 void network_free(struct network *network) {
     if (!network) return;
-    free(network->nodes);
-    free(network->edges);
-    free(network->rules);
-    free(network);
+    mem_free(network->nodes);
+    mem_free(network->edges);
+    mem_free(network->rules);
+    mem_free(network);
 }

@@ -77,7 +77,7 @@ static struct search *make(struct builder *b, const char *text, size_t n) {
     bool *live = b->status == STATUS_OK ? dfa_find_live(&dfa) : NULL;
     if (live) check(b, &dfa, live);
     if (b->status == STATUS_OK) search = search_new(&dfa, live);
-    free(live);
+    mem_free(live);
     dfa_free(&dfa);
     draft_free(&draft);
     return search;
@@ -107,9 +107,9 @@ struct search *search_acquire(struct search *search) {
 
 void search_release(struct search *search) {
     if (!search || atomic_fetch_sub(&search->owners, 1) > 1) return;
-    free(search->next);
-    free(search->kinds);
-    free(search);
+    mem_free(search->next);
+    mem_free(search->kinds);
+    mem_free(search);
 }
 
 size_t search_bytes(const struct search *search) {
@@ -165,7 +165,7 @@ size_t search_open(const struct search_run *run) {
 }
 
 void search_run_free(struct search_run *run) {
-    free(run->threads);
-    free(run->seen);
+    mem_free(run->threads);
+    mem_free(run->seen);
     *run = (struct search_run){0};
 }

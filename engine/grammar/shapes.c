@@ -100,8 +100,8 @@ static void find_shapes(struct draft_shapes *draft, int max_depth,
         shape_of[i] = find_shape(draft, &path, tokens[i].bytes, tokens[i].length, first_is_exact);
         draft->nodes[shape_of[i]].own++;
     }
-    free(path.elements);
-    free(path.nodes);
+    mem_free(path.elements);
+    mem_free(path.nodes);
 }
 
 /* ---- laying out ----------------------------------------------------------------------------- */
@@ -140,7 +140,7 @@ static void place_all(struct draft_shapes *draft, struct shape_trie *trie) {
         for (uint32_t i = draft->nodes[from].child; i; i = draft->nodes[i].sibling) stack[n++] = i;
     }
     assert(n_placed == draft->n);
-    free(stack);
+    mem_free(stack);
 }
 
 struct shape_trie shape_trie_new(const struct vocabulary *v, const struct sorted_token *tokens,
@@ -160,9 +160,9 @@ struct shape_trie shape_trie_new(const struct vocabulary *v, const struct sorted
         struct shape_node *node = &trie.nodes[draft.nodes[shape_of[i]].at];
         trie.ids[node->own_end - draft.nodes[shape_of[i]].own--] = tokens[i].id;
     }
-    free(shape_of);
-    free(draft.nodes);
-    free(draft.table);
+    mem_free(shape_of);
+    mem_free(draft.nodes);
+    mem_free(draft.table);
     return trie;
 }
 
@@ -235,12 +235,12 @@ struct shape_trie shape_trie_rest(const struct shape_trie *trie, const uint8_t *
     struct shape_trie rest = {.ids = mem_alloc(((size_t)n_ids + 1) * sizeof *rest.ids)};
     copy_ids(trie, characters, before, rest.ids);
     copy_nodes(trie, before, nodes_before, &rest);
-    free(before);
-    free(nodes_before);
+    mem_free(before);
+    mem_free(nodes_before);
     return rest;
 }
 
 void shape_trie_free(struct shape_trie *trie) {
-    free(trie->nodes);
-    free(trie->ids);
+    mem_free(trie->nodes);
+    mem_free(trie->ids);
 }

@@ -132,7 +132,7 @@ static void grow_buckets(struct automaton *a) {
             buckets[s->hash % n] = s;
         }
     }
-    free(a->buckets);
+    mem_free(a->buckets);
     a->buckets = buckets;
     a->n_buckets = n;
 }
@@ -255,11 +255,11 @@ void automaton_init(struct automaton *a, const struct network *network, size_t m
 void state_free(struct automaton *a, struct state *state) {
     for (struct known_frame *known = state->frames, *next; known; known = next) {
         next = known->next;
-        free(known);
+        mem_free(known);
     }
     mask_release(a, state->mask);
     walk_free(state->walk);
-    free(state);
+    mem_free(state);
 }
 
 void automaton_free(struct automaton *a) {
@@ -271,10 +271,10 @@ void automaton_free(struct automaton *a) {
     }
     assert(a->masks.n == 0);
     frames_free(a);
-    free(a->masks.buckets);
-    free(a->buckets);
-    free(a->here);
-    free(a->making.items);
-    free(a->making.same_node);
-    free(a->making.last);
+    mem_free(a->masks.buckets);
+    mem_free(a->buckets);
+    mem_free(a->here);
+    mem_free(a->making.items);
+    mem_free(a->making.same_node);
+    mem_free(a->making.last);
 }

@@ -47,7 +47,7 @@ static struct sort_key *sort_by_prefix(struct sort_key *from, struct sort_key *t
         to = from;
         from = sorted;
     }
-    free(places);
+    mem_free(places);
     return from;
 }
 
@@ -84,8 +84,8 @@ static struct sorted_token *sort_tokens(const struct vocabulary *v, int *n, char
             keys[(*n)++] = (struct sort_key){prefix_of(v->bytes + v->at[id], length), (uint32_t)id};
     }
     struct sorted_token *sorted = take_in_order(v, sort_by_prefix(keys, spare, *n), *n, ordered);
-    free(keys);
-    free(spare);
+    mem_free(keys);
+    mem_free(spare);
     for (int i = 0, end; i < *n; i = end) {
         for (end = i + 1; end < *n && sorted[end].prefix == sorted[i].prefix;) end++;
         if (end > i + 1) qsort(sorted + i, (size_t)(end - i), sizeof *sorted, by_bytes);
@@ -128,7 +128,7 @@ static void add_nodes(struct vocabulary *v, struct trie *trie, const struct sort
         trie->nodes[open[depth - 1]].token = sorted[i].id;
     }
     for (; depth > 0; depth--) trie->nodes[open[depth - 1]].skip = trie->n;
-    free(open);
+    mem_free(open);
 }
 
 static struct trie trie_new(struct vocabulary *v, const struct sorted_token *sorted, int n) {
@@ -163,7 +163,7 @@ static void make_slice(struct vocabulary *v, enum character_set set) {
     for (int at = 1; at <= MAX_CHARACTERS; at++)
         for (size_t i = 0; i < words; i++) slice->at_most[at][i] |= slice->at_most[at - 1][i];
     slice->rest = shape_trie_rest(&v->shapes, characters);
-    free(characters);
+    mem_free(characters);
 }
 
 static void find_first(struct vocabulary *v) {
@@ -184,8 +184,8 @@ static void build_tries(struct vocabulary *v) {
     v->shapes = shape_trie_new(v, sorted, n, false);
     v->by_first = shape_trie_new(v, sorted, n, true);
     for (int set = 0; set < N_SLICES; set++) make_slice(v, (enum character_set)set);
-    free(ordered);
-    free(sorted);
+    mem_free(ordered);
+    mem_free(sorted);
 }
 
 struct vocabulary *vocabulary_new(const char *const *bytes, const int *lengths, int V) {
@@ -212,15 +212,15 @@ struct vocabulary *vocabulary_new(const char *const *bytes, const int *lengths, 
 
 void vocabulary_free(struct vocabulary *v) {
     if (!v) return;
-    free(v->bytes);
-    free(v->at);
-    free(v->same_next);
-    free(v->nodes);
+    mem_free(v->bytes);
+    mem_free(v->at);
+    mem_free(v->same_next);
+    mem_free(v->nodes);
     shape_trie_free(&v->shapes);
     shape_trie_free(&v->by_first);
     for (int i = 0; i < N_SLICES; i++) {
-        for (int n = 0; n <= MAX_CHARACTERS; n++) free(v->slices[i].at_most[n]);
+        for (int n = 0; n <= MAX_CHARACTERS; n++) mem_free(v->slices[i].at_most[n]);
         shape_trie_free(&v->slices[i].rest);
     }
-    free(v);
+    mem_free(v);
 }

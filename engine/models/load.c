@@ -163,7 +163,7 @@ static enum status load_vector(const struct loader *l, enum role role, const str
     enum status status = upload(model, piece.rows, piece.N, out, l->err);
     if (!status) model->weight_bytes += piece.N * (int64_t)sizeof **out;
     piece_free(&piece);
-    free(values);
+    mem_free(values);
     return status;
 }
 
@@ -221,7 +221,7 @@ static enum status load_head_gains(const struct loader *l, struct tensors *out, 
         .type = DTYPE_F32, .dim = {n * D}, .n_elements = n * D, .data = values};
     const struct source source = {.weight = &all, .N = n * D};
     if (!status) status = load_rows(l, out, role, &source);
-    free(values);
+    mem_free(values);
     return status;
 }
 
@@ -279,8 +279,8 @@ static enum status load_frequencies(const struct loader *l, const struct rope_co
     if (weight && !l->settings->dummy) status = read_factors(l, weight, factors, n);
     if (!status) rope_frequencies(inv_freq, rope, weight ? factors : NULL, length);
     if (!status) status = upload(l->model, inv_freq, n, out, l->err);
-    free(inv_freq);
-    free(factors);
+    mem_free(inv_freq);
+    mem_free(factors);
     return status;
 }
 
@@ -307,7 +307,7 @@ static enum status load_query_scales(const struct loader *l) {
     for (int i = 0; i < n; i++) scales[i] = (float)(1 + (double)m->query_beta * log1p(i));
     enum status status = upload(model, scales, n, &model->query_scale, l->err);
     if (!status) model->n_query_scales = n;
-    free(scales);
+    mem_free(scales);
     return status;
 }
 
@@ -338,7 +338,7 @@ static enum status load_ones(const struct loader *l) {
     for (int i = 0; i < n; i++) ones[i] = 1;
     enum status status = upload(l->model, ones, n, &l->model->ones, l->err);
     if (!status) l->model->n_ones = n;
-    free(ones);
+    mem_free(ones);
     return status;
 }
 
@@ -463,10 +463,10 @@ void model_close(struct model *model) {
     }
     for (int i = 0; model->layers && i < model->config.L; i++)
         free_tensors(model, &model->layers[i], i);
-    free(model->layers);
+    mem_free(model->layers);
     free_tensors(model, &model->ends, -1);
     mapping_close(&model->kept);
-    free(model->layer_scale);
+    mem_free(model->layer_scale);
     size_t bytes = (size_t)model->n_ones * sizeof(float);
     if (model->ones) b->memory->buffer_free(b, model->ones, bytes);
     bytes = (size_t)model->config.rope.D_rope / 2 * sizeof(float);

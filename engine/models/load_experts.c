@@ -127,7 +127,7 @@ static enum status load_expert_biases(const struct loader *l, struct tensors *ou
         const struct source source = {.weight = &flat, .N = E * N};
         status = load_rows(l, out, info->n_parts ? info->parts[i] : role, &source);
     }
-    free(values);
+    mem_free(values);
     return status;
 }
 

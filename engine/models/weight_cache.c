@@ -103,7 +103,7 @@ static uint64_t *sum_pieces(struct backend *b, const struct index *index) {
     assert(piece == pieces + index->n_pieces);
     b->device->parallel(b, sum_piece, pieces, (int)index->n_pieces);
     for (size_t i = 0; i < index->n_pieces; i++) sums[i] = pieces[i].sum;
-    free(pieces);
+    mem_free(pieces);
     return sums;
 }
 
@@ -113,9 +113,9 @@ static uint64_t sum_index(const struct index *index) {
 }
 
 static void index_free(struct index *index) {
-    free(index->entry);
-    free(index->data);
-    free(index->sum);
+    mem_free(index->entry);
+    mem_free(index->data);
+    mem_free(index->sum);
     *index = (struct index){0};
 }
 
@@ -170,7 +170,7 @@ static bool index_read(struct index *index, const struct model *model, const str
 static bool sums_are_right(struct backend *b, const struct index *index) {
     uint64_t *found = sum_pieces(b, index);
     bool same = memcmp(found, index->sum, index->n_pieces * sizeof *found) == 0;
-    free(found);
+    mem_free(found);
     return same;
 }
 
@@ -215,7 +215,7 @@ bool weight_cache_take(struct model *model, const struct engine_config *settings
         log_line(LOG_WARNING, "%s is damaged, or no file of weights; it is written again", path);
     }
     index_free(&index);
-    free(path);
+    mem_free(path);
     return taken;
 }
 
@@ -292,5 +292,5 @@ void weight_cache_keep(const struct model *model, const struct engine_config *se
         log_line(LOG_WARNING, "weights are not kept, %s cannot be written: %s", path,
                  strerror(errno));
     index_free(&index);
-    free(path);
+    mem_free(path);
 }

@@ -15,8 +15,8 @@ void candidates_init(struct candidates *candidates, int V) {
 }
 
 void candidates_free(struct candidates *candidates) {
-    free(candidates->best);
-    free(candidates->spare);
+    mem_free(candidates->best);
+    mem_free(candidates->spare);
 }
 
 /* ---- many ----------------------------------------------------------------------------------- */

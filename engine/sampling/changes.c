@@ -179,10 +179,10 @@ struct change_lists *change_lists_new(int V, int max_samples) {
 
 void change_lists_free(struct change_lists *lists) {
     if (!lists) return;
-    free(lists->place);
-    free(lists->lists);
-    free(lists->change);
-    free(lists);
+    mem_free(lists->place);
+    mem_free(lists->lists);
+    mem_free(lists->change);
+    mem_free(lists);
 }
 
 /* How many changes a sample can have: 0 unless its settings list them. */
@@ -199,7 +199,7 @@ const struct logit_changes *change_lists_fill(struct change_lists *lists,
     if (most == 0) return NULL;
     if (most > lists->capacity) {
         lists->capacity = 2 * most;
-        free(lists->change);
+        mem_free(lists->change);
         lists->change = mem_calloc(lists->capacity, sizeof *lists->change);
     }
     struct logit_change *to = lists->change;

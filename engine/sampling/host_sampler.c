@@ -45,7 +45,7 @@ void host_sampler_free(struct host_sampler *s) {
     if (!s) return;
     for (int i = 0; i < s->n_samplers; i++) sampler_free(s->sampler[i]);
     mem_large_free(s->spare, spare_bytes(s));
-    free(s);
+    mem_free(s);
 }
 
 static void run_one(struct host_sampler *s, int i, const struct sample *sample,

@@ -107,17 +107,17 @@ struct sampler *sampler_new(int V, const char *path) {
 
 void sampler_free(struct sampler *sampler) {
     if (!sampler) return;
-    free(sampler->maxima);
-    free(sampler->weight);
-    free(sampler->raw);
-    free(sampler->place);
-    free(sampler->change);
-    free(sampler->value);
-    free(sampler->id);
-    free(sampler->few);
-    free(sampler->few_id);
+    mem_free(sampler->maxima);
+    mem_free(sampler->weight);
+    mem_free(sampler->raw);
+    mem_free(sampler->place);
+    mem_free(sampler->change);
+    mem_free(sampler->value);
+    mem_free(sampler->id);
+    mem_free(sampler->few);
+    mem_free(sampler->few_id);
     candidates_free(&sampler->candidates);
-    free(sampler);
+    mem_free(sampler);
 }
 
 /* ---- a row ---------------------------------------------------------------------------------- */

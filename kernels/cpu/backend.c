@@ -150,7 +150,7 @@ static void op_close(struct backend *b) {
     cpu_free_heads(cpu);
     cpu_free_inputs(cpu);
     mixture_free(cpu->mixture);
-    free(cpu);
+    mem_free(cpu);
 }
 
 static const struct compute_ops compute_ops = {
@@ -207,7 +207,7 @@ static enum status choose_placement(struct placement **out, const struct backend
     enum status status =
         placement_choose(placement, config->affinity, config->threads, threads_of_cores, err);
     if (status) {
-        free(placement);
+        mem_free(placement);
         return status;
     }
     *threads = placement->n_threads;

@@ -230,7 +230,7 @@ void pool_free(struct pool *pool) {
     for (int i = 1; i < pool->n_threads; i++) pthread_join(pool->workers[i].thread, NULL);
     mem_large_free(pool->posts, (size_t)pool->sharing->n_groups * sizeof *pool->posts);
     sharing_free(pool->sharing);
-    free(pool->workers);
-    free(pool->placement);
+    mem_free(pool->workers);
+    mem_free(pool->placement);
     mem_large_free(pool, sizeof *pool);
 }

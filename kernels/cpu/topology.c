@@ -217,7 +217,7 @@ enum status placement_choose(struct placement *p, const char *wanted, int thread
     struct topology *t = mem_alloc(sizeof *t);
     topology_read(t, "/sys/devices/system", numbers, processors_allowed(numbers, MAX_PROCESSORS));
     enum status status = placement_of(p, t, wanted, threads, limit, err);
-    free(t);
+    mem_free(t);
     return status;
 }
 

@@ -81,16 +81,16 @@ struct draft_model *draft_model_new(const struct draft_runner *runner) {
 void draft_model_free(struct draft_model *model) {
     if (!model) return;
     assert(model->holders.n == 0 && model->n_free == model->runner.n_blocks);
-    free(model->free);
-    free(model->token);
-    free(model->position);
-    free(model->slot);
-    free(model->row_start);
-    free(model->table);
-    free(model->logit_row);
-    free(model->samples);
-    free(model->sampled);
-    free(model);
+    mem_free(model->free);
+    mem_free(model->token);
+    mem_free(model->position);
+    mem_free(model->slot);
+    mem_free(model->row_start);
+    mem_free(model->table);
+    mem_free(model->logit_row);
+    mem_free(model->samples);
+    mem_free(model->sampled);
+    mem_free(model);
 }
 
 static size_t state_bytes(const void *self, int max_tokens) {
@@ -304,5 +304,5 @@ void draft_model_check(const struct draft_model *model) {
         }
     }
     assert(model->n_free + used == n);
-    free(seen);
+    mem_free(seen);
 }

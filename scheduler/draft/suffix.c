@@ -58,9 +58,9 @@ struct suffix *suffix_new(const struct lookup_config *config) {
 
 void suffix_free(struct suffix *s) {
     if (!s) return;
-    free(s->ring);
-    free(s->head);
-    free(s);
+    mem_free(s->ring);
+    mem_free(s->head);
+    mem_free(s);
 }
 
 static struct place *place_at(const struct suffix *s, uint64_t place) {

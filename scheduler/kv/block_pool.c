@@ -18,8 +18,8 @@ void block_pool_init(struct block_pool *pool, int n_blocks, int block_size, bool
 void block_pool_free(struct block_pool *pool) {
     prefix_cache_free(&pool->known);
     window_pool_free(&pool->windows);
-    free(pool->free);
-    free(pool->block);
+    mem_free(pool->free);
+    mem_free(pool->block);
 }
 
 static void cached_push(struct block_pool *pool, int32_t block) {

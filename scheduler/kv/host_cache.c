@@ -33,10 +33,10 @@ void host_cache_init(struct host_cache *cache, struct block_pool *pool, int n_ho
 void host_cache_free(struct host_cache *cache) {
     assert(cache->n_claimed == 0);
     if (cache->on) prefix_cache_free(&cache->known);
-    free(cache->link);
-    free(cache->evicted);
-    free(cache->claimed);
-    free(cache->id);
+    mem_free(cache->link);
+    mem_free(cache->evicted);
+    mem_free(cache->claimed);
+    mem_free(cache->id);
 }
 
 /* ---- the list by age ------------------------------------------------------------------------ */

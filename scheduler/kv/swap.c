@@ -21,10 +21,10 @@ static void init_lists(struct swap_lists *lists, int n) {
 }
 
 static void free_lists(struct swap_lists *lists) {
-    free(lists->blocks.host_block);
-    free(lists->blocks.block);
-    free(lists->windows.host_block);
-    free(lists->windows.block);
+    mem_free(lists->blocks.host_block);
+    mem_free(lists->blocks.block);
+    mem_free(lists->windows.host_block);
+    mem_free(lists->windows.block);
 }
 
 void swap_init(struct swap_space *swap, const struct swap_port *port, struct block_pool *pool,
@@ -44,9 +44,9 @@ void swap_init(struct swap_space *swap, const struct swap_port *port, struct blo
 void swap_free(struct swap_space *swap) {
     assert(swap_used(swap) == 0 && swap->n_swapped == 0 && swap_windows_used(swap) == 0);
     host_cache_free(&swap->cache);
-    free(swap->next);
-    free(swap->window_of);
-    free(swap->windows.free);
+    mem_free(swap->next);
+    mem_free(swap->window_of);
+    mem_free(swap->windows.free);
     free_lists(&swap->out);
     free_lists(&swap->in);
 }

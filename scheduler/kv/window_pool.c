@@ -25,11 +25,11 @@ void window_pool_init(struct window_pool *pool, int n, int window, int n_blocks,
 }
 
 void window_pool_free(struct window_pool *pool) {
-    free(pool->free);
-    free(pool->owner);
-    free(pool->link);
-    free(pool->of);
-    free(pool->watchers);
+    mem_free(pool->free);
+    mem_free(pool->owner);
+    mem_free(pool->link);
+    mem_free(pool->of);
+    mem_free(pool->watchers);
 }
 
 int window_pool_usable(const struct window_pool *pool, const int32_t *block, int n, int n_own) {

@@ -145,7 +145,7 @@ static void end_line(struct batch *batch, struct batch_line *line) {
     batch->bytes -= line->bytes;
     job_clear(&line->job);
     buf_free(&line->custom_id);
-    free(line);
+    mem_free(line);
 }
 
 /* ---- requests ------------------------------------------------------------------------------- */
@@ -382,7 +382,7 @@ static void close_all(struct batch *batch) {
     buf_free(&batch->text);
     pthread_cond_destroy(&batch->arrived);
     bridge_close(&batch->app);
-    free(batch);
+    mem_free(batch);
 }
 
 int command_batch(const struct options *options) {

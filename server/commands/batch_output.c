@@ -35,7 +35,7 @@ static void make_room(struct batch_output *output) {
     for (size_t i = 0; i < old.capacity; i++) {
         if (!is_empty(&old.keys[i])) *find(output, old.keys[i].hash) = old.keys[i];
     }
-    free(old.keys);
+    mem_free(old.keys);
 }
 
 static enum batch_known note(struct batch_output *output, const struct buf *text, bool from_file) {
@@ -99,7 +99,7 @@ static enum status read_answers(struct batch_output *output, struct err *err) {
     if (!status && ferror(output->file)) {
         status = err_set(err, STATUS_BAD_FILE, "output-file", "%s cannot be read", output->path);
     }
-    free(line);
+    mem_free(line);
     buf_free(&key);
     return status;
 }
@@ -136,6 +136,6 @@ enum status batch_output_write(struct batch_output *output, const struct buf *li
 
 void batch_output_close(struct batch_output *output) {
     if (output->file) fclose(output->file);
-    free(output->keys);
+    mem_free(output->keys);
     *output = (struct batch_output){0};
 }

@@ -65,11 +65,11 @@ static void read_lines(struct lines *lines, FILE *file) {
         char **place = &lines->line[lines->n % HISTORY_ENTRIES];
         decode_line(line);
         if (!*line || strlen(line) > HISTORY_ENTRY_BYTES) continue;
-        free(*place);
+        mem_free(*place);
         *place = mem_strdup(line);
         lines->n++;
     }
-    free(line);
+    mem_free(line);
 }
 
 /* Replaces the file by one with the entries that are kept. If that fails, the file stays long. */
@@ -98,8 +98,8 @@ void history_load(const char *path, void (*entry)(void *arg, const char *text), 
     for (int i = max_int(lines->n - HISTORY_ENTRIES, 0); i < lines->n; i++)
         entry(arg, lines->line[i % HISTORY_ENTRIES]);
     if (lines->n >= 2 * HISTORY_ENTRIES) rewrite(path, lines);
-    for (int i = 0; i < HISTORY_ENTRIES; i++) free(lines->line[i]);
-    free(lines);
+    for (int i = 0; i < HISTORY_ENTRIES; i++) mem_free(lines->line[i]);
+    mem_free(lines);
 }
 
 /* ---- appending ------------------------------------------------------------------------------ */
@@ -112,7 +112,7 @@ static void make_folders(const char *path) {
         mkdir(folder, 0700); /* if this fails, open does */
         *slash = '/';
     }
-    free(folder);
+    mem_free(folder);
 }
 
 enum status history_append(const char *path, const char *text, struct err *err) {

@@ -69,7 +69,7 @@ int command_tokenize(const struct options *options) {
             printf("\n");
         }
         printf("%d tokens\n", n);
-        free(ids);
+        mem_free(ids);
         tokenizer_free(tokenizer);
     }
     buf_free(&text);

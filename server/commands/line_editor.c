@@ -147,7 +147,7 @@ static unsigned char add_paste(EditLine *edit, int key) {
     }
     clean(text, n);
     bool added = !*text || el_winsertstr(edit, text) == 0;
-    free(text);
+    mem_free(text);
     return added ? CC_REFRESH : CC_ERROR;
 }
 
@@ -217,7 +217,7 @@ void line_editor_close(struct line_editor *editor) {
     }
     buf_free(&editor->path);
     buf_free(&editor->prompt);
-    free(editor);
+    mem_free(editor);
 }
 
 bool line_editor_edits(const struct line_editor *editor) {

@@ -53,8 +53,8 @@ static int is_config(const struct dirent *entry) {
 static bool has_file(const char *folder, int (*filter)(const struct dirent *entry)) {
     struct dirent **entries;
     int n = scandir(folder, &entries, filter, NULL);
-    for (int i = 0; i < n; i++) free(entries[i]);
-    if (n >= 0) free(entries);
+    for (int i = 0; i < n; i++) mem_free(entries[i]);
+    if (n >= 0) mem_free(entries);
     return n > 0;
 }
 
@@ -68,12 +68,12 @@ static int add_models(struct buf *out, const char *folder, int n) {
         buf_clear(&path);
         if (strcmp(folder, ".") != 0) buf_printf(&path, "%s/", folder);
         buf_puts(&path, entries[i]->d_name);
-        free(entries[i]);
+        mem_free(entries[i]);
         bool folds = is_folder(path.data);
         if (folds ? !has_file(path.data, is_config) : !ends_in(path.data, ".gguf")) continue;
         if (n++ < SHOWN_MODELS) buf_printf(out, "%s%s", out->length > 0 ? ", " : "", path.data);
     }
-    if (found >= 0) free(entries);
+    if (found >= 0) mem_free(entries);
     buf_free(&path);
     return n;
 }
@@ -116,7 +116,7 @@ static void print_models_beside(const char *path) {
     char *folder = mem_strdup(slash ? path : ".");
     if (slash) folder[slash == path ? 1 : slash - path] = 0;
     print_models_near(folder);
-    free(folder);
+    mem_free(folder);
 }
 
 /* ---- what a path that is no model file is --------------------------------------------------- */
@@ -156,7 +156,7 @@ static bool is_hub_name(const char *path) {
     char *organisation = mem_strdup(path);
     organisation[first] = 0;
     bool is_path = is_folder(organisation);
-    free(organisation);
+    mem_free(organisation);
     return !is_path;
 }
 

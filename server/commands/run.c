@@ -17,7 +17,7 @@ static int complete(struct session *session, const char *prompt, size_t length) 
     if (prompt_encode(session->engine, &asked, true, NULL, &ids, &n, &err))
         return print_error(&err);
     if (n == 0) {
-        free(ids);
+        mem_free(ids);
         print_failure("the prompt is empty; give a text, or pipe one in");
         return 2;
     }

@@ -183,6 +183,6 @@ int command_serve(const struct options *options) {
     }
     engine_close(app->draft_engine);
     engine_close(app->engine);
-    free(app);
+    mem_free(app);
     return code;
 }

@@ -145,8 +145,8 @@ int session_answer(struct session *session, int32_t *ids, int n, const char *aft
     answer->seconds = (double)(now_ns() - g.received_ns) * 1e-9;
     if (printer->first_ns) answer->first_s = (double)(printer->first_ns - g.received_ns) * 1e-9;
     stop_matcher_free(&printer->stops);
-    free(begin_ids);
-    free(ids);
+    mem_free(begin_ids);
+    mem_free(ids);
     return code;
 }
 

@@ -27,7 +27,7 @@ static enum status add_file(struct app *app, const char *path, struct err *err) 
     for (ssize_t n; (n = getline(&line, &capacity, file)) >= 0;) {
         if (line[0] != '#') add_key(&app->keys, line, strlen(line));
     }
-    free(line);
+    mem_free(line);
     fclose(file);
     if (app->keys.length > 0) return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, "api-key-file",

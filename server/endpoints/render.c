@@ -38,7 +38,7 @@ static void write_prompts(const struct generation_job *job, struct buf *out) {
     struct api_answer answer = job_answer(job);
     for (int i = 0; i < n; i++) generations[i] = &job->prompts[i].generation;
     api_write_rendered(out, &answer, generations, n);
-    free(generations);
+    mem_free(generations);
 }
 
 static void render(struct async_request *async) {
@@ -71,7 +71,7 @@ static void respond(struct async_request *async) {
 
 static void free_request(struct async_request *async) {
     buf_free(&((struct render_request *)async)->body);
-    free(async);
+    mem_free(async);
 }
 
 void render_start(struct app *app, struct http_request *http) {

@@ -26,7 +26,7 @@ static void tokenize(struct async_request *async) {
                        &request->err)) {
         api_write_tokens(&request->body, engine_tokenizer(app->engine), ids, n,
                          app->limits.max_model_len, asked->return_token_strs);
-        free(ids);
+        mem_free(ids);
     }
     api_tokenize_free(asked);
 }
@@ -44,7 +44,7 @@ static void detokenize_ids(struct async_request *async) {
     detokenize(engine_tokenizer(app->engine), ids, n, false, &out);
     api_write_text(&request->body, out.data ? out.data : "", out.length);
     buf_free(&out);
-    free(ids);
+    mem_free(ids);
 }
 
 static void describe(struct async_request *async) {
@@ -66,7 +66,7 @@ static void respond(struct async_request *async) {
 
 static void free_request(struct async_request *async) {
     buf_free(&((struct token_request *)async)->body);
-    free(async);
+    mem_free(async);
 }
 
 void tokenize_start(struct app *app, struct http_request *http) {

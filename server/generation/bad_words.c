@@ -66,7 +66,7 @@ static enum status add_text(struct forbidding *f, int index, const char *text, s
         *word = (struct bad_word){.last = ids[n - 1], .n_before = n - 1};
         for (int i = 0; i < word->n_before; i++) word->before[i] = ids[n - 2 - i];
     }
-    free(ids);
+    mem_free(ids);
     return STATUS_OK;
 }
 

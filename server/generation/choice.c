@@ -35,8 +35,8 @@ void choice_free(struct choice *choice) {
     buf_free(&choice->text);
     message_parser_free(choice->parser);
     message_free(&choice->message);
-    free(choice->logprobs);
-    free(choice->ids);
+    mem_free(choice->logprobs);
+    mem_free(choice->ids);
 }
 
 /* Grows an array, by doubling, if it has no room for one more element. */

@@ -94,8 +94,8 @@ static struct entry **place_of(struct grammar_store *store, uint64_t hash, int k
 static void free_entry(struct entry *entry) {
     if (entry->compiled.grammar) grammar_release(entry->compiled.grammar);
     if (entry->compiled.search) search_release(entry->compiled.search);
-    free(entry->failed);
-    free(entry);
+    mem_free(entry->failed);
+    mem_free(entry);
 }
 
 static void remove_entry(struct grammar_store *store, struct entry *entry) {
@@ -131,7 +131,7 @@ void grammar_store_free(struct grammar_store *store) {
     for (int i = 0; i < 4; i++) vocabulary_free(store->vocabulary[i / 2][i % 2]);
     pthread_cond_destroy(&store->compiled);
     pthread_mutex_destroy(&store->mutex);
-    free(store);
+    mem_free(store);
 }
 
 /* ---- compiling ------------------------------------------------------------------------------ */
@@ -248,8 +248,8 @@ static struct vocabulary *read_vocabulary(const struct engine *engine, int V,
         lengths[id] = is_silent(engine, id, tools, reasoning) ? 0 : (int)length;
     }
     struct vocabulary *vocabulary = vocabulary_new(bytes, lengths, V);
-    free(bytes);
-    free(lengths);
+    mem_free(bytes);
+    mem_free(lengths);
     return vocabulary;
 }
 

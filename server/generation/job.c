@@ -127,16 +127,16 @@ void job_clear(struct generation_job *job) {
         struct prompt_run *run = &job->prompts[i];
         for (int j = 0; run->choices && j < job->request->n_generated; j++)
             choice_free(&run->choices[j]);
-        free(run->choices);
-        free(run->prompt_logprobs);
-        free(run->ids);
-        free(run->predicted);
+        mem_free(run->choices);
+        mem_free(run->prompt_logprobs);
+        mem_free(run->ids);
+        mem_free(run->predicted);
         buf_free(&run->text);
     }
-    free(job->prompts);
+    mem_free(job->prompts);
     tool_set_free(job->tools);
     if (job->grammar) grammar_release(job->grammar);
-    free(job->begin_ids);
+    mem_free(job->begin_ids);
     if (job->request) stop_searches_free(job->stop_searches, job->request->n_stop_regexes);
     api_request_free(job->request);
 }
@@ -185,5 +185,5 @@ void job_write_response(struct generation_job *job, struct buf *out) {
         if (rank < n) choice_describe(&run->choices[i % made], run, at, true, &choices[at]);
     }
     job->api->write_response(out, &answer, choices, total, &usage);
-    free(choices);
+    mem_free(choices);
 }

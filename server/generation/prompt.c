@@ -91,13 +91,13 @@ static enum status encode_messages(const struct engine *engine, const struct api
         if (*n < 0)
             status = api_context_exceeded(err, "messages", context, true, limit);
         else if (*n == 0) {
-            free(*ids);
+            mem_free(*ids);
             status = err_set(err, STATUS_INVALID_REQUEST, "messages",
                              "The chat template made an empty prompt of these messages.");
         } else if (add_special)
             add_special_ids(engine_tokenizer(engine), ids, n);
     }
-    free(pieces);
+    mem_free(pieces);
     buf_free(&text);
     return status;
 }

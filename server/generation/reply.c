@@ -265,7 +265,7 @@ static void free_reply(struct async_request *async) {
     struct reply *reply = (struct reply *)async;
     job_clear(&reply->job);
     buf_free(&reply->out);
-    free(reply);
+    mem_free(reply);
 }
 
 void reply_start(struct app *app, struct http_request *http, const struct api *api) {

@@ -60,7 +60,7 @@ enum status stop_searches_new(struct grammar_store *store, const struct api_requ
 
 void stop_searches_free(struct search **searches, int n) {
     for (int i = 0; searches && i < n; i++) search_release(searches[i]);
-    free(searches);
+    mem_free(searches);
 }
 
 /* ---- both ----------------------------------------------------------------------------------- */
@@ -175,10 +175,10 @@ void stop_matcher_finish(struct stop_matcher *matcher, struct buf *out) {
 
 void stop_matcher_free(struct stop_matcher *matcher) {
     for (int i = 0; i < matcher->n_searches; i++) search_run_free(&matcher->runs[i]);
-    free(matcher->runs);
+    mem_free(matcher->runs);
     matcher->n_searches = 0;
     matcher->runs = NULL;
     buf_free(&matcher->held);
-    free(matcher->borders);
+    mem_free(matcher->borders);
     matcher->borders = NULL;
 }

@@ -97,7 +97,7 @@ void http_connection_add(struct http_server *server, int fd, const struct sockad
         server->stats.accepted++;
     server->adding = connection;
     MHD_add_connection(server->daemon, fd, address, length); /* closes fd if it fails */
-    if (server->adding) free(server->adding);                /* it failed before it announced it */
+    if (server->adding) mem_free(server->adding);            /* it failed before it announced it */
     server->adding = NULL;
 }
 
@@ -122,8 +122,8 @@ static void closed(struct connection *connection) {
     list_remove(&server->connections, &connection->node);
     server->stats.connections--;
     assert(server->stats.connections == server->connections.n);
-    free(connection->fault);
-    free(connection);
+    mem_free(connection->fault);
+    mem_free(connection);
 }
 
 void http_connection_notify(void *cls, struct MHD_Connection *mhd, void **context,

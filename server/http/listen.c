@@ -142,7 +142,7 @@ enum status http_check_address(const char *host, int port, struct err *err) {
     enum status status = http_listen_open(probe, err);
     for (int i = 0; i < probe->n_listeners; i++) close(probe->listeners[i].fd);
     if (probe->reserve_fd >= 0) close(probe->reserve_fd);
-    free(probe);
+    mem_free(probe);
     return status;
 }
 

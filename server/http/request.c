@@ -82,8 +82,8 @@ static void free_if_released(struct exchange *exchange) {
     drop_body(exchange);
     buf_free(&exchange->refusal);
     buf_free(&exchange->out);
-    free(exchange->text);
-    free(exchange);
+    mem_free(exchange->text);
+    mem_free(exchange);
 }
 
 void http_release(struct http_request *request) {

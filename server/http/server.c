@@ -117,8 +117,8 @@ static enum status start_mhd(struct http_server *server, struct err *err) {
 
 static void server_free(struct http_server *server) {
     assert(server->connections.n == 0);
-    free(server->by_fd);
-    free(server);
+    mem_free(server->by_fd);
+    mem_free(server);
 }
 
 static void on_handle_closed(uv_handle_t *handle) {

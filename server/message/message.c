@@ -21,7 +21,7 @@ void message_free(struct message *message) {
     message_clear(message);
     buf_free(&message->reasoning);
     buf_free(&message->content);
-    free(message->calls);
+    mem_free(message->calls);
     *message = (struct message){0};
 }
 

@@ -41,7 +41,7 @@ void message_parser_free(struct message_parser *parser) {
     pattern_free(&parser->reader);
     buf_free(&parser->input);
     buf_free(&parser->space);
-    free(parser);
+    mem_free(parser);
 }
 
 int message_parser_calls(const struct message_parser *parser) {

@@ -117,11 +117,11 @@ struct tool_set *tool_set_new(const struct json *tools, const struct tool_filter
 void tool_set_free(struct tool_set *tools) {
     for (int i = 0; tools && i < tools->n; i++) {
         struct tool *tool = &tools->tools[i];
-        for (int k = 0; k < tool->n_parameters; k++) free(tool->parameters[k].name);
-        free(tool->parameters);
-        free(tool->name);
+        for (int k = 0; k < tool->n_parameters; k++) mem_free(tool->parameters[k].name);
+        mem_free(tool->parameters);
+        mem_free(tool->name);
     }
-    free(tools);
+    mem_free(tools);
 }
 
 static const struct tool *find(const struct tool_set *tools, const char *name) {

@@ -106,7 +106,7 @@ MUTANTS = [
     (S + "finish.c", "    if (s->n_events == s->max_events) events_deliver(s);\n", "",
      "only a mass of cancels fills the array, and what is written past it does no visible harm without a sanitizer"),
     (S + "finish.c", "    request->queued = false;\n", ""),
-    (S + "finish.c", "if (request->n_in_flight == 0) free(request);", "(void)request;",
+    (S + "finish.c", "if (request->n_in_flight == 0) mem_free(request);", "(void)request;",
      "the memory is lost: the sanitizers' suites find it, an ordinary run does not"),
     (S + "finish.c", "event->last = --request->n_live == 0;", "event->last = --request->n_live <= 1;"),
     (S + "finish.c", "if (leader->index != 0 || request->n_unforked == 0) return leader;", "return leader;"),

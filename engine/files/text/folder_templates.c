@@ -8,10 +8,10 @@
 #define MAX_TEMPLATE_BYTES ((size_t)1 << 20)
 
 void folder_templates_free(struct folder_templates *templates) {
-    free(templates->text);
-    free(templates->tools_text);
-    free(templates->file);
-    free(templates->tools_file);
+    mem_free(templates->text);
+    mem_free(templates->tools_text);
+    mem_free(templates->file);
+    mem_free(templates->tools_file);
     *templates = (struct folder_templates){0};
 }
 
@@ -28,8 +28,8 @@ static struct place place_of(struct folder_templates *out, bool with_tools) {
 }
 
 static void copy_text(struct place to, const struct json *text, const char *path) {
-    free(*to.text);
-    free(*to.file);
+    mem_free(*to.text);
+    mem_free(*to.file);
     *to.length = text->length;
     *to.text = mem_alloc(text->length + 1);
     memcpy(*to.text, text->string, text->length + 1);
@@ -89,7 +89,7 @@ static enum status read_field_of(struct folder_templates *out, const char *folde
     char *path = path_of(folder, name);
     const struct reading reading = {.path = path, .err = err};
     status = read_field(out, &reading, root);
-    free(path);
+    mem_free(path);
     json_free(root);
     return status;
 }
@@ -113,7 +113,7 @@ enum status template_file_read(struct folder_templates *out, const char *path, s
     char *folder = mem_strdup(slash ? path : ".");
     if (slash) folder[slash == path ? 1 : slash - path] = 0;
     enum status status = read_text(place_of(out, false), folder, slash ? slash + 1 : path, err);
-    free(folder);
+    mem_free(folder);
     if (status || out->text) return status;
     return err_set(err, STATUS_BAD_FILE, "chat-template", "%s: there is no such file", path);
 }

@@ -13,7 +13,7 @@ static enum status read_with_config(struct tokenizer_spec *spec, const char *fol
             .path = path, .spec = spec, .holder = spec->owner, .V = V, .err = err};
         status = reading_end(&reading, read_config(&reading, folder, true));
     }
-    free(path);
+    mem_free(path);
     return status;
 }
 
@@ -25,8 +25,8 @@ static enum status read_tekken(struct tokenizer_spec *spec, const char *folder, 
     if (status || !text) return status;
     char *path = path_of(folder, "tekken.json");
     status = tekken_json_read(spec, path, text, length, V, err);
-    free(path);
-    free(text);
+    mem_free(path);
+    mem_free(text);
     return status;
 }
 
@@ -40,7 +40,7 @@ enum status hf_tokenizer_read(struct tokenizer_spec *spec, const char *folder, i
     if (status) return status;
     if (text) {
         status = read_with_config(spec, folder, text, length, V, err);
-        free(text);
+        mem_free(text);
         return status;
     }
     status = vocab_merges_read(spec, folder, V, err);

@@ -23,11 +23,11 @@ static void release(void *owner) {
     for (struct holder_part *part = holder->parts, *next; part; part = next) {
         next = part->next;
         json_free(part->tree);
-        free(part->memory);
-        free(part);
+        mem_free(part->memory);
+        mem_free(part);
     }
-    free(holder->file);
-    free(holder);
+    mem_free(holder->file);
+    mem_free(holder);
 }
 
 static void keep(struct holder *holder, struct json *tree, void *memory) {
@@ -70,18 +70,18 @@ void reading_begin(struct reading *reading, struct tokenizer_spec *spec, const c
 enum status reading_end(struct reading *reading, enum status status) {
     struct tokenizer_spec *spec = reading->spec;
     if (!status) return status;
-    free((void *)spec->pre);
-    free((void *)spec->token);
-    free((void *)spec->token_length);
-    free((void *)spec->type);
-    free((void *)spec->added);
-    free((void *)spec->score);
-    free((void *)spec->merge);
-    free((void *)spec->merge_length);
-    free((void *)spec->merge_right);
-    free((void *)spec->normalizers);
-    free((void *)spec->pre_tokenizers);
-    free((void *)spec->decoders);
+    mem_free((void *)spec->pre);
+    mem_free((void *)spec->token);
+    mem_free((void *)spec->token_length);
+    mem_free((void *)spec->type);
+    mem_free((void *)spec->added);
+    mem_free((void *)spec->score);
+    mem_free((void *)spec->merge);
+    mem_free((void *)spec->merge_length);
+    mem_free((void *)spec->merge_right);
+    mem_free((void *)spec->normalizers);
+    mem_free((void *)spec->pre_tokenizers);
+    mem_free((void *)spec->decoders);
     spec->release(spec->owner);
     *spec = (struct tokenizer_spec){0};
     return status;
@@ -259,7 +259,7 @@ static enum status read_open(FILE *file, const char *path, size_t max, char **te
     *length = fread(*text, 1, (size_t)stat.st_size, file);
     (*text)[*length] = 0;
     if (!ferror(file)) return STATUS_OK;
-    free(*text);
+    mem_free(*text);
     *text = NULL;
     return err_set(err, STATUS_BAD_FILE, "model", "%s: it cannot be read", path);
 }
@@ -278,7 +278,7 @@ enum status read_file(const char *folder, const char *name, size_t max, char **t
     } else if (errno != ENOENT && errno != ENOTDIR) {
         status = err_set(err, STATUS_BAD_FILE, "model", "%s: %s", path, strerror(errno));
     }
-    free(path);
+    mem_free(path);
     return status;
 }
 
@@ -307,7 +307,7 @@ enum status read_object(const char *folder, const char *name, struct json **out,
     if (status || !text) return status;
     char *path = path_of(folder, name);
     status = parse_object(path, text, length, out, err);
-    free(path);
-    free(text);
+    mem_free(path);
+    mem_free(text);
     return status;
 }

@@ -283,7 +283,7 @@ enum status sentencepiece_folder_read(struct tokenizer_spec *spec, const char *f
     if (!status) status = read_config(&model.reading, folder, false);
     if (!status) status = finish_tokens(&model.reading);
     status = reading_end(&model.reading, status);
-    free(path);
-    free(bytes);
+    mem_free(path);
+    mem_free(bytes);
     return status;
 }

@@ -162,7 +162,7 @@ enum status read_config(struct reading *reading, const char *folder, bool has_js
         if (!status && spec->unknown < 0)
             status = read_id(reading, root, "unk_token", &spec->unknown);
         reading->path = path;
-        free(here);
+        mem_free(here);
     }
     if (!status && !has_json) status = read_added(reading, folder);
     return status;

@@ -103,7 +103,7 @@ enum status vocab_merges_read(struct tokenizer_spec *spec, const char *folder, i
     reading_begin(&reading, spec, path, V, &keys, err);
     spec->kind = TOKENIZER_BYTE_BPE;
     status = reading_end(&reading, read_both(&reading, folder, text, length));
-    free(path);
-    free(text);
+    mem_free(path);
+    mem_free(text);
     return status;
 }

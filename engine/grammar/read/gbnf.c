@@ -435,6 +435,6 @@ struct expr *gbnf_read(struct builder *b, const char *text, size_t n) {
     for (int i = 0; i < g.n_names && fine(&g); i++) {
         if (!g.names[i].is_defined) fail(&g, g.names[i].used_at, "a name that no rule has");
     }
-    free(g.names);
+    mem_free(g.names);
     return fine(&g) ? expr_call(b, rule) : &b->spare;
 }

@@ -17,7 +17,7 @@ void ranges_add(struct ranges *ranges, uint32_t low, uint32_t high) {
 }
 
 void ranges_free(struct ranges *ranges) {
-    free(ranges->list);
+    mem_free(ranges->list);
     *ranges = (struct ranges){0};
 }
 

@@ -258,7 +258,7 @@ const struct json *schema_target(struct schema_reader *r, const struct json *ref
         unescape(step);
         at = child_named(at, step);
     }
-    free(steps);
+    mem_free(steps);
     if (at && is_schema(at)) {
         schema_check(r, at); /* it may stand where none is looked for */
         return at;

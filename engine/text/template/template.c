@@ -96,7 +96,7 @@ void chat_template_free(struct chat_template *chat_template) {
     if (!chat_template) return;
     arena_free(chat_template->arena);
     buf_free(&chat_template->source);
-    free(chat_template);
+    mem_free(chat_template);
 }
 
 const char *chat_template_source(const struct chat_template *chat_template, size_t *length) {
@@ -283,6 +283,6 @@ enum status chat_template_render(const struct chat_template *chat_template,
         buf_add(out, r->out->length ? r->out->data : "", r->out->length);
     }
     arena_free(r->guard.arena);
-    free(r);
+    mem_free(r);
     return done ? STATUS_OK : STATUS_INVALID_REQUEST;
 }

@@ -37,7 +37,7 @@ enum status character_map_init(struct character_map *map, struct span bytes, con
 }
 
 void character_map_free(struct character_map *map) {
-    free(map->copy);
+    mem_free(map->copy);
     *map = (struct character_map){0};
 }
 

@@ -20,8 +20,8 @@ struct symbol *merge_symbols(struct merge_memory *memory, size_t n) {
 }
 
 void merge_memory_free(struct merge_memory *memory) {
-    free(memory->symbol);
-    free(memory->heap);
+    mem_free(memory->symbol);
+    mem_free(memory->heap);
 }
 
 /* ---- the heap ------------------------------------------------------------------------------- */

@@ -50,7 +50,7 @@ static void reorder(struct points *points) {
         sort_marks(points->point + at, room, n);
         at += n + (n == 0);
     }
-    free(room);
+    mem_free(room);
 }
 
 static void decompose(const char *text, size_t length, bool compatible, struct points *points) {
@@ -83,7 +83,7 @@ static void normalize_run(enum step_kind form, const char *text, size_t length, 
         char bytes[4];
         buf_add(out, bytes, utf8_write((uint32_t)points.point[i], bytes));
     }
-    free(points.point);
+    mem_free(points.point);
 }
 
 bool normalize_needed(const char *text, size_t length) {

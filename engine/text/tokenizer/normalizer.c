@@ -42,7 +42,7 @@ void normalizer_free(struct normalizer *normalizer) {
     for (int i = 0; i < normalizer->n; i++) {
         regex_free(&normalizer->step[i].regex);
         character_map_free(&normalizer->step[i].map);
-        free(normalizer->step[i].content);
+        mem_free(normalizer->step[i].content);
     }
     normalizer->n = 0;
 }

@@ -16,8 +16,8 @@ void trie_init(struct trie *trie) {
 }
 
 void trie_free(struct trie *trie) {
-    free(trie->edges.pair);
-    free(trie->token);
+    mem_free(trie->edges.pair);
+    mem_free(trie->token);
     *trie = (struct trie){0};
 }
 

@@ -173,12 +173,12 @@ void tokenizer_free(struct tokenizer *tokenizer) {
     special_free(&tokenizer->special);
     special_free(&tokenizer->normalized);
     special_free(&tokenizer->of_template);
-    free(tokenizer->bpe.merges.pair);
-    free((void *)tokenizer->bpe.whole);
-    free(tokenizer->sentencepiece.rank);
+    mem_free(tokenizer->bpe.merges.pair);
+    mem_free((void *)tokenizer->bpe.whole);
+    mem_free(tokenizer->sentencepiece.rank);
     trie_free(&tokenizer->unigram.trie);
-    free(tokenizer->unigram.score);
-    free(tokenizer);
+    mem_free(tokenizer->unigram.score);
+    mem_free(tokenizer);
 }
 
 /* ---- encoding ------------------------------------------------------------------------------- */
@@ -266,9 +266,9 @@ static int encoder_end(struct encoder *encoder, bool fits, int32_t **ids) {
     buf_free(&encoder->text);
     buf_free(&encoder->normal[0]);
     buf_free(&encoder->normal[1]);
-    free(encoder->path);
+    mem_free(encoder->path);
     if (!fits) {
-        free(encoder->id);
+        mem_free(encoder->id);
         return -1;
     }
     assert(encoder->n <= encoder->limit);

@@ -101,7 +101,7 @@ static void grow(struct pair_table *table) {
         larger.n++;
     }
     assert(larger.n == table->n && larger.mask > table->mask);
-    free(table->pair);
+    mem_free(table->pair);
     *table = larger;
 }
 
@@ -252,13 +252,13 @@ enum status vocabulary_init(struct vocabulary *vocabulary, const struct tokenize
 }
 
 void vocabulary_clear(struct vocabulary *vocabulary) {
-    free(vocabulary->type);
-    free(vocabulary->added);
-    free(vocabulary->is_byte);
-    free(vocabulary->name.data);
-    free(vocabulary->name.start);
-    free(vocabulary->raw.data);
-    free(vocabulary->raw.start);
-    free(vocabulary->by_name.slot);
-    free(vocabulary->by_text.slot);
+    mem_free(vocabulary->type);
+    mem_free(vocabulary->added);
+    mem_free(vocabulary->is_byte);
+    mem_free(vocabulary->name.data);
+    mem_free(vocabulary->name.start);
+    mem_free(vocabulary->raw.data);
+    mem_free(vocabulary->raw.start);
+    mem_free(vocabulary->by_name.slot);
+    mem_free(vocabulary->by_text.slot);
 }

@@ -168,8 +168,8 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
         status = err_set(err, STATUS_USAGE, NULL, "a key-value cache of %d blocks is too large",
                          config->n_blocks);
     if (status) {
-        free(cache->layer);
-        free(cache);
+        mem_free(cache->layer);
+        mem_free(cache);
         return status;
     }
     take_memory(cache);
@@ -188,8 +188,8 @@ void op_kv_free(struct backend *b, struct kv_cache *cache) {
         mem_large_free(cache->kind[k].keys, cache->kind[k].keys_bytes + PAST_THE_END);
         mem_large_free(cache->kind[k].values, cache->kind[k].values_bytes);
     }
-    free(cache->layer);
-    free(cache);
+    mem_free(cache->layer);
+    mem_free(cache);
 }
 
 /* Memory that threads touch slice by slice. */

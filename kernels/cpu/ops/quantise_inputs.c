@@ -53,7 +53,7 @@ void cpu_plan_inputs(struct cpu *cpu) {
 
 void cpu_free_inputs(struct cpu *cpu) {
     mem_large_free(cpu->memory, cpu->memory_bytes);
-    free(cpu->threads);
+    mem_free(cpu->threads);
 }
 
 /* ---- making them ---------------------------------------------------------------------------- */

@@ -57,7 +57,7 @@ struct mixture *mixture_new(const struct expert_shape *shape, int max_rows) {
 
 void mixture_free(struct mixture *mixture) {
     if (mixture) mem_large_free(mixture->memory, mixture->bytes);
-    free(mixture);
+    mem_free(mixture);
 }
 
 /* ---- a row's experts ------------------------------------------------------------------------ */

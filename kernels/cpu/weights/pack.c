@@ -459,14 +459,14 @@ struct matrix *cpu_matrix_map(const struct cpu *cpu, enum dtype type, int N, int
 void cpu_matrix_free(struct cpu *cpu, struct matrix *w) {
     if (!w) return;
     struct slab *slab = w->slab, **link = &cpu->slabs;
-    free(w);
+    mem_free(w);
     if (!slab) return;
     assert(slab->matrices > 0);
     if (--slab->matrices > 0) return;
     while (*link != slab) link = &(*link)->next;
     *link = slab->next;
     mem_large_free(slab->memory, slab->bytes);
-    free(slab);
+    mem_free(slab);
 }
 
 void matrix_block(const struct matrix *w, struct block *block, int row, int i) {
