@@ -105,7 +105,7 @@ enum status builder_fail(struct builder *b, const char *format, ...)
 /* CPU time of this thread: how long compiling takes does not depend on what else is running. */
 uint64_t builder_thread_ns(void);
 
-/* Is there time left? Otherwise it fails. */
+/* Is there time left, and does the caller still want the grammar? Otherwise it fails. */
 bool builder_in_time(struct builder *b);
 
 /* One level deeper; false: that is too deep, and it failed. Each true is answered by builder_up. */

@@ -27,7 +27,13 @@ uint64_t builder_thread_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+static bool is_cancelled(const struct builder *b) {
+    return b->limits.cancelled && atomic_load_explicit(b->limits.cancelled, memory_order_relaxed);
+}
+
 bool builder_in_time(struct builder *b) {
+    if (b->status == STATUS_OK && is_cancelled(b))
+        b->status = err_set(b->err, STATUS_CANCELLED, NULL, "The compilation was cancelled.");
     if (b->status == STATUS_OK && builder_thread_ns() > b->deadline_ns) {
         builder_fail(b, "The grammar takes longer than %d ms to compile; make it smaller.",
                      b->limits.max_ms);

@@ -11,6 +11,8 @@
 #ifndef PENSTOCK_GRAMMAR_H
 #define PENSTOCK_GRAMMAR_H
 
+#include <stdatomic.h>
+
 #include "config/config.h"
 
 enum grammar_kind {
@@ -45,6 +47,9 @@ struct grammar_limits {
     int max_states;   /* 50,000 */
     size_t max_bytes; /* 16 MiB */
     int max_ms;       /* 500 ms of the thread that compiles */
+    /* Checked where max_ms is checked: if it becomes true, compiling fails with STATUS_CANCELLED.
+     * NULL: compiling cannot be cancelled. */
+    const atomic_bool *cancelled;
 };
 
 /* Compiles text[n]; the result is the caller's, to be released. Fails with STATUS_INVALID_REQUEST

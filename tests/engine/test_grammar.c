@@ -341,6 +341,26 @@ END_TEST
 
 #define COUNT(table) (int)(sizeof(table) / sizeof *(table))
 
+/* A regular expression with many states: the flag is looked at before they are made. */
+START_TEST(a_cancelled_compilation_stops) {
+    static const char text[] = "(?:a|b)*a(?:a|b){10}";
+    atomic_bool cancelled = true;
+    const struct grammar_limits limits = {.max_ms = 100000, .cancelled = &cancelled};
+    struct grammar *grammar = NULL;
+    struct search *search;
+    struct err err = {0};
+    ck_assert_int_eq(grammar_compile(GRAMMAR_REGEX, text, strlen(text), &limits, &grammar, &err),
+                     STATUS_CANCELLED);
+    ck_assert(!grammar && err.message[0]);
+    ck_assert_int_eq(search_compile(text, strlen(text), &limits, &search, &err), STATUS_CANCELLED);
+    ck_assert_ptr_null(search);
+    cancelled = false;
+    ck_assert_int_eq(grammar_compile(GRAMMAR_REGEX, text, strlen(text), &limits, &grammar, &err),
+                     STATUS_OK);
+    grammar_release(grammar);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("grammar");
     TCase *cases = tcase_create("examples");
@@ -351,6 +371,7 @@ int main(void) {
     tcase_add_loop_test(cases, schemas_accept_what_is_valid, 0, COUNT(schemas));
     tcase_add_loop_test(cases, formats_are_enforced, 0, COUNT(formats));
     tcase_add_loop_test(cases, what_cannot_be_enforced_is_refused_by_name, 0, COUNT(refused));
+    tcase_add_test(cases, a_cancelled_compilation_stops);
     suite_add_tcase(suite, cases);
     return suite_main(suite);
 }
