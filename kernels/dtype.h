@@ -1,30 +1,29 @@
-/* kernels/dtype: the number formats of weights and of the KV cache, and weights made of random
- * numbers. */
+/* kernels/dtype: the number formats of weights and of the KV cache, and random weights. */
 #ifndef PENSTOCK_KERNELS_DTYPE_H
 #define PENSTOCK_KERNELS_DTYPE_H
 
 #include "config/config.h"
 
-/* The list of weight types, a row each; whatever must know all of them unfolds it. A new quantised
- * type is a row here, and how its blocks are read: kernels/cpu/weights/dequantise.c and
- * kernels/cuda/gemm/source.cuh. One that has codes of a new width also needs their place in a panel
- * (kernels/cpu/weights.h). INT4, INT8 and INT4H (INT4 whose scales are halves) are no types of GGUF
- * files: the codes of quantised folders become their blocks while they are loaded. The columns of
- * X(...):
+/* The weight types, one row each. Code that must know all types expands this list. A new quantised
+ * type needs a row here and readers of its blocks in kernels/cpu/weights/dequantise.c and
+ * kernels/cuda/gemm/source.cuh. If its codes have a new width, they also need a place in a panel
+ * (kernels/cpu/weights.h). GGUF files do not contain INT4, INT8 and INT4H (INT4 with scales in half
+ * precision): loading a quantised folder converts its codes to blocks of these types. The columns
+ * of X(...):
  *
  *   TYPE, name       as in DTYPE_TYPE and in texts
- *   number           GGUF's number of the tensor type, so that a file's type needs no translation
- *   elements, bytes  of one block in a file
- *   bits             of a code; floats: 16 if products see them as integers, else 0
- *   zero             the code that means 0
- *   has_min          a weight is scale * code + minimum
- *   super            scales in two steps: a block is 8 small ones of 32
- *   halved           a scale for each 16 weights, else for 32
- *   table            what codes stand for: a CODES_ of below
- *   scales           what scales are kept as: a SCALES_ of below
- *   scale_at, min_at where a file's block has its scale and minimum, halves; -1: none
- *   deviation, mean  of random weights with a scale of 1: their standard deviation, and what a
- *                    minimum must be multiplied by for their mean to be 0 */
+ *   number           GGUF's number of the tensor type
+ *   elements, bytes  size of one block in a file
+ *   bits             width of a code; for floats 16 if products see them as integers, else 0
+ *   zero             the code for 0
+ *   has_min          1: a weight is scale * code + minimum
+ *   super            1: two levels of scales; a block has 8 sub-blocks of 32
+ *   halved           1: one scale per 16 weights, else per 32
+ *   table            the values of codes: one of CODES_ below
+ *   scales           the format of scales: one of SCALES_ below
+ *   scale_at, min_at byte offsets of scale and minimum in a file's block; -1: absent
+ *   deviation, mean  for random weights with a scale of 1: their standard deviation, and the
+ *                    factor of the minimum that makes their mean 0 */
 #define FLOAT_TYPES(X)                                                                             \
     X(F32, f32, 0, 1, 4, 0, 0, 0, 0, 0, CODES_LINEAR, SCALES_HALF, -1, -1, 73.3, 0)                \
     X(F16, f16, 1, 1, 2, 16, 0, 0, 0, 0, CODES_LINEAR, SCALES_HALF, -1, -1, 73.3, 0)               \
@@ -50,10 +49,10 @@
     X(INT4H, int4h, 1027, 32, 19, 4, 0, 1, 0, 0, CODES_LINEAR, SCALES_POINT, 0, -1, 4.6, 0)
 #define WEIGHT_TYPES(X) FLOAT_TYPES(X) QUANT_TYPES(X)
 
-/* Types of GGUF files whose codes are looked up, 32 weights at a time
- * (kernels/cpu/weights/lookup.c). No product is made of them: while a model is loaded they become
- * the type of the last column. That of INT8 has the same weights; floats are then kept as those of
- * folders are. X(TYPE, name, number, elements, bytes, KEPT) */
+/* Types of GGUF files whose codes are indices of a table, 32 weights at a time
+ * (kernels/cpu/weights/lookup.c). Products do not support them: loading converts them to the type
+ * of the last column. INT8 represents the same weights exactly; F32 is then stored as float weights
+ * of folders are. X(TYPE, name, number, elements, bytes, KEPT) */
 #define LOOKUP_TYPES(X)                                                                            \
     X(IQ2_XXS, iq2_xxs, 16, 256, 66, INT8)                                                         \
     X(IQ2_XS, iq2_xs, 17, 256, 74, F32)                                                            \
@@ -64,96 +63,95 @@
     X(IQ1_M, iq1_m, 29, 256, 56, F32)                                                              \
     X(NVFP4, nvfp4, 40, 64, 36, F32)
 
-/* What a code c stands for. */
+/* The value of a code c. */
 enum codes {
     CODES_LINEAR, /* c - zero */
-    CODES_NL4,    /* the 16 values of IQ4: finer about 0 */
-    CODES_E2M1,   /* twice a float of 4 bits: 0, 1, 2, 3, 4, 6, 8, 12, and their negatives */
+    CODES_NL4,    /* the 16 values of IQ4, denser near 0 */
+    CODES_E2M1,   /* twice a 4-bit float: 0, 1, 2, 3, 4, 6, 8, 12, and their negatives */
 };
 
-/* What scales are. */
+/* The format of scales. */
 enum scales {
     SCALES_HALF,
-    SCALES_BRAIN, /* bfloat16, which has powers of two that halves lack */
-    SCALES_FLOAT, /* float32; a minimum is minus the scale times a zero point, a byte */
-    SCALES_POINT, /* halves, with the minima of SCALES_FLOAT */
+    SCALES_BRAIN, /* bfloat16, which has a larger range of exponents than half precision */
+    SCALES_FLOAT, /* float32; a minimum is minus the scale times a zero point (one byte) */
+    SCALES_POINT, /* half precision, with the minima of SCALES_FLOAT */
 };
 
 enum dtype {
 #define ENTRY(TYPE, name, number, ...) DTYPE_##TYPE = number,
     WEIGHT_TYPES(ENTRY) LOOKUP_TYPES(ENTRY)
 #undef ENTRY
-    /* only in a key-value cache; the second is no number of GGUF's */
+    /* only for KV caches; GGUF does not define the second number */
     DTYPE_I16 = 25,
     DTYPE_E4M3 = 1024,
 };
 
-/* A type's name ("q4_1"), or NULL for a number that is no type of ours. */
+/* Returns a type's name ("q4_1"), or NULL for an unknown number. */
 const char *dtype_name(int dtype);
 
-/* Elements in one block of a type (1, 32, 64 or 256), and bytes of that block; 0 for an unknown
- * number. */
+/* Return the elements of one block of a type (1, 32, 64 or 256) and the bytes of that block; 0 for
+ * an unknown number. */
 int dtype_block_elements(int dtype);
 int dtype_block_bytes(int dtype);
 
-/* Bytes of `n` elements (a whole number of blocks) in a type. */
+/* Returns the bytes of `n` elements (a whole number of blocks) of a type. */
 size_t dtype_bytes(enum dtype dtype, size_t n);
 
-/* Turns n elements (a whole number of blocks) of GGUF data into float32. The reading of each format
- * is here and nowhere else; the layouts follow the GGUF specification. */
+/* Converts n elements (a whole number of blocks) of GGUF data to float32. This is the only reader of
+ * each format; the layouts follow the GGUF specification. */
 void dequantise(enum dtype dtype, const void *data, float *out, size_t n);
 
-/* The type that rows of a type are multiplied as: its own, but of those that are looked up. */
+/* Returns the type in which products use rows of a type: KEPT for a LOOKUP_TYPE, else itself. */
 enum dtype dtype_kept(enum dtype type);
 
-/* Turns n elements (a whole number of blocks) of a type that is looked up into that type. */
+/* Converts n elements (a whole number of blocks) of a LOOKUP_TYPE to dtype_kept(type). */
 void keep_blocks(enum dtype type, const void *data, void *out, size_t n);
 
-/* Turns n floats (a whole number of blocks) into blocks of Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1, with the
- * bits of ggml's reference, or of Q4_K or Q6_K, by a search of our own. A block that holds an
- * infinity or a NaN becomes one of NaN. */
+/* Quantises n floats (a whole number of blocks). Blocks of Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 have the
+ * same bits as ggml's reference; Q4_K and Q6_K use our own search. A block that contains an
+ * infinity or a NaN becomes a block of NaN. */
 void quantise_blocks(enum dtype type, const float *x, void *out, size_t n);
 
-/* What is done to float weights, on the calling thread. All CPU paths give the same bits. */
+/* Operations on float weights, on the calling thread. All CPU paths give the same bits. */
 struct weight_ops {
-    /* out = n numbers (a whole number of blocks) of F32, F16 or BF16 as quantise_blocks makes
-     * blocks of them. */
+    /* Quantises n numbers (a whole number of blocks) of F32, F16 or BF16, as quantise_blocks
+     * does. */
     void (*quantise)(enum dtype to, void *out, enum dtype from, const void *rows, size_t n);
 };
 
-/* The functions of the path `name`, chosen as for backend_cpu_logit_ops. */
+/* The functions of the path `name`, chosen as by backend_cpu_logit_ops. */
 const struct weight_ops *backend_cpu_weight_ops(const char *name);
 
-/* The first of n blocks of GGUF data whose scale or minimum is NaN or infinite; n where none is.
- * Such a block is damage, and would make NaN of whatever it is multiplied with. Of NVFP4 the format
- * reads every scale as a number, and float types have no blocks. */
+/* Returns the index of the first of n blocks whose scale or minimum is NaN or infinite, or n if all
+ * blocks are sound. Such a block is damaged, and its products are NaN. The result is always n for
+ * NVFP4, where every scale is a number, and for float types. */
 size_t dtype_broken_block(enum dtype type, const void *data, size_t n);
 
-/* IEEE half precision to float32 and back (round to nearest even), exact on every machine. */
+/* Convert between IEEE half precision and float32 (round to nearest even), exactly everywhere. */
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);
 
 /* ---- random weights ------------------------------------------------------------------------- */
 
-/* How the rows of a matrix are made of nothing, the same on every device and thread: pieces of 8
- * weights, or in a type with blocks of 8 bytes, each from the seed and its number. */
+/* A generator of random matrix rows that gives the same rows on every device and thread. Each piece
+ * of 8 weights (8 bytes for types with blocks) is a function of the seed and the piece's index. */
 struct random_weights {
     enum dtype type;
     uint64_t seed;
     int piece_bytes;
     float unit;           /* a float weight is -127..127 times this power of two */
-    int block_bytes;      /* of a type with blocks: its bytes are random, but for */
-    int scale_at, min_at; /* where a block has its scale and minimum; -1: none */
-    int scale_bytes;      /* 2, or 1 where the scale is the exponent of a power of two */
-    uint16_t scale, min;  /* which are these, in half precision or that exponent */
+    int block_bytes;      /* for types with blocks; all bytes are random except scale and minimum */
+    int scale_at, min_at; /* their offsets in a block; -1: absent */
+    int scale_bytes;      /* 2, or 1 if the scale is the exponent of a power of two */
+    uint16_t scale, min;  /* their values, in half precision or as that exponent */
 };
 
-/* Plans rows of K weights of a type: they have such a size that products of activations of size 1
- * have about size 1. */
+/* Plans rows of K weights of a type, scaled so that products with activations of size 1 have about
+ * size 1. */
 void random_weights_plan(struct random_weights *out, enum dtype type, int K, uint64_t seed);
 
-/* Makes bytes from .. to of the matrix that begins at `data`; `from` is a multiple of
- * piece_bytes. */
+/* Generates the bytes from..to of the matrix at `data`; `from` is a multiple of piece_bytes. */
 void random_weights_fill(const struct random_weights *w, void *data, size_t from, size_t to);
 
 #endif

@@ -1,12 +1,12 @@
-/* kernels/ops: the arithmetic of a forward pass, as one table of functions. What one model
- * family needs and another does not is an option of an op, not an op of its own.
+/* kernels/ops: the arithmetic of a forward pass, as one table of functions. If only some model
+ * families need a feature, it is an option of an op rather than a new op.
  *
- * Pointers x, y, q, k, v and sum are device memory from buffer_new, row-major, without padding, of
- * the backend's type of activations: float32 on the CPU, no wider than that elsewhere. Gains,
- * biases, frequencies and logits are float32 device memory everywhere. CPU ops have ended when they
- * return; CUDA ops are queued, and `download` waits for them. No op reports a failure: arguments
- * are checked when a matrix or a cache is made, and `failed` tells that a device broke. y may not
- * overlap x unless said.
+ * Pointers x, y, q, k, v and sum are device memory from buffer_new, row-major and without padding.
+ * Their element type is the backend's type of activations: float32 on the CPU, float32 or narrower
+ * on CUDA. Gains, biases, frequencies and logits are float32 device memory everywhere. CPU ops are
+ * complete when they return; CUDA ops are queued, and `download` waits for them. Ops do not report
+ * failures: arguments are checked when a matrix or a cache is made, and `failed` reports a broken
+ * device. y may not overlap x unless stated.
  */
 #ifndef PENSTOCK_KERNELS_OPS_H
 #define PENSTOCK_KERNELS_OPS_H
@@ -24,13 +24,13 @@ enum norm_kind {
     NORM_LAYER, /* (x - mean(x)) / sqrt(variance(x) + epsilon) * gain + bias (Ba et al. 2016) */
 };
 
-/* What rows go through on their way into a product. An op that is given NULL applies no norm. */
+/* The norm of a product's input rows. If an op gets NULL, it applies no norm. */
 struct norm {
     enum norm_kind kind;
     const float *gain; /* [K] */
-    const float *bias; /* [K], of NORM_LAYER; NULL: none */
+    const float *bias; /* [K], for NORM_LAYER; NULL: zero */
     float epsilon;
-    float sum_scale; /* of norm_add: what the sum is multiplied by; 0: it stays as it is */
+    float sum_scale; /* for norm_add: factor of the sum; 0 stands for 1 */
 };
 
 static inline float norm_sum_scale(const struct norm *norm) {
@@ -40,8 +40,8 @@ static inline float norm_sum_scale(const struct norm *norm) {
 /* A projection: y = (x times w^T + bias) * scale. */
 struct linear {
     struct matrix *w;  /* [N][K] */
-    const float *bias; /* [N]; NULL: none */
-    float scale;       /* 0: as it is. Of an MLP only `down` may have one */
+    const float *bias; /* [N]; NULL: zero */
+    float scale;       /* 0 stands for 1. In an MLP only `down` may have a scale */
 };
 
 static inline float linear_scale(const struct linear *linear) {
@@ -51,10 +51,10 @@ static inline float linear_scale(const struct linear *linear) {
 enum activation {
     ACTIVATION_SILU,      /* x / (1 + exp(-x)) */
     ACTIVATION_GELU,      /* x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel 2016) */
-    ACTIVATION_GELU_TANH, /* the same by their tanh approximation */
+    ACTIVATION_GELU_TANH, /* the tanh approximation of the same paper */
     ACTIVATION_RELU,      /* max(x, 0) */
-    /* g / (1 + exp(-ALPHA g)) * (u + 1), of a gate g up to CLAMP_LIMIT and an up u within it on
-     * both sides (gpt-oss: OpenAI 2025); only gated */
+    /* g / (1 + exp(-ALPHA g)) * (u + 1), with the gate g clamped to at most CLAMP_LIMIT and the up
+     * value u clamped to +-CLAMP_LIMIT (gpt-oss: OpenAI 2025); only for gated MLPs */
     ACTIVATION_CLAMPED,
 };
 
@@ -67,34 +67,35 @@ struct mlp {
     struct linear gate; /* [F][K]; gate.w NULL: the MLP is not gated */
     struct linear up;   /* [F][K] */
     struct linear down; /* [K][F] */
-    /* what a gate's outputs are multiplied by, in the place of up, whose w is NULL: columns
-     * times_first.. of rows [M][times_stride]; NULL: up's outputs. Of the op mlp alone */
+    /* If not NULL, the gate's outputs are multiplied by columns times_first.. of these rows
+     * [M][times_stride] instead of up's outputs; up.w is then NULL. Only for the op mlp */
     const float *times;
     int times_first, times_stride;
 };
 
-/* A mixture of experts (Shazeer et al. 2017): E MLPs, of which each row goes through n_used. The
- * router's logits are in float32. A row's experts are those of the largest logits, of equal ones
- * the lower number; their weights are the softmax of the logits over all experts, or with
- * `normalises` over those of the row.
+/* A mixture of experts (Shazeer et al. 2017): E MLPs, and each row uses n_used of them. The router's
+ * logits are float32. A row uses the experts with the largest logits; ties go to the lower number.
+ * Their weights are the softmax of the logits over all experts, or with `normalises` over the
+ * row's experts.
  *
- * With `by_sigmoid` (DeepSeek-AI 2024) scores are the sigmoids of the logits. A row's experts are
- * those of the largest scores + correction, out of the n_used_groups groups of neighbours whose two
- * largest add up to most; their weights are the scores, or what of their sum each is. */
+ * With `by_sigmoid` (DeepSeek-AI 2024) the scores are the sigmoids of the logits. A row uses the
+ * experts with the largest score + correction within the n_used_groups best groups of adjacent
+ * experts. A group ranks by the sum of its two largest values. The weights are the scores, or with
+ * `normalises` the scores divided by their sum. */
 struct experts {
     int E, n_used;
     bool normalises, by_sigmoid;
-    const float *correction;        /* [E], of by_sigmoid; NULL: none */
-    int n_groups, n_used_groups;    /* of by_sigmoid; 0: no groups */
-    float weight_scale;             /* of the weights; 0: as they are */
-    const float *expert_scale;      /* [E] of each expert's weight, besides; NULL: none */
+    const float *correction;        /* [E], for by_sigmoid; NULL: zero */
+    int n_groups, n_used_groups;    /* for by_sigmoid; 0: a single group */
+    float weight_scale;             /* factor of all weights; 0 stands for 1 */
+    const float *expert_scale;      /* [E] another factor per expert; NULL: 1 */
     struct linear router;           /* [E][K], a MATRIX_FLOAT32 */
-    const struct norm *router_norm; /* of x, where the router sees other rows than the experts;
-                                       NULL: it sees h. Without a shared_gate */
-    struct mlp mlp;    /* of all experts, one after the other: [E * F][K], and down [E * K][F] */
-    struct mlp shared; /* which all rows go through, of a width of its own; up.w NULL: none */
-    struct linear shared_gate; /* [1][K], a MATRIX_FLOAT32: the shared one's weight is the sigmoid
-                                  of its product; w NULL: the weight is 1 */
+    const struct norm *router_norm; /* the router's input is this norm of x; NULL: its input is h.
+                                       Not together with shared_gate */
+    struct mlp mlp;                 /* all experts, concatenated: [E * F][K], and down [E * K][F] */
+    struct mlp shared; /* the shared expert that all rows use; up.w NULL: there is not one */
+    struct linear shared_gate; /* [1][K], a MATRIX_FLOAT32: the sigmoid of its product is the weight
+                                  of the shared expert; w NULL: the weight is 1 */
 };
 
 enum { MAX_EXPERT_GROUPS = 32 };
@@ -103,96 +104,94 @@ static inline float experts_weight_scale(const struct experts *experts) {
     return experts->weight_scale == 0 ? 1 : experts->weight_scale;
 }
 
-/* F and K of experts are multiples of this: so each one's rows are whole panels or tiles. */
+/* F and K of experts are multiples of this, so the rows of each expert are whole panels or tiles. */
 enum { EXPERT_QUANTUM = 16 };
 
-/* How the two numbers of a pair that RoPE rotates are laid out in a head. */
+/* The positions in a head of the two numbers that RoPE rotates as a pair. */
 enum rope_layout {
-    ROPE_ADJACENT, /* (0,1), (2,3), ..: GGUF's llama files, whose query and key rows are permuted */
-    ROPE_HALVES,   /* (0,D/2), (1,D/2+1), ..: the order of GPT-NeoX and of Hugging Face */
+    ROPE_ADJACENT, /* (0,1), (2,3), ..: llama files in GGUF, with permuted query and key rows */
+    ROPE_HALVES,   /* (0,D/2), (1,D/2+1), ..: GPT-NeoX and Hugging Face */
 };
 
 /* Rotary positions (Su et al. 2021): a pair is rotated by position * inv_freq[pair]. */
 struct rope {
-    int D_rope;            /* leading numbers of a head that are rotated; even; 0: none */
+    int D_rope;            /* number of leading elements to rotate; even; 0: no rotation */
     const float *inv_freq; /* [D_rope / 2] */
     enum rope_layout layout;
-    float scale; /* of cosines and sines, as YaRN has it (Peng et al. 2023); 0: as they are */
+    float scale; /* factor of cosines and sines in YaRN (Peng et al. 2023); 0 stands for 1 */
 };
 
-/* Norms of queries and keys, where there are gains (QK norm: Henry et al. 2020). */
+/* Norms of queries and keys, if there are gains (QK norm: Henry et al. 2020). */
 enum head_norms {
-    HEAD_NORMS_ALIKE,    /* an RMSNorm of each head, gains [D] for all of them */
-    HEAD_NORMS_TOGETHER, /* an RMSNorm of all heads of a row (OLMo 2: Team OLMo 2024); gains [H][D]
-                            and [G][D] */
-    HEAD_NORMS_OWN,      /* a LayerNorm of each head, with its own of the gains [H][D] and [G][D] */
+    HEAD_NORMS_ALIKE,    /* an RMSNorm per head, with shared gains [D] */
+    HEAD_NORMS_TOGETHER, /* an RMSNorm over all heads of a row (OLMo 2: Team OLMo 2024); gains
+                            [H][D] and [G][D] */
+    HEAD_NORMS_OWN,      /* a LayerNorm per head, with separate gains [H][D] and [G][D] */
 };
 
-/* What queries and keys go through before attention: their norms, then the rotation; and of queries
- * then a scale by their position (Llama 4: Meta 2025). Values may go through a norm. */
+/* The processing of heads before attention. Queries and keys are normalised, then rotated; queries
+ * are then scaled by position (Llama 4: Meta 2025). Values may be normalised. */
 struct heads {
     int H;                        /* query heads */
-    struct rope rope;             /* of queries and keys */
-    const float *q_gain, *k_gain; /* both or neither, where there are keys; NULL: no norm */
+    struct rope rope;             /* for queries and keys */
+    const float *q_gain, *k_gain; /* both or neither if there are keys; NULL: no norm */
     float epsilon;                /* of the norms */
     enum head_norms norms;
-    const float *v_gain;  /* [D] of an RMSNorm of each head of the values; NULL: none */
-    bool values_are_keys; /* v is to be k as it comes, before norm and rotation (Gemma 4) */
-    const float *q_scale; /* [positions / q_scale_every, rounded up]; NULL: none */
-    int q_scale_every;    /* positions in a row that share a scale; 2 or more */
+    const float *v_gain;  /* [D] gains of an RMSNorm per value head; NULL: no norm */
+    bool values_are_keys; /* v is a copy of k before its norm and rotation (Gemma 4) */
+    const float *q_scale; /* [positions / q_scale_every, rounded up]; NULL: 1 */
+    int q_scale_every;    /* consecutive positions that share a scale; 2 or more */
 };
 
-/* How scores of a query and a key are weighed. */
+/* Parameters of attention scores. */
 struct attention {
     int H;       /* query heads; head h reads key-value head h * G / H (Ainslie et al. 2023) */
     float scale; /* score = scale * q . k */
-    float cap;   /* score becomes cap * tanh(score / cap); 0: it stays */
-    int window;  /* a row sees the last `window` positions, its own included; 0: all of them.
-                    With the cache's heads one of backend_config's windows */
-    const float *sinks; /* [H] a score of each head beside those of the positions, whose value is 0
-                           (Xiao et al. 2024); NULL: none */
+    float cap;   /* score becomes cap * tanh(score / cap); 0: no cap */
+    int window;  /* a row sees the last `window` positions, its own included; 0: all positions.
+                    Window and heads are in backend_config's list */
+    const float *sinks; /* [H] an extra score per head with value 0 (Xiao et al. 2024); NULL: off */
 };
 
-/* What a token's row begins with. */
+/* The initial row of a token. */
 struct embedding {
-    const struct matrix *tokens;    /* [V][K]; NULL: the rows stand there already */
-    float scale;                    /* of the token's row; 1: as it is */
-    const struct matrix *positions; /* [positions][K], learned; NULL: none. Row `position` is added
-                                       to the scaled token's row */
+    const struct matrix *tokens;    /* [V][K]; NULL: y already contains the rows */
+    float scale;                    /* factor of the token's row */
+    const struct matrix *positions; /* [positions][K], learned; row `position` is added to the
+                                       scaled row of the token; NULL: nothing is added */
 };
 
-/* What ends a pass: y = logits(norm(x)). */
+/* The end of a pass: y = logits(norm(x)). */
 struct lm_head {
     struct linear linear; /* [V][K] */
-    float cap;            /* then y becomes cap * tanh(y / cap); 0: it stays */
+    float cap;            /* y becomes cap * tanh(y / cap); 0: no cap */
 };
 
 /* The ops of a forward pass, called in order by the thread that opened the backend. */
 struct compute_ops {
-    /* Does what forward(arg, step) does, which calls step_begin and the ops of one pass; NULL where
-     * that would be all. A device may queue the same work without calling it, from what it has
-     * recorded, or may call it with a copy of the step that has more rows, of M, S and R alike,
-     * than the step's arrays have; the results of those rows are ignored. So which ops `forward`
-     * calls, and with what, must depend on nothing but M, S, R and the step's pointers. */
+    /* Does the work of forward(arg, step), which calls step_begin and the ops of one pass. NULL if
+     * the caller should call `forward` itself. A device may replay a recording instead of calling
+     * `forward`. It may also call it with a copy of the step with larger M, S and R than the step's
+     * arrays have, and ignore the results of the extra rows. So the ops that `forward` calls and
+     * their arguments must depend only on M, S, R and the step's pointers. */
     void (*run)(struct backend *b, const struct step *step, struct kv_cache *cache,
                 void (*forward)(void *arg, const struct step *step), void *arg);
-    /* Prepares `run` for what forward(arg, step) calls, before the first step, when the weights and
-     * `cache` are there; what it decides it says in the log. NULL where there is nothing to
-     * prepare. Fails with STATUS_USAGE if there is no memory. */
+    /* Prepares `run` for the ops of forward(arg, step) and logs its decisions. Call it before the
+     * first step, after the weights are loaded and `cache` exists. NULL if nothing needs
+     * preparation. Fails with STATUS_USAGE if memory is short. */
     enum status (*plan_run)(struct backend *b, struct kv_cache *cache,
                             void (*forward)(void *arg, const struct step *step), void *arg,
                             struct err *err);
-    /* The shape of a step that `run` would record, so that a start can have it recorded before
-     * requests come: the i-th one, the most likely first. It has *rows sequences of one row each,
-     * all at *position. False: there are no more; NULL where nothing is recorded. A shape is
-     * recorded the second time that a step has it. */
+    /* Returns the i-th shape of a step that `run` records, the most likely first, so that start-up
+     * can record it before requests arrive: *rows sequences of one row each, all at *position.
+     * Returns false after the last shape. NULL if the backend does not record. `run` records a
+     * shape when it occurs for the second time. */
     bool (*recorded_shape)(struct backend *b, int i, int *rows, int *position);
-    /* Declares the step that the following calls belong to, and does its block copies in
-     * `cache`. */
+    /* Sets the step of the following calls and performs its block copies in `cache`. */
     void (*step_begin)(struct backend *b, const struct step *step, struct kv_cache *cache);
 
-    /* y[M][K] = the rows of token[0..M), or of y itself, with positions; pending tokens are read
-     * from the step's `sampled`. */
+    /* y[M][K] = the embedding of token[0..M) and position[0..M). Pending tokens are read from the
+     * step's `sampled`. */
     void (*embed)(struct backend *b, float *y, const struct embedding *embedding);
     /* y[i][M][N_i] = norm(x[M][K]) times linear[i] for n matrices of the same K. */
     void (*matmul)(struct backend *b, float *const *y, const float *x, const struct norm *norm,
@@ -203,27 +202,27 @@ struct compute_ops {
     /* sum[M][K] += mlp(norm(x[M][K])). sum may be x. */
     void (*mlp)(struct backend *b, float *sum, const float *x, const struct norm *norm,
                 const struct mlp *mlp, int M);
-    /* sum[M][K] += weight * mlp(h) over the experts of each row, and over the shared one, where h =
-     * norm(x[M][K]). sum may be x. The backend was opened with the experts' shape. */
+    /* sum[M][K] += weight * mlp(h) over each row's experts and the shared expert, with h =
+     * norm(x[M][K]). sum may be x. The backend must be opened with the experts' shape. */
     void (*experts)(struct backend *b, float *sum, const float *x, const struct norm *norm,
                     const struct experts *experts, int M);
-    /* x[M][K] += norm(y[M][K]), then times the norm's sum_scale; y is zero afterwards. For norms
-     * after a branch. */
+    /* x[M][K] = (x + norm(y[M][K])) * the norm's sum_scale; y is zero afterwards. For norms after a
+     * branch. */
     void (*norm_add)(struct backend *b, float *x, float *y, const struct norm *norm, int M, int K);
-    /* Of a backend in a group: x[M][K] of every rank = that of rank 0, + part[M][K] of rank 1, +
-     * that of rank 2 and so on, in this order whatever M is; part, which is ignored on rank 0, is
-     * zero afterwards. All ranks call it with the same M and K, each on its thread. */
+    /* For a backend in a group: on every rank, x[M][K] becomes x of rank 0 + part[M][K] of rank 1 +
+     * part of rank 2 and so on, always in this order. Rank 0 ignores part; part is zero afterwards.
+     * All ranks call it with the same M and K, each on its own thread. */
     void (*all_reduce)(struct backend *b, float *x, float *part, int M, int K);
     /* y[R][V] = head(norm(x[R][K])), in float32: the logits. */
     void (*logits)(struct backend *b, float *y, const float *x, const struct norm *norm,
                    const struct lm_head *head, int R);
-    /* Norms and rotates q[M][H][D] in place and k[M][G][D], norms v[M][G][D], and puts k and v into
-     * the step's slots of one layer. k and v are left changed or as they were. k NULL: queries
-     * alone, of a layer that reads what another one has written. */
+    /* Normalises and rotates q[M][H][D] in place and k[M][G][D], normalises v[M][G][D], and writes k
+     * and v to the step's slots of one layer. The content of k and v is undefined afterwards. If k
+     * is NULL, only queries are processed; the layer then reads another layer's cache. */
     void (*rope_write)(struct backend *b, struct kv_cache *cache, int layer,
                        const struct heads *heads, float *q, float *k, float *v);
-    /* y[M][H][D] = softmax(scores) . values of each row over the positions of its sequence that it
-     * sees in one layer. */
+    /* y[M][H][D] = softmax(scores) . values of each row in one layer, over the positions of its
+     * sequence that the row sees. */
     void (*attention)(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
                       int layer, const struct attention *attention);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */

@@ -1,6 +1,6 @@
-/* Where a step's time goes. Whoever calls an op says so by op_begin and op_end (TIME_OP); where
- * nobody watches, that is two tests an op. A device's times are between stamps that are set after
- * the ops; the host's own are between two looks at the clock. */
+/* Times the ops of a step. Callers wrap each op in op_begin and op_end (TIME_OP). Without timing
+ * this costs two tests per op. A device's times are differences of stamps queued after the ops; the
+ * host's times are differences of its clock. */
 #include "kernels/profile.h"
 
 #include <assert.h>
@@ -31,18 +31,19 @@ const char *op_name(enum op op) {
 
 /* ---- stamps of a device --------------------------------------------------------------------- */
 
-/* Adds the times up to stamp `until`; those before `first` were read. */
+/* Adds the times of the stamps from `first` to `until`. */
 static void read_stamps(struct backend *b, uint64_t until) {
     struct op_times *t = b->times;
     assert(until <= t->next);
     for (; t->first < until; t->first++) {
         int to = (int)(t->first % N_STAMPS);
-        if (t->first > 0) /* before the first one nothing was timed */
+        if (t->first > 0) /* the first stamp ends nothing */
             t->ns[t->before[to]] += b->timers->stamped_ns(b, (int)((t->first - 1) % N_STAMPS), to);
     }
 }
 
-/* The stamp after `op`. The one before the oldest unread one must stay, so one less fits. */
+/* Sets the stamp after `op`. The stamp before the oldest unread one must be kept, so at most
+ * N_STAMPS - 1 are unread. */
 static void set_stamp(struct backend *b, enum op op) {
     struct op_times *t = b->times;
     if (t->next - t->first >= N_STAMPS - 1) read_stamps(b, t->first + N_STAMPS / 2);
@@ -71,7 +72,7 @@ void op_end_watched(struct backend *b, enum op op, uint64_t start) {
         b->times->ns[op] += now_ns() - start;
 }
 
-/* A stamp of its own: what came between the last one and here was `op`. */
+/* Sets a stamp: the time since the previous stamp belongs to `op`. */
 static void mark(struct backend *b, enum op op) {
     if (!b->timers || !is_timed(b, op)) return;
     b->times->calls[op]++;
@@ -83,7 +84,7 @@ static void mark(struct backend *b, enum op op) {
 void step_run(struct backend *b, const struct step *step, struct kv_cache *cache,
               void (*forward)(void *arg, const struct step *step), void *arg) {
     if (b->ranges) b->ranges->push("step");
-    bool ops_are_timed = b->times && !b->times->only_steps; /* then none may be replayed */
+    bool ops_are_timed = b->times && !b->times->only_steps; /* then nothing may be replayed */
     if (ops_are_timed) mark(b, OP_BETWEEN);
     if (b->compute->run && !ops_are_timed)
         b->compute->run(b, step, cache, forward, arg);
@@ -98,10 +99,10 @@ void step_copied(struct backend *b) {
 void step_fetch(struct backend *b, int number, void *host, const void *device, size_t bytes) {
     if (b->times && b->times->only_steps) mark(b, OP_STEP);
     TIME_OP(b, OP_DOWNLOAD, memory->fetch(b, number, host, device, bytes));
-    if (b->ranges) b->ranges->pop(); /* the step's, which step_run has opened */
+    if (b->ranges) b->ranges->pop(); /* the step's range, opened by step_run */
 }
 
-/* Waiting is no time of a device's. */
+/* Waiting does not count as device time. */
 void step_await(struct backend *b, int number) {
     if (b->timers)
         b->memory->await(b, number);

@@ -1,4 +1,4 @@
-/* kernels/profile: where the time of a pass goes, and the peak rates of the machine. */
+/* kernels/profile: the time of each op in a pass, and the peak rates of the machine. */
 #ifndef PENSTOCK_KERNELS_PROFILE_H
 #define PENSTOCK_KERNELS_PROFILE_H
 
@@ -18,35 +18,35 @@ enum op {
     OP_LOGITS,
     OP_SAMPLE, /* on the device */
     OP_DOWNLOAD,
-    OP_STEP_BEGIN, /* a step's arrays are uploaded, and its blocks are copied */
-    /* From a step's end to the start of the next one: nothing was queued. Where only steps are
-     * timed, the copy of the next one's arrays is a part of it: it ends with the first kernel. */
+    OP_STEP_BEGIN, /* upload of a step's arrays and its block copies */
+    /* The gap between two steps, without queued work. With only_steps it includes the upload of the
+     * next step's arrays and ends at the first kernel. */
     OP_BETWEEN,
-    OP_STEP, /* all of a step: where only steps are timed */
+    OP_STEP, /* a whole step, with only_steps */
     N_OPS,
 };
 
-/* "matmul" and so on. */
+/* Returns an op's name, such as "mlp". */
 const char *op_name(enum op op);
 
-/* Summed over the calls since timing began. Begins as zeros, but for only_steps.
+/* Times and calls per op since timing began. The caller zeroes it and sets only_steps.
  *
- * Where ops only queue work, a stamp is queued after each of them, and the time between two stamps
- * is that of the op between them. Stamps are read when there is no room for more, or at the end: so
- * the host waits no more often than without them. With only_steps a step has two stamps, and
- * runs as it does untimed: OP_STEP and OP_BETWEEN are all that is counted. */
+ * If ops only queue work, a stamp is queued after each op. The time of an op is the difference of
+ * the stamps around it. Stamps are read when the buffer is full and at the end, so the host waits
+ * no more often than without timing. With only_steps a step has two stamps and runs as without
+ * timing; only OP_STEP and OP_BETWEEN are counted. */
 struct op_times {
     bool only_steps;
     uint64_t ns[N_OPS], calls[N_OPS];
-    uint64_t first, next;     /* stamps that were not yet read, by number: 0 is the first one */
-    uint8_t before[N_STAMPS]; /* enum op: what ended with the stamp */
+    uint64_t first, next;     /* range of the unread stamps, counted from 0 */
+    uint8_t before[N_STAMPS]; /* enum op: the op before the stamp */
 };
 
-/* From now on every op of a step adds its time to `times`, which is the caller's; NULL ends that,
- * and then `times` is complete. For the thread that calls the ops, between two steps. */
+/* Starts timing: each op of a step adds its time to `times`, which the caller owns. NULL stops
+ * timing and completes `times`. Call it between two steps, on the thread that calls the ops. */
 void backend_time_ops(struct backend *b, struct op_times *times);
 
-/* What op_begin and op_end do if ops are timed, or if a profiler wants ranges. */
+/* The parts of op_begin and op_end for timed ops and for a profiler's ranges. */
 uint64_t op_begin_watched(struct backend *b, enum op op);
 void op_end_watched(struct backend *b, enum op op, uint64_t start);
 
@@ -66,16 +66,16 @@ static inline void op_end(struct backend *b, enum op op, uint64_t start) {
         op_end(b, op, started_);                                                                   \
     } while (0)
 
-/* Runs a pass: by compute->run if the backend has it; by forward(arg, step) if not, or if ops are
- * timed, because they must then be queued one by one. */
+/* Runs a pass by compute->run. Uses forward(arg, step) if the backend lacks `run`, or if ops are
+ * timed, because timed ops must be queued one by one. */
 void step_run(struct backend *b, const struct step *step, struct kv_cache *cache,
               void (*forward)(void *arg, const struct step *step), void *arg);
 
-/* A device that has timers calls this when it has queued the copy of a step's arrays: only its
- * kernels follow. Where only steps are timed, what is between two of them ends here. */
+/* A device with timers calls this after it has queued the upload of a step's arrays; only the
+ * step's kernels follow. With only_steps, OP_BETWEEN ends here. */
 void step_copied(struct backend *b);
 
-/* memory->fetch of a step's results, which is the step's end, and memory->await for it. */
+/* memory->fetch of a step's results, which ends the step, and memory->await for them. */
 void step_fetch(struct backend *b, int number, void *host, const void *device, size_t bytes);
 void step_await(struct backend *b, int number);
 
@@ -84,18 +84,18 @@ void step_await(struct backend *b, int number);
 /* A loop of multiply-adds on registers: the peak rate of a CPU path's instructions. */
 struct peak_loop {
     const char *instruction; /* "vpdpbusd, 512 bits" */
-    double multiply_adds;    /* of one call of run, which is for ops->parallel */
+    double multiply_adds;    /* per call of `run`, which is a function for device->parallel */
     void (*run)(void *arg, int i);
 };
 struct peak_loops {
     struct peak_loop int8, float32;
 };
 
-/* The loops of the path `name`, chosen as for backend_cpu_logit_ops; NULL for plain C. */
+/* Returns the loops of the path `name`, chosen as by backend_cpu_logit_ops; NULL for plain C. */
 const struct peak_loops *backend_cpu_peaks(const char *name);
 
-/* How many compute threads suit this process: its affinity mask and cgroup CPU quota, rounded to
- * whole cores, at least 1. */
+/* Returns the number of compute threads for this process: its affinity mask and cgroup CPU quota,
+ * rounded to whole cores, at least 1. */
 int backend_cpu_threads(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* kernels/sampling: how a token is chosen from a row of logits: what is asked for, what comes out,
- * and what the host's sampler reads rows with. */
+/* kernels/sampling: token sampling from a row of logits: settings, results, and the functions that
+ * the host's sampler uses to read rows. */
 #ifndef PENSTOCK_KERNELS_SAMPLING_H
 #define PENSTOCK_KERNELS_SAMPLING_H
 
@@ -12,25 +12,25 @@
 #define MAX_BEST_PARTS ((MAX_BEST + MAX_TOP_LOGPROBS - 1) / MAX_TOP_LOGPROBS)
 #define MAX_STOP_IDS 64
 #define MAX_LOGIT_BIAS 1024
-#define MAX_BAD_WORDS 512      /* of several tokens */
-#define MAX_BAD_WORD_TOKENS 16 /* of one */
-#define MAX_REPEAT 256         /* tokens of a repeat that are compared, or of an n-gram */
-#define MAX_SHARED_SAMPLES 127 /* of a step, beyond one for each logit row */
+#define MAX_BAD_WORDS 512      /* words of several tokens */
+#define MAX_BAD_WORD_TOKENS 16 /* tokens of one word */
+#define MAX_REPEAT 256         /* compared tokens of a repeat (DRY), or tokens of an n-gram */
+#define MAX_SHARED_SAMPLES 127 /* samples of a step in addition to one per logit row */
 
 struct logit_bias {
     int32_t id;
     float bias;
 };
 
-/* A word of several tokens that must not come: where the output ends with all but its last one,
- * that one may not be chosen. */
+/* A forbidden word of several tokens. If the output ends with all of its tokens except the last,
+ * the last one is banned. */
 struct bad_word {
     int32_t last;
     int32_t n_before;                        /* 1..MAX_BAD_WORD_TOKENS - 1 */
-    int32_t before[MAX_BAD_WORD_TOKENS - 1]; /* [n_before] the nearest one first */
+    int32_t before[MAX_BAD_WORD_TOKENS - 1]; /* [n_before] tokens before `last`, nearest first */
 };
 
-/* Does the output, at[-1] its newest token, end with what comes before the word's last token? */
+/* Does the output end with the word's tokens before its last one? at[-1] is the newest token. */
 static inline bool bad_word_is_due(const struct bad_word *word, const int32_t *at, int n_output) {
     if (word->n_before > n_output) return false;
     for (int i = 0; i < word->n_before; i++)
@@ -38,23 +38,22 @@ static inline bool bad_word_is_due(const struct bad_word *word, const int32_t *a
     return true;
 }
 
-/* How the history of a row changes one of its logits. */
+/* A change to one logit of a row that follows from the row's history. */
 struct logit_change {
     int32_t id;
-    /* how often the id counts for the penalties; -1: for the repetition penalty only; 0: for none
-     * */
+    /* the id's count for the penalties; -1: only the repetition penalty applies; 0: no penalty */
     int32_t count;
-    float minus; /* what is taken off after the penalties; INFINITY: the id may not be chosen */
-    float kept;  /* where a device that samples keeps the logit while it is changed */
+    float minus; /* subtracted after the penalties; INFINITY: the id is banned */
+    float kept;  /* storage for the original logit while a device samples */
 };
 
 struct logit_changes {
-    const struct logit_change *change; /* [n] each of another id; NULL: none are listed */
+    const struct logit_change *change; /* [n] with distinct ids; NULL: an empty list */
     int n;
 };
 
-/* How one sequence's next token is chosen. The order of operations is documented in
- * engine/sampling/sampling.c. */
+/* The sampling settings of one sequence. engine/sampling/sampling.c documents the order of
+ * operations. */
 struct sampling {
     float temperature;                         /* 0: greedy */
     float top_p, min_p;                        /* 1 and 0: off */
@@ -63,27 +62,28 @@ struct sampling {
     float epsilon_cutoff, eta_cutoff;          /* probabilities; 0: off */
     float typical_p;                           /* 0 and 1: off */
     float xtc_probability, xtc_threshold;      /* probability 0: off */
-    float mirostat_tau, mirostat_eta;          /* bits of surprise aimed at, rate; tau 0: off */
+    float mirostat_tau, mirostat_eta;          /* target surprise in bits, rate; tau 0: off */
     float presence_penalty, frequency_penalty; /* over generated tokens; 0: off */
     float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
-    /* All three penalties are over so many last tokens, of prompt and output alike; 0: off */
+    /* number of last tokens, prompt included, that all three penalties consider; 0: off */
     int penalty_last_n;
-    /* DRY: of each id that would continue a repeat of at least dry_allowed_length tokens, among the
-     * dry_last_n last ones, multiplier * base^(length - allowed length); a multiplier of 0: off */
+    /* DRY: if an id continues a repeat of at least dry_allowed_length tokens within the last
+     * dry_last_n tokens, multiplier * base^(length - allowed length) is subtracted from its logit;
+     * a multiplier of 0: off */
     float dry_multiplier, dry_base;
     int dry_allowed_length, dry_last_n;
-    const uint32_t *dry_breakers; /* [(V + 31) / 32] ids that no repeat goes across; NULL: none */
-    int no_repeat_ngram;          /* runs of so many tokens come once; 0: off */
+    const uint32_t *dry_breakers; /* [(V + 31) / 32] ids that end a repeat; NULL: no id does */
+    int no_repeat_ngram;          /* n-grams of this length may not repeat; 0: off */
     uint64_t seed;
-    /* -1: none; 0..MAX_TOP_LOGPROBS: the chosen token's and that many best */
+    /* -1: no logprobs; 0..MAX_TOP_LOGPROBS: the chosen token and this many best tokens */
     int n_logprobs;
     int n_bias;
     const struct logit_bias *bias; /* [n_bias], the request's */
-    int n_banned;                  /* ids that may not be chosen (end tokens before min_tokens) */
+    int n_banned;                  /* banned ids (end tokens before min_tokens) */
     const int32_t *banned;
-    const uint32_t *allowed; /* [(V + 31) / 32] a bit for each id that may be chosen; NULL: all */
+    const uint32_t *allowed; /* [(V + 31) / 32] one bit per allowed id; NULL: all are allowed */
     int n_bad_words;
-    const struct bad_word *bad_words; /* [n_bad_words] in the order of before[0] */
+    const struct bad_word *bad_words; /* [n_bad_words] sorted by before[0] */
 };
 
 static inline bool sampling_has_penalties(const struct sampling *s) {
@@ -95,32 +95,31 @@ static inline void sampling_drop_penalties(struct sampling *s) {
     s->repetition_penalty = 1;
 }
 
-/* Are there rules for which the host lists a row's changes, the penalties among them, as it knows
- * the whole history? Otherwise a device counts for the penalties by itself. */
+/* Does the host list the row's logit changes, penalties included? Some rules need the whole
+ * history, which only the host knows. Otherwise the device counts tokens for the penalties. */
 static inline bool sampling_lists_changes(const struct sampling *s) {
     return s->dry_multiplier > 0 || s->no_repeat_ngram > 0 ||
            (s->penalty_last_n > 0 && sampling_has_penalties(s));
 }
 
-/* Are there rules that need sums over the whole row to say what they keep (step 5)? */
+/* Do any rules need sums over the whole row to select candidates (step 5)? */
 static inline bool sampling_has_cuts(const struct sampling *s) {
     return s->top_n_sigma > 0 || s->epsilon_cutoff > 0 || s->eta_cutoff > 0 ||
            (s->typical_p > 0 && s->typical_p < 1) || s->xtc_probability > 0 || s->mirostat_tau > 0;
 }
 
-/* Does the host have to know a sequence's last token, and what came of it, before the next one can
- * be sampled? */
+/* Does the host need a sequence's last token and its result before it can sample the next one? */
 static inline bool sampling_needs_last(const struct sampling *s) {
     return sampling_lists_changes(s) || s->mirostat_tau > 0;
 }
 
-/* The bits of surprise that the first token may have. */
+/* The maximum surprise of the first token, in bits. */
 static inline float mirostat_first(const struct sampling *s) {
     return 2 * s->mirostat_tau;
 }
 
-/* Does a device that samples keep something of a sequence from one token to the next: its counts,
- * the end of its output, lists over the vocabulary? */
+/* Does a device that samples keep state for the sequence between tokens: token counts, the end of
+ * the output, bit sets over the vocabulary? */
 static inline bool sampling_takes_slot(const struct sampling *s) {
     return s->allowed || s->n_bad_words > 0 ||
            (sampling_has_penalties(s) && !sampling_lists_changes(s));
@@ -136,83 +135,83 @@ struct token_logprob {
 };
 
 struct sampled {
-    int32_t id; /* -1: the sample's mask has left none */
+    int32_t id; /* -1: the sample's mask leaves no token */
     /* of the chosen token in the model's own distribution (before temperature) */
     float logprob;
-    /* of the chosen token, 1 is the best; 0 when logprobs were not asked for */
+    /* of the chosen token, 1 is the best; 0 if the request has no logprobs */
     int rank;
     int n_top;
-    float mirostat_mu;                          /* for the next token; 0 without mirostat */
+    float mirostat_mu;                          /* for the next token; 0: mirostat is off */
     struct token_logprob top[MAX_TOP_LOGPROBS]; /* best first, ties by lower id */
 };
 
-/* One token to be chosen on the device, or one to be scored, from a row of logits.
+/* One token to sample from a row of logits, or one to score.
  *
- * Penalties depend on the tokens before it. The device counts the tokens that it chooses, so the
- * host need not know the last one where the device chose it. The counts of a sequence hold as long
- * as each of its samples is the next one; otherwise all of `history` is counted again. */
+ * Penalties depend on the tokens before it. The device counts the tokens that it samples, so the
+ * host need not know the last one yet. The counts of a sequence stay valid while its samples have
+ * consecutive positions; otherwise the device counts all of `history` again. */
 struct sample {
     int row;                         /* of the logits */
-    const struct sampling *sampling; /* NULL: `scored` gets a logprob, with the n_top best */
+    const struct sampling *sampling; /* NULL: the result is the logprob of `scored`, and n_top */
     int32_t scored;
     int n_top;
-    int position, choice;   /* Philox's counter */
-    float mirostat_mu;      /* the bits of surprise that a token may have at most, with mirostat */
+    int position, choice;   /* the counter of Philox */
+    float mirostat_mu;      /* mirostat: the maximum surprise of the token, in bits */
     const int32_t *history; /* [n_prompt + n_output] */
     int n_prompt, n_output;
-    /* [(V + 31) / 32] a bit for each id that may come here; NULL: all. With none left that the
-     * sampling allows too, the id of the result is -1. */
+    /* [(V + 31) / 32] one bit per allowed id; NULL: all are allowed. If the mask and the sampling
+     * settings together allow no id, the result's id is -1. */
     const uint32_t *mask;
-    /* A number that no other one has. It chooses from one row at a time; or, with drafts, from one
-     * after the other: these samples stand together, and each knows one token more, a draft. */
+    /* The unique number of the sequence. A sequence has one sample per step; with drafts it has
+     * several adjacent ones, and the history of each is one draft longer. */
     uint64_t sequence;
-    /* other samples may read the row, or the token may be taken back: it is not counted */
+    /* other samples may read the row, or the token may be discarded: it is not counted */
     bool shared;
-    /* the last token of the history is not known: it was counted on the device */
+    /* the host does not know the last token of the history; the device has counted it */
     bool late;
-    /* 0: a token is chosen. Otherwise the row is a beam's, nobody else reads it, and the result is
-     * that many best: of the log-softmax of the row, then changed by the processors, as
-     * transformers does it. They fill the `top` of this sample's result and of those of the
-     * samples right behind it, MAX_TOP_LOGPROBS each. */
+    /* 0: sample a token. Otherwise the row belongs to one beam, no other sample reads it, and the
+     * result is the n_best best tokens. As in transformers, the logits processors apply after the
+     * log-softmax. The tokens fill the `top` arrays of this sample's result and of the following
+     * parts, MAX_TOP_LOGPROBS each. */
     int n_best;
-    bool part; /* such a sample behind one with n_best: it has a result and no work of its own */
+    bool part; /* continues the results of a sample with n_best; causes no work */
 };
 
-/* How many samples, the parts among them, a row of which n_best are wanted takes. */
+/* The number of samples, parts included, that n_best tokens of a row take. */
 static inline int sample_parts(int n_best) {
     return (n_best + MAX_TOP_LOGPROBS - 1) / MAX_TOP_LOGPROBS;
 }
 
 /* ---- rows of logits ------------------------------------------------------------------------- */
 
-/* The functions by which sampling reads a row of logits, on the calling thread. All CPU
- * paths give the same bits. A NaN is never the largest, above a bound, or collected. */
+/* Functions that read a row of logits, on the calling thread. All CPU paths give the same bits. A
+ * NaN is never the maximum, never above a bound, and never collected. */
 struct logit_ops {
-    /* Returns the largest of x[n], -inf when there is none, and in maxima[logit_maxima(n)] that of
-     * each of 16 columns in each block of 256: maxima[16 * b + i] is the largest of x[256 * b + i],
-     * x[256 * b + 16 + i], ... */
+    /* Returns the maximum of x[n], or -inf if all are NaN. Also writes maxima[logit_maxima(n)], the
+     * maximum of each of 16 columns per block of 256: maxima[16 * b + i] is the maximum of
+     * x[256 * b + i], x[256 * b + 16 + i], ... */
     float (*maxima)(float *maxima, const float *x, int n);
-    /* y[n] = x where bit i % 32 of mask[i / 32] is set, and -inf elsewhere; returns the largest and
-     * leaves the maxima of y. y may be x. */
+    /* y[i] = x[i] if bit i % 32 of mask[i / 32] is set, else -inf. Returns the maximum of y and
+     * writes its maxima. y may be x. */
     float (*mask)(float *y, float *maxima, const float *x, const uint32_t *mask, int n);
-    /* How many of x[n] are above the bound. */
+    /* Returns the number of x[n] above the bound. */
     int (*count_above)(const float *x, int n, float bound);
-    /* The first of x[n] that are at least the bound, at most max_found of them, in the order of
-     * their ids; returns how many. `maxima` are those of x. */
+    /* Collects the first max_found of x[n] that are at least the bound, in the order of their ids.
+     * Returns their number. `maxima` are the maxima of x. */
     int (*collect)(float *value, int32_t *id, int max_found, const float *x, int n,
                    const float *maxima, float bound);
-    /* weight[n] = exp((x - max) * inverse), where no x is above max; returns the sum of their
+    /* weight[n] = exp((x - max) * inverse). No x may be above max. Returns the sum of the weights'
      * shares. weight may be x. */
     uint64_t (*weights)(float *weight, const float *x, int n, float max, float inverse);
-    /* sum[16] = the sums of the shares of 16 runs of 256 weights, one run after the other. */
+    /* sum[16] = the sums of the shares of 16 consecutive runs of 256 weights. */
     void (*run_sums)(uint64_t *sum, const float *weight);
 };
 
 enum { LOGIT_BLOCK = 256, LOGIT_RUNS = 16, MAX_VOCABULARY = 1 << 19 };
 
-/* A weight, at most 1, as a number of units of 2^-44, rounded to nearest, ties to even. Sums of
- * shares are integers: exact, so the same in whatever order a device takes them, and below 2^64
- * for a whole vocabulary. (The last bit of a double between 256 and 512 is 2^-44.) */
+/* A weight (at most 1) in units of 2^-44, rounded to nearest, ties to even. Sums of shares are
+ * integers, so they are exact in any order of addition, and below 2^64 for a whole vocabulary.
+ * (The last bit of a double between 256 and 512 is 2^-44.) */
 #define SHARE_UNIT 0x1p-44
 #define SHARE_ROUND 0x1p8
 #define SHARE_ROUND_BITS 0x4070000000000000u
@@ -223,19 +222,19 @@ static inline uint64_t weight_share(float weight) {
     return bits - SHARE_ROUND_BITS;
 }
 
-/* What the standard deviation of a row is made of: how far a logit is below the largest, at most
- * SIGMA_REACH, and its square, as integer numbers of units. Sums of 2^19 are below 2^64. */
+/* The standard deviation of a row is computed from each logit's distance below the maximum, at most
+ * SIGMA_REACH, and its square, both in integer units. Sums of 2^19 of them are below 2^64. */
 #define SIGMA_REACH 256.0f
 #define SIGMA_UNITS 0x1p36
 #define SIGMA_SQUARE_UNITS 0x1p28
 
-/* How many maxima a row of n has: 16 a block. */
+/* The number of maxima of a row of n: 16 per block. */
 static inline size_t logit_maxima(int n) {
     return ((size_t)n + LOGIT_BLOCK - 1) / LOGIT_BLOCK * 16;
 }
 
-/* The functions of the path `name`. NULL: of the path that PENSTOCK_CPU names, or else of the best
- * path that this machine can run. A path that it cannot run: of the plain one. */
+/* Returns the functions of the path `name`. NULL selects the path in PENSTOCK_CPU, or else the best
+ * path of this machine. If the machine cannot run the path, the plain path is returned. */
 const struct logit_ops *backend_cpu_logit_ops(const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-/* kernels/step: the rows that one forward pass works on. */
+/* kernels/step: the rows of one forward pass. */
 #ifndef PENSTOCK_KERNELS_STEP_H
 #define PENSTOCK_KERNELS_STEP_H
 
@@ -7,44 +7,44 @@
 struct sample;
 struct device_sampler;
 
-/* What one forward pass works on. All arrays but `sampled` are host memory of the caller's. On the
- * CPU they stay unchanged until the pass has ended, elsewhere until step_begin has returned. Rows
- * of one sequence stand together, in the order of their positions.
+/* The input of one forward pass. All arrays except `sampled` are host memory that the caller owns.
+ * The caller leaves them unchanged until the pass ends (CPU) or until step_begin returns (CUDA).
+ * The rows of a sequence are adjacent and ordered by position.
  *
- * A row's token may be one that the step before samples, and that the host does not know yet: then
- * its id is pending_token(r), and the device finds it at sampled[r]. */
+ * A row's token is pending if the previous step samples it and the host does not know it yet. Its
+ * id is then pending_token(r), and the device reads it from sampled[r]. */
 struct step {
     int M;                /* rows */
     const int32_t *token; /* [M] token ids, or pending ones */
     int n_pending;        /* rows whose token is pending */
-    /* device memory: the token sampled from logit row r of the step before; NULL if none is
+    /* device memory: the token sampled from logit row r of the previous step; NULL if no token is
      * pending */
     const int32_t *sampled;
     /* [M] position in its sequence, from 0; the row attends to 0..position */
     const int32_t *position;
-    const int32_t *slot;      /* [M] where its key and value go: block * B + offset */
+    const int32_t *slot;      /* [M] its slot in the KV cache: block * B + offset */
     int S;                    /* sequences */
     const int32_t *row_start; /* [S + 1] first row of each sequence; row_start[S] == M */
     /* [S][table_stride] block table: table[i] holds positions i*B .. i*B+B-1 */
     const int32_t *table;
     int table_stride;
     int R;                    /* rows that want logits */
-    const int32_t *logit_row; /* [R] their numbers, ascending */
-    int n_copies;             /* KV blocks to copy before anything else (copy on write) */
+    const int32_t *logit_row; /* [R] indices of these rows, ascending */
+    int n_copies;             /* KV blocks to copy first (copy on write) */
     const int32_t *copy_from; /* [n_copies] */
     const int32_t *copy_to;   /* [n_copies] */
-    /* For layers that have window blocks (struct kv_config) the same by those; NULL where none has.
-     * What of a table lies behind the windows of all rows is not looked at. */
+    /* The same arrays for window blocks (struct kv_config); NULL if the model does not use them.
+     * Table entries before the windows of all rows are not read. */
     const int32_t *window_slot, *window_table, *window_copy_from, *window_copy_to;
-    /* What its rows will be sampled as, if all of it is known already: then their settings travel
-     * with the arrays above, to the device that samples. NULL: they follow. */
+    /* The samples of this step if they are all known already. Their settings are then uploaded
+     * together with the arrays above. NULL: they are uploaded later. */
     const struct sample *samples; /* [n_samples] */
     int n_samples;
-    struct device_sampler *sampler; /* whose `sample` gets the same samples next; or NULL */
+    struct device_sampler *sampler; /* its next call of `sample` gets these samples; or NULL */
 };
 
-/* The id, below 0, of a row whose token is sampled from logit row r of the step before. Its own
- * inverse: applied to such an id it gives r. */
+/* The negative id of a token that is sampled from logit row r of the previous step. The function is
+ * its own inverse: applied to such an id it returns r. */
 static inline int32_t pending_token(int32_t r) {
     return -1 - r;
 }
