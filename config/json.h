@@ -49,6 +49,15 @@ enum status json_parse(struct json **out, const char *what, const char *text, si
 enum status json_parse_bounded(struct json **out, const char *what, const char *text, size_t length,
                                int max_values, struct err *err);
 
+/* The same as json_parse, and fails as json_refuse_doubled does. For what clients send. */
+enum status json_parse_strict(struct json **out, const char *what, const char *text, size_t length,
+                              struct err *err);
+
+/* Refuses a tree in which an object has a name twice. The sentence names the place as a JSON
+ * pointer (RFC 6901), and so does `param` of err. n log n in the number of values
+ * (config/json_names.c). */
+enum status json_refuse_doubled(const struct json *root, const char *what, struct err *err);
+
 /* Frees a tree; NULL is none. */
 void json_free(struct json *json);
 

@@ -261,12 +261,18 @@ const char *chat_template_source(const struct chat_template *chat_template, size
  * use. Any thread. */
 bool chat_template_names(const struct chat_template *chat_template, const char *name);
 
+/* Is it a name that the renderer gives to a template: a variable that it sets, or a function? A
+ * variable of chat_input.extra must not have one, or it would replace what was checked.
+ * `documents`, `reasoning_effort` and `enable_thinking` may be set so. Any thread. */
+bool chat_template_reserves(const char *name);
+
 /* What a template can see. The JSON values stay the caller's and are not changed. */
 struct chat_input {
     const struct json *messages;  /* array of messages as OpenAI's API has them */
     const struct json *tools;     /* array, or NULL */
     const struct json *documents; /* array, or NULL */
-    /* object: chat_template_kwargs, each a variable of its own; or NULL */
+    /* object: chat_template_kwargs, each a variable of its own, whose name is not reserved; or
+     * NULL */
     const struct json *extra;
     /* the variable reasoning_effort, and with "none" an enable_thinking that is false, unless
      * `extra` sets them; or NULL */

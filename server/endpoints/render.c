@@ -45,7 +45,8 @@ static void render(struct async_request *async) {
     struct render_request *request = (struct render_request *)async;
     struct generation_job job = {.app = async->app, .api = request->api};
     struct json *body;
-    if (json_parse(&body, "The body", async->http->body, async->http->body_length, &request->err)) {
+    if (json_parse_strict(&body, "The body", async->http->body, async->http->body_length,
+                          &request->err)) {
         return;
     }
     job_prepare(&job, body);

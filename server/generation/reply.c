@@ -197,8 +197,8 @@ static const struct job_listener listener = {on_choice, on_end, on_idle};
 static void prepare(struct async_request *async) {
     struct reply *reply = (struct reply *)async;
     struct json *body;
-    if (json_parse(&body, "The body", async->http->body, async->http->body_length,
-                   &reply->job.err)) {
+    if (json_parse_strict(&body, "The body", async->http->body, async->http->body_length,
+                          &reply->job.err)) {
         return;
     }
     job_prepare(&reply->job, body);

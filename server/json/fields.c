@@ -176,6 +176,6 @@ enum status body_check(struct parse *parse, struct json *json) {
 }
 
 enum status body_parse(struct parse *parse, const char *body, size_t length, struct json **json) {
-    enum status status = json_parse(json, "The body", body, length, parse->err);
+    enum status status = json_parse_strict(json, "The body", body, length, parse->err);
     return status == STATUS_OK ? body_check(parse, *json) : status;
 }

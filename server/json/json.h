@@ -64,8 +64,8 @@ struct parse {
     struct err *err;
 };
 
-/* Checks all fields of an object in the table's order and fills the target. Of fields that are
- * given twice the last counts. */
+/* Checks all fields of an object in the table's order and fills the target. No name is given
+ * twice: json_parse_strict has refused that. */
 enum status fields_parse(struct parse *parse, const struct json *object);
 
 /* Checks one value against one field and fills the target; `name` is how messages call it. */
@@ -87,7 +87,8 @@ enum status field_code(struct parse *parse, const char *code);
  * caller's; otherwise the tree was deleted. */
 enum status body_check(struct parse *parse, struct json *json);
 
-/* Reads a body and takes it. On success parse->arena and *json are the caller's. */
+/* Reads a body and takes it. Fails if an object in it has a name twice. On success parse->arena and
+ * *json are the caller's. */
 enum status body_parse(struct parse *parse, const char *body, size_t length, struct json **json);
 
 #endif

@@ -54,7 +54,7 @@ enum status api_batch_parse(struct api_batch_line *line, const char *text, size_
                             struct err *err) {
     struct json *json;
     *line = (struct api_batch_line){0};
-    enum status status = json_parse(&json, "The body", text, length, err);
+    enum status status = json_parse_strict(&json, "The body", text, length, err);
     if (status != STATUS_OK) return status;
     status = parse_line(line, json, err);
     assert((status == STATUS_OK) == (line->body != NULL));

@@ -70,7 +70,8 @@ enum status check_generation_prompt(struct parse *parse, struct api_prompt *prom
  * content is a string, the arguments of a tool call are an object. */
 enum status check_messages(struct parse *parse, const char *name, const struct json *value);
 
-/* Checks the variables of a template, which may hold any JSON but no NUL. */
+/* Checks the variables of a template: any JSON without a NUL, under names that the server does not
+ * set itself. */
 enum status check_template_kwargs(struct parse *parse, const char *name, const struct json *value);
 
 /* Refuses a value that holds a NUL anywhere, which would end a template's text. */

@@ -219,5 +219,12 @@ enum status check_messages(struct parse *parse, const char *name, const struct j
 }
 
 enum status check_template_kwargs(struct parse *parse, const char *name, const struct json *value) {
+    json_each(variable, value) {
+        if (!chat_template_reserves(variable->name)) continue;
+        return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                       "'%s' must not set '%s', which the server gives to the template: use the "
+                       "request's own field if there is one of this name.",
+                       name, variable->name);
+    }
     return refuse_nul(parse, name, value);
 }

@@ -15,7 +15,7 @@ enum status request_read(struct api_request **out, const struct api *api, const 
                          size_t length, const struct api_limits *by, struct err *err) {
     struct json *json;
     *out = NULL;
-    enum status status = json_parse(&json, "The body", body, length, err);
+    enum status status = json_parse_strict(&json, "The body", body, length, err);
     return status ? status : api->parse(out, json, by, err);
 }
 

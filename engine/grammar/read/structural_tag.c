@@ -342,7 +342,7 @@ static struct expr *read_format(struct tags_reader *r, const struct json *format
 
 struct expr *structural_tag_read(struct builder *b, const char *text, size_t n) {
     struct json *root;
-    if (json_parse(&root, "The structural tag", text, n, b->err)) {
+    if (json_parse_strict(&root, "The structural tag", text, n, b->err)) {
         b->status = b->err->status;
         return &b->spare;
     }

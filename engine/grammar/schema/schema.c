@@ -263,7 +263,7 @@ struct expr *schema_tree(struct builder *b, const struct json *root) {
 
 struct expr *schema_read(struct builder *b, const char *text, size_t n) {
     struct json *root;
-    if (json_parse(&root, "The schema", text, n, b->err)) {
+    if (json_parse_strict(&root, "The schema", text, n, b->err)) {
         b->status = b->err->status;
         return &b->spare;
     }

@@ -121,6 +121,14 @@ bool chat_template_names(const struct chat_template *chat_template, const char *
     return false;
 }
 
+bool chat_template_reserves(const char *name) {
+    static const char *const set[] = {"messages",  "tools",     "add_generation_prompt",
+                                      "bos_token", "eos_token", "continue_final_message"};
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++)
+        if (strcmp(set[i], name) == 0) return true;
+    return builtin_function(name, strlen(name)) != NULL;
+}
+
 /* ---- global variables ----------------------------------------------------------------------- */
 
 static void set_global(struct render *r, const char *name, struct value value) {
