@@ -150,11 +150,8 @@ static void make_masks(void *arg, int i) {
     go_back(sequence, drafts);
 }
 
-/* The generation of a sequence that has ended may be gone. */
 static bool keeps_to_grammar(const struct inflight *inflight, int i) {
-    const struct sequence *owner = inflight->owner[i];
-    return inflight->samples[i].sampling && owner->state != SEQUENCE_ENDED &&
-           owner->request->generation->grammar;
+    return inflight->samples[i].sampling && inflight->owner[i]->request->generation->grammar;
 }
 
 bool constraint_masks(const struct inflight *inflight) {

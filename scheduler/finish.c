@@ -7,10 +7,12 @@
 
 /* ---- events --------------------------------------------------------------------------------- */
 
-/* Events are handed over once a step; earlier only when a mass of cancels fills the array. Of the
- * sampled token's alternatives only those that exist are written: most events have none. */
+/* Events are handed over once a step, and earlier when they fill the array: then generations whose
+ * last events are among them return to the server here. Of the sampled token's alternatives only
+ * those that exist are written: most events have none. */
 struct event *event_add(struct scheduler *s, const struct sequence *sequence,
                         enum event_kind kind) {
+    assert(sequence->request->generation);
     if (s->n_events == s->max_events) events_deliver(s);
     struct event *event = &s->events[s->n_events++];
     memset(event, 0, offsetof(struct event, sampled) + offsetof(struct sampled, top));
@@ -53,8 +55,11 @@ static void leave_queue(struct scheduler *s, struct sequence *sequence) {
     constraint_end(sequence);
 }
 
-/* The request has ended; while it is in flight its memory stays. */
+/* The request has ended and its last event is made, with which its generation returns to the
+ * server. While the request is in flight its memory stays. */
 static void leave_scheduler(struct scheduler *s, struct request *request) {
+    assert(request->n_live == 0 && request->generation);
+    request->generation = NULL;
     request_unqueue(s, request);
     list_remove(&s->requests, &request->node);
     if (request->n_in_flight == 0) mem_free(request);

@@ -190,6 +190,18 @@ void inflight_cut_drafts(struct inflight *inflight, struct sequence *sequence, i
     take_back_rows(rows_of(inflight, sequence), kept, n);
 }
 
+int inflight_drop_ended(struct inflight *inflight) {
+    int n = inflight->n_samples, kept = 0;
+    assert(!inflight->is_sampled);
+    for (int i = 0; i < n; i++) {
+        if (inflight->owner[i]->state == SEQUENCE_ENDED) continue;
+        inflight->owner[kept] = inflight->owner[i];
+        inflight->samples[kept++] = inflight->samples[i];
+    }
+    inflight->n_samples = kept;
+    return n - kept;
+}
+
 void inflight_end(struct inflight *inflight) {
     for (int i = 0; i < inflight->n_rows; i++) {
         struct request *request = inflight->rows[i].sequence->request;

@@ -20,8 +20,10 @@
  * Planning ahead speculates that a sequence goes on. If the commit of n ends it (a stop id; it was
  * cancelled), its row in n + 1 computes something that is never read, in blocks that it no longer
  * holds, and its results are dropped: the commit passes over samples of ended sequences. Until then
- * the request's memory stays (n_in_flight); its generation is the server's again at once, and is
- * not touched.
+ * the request's memory stays (n_in_flight). Its generation does not: it returns to the server with
+ * its last event, and samples point into it. So the engine may read samples only while all their
+ * sequences live. That holds for a step that is sampled when it is submitted. A step that waits
+ * for masks first drops the samples of sequences that have ended since (inflight_drop_ended).
  */
 #ifndef PENSTOCK_INFLIGHT_H
 #define PENSTOCK_INFLIGHT_H
@@ -86,6 +88,10 @@ void inflight_postpone(struct inflight *inflight, struct sequence *sequence);
 /* Leaves a sequence only the first `kept` of its drafts, in a step that was not sampled yet: takes
  * back the samples and rows of the others. */
 void inflight_cut_drafts(struct inflight *inflight, struct sequence *sequence, int kept);
+
+/* Drops the samples of sequences that have ended since a step was submitted, which was not sampled
+ * yet. Their rows stay. Returns the number of samples. */
+int inflight_drop_ended(struct inflight *inflight);
 
 /* Exchanges the next tokens of two choices, of which one samples for both. */
 void inflight_exchange(struct inflight *inflight, const struct sequence *a,

@@ -1,9 +1,15 @@
 /* scheduler: the step, and the thread that takes one after the other.
  *
  * DESIGN. One engine thread owns the queues, the sequences and the block pool; nothing in here is
- * locked but the inbox. It sleeps while nothing lives here. Events leave in the order in which
- * they came about, after the step that made them, so a generation's tokens are in order and its
- * last event is the last touch of it: afterwards it is the server's.
+ * locked but the inbox. It sleeps while nothing lives here.
+ *
+ * Events leave in the order in which they are made, so a generation's tokens are in order. They
+ * leave at the end of a step (events_deliver), and earlier if there are more than their array holds
+ * (event_add): after the end of a search, many cancels, a failure. So any call of event_add may
+ * return generations to the server, which frees them. The rule: when the last event of a generation
+ * is made, all its sequences have ended, and from then on nothing here reads it. leave_scheduler
+ * takes the request's pointer to it away. Samples have pointers of their own into it, so the engine
+ * gets only samples whose sequences live.
  *
  * Where the engine runs beside the host, two steps are in flight, and the host is one ahead:
  *
@@ -138,8 +144,17 @@ struct inflight *inflight_newest(struct scheduler *s) {
     return s->n_in_flight > 0 ? inflight_at(s, s->n_in_flight - 1) : NULL;
 }
 
+/* The engine reads what samples point to, which is a generation's: all must be the scheduler's. */
+static void check_owners(const struct inflight *inflight) {
+    for (int i = 0; i < inflight->n_samples; i++) {
+        assert(inflight->owner[i]->state != SEQUENCE_ENDED);
+        assert(inflight->owner[i]->request->generation);
+    }
+}
+
 static void sample(struct scheduler *s, struct inflight *inflight) {
     assert(!inflight->is_sampled);
+    check_owners(inflight);
     constraint_make_masks(s, inflight);
     s->port.sample(s->port.self, inflight->samples, inflight->n_samples);
     inflight->is_sampled = true;
@@ -187,11 +202,13 @@ static void commit_oldest(struct scheduler *s) {
         step_cost_note(&s->cost, shape.decode_rows, took);
 }
 
-/* What the newest step samples may have waited for the ids of the one before. */
+/* What the newest step samples may have waited for the ids of the one before, whose commit may have
+ * ended sequences of it. */
 static void sample_newest(struct scheduler *s) {
     struct inflight *newest = inflight_newest(s);
     if (!newest || newest->is_sampled) return;
     while (s->n_in_flight > 1) commit_oldest(s);
+    s->stats.dropped_samples += (uint64_t)inflight_drop_ended(newest);
     sample(s, newest);
 }
 

@@ -4,7 +4,7 @@
  * choices); the scheduler makes a `struct sequence` of each choice, and an `struct event` of each
  * token. A `struct scheduler` owns the queues, the block pool and the engine thread. submit, cancel
  * and stats may be called from any thread; everything else happens on the engine thread, which
- * calls `on_events` once a step with all that the step has brought.
+ * calls `on_events` with all that a step has brought.
  */
 #ifndef PENSTOCK_SCHEDULER_H
 #define PENSTOCK_SCHEDULER_H
@@ -33,9 +33,11 @@ struct beam_search {
     double length_penalty; /* above 0 favours long texts */
 };
 
-/* One prompt and n choices to generate from it. Made and owned by the server, which keeps it
- * unchanged and alive from submit until the last choice's final event was handed over; the
- * scheduler never frees it. */
+/* One prompt and n choices to generate from it, which the server makes. From a scheduler_submit
+ * that succeeds on, the scheduler reads it: the server keeps it, and all that it points to,
+ * unchanged and alive. It returns to the server with the event that is marked `last`: from the call
+ * of on_events with that event on, neither the scheduler nor the engine reads it. The server may
+ * free it at once, even if the step goes on. The scheduler never frees it. */
 struct generation {
     const int32_t *prompt; /* [n_prompt], at least one token */
     int n_prompt;
@@ -141,8 +143,9 @@ struct scheduler_config {
     /* The draft model of SPECULATION_DRAFT_MODEL, which must outlive the scheduler and is its
      * thread's alone; otherwise NULL. It was opened to draft for the scheduler's engine. */
     struct engine *draft_engine;
-    /* Called on the engine thread after a step (or a cancel) with its events, which are the
-     * scheduler's and only valid during the call. Must not block. */
+    /* Called on the engine thread at the end of a step with its events, and in the middle of one
+     * that has very many. The events are the scheduler's and only valid during the call. Must not
+     * block. */
     void (*on_events)(void *arg, const struct event *events, int n);
     /* Called once on the engine thread when the device has failed, with a sentence that says how;
      * the events that end all requests with FINISH_ERROR follow. Nothing is taken any more. May be
@@ -205,7 +208,7 @@ struct scheduler_stats {
     uint64_t cached_tokens; /* of prompt_tokens, those that came from the prefix cache */
     uint64_t step_rows;     /* in all steps together */
     uint64_t steps_by_rows[STEP_ROW_BOUNDS + 1];
-    uint64_t dropped_samples; /* computed for sequences that had ended */
+    uint64_t dropped_samples; /* whose rows were computed for sequences that had ended */
     /* of speculation: times that drafts were verified, drafts, those that held */
     uint64_t drafts, draft_tokens, accepted_tokens;
     /* of the generated ones, those that were not sampled: no other could come */

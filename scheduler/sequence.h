@@ -96,9 +96,9 @@ struct sequence {
 };
 
 struct request {
-    struct list_node node; /* in the inbox, then in the scheduler's requests */
-    struct generation *generation;
-    uint64_t arrival; /* number of its arrival */
+    struct list_node node;         /* in the inbox, then in the scheduler's requests */
+    struct generation *generation; /* NULL when its last event is made: it is the server's again */
+    uint64_t arrival;              /* number of its arrival */
     int priority;
     int n;      /* choices, or beams at most */
     int n_live; /* not ended */

@@ -275,7 +275,7 @@ START_TEST(drafts_hold_behind_a_prefix_that_was_found) {
     fake_run(w->scheduler);
     uint64_t drafts = stats_of(w)->draft_tokens;
     ask(w, 1, 40, 11);
-    for (int i = 0; i < 40; i++) w->client[1].prompt[i] = w->client[0].prompt[i];
+    for (int i = 0; i < 40; i++) w->client[1].prompt[i] = i % FAKE_V;
     submit(w, 1);
     fake_run(w->scheduler);
     ck_assert_uint_gt(stats_of(w)->prefix_hits, 0);
@@ -548,14 +548,15 @@ START_TEST(drafts_end_before_what_may_not_come) {
     struct vocabulary *vocabulary = lettered_vocabulary(FAKE_V);
     uint64_t random = 11;
     struct generation *g = ask(w, 0, 9, 60);
-    g->grammar = draw_grammar(&random);
+    struct grammar *grammar = draw_grammar(&random);
+    g->grammar = grammar;
     g->vocabulary = vocabulary;
     g->sampling.n_logprobs = 0; /* all is sampled */
     submit(w, 0);
     fake_run(w->scheduler);
     ck_assert_int_eq(w->n_ended, 1);
     ck_assert_uint_gt(w->draft.n_drafts, stats_of(w)->draft_tokens);
-    grammar_release(g->grammar);
+    grammar_release(grammar);
     world_free(w);
     vocabulary_free(vocabulary);
 }

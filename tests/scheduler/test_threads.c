@@ -36,7 +36,7 @@ static void on_events(void *arg, const struct event *events, int n) {
         if (events[i].finish == FINISH_ERROR)
             ck_assert_int_eq(atomic_load(&world->n_failures), 1); /* that was told first */
         else
-            fake_client_take(&order->client, &events[i]);
+            fake_client_check(&order->client, &events[i]);
         if (events[i].finish == FINISH_CANCELLED) atomic_fetch_add(&world->n_cancelled_ends, 1);
         if (!events[i].last) continue;
         pthread_mutex_lock(&world->mutex);

@@ -86,6 +86,9 @@ void fake_client_ready(struct fake_client *client, int max_model_len) {
     client->n_scored = client->n_ended = 0;
     client->done = false;
     if (searches(client)) search_alone(client, &prompt);
+    for (int i = 0; i < FAKE_BIASES; i++) client->bias[i] = fake_bias(i);
+    generation->sampling.bias = client->bias;
+    generation->sampling.n_bias = FAKE_BIASES;
     generation->prompt = client->prompt;
     generation->owner = client;
 }
@@ -228,7 +231,14 @@ static void take_end(struct fake_client *client, const struct event *event) {
     assert(generation->prompt_logprobs < 0 || client->n_scored == generation->n_prompt - 1);
 }
 
-void fake_client_take(struct fake_client *client, const struct event *event) {
+void fake_client_poison(struct fake_client *client) {
+    memset(&client->generation, 0xdd, sizeof client->generation);
+    memset(client->prompt, 0xdd, sizeof client->prompt);
+    memset(client->predicted, 0xdd, sizeof client->predicted);
+    memset(client->bias, 0xdd, sizeof client->bias);
+}
+
+void fake_client_check(struct fake_client *client, const struct event *event) {
     struct fake_choice *choice = &client->choice[event->choice];
     assert(event->generation == &client->generation && !client->done);
     assert(event->choice >= 0 && event->choice < client->generation.n);
@@ -246,6 +256,11 @@ void fake_client_take(struct fake_client *client, const struct event *event) {
     client->n_cached = event->n_cached;
     assert(event->last == (client->n_ended == client->generation.n));
     client->done = event->last;
+}
+
+void fake_client_take(struct fake_client *client, const struct event *event) {
+    fake_client_check(client, event);
+    if (client->done) fake_client_poison(client);
 }
 
 /* ---- a scheduler, step by step -------------------------------------------------------------- */

@@ -27,6 +27,7 @@ struct fake_text {
 struct fake_client {
     struct generation generation;
     int32_t prompt[FAKE_MAX_TOKENS], predicted[FAKE_MAX_TOKENS];
+    struct logit_bias bias[FAKE_BIASES];  /* changes nothing: the engine checks that it is whole */
     uint64_t prompt_sum[FAKE_MAX_TOKENS]; /* words of prompt[0..i] */
     int max_model_len;
     struct fake_choice choice[MAX_CHOICES];
@@ -40,8 +41,15 @@ struct fake_client {
 /* Prepares a client whose generation has a prompt, n and limits set. */
 void fake_client_ready(struct fake_client *client, int max_model_len);
 
-/* Asserts that an event is the one that had to come. */
+/* Asserts that an event is the expected one. The client takes it: at its last event it
+ * poisons the generation and all that it points to, as the server frees a job. */
 void fake_client_take(struct fake_client *client, const struct event *event);
+
+/* The same without poison, for a client whose own thread may still set a flag. */
+void fake_client_check(struct fake_client *client, const struct event *event);
+
+/* Overwrites the generation and all that it points to, so that code that still reads it fails. */
+void fake_client_poison(struct fake_client *client);
 
 /* The tokens that a choice gives after those that its events have shown: at most n into out, which
  * struct replay's foresee wants (replay_drafter.h). Returns n. */

@@ -45,6 +45,10 @@ int32_t fake_choose(uint64_t logits, uint64_t seed, int position, int choice, in
     return -1;
 }
 
+struct logit_bias fake_bias(int i) {
+    return (struct logit_bias){.id = FAKE_V - 1 - i, .bias = 0.5f + (float)i};
+}
+
 float fake_score(uint64_t logits, int32_t id, int n_top) {
     return (float)(mix(logits + (uint64_t)id * 31 + (uint64_t)n_top) & 0xffff);
 }
@@ -187,6 +191,18 @@ static void run_sequence(struct fake_engine *engine, struct fake_pass *pass,
     assert(sum == sum_before(engine, table, step->position[end - 1] + 1));
 }
 
+/* A sample points to settings and lists of its generation, which must be alive. */
+static void check_settings(const struct sampling *sampling) {
+    if (!sampling) return;
+    assert(sampling->n_bias == 0 || sampling->n_bias == FAKE_BIASES);
+    for (int i = 0; i < sampling->n_bias; i++) {
+        const struct logit_bias due = fake_bias(i);
+        assert(sampling->bias[i].id == due.id && sampling->bias[i].bias == due.bias);
+    }
+    for (int i = 0; i < sampling->n_banned; i++)
+        assert(sampling->banned[i] >= 0 && sampling->banned[i] < FAKE_V);
+}
+
 static void fake_submit(void *self, const struct step *step) {
     struct fake_engine *engine = self;
     assert(engine->n_passes < engine->in_flight);
@@ -197,6 +213,7 @@ static void fake_submit(void *self, const struct step *step) {
     pass->named = step->samples;
     pass->n_named = step->n_samples;
     engine->n_named += step->samples != NULL;
+    for (int i = 0; i < step->n_samples; i++) check_settings(step->samples[i].sampling);
     engine->n_steps++;
     engine->n_rows += (uint64_t)step->M;
     if (step->S > engine->most_seqs) engine->most_seqs = step->S;
@@ -248,6 +265,7 @@ static void fake_sample(void *self, const struct sample *samples, int n) {
     for (int i = 0; i < n; i++) assert(!pass->named || !samples[i].mask);
     for (int r = 0; r < engine->max_logit_rows; r++) engine->id[r] = -1;
     for (int i = n - 1; i >= 0; i--) {
+        check_settings(samples[i].sampling);
         pass->results[i] = sample_one(pass, &samples[i]);
         int32_t id = pass->results[i].id;
         if (samples[i].sampling) engine->id[samples[i].row] = id < 0 ? NO_TOKEN : id;

@@ -22,6 +22,7 @@
 
 #define FAKE_V 16 /* at most 32: a mask is one word */
 #define FAKE_MAX_TOKENS 512
+#define FAKE_BIASES 2 /* in a sampling that has any */
 
 /* A step in flight. */
 struct fake_pass {
@@ -92,6 +93,9 @@ float fake_score(uint64_t logits, int32_t id, int n_top);
  * `best`, at most `most`. */
 int fake_best(uint64_t logits, const int32_t *banned, int n_banned, int most,
               struct token_logprob best[FAKE_V]);
+
+/* The biases of a generation, which the engine expects where its samples point. */
+struct logit_bias fake_bias(int i);
 
 bool fake_listed(const int32_t *ids, int n, int32_t id);
 
