@@ -108,6 +108,7 @@ struct model_config {
      * goes through; and their bytes as the file has them */
     int64_t n_layer_parameters, layer_bytes;
     int64_t file_bytes; /* size of the file, or of random weights */
+    uint64_t stamp;     /* of the model's files just before they were opened; model_file_stamp */
     role_set roles;     /* the tensors that it has */
     enum norm_kind norm;
     float norm_epsilon;

@@ -4,7 +4,8 @@
  * anything is taken; weights go into the backend's layout, tensor by tensor, with the file's pages
  * released every few of them, so that little more than one copy is resident; the cache is last,
  * since it takes what is left. The text's side is read on another thread meanwhile (open_text.c).
- * When both have ended the file is closed: nothing points into it. run.c runs the engine.
+ * When both have ended, the file is closed: nothing points into it. Files that were written to
+ * meanwhile fail the start (engine/files/mapping.h). run.c runs the engine.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -108,6 +109,7 @@ enum status engine_open(struct engine **out, const struct engine_config *config,
     enum status text_status = text_end(&o, err); /* an error of the text is reported first */
     if (text_status) status = text_status;
     if (!status) status = draft_check_vocabulary(&o, err);
+    if (!status) status = model_file_check(&o.file, err);
     model_file_close(&o.file);
     if (status)
         engine_close(o.engine);

@@ -215,6 +215,7 @@ static enum status write_file(struct conversion *c, struct err *err) {
         w.part = mem_large(2 * w.part_bytes);
         w.room = w.part + w.part_bytes;
         status = write_all(&w, err);
+        if (!status) status = model_file_check(&c->source, err);
         mem_large_free(w.part, 2 * w.part_bytes);
         backend_close(w.backend);
     }

@@ -40,11 +40,19 @@ enum status part_file_open(struct part_file *file, const char *path, struct err 
     return refuse(file, "made", err);
 }
 
+/* Reads a byte of each page. Where the system could not read one, and the pages are of a file that
+ * was cut short, that ends the process with a sentence that names the file (engine/files). */
+static void touch_pages(const char *data, size_t bytes) {
+    enum { PAGE = 4096 };
+    for (size_t at = 0; at < bytes; at += PAGE) (void)*(const volatile char *)(data + at);
+}
+
 enum status part_file_write(struct part_file *file, const void *data, size_t bytes,
                             struct err *err) {
     const char *at = data;
     for (size_t left = bytes; left > 0;) {
         ssize_t n = write(file->fd, at, left);
+        if (n < 0 && errno == EFAULT) touch_pages(at, left);
         if (n < 0 && errno != EINTR) return refuse(file, "written", err);
         if (n > 0) at += n, left -= (size_t)n;
     }

@@ -205,9 +205,8 @@ static enum status read_tensors(struct gguf *gguf, struct cursor *cursor, int n,
     const uint8_t *data = size ? cursor->at + padding : cursor->end;
     weights_init(&gguf->weights, (size_t)n);
     for (int i = 0; i < n && status == STATUS_OK; i++) {
-        status = read_tensor(&again, &weight, &offset, i, err);
-        assert(status == STATUS_OK); /* it was read before */
-        status = place_tensor(gguf, &weight, offset, data, size, err);
+        status = read_tensor(&again, &weight, &offset, i, err); /* may fail: the file may change */
+        if (status == STATUS_OK) status = place_tensor(gguf, &weight, offset, data, size, err);
         if (status == STATUS_OK) status = weights_add(&gguf->weights, &weight, err);
     }
     return status != STATUS_OK ? status : weights_check_apart(&gguf->weights, err);
@@ -420,6 +419,13 @@ enum status gguf_open(struct gguf **out, const char *path, struct err *err) {
     }
     gguf_close(gguf);
     return blame_file(err, status, path);
+}
+
+enum status gguf_check(const struct gguf *gguf, struct err *err) {
+    enum status status = mapping_check(&gguf->file, err);
+    for (int i = 0; i < gguf->n_parts && !status; i++)
+        status = mapping_check(&gguf->part[i]->file, err);
+    return status;
 }
 
 void gguf_close(struct gguf *gguf) {

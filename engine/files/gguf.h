@@ -70,6 +70,9 @@ char *gguf_part_path(const char *first, int i);
 enum status gguf_open_memory(struct gguf **out, const void *data, size_t size, struct err *err);
 void gguf_close(struct gguf *gguf);
 
+/* Fails with STATUS_BAD_FILE if a file of the model was written to since it was opened. */
+enum status gguf_check(const struct gguf *gguf, struct err *err);
+
 /* ---- values by key -------------------------------------------------------------------------- */
 
 /* A type's name as the specification spells it ("uint32"), or NULL for an unknown number. */

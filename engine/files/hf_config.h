@@ -110,6 +110,9 @@ void hf_config_close(struct hf_config *hf);
  * STATUS_BAD_FILE. */
 enum status hf_weights_open(struct hf_config *hf, struct err *err);
 
+/* Fails with STATUS_BAD_FILE if a file of weights was written to since it was opened. */
+enum status hf_weights_check(const struct hf_config *hf, struct err *err);
+
 /* Reads quantization_config, if there is one, before the weights are listed; and joins the tensors
  * of a packed matrix to one weight, after that. They fail with STATUS_BAD_FILE: an unknown method,
  * parts that are missing or contradict each other, scales that are no numbers. */

@@ -177,3 +177,10 @@ enum status hf_weights_open(struct hf_config *hf, struct err *err) {
     mem_free(index);
     return status;
 }
+
+enum status hf_weights_check(const struct hf_config *hf, struct err *err) {
+    enum status status = STATUS_OK;
+    for (int i = 0; i < hf->n_shards && !status; i++)
+        status = mapping_check(&hf->shard[i].file, err);
+    return status;
+}

@@ -1,7 +1,25 @@
+/* DESIGN: files that change while they are mapped.
+ *
+ * Another program may cut a mapped file short, and a disk may fail. The system then sends SIGBUS to
+ * the thread that reads a page that is gone. Nothing can give that thread its bytes, so the process
+ * ends; but it says which file is the cause, and it ends with an exit code instead of a signal.
+ *
+ * Purpose   a list of the mapped files, in which the signal handler looks the address up.
+ * Threads   any thread maps and closes files; the mutex guards the list against the others. The
+ *           handler takes no lock: entries are never freed, only used again, and an entry counts
+ *           while its `data` is set, which happens last. Several threads may fault at once: the
+ *           first one writes the sentence, the others wait for the end.
+ * Limits    a file that is written to, but not cut short, gives other bytes without a signal. Its
+ *           size and its time of the last write tell that: mapping_check.
+ */
 #include "engine/files/mapping.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,9 +28,115 @@
 
 /* A process has 1,024 descriptors unless told otherwise, and models may come in thousands of parts:
  * those beyond the first are mapped alone. */
-enum { MOST_DESCRIPTORS = 256 };
+enum { MOST_DESCRIPTORS = 256, EXIT_FILE_LOST = 1 };
+
+/* ---- the list of mapped files --------------------------------------------------------------- */
+
+struct mapped_file {
+    _Atomic(const uint8_t *) data; /* NULL: the entry is free */
+    size_t size;
+    char *path;
+    struct stat info; /* when it was mapped */
+    struct mapped_file *next;
+};
+
+static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(struct mapped_file *) mapped_files;
+static struct sigaction action_before;
+static atomic_flag file_is_lost = ATOMIC_FLAG_INIT;
+
+/* The file whose pages have the address, or NULL. Safe in a signal handler. */
+static struct mapped_file *find_mapped(const void *address) {
+    for (struct mapped_file *file = atomic_load(&mapped_files); file; file = file->next) {
+        const uint8_t *data = atomic_load(&file->data);
+        if (data && (uintptr_t)address - (uintptr_t)data < file->size) return file;
+    }
+    return NULL;
+}
+
+static struct mapped_file *free_entry(void) {
+    struct mapped_file *file = atomic_load(&mapped_files);
+    while (file && atomic_load(&file->data)) file = file->next;
+    if (file) return file;
+    file = mem_calloc(1, sizeof *file);
+    file->next = atomic_load(&mapped_files);
+    atomic_store(&mapped_files, file);
+    return file;
+}
+
+static void list_add(const struct mapping *mapping, const char *path, const struct stat *info) {
+    pthread_mutex_lock(&list_mutex);
+    struct mapped_file *file = free_entry();
+    assert(!file->path);
+    file->size = mapping->size;
+    file->path = mem_strdup(path);
+    file->info = *info;
+    atomic_store(&file->data, mapping->data);
+    pthread_mutex_unlock(&list_mutex);
+}
+
+static void list_remove(const struct mapping *mapping) {
+    pthread_mutex_lock(&list_mutex);
+    struct mapped_file *file = find_mapped(mapping->data);
+    assert(file && file->size == mapping->size);
+    atomic_store(&file->data, NULL);
+    mem_free(file->path);
+    file->path = NULL;
+    pthread_mutex_unlock(&list_mutex);
+}
+
+/* ---- files that are lost -------------------------------------------------------------------- */
+
+/* The thread reads a mapped file here, so it holds no lock that log_line needs. */
+static void on_lost_page(int number, siginfo_t *info, void *context) {
+    (void)context;
+    const struct mapped_file *file = info->si_code > 0 ? find_mapped(info->si_addr) : NULL;
+    if (!file) { /* another cause, or another process: as without this handler */
+        sigaction(number, &action_before, NULL);
+        if (info->si_code <= 0) raise(number);
+        return;
+    }
+    while (atomic_flag_test_and_set(&file_is_lost)) pause();
+    log_line(LOG_ERROR,
+             "%s: byte %zu cannot be read any more; the file was cut short while it was in use, or "
+             "its disk failed. Replace files by renaming another one to their name, and start "
+             "again.",
+             file->path, (size_t)((const uint8_t *)info->si_addr - atomic_load(&file->data)));
+    _exit(EXIT_FILE_LOST);
+}
+
+static void catch_lost_pages(void) {
+    struct sigaction action = {.sa_sigaction = on_lost_page, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, &action_before);
+}
+
+static bool is_same_time(const struct timespec *a, const struct timespec *b) {
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+enum status mapping_check(const struct mapping *mapping, struct err *err) {
+    struct stat now;
+    if (!mapping->data) return STATUS_OK;
+    const struct mapped_file *file = find_mapped(mapping->data);
+    assert(file);
+    int failed = mapping->fd >= 0 ? fstat(mapping->fd, &now) : stat(file->path, &now);
+    bool is_other = failed || now.st_ino != file->info.st_ino || now.st_dev != file->info.st_dev;
+    if (is_other && mapping->fd < 0) return STATUS_OK; /* the name is another file's by now */
+    if (!is_other && now.st_size == file->info.st_size &&
+        is_same_time(&now.st_mtim, &file->info.st_mtim))
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "model",
+                   "%s: the file was written to while it was read; replace files by renaming "
+                   "another one to their name, and start again",
+                   file->path);
+}
+
+/* ---- mapping -------------------------------------------------------------------------------- */
 
 enum status mapping_open(struct mapping *out, const char *path, struct err *err) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, catch_lost_pages);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
     struct stat info;
     *out = (struct mapping){0};
@@ -36,16 +160,20 @@ enum status mapping_open(struct mapping *out, const char *path, struct err *err)
         fd = -1;
     }
     *out = (struct mapping){data, (size_t)info.st_size, fd};
+    list_add(out, path, &info);
     return STATUS_OK;
 }
 
 void mapping_close(struct mapping *mapping) {
     if (mapping->data) {
+        list_remove(mapping);
         munmap((void *)(uintptr_t)mapping->data, mapping->size);
         if (mapping->fd >= 0) close(mapping->fd);
     }
     *mapping = (struct mapping){0};
 }
+
+/* ---- paths ---------------------------------------------------------------------------------- */
 
 char *path_in(const char *folder, const char *name) {
     struct buf path = {0};

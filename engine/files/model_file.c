@@ -15,7 +15,7 @@ static bool is_folder(const char *path) {
 
 enum status model_file_open(struct model_file *out, const char *path, enum model_use use,
                             struct err *err) {
-    *out = (struct model_file){.path = path};
+    *out = (struct model_file){.path = path, .stamp = model_file_stamp(path)};
     if (is_folder(path)) {
         enum status status = hf_config_open_folder(&out->hf, path, err);
         if (!status && use == MODEL_WHOLE) status = hf_weights_open(out->hf, err);
@@ -38,6 +38,11 @@ void model_file_close(struct model_file *file) {
     *file = (struct model_file){0};
 }
 
+enum status model_file_check(const struct model_file *file, struct err *err) {
+    assert(!file->gguf != !file->hf);
+    return file->gguf ? gguf_check(file->gguf, err) : hf_weights_check(file->hf, err);
+}
+
 enum status model_file_blame(const struct model_file *file, enum status status, struct err *err) {
     bool is_to_blame = status == STATUS_BAD_FILE && err && file->gguf && file->path;
     if (!is_to_blame || strncmp(err->message, file->path, strlen(file->path)) == 0) return status;
@@ -56,10 +61,17 @@ static uint64_t stamp_of(const char *path) {
     return name_hash((const char *)parts, sizeof parts);
 }
 
+static bool ends_with(const char *name, const char *end) {
+    size_t length = strlen(name), n = strlen(end);
+    return length > n && strcmp(name + length - n, end) == 0;
+}
+
 /* A folder has its names in any order, so stamps are added up. */
 static uint64_t stamp_folder(DIR *folder, const char *path) {
     uint64_t sum = 0;
     for (const struct dirent *entry; (entry = readdir(folder));) {
+        if (!ends_with(entry->d_name, ".json") && !ends_with(entry->d_name, ".safetensors"))
+            continue;
         char *name = path_in(path, entry->d_name);
         sum += stamp_of(name);
         mem_free(name);

@@ -19,6 +19,7 @@ struct model_file {
     struct gguf *gguf;    /* NULL: it is a folder or a config.json */
     struct hf_config *hf; /* NULL: it is a GGUF file */
     bool has_stand_in;    /* a folder whose own tokenizer is not to be read */
+    uint64_t stamp;       /* of its files just before they were opened */
 };
 
 /* What a model is opened for. */
@@ -34,12 +35,16 @@ enum status model_file_open(struct model_file *out, const char *path, enum model
                             struct err *err);
 void model_file_close(struct model_file *file);
 
+/* Fails with STATUS_BAD_FILE if a file of weights was written to since it was opened. Call it once
+ * all was read: before that, no byte is known to be of one file. */
+enum status model_file_check(const struct model_file *file, struct err *err);
+
 /* Puts a GGUF file's path before the message of an error that is the file's, unless it is there.
  * Messages about folders name their files already. Returns the status. */
 enum status model_file_blame(const struct model_file *file, enum status status, struct err *err);
 
-/* A number that changes when any file of the model is replaced or written to: of their names, sizes
- * and times. */
+/* A number that changes when a file that the weights depend on is replaced or written to: of names,
+ * sizes and times of a GGUF model's parts, and of a folder's .json and .safetensors. */
 uint64_t model_file_stamp(const char *path);
 
 /* Its tensors. Random ones are listed by model_config_read and have no data. */

@@ -434,6 +434,7 @@ static enum status read_config(struct model_config *config, struct model_file *f
 enum status model_config_read(struct model_config *config, struct model_file *file,
                               struct err *err) {
     enum status status = model_file_blame(file, read_config(config, file, err), err);
+    config->stamp = file->stamp;
     assert(status || (config->L > 0 && config->H % config->G == 0));
     return status;
 }

@@ -9,7 +9,12 @@
  *
  * The file has its name only when it is whole. It is not forced to the disk: pieces of 4 MiB have
  * sums, which every start compares, on all threads; that also brings the pages in. A file that a
- * crash, a full disk or somebody else has damaged is written again.
+ * crash, a full disk or another program has damaged is written again; one that is cut short while
+ * it is mapped ends the process with a sentence (engine/files/mapping.h).
+ *
+ * The name has a stamp of the model's files. It is taken just before they are opened, and compared
+ * before a file is taken and after the weights are loaded: otherwise a model that replaces another
+ * one meanwhile would be kept with the weights of the other.
  */
 #include "engine/models/weight_cache.h"
 
@@ -55,8 +60,8 @@ static uint64_t key_of(const struct model *model, const struct engine_config *se
     struct build_info build = build_info();
     struct buf key = {0};
     buf_printf(&key, "%s %s %.8s %" PRIu64 " %d %d %d of %d, %d roles", build.version, build.commit,
-               magic, model_file_stamp(settings->model), (int)settings->dtype,
-               (int)settings->quantization, model->shard.rank, model->shard.ranks, (int)N_ROLES);
+               magic, model->config.stamp, (int)settings->dtype, (int)settings->quantization,
+               model->shard.rank, model->shard.ranks, (int)N_ROLES);
     uint64_t hash = XXH3_64bits(key.data, key.length);
     buf_free(&key);
     return hash;
@@ -204,7 +209,13 @@ static bool map_matrices(struct model *model, const struct index *index) {
     return true;
 }
 
+/* Are the model's files those that were opened? */
+static bool files_are_same(const struct model *model, const struct engine_config *settings) {
+    return model_file_stamp(settings->model) == model->config.stamp;
+}
+
 bool weight_cache_take(struct model *model, const struct engine_config *settings) {
+    if (!files_are_same(model, settings)) return false;
     struct index index = {.key = key_of(model, settings)};
     char *path = path_of(settings, index.key);
     bool is_there = access(path, F_OK) == 0 && !mapping_open(&model->kept, path, NULL);
@@ -282,6 +293,11 @@ static bool file_write(const char *path, const struct index *index) {
 }
 
 void weight_cache_keep(const struct model *model, const struct engine_config *settings) {
+    if (!files_are_same(model, settings)) {
+        log_line(LOG_WARNING, "weights are not kept: the files of %s changed while they were read",
+                 settings->model);
+        return;
+    }
     struct index index = {.key = key_of(model, settings)};
     char *path = path_of(settings, index.key);
     index_model(&index, model);
