@@ -1,15 +1,15 @@
-/* Ranks of the CPU: backends that add up their sums.
+/* All-reduce among CPU ranks.
  *
  * DESIGN
- * Purpose   the threads of all ranks come to all_reduce, each with the rows that its shard gave;
- *           when they leave, each has the sum of all.
- * Order     an element is rank 0's, + rank 1's, + rank 2's and so on, by whichever rank computes
- *           it: so it has the same bits in every run, and on every rank, as it is computed once and
- *           stored for all. Each rank computes a part of the elements, on its own threads.
- * Meeting   twice: before the first element is read all ranks have their rows ready and have told
- *           where they are; before a rank leaves all elements are stored. The last to arrive raises
- *           `generation`, which the others wait for: what each wrote before is seen through it.
- * Left out  a rank that does not come: all of them run the same passes, and no op fails. */
+ * Purpose   The threads of all ranks call all_reduce, each with its shard's partial rows. When they
+ *           return, each rank has the sum of all.
+ * Order     An element is x of rank 0 + part of rank 1 + part of rank 2 and so on, whichever rank
+ *           computes it. Each rank computes a range of the elements on its own threads and stores
+ *           the result for all ranks. So the bits are the same in every run and on every rank.
+ * Barriers  There are two. Before the first element is read, all ranks have published the address
+ *           of their rows. Before a rank returns, all elements are stored. The last rank to arrive
+ *           increments `generation`, which the others wait for; this also publishes their writes.
+ * Left out  A missing rank. All ranks run the same passes, and no op fails. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/wait.h"
 
-/* What a rank brings. */
+/* The rows of one rank. */
 struct rows {
     _Alignas(64) float *x;
     float *part;
@@ -28,7 +28,7 @@ struct cpu_group {
     _Alignas(64) _Atomic uint32_t arrived;
     _Alignas(64) _Atomic uint32_t generation; /* the futex word */
     _Atomic uint32_t sleepers;
-    bool crowded; /* more ranks than cores */
+    bool crowded; /* there are more ranks than cores */
     struct rows rows[MAX_RANKS];
 };
 
@@ -48,7 +48,7 @@ void rank_group_close(struct rank_group *group) {
     if (group) group->close(group);
 }
 
-/* Returns when all ranks have come here. */
+/* A barrier: returns when all ranks have called it. */
 static void meet(struct cpu_group *group) {
     uint32_t ranks = (uint32_t)group->head.ranks, seen = atomic_load(&group->generation);
     if (atomic_fetch_add(&group->arrived, 1) + 1 < ranks) {
@@ -63,14 +63,14 @@ static void meet(struct cpu_group *group) {
     if (atomic_load(&group->sleepers) > 0) futex_wake(&group->generation, MAX_RANKS);
 }
 
-enum { PIECE = 4096 }; /* elements: small enough to stay in the nearest cache */
+enum { PIECE = 4096 }; /* elements; small enough to stay in the L1 cache */
 
 struct reduce_job {
     const struct cpu_group *group;
-    size_t from, to; /* elements of this rank */
+    size_t from, to; /* range of elements of this rank */
 };
 
-/* Adds up elements from..from + n of all ranks, in their order, and stores them for all. */
+/* Adds elements from..from + n of all ranks in their order and stores the sums for all. */
 static void add_up(const struct cpu_group *group, size_t from, size_t n) {
     assert(n <= PIECE);
     float sum[PIECE];
@@ -91,7 +91,7 @@ static void reduce_piece(void *arg, int i, int thread) {
     add_up(job->group, from, left < PIECE ? left : PIECE);
 }
 
-/* Where rank r's part of n elements begins: at the beginning of a line. */
+/* Returns the first of n elements that rank r computes. It is the first of a cache line. */
 static size_t part_begins(size_t n, int r, int ranks) {
     size_t begin = (n + LANES - 1) / LANES * (size_t)r / (size_t)ranks * LANES;
     return begin < n ? begin : n;

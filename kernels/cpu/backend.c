@@ -1,5 +1,4 @@
-/* The CPU backend: opening and closing it, the paths that this machine can run, and the op
- * table. */
+/* The CPU backend: open and close, the paths of this machine, and the op table. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +23,7 @@ const char *const *backend_cpu_paths(void) {
     return machine.paths;
 }
 
-/* NULL: the best. */
+/* Returns the name of the forced path, or NULL for the best one. */
 static const char *path_wanted(const char *name) {
     const char *forced = name ? name : getenv("PENSTOCK_CPU");
     return forced && *forced ? forced : NULL;
@@ -42,9 +41,9 @@ static enum status choose_path(const struct path **out, const char *name, struct
                    "this machine has no CPU path \"%s\"; it can run: %s", forced, list);
 }
 
-/* The path of a name; the plain one where the machine cannot run that. */
+/* Returns the path `name`, or the plain path if the machine cannot run it. */
 static const struct path *path_named(const char *name) {
-    backend_cpu_paths(); /* reads the machine */
+    backend_cpu_paths(); /* fills machine.features */
     const struct path *path = path_find(&machine.features, path_wanted(name));
     return path ? path : &path_plain;
 }
@@ -61,7 +60,7 @@ const struct peak_loops *backend_cpu_peaks(const char *name) {
     return path_named(name)->peaks;
 }
 
-/* ---- ops that are only memory --------------------------------------------------------------- */
+/* ---- ops that only copy or allocate memory --------------------------------------------------- */
 
 static void *op_buffer_new(struct backend *b, size_t bytes) {
     (void)b;
@@ -120,7 +119,7 @@ static void op_fetch(struct backend *b, int mark, void *host, const void *device
     if (bytes > 0) op_download(b, host, device, bytes);
 }
 
-/* All ops have ended when they return. */
+/* Ops are complete when they return. */
 static void op_await(struct backend *b, int mark) {
     (void)b;
     assert(mark >= 0 && mark < MAX_IN_FLIGHT);
@@ -144,7 +143,7 @@ static void op_parallel(struct backend *b, void (*fn)(void *arg, int i), void *a
 
 static void op_close(struct backend *b) {
     struct cpu *cpu = cpu_of(b);
-    assert(!cpu->slabs); /* every matrix was freed */
+    assert(!cpu->slabs); /* the caller has freed all matrices */
     pool_free(cpu->pool);
     cpu_free_packing(cpu);
     cpu_free_heads(cpu);
@@ -199,7 +198,7 @@ static const struct device_ops device_ops = {
 
 /* ---- open and close ------------------------------------------------------------------------- */
 
-/* Where threads are to be bound, and how many they are then; NULL: nowhere. */
+/* Chooses the placement and the number of threads. The placement is NULL if they are not bound. */
 static enum status choose_placement(struct placement **out, const struct backend_config *config,
                                     int *threads, struct err *err) {
     if (!config->affinity) return STATUS_OK;

@@ -1,5 +1,5 @@
-/* What the processor and the system give: CPUID, the registers that the system saves (XCR0), and
- * AMX, which Linux hands out to a process only when it asks. */
+/* Reads the features of processor and system: CPUID, the registers that the system saves (XCR0),
+ * and AMX, which Linux grants to a process on request. */
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,9 +20,9 @@ struct features features_read(void) {
         f.word[LEAF_7_EDX] = edx;
         if (eax >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) f.word[LEAF_7_1_EAX] = eax;
     }
-    if (f.word[LEAF_1_ECX] & OSXSAVE) /* edx is the high half, which has nothing that is used */
+    if (f.word[LEAF_1_ECX] & OSXSAVE) /* edx is the high half and is not used */
         __asm__ volatile("xgetbv" : "=a"(f.word[XCR0]), "=d"(edx) : "c"(0));
-    /* permission is asked for once, for all threads of the process */
+    /* one request covers all threads of the process */
     f.word[GRANTED] = (f.word[LEAF_7_EDX] & AMX_TILE) &&
                       (f.word[XCR0] & SAVES_TILES) == SAVES_TILES &&
                       syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;

@@ -1,5 +1,5 @@
-/* Which instructions may be used, as the words in which processor and system tell it; and which
- * paths they make possible. Tests make up words of their own. */
+/* The usable instructions, as the words of CPUID and XCR0, and the paths that they allow. Tests
+ * pass their own words. */
 #ifndef PENSTOCK_KERNELS_FEATURES_H
 #define PENSTOCK_KERNELS_FEATURES_H
 
@@ -11,8 +11,8 @@ enum {
     LEAF_7_ECX,
     LEAF_7_EDX,
     LEAF_7_1_EAX, /* CPUID leaf 7, subleaf 1 */
-    XCR0,         /* the registers that the system saves when threads change; 0 without OSXSAVE */
-    GRANTED,      /* 1: the system lets this process use AMX */
+    XCR0,         /* the registers that the system saves on a context switch; 0 without OSXSAVE */
+    GRANTED,      /* 1: the system allows this process to use AMX */
     FEATURE_WORDS,
 };
 
@@ -20,20 +20,19 @@ struct features {
     uint32_t word[FEATURE_WORDS];
 };
 
-/* Bits of LEAF_7_EDX and XCR0 that are looked at while the words are read. */
+/* Bits of LEAF_7_EDX and XCR0 that the reader of these words checks. */
 #define AMX_TILE (1u << 24)
 #define SAVES_TILES (1u << 17 | 1u << 18)
 
-/* Reads this machine's words; asks Linux for AMX where there is some, so call it before threads
- * start. */
+/* Reads this machine's words and requests AMX if present. Call it before threads start. */
 struct features features_read(void);
 
-/* The best path of these features, or the one of a name (avx512 is another name of avx512vnni);
- * NULL when they have no such path. */
+/* Returns the best path for these features, or the path `name` (avx512 stands for avx512vnni).
+ * Returns NULL if the features do not allow it. */
 const struct path *path_find(const struct features *have, const char *name);
 
-/* Fills in the names of the paths of these features, best first, then NULL; room for MAX_PATHS +
- * 1. */
+/* Writes the names of the paths for these features, best first, then NULL. `names` has room for
+ * MAX_PATHS + 1. */
 enum { MAX_PATHS = 5 };
 void path_names(const struct features *have, const char **names);
 

@@ -1,5 +1,5 @@
-/* Choosing a path: each names the features without which it cannot run, those that its compiler
- * flags (CMakeLists.txt) let the compiler use on its own among them. */
+/* Chooses a path. Each path lists the features that it needs, including those that its compiler
+ * flags (CMakeLists.txt) let the compiler use on its own. */
 #include <string.h>
 
 #include "kernels/cpu/features.h"

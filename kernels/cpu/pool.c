@@ -1,27 +1,27 @@
 /* The compute threads.
  *
  * DESIGN
- * Purpose   one caller hands out pieces 0..n-1 of a job; it and the workers claim them one by one
- *           until none is left. Who claims which is sharing.c's; a worker that was preempted holds
- *           up nobody but its own piece.
- * Order     the job's fields are written before its number is posted, and not again before all its
- *           pieces have ended. A claim that succeeds proves that they are this job's. What a piece
- *           wrote is seen by the caller through `ended`.
- * Tree      each group of threads looks at a word of its own for the next job, and counts its own
- *           pieces; so a job's beginning and end touch a few lines for each group, not for each
- *           thread.
- * Waiting   workers spin on `posted` for SPIN_NS after their last piece, then sleep on a futex; so
- *           a pool between two ops answers in well under a microsecond and an idle pool takes no
- *           processor time. The caller spins for pieces still running and then sleeps as well, so
+ * Purpose   The caller publishes a job with pieces 0..n-1. The caller and the workers claim pieces
+ *           one by one until all are claimed. sharing.c decides the order of claims. A preempted
+ *           worker delays only its own piece.
+ * Order     The job's fields are written before its number is posted, and not again before all its
+ *           pieces have ended. A successful claim proves that the fields belong to this job.
+ *           `ended` publishes the results of the pieces to the caller.
+ * Tree      Each group of threads polls its own word for the next job and counts its own pieces. So
+ *           the start and the end of a job touch a few cache lines per group, not per thread.
+ * Waiting   Workers spin on `posted` for SPIN_NS after their last piece, then sleep on a futex. So
+ *           a pool between two ops responds in less than a microsecond, and an idle pool uses 0 %
+ *           of the processor. The caller spins for pieces that still run and then sleeps as well, so
  *           it cannot starve a worker of its core.
- * Crowds    where other processes want the cores too, a worker may be on the caller's core, which
- *           it takes from it each time it is woken, to spin there in vain. So sleepers are woken
- *           once in WAKE_GAP_NS, at a job's beginning or between two of the caller's pieces; until
- *           then the caller does the pieces of those that sleep. With more threads than cores, who
- *           spins yields, and no more are woken than there are cores.
- * Binding   workers bind themselves when they start, a caller when it first runs a job. The thread
- *           that opened the pool is not bound: threads that it starts later would inherit that.
- * Left out  nested jobs, several callers, priorities. */
+ * Crowds    If other processes compete for the cores, a worker may share the caller's core. Each
+ *           wake-up then preempts the caller, and the worker spins in vain. So sleepers are woken
+ *           at most once per WAKE_GAP_NS, at the start of a job or between two of the caller's
+ *           pieces; until then the caller runs the pieces of sleeping workers. With more threads
+ *           than cores, spinning threads yield, and at most one worker per core is woken.
+ * Binding   Workers bind themselves when they start, a caller when it first runs a job. The thread
+ *           that opened the pool is not bound, because threads that it starts later would inherit
+ *           the binding.
+ * Left out  Nested jobs, several callers at once, priorities. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -36,23 +36,25 @@ struct worker {
     int number; /* the caller is 0 */
 };
 
-/* What the threads of a group wait for. */
+/* The word that the threads of a group wait for. */
 struct post {
-    _Alignas(64) _Atomic uint32_t job; /* its number; the futex word of workers */
+    _Alignas(64) _Atomic uint32_t job; /* the job's number; futex word of the workers */
 };
 
 struct pool {
-    _Alignas(64) _Atomic uint32_t sleepers; /* workers */
+    _Alignas(64) _Atomic uint32_t sleepers; /* number of sleeping workers */
     _Atomic uint32_t caller_sleeps;
-    _Atomic uint32_t open; /* the futex word of workers before there is anything to share */
+    _Atomic uint32_t open; /* futex word of the workers before the pool is open */
     _Atomic bool stop;
     /* the job */
     _Alignas(64) void (*_Atomic fn)(void *arg, int i, int thread);
     void *_Atomic arg;
-    uint64_t woken_ns; /* when sleepers were last woken; the caller's, as is all that follows */
-    pthread_t opener, caller; /* who opened the pool; who ran the last job */
+    /* time of the last wake-up; this and all fields below belong to the caller */
+    uint64_t woken_ns;
+    /* the thread that opened the pool; the thread that ran the last job */
+    pthread_t opener, caller;
     int n_threads, n_cores;
-    bool crowded; /* more threads than cores */
+    bool crowded; /* there are more threads than cores */
     struct sharing *sharing;
     struct placement *placement; /* NULL: threads are not bound */
     struct post *posts;          /* [groups] */
@@ -63,7 +65,7 @@ struct pool {
 
 enum { WAKE_GAP_NS = 1000000 };
 
-/* Wakes workers that sleep, each group's as many as are left of `most`. */
+/* Wakes sleeping workers, group by group, at most `most` of them. */
 static void wake(struct pool *pool, int most) {
     for (int g = 0; g < pool->sharing->n_groups && most > 0; g++) {
         const struct share_group *group = &pool->sharing->groups[g];
@@ -72,7 +74,7 @@ static void wake(struct pool *pool, int most) {
     }
 }
 
-/* Wakes the workers that sleep, unless that was done just now. */
+/* Wakes sleeping workers unless the last wake-up was less than WAKE_GAP_NS ago. */
 static void wake_now_and_then(struct pool *pool) {
     if (atomic_load(&pool->sleepers) == 0) return;
     uint64_t now = now_ns();
@@ -81,8 +83,8 @@ static void wake_now_and_then(struct pool *pool) {
     wake(pool, pool->crowded ? pool->n_cores : pool->n_threads);
 }
 
-/* Runs pieces of job `job`, the thread's own first, until none is left to claim; says whether
- * `ended` has changed. */
+/* Runs pieces of `job`, the thread's own first, until all are claimed. Returns whether `ended` has
+ * changed. */
 static bool work(struct pool *pool, uint32_t job, int thread) {
     struct search search;
     sharing_search(pool->sharing, &search, job, thread);
@@ -96,8 +98,8 @@ static bool work(struct pool *pool, uint32_t job, int thread) {
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-/* Returns when the word differs from `seen`. A poster that does not see the sleeper counted is seen
- * by it. */
+/* Returns when the word differs from `seen`. Either the poster sees the sleeper's count, or the
+ * sleeper sees the posted word. */
 static void wait_for_change(struct pool *pool, _Atomic uint32_t *word, uint32_t seen) {
     if (spin_while(word, seen, pool->crowded)) return;
     atomic_fetch_add(&pool->sleepers, 1);
@@ -143,7 +145,7 @@ static void wait_for_ended(struct pool *pool) {
     atomic_store(&pool->caller_sleeps, 0);
 }
 
-/* Posts the number that workers look at. */
+/* Posts the job's number to all groups. */
 static void post(struct pool *pool, uint32_t job) {
     for (int g = 0; g < pool->sharing->n_groups; g++) atomic_store(&pool->posts[g].job, job);
 }

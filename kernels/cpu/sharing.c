@@ -1,19 +1,20 @@
-/* Which thread takes which piece.
+/* Work sharing: which thread claims which piece.
  *
  * DESIGN
- * Shares    one 64-bit word for each thread. A claim is a compare-and-swap. Nobody hands shares
- *           out: whoever looks at a share first, its owner or another, finds an earlier job's
- *           number there and computes what the share is to be. So a job's beginning writes one
- *           line, however many threads there are.
- * Late      a thread that was held up since an earlier job computes nothing from a later one's
- *           borders: `number` changes before them, and is read after them. And a share that has an
- *           older job's number was not begun in this job, so the job has not ended. So a claim that
- *           succeeds proves that the job is the present one.
- * Ended     each group counts its own pieces, whoever ran them; the one who counts a group's last
- *           piece counts the group. So few threads meet in one line. A lone group has no such tree.
- * Dry       who has found nothing in a whole group says so, and others need not look at its shares.
- * Numbers   a share has the low 28 bits of a job's number. They come again after an hour of jobs;
- *           before they do, all shares are set to number 0, which no job has. */
+ * Shares    There is one 64-bit word per thread. A claim is a compare-and-swap. Shares are not
+ *           distributed: the first thread that reads a share, its owner or another, finds an
+ *           earlier job's number and computes the share. So the start of a job writes one cache
+ *           line, independently of the number of threads.
+ * Late      A thread that was delayed since an earlier job cannot use a later job's borders:
+ *           `number` changes before the borders do and is read after them. If a share still has an
+ *           older number, it was not started in this job, so the job has not ended. So a successful
+ *           claim proves that the job is the current one.
+ * Ended     Each group counts its own pieces, whichever thread ran them. The thread that counts the
+ *           last piece of a group counts the group. So few threads share a cache line. A single
+ *           group needs no such tree.
+ * Dry       A thread that finds a whole group without pieces marks it, so others skip its shares.
+ * Numbers   A share holds the low 28 bits of a job's number. They repeat after about an hour of
+ *           jobs. Before they do, all shares are reset to number 0, which no job uses. */
 #include "kernels/cpu/sharing.h"
 
 #include <assert.h>
@@ -43,7 +44,7 @@ static uint32_t to_of(uint64_t word) {
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
-/* Divides a node's threads [first, end) into groups of about the same size. */
+/* Divides a node's threads [first, end) into groups of about equal size. */
 static int node_groups(struct share_group *groups, int node, int first, int end) {
     int n = (end - first + GROUP_THREADS - 1) / GROUP_THREADS;
     for (int g = 0; g < n && groups; g++) {
@@ -92,8 +93,8 @@ void sharing_borders(const struct sharing *s, int n, int *border) {
         border[k] = (int)((int64_t)n * s->node_first[k] / s->n_threads);
 }
 
-/* Where thread `thread`'s share begins: its end is where that of the next one in its node begins,
- * or where the node's part ends. */
+/* Returns the first piece of a thread's share. The share ends at the first piece of the next thread
+ * in the node, or at the end of the node's part. */
 static uint32_t share_begin(const struct sharing *s, int node, int thread) {
     uint32_t from = atomic_load_explicit(&s->border[node], memory_order_acquire);
     uint32_t to = atomic_load_explicit(&s->border[node + 1], memory_order_acquire);
@@ -101,7 +102,7 @@ static uint32_t share_begin(const struct sharing *s, int node, int thread) {
     return from + (uint32_t)((uint64_t)(to - from) * ((uint32_t)thread - first) / (end - first));
 }
 
-/* Pieces of a group's shares. */
+/* The number of pieces in a group's shares. */
 static uint32_t group_pieces(const struct sharing *s, const struct share_group *group) {
     return share_begin(s, group->node, group->end) - share_begin(s, group->node, group->first);
 }
@@ -126,8 +127,8 @@ uint32_t sharing_begin(struct sharing *s, const int *border) {
     return job;
 }
 
-/* The share of a thread in the job, where it is the present one; false: it is not, or the share has
- * no pieces. */
+/* Returns the share of a thread in the current job. Returns false if the job is over or the share
+ * is empty. */
 static bool share_of(const struct sharing *s, uint32_t job, int node, int owner, uint32_t *from,
                      uint32_t *to) {
     *from = share_begin(s, node, owner);
@@ -135,7 +136,7 @@ static bool share_of(const struct sharing *s, uint32_t job, int node, int owner,
     return atomic_load_explicit(&s->number, memory_order_relaxed) == job && *from < *to;
 }
 
-/* The next piece of one share; -1: none. */
+/* Claims the next piece of one share; -1: the share is empty. */
 static int claim_from(struct sharing *s, uint32_t job, int node, int owner) {
     _Atomic uint64_t *share = &s->shares[owner].word;
     uint64_t word = atomic_load_explicit(share, memory_order_acquire);
@@ -154,8 +155,8 @@ static int claim_from(struct sharing *s, uint32_t job, int node, int owner) {
 
 /* ---- a search ------------------------------------------------------------------------------- */
 
-/* The group that a thread of group `home` comes to at its turn-th turn: those of its own node go
- * first, round from its own, then all behind them. */
+/* The group that a thread of group `home` visits at its turn-th turn: first the groups of its own
+ * node, starting with its own, then all others. */
 static int group_at(const struct sharing *s, int home, int turn) {
     int node = s->groups[home].node, first = s->node_group[node];
     int own = s->node_group[node + 1] - first;
@@ -168,7 +169,7 @@ int sharing_group(const struct sharing *s, int thread) {
     return g;
 }
 
-/* Goes to the group of the search's turn; thieves begin at different members. */
+/* Moves the search to the group of its turn. Different thieves start at different members. */
 static void go_to_group(const struct sharing *s, struct search *search) {
     search->group = group_at(s, search->home, search->turn);
     const struct share_group *g = &s->groups[search->group];
@@ -183,7 +184,7 @@ void sharing_search(const struct sharing *s, struct search *search, uint32_t job
     go_to_group(s, search);
 }
 
-/* Counts what the search ran of this group. */
+/* Adds the pieces that the search ran in this group to the group's count. */
 static void count(struct sharing *s, struct search *search, struct share_group *group) {
     if (search->ran == 0) return;
     if (s->n_groups == 1) {
@@ -198,7 +199,7 @@ static void count(struct sharing *s, struct search *search, struct share_group *
     search->ran = 0;
 }
 
-/* Of two members each sees quickly what the other has. */
+/* A group of two members does not use the mark: each sees the other's share quickly. */
 static bool is_dry(const struct share_group *group, uint32_t job) {
     return group->end - group->first > 2 &&
            atomic_load_explicit(&group->dry, memory_order_relaxed) == job;
@@ -209,7 +210,7 @@ static void set_dry(struct share_group *group, uint32_t job) {
         atomic_store_explicit(&group->dry, job, memory_order_relaxed);
 }
 
-/* The next piece of the search's group; -1: none. */
+/* Claims the next piece of the search's group; -1: the group is empty. */
 static int claim_in_group(struct sharing *s, struct search *search) {
     const struct share_group *group = &s->groups[search->group];
     while (search->members_left > 0) {

@@ -1,17 +1,18 @@
-/* kernels/cpu/sharing: which thread takes which piece of a job. Nothing here computes, waits or
- * knows of processors, so that a simulation can drive it (tests/kernels/test_sharing.c).
+/* kernels/cpu/sharing: divides the pieces of a job among threads. This code does not compute, does
+ * not wait, and does not know the processors, so a simulation can drive it
+ * (tests/kernels/test_sharing.c).
  *
- * A job's pieces 0..n-1 are divided among the nodes, and each node's part evenly among its threads;
- * a thread's share is a run of neighbouring pieces. A thread takes its own pieces in rising order,
- * then what is left of others: of its group, of its node, of other nodes.
+ * The pieces 0..n-1 of a job are divided among the nodes, and each node's part evenly among its
+ * threads. A thread's share is a range of adjacent pieces. A thread claims its own pieces in rising
+ * order, then pieces of other threads: of its group, of its node, of other nodes.
  *
  *     node      0                          1
  *     group     0            1             2            3          at most GROUP_THREADS threads
  *     thread    0 1 2 ..     16 17 ..      32 33 ..     48 49 ..
  *     ended     pieces       pieces        pieces       pieces     -> groups that have ended
  *
- * The numbers of threads rise with their nodes. One thread, the caller, begins jobs; any thread
- * claims pieces. */
+ * Thread numbers rise with node numbers. One thread, the caller, starts jobs; any thread claims
+ * pieces. */
 #ifndef PENSTOCK_KERNELS_CPU_SHARING_H
 #define PENSTOCK_KERNELS_CPU_SHARING_H
 
@@ -22,59 +23,62 @@
 
 enum { MAX_NODES = 64, GROUP_THREADS = 16, MAX_JOB_PIECES = 1 << 18 };
 
-/* What is left of a thread's share: the job's number, its first piece, the one after its last. */
+/* The rest of a thread's share: the job's number, the first piece, and one past the last piece. */
 struct share {
     _Alignas(64) _Atomic uint64_t word;
 };
 
-/* Neighbouring threads of a node, [first, end). */
+/* Adjacent threads of a node, [first, end). */
 struct share_group {
-    _Alignas(64) _Atomic uint32_t ended; /* pieces of its shares that have ended */
-    _Alignas(64) _Atomic uint32_t dry;   /* the last job of whose pieces here none was left */
+    _Alignas(64) _Atomic uint32_t ended; /* number of finished pieces of its shares */
+    _Alignas(64) _Atomic uint32_t dry;   /* the last job in which this group was found empty */
     int first, end, node;
 };
 
 struct sharing {
-    /* the job, written by the caller only */
-    _Alignas(64) _Atomic uint32_t number;   /* changes before the borders do */
-    _Atomic uint32_t border[MAX_NODES + 1]; /* node k has pieces border[k]..border[k + 1] - 1 */
-    /* Pieces that have ended, or groups where there are several; the job has ended at `wanted`. A
-     * thread that sleeps until then may take it for its futex word. */
+    /* the current job, written only by the caller */
+    _Alignas(64) _Atomic uint32_t number; /* changes before the borders do */
+    /* pieces border[k]..border[k + 1] - 1 belong to node k */
+    _Atomic uint32_t border[MAX_NODES + 1];
+    /* The number of finished pieces, or of finished groups if there are several. The job ends at
+     * `wanted`. A thread that waits for the end may use this as its futex word. */
     _Alignas(64) _Atomic uint32_t ended;
     uint32_t wanted;
     int n_threads, n_nodes, n_groups;
-    int node_first[MAX_NODES + 1]; /* node k has threads node_first[k]..node_first[k + 1] - 1 */
-    int node_group[MAX_NODES + 1]; /* and groups, likewise */
+    /* threads node_first[k]..node_first[k + 1] - 1 belong to node k */
+    int node_first[MAX_NODES + 1];
+    int node_group[MAX_NODES + 1]; /* the same for groups */
     struct share_group *groups;
     struct share *shares; /* [n_threads] */
     size_t bytes;
 };
 
-/* Threads whose nodes, rising from 0 without gaps, are node_of[n_threads]; NULL: one node. */
+/* Makes the shares of n_threads threads. node_of[n_threads] are their nodes, rising from 0 without
+ * gaps; NULL: one node. */
 struct sharing *sharing_new(const int *node_of, int n_threads);
 void sharing_free(struct sharing *s);
-/* The group of a thread. */
+/* Returns the group of a thread. */
 int sharing_group(const struct sharing *s, int thread);
 
-/* The caller begins the next job and gets its number; node k is to have pieces border[k] to
- * border[k + 1] - 1, border[0] is 0. All pieces of the job before have ended. */
+/* Starts the next job and returns its number. Pieces border[k] to border[k + 1] - 1 belong to node
+ * k; border[0] is 0. All pieces of the previous job must have ended. Only for the caller. */
 uint32_t sharing_begin(struct sharing *s, const int *border);
-/* Borders of n pieces by the number of each node's threads. */
+/* Divides n pieces among the nodes in proportion to their threads. */
 void sharing_borders(const struct sharing *s, int n, int *border);
 
-/* How far a thread has come in looking for pieces of a job. */
+/* The state of a thread's search for pieces of a job. */
 struct search {
     uint32_t job;
-    int thread, home, turn; /* groups before this one; the first is the thread's own, `home` */
-    int group, owner;       /* whose share it looks at */
-    int members_left;       /* of the group, this owner included */
-    uint32_t ran;           /* pieces of this group that it has claimed and not counted */
+    int thread, home, turn; /* number of groups visited; `home` is the thread's own group */
+    int group, owner;       /* the share that it reads */
+    int members_left;       /* members of the group left to visit, this owner included */
+    uint32_t ran;           /* pieces of this group that it has claimed and not yet counted */
     bool counted;           /* `ended` has changed since the search began */
 };
 void sharing_search(const struct sharing *s, struct search *search, uint32_t job, int thread);
-/* The next piece for this thread, which has ended all that it got before; -1: none is left to
- * claim, and what it ran has been counted. Also for a thread that comes late, with the number of a
- * job that is over. */
+/* Claims the next piece for this thread, which has finished all earlier ones. Returns -1 if no
+ * piece is left; all pieces that the thread ran are then counted. A late thread may call it with
+ * the number of a finished job. */
 int sharing_claim(struct sharing *s, struct search *search);
 
 #endif

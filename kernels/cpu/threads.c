@@ -1,5 +1,5 @@
-/* How many threads suit this process: the cores that it may run on, and the time that its control
- * group gives it. */
+/* Chooses the number of threads for this process from its affinity mask and its control group's
+ * quota. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* Reads the first line of a file; false when there is none. */
+/* Reads the first line of a file. Returns false if there is none to read. */
 static bool first_line(char *line, size_t size, const char *path) {
     FILE *file = fopen(path, "re");
     if (!file) return false;
@@ -18,15 +18,15 @@ static bool first_line(char *line, size_t size, const char *path) {
     return read;
 }
 
-/* Cores' worth of time for "quota period" in microseconds; 0 when there is no limit ("max", or
- * -1). */
+/* Returns the number of cores for "quota period" in microseconds, or 0 for "max" or -1 (no limit).
+ */
 static double quota_cores(const char *line) {
     double quota = 0, period = 0;
     if (sscanf(line, "%lf %lf", &quota, &period) != 2 || quota <= 0 || period <= 0) return 0;
     return quota / period;
 }
 
-/* The limit in one directory of the control group file systems; 0 for none. */
+/* Returns the limit in one directory of the control group file systems; 0: no limit. */
 static double directory_cores(const char *root, const char *directory) {
     char path[2 * PATH_BYTES], line[128], period[64];
     snprintf(path, sizeof path, "%s%s/cpu.max", root, directory); /* version 2 */
@@ -40,12 +40,12 @@ static double directory_cores(const char *root, const char *directory) {
     return quota_cores(line);
 }
 
-/* The lesser of two limits, of which 0 is none. */
+/* The smaller of two limits; 0 means no limit. */
 static double lesser(double a, double b) {
     return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
-/* Whether a list such as "cpu,cpuacct" has the controller of processor time in it. */
+/* Does a list such as "cpu,cpuacct" contain the cpu controller? */
 static bool has_cpu(const char *list) {
     for (; *list; list += strspn(list, ",")) {
         size_t length = strcspn(list, ",");
@@ -55,8 +55,8 @@ static bool has_cpu(const char *list) {
     return false;
 }
 
-/* The limit by one line of /proc/self/cgroup: "0::/group" is version 2, "4:cpu,cpuacct:/group"
- * version 1. */
+/* Returns the limit for one line of /proc/self/cgroup: "0::/group" is version 2,
+ * "4:cpu,cpuacct:/group" is version 1. */
 static double line_cores(const char *root, char *line) {
     char *controllers = strchr(line, ':'),
          *group = controllers ? strchr(controllers + 1, ':') : NULL;
@@ -64,14 +64,14 @@ static double line_cores(const char *root, char *line) {
     *group++ = *controllers++ = 0;
     group[strcspn(group, "\n")] = 0;
     if (*controllers && !has_cpu(controllers)) return 0;
-    double least = 0; /* of the group and all that it is in */
+    double least = 0; /* over the group and its parents */
     for (char *slash; (slash = strrchr(group, '/')); *slash = 0)
         if (slash[1]) least = lesser(least, directory_cores(root, group));
     return lesser(least, directory_cores(root, ""));
 }
 
-/* The limit on this process by the groups that `proc` names; inside a container its own group is
- * the root. */
+/* Returns the limit of this process from the groups that `proc` names. Inside a container its own
+ * group is the root. */
 static double process_cores(const char *proc, const char *root) {
     char path[PATH_BYTES], line[PATH_BYTES];
     double least = 0;

@@ -1,4 +1,4 @@
-/* Reads which processors there are, and chooses those of the compute threads. */
+/* Reads the machine's processors and chooses those of the compute threads. */
 #include "kernels/cpu/topology.h"
 
 #include <assert.h>
@@ -15,7 +15,8 @@ enum { MAX_NUMBER = 1 << 17, LINE_BYTES = 16384, PATH_BYTES = 4096 };
 
 /* ---- lists such as "0-3,8" ------------------------------------------------------------------ */
 
-/* Takes the next range off a list; false at its end, or where it is none: then *list stays. */
+/* Takes the next range off a list. Returns false at the end or at a malformed range, and leaves
+ * *list there. */
 static bool next_range(const char **list, long *from, long *to) {
     const char *at = *list + strspn(*list, ",");
     char *end;
@@ -31,7 +32,7 @@ static bool next_range(const char **list, long *from, long *to) {
     return true;
 }
 
-/* Is it a list of ranges, and nothing else? An empty one is. */
+/* Is the whole text a list of ranges? An empty list is one. */
 static bool is_list(const char *list) {
     long from, to;
     while (next_range(&list, &from, &to)) {
@@ -48,7 +49,7 @@ static bool has(const char *list, int number) {
 
 /* ---- what the system says ------------------------------------------------------------------- */
 
-/* The first line of a file; false where there is none, or it is longer than any should be. */
+/* Reads the first line of a file. Returns false if the file is missing or the line is too long. */
 static bool read_line(char *line, const char *sys, const char *name) {
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", sys, name);
@@ -59,7 +60,7 @@ static bool read_line(char *line, const char *sys, const char *name) {
     return read;
 }
 
-/* A number of a processor's folder; `otherwise` where there is none. */
+/* Reads a number from a processor's folder. Returns `otherwise` if the file is missing. */
 static int number_of(const char *sys, int processor, const char *name, int otherwise) {
     char path[128], line[LINE_BYTES], *end;
     snprintf(path, sizeof path, "cpu/cpu%d/%s", processor, name);
@@ -76,7 +77,7 @@ static void read_processor(struct processor *p, const char *sys) {
     p->speed = number_of(sys, p->number, "cpu_capacity", hertz);
 }
 
-/* Gives the processors of a node's list that have no node yet their node. */
+/* Assigns the node to the processors of its list that are still without a node. */
 static bool take_node(struct topology *t, const char *sys, int node) {
     char path[64], line[LINE_BYTES];
     int taken = 0;
@@ -92,7 +93,7 @@ static bool take_node(struct topology *t, const char *sys, int node) {
     return true;
 }
 
-/* Processors that no node has belong to the first one. */
+/* Processors without a node belong to the first one. */
 static void read_nodes(struct topology *t, const char *sys) {
     char line[LINE_BYTES];
     long from, to;
@@ -108,7 +109,7 @@ static void read_nodes(struct topology *t, const char *sys) {
         if (t->processors[i].node < 0) t->processors[i].node = 0;
 }
 
-/* Processors of which the system tells no core are cores of their own. */
+/* A processor whose core is unknown counts as a core of its own. */
 static void count_siblings(struct topology *t) {
     for (int i = 0; i < t->n; i++) {
         struct processor *p = &t->processors[i];
@@ -142,7 +143,7 @@ void topology_read(struct topology *t, const char *sys, const int *numbers, int 
 
 /* ---- choosing ------------------------------------------------------------------------------- */
 
-/* Processors of a node. */
+/* The number of processors of a node, and the first of them. */
 static int node_processors(const struct topology *t, int node, int *first) {
     int n = 0;
     *first = 0;
@@ -151,7 +152,8 @@ static int node_processors(const struct topology *t, int node, int *first) {
     return n;
 }
 
-/* Each node gets threads by the number of its processors; a node without a thread is left out. */
+/* Distributes threads among nodes in proportion to their processors. A node without a thread is
+ * dropped. */
 static void place(struct placement *p, bool to_cores) {
     const struct topology *t = &p->topology;
     int threads = p->n_threads, used = 0;
@@ -170,7 +172,7 @@ static void place(struct placement *p, bool to_cores) {
     p->n_nodes = used;
 }
 
-/* Keeps the processors of a list, which all have to be there. */
+/* Keeps only the processors in a list. All of them must exist. */
 static enum status keep_listed(struct topology *t, const char *list, struct err *err) {
     long from, to;
     int kept = 0;
@@ -221,12 +223,12 @@ enum status placement_choose(struct placement *p, const char *wanted, int thread
     return status;
 }
 
-/* ---- the system's calls --------------------------------------------------------------------- */
+/* ---- system calls ---------------------------------------------------------------------------- */
 
 int processors_allowed(int *numbers, int max) {
     cpu_set_t *set = NULL;
     int n = 0, bits = CPU_SETSIZE;
-    /* the mask has as many bits as the kernel was built for, and no call tells the number */
+    /* the mask is as long as the kernel's build requires, and no call returns that length */
     for (; bits <= MAX_NUMBER; bits *= 2) {
         CPU_FREE(set);
         set = CPU_ALLOC((size_t)bits);

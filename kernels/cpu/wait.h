@@ -1,4 +1,4 @@
-/* Waits for a word to change: spins first, as most changes come within microseconds, then
+/* Waits for a word to change. It spins first, because most changes take only microseconds, then it
  * sleeps. */
 #ifndef PENSTOCK_KERNELS_CPU_WAIT_H
 #define PENSTOCK_KERNELS_CPU_WAIT_H
@@ -29,8 +29,8 @@ static inline void cpu_pause(void) {
 #endif
 }
 
-/* Spins until *word differs from `value`; false after SPIN_NS. Where there are more threads than
- * cores (`crowded`), who spins lets others go first: what it waits for may wait for its core. */
+/* Spins until *word differs from `value`. Returns false after SPIN_NS. With more threads than cores
+ * (`crowded`) it yields while spinning, because the thread that it waits for may need the core. */
 static inline bool spin_while(_Atomic uint32_t *word, uint32_t value, bool crowded) {
     uint64_t until = now_ns() + SPIN_NS;
     do {
