@@ -1,26 +1,27 @@
-/* The work list of attention. Rows of one sequence that stand together are taken in tiles, all
- * query heads of a key-value head at once, so that a key or value that was loaded serves up to
- * QUERIES query vectors:
+/* The work list of attention. Adjacent rows of a sequence form tiles. A task processes a tile for
+ * all query heads of a key-value head, so that each loaded key or value serves up to QUERIES query
+ * vectors:
  *
  *   task = (tile of rows, key-value head, part of its query heads)
- *   a task goes through the context in chunks of CHUNK positions, which begin at multiples of
- *   CHUNK; a query's first chunk is its state, and each later one is merged into that
+ *   A task processes the context in chunks of CHUNK positions, aligned to CHUNK. The result of a
+ *   query's first chunk is its state; the results of later chunks are merged into it.
  *
- * With a window a task begins at the first chunk that its first row sees, and reads no block before
- * that row's window.
+ * With a window, a task begins at the first chunk that its first row sees, and reads no block
+ * before that row's window.
  *
- * When there are few tasks and long contexts, the chunks of a task are handed out one by one,
- * their parts are kept, and a second round merges them in the same order: the same operations, so
- * the same bits. */
+ * If there are few tasks and long contexts, the chunks of a task are distributed among the threads,
+ * their parts are kept, and a second round merges them. The operations and their order are the
+ * same, so the bits are too. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
 enum {
-    TASKS_A_THREAD = 4,       /* fewer: split the contexts */
-    TINY_PRODUCTS = 32 << 10, /* multiply-adds that are not worth a hand-over */
-    SPLIT_BYTES = 8 << 20,    /* parts kept between the two rounds; what needs more is not split */
+    TASKS_A_THREAD = 4,       /* with fewer, contexts are split */
+    TINY_PRODUCTS = 32 << 10, /* multiply-adds not worth a hand-over */
+    /* limit of the parts kept between the two rounds; larger jobs are not split */
+    SPLIT_BYTES = 8 << 20,
 };
 
 struct attention_job {
@@ -28,24 +29,24 @@ struct attention_job {
     float *y;
     const float *q;
     const struct kv_kind *kv;
-    int place; /* of the layer among those of its kind */
+    int place; /* index of the layer within its kind */
     const struct attention *attention;
-    int group;           /* query heads of a key-value head */
-    int head_parts;      /* parts that they are cut into: 1 but for very large groups */
-    int rows;            /* rows of a tile */
-    int n_tasks, chunks; /* chunks: of the task with the most */
-    size_t part_floats;  /* of one query's part */
-    float *parts;        /* split: [task][chunk][QUERIES at most `queries`][part_floats] */
-    int queries;         /* of a task at most */
+    int group;           /* query heads per key-value head */
+    int head_parts;      /* parts of these heads: 1 except for very large groups */
+    int rows;            /* rows per tile */
+    int n_tasks, chunks; /* chunks: the maximum over all tasks */
+    size_t part_floats;  /* size of one query's part */
+    float *parts;        /* if split: [task][chunk][up to `queries`][part_floats] */
+    int queries;         /* maximum of a task */
 };
 
 /* The queries of one task. */
 struct task {
     struct attend attend;
     int row[QUERIES], head[QUERIES];
-    int first_chunk[QUERIES]; /* that a query sees */
-    float *state[QUERIES];    /* parts of a query's chunks, merged so far */
-    int begin, end;           /* the chunks that any of them sees */
+    int first_chunk[QUERIES]; /* the first chunk that each query sees */
+    float *state[QUERIES];    /* merged parts of each query's chunks so far */
+    int begin, end;           /* the chunks that any query sees */
 };
 
 /* The first position that a row sees. */
@@ -58,7 +59,8 @@ static int last_chunk(const struct attention_job *job, int row) {
     return job->cpu->step->position[row] / CHUNK;
 }
 
-/* First row and rows of tile `i`, counted through all sequences, and its sequence. */
+/* Finds tile `i`, counted over all sequences: its first row, its number of rows, and its sequence.
+ */
 static int find_tile(const struct attention_job *job, int i, int *row, int *n) {
     const int32_t *start = job->cpu->step->row_start;
     int s = 0;
@@ -73,7 +75,7 @@ static int find_tile(const struct attention_job *job, int i, int *row, int *n) {
     return s;
 }
 
-/* Counts tasks, and the chunks of the one that has the most. */
+/* Counts the tasks and the maximum number of chunks. */
 static void count_tasks(struct attention_job *job) {
     const struct step *step = job->cpu->step;
     int tiles = 0;
@@ -88,7 +90,7 @@ static void count_tasks(struct attention_job *job) {
     job->n_tasks = tiles * job->kv->G * job->head_parts;
 }
 
-/* Where a row's head stands in q and y. */
+/* Index of a row's head in q and y. */
 static size_t head_at(const struct attention_job *job, int row, int head) {
     return ((size_t)row * (size_t)job->attention->H + (size_t)head) * (size_t)job->kv->D;
 }
@@ -119,8 +121,8 @@ static void task_make(const struct attention_job *job, struct task *task, int i)
     assert(a->n > 0 && a->n <= QUERIES && task->begin < task->end);
 }
 
-/* States are parts of chunks at `parts`: of each query's first one, or of any if they share one
- * place. */
+/* Sets the states to the parts at `parts`: of each query's first chunk, or of any chunk if the
+ * queries share one place. */
 static void task_states(const struct attention_job *job, struct task *task, float *parts,
                         size_t chunk_floats) {
     for (int i = 0; i < task->attend.n; i++)
@@ -132,7 +134,8 @@ static int within_chunk(int position) {
     return position < 0 ? 0 : position < CHUNK ? position : CHUNK;
 }
 
-/* Attends to one chunk: a query's part is its state, or of a later chunk goes to parts[query]. */
+/* Computes one chunk. A query's part is written to its state for its first chunk, else to
+ * parts[query]. */
 static void task_chunk(const struct attention_job *job, struct task *task, int chunk,
                        float *parts) {
     struct attend *a = &task->attend;
@@ -173,14 +176,14 @@ static void task_finish(const struct attention_job *job, const struct task *task
                                job->kv->D);
 }
 
-/* Floats of a thread's scratch: scores, codes of the queries and their scales, parts of a chunk,
- * parts of what came before. */
+/* Floats of a thread's scratch memory: scores, codes of the queries and their scales, parts of a
+ * chunk, parts of earlier chunks. */
 static size_t thread_floats(int D) {
     size_t padded = round_up((size_t)D, LANES), part = PART_VALUES + padded;
     return (size_t)QUERIES * (SCORE_STRIDE + padded / 2 + padded / LANES + 2 * part);
 }
 
-/* The scratch of a thread, laid out for heads of this size. */
+/* Lays out the scratch memory of a thread for heads of this size. */
 static float *scratch_of(const struct attention_job *job, struct attend *a, int thread) {
     assert(thread >= 0 && thread < job->cpu->head.n_threads);
     size_t padded = (size_t)job->kv->D_padded;
@@ -203,7 +206,7 @@ static void whole_task(void *arg, int i, int thread) {
     task_finish(job, &task);
 }
 
-/* Makes task i of a job that keeps the parts of all chunks; returns those of its first one. */
+/* Prepares task i of a split job. Returns the parts of its first chunk. */
 static float *split_task(const struct attention_job *job, struct task *task, int i,
                          size_t *chunk_floats) {
     *chunk_floats = (size_t)job->queries * job->part_floats;
@@ -235,7 +238,7 @@ static void split_merge(void *arg, int i, int thread) {
     task_finish(job, &task);
 }
 
-/* Positions that a row sees at most. */
+/* The maximum number of positions that a row sees. */
 static int max_seen(const struct attention_job *job) {
     const struct step *step = job->cpu->step;
     int max = 0;
@@ -246,7 +249,7 @@ static int max_seen(const struct attention_job *job) {
     return max;
 }
 
-/* Few tasks over several chunks, whose parts fit. */
+/* True for few tasks over several chunks whose parts fit in memory. */
 static bool worth_splitting(const struct attention_job *job) {
     size_t part_bytes = (size_t)job->queries * job->part_floats * sizeof(float);
     return job->cpu->head.n_threads > 1 && job->chunks > 1 &&
@@ -287,8 +290,8 @@ void op_attention(struct backend *b, float *y, const float *q, const struct kv_c
     }
 }
 
-/* Takes scratch for heads of D, when that is more than before: angles of the rows, the threads'
- * attention. */
+/* Plans scratch for heads of D if D is larger than before: angles of the rows, attention of the
+ * threads. */
 void cpu_plan_heads(struct cpu *cpu, int D) {
     assert(D > 0 && cpu->max_rows > 0);
     if (D <= cpu->max_d) return;

@@ -1,32 +1,32 @@
 /* DESIGN: a mixture of experts.
  *
  *     h = norm(x)          router(h): each row's experts and weights        (route.c)
- *                          or router of another norm of x
- *     rows by expert       gathered from h into tiles of each expert's own
+ *                          or the router of another norm of x
+ *     rows by expert       gathered from h into separate tiles per expert
  *     hidden               act(gate(h)) * up(h), by expert: a piece is some panels times a span
  *     sum                  += weight * down(hidden)
  *
- * In the last step a piece is some panels of the outputs, for which one thread goes through all
- * experts in the order of their numbers. So each number of a row's sum is added to by one thread
- * and in one order, whatever rows the step has and however many threads there are. A shared expert
- * comes after, as a single expert that all rows have. */
+ * In the last step a piece is some panels of the outputs. One thread processes all experts of a
+ * piece in the order of their numbers. So the order of additions to a row's sum does not depend on
+ * the step's rows or on the number of threads. The shared expert is added last, as a single expert
+ * that all rows use. */
 #include "kernels/cpu/cpu.h"
 
 enum {
-    PAIR = BLOCK / LANES,                 /* panels that make a block of the second product */
+    PAIR = BLOCK / LANES,                 /* panels per block of the second product */
     OUTPUTS = TILE_GROUP * LANES * BLOCK, /* floats of one half of a thread's outputs */
 };
 
 struct mixing {
     struct cpu *cpu;
     struct mixture *mixture;
-    const struct experts *experts; /* of those whose rows are being routed */
-    const struct mlp *mlp;         /* of E experts, one after the other */
+    const struct experts *experts; /* experts of the rows being routed */
+    const struct mlp *mlp;         /* E experts, concatenated */
     const struct norm *norm;
     const float *x;
     float *sum;
-    int M, E, K, F;    /* F of one of them */
-    int piece, pieces; /* units of a piece; pieces of a span */
+    int M, E, K, F;    /* F of one expert */
+    int piece, pieces; /* units per piece; pieces per span */
 };
 
 /* ---- the rows ------------------------------------------------------------------------------- */
@@ -48,7 +48,7 @@ static void route_piece(void *arg, int row, int thread) {
               m->weight + at);
 }
 
-/* One tile of an expert's rows becomes inputs; `piece` counts the tiles of all of them. */
+/* Copies one tile of an expert's rows to its inputs; `piece` counts the tiles of all experts. */
 static void gather_piece(void *arg, int piece, int thread) {
     const struct mixing *job = arg;
     struct mixture *m = job->mixture;
@@ -66,7 +66,7 @@ static void gather_piece(void *arg, int piece, int thread) {
 
 /* ---- the products --------------------------------------------------------------------------- */
 
-/* A block of 32 of the hidden numbers of a span's rows. */
+/* Computes a block of 32 hidden numbers for the rows of a span. */
 static void hidden_unit(const struct mixing *job, const struct expert_span *span, int unit,
                         float *x) {
     const struct mixture *m = job->mixture;
@@ -99,7 +99,7 @@ static void hidden_piece(void *arg, int piece, int thread) {
         hidden_unit(job, span, unit, job->cpu->threads[thread].outputs);
 }
 
-/* A panel of the outputs of a span's rows is added to their sums. */
+/* Adds a panel of the outputs to the sums of a span's rows. */
 static void add_span(const struct mixing *job, const struct expert_span *span, int panel,
                      float *y) {
     const struct mixture *m = job->mixture;
@@ -125,7 +125,7 @@ static void sum_piece(void *arg, int piece, int thread) {
             add_span(job, &m->spans[i], panel, job->cpu->threads[thread].outputs);
 }
 
-/* All rows through their experts, as mixture_group has them. */
+/* Applies the experts to all rows, as grouped by mixture_group. */
 static void mix(struct mixing *job) {
     struct cpu *cpu = job->cpu;
     struct mixture *m = job->mixture;
@@ -137,7 +137,7 @@ static void mix(struct mixing *job) {
     assert(job->F % EXPERT_QUANTUM == 0 && job->K % EXPERT_QUANTUM == 0);
     assert(job->F <= m->shape.F && job->K <= m->shape.K);
     pool_run(cpu->pool, gather_piece, job, m->tile[job->E]);
-    int64_t rows = (slots + m->n_spans - 1) / m->n_spans; /* of a span */
+    int64_t rows = (slots + m->n_spans - 1) / m->n_spans; /* average rows per span */
     job->piece = piece_units(cpu, rows * 2 * BLOCK * job->K, units * m->n_spans);
     if (job->piece > units) job->piece = units;
     job->pieces = (units + job->piece - 1) / job->piece;
@@ -148,7 +148,7 @@ static void mix(struct mixing *job) {
 
 /* ---- the op --------------------------------------------------------------------------------- */
 
-/* The shared expert is one that all rows have. */
+/* The shared expert is an expert that all rows use. */
 static void mix_shared(struct mixing *job) {
     struct mixture *m = job->mixture;
     for (int row = 0; row < job->M; row++) {

@@ -1,12 +1,13 @@
-/* The paged key-value cache: making it, copying blocks, writing a step's keys and values. */
+/* The paged KV cache: allocation, block copies, writing a step's keys and values. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
 enum {
-    PAST_THE_END = 64,     /* bytes that a vector may read past the last key */
-    MOST_LAYERS = 1 << 16, /* no model has more, and each takes memory before sizes are known */
+    PAST_THE_END = 64, /* bytes that a vector may read past the last key */
+    /* no model has more; each layer allocates memory before sizes are known */
+    MOST_LAYERS = 1 << 16,
     SMALLEST_PAGE = 4096,
     TOUCH_SLICE = 8 << 20 /* bytes: some huge pages */
 };
@@ -71,8 +72,8 @@ static struct kv_kind kind_of(const struct kv_config *c, int layer) {
                             .n_blocks = has_window ? c->n_window_blocks : c->n_blocks};
 }
 
-/* Finds the kinds of layers, and numbers the layers of each: layer[L]. False: they are more than
- * MAX_KV_KINDS. */
+/* Finds the kinds of layers and numbers the layers of each kind: layer[L]. Returns false for more
+ * than MAX_KV_KINDS kinds. */
 static bool sort_layers(struct kv_cache *cache, struct kv_layer *layer) {
     const struct kv_config *c = &cache->config;
     for (int i = 0; i < c->L; i++) {
@@ -94,8 +95,8 @@ static bool plan(struct kv_cache *cache) {
     return true;
 }
 
-/* The keys of a block of one layer in a type that only a GPU has: bytes without padding, and for
- * E4M3 each head's scale. */
+/* Plans the keys of a block of one layer in a type that only GPUs support: bytes without padding
+ * and, for E4M3, a scale per head. */
 static bool plan_foreign(size_t *bytes, enum dtype dtype, const struct kv_kind *kv) {
     *bytes = dtype == DTYPE_BF16 ? 2 : 1;
     if (!size_multiply(bytes, (size_t)kv->D) || !size_multiply(bytes, (size_t)kv->B)) return false;
@@ -103,7 +104,7 @@ static bool plan_foreign(size_t *bytes, enum dtype dtype, const struct kv_kind *
     return size_multiply(bytes, (size_t)kv->G);
 }
 
-/* Keys and values of a block of one layer; 0: beyond memory. */
+/* Bytes of keys and values of a block of one layer; 0 on overflow. */
 static size_t block_bytes(enum dtype dtype, struct kv_kind *kv) {
     size_t bytes;
     if (dtype == DTYPE_BF16 || dtype == DTYPE_E4M3)
@@ -122,7 +123,7 @@ size_t kv_token_bytes(const struct kv_config *config) {
     return all / B + (all % B != 0);
 }
 
-/* Are all sizes what a cache can have? */
+/* Checks that all sizes are valid. */
 static enum status check(const struct kv_config *config, struct err *err) {
     bool positive = config->L > 0 && config->n_blocks > 0 && config->block_size > 0;
     if (!bytes_of(config->dtype))
@@ -173,9 +174,9 @@ enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_
         return status;
     }
     take_memory(cache);
-    cpu_free_packing(cpu_of(b)); /* the weights are loaded */
+    cpu_free_packing(cpu_of(b)); /* all weights are loaded by now */
     cpu_plan_heads(cpu_of(b), kv_largest_head(config));
-    cache->config.has_window = NULL; /* the caller's */
+    cache->config.has_window = NULL; /* the caller owns it */
     cache->config.heads = NULL;
     *out = cache;
     return STATUS_OK;
@@ -192,7 +193,7 @@ void op_kv_free(struct backend *b, struct kv_cache *cache) {
     mem_free(cache);
 }
 
-/* Memory that threads touch slice by slice. */
+/* Memory that threads touch in slices. */
 struct touch_job {
     uint8_t *memory;
     size_t bytes;

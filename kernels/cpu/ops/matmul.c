@@ -1,55 +1,54 @@
-/* DESIGN: the products' work lists.
+/* DESIGN: work lists of products.
  *
- * A job is one pass over matrices of the same inputs. Panels (or pairs of them, below) are handed
- * out; a piece is some of them times a group of tiles, so that a panel stays in the nearest cache
- * while all rows of the group pass by.
+ * A job is one pass over matrices with the same inputs. Panels (or pairs of panels, see below) are
+ * distributed among the threads. A piece is some panels times a group of tiles, so that a panel
+ * stays in the L1 cache while it is multiplied with all rows of the group.
  *
- * Inputs are made from the rows they come from in one of two ways. One tile: each thread makes all
- * of it for itself at its first piece of the job, which takes no hand-over, and no line of it moves
- * from one core's cache to another's. More tiles: they are handed out first, and shared.
+ * The inputs are computed in one of two ways. With one tile, each thread computes the whole tile
+ * for itself at its first piece of the job; this needs no hand-over, and no cache line moves
+ * between cores. With more tiles, the threads compute them first and share them.
  *
- * Outputs go through their epilogue (a bias, the scale and cap of logits) while they are in the
- * nearest cache. What is done with them then decides what a job is: they are stored; or added to a
- * sum; or they go through an activation, with what they gate where an MLP has gates, and become 32
- * inputs of the next job in the thread that computed them. There the unit of work is two panels of
- * each matrix. */
+ * Outputs pass through their epilogue (a bias, the scale and cap of logits) while they are in the
+ * L1 cache. Then a job does one of three things with them. It stores them, or adds them to a sum,
+ * or applies an activation (with gates if the MLP has them) and turns them into 32 inputs of the
+ * next job on the same thread. In the third case the unit of work is two panels of each matrix. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
 enum {
-    PIECES_A_THREAD = 12,      /* so that a late thread is not waited for long */
+    PIECES_A_THREAD = 12,      /* limits the wait for a late thread */
     TINY_PRODUCTS = 128 << 10, /* multiply-adds not worth a hand-over: a microsecond */
-    PIECE_PRODUCTS = 4 << 20,  /* of the largest piece of several units: 20 to 40 microseconds */
-    PAIR = BLOCK / LANES,      /* panels that make a block of the next product's inputs */
+    PIECE_PRODUCTS = 4 << 20,  /* limit of a piece of several units: 20 to 40 microseconds */
+    PAIR = BLOCK / LANES,      /* panels per block of the next product's inputs */
     OUTPUTS = TILE_GROUP * LANES * BLOCK, /* floats of one half of a thread's outputs */
 };
 
 struct job {
     struct cpu *cpu;
-    /* where the inputs come from: rows, or what an earlier job left in `inputs` */
+    /* source of the inputs: rows, or NULL if an earlier job filled `inputs` */
     const float *x;
     const struct norm *norm;
     struct activations *inputs;  /* shared by the threads */
-    bool own;                    /* each thread makes its own instead */
+    bool own;                    /* each thread computes its own inputs instead */
     const struct linear *linear; /* [n] */
-    float *const *y;             /* of each matrix: where outputs go */
-    float cap;                   /* of logits; else 0 */
-    enum activation activation;  /* of an MLP's inner product */
-    const float *times;          /* what multiplies its outputs, [M][times_stride]; or NULL */
+    float *const *y;             /* outputs of each matrix */
+    float cap;                   /* for logits; else 0 */
+    enum activation activation;  /* for an MLP's inner product */
+    const float *times;          /* factors of its outputs, [M][times_stride]; or NULL */
     int times_stride;
     int n, M, K;
     void (*unit)(const struct job *job, const struct activations *a, int unit, int group,
                  struct thread_scratch *scratch);
-    int units, unit_panels;    /* what is handed out, of how many panels each */
-    int piece_units;           /* units of a piece */
-    int nodes;                 /* of the pool */
-    int border[MAX_NODES + 1]; /* pieces by node */
+    int units, unit_panels;    /* number of units, and panels per unit */
+    int piece_units;           /* units per piece */
+    int nodes;                 /* nodes of the pool */
+    int border[MAX_NODES + 1]; /* range of pieces of each node */
 };
 
 /* ---- a panel times tiles -------------------------------------------------------------------- */
 
-/* The tiles of a group are from group * TILE_GROUP to before this. */
+/* One past the last tile of a group, which starts at group * TILE_GROUP. */
 static int group_end(int M, int group) {
     int end = (group + 1) * TILE_GROUP;
     return end < tiles_of(M) ? end : tiles_of(M);
@@ -60,7 +59,7 @@ static int group_rows(int M, int group) {
     return left < TILE_GROUP * LANES ? left : TILE_GROUP * LANES;
 }
 
-/* Outputs of a panel: LANES, or fewer of a matrix's last one. */
+/* Outputs of a panel: LANES, or fewer in a matrix's last panel. */
 static int panel_outputs(const struct matrix *w, int panel) {
     int left = w->N - panel * LANES;
     return left < LANES ? left : LANES;
@@ -82,7 +81,7 @@ void panel_times_tiles(const struct cpu *cpu, const struct linear *linear, int p
     path->epilogue(y, stride, rows, panel_outputs(w, panel), &epilogue);
 }
 
-/* y[r * stride + lane] for the rows of a group; y begins at its first row. */
+/* y[r * stride + lane] for the rows of a group, starting with its first row. */
 static void panel_times_group(const struct job *job, const struct activations *a,
                               const struct linear *linear, int panel, int group, float *y,
                               size_t stride) {
@@ -103,7 +102,7 @@ static float *output_at(const struct job *job, int i, int panel, int group) {
 static void store_unit(const struct job *job, const struct activations *a, int unit, int group,
                        struct thread_scratch *scratch) {
     (void)scratch;
-    int panel = unit, i = 0; /* counted through all the job's matrices, then within matrix i */
+    int panel = unit, i = 0; /* index over all of the job's matrices, then within matrix i */
     while (panel >= job->linear[i].w->n_panels) panel -= job->linear[i++].w->n_panels;
     assert(i < job->n);
     panel_times_group(job, a, &job->linear[i], panel, group, output_at(job, i, panel, group),
@@ -118,7 +117,7 @@ static void add_unit(const struct job *job, const struct activations *a, int uni
                               group_rows(job->M, group), panel_outputs(w, unit));
 }
 
-/* x[row of a group][BLOCK]: n numbers of the rows that multiply a unit's outputs, then zeros. */
+/* x[row of a group][BLOCK]: the n factors of a unit's outputs, then zeros. */
 static void copy_times(const struct job *job, float *x, int unit, int group, int n) {
     int rows = group_rows(job->M, group);
     memset(x, 0, (size_t)rows * BLOCK * sizeof *x);
@@ -129,8 +128,8 @@ static void copy_times(const struct job *job, float *x, int unit, int group, int
     }
 }
 
-/* Outputs of matrix 0 go through the activation; they gate those of matrix 1, or rows that are
- * given, where there are any. */
+/* Applies the activation to the outputs of matrix 0, which gate the outputs of matrix 1 or given
+ * rows if there are any. */
 static void activate_unit(const struct job *job, const struct activations *a, int unit, int group,
                           struct thread_scratch *scratch) {
     const struct path *path = job->cpu->path;
@@ -157,8 +156,8 @@ static void make_tile(void *arg, int tile, int thread) {
     inputs_make_tile(job->cpu, job->inputs, tile, job->x, job->norm, job->cpu->threads[thread].row);
 }
 
-/* Lists of units that are divided among the nodes, each for itself: the panels of each matrix where
- * outputs are stored; else all. */
+/* The number of units in list i. The nodes divide each list separately: one list per matrix if
+ * outputs are stored, else a single list. */
 static int list_units(const struct job *job, int i) {
     return job->unit == store_unit ? job->linear[i].w->n_panels : job->units;
 }
@@ -167,7 +166,8 @@ static int n_lists(const struct job *job) {
     return job->unit == store_unit ? job->n : 1;
 }
 
-/* A node has units [*from, *to) of list i: those whose weights its memory has (weights/pack.c). */
+/* A node has units [*from, *to) of list i: those with weights in its own memory (weights/pack.c).
+ */
 static void node_part(const struct job *job, int node, int i, int *from, int *to) {
     int border[MAX_NODES + 1];
     pool_borders(job->cpu->pool, list_units(job, i), border);
@@ -175,7 +175,7 @@ static void node_part(const struct job *job, int node, int i, int *from, int *to
     *to = border[node + 1];
 }
 
-/* Units that a node has of all lists. */
+/* A node's units of all lists. */
 static int node_units(const struct job *job, int node) {
     if (job->nodes == 1) return job->units;
     int units = 0;
@@ -186,7 +186,7 @@ static int node_units(const struct job *job, int node) {
     return units;
 }
 
-/* The u-th unit of a node, as the job counts them. */
+/* The job's number of a node's u-th unit. */
 static int node_unit(const struct job *job, int node, int u) {
     if (job->nodes == 1) return u;
     int before = 0, from, to;
@@ -206,7 +206,8 @@ static void job_piece(void *arg, int i, int thread) {
     const struct job *job = arg;
     struct thread_scratch *scratch = &job->cpu->threads[thread];
     const struct activations *a = job->own ? &scratch->own : job->inputs;
-    if (job->own && scratch->made_for != job->cpu->n_products) { /* its first piece of the job */
+    /* the thread's first piece of the job */
+    if (job->own && scratch->made_for != job->cpu->n_products) {
         inputs_begin(&scratch->own, job->M, job->K, job->linear, job->n);
         inputs_make_tile(job->cpu, &scratch->own, 0, job->x, job->norm, scratch->row);
         scratch->made_for = job->cpu->n_products;
@@ -252,7 +253,7 @@ static void run_job(struct job *job) {
 
 /* ---- the ops -------------------------------------------------------------------------------- */
 
-/* Norm, products of n matrices, epilogue, and stores the outputs. */
+/* Computes norm, products of n matrices and epilogue, and stores the outputs. */
 static void store_products(struct cpu *cpu, float *const *y, const float *x,
                            const struct norm *norm, const struct linear *linear, int n, int M,
                            float cap) {
@@ -309,7 +310,7 @@ void op_matmul_add(struct backend *b, float *sum, const float *x, const struct l
     run_job(&job);
 }
 
-/* The second product's inputs are of all threads, so they are shared whatever M. */
+/* All threads contribute to the second product's inputs, so these are shared for any M. */
 void op_mlp(struct backend *b, float *sum, const float *x, const struct norm *norm,
             const struct mlp *mlp, int M) {
     struct cpu *cpu = cpu_of(b);

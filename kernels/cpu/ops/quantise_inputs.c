@@ -1,13 +1,13 @@
-/* Inputs of products: rows go through their norm, are quantised, and are laid out in tiles
- * (activations.h). Their memory is planned here, with the threads' scratch. */
+/* Inputs of products: applies the norm to rows, quantises them and lays them out in tiles
+ * (activations.h). Also plans their memory and the threads' scratch memory. */
 #include <stdlib.h>
 
 #include "kernels/cpu/cpu.h"
 
 enum {
-    /* blocks after the last, for kernels that compute more rows than they are asked */
+    /* blocks after the last, for kernels that compute more rows than requested */
     SLACK = 3 * LANES,
-    LINE = 64, /* bytes: what two threads write does not share one */
+    LINE = 64, /* bytes: data of two threads does not share a cache line */
 };
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -29,7 +29,7 @@ void inputs_lay_out(struct activations *a, void *memory, size_t rows, size_t K) 
     a->q = (int8_t *)(a->half_q + n);
 }
 
-/* Lays everything out in one piece of memory. Pages that are not used are not taken. */
+/* Lays everything out in one piece of memory. Unused pages are not allocated. */
 void cpu_plan_inputs(struct cpu *cpu) {
     assert(cpu->max_rows > 0 && cpu->max_k > 0 && cpu->head.n_threads > 0);
     size_t rows = round_up((size_t)cpu->max_rows, LANES), K = round_up((size_t)cpu->max_k, BLOCK);
@@ -56,7 +56,7 @@ void cpu_free_inputs(struct cpu *cpu) {
     mem_free(cpu->threads);
 }
 
-/* ---- making them ---------------------------------------------------------------------------- */
+/* ---- computing inputs ------------------------------------------------------------------------ */
 
 void inputs_begin(struct activations *a, int M, int K, const struct linear *linear, int n) {
     assert(M > 0 && K > 0 && n > 0);
@@ -78,7 +78,7 @@ void inputs_make_row(const struct cpu *cpu, struct activations *a, int number, c
     if (a->quantised) cpu->path->quantise(a, number, x);
     if (a->halves) cpu->path->quantise_half(a, number, x);
     if (!a->floats) return;
-    /* a tile's rows stand side by side: [K][width] */
+    /* the rows of a tile are interleaved: [K][width] */
     size_t K = (size_t)a->K, width = (size_t)a->width;
     float *to = a->x + (size_t)(number / LANES) * K * width + number % LANES;
     for (size_t k = 0; k < K; k++) to[k * width] = x[k];

@@ -1,6 +1,6 @@
-/* What is done to the heads between their product and attention: queries and keys go through a norm
- * where the model has one, and are rotated by their positions (RoPE); queries are scaled; keys and
- * values are written to the cache. */
+/* Processes heads between their product and attention. Queries and keys are normalised if the model
+ * has such norms, and rotated by their positions (RoPE). Queries are scaled. Keys and values are
+ * written to the cache. */
 #include <math.h>
 #include <string.h>
 
@@ -8,20 +8,20 @@
 
 enum {
     AT_ONCE = 4 * SCALED,
-    ROWS_AT_ONCE = 2, /* a row of a new block misses the caches in every line: a microsecond */
+    ROWS_AT_ONCE = 2, /* a row of a new block misses the caches in each line: a microsecond */
     ANGLES_AT_ONCE = 4,
 };
 
 struct heads_job {
     struct cpu *cpu;
     const struct kv_kind *kv;
-    int place; /* of the layer among those of its kind */
+    int place; /* index of the layer within its kind */
     const struct heads *heads;
     const struct rope_table *angles;
     float *q, *k, *v;
 };
 
-/* The rows of piece i are from i * at_once to before this. */
+/* One past the last row of piece i, which starts at i * at_once. */
 static int piece_end(const struct cpu *cpu, int i, int at_once) {
     int end = (i + 1) * at_once;
     return end < cpu->step->M ? end : cpu->step->M;
@@ -33,9 +33,9 @@ static int pieces(const struct cpu *cpu, int at_once) {
 
 /* ---- RoPE ----------------------------------------------------------------------------------- */
 
-/* The angle is the float product of position and frequency; its cosine and sine are taken in
+/* The angle is the float product of position and frequency. Its cosine and sine are computed in
  * double and rounded once, so that they do not depend on a single-precision library. A step's
- * angles are made at their first use and serve all its layers. */
+ * angles are computed at their first use and serve all layers. */
 
 struct angles_job {
     struct cpu *cpu;
@@ -56,8 +56,8 @@ static void angles_piece(void *arg, int i, int thread) {
     }
 }
 
-/* The step's angles for a rotation. Tables are replaced in turn when a model has more lists of
- * frequencies than that. */
+/* Returns the step's angles for a rotation. If a model has more lists of frequencies than tables,
+ * the tables are replaced in turn. */
 static const struct rope_table *angles(struct cpu *cpu, const struct rope *rope) {
     int pairs = rope->D_rope / 2;
     float scale = rope->scale == 0 ? 1 : rope->scale;
@@ -77,12 +77,12 @@ static const struct rope_table *angles(struct cpu *cpu, const struct rope *rope)
     return table;
 }
 
-/* Norms the heads of a row x. */
+/* Normalises the heads of a row x. */
 static void norm_heads(const struct heads_job *job, float *x, const float *gain, int heads,
                        enum head_norms norms) {
     const struct path *path = job->cpu->path;
     size_t D = (size_t)job->kv->D;
-    size_t length = norms == HEAD_NORMS_TOGETHER ? (size_t)heads * D : D; /* of one norm */
+    size_t length = norms == HEAD_NORMS_TOGETHER ? (size_t)heads * D : D; /* length of one norm */
     float epsilon = job->heads->epsilon;
     for (size_t at = 0; gain && at < (size_t)heads * D; at += length)
         if (norms == HEAD_NORMS_OWN)
@@ -91,7 +91,7 @@ static void norm_heads(const struct heads_job *job, float *x, const float *gain,
             path->rmsnorm(x + at, x + at, gain, (int)length, epsilon);
 }
 
-/* Norms and rotates the heads of row m of x. */
+/* Normalises and rotates the heads of row m of x. */
 static void norm_and_rotate(const struct heads_job *job, float *x, const float *gain, int heads,
                             int m) {
     size_t D = (size_t)job->kv->D, pairs = (size_t)job->heads->rope.D_rope / 2;
@@ -103,7 +103,7 @@ static void norm_and_rotate(const struct heads_job *job, float *x, const float *
                          job->angles->sine + (size_t)m * pairs, job->heads->rope.layout);
 }
 
-/* The values of row m, before its keys change. */
+/* Computes the values of row m, before its keys change. */
 static void make_values(const struct heads_job *job, int m) {
     size_t width = (size_t)job->kv->G * (size_t)job->kv->D, at = (size_t)m * width;
     if (job->heads->values_are_keys) memcpy(job->v + at, job->k + at, width * sizeof *job->v);
@@ -121,8 +121,7 @@ static void scale_queries(const struct heads_job *job, int m) {
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* A key is spread over its block, one element in each line of B positions; a value stands in one
- * piece. */
+/* A key is spread over its block, one element per line of B positions. A value is contiguous. */
 static void write_floats(const struct heads_job *job, uint8_t *keys, uint8_t *values, int offset,
                          const float *k, const float *v) {
     size_t B = (size_t)job->kv->B, D = (size_t)job->kv->D, element = job->kv->element_bytes;
@@ -143,7 +142,7 @@ static void write_floats(const struct heads_job *job, uint8_t *keys, uint8_t *va
     }
 }
 
-/* One code of element_bytes at place i. */
+/* Writes one code of one or two bytes. */
 static inline void put_code(uint8_t *codes, size_t i, int16_t code, bool bytes) {
     if (bytes)
         codes[i] = (uint8_t)(int8_t)code;
@@ -151,8 +150,8 @@ static inline void put_code(uint8_t *codes, size_t i, int16_t code, bool bytes) 
         memcpy(codes + 2 * i, &code, 2);
 }
 
-/* Number d of a key is half d % 2 of line d / 2; position `offset` of a value is half offset % 2 of
- * row offset / 2. What pads D is never written: the memory came zeroed. */
+/* Number d of a key is half d % 2 of line d / 2. Position `offset` of a value is half offset % 2 of
+ * row offset / 2. The padding after D is never written: the memory is zeroed at allocation. */
 static void write_codes(const struct heads_job *job, uint8_t *keys, uint8_t *values, int offset,
                         const float *k, const float *v) {
     const struct kv_kind *kv = job->kv;

@@ -1,17 +1,17 @@
-/* Which experts a row goes through, and which rows an expert has. Scalar C for all paths: it is
- * little beside the products. */
+/* Chooses the experts of each row and groups rows by expert. The code is scalar C for all paths,
+ * because its cost is small compared with the products. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "kernels/cpu/cpu.h"
 
-#define SMALLEST_SUM 1e-20f /* what is added to the sum that scores are divided by */
+#define SMALLEST_SUM 1e-20f /* added to the sum that divides the scores */
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
 enum { LINE = 64 };
 
-/* Lays out `n` things of `size` bytes after *bytes; where nothing is laid out yet, only counts. */
+/* Reserves `n` elements of `size` bytes after *bytes. With memory NULL it only counts. */
 static void *take(uint8_t *memory, size_t *bytes, size_t n, size_t size) {
     void *at = memory ? memory + *bytes : NULL;
     *bytes += round_up(n * size, LINE);
@@ -21,7 +21,7 @@ static void *take(uint8_t *memory, size_t *bytes, size_t n, size_t size) {
 static size_t lay_out(struct mixture *m, uint8_t *memory) {
     const struct expert_shape *s = &m->shape;
     size_t rows = (size_t)m->max_rows, slots = rows * (size_t)s->n_used, E = (size_t)s->E;
-    size_t partial = slots < E ? slots : E; /* experts whose last tile may not be full */
+    size_t partial = slots < E ? slots : E; /* experts whose last tile may be partial */
     size_t tiles = slots / LANES + partial;
     size_t K = round_up((size_t)s->K, BLOCK), F = round_up((size_t)s->F, BLOCK), bytes = 0;
     m->h = take(memory, &bytes, rows * (size_t)s->K, sizeof *m->h);
@@ -50,7 +50,7 @@ struct mixture *mixture_new(const struct expert_shape *shape, int max_rows) {
     m->shape = *shape;
     m->max_rows = max_rows;
     m->bytes = lay_out(m, NULL);
-    m->memory = mem_large(m->bytes); /* pages that are not used are not taken */
+    m->memory = mem_large(m->bytes); /* unused pages are not allocated */
     lay_out(m, m->memory);
     return m;
 }
@@ -62,10 +62,10 @@ void mixture_free(struct mixture *mixture) {
 
 /* ---- a row's experts ------------------------------------------------------------------------ */
 
-/* The n largest of E logits, the largest first, of equal ones the lower number. */
+/* Writes the n largest of E logits in falling order; ties go to the lower number. */
 static void choose(const float *logits, int E, int n, int32_t *best) {
     for (int e = 0; e < E; e++) {
-        int at = e < n ? e : n; /* NaNs stay where they come to stand */
+        int at = e < n ? e : n; /* NaNs keep their place */
         while (at > 0 && logits[e] > logits[best[at - 1]]) {
             if (at < n) best[at] = best[at - 1];
             at--;
@@ -83,7 +83,7 @@ static void sort_rising(int32_t *number, int n) {
     }
 }
 
-/* Takes the experts out of the choice that are in none of the best groups. */
+/* Excludes the experts outside the best groups. */
 static void drop_groups(const struct experts *experts, float *choice) {
     int n = experts->n_groups, size = experts->E / n;
     float best[MAX_EXPERT_GROUPS];
@@ -165,7 +165,7 @@ void mixture_group(struct mixture *m, int M, int n_used, int E) {
     for (int i = 0; i < n; i++) m->first[m->expert[i] + 1]++;
     for (int e = 0; e < E; e++) m->first[e + 1] += m->first[e];
     assert(m->first[E] == n);
-    memcpy(m->tile, m->first, (size_t)E * sizeof *m->tile); /* the next row's place, meanwhile */
+    memcpy(m->tile, m->first, (size_t)E * sizeof *m->tile); /* temporarily the next row's place */
     for (int i = 0; i < n; i++) {
         int at = m->tile[m->expert[i]]++;
         m->row_of[at] = i / n_used;

@@ -1,23 +1,21 @@
-/* Ops on rows: each row is computed by the path's function, on whichever thread. Few rows are not
- * worth a hand-over and stay on the caller's thread. */
+/* Ops on rows. The path's function computes each row, on any thread. If there are only a few rows,
+ * the caller's thread computes them, because a hand-over would cost more. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
-enum {
-    PIECE = 4096
-}; /* numbers that are worth a hand-over to another thread: about a microsecond */
+enum { PIECE = 4096 }; /* numbers worth a hand-over to another thread: about a microsecond */
 
 struct rows_job {
     struct cpu *cpu;
     float *x, *y;
     const struct embedding *embedding;
     const struct norm *norm;
-    size_t length; /* of a row */
-    int M, rows;   /* rows in all, and in one piece */
+    size_t length; /* length of a row */
+    int M, rows;   /* all rows; rows per piece */
 };
 
-/* Runs fn on pieces of rows that hold about PIECE numbers or more. */
+/* Runs fn on pieces of rows with at least about PIECE numbers. */
 static void run_rows(struct rows_job *job, void (*fn)(void *arg, int i, int thread)) {
     assert(job->M >= 0 && job->length > 0);
     if (job->M == 0) return;

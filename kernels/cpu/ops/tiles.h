@@ -1,9 +1,8 @@
-/* The tile registers of AMX, as far as a product of bytes needs them: one each for the inputs, the
- * weights and the sums. The processor renames them, so one product need not wait for another.
+/* The tile registers of AMX for products of bytes: one each for the inputs, the weights and the
+ * sums. The processor renames them, so consecutive products do not wait for each other.
  *
- * gcc 12 does not tell itself that these instructions read memory: of a configuration it believes 8
- * of 64 bytes read, of a loaded tile none, and drops or delays the stores before. `written` makes
- * it keep them. */
+ * gcc 12 does not know how much memory these instructions read: it assumes 8 of the configuration's
+ * 64 bytes and none of a tile, and drops or delays earlier stores. `written` prevents this. */
 #ifndef PENSTOCK_KERNELS_TILES_H
 #define PENSTOCK_KERNELS_TILES_H
 
@@ -11,25 +10,25 @@
 
 #include "kernels/cpu/simd/vec16.h"
 
-/* What was stored at p, and wherever else, stands in memory from here on. */
+/* Ensures that the data stored at p, and all other stored data, is in memory from here on. */
 INLINE void written(const void *p) {
     __asm__ volatile("" : : "r"(p) : "memory");
 }
 
-/* What ldtilecfg reads: palette 1 has 8 registers of at most 16 rows of 64 bytes. */
+/* The operand of ldtilecfg: palette 1 has 8 registers of at most 16 rows of 64 bytes. */
 struct tile_config {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
 };
 
-/* Which register is what; macros, as the intrinsics take them for a part of a name. */
+/* The use of each register. These are macros because the intrinsics paste them into names. */
 #define SUMS 0
 #define INPUTS 1
 #define WEIGHTS 2
 
-/* Shapes the registers for `rows` rows of `inputs` inputs (bytes), times 16 outputs. A thread's
- * registers keep their shape, so only a change costs anything. */
+/* Sets the shapes of the registers for `rows` rows of `inputs` inputs (bytes) times 16 outputs. A
+ * thread keeps its shapes, so only a change has a cost. */
 INLINE void tiles_shape(int rows, int inputs) {
     static _Thread_local int shaped;
     int shape = rows << 8 | inputs;
@@ -44,8 +43,8 @@ INLINE void tiles_shape(int rows, int inputs) {
     shaped = shape;
 }
 
-/* dots[rows][16] = q[rows][inputs] times weights[inputs / 4][16][4], all signed bytes; rows of q
- * stand BLOCK bytes apart. They are exact. */
+/* dots[rows][16] = q[rows][inputs] times weights[inputs / 4][16][4], all signed bytes, exactly.
+ * Rows of q are BLOCK bytes apart. */
 INLINE void tiles_multiply(int32_t *dots, const int8_t *q, const int8_t *weights) {
     written(weights);
     _tile_loadd(INPUTS, q, BLOCK);

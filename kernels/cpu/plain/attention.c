@@ -1,5 +1,4 @@
-/* The plain path's attention over one chunk of a context: scalar C in the order that order.md
- * writes down. */
+/* The plain path's attention over one chunk of a context: scalar C in the order of order.md. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -65,7 +64,7 @@ void plain_to_codes(int16_t *codes, float *scales, const float *x, int n, int ma
     }
 }
 
-/* scale * q . key of position j of the chunk, by codes. */
+/* scale * q . key of position j of the chunk, with codes. */
 static float coded_score(const struct attend *a, const int16_t *q, const float *scales, int j) {
     const struct kv_kind *c = a->kv;
     int position = a->start + j, B = c->B, offset = position % B;
@@ -87,7 +86,8 @@ static void coded_scores(const struct attend *a, int i, float *s) {
     for (int j = a->begin[i]; j < a->end[i]; j++) s[j] = coded_score(a, a->codes, a->scales, j);
 }
 
-/* Adds the positions from..end-1, at most SCALED, to numbers of the head that share scale i. */
+/* Adds positions from..end-1, at most SCALED of them, to the numbers of the head that share scale
+ * i. */
 static void add_coded_values(const struct attend *a, const float *weights, int from, int end, int i,
                              float *sum) {
     float w[SCALED], scale;
@@ -106,7 +106,8 @@ static void coded_values(const struct attend *a, int i, const float *weights, fl
     int D = a->kv->D;
     for (int d = 0; d < D; d++) sum[d] = 0;
     for (int from = a->begin[i], end; from < a->end[i]; from = end) {
-        end = (from / SCALED + 1) * SCALED; /* of the run of positions that are coded together */
+        /* end of the run of positions that are coded together */
+        end = (from / SCALED + 1) * SCALED;
         if (end > a->end[i]) end = a->end[i];
         for (int scale = 0; scale < a->kv->n_scales; scale++)
             add_coded_values(a, weights, from, end, scale, sum);
@@ -130,7 +131,7 @@ static void scores(const struct attend *a, int i, float *s) {
     }
 }
 
-/* s[j] = exp(s[j] - max), after the cap; their sum has position j in partial sum j % 16. */
+/* s[j] = exp(s[j] - max), after the cap. Position j is added to partial sum j % 16. */
 static void exponentials(const struct attend *a, int i, float *s, float *part) {
     float max = -INFINITY, partial[LANES] = {0};
     for (int j = a->begin[i]; j < a->end[i]; j++) {

@@ -1,6 +1,6 @@
-/* The plain path's reductions over a row of logits: scalar C in the order that order.md writes
- * down. The lanes stand side by side in the loops, so that a compiler may use what vectors the
- * baseline has without changing a bit. */
+/* The plain path's reductions over a row of logits: scalar C in the order of order.md. The loops
+ * iterate over lanes innermost, so a compiler may use the baseline's vectors without changing a
+ * bit. */
 #include <math.h>
 #include <string.h>
 

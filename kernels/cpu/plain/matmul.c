@@ -1,11 +1,11 @@
-/* The plain path's products: scalar C in the order that order.md writes down. */
+/* The plain path's products: scalar C in the order of order.md. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
-/* The largest magnitude of a block. Compared as integers, NaN is above infinity and so is not
+/* The largest magnitude of a block. Compared as integers, a NaN is above infinity and so is not
  * lost. */
 static float largest_magnitude(const float *x) {
     uint32_t max_magnitude = 0;
@@ -20,9 +20,9 @@ static float largest_magnitude(const float *x) {
     return value;
 }
 
-/* Quantises block i of a row: codes, scale, sums. A block of zeros has scale 0; one that holds an
- * infinity or a NaN has that as its scale and no codes, so that the outputs are NaN and not
- * something plausible. */
+/* Quantises block i of a row: codes, scale, sums. A block of zeros has scale 0. A block with an
+ * infinity or a NaN has this value as its scale and codes 0, so that the outputs are NaN rather
+ * than plausible numbers. */
 static void quantise_block(struct activations *a, int row, int i, const float *x) {
     size_t at = activation_at(a, row / LANES, i, row % LANES);
     int half_sum[2] = {0, 0};
@@ -49,7 +49,7 @@ void plain_quantise(struct activations *a, int row, const float *x) {
     for (int i = 0; i < a->K / BLOCK; i++) quantise_block(a, row, i, x + (size_t)i * BLOCK);
 }
 
-/* The same to 16 bits. What K lacks of a last block is zeros. */
+/* The same with 16 bits. The missing inputs of the last block are zeros. */
 static void quantise_half_block(struct activations *a, size_t at, const float *x) {
     float max_magnitude = largest_magnitude(x);
     bool usable = max_magnitude >= TINY && max_magnitude <= FLT_MAX;
@@ -89,7 +89,7 @@ static int dot(const struct block *w, const int8_t *q, int from, int to) {
     return sum;
 }
 
-/* acc plus one block's share of an output. */
+/* Returns acc plus one block's contribution to an output. */
 static float add_block(float acc, const struct format *format, const struct block *w,
                        const int8_t *q, float scale, float sum) {
     if (!format->halved) {

@@ -1,18 +1,17 @@
-/* The plain path's ops on rows: scalar C, one line an operation, in the order that order.md writes
- * down. */
+/* The plain path's ops on rows: scalar C, one line per operation, in the order of order.md. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
-/* The fixed tree over 16 partial sums: halves are added until one is left. */
+/* The fixed tree over 16 partial sums: adds the upper half to the lower half until one is left. */
 float tree_sum(float *s) {
     for (int width = LANES / 2; width > 0; width /= 2)
         for (int i = 0; i < width; i++) s[i] = s[i] + s[i + width];
     return s[0];
 }
 
-/* exp(x) = (m + 1) * 2^n for x <= EXP_HIGH; returns m and puts 2^n into *power. */
+/* exp(x) = (m + 1) * 2^n for x <= EXP_HIGH. Returns m and writes 2^n to *power. */
 static float exp_parts(float x, float *power) {
     float shifted = fmaf(x, EXP_LOG2E, EXP_ROUND);
     float n = shifted - EXP_ROUND;
@@ -35,7 +34,7 @@ float plain_exp(float x) {
     return (m + 1.0f) * power;
 }
 
-/* With e = exp(2|x|) - 1, which keeps the digits of a small x, it is e / (e + 2). */
+/* With e = exp(2|x|) - 1, which is accurate for small x, the result is e / (e + 2). */
 float plain_tanh(float x) {
     float twice = 2.0f * fabsf(x);
     if (twice > EXP_HIGH) twice = EXP_HIGH;
@@ -44,8 +43,7 @@ float plain_tanh(float x) {
     return copysignf(e / (e + 2.0f), x);
 }
 
-/* x * (1 + erf(x / sqrt(2))) / 2: of the tail, erfc(|x| / sqrt(2)), |x| / 2 times is taken off
- * max(x, 0). */
+/* x * (1 + erf(x / sqrt(2))) / 2, computed as max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)). */
 static float gelu(float x) {
     float a = fabsf(x);
     float g = fmaf(GELU_G9, a, GELU_G8);
@@ -71,7 +69,7 @@ float plain_activation(float x, enum activation activation) {
         return x / (1.0f + plain_exp(-(x * fmaf(x * x, GELU_T3, GELU_T1))));
     case ACTIVATION_RELU:
         return 0.0f > x ? 0.0f : x;
-    case ACTIVATION_CLAMPED: /* has no meaning without what it gates */
+    case ACTIVATION_CLAMPED: /* only defined with a gated value */
         break;
     }
     assert(!"an activation");

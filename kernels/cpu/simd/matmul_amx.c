@@ -1,35 +1,36 @@
 /* Quantised products of many rows with AMX: a panel of 16 outputs times tiles of 16 rows.
  *
- * A stretch of K is unpacked once for all rows of the call: its codes as signed bytes, which in the
- * panel's layout are the weights' tile, its scales in float. Then one tile of rows after the other
- * goes along it. A step is the inputs that share a scale: 32 of them, or 16 for halved types,
- * with tiles half as deep. The tiles give a step's integer sums of 16 rows by 16 outputs, exactly,
- * into memory; the float part follows a block behind, in the order that order.md has, with the
- * sums of all rows in registers. At a stretch's end these rest in y. Bits are the same as on all
- * other paths: the integers are exact and the float operations the same.
+ * A stretch of K is unpacked once for all rows of the call: its codes as signed bytes, whose panel
+ * layout is that of a weight tile, and its scales as floats. Then each tile of rows is multiplied
+ * with the stretch. A step covers the inputs that share a scale: 32 of them, or 16 for halved
+ * types, with tiles of half the depth. The tiles compute a step's integer sums of 16 rows by 16
+ * outputs exactly and store them to memory. The float part follows one block later, in the order of
+ * order.md, with the sums of all rows in registers. At the end of a stretch the sums are stored to
+ * y. The bits equal those of all other paths, because the integers are exact and the float
+ * operations are the same.
  *
- * The float part bounds the speed: after a tile instruction, of any kind, one of the two units for
- * 512-bit operations rests for some 250 cycles, so that a block of 16 rows takes 83 cycles where
- * its 64 float operations, two at a time, would take 32. That is a third less than with AVX-512
- * VNNI, but a few rows do not make up for the unpacking, and AVX-512 VNNI takes the work. The
- * counts below were found on a Xeon (docs/performance.md), with weights that come from memory. */
+ * The float part limits the speed. After any tile instruction, one of the two units for 512-bit
+ * operations pauses for some 250 cycles. So a block of 16 rows takes 83 cycles, although its 64
+ * float operations would take 32 at two per cycle. That is a third less than with AVX-512 VNNI.
+ * With few rows the unpacking costs more than this gains, and AVX-512 VNNI is used. The counts
+ * below were measured on a Xeon (docs/performance.md) with weights in memory. */
 #include "kernels/cpu/ops/tiles.h"
 #include "kernels/cpu/simd/peak.h"
 #include "kernels/cpu/simd/unpack_512.h"
 
 enum {
-    STRETCH = 32, /* blocks: 16 KB of codes stay in the nearest cache beside the inputs */
+    STRETCH = 32, /* blocks: 16 KB of codes stay in the L1 cache beside the inputs */
     MAX_STEPS = 2,
 };
 
 /* A stretch of a panel, unpacked. */
 struct stretch {
-    _Alignas(64) int8_t code[STRETCH][BLOCK * LANES]; /* of a block: [8][16][4] */
+    _Alignas(64) int8_t code[STRETCH][BLOCK * LANES]; /* per block: [8][16][4] */
     _Alignas(64) float d[STRETCH][MAX_STEPS][LANES];
     _Alignas(64) float m[STRETCH][MAX_STEPS][LANES];
-    int first, blocks;    /* which of the panel's */
-    const uint8_t *ahead; /* what is fetched while the first tile goes along it, */
-    size_t share;         /* so much with each block */
+    int first, blocks;    /* range of the panel's blocks */
+    const uint8_t *ahead; /* prefetched while the first tile is multiplied with the stretch, */
+    size_t share;         /* this many bytes per block */
 };
 
 /* ---- unpacking ------------------------------------------------------------------------------ */
@@ -69,8 +70,8 @@ static void unpack_type(const struct matrix *w, int panel, struct stretch *s) {
 
 /* ---- a tile of rows along a stretch --------------------------------------------------------- */
 
-/* The sums of n rows as the stretch before left them; +0 before the first. Rows that are computed
- * without being asked for begin at +0. */
+/* Loads the sums of n rows after the previous stretch; +0 before the first stretch and for rows
+ * that were not requested. */
 INLINE void sums_begin(__m512 *acc, const struct call *c, int first, size_t outputs, const int n) {
     UNROLL_FOR(r, n) {
         acc[r] = _mm512_setzero_ps();
@@ -85,7 +86,7 @@ INLINE void sums_rest(const __m512 *acc, const struct call *c, size_t outputs, c
     }
 }
 
-/* The integer sums of a block: n rows by 16 outputs for each of its steps. */
+/* Computes the integer sums of a block: n rows by 16 outputs for each step. */
 INLINE void multiply_block(int32_t (*dots)[LANES * LANES], const int8_t *q, const int8_t *code,
                            const int steps) {
     UNROLL_FOR(step, steps) {
@@ -94,7 +95,7 @@ INLINE void multiply_block(int32_t (*dots)[LANES * LANES], const int8_t *q, cons
     }
 }
 
-/* The float part of block i of the stretch. */
+/* Computes the float part of block i of the stretch. */
 INLINE void add_block(__m512 *acc, int32_t (*dots)[LANES * LANES], const struct inputs *in,
                       const struct stretch *s, int i, const int n, const int steps,
                       const bool has_min) {
@@ -112,10 +113,10 @@ INLINE void add_block(__m512 *acc, int32_t (*dots)[LANES * LANES], const struct 
     }
 }
 
-/* n rows along a stretch whose blocks are so many steps. */
+/* Multiplies n rows with a stretch whose blocks have `steps` steps. */
 INLINE void stretch_rows(const struct call *c, const struct stretch *s, const int n,
                          const int steps, const bool has_min) {
-    _Alignas(64) int32_t dots[2][MAX_STEPS][LANES * LANES]; /* of a block and the one ahead */
+    _Alignas(64) int32_t dots[2][MAX_STEPS][LANES * LANES]; /* of a block and of the next one */
     __m512 acc[LANES];
     size_t left = (size_t)(c->w->N - c->panel * LANES), outputs = left < LANES ? left : LANES;
     struct inputs in = inputs_at(c, s->first);
@@ -152,7 +153,8 @@ KERNELS(halved_with_min, 2, true)
 /* ---- a panel times a group of tiles --------------------------------------------------------- */
 
 enum {
-    MIN_ROWS = 2 * LANES, /* of a call, from which on the tiles win; and of its last tile */
+    /* minimum rows of a call and of its last tile for which tiles are faster */
+    MIN_ROWS = 2 * LANES,
     MIN_LAST_ROWS = 8,
 };
 
@@ -197,10 +199,10 @@ void amx_product(const struct matrix *w, int panel, const struct activations *a,
 
 /* ---- the peak ------------------------------------------------------------------------------- */
 
-/* The most that AMX can multiply and add; its floats are AVX-512's. */
+/* The peak rate of multiply-adds with AMX; its float loop is that of AVX-512. */
 
-/* Four sums of 16 x 16 from two tiles each side. The barrier before the configuration is loaded
- * mends gcc 12, which takes but 8 of its 64 bytes to be read. */
+/* Four sums of 16 x 16 from two tiles on each side. The barrier before the configuration is loaded
+ * works around gcc 12, which assumes that only 8 of its 64 bytes are read. */
 static void int8(void *arg, int part) {
     (void)arg;
     struct {

@@ -1,13 +1,13 @@
-/* Quantised products with AVX2: half a panel (8 outputs) at a time, its block's codes in 8
- * registers, one row after the other; the sums of all rows stay in the nearest cache.
+/* Quantised products with AVX2: half a panel (8 outputs) at a time, with a block's codes in 8
+ * registers, one row after the other. The sums of all rows stay in the L1 cache.
  *
  * Exactness. vpmaddubsw multiplies unsigned by signed bytes and adds pairs into 16 bits with
  * saturation. Activations are -127..127, so a pair of codes of 4, 5 or 6 bits is at most 2 * 15 *
- * 127 = 3,810, 2 * 31 * 127 = 7,874 or 2 * 63 * 127 = 16,002 in magnitude; 8, 4 and 2 of these add
- * up to 30,480, 31,496 and 32,004, below 32,768. They are widened to 32 bits after so many groups,
- * and where a scale ends. An 8-bit weight, or the value of a table, is -128..127: its magnitude is
- * the unsigned side and its sign goes to the activation, so a pair is at most 2 * 128 * 127 =
- * 32,512; it is widened at once. */
+ * 127 = 3,810, 2 * 31 * 127 = 7,874 or 2 * 63 * 127 = 16,002 in magnitude. The sums of 8, 4 and 2
+ * pairs are at most 30,480, 31,496 and 32,004, below 32,768. After that number of groups, and at
+ * the end of a scale, they are widened to 32 bits. An 8-bit weight or a table's value is -128..127:
+ * its magnitude is the unsigned operand, and its sign is applied to the activation. So a pair is at
+ * most 2 * 128 * 127 = 32,512 and is widened at once. */
 #include "kernels/cpu/simd/peak.h"
 #include "kernels/cpu/simd/unpack_256.h"
 
@@ -15,9 +15,9 @@ INLINE __m256i widened(__m256i words) {
     return _mm256_madd_epi16(words, _mm256_set1_epi16(1));
 }
 
-/* Sum of code * activation over groups from..to-1; 16-bit sums are widened after as many groups as
- * the head of this file allows. The barrier keeps them one chain: gcc 12 would make a tree of it,
- * whose registers push the block's scales out to memory. */
+/* Sum of code * activation over groups from..to-1. 16-bit sums are widened after the number of
+ * groups derived at the head of this file. The barrier keeps a single chain of additions: gcc 12
+ * would make a tree, whose registers spill the block's scales to memory. */
 INLINE __m256i dot_codes(const __m256i *v, const int8_t *q, const int from, const int to,
                          const struct format format) {
     const int groups = format.bits == 6 ? 2 : format.bits == 5 || format.halved ? 4 : 8;
@@ -31,7 +31,7 @@ INLINE __m256i dot_codes(const __m256i *v, const int8_t *q, const int from, cons
     return sum;
 }
 
-/* Are its codes made signed bytes? Those of 8 bits are, and those of a table. */
+/* Are the codes converted to signed bytes? This holds for 8-bit codes and tables. */
 INLINE bool is_signed(const struct format format) {
     return format.bits == 8 || format.table != CODES_LINEAR;
 }
@@ -54,7 +54,7 @@ INLINE __m256i dot(const __m256i *v, const int8_t *q, int32_t minus_sum, const i
     return format.zero ? _mm256_add_epi32(sum, _mm256_set1_epi32(minus_sum * format.zero)) : sum;
 }
 
-/* Adds block i's share to acc[row][16], of the outputs half * 8 and on. */
+/* Adds block i's contribution to acc[row][16], for the outputs from half * 8 on. */
 INLINE void add_block(const struct call *c, float (*acc)[LANES], int i, int half,
                       const struct format format) {
     size_t at = activation_at(c->a, c->tile, i, 0), width = (size_t)c->a->width;
@@ -100,10 +100,10 @@ INLINE void product_rows(const struct call *c, float (*acc)[LANES], const struct
 
 /* ---- the peak ------------------------------------------------------------------------------- */
 
-/* The most that AVX2 can multiply and add. */
+/* The peak rate of multiply-adds with AVX2. */
 
-/* Three instructions stand for the one that these processors lack. The barrier keeps the product,
- * which does not change, inside the loop. */
+/* Three instructions replace the one that these processors lack. The barrier keeps the
+ * loop-invariant product inside the loop. */
 static void int8(void *arg, int part) {
     (void)arg;
     __m256i sum[PEAK_SUMS], a = _mm256_set1_epi32(part), b = _mm256_set1_epi32(0x01020304);

@@ -1,18 +1,18 @@
-/* Quantised products with AVX-512 VNNI: a panel of 16 outputs times up to 16 rows of a tile, all
- * sums in registers over the whole of K.
+/* Quantised products with AVX-512 VNNI: a panel of 16 outputs times up to 16 rows of a tile, with
+ * all sums in registers over the whole of K.
  *
- * A block's codes are unpacked once into 8 registers of unsigned bytes, group g of 4 inputs in
- * register g. For each row, four of them in turn, vpdpbusd adds code * activation of 4 inputs in
- * every lane, the activations being broadcast from memory; it does not saturate, so the sum is
- * exact. The zero point is corrected at the start: the sum begins at -zero * (sum of the
- * activations). Then the float part, as order.md has it. */
+ * A block's codes are unpacked once into 8 registers of unsigned bytes; register g has group g of 4
+ * inputs. For each row, interleaved with three others, vpdpbusd adds code * activation of 4 inputs
+ * in every lane, with the activations broadcast from memory. It does not saturate, so the sum is
+ * exact. The zero point is corrected at the start: the initial sum is -zero * (sum of the
+ * activations). The float part follows in the order of order.md. */
 #include "kernels/cpu/simd/peak.h"
 #include "kernels/cpu/simd/unpack_512.h"
 
-enum { IN_TURN = 4 }; /* rows whose sums are added to in turn */
+enum { IN_TURN = 4 }; /* rows whose sums are interleaved */
 
-/* sum + code * activation of a group of 4 inputs: vpdpbusd with a broadcast operand, in whose place
- * gcc 12 writes two instructions. */
+/* sum + code * activation of a group of 4 inputs: vpdpbusd with a broadcast operand. gcc 12 would
+ * use two instructions. */
 INLINE __m512i add_group(__m512i sum, __m512i codes, const int8_t *inputs) {
     __asm__("vpdpbusd %2%{1to16%}, %1, %0"
             : "+v"(sum)
@@ -38,7 +38,7 @@ INLINE __m512 add_scaled(__m512 acc, __m512i sum, __m512 d, float scale) {
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, _mm512_set1_ps(scale)), acc);
 }
 
-/* One block's share of n rows from `row` on. */
+/* Adds one block's contribution to n rows, starting with `row`. */
 INLINE void add_rows(__m512 *acc, const __m512i *v, const __m512 *d, const __m512 *m,
                      struct inputs in, const int row, const int n, const struct format format) {
     const int parts = format.halved ? 2 : 1, groups = 8 / parts;
@@ -58,7 +58,8 @@ INLINE void add_rows(__m512 *acc, const __m512i *v, const __m512 *d, const __m51
     }
 }
 
-/* The same of all rows: IN_TURN at a time, as a sum that is added to takes 4 cycles or more. */
+/* The same for all rows: IN_TURN at a time, because an addition has a latency of 4 cycles or more.
+ */
 INLINE void add_block(__m512 *acc, const __m512i *v, const __m512 *d, const __m512 *m,
                       struct inputs in, const int n, const struct format format) {
     const int each = n < IN_TURN ? n : IN_TURN;
@@ -122,8 +123,8 @@ static rows_fn *const *rows_of(enum dtype type) {
     }
 }
 
-/* The kernel of the least number of rows that is enough. Rows that are computed without being
- * asked for read what comes next in the activations and are not stored. */
+/* Chooses the kernel with the smallest sufficient number of rows. Its extra rows read the bytes
+ * that follow the activations, and are not stored. */
 void avx512vnni_product(const struct matrix *w, int panel, const struct activations *a, int tile,
                         int rows, float *y, size_t stride) {
     static const uint8_t kernel[LANES + 1] = {0, 0, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5};
@@ -133,7 +134,7 @@ void avx512vnni_product(const struct matrix *w, int panel, const struct activati
 
 /* ---- the peak ------------------------------------------------------------------------------- */
 
-/* The most that AVX-512 can multiply and add. */
+/* The peak rate of multiply-adds with AVX-512. */
 
 static void int8(void *arg, int part) {
     (void)arg;

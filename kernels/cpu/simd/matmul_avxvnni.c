@@ -1,10 +1,10 @@
 /* Quantised products with AVX-VNNI: a panel's 16 outputs in two halves of 8. A block's codes are
- * unpacked once; then rows go along it in fours, so that codes and activations that were read serve
- * several products and no sum waits for the one before. The sums of all rows stay in the nearest
- * cache.
+ * unpacked once. Then four rows at a time are multiplied with it, so that loaded codes and
+ * activations serve several products and sums do not wait for each other. The sums of all rows stay
+ * in the L1 cache.
  *
  * vpdpbusd multiplies unsigned codes by signed activations and adds four products at once into 32
- * bits. It does not saturate, so the sum is exact; the zero point is corrected at the start. */
+ * bits. It does not saturate, so the sum is exact. The zero point is corrected at the start. */
 #include "kernels/cpu/simd/peak.h"
 #include "kernels/cpu/simd/unpack_256.h"
 
@@ -20,8 +20,8 @@ INLINE void multiply(__m256i (*dots)[2], const __m256i (*v)[2], const int8_t *q,
     }
 }
 
-/* A block of a panel, unpacked: for both parts of the outputs codes by group, scales and minima,
- * two of each where the block is halved. */
+/* An unpacked block of a panel: for both halves of the outputs the codes by group, scales and
+ * minima, two of each for halved types. */
 struct unpacked {
     __m256i v[8][2];
     __m256 d[2][2], m[2][2];
@@ -41,7 +41,7 @@ INLINE void unpack_block(struct unpacked *u, const struct call *c, int i,
     }
 }
 
-/* Adds to acc[n][16] the share of groups from..to-1 of block i: those that have d for a scale. */
+/* Adds to acc[n][16] the contribution of groups from..to-1 of block i, whose scale is d. */
 INLINE void add_groups(const struct call *c, float (*acc)[LANES], const struct unpacked *u, int i,
                        int row, const int n, const int from, const int to,
                        const struct format format) {
@@ -67,7 +67,7 @@ INLINE void add_groups(const struct call *c, float (*acc)[LANES], const struct u
     }
 }
 
-/* Adds block i's share to n rows from `row` on. */
+/* Adds block i's contribution to n rows, starting with `row`. */
 INLINE void add_rows(const struct call *c, float (*acc)[LANES], const struct unpacked *u, int i,
                      int row, const int n, const struct format format) {
     if (format.halved) {
@@ -97,7 +97,7 @@ INLINE void product_rows(const struct call *c, float (*acc)[LANES], const struct
 
 /* ---- the peak ------------------------------------------------------------------------------- */
 
-/* The most that AVX-VNNI can multiply and add; its floats are AVX2's. */
+/* The peak rate of multiply-adds with AVX-VNNI; its float loop is that of AVX2. */
 
 static void int8(void *arg, int part) {
     (void)arg;

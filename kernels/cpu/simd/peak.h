@@ -1,5 +1,5 @@
-/* Loops that keep enough independent sums in registers that only the instruction's own rate bounds
- * them: what the multiply-adds of a path can come to at most. What they sum is of no interest. */
+/* Loops with enough independent sums in registers to be limited only by the instruction's rate.
+ * They measure a path's peak rate of multiply-adds. Their results are ignored. */
 #ifndef PENSTOCK_KERNELS_PEAK_H
 #define PENSTOCK_KERNELS_PEAK_H
 
@@ -7,11 +7,11 @@
 
 enum {
     PEAK_ROUNDS = 20000,
-    PEAK_SUMS = 12, /* latency of an fma times two a cycle, with some to spare */
+    PEAK_SUMS = 12, /* fma latency times two per cycle, with a margin */
     PEAK_LOOPS = PEAK_ROUNDS * PEAK_SUMS,
 };
 
-/* Results are written here, or the compiler would drop the loops. */
+/* Receives the results; without it the compiler would drop the loops. */
 static volatile int peak_sink;
 
 void peak_float_avx2(void *arg, int part);

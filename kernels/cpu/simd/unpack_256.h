@@ -1,4 +1,4 @@
-/* What the 256-bit products of AVX2 and AVX-VNNI share: unpacking half of a panel's block, 8 of its
+/* Shared by the 256-bit products of AVX2 and AVX-VNNI: unpacks half a panel's block, 8 of its
  * outputs. */
 #ifndef PENSTOCK_KERNELS_CPU_UNPACK_256_H
 #define PENSTOCK_KERNELS_CPU_UNPACK_256_H
@@ -39,8 +39,8 @@ INLINE void unpack_pairs(__m256i *v, const uint8_t *codes, const int bits) {
     }
 }
 
-/* Codes of half a line's rows, group g in v[g], bytes without a sign; `codes` points at that
- * half. */
+/* Writes the codes of half a line's rows, group g to v[g], as unsigned bytes. `codes` points at
+ * that half. */
 INLINE void unpack(__m256i *v, const uint8_t *codes, const struct format format) {
     const int bits = format.bits;
     if (bits == 8) {
@@ -83,7 +83,7 @@ INLINE __m128i load_8_bytes(const uint8_t *p) {
     return _mm_loadl_epi64((const __m128i *)p);
 }
 
-/* A small scale times *d, and a small minimum times *m. */
+/* Multiplies *d by a small scale, and *m by a small minimum. */
 INLINE void unpack_small(__m256 *d, __m256 *m, const uint8_t *small, const struct format format) {
     if (!format.has_min) {
         *d = _mm256_mul_ps(*d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(small))));
@@ -101,14 +101,14 @@ INLINE void unpack_small(__m256 *d, __m256 *m, const uint8_t *small, const struc
     *m = _mm256_mul_ps(*m, _mm256_cvtepi32_ps(minus));
 }
 
-/* What a zero point adds to each weight. */
+/* The term that a zero point adds to each weight. */
 INLINE __m256 minus_zero_points(__m256 d, const uint8_t *zero) {
     __m256i points = _mm256_cvtepu8_epi32(load_8_bytes(zero));
     return _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_setzero_si256(), points)));
 }
 
-/* The scales of block i and its minima, in float, for rows part * 8 and on: two of each where the
- * block is halved. */
+/* Writes the scales and minima of block i as floats, for 8 rows from part * 8 on: two of each for
+ * halved types. */
 INLINE void unpack_scales(__m256 *d, __m256 *m, const uint8_t *scales, int i, int part,
                           const struct format format) {
     const uint8_t *own = scales + part * 16;
@@ -137,7 +137,7 @@ INLINE __m256 add_scaled(__m256 acc, __m256i sum, __m256 d, float scale) {
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, _mm256_set1_ps(scale)), acc);
 }
 
-/* What the kernels are given: a panel, a tile and its rows. */
+/* Arguments of the kernels: a panel, a tile and its rows. */
 struct call {
     const struct matrix *w;
     const struct activations *a;

@@ -1,5 +1,5 @@
-/* What the 512-bit products of AVX-512 VNNI and AMX share: what they are given, where the inputs
- * of a tile stand, unpacking a panel's block. */
+/* Shared by the 512-bit products of AVX-512 VNNI and AMX: arguments, addresses of a tile's inputs,
+ * unpacking of a panel's block. */
 #ifndef PENSTOCK_KERNELS_CPU_UNPACK_512_H
 #define PENSTOCK_KERNELS_CPU_UNPACK_512_H
 
@@ -8,12 +8,12 @@
 
 #include "kernels/cpu/simd/vec16.h"
 
-/* What the kernels are given: a panel, a tile and its rows, and where the results go. */
+/* Arguments of the kernels: a panel, a tile and its rows, and the place of the results. */
 struct call {
     const struct matrix *w;
     const struct activations *a;
     int panel, tile, rows;
-    float *y; /* of the tile */
+    float *y; /* results of the tile */
     size_t stride;
 };
 
@@ -31,7 +31,7 @@ INLINE struct inputs inputs_at(const struct call *c, int i) {
                            activation_minus_sum(c->a, c->tile, i, 0), c->a->width};
 }
 
-/* On to the next block. */
+/* Advances to the next block. */
 INLINE void inputs_next(struct inputs *in) {
     in->q += (size_t)in->width * BLOCK;
     in->scale += in->width;
@@ -46,7 +46,8 @@ INLINE __m512i line(const uint8_t *p) {
     return _mm512_loadu_si512(p);
 }
 
-/* Bits `mask` of (high << left) into the codes: one ternary operation, codes | (shifted & mask). */
+/* Inserts bits `mask` of (high << left) into the codes with one ternary operation: codes | (shifted
+ * & mask). */
 INLINE __m512i with_high(__m512i codes, __m512i high, const int left, const int mask) {
     __m512i shifted = left >= 0 ? _mm512_slli_epi32(high, (unsigned)left)
                                 : _mm512_srli_epi32(high, (unsigned)-left);
@@ -67,7 +68,7 @@ INLINE void unpack_pairs(__m512i *v, const uint8_t *codes, const int bits) {
     }
 }
 
-/* Group g of a block's codes in v[g], bytes without a sign. */
+/* Writes group g of a block's codes to v[g], as unsigned bytes. */
 INLINE void unpack(__m512i *v, const uint8_t *codes, const struct format format) {
     const int bits = format.bits;
     if (bits == 8) {
@@ -111,7 +112,7 @@ INLINE __m512 brains(const uint8_t *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-/* A small scale times *d, and a small minimum times *m. */
+/* Multiplies *d by a small scale, and *m by a small minimum. */
 INLINE void unpack_small(__m512 *d, __m512 *m, const uint8_t *small, const struct format format) {
     if (!format.has_min) {
         *d = _mm512_mul_ps(*d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(small))));
@@ -129,13 +130,13 @@ INLINE void unpack_small(__m512 *d, __m512 *m, const uint8_t *small, const struc
     *m = _mm512_mul_ps(*m, _mm512_cvtepi32_ps(minus));
 }
 
-/* What a zero point adds to each weight. */
+/* The term that a zero point adds to each weight. */
 INLINE __m512 minus_zero_points(__m512 d, const uint8_t *zero) {
     __m512i points = _mm512_cvtepu8_epi32(load_16_bytes(zero));
     return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_setzero_si512(), points)));
 }
 
-/* The scales of block i and its minima, in float: two of each where it is halved. */
+/* Writes the scales and minima of block i as floats: two of each for halved types. */
 INLINE void unpack_scales(__m512 *d, __m512 *m, const uint8_t *scales, int i,
                           const struct format format) {
     if (format.scales == SCALES_FLOAT) {

@@ -1,6 +1,5 @@
-/* Sixteen float lanes, in one register of AVX-512 or in two of AVX2: what the .inc files are
- * written in. Every function is one IEEE operation in each lane, so they give the same bits in
- * either. */
+/* Sixteen float lanes, in one AVX-512 register or in two AVX2 registers. The .inc files use these
+ * functions. Each function is one IEEE operation per lane, so both forms give the same bits. */
 #ifndef PENSTOCK_KERNELS_CPU_VEC16_H
 #define PENSTOCK_KERNELS_CPU_VEC16_H
 
@@ -19,11 +18,11 @@
 #define NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
-/* A loop over a constant number of registers: it must be unrolled for them to be registers. */
+/* A loop over a constant number of registers. It must be unrolled, or they would be in memory. */
 #define UNROLL_FOR(i, n) UNROLL for (int i = 0; i < (n); i++)
 
-/* Keeps a pointer in one register. Where an operand in memory is addressed by base and index, the
- * processors of Intel make two operations of an instruction that has three operands besides. */
+/* Keeps a pointer in one register. Intel processors split an instruction with three other operands
+ * in two if its memory operand has a base and an index. */
 #define IN_REGISTER(pointer) __asm__("" : "+r"(pointer))
 
 #ifdef __AVX512F__
@@ -74,7 +73,7 @@ INLINE vec16 vec16_min(vec16 a, vec16 b) {
     return _mm512_min_ps(a, b);
 } /* a < b ? a : b */
 
-/* |a|; and |a| with the sign of `sign`, for a without one. */
+/* |a|, and |a| with the sign of `sign`; a must not be negative. */
 INLINE vec16 vec16_magnitude(vec16 a) {
     return _mm512_abs_ps(a);
 }
@@ -97,7 +96,7 @@ INLINE vec16 vec16_power_of_two(vec16 x) {
 INLINE vec16 vec16_load_halves(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
-/* Of bfloat16. */
+/* Loads bfloat16 numbers. */
 INLINE vec16 vec16_load_brains(const uint16_t *p) {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
@@ -113,12 +112,12 @@ typedef __m512i ints;
 INLINE ints ints_zero(void) {
     return _mm512_setzero_si512();
 }
-/* Sixteen pairs of codes, of two bytes or of one. */
+/* Loads sixteen pairs of codes of one or two bytes. */
 INLINE ints pairs_load(const uint8_t *p, const bool bytes) {
     if (bytes) return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p));
     return _mm512_loadu_si512(p);
 }
-/* One pair in every lane. */
+/* Loads one pair into every lane. */
 INLINE ints pairs_all(const int16_t *pair) {
     int32_t both;
     memcpy(&both, pair, sizeof both);
@@ -126,14 +125,15 @@ INLINE ints pairs_all(const int16_t *pair) {
 }
 /* sum + a[0] * b[0] + a[1] * b[1] in each lane */
 INLINE ints ints_add_pairs(ints sum, ints a, ints b) {
-    /* As _mm512_dpwssd_epi32, whose sums gcc 12 copies to other registers in every round. */
+    /* _mm512_dpwssd_epi32; for the intrinsic, gcc 12 copies the sums to other registers in every
+     * iteration. */
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
 }
 INLINE vec16 vec16_of_ints(ints a) {
     return _mm512_cvtepi32_ps(a);
 }
-/* Magnitudes as integers, which compare as the floats do, and a NaN is the largest. */
+/* Magnitudes as integers. They compare as the floats do, and a NaN is the largest. */
 INLINE ints vec16_magnitudes(vec16 a) {
     return _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff));
 }
@@ -161,14 +161,14 @@ INLINE __m256 vec16_fold_max(vec16 a) {
     return _mm256_max_ps(_mm512_castps512_ps256(a), high);
 }
 
-/* 32 numbers within -127..127 as bytes. */
+/* Packs 32 numbers within -127..127 into bytes. */
 INLINE __m256i ints_bytes(ints low, ints high) {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 0, 0, 0, 0, 0, 0, 0);
     __m512i words = _mm512_packs_epi32(low, high);
     __m512i bytes = _mm512_packs_epi16(words, words);
     return _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, bytes));
 }
-/* Lanes rounded to the nearest integer, ties to even; and towards 0. */
+/* Rounds lanes to the nearest integer, ties to even; rounds lanes towards 0. */
 INLINE ints vec16_nearest(vec16 a) {
     return _mm512_cvtps_epi32(a);
 }
@@ -176,14 +176,14 @@ INLINE ints vec16_towards_zero(vec16 a) {
     return _mm512_cvttps_epi32(a);
 }
 
-/* Bit i says whether lane i of 32 is equal to x. */
+/* Bit i is set if lane i of 32 is equal to x. */
 INLINE uint32_t vec16_equal(vec16 low, vec16 high, float x) {
     __m512 all = _mm512_set1_ps(x);
     uint32_t first = _mm512_cmp_ps_mask(low, all, _CMP_EQ_OQ);
     return first | (uint32_t)_mm512_cmp_ps_mask(high, all, _CMP_EQ_OQ) << 16;
 }
 
-/* Powers of two from the bytes of their exponents. */
+/* Makes powers of two from the bytes of their exponents. */
 INLINE vec16 vec16_load_exponents(const uint8_t *p) {
     __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 23));
@@ -373,13 +373,14 @@ INLINE vec16 vec16_load_exponents(const uint8_t *p) {
 
 #endif
 
-/* ---- weights are fetched ahead -------------------------------------------------------------- */
+/* ---- prefetching weights --------------------------------------------------------------------- */
 
-/* A kernel reads codes and scales as two streams; they are fetched as the one run of bytes that
- * all panels are, a share with each block, into the second cache: fetching to the first one halves
- * the rate. The first tile of rows does it; those behind find the panel in the caches. */
+/* A kernel reads codes and scales as two streams. They are prefetched as the one contiguous range
+ * that all panels form, a part with each block, into the L2 cache: prefetching to the L1 cache
+ * halves the rate. Only the first tile of rows prefetches; later tiles find the panel in the
+ * caches. */
 
-enum { AHEAD = 16384 }; /* bytes, found by trying powers of two */
+enum { AHEAD = 16384 }; /* bytes, the best of several powers of two */
 
 INLINE size_t fetch_share(const struct matrix *w) {
     return round_up(w->panel_bytes / (size_t)w->n_blocks, 64);
@@ -389,13 +390,13 @@ INLINE void fetch(const uint8_t *p, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) _mm_prefetch((const char *)p + at, _MM_HINT_T1);
 }
 
-/* ---- reductions and functions of lanes ------------------------------------------------------ */
+/* ---- reductions and functions of lanes ------------------------------------------------------- */
 
-/* 32 lanes within -127..127, rounded to the nearest integer, ties to even, as bytes. */
+/* Rounds 32 lanes within -127..127 to the nearest integer, ties to even, as bytes. */
 INLINE __m256i vec16_rounded(vec16 low, vec16 high) {
     return ints_bytes(vec16_nearest(low), vec16_nearest(high));
 }
-/* The same, rounded towards 0. */
+/* The same with rounding towards 0. */
 INLINE __m256i vec16_truncated(vec16 low, vec16 high) {
     return ints_bytes(vec16_towards_zero(low), vec16_towards_zero(high));
 }
@@ -408,8 +409,8 @@ INLINE float vec16_largest_magnitude(vec16 a, vec16 b) {
     return max;
 }
 
-/* Sums of the first 16 and the last 16 of 32 signed bytes: of bytes without a sign there is an
- * instruction. */
+/* Sums of the first 16 and the last 16 of 32 signed bytes. There is an instruction for unsigned
+ * bytes. */
 INLINE void sum_halves(int out[2], __m256i bytes) {
     __m256i above = _mm256_xor_si256(bytes, _mm256_set1_epi8((char)0x80));
     __m256i eights = _mm256_sad_epu8(above, _mm256_setzero_si256());
@@ -432,7 +433,7 @@ INLINE float vec16_largest(vec16 a) {
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-/* exp(x) = (m + 1) * 2^n for x <= EXP_HIGH; returns m and puts 2^n into *power. */
+/* exp(x) = (m + 1) * 2^n for x <= EXP_HIGH. Returns m and writes 2^n to *power. */
 INLINE vec16 vec16_exp_parts(vec16 x, vec16 *power) {
     vec16 shifted = vec16_fma(x, vec16_all(EXP_LOG2E), vec16_all(EXP_ROUND));
     vec16 n = vec16_sub(shifted, vec16_all(EXP_ROUND));

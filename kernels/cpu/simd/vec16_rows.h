@@ -1,4 +1,4 @@
-/* What turns vectors of 16 rows into vectors whose lanes are those rows. */
+/* Transposes vectors of 16 rows into vectors whose lanes are the rows. */
 #ifndef PENSTOCK_KERNELS_CPU_VEC16_ROWS_H
 #define PENSTOCK_KERNELS_CPU_VEC16_ROWS_H
 
@@ -7,21 +7,21 @@
 
 #ifdef __AVX512F__
 
-/* The numbers of even places among 32 of bfloat16, and the others. */
+/* Loads 32 bfloat16 numbers: those at even positions, and the others. */
 INLINE void vec16_load_brain_pairs(const uint8_t *p, vec16 *even, vec16 *odd) {
     __m512i pairs = _mm512_loadu_si512(p);
     *even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
     *odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000)));
 }
 
-/* 32 numbers within -127..127 as bytes, those of even places and the others. */
+/* Packs 32 numbers within -127..127 into bytes: those at even positions, and the others. */
 INLINE __m256i ints_pair_bytes(ints even, ints odd) {
     __m512i words = _mm512_mask_mov_epi16(even, 0xaaaaaaaa, _mm512_slli_epi32(odd, 16));
     return _mm512_cvtepi16_epi8(words);
 }
 
-/* Lane i is the largest lane of the i-th vector. Each round folds vectors in halves and puts two of
- * them side by side: rows 8 apart, then 4, 2 and 1. */
+/* Lane i of the result is the largest lane of the i-th vector. Each round folds vectors in halves
+ * and joins two of them: rows 8 apart, then 4, 2 and 1. */
 INLINE ints ints_largest_of_rows(const ints rows[LANES]) {
     const __m512i order = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
     __m512i a[8], b[4], c[2];
@@ -43,7 +43,7 @@ INLINE ints ints_largest_of_rows(const ints rows[LANES]) {
     return _mm512_permutexvar_epi32(order, _mm512_max_epi32(first, last));
 }
 
-/* 16 bytes of rows i, i + 4, i + 8 and i + 12 side by side. */
+/* 16 bytes each of rows i, i + 4, i + 8 and i + 12. */
 INLINE __m512i bytes_of_four_rows(const uint8_t (*rows)[BLOCK]) {
     __m512i all = _mm512_castsi128_si512(_mm_load_si128((const __m128i *)rows[0]));
     all = _mm512_inserti32x4(all, _mm_load_si128((const __m128i *)rows[4]), 1);
@@ -51,8 +51,8 @@ INLINE __m512i bytes_of_four_rows(const uint8_t (*rows)[BLOCK]) {
     return _mm512_inserti32x4(all, _mm_load_si128((const __m128i *)rows[12]), 3);
 }
 
-/* pack_bytes() of rows that lie one behind the other. The lines go past the caches, which would
- * first fetch what stands there; _mm_sfence() ends that. */
+/* pack_bytes() for contiguous rows. The stores bypass the caches, which would first load the old
+ * lines; _mm_sfence() completes them. */
 INLINE void pack_block(uint8_t *codes, const uint8_t rows[LANES][BLOCK]) {
     const __m512i sign = _mm512_set1_epi8((char)0x80);
     for (int half = 0; half < 2; half++) {

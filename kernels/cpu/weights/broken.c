@@ -1,9 +1,9 @@
-/* Finding blocks whose scale or minimum is no finite number, without reading their codes. */
+/* Finds blocks whose scale or minimum is not finite, without reading their codes. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
-/* Where a block has a scale: a half, or a byte that is the exponent of a power of two. */
+/* The place of a scale in a block: a half, or a byte that is the exponent of a power of two. */
 struct place {
     int at;
     bool is_exponent;
@@ -11,7 +11,7 @@ struct place {
 
 enum { MAX_PLACES = 2 };
 
-/* The places of a type's scale and minimum; returns how many. */
+/* Writes the places of a type's scale and minimum. Returns their number. */
 static int places_of(enum dtype type, struct place out[MAX_PLACES]) {
     static const struct {
         enum dtype type;
@@ -23,7 +23,7 @@ static int places_of(enum dtype type, struct place out[MAX_PLACES]) {
     {DTYPE_##TYPE, scales, scale_at, min_at},
         QUANT_TYPES(ENTRY)
 #undef ENTRY
-        /* those that are looked up */
+        /* LOOKUP_TYPES */
         {DTYPE_IQ1_M, SCALES_HALF, 48, -1},
         {DTYPE_IQ1_S, SCALES_HALF, 0, -1},
         {DTYPE_IQ2_XXS, SCALES_HALF, 0, -1},
@@ -45,13 +45,13 @@ static bool half_is_finite(const uint8_t *p) {
     return (p[1] & 0x7c) != 0x7c;
 }
 
-/* IQ1_M has the nibbles of its scale in the tops of 4 words; the exponent is in the last two. */
+/* IQ1_M stores the nibbles of its scale at the tops of 4 words; the exponent is in the last two. */
 static bool iq1_m_is_finite(const uint8_t *p) {
     const uint8_t half[2] = {0, (uint8_t)((p[55] & 0xf0) | p[53] >> 4)};
     return half_is_finite(half);
 }
 
-/* The first of n blocks that has something else than a finite number there, or n. */
+/* Returns the first of n blocks without a finite number at that place, or n. */
 static size_t first_broken(enum dtype type, struct place place, const uint8_t *p, size_t n) {
     size_t bytes = (size_t)dtype_block_bytes((int)type), i = 0;
     if (type == DTYPE_IQ1_M)

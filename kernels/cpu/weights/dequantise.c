@@ -1,6 +1,6 @@
-/* Reading GGUF's blocks. Every format is taken apart here and nowhere else: a `struct block` is 32
- * weights as codes, a scale and a minimum, whatever the file's layout was. Layouts follow the GGUF
- * specification; halves are little-endian, as the machines that this runs on are. */
+/* Reads GGUF's blocks. This file is the only reader of each format. A `struct block` has 32 weights
+ * as codes, a scale and a minimum, for every file layout. Layouts follow the GGUF specification.
+ * Halves are little-endian, as are all supported machines. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -24,7 +24,7 @@ static void add_fifth_bits(uint8_t *code, const uint8_t *p) {
     for (int i = 0; i < BLOCK; i++) code[i] |= (p[i / 8] >> i % 8 & 1) << 4;
 }
 
-/* Each reads block i of 8 where a type has so many, else the one that stands at p. */
+/* Each function reads block i of 8 if the type has 8 per super-block, else the block at p. */
 
 static void read_q4_0(struct block *block, const uint8_t *p, int i) {
     (void)i;
@@ -58,9 +58,9 @@ static void read_q8_0(struct block *block, const uint8_t *p, int i) {
     for (int k = 0; k < BLOCK; k++) block->code[k] = p[2 + k] ^ 0x80;
 }
 
-/* 12 bytes hold 8 scales and 8 minima of 6 bits: those of the first four blocks are the low 6 bits
- * of bytes 0-3 and 4-7; those of the last four have their low 4 bits in bytes 8-11 and their high
- * 2 in the tops of 0-3, 4-7. */
+/* 12 bytes hold 8 scales and 8 minima of 6 bits. Those of the first four blocks are the low 6 bits
+ * of bytes 0-3 and 4-7. Those of the last four have their low 4 bits in bytes 8-11 and their high 2
+ * bits at the top of bytes 0-3 and 4-7. */
 void block_k_scales(const uint8_t *p, int i, uint8_t *scale, uint8_t *min) {
     *scale = (uint8_t)(i < 4 ? p[i] & 63 : (p[i + 4] & 15) | p[i - 4] >> 6 << 4);
     *min = (uint8_t)(i < 4 ? p[i + 4] & 63 : p[i + 4] >> 4 | p[i] >> 6 << 4);
@@ -73,7 +73,7 @@ static void read_k_scales(struct block *block, const uint8_t *p, int i) {
     block->min[0] = block->min[1] = -min;
 }
 
-/* 32 bytes of nibbles serve two blocks: the even one has the low nibbles, the odd one the high
+/* 32 bytes of nibbles serve two blocks: the even block uses the low nibbles, the odd block the high
  * ones. */
 static void read_k_nibbles(struct block *block, const uint8_t *p, int i) {
     for (int j = 0; j < BLOCK; j++) block->code[j] = p[i / 2 * 32 + j] >> i % 2 * 4 & 15;
@@ -93,8 +93,8 @@ static void read_q5_k(struct block *block, const uint8_t *p, int i) {
 }
 
 /* 128 bytes of nibbles, 64 bytes of high pairs, 16 signed scales, d. In each half of the 256
- * weights, blocks 0 and 1 are the low nibbles of its first and second 32 bytes, blocks 2 and 3 the
- * high ones. */
+ * weights, blocks 0 and 1 use the low nibbles of its first and second 32 bytes, blocks 2 and 3 the
+ * high nibbles. */
 static void read_q6_k(struct block *block, const uint8_t *p, int i) {
     const uint8_t *nibbles = p + i / 4 * 64 + i % 2 * 32, *pairs = p + 128 + i / 4 * 32;
     const int8_t *scales = (const int8_t *)p + 192;
@@ -107,12 +107,13 @@ static void read_q6_k(struct block *block, const uint8_t *p, int i) {
 
 /* ---- fewer bits ----------------------------------------------------------------------------- */
 
-/* 32 bytes of pairs serve four blocks: block i % 4 has bits 2 * (i % 4) of each. */
+/* 32 bytes of pairs serve four blocks: block i % 4 uses bits 2 * (i % 4) of each byte. */
 static void read_pairs(uint8_t *code, const uint8_t *p, int i) {
     for (int j = 0; j < BLOCK; j++) code[j] = p[i / 4 * 32 + j] >> i % 4 * 2 & 3;
 }
 
-/* 16 bytes of scales, the low nibble, and minima, the high one; 64 of pairs, d, dmin. */
+/* 16 bytes with a scale in the low nibble and a minimum in the high nibble; 64 bytes of pairs, d,
+ * dmin. */
 static void read_q2_k(struct block *block, const uint8_t *p, int i) {
     *block = (struct block){.d = read_u16(p + 80), .m = read_u16(p + 82)};
     for (int half = 0; half < 2; half++) {
@@ -122,8 +123,8 @@ static void read_q2_k(struct block *block, const uint8_t *p, int i) {
     read_pairs(block->code, p + 16, i);
 }
 
-/* 12 bytes hold 16 scales of 6 bits: the low nibbles of the first 8 bytes are those of 0-7, the
- * high ones those of 8-15; bits 2 * (i / 4) of byte 8 + i % 4 go above them. */
+/* 12 bytes hold 16 scales of 6 bits. The low nibbles of the first 8 bytes belong to scales 0-7, the
+ * high nibbles to 8-15. Bits 2 * (i / 4) of byte 8 + i % 4 are the top bits. */
 static int q3_k_scale(const uint8_t *p, int i) {
     return ((p[i % 8] >> i / 8 * 4 & 15) | (p[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32;
 }
@@ -136,10 +137,10 @@ static void read_q3_k(struct block *block, const uint8_t *p, int i) {
     for (int j = 0; j < BLOCK; j++) block->code[j] |= (p[j] >> i & 1) << 2;
 }
 
-/* 48 bytes hold five digits to the base 3 each, 4 more bytes four; they are read by multiplying a
- * byte, which is the digits' number / 243 (/ 81) * 256 rounded up, and taking what overflows.
- * Digits n of the first 32 bytes are weights 32 * n and on, those of the next 16 weights
- * 160 + 16 * n and on, those of the last 240 + 4 * n and on. */
+/* 48 bytes hold five base-3 digits each, 4 more bytes hold four. A byte is the digits' number / 243
+ * (/ 81) * 256, rounded up; multiplying it by 3 repeatedly gives the digits as overflow. Digits n
+ * of the first 32 bytes are weights 32 * n and on, those of the next 16 bytes weights 160 + 16 * n
+ * and on, those of the last 4 bytes weights 240 + 4 * n and on. */
 static void read_tq1_0(struct block *block, const uint8_t *p, int i) {
     static const uint8_t power[5] = {1, 3, 9, 27, 81};
     *block = (struct block){.d = read_u16(p + 52), .scale = {1, 1}, .zero = 1};
@@ -173,7 +174,7 @@ static void read_iq4_nl(struct block *block, const uint8_t *p, int i) {
     read_nibbles(block->code, p + 2);
 }
 
-/* d, two bytes with the high pairs of 8 scales, four with their low nibbles, the codes. */
+/* d, two bytes with the high pairs of 8 scales, four bytes with their low nibbles, the codes. */
 static void read_iq4_xs(struct block *block, const uint8_t *p, int i) {
     *block = (struct block){.d = read_u16(p), .table = codes_table(CODES_NL4)};
     int low = p[4 + i / 2] >> i % 2 * 4 & 15, high = read_u16(p + 2) >> 2 * i & 3;
@@ -181,8 +182,8 @@ static void read_iq4_xs(struct block *block, const uint8_t *p, int i) {
     read_nibbles(block->code, p + 8 + 16 * i);
 }
 
-/* A byte e, then the codes: their scale is 2^(e - 128), half of what the format says, since the
- * table has twice its values. As bfloat16 it is exact, subnormals included. */
+/* A byte e, then the codes. Their scale is 2^(e - 128), half of the format's, because the table has
+ * doubled values. It is exact in bfloat16, subnormals included. */
 static void read_mxfp4(struct block *block, const uint8_t *p, int i) {
     (void)i;
     uint16_t scale = (uint16_t)(*p < 2 ? 0x20 << *p : (*p - 1) << 7);
@@ -271,11 +272,11 @@ void block_floats(const struct block *block, float *out) {
     }
 }
 
-/* half_to_float without branches, so that compilers do several at once. */
+/* half_to_float without branches, so that compilers can vectorise it. */
 static void floats_of_halves(float *out, const uint8_t *p, size_t n) {
     for (size_t i = 0; i < n; i++) {
         uint32_t half = read_u16(p + 2 * i), fraction = half & 0x3ff;
-        float small = (float)(int32_t)fraction * 0x1p-24f; /* what an exponent of 0 means */
+        float small = (float)(int32_t)fraction * 0x1p-24f; /* the value for exponent 0 */
         uint32_t bits = (half & 0x7fff) << 13, of_small;
         memcpy(&of_small, &small, sizeof of_small);
         bits += (half & 0x7c00) == 0x7c00 ? 224u << 23 : 112u << 23;

@@ -6,7 +6,7 @@
 struct dtype_entry {
     int dtype;
     const char *name;
-    int elements, bytes; /* of a block */
+    int elements, bytes; /* of one block */
 };
 
 static const struct dtype_entry entries[] = {
@@ -64,7 +64,7 @@ float half_to_float(uint16_t half) {
     return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-/* The low `drop` bits of `n` rounded away to the nearest, to the even one of two. */
+/* Removes the low `drop` bits of `n`, rounding to the nearest, ties to even. */
 static uint32_t shift_rounded(uint32_t n, unsigned drop) {
     uint32_t half = 1u << (drop - 1), rest = n & ((1u << drop) - 1), kept = n >> drop;
     return kept + (rest > half || (rest == half && (kept & 1)));
@@ -76,10 +76,10 @@ uint16_t float_to_half(float value) {
     uint32_t magnitude = bits & 0x7fffffff;
     uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
     if (magnitude > 0x7f800000) return sign | 0x7e00 | (magnitude >> 13 & 0x3ff);
-    if (magnitude >= 0x477ff000) return sign | 0x7c00; /* 65520 and more rounds to infinity */
+    if (magnitude >= 0x477ff000) return sign | 0x7c00; /* 65520 and above rounds to infinity */
     if (magnitude < 0x33000000) return sign;           /* below 2^-25: zero */
     uint32_t exponent = magnitude >> 23;
-    if (exponent >= 113) /* normal: a carry out of the fraction moves the exponent as it should */
+    if (exponent >= 113) /* normal; a carry out of the fraction increments the exponent correctly */
         return (uint16_t)(sign | shift_rounded(magnitude - (112u << 23), 13));
     uint32_t fraction = (magnitude & 0x7fffff) | 0x800000;
     return (uint16_t)(sign | shift_rounded(fraction, 126 - exponent));

@@ -1,10 +1,10 @@
-/* Reading the types that are looked up: the codes of IQ1, IQ2 and IQ3 are numbers of entries of a
- * grid, groups of 4 or 8 values that the format lists; NVFP4 has floats of 4 bits with a float of 8
- * for each 16. No product is made from them as they lie: while a model is loaded they become blocks
- * of INT8, where that is exact, or floats.
+/* Reads the LOOKUP_TYPES. The codes of IQ1, IQ2 and IQ3 are indices of a grid: groups of 4 or 8
+ * values that the format lists. NVFP4 has 4-bit floats with an 8-bit float scale per 16 weights.
+ * Products do not use these types directly: loading converts them to blocks of INT8 if that is
+ * exact, else to floats.
  *
- * DESIGN: the grids are a bit for each group that there could be (grids.inc). They are unfolded
- * once, by whoever reads such a type first; afterwards they are only read. */
+ * DESIGN: grids.inc has one bit per possible group. The first reader of a type expands its grid;
+ * afterwards grids are only read. */
 #include <pthread.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ static int grid_length(enum grid grid) {
     return grid == GRID_IQ3_XXS || grid == GRID_IQ3_S ? 4 : 8;
 }
 
-/* The values of one group; returns where the next is to go. */
+/* Writes the values of one group. Returns the place of the next group. */
 static int8_t *unfold_group(int8_t *out, enum grid grid, int number) {
     static const int8_t twos[] = {8, 25, 43}, ones[] = {-1, 0, 1};
     static const int8_t threes[] = {4, 12, 20, 28, 36, 44, 52, 62};
@@ -68,14 +68,14 @@ static uint32_t read_u32(const uint8_t *p) {
     return read_u16(p) | (uint32_t)read_u16(p + 2) << 16;
 }
 
-/* Entry `number` of a grid at code[0] on, negative where a bit of `signs` is set. */
+/* Writes entry `number` of a grid to code[0..]; bits of `signs` make values negative. */
 static void look_up(int8_t *code, enum grid grid, int number, int signs) {
     const int8_t *value = grids[grid] + number * grid_length(grid);
     for (int i = 0; i < grid_length(grid); i++)
         code[i] = (int8_t)(signs >> i & 1 ? -value[i] : value[i]);
 }
 
-/* 7 signs; the eighth is such that an even number is negative. */
+/* 7 signs; the eighth makes the number of negative values even. */
 static int even_signs(uint32_t seven) {
     seven &= 127;
     return (int)(seven | (uint32_t)__builtin_parity(seven) << 7);
@@ -86,7 +86,7 @@ static void set_scales(struct looked_up *b, const uint8_t *d, int first, int sec
     b->scale[1] = half_to_float(read_u16(d)) * (0.5f + (float)second) * unit;
 }
 
-/* d; for each 32 weights 4 numbers, then 4 times 7 signs and a scale of 4 bits. */
+/* d; per 32 weights 4 indices, then 4 times 7 signs and a scale of 4 bits. */
 static void read_iq2_xxs(struct looked_up *b, const uint8_t *p, int i) {
     const uint8_t *q = p + 2 + 8 * i;
     uint32_t rest = read_u32(q + 4);
@@ -95,7 +95,7 @@ static void read_iq2_xxs(struct looked_up *b, const uint8_t *p, int i) {
         look_up(b->code + 8 * j, GRID_IQ2_XXS, q[j], even_signs(rest >> 7 * j));
 }
 
-/* d, 32 numbers of 9 bits with 7 signs, 8 bytes of two scales. */
+/* d, 32 indices of 9 bits with 7 signs each, 8 bytes of two scales. */
 static void read_iq2_xs(struct looked_up *b, const uint8_t *p, int i) {
     set_scales(b, p, p[66 + i] & 15, p[66 + i] >> 4, 0.25f);
     for (int j = 0; j < 4; j++) {
@@ -104,7 +104,8 @@ static void read_iq2_xs(struct looked_up *b, const uint8_t *p, int i) {
     }
 }
 
-/* d, the low 8 bits of 32 numbers, their signs, 8 bytes with their high 2 bits, 8 of two scales. */
+/* d, the low 8 bits of 32 indices, their signs, 8 bytes with their high 2 bits, 8 bytes of two
+ * scales. */
 static void read_iq2_s(struct looked_up *b, const uint8_t *p, int i) {
     set_scales(b, p, p[74 + i] & 15, p[74 + i] >> 4, 0.25f);
     for (int j = 0; j < 4; j++) {
@@ -113,7 +114,7 @@ static void read_iq2_s(struct looked_up *b, const uint8_t *p, int i) {
     }
 }
 
-/* d, 64 numbers; for each 32 weights 4 times 7 signs and a scale of 4 bits. */
+/* d, 64 indices; per 32 weights 4 times 7 signs and a scale of 4 bits. */
 static void read_iq3_xxs(struct looked_up *b, const uint8_t *p, int i) {
     uint32_t rest = read_u32(p + 66 + 4 * i);
     set_scales(b, p, (int)(rest >> 28), (int)(rest >> 28), 0.5f);
@@ -123,7 +124,8 @@ static void read_iq3_xxs(struct looked_up *b, const uint8_t *p, int i) {
     }
 }
 
-/* d, the low 8 bits of 64 numbers, 8 bytes with the ninth, 32 of signs, 4 of two scales. */
+/* d, the low 8 bits of 64 indices, 8 bytes with the ninth bits, 32 bytes of signs, 4 bytes of two
+ * scales. */
 static void read_iq3_s(struct looked_up *b, const uint8_t *p, int i) {
     int scale = p[106 + i / 2] >> i % 2 * 4 & 15;
     b->scale[0] = b->scale[1] = half_to_float(read_u16(p)) * (float)(1 + 2 * scale);
@@ -133,7 +135,7 @@ static void read_iq3_s(struct looked_up *b, const uint8_t *p, int i) {
     }
 }
 
-/* Values of -1, 0 and 1 that are moved by an eighth up or down: 8 times that. */
+/* Values -1, 0 and 1 shifted up or down by an eighth, multiplied by 8. */
 static void look_up_ones(int8_t *code, int number, bool down) {
     const int8_t *value = grids[GRID_IQ1_S] + 8 * number;
     for (int i = 0; i < 8; i++) code[i] = (int8_t)(8 * value[i] + (down ? -1 : 1));
@@ -143,7 +145,8 @@ static float ones_scale(uint16_t d, int scale) {
     return half_to_float(d) * (float)(2 * scale + 1) * 0.125f;
 }
 
-/* d, the low 8 bits of 32 numbers; for each 32 weights their high 3 bits, a scale and which way. */
+/* d, the low 8 bits of 32 indices; per 32 weights their high 3 bits, a scale and the direction of
+ * the shift. */
 static void read_iq1_s(struct looked_up *b, const uint8_t *p, int i) {
     int word = read_u16(p + 34 + 2 * i);
     b->scale[0] = b->scale[1] = ones_scale(read_u16(p), word >> 12 & 7);
@@ -151,8 +154,8 @@ static void read_iq1_s(struct looked_up *b, const uint8_t *p, int i) {
         look_up_ones(b->code + 8 * j, p[2 + 4 * i + j] | (word >> 3 * j & 7) << 8, word >> 15);
 }
 
-/* The low 8 bits of 32 numbers, nibbles with their high 3 bits and which way, 4 words of 4 scales
- * of 3 bits, in whose highest nibbles d is. */
+/* The low 8 bits of 32 indices, nibbles with their high 3 bits and the direction of the shift, 4
+ * words of 4 scales of 3 bits; the highest nibbles of these words are d. */
 static void read_iq1_m(struct looked_up *b, const uint8_t *p, int i) {
     uint16_t d = 0;
     for (int j = 0; j < 4; j++) d |= (uint16_t)((p[49 + 2 * j] >> 4) << 4 * j);
@@ -165,7 +168,7 @@ static void read_iq1_m(struct looked_up *b, const uint8_t *p, int i) {
     }
 }
 
-/* A float of 8 bits without a sign, 4 of them exponent. What would be its NaN is 0. */
+/* An unsigned 8-bit float with 4 exponent bits. The code of its NaN means 0. */
 static float e4m3_scale(uint8_t byte) {
     int exponent = byte >> 3 & 15, fraction = byte & 7;
     if (byte == 0x7f) return 0;
@@ -173,7 +176,8 @@ static float e4m3_scale(uint8_t byte) {
     return (float)(8 + fraction) * 0x1p-10f * (float)(1 << exponent);
 }
 
-/* 4 scales, then 8 bytes for each 16 weights, the low nibbles of the first 8. Blocks of 64. */
+/* 4 scales, then 8 bytes per 16 weights; the low nibbles are the first 8 weights. Blocks have 64
+ * weights. */
 static void read_nvfp4(struct looked_up *b, const uint8_t *p, int i) {
     const int8_t *value = codes_table(CODES_E2M1);
     for (int half = 0; half < 2; half++) {

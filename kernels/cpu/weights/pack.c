@@ -1,5 +1,5 @@
-/* Weights packed into panels of 16 rows, so that a vector's lane is an output and needs no
- * horizontal sum. The layout is drawn at `struct matrix` in weights.h; all paths read it. */
+/* Packs weights into panels of 16 rows, so that a vector lane is an output and no horizontal sum is
+ * needed. `struct matrix` in weights.h documents the layout, which all paths share. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ const struct format *format_of(enum dtype type) {
     return &formats[i].format;
 }
 
-/* ---- codes: four bytes of a row in each line of 64 bytes ------------------------------------ */
+/* ---- codes: four bytes of each row per line of 64 bytes -------------------------------------- */
 
 enum { LINE = 4 * LANES };
 
@@ -28,8 +28,8 @@ static void lines_write(uint8_t *codes, const uint8_t *bytes, int lines, int lan
     for (int j = 0; j < lines; j++) memcpy(codes + j * LINE + lane * 4, bytes + 4 * j, 4);
 }
 
-/* Puts bits `from` and on of `groups` groups of four codes side by side, `bits` of each, in the
- * four bytes of a line. */
+/* Packs `bits` bits, starting at bit `from`, of `groups` groups of four codes into the four bytes
+ * of a line. */
 static void bits_write(uint8_t *line, const uint8_t *code, int groups, int from, int bits,
                        int lane) {
     uint32_t four, all = 0, mask = bits == 1 ? 0x01010101 : 0x03030303;
@@ -96,7 +96,7 @@ static size_t code_bytes(int bits) {
 
 enum { HALVES = 2 * LANES, FLOATS = 4 * LANES }; /* bytes of one number of each row */
 
-/* Bytes of a block's small scales: 16 of one kind, and most have 16 of another. */
+/* Bytes of a block's small scales: 16 of one kind and, for most types, 16 of another. */
 static size_t small_bytes(const struct format *format) {
     return format->has_min || format->halved ? 2 * LANES : LANES;
 }
@@ -109,7 +109,7 @@ static size_t scale_bytes(const struct format *format) {
     return format->super ? halves + 8 * small_bytes(format) : halves;
 }
 
-/* Where block i of 8 keeps its small scales. */
+/* Offset of the small scales of block i of 8. */
 static size_t small_offset(const struct format *format, int i) {
     return (format->has_min ? 2 * HALVES : HALVES) + (size_t)(i % 8) * small_bytes(format);
 }
@@ -167,9 +167,8 @@ static void scales_read(const uint8_t *scales, const struct format *format, stru
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Matrices stand one after the other in slabs of large pages. A small matrix alone would lie in
- * small pages, and a token that streams all weights would spend most of its time on their
- * addresses. */
+/* Matrices are contiguous in slabs of large pages. A small matrix alone would use small pages, and
+ * reading all weights for a token would then spend most of its time on address translation. */
 
 enum { SLAB_BYTES = 64 << 20, TOUCH_BYTES = 2 << 20, MAX_AHEAD = 8, SMALL_PAGE = 4096 };
 
@@ -177,7 +176,7 @@ struct slab {
     struct slab *next;
     uint8_t *memory;
     size_t bytes, used, touched;
-    int matrices; /* that live here; the last one to go takes the slab along */
+    int matrices; /* number of matrices in this slab; the last one to be freed frees the slab */
 };
 
 static struct slab *slab_with_room(struct cpu *cpu, size_t bytes) {
@@ -197,9 +196,9 @@ static void touch_page(void *arg, int i, int thread) {
     *(volatile uint8_t *)(slab->memory + slab->touched + (size_t)i * TOUCH_BYTES) = 0;
 }
 
-/* The system zeroes a large page when it is first written. Threads that meet in a new one would all
- * zero a page, and all but one throw theirs away; so each gets pages of its own, a few ahead of
- * what is needed now. */
+/* The system zeroes a large page at its first write. Threads that fault on the same new page would
+ * each zero a page and discard all but one. So each thread touches separate pages, a few ahead of
+ * the current need. */
 static void slab_touch(struct cpu *cpu, struct slab *slab) {
     if (slab->used <= slab->touched) return;
     size_t ahead = (size_t)(cpu->head.n_threads < MAX_AHEAD ? cpu->head.n_threads : MAX_AHEAD);
@@ -212,8 +211,8 @@ static void slab_touch(struct cpu *cpu, struct slab *slab) {
     assert(slab->touched >= slab->used);
 }
 
-/* Each node gets the panels that its threads are to multiply (ops/matmul.c): those that have its
- * share of all. */
+/* Assigns to each node the panels that its threads multiply (ops/matmul.c), in proportion to its
+ * threads. */
 static void place_panels(const struct cpu *cpu, const struct matrix *w) {
     int border[MAX_NODES + 1];
     pool_borders(cpu->pool, w->n_panels, border);
@@ -229,14 +228,14 @@ static void read_panel(void *arg, int panel, int thread) {
     for (size_t i = 0; i < w->panel_bytes; i += SMALL_PAGE) (void)from[i];
 }
 
-/* Pages of a mapped file that are not in memory yet come to the node that reads them first; those
- * that are move where nobody else maps them. */
+/* Pages of a mapped file that are not in memory yet are placed on the node that reads them first.
+ * Resident pages move if no other process maps them. */
 static void map_nodes(const struct cpu *cpu, struct matrix *w) {
     pool_run(cpu->pool, read_panel, w, w->n_panels);
     place_panels(cpu, w);
 }
 
-/* Zeroed memory for w's panels; `bytes` is a multiple of 64. */
+/* Allocates zeroed memory for w's panels; `bytes` is a multiple of 64. */
 static void slab_alloc(struct cpu *cpu, struct matrix *w) {
     assert(w->bytes > 0 && w->bytes % 64 == 0);
     w->slab = slab_with_room(cpu, w->bytes);
@@ -247,12 +246,12 @@ static void slab_alloc(struct cpu *cpu, struct matrix *w) {
     if (pool_nodes(cpu->pool) == 1)
         slab_touch(cpu, w->slab);
     else
-        place_panels(cpu, w); /* and the threads that write them are the first to touch them */
+        place_panels(cpu, w); /* the threads that write panels are then the first to touch them */
 }
 
 /* ---- a matrix ------------------------------------------------------------------------------- */
 
-/* Plans a matrix of panels of `type`; false when their sizes do not fit the machine. */
+/* Plans a matrix of panels of `type`. Returns false if its sizes overflow. */
 static bool plan(struct matrix *w, enum dtype type, int N, int K) {
     *w = (struct matrix){.type = type, .N = N, .K = K, .format = format_of(type)};
     w->n_panels = (N + LANES - 1) / LANES;
@@ -306,18 +305,18 @@ enum { PIECE_BYTES = 128 << 10 };
 
 struct pack_job {
     struct matrix *w;
-    /* that is packed; of the rows, which are quantised first if it differs */
+    /* type of the panels; type of the rows, which are quantised first if it differs */
     enum dtype type, from;
     const uint8_t *rows;
     struct file_place place;
-    size_t row_bytes, from_bytes; /* of a row in either type */
+    size_t row_bytes, from_bytes; /* of a row in each type */
     int piece_panels;
     const struct path *path;
-    uint8_t *quantised; /* [threads][LANES] rows; NULL: they are packed as they are */
+    uint8_t *quantised; /* [threads][LANES] rows; NULL: rows are packed unchanged */
     uint8_t *read;      /* [threads][piece_panels][LANES] rows of the file; NULL: they are mapped */
 };
 
-/* The rows of a panel in the type that is packed, from those that are given. */
+/* Returns the rows of a panel in the panels' type. */
 static const uint8_t *rows_of_panel(const struct pack_job *job, int panel, const uint8_t *rows,
                                     int thread) {
     size_t left = (size_t)job->w->N - (size_t)panel * LANES, n = left < LANES ? left : LANES;
@@ -327,7 +326,7 @@ static const uint8_t *rows_of_panel(const struct pack_job *job, int panel, const
     return out;
 }
 
-/* Quantises a whole panel in one go, if its type and the path have a way. */
+/* Quantises a whole panel at once if the type and the path support it. */
 static bool quantise_whole_panel(const struct pack_job *job, int panel, const uint8_t *rows) {
     return job->quantised && job->path->quantise_panel &&
            job->path->quantise_panel(job->w, panel, job->from, rows);
@@ -350,8 +349,8 @@ static void pack_panel_rows(struct pack_job *job, int panel, const uint8_t *rows
     }
 }
 
-/* The rows of a piece: into the thread's part of a cache if they lie in a file. What cannot be read
- * is taken from where it is mapped. */
+/* Returns the rows of a piece. Rows of a file are read into the thread's part of the scratch
+ * memory; if reading fails, the mapped rows are used. */
 static const uint8_t *rows_of_piece(const struct pack_job *job, int first, int thread) {
     size_t panel_bytes = LANES * job->from_bytes, at = (size_t)first * panel_bytes;
     size_t left = (size_t)job->w->N * job->from_bytes - at;
@@ -378,8 +377,8 @@ void cpu_free_packing(struct cpu *cpu) {
     cpu->packing_bytes = 0;
 }
 
-/* One piece after the other of scratch for all threads; the memory stays for the next matrix,
- * because new pages cost as much as the work that is done in them. */
+/* Divides scratch memory for all threads. It stays allocated for the next matrix, because faulting
+ * in new pages costs as much as the packing itself. */
 static void take_scratch(struct cpu *cpu, struct pack_job *job) {
     size_t threads = (size_t)cpu->head.n_threads;
     size_t rows = job->from == job->type ? 0 : round_up(threads * LANES * job->row_bytes, 64);
@@ -394,7 +393,7 @@ static void take_scratch(struct cpu *cpu, struct pack_job *job) {
     job->read = read ? cpu->packing + rows : NULL;
 }
 
-/* A matrix of `kept` whose panels the job writes. */
+/* Makes a matrix of type `kept`; the job writes its panels. */
 static enum status pack(struct matrix **out, struct cpu *cpu, enum dtype kept, int N, int K,
                         struct pack_job *job, struct err *err) {
     struct matrix plain;
@@ -406,8 +405,8 @@ static enum status pack(struct matrix **out, struct cpu *cpu, enum dtype kept, i
     job->w = w;
     job->row_bytes = dtype_bytes(job->type, (size_t)K);
     job->from_bytes = dtype_bytes(job->from, (size_t)K);
-    /* A piece of the file fits a core's own cache, and is no less than the system maps at one
-     * fault, so that threads seldom meet in one; and all threads get as many. */
+    /* A piece of the file fits in a core's own cache and is at least as large as one fault maps, so
+     * that threads rarely meet in a page. All threads get the same number of pieces. */
     size_t panels = (size_t)w->n_panels, threads = (size_t)cpu->head.n_threads;
     size_t pieces = panels * LANES * job->from_bytes / PIECE_BYTES;
     pieces = round_up(pieces ? pieces : 1, threads);

@@ -1,7 +1,7 @@
-/* The quick way from 16 rows of a file to a panel. All of these types keep the codes of a block in
- * bytes that need no more than a few operations on whole words; what is left is to put four bytes
- * of each row side by side: a transpose of 32-bit words, which compilers turn into shuffles of any
- * instruction set. Row by row (pack.c) gives the same bytes and takes several times as long. */
+/* The fast packing of 16 rows of a file into a panel. For these types a few operations on whole
+ * words turn the codes of a block into bytes. The rest is interleaving four bytes of each row: a
+ * transposition of 32-bit words, which compilers turn into shuffles of any instruction set. Packing
+ * row by row (pack.c) gives the same bytes and takes several times as long. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -24,7 +24,7 @@ static inline uint32_t load_word(const uint8_t *from) {
 
 /* ---- a block of 16 rows --------------------------------------------------------------------- */
 
-/* Four lines of a block from 16 bytes of each of 16 rows. */
+/* Writes four lines of a block from 16 bytes of each of 16 rows. */
 static inline void transpose_rows(uint8_t *to, const word4 rows[LANES]) {
     for (int lane = 0; lane < LANES; lane += 4, to += 16) {
         word4 a = rows[lane], b = rows[lane + 1], c = rows[lane + 2], d = rows[lane + 3];
@@ -40,7 +40,7 @@ static inline void transpose_rows(uint8_t *to, const word4 rows[LANES]) {
     }
 }
 
-/* Four lines from the 16 bytes at `from` in each row; the bits of `flip` change. */
+/* Writes four lines from the 16 bytes at `from` in each row, xor `flip`. */
 static inline void transpose_bytes(uint8_t *to, const uint8_t *from, size_t row_bytes,
                                    uint32_t flip) {
     word4 rows[LANES];
@@ -53,8 +53,8 @@ void pack_bytes(uint8_t *codes, const uint8_t *bytes, size_t row_bytes) {
         transpose_bytes(codes + 4 * i * LINE, bytes + 16 * i, row_bytes, 0x80808080);
 }
 
-/* Four lines from 32 bytes of each row, of which the low nibbles count, or the high ones: those of
- * the first half become low nibbles, those of the second high ones. */
+/* Writes four lines from 32 bytes of each row, using their low or their high nibbles. The first
+ * half gives the low nibbles of the lines, the second half the high ones. */
 static inline void transpose_nibbles(uint8_t *to, const uint8_t *from, size_t row_bytes,
                                      bool high) {
     word4 rows[LANES];
@@ -67,14 +67,14 @@ static inline void transpose_nibbles(uint8_t *to, const uint8_t *from, size_t ro
     transpose_rows(to, rows);
 }
 
-/* Half a word of each row. */
+/* Writes half a word of each row. */
 static inline void halves(uint8_t *to, const uint8_t *from, size_t row_bytes) {
     for (int lane = 0; lane < LANES; lane++, from += row_bytes) memcpy(to + 2 * lane, from, 2);
 }
 
 /* ---- 32 weights a block: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 --------------------------------------- */
 
-/* From bit i for weight i to bit g of byte t for weight 4g + t. */
+/* Moves bit i of weight i to bit g of byte t, for weight 4g + t. */
 static inline uint32_t gather_fifth_bits(uint32_t bits) {
     uint32_t all = 0;
     for (int t = 0; t < 4; t++) {
@@ -101,8 +101,8 @@ static inline void simple_panel(uint8_t *codes, uint8_t *scales, const struct ma
     size_t block_bytes = codes_at + (eight ? 32 : 16);
     const uint8_t *next = from + LANES * row_bytes;
     for (int i = 0; i < w->n_blocks; i++, from += block_bytes, next += LANES * block_bytes) {
-        /* The next panel's rows follow this one's. They are asked for block by block, because 16
-         * rows read side by side are no stream that a processor would see coming. */
+        /* The next panel's rows follow this one's. They are prefetched block by block, because the
+         * processor does not recognise 16 interleaved rows as a stream. */
         for (size_t at = 0; at < LANES * block_bytes; at += 64) __builtin_prefetch(next + at);
         halves(scales, from, row_bytes);
         if (has_min) halves(scales + 2 * LANES, from + 2, row_bytes);
@@ -118,7 +118,8 @@ static inline void simple_panel(uint8_t *codes, uint8_t *scales, const struct ma
 
 /* ---- 256 weights in 8 blocks: Q4_K, Q5_K, Q6_K ---------------------------------------------- */
 
-/* Bits `shift`.. of `groups` words of each row, `bits` of each byte, side by side in one word. */
+/* Packs `bits` bits of each byte, starting at `shift`, of `groups` words of each row into one word.
+ */
 static inline void high_line(uint8_t *to, const uint8_t *from, size_t row_bytes, int shift,
                              int groups, int bits) {
     uint32_t line[LANES] = {0}, mask = bits == 1 ? 0x01010101 : 0x03030303;
@@ -129,7 +130,7 @@ static inline void high_line(uint8_t *to, const uint8_t *from, size_t row_bytes,
     memcpy(to, line, sizeof line);
 }
 
-/* Two bytes a block and row: scale and minimum. */
+/* Two bytes per block and row: scale and minimum. */
 static void k_scales(uint8_t *small, const uint8_t *from, size_t row_bytes) {
     for (int lane = 0; lane < LANES; lane++, from += row_bytes) {
         for (int i = 0; i < 8; i++) {
@@ -176,7 +177,7 @@ static void q6_k_panel(uint8_t *codes, uint8_t *scales, const struct matrix *w, 
 
 /* ---- a panel -------------------------------------------------------------------------------- */
 
-/* False for a type of which `bytes` a block are laid out in none of these ways. */
+/* Returns false for a type whose blocks of `bytes` bytes have none of these layouts. */
 static inline bool format_panel(uint8_t *codes, uint8_t *scales, const struct matrix *w,
                                 const uint8_t *rows, size_t row_bytes, const int bytes,
                                 const struct format format) {

@@ -1,5 +1,5 @@
-/* Panels of two-byte floats: blocks of 32 weights become integers under one power of two, as
- * `struct half_block` says. Every path reads the same panels. */
+/* Panels of two-byte floats: blocks of 32 weights become integers with a common power of two, see
+ * `struct half_block`. All paths read the same panels. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -13,8 +13,8 @@ static float power_of_two(uint32_t exponent) {
     return value;
 }
 
-/* The exponent of the scale that leaves the largest of 32 magnitudes HALF_BITS bits, as float32
- * has it; a largest below TINY counts as zero. */
+/* Returns the float32 exponent of the scale that leaves HALF_BITS bits for the largest of 32
+ * magnitudes. A largest magnitude below TINY counts as zero. */
 static uint32_t scale_exponent(const float *values) {
     uint32_t bits[BLOCK], max_magnitude = 0, tiny = 127 - 100;
     memcpy(bits, values, sizeof bits);

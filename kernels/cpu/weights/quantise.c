@@ -1,6 +1,6 @@
-/* From floats to blocks. Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 are rounded as their reference does it, to
- * the bit: the scale is computed in float32, and codes from it before it becomes a half. K types
- * are quantise_k.c's. */
+/* Converts floats to blocks. Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 are rounded exactly as by their
+ * reference: the scale is computed in float32, and codes are computed from it before it is rounded
+ * to a half. quantise_k.c converts K types. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static float largest_magnitude(const float *x) {
     return max;
 }
 
-/* The number of the largest magnitude, the first of several. */
+/* Returns the number with the largest magnitude, the first of equal ones. */
 static float largest(const float *x) {
     float max = largest_magnitude(x);
     for (int i = 0; i < BLOCK; i++)
@@ -26,8 +26,8 @@ static float largest(const float *x) {
     return max;
 }
 
-/* The codes 0..top of (x - min) / d, rounded to the nearest by adding `half`, which holds the zero
- * point too. */
+/* Writes codes 0..top of (x - min) / d, rounded to nearest by adding `half`, which includes the
+ * zero point. */
 static void codes_of(uint8_t *code, const float *x, float min, float inverse, float half, int top) {
     for (int i = 0; i < BLOCK; i++) {
         float rounded = (x[i] - min) * inverse + half;
@@ -45,7 +45,7 @@ static void put_fifth_bits(uint8_t *p, const uint8_t *code) {
     for (int i = 0; i < BLOCK; i++) p[i / 8] |= (uint8_t)(code[i] >> 4 << i % 8);
 }
 
-/* Codes about a zero in the middle: the scale makes the largest magnitude the lowest code. */
+/* Codes with the zero in the middle: the largest magnitude gets the lowest code. */
 static void quantise_middle(uint8_t *p, const float *x, int bits) {
     uint8_t code[BLOCK];
     int zero = 1 << (bits - 1);
@@ -74,7 +74,7 @@ static void quantise_bytes(uint8_t *p, const float *x) {
     float d = largest_magnitude(x) / 127, inverse = inverse_of(d);
     put_half(p, d);
     for (int i = 0; i < BLOCK; i++) {
-        /* roundf by what every processor has: a half goes away from zero */
+        /* roundf with operations of every processor: a half is rounded away from zero */
         float value = x[i] * inverse;
         int whole = (int)value;
         float rest = value - (float)whole;
@@ -82,14 +82,14 @@ static void quantise_bytes(uint8_t *p, const float *x) {
     }
 }
 
-/* An infinity or a NaN among n numbers. */
+/* Do n numbers include an infinity or a NaN? */
 static bool is_broken(const float *x, int n) {
     int broken = 0;
     for (int i = 0; i < n; i++) broken |= !(fabsf(x[i]) <= FLT_MAX);
     return broken;
 }
 
-/* What products with a block of broken numbers must be: NaN, and not something plausible. */
+/* Products with a block of broken numbers must be NaN rather than plausible numbers. */
 static void write_nan(enum dtype type, uint8_t *p, size_t bytes) {
     static const uint16_t nan = 0x7e00;
     memset(p, 0, bytes);

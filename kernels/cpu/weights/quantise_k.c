@@ -1,7 +1,6 @@
-/* From floats to the blocks of Q4_K and Q6_K. Their format defines no rounding; this one looks for
- * the scale, and minimum, of each small block that leave the least squared error, where a larger
- * weight counts for more. The scales are then rounded themselves, and codes chosen for what became
- * of them. */
+/* Converts floats to blocks of Q4_K and Q6_K. Their format does not define rounding. This code
+ * searches the scale and minimum of each small block with the least squared error, weighted towards
+ * larger numbers. Then it rounds the scales and chooses the codes for the rounded scales. */
 #include <math.h>
 #include <string.h>
 
@@ -9,8 +8,8 @@
 
 enum { SUPER = 256, SMALL_4 = 32, SMALL_6 = 16, TRIALS = 10 };
 
-/* Sums over a small block are four, of which each has every fourth number, added last to first:
- * the compiler keeps them in one register of any processor. */
+/* Four partial sums over a small block: each adds every fourth number, and they are added last to
+ * first. The compiler keeps them in one register of any processor. */
 typedef float four __attribute__((vector_size(16)));
 
 static four load(const float *x) {
@@ -23,11 +22,10 @@ static float total(four x) {
     return (x[0] + x[2]) + (x[1] + x[3]);
 }
 
-/* out[i] = the whole number nearest to (x[i] - from) * inverse, the even one of two, between low
- * and high. */
+/* out[i] = the integer nearest to (x[i] - from) * inverse, ties to even, clamped to low..high. */
 static inline void codes_of(float *out, const float *x, int n, float from, float inverse, float low,
                             float high) {
-    const float whole = 0x1.8p23f; /* sums with it have no bits for fractions */
+    const float whole = 0x1.8p23f; /* adding this removes the fraction bits */
     for (int i = 0; i < n; i++) {
         float code = (x[i] - from) * inverse;
         code = code > low ? code : low;
@@ -43,13 +41,13 @@ static int clamped(float value, int low, int high) {
 
 /* ---- Q4_K: x is about scale * code - min ---------------------------------------------------- */
 
-/* Sums over a small block, each number weighted. */
+/* Weighted sums over a small block. */
 struct sums {
     float w, x, code, code2, x_code;
 };
 
 struct range {
-    float scale, min; /* neither is below 0 */
+    float scale, min; /* both are >= 0 */
 };
 
 /* The squared error of a range with these codes. */
@@ -75,7 +73,8 @@ static struct range solve(const struct sums *s) {
     return (struct range){scale > 0 ? scale : 0, 0};
 }
 
-/* One trial: codes by `inverse`, then the best range for them. `s` has the sums without codes. */
+/* One trial: codes for `inverse`, then the best range for them. `s` has the sums that do not depend
+ * on codes. */
 static float try_range(struct range *out, struct sums s, const float *x, const float *weight,
                        float low, float inverse) {
     float code[SMALL_4];
@@ -92,7 +91,7 @@ static float try_range(struct range *out, struct sums s, const float *x, const f
     return error_of(*out, x, weight, code);
 }
 
-/* A larger number counts for more. */
+/* Larger numbers have larger weights. */
 static struct sums weigh(float *weight, const float *x) {
     four square = {0}, sum = {0}, x_sum = {0};
     for (int i = 0; i < SMALL_4; i += 4) square += load(x + i) * load(x + i);
@@ -123,7 +122,7 @@ static struct range find_range(const float *x) {
     return best;
 }
 
-/* The reverse of block_k_scales. */
+/* The inverse of block_k_scales. */
 static void put_scales(uint8_t *p, int i, int scale, int min) {
     if (i < 4) {
         p[i] |= (uint8_t)scale;
@@ -180,7 +179,7 @@ static float find_scale(const float *x) {
             squares += of_code * load(code + i);
         }
         float product = total(products), square = total(squares);
-        /* the error is what x has of squares, less product^2 / square */
+        /* the error is the sum of squares of x, less product^2 / square */
         if (square > 0 && product * product > best_gain * square)
             best = product / square, best_gain = product * product / square;
     }

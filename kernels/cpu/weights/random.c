@@ -1,16 +1,17 @@
-/* Random weights, so that speed and memory can be measured with a model's shapes alone.
+/* Random weights, so that speed and memory can be measured from a model's shapes alone.
  *
- * A matrix is a row of pieces of 8 weights, or of 8 bytes where the type has blocks; each is made
- * from the seed and its own number, so that any thread, on any device, makes any of them. Float
- * weights are -127 to 127 times a power of two: the same numbers in every float type. Blocks are
- * random bytes but for their scales in half precision, which are powers of two, or such that the
- * mean of the weights is about 0. The power is the nearest to one by which a row times K
- * independent numbers of size 1 has size 1: activations keep their size through all layers. */
+ * A matrix consists of pieces of 8 weights, or of 8 bytes for types with blocks. Each piece is a
+ * function of the seed and its index, so any thread on any device can make it. Float weights are
+ * -127 to 127 times a power of two: the same numbers in every float type. Blocks are random bytes
+ * except for their scales in half precision. These are powers of two, or chosen such that the mean
+ * of the weights is about 0. The power is the one for which a row times K independent numbers of
+ * size 1 has a size nearest to 1, so activations keep their size through all layers. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
 
-/* In Q4_K, Q5_K and Q6_K the scales of sub-blocks are random too, which their deviations count. */
+/* In Q4_K, Q5_K and Q6_K the scales of sub-blocks are random too; the deviations account for this.
+ */
 static const struct kind {
     enum dtype type;
     int scale_at, min_at;
@@ -42,7 +43,7 @@ void random_weights_plan(struct random_weights *out, enum dtype type, int K, uin
     out->piece_bytes = blocks ? 8 : 8 * dtype_block_bytes(type);
 }
 
-/* SplitMix64 (Steele, Lea, Flood 2014) at any place of its sequence. */
+/* Element i of the sequence of SplitMix64 (Steele, Lea, Flood 2014). */
 static uint64_t word_at(uint64_t seed, uint64_t i) {
     uint64_t x = seed + (i + 1) * 0x9E3779B97F4A7C15u;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
