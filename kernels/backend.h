@@ -160,8 +160,8 @@ enum status backend_cpu_open(struct backend **out, const struct backend_config *
 void backend_close(struct backend *b);
 
 /* Opens the CUDA backend on the device of config->rank. `threads` serve work of the host; `path` is
- * ignored. Fails with STATUS_USAGE if there is no usable device, or if the program was built without
- * the CUDA toolkit. */
+ * ignored. Fails with STATUS_USAGE if there is no usable device, or if the program was built
+ * without the CUDA toolkit. */
 enum status backend_cuda_open(struct backend **out, const struct backend_config *config,
                               struct err *err);
 

@@ -98,8 +98,8 @@ int dtype_block_bytes(int dtype);
 /* Returns the bytes of `n` elements (a whole number of blocks) of a type. */
 size_t dtype_bytes(enum dtype dtype, size_t n);
 
-/* Converts n elements (a whole number of blocks) of GGUF data to float32. This is the only reader of
- * each format; the layouts follow the GGUF specification. */
+/* Converts n elements (a whole number of blocks) of GGUF data to float32. This is the only reader
+ * of each format; the layouts follow the GGUF specification. */
 void dequantise(enum dtype dtype, const void *data, float *out, size_t n);
 
 /* Returns the type in which products use rows of a type: KEPT for a LOOKUP_TYPE, else itself. */

@@ -1,5 +1,5 @@
-/* kernels/memory: the memory of a backend's device: buffers, weights, the KV cache, and cache blocks
- * that are swapped to the host. */
+/* kernels/memory: the memory of a backend's device: buffers, weights, the KV cache, and cache
+ * blocks that are swapped to the host. */
 #ifndef PENSTOCK_KERNELS_MEMORY_H
 #define PENSTOCK_KERNELS_MEMORY_H
 
@@ -31,8 +31,8 @@ enum matrix_form {
     MATRIX_FP8,
 };
 
-/* The file position of rows that are mapped in memory. Reading bytes that are needed once is cheaper
- * than faulting in their pages. */
+/* The file position of rows that are mapped in memory. Reading bytes that are needed once is
+ * cheaper than faulting in their pages. */
 struct file_place {
     int fd; /* below 0: the rows are only in memory */
     int64_t offset;

@@ -73,10 +73,10 @@ struct mlp {
     int times_first, times_stride;
 };
 
-/* A mixture of experts (Shazeer et al. 2017): E MLPs, and each row uses n_used of them. The router's
- * logits are float32. A row uses the experts with the largest logits; ties go to the lower number.
- * Their weights are the softmax of the logits over all experts, or with `normalises` over the
- * row's experts.
+/* A mixture of experts (Shazeer et al. 2017): E MLPs, and each row uses n_used of them. The
+ * router's logits are float32. A row uses the experts with the largest logits; ties go to the lower
+ * number. Their weights are the softmax of the logits over all experts, or with `normalises` over
+ * the row's experts.
  *
  * With `by_sigmoid` (DeepSeek-AI 2024) the scores are the sigmoids of the logits. A row uses the
  * experts with the largest score + correction within the n_used_groups best groups of adjacent
@@ -104,7 +104,8 @@ static inline float experts_weight_scale(const struct experts *experts) {
     return experts->weight_scale == 0 ? 1 : experts->weight_scale;
 }
 
-/* F and K of experts are multiples of this, so the rows of each expert are whole panels or tiles. */
+/* F and K of experts are multiples of this, so the rows of each expert are whole panels or tiles.
+ */
 enum { EXPERT_QUANTUM = 16 };
 
 /* The positions in a head of the two numbers that RoPE rotates as a pair. */
@@ -216,9 +217,9 @@ struct compute_ops {
     /* y[R][V] = head(norm(x[R][K])), in float32: the logits. */
     void (*logits)(struct backend *b, float *y, const float *x, const struct norm *norm,
                    const struct lm_head *head, int R);
-    /* Normalises and rotates q[M][H][D] in place and k[M][G][D], normalises v[M][G][D], and writes k
-     * and v to the step's slots of one layer. The content of k and v is undefined afterwards. If k
-     * is NULL, only queries are processed; the layer then reads another layer's cache. */
+    /* Normalises and rotates q[M][H][D] in place and k[M][G][D], normalises v[M][G][D], and writes
+     * k and v to the step's slots of one layer. The content of k and v is undefined afterwards. If
+     * k is NULL, only queries are processed; the layer then reads another layer's cache. */
     void (*rope_write)(struct backend *b, struct kv_cache *cache, int layer,
                        const struct heads *heads, float *q, float *k, float *v);
     /* y[M][H][D] = softmax(scores) . values of each row in one layer, over the positions of its

@@ -11,8 +11,8 @@
  *           the start and the end of a job touch a few cache lines per group, not per thread.
  * Waiting   Workers spin on `posted` for SPIN_NS after their last piece, then sleep on a futex. So
  *           a pool between two ops responds in less than a microsecond, and an idle pool uses 0 %
- *           of the processor. The caller spins for pieces that still run and then sleeps as well, so
- *           it cannot starve a worker of its core.
+ *           of the processor. The caller spins for pieces that still run and then sleeps as well,
+ *           so it cannot starve a worker of its core.
  * Crowds    If other processes compete for the cores, a worker may share the caller's core. Each
  *           wake-up then preempts the caller, and the worker spins in vain. So sleepers are woken
  *           at most once per WAKE_GAP_NS, at the start of a job or between two of the caller's
