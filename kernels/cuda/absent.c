@@ -1,4 +1,4 @@
-/* Stands in for the CUDA backend in a program that was built where the CUDA toolkit was absent. */
+/* The CUDA backend's functions for a program that was built without the CUDA toolkit. */
 #include "kernels/kernels.h"
 
 static enum status refuse(struct err *err) {

@@ -1,15 +1,15 @@
 /* DESIGN: the CUDA backend.
  *
- * All ops of a backend queue their kernels on one stream and return; `await` is where the host
- * waits for one step's results, while the next step may already be queued (`download` waits for
- * everything). A step's arrays are read before step_begin returns (step.cu). `run` launches a
- * decode step as one graph (graph.cu).
+ * All ops of a backend queue their kernels on one stream and return. The host waits for the results
+ * of one step in `await`, while the next step may already be queued; `download` waits for all work.
+ * A step's arrays are read before step_begin returns (step.cu). `run` launches a decode step as one
+ * graph (graph.cu).
  *
- * Activations are of one type (bfloat16 unless asked otherwise) in buffers that the engine plans as
- * float32; gains, frequencies and logits are float32. The host's own work, such as sampling, runs
- * on the threads of a CPU backend that is opened for it.
+ * Activations have one type (bfloat16 by default) in buffers that the engine plans as float32.
+ * Gains, frequencies and logits are float32. The host's own work, such as sampling, runs on the
+ * threads of a CPU backend that is opened for it.
  *
- * After a failed CUDA call ops do nothing, and `failed` reports it (error.cu).
+ * After a failed CUDA call ops do nothing, and `failed` reports the failure (error.cu).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,7 +127,7 @@ static bool has_wgmma(const cudaDeviceProp *prop) {
     return prop->major == 9 && prop->minor == 0;
 }
 
-/* Whether the device has all that the configuration asks for. */
+/* Checks that the device supports all options of the configuration. */
 static enum status check_device(const struct backend_config *config, const cudaDeviceProp *prop,
                                 struct err *err) {
     if (config->allow_batch_variant_gemm && !cublas_open())
@@ -146,7 +146,7 @@ static enum status check_device(const struct backend_config *config, const cudaD
     return STATUS_OK;
 }
 
-/* The stream and its events. */
+/* Creates the stream and its events. */
 static enum status open_stream(struct cuda *cuda, struct err *err) {
     enum status status = cuda_handle_ok(
         cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "stream", err);
@@ -158,14 +158,14 @@ static enum status open_stream(struct cuda *cuda, struct err *err) {
     return status;
 }
 
-/* Says which instructions multiply many rows, where nobody has confirmed that they do. */
+/* Logs the instructions for products of many rows while no device has confirmed them. */
 static void log_tcgen05(void) {
     log_line(LOG_WARNING,
              "--wgmma: 16-bit weights are multiplied by tcgen05 in steps of more than 64 "
              "rows, which is unproven: it was compiled, but never run on a GPU");
 }
 
-/* Steps that cuBLAS multiplies are not captured: it may allocate memory at any time. */
+/* Steps with cuBLAS products are not captured: cuBLAS may allocate memory at any time. */
 static int graph_rows(const struct backend_config *config) {
     const bool ours = !config->allow_batch_variant_gemm || config->graph_rows <= GEMM_SKINNY_ROWS;
     return ours ? config->graph_rows : (int)GEMM_SKINNY_ROWS;

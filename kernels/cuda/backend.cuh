@@ -1,4 +1,4 @@
-/* The CUDA backend's own struct, and its tables of functions. */
+/* The CUDA backend's struct and tables of functions. */
 #ifndef PENSTOCK_CUDA_BACKEND_CUH
 #define PENSTOCK_CUDA_BACKEND_CUH
 
@@ -13,18 +13,18 @@
 
 struct cuda {
     struct backend head;
-    struct backend *host; /* the CPU's, for the host's own work */
+    struct backend *host; /* the CPU backend for the host's own work */
     enum dtype act;
-    struct gemm_ways ways; /* what may multiply matrices */
+    struct gemm_ways ways; /* available methods for products */
     struct step_limits limits;
     cudaStream_t stream;
     cudaEvent_t fetched[MAX_IN_FLIGHT]; /* recorded after the copies of a step's results */
     struct step_memory step;
-    bool laid_out; /* op_run has uploaded the step already, perhaps with more rows */
+    bool laid_out; /* op_run has already uploaded the step, possibly padded */
     struct graphs graphs;
     struct persistent persistent;
     struct attention_workspace attention;
-    struct staging staging; /* of weights, while they are loaded */
+    struct staging staging; /* for weights, during loading */
     struct angle_table angles;
     struct timers timers;
     struct gemm_workspace gemm;

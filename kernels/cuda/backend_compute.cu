@@ -1,4 +1,4 @@
-/* The forward pass's ops: each queues its kernels on the backend's stream and returns. */
+/* The ops of the forward pass. Each queues its kernels on the backend's stream and returns. */
 #include "kernels/cuda/attention/kv.cuh"
 #include "kernels/cuda/backend.cuh"
 #include "kernels/cuda/gemm/ops.cuh"
@@ -16,11 +16,11 @@ static void op_step_begin(struct backend *b, const struct step *step, struct kv_
     step_copy_blocks(&cuda->step.at, step, cache, cuda->stream);
 }
 
-/* A pass that a graph may stand for. */
+/* A pass that a graph may replace. */
 struct forward_pass {
     void (*forward)(void *arg, const struct step *step);
     void *arg;
-    const struct step *step; /* with the graph's rows */
+    const struct step *step; /* padded to the graph's rows */
 };
 
 static void queue_forward(void *arg) {
@@ -54,8 +54,8 @@ static void op_run(struct backend *b, const struct step *step, struct kv_cache *
     b->one_grid_steps = cuda->persistent.launched;
 }
 
-/* A step at the start of contexts: a row for each sequence, others as drafts of the last one. It
- * writes nothing. */
+/* A step at the start of contexts: one row per sequence, and the remaining rows as drafts of the
+ * last sequence. It writes nothing. */
 struct first_step {
     int32_t position[STEP_ROWS], row_start[STEP_ROWS + 1], row[STEP_ROWS], slot[STEP_ROWS];
     int32_t zero[STEP_ROWS];
@@ -114,7 +114,8 @@ static enum status op_plan_run(struct backend *b, struct kv_cache *cache,
     return persistent_plan(&cuda->persistent, cuda->graphs.max_graphs, err);
 }
 
-/* All buckets with short contexts, then those with contexts that double, as many as are kept. */
+/* All buckets with short contexts, then with contexts that double in length, up to the number of
+ * kept graphs. */
 static bool op_recorded_shape(struct backend *b, int i, int *rows, int *position) {
     const struct cuda *cuda = cuda_of(b);
     const int longest = cuda->limits.max_context;
@@ -151,7 +152,7 @@ static void op_gather(struct backend *b, float *y, const float *x, int K) {
 
 /* ---- heads ---------------------------------------------------------------------------------- */
 
-/* A norm over all heads of a row needs all of it before the first head is rotated. */
+/* A norm over all heads of a row needs the whole row before the first head is rotated. */
 static void norm_together(struct cuda *cuda, const struct heads *heads, float *q, float *k,
                           const struct kv_cache *cache) {
     const int M = cuda->step.at.M, D = cache->config.D;
@@ -161,7 +162,7 @@ static void norm_together(struct cuda *cuda, const struct heads *heads, float *q
     if (k) rows_norm(cuda->act, k, k, &k_norm, M, cache->config.G * D, cuda->stream);
 }
 
-/* The vectors of a step's rows, with what they go through. */
+/* The arguments for the vectors of a step's rows. */
 static struct rope_args rope_args_of(struct cuda *cuda, const struct kv_cache *cache,
                                      const struct heads *heads, float *q, float *k, float *v) {
     const bool apart = heads->norms == HEAD_NORMS_TOGETHER && heads->q_gain;
@@ -170,7 +171,7 @@ static struct rope_args rope_args_of(struct cuda *cuda, const struct kv_cache *c
     if (apart) norm_together(cuda, heads, q, k, cache);
     args.q = {q, heads->H, NULL, apart ? NULL : heads->q_gain, own};
     args.k = {k, cache->config.G, NULL, apart ? NULL : heads->k_gain, own};
-    /* each warp reads its vector alone, and no key is changed in place */
+    /* each warp reads its own vector, and no key is changed in place */
     float *values = heads->values_are_keys ? k : v;
     args.v = {values, cache->config.G, NULL, heads->v_gain, false};
     args.M = cuda->step.at.M;

@@ -1,4 +1,4 @@
-/* What the backend keeps on its device: buffers, weights, the KV cache with all that steps work in,
+/* The memory of the backend's device: buffers, weights, the KV cache with the work memory of steps,
  * and swapped blocks. */
 #include <string.h>
 
@@ -71,7 +71,7 @@ static void op_await(struct backend *b, int mark) {
 
 /* ---- weights -------------------------------------------------------------------------------- */
 
-/* What rows that are multiplied with a matrix are of: float32 where it is kept so beside 16-bit
+/* The type of a matrix's inputs: float32 if the matrix is stored as float32 beside 16-bit
  * activations, as a router is. */
 static enum dtype act_of(const struct cuda *cuda, enum matrix_form form) {
     return form == MATRIX_FLOAT32 ? DTYPE_F32 : cuda->act;
@@ -112,7 +112,7 @@ static size_t op_kv_bytes(struct backend *b, const struct kv_config *config) {
            angles_bytes(cuda->limits.max_rows, kv_largest_head(config) / 2);
 }
 
-/* Allocates what steps over such a cache work in. */
+/* Allocates the work memory of steps over the cache. */
 static enum status alloc_work(struct cuda *cuda, const struct kv_config *config, struct err *err) {
     cuda_check(cudaStreamSynchronize(cuda->stream), "waiting for the stream");
     graphs_clear(&cuda->graphs); /* they refer to the old memory */
@@ -132,7 +132,7 @@ static enum status op_kv_new(struct backend *b, struct kv_cache **out,
                              const struct kv_config *config, struct err *err) {
     struct cuda *cuda = cuda_of(b);
     struct kv_cache *cache;
-    staging_release(&cuda->staging); /* the weights are loaded */
+    staging_release(&cuda->staging); /* all weights are loaded by now */
     enum status status = kv_cache_new(&cache, config, err);
     if (status) return status;
     status = alloc_work(cuda, config, err);

@@ -1,31 +1,31 @@
 /* DESIGN: decode steps as CUDA graphs.
  *
- * A decode step of a large model is some hundreds of launches, and at one row each kernel takes but
- * microseconds: the host would launch about as slowly as the device computes. So a step in which
- * every row wants logits (a sequence's last token, and its drafts behind it) is queued as one
- * graph: a copy of the step's arrays, then the graph, then sampling, whose launches follow the
- * settings of the samples.
+ * A decode step of a large model has hundreds of launches, and with one row each kernel takes only
+ * microseconds. So the host would launch about as slowly as the device computes. Therefore a step
+ * in which every row wants logits (the last token of a sequence and its drafts) is queued as one
+ * graph: first a copy of the step's arrays, then the graph, then sampling, whose launches depend on
+ * the settings of the samples.
  *
- * A graph is recorded once and has its launches' arguments and grids in it. So what changes from
- * step to step lies in device memory, where the arrays' places depend on the bucket alone
- * (step.cu). A bucket's graph runs all rows of the bucket; rows that the step lacks are padding,
- * which writes no keys or values and has no work in attention. The key also has a coarse class of
- * the size of attention's grids, so that a short context does not pay for the grid of a long one.
- * As a row's bits depend on no other row and no grid, they are those of plain launches.
+ * A graph contains the arguments and grids of its launches. So all data that changes from step to
+ * step is in device memory, at addresses that depend only on the bucket (step.cu). A bucket's graph
+ * computes all rows of the bucket. Missing rows are padding: they write no keys or values and do no
+ * work in attention. The key includes a coarse class of attention's grid sizes, so that a short
+ * context does not pay for the grid of a long one. The bits of a row do not depend on other rows or
+ * on grids, so they equal those of plain launches.
  *
- * A new key runs plainly, padded as the graph will be: so first-time work (the loading of kernels)
- * does not happen under capture, and a batch size that occurs once costs no recording. The second
- * time it is recorded, which takes the host about as long as launching it, plus the instantiation.
- * At most `max_graphs` are kept. The least recently used one is replaced; no step in flight uses
- * it, as there are at least as many graphs as steps in flight.
+ * The first step with a new key runs plainly, with the graph's padding. So first-time work (loading
+ * kernels) does not happen under capture, and a batch size that occurs once is not recorded. The
+ * second step is recorded; this takes the host about as long as the launches, plus the
+ * instantiation. At most `max_graphs` graphs are kept, and the least recently used one is replaced.
+ * No step in flight uses it, because there are at least as many graphs as steps in flight.
  *
- * A step that cannot be recorded or instantiated is launched plainly, and so are all new keys from
- * then on, after one warning: the cause, usually lack of memory, would make every attempt fail.
- * Existing graphs stay in use; one whose launch lacks memory is freed, which is no failure of the
- * device.
+ * If a step cannot be recorded or instantiated, it is launched plainly, one warning is logged, and
+ * no new key is recorded any more: the cause, usually a lack of memory, would fail every attempt.
+ * Existing graphs stay in use. If the launch of a graph lacks memory, the graph is freed; this is
+ * not a failure of the device.
  *
- * With --persistent-step a key's second step is first offered to kernels/cuda/persistent: if all
- * its ops are orders, a list of them takes the graph's place.
+ * With --persistent-step the second step of a key is first offered to kernels/cuda/persistent. If
+ * all its ops are orders, a list of orders replaces the graph.
  */
 #include "kernels/cuda/graph.cuh"
 
@@ -61,7 +61,7 @@ void graphs_close(struct graphs *graphs) {
     *graphs = {};
 }
 
-/* ---- which one ------------------------------------------------------------------------------ */
+/* ---- choosing a graph ------------------------------------------------------------------------ */
 
 int graphs_rows(const struct graphs *graphs, const struct step *step) {
     const int M = step->M;
@@ -86,7 +86,7 @@ static bool same(const struct graph_key *a, const struct graph_key *b) {
            a->one_grid == b->one_grid;
 }
 
-/* An entry for a new key: a free one, or that of the least recently used graph. */
+/* Returns an entry for a new key: a free one, or the least recently used one. */
 static struct graph *add(struct graphs *graphs, const struct graph_key *key) {
     struct graph *place = graphs->all;
     if (graphs->n < graphs->max_graphs) {
@@ -94,7 +94,7 @@ static struct graph *add(struct graphs *graphs, const struct graph_key *key) {
     } else {
         for (int i = 1; i < graphs->n; i++)
             if (graphs->all[i].used < place->used) place = &graphs->all[i];
-        assert(place->used + MAX_IN_FLIGHT <= graphs->runs + 1); /* it has ended */
+        assert(place->used + MAX_IN_FLIGHT <= graphs->runs + 1); /* that step has ended */
         drop(place);
     }
     *place = {};
@@ -104,9 +104,9 @@ static struct graph *add(struct graphs *graphs, const struct graph_key *key) {
 
 /* ---- recording ------------------------------------------------------------------------------ */
 
-/* Stops recording new keys. */
+/* Stops the recording of new keys. */
 static void refuse(struct graphs *graphs, const struct graph *graph, cudaError_t error) {
-    cudaGetLastError(); /* handled here */
+    cudaGetLastError(); /* the error is handled here */
     if (!graphs->failed)
         log_line(LOG_WARNING,
                  "a step of %d rows could not be made a CUDA graph (%s); new batch sizes are "
@@ -120,7 +120,7 @@ static void capture(struct graphs *graphs, struct graph *graph, cudaStream_t str
                     void (*queue)(void *arg), void *arg) {
     cudaGraph_t recorded = nullptr;
     cudaGraphExec_t exec = nullptr;
-    /* Other threads may use their own streams meanwhile. */
+    /* Other threads may use their own streams during the capture. */
     cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
     if (error == cudaSuccess) {
         queue(arg);
@@ -141,7 +141,7 @@ static void record(struct graphs *graphs, struct graph *graph, cudaStream_t stre
     if (!graph->step) capture(graphs, graph, stream, queue, arg);
 }
 
-/* Returns whether what was recorded, if anything was, was queued; if memory lacked, it is freed. */
+/* Returns true if a recording exists and was queued. Frees it if its launch lacks memory. */
 static bool launched(struct graphs *graphs, struct graph *graph, cudaStream_t stream) {
     if (graph->step) {
         if (persistent_launch(graphs->persistent, graph->step, stream)) return true;

@@ -1,27 +1,27 @@
 /* DESIGN: a step's arrays on the device.
  *
- * All arrays of a step, attention's plans included, stand side by side in pinned memory and are
- * copied at once, since every copy costs microseconds whatever its size. The stream reads the
- * pinned memory later, so there are as many buffers as steps in flight, and a step waits for the
- * copy of the step that used its buffer before, which has long ended. The memory suits the largest
- * step that the limits allow, and is allocated with the cache.
+ * All arrays of a step, including attention's plans, are contiguous in pinned memory and are
+ * uploaded with one copy, because each copy costs microseconds whatever its size. The stream reads
+ * the pinned memory later. So there is one buffer per step in flight, and a step waits for the copy
+ * from its buffer's previous use, which ended long ago. The memory fits the largest step within the
+ * limits and is allocated with the cache.
  *
- * Arrays whose length follows from the number of rows come first, then the plans, then the block
- * tables, of which only as many entries are copied as the longest sequence has:
+ * Arrays whose length follows from the number of rows are first, then the plans, then the block
+ * tables. Only as many table entries are copied as the longest sequence has:
  *
  *     token | position | logit_row | slot | line | copies | items ... | tables | settings
  *
- * Settings are those of the samples, where the step names them: they lie behind all that a graph's
- * launches read, and sampling is no part of a graph. They follow by themselves where they are more
- * than there is room for, and no part of the copy that the next step waits for.
+ * The settings of the samples are included if the step names its samples. They follow all data of a
+ * graph's launches, because sampling is not part of a graph. If they exceed their space they are
+ * uploaded separately, and not within the copy that the next step waits for.
  *
- * Slots, lines, copies and tables are there twice if layers with windows have blocks of their own;
- * a layer's launches are given those of its kind.
+ * If layers with windows use separate blocks, slots, lines, copies and tables exist twice. The
+ * launches of a layer get those of its kind.
  *
- * A step for a graph has as many rows and items as the graph; only the tables' length is its own.
- * The last rows are padding: without slot and item they write neither keys nor values and attend to
- * nothing. A sequence is named by the start of its line of the tables, so that neither the lines'
- * length nor the place of a second table is an argument of any launch.
+ * A step for a graph has the graph's number of rows and items; only the length of the tables
+ * differs. The last rows are padding: without slots and items, they write neither keys nor values
+ * and attend to nothing. A sequence is identified by the offset of its line in the tables, so
+ * neither the length of lines nor the offset of the second table is an argument of any launch.
  */
 #include "kernels/cuda/step.cuh"
 
@@ -66,21 +66,21 @@ static size_t line_of(int last, int B) {
     return (size_t)last / (size_t)B + 1;
 }
 
-/* The most settings that travel with a step: a kilobyte a sequence, of which a row without lists
- * takes a quarter, and as much as prompts of some thousand tokens take. */
+/* The maximum size of settings that are copied with a step: one kilobyte per sequence (a row
+ * without lists uses a quarter of it), and enough for prompts of some thousand tokens. */
 enum { SETTINGS_PER_SEQ = 1024, SETTINGS_BESIDE = 16384, SETTINGS_ALIGN = 16 };
 
 static size_t settings_room(const struct step_limits *most) {
     return (size_t)most->max_seqs * SETTINGS_PER_SEQ + SETTINGS_BESIDE;
 }
 
-/* The numbers of the largest step. */
+/* Numbers in the largest step. */
 static size_t largest(const struct attention_workspace *work, int B) {
     const struct step_limits *most = &work->limits;
     const size_t M = (size_t)most->max_rows, S = (size_t)most->max_seqs;
     const size_t entries = S * line_of(most->max_context - 1, B);
     const size_t items = (size_t)work->limits.n_windows * (size_t)work->max_items * ITEM_NUMBERS;
-    const size_t blocks = 2 * M + 2 * S + entries; /* slots, lines, copies, table */
+    const size_t blocks = 2 * M + 2 * S + entries; /* slots, lines, copies, tables */
     const size_t settings = (settings_room(most) + SETTINGS_ALIGN) / sizeof(int32_t);
     return 3 * M + (size_t)work->kinds * blocks + items + settings;
 }
@@ -113,14 +113,14 @@ enum status step_memory_reserve(struct step_memory *memory, const struct attenti
 
 /* ---- laying a step out ---------------------------------------------------------------------- */
 
-/* The buffer that is being filled. */
+/* The buffer being filled. */
 struct step_layout {
     int32_t *host;
     const int32_t *device;
     size_t used, capacity;
 };
 
-/* Reserves n numbers; returns where to write them. */
+/* Reserves n numbers and returns their place in the host's buffer. */
 static int32_t *reserve(struct step_layout *to, size_t n) {
     int32_t *at = to->host + to->used;
     to->used += n;
@@ -128,12 +128,12 @@ static int32_t *reserve(struct step_layout *to, size_t n) {
     return at;
 }
 
-/* The device address of a place in the host's buffer. */
+/* Converts a place in the host's buffer to its device address. */
 static const int32_t *on_device(const struct step_layout *to, const int32_t *at) {
     return to->device + (at - to->host);
 }
 
-/* Appends an array and fills it up to `room` numbers with `others`; returns its device address. */
+/* Appends an array and pads it to `room` numbers with `others`. Returns its device address. */
 static const int32_t *put(struct step_layout *to, const int32_t *array, size_t n, size_t room,
                           int32_t others) {
     int32_t *at = reserve(to, room);
@@ -142,7 +142,7 @@ static const int32_t *put(struct step_layout *to, const int32_t *array, size_t n
     return on_device(to, at);
 }
 
-/* The same, filled up with numbers that count on from `from`. */
+/* The same, padded with consecutive numbers starting at `from`. */
 static const int32_t *put_counting(struct step_layout *to, const int32_t *array, size_t n,
                                    size_t room, int32_t from) {
     int32_t *at = reserve(to, room);
@@ -151,12 +151,12 @@ static const int32_t *put_counting(struct step_layout *to, const int32_t *array,
     return on_device(to, at);
 }
 
-/* The start of the first line of a kind: the tables stand one behind the other. */
+/* The offset of the first line of a kind; the tables are contiguous. */
 static int first_line(const struct step *step, int stride, int kind) {
     return kind * step->S * stride;
 }
 
-/* Appends the start of each row's line of the table of a kind. */
+/* Appends, for each row, the offset of its line in the table of a kind. */
 static const int32_t *put_lines(struct step_layout *to, const struct step *step, int stride,
                                 int kind, size_t room) {
     int32_t *at = reserve(to, room);
@@ -191,7 +191,7 @@ static void put_table(struct step_layout *to, const struct step *step, const int
                n * sizeof *at);
 }
 
-/* A step's blocks as the layers of one kind have them: host memory. */
+/* A step's blocks for the layers of one kind, in host memory. */
 struct block_arrays {
     const int32_t *slot, *table, *copy_from, *copy_to;
 };
@@ -216,8 +216,8 @@ static void put_slots(struct device_step *at, struct step_layout *to, const stru
     }
 }
 
-/* Plans attention for each window, with the lines' beginnings in the place of their numbers: layers
- * with a window have theirs in the last table. */
+/* Plans attention for each window. Sequence numbers are replaced by the offsets of their lines;
+ * layers with a window use the last table. */
 static void put_items(struct step_layout *to, const struct step *step, int rows, int stride,
                       struct attention_workspace *work) {
     for (int w = 0; w < work->limits.n_windows; w++) {
@@ -231,7 +231,7 @@ static void put_items(struct step_layout *to, const struct step *step, int rows,
     }
 }
 
-/* Plans the sampling of the step, and appends its settings if they may travel with it. */
+/* Plans the sampling of the step and appends its settings if they fit. */
 static void put_settings(struct step_layout *to, const struct step *step,
                          const struct step_limits *most) {
     if (!step->sampler || step->n_samples == 0) return;
@@ -244,7 +244,7 @@ static void put_settings(struct step_layout *to, const struct step *step,
     device_sampler_lay_out(step->sampler, step->samples, NULL, &memory);
 }
 
-/* Lays out a step, padded to `rows` unless that is 0. */
+/* Lays out a step, padded to `rows` rows unless that is 0. */
 static void lay_out(struct device_step *at, struct step_layout *to, const struct step *step,
                     int rows, struct attention_workspace *work, int B) {
     const size_t M = (size_t)step->M, R = (size_t)step->R;
@@ -279,7 +279,7 @@ void step_upload(struct step_memory *memory, const struct step *step, int rows,
     cuda_check(cudaEventRecord(memory->copied[turn], stream), "recording an event");
 }
 
-/* Does one of n copies read or write what another one writes? */
+/* Does one of n copies read or write a block that another one writes? */
 static bool copies_meet(const struct block_arrays *blocks, int n) {
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++)

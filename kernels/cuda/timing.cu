@@ -1,6 +1,6 @@
-/* The device's clock: an event costs about a microsecond and prevents a kernel from beginning
- * before the one before it has ended. And the limits: a copy within the device's memory, and a
- * large product by cuBLAS. */
+/* The device's clock. An event costs about a microsecond, and a kernel does not start before an
+ * event until the previous kernel has ended. Also measures the device's limits: a copy in device
+ * memory, and a large product by cuBLAS. */
 #include "kernels/cuda/timing.cuh"
 
 #include "kernels/cuda/gemm/matrix.cuh"
@@ -35,11 +35,11 @@ constexpr size_t OPERAND_BYTES = 2 * (size_t)PRODUCT * PRODUCT, SOME_BYTES = 1 <
 
 /* Memory for two operands and a result; a copy uses the first two. */
 struct limits_memory {
-    uint8_t *memory; /* [3][OPERAND_BYTES], or NULL: there is not enough memory */
+    uint8_t *memory; /* [3][OPERAND_BYTES], or NULL if memory is short */
     cudaEvent_t start, end;
 };
 
-/* With ordinary numbers, repeated, because zeros would be multiplied faster. */
+/* Fills with repeated ordinary numbers, because products of zeros are faster. */
 static void fill(uint8_t *memory, size_t bytes, cudaStream_t stream) {
     struct random_weights weights;
     random_weights_plan(&weights, DTYPE_BF16, PRODUCT, 1);
@@ -52,7 +52,7 @@ static void fill(uint8_t *memory, size_t bytes, cudaStream_t stream) {
 static void limits_open(struct limits_memory *on, cudaStream_t stream) {
     void *memory = nullptr;
     if (cudaMalloc(&memory, 3 * OPERAND_BYTES) != cudaSuccess) {
-        cudaGetLastError(); /* handled: nothing is measured */
+        cudaGetLastError(); /* the error is handled: nothing is measured */
         memory = nullptr;
     }
     *on = {static_cast<uint8_t *>(memory), nullptr, nullptr};
@@ -62,7 +62,7 @@ static void limits_open(struct limits_memory *on, cudaStream_t stream) {
     cuda_check(cudaEventCreate(&on->end), "making an event");
 }
 
-/* Seconds of the fastest of a few runs; 0 if there is no clock. */
+/* Returns the seconds of the fastest of several runs; 0 without a clock. */
 template <class F>
 static double fastest(const struct limits_memory *on, cudaStream_t stream, F run) {
     double best = 0;
@@ -73,7 +73,8 @@ static double fastest(const struct limits_memory *on, cudaStream_t stream, F run
         cuda_check(cudaEventRecord(on->end, stream), "recording an event");
         cuda_check(cudaEventSynchronize(on->end), "waiting for an event");
         cuda_check(cudaEventElapsedTime(&ms, on->start, on->end), "reading the time");
-        if (i > 0 && (best == 0 || ms * 1e-3 < best)) best = ms * 1e-3; /* the first one warms up */
+        /* the first run is a warm-up */
+        if (i > 0 && (best == 0 || ms * 1e-3 < best)) best = ms * 1e-3;
     }
     return best;
 }

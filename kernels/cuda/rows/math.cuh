@@ -1,9 +1,9 @@
-/* Arithmetic that row kernels share with products, which norm their inputs and finish their outputs
- * themselves: the same operations, so the same bits.
+/* Arithmetic shared by row kernels and by products that apply norms and epilogues themselves: the
+ * same operations, so the same bits.
  *
- * A norm's row is summed by NORM_THREADS threads, each of which takes the 16-byte vectors (or
- * single numbers, if vectors do not divide K) that are NORM_THREADS apart; then by warps; then over
- * the warps. */
+ * NORM_THREADS threads sum a norm's row. Each takes the 16-byte vectors (or single numbers, if
+ * vectors do not divide K) at a distance of NORM_THREADS. Then sums are added within warps, then
+ * over the warps. */
 #ifndef PENSTOCK_CUDA_ROWS_MATH_CUH
 #define PENSTOCK_CUDA_ROWS_MATH_CUH
 
@@ -11,7 +11,7 @@
 
 enum { NORM_THREADS = 256, NORM_WARPS = NORM_THREADS / WARP };
 
-/* Adds a number to a thread's sum of squares. */
+/* Adds the square of a number to a thread's sum. */
 __device__ __forceinline__ float norm_add_square(float squares, float value) {
     return fmaf(value, value, squares);
 }
@@ -31,7 +31,7 @@ __device__ __forceinline__ float activated(enum activation kind, float x) {
     return 0.5f * x * (1.0f + tanhf(0.797884561f * (x + cubed)));
 }
 
-/* What a gate and its up projection give. */
+/* The result of a gate and its up projection. */
 __device__ __forceinline__ float gated(enum activation kind, float gate, float up) {
     if (kind != ACTIVATION_CLAMPED) return activated(kind, gate) * up;
     const float g = gate > CLAMP_LIMIT ? CLAMP_LIMIT : gate;
@@ -40,19 +40,19 @@ __device__ __forceinline__ float gated(enum activation kind, float gate, float u
     return g / (1.0f + expf(-(g * CLAMP_ALPHA))) * (u + 1.0f);
 }
 
-/* cap * tanh(x / cap); x where cap is 0. */
+/* cap * tanh(x / cap); x if cap is 0. */
 __device__ __forceinline__ float capped(float x, float cap) {
     return cap == 0.0f ? x : cap * tanhf(x / cap);
 }
 
-/* Rows of x that become those of y: y[m] = x[row[m]], of K numbers. */
+/* Copies rows: y[m] = x[row[m]], of K numbers. */
 template <class T> struct gather_args {
     T *y;
     const T *x;
     const int32_t *row;
     int K;
 };
-/* Row m, by a block, N numbers a thread at a time. */
+/* Copies row m with one block, N numbers per thread at a time. */
 template <class T, int N>
 __device__ __forceinline__ void gather_row(const gather_args<T> &a, int m) {
     const T *from = a.x + (size_t)a.row[m] * a.K;

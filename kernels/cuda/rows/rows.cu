@@ -1,5 +1,5 @@
-/* Ops on rows. All of them are bound by memory: a row is read once, in 16-byte pieces if its length
- * allows, and written once. */
+/* Ops on rows. All of them are limited by memory: a row is read once, in 16-byte pieces if its
+ * length allows, and written once. */
 #include "kernels/cuda/rows/rows.cuh"
 
 #include <type_traits>
@@ -10,12 +10,12 @@
 
 /* ---- norms ---------------------------------------------------------------------------------- */
 
-/* A row of so many floats fits into the shared memory of a block on every device: sm_86 and sm_120
- * allow 99 KiB. */
+/* A row of this many floats fits into the shared memory of a block on every device: sm_86 and
+ * sm_120 allow 99 KiB. */
 enum { NORM_KEPT_K = 24576 };
 constexpr size_t NORM_SMEM = NORM_KEPT_K * sizeof(float);
 
-/* Neighbours of a row: as it was kept, or, without a kept row, as they are read again. */
+/* Adjacent elements of a row, from the copy in shared memory, or read again if there is not one. */
 template <class T, int N>
 __device__ __forceinline__ Vec<float, N> norm_inputs(const float *kept, const T *x, int k) {
     Vec<float, N> out = {};
@@ -26,9 +26,9 @@ __device__ __forceinline__ Vec<float, N> norm_inputs(const float *kept, const T 
     return out;
 }
 
-/* y = norm(x), or with ADD y = (y + norm(x)) * sum_scale and x = 0. One block a row. The sums
- * need the whole row before the first output, so it waits in shared memory, as floats; a longer row
- * is read again, from the L2 cache. A thread reads and writes the same places of a row. */
+/* y = norm(x), or with ADD y = (y + norm(x)) * sum_scale and x = 0. One block per row. The sums
+ * need the whole row before the first output, so it is kept in shared memory as floats; a longer
+ * row is read again from the L2 cache. A thread reads and writes the same elements of a row. */
 template <class T, int N, bool LAYER, bool ADD>
 __global__ void __launch_bounds__(NORM_THREADS)
     norm_kernel(T *y, T *x, const float *__restrict__ gain, const float *__restrict__ bias, int K,
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
         }
     }
     float mean = 0.0f;
-    if (LAYER) { /* the variance is taken around the mean, so that nothing cancels */
+    if (LAYER) { /* the variance is computed around the mean to avoid cancellation */
         mean = block_sum<NORM_THREADS>(sum) / (float)K;
         squares = 0.0f;
         for (int k = threadIdx.x * N; k < K; k += NORM_THREADS * N) {
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(ELEMENT_THREADS)
     store_vec<N>(x + at, in);
 }
 
-/* One block a row. */
+/* One block per row. */
 template <class T, int N>
 __global__ void __launch_bounds__(ELEMENT_THREADS) gather_kernel(const gather_args<T> a) {
     grid_begin();
@@ -131,8 +131,8 @@ __global__ void __launch_bounds__(ELEMENT_THREADS) gather_kernel(const gather_ar
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
-/* Calls fn with the number of elements a thread: as many as 16 bytes hold if that divides `length`,
- * else one. */
+/* Calls fn with the number of elements per thread: a 16-byte vector if it divides `length`, else
+ * one. */
 template <class T, class F> static void for_width(size_t length, F fn) {
     if (length % Vec16<T>::N == 0)
         fn(std::integral_constant<int, Vec16<T>::N>());
@@ -146,7 +146,8 @@ static void norm_of(void *y, void *x, const struct norm *norm, int M, int K, cud
         norm->kind == NORM_LAYER ? norm_kernel<T, N, true, ADD> : norm_kernel<T, N, false, ADD>;
     const size_t smem = K <= NORM_KEPT_K ? (size_t)K * sizeof(float) : 0;
     assert(K > 0 && K <= NORM_MAX_K && norm->gain);
-    if (smem > DEFAULT_SMEM) allow_smem(kernel, NORM_SMEM); /* the same always: see allow_smem */
+    /* always the same size: see allow_smem */
+    if (smem > DEFAULT_SMEM) allow_smem(kernel, NORM_SMEM);
     launch(kernel, dim3(M), dim3(NORM_THREADS), smem, stream, (T *)y, (T *)x, norm->gain,
            norm->bias, K, norm->epsilon, norm_sum_scale(norm));
 }

@@ -1,11 +1,11 @@
-/* Ops on rows: what stands between the products. Rows are of `act` unless said otherwise; gains and
- * biases are float32. */
+/* Ops on rows between the products. Rows have type `act` unless stated; gains and biases are
+ * float32. */
 #ifndef PENSTOCK_CUDA_ROWS_CUH
 #define PENSTOCK_CUDA_ROWS_CUH
 
 #include "kernels/cuda/runtime/device.cuh"
 
-/* The largest K of a norm, which bounds the inputs of every matrix. */
+/* The largest K of a norm; it limits the inputs of every matrix. */
 enum { NORM_MAX_K = 57344 };
 
 /* y[M][K] = norm(x[M][K]); y may be x. */
@@ -19,8 +19,8 @@ void rows_norm_add(enum dtype act, void *x, void *y, const struct norm *norm, in
 void rows_gate(enum dtype act, enum activation activation, void *y, const void *gate,
                const void *up, size_t n, cudaStream_t stream);
 
-/* y[M][N] = activation(gate[M][N]) * times, whose rows of N begin `stride` apart, at a whole
- * 16-byte piece where N and stride are multiples of 8; y may be gate. */
+/* y[M][N] = activation(gate[M][N]) * times. Rows of `times` begin `stride` apart, aligned to 16
+ * bytes if N and stride are multiples of 8. y may be gate. */
 void rows_gate_apart(enum dtype act, enum activation activation, void *y, const void *gate,
                      const void *times, int M, int N, int stride, cudaStream_t stream);
 

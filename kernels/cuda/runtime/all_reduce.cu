@@ -7,7 +7,7 @@ constexpr int SUM_THREADS = 256;
 
 /* ---- kernels -------------------------------------------------------------------------------- */
 
-/* A thread takes N neighbours. */
+/* Each thread processes N adjacent elements. */
 template <class T, int N>
 __global__ void __launch_bounds__(SUM_THREADS)
     sum_kernel(T *x, T *part, const T *gathered, int ranks, size_t n) {
@@ -43,7 +43,7 @@ void all_reduce_sum(enum dtype act, void *x, void *part, const void *gathered, i
     const size_t n = (size_t)M * (size_t)K;
     for_activation(act, [&](auto zero) {
         using T = decltype(zero);
-        if (K % Vec16<T>::N == 0) /* whatever row they begin with, they are aligned */
+        if (K % Vec16<T>::N == 0) /* rows are aligned wherever they begin */
             sum<T, Vec16<T>::N>(x, part, gathered, ranks, n, stream);
         else
             sum<T, 1>(x, part, gathered, ranks, n, stream);
@@ -73,7 +73,8 @@ void all_reduce_close(struct all_reduce *all) {
     cuda_check(cudaFree(all->gathered), "freeing memory for sums over ranks");
 }
 
-/* Rows go in parts of as many as there is memory for: of M and K alone, so all ranks cut alike. */
+/* Processes the rows in parts that fit the gather buffer. The split depends only on M and K, so all
+ * ranks split alike. */
 void all_reduce_run(const struct all_reduce *all, enum dtype act, void *x, void *part, int M, int K,
                     cudaStream_t stream) {
     assert(all->group);

@@ -1,4 +1,5 @@
-/* cuBLAS by dlopen. Built only for NVIDIA's types: without their header it is never there. */
+/* cuBLAS, loaded by dlopen. Built only if NVIDIA's header is present, for its types; otherwise
+ * cublas_open fails. */
 #include "kernels/cuda/runtime/cublas.cuh"
 
 #if __has_include(<cublas_v2.h>)
@@ -7,8 +8,8 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-/* The functions that are used; their types are spelled out because the header overloads one. A
- * handle belongs to a device, of which each rank has its own. */
+/* The functions in use. Their types are written out because the header overloads one of them. A
+ * handle belongs to a device, and each rank has its own. */
 static struct {
     cublasStatus_t (*create)(cublasHandle_t *);
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
@@ -17,11 +18,11 @@ static struct {
                               cudaDataType, int, const void *, void *, cudaDataType, int,
                               cublasComputeType_t, cublasGemmAlgo_t);
     bool tried;
-    cublasHandle_t handle[MAX_RANKS]; /* by device; NULL: not made yet */
+    cublasHandle_t handle[MAX_RANKS]; /* by device; NULL: not created yet */
 } library;
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* ranks open it at the same time */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* ranks open it concurrently */
 
-/* The library of the toolkit that this was built with, or the newest that is installed. */
+/* The library of the toolkit that this program was built with, or else the newest installed one. */
 static void *find_in_library(const char *name) {
     static void *handle = [] {
         for (const char *file : {"libcublas.so.13", "libcublas.so.12", "libcublas.so"})
@@ -41,7 +42,7 @@ template <class Function> static void resolve(Function **function, const char *n
     *function = reinterpret_cast<Function *>(find_function(name));
 }
 
-/* Of the device that the calling thread has chosen. */
+/* The handle for the calling thread's device. */
 static cublasHandle_t *own_handle() {
     int device = 0;
     cuda_check(cudaGetDevice(&device), "asking which device is chosen");
@@ -68,7 +69,7 @@ bool cublas_open() {
     return is_open;
 }
 
-/* A failed product is recorded as a failure of the device, with CUDA's error if there is one. */
+/* Records a failed product as a failure of the device, with CUDA's error if there is one. */
 static bool did(cublasStatus_t status, const char *what) {
     if (status == CUBLAS_STATUS_SUCCESS) return true;
     const cudaError_t cause = cudaPeekAtLastError();
@@ -86,7 +87,8 @@ void cublas_product(enum dtype act, void *y, const void *x, const void *w, int M
                               : act == DTYPE_F16 ? CUDA_R_16F
                                                  : CUDA_R_16BF;
     if (!did(library.set_stream(handle, stream), "choosing cuBLAS's stream")) return;
-    /* cuBLAS counts by columns: to it w is [K][N] to be transposed, x is [K][M] and y is [N][M]. */
+    /* cuBLAS uses column-major order: it sees w as [K][N] to be transposed, x as [K][M] and y as
+     * [N][M]. */
     did(library.product(handle, CUBLAS_OP_T, CUBLAS_OP_N, N, M, K, &scale, w, type, K, x, type, K,
                         &before, y, float_out ? CUDA_R_32F : type, N, CUBLAS_COMPUTE_32F,
                         CUBLAS_GEMM_DEFAULT),

@@ -1,4 +1,5 @@
-/* kernels/cuda: the CUDA backend's inside. docs/cuda/ has the conventions and each kernel's plan.
+/* kernels/cuda: internals of the CUDA backend. docs/cuda/ documents the conventions and each
+ * kernel's design.
  *
  *   backend*.cu, step.cu, graph.cu, timing.cu   op tables, a step's arrays, CUDA graphs, timers
  *   runtime/    device selection, memory, staging, errors, cuBLAS, NCCL
@@ -9,9 +10,9 @@
  *   persistent/ decode steps of small models as one grid
  *
  * Each NAME.cu has its kernels first, then the functions that launch them, which NAME.cuh declares.
- * Those are asynchronous: they queue work on the stream that they are given. Pointers are device
- * memory unless said. `act` is the type of activations: DTYPE_F32, DTYPE_F16 or DTYPE_BF16. All
- * arithmetic is in float32, and what is stored is rounded once.
+ * The functions are asynchronous: they queue work on the given stream. Pointers are device memory
+ * unless stated. `act` is the type of activations: DTYPE_F32, DTYPE_F16 or DTYPE_BF16. All
+ * arithmetic is in float32, and stored results are rounded once.
  */
 #ifndef PENSTOCK_CUDA_CUDA_H
 #define PENSTOCK_CUDA_CUDA_H
@@ -26,43 +27,43 @@ extern "C" {
 #include "kernels/kernels.h"
 }
 
-/* The layers that share a list of blocks: those that keep all positions, and those with a window if
- * the cache has window blocks (struct kv_config). */
+/* Groups of layers that share block tables: layers that keep all positions, and layers with a
+ * window if the cache has window blocks (struct kv_config). */
 enum kv_kind { KV_WHOLE, KV_WINDOW, KV_KINDS };
 
-/* The part of a cache that belongs to the layers of one kind: [L][n_blocks] blocks. */
+/* The part of a cache for the layers of one kind: [L][n_blocks] blocks. */
 struct kv_part {
     int L, n_blocks;
-    size_t first; /* blocks of other parts before it */
+    size_t first; /* number of blocks in earlier parts */
 };
 
 struct kv_layer {
     enum kv_kind kind;
-    size_t first; /* blocks of other layers before those of this one */
+    size_t first; /* number of blocks of earlier layers */
 };
 
-/* The paged cache. A block of one layer is [G][B][D] elements, a head's positions in one run
- * (kv_layout.cuh). A cache of layers whose heads differ has no blocks itself, but a cache of each
- * sort of layers that are alike. */
+/* The paged cache. A block of one layer is [G][B][D] elements; the positions of a head are
+ * contiguous (kv_layout.cuh). If heads differ between layers, this cache has no blocks itself but
+ * one cache per group of equal layers. */
 struct kv_cache {
     struct kv_config config; /* without its arrays */
-    int n_alike;             /* 0: all layers are alike */
+    int n_alike;             /* 0: all layers are equal */
     struct kv_cache *alike[MAX_KV_KINDS];
-    struct kv_place *place;        /* [L]; NULL where all are alike */
-    size_t block_bytes;            /* of the keys of one block of one layer; as much for values */
-    struct kv_part part[KV_KINDS]; /* of all layers; where they are not alike only L counts */
-    struct kv_layer *layer;        /* [L]; where they are not alike only the kind counts */
+    struct kv_place *place; /* [L]; NULL if all layers are equal */
+    size_t block_bytes;     /* bytes of the keys of one block of one layer; values take the same */
+    struct kv_part part[KV_KINDS]; /* for all layers; if they differ, only L is used */
+    struct kv_layer *layer;        /* [L]; if layers differ, only the kind is used */
     uint8_t *keys;                 /* the blocks of all layers, part by part */
     uint8_t *values;
     float *key_scale, *value_scale; /* [blocks][G]; NULL unless the elements are e4m3 */
 };
 
-/* Where a layer is: in which cache of `alike`, and its number there. */
+/* The place of a layer: its cache in `alike`, and its number there. */
 struct kv_place {
     int alike, layer;
 };
 
-/* The cache of a layer alike all its others; the layer's number in it goes to *layer. */
+/* Returns the cache of the layers equal to this one, and replaces *layer by its number there. */
 static inline const struct kv_cache *kv_alike(const struct kv_cache *cache, int *layer) {
     if (cache->n_alike == 0) return cache;
     const struct kv_place at = cache->place[*layer];
@@ -70,17 +71,17 @@ static inline const struct kv_cache *kv_alike(const struct kv_cache *cache, int 
     return cache->alike[at.alike];
 }
 
-/* A step on the device: the arrays of struct step (kernels/step.h) and what is derived from them,
- * in one allocation that one copy fills. */
+/* A step on the device: the arrays of struct step (kernels/step.h) and derived arrays, in one
+ * allocation that one copy fills. */
 struct device_step {
     int M, R, n_copies;
     const int32_t *token, *position; /* [M] */
-    const int32_t *sampled;          /* the ids of pending tokens: the sampler's memory */
+    const int32_t *sampled;          /* ids of pending tokens, in the sampler's memory */
     const int32_t *logit_row;        /* [R] */
     const int32_t *table;            /* [kinds][S] lines, all as long as the longest */
-    /* By kind; NULL for window blocks if the cache has none. */
+    /* By kind; NULL for window blocks if the cache does not use them. */
     const int32_t *slot[KV_KINDS];                          /* [M] */
-    const int32_t *line[KV_KINDS];                          /* [M] start of its sequence's line */
+    const int32_t *line[KV_KINDS];                          /* [M] offset of the sequence's line */
     const int32_t *copy_from[KV_KINDS], *copy_to[KV_KINDS]; /* [n_copies] */
 };
 

@@ -1,9 +1,9 @@
-/* device: what every kernel file includes. Types and their conversions, 16-byte access, reductions,
- * and the launch. With ptx.cuh it is the only file that knows of the emulation (tests/cuda_emu),
- * whose include folder has a <cuda_runtime.h> of its own.
+/* device: included by every kernel file. Types and their conversions, 16-byte access, reductions,
+ * and the launch. Only this file and ptx.cuh know the emulation (tests/cuda_emu), whose include
+ * folder has its own <cuda_runtime.h>.
  *
- * Kernels are compiled with -fmad=false: a fused multiply-add stands where fmaf is written and
- * nowhere else, so that a row's bits do not depend on how a compiler arranges a loop.
+ * Kernels are compiled with -fmad=false: fused multiply-adds appear only as explicit fmaf, so that
+ * a row's bits do not depend on the compiler's treatment of a loop.
  */
 #ifndef PENSTOCK_CUDA_DEVICE_CUH
 #define PENSTOCK_CUDA_DEVICE_CUH
@@ -20,37 +20,37 @@
 
 constexpr int WARP = 32;
 constexpr unsigned FULL_MASK = 0xffffffffu;
-/* The most dynamic shared memory of a launch without allow_smem. A device gives a block 48 KiB, of
- * which a kernel's own __shared__ variables are a part: 1 KiB is left to them, which
- * tests/cuda_budgets.py holds. */
+/* The maximum dynamic shared memory of a launch without allow_smem. A device gives a block 48 KiB,
+ * including a kernel's own __shared__ variables; 1 KiB is reserved for them, which
+ * tests/cuda_budgets.py checks. */
 constexpr int DEFAULT_SMEM = 47 << 10;
 
 /* ---- failures: error.cu --------------------------------------------------------------------- */
 
-/* Records a failed call; from then on all ops do nothing: see cuda_failed. `what` names the call,
- * "copying a step"; the string must never be freed. */
+/* Records a failed call; from then on all ops do nothing (see cuda_failed). `what` names the call,
+ * for example "copying a step"; the string must never be freed. */
 void cuda_check(cudaError_t error, const char *what);
-/* The same; returns whether the call succeeded, for callers that depend on it. */
+/* The same, and returns whether the call succeeded. */
 bool cuda_ok(cudaError_t error, const char *what);
 
-/* Did an allocation succeed? Lack of memory is the caller's to handle; other failures are
+/* Returns whether an allocation succeeded. The caller handles a lack of memory; other failures are
  * recorded. */
 bool cuda_alloc_ok(cudaError_t error);
 
-/* Has a call failed? Then nothing is launched any more, and results are missing. */
+/* Returns whether a call has failed. Nothing is launched any more, and results are missing. */
 bool cuda_failed();
 /* The same, and describes the call in err. */
 bool cuda_failure(struct err *err);
 
-/* Count the open backends: a failure is forgotten when the last one closes. */
+/* Count the open backends. The record of a failure is cleared when the last one closes. */
 void cuda_failure_open();
 void cuda_failure_close();
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
-/* Whether a grid may begin while the grid before it in its stream still runs, for which it waits in
- * grid_wait (ptx.cuh). Off until early_grids_find has found that the device and the compiled
- * kernels support it: the PTX of sm_80, which newer devices may run, does not wait. */
+/* Whether a grid may begin while the previous grid in its stream still runs; it then waits in
+ * grid_wait (ptx.cuh). Off until early_grids_find detects that the device and the compiled kernels
+ * support it: the PTX of sm_80, which newer devices may run, does not wait. */
 extern bool early_grids;
 void early_grids_find();
 
@@ -61,8 +61,8 @@ inline cudaLaunchAttribute early_attribute() {
     return early;
 }
 
-/* Whether the calling thread lists its ops (orders.cuh), so that nothing may be launched: then the
- * list cannot stand for them. */
+/* Does the calling thread build a list of orders (orders.cuh)? Then a launch is not allowed, and
+ * the list becomes invalid. */
 bool orders_refuse_launch();
 
 /* Starts kernel<<<grid, block, smem, stream>>>(args...). Empty grids are not started. */
@@ -83,7 +83,7 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, cudaStream
 }
 
 /* Allows a kernel more than DEFAULT_SMEM of dynamic shared memory on the calling thread's device.
- * Each call must ask for the same size, so that no launch recorded in a graph loses its
+ * Every call for a kernel must pass the same size, so that launches recorded in a graph keep their
  * allowance. */
 template <class... P> void allow_smem(void (*kernel)(P...), size_t bytes) {
     cuda_check(
@@ -91,8 +91,8 @@ template <class... P> void allow_smem(void (*kernel)(P...), size_t bytes) {
         "asking for shared memory");
 }
 
-/* Calls fn with a value of the type that activations of `type` have: for_activation(type, [&](auto
- * zero) { using T = decltype(zero); ... }). */
+/* Calls fn with a value of the element type for activations of `type`: for_activation(type,
+ * [&](auto zero) { using T = decltype(zero); ... }). */
 template <class F> void for_activation(enum dtype type, F fn) {
     if (type == DTYPE_F32)
         fn(float());
@@ -114,16 +114,17 @@ template <class T> __device__ __forceinline__ T *dyn_smem() {
 #endif
 }
 
-/* ---- several at once ------------------------------------------------------------------------ */
+/* ---- vectors --------------------------------------------------------------------------------- */
 
-/* `COUNT` neighbours, moved by one load or store of up to 16 bytes. Vec16<T> is the usual one. */
+/* `COUNT` adjacent elements, moved by one load or store of up to 16 bytes. Vec16<T> is the usual
+ * one. */
 template <class T, int COUNT> struct alignas(COUNT * sizeof(T)) Vec {
     static constexpr int N = COUNT;
     T v[N];
 };
 template <class T> using Vec16 = Vec<T, 16 / sizeof(T)>;
 
-/* p is aligned to all that is moved. */
+/* p is aligned to the size of the vector. */
 template <int COUNT, class T> __device__ __forceinline__ Vec<T, COUNT> load_vec(const T *p) {
 #ifdef CUDA_EMULATED
     emu::must_be_aligned(p, COUNT * sizeof(T));
@@ -156,7 +157,7 @@ __device__ __forceinline__ float to_float(__nv_bfloat16 x) {
     return __bfloat162float(x);
 }
 
-/* Rounded to nearest, ties to even. */
+/* Rounds to nearest, ties to even. */
 template <class T> __device__ __forceinline__ T from_float(float x);
 template <> __device__ __forceinline__ float from_float<float>(float x) {
     return x;
@@ -170,7 +171,7 @@ template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(f
 
 /* ---- reductions ----------------------------------------------------------------------------- */
 
-/* Sum and maximum over a full warp, the same bits in every lane: the tree is fixed. */
+/* Sum and maximum over a full warp, with the same bits in every lane: the tree is fixed. */
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
     for (int apart = WARP / 2; apart > 0; apart /= 2) x = x + __shfl_xor_sync(FULL_MASK, x, apart);
@@ -192,7 +193,7 @@ template <int THREADS> __device__ __forceinline__ float block_sum(float x) {
     if (lane == 0) part[warp] = x;
     __syncthreads();
     x = lane < THREADS / WARP ? part[lane] : 0.0f;
-    __syncthreads(); /* the next call writes part again */
+    __syncthreads(); /* the next call writes `part` again */
     return warp_sum(x);
 }
 

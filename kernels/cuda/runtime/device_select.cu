@@ -6,12 +6,12 @@
 enum { MIN_MAJOR = 8 }; /* compute capability 8.0, sm_80 */
 
 enum status device_select(cudaDeviceProp *prop, int device, struct err *err) {
-    int count = 0; /* not written if there is no driver */
+    int count = 0; /* not written without a driver */
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count > device) error = cudaGetDeviceProperties(prop, device);
     if (error == cudaSuccess && count > device) error = cudaSetDevice(device);
     if (error != cudaSuccess || count <= device) {
-        cudaGetLastError(); /* handled here */
+        cudaGetLastError(); /* the error is handled here */
         return err_set(err, STATUS_USAGE, "device", "--device cuda: no usable GPU was found (%s)",
                        error == cudaSuccess ? "there is none" : cudaGetErrorString(error));
     }

@@ -1,11 +1,11 @@
-/* DESIGN: what every launch asks: has a CUDA call failed, and may grids begin early?
+/* DESIGN: the state that every launch checks: whether a CUDA call has failed, and whether grids may
+ * begin early.
  *
- * A failed call must not end the process at once, since clients wait for an answer. But ops return
- * nothing, and a kernel's fault shows up in a later call. So the first failure is recorded here
- * with CUDA's description. From then on nothing is launched, and ops that copy or wait return at
- * once, so that nothing runs on missing data; callers that wait for results ask whether they are
- * valid (`failed` of the op table). Memory is still freed, and the results of those calls are
- * ignored.
+ * A failed call must not end the process at once, because clients wait for answers. But ops return
+ * nothing, and a kernel's fault appears in a later call. So the first failure is recorded here with
+ * CUDA's description. From then on nothing is launched, and ops that copy or wait return at once,
+ * so that nothing runs on missing data. Callers that wait for results check whether they are valid
+ * (`failed` of the op table). Memory is still freed, and the results of those calls are ignored.
  *
  * The record belongs to the process, as its CUDA context does: after a fault every call of every
  * backend fails. It is cleared when the last backend closes. */
@@ -14,11 +14,11 @@
 
 #include "kernels/cuda/runtime/runtime.cuh"
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the rest but `failed` */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards everything except `failed` */
 static std::atomic<bool> failed;
 static struct {
     cudaError_t error;
-    const char *what; /* "a kernel's launch" */
+    const char *what; /* for example "a kernel's launch" */
     bool told;
 } first;
 static int n_backends;
@@ -43,7 +43,7 @@ void cuda_check(cudaError_t error, const char *what) {
 bool cuda_alloc_ok(cudaError_t error) {
     if (error == cudaSuccess) return true;
     if (error != cudaErrorMemoryAllocation) note(error, "taking memory");
-    cudaGetLastError(); /* handled here */
+    cudaGetLastError(); /* the error is handled here */
     return false;
 }
 
@@ -71,7 +71,7 @@ void cuda_failure_open() {
     pthread_mutex_unlock(&mutex);
 }
 
-/* A failure that was never reported is at least logged. */
+/* Logs a failure that was never reported. */
 void cuda_failure_close() {
     struct err err;
     pthread_mutex_lock(&mutex);
@@ -98,7 +98,7 @@ void early_grids_find() {
 bool device_has_code() {
     cudaFuncAttributes code = {};
     const cudaError_t error = cudaFuncGetAttributes(&code, compiled_for_kernel);
-    cudaGetLastError(); /* handled here, or found again by whoever launches */
+    cudaGetLastError(); /* handled here, or reported again at the next launch */
     return error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction;
 }
 

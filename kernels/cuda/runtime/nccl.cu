@@ -1,5 +1,5 @@
-/* NCCL by dlopen, without its header: the few functions and numbers that are used are declared
- * below as documented (docs.nvidia.com/deeplearning/nccl, "NCCL API"). */
+/* NCCL by dlopen, without its header: the functions and constants in use are declared below as
+ * documented (docs.nvidia.com/deeplearning/nccl, "NCCL API"). */
 #include "kernels/cuda/runtime/nccl.cuh"
 
 #include <dlfcn.h>
@@ -29,7 +29,7 @@ template <class Function> static void resolve(Function **function, const char *n
     *function = reinterpret_cast<Function *>(find_function(name));
 }
 
-/* If a rank leaves a collective, the others wait forever. So the process ends if NCCL fails, or if
+/* If a rank leaves a collective, the others wait forever. So the process ends if NCCL fails or if
  * any CUDA call has failed. */
 [[noreturn]] static void end_process(int rank, const char *why) {
     log_line(LOG_ERROR, "%s The other ranks wait for rank %d, so the process ends at once.", why,
@@ -49,18 +49,19 @@ void nccl_gather(const struct cuda_group *group, int rank, const void *send, voi
     end_process(rank, err.message);
 }
 
-/* ---- the group ------------------------------------------------------------------------------ */
+/* ---- the group of ranks ---------------------------------------------------------------------- */
 
 static void close_group(struct rank_group *head) {
     struct cuda_group *group = (struct cuda_group *)head;
-    for (int r = 0; r < head->ranks; r++) library.destroy(group->comm[r]); /* all is over */
+    /* all collectives are complete */
+    for (int r = 0; r < head->ranks; r++) library.destroy(group->comm[r]);
     free(group);
 }
 
 static enum status check_devices(int ranks, struct err *err) {
-    int count = 0; /* not written if there is no driver */
+    int count = 0; /* not written without a driver */
     if (cudaGetDeviceCount(&count) != cudaSuccess) {
-        cudaGetLastError(); /* it has been dealt with */
+        cudaGetLastError(); /* the error is handled here */
         count = 0;
     }
     if (ranks <= count) return STATUS_OK;

@@ -1,37 +1,36 @@
-/* Sums over ranks. NCCL, which is loaded when several GPUs are asked for and never linked, gathers
- * the rows of all ranks; each rank adds them up itself, in rank order. */
+/* Sums over ranks. NCCL is loaded if several GPUs are requested, and never linked. It gathers the
+ * rows of all ranks; each rank adds them itself, in rank order. */
 #ifndef PENSTOCK_CUDA_NCCL_CUH
 #define PENSTOCK_CUDA_NCCL_CUH
 
 #include "kernels/cuda/runtime/device.cuh"
 
-/* The group of rank_group_cuda_new: a communicator for each rank, which uses the device of its
- * number. */
+/* The group of rank_group_cuda_new: a communicator per rank. Rank r uses device r. */
 struct cuda_group {
     struct rank_group head;
     struct ncclComm *comm[MAX_RANKS];
 };
 
-/* Looks functions up by `find` (which returns a name's address, or NULL) instead of in the library:
- * for tests. */
+/* For tests: looks functions up by `find` (which returns an address or NULL) instead of in the
+ * library. */
 void nccl_find_with(void *(*find)(const char *name));
 
-/* received[ranks][bytes] = what each rank sends; the ranks call it on a thread each, and their
- * calls meet on the devices. */
+/* received[ranks][bytes] = the data that each rank sends. Each rank calls it on its own thread, and
+ * the calls meet on the devices. */
 void nccl_gather(const struct cuda_group *group, int rank, const void *send, void *received,
                  size_t bytes, cudaStream_t stream);
 
-enum { MAX_GATHERED = 32 << 20 }; /* bytes at once, unless one row of all ranks is more */
+enum { MAX_GATHERED = 32 << 20 }; /* bytes at once, unless one row of all ranks is larger */
 
 struct all_reduce {
-    const struct cuda_group *group; /* NULL: the backend computes alone */
+    const struct cuda_group *group; /* NULL: a single rank */
     int rank;
     void *gathered; /* [ranks][rows][K] of some of the rows */
     size_t bytes;
 };
 
 /* Allocates memory for rows of at most max_k; nothing without a group. Fails with STATUS_USAGE if
- * the device has no room. */
+ * the device is out of memory. */
 enum status all_reduce_open(struct all_reduce *all, enum dtype act,
                             const struct backend_config *config, struct err *err);
 void all_reduce_close(struct all_reduce *all);
@@ -40,7 +39,7 @@ void all_reduce_close(struct all_reduce *all);
 void all_reduce_run(const struct all_reduce *all, enum dtype act, void *x, void *part, int M, int K,
                     cudaStream_t stream);
 
-/* x[M][K] = the sum of gathered[ranks][M][K] from rank 0 on, in float32 and rounded once;
+/* x[M][K] = the sum of gathered[ranks][M][K], starting with rank 0, in float32 and rounded once;
  * part[M][K] = 0, unless it is NULL. */
 void all_reduce_sum(enum dtype act, void *x, void *part, const void *gathered, int ranks, int M,
                     int K, cudaStream_t stream);

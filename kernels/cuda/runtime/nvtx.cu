@@ -1,5 +1,5 @@
-/* NVTX: the toolkit's headers look for the library of a profiler that has started this program, and
- * load it by dlopen; nothing is linked. Without such a library no range is made. */
+/* NVTX: the toolkit's headers load the library of a profiler that has started this program by
+ * dlopen; nothing is linked. Without such a library, ranges do nothing. */
 #include "kernels/cuda/runtime/runtime.cuh"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)

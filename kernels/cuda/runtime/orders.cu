@@ -1,4 +1,4 @@
-/* Lists of orders, as ops make them. */
+/* Lists of orders, built by ops. */
 #include "kernels/cuda/runtime/orders.cuh"
 
 #include <string.h>
@@ -28,13 +28,13 @@ bool orders_refuse_launch() {
     return orders_refuse("it has ops that one grid cannot do");
 }
 
-/* Angles need nothing of the product before them, nor does it read them. */
+/* Angles do not depend on the preceding product, and the product does not read them. */
 static bool must_wait(const struct order_list *list, enum order_kind kind) {
     const bool product = list->last == ORDER_PRODUCT || list->last == ORDER_NORMED_PRODUCT;
     return list->n > 0 && (kind != ORDER_ANGLES || !product);
 }
 
-/* Whether the list's kernel can do an order of such a kind. */
+/* Can the list's kernel execute an order with this head? */
 static bool suits(const struct order_list *list, const struct order_head *head) {
     const bool any_act = list->act == DTYPE_F32 || head->act == DTYPE_F32;
     return (any_act || list->act == head->act) &&

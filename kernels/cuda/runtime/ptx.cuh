@@ -1,6 +1,6 @@
-/* ptx: instructions that CUDA C++ has no name for, each in a function that takes generic pointers;
- * the emulation has a twin of each (tests/cuda_emu/include/emu_ptx.h). All of them exist from sm_80
- * on. Only this file distinguishes architectures. */
+/* ptx: instructions without a CUDA C++ name, each in a function that takes generic pointers. The
+ * emulation has a counterpart of each (tests/cuda_emu/include/emu_ptx.h). All of them exist from
+ * sm_80 on. Only this file distinguishes architectures. */
 #ifndef PENSTOCK_CUDA_PTX_CUH
 #define PENSTOCK_CUDA_PTX_CUH
 
@@ -18,48 +18,49 @@ __device__ __forceinline__ uint32_t shared_address(const void *p) {
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-/* 2^x to about two units in the last place; what is too small for a normal number is 0. */
+/* 2^x to about two units in the last place; results below the smallest normal number are 0. */
 __device__ __forceinline__ float exp2_approximate(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-/* Whether an instruction converts e4m3, which is so from compute capability 8.9 on. */
+/* Does an instruction convert e4m3? From compute capability 8.9 on it does. */
 #if __CUDA_ARCH__ >= 890
 constexpr bool CONVERTS_E4M3 = true;
 #else
 constexpr bool CONVERTS_E4M3 = false;
 #endif
 
-/* ---- grids that follow one another ---------------------------------------------------------- */
+/* ---- consecutive grids ----------------------------------------------------------------------- */
 
-/* From sm_90 on a grid may begin before the grid before it in its stream has ended (launch in
- * device.cuh): its blocks take the free space and wait here. On older devices a grid begins when
- * all before it have ended, and these functions do nothing. */
+/* From sm_90 on, a grid may begin before the previous grid in its stream has ended (launch in
+ * device.cuh): its blocks occupy free space and wait here. On older devices a grid begins after all
+ * earlier ones have ended, and these functions do nothing. */
 
 /* Allows the next grid to begin once all blocks of this one have called this or ended. The next
- * grid still waits for this one's end, so a kernel calls it at once. */
+ * grid still waits for the end of this one, so a kernel calls it at once. */
 __device__ __forceinline__ void grid_let_next() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/* Waits until the grids before this one have ended; their writes are visible afterwards. Every
- * thread of every kernel calls it before it reads what a kernel of the same step wrote, before it
- * writes anything, and before it ends: the next grid takes the end of this one for the end of all
- * before it. Such data is not read through const __restrict__, since the compiler may move those
- * loads up. Weights and what was copied for the step may be read earlier. */
+/* Waits until all earlier grids have ended; their writes are then visible. Every thread of every
+ * kernel calls it before it reads data written by a kernel of the same step, before it writes
+ * anything, and before it ends, because the next grid takes the end of this one for the end of all
+ * earlier ones. Such data must not be read through const __restrict__, since the compiler may move
+ * those loads before the wait. Weights and data copied for the step may be read earlier. */
 __device__ __forceinline__ void grid_wait() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-/* ---- words that blocks hand one another ----------------------------------------------------- */
+/* ---- words shared between blocks ------------------------------------------------------------- */
 
-/* Adds to a word of global memory and returns what it was. Who reads the sum by load_acquire sees
- * what this thread did before, and what it knew of others by a barrier of its block. */
+/* Adds to a word of global memory and returns the old value. A thread that reads the sum by
+ * load_acquire sees the earlier writes of this thread, and the writes that it saw through a barrier
+ * of its block. */
 __device__ __forceinline__ unsigned add_release(unsigned *word, unsigned value) {
     unsigned before;
     asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;"
@@ -79,8 +80,8 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned *word) {
 
 /* ---- asynchronous copies -------------------------------------------------------------------- */
 
-/* Starts a copy of 16 bytes from global to shared memory, past the registers and L1. With fewer
- * `bytes` the rest is zeros, with none nothing is read. Both pointers are 16-byte aligned. */
+/* Starts a copy of 16 bytes from global to shared memory, bypassing registers and L1. With fewer
+ * `bytes` the rest is zeros; with 0 nothing is read. Both pointers are 16-byte aligned. */
 __device__ __forceinline__ void cp_async16(void *to, const void *from, int bytes = 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
                  "l"(from), "r"(bytes)
@@ -90,8 +91,8 @@ __device__ __forceinline__ void cp_async16(void *to, const void *from, int bytes
 __device__ __forceinline__ void cp_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/* Waits until at most N of this thread's groups are in flight. Data that other threads copied is
- * visible after a barrier that follows. */
+/* Waits until at most N of this thread's groups are in flight. Data copied by other threads is
+ * visible after a following barrier. */
 template <int N> __device__ __forceinline__ void cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
@@ -128,7 +129,7 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&out)[4], const void
 
 /* ---- bits ----------------------------------------------------------------------------------- */
 
-/* (a & mask) | bits in one instruction; the compiler would use two if both are constants. */
+/* (a & mask) | bits in one instruction; for constants the compiler would use two. */
 __device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t mask, uint32_t bits) {
     uint32_t d;
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(mask), "r"(bits));
@@ -163,7 +164,7 @@ __device__ __forceinline__ void mma_m16n8k16<__nv_bfloat16>(float (&d)[4], const
 
 #endif
 
-/* Both, for a kernel that has nothing to do before it waits. */
+/* Both, for a kernel that does nothing before the wait. */
 __device__ __forceinline__ void grid_begin() {
     grid_let_next();
     grid_wait();

@@ -1,9 +1,9 @@
 /* DESIGN: weights on their way to the device.
  *
- * A device can copy from mapped file pages only through pinned memory. So all host threads copy the
- * pages into one pinned half while the stream copies from the other half and packs the previous
- * part; the host waits only for the copy from the half that it is about to fill. One buffer on the
- * device is enough, since its users run in the stream's order. Memory is bounded for any matrix:
+ * A device can copy from mapped file pages only through pinned memory. So all host threads copy
+ * pages into one pinned half, while the stream copies from the other half and packs the previous
+ * part. The host waits only for the copy from the half that it is about to fill. One buffer on the
+ * device is enough, because its users run in the stream's order. Memory is bounded for any matrix:
  * four times half_bytes, 32 MiB. */
 #include "kernels/cuda/runtime/staging.cuh"
 
@@ -46,7 +46,7 @@ struct copying {
     const uint8_t *from;
     size_t bytes;
 };
-constexpr size_t COPY_BYTES = 1 << 18; /* a thread at a time */
+constexpr size_t COPY_BYTES = 1 << 18; /* per thread at a time */
 
 static void copy_some(void *arg, int i) {
     const struct copying *copying = (const struct copying *)arg;
