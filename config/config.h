@@ -60,26 +60,71 @@ struct err {
 enum status err_set(struct err *err, enum status status, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Fails a request for lack of memory: STATUS_UNAVAILABLE, "out_of_memory". `err` may be NULL. */
+enum status err_out_of_memory(struct err *err);
+
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* malloc, calloc, realloc and strdup for start-up: out of memory ends the process with one
- * sentence. */
+/* Memory is planned at start-up, and its lack ends the process only there and in commands that run
+ * once. Afterwards it fails the request that needs it, with err_out_of_memory, and frees what that
+ * request has. Code does that in one of two ways:
+ *
+ *   in a scope    mem_alloc, buf_add and the like jump to the scope's end. For code that allocates
+ *                 at many places: parsers, compilers, writers.
+ *   mem_try_...   returns NULL, and its caller has a way on. For a block that outlives the scope,
+ *                 or that is allocated while a lock is held. */
+
+/* malloc, calloc, realloc and strdup. Lack of memory ends the scope; outside one it ends the
+ * process with one sentence. */
 void *mem_alloc(size_t bytes);
 void *mem_calloc(size_t count, size_t bytes);
 void *mem_realloc(void *memory, size_t bytes);
 char *mem_strdup(const char *text);
 
-/* Frees memory from one of them; NULL is allowed. */
+/* The same, but lack of memory gives NULL, and no scope frees the block. */
+void *mem_try_alloc(size_t bytes);
+void *mem_try_calloc(size_t count, size_t bytes);
+void *mem_try_realloc(void *memory, size_t bytes);
+
+/* Frees memory from any of these; NULL is allowed. */
 void mem_free(void *memory);
 
+/* Fails as an allocation of so many bytes does. For lack of memory that a library reports. */
+_Noreturn void mem_fail(size_t bytes);
+
+/* The blocks that a function has allocated and not freed. Its fields are config/memory.c's. */
+struct mem_scope {
+    struct mem_scope *outer;
+    void *jump;         /* jmp_buf */
+    uintptr_t *blocks;  /* [capacity]: a hash set; 0: no block */
+    size_t n, capacity; /* a power of two */
+};
+
+/* Calls run(arg). True: it has returned, and what it has allocated belongs to its owners. False: an
+ * allocation failed, run was left in its midst, and the scope holds its blocks. Then leave its
+ * structs alone until mem_scope_free. Locks that were taken inside run must not be held where it
+ * allocates. A scope may run inside another one, for what outlives the outer one. */
+bool mem_scope_run(struct mem_scope *scope, void (*run)(void *arg), void *arg);
+
+/* After a failure: calls undo(arg), which frees what its structs hold and sets them to be empty;
+ * then frees the other blocks of the scope. undo may be NULL, and allocates nothing. */
+void mem_scope_free(struct mem_scope *scope, void (*undo)(void *arg), void *arg);
+
+/* Both together: false if run(arg) lacked memory, and then all that it has allocated is free. */
+bool mem_run(void (*run)(void *arg), void (*undo)(void *arg), void *arg);
+
+/* For tests: is asked before each allocation; true: it fails. NULL in the program. */
+extern bool (*mem_fault)(size_t bytes);
+
 /* Zeroed memory for large tables, aligned to 64 bytes, and to 2 MiB pages if it is large enough to
- * gain from them. Free it with mem_large_free and the same size. Out of memory ends the process. */
+ * gain from them. Free it with mem_large_free and the same size. For start-up only: lack of memory
+ * ends the process. */
 void *mem_large(size_t bytes);
 void mem_large_free(void *memory, size_t bytes);
 
 /* An arena: allocations that live and die together, one per HTTP request or parse. One thread at a
  * time. arena_alloc returns 16-byte aligned, uninitialised memory, or NULL when `limit` bytes would
- * be passed. */
+ * be passed; lack of memory is mem_alloc's. */
 struct arena;
 struct arena *arena_new(size_t limit);
 void *arena_alloc(struct arena *arena, size_t bytes);
@@ -87,7 +132,7 @@ char *arena_strndup(struct arena *arena, const char *text, size_t length);
 void arena_free(struct arena *arena);
 
 /* A growing byte buffer that is always NUL-terminated once something was added; all zero is empty.
- * One thread at a time. Capacity doubles; out of memory ends the process, so bound what you add. */
+ * One thread at a time. Capacity doubles; lack of memory is mem_realloc's. */
 struct buf {
     char *data;
     size_t length;   /* bytes in use, without the NUL */
@@ -96,6 +141,8 @@ struct buf {
 void buf_add(struct buf *buf, const void *data, size_t length);
 void buf_puts(struct buf *buf, const char *text);
 void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Adds all of it, or nothing for lack of memory: false. */
+bool buf_try_add(struct buf *buf, const void *data, size_t length);
 void buf_clear(struct buf *buf); /* length 0, memory kept */
 void buf_free(struct buf *buf);  /* memory released, all zero again */
 

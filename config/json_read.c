@@ -3,8 +3,7 @@
  * It takes what RFC 8259 calls JSON and nothing else (no 01, no raw control characters, nothing
  * after the document), keeps strings with \u0000 whole and integers of 64 bits exact, says where it
  * failed, and has no state beside its arguments: what a server's front door needs. It reads by
- * recursion that is bounded by JSON_MAX_DEPTH. Each node and string is a malloc of its own; without
- * memory the document is refused, not the process ended.
+ * recursion that is bounded by JSON_MAX_DEPTH. Each node and string is a block of its own.
  */
 #include <assert.h>
 #include <ctype.h>
@@ -39,10 +38,6 @@ static enum status fail_at(struct reader *reader, const char *at, const char *wh
                    line, column, (size_t)(at - reader->text));
 }
 
-static enum status fail_memory(struct reader *reader) {
-    return err_set(reader->err, STATUS_UNAVAILABLE, NULL, "Not enough memory for this request.");
-}
-
 static void skip_space(struct reader *reader) {
     const char *p = reader->at;
     while (p < reader->end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
@@ -57,8 +52,8 @@ static bool next_is(struct reader *reader, char c) {
 }
 
 static struct json *node_new(enum json_type type) {
-    struct json *node = malloc(sizeof *node);
-    if (node) *node = (struct json){.type = type};
+    struct json *node = mem_alloc(sizeof *node);
+    *node = (struct json){.type = type};
     return node;
 }
 
@@ -141,8 +136,7 @@ static enum status read_string(struct reader *reader, char **out, size_t *length
     const char *close = reader->at, *end = reader->end;
     while (close < end && *close != '"') close += *close == '\\' && end - close > 1 ? 2 : 1;
     if (close == end) return fail_at(reader, reader->at - 1, "a string without an end");
-    char *text = malloc((size_t)(close - reader->at) + 1);
-    if (!text) return fail_memory(reader);
+    char *text = mem_alloc((size_t)(close - reader->at) + 1);
     enum status status = read_characters(reader, text, length);
     if (status != STATUS_OK) {
         mem_free(text);
@@ -159,10 +153,6 @@ static enum status read_string_value(struct reader *reader, struct json **out) {
     enum status status = read_string(reader, &text, &length);
     if (status != STATUS_OK) return status;
     *out = node_new(JSON_STRING);
-    if (!*out) {
-        mem_free(text);
-        return fail_memory(reader);
-    }
     (*out)->string = text;
     (*out)->length = length;
     return STATUS_OK;
@@ -225,7 +215,6 @@ static enum status read_number(struct reader *reader, struct json **out) {
     double value = strtod(text, NULL);
     if (!isfinite(value)) return fail_at(reader, start, "a number that is too large");
     struct json *number = *out = node_new(JSON_NUMBER);
-    if (!number) return fail_memory(reader);
     number->number = value;
     number->is_integer = exact_integer(text, is_written_as_integer, value, &number->integer);
     reader->at = end;
@@ -245,7 +234,6 @@ static enum status read_name(struct reader *reader, struct json **out) {
         if (memcmp(reader->at, names[i].name, length) != 0) continue;
         reader->at += length;
         *out = node_new(names[i].type);
-        if (!*out) return fail_memory(reader);
         (*out)->boolean = names[i].boolean;
         return STATUS_OK;
     }
@@ -301,7 +289,6 @@ static enum status read_container(struct reader *reader, struct json **out, char
     }
     reader->at++;
     *out = node_new(open == '[' ? JSON_ARRAY : JSON_OBJECT);
-    if (!*out) return fail_memory(reader);
     assert(reader->depth < JSON_MAX_DEPTH);
     reader->depth++;
     enum status status = read_children(reader, *out, open == '[' ? ']' : '}');

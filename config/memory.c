@@ -1,5 +1,22 @@
+/* DESIGN. Lack of memory ends a request, not the process.
+ *
+ * Every allocation of the program passes here. Inside a scope an allocation that fails jumps to the
+ * scope's beginning, so code that builds trees and tables needs no check at each of its steps. The
+ * scope remembers each block that was allocated inside it and not freed yet:
+ *
+ *     mem_scope_run   run(arg): alloc A, alloc B, free A, alloc C fails --> false; the scope has B
+ *     mem_scope_free  undo(arg) frees what its structs hold; the scope frees all that is left
+ *
+ * The blocks of a scope that succeeds are forgotten: from then on their owners free them. Scopes
+ * nest, one thread has its own. A scope inside another one makes something that outlives the outer
+ * one (an automaton that requests share), so its blocks are not the outer scope's.
+ *
+ * The set of blocks is a hash table of addresses. A free slot is reserved before an allocation, so
+ * a block is never allocated and then not remembered. Outside a scope nothing is remembered, and
+ * lack of memory ends the process: that is start-up, and commands that run once.
+ */
 #include <assert.h>
-#include <stdarg.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,25 +24,161 @@
 
 #include "config/config.h"
 
-/* The one place where running out of memory is fatal: this memory was planned, and there is no
- * fallback. */
-static void *checked(void *memory, size_t bytes) {
-    if (memory) return memory;
+bool (*mem_fault)(size_t bytes);
+
+static _Thread_local struct mem_scope *current; /* the innermost one of the thread */
+
+void mem_fail(size_t bytes) {
+    assert(!current || current->jump); /* nothing is allocated in an undo */
+    if (current) longjmp(*(jmp_buf *)current->jump, 1);
     fprintf(stderr, "penstock: out of memory: cannot allocate %zu bytes\n", bytes);
     exit(1);
 }
 
+static bool is_refused(size_t bytes) {
+    return mem_fault && mem_fault(bytes);
+}
+
+/* ---- the blocks of a scope ------------------------------------------------------------------ */
+
+static size_t slot_of(const struct mem_scope *scope, uintptr_t block) {
+    uint64_t hash = (uint64_t)block * 0x9E3779B97F4A7C15u;
+    return (size_t)(hash >> 32) & (scope->capacity - 1);
+}
+
+static void remember(struct mem_scope *scope, uintptr_t block) {
+    assert(block && scope->n < scope->capacity / 2);
+    size_t at = slot_of(scope, block);
+    while (scope->blocks[at]) at = (at + 1) & (scope->capacity - 1);
+    scope->blocks[at] = block;
+    scope->n++;
+}
+
+/* Makes room for one block more: at most half of the slots are used. */
+static bool reserve(struct mem_scope *scope) {
+    struct mem_scope grown = {.capacity = scope->capacity ? 2 * scope->capacity : 64};
+    if (scope->n + 1 <= scope->capacity / 2) return true;
+    grown.blocks = calloc(grown.capacity, sizeof *grown.blocks);
+    if (!grown.blocks) return false;
+    for (size_t i = 0; i < scope->capacity; i++)
+        if (scope->blocks[i]) remember(&grown, scope->blocks[i]);
+    free(scope->blocks);
+    scope->blocks = grown.blocks;
+    scope->capacity = grown.capacity;
+    return true;
+}
+
+/* The slot of a block, or `capacity` if it is not the scope's. */
+static size_t find(const struct mem_scope *scope, uintptr_t block) {
+    if (scope->n == 0) return scope->capacity;
+    size_t at = slot_of(scope, block);
+    while (scope->blocks[at] && scope->blocks[at] != block) at = (at + 1) & (scope->capacity - 1);
+    return scope->blocks[at] ? at : scope->capacity;
+}
+
+/* Removes a slot's block and closes the gap, so that every other block is still found. */
+static void forget(struct mem_scope *scope, size_t gap) {
+    const size_t mask = scope->capacity - 1;
+    for (size_t at = (gap + 1) & mask; scope->blocks[at]; at = (at + 1) & mask) {
+        size_t home = slot_of(scope, scope->blocks[at]);
+        if (((at - home) & mask) < ((at - gap) & mask)) continue;
+        scope->blocks[gap] = scope->blocks[at];
+        gap = at;
+    }
+    scope->blocks[gap] = 0;
+    scope->n--;
+}
+
+/* The scope that has a block, with its slot; NULL: none has it. */
+static struct mem_scope *owner_of(uintptr_t block, size_t *slot) {
+    for (struct mem_scope *scope = current; scope; scope = scope->outer) {
+        *slot = find(scope, block);
+        if (*slot < scope->capacity) return scope;
+    }
+    return NULL;
+}
+
+/* ---- scopes --------------------------------------------------------------------------------- */
+
+bool mem_scope_run(struct mem_scope *scope, void (*run)(void *arg), void *arg) {
+    jmp_buf jump;
+    *scope = (struct mem_scope){.outer = current, .jump = &jump};
+    current = scope;
+    bool is_done = _setjmp(jump) == 0;
+    if (is_done) run(arg);
+    assert(current == scope);
+    current = scope->outer;
+    scope->outer = NULL;
+    scope->jump = NULL;
+    if (!is_done) return false;
+    free(scope->blocks);
+    *scope = (struct mem_scope){0};
+    return true;
+}
+
+void mem_scope_free(struct mem_scope *scope, void (*undo)(void *arg), void *arg) {
+    assert(!scope->outer && !scope->jump);
+    scope->outer = current;
+    current = scope;
+    if (undo) undo(arg);
+    assert(current == scope);
+    current = scope->outer;
+    for (size_t i = 0; i < scope->capacity; i++) free((void *)scope->blocks[i]);
+    free(scope->blocks);
+    *scope = (struct mem_scope){0};
+}
+
+bool mem_run(void (*run)(void *arg), void (*undo)(void *arg), void *arg) {
+    struct mem_scope scope;
+    if (mem_scope_run(&scope, run, arg)) return true;
+    mem_scope_free(&scope, undo, arg);
+    return false;
+}
+
+/* ---- blocks --------------------------------------------------------------------------------- */
+
+void *mem_try_alloc(size_t bytes) {
+    return is_refused(bytes) ? NULL : malloc(bytes ? bytes : 1);
+}
+
+void *mem_try_calloc(size_t count, size_t bytes) {
+    return is_refused(bytes) ? NULL : calloc(count ? count : 1, bytes ? bytes : 1);
+}
+
+void *mem_try_realloc(void *memory, size_t bytes) {
+    size_t slot = 0;
+    struct mem_scope *owner = memory ? owner_of((uintptr_t)memory, &slot) : NULL;
+    if (is_refused(bytes)) return NULL;
+    void *after = realloc(memory, bytes ? bytes : 1);
+    if (!after || !owner) return after;
+    forget(owner, slot);
+    remember(owner, (uintptr_t)after);
+    return after;
+}
+
+/* A new block becomes the current scope's; `memory` may be NULL. */
+static void *own(void *memory, size_t bytes) {
+    if (!memory) mem_fail(bytes);
+    if (current) remember(current, (uintptr_t)memory);
+    return memory;
+}
+
 void *mem_alloc(size_t bytes) {
-    return checked(malloc(bytes ? bytes : 1), bytes);
+    if (current && !reserve(current)) mem_fail(bytes);
+    return own(mem_try_alloc(bytes), bytes);
 }
 
 void *mem_calloc(size_t count, size_t bytes) {
     size_t total = count && bytes > SIZE_MAX / count ? SIZE_MAX : count * bytes;
-    return checked(calloc(count ? count : 1, bytes ? bytes : 1), total);
+    if (current && !reserve(current)) mem_fail(total);
+    return own(mem_try_calloc(count, bytes), total);
 }
 
 void *mem_realloc(void *memory, size_t bytes) {
-    return checked(realloc(memory, bytes ? bytes : 1), bytes);
+    if (!memory) return mem_alloc(bytes);
+    void *after = mem_try_realloc(memory, bytes);
+    if (!after) mem_fail(bytes);
+    return after;
 }
 
 char *mem_strdup(const char *text) {
@@ -34,16 +187,28 @@ char *mem_strdup(const char *text) {
 }
 
 void mem_free(void *memory) {
+    size_t slot;
+    struct mem_scope *owner = memory ? owner_of((uintptr_t)memory, &slot) : NULL;
+    if (owner) forget(owner, slot);
     free(memory);
 }
+
+/* ---- large tables --------------------------------------------------------------------------- */
 
 #define PAGE ((size_t)4096)
 #define HUGE_PAGE ((size_t)2 << 20)
 
+/* Start-up alone makes large tables, so no scope frees them. */
+static void *checked(void *memory, size_t bytes) {
+    assert(!current);
+    if (!memory) mem_fail(bytes);
+    return memory;
+}
+
 /* Bytes that mem_large maps for `bytes`: whole pages, or whole huge pages for a large table. */
 static size_t large_size(size_t bytes) {
     size_t unit = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : PAGE;
-    if (bytes > SIZE_MAX / 2) checked(NULL, bytes);
+    if (bytes > SIZE_MAX / 2) mem_fail(bytes);
     return ((bytes ? bytes : 1) + unit - 1) & ~(unit - 1);
 }
 
@@ -69,106 +234,4 @@ void *mem_large(size_t bytes) {
 
 void mem_large_free(void *memory, size_t bytes) {
     if (memory) munmap(memory, large_size(bytes));
-}
-
-/* ---- arena: a chain of chunks, the newest first --------------------------------------------- */
-
-struct chunk {
-    struct chunk *next;
-    size_t used, size;
-    _Alignas(16) char data[];
-};
-
-struct arena {
-    struct chunk *chunks;
-    size_t used, limit; /* bytes allocated, and how many may be */
-};
-
-struct arena *arena_new(size_t limit) {
-    struct arena *arena = mem_calloc(1, sizeof *arena);
-    arena->limit = limit;
-    return arena;
-}
-
-void *arena_alloc(struct arena *arena, size_t bytes) {
-    assert(arena->used <= arena->limit);
-    if (bytes > arena->limit - arena->used || bytes > SIZE_MAX / 2) return NULL;
-    size_t rounded = (bytes + 15) & ~(size_t)15;
-    struct chunk *chunk = arena->chunks;
-    if (!chunk || chunk->size - chunk->used < rounded) {
-        size_t size = rounded > 4096 ? rounded : 4096;
-        chunk = malloc(sizeof *chunk + size);
-        if (!chunk) return NULL;
-        *chunk = (struct chunk){.next = arena->chunks, .size = size};
-        arena->chunks = chunk;
-    }
-    void *memory = chunk->data + chunk->used;
-    chunk->used += rounded;
-    arena->used += bytes;
-    return memory;
-}
-
-char *arena_strndup(struct arena *arena, const char *text, size_t length) {
-    char *copy = length < SIZE_MAX ? arena_alloc(arena, length + 1) : NULL;
-    if (!copy) return NULL;
-    memcpy(copy, text, length);
-    copy[length] = 0;
-    return copy;
-}
-
-void arena_free(struct arena *arena) {
-    if (!arena) return;
-    for (struct chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
-        next = chunk->next;
-        free(chunk);
-    }
-    free(arena);
-}
-
-/* ---- growing buffer ------------------------------------------------------------------------- */
-
-/* Makes place for `more` bytes and the NUL. */
-static void buf_reserve(struct buf *buf, size_t more) {
-    assert(buf->data ? buf->length < buf->capacity : buf->capacity == 0 && buf->length == 0);
-    if (buf->capacity - buf->length > more) return;
-    if (more > SIZE_MAX / 4 - buf->length) checked(NULL, more);
-    size_t capacity = buf->capacity ? buf->capacity : 64;
-    while (capacity - buf->length <= more) capacity *= 2;
-    buf->data = mem_realloc(buf->data, capacity);
-    buf->capacity = capacity;
-}
-
-void buf_add(struct buf *buf, const void *data, size_t length) {
-    buf_reserve(buf, length);
-    if (length) memcpy(buf->data + buf->length, data, length);
-    buf->length += length;
-    buf->data[buf->length] = 0;
-}
-
-void buf_puts(struct buf *buf, const char *text) {
-    buf_add(buf, text, strlen(text));
-}
-
-void buf_printf(struct buf *buf, const char *format, ...) {
-    va_list args, again;
-    va_start(args, format);
-    va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format, args);
-    va_end(args);
-    if (n > 0) {
-        buf_reserve(buf, (size_t)n);
-        vsnprintf(buf->data + buf->length, (size_t)n + 1, format, again);
-        buf->length += (size_t)n;
-    }
-    va_end(again);
-}
-
-void buf_clear(struct buf *buf) {
-    buf->length = 0;
-    if (buf->data) buf->data[0] = 0;
-}
-
-void buf_free(struct buf *buf) {
-    free(buf->data);
-    *buf = (struct buf){0};
 }

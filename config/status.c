@@ -57,3 +57,10 @@ enum status err_set(struct err *err, enum status status, const char *param, cons
     make_harmless(err->message);
     return status;
 }
+
+enum status err_out_of_memory(struct err *err) {
+    err_set(err, STATUS_UNAVAILABLE, NULL,
+            "Not enough memory for this request: try again later, or send a smaller one.");
+    if (err) strcpy(err->code, "out_of_memory");
+    return STATUS_UNAVAILABLE;
+}
