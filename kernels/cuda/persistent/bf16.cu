@@ -1,4 +1,4 @@
-/* Persistent steps of bfloat16 activations. */
+/* Persistent steps with bfloat16 activations. */
 #include "kernels/cuda/persistent/kernel.cuh"
 
 step_kernel_type *step_kernel_bf16(int groups) {

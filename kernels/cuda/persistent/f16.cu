@@ -1,4 +1,4 @@
-/* Persistent steps of float16 activations. */
+/* Persistent steps with float16 activations. */
 #include "kernels/cuda/persistent/kernel.cuh"
 
 step_kernel_type *step_kernel_f16(int groups) {

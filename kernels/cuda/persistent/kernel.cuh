@@ -1,10 +1,10 @@
-/* step_kernel: one cooperative grid that does a step's orders one after another. Each block takes
- * every gridDim.x-th item of an order; between orders all blocks meet. What an item is and how it
- * is computed is what the kernels of single ops have: the same functions, so the same bits.
+/* step_kernel: one cooperative grid that executes a step's orders in sequence. Each block takes
+ * every gridDim.x-th item of an order; all blocks meet at a barrier between orders. The items are
+ * computed by the same functions as in the kernels of single ops, so the bits are the same.
  *
- * A block copies an order to its shared memory while the one before it is done. Products ask for
- * their first weights before they wait for what they multiply, and for the next ones before they
- * finish a tile. */
+ * A block copies an order to its shared memory during the previous order. Products prefetch their
+ * first weights before they wait for their inputs, and the next weights before they finish a tile.
+ */
 #ifndef PENSTOCK_CUDA_PERSISTENT_KERNEL_CUH
 #define PENSTOCK_CUDA_PERSISTENT_KERNEL_CUH
 
@@ -17,10 +17,10 @@
 
 static_assert(STEP_WARPS >= ATTENTION_WARPS, "a warp for each split of a span");
 
-/* What stands between a block and the order at hand. */
+/* The barrier before the current order. */
 struct wait_for_blocks {
     unsigned *word;
-    unsigned before; /* of grid_barrier_arrive */
+    unsigned before; /* result of grid_barrier_arrive */
     bool waits;
     __device__ __forceinline__ void operator()() const {
         if (waits) grid_barrier_wait(word, before);
@@ -29,11 +29,11 @@ struct wait_for_blocks {
 
 /* ---- the kinds of orders -------------------------------------------------------------------- */
 
-/* Functions that are calls, not part of the kernel: what one of them keeps in registers, the others
- * do not have to do without. */
+/* These functions are calls and not part of the kernel, so that the registers of one kind of order
+ * do not limit the others. */
 
-/* Tiles of some products, whose rows are normed once. A warp takes every STEP_WARPS-th part of a
- * tile: what a warp of the skinny kernel is. */
+/* Computes tiles of some products whose rows are normalised once. A warp takes every STEP_WARPS-th
+ * part of a tile, as a warp of the skinny kernel does. */
 template <class T, int C, bool NORMED>
 __device__ __attribute__((noinline)) void do_products(const Products<T> &all, int items,
                                                       wait_for_blocks wait) {
@@ -44,7 +44,7 @@ __device__ __attribute__((noinline)) void do_products(const Products<T> &all, in
     if (item < items) work = begin_tile<F>(all, item, part, lane);
     wait();
     if (item >= items) return;
-    /* x, M and K are the same of all */
+    /* x, M and K are equal for all products */
     const BlockRows<T> rows = rows_of_block<NORMED>(*all.of, all.norm);
     while (true) {
         sum_tile<F, T, C, true>(rows, work, part, lane);
@@ -70,11 +70,12 @@ __device__ __attribute__((noinline)) void do_attention(const attention_work &wor
         const attention_item item = work.args.items[i % items];
         if (item.rows == 0) continue;
         attend_splits<C, STEP_THREADS>(work.args, work.how, item, i / items);
-        __syncthreads(); /* warps' memory is written again */
+        __syncthreads(); /* the warps' memory is written again */
     }
 }
 
-/* Attention of one kind of heads and cache, all of which persistent.cu lets into a list. */
+/* Computes attention for one kind of heads and cache. persistent.cu admits only this kind to a
+ * list. */
 __device__ __forceinline__ void do_attention_of(const attention_work &work, const order &order) {
     const bool f16 = order.type == DTYPE_F16;
     if (work.args.kv.D == 64 && f16)
@@ -87,7 +88,7 @@ __device__ __forceinline__ void do_attention_of(const attention_work &work, cons
         do_attention<__nv_bfloat16, 128>(work, order.items, order.across);
 }
 
-/* A warp a head; neighbours are in different blocks. */
+/* One warp per head; adjacent heads are in different blocks. */
 template <class T, class KV>
 __device__ __attribute__((noinline)) void do_heads(const heads_args<T> &args, int rows) {
     const int heads = heads_of(args), lane = threadIdx.x % WARP;
@@ -132,7 +133,7 @@ __device__ __forceinline__ void do_order(const order &order, const wait_for_bloc
 
 /* ---- the kernel ----------------------------------------------------------------------------- */
 
-/* An order to shared memory; it is there for all threads after the next __syncthreads. */
+/* Copies an order to shared memory. All threads can read it after the next __syncthreads. */
 __device__ __forceinline__ void copy_order(order *to, const order *from) {
     constexpr int PIECE = 16, PIECES = sizeof(order) / PIECE;
     static_assert(PIECES <= STEP_THREADS, "a thread a piece");

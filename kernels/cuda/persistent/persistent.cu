@@ -1,12 +1,12 @@
-/* Persistent steps: from a list of orders to a cooperative launch. */
+/* Persistent steps: turns a list of orders into a cooperative launch. */
 #include "kernels/cuda/persistent/persistent.cuh"
 
 #include <stdlib.h>
 
 #include "kernels/cuda/runtime/runtime.cuh"
 
-/* What a block may have of dynamic shared memory: the smallest of the devices has 99 KiB, of which
- * the kernel's own variables, two orders among them, are up to 2. */
+/* The maximum dynamic shared memory of a block. The smallest device allows 99 KiB; the kernel's own
+ * variables, including two orders, take up to 2 KiB. */
 constexpr size_t STEP_SMEM = 97 << 10;
 
 /* ---- open and close ------------------------------------------------------------------------- */
@@ -41,7 +41,7 @@ void persistent_close(struct persistent *all) {
     *all = {};
 }
 
-/* ---- the start ------------------------------------------------------------------------------ */
+/* ---- start-up -------------------------------------------------------------------------------- */
 
 static step_kernel_type *kernel_of(const struct order_list *list) {
     return list->act == DTYPE_F16 ? step_kernel_f16(list->groups) : step_kernel_bf16(list->groups);
@@ -53,8 +53,8 @@ static const char *misfit_of(const struct order_list *list) {
     return list->smem > STEP_SMEM ? "its rows do not fit a block's shared memory" : nullptr;
 }
 
-/* The blocks of the kernel that are on the device at once, each with all that it may have of shared
- * memory, which it is allowed from here on. A device that refuses has none. */
+/* Returns the number of resident blocks of the kernel, each with the maximum of shared memory,
+ * which it is allowed from here on; 0 if the device refuses. */
 static int blocks_at_once(const struct persistent *all, step_kernel_type *kernel) {
     const void *function = reinterpret_cast<const void *>(kernel);
     int each = 0;
@@ -64,7 +64,7 @@ static int blocks_at_once(const struct persistent *all, step_kernel_type *kernel
         error =
             cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, function, STEP_THREADS, STEP_SMEM);
     if (error == cudaSuccess) return each * all->multiprocessors;
-    cudaGetLastError(); /* handled here */
+    cudaGetLastError(); /* the error is handled here */
     return 0;
 }
 
@@ -129,7 +129,7 @@ static void refuse(struct persistent *all, const char *why) {
 static struct persistent_step *free_step(struct persistent *all) {
     int i = 0;
     while (i < all->n_steps && all->steps[i].taken) i++;
-    assert(i < all->n_steps); /* as many as there may be graphs */
+    assert(i < all->n_steps); /* there are at most as many as graphs */
     return &all->steps[i];
 }
 
@@ -183,7 +183,7 @@ bool persistent_launch(struct persistent *all, const struct persistent_step *ste
         all->launched += error == cudaSuccess;
         return true;
     }
-    cudaGetLastError(); /* handled here */
+    cudaGetLastError(); /* the error is handled here */
     refuse(all, error == cudaErrorMemoryAllocation ? "memory is lacking" : "the grid is too large");
     all->max_rows = 0;
     return false;

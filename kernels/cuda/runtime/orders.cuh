@@ -19,7 +19,7 @@ enum order_kind {
     ORDER_PRODUCT,        /* Products; an item is a block of the skinny kernel */
     ORDER_NORMED_PRODUCT, /* the same, with a norm of the input rows first */
     ORDER_HEADS,          /* heads_args; an item is a row; type: the cache's elements */
-    ORDER_ATTENTION,      /* attention_work; an item is an item of the plan, for one y of `across` */
+    ORDER_ATTENTION,      /* attention_work; an item of the plan for one y of `across` */
     ORDER_GATHER,         /* gather_args; an item is a row */
 };
 

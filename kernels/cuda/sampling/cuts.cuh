@@ -1,13 +1,13 @@
-/* Which ids the rules keep that need sums over the whole row: engine/sampling/cuts.c on a device,
- * with the same bits. Parts of sums are integers, so that their order does not matter. */
+/* The rules that need sums over the whole row to select ids: engine/sampling/cuts.c on a device,
+ * with the same bits. Partial sums are integers, so their order does not matter. */
 #ifndef PENSTOCK_CUDA_SAMPLE_CUTS_CUH
 #define PENSTOCK_CUDA_SAMPLE_CUTS_CUH
 
 #include "kernels/cuda/sampling/select.cuh"
 
 /* Ranks by the weight, exp((logit - max) / temperature). Close logits may have equal or swapped
- * weights: the order is that of the weights. An id counts if its logit is at least `least`, its
- * weight above 0 and at least `min_weight`, and its exponent within `reach` of `center`. */
+ * weights; the order is that of the weights. An id counts if its logit is at least `least`, its
+ * weight is above 0 and at least `min_weight`, and its exponent is within `reach` of `center`. */
 struct by_weight {
     float max, inverse, min_weight;
     float least = -INFINITY, center = 0, reach = INFINITY;
@@ -47,7 +47,7 @@ __device__ double deviation(const workspace<THREADS> &w, const struct logit_row 
     return variance > 0 ? sqrt(variance) : 0;
 }
 
-/* Of the ids that count: the sum of their shares, and that of weight times -exponent. */
+/* Over the counting ids: the sum of their shares, and the sum of weight times -exponent. */
 struct mass {
     uint64 total, energy;
     __device__ __forceinline__ double mean_exponent() const {
@@ -70,7 +70,7 @@ __device__ struct mass mass_kept(const workspace<THREADS> &w, const struct logit
     return own;
 }
 
-/* The smallest probability that eta keeps: min(eta, sqrt(eta) exp(-entropy)). */
+/* The smallest probability that eta_cutoff keeps: min(eta, sqrt(eta) exp(-entropy)). */
 __device__ inline double eta_floor(float eta, const struct mass &mass) {
     const double entropy = log_positive((double)mass.total * SHARE_UNIT) - mass.mean_exponent();
     const float negative = (float)-entropy;
@@ -78,14 +78,15 @@ __device__ inline double eta_floor(float eta, const struct mass &mass) {
     return least < (double)eta ? least : (double)eta;
 }
 
-/* The weight of an id with this probability; the heaviest is never below it. */
+/* The weight of an id with this probability; at most the largest weight. */
 __device__ inline float weight_at(double probability, const struct mass &mass) {
     const double weight = probability * ((double)mass.total * SHARE_UNIT);
     return weight < 1 ? (float)weight : 1;
 }
 
-/* The smallest distance from the center within which the shares reach `wanted`, which all of them
- * reach, found digit by digit: distances are positive, so their bits are in their order. */
+/* The smallest distance from the center within which the shares reach `wanted`, found digit by
+ * digit. All shares together reach it. Distances are positive, so the order of their bits is their
+ * order. */
 template <int THREADS, int N>
 __device__ float reach_of(const workspace<THREADS> &w, const struct logit_row &row,
                           const struct by_weight &ranking, uint64 wanted) {
@@ -111,7 +112,7 @@ __device__ float reach_of(const workspace<THREADS> &w, const struct logit_row &r
     return __uint_as_float(known);
 }
 
-/* Mirostat's mu after a token with `share` of `total` was drawn. */
+/* Mirostat's mu after drawing a token with `share` of `total`. */
 constexpr double BIT = 0.69314718055994531; /* log 2 */
 __device__ inline float mirostat_next(const struct sampling &how, float mu, uint64 share,
                                       uint64 total) {
@@ -126,7 +127,8 @@ __device__ inline bool has_cuts(const struct sampling &how) {
            how.mirostat_tau > 0;
 }
 
-/* The ranking of a row by the rules that need the whole of it, one after the other. */
+/* Builds the ranking of a row by applying the rules that need the whole row, one after the other.
+ */
 template <int THREADS, int N>
 __device__ struct by_weight cut(const workspace<THREADS> &w, const struct logit_row &row,
                                 const struct sampling &how, float max, float mu) {

@@ -1,4 +1,4 @@
-/* Sampling: one block a row. See sampling/select.cuh for how the best are found. */
+/* Sampling: one block per row. sampling/select.cuh explains the search for the best ids. */
 #include "kernels/cuda/sampling/sampling.cuh"
 
 #include "kernels/cuda/runtime/ptx.cuh"
@@ -7,7 +7,7 @@
 
 /* ---- rankings ------------------------------------------------------------------------------- */
 
-/* By the logit. Nothing is summed. */
+/* Ranks by the logit, without sums. */
 struct by_logit {
     __device__ __forceinline__ unsigned rank(float logit) const {
         return logit == logit ? rank_of_logit(logit) : NO_RANK;
@@ -20,7 +20,7 @@ struct by_logit {
 /* ---- the best ------------------------------------------------------------------------------- */
 
 /* The largest number of a row and the lowest id that has it; -inf and 0 for a row without numbers.
- * And the largest number of this thread's, if it had one. */
+ * Also the largest number of this thread, if it had one. */
 struct best {
     float logit;
     int id;
@@ -46,8 +46,8 @@ __device__ __forceinline__ struct best best_of(const workspace<THREADS> &w,
     return {logit_of_rank(least), (int)first, own, id >= 0};
 }
 
-/* The worst among the best ids of pairs of threads: at least as many ids as pairs are no worse. A
- * pair without ids makes it worse than all. */
+/* The worst among the best ids of pairs of threads: at least as many ids as pairs are at least as
+ * good. A pair without ids makes it worse than all ids. */
 template <int THREADS, class RANK>
 __device__ __forceinline__ unsigned floor_of(const workspace<THREADS> &w, const RANK &ranking,
                                              const struct best &best) {
@@ -58,19 +58,19 @@ __device__ __forceinline__ unsigned floor_of(const workspace<THREADS> &w, const 
 
 /* ---- logprobs ------------------------------------------------------------------------------- */
 
-/* Of a sum of shares; `own` is a thread's part. */
+/* Logarithm of a sum of shares; `own` is a thread's part. */
 template <int THREADS>
 __device__ __forceinline__ double log_of_sum(const workspace<THREADS> &w, float max, uint64 own) {
     const uint64 shares = block_total<THREADS>(w, own);
-    if (threadIdx.x == 0) /* once: divisions of doubles are slow */
+    if (threadIdx.x == 0) /* once, because divisions of doubles are slow */
         *w.key =
             (uint64)__double_as_longlong((double)max + log_positive((double)shares * SHARE_UNIT));
     __syncthreads();
     return __longlong_as_double((long long)*w.key);
 }
 
-/* Calls put(place, id, logit) for the n best, from 0 in order: they are put on the list of winners,
- * and each counts how many others come before it. */
+/* Calls put(place, id, logit) for the n best ids in order, starting with place 0. They are
+ * collected in the list of winners, and each counts the winners before it. */
 template <int THREADS, int N, class F>
 __device__ __forceinline__ void for_best(selection<THREADS, N, by_logit> &s, int n, F put) {
     const struct found last = select_key(s, false, (uint64)n);
@@ -88,10 +88,10 @@ __device__ __forceinline__ void for_best(selection<THREADS, N, by_logit> &s, int
         for (int i = 0; i < n; i++) before += winners[i] < own;
         put(before, id_of_key(own), logit_of_rank(rank_of_key(own)));
     }
-    __syncthreads(); /* the next histogram takes their place */
+    __syncthreads(); /* the next histogram reuses their memory */
 }
 
-/* Reads the row's sum and its best. Returns the logarithm of the sum. */
+/* Computes the row's sum and its best ids. Returns the logarithm of the sum. */
 template <int THREADS, int N>
 __device__ __forceinline__ double score_row(const workspace<THREADS> &w,
                                             const struct logit_row &row, const struct best &best,
@@ -111,7 +111,7 @@ __device__ __forceinline__ double score_row(const workspace<THREADS> &w,
     return lse;
 }
 
-/* The chosen one's logprob and rank. */
+/* The logprob and rank of the chosen token. */
 template <int THREADS, int N>
 __device__ __forceinline__ void score_chosen(const workspace<THREADS> &w,
                                              const struct logit_row &row, double lse, int id,
@@ -127,7 +127,7 @@ __device__ __forceinline__ void score_chosen(const workspace<THREADS> &w,
 
 /* ---- biases and bans ------------------------------------------------------------------------ */
 
-/* A row's biases, then its bans. The first entry of an id handles all of that id. */
+/* A row's biases, followed by its bans. The first entry of an id handles all entries of that id. */
 struct changes {
     const struct logit_bias *bias;
     const int32_t *banned;
@@ -142,7 +142,7 @@ struct changes {
     }
 };
 
-/* Changes the logits themselves and saves the old values. */
+/* Changes the logits in place and saves the old values. */
 template <int THREADS>
 __device__ __forceinline__ void change_logits(const struct changes &c, float *logits, float *kept) {
     for (int entry = threadIdx.x; entry < c.n; entry += THREADS) {
@@ -166,7 +166,7 @@ __device__ __forceinline__ void restore_logits(const struct changes &c, float *l
 
 /* ---- the history ---------------------------------------------------------------------------- */
 
-/* apply_changes of engine/sampling/changes.c. Each change is of another id. */
+/* apply_changes of engine/sampling/changes.c. All ids are distinct. */
 template <int THREADS>
 __device__ __forceinline__ void change_by_history(const struct sample_row &t, float *logits) {
     const float penalty = t.sampling.repetition_penalty;
@@ -190,7 +190,7 @@ __device__ __forceinline__ void restore_history(const struct sample_row &t, floa
 
 /* ---- beams ---------------------------------------------------------------------------------- */
 
-/* Makes a row its log-softmax. It is not restored: the row is the beam's alone. */
+/* Replaces a row by its log-softmax. It is not restored, because only the beam reads the row. */
 template <int THREADS>
 __device__ __forceinline__ void take_log_softmax(float *logits, int V, double lse) {
     for (int id = threadIdx.x; id < V; id += THREADS)
@@ -198,7 +198,7 @@ __device__ __forceinline__ void take_log_softmax(float *logits, int V, double ls
     __syncthreads();
 }
 
-/* Writes the n_best best of a row to as many results as they take. */
+/* Writes the n_best best ids of a row to as many results as needed. */
 template <int THREADS, int N>
 __device__ __forceinline__ void
 write_candidates(const workspace<THREADS> &w, const struct logit_row &row, const struct best &best,
@@ -224,7 +224,7 @@ write_candidates(const workspace<THREADS> &w, const struct logit_row &row, const
 
 /* ---- bad words ------------------------------------------------------------------------------ */
 
-/* Calls fn(last token) for each word whose other tokens the output ends with. */
+/* Calls fn(last token) for each word whose other tokens are the end of the output. */
 template <int THREADS, class F>
 __device__ __forceinline__ void for_words_due(const struct sample_words &words, int n, int n_output,
                                               F fn) {
@@ -241,8 +241,8 @@ __device__ __forceinline__ void for_words_due(const struct sample_words &words, 
 
 /* ---- the draw ------------------------------------------------------------------------------- */
 
-/* The share that the row's random number selects: sums are integers, so passing u of the total
- * means to reach the next integer. It is at most the total, as u < 1. */
+/* The share that the row's random number u selects. Sums are integers, so exceeding u times the
+ * total means reaching the next integer. It is at most the total, because u < 1. */
 __device__ __forceinline__ uint64 share_passed(const struct sample_row &t, uint64 total) {
     const double u =
         philox_uniform(t.sampling.seed, (uint32_t)t.position, (uint32_t)t.choice, FOR_DRAW);
@@ -255,7 +255,7 @@ __device__ __forceinline__ uint64 share_wanted(float top_p, uint64 total) {
     return wanted > 1.0 ? (uint64)ceil(wanted) : 1;
 }
 
-/* Adds up the shares of each warp's run of [from, to), into the sums of digits. */
+/* Adds the shares of each warp's run of [from, to) into the sums of digits. */
 template <int THREADS, int N>
 __device__ __forceinline__ void add_runs(const workspace<THREADS> &w, const struct logit_row &row,
                                          const struct by_weight &ranking, int from, int to) {
@@ -272,7 +272,7 @@ __device__ __forceinline__ void add_runs(const workspace<THREADS> &w, const stru
 }
 
 /* Narrows [from, to) to the run in which the wanted share is reached, and makes the share relative
- * to the run. */
+ * to that run. */
 template <int THREADS, int N>
 __device__ __forceinline__ void enter_run(const workspace<THREADS> &w, int *from, int *to,
                                           uint64 *wanted) {
@@ -284,8 +284,8 @@ __device__ __forceinline__ void enter_run(const workspace<THREADS> &w, int *from
     *to = *from + run < *to ? *from + run : *to;
 }
 
-/* Draws from all ids in their order: each warp adds up a run, and the run that the draw falls into
- * is cut into runs again. */
+/* Draws from all ids in their order: each warp sums a run, and the run with the drawn share is
+ * divided again. */
 template <int THREADS, int N>
 __device__ __forceinline__ int
 draw_from_all(const workspace<THREADS> &w, const struct logit_row &row,
@@ -301,8 +301,8 @@ draw_from_all(const workspace<THREADS> &w, const struct logit_row &row,
     return from;
 }
 
-/* Exclude top choices: the share of the heaviest that are not to be drawn. Those are all but the
- * last of the kept ones that reach the threshold, a part of what the kept ones amount to. */
+/* Exclude top choices (XTC): the total share of the heaviest ids that may not be drawn. These are
+ * all kept ids that reach the threshold except the last. */
 template <int THREADS, int N>
 __device__ uint64 share_excluded(selection<THREADS, N, by_weight> &s, const struct sample_row &t,
                                  const struct amount &kept) {
@@ -323,7 +323,8 @@ __device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct lo
                                     const struct sample_row &t, const struct best &best,
                                     struct sample_result *result) {
     const struct sampling &how = t.sampling;
-    const float inverse = 1.0f / how.temperature; /* also for temperature 0, if it is not finite */
+    /* used for temperature 0 too if it is not finite */
+    const float inverse = 1.0f / how.temperature;
     if (!isfinite(best.logit) || !isfinite(inverse)) return best.id;
     const bool is_cut = has_cuts(how);
     struct by_weight ranking = {best.logit, inverse, fminf(how.min_p, 1.0f)};
@@ -335,7 +336,7 @@ __device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct lo
     struct found last = {0, all};
     uint64 excluded = 0, left = 0;
     enum { TOP_K, TOP_P, CHOICE, END };
-#pragma unroll 1 /* one loop, so that there is one copy of the selection */
+#pragma unroll 1 /* one loop, so that the selection is compiled once */
     for (int stage = TOP_K; stage < END; stage++) {
         const uint64 total = last.upto.sum;
         uint64 wanted = (uint64)how.top_k;
@@ -355,7 +356,7 @@ __device__ __forceinline__ int draw(const workspace<THREADS> &w, const struct lo
 
 /* ---- the kernel ----------------------------------------------------------------------------- */
 
-/* The row as it is sampled from, apart from biases and bans. */
+/* The row for sampling, without biases and bans. */
 __device__ __forceinline__ struct logit_row
 row_with_counts(const struct sample_batch &b, const struct sample_row &t, const float *logits) {
     const struct sampling &how = t.sampling;
@@ -405,7 +406,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     double lse = 0;
     if (scored || !changed) best = best_of<THREADS, N>(w, own);
     if (scored) lse = score_row<THREADS, N>(w, own, best, how.n_logprobs, result);
-    if (changes.n > 0) { /* all readers of the row ended with barriers */
+    if (changes.n > 0) { /* all readers of the row have passed a barrier */
         change_logits<THREADS>(changes, logits, kept);
         __syncthreads();
     }

@@ -1,14 +1,14 @@
-/* exp, log, random numbers and the keys by which ids are ordered, with the bits that the CPU's
- * sampler has: additions, products and divisions in its order, each rounded once (-fmad=false). */
+/* exp, log, random numbers and the keys that order ids. The bits equal those of the CPU's sampler:
+ * additions, products and divisions in its order, each rounded once (-fmad=false). */
 #ifndef PENSTOCK_CUDA_SAMPLE_MATH_CUH
 #define PENSTOCK_CUDA_SAMPLE_MATH_CUH
 
 #include "kernels/cuda/runtime/device.cuh"
 
-using uint64 = unsigned long long; /* the type that atomics and shuffles take */
+using uint64 = unsigned long long; /* the type of atomics and shuffles */
 
-/* exp(x) for x <= 0; 0 below -87 and for a NaN. x = n ln 2 + r, ln 2 in two parts, and exp(r) is
- * Taylor's polynomial of degree 7. */
+/* exp(x) for x <= 0; 0 below -87 and for a NaN. x = n ln 2 + r with ln 2 in two parts, and exp(r)
+ * by Taylor's polynomial of degree 7. */
 __device__ __forceinline__ float weight_of(float x) {
     const float clamped = x >= -87.0f ? x : -87.0f;
     const float shifted = clamped * 1.44269504f + 12582912.0f; /* the sum's low bits are n */
@@ -49,7 +49,7 @@ __device__ __forceinline__ double log_positive(double x) {
     return (double)e * 0.69314718055994531 + 2 * s * sum;
 }
 
-/* What a random number is for, as engine/sampling/math.h numbers it. */
+/* The purpose of a random number, numbered as in engine/sampling/math.h. */
 enum { FOR_DRAW, FOR_XTC };
 
 /* A number in [0, 1) with 53 random bits: Philox 4x32-10 (Salmon et al. 2011). */
@@ -72,10 +72,10 @@ __device__ __forceinline__ double philox_uniform(uint64_t seed, uint32_t positio
 
 /* ---- order ---------------------------------------------------------------------------------- */
 
-/* A rank is a number that is smaller for what is better; a key is a rank and an id, so that of
- * equals the lower id comes first and no two keys are equal. */
+/* A rank is smaller for a better id. A key is a rank and an id, so that of equal ranks the lower id
+ * precedes, and all keys are distinct. */
 enum { ID_BITS = 20, KEY_BITS = 32 + ID_BITS };
-constexpr unsigned NO_RANK = 0xffffffffu; /* of what does not count */
+constexpr unsigned NO_RANK = 0xffffffffu; /* ids that do not count */
 
 __device__ __forceinline__ uint64 key_of(unsigned rank, int id) {
     return (uint64)rank << ID_BITS | (unsigned)id;
@@ -87,7 +87,7 @@ __device__ __forceinline__ int id_of_key(uint64 key) {
     return (int)(key & ((1u << ID_BITS) - 1));
 }
 
-/* The rank of a logit that is a number; both zeros are one. */
+/* The rank of a logit that is a number; both zeros have the same rank. */
 __device__ __forceinline__ unsigned rank_of_logit(float logit) {
     const unsigned bits = __float_as_uint(logit + 0.0f);
     return bits >> 31 ? bits : 0x7fffffffu - bits;

@@ -1,68 +1,68 @@
-/* DESIGN: from a step's samples to their kernel.
+/* DESIGN: passes a step's samples to their kernel.
  *
- * Settings of samples are a few hundred bytes a row. Where they are known when the step is
- * submitted, they travel with its arrays, in one copy (step.cu): the launch is planned, and laid
- * out in the step's memory, before the step runs. Otherwise, as with masks of what a grammar lets
- * come next, that happens when the step is sampled, and they are copied by themselves (passage.cu).
- * Results are few bytes a row, which the kernel writes where the caller has them: to pinned memory
- * of the host.
+ * The settings of samples are a few hundred bytes per row. If they are known when the step is
+ * submitted, they are uploaded with its arrays in one copy (step.cu): the launch is planned and
+ * laid out in the step's memory before the step runs. Otherwise, for example with a grammar's
+ * masks, this happens when the step is sampled, and the settings are copied separately
+ * (passage.cu). Results are a few bytes per row, which the kernel writes directly to pinned host
+ * memory.
  *
- * Counts of a sequence's tokens, which penalties need, its allowed ids and its bad words stay on
- * the device in a slot, and the kernel adds the token that it chooses. The host records the slot's
- * sequence and its number of tokens. The sample of the next token finds its slot ready, or gets the
- * tokens that have come without it; otherwise (the first sample, one after the slot went to another
- * sequence, a discarded one that is repeated) the slot is rebuilt from the history. So lists over
- * the vocabulary are copied once, not for each token. The search for a slot starts at a place given
- * by the sequence's number, and takes the one that was used longest ago, which this launch does not
- * use: so the last token of a sequence of the launch before, which the host may not know, is never
- * needed.
+ * The token counts of a sequence for penalties, its allowed ids and its bad words stay on the
+ * device in a slot, and the kernel adds each chosen token. The host records the slot's sequence and
+ * its number of tokens. The sample of the next token finds its slot ready, or adds the missing
+ * tokens. Otherwise the slot is rebuilt from the history: for the first sample, after the slot was
+ * given to another sequence, and when a discarded sample is repeated. So lists over the vocabulary
+ * are copied once and not per token. The search for a slot starts at an index derived from the
+ * sequence's number and takes the least recently used slot that this launch does not use. So the
+ * last token of a sequence of the previous launch, which the host may not know, is never needed.
  *
- * The samples of a sequence with drafts each know one draft more. The first has the sequence's
- * slot, and each other one has a slot of its own for this launch, made of the one before it:
+ * The samples of a sequence with drafts each have a history that is one draft longer. The first
+ * uses the sequence's slot. Each other sample uses a temporary slot of this launch, made from the
+ * slot before it:
  *
- *     slot of the sequence    ... t9         the kernel adds the token that it draws, which comes
+ *     slot of the sequence    ... t9         the kernel adds the token that it draws
  *     of this launch          ... t9 a       a copy, and the first draft
- *     of this launch          ... t9 a b     a copy of that, and the second
+ *     of this launch          ... t9 a b     a copy of that, and the second draft
  *
- * Copies are made before anything is drawn. The next sample adds the other tokens that held.
+ * Copies are made before any draw. The next sample adds the accepted drafts.
  *
- * Biases, bans and what is listed of the history change a row of logits while it is sampled. If
- * several samples share such a row, as the first tokens of a request's choices do, each runs in a
- * wave of its own; else there is one wave. */
+ * Biases, bans and the listed changes modify a row of logits during sampling. If several samples
+ * share such a row, as the first tokens of a request's choices do, each runs in its own wave;
+ * otherwise there is one wave. */
 #include "kernels/cuda/sampling/sampling.cuh"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Whose tokens a slot has. */
+/* The tokens in a slot. */
 struct slot {
     uint64_t sequence;
-    int n_prompt, n_output; /* how many of them */
-    bool known;             /* they are there after the launch, too */
-    uint64_t launch;        /* that used it last */
+    int n_prompt, n_output; /* their numbers */
+    bool known;             /* they stay valid after the launch */
+    uint64_t launch;        /* the last launch that used it */
 };
 
-/* What a sample's slot is made of. */
+/* The source of a sample's slot. */
 struct slot_source {
     int copy_of; /* another slot, or -1: its own tokens */
-    int n_held;  /* tokens of the output that are there; NOTHING: not even the prompt */
+    int n_held;  /* number of output tokens in it; NOTHING: not even the prompt */
 };
 enum { NOTHING = -1 };
 
-/* The offsets of the parts of a launch's settings in bytes, and how much is filled. */
+/* The offsets of the parts of a launch's settings in bytes, and the filled size. */
 struct layout {
     size_t places, bias, banned, masks, changes, past, end;
     int n_rows, n_bias, n_banned, n_masks;
     size_t n_changes, n_past;
 };
 
-/* What is sampled at once: planned, laid out in memory, launched. */
+/* The samples of one launch: planned, laid out in memory, launched. */
 struct launch {
-    int n; /* samples; 0: nothing is planned */
+    int n; /* number of samples; 0: nothing is planned */
     struct layout at;
     int waves;
-    int end[1 + MAX_SHARED_SAMPLES]; /* of each wave's rows */
-    const uint8_t *settings;         /* device memory; NULL: they are not laid out */
+    int end[1 + MAX_SHARED_SAMPLES]; /* end of the rows of each wave */
+    const uint8_t *settings;         /* device memory; NULL: not laid out */
 };
 
 struct device_sampler {
@@ -70,11 +70,11 @@ struct device_sampler {
     uint32_t *counts;           /* device memory [n_slots][V] */
     struct sample_words *words; /* device memory [n_slots] */
     struct slot *slots;         /* [n_slots] */
-    int *slot;                  /* [most] of the samples of this launch, or -1 */
+    int *slot;                  /* [most] slots of this launch's samples, or -1 */
     int *wave;                  /* [most] */
-    struct slot_source *source; /* [most] of those slots */
+    struct slot_source *source; /* [most] sources of these slots */
     uint64_t n_launches;
-    struct launch launch; /* the next one */
+    struct launch launch; /* the next launch */
     struct passages passages;
 };
 
@@ -124,7 +124,7 @@ static int home(const struct device_sampler *s, uint64_t sequence) {
     return (int)(sequence * 0x9E3779B97F4A7C15u >> 33) % s->n_slots;
 }
 
-/* The slot that has the sequence's tokens, or -1. */
+/* Returns the slot with the sequence's tokens, or -1. */
 static int find_slot(const struct device_sampler *s, uint64_t sequence) {
     int slot = home(s, sequence);
     for (int i = 0; i < s->n_slots; i++, slot = slot + 1 < s->n_slots ? slot + 1 : 0)
@@ -132,12 +132,12 @@ static int find_slot(const struct device_sampler *s, uint64_t sequence) {
     return -1;
 }
 
-/* The launch that used a slot last, or the first one, if nothing in it is of use any more. */
+/* The last launch that used a slot; the lowest age if its content is not needed any more. */
 static uint64_t age_of(const struct device_sampler *s, const struct slot *slot) {
     return slot->known || slot->launch == s->n_launches ? slot->launch : 0;
 }
 
-/* The slot that was used longest ago, from the sequence's home on. */
+/* Returns the least recently used slot, searching from the sequence's home. */
 static int lend_slot(const struct device_sampler *s, uint64_t sequence) {
     int slot = home(s, sequence), oldest = slot;
     for (int i = 0; i < s->n_slots; i++, slot = slot + 1 < s->n_slots ? slot + 1 : 0)
@@ -150,7 +150,7 @@ static bool wants_slot(const struct sample *sample) {
     return sample->sampling && !sample->part && sampling_takes_slot(sample->sampling);
 }
 
-/* Does sample i stand behind another one of its sequence, which knows a draft less? */
+/* Does sample i follow a sample of the same sequence with one draft less? */
 static bool follows_draft(const struct sample *samples, int i) {
     if (i == 0 || !wants_slot(&samples[i]) || !wants_slot(&samples[i - 1])) return false;
     const bool same = samples[i].sequence == samples[i - 1].sequence && !samples[i].shared;
@@ -158,19 +158,19 @@ static bool follows_draft(const struct sample *samples, int i) {
     return same;
 }
 
-/* Samples whose sequence has a slot keep it; then the others get one, samples of a shared row one
- * for all. */
+/* Samples whose sequence has a slot keep it. Then the others get slots; samples of a shared row get
+ * one slot together. */
 static void find_slots(struct device_sampler *s, const struct sample *samples, int n) {
     for (int i = 0; i < n; i++) {
         s->slot[i] = -1;
-        s->source[i] = {-1, samples[i].n_output}; /* it is ready */
+        s->source[i] = {-1, samples[i].n_output}; /* the slot is ready */
         if (!wants_slot(&samples[i]) || samples[i].shared || follows_draft(samples, i)) continue;
         s->slot[i] = find_slot(s, samples[i].sequence);
         if (s->slot[i] >= 0) s->slots[s->slot[i]].launch = s->n_launches;
     }
 }
 
-/* What is in a slot of the tokens before sample i, which may have just been lent it. */
+/* Returns the content of a slot for the tokens before sample i; the slot may be newly assigned. */
 static struct slot_source source_of(const struct device_sampler *s, const struct sample *samples,
                                     int i, bool lent) {
     const struct sample *sample = &samples[i];
@@ -193,7 +193,7 @@ static void lend_slots(struct device_sampler *s, const struct sample *samples, i
         if (lent) s->slot[i] = lend_slot(s, sample->sequence);
         const bool follows = follows_draft(samples, i);
         s->source[i] = source_of(s, samples, i, lent);
-        /* no history could make the slot */
+        /* the slot could not be rebuilt from the history */
         assert(!sample->late || (!follows && s->source[i].n_held == sample->n_output));
         s->slots[s->slot[i]] = {sample->sequence, sample->n_prompt, sample->n_output + 1,
                                 !sample->shared && !follows, s->n_launches};
@@ -202,9 +202,9 @@ static void lend_slots(struct device_sampler *s, const struct sample *samples, i
 
 /* ---- waves ---------------------------------------------------------------------------------- */
 
-enum { NO_WAVE = -1 }; /* of a sample without work of its own */
+enum { NO_WAVE = -1 }; /* for a sample without work */
 
-/* Returns how many waves there are. */
+/* Returns the number of waves. */
 static int find_waves(struct device_sampler *s, const struct sample *samples, int n) {
     int waves = 1;
     for (int first = 0, end; first < n; first = end) {
@@ -213,7 +213,7 @@ static int find_waves(struct device_sampler *s, const struct sample *samples, in
             const struct sampling *how = samples[end].sampling;
             changed |= how && (how->n_bias > 0 || how->n_banned > 0 || sampling_lists_changes(how));
         }
-        if (samples[first].n_best > 0) changed = false; /* only one of them reads it */
+        if (samples[first].n_best > 0) changed = false; /* only one sample reads the row */
         for (int i = first; i < end; i++)
             s->wave[i] = samples[i].part ? NO_WAVE : changed ? i - first : 0;
         if (changed && end - first > waves) waves = end - first;
@@ -223,13 +223,13 @@ static int find_waves(struct device_sampler *s, const struct sample *samples, in
 
 /* ---- laying a launch out -------------------------------------------------------------------- */
 
-/* What a slot is made from, as numbers of 32 bits one after the other: the history, or what of it
- * is not there; the bits of the allowed ids, the bad words. */
+/* Sizes of a slot's source, in 32-bit numbers: the missing part of the history, the bits of the
+ * allowed ids, the bad words. */
 struct past_size {
     size_t history, allowed, words;
 };
 
-/* Words of a bit for each id. */
+/* Words with one bit per id. */
 static size_t bits_of(const struct device_sampler *s) {
     return ((size_t)s->V + 31) / 32;
 }
@@ -275,7 +275,7 @@ static struct sample_row score_of(const struct sample *sample) {
     return row;
 }
 
-/* The row of a sample, with its lists appended to the settings. */
+/* Makes the row of a sample and appends its lists to the settings. */
 static struct sample_row row_of(const struct device_sampler *s, const struct sample *sample,
                                 const struct logit_changes *changes, int slot, struct layout *at,
                                 const struct settings_memory *memory) {
@@ -283,7 +283,8 @@ static struct sample_row row_of(const struct device_sampler *s, const struct sam
     if (!how) return score_of(sample);
     struct sample_row row = {*how,    sample->position, sample->choice, slot, sample->n_output,
                              nullptr, sample->n_best,   nullptr,        0,    sample->mirostat_mu};
-    if (sample->n_best > 0) row.sampling.n_logprobs = 0; /* the sum, and no best of the model's */
+    /* the sum is needed, the model's best ids are not */
+    if (sample->n_best > 0) row.sampling.n_logprobs = 0;
     const size_t bias = at->bias + (size_t)at->n_bias * sizeof *how->bias;
     const size_t banned = at->banned + (size_t)at->n_banned * sizeof *how->banned;
     if (how->n_bias > 0)
@@ -322,7 +323,7 @@ static void put_row(const struct device_sampler *s, const struct sample *samples
         !sample->shared};
 }
 
-/* Appends what a sample's slot is made from to the settings. */
+/* Appends the source of a sample's slot to the settings. */
 static void put_past(const struct device_sampler *s, const struct sample *sample, int n_held,
                      struct layout *at, const struct settings_memory *memory) {
     const struct sampling *how = sample->sampling;
@@ -352,8 +353,8 @@ static void copy_slot(const struct device_sampler *s, int from, int to, bool wit
                    "copying bad words");
 }
 
-/* Makes the slots, or adds to them, of which the settings have the past: in the order of the
- * samples, as one is made of another. */
+/* Makes or extends the slots with sources in the settings, in the order of the samples, because a
+ * slot may be copied from another. */
 static void make_slots(const struct device_sampler *s, const struct sample *samples, int n,
                        const int32_t *past, cudaStream_t stream) {
     for (int i = 0; i < n; i++) {
@@ -394,7 +395,7 @@ static void run_wave(const struct device_sampler *s, const struct sample_batch *
     sample_rows(&batch, stream);
 }
 
-/* Results are written as the host reads them. */
+/* The kernel writes results in the host's format. */
 static_assert(sizeof(struct sample_result) == sizeof(struct sampled) &&
                   offsetof(struct sample_result, logprob) == offsetof(struct sampled, logprob) &&
                   offsetof(struct sample_result, rank) == offsetof(struct sampled, rank) &&

@@ -1,8 +1,8 @@
-/* DESIGN: settings of samples that do not travel with a step's arrays: the host lists what of a
- * history changes a row, or a grammar's mask, while the step runs already; or there is too much.
+/* DESIGN: settings of samples that are not uploaded with a step's arrays, either because the host
+ * lists a row's changes or a grammar's mask while the step already runs, or because of their size.
  *
- * They have a stream to themselves, whose copy runs beside the step; between the step and the
- * kernels that sample there is only an event, long passed. */
+ * They use a separate stream, whose copy overlaps with the step. Between the step and the sampling
+ * kernels there is only an event, which has long passed. */
 #include "kernels/cuda/sampling/passage.cuh"
 
 void passages_open(struct passages *passages) {

@@ -1,10 +1,10 @@
-/* Memory through which the settings of samples go to the device by themselves. */
+/* Memory for settings of samples that are uploaded separately. */
 #ifndef PENSTOCK_CUDA_PASSAGE_CUH
 #define PENSTOCK_CUDA_PASSAGE_CUH
 
 #include "kernels/cuda/runtime/device.cuh"
 
-/* The same bytes on both sides. */
+/* The same bytes on the host and on the device. */
 struct settings_memory {
     uint8_t *host; /* pinned */
     uint8_t *device;
@@ -14,30 +14,31 @@ struct settings_memory {
 struct passage {
     struct settings_memory memory;
     size_t capacity;
-    cudaEvent_t copied; /* the device has the settings */
-    cudaEvent_t used;   /* the kernels that read them have ended */
+    cudaEvent_t copied; /* recorded when the device has the settings */
+    cudaEvent_t used;   /* recorded after the kernels that read them */
 };
 
-/* One for each step in flight, so that filling it never waits for the running step. */
+/* One passage per step in flight, so that filling it never waits for the running step. */
 struct passages {
     struct passage all[MAX_IN_FLIGHT];
     uint64_t n_taken;
-    cudaStream_t copies; /* beside what steps do */
+    cudaStream_t copies; /* runs beside the stream of the steps */
 };
 
 void passages_open(struct passages *passages);
 void passages_close(struct passages *passages);
 
-/* The next passage, with room for that many bytes: filled, sent, read by kernels of a stream, and
- * marked as used there. NULL if the device has failed. Waits for those that read it before; if it
- * grows, for all that runs. */
+/* Returns the next passage with room for `bytes` bytes. The caller fills it, sends it, and marks it
+ * as used after the kernels that read it are queued. Returns NULL if the device has failed. Waits
+ * for its previous readers; if it must grow, for all work. */
 struct passage *passage_take(struct passages *passages, size_t bytes);
 
-/* Copies a passage beside what the stream does; what the stream is given next waits for it. */
+/* Copies a passage beside the stream's work; work queued on the stream afterwards waits for the
+ * copy. */
 void passage_send(const struct passages *passages, const struct passage *passage, size_t bytes,
                   cudaStream_t stream);
 
-/* What the stream was given so far is all that reads the passage. */
+/* Marks that all readers of the passage have been queued on the stream. */
 void passage_mark_used(const struct passage *passage, cudaStream_t stream);
 
 #endif

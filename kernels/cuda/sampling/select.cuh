@@ -1,17 +1,18 @@
-/* DESIGN: finding the best ids of a row without sorting it.
+/* DESIGN: finds the best ids of a row without sorting it.
  *
- * A block works on one row. Every id has a key (sampling/math.cuh), smaller for what is better.
- * Top-k, top-p, the draw itself and the n best all ask: in the order of keys, with which key does
- * the running count, or the running sum of shares, first reach an amount? Radix selection answers
- * that by digits: a histogram over the keys' first digit shows in which digit it happens, one over
- * the second digit of those keys in which second digit, and so on until a single key is left.
- * Counts and sums are integers, so the order of additions does not matter.
+ * A block processes one row. Every id has a key (sampling/math.cuh), smaller for a better id.
+ * Top-k, top-p, the draw and the n best ids are all the same question: in the order of keys, at
+ * which key does the running count, or the running sum of shares, first reach an amount? Radix
+ * selection answers it by digits: a histogram over the first digit of the keys shows the digit in
+ * which the amount is reached, a histogram over the second digit of the keys with that first digit
+ * shows the second digit, and so on until one key remains. Counts and sums are integers, so the
+ * order of additions does not matter.
  *
- * Most rows need no histogram over all ids. While the row is read for other reasons, the ids at
+ * Most rows need no histogram over all ids. While the row is read for other purposes, the ids at
  * least as good as `floor` are put on a list in shared memory. The floor is the worst among the
- * best ids of the P pairs of threads, so the list has at least P ids, and P * (ln P + 0.6) for a
- * row in random order. An amount that is reached within the list is found there. Otherwise the
- * histograms are over the row until a digit's keys fit on the list.
+ * best ids of the P pairs of threads, so the list has at least P ids, and P * (ln P + 0.6) on
+ * average for a row in random order. If the amount is reached within the list, the answer is found
+ * there. Otherwise the histograms are over the row until the keys of a digit fit on the list.
  *
  *     keys   better <------------------------------------------------------------> worse
  *            [ the list: all keys up to the floor ][ only in the row                   ]
@@ -22,7 +23,7 @@
 #include "kernels/cuda/sampling/math.cuh"
 #include "kernels/cuda/sampling/sampling.cuh"
 
-/* How many ids, and the sum of their shares. */
+/* the key found */
 struct amount {
     unsigned count;
     uint64 sum;
@@ -47,16 +48,16 @@ template <int THREADS> struct workspace {
     static constexpr int DIGITS = THREADS, LIST = 6 * THREADS;
     unsigned *count;           /* [DIGITS] histogram of ids ... */
     uint64 *sum;               /* [DIGITS] ... and of shares */
-    uint64 *list;              /* [LIST] keys in no order */
-    unsigned *listed;          /* [1] keys that were to be put on it; may exceed its length */
-    uint64 *part;              /* [WARPS] of reductions */
-    uint64 *key;               /* [1] that was found */
+    uint64 *list;              /* [LIST] keys, unordered */
+    unsigned *listed;
+    uint64 *part;              /* [WARPS] for reductions */
+    uint64 *key;
     struct crossing *crossing; /* [1] */
 };
 
 /* ---- reductions ----------------------------------------------------------------------------- */
 
-/* Over a block, the result in every thread. Each may be called again at once. */
+/* Reductions over a block, with the result in every thread. Each may be called again at once. */
 template <int THREADS>
 __device__ __forceinline__ unsigned block_largest(const workspace<THREADS> &w, unsigned x) {
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -92,11 +93,11 @@ __device__ __forceinline__ uint64 block_total(const workspace<THREADS> &w, uint6
 
 /* ---- the row -------------------------------------------------------------------------------- */
 
-/* A row of logits as penalties and what is forbidden leave them. */
+/* A row of logits after penalties and bans. */
 struct logit_row {
     const float *logits;    /* [V] */
-    const uint32_t *counts; /* [V] or NULL: neither */
-    const uint32_t *mask;   /* [(V + 31) / 32] or NULL: all ids may come */
+    const uint32_t *counts; /* [V] or NULL: no penalties and bans */
+    const uint32_t *mask;   /* [(V + 31) / 32] or NULL: all ids are allowed */
     int V;
     float repetition, frequency, presence;
 };
@@ -112,18 +113,18 @@ __device__ __forceinline__ float penalised(const struct logit_row &row, float lo
     return logit;
 }
 
-/* How many ids in [from, to) a warp takes as its run: whole steps of the warp if there are enough,
- * so that it loads whole lines. */
+/* Returns the length of a warp's run in [from, to): whole steps of the warp if possible, so that it
+ * loads whole cache lines. */
 template <int THREADS, int N> __device__ __forceinline__ int run_of_warp(int from, int to) {
     constexpr int WARPS = THREADS / WARP;
     const int unit = to - from >= THREADS * N ? WARP * N : N;
     return ((to - from + WARPS - 1) / WARPS + unit - 1) / unit * unit;
 }
 
-/* Calls fn(id, logit) for the ids in [from, to), each in one thread; a thread's come in rising
- * order. N logits are loaded at once; `from`, `to` and the row are aligned to that. Several loads
- * are in flight before the first is used: a block must keep about 32 KiB in flight to use its share
- * of the bandwidth. */
+/* Calls fn(id, logit) for the ids in [from, to), each in one thread; within a thread ids rise. N
+ * logits are loaded at once; `from`, `to` and the row are aligned to that. Several loads are in
+ * flight before the first is used: a block must keep about 32 KiB in flight to use its share of the
+ * bandwidth. */
 template <int THREADS, int N, class F>
 __device__ __forceinline__ void for_ids(const struct logit_row &row, int from, int to, F fn) {
     constexpr int STEP = WARP * N, AHEAD = 2;
@@ -172,8 +173,7 @@ __device__ __forceinline__ bool reaches(const struct amount &a, bool by_sum, uin
 }
 
 /* Finds the digit in which the wanted amount is reached; all digits together reach it. The first
- * warp calls it: each lane adds up neighbouring digits, and the lane that reaches the amount
- * searches. */
+ * warp calls it: each lane sums adjacent digits, and the lane that reaches the amount searches. */
 template <int THREADS>
 __device__ __forceinline__ void find_crossing(const workspace<THREADS> &w, bool by_sum,
                                               uint64 wanted) {
@@ -181,7 +181,7 @@ __device__ __forceinline__ void find_crossing(const workspace<THREADS> &w, bool 
     const int lane = threadIdx.x, first = lane * EACH;
     struct amount mine = {0, 0};
 #pragma unroll
-    for (int j = 0; j < EACH; j++) { /* lanes start at different places, to use all banks */
+    for (int j = 0; j < EACH; j++) { /* lanes start at different offsets, to use all banks */
         const int digit = first + (j + lane) % EACH;
         mine = plus(mine, {w.count[digit], w.sum[digit]});
     }
@@ -205,17 +205,17 @@ __device__ __forceinline__ void find_crossing(const workspace<THREADS> &w, bool 
 
 /* ---- selecting ------------------------------------------------------------------------------ */
 
-/* The ids of a row to select from, as RANK ranks them: rank(logit), NO_RANK for ids that do not
- * count, and share(rank). */
+/* The ids of a row, ranked by RANK: rank(logit), NO_RANK for ids that do not count, and
+ * share(rank). */
 template <int THREADS, int N, class RANK> struct selection {
     workspace<THREADS> w;
     struct logit_row row;
     RANK ranking;
-    bool has_list; /* it holds all keys up to the floor, which amount to: */
+    bool has_list; /* it contains all keys up to the floor, with this amount: */
     struct amount listed;
 };
 
-/* Calls fn(key) for all ids that count, on the list or in the row. */
+/* Calls fn(key) for all ids that count, from the list or from the row. */
 template <int THREADS, int N, class RANK, class F>
 __device__ __forceinline__ void for_keys(const selection<THREADS, N, RANK> &s, bool in_list, F fn) {
     if (in_list) {
@@ -229,7 +229,7 @@ __device__ __forceinline__ void for_keys(const selection<THREADS, N, RANK> &s, b
     });
 }
 
-/* Puts a key on the list if it has room. */
+/* Puts a key on the list if there is space. */
 template <int THREADS>
 __device__ __forceinline__ void put_on_list(const workspace<THREADS> &w, uint64 key) {
     const unsigned at = atomicAdd(w.listed, 1u);
@@ -237,7 +237,7 @@ __device__ __forceinline__ void put_on_list(const workspace<THREADS> &w, uint64 
 }
 
 /* Reads the row once: lists the ids at least as good as the floor, and returns the amount of all
- * that count. Calls `also` with every logit. */
+ * ids that count. Calls `also` with every logit. */
 template <int THREADS, int N, class RANK, class F>
 __device__ __forceinline__ struct amount list_best(selection<THREADS, N, RANK> &s, unsigned floor,
                                                    F also) {
@@ -254,7 +254,7 @@ __device__ __forceinline__ struct amount list_best(selection<THREADS, N, RANK> &
         best = plus(best, one);
         put_on_list<THREADS>(s.w, key_of(rank, id));
     });
-    /* These have barriers, after which the list is complete. */
+    /* These contain barriers, after which the list is complete. */
     all = {(unsigned)block_total<THREADS>(s.w, all.count), block_total<THREADS>(s.w, all.sum)};
     s.listed = {*s.w.listed, block_total<THREADS>(s.w, best.sum)};
     s.has_list = s.listed.count <= s.w.LIST;
@@ -271,7 +271,7 @@ __device__ __forceinline__ bool begins_with(uint64 key, const struct digits &kno
     return key >> known.shift == known.prefix;
 }
 
-/* The digit after the known ones at which the wanted amount is reached; in every thread. */
+/* Finds the digit after the known ones at which the wanted amount is reached; in every thread. */
 template <int THREADS, int N, class RANK>
 __device__ __forceinline__ struct crossing next_digit(const selection<THREADS, N, RANK> &s,
                                                       bool in_list, const struct digits &known,
@@ -291,11 +291,11 @@ __device__ __forceinline__ struct crossing next_digit(const selection<THREADS, N
     return *s.w.crossing;
 }
 
-/* Rebuilds the list from the keys in the row that begin so. It has room for them. */
+/* Rebuilds the list from the keys in the row with this prefix. It has space for all of them. */
 template <int THREADS, int N, class RANK>
 __device__ __forceinline__ void list_digits(selection<THREADS, N, RANK> &s,
                                             const struct digits &known) {
-    s.has_list = false; /* what it held before is gone */
+    s.has_list = false; /* the old content is gone */
     if (threadIdx.x == 0) *s.w.listed = 0;
     __syncthreads();
     for_keys(s, false, [&](uint64 key) {
@@ -310,7 +310,7 @@ struct found {
     struct amount upto;
 };
 
-/* The key with which the wanted amount is reached, which the amount of all ids must reach. */
+/* Finds the key at which the wanted amount is reached. The amount of all ids must reach it. */
 template <int THREADS, int N, class RANK>
 __device__ __forceinline__ struct found select_key(selection<THREADS, N, RANK> &s, bool by_sum,
                                                    uint64 wanted) {

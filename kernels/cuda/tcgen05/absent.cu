@@ -1,5 +1,5 @@
-/* Stands in for the kernel of sm_100 where nothing is compiled for that: under emulation, which has
- * no tensor memory, in builds for other GPUs alone, and with toolkits before 12.9. */
+/* The functions of sm_100's kernel for builds that cannot compile it: under emulation, which does
+ * not have tensor memory, in builds for other GPUs only, and with toolkits before 12.9. */
 #include "kernels/cuda/gemm/mainloop.cuh"
 
 bool gemm_has_tcgen05(void) {

@@ -1,8 +1,8 @@
-/* ptx100: instructions that only sm_100 and its family have: tensor memory, and products that leave
- * their sums there. Nothing emulates them, so what includes this is compiled by nvcc alone.
+/* ptx100: instructions of sm_100 and its family: tensor memory, and products that store their sums
+ * there. They are not emulated, so only nvcc compiles files that include this.
  *
  * Tensor memory has 128 lanes of 512 columns of 32 bits. An address is lane << 16 | column. A warp
- * reaches the 32 lanes from 32 * (its number % 4) on. */
+ * can access the 32 lanes from 32 * (its number % 4) on. */
 #ifndef PENSTOCK_CUDA_TCGEN05_PTX100_CUH
 #define PENSTOCK_CUDA_TCGEN05_PTX100_CUH
 
@@ -12,8 +12,8 @@ constexpr int TENSOR_LANES = 128, TENSOR_COLUMNS = 512;
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Takes all columns of the multiprocessor; *at becomes the address of the first. A warp calls it,
- * and the same warp gives them back. */
+/* Allocates all columns of the multiprocessor; *at becomes the address of the first. One warp calls
+ * it, and the same warp frees them. */
 __device__ __forceinline__ void tensor_take(uint32_t *at) {
     asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(
                      shared_address(at)),
@@ -27,8 +27,8 @@ __device__ __forceinline__ void tensor_give(uint32_t at) {
                  : "memory");
 }
 
-/* What these instructions did is ordered before what other threads of the block do after a barrier:
- * one fence goes before the arrival, the other behind the wait. */
+/* Orders these instructions before the actions of other threads of the block after a barrier: one
+ * fence precedes the arrival, the other follows the wait. */
 __device__ __forceinline__ void tensor_fence_before() {
     asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
 }
@@ -36,8 +36,8 @@ __device__ __forceinline__ void tensor_fence_after() {
     asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
 }
 
-/* Stores a tile's slab as a warp's lanes hold it: w[s] is the operand of step s, as mma_m16n8k16
- * has it. Lane r of the 16 from `at` on becomes row r; a step takes 8 columns. Waits for it. */
+/* Stores a tile's slab from a warp's registers: w[s] is the operand of step s, as in mma_m16n8k16.
+ * Lane r of the 16 from `at` on becomes row r; a step takes 8 columns. Waits for completion. */
 __device__ __forceinline__ void tensor_store_slab(uint32_t at, const uint32_t (&w)[4][4]) {
     asm volatile("tcgen05.st.sync.aligned.16x128b.x8.b32 [%0], {%1, %2, %3, %4, %5, %6, %7, %8, "
                  "%9, %10, %11, %12, %13, %14, %15, %16};" ::"r"(at),
@@ -48,7 +48,7 @@ __device__ __forceinline__ void tensor_store_slab(uint32_t at, const uint32_t (&
     asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");
 }
 
-/* Loads 16 columns from `at` on: a thread gets those of its lane. Waits for them. */
+/* Loads 16 columns, starting at `at`: each thread gets those of its lane. Waits for completion. */
 __device__ __forceinline__ void tensor_load(float (&v)[16], uint32_t at) {
     asm volatile(
         "tcgen05.ld.sync.aligned.32x32b.x16.b32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, "
@@ -66,23 +66,23 @@ __device__ __forceinline__ void tensor_load(float (&v)[16], uint32_t at) {
 template <class T> constexpr uint32_t TYPE_NUMBER = 0; /* of float16 */
 template <> constexpr uint32_t TYPE_NUMBER<__nv_bfloat16> = 1;
 
-/* What a product of 128 lanes by COLUMNS columns is told of its operands: sums are float32, both
- * operands of type T, and k is what neighbours. */
+/* The instruction descriptor of a product of 128 lanes by COLUMNS columns: float32 sums, both
+ * operands of type T, k contiguous. */
 template <class T, int COLUMNS> __host__ __device__ constexpr uint32_t product_kind() {
     constexpr uint32_t SUM_F32 = 1, TYPE = TYPE_NUMBER<T>;
     return SUM_F32 << 4 | TYPE << 7 | TYPE << 10 | (uint32_t)(COLUMNS / 8) << 17 |
            (uint32_t)(TENSOR_LANES / 16) << 24;
 }
 
-/* A descriptor of 16 neighbours of k of some columns, as shared_matrix makes them for wgmma: the
- * swizzle's number and places are the same, and bit 46 says that sm_100 is meant. */
+/* A descriptor of 16 adjacent k of some columns, as shared_matrix makes them for wgmma: the
+ * swizzle's number and layout are the same, and bit 46 selects sm_100. */
 __device__ __forceinline__ uint64_t tensor_matrix(const void *at) {
     return shared_matrix(at) | (uint64_t)1 << 46;
 }
 
 /* Starts d[128][columns] += a[128][16] times b[16][columns]; unless it adds, d begins with zeros. d
- * and a are in tensor memory, b in shared memory. One thread of the block starts them all, and
- * they happen in that order. */
+ * and a are in tensor memory, b in shared memory. One thread of the block starts all products, and
+ * they execute in that order. */
 __device__ __forceinline__ void tensor_product(uint32_t d, uint32_t a, uint64_t b, uint32_t kind,
                                                bool adds) {
     asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %4, 0;\n"
@@ -90,7 +90,7 @@ __device__ __forceinline__ void tensor_product(uint32_t d, uint32_t a, uint64_t 
                  "r"(a), "l"(b), "r"(kind), "r"((int)adds)
                  : "memory");
 }
-/* All products that this thread has started arrive at the barrier, once, when they are over. */
+/* All products that this thread has started arrive at the barrier once, when they are complete. */
 __device__ __forceinline__ void tensor_commit(uint64_t *barrier) {
     asm volatile(
         "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(

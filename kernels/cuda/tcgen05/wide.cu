@@ -1,10 +1,10 @@
-/* The launches of the kernel for many rows on sm_100 and its family. */
+/* Launches the kernel for many rows on sm_100 and its family. */
 #include "kernels/cuda/tcgen05/wide.cuh"
 #include "kernels/cuda/wgmma/arrange.cuh"
 
 using Narrow = TensorShape<128>;
 using Broad = TensorShape<256>;
-enum { TENSOR_MULTIPROCESSORS = 148 }; /* of a B200: one block each */
+enum { TENSOR_MULTIPROCESSORS = 148 }; /* multiprocessors of a B200, with one block each */
 
 bool gemm_has_tcgen05(void) {
     int device = 0, major = 0, minor = 0;
@@ -16,7 +16,7 @@ bool gemm_has_tcgen05(void) {
     return major == 10 && (minor == 0 || minor == 3);
 }
 
-/* What the multiprocessors do one after another, in rows. */
+/* The sequential work of a multiprocessor, in rows. */
 template <class S> static int turns(int M, int blocks) {
     const int pieces = (M + S::ROWS - 1) / S::ROWS * blocks;
     return (pieces + TENSOR_MULTIPROCESSORS - 1) / TENSOR_MULTIPROCESSORS * S::ROWS;
@@ -34,7 +34,7 @@ static void wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaS
     launch(kernel, dim3((unsigned)blocks), dim3(S::THREADS), S::BYTES, stream, work);
 }
 
-/* Whether whole blocks of the broad kind have room for their lines. */
+/* Do whole blocks of the broad kind have space for their lines? */
 static bool broad_fits(int M, int K, const struct gemm_scratch *scratch) {
     const size_t rows = ((size_t)M + Broad::ROWS - 1) / Broad::ROWS * Broad::ROWS;
     const size_t slabs = ((size_t)K + GEMM_SLAB - 1) / GEMM_SLAB;

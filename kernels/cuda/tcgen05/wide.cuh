@@ -1,42 +1,43 @@
-/* Products for many rows on sm_100 and its family, whose tensor cores have a memory of their own
- * (tcgen05). Compiled, and never run: no device has confirmed it.
+/* Products for many rows on sm_100 and its family, whose tensor cores have separate memory
+ * (tcgen05). This code compiles but has never run on a device.
  *
- * Work is cut and copied as for sm_90a (kernels/cuda/wgmma/wide.cuh): a block goes from piece to
- * piece, 128 outputs (8 tiles) by ROWS rows, and its producer fills a ring of STAGES buffers. What
- * differs is who multiplies. Four warpgroups share it:
+ * Work is divided and copied as for sm_90a (kernels/cuda/wgmma/wide.cuh): a block processes one
+ * piece after the other, 128 outputs (8 tiles) by ROWS rows, and its producer fills a ring of
+ * STAGES buffers. The difference is the division of labour among four warpgroups:
  *
  *     consumers   two, each with half of the rows: they add the sums of ranges, and finish
- *     movers      one: a tile's slab is packed as registers have it, which shared memory cannot be
- *                 told of, so its warps put it into tensor memory, where it may lie as well
+ *     movers      one: a tile's slab is packed in the layout of registers, which a descriptor of
+ *                 shared memory cannot express, so its warps copy it to tensor memory, which
+ *                 accepts this layout
  *     the last    one thread is the producer, one starts all products
  *
- * Tensor memory has the sums of BUFFERS ranges, ROWS columns each, then the weights of a ring's
+ * Tensor memory holds the sums of BUFFERS ranges, ROWS columns each, then the weights of the ring's
  * stages, 32 columns each.
  *
- *     full[s]    the bytes of a stage: movers and products wait
- *     ready[s]   one arrival of each mover, whose tiles are in tensor memory: products wait
- *     empty[s]   a slab's products are over: the producer waits, and so the movers do
- *     done[b]    a range's products are over: consumers wait
- *     taken[b]   one arrival of each consumer's warp, which has loaded the range's sums
- *     sums[g]    the warps of a consumer meet here
+ *     full[s]    the bytes of a stage; movers and products wait for it
+ *     ready[s]   one arrival per mover after its tiles are in tensor memory; products wait for it
+ *     empty[s]   a slab's products are complete; the producer and the movers wait for it
+ *     done[b]    a range's products are complete; consumers wait for it
+ *     taken[b]   one arrival per consumer warp after it has loaded the range's sums
+ *     sums[g]    a barrier of a consumer's warps
  *
- * The order of sums is that of the other kernels: slabs of a range, then the ranges. */
+ * The order of sums is that of the other kernels: the slabs of a range, then the ranges. */
 #ifndef PENSTOCK_CUDA_TCGEN05_WIDE_CUH
 #define PENSTOCK_CUDA_TCGEN05_WIDE_CUH
 
 #include "kernels/cuda/tcgen05/ptx100.cuh"
 #include "kernels/cuda/wgmma/launch.cuh"
 
-/* A block of ROWS rows; the names that WideShape has mean the same. */
+/* A block of ROWS rows; members have the same meaning as in WideShape. */
 template <int ROWS_> struct TensorShape {
     static constexpr int ROWS = ROWS_, LINE = LINE_BYTES, STAGES = 4, NB = 8;
     static constexpr int THREADS = (CONSUMERS + 2) * WARPGROUP;
-    static constexpr int SUMS = ROWS / CONSUMERS; /* a thread's, of one output */
+    static constexpr int SUMS = ROWS / CONSUMERS; /* sums per thread, for one output */
     static constexpr int TILE_BYTES = GEMM_TILE * LINE;
     static constexpr int X_BYTES = ROWS * LINE, STAGE = X_BYTES + NB * TILE_BYTES;
     static constexpr int SLAB_COLUMNS = LINE / 4, BUFFERS = 256 / ROWS;
     static constexpr int WEIGHTS_AT = BUFFERS * ROWS; /* in tensor memory */
-    /* a consumer's warp passes its sums through shared memory in parts of so many rows */
+    /* a consumer's warp passes its sums through shared memory in parts of this many rows */
     static constexpr int PART_ROWS = 32, PART = PART_ROWS * WARP;
     static constexpr int PARTS_AT = STAGES * STAGE;
     static constexpr int WARPS = CONSUMERS * WARPGROUP / WARP; /* of consumers */
@@ -51,10 +52,10 @@ template <int ROWS_> struct TensorShape {
 /* The ring of a shape's sums, for Turn. */
 template <class S> struct SumsOf { static constexpr int STAGES = S::BUFFERS; };
 
-/* Its shared memory; the barriers that sm_90a's kernel has, too, stand where it has them. */
+/* Its shared memory; the barriers that sm_90a's kernel has too are at the same offsets. */
 template <class S> struct TensorMemory : WideMemory<S> {
     uint64_t *ready, *done, *taken;
-    int *arrived;   /* of each consumer, for is_last_share */
+    int *arrived;   /* per consumer, for is_last_share */
     uint32_t *base; /* the address of tensor memory */
     __device__ __forceinline__ TensorMemory() {
         ready = this->sums + CONSUMERS;
@@ -80,7 +81,7 @@ template <class S> struct TensorMemory : WideMemory<S> {
 
 /* ---- the movers ----------------------------------------------------------------------------- */
 
-/* Puts two tiles of a stage into the 32 lanes of tensor memory that this warp reaches. */
+/* Copies two tiles of a stage into the 32 lanes of tensor memory that this warp can access. */
 template <class S>
 __device__ __forceinline__ void move_tiles(const TensorMemory<S> &memory, int stage) {
     const int warp = (int)threadIdx.x % WARPGROUP / WARP, lane = (int)threadIdx.x % WARP;
@@ -132,7 +133,7 @@ __device__ __forceinline__ void multiply_slab(const TensorMemory<S> &memory, int
                        !first || step > 0);
 }
 
-/* Waits until no product and no arrival at a stage is under way. */
+/* Waits until all products and all arrivals at stages are complete. */
 template <class S>
 __device__ __forceinline__ void wait_for_all(const TensorMemory<S> &memory, Turn<S> turn) {
     for (int i = 0; i < S::STAGES; i++, turn.next())
@@ -167,8 +168,8 @@ __device__ __forceinline__ void multiply_all(const WideWork<T> &work,
 
 /* ---- a consumer ----------------------------------------------------------------------------- */
 
-/* total += the sums of a range, which come from tensor memory, or with `left` leaves them there:
- * of this thread's output for its consumer's rows. */
+/* total += the sums of a range from tensor memory, for this thread's output and its consumer's
+ * rows; with `left` the sums stay there. */
 template <class S>
 __device__ __forceinline__ void take_sums(float (&total)[S::SUMS], float *left, uint32_t from) {
 #pragma unroll
@@ -181,8 +182,8 @@ __device__ __forceinline__ void take_sums(float (&total)[S::SUMS], float *left, 
     }
 }
 
-/* Stores the totals: a lane has an output, or with a pair the upper lanes its `up`. They pass
- * through shared memory, which a loop can number. */
+/* Stores the totals: a lane has an output, or with a pair the upper lanes have its `up`. They pass
+ * through shared memory, because a loop cannot index registers. */
 template <class S, class T>
 __device__ __forceinline__ void finish_tensor(const Product<T> &p, const Piece &piece,
                                               const float (&total)[S::SUMS], float *part,
@@ -192,7 +193,7 @@ __device__ __forceinline__ void finish_tensor(const Product<T> &p, const Piece &
     const int row = piece.row + me.group * S::SUMS;
 #pragma unroll
     for (int first = 0; first < S::SUMS; first += S::PART_ROWS) {
-        __syncwarp(); /* all have read the part before */
+        __syncwarp(); /* all lanes have read the previous part */
 #pragma unroll
         for (int i = 0; i < S::PART_ROWS; i++) part[i * WARP + me.lane] = total[first + i];
         __syncwarp();
@@ -236,7 +237,7 @@ __device__ __forceinline__ void consume_sums(const WideWork<T> &work,
     }
 }
 
-/* Registers of a consumer's thread, and of the others'; a block has 64 Ki. */
+/* Registers per thread of consumers and of the others; a block has 64 Ki. */
 constexpr int TENSOR_CONSUMER_REGISTERS = 200, TENSOR_OTHER_REGISTERS = 56;
 
 template <class T, class S>

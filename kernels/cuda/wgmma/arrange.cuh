@@ -1,14 +1,15 @@
-/* Rows of 16 bits are arranged for the wide kernels: the lines of lines.cuh. */
+/* Arranges rows of 16-bit numbers for the wide kernels, as lines (lines.cuh). */
 #ifndef PENSTOCK_CUDA_WGMMA_ARRANGE_CUH
 #define PENSTOCK_CUDA_WGMMA_ARRANGE_CUH
 
 #include "kernels/cuda/wgmma/lines.cuh"
 
-/* Rows are whole blocks of 64, and halves come in twos: there are as many threads as half lines. */
+/* Rows are padded to whole blocks of 64 and a line has two halves, so each thread has half a line.
+ */
 enum { ARRANGE_THREADS = 128, HALF_COLUMNS = GEMM_SLAB / 2 };
 
-/* Arranges x[M][K] of 16-bit numbers, K a multiple of 8. A thread takes half a line: 16 pairs in 4
- * pieces of x, and 4 pieces of the line. */
+/* Arranges x[M][K] of 16-bit numbers, K a multiple of 8. A thread handles half a line: it reads 16
+ * pairs in 4 pieces of x and writes 4 pieces of the line. */
 static __global__ void __launch_bounds__(ARRANGE_THREADS)
     arrange_kernel(const struct arranged to, const uint32_t *x, int M, int K, int halves) {
     grid_begin();
@@ -28,7 +29,7 @@ static __global__ void __launch_bounds__(ARRANGE_THREADS)
     }
 }
 
-/* Arranges x[M][K], K a multiple of 8, in whole blocks of rows. */
+/* Arranges x[M][K], K a multiple of 8, padded to whole blocks of rows. */
 static inline void arrange(const struct arranged *to, const void *x, int M, int K,
                            cudaStream_t stream) {
     const int halves = (K + GEMM_SLAB - 1) / GEMM_SLAB * 2;

@@ -1,4 +1,4 @@
-/* The launches of attention's kernel for chunks on sm_90a. */
+/* Launches attention's kernel for chunks on sm_90a. */
 #include "kernels/cuda/wgmma/chunks.cuh"
 
 #include "kernels/cuda/wgmma/launch.cuh"

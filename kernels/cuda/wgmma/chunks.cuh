@@ -1,19 +1,19 @@
-/* Attention of chunks of prompts on sm_90a: items of up to CHUNK_VECTORS query vectors.
+/* Attention for chunks of prompts on sm_90a: items of up to CHUNK_VECTORS query vectors.
  *
- * A block of three warpgroups stays on its multiprocessor and goes from one item and key-value head
- * to the next. A warp, the producer, fills a ring of slots with keys and values of a split in turn,
- * as tiles of 8 positions that are copied as they lie in the cache (kv_layout.cuh). Two warpgroups,
- * the consumers, take 64 vectors each, a warp 16 of them: queries and weights are operands in
- * registers, keys and values are read by the tensor cores from shared memory.
+ * A block of three warpgroups stays on its multiprocessor and processes one item and key-value head
+ * after the other. One warp, the producer, fills a ring of slots alternately with keys and values
+ * of a split, as tiles of 8 positions in their layout in the cache (kv_layout.cuh). Two warpgroups,
+ * the consumers, take 64 vectors each, 16 per warp. Queries and softmax weights are register
+ * operands; the tensor cores read keys and values from shared memory.
  *
- *     full[s]    the producer's arrival, and the bytes of a slot: the consumers wait
- *     empty[s]   one arrival of each of their warps, whose products are over: the producer waits
- *     keys[g]    one arrival of each of the other consumer's warps, which have queued their
- *                products: consumer g may multiply by keys. So they do so in turns, and the
- *                softmax of one runs under the products of the other
+ *     full[s]    the producer's arrival and the bytes of a slot; consumers wait for it
+ *     empty[s]   one arrival per consumer warp after its products; the producer waits for it
+ *     keys[g]    one arrival per warp of the other consumer after it has queued its products;
+ *                consumer g waits for it before it multiplies by keys. So the consumers alternate,
+ *                and the softmax of one overlaps with the products of the other
  *
- * Softmax and merging are those of the other kernel (tile.cuh), in the same order: a split's sums
- * begin with zero, and splits and spans are merged one by one. */
+ * Softmax and merging are those of the other kernel (tile.cuh), in the same order: the sums of a
+ * split begin with zero, and splits and spans are merged one by one. */
 #ifndef PENSTOCK_CUDA_WGMMA_CHUNKS_CUH
 #define PENSTOCK_CUDA_WGMMA_CHUNKS_CUH
 
@@ -26,7 +26,8 @@ static_assert(CONSUMER_VECTORS == WARPGROUP / WARP * SPLIT_VECTORS, "16 vectors 
 
 template <class C> struct ChunkMemory {
     static constexpr int STAGES = 6;
-    static constexpr int LINE = KV_COLUMN * 2, COLUMN = KV_TILE * LINE; /* bytes, as those below */
+    /* bytes, as are the sizes below */
+    static constexpr int LINE = KV_COLUMN * 2, COLUMN = KV_TILE * LINE;
     static constexpr int TILE = C::DP / KV_COLUMN * COLUMN, SLOT = SPLIT / KV_TILE * TILE;
     static constexpr int BARRIERS = 2 * STAGES + CONSUMERS;
     static constexpr int BYTES = STAGES * SLOT + BARRIERS * 8 + SWIZZLE_BYTES;
@@ -50,11 +51,11 @@ template <class C> struct ChunkMemory {
     }
 };
 
-/* An item and a part of the query heads, by its number in the launch. */
+/* An item and a part of the query heads, from its number in the launch. */
 struct chunk {
     attention_item item;
     head_block heads;
-    seen all; /* by its rows */
+    seen all; /* range seen by its rows */
 };
 __device__ __forceinline__ chunk chunk_of(const attention_args &args, const attention_launch &how,
                                           int i) {
@@ -64,12 +65,13 @@ __device__ __forceinline__ chunk chunk_of(const attention_args &args, const atte
 
 /* ---- the producer --------------------------------------------------------------------------- */
 
-/* Positions of a tile that its lane copies: first..end-1 of `vector` on. */
+/* The positions of a tile that its lane copies: first..end-1, starting at `vector`. */
 struct tile_rows {
     int vector, first, end;
 };
 
-/* Of lane i the tile i of the split at `start`, those that the item's rows see; of others none. */
+/* Lane i gets the positions of tile i of the split at `start` that the item's rows see; other lanes
+ * get an empty range. */
 __device__ __forceinline__ tile_rows rows_of_tile(const attention_args &args, const chunk &work,
                                                   int start, int lane) {
     const int position = start + lane * KV_TILE, B = args.kv.B;
@@ -81,7 +83,7 @@ __device__ __forceinline__ tile_rows rows_of_tile(const attention_args &args, co
     return {(int)vector, first, end};
 }
 
-/* Fills what the copies leave of a slot with zeros: `begin` to `end` are positions of the split. */
+/* Fills the rest of a slot with zeros: positions `begin` to `end` of the split. */
 template <class C> __device__ __forceinline__ void clear_rest(uint8_t *slot, int begin, int end) {
     using S = ChunkMemory<C>;
     for (int at = (int)threadIdx.x % WARP * 16; at < S::SLOT; at += WARP * 16) {
@@ -91,7 +93,7 @@ template <class C> __device__ __forceinline__ void clear_rest(uint8_t *slot, int
     }
 }
 
-/* Copies a lane's tile, or the lines of each of its columns that are seen. */
+/* Copies a lane's tile, or only the seen lines of each column. */
 template <class C>
 __device__ __forceinline__ void copy_tile(uint8_t *to, const void *elements, const tile_rows &rows,
                                           uint64_t *full) {
@@ -121,7 +123,7 @@ __device__ __forceinline__ void fill_slot(const ChunkMemory<C> &memory,
         clear_rest<C>(slot, begin, end);
         fence_proxy_async();
     }
-    __syncwarp(); /* all lanes have cleared */
+    __syncwarp(); /* all lanes have cleared their part */
     if (lane == 0) mbarrier_arrive_expect(full, (unsigned)(end - begin) * C::DP * 2);
     __syncwarp();
     copy_tile<C>(slot + lane * S::TILE, elements, rows, full);
@@ -149,14 +151,14 @@ __device__ __forceinline__ void produce_splits(const attention_args &args,
 /* ---- a consumer ----------------------------------------------------------------------------- */
 
 struct chunk_consumer {
-    int group, warp, lane; /* warp: in the warpgroup */
+    int group, warp, lane; /* warp: index in the warpgroup */
     unsigned parity;       /* of its next turn to multiply by keys */
     __device__ __forceinline__ int first_vector() const {
         return group * CONSUMER_VECTORS + warp * SPLIT_VECTORS;
     }
 };
 
-/* Once in a split each waits for the other; the first one begins. */
+/* Each consumer waits for the other once per split; the first one begins. */
 __device__ __forceinline__ void wait_for_other(uint64_t *keys, chunk_consumer &me) {
     mbarrier_wait(keys + me.group, me.parity ^ (me.group == 0));
     me.parity ^= 1;
@@ -166,7 +168,7 @@ __device__ __forceinline__ void let_other(uint64_t *keys, const chunk_consumer &
     if (me.lane == 0) mbarrier_arrive(keys + (me.group ^ 1));
 }
 
-/* The warp's products by a slot are over. */
+/* Releases the slot after the warp's products. */
 template <class C>
 __device__ __forceinline__ void leave_slot(const ChunkMemory<C> &memory, Turn<ChunkMemory<C>> &turn,
                                            const chunk_consumer &me) {
@@ -175,11 +177,11 @@ __device__ __forceinline__ void leave_slot(const ChunkMemory<C> &memory, Turn<Ch
     turn.next();
 }
 
-/* Sums of a product as its registers. */
+/* The sums of a product as registers. */
 template <int COLUMNS> __device__ __forceinline__ auto &sums_of(float (&x)[COLUMNS][4]) {
     return reinterpret_cast<float(&)[COLUMNS * 4]>(x);
 }
-/* Queues s = q . keys, for the slot's 64 positions. */
+/* Queues s = q . keys for the slot's 64 positions. */
 template <class C>
 __device__ __forceinline__ void queue_keys(scores &s, const queries<C> &q, const uint8_t *slot) {
     using S = ChunkMemory<C>;
@@ -194,7 +196,7 @@ __device__ __forceinline__ void queue_keys(scores &s, const queries<C> &q, const
     wgmma_commit();
 }
 
-/* o = p . values, for all numbers of a head. */
+/* o = p . values for all numbers of a head. */
 template <class C>
 __device__ __forceinline__ void multiply_slot(float (&o)[C::DP / 8][4], const weights &p,
                                               const uint8_t *slot) {
@@ -209,7 +211,7 @@ __device__ __forceinline__ void multiply_slot(float (&o)[C::DP / 8][4], const we
     wgmma_wait<0>(sums_of(o));
 }
 
-/* As merge_split, of values that are complete. */
+/* Like merge_split, for complete values. */
 template <class C>
 __device__ __forceinline__ void merge_products(softmax<C> &span, const float (&o)[C::DP / 8][4],
                                                const split_weight &part, const queries<C> &q,
@@ -227,13 +229,13 @@ __device__ __forceinline__ void merge_products(softmax<C> &span, const float (&o
     }
 }
 
-/* Whether all of a warp's vectors see all of a split: most do, and need no masks. */
+/* Do all of a warp's vectors see all of a split? Usually they do, and no masks are needed. */
 template <class C> __device__ __forceinline__ bool all_see(const queries<C> &q, int start) {
     const int first = max(q.first[0], q.first[1]), last = min(q.last[0], q.last[1]);
     return __all_sync(FULL_MASK, first <= start && last >= start + SPLIT - 1);
 }
 
-/* Takes the warpgroup's vectors through a split, whose keys and values are the next two slots. */
+/* Processes a split for the warpgroup's vectors; its keys and values are the next two slots. */
 template <class C>
 __device__ __forceinline__ void
 attend_slots(const attention_args &args, softmax<C> &span, const queries<C> &q, int start,
@@ -257,7 +259,7 @@ attend_slots(const attention_args &args, softmax<C> &span, const queries<C> &q, 
     merge_products<C>(span, o, part, q, start / SPLIT);
 }
 
-/* Passes on a split that none of the warpgroup's vectors sees: it would change nothing. */
+/* Skips a split that none of the warpgroup's vectors sees; it would not change the result. */
 template <class C>
 __device__ __forceinline__ void pass_slots(const ChunkMemory<C> &memory, Turn<ChunkMemory<C>> &turn,
                                            chunk_consumer &me) {
@@ -301,7 +303,7 @@ __device__ __forceinline__ void consume_splits(const attention_args &args,
 
 /* ---- the kernel ----------------------------------------------------------------------------- */
 
-/* Of n items and parts of query heads. */
+/* Processes n items and parts of query heads. */
 template <class C>
 __global__ void __launch_bounds__(CHUNK_THREADS, 1)
     chunk_kernel(const __grid_constant__ attention_args args,

@@ -1,14 +1,14 @@
-/* The launches of products of e4m3 on sm_90a. */
+/* Launches products of e4m3 on sm_90a. */
 #include "kernels/cuda/wgmma/e4m3.cuh"
 
 #include "kernels/cuda/wgmma/launch.cuh"
 
-/* Blocks of up to 16, up to 64 and more rows, with more stages the less they have of x. */
+/* Blocks for up to 16, up to 64 and more rows; with fewer rows there are more stages. */
 using Few = WideE4m3<16, 16>;
 using Some = WideE4m3<64, 12>;
 using Many = WideE4m3<128, 8>;
 
-/* More than whole blocks of any kind, a multiple of 64. */
+/* An upper bound on whole blocks of each kind, a multiple of 64. */
 static size_t rows_room(int M) {
     return ((size_t)M + Many::ROWS - 1) / Many::ROWS * Many::ROWS;
 }
@@ -31,7 +31,7 @@ static void quantise(const WideWork<T> &work, float *scales, const void *x, cons
     launch(kernel, dim3((unsigned)work.x.rows), dim3(NORM_THREADS), 0, stream, q);
 }
 
-/* The scales stand behind all lines. */
+/* The scales follow all lines. */
 template <class T, class S>
 static void multiply(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm,
                      int M, cudaStream_t stream, const struct gemm_scratch *scratch) {

@@ -1,26 +1,26 @@
-/* Products of e4m3 on sm_90a: packed fp8 weights times rows that were quantised (quantise.cuh), by
- * the kernel of wide.cuh with a ring, sums and an end of its own.
+/* Products of e4m3 on sm_90a: packed fp8 weights times quantised rows (quantise.cuh), by the kernel
+ * of wide.cuh with its own ring, sums and epilogue.
  *
- * Tensor cores keep fewer bits of sums of e4m3 than of other types, so a chain of products is 128
- * columns long at most: two slabs. The order of an output's sum is
+ * Tensor cores keep fewer bits in sums of e4m3 than of other types, so a chain of products is at
+ * most 128 columns long: two slabs. The order of an output's sum is
  *
- *     chain   of two slabs of a range, the last perhaps of one: wgmma after wgmma, from zero
+ *     chain   of two slabs of a range, the last one possibly of one: wgmma after wgmma, from zero
  *     range   acc = +0, then acc = acc + chain
  *     total   +0, then total = total + acc
  *     end     total * scale of the output * scale of the row, then the epilogue
  *
- * whatever the number of rows: few rows run the same instructions with fewer columns. */
+ * for any number of rows: with few rows the same instructions use fewer columns. */
 #ifndef PENSTOCK_CUDA_WGMMA_E4M3_CUH
 #define PENSTOCK_CUDA_WGMMA_E4M3_CUH
 
 #include "kernels/cuda/wgmma/quantise.cuh"
 #include "kernels/cuda/wgmma/wide.cuh"
 
-/* A shape's ring has 64 to 128 KiB of weights. */
+/* The ring of a shape holds 64 to 128 KiB of weights. */
 template <int ROWS, int STAGES> struct WideE4m3 : WideShape<ROWS, E4M3_LINE, STAGES> {};
 
-/* A slab of 16 outputs as the operands of two products of 32 columns. A packed word has two
- * neighbours of row g and two of row g + 8; an operand's word has four of one row. */
+/* Loads a slab of 16 outputs as the operands of two products of 32 columns. A packed word has two
+ * adjacent elements of row g and two of row g + 8; an operand's word has four of one row. */
 __device__ __forceinline__ void load_e4m3(uint32_t (&a)[2][4], const uint8_t *tile, int lane) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -34,7 +34,8 @@ __device__ __forceinline__ void load_e4m3(uint32_t (&a)[2][4], const uint8_t *ti
     }
 }
 
-/* chain = a slab of the consumer's tiles times the rows, both in a stage; with ADDS += that. */
+/* chain = a slab of the consumer's tiles times the rows, both in a stage; with ADDS, chain += that.
+ */
 template <class S, bool ADDS>
 __device__ __forceinline__ void use_e4m3_stage(float (&chain)[S::SUMS], const uint8_t *stage,
                                                const Consumer &me) {
@@ -49,7 +50,7 @@ __device__ __forceinline__ void use_e4m3_stage(float (&chain)[S::SUMS], const ui
     wgmma_wait<0>(chain);
 }
 
-/* The same of the ring's next stage, which is the producer's again afterwards. */
+/* The same for the ring's next stage, which is then returned to the producer. */
 template <class S, bool ADDS>
 __device__ __forceinline__ void take_slab(float (&chain)[S::SUMS], const WideMemory<S> &memory,
                                           Turn<S> &turn, const Consumer &me) {
@@ -60,7 +61,7 @@ __device__ __forceinline__ void take_slab(float (&chain)[S::SUMS], const WideMem
     turn.next();
 }
 
-/* acc = a range of the piece. */
+/* acc = the sum of a range of the piece. */
 template <int ROWS, int STAGES, class T, class S>
 __device__ __forceinline__ void
 multiply_range(WideE4m3<ROWS, STAGES>, float (&acc)[S::SUMS], const Product<T> &p, int range,
@@ -77,7 +78,7 @@ multiply_range(WideE4m3<ROWS, STAGES>, float (&acc)[S::SUMS], const Product<T> &
 }
 
 /* total = total * scale of the output * scale of the row. A lane has outputs g and g + 8 of a tile,
- * whose scales are neighbours, and two neighbours of each 8 rows. */
+ * whose scales are adjacent, and two adjacent rows of each 8. */
 template <int ROWS, int STAGES, class T, int SUMS>
 __device__ __forceinline__ void scale_totals(WideE4m3<ROWS, STAGES>, float (&total)[SUMS],
                                              const WideWork<T> &work, const Piece &piece,

@@ -1,20 +1,21 @@
-/* Launching the kernels of many rows: which blocks there are, and what they share out. */
+/* Launches the kernels for many rows: chooses the blocks and the division of work. */
 #ifndef PENSTOCK_CUDA_WGMMA_LAUNCH_CUH
 #define PENSTOCK_CUDA_WGMMA_LAUNCH_CUH
 
 #include "kernels/cuda/wgmma/wide.cuh"
 
-enum { MULTIPROCESSORS = GEMM_FULL_BLOCKS / 2 }; /* of an H200: one block each */
+/* multiprocessors of an H200, with one block each */
+enum { MULTIPROCESSORS = GEMM_FULL_BLOCKS / 2 };
 
-/* How many blocks share out a piece where there are so many. */
+/* Returns the number of blocks that share a piece, for a given number of pieces. */
 static inline int shares_of(int pieces, int most) {
     int shares = 1;
     while (shares * 2 <= most && pieces * shares * 2 <= MULTIPROCESSORS) shares *= 2;
     return shares;
 }
 
-/* Shares out the ranges if there are no more than half as many pieces as multiprocessors, and
- * room. */
+/* Divides the ranges of a piece if there are at most half as many pieces as multiprocessors, and if
+ * memory suffices. */
 template <class S, class T>
 void share_ranges(WideWork<T> *work, int n, const struct gemm_scratch *scratch) {
     const size_t sums = (size_t)S::ROWS * S::NB * GEMM_TILE;
@@ -26,7 +27,7 @@ void share_ranges(WideWork<T> *work, int n, const struct gemm_scratch *scratch) 
     work->shares = shares_of(work->pieces, work->ranges);
 }
 
-/* The work of n products of M rows, whose lines are to stand at the beginning of scratch->wide. */
+/* The work of n products of M rows, whose lines are at the start of scratch->wide. */
 template <class S, class T>
 WideWork<T> wide_work(const struct gemm_job *jobs, int n, const void *x, int M,
                       const struct gemm_scratch *scratch) {
@@ -38,7 +39,7 @@ WideWork<T> wide_work(const struct gemm_job *jobs, int n, const void *x, int M,
     return work;
 }
 
-/* Multiplies what has been arranged. */
+/* Multiplies the arranged rows. */
 template <class S, class T> void launch_wide(const WideWork<T> &work, cudaStream_t stream) {
     const int shares = work.pieces * work.shares;
     const int blocks = shares < MULTIPROCESSORS ? shares : MULTIPROCESSORS;

@@ -14,14 +14,14 @@
 
 #include "kernels/cuda/gemm/format.cuh"
 
-/* A line is 64 columns of a row, of 16 bits or of e4m3. */
+/* A line has 64 columns of a row, of 16 bits or of e4m3. */
 constexpr int LINE_BYTES = 128, E4M3_LINE = GEMM_SLAB;
-/* What one product of a line takes, and where a swizzle of 128 bytes begins anew. */
+/* The bytes of a line per product, and the period of the 128-byte swizzle. */
 constexpr int STEP_BYTES = 32, SWIZZLE_BYTES = 1024;
 
 struct arranged {
     uint8_t *lines; /* [slabs][rows][bytes of a line] */
-    int rows;       /* whole blocks of them */
+    int rows;       /* padded to whole blocks */
     __host__ __device__ size_t offset(int slab, int row, int line_bytes) const {
         return ((size_t)slab * (size_t)rows + (size_t)row) * (size_t)line_bytes;
     }

@@ -1,9 +1,9 @@
-/* Rows of x become e4m3, each with a scale: the lines of lines.cuh.
+/* Quantises rows of x to e4m3 with one scale per row, as lines (lines.cuh).
  *
- * A scale is the row's largest magnitude / 448, and a code the nearest to x * (448 / largest), ties
- * to even. The largest counts as at least 448 times the smallest normal float, so both factors are
- * finite. A NaN is a NaN's code, and makes all products of its row NaN, as an infinity does; other
- * rows know nothing of it. */
+ * A scale is the row's largest magnitude / 448, and a code is the nearest to x * (448 / largest),
+ * ties to even. The largest magnitude counts as at least 448 times the smallest normal float, so
+ * both factors are finite. A NaN gets the code of NaN, and all products of its row are NaN, as with
+ * an infinity; other rows are not affected. */
 #ifndef PENSTOCK_CUDA_WGMMA_QUANTISE_CUH
 #define PENSTOCK_CUDA_WGMMA_QUANTISE_CUH
 
@@ -14,17 +14,17 @@
 
 constexpr float E4M3_MOST = 448.0f;
 
-/* Rows to be quantised. */
+/* The rows to quantise. */
 template <class T> struct Quantising {
     struct arranged to;
     float *scales; /* [to.rows] */
     const T *x;    /* [M][K], K a multiple of 8 */
     int M, K;
     int slabs;
-    struct norm norm; /* of x; without a gain there is none */
+    struct norm norm; /* norm of x; gain NULL: no norm */
 };
 
-/* 8 neighbours of a row; with a norm of them, rounded as rows_norm rounds it. */
+/* Loads 8 adjacent numbers of a row; with a norm, rounded as rows_norm rounds them. */
 template <class T, bool NORMED>
 __device__ __forceinline__ Vec<float, 8> numbers_of(const Quantising<T> &q, const T *row, int k,
                                                     float factor) {
@@ -68,7 +68,7 @@ __device__ __forceinline__ float largest_of(const Quantising<T> &q, const T *row
     return most;
 }
 
-/* The codes of four neighbours. */
+/* The codes of four adjacent numbers. */
 __device__ __forceinline__ uint32_t codes_of(const float *x, float inverse) {
     uint32_t word = 0;
 #pragma unroll
@@ -76,7 +76,7 @@ __device__ __forceinline__ uint32_t codes_of(const float *x, float inverse) {
     return word;
 }
 
-/* A block a row. */
+/* One block per row. */
 template <class T, bool NORMED>
 __global__ void __launch_bounds__(NORM_THREADS)
     quantise_rows_kernel(const __grid_constant__ Quantising<T> q) {

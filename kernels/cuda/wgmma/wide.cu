@@ -1,11 +1,11 @@
-/* The launches of the kernel for many rows on sm_90a. */
+/* Launches the kernel for many rows on sm_90a. */
 #include "kernels/cuda/wgmma/arrange.cuh"
 #include "kernels/cuda/wgmma/launch.cuh"
 
 using Narrow = Wide<128>;
 using Broad = Wide<192>;
 
-/* More than whole blocks of either kind. */
+/* An upper bound on whole blocks of either kind. */
 static int padded_rows(int M) {
     return M + Broad::ROWS - 1;
 }
@@ -22,7 +22,7 @@ bool gemm_wide_serves(const struct gemm_weights *w, int M, const struct gemm_scr
            gemm_wide_bytes(w->act, M, w->K) <= scratch->wide_bytes;
 }
 
-/* What the multiprocessors do one after another: shares of rows, in the smallest ones. */
+/* The sequential work of a multiprocessor, in units of the smallest rows. */
 template <class S> static int turns(int M, int blocks) {
     const int pieces = (M + S::ROWS - 1) / S::ROWS * blocks;
     const int each = S::ROWS * (MAX_WARPS / shares_of(pieces, MAX_WARPS));
@@ -37,7 +37,8 @@ static void wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaS
     launch_wide<S>(work, stream);
 }
 
-/* The broad block moves fewer bytes for a product, which pays for an eighth more of them. */
+/* The broad block moves fewer bytes per product, which compensates for up to an eighth more
+ * products. */
 template <class T>
 static void wide_of(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                     const struct gemm_scratch *scratch) {

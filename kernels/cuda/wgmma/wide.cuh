@@ -1,20 +1,20 @@
 /* Products for many rows on sm_90a, whose tensor cores multiply 64 outputs at once (wgmma).
  *
- * A block of three warpgroups stays on its multiprocessor and goes from one piece of work to the
- * next: 128 outputs (8 tiles) by ROWS rows. One thread, the producer, fills a ring of STAGES
- * buffers by bulk copies: of a slab, one run of x and one of each tile. Two warpgroups, the
- * consumers, take 4 tiles each: a warp loads its tile's slab into registers, where it is an operand
- * as it lies, and multiplies it by x in shared memory. While one consumer waits for its products,
- * the other's run.
+ * A block of three warpgroups stays on its multiprocessor and processes one piece of work after the
+ * other: 128 outputs (8 tiles) by ROWS rows. One thread, the producer, fills a ring of STAGES
+ * buffers by bulk copies: per slab, one contiguous range of x and one of each tile. Two warpgroups,
+ * the consumers, take 4 tiles each. A warp loads its tile's slab into registers, where it is an
+ * operand without conversion, and multiplies it by x in shared memory. While one consumer waits for
+ * its products, the products of the other run.
  *
- *     full[s]    the producer's arrival, and the bytes of a stage: the consumers wait
- *     empty[s]   one arrival of each of their warps, whose products are over: the producer waits
- *     sums[g]    the warps of a consumer meet here, since the producer takes no part in barriers of
+ *     full[s]    the producer's arrival and the bytes of a stage; consumers wait for it
+ *     empty[s]   one arrival per consumer warp after its products; the producer waits for it
+ *     sums[g]    a barrier of a consumer's warps, since the producer takes no part in barriers of
  *                the block
  *
- * The order of sums is that of the other kernels: slabs of a range, then the ranges. Where there
- * are few pieces, several blocks share out the ranges of each; every consumer leaves its ranges'
- * sums in memory, and the last one of a piece adds them all, in the same order. */
+ * The order of sums is that of the other kernels: the slabs of a range, then the ranges. If there
+ * are few pieces, several blocks share the ranges of each. Every consumer stores the sums of its
+ * ranges in memory, and the last consumer of a piece adds all of them in the same order. */
 #ifndef PENSTOCK_CUDA_WGMMA_WIDE_CUH
 #define PENSTOCK_CUDA_WGMMA_WIDE_CUH
 
@@ -24,36 +24,36 @@
 
 constexpr int WARPGROUP = 128, CONSUMERS = 2;
 
-/* A block of ROWS rows, whose slabs are lines of so many bytes a row, with so many in the ring. */
+/* A block of ROWS rows with LINE bytes per row and slab, and STAGES stages in the ring. */
 template <int ROWS_, int LINE_, int STAGES_> struct WideShape {
     static constexpr int ROWS = ROWS_, LINE = LINE_, STAGES = STAGES_, NB = 8;
     static constexpr int THREADS = (CONSUMERS + 1) * WARPGROUP;
-    static constexpr int SUMS = ROWS / 2; /* a thread's, of 64 outputs by ROWS rows */
+    static constexpr int SUMS = ROWS / 2; /* sums per thread, for 64 outputs by ROWS rows */
     static constexpr int TILE_BYTES = GEMM_TILE * LINE;
     static constexpr int X_BYTES = ROWS * LINE, STAGE = X_BYTES + NB * TILE_BYTES;
-    /* the consumers' sums pass through shared memory in parts of so many rows */
+    /* the consumers' sums pass through shared memory in parts of this many rows */
     static constexpr int PART_ROWS = ROWS < 64 ? ROWS : 64;
     static constexpr int PART_WIDE = 64 + 4, PART = PART_ROWS * PART_WIDE;
     static constexpr int PARTS_AT = STAGES * STAGE;
     static constexpr int BARRIERS_AT = PARTS_AT + CONSUMERS * PART * (int)sizeof(float);
     static constexpr int BARRIERS = 2 * STAGES + CONSUMERS;
-    /* what the ring's beginning at a multiple of 1,024 may cost, too */
+    /* including the padding that aligns the ring to 1,024 */
     static constexpr int BYTES = BARRIERS_AT + BARRIERS * 8 + SWIZZLE_BYTES;
     static_assert(ROWS % PART_ROWS == 0 && STAGE % SWIZZLE_BYTES == 0, "whole parts and swizzles");
     static_assert(BYTES <= 227 << 10, "what a block of sm_90 can have");
 };
-/* Of 16-bit numbers. */
+/* For 16-bit numbers. */
 template <int ROWS> struct Wide : WideShape<ROWS, LINE_BYTES, 4> {};
 
-/* What a launch works on. */
+/* The work of a launch. */
 template <class T> struct WideWork {
     Products<T> all;
     struct arranged x;
-    const float *scales; /* e4m3: of the rows, else NULL */
-    int across;          /* blocks of rows */
+    const float *scales; /* e4m3: scales of the rows; else NULL */
+    int across;          /* number of blocks of rows */
     int pieces;
-    int shares; /* blocks that share out the ranges of a piece; 1: none do */
-    int ranges; /* the most of a product */
+    int shares; /* blocks that share the ranges of a piece; 1: no sharing */
+    int ranges; /* maximum over the products */
     struct gemm_scratch in;
 };
 
@@ -81,7 +81,7 @@ template <class S> struct WideMemory {
     }
 };
 
-/* A place in the ring, and the parity of the phases there. */
+/* A position in the ring, and the parity of its phases. */
 template <class S> struct Turn {
     int stage = 0;
     unsigned parity = 0;
@@ -92,7 +92,7 @@ template <class S> struct Turn {
     }
 };
 
-/* A piece of work, or a share of it: of which product, from which tile and row on, which ranges. */
+/* A piece of work or a share of it: its product, first tile, first row, and ranges. */
 struct Piece {
     int index, number, tile, row;
     int range, end_range;
@@ -112,8 +112,8 @@ __device__ __forceinline__ Piece piece_of(const WideWork<T> &work, int i) {
 
 /* ---- the producer --------------------------------------------------------------------------- */
 
-/* Copies a slab of the 8 tiles; those of a pair's matrices alternate. In the place of tiles that
- * are missing the last one comes again. */
+/* Copies a slab of the 8 tiles; the tiles of a pair's matrices alternate. Missing tiles are
+ * replaced by the last one. */
 template <class S, class T>
 __device__ __forceinline__ void copy_tiles(uint8_t *to, const Product<T> &p, int first, int slab,
                                            uint64_t *full) {
@@ -151,11 +151,12 @@ __device__ __forceinline__ void produce(const WideWork<T> &work, const WideMemor
 /* ---- a consumer ----------------------------------------------------------------------------- */
 
 struct Consumer {
-    int group, warp, lane; /* warp: in the warpgroup */
-    unsigned parity;       /* of the next meeting of its warps */
+    int group, warp, lane; /* warp: index in the warpgroup */
+    unsigned parity;       /* of the next barrier of its warps */
 };
 
-/* What its threads wrote to shared memory before is seen by all of them afterwards. */
+/* A barrier of the consumer's threads; their earlier writes to shared memory are visible
+ * afterwards. */
 __device__ __forceinline__ void meet(uint64_t *barrier, Consumer &me) {
     __syncwarp();
     if (me.lane == 0) mbarrier_arrive(barrier);
@@ -182,9 +183,9 @@ __device__ __forceinline__ void use_wide_stage(float (&acc)[S::SUMS], const uint
     wgmma_wait<0>(acc);
 }
 
-/* ---- shares --------------------------------------------------------------------------------- */
+/* ---- sharing a piece ------------------------------------------------------------------------- */
 
-/* A thread's place in what a consumer leaves of a range: four sums, beside those of the others. */
+/* The place of a thread's four sums in the memory of a consumer's range. */
 template <class S, class T>
 __device__ __forceinline__ float *left_of(const WideWork<T> &work, const Piece &piece, int range,
                                           const Consumer &me) {
@@ -215,8 +216,8 @@ __device__ __forceinline__ void add_left_sums(float (&total)[SUMS], const float 
     }
 }
 
-/* Whether this consumer is the last of its piece; then it sees what the others left, and has reset
- * their counter. `arrived` is shared memory that nobody reads. */
+/* Is this consumer the last of its piece? If so, it sees the sums of the others and has reset their
+ * counter. `arrived` is shared memory without another use. */
 template <class T>
 __device__ __forceinline__ bool is_last_share(const WideWork<T> &work, const Piece &piece,
                                               volatile int *arrived, uint64_t *meeting,
@@ -245,7 +246,7 @@ __device__ __forceinline__ void finish_wide(const Product<T> &p, const Piece &pi
     const int first = piece.tile * GEMM_TILE + me.group * wide;
 #pragma unroll
     for (int rows = 0; rows < S::ROWS; rows += S::PART_ROWS) {
-        meet(meeting, me); /* all have read the part before */
+        meet(meeting, me); /* all threads have read the previous part */
 #pragma unroll
         for (int i = 0; i < S::PART_ROWS / 2; i++) {
             const int m = i / 4 * GEMM_GROUP + me.lane % 4 * 2 + i % 2;
@@ -263,7 +264,7 @@ __device__ __forceinline__ void finish_wide(const Product<T> &p, const Piece &pi
     }
 }
 
-/* acc = a range of the piece. Each kind of shape has a multiply_range of its own. */
+/* acc = the sum of a range of the piece. Each kind of shape has its own multiply_range. */
 template <int ROWS, class T, class S>
 __device__ __forceinline__ void
 multiply_range(Wide<ROWS>, float (&acc)[S::SUMS], const Product<T> &p, int range,
@@ -280,7 +281,7 @@ multiply_range(Wide<ROWS>, float (&acc)[S::SUMS], const Product<T> &p, int range
     }
 }
 
-/* What is done to the totals of a piece before its epilogue, of each kind of shape, too. */
+/* The operation on the totals of a piece before its epilogue, one function per kind of shape. */
 template <int ROWS, class T, int SUMS>
 __device__ __forceinline__ void scale_totals(Wide<ROWS>, float (&)[SUMS], const WideWork<T> &,
                                              const Piece &, const Consumer &) {}
@@ -314,7 +315,7 @@ __device__ __forceinline__ void consume(const WideWork<T> &work, const WideMemor
     }
 }
 
-/* Registers of a producer's thread and a consumer's; a block has 64 Ki. */
+/* Registers per thread of the producer and of a consumer; a block has 64 Ki. */
 constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
 
 template <class T, class S>
