@@ -1,7 +1,7 @@
-/* Attention: choosing the kernel. */
+/* Attention: chooses the kernel. */
 #include "kernels/cuda/attention/kernel.cuh"
 
-/* attention/f16.cu and so on: each type of cache has a file. */
+/* defined in attention/f16.cu and so on, one file per type of cache */
 void attention_run_f16(const attention_args &args, const attention_launch &how, int n_items,
                        cudaStream_t stream);
 void attention_run_bf16(const attention_args &args, const attention_launch &how, int n_items,

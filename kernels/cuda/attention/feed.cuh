@@ -1,10 +1,10 @@
-/* attention_feed: how keys and values get from the cache to the products.
+/* attention_feed: moves keys and values from the cache to the products.
  *
  * Keys and values pass through a ring of slots in shared memory in the order of use. A team fills
- * its ring: the block for a whole item, in which a slot has a split's keys or values; one warp for
- * its split of a split item, where slots are shorter and come as keys, keys, values, values. Copies
- * are several slots ahead, and one barrier a slot is enough: after it all copies for the slot are
- * visible, and every thread has finished with the slot before, which is filled next.
+ * its ring. For a whole item the team is the block, and a slot has a split's keys or values. For a
+ * split item it is one warp; slots are shorter and alternate as keys, keys, values, values. Copies
+ * are several slots ahead, and one barrier per slot suffices: after it all copies for the slot are
+ * visible, and every thread has finished with the previous slot, which is filled next.
  *
  *          ring    | values n-1 | keys n | values n | keys n+1 |
  *                    filled next  used     in flight
@@ -22,37 +22,37 @@ template <class C> struct attention_memory {
     static constexpr int CONVERTED_ROW = C::CONVERTS ? C::ROW_BYTES : 0;
     static constexpr int WARP_BYTES = C::STEP * (CONVERTED_ROW + SPLIT_RING * RAW_ROW);
     static constexpr int BYTES = ATTENTION_WARPS * WARP_BYTES;
-    static constexpr int BLOCKS = C::DP > 64 ? 2 : C::DP > 32 ? 3 : 4; /* on a multiprocessor */
+    static constexpr int BLOCKS = C::DP > 64 ? 2 : C::DP > 32 ? 3 : 4; /* per multiprocessor */
     static constexpr int WHOLE_RING = C::DP > 128 ? 3 : 4;
     static_assert(SPLIT * (CONVERTED_ROW + WHOLE_RING * RAW_ROW) <= BYTES, "a whole item's ring");
-    /* A split's vectors in a warp's memory, to be merged: D values, the largest score, the sum.
-     * Rows are a multiple of 8 banks apart that is no multiple of 32. */
+    /* A split's vectors in a warp's memory, before merging: D values, the largest score, the sum.
+     * The distance of rows in banks is a multiple of 8 and not of 32. */
     static constexpr int PART_ROW = C::DP + 8;
     static_assert(SPLIT_VECTORS * PART_ROW * (int)sizeof(float) <= WARP_BYTES, "a warp's part");
 };
 
-/* A team's ring over the positions [begin, end), from the split at `start` on: other positions of a
- * slot, and what is beyond, are zeros and not read. A slot has ROWS positions. Which a call fills
- * or uses is known when it is compiled; places in the ring and in the table are moved on by a
- * split. */
+/* A team's ring over the positions [begin, end), starting with the split at `start`. Other
+ * positions of a slot, and elements beyond D, are zeros and not read. A slot has ROWS positions.
+ * The slot of a call is a compile-time constant; offsets in the ring and in the table advance by
+ * splits. */
 template <class C, int TEAM, int ROWS, int RING> struct feeder {
     static constexpr int SLOT = ROWS * attention_memory<C>::RAW_ROW;
-    static constexpr int SLOTS = SPLIT / ROWS;     /* of a split's keys */
-    static constexpr bool ENDLESS = ROWS == SPLIT; /* else there is one split */
+    static constexpr int SLOTS = SPLIT / ROWS;     /* slots for a split's keys */
+    static constexpr bool ENDLESS = ROWS == SPLIT; /* otherwise there is one split */
     static constexpr int LOOKUPS = SPLIT / WARP;
     const struct kv_view &kv;
-    const int32_t *table; /* of the sequence */
+    const int32_t *table; /* the sequence's block table */
     int head;             /* key-value head */
     int D;
     int begin, end;
     char *converted, *ring;
-    int filled, used;   /* offsets of the next slots of the ring */
-    int start;          /* of the split that is looked up next */
-    int used_start;     /* of the split that is used */
-    int entry[LOOKUPS]; /* of the table, of this lane's positions in the split, 32 apart */
+    int filled, used;   /* ring offsets of the next slots */
+    int start;          /* position of the next split to look up */
+    int used_start;     /* position of the split in use */
+    int entry[LOOKUPS]; /* table entries for this lane's positions in the split, 32 apart */
     int offset[LOOKUPS];
-    int ahead[LOOKUPS];  /* their vectors; -1: none */
-    int vector[LOOKUPS]; /* the same of the split that is being filled */
+    int ahead[LOOKUPS];  /* their vectors; -1: outside the range */
+    int vector[LOOKUPS]; /* the same for the split being filled */
 
     __device__ __forceinline__ feeder(const attention_args &args, const attention_item &item,
                                       int head_, int start_, int begin_, int end_, char *memory)
@@ -92,7 +92,7 @@ template <class C, int TEAM, int ROWS, int RING> struct feeder {
         return p >= begin && p < end;
     }
 
-    /* Looks up the vectors of the next split, and moves on to the one after it. */
+    /* Looks up the vectors of the next split and advances. */
     __device__ __forceinline__ void look_up() {
 #pragma unroll
         for (int i = 0; i < LOOKUPS; i++) {
@@ -109,8 +109,8 @@ template <class C, int TEAM, int ROWS, int RING> struct feeder {
         start += SPLIT;
     }
 
-    /* Starts the copies of a slot, by its number from the first or, endless, one like it. Ends
-     * their group, which is empty beyond the only split. */
+    /* Starts the copies of a slot, given by its number from the first or, if ENDLESS, of any slot
+     * with the same role. Ends their group, which is empty after the only split. */
     template <int NUMBER> __device__ __forceinline__ void fill() {
         constexpr bool VALUES = NUMBER / SLOTS % 2;
         constexpr int ROW = NUMBER % SLOTS * ROWS;
@@ -127,8 +127,8 @@ template <class C, int TEAM, int ROWS, int RING> struct feeder {
         cp_async_commit();
     }
 
-    /* The vector of a row of the split; `fixed` is the same number up to lanes' rows, which are
-     * below 32 with it. */
+    /* The vector of a row of the split. `fixed` is the same row except for the lane's part, which
+     * keeps it below 32. */
     template <bool FIXED> __device__ __forceinline__ int vector_of(int row, int fixed) const {
         const int lane = row % WARP;
         if (FIXED) return __shfl_sync(FULL_MASK, vector[fixed / WARP], lane);
@@ -137,24 +137,25 @@ template <class C, int TEAM, int ROWS, int RING> struct feeder {
         return row < WARP ? low : high;
     }
 
-    /* By how many bytes rows of a tile are nearer to each other than in the slot. */
+    /* The bytes by which rows of a tile are closer to each other than in the slot. */
     static constexpr unsigned STEP = C::TILES ? (C::DP - KV_COLUMN) * 2 : 0;
-    /* Where a lane's chunk is in its tile, less a slot's rows before it. */
+    /* The offset of a lane's chunk in its tile, minus the slot's rows before it. */
     static __device__ __forceinline__ int lane_place() {
         constexpr unsigned CHUNKS = C::DP / 8, LINE = KV_COLUMN / 8;
         const unsigned row = rank() / CHUNKS % KV_TILE, chunk = rank() % CHUNKS;
         return (int)((chunk / LINE * KV_TILE * LINE + chunk % LINE) * 16 - row * STEP);
     }
 
-    /* A lane copies the same chunk of every APART-th row, if whole rows make up a team's copies.
-     * Rows of tiles are permuted in the cache as in a slot: a chunk keeps its place. */
+    /* A lane copies the same chunk of every APART-th row if whole rows make up a team's copies.
+     * Rows of tiles have the same permutation in the cache and in a slot, so a chunk keeps its
+     * place. */
     template <int ROW> __device__ __forceinline__ void copy(char *slot, const typename C::R *from) {
         constexpr unsigned N = 16 / (int)sizeof(typename C::R), CHUNKS = C::DP / N;
         constexpr unsigned APART = TEAM % CHUNKS == 0 ? TEAM / CHUNKS : 0;
         constexpr bool FIXED = APART > 0 && APART <= WARP;
         static_assert(ROWS * CHUNKS % WARP == 0, "whole warps shuffle");
         static_assert(!C::TILES || APART > 0, "whole rows of tiles");
-        /* unknown: a shift takes more */
+        /* unsigned, because a signed division would need more instructions */
         const unsigned bytes = (unsigned)kv.D * (unsigned)sizeof *from;
         const char *column = reinterpret_cast<const char *>(from) + lane_place();
         const int place = chunk_at<C>((int)(rank() / CHUNKS), (int)(rank() % CHUNKS));
@@ -163,7 +164,8 @@ template <class C, int TEAM, int ROWS, int RING> struct feeder {
 #pragma unroll
         for (unsigned i = 0; i < ROWS * CHUNKS; i += TEAM) {
             const unsigned mine = i + rank();
-            if (ROWS * CHUNKS % TEAM != 0 && mine >= ROWS * CHUNKS) break; /* a whole warp */
+            /* true for a whole warp */
+            if (ROWS * CHUNKS % TEAM != 0 && mine >= ROWS * CHUNKS) break;
             const unsigned row = mine / CHUNKS, chunk = mine % CHUNKS;
             const int at = vector_of<FIXED>(ROW + (int)row, ROW + (int)(i / CHUNKS));
             const bool there = at != -1 && (C::EXACT || (int)(chunk * N) < D);
@@ -180,9 +182,9 @@ template <class C, int TEAM, int ROWS, int RING> struct feeder {
         }
     }
 
-    /* The next slot, as the products want it, by its number from the first or, endless, one like
-     * it. Endless, the ring has a slot to spare, which is filled here; else one is free from the
-     * second call on. */
+    /* Returns the next slot, ready for the products, given by its number from the first or, if
+     * ENDLESS, of any slot with the same role. An ENDLESS ring has a spare slot, which is filled
+     * here; otherwise a slot is free from the second call on. */
     template <int NUMBER> __device__ __forceinline__ const char *next() {
         constexpr bool VALUES = NUMBER / SLOTS % 2;
         cp_async_wait<!ENDLESS && NUMBER == 0 ? RING - 1 : RING - 2>();
@@ -205,8 +207,8 @@ template <class C, int TEAM, int ROWS, int RING> struct feeder {
         cp_async_wait<0>();
     }
 
-    /* Converts 8-bit elements of the positions from `first` on to operands, times their blocks'
-     * scales. */
+    /* Converts 8-bit elements of the positions from `first` on to operands, multiplied by their
+     * blocks' scales. */
     __device__ __forceinline__ void convert(const char *raw, int first, const float *scales) {
         using T = typename C::T;
         using R = typename C::R;
@@ -222,7 +224,7 @@ template <class C, int TEAM, int ROWS, int RING> struct feeder {
 #pragma unroll
         for (int i = 0; i < ROWS * CHUNKS; i += TEAM) {
             const int mine = i + (int)rank();
-            if (mine >= ROWS * CHUNKS) break; /* a whole warp */
+            if (mine >= ROWS * CHUNKS) break; /* true for a whole warp */
             const int row = mine / CHUNKS, chunk = mine % CHUNKS;
             const float low = __shfl_sync(FULL_MASK, scale[0], row % WARP);
             const float high = __shfl_sync(FULL_MASK, scale[1], row % WARP);

@@ -1,17 +1,17 @@
-/* Attention in float32, the oracle mode: the order of operations is that of kernels/cpu/order.md,
- * and so are the bits. A block takes one query vector through the chunks of its context. It is for
- * checking, and for heads that are too wide for the other kernel: every query vector reads all keys
- * and values itself, which is slow. */
+/* Attention in float32, the oracle mode. The order of operations and the bits are those of
+ * kernels/cpu/order.md. A block takes one query vector through the chunks of its context. It serves
+ * checking, and heads that are too wide for the other kernel. It is slow, because every query
+ * vector reads all keys and values itself. */
 #include <math.h>
 
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/runtime/ptx.cuh"
 
-constexpr int CHUNK = 256; /* a thread for each position of a chunk */
+constexpr int CHUNK = 256; /* one thread per position of a chunk */
 constexpr int PARTIAL_SUMS = 16;
-constexpr int OWN = ATTENTION_WIDEST / CHUNK; /* numbers of the vector that a thread may have */
+constexpr int OWN = ATTENTION_WIDEST / CHUNK; /* numbers of the vector per thread */
 
-/* exp(x) = (m + 1) * 2^n for x <= EXP_HIGH, as kernels/cpu computes it: returns m, and 2^n in
+/* exp(x) = (m + 1) * 2^n for x <= EXP_HIGH, computed as in kernels/cpu. Returns m and writes 2^n to
  * *power. */
 constexpr float EXP_LOW = -0x1.5d589ep+6f, EXP_HIGH = 0x1.618p+6f;
 __device__ __forceinline__ float exp_parts(float x, float *power) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ float ordered_tanh(float x) {
     return copysignf(e / (e + 2.0f), x);
 }
 
-/* The largest of the block's numbers, in every thread. */
+/* The maximum over the block, in every thread. */
 __device__ __forceinline__ float block_max(float x) {
     __shared__ float part[CHUNK / WARP];
     x = warp_max(x);
@@ -50,8 +50,8 @@ __device__ __forceinline__ float block_max(float x) {
     return most;
 }
 
-/* Sum of e[begin..end), number j in partial sum j % 16, and those in a tree; in lane 0 of warp
- * 0. */
+/* The sum of e[begin..end) with number j in partial sum j % 16, and a tree over these; in lane 0 of
+ * warp 0. */
 __device__ __forceinline__ float ordered_sum(const float *e, int begin, int end) {
     const int lane = threadIdx.x % PARTIAL_SUMS;
     float sum = 0.0f;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(CHUNK)
     for (int start = first / CHUNK * CHUNK; start <= last; start += CHUNK) {
         const int begin = max(first - start, 0), end = min(last + 1 - start, CHUNK);
         const bool seen = j >= begin && j < end;
-        __syncthreads(); /* q is there; e and the sum were read */
+        __syncthreads(); /* q is written; e and the sum were read */
         float s = -INFINITY;
         if (seen) {
             s = head.score(q, start + j) * args.scale;

@@ -1,10 +1,10 @@
-/* What happens to a head's vector between its product and attention: one warp reads and writes it.
- * A lane takes pairs (the two numbers that RoPE rotates together), so that only the norm's sum is
- * exchanged. The kernels of rope.cu and those of persistent steps do this.
+/* The processing of a head's vector between its product and attention: one warp reads and writes
+ * it. A lane handles pairs (the two numbers that RoPE rotates together), so that only the norm's
+ * sum is exchanged. The kernels of rope.cu and of persistent steps use this.
  *
- * In an e4m3 cache a block's first vector sets its scale. If the block begins in the same step, a
- * warp prepares that vector as well instead of waiting for another warp; otherwise the scale is
- * stored already. Either way it is the same number. */
+ * In an e4m3 cache the first vector of a block sets its scale. If the block begins in the same
+ * step, each warp computes that vector as well instead of waiting for another warp; otherwise the
+ * scale is already stored. Both give the same number. */
 #ifndef PENSTOCK_CUDA_HEADS_CUH
 #define PENSTOCK_CUDA_HEADS_CUH
 
@@ -23,7 +23,7 @@ struct angles_args {
     int M, pairs;
 };
 
-/* The angle of pair i % pairs of row i / pairs. */
+/* Computes the angle of pair i % pairs of row i / pairs. */
 __device__ __forceinline__ void make_angle(const angles_args &a, int i) {
     const float angle = (float)a.position[i / a.pairs] * a.inv_freq[i % a.pairs];
     float s, c;
@@ -34,7 +34,7 @@ __device__ __forceinline__ void make_angle(const angles_args &a, int i) {
 
 /* ---- one vector ----------------------------------------------------------------------------- */
 
-/* Vectors of a kind as the kernel sees them, with their destination. */
+/* The vectors of one kind (queries, keys or values) and their destination. */
 template <class T> struct head_vectors {
     T *x;
     int n;
@@ -59,7 +59,7 @@ template <class T> struct head_vector {
     const T *x;
     const float *bias, *gain;
     bool norms_own;
-    float scale, mean; /* of the norm; an RMSNorm takes no mean off */
+    float scale, mean; /* of the norm; the mean is 0 for RMSNorm */
     __device__ __forceinline__ float biased(int d) const {
         return bias ? to_float(x[d]) + bias[d] : to_float(x[d]);
     }
@@ -68,7 +68,7 @@ template <class T> struct head_vector {
     }
 };
 
-/* Destinations of a vector's numbers: stored, */
+/* Destinations of a vector's numbers: memory, */
 template <class OUT> struct Store {
     OUT *to;
     float scale;
@@ -76,7 +76,7 @@ template <class OUT> struct Store {
         to[d] = from_float<OUT>(x * scale);
     }
 };
-/* stored as the number `vector` of a cache, */
+/* vector `vector` of a cache, */
 template <class KV> struct Cached {
     KV *cache;
     size_t vector;
@@ -93,7 +93,7 @@ template <class T> struct Largest {
         most = fmaxf(most, fabsf(to_float(from_float<T>(x))));
     }
 };
-/* or stored as e4m3, after rounding to T. */
+/* or e4m3 after rounding to T. */
 template <class T> struct Scaled {
     __nv_fp8_e4m3 *to;
     float scale;
@@ -117,7 +117,7 @@ __device__ __forceinline__ void rotate_pairs(Out &out, const head_vector<T> &in,
     }
 }
 
-/* Takes one vector through bias, norm and rotation. The whole warp calls it. */
+/* Applies bias, norm and rotation to one vector. The whole warp calls it. */
 template <class T, class Out>
 __device__ __forceinline__ void prepare_vector(Out &out, head_vector<T> in, const heads_args<T> &a,
                                                int m, bool rotated, int lane) {
@@ -130,14 +130,14 @@ __device__ __forceinline__ void prepare_vector(Out &out, head_vector<T> in, cons
             squares = fmaf(x, x, squares);
         }
         in.scale = 1.0f / sqrtf(warp_sum(squares) / (float)a.D + a.epsilon);
-        __syncwarp(); /* in place: all lanes read before one writes */
+        __syncwarp(); /* in place: all lanes read before any lane writes */
     }
     if (rotated) rotate_pairs(out, in, a, m, lane);
     for (int d = (rotated ? a.D_rope : 0) + lane; d < a.D; d += WARP) out.put(d, in.at(d));
 }
 
 /* The same for row m's vector, at offset `offset` of a block of an e4m3 cache. A step's rows of one
- * block stand together, in the order of their offsets. */
+ * block are adjacent and ordered by offset. */
 template <class T>
 __device__ __forceinline__ void
 prepare_e4m3(__nv_fp8_e4m3 *to, float *stored, const head_vector<T> &in, const head_vectors<T> &g,
@@ -164,8 +164,8 @@ template <class T> __host__ __device__ __forceinline__ int heads_of(const heads_
     return a.q.n + a.k.n + a.v.n;
 }
 
-/* Vector `head` of row m: the row's queries, then its keys, then its values. The whole warp calls
- * it. */
+/* Processes vector `head` of row m: the row's queries precede its keys, then its values. The whole
+ * warp calls it. */
 template <class T, class KV>
 __device__ __forceinline__ void prepare_head(const heads_args<T> &a, int m, int head, int lane) {
     const bool is_q = head < a.q.n, is_k = !is_q && head < a.q.n + a.k.n;

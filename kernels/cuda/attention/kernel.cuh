@@ -1,5 +1,5 @@
-/* attention_kernel: the two kinds of items. One file for each type of cache (attention/f16.cu and
- * so on) includes this and instantiates the kernels for all head sizes. */
+/* attention_kernel for whole items and split items. One file per type of cache (attention/f16.cu
+ * and so on) includes this and instantiates the kernels for all head sizes. */
 #ifndef PENSTOCK_CUDA_ATTENTION_KERNEL_CUH
 #define PENSTOCK_CUDA_ATTENTION_KERNEL_CUH
 
@@ -8,14 +8,14 @@
 
 /* ---- items ---------------------------------------------------------------------------------- */
 
-/* How a launch is cut. */
+/* The division of a launch's work. */
 struct attention_launch {
     enum dtype act;
     int heads, head_parts; /* as planned */
-    int n_y;               /* blocks for an item: key-value heads times head_parts */
+    int n_y;               /* blocks per item: key-value heads times head_parts */
 };
 
-/* A launch, as a list of orders has it. */
+/* A launch as an order (runtime/orders.cuh). */
 struct attention_work {
     attention_args args;
     attention_launch how;
@@ -28,7 +28,7 @@ __device__ __forceinline__ head_block block_of(const attention_args &args,
     return {kv_head, kv_head * group + first, min(how.heads, group - first), how.heads};
 }
 
-/* The positions that an item's rows see. */
+/* The range of positions that an item's rows see. */
 struct seen {
     int begin, end;
 };
@@ -36,7 +36,7 @@ __device__ __forceinline__ seen seen_by(const attention_args &args, int row, int
     return {first_seen(args, args.position[row]), args.position[row + n - 1] + 1};
 }
 
-/* The same for `most` vectors, or fewer at the end; empty if there are none. */
+/* The same for at most `most` vectors, fewer at the end; an empty range if there are none. */
 __device__ __forceinline__ seen seen_by_vectors(const attention_args &args,
                                                 const attention_item &item, int heads,
                                                 int first_vector, int most) {
@@ -48,7 +48,7 @@ __device__ __forceinline__ seen seen_by_vectors(const attention_args &args,
 }
 
 /* Each warp takes 16 vectors through all splits that the rows see. Splits that none of its vectors
- * sees would change nothing and are skipped. */
+ * sees are skipped, because they would not change the result. */
 template <class C>
 __device__ __forceinline__ void attend_whole(const attention_args &args,
                                              const attention_launch &how,
@@ -89,12 +89,13 @@ __device__ __forceinline__ void attend_whole(const attention_args &args,
 
 /* ---- split items ---------------------------------------------------------------------------- */
 
-/* What the warps of a block take: a span's splits for one y or, if the rows see a few splits of one
- * span, those for several neighbouring y. */
+/* The work of a block's warps: a span's splits for one y or, if the rows see only a few splits of
+ * one span, these splits for several adjacent y. */
 struct span_block {
-    int first_split, end_split; /* that the rows see, of a span; of the first warp on */
+    /* range of splits that the rows see in a span; in the first warp's */
+    int first_split, end_split;
     int base;                   /* split of the first warp */
-    int warps;                  /* for a y */
+    int warps;                  /* warps per y */
     int first_y, end_y;
 };
 
@@ -115,7 +116,7 @@ __device__ __forceinline__ span_block span_block_of(const attention_item &item, 
             min(first_y + ATTENTION_WARPS / warps, n_y)};
 }
 
-/* A warp's memory. */
+/* The shared memory of a warp. */
 template <class C> __device__ __forceinline__ char *memory_of(int warp) {
     return dyn_smem<char>() + warp * attention_memory<C>::WARP_BYTES;
 }
@@ -137,12 +138,12 @@ __device__ __forceinline__ void multiply_all_values(float (*o)[4], const weights
     (multiply(std::integral_constant<int, I>()), ...);
 }
 
-/* Leaves a split's vectors in the warp's memory. */
+/* Stores a split's vectors in the warp's memory. */
 template <class C>
 __device__ __forceinline__ void leave_part(const split_weight &part, const float (*o)[4],
                                            char *memory) {
     const int lane = threadIdx.x % WARP;
-    __syncwarp(); /* all have read what was there */
+    __syncwarp(); /* all lanes have read the old content */
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float *to =
@@ -154,7 +155,7 @@ __device__ __forceinline__ void leave_part(const split_weight &part, const float
     }
 }
 
-/* One warp, one split. */
+/* One warp computes one split. */
 template <class C>
 __device__ __forceinline__ void attend_split(const attention_args &args,
                                              const attention_launch &how,
@@ -178,7 +179,7 @@ __device__ __forceinline__ void attend_split(const attention_args &args,
     leave_part<C>(part, o, memory);
 }
 
-/* What is merged of a pair of numbers of a vector. The same operations as in registers. */
+/* The merged values of a pair of numbers of a vector. The operations equal those in registers. */
 struct merged_pair {
     float most = -INFINITY, sum = 0.0f, low = 0.0f, high = 0.0f;
     __device__ __forceinline__ void add(float part_most, float part_sum, float2 pair) {
@@ -188,7 +189,7 @@ struct merged_pair {
     }
 };
 
-/* y of one pair of a vector, complete. */
+/* Writes the final y of one pair of a vector. */
 __device__ __forceinline__ void finish_pair(const attention_args &args, enum dtype act,
                                             const vector_place &place, int d,
                                             const merged_pair &x) {
@@ -206,8 +207,8 @@ __device__ __forceinline__ float *part_at(const attention_args &args, const atte
     return args.parts + ((item.part + n) * n_y + y) * (args.kv.D + 2);
 }
 
-/* Merges the splits of a span, which the block's warps have left, for one pair of numbers of a
- * vector: into y, or into a part if the rows see more spans. */
+/* Merges the splits of a span, stored by the block's warps, for one pair of numbers of a vector:
+ * into y, or into a part if the rows see more spans. */
 template <class C>
 __device__ __forceinline__ void
 merge_splits(const attention_args &args, const attention_launch &how, const attention_item &item,
@@ -233,7 +234,7 @@ merge_splits(const attention_args &args, const attention_launch &how, const atte
     if (d == 0) store_vec<2>(to + args.kv.D, Vec<float, 2>{{x.most, x.sum}});
 }
 
-/* Merges the spans, from their parts in memory. */
+/* Merges the spans from their parts in memory. */
 __device__ __forceinline__ void merge_spans(const attention_args &args, const attention_launch &how,
                                             const attention_item &item, int y, int vector, int d) {
     const head_block block = block_of(args, how, y);
@@ -249,8 +250,8 @@ __device__ __forceinline__ void merge_spans(const attention_args &args, const at
     finish_pair(args, how.act, place, d, x);
 }
 
-/* Whether this block is the last one of its rows; then it sees what the others wrote, and has reset
- * the counter to zero. */
+/* Is this block the last one of its rows? If so, it sees the writes of the others and has reset the
+ * counter to zero. */
 __device__ __forceinline__ bool last_neighbour(const attention_args &args,
                                                const attention_launch &how,
                                                const attention_item &item, int y) {
@@ -268,8 +269,8 @@ __device__ __forceinline__ bool last_neighbour(const attention_args &args,
     return true;
 }
 
-/* A warp for each split of a span; of THREADS, the first ATTENTION_WARPS have one, and all of them
- * merge. Where one block serves several neighbouring y, the blocks of the others end at once. */
+/* One warp per split of a span. The first ATTENTION_WARPS of THREADS have a split, and all of them
+ * merge. If one block serves several adjacent y, the blocks of the others end at once. */
 template <class C, int THREADS>
 __device__ __forceinline__ void attend_splits(const attention_args &args,
                                               const attention_launch &how,
@@ -305,11 +306,11 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, attention_memory<C>::BLOCKS
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
-/* Chunks: kernels/cuda/wgmma/. */
+/* Launches chunks (kernels/cuda/wgmma/). */
 void attention_run_chunks(const attention_args &args, const attention_launch &how, int n_items,
                           cudaStream_t stream);
 
-/* The kinds of heads and caches that a persistent step has code for. */
+/* The kinds of heads and caches that persistent steps support. */
 template <class C>
 constexpr bool in_one_grid = C::EXACT && !C::CAPS && !C::CONVERTS && C::DP <= 128;
 
@@ -332,8 +333,8 @@ static void attention_launch_of(const attention_args &args, const attention_laun
            how);
 }
 
-/* Heads of 64, 128 and 256 are constants, unless a cache of 16 bits has no tiles; those of 128 and
- * 256 with a cap, too (Gemma 2). */
+/* Heads of 64, 128 and 256 are compile-time constants, unless a 16-bit cache lacks tiles; 128 and
+ * 256 also with a cap (Gemma 2). */
 template <class T, class R>
 static void attention_launch_all(const attention_args &args, const attention_launch &how,
                                  int n_items, cudaStream_t stream) {

@@ -1,5 +1,6 @@
-/* Moving blocks of the cache. A block of one layer is one run of bytes; one thread block
- * moves it, 16 bytes a thread at a time if its size allows, so that a copy costs its traffic. */
+/* Moves blocks of the cache. A block of one layer is contiguous. One thread block moves it, 16
+ * bytes per thread at a time if its size allows, so a copy is limited only by its memory traffic.
+ */
 #include "kernels/cuda/attention/kv.cuh"
 
 #include <stdlib.h>
@@ -13,11 +14,11 @@ enum { MOVE_THREADS = 128 };
 
 /* ---- moving --------------------------------------------------------------------------------- */
 
-/* The place of piece (i, key or value, layer) of a list of blocks: in the cache with a list, else
- * in a stage. */
+/* The place of piece (i, key or value, layer) of a list of blocks: in the cache if there is a list,
+ * else in a stage. */
 struct pieces {
     uint8_t *keys, *values; /* of the cache; without a list `keys` is the stage */
-    const int32_t *block;   /* device memory; NULL: the list is passed with the launch */
+    const int32_t *block;   /* device memory; NULL: the list is an argument of the launch */
     bool listed;
     size_t layer_bytes;
     float *key_scale, *value_scale; /* of the cache */
@@ -25,15 +26,15 @@ struct pieces {
     size_t stride; /* of a stage: bytes of a block */
 };
 
-/* A list that is passed with a launch, so that it needs no memory of its own. */
+/* A list passed as a launch argument, so it needs no separate memory. */
 struct launch_list {
     int32_t block[KV_LIST];
 };
 
-/* The sizes of what is moved. */
+/* The sizes of the pieces. */
 struct piece_sizes {
     size_t block_bytes, piece_bytes;
-    int L, n_scales; /* scales of a piece: G, or none */
+    int L, n_scales; /* scales of a piece: G or 0 */
 };
 
 /* One piece: its elements and its scales. */
@@ -108,8 +109,8 @@ static void move(const struct kv_cache *cache, enum kv_kind kind, const pieces &
     launch(kernel, dim3(n, 2 * L), dim3(MOVE_THREADS), 0, stream, to, from, sizes, list);
 }
 
-/* Calls fn with each cache of layers that are alike and have some of the kind, and where its pieces
- * begin in a block of a stage. */
+/* Calls fn with each cache of equal layers that has layers of this kind, and with the offset of its
+ * pieces in a block of a stage. */
 template <class Fn> static void for_alike(const struct kv_cache *cache, enum kv_kind kind, Fn fn) {
     size_t offset = 0;
     if (cache->n_alike == 0) fn(cache, offset);
@@ -126,7 +127,7 @@ void kv_copy(struct kv_cache *cache, enum kv_kind kind, const int32_t *from, con
     });
 }
 
-/* Gathers or scatters blocks of the list, on the device or, with NULL, in `listed`. */
+/* Gathers or scatters the blocks of a list in device memory or, if that is NULL, in `listed`. */
 static void stage_blocks(void *stage, const struct kv_cache *cache, enum kv_kind kind,
                          const int32_t *block, int n, const launch_list &listed, bool gathers,
                          cudaStream_t stream) {
@@ -165,7 +166,7 @@ void kv_scatter_listed(struct kv_cache *cache, enum kv_kind kind, const void *st
     stage_blocks((void *)stage, cache, kind, nullptr, n, list_of(block, n), false, stream);
 }
 
-/* With scales, blocks and so pieces are multiples of 16 bytes. */
+/* If there are scales, blocks and thus pieces are multiples of 16 bytes. */
 size_t kv_piece_bytes(const struct kv_cache *cache) {
     const size_t scales = (size_t)scales_of(cache) * sizeof(float);
     return cache->block_bytes + (scales + 15) / 16 * 16;
@@ -192,14 +193,14 @@ static size_t element_bytes(enum dtype dtype) {
     }
 }
 
-enum { MOST_LAYERS = 1 << 16 }; /* each takes memory before sizes are known */
+enum { MOST_LAYERS = 1 << 16 }; /* each layer allocates memory before sizes are known */
 
-/* Is a layer one of those that have window blocks? */
+/* Does a layer use window blocks? */
 static bool has_window_blocks(const struct kv_config *c, int layer) {
     return c->n_window_blocks > 0 && c->has_window[layer];
 }
 
-/* Divides the cache among the kinds of layers, and adds up the blocks of all layers. */
+/* Divides the cache among the kinds of layers, and counts the blocks of all layers. */
 static bool plan_parts(struct kv_cache *cache, size_t *blocks) {
     const struct kv_config *c = &cache->config;
     cache->part[KV_WHOLE] = {0, c->n_blocks, 0};
@@ -223,11 +224,11 @@ static bool plan(struct kv_cache *cache, size_t *blocks) {
         !size_multiply(&cache->block_bytes, (size_t)c->block_size))
         return false;
     if (!plan_parts(cache, blocks)) return false;
-    size_t all = *blocks; /* scales take no more: a head has 16 elements or more */
+    size_t all = *blocks; /* scales are never larger: a head has at least 16 elements */
     return size_multiply(&all, cache->block_bytes) && all < SIZE_MAX / 4;
 }
 
-/* Says where each layer's blocks are: those of a kind in the order of their layers. */
+/* Sets the blocks of each layer: within a kind, in the order of the layers. */
 static void place_layers(struct kv_cache *cache) {
     const struct kv_config *c = &cache->config;
     int n[KV_KINDS] = {};
@@ -239,7 +240,7 @@ static void place_layers(struct kv_cache *cache) {
     }
 }
 
-/* The memory is zeroed, so that parts of a block that were never written hold numbers. */
+/* The memory is zeroed, so that unwritten parts of a block contain numbers. */
 static enum status take_memory(uint8_t **out, size_t bytes, struct err *err) {
     static const struct alloc_hint keys_or_values = {
         "the KV cache", "kv-cache-memory", "lower --kv-cache-memory or --gpu-memory-utilization"};
@@ -269,7 +270,7 @@ static enum status check(const struct kv_config *c, struct err *err) {
     return STATUS_OK;
 }
 
-/* Of so many blocks of a layer. */
+/* Allocates memory for `blocks` blocks of a layer. */
 static enum status take_all(struct kv_cache *cache, size_t blocks, struct err *err) {
     const struct kv_config *c = &cache->config;
     const size_t bytes = cache->block_bytes * blocks, n = blocks * (size_t)c->G;
@@ -284,13 +285,13 @@ static enum status take_all(struct kv_cache *cache, size_t blocks, struct err *e
     return STATUS_OK;
 }
 
-/* ---- layers that are alike ------------------------------------------------------------------ */
+/* ---- groups of equal layers ------------------------------------------------------------------ */
 
-/* The layers of a cache, sorted by their heads. */
+/* The layers of a cache, grouped by their heads. */
 struct sorted_layers {
     int n;
-    struct kv_config config[MAX_KV_KINDS]; /* of those that are alike */
-    bool *has_window;                      /* [MAX_KV_KINDS][L], which the configs point into */
+    struct kv_config config[MAX_KV_KINDS]; /* one per group of equal layers */
+    bool *has_window;                      /* [MAX_KV_KINDS][L]; the configs point into it */
     struct kv_place *place;                /* [L] */
 };
 
@@ -299,7 +300,8 @@ static void sorted_free(struct sorted_layers *sorted) {
     free(sorted->place);
 }
 
-/* The number of the layers with such heads, which may be new; MAX_KV_KINDS: there are too many. */
+/* The number of the group with these heads, which may be new; MAX_KV_KINDS if there are too many.
+ */
 static int alike_with(struct sorted_layers *sorted, const struct kv_config *c, int layer) {
     const struct kv_heads heads = kv_heads_of(c, layer);
     int i = 0;
@@ -312,7 +314,7 @@ static int alike_with(struct sorted_layers *sorted, const struct kv_config *c, i
     return i;
 }
 
-/* False: there are more kinds than a cache may have. sorted_free frees it either way. */
+/* Returns false if there are more groups than a cache may have. Call sorted_free in either case. */
 static bool sort_layers(struct sorted_layers *sorted, const struct kv_config *c) {
     const size_t L = (size_t)c->L;
     *sorted = {};
@@ -365,13 +367,13 @@ static enum status alike_new(struct kv_cache **out, const struct kv_config *conf
         return status;
     }
     place_layers(&plain);
-    plain.config.has_window = nullptr; /* the caller's */
+    plain.config.has_window = nullptr; /* the caller owns it */
     *out = (struct kv_cache *)mem_alloc(sizeof plain);
     **out = plain;
     return STATUS_OK;
 }
 
-/* A cache of several; it takes the places of the sorted layers. */
+/* Makes a cache of several groups; it takes over the places of the sorted layers. */
 static enum status mixed_new(struct kv_cache **out, struct sorted_layers *sorted,
                              const struct kv_config *config, struct err *err) {
     struct kv_cache *cache = (struct kv_cache *)mem_calloc(1, sizeof *cache);

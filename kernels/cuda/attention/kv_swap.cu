@@ -1,19 +1,20 @@
-/* DESIGN: swapped blocks of the cache, in pinned memory of the host.
+/* DESIGN: swapped blocks of the cache, in pinned host memory.
  *
- * Copies run on their own stream beside the steps. Blocks that are swapped out are gathered on the
- * steps' stream, between two steps, into one of two stages and copied from there, so the next step
- * may overwrite them. Blocks that are swapped in are copied into a third stage and scattered from
- * there on the copies' stream, into blocks that no step touches meanwhile; the scatter waits for
- * the steps begun before, whose sequences may have owned these blocks.
+ * Copies run on their own stream beside the steps. Blocks to swap out are gathered on the steps'
+ * stream, between two steps, into one of two stages and copied from there, so the next step may
+ * overwrite them. Blocks to swap in are copied into a third stage and scattered from there on the
+ * copies' stream, into blocks that no step uses meanwhile. The scatter waits for the steps begun
+ * before, whose sequences may have owned these blocks.
  *
  *     steps    [ step 1 ] g0 g1 [ step 2          ] .. [ step 4           ] a [ step 5
  *     copies              | [ out 0 ][ out 1 ]            | [ in ] s [ in ] s |
  *
- * g: gather into a stage; s: scatter from the third; a: swap_arrive. All copies are in one stream,
- * and so in the order of the calls: a slot may be reused as soon as its copy is queued. A step
- * waits only if more is gathered than the two stages hold, or if swap_arrive is called too early.
+ * g: gather into a stage; s: scatter from the third stage; a: swap_arrive. All copies are in one
+ * stream, and so in the order of the calls: a slot may be reused as soon as its copy is queued. A
+ * step waits only if more is gathered than the two stages hold, or if swap_arrive is called too
+ * early.
  *
- * Blocks of each kind (enum kv_kind) have slots of their own; the stages serve both kinds.
+ * Blocks of each kind (enum kv_kind) have separate slots; both kinds share the stages.
  *
  * Pinned memory is allocated in chunks when slots are first used, and kept.
  */
@@ -25,12 +26,12 @@
 
 enum { OUT_STAGES = 2 };
 
-/* The slots for blocks of one kind; 0 if no layer has such blocks. */
+/* The slots for blocks of one kind; all 0 if no layer has such blocks. */
 struct swap_area {
-    size_t block_bytes; /* of a block in all layers of the kind */
+    size_t block_bytes; /* bytes of a block in all layers of the kind */
     int n_slots, chunk_slots, n_chunks;
-    uint8_t **chunk;  /* [n_chunks], pinned; NULL: not taken yet */
-    int stage_blocks; /* that a stage holds */
+    uint8_t **chunk;  /* [n_chunks], pinned; NULL: not allocated yet */
+    int stage_blocks; /* blocks per stage */
 };
 
 struct kv_swap {
@@ -39,12 +40,12 @@ struct kv_swap {
     struct swap_area area[KV_KINDS];
     size_t stage_bytes;
     uint8_t *out[OUT_STAGES];     /* device memory */
-    uint8_t *in;                  /* as long */
-    cudaEvent_t full[OUT_STAGES]; /* the stage was gathered */
-    cudaEvent_t sent[OUT_STAGES]; /* the stage was copied and may be refilled */
+    uint8_t *in;                  /* the third stage, of the same size */
+    cudaEvent_t full[OUT_STAGES]; /* the stage has been gathered */
+    cudaEvent_t sent[OUT_STAGES]; /* the stage has been copied and may be refilled */
     cudaEvent_t begun;            /* the steps before a swap_in */
-    cudaEvent_t arrived;          /* what swap_in brings is there */
-    int turn;                     /* the stage that is filled next */
+    cudaEvent_t arrived;          /* the blocks of swap_in are complete */
+    int turn;                     /* the stage to fill next */
 };
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -75,21 +76,21 @@ static enum status take_stages(struct kv_swap *s, struct err *err) {
     return status;
 }
 
-/* At least one, and no more than are of use. */
+/* Clamps n to at least one and at most the useful number. */
 static int between(size_t n, int most) {
     return n < 1 ? 1 : n < (size_t)most ? (int)n : most;
 }
 
-/* Blocks of a kind that a stage holds. */
+/* Blocks of a kind per stage. */
 static int stage_blocks(int n_blocks, const struct swap_sizes *sizes, size_t block_bytes) {
     return between(sizes->stage / block_bytes, n_blocks < KV_LIST ? n_blocks : KV_LIST);
 }
 
-/* Bytes of a stage for blocks of layers of one kind, of which there are L; 0 if there are none. */
+/* Bytes of a stage for blocks of one kind with L layers; 0 if L is 0. */
 static size_t stage_bytes_of(const struct kv_config *config, int L, int n_blocks) {
     if (L == 0) return 0;
     const struct kv_config one = {L, config->G, config->D, 1, config->block_size, config->dtype};
-    const size_t block = kv_cache_bytes(&one), rounding = 2 * 16 * (size_t)L; /* of scales */
+    const size_t block = kv_cache_bytes(&one), rounding = 2 * 16 * (size_t)L; /* of the scales */
     return (size_t)stage_blocks(n_blocks, &SWAP_SIZES, block) * (block + rounding);
 }
 
@@ -102,7 +103,7 @@ size_t kv_swap_bytes(struct backend *, const struct kv_config *config) {
     return (OUT_STAGES + 1) * (whole > window ? whole : window);
 }
 
-/* Divides the host's bytes between the kinds as the cache's blocks are. */
+/* Divides the host's bytes between the kinds in the cache's proportion. */
 static void plan_areas(struct kv_swap *s, const struct swap_sizes *sizes, int64_t bytes) {
     const struct kv_part *part = s->cache->part;
     const double windows = (double)part[KV_WINDOW].n_blocks / part[KV_WHOLE].n_blocks;
@@ -169,7 +170,7 @@ bool kv_swap_reserve(struct backend *, struct kv_swap *s, bool window, int n) {
         void *memory;
         if (area.chunk[i]) continue;
         if (!cuda_alloc_ok(cudaMallocHost(&memory, (size_t)area.chunk_slots * area.block_bytes)))
-            return false; /* blocks are then computed again */
+            return false; /* the blocks are then recomputed */
         area.chunk[i] = (uint8_t *)memory;
     }
     return true;
@@ -177,7 +178,7 @@ bool kv_swap_reserve(struct backend *, struct kv_swap *s, bool window, int n) {
 
 /* ---- copies --------------------------------------------------------------------------------- */
 
-/* Copies n slots to a stage or a stage to n slots, adjacent slots at once. */
+/* Copies n slots to a stage or a stage to n slots; adjacent slots are copied at once. */
 static void copy(const struct swap_area &area, uint8_t *stage, const int32_t *slot, int n, bool out,
                  cudaStream_t stream) {
     for (int i = 0, run; i < n; i += run) {

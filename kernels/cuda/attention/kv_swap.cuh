@@ -1,20 +1,20 @@
-/* Blocks of the cache in the host's memory. */
+/* Swapped cache blocks in host memory. */
 #ifndef PENSTOCK_CUDA_SWAP_CUH
 #define PENSTOCK_CUDA_SWAP_CUH
 
 #include "kernels/cuda/attention/kv.cuh"
 
-/* Bytes of a chunk of host memory and of a stage on the device; at least one block each. */
+/* Bytes of a chunk of host memory and of a stage on the device; each holds at least one block. */
 struct swap_sizes {
     size_t chunk, stage;
 };
 constexpr struct swap_sizes SWAP_SIZES = {64 << 20, 32 << 20};
 
-/* As swap_new of the op table, for steps that run on `stream`. */
+/* Implements swap_new of the op table, for steps that run on `stream`. */
 enum status kv_swap_new(struct kv_swap **out, struct kv_cache *cache,
                         const struct swap_sizes *sizes, int64_t bytes, int n_slots[KV_KINDS],
                         cudaStream_t stream, struct err *err);
-/* Ops of the table; the backend argument is ignored. */
+/* Implement the ops of these names; the backend argument is ignored. */
 size_t kv_swap_bytes(struct backend *b, const struct kv_config *config);
 void kv_swap_free(struct backend *b, struct kv_swap *swap);
 bool kv_swap_reserve(struct backend *b, struct kv_swap *swap, bool window, int n);

@@ -1,4 +1,4 @@
-/* The work list of attention, made on the host once a step. */
+/* The work list of attention, made on the host once per step. */
 #include "kernels/cuda/attention/attention.cuh"
 
 static int ceil_div(int a, int b) {
@@ -13,14 +13,14 @@ int attention_heads(int H, int G) {
     return ceil_div(H / G, attention_head_parts(H, G));
 }
 
-/* What all sequences of a step share. */
+/* Data shared by all sequences of a step. */
 struct planner {
     struct attention_plan *plan;
     struct attention_item *items;
     const struct step *step;
     int window;
     int64_t max_parts;
-    int whole_vectors; /* of an item */
+    int whole_vectors; /* vectors per whole item */
 };
 
 /* An item for n rows of sequence s, not yet marked as whole or split. */
@@ -48,13 +48,13 @@ static void plan_whole(const struct planner *p, int s, int row, int end) {
     }
 }
 
-/* How many spans an item's rows see. */
+/* The number of spans that an item's rows see. */
 static int spans_of(const struct attention_item *item) {
     const int end = item->first_split + item->n_splits;
     return ceil_div(end, SPAN_SPLITS) - item->first_split / SPAN_SPLITS;
 }
 
-/* Rows of at most 16 vectors: a block for every span. */
+/* Plans rows of at most 16 vectors: a block per span. */
 static void plan_splits(const struct planner *p, struct attention_item item) {
     struct attention_plan *plan = p->plan;
     item.n_neighbours = spans_of(&item);
@@ -69,9 +69,9 @@ static void plan_splits(const struct planner *p, struct attention_item item) {
     }
 }
 
-/* Splitting pays if one block would take long for few rows: always for a decode row, for a few rows
- * with a long context. Rows of up to four tiles then read the context up to seven times, from the
- * L2 cache. */
+/* Splitting pays off if one block would take long for few rows: always for a decode row, and for a
+ * few rows with a long context. Rows of up to four tiles then read the context up to seven times,
+ * from the L2 cache. */
 enum { FEW_SPANS = 4 };
 static bool wants_splits(const struct planner *p, const struct attention_item *all) {
     const int vectors = all->rows * p->plan->heads, spans = spans_of(all);
@@ -80,7 +80,7 @@ static bool wants_splits(const struct planner *p, const struct attention_item *a
     return p->plan->n_parts + (int64_t)spans * vectors <= p->max_parts || spans == 1;
 }
 
-/* Plans the items of a sequence if they are split; false: they are whole. */
+/* Plans the items of a sequence if it is to be split. Returns false if its items are whole. */
 static bool split_sequence(const struct planner *p, int s) {
     const int row = p->step->row_start[s], end = p->step->row_start[s + 1];
     if (row == end) return true;
@@ -98,7 +98,7 @@ static void plan_sequences(const struct planner *p) {
         if (!split_sequence(p, s)) plan_whole(p, s, row_start[s], row_start[s + 1]);
 }
 
-/* All split items, then those of the sequences that have none. */
+/* Plans all split items, then the whole items of the other sequences. */
 static void plan_chunks(const struct planner *p) {
     const int32_t *row_start = p->step->row_start;
     for (int s = 0; s < p->step->S; s++) split_sequence(p, s);
@@ -136,8 +136,8 @@ int attention_max_counters(int M, int S) {
     return max_tiles(M, S);
 }
 
-/* A row is in one item or in those of its tile: a tile of n > 1 spans has n items and at least n *
- * heads parts. */
+/* A row is in one whole item or in the split items of its tile: a tile of n > 1 spans has n items
+ * and at least n * heads parts. */
 int attention_max_items(int M, int S, int context, int H, int G, int64_t max_parts) {
     const int64_t tiles = max_tiles(M, S);
     const int64_t seen = M + tiles * ceil_div(context, SPAN);

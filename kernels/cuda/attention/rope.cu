@@ -1,4 +1,4 @@
-/* Bias, QK norm, RoPE and the write to the cache, in one launch; the angles in another. */
+/* Bias, QK norm, RoPE and the write to the cache in one launch; the angles in another. */
 #include "kernels/cuda/attention/heads.cuh"
 #include "kernels/cuda/runtime/orders.cuh"
 #include "kernels/cuda/runtime/ptx.cuh"
@@ -44,7 +44,7 @@ void angles_make(struct angle_table *table, const int32_t *position, const struc
     const int pairs = rope->D_rope / 2;
     const float scale = rope->scale == 0 ? 1 : rope->scale;
     if (table->inv_freq == rope->inv_freq && table->pairs == pairs && table->scale == scale) return;
-    assert(pairs <= table->max_pairs); /* a head's, which op_kv_new has made room for */
+    assert(pairs <= table->max_pairs); /* of a head; op_kv_new has allocated them */
     table->inv_freq = rope->inv_freq;
     table->pairs = pairs;
     table->scale = scale;
@@ -57,12 +57,12 @@ void angles_make(struct angle_table *table, const int32_t *position, const struc
 
 /* ---- the kernel ----------------------------------------------------------------------------- */
 
-/* A warp a vector. */
+/* One warp per vector. */
 template <class T, class KV>
 __global__ void __launch_bounds__(ROPE_WARPS *WARP) prepare_kernel(const heads_args<T> a) {
     grid_begin();
     const int head = blockIdx.y * ROPE_WARPS + threadIdx.x / WARP;
-    if (head >= heads_of(a)) return; /* a whole warp */
+    if (head >= heads_of(a)) return; /* true for a whole warp */
     prepare_head<T, KV>(a, (int)blockIdx.x, head, threadIdx.x % WARP);
 }
 
@@ -81,7 +81,7 @@ template <class Fn> static void for_elements(const struct kv_cache *cache, Fn fn
         for_activation(cache ? cache->config.dtype : DTYPE_F32, fn);
 }
 
-/* One launch, or an order where 16-bit activations meet a 16-bit cache. */
+/* Queues one launch, or an order for 16-bit activations and a 16-bit cache. */
 template <class T, class KV>
 static void prepare(const heads_args<T> &a, int M, enum dtype act, const struct kv_cache *cache,
                     cudaStream_t stream) {
@@ -93,7 +93,7 @@ static void prepare(const heads_args<T> &a, int M, enum dtype act, const struct 
         launch(prepare_kernel<T, KV>, grid, block, 0, stream, a);
 }
 
-/* Keys or values with their destination in a layer's cache. */
+/* Keys or values and their destination in a layer's cache. */
 template <class T>
 static head_vectors<T> cached_vectors(const struct rope_args *args, const struct head_group *g,
                                       uint8_t *blocks, float *scales) {

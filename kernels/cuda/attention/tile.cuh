@@ -1,8 +1,8 @@
-/* attention_tile: what one warp computes of attention on the tensor cores. 16 query vectors stand
- * in the rows of the products; a step of positions in the columns of the first product (scores) is
- * the K of the second. A lane with g = lane / 4 and t = lane % 4 holds numbers of vectors g and g +
- * 8, "its two rows" r = 0 and 1, in the columns 2t and 2t + 1 of every eight. All of it depends on
- * the vector and the absolute positions only. */
+/* attention_tile: the part of attention that one warp computes on the tensor cores. The rows of the
+ * products are 16 query vectors. A step of positions forms the columns of the first product
+ * (scores) and the K dimension of the second. A lane with g = lane / 4 and t = lane % 4 holds
+ * numbers of vectors g and g + 8, "its two rows" r = 0 and 1, in columns 2t and 2t + 1 of every
+ * eight. All results depend only on the vector and the absolute positions. */
 #ifndef PENSTOCK_CUDA_ATTENTION_TILE_CUH
 #define PENSTOCK_CUDA_ATTENTION_TILE_CUH
 
@@ -16,20 +16,20 @@
 constexpr float LOG2E = 1.44269504f;
 
 /* Operands of type T (__half or __nv_bfloat16), cache elements of type R, heads of at most DP
- * numbers: above D they are zeros. EXACT: D is DP, and the cache has tiles if its elements are T.
- * CAPS: scores may have a cap. */
+ * numbers; numbers above D are zeros. EXACT: D is DP, and the cache has tiles if its elements are
+ * T. CAPS: scores may have a cap. */
 template <class T_, class R_, int DP_, bool EXACT_ = false, bool CAPS_ = true>
 struct attention_kind {
     using T = T_;
     using R = R_;
     static constexpr bool EXACT = EXACT_, CAPS = CAPS_;
     static constexpr int DP = DP_;
-    static constexpr int STEP = DP > 128 ? 16 : 32; /* positions of a split's slot */
+    static constexpr int STEP = DP > 128 ? 16 : 32; /* positions per slot of a split item */
     static constexpr bool CONVERTS = !std::is_same<T, R>::value;
     static constexpr bool TILES = EXACT && !CONVERTS;
-    /* A slot holds keys or values of some positions for ldmatrix: rows of 16-byte chunks. Eight
-     * rows at one chunk must lie in different banks: the chunks of a row are permuted, or, if their
-     * number is no multiple of eight, rows are an odd number of chunks apart. */
+    /* A slot holds keys or values of some positions for ldmatrix: rows of 16-byte chunks. The same
+     * chunk of eight rows must lie in different banks. So the chunks of a row are permuted or, if
+     * their number is not a multiple of eight, the distance of rows is an odd number of chunks. */
     static constexpr int CHUNKS = DP / 8;
     static constexpr bool SWIZZLED = CHUNKS % 8 == 0;
     static constexpr int STRIDE = SWIZZLED ? CHUNKS : CHUNKS + 1;
@@ -47,9 +47,9 @@ template <class C> __device__ __forceinline__ int chunk_at(int row, int chunk) {
     return (row * C::STRIDE + chunk) * 16;
 }
 
-/* The place `rows` rows down and `chunks` chunks on from the one at `at`. Where chunks are
- * permuted, no bit of the sums of rows and chunks may carry; then only bits of `at` flip, and the
- * rest is a constant. */
+/* The offset `rows` rows and `chunks` chunks after the one at `at`. If chunks are permuted, the
+ * sums of rows and chunks must not carry; then only bits of `at` flip, and the rest is a constant.
+ */
 template <class C> __device__ __forceinline__ int chunk_after(int at, int rows, int chunks) {
     if (C::SWIZZLED) return (at ^ (chunks ^ (rows & 7)) * 16) + rows * C::STRIDE * 16;
     return at + (rows * C::STRIDE + chunks) * 16;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void store_pair(enum dtype act, void *y, size_t at, f
 
 /* The heads of an item's vectors: a part of the query heads of a key-value head. */
 struct head_block {
-    /* query heads first..first+n-1; packed as if there were `heads` */
+    /* query heads first..first+n-1, packed as if there were `heads` */
     int kv_head, first, n, heads;
 };
 
@@ -98,11 +98,12 @@ __device__ __forceinline__ vector_place place_of(const attention_item &item,
     return {item.row + row, block.first + head, row < item.rows && head < block.n};
 }
 
-/* The query vectors of a warp and the positions that they see; a missing vector sees none. */
+/* The query vectors of a warp and the positions that they see; a missing vector sees no position.
+ */
 template <class C> struct queries {
     uint32_t a[C::DP / 16][4];
     int first[2], last[2];
-    size_t at[2]; /* of the vector in q and y */
+    size_t at[2]; /* offset of the vector in q and y */
 };
 
 __device__ __forceinline__ int first_seen(const attention_args &args, int position) {
@@ -144,19 +145,19 @@ __device__ __forceinline__ void load_queries(queries<C> &q, enum dtype act,
     }
 }
 
-/* ---- the scores and weights of a split ------------------------------------------------------ */
+/* ---- scores and softmax weights of a split --------------------------------------------------- */
 
-/* Of the warp's vectors in the rows, of a split's positions in the columns. */
+/* Rows are the warp's vectors, columns a split's positions. */
 using scores = float[SPLIT / 8][4];
 using weights = uint32_t[SPLIT / 16][4];
 
-/* Some sums of values that are weighted by exp2(score - most), and the sum of these weights. */
+/* Sums of values weighted by exp2(score - most), and the sum of these weights. */
 template <class C, class O = float> struct softmax {
     float most[2], sum[2];
     O o[C::DP / 8][4];
 };
-/* All spans before the one at work, needed once a span: `volatile` keeps the sums out of the
- * registers, which the span and its splits fill. */
+/* The total of all earlier spans, used once per span: `volatile` keeps these sums out of the
+ * registers, which the span and its splits need. */
 template <class C> using softmax_total = softmax<C, volatile float>;
 
 template <class C, class O> __device__ __forceinline__ void softmax_clear(softmax<C, O> &x) {
@@ -170,7 +171,7 @@ template <class C, class O> __device__ __forceinline__ void softmax_clear(softma
 
 /* s = q . keys, for the scores from column FIRST on and a slot of ROWS positions. Each ldmatrix
  * loads 16 positions of 16 numbers: matrices 0 and 1 are the halves of the first eight positions, 2
- * and 3 those of the next. */
+ * and 3 those of the next eight. */
 template <class C, int FIRST, int ROWS>
 __device__ __forceinline__ void multiply_keys(scores &s, const queries<C> &q, const char *slot) {
     const int lane = threadIdx.x % WARP;
@@ -191,7 +192,7 @@ __device__ __forceinline__ void multiply_keys(scores &s, const queries<C> &q, co
         }
 }
 
-/* A score in powers of two. */
+/* Converts a score to a power of two. */
 template <class C>
 __device__ __forceinline__ float scaled(const attention_args &args, float product) {
     if (!C::CAPS || args.cap == 0.0f) return product * (args.scale * LOG2E);
@@ -199,8 +200,8 @@ __device__ __forceinline__ float scaled(const attention_args &args, float produc
     return args.cap * LOG2E * (1.0f - __fdividef(2.0f, e + 1.0f)); /* tanh */
 }
 
-/* Scales and masks the scores of the split at `start`; the largest of each row, in all four
- * lanes that share it. ALL: all rows see all of the split. */
+/* Scales and masks the scores of the split at `start`. Returns the maximum of each row, in all four
+ * lanes that share it. ALL: all rows see the whole split. */
 template <class C, bool ALL>
 __device__ __forceinline__ void mask(scores &s, float (&most)[2], const queries<C> &q,
                                      const attention_args &args, int start) {
@@ -224,7 +225,7 @@ __device__ __forceinline__ void mask(scores &s, float (&most)[2], const queries<
     }
 }
 
-/* The number that scores are relative to: 0 for a row that has seen nothing, so that infinities are
+/* The base that scores are relative to: 0 for a row that has seen nothing, so that infinities are
  * not subtracted. */
 __device__ __forceinline__ float base_of(float most) {
     return most == -INFINITY ? 0.0f : most;
@@ -235,8 +236,8 @@ struct split_weight {
     float most[2], sum[2];
 };
 
-/* p are the weights of the split's values, as operands. The sum is of the rounded weights, so that
- * these add up to one. */
+/* Writes the softmax weights of the split to p, as operands. The sum is over the rounded weights,
+ * so that these add up to one. */
 template <class C, bool ALL = false>
 __device__ __forceinline__ split_weight weigh(weights &p, scores &s, const queries<C> &q,
                                               const attention_args &args, int start) {
@@ -261,9 +262,9 @@ __device__ __forceinline__ split_weight weigh(weights &p, scores &s, const queri
     return x;
 }
 
-/* o += p . values, for two neighbours of 8 numbers from chunk c on and the weights from position
- * FIRST on. Each ldmatrix loads 16 positions of 16 numbers, transposed: matrices 0 and 1 are the
- * halves of the positions in the first eight numbers, 2 and 3 those in the next. */
+/* o += p . values, for two adjacent groups of 8 numbers from chunk c on and the weights from
+ * position FIRST on. Each ldmatrix loads 16 positions of 16 numbers, transposed: matrices 0 and 1
+ * are the halves of the positions in the first eight numbers, 2 and 3 those in the next eight. */
 template <class C, int FIRST, int ROWS>
 __device__ __forceinline__ void multiply_values(float (*o)[4], const weights &p, const char *slot,
                                                 int c) {
@@ -287,8 +288,8 @@ __device__ __forceinline__ bool sees_span(int first, int last, int span) {
     return first < (span + 1) * SPAN && last >= span * SPAN;
 }
 
-/* Merging a split into those before it in its span, or a span into those before it: both sides'
- * factors. What is before the first one is (-inf, 0). */
+/* The factors of both sides when a split is merged into the earlier ones of its span, or a span
+ * into the earlier ones. The initial state is (-inf, 0). */
 struct merging {
     float old, now;
 };
@@ -305,7 +306,7 @@ __device__ __forceinline__ float merge_value(float total, float part, const merg
 }
 
 /* Merges a split into its span, for the rows that see it: 16 numbers of the vectors at a time, as
- * soon as their sums are complete. What a row does not see has sums of zero and changes nothing. */
+ * soon as their sums are complete. For other rows the split's sums are zero, so nothing changes. */
 template <class C>
 __device__ __forceinline__ void merge_split(softmax<C> &span, const weights &p,
                                             const split_weight &part, const queries<C> &q,
@@ -344,7 +345,7 @@ __device__ __forceinline__ void merge_span(softmax_total<C> &total, const softma
     }
 }
 
-/* What values are multiplied by in the end: 1 / the sum, to which a head's sink adds. */
+/* The final factor of the values: 1 / the sum, including a head's sink. */
 __device__ __forceinline__ float weight_of_all(const attention_args &args, int head, float most,
                                                float sum) {
     if (!args.sinks) return 1.0f / sum;
@@ -352,7 +353,7 @@ __device__ __forceinline__ float weight_of_all(const attention_args &args, int h
     return old / sum;
 }
 
-/* y of the vectors that exist. */
+/* Writes y of the vectors that exist. */
 template <class C>
 __device__ __forceinline__ void finish(const softmax_total<C> &total, const queries<C> &q,
                                        enum dtype act, const attention_args &args) {

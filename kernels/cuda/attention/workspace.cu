@@ -1,11 +1,11 @@
-/* Attention as the backend runs it. */
+/* Attention in the backend. */
 #include "kernels/cuda/attention/workspace.cuh"
 
 #include "kernels/cuda/runtime/runtime.cuh"
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Parts for a row of each sequence: a sequence of n positions has n / SPAN spans and one more. */
+/* Parts for one row per sequence: a sequence of n positions has n / SPAN + 1 spans. */
 static int64_t parts_wanted(const struct step_limits *limits, const struct kv_config *c, int G) {
     const int64_t whole = (int64_t)limits->max_context / SPAN + 1;
     const int64_t cached = (int64_t)c->n_blocks * c->block_size / SPAN + limits->max_seqs;
@@ -33,7 +33,7 @@ static enum status check_heads(enum dtype act, const struct step_limits *limits,
     if (limits->H % G != 0)
         return err_set(err, STATUS_USAGE, NULL, "%d query heads cannot share %d key-value heads",
                        limits->H, G);
-    if (blocks_of(c, layer) * G * c->block_size > INT32_MAX) /* the kernels number them so */
+    if (blocks_of(c, layer) * G * c->block_size > INT32_MAX) /* the limit of the kernels' indices */
         return err_set(err, STATUS_USAGE, "kv-cache-memory",
                        "a KV cache on the GPU holds at most 2^31 keys a layer");
     if (D <= ATTENTION_WIDEST && (act == DTYPE_F32 || attention_fits(act, &kv))) return STATUS_OK;
@@ -60,7 +60,7 @@ struct attention_sizes {
     size_t parts, counters; /* bytes */
 };
 
-/* The sizes that a plan needs, which become the workspace's. */
+/* Plans the memory of a window's plan and stores the sizes in the workspace. */
 static attention_sizes plan_window(struct attention_workspace *work, int window,
                                    const struct kv_config *config) {
     const struct step_limits *limits = &work->limits;
@@ -144,7 +144,8 @@ int attention_workspace_plan(struct attention_workspace *work, int window,
                         work->chunks && step->M >= CHUNK_STEP_ROWS && step->R < step->M);
     assert(!rows || plan->n_chunks == 0); /* all rows of a graph want logits */
     assert(plan->n_items <= work->max_items);
-    /* Blocks without work end at once but cost some nanoseconds each: at most half are such. */
+    /* Blocks without work end at once but cost some nanoseconds each: at most half of them are
+     * such. */
     int room = rows ? rows : plan->n_items;
     while (room < plan->n_items && room < work->max_items) room *= 2;
     if (room > work->max_items) room = work->max_items;
@@ -153,7 +154,7 @@ int attention_workspace_plan(struct attention_workspace *work, int window,
     return room;
 }
 
-/* The plan for layers with such a window and heads: backend_config listed all of them. */
+/* The plan for layers with this window and heads; backend_config lists all of them. */
 static int plan_of(const struct attention_workspace *work, int window, int G) {
     int plan = 0;
     while (plan < work->limits.n_windows &&
@@ -170,14 +171,14 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
     const struct kv_view kv = kv_view_of(cache, layer);
     assert(how->H == work->limits.H && how->cap >= 0);
     const enum kv_kind kind = cache->layer[layer].kind;
-    assert(work->kinds == 1 || (kind == KV_WINDOW) == (how->window > 0)); /* as planned */
+    assert(work->kinds == 1 || (kind == KV_WINDOW) == (how->window > 0)); /* the plan has them */
     struct attention_args args = {};
     args.y = y;
     args.q = q;
     args.kv = kv;
     args.position = step->position;
     args.table = step->table;
-    args.table_stride = 1; /* rows and items name the start of their line */
+    args.table_stride = 1; /* rows and items contain the offset of their line */
     args.H = work->limits.H;
     args.scale = how->scale;
     args.cap = how->cap;

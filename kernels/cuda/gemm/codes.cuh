@@ -1,5 +1,5 @@
-/* The formats of packed weights, and how their codes become operands of an mma: 16-bit floats,
- * which hold codes exactly. gemm/format.cuh says how a matrix is made of them. */
+/* The formats of packed weights, and the conversion of their codes to operands of an mma: 16-bit
+ * floats, which represent codes exactly. gemm/format.cuh documents the layout of a matrix. */
 #ifndef PENSTOCK_CUDA_GEMM_CODES_CUH
 #define PENSTOCK_CUDA_GEMM_CODES_CUH
 
@@ -28,8 +28,8 @@ template <class T> __device__ __forceinline__ typename Pair<T>::type pair_of(flo
     return pair;
 }
 
-/* Small integers become floats in the mantissa of a power of two, which is then subtracted.
- * bfloat16 has room for 7 bits, float16 for 10. */
+/* Converts small integers to floats: they are placed in the mantissa of a power of two, which is
+ * then subtracted. bfloat16 has 7 bits for this, float16 has 10. */
 template <class T> struct Magic;
 template <> struct Magic<__half> {
     static constexpr uint32_t BITS = 0x64006400;
@@ -39,15 +39,15 @@ template <> struct Magic<__nv_bfloat16> {
     static constexpr uint32_t BITS = 0x43004300;
     static constexpr float VALUE = 128.0f;
 };
-/* The halves of `magic`, each VALUE plus an integer, minus VALUE and `zero`. */
+/* Each half of `magic` is VALUE plus an integer; subtracts VALUE and `zero`. */
 template <class T> __device__ __forceinline__ uint32_t integers(uint32_t magic, int zero) {
     using P = typename Pair<T>::type;
     return bits_as<uint32_t>(
         __hadd2(bits_as<P>(magic), pair_of<T>(-Magic<T>::VALUE - (float)zero)));
 }
 
-/* Two signed bytes in the low bytes of a word's halves. In bfloat16 the sign bit, worth -128, has a
- * power of two of its own. */
+/* Two signed bytes in the low bytes of a word's halves. For bfloat16 the sign bit, worth -128, is
+ * handled as a separate power of two. */
 template <class T> __device__ __forceinline__ uint32_t signed_bytes(uint32_t halves);
 template <> __device__ __forceinline__ uint32_t signed_bytes<__half>(uint32_t halves) {
     return integers<__half>((halves ^ 0x00800080u) | Magic<__half>::BITS, 128);
@@ -59,7 +59,7 @@ template <> __device__ __forceinline__ uint32_t signed_bytes<__nv_bfloat16>(uint
 }
 
 /* Two e4m3 numbers in the high bytes of a word's halves. Their exponents and mantissas are moved to
- * where T has them; a product sets the exponents right, subnormals included. */
+ * their place in T; a product corrects the exponents, subnormals included. */
 template <class T> __device__ __forceinline__ uint32_t e4m3_pair(uint32_t halves);
 template <> __device__ __forceinline__ uint32_t e4m3_pair<__half>(uint32_t halves) {
     const uint32_t moved = and_or(halves, 0x80008000u, (halves & 0x7f007f00u) >> 1);
@@ -71,7 +71,7 @@ template <> __device__ __forceinline__ uint32_t e4m3_pair<__nv_bfloat16>(uint32_
         __hmul2(bits_as<__nv_bfloat162>(moved), pair_of<__nv_bfloat16>(0x1p120f)));
 }
 
-/* ---- a slab as a lane holds it -------------------------------------------------------------- */
+/* ---- a slab in a lane's registers ------------------------------------------------------------ */
 
 template <class F> struct Slab {
     uint32_t code[F::CODE / 4];
@@ -87,19 +87,19 @@ __device__ __forceinline__ int byte_at(const uint32_t *words, int i) {
     return (int)(words[i / 4] >> 8 * (i % 4) & 255);
 }
 
-/* ---- the formats ---------------------------------------------------------------------------- */
+/* ---- formats --------------------------------------------------------------------------------- */
 
-/* Of each format:
- *   CODE    bytes of a lane's share of a slab, 4 for each bit of a code: pieces of 16 bytes, each
- *           [32 lanes][16], then perhaps one of [32 lanes][8] or [32 lanes][4]
+/* For each format:
+ *   CODE    bytes of a lane's share of a slab, 4 per bit of a code: pieces of 16 bytes, each
+ *           [32 lanes][16], then possibly one of [32 lanes][8] or [32 lanes][4]
  *   SCALE   bytes of scales for rows g and g + 8 and one slab: [8 g][SCALE]
  *   SUPER   the same for 4 slabs
- *   FOLDS   scales in a slab of a row; with 0 a sum continues from slab to slab
+ *   FOLDS   scales per slab and row; with 0 a sum continues from slab to slab
  *   RUN     see gemm/format.cuh
- *   MIN     whether something is added to a code times its scale
- *   AHEAD   slabs that a warp of the skinny kernel has in flight, an even number
+ *   MIN     a minimum is added to code times scale
+ *   AHEAD   slabs in flight per warp of the skinny kernel, an even number
  *   TYPE    the type whose blocks have these codes and scales
- * fragment() makes one step's operand; scale() and min() are of the rows g + 8 * side. */
+ * fragment() makes one step's operand; scale() and min() are for rows g + 8 * side. */
 
 template <int CODE_, int SCALE_, int SUPER_, int FOLDS_, int RUN_, bool MIN_> struct Layout {
     static constexpr int CODE = CODE_, SCALE = SCALE_, SUPER = SUPER_, FOLDS = FOLDS_, RUN = RUN_;
@@ -110,7 +110,7 @@ template <int CODE_, int SCALE_, int SUPER_, int FOLDS_, int RUN_, bool MIN_> st
 
 /* ---- floats --------------------------------------------------------------------------------- */
 
-/* The activations' type. A step is 16 bytes a lane: the fragment. */
+/* The activations' type. A step is 16 bytes per lane: the fragment. */
 struct Format16 : Layout<64, 0, 0, 0, 8, false> {
     static constexpr bool ANY_K = true;
     template <class T>
@@ -121,7 +121,7 @@ struct Format16 : Layout<64, 0, 0, 0, 8, false> {
     }
 };
 
-/* The same weights, in rows as they are. */
+/* The same weights as plain rows. */
 struct FormatRows : Layout<64, 0, 0, 0, 8, false> {
     static constexpr bool ROWS = true;
     template <class T>
@@ -147,9 +147,9 @@ struct FormatFp8 : Layout<32, 8, 0, 1, 8, false> {
     }
 };
 
-/* ---- scales --------------------------------------------------------------------------------- */
+/* ---- scales ---------------------------------------------------------------------------------- */
 
-/* Halves for each 32 weights, perhaps with minima behind them. */
+/* A half per 32 weights, possibly followed by minima. */
 template <int CODE, bool MIN> struct HalfScales : Layout<CODE, MIN ? 16 : 8, 0, 2, 8, MIN> {
     template <class W>
     __device__ __forceinline__ static float scale(const W &w, int fold, int side) {
@@ -171,7 +171,7 @@ template <int CODE, bool MIN> struct FloatScales : Layout<CODE, MIN ? 32 : 16, 0
     }
 };
 
-/* Bytes for each 32 weights, scales before minima; `super` has their units, d before dmin. */
+/* A byte per 32 weights, scales before minima; `super` has their units, d before dmin. */
 template <int CODE> struct ByteScales : Layout<CODE, 8, 8, 2, 8, true> {
     template <class W>
     __device__ __forceinline__ static float scale(const W &w, int fold, int side) {
@@ -182,7 +182,7 @@ template <int CODE> struct ByteScales : Layout<CODE, 8, 8, 2, 8, true> {
     }
 };
 
-/* Signed bytes for each of FOLDS runs of a slab; `super` has their unit. */
+/* A signed byte per FOLDS-th of a slab; `super` has their unit. */
 template <int CODE, int FOLDS, int RUN>
 struct SignedScales : Layout<CODE, 2 * FOLDS, 4, FOLDS, RUN, false> {
     template <class W>
@@ -211,8 +211,8 @@ struct FormatInt8 : FloatScales<32, false> {
     }
 };
 
-/* Nibbles: a word a step; register r of the fragment has nibbles r and r + 4. With the magic
- * bits. */
+/* Nibbles: one word per step; register r of the fragment has nibbles r and r + 4, including the
+ * magic bits. */
 template <class T> __device__ __forceinline__ uint32_t nibbles(uint32_t word, int r) {
     return and_or(word >> 4 * r, 0x000f000fu, Magic<T>::BITS);
 }
@@ -251,13 +251,13 @@ struct FormatQ4_K : ByteScales<16> {
     }
 };
 
-/* Words 0-3 have the low nibbles, word 4 the fifth bits: of register r of a step bit 4 * step + r
+/* Words 0-3 have the low nibbles, word 4 the fifth bits: for register r of a step, bit 4 * step + r
  * of each half. */
 template <class T, int ZERO, class W>
 __device__ __forceinline__ void five_fragment(uint32_t (&a)[4], const W &w, int step) {
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-        const int by = 4 * step + r - 4; /* to the place above the nibbles */
+        const int by = 4 * step + r - 4; /* moves them above the nibbles */
         const uint32_t high = by < 0 ? w.code[4] << -by : w.code[4] >> by;
         a[r] = integers<T>(and_or(high, 0x00100010u, nibbles<T>(w.code[step], r)), ZERO);
     }
@@ -284,23 +284,23 @@ struct FormatQ5_K : ByteScales<20> {
     }
 };
 
-/* Words 0-3 have the low nibbles, 4 and 5 the high pairs of two steps each: a byte of each half a
- * step. A scale for each step. */
+/* Words 0-3 have the low nibbles, words 4 and 5 the high pairs of two steps each: one byte of each
+ * half per step. There is one scale per step. */
 struct FormatQ6_K : SignedScales<24, 4, 4> {
     static constexpr enum dtype TYPE = DTYPE_Q6_K;
     template <class T, class W>
     __device__ __forceinline__ static void fragment(uint32_t (&a)[4], const W &w, int step) {
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            const int by = 8 * (step % 2) + 2 * r - 4; /* to the place above the nibbles */
+            const int by = 8 * (step % 2) + 2 * r - 4; /* moves them above the nibbles */
             const uint32_t pairs = w.code[4 + step / 2], high = by < 0 ? pairs << -by : pairs >> by;
             a[r] = integers<T>(and_or(high, 0x00300030u, nibbles<T>(w.code[step], r)), 32);
         }
     }
 };
 
-/* A word has the pairs of two steps. Each step has a byte: its scale and, above it, its minimum;
- * `super` has their units. */
+/* A word has the pairs of two steps. Each step has a byte with its scale in the low bits and its
+ * minimum above; `super` has their units. */
 struct FormatQ2_K : Layout<8, 8, 8, 4, 4, true> {
     static constexpr enum dtype TYPE = DTYPE_Q2_K;
     template <class T, class W>
@@ -338,8 +338,8 @@ struct FormatIQ4_XS : SignedScales<16, 2, 8> {
     }
 };
 
-/* Twice a float of 4 bits. Its exponent and mantissa are moved to where T has them, as those of
- * e4m3 are. */
+/* Twice a 4-bit float. Its exponent and mantissa are moved to their place in T, like those of e4m3.
+ */
 template <class T> struct E2m1;
 template <> struct E2m1<__half> {
     static constexpr int SHIFT = 9;
@@ -349,7 +349,7 @@ template <> struct E2m1<__nv_bfloat16> {
     static constexpr int SHIFT = 6;
     static constexpr float TWICE = 0x1p127f;
 };
-/* A power of two for each 32 weights: its exponent, a byte. */
+/* A power of two per 32 weights: its exponent, a byte. */
 struct FormatMxfp4 : Layout<16, 4, 0, 2, 8, false> {
     static constexpr enum dtype TYPE = DTYPE_MXFP4;
     template <class T, class W>

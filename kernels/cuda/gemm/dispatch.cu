@@ -1,10 +1,10 @@
-/* The choice between the kernels of products. */
+/* Chooses the kernel of a product. */
 #include "kernels/cuda/gemm/mainloop.cuh"
 #include "kernels/cuda/rows/rows.cuh"
 #include "kernels/cuda/runtime/cublas.cuh"
 
-/* cuBLAS adds the residual, to which only what is scaled may come; the rest of the epilogue is
- * kernels after it. */
+/* cuBLAS adds the residual, after which only scaling is possible; the rest of the epilogue runs as
+ * separate kernels. */
 static void by_cublas(const struct gemm_job *job, const void *x, int M, cudaStream_t stream) {
     static const struct gemm_epilogue none = {};
     const struct gemm_weights *w = job->w;
@@ -38,7 +38,7 @@ bool gemm_takes_norm(const struct gemm_weights *w, const struct norm *norm, int 
            w->K % 8 == 0 && (int64_t)M * w->K * 2 <= GEMM_NORM_BYTES;
 }
 
-/* Up to GEMM_MAX_JOBS products of one format. */
+/* Multiplies up to GEMM_MAX_JOBS products of one format. */
 static void multiply_alike(const struct gemm_job *jobs, int n, const void *x,
                            const struct norm *norm, int M, cudaStream_t stream,
                            const struct gemm_scratch *scratch) {
@@ -65,7 +65,7 @@ void gemm(const struct gemm_weights *w, void *y, const void *x, int M,
     multiply_alike(&job, 1, x, NULL, M, stream, scratch);
 }
 
-/* The products of the format of jobs[first]. */
+/* Multiplies the products with the format of jobs[first]. */
 static void multiply_format(const struct gemm_job *jobs, int first, int n, const void *x,
                             const struct norm *norm, int M, cudaStream_t stream,
                             const struct gemm_scratch *scratch) {

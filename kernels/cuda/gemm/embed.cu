@@ -1,7 +1,7 @@
-/* The embedding: one block a row. Rows are read from the packed layout of products, so that a tied
- * head needs no second copy. Codes and scales are complete in it, and weights of the activations'
- * type were rounded as a look-up would round them: the bits are those of the file's rows. A step
- * reads M rows of K weights, very little beside its products. */
+/* The embedding: one block per row. Rows are read from the packed layout of products, so a tied
+ * head needs no second copy. The layout has the complete codes and scales, and weights of the
+ * activations' type are rounded as a look-up would round them: the bits equal those of the file's
+ * rows. A step reads M rows of K weights, little beside its products. */
 #include "kernels/cuda/gemm/ops.cuh"
 
 #include "kernels/cuda/gemm/format.cuh"

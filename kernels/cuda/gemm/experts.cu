@@ -1,4 +1,4 @@
-/* Experts: the router in float32, then the rows by expert through the products of grouped.cu. */
+/* Experts: the router in float32, then the products of grouped.cu on rows grouped by expert. */
 #include "kernels/cuda/gemm/experts.cuh"
 
 #include "kernels/cuda/rows/rows.cuh"
@@ -6,7 +6,7 @@
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* A piece of n things of `size` bytes behind *bytes; while nothing is laid out yet, only counts. */
+/* Reserves n elements of `size` bytes after *bytes. With memory NULL it only counts. */
 static void *take(void *memory, size_t *bytes, size_t n, size_t size) {
     void *at = memory ? (char *)memory + *bytes : NULL;
     *bytes += (n * size + 255) / 256 * 256;
@@ -56,8 +56,8 @@ void expert_workspace_close(struct expert_workspace *work) {
 
 /* ---- the op --------------------------------------------------------------------------------- */
 
-/* The router's logits, and the shared expert's gate, of the normed rows; or of x after the router's
- * own norm, before the rows are normed for the experts. */
+/* Computes the logits of the router and the shared expert's gate from the normalised rows; or from
+ * x after the router's own norm, before the rows are normalised for the experts. */
 static void ask_router(struct expert_workspace *work, const struct gemm_workspace *gemm_work,
                        const struct experts *experts, int M) {
     const struct gemm_weights *router = &experts->router.w->packed;
@@ -95,7 +95,7 @@ static void inner_products(struct expert_workspace *work, const struct gemm_work
               slots * (size_t)g->N, gemm_work->stream);
 }
 
-/* x = down(hidden), by slot: what each expert gives for each of its rows. */
+/* x = down(hidden), by slot: the output of each expert for each of its rows. */
 static void mix(struct expert_workspace *work, const struct gemm_workspace *gemm_work,
                 const struct experts *experts, int M) {
     const struct mlp *mlp = &experts->mlp;

@@ -1,13 +1,13 @@
-/* Products of float32: the mode that agrees with the CPU's oracle, bit for bit. Each output is one
- * chain of fused multiply-adds in the order of K, so K is not split; blocks of rows and outputs
- * share what they read through shared memory. */
+/* Products of float32: the mode with the bits of the CPU's oracle. Each output is one chain of
+ * fused multiply-adds in the order of K, so K is not split; blocks of rows and outputs share their
+ * inputs through shared memory. */
 #include "kernels/cuda/gemm/grouped.cuh"
 
 constexpr int FLOAT_ROWS = 16, FLOAT_OUTPUTS = 64, FLOAT_DEEP = 32, FLOAT_THREADS = 256;
 constexpr int FLOAT_EACH = FLOAT_ROWS * FLOAT_OUTPUTS / FLOAT_THREADS;
 
-/* Copies FLOAT_DEEP columns, from k on, of some rows of K floats to shared memory, with zeros
- * outside and rows ROWS + 1 apart against bank conflicts. */
+/* Copies FLOAT_DEEP columns, starting at k, of some rows of K floats to shared memory, with zeros
+ * outside. Rows are ROWS + 1 apart to avoid bank conflicts. */
 template <int ROWS>
 __device__ __forceinline__ void fill(float (&to)[FLOAT_DEEP][ROWS + 1], const float *from,
                                      int first, int rows, int k, int K) {
@@ -17,7 +17,7 @@ __device__ __forceinline__ void fill(float (&to)[FLOAT_DEEP][ROWS + 1], const fl
     }
 }
 
-/* With GROUPED, a block's rows are those of one expert, and blockIdx.x is their number. */
+/* With GROUPED, a block's rows belong to one expert, and blockIdx.x is their number. */
 template <bool GROUPED>
 __global__ void __launch_bounds__(FLOAT_THREADS) float_kernel(Product<float> p, struct grouping g) {
     __shared__ float xs[FLOAT_DEEP][FLOAT_ROWS + 1];

@@ -1,16 +1,16 @@
-/* The layout of packed weights, and the arithmetic that all mma kernels share.
+/* The layout of packed weights, and the arithmetic of all mma kernels.
  *
- * A tile is 16 rows of the matrix, a slab 64 columns of a tile, a step 16 of those: the A operand
- * of one mma. Its 8 elements a lane are numbered as the fragment has them: element e is half e % 2
- * of register e / 2. Lane l (g = l / 4, t = l % 4) holds for element e
+ * A tile is 16 rows of the matrix, a slab 64 columns of a tile, a step 16 columns of a slab: the A
+ * operand of one mma. Its 8 elements per lane are numbered by their place in the fragment: element
+ * e is half e % 2 of register e / 2. Lane l (g = l / 4, t = l % 4) holds for element e
  *
  *     row     g + 8 * (e / 2 % 2)
  *     column  16 * step + 4 * t + 2 * (e / 4) + e % 2                                (RUN 4)
  *             32 * (step / 2) + 8 * t + 4 * (step % 2) + 2 * (e / 4) + e % 2         (RUN 8)
  *
- * Any order of columns is correct as long as x has the same. With RUN 8 a lane needs 8 neighbours
- * of a row of x for two steps, which is one load of 16 bytes; with RUN 4 a step is 16 neighbouring
- * columns, as a format with a scale for each 16 needs.
+ * Any order of columns is correct if x has the same order. With RUN 8 a lane needs 8 adjacent
+ * elements of a row of x for two steps, which is one load of 16 bytes. With RUN 4 a step is 16
+ * adjacent columns, as formats with a scale per 16 columns need.
  */
 #ifndef PENSTOCK_CUDA_GEMM_FORMAT_CUH
 #define PENSTOCK_CUDA_GEMM_FORMAT_CUH
@@ -20,7 +20,7 @@
 constexpr int GEMM_TILE = 16, GEMM_SLAB = 64, STEPS = GEMM_SLAB / 16, GEMM_GROUP = 8,
               SUPER_SLABS = 4;
 
-/* Column of element e of a step, in its slab. */
+/* The column of element e of a step, in its slab. */
 template <class F> __host__ __device__ constexpr int column_of(int step, int t, int e) {
     return (F::RUN == 8 ? 32 * (step / 2) + 8 * t + 4 * (step % 2) : 16 * step + 4 * t) +
            2 * (e / 4) + e % 2;
@@ -28,8 +28,8 @@ template <class F> __host__ __device__ constexpr int column_of(int step, int t, 
 
 /* ---- loading -------------------------------------------------------------------------------- */
 
-/* N words of weights from shared memory, or with ONCE from global memory: no other warp reads them,
- * and they should not evict what warps share. */
+/* Loads N words of weights from shared memory, or with ONCE from global memory: no other warp reads
+ * them, and they should not evict data that warps share. */
 template <bool ONCE, int N>
 __device__ __forceinline__ void load_words(uint32_t *to, const uint8_t *from) {
     if (ONCE && N == 4) {
@@ -42,8 +42,8 @@ __device__ __forceinline__ void load_words(uint32_t *to, const uint8_t *from) {
     }
 }
 
-/* A lane's share of a slab of rows of K, a multiple of GEMM_SLAB: 8 columns of each 32 are the
- * words of two steps, for row g and for row g + 8. */
+/* Loads a lane's share of a slab of plain rows of K, a multiple of GEMM_SLAB: 8 columns of each 32
+ * are the words of two steps, for row g and for row g + 8. */
 __device__ __forceinline__ void load_rows(Slab<FormatRows> &w, const uint8_t *tile, int K, int slab,
                                           int lane) {
 #pragma unroll
@@ -58,7 +58,7 @@ __device__ __forceinline__ void load_rows(Slab<FormatRows> &w, const uint8_t *ti
         }
 }
 
-/* The start of one slab of a tile. */
+/* The addresses of one slab of a tile. */
 struct Place {
     const uint8_t *codes, *scales, *supers;
 };
@@ -73,12 +73,12 @@ __device__ __forceinline__ Place place_of_tile(const struct gemm_weights &w, int
 template <class F>
 __device__ __forceinline__ Place place_of_slab(const struct gemm_weights &w, const Place &tile,
                                                int slab) {
-    const int each = F::FOLDS == 1 ? w.scale_slabs : 1; /* known but for fp8 */
+    const int each = F::FOLDS == 1 ? w.scale_slabs : 1; /* a constant except for fp8 */
     return {tile.codes + slab * F::CODE_BYTES, tile.scales + slab / each * F::SCALE_BYTES,
             tile.supers + slab / SUPER_SLABS * F::SUPER_BYTES};
 }
 
-/* A lane's share of a slab. */
+/* Loads a lane's share of a slab. */
 template <class F, bool ONCE>
 __device__ __forceinline__ void load_slab(Slab<F> &w, const Place &from, int lane) {
     const uint8_t *codes = from.codes, *scales = from.scales, *supers = from.supers;
@@ -98,16 +98,16 @@ __device__ __forceinline__ void load_slab(Slab<F> &w, const Place &from, int lan
 
 /* ---- the product ---------------------------------------------------------------------------- */
 
-/* A slab is multiplied in parts: the columns of one scale, or half of them. */
+/* A slab is multiplied in parts: the columns of one scale, or half a slab. */
 template <class F> constexpr int PARTS = F::FOLDS ? F::FOLDS : 2;
 template <class F> constexpr int PART_STEPS = STEPS / PARTS<F>;
 
-/* x of a part for 8 rows: the B operands, two words a step. They come in runs of neighbours. */
+/* x of a part for 8 rows: the B operands, two words per step, in runs of adjacent columns. */
 template <class F> struct Columns {
     static constexpr int RUNS = 4 * PART_STEPS<F> / F::RUN;
     uint32_t v[2 * PART_STEPS<F>];
 };
-/* The first column of a lane's run i of a part, in the slab. */
+/* The first column, in the slab, of a lane's run i of a part. */
 template <class F> __device__ __forceinline__ int run_column(int part, int i, int t) {
     return (4 * (part * Columns<F>::RUNS + i) + t) * F::RUN;
 }
@@ -128,8 +128,8 @@ __device__ __forceinline__ void sum_columns(float (&sum)[2], const Columns<F> &x
     }
 }
 
-/* acc += one part of a tile's slab times C groups of 8 rows of x, whose sums are given too. The
- * order of every sum's operations is defined here and by `total + ...` in the kernels. */
+/* acc += one part of a tile's slab times C groups of 8 rows of x, with the given sums of x. This
+ * function and `total + ...` in the kernels define the order of all sums. */
 template <class F, class T, int C>
 __device__ __forceinline__ void multiply(float (&acc)[C][4], const Slab<F> &w, int part,
                                          const Columns<F> (&x)[C], const float (&sums)[C][2]) {
@@ -161,9 +161,9 @@ __host__ __device__ __forceinline__ int range_start(int slabs, int ranges, int i
     return i * slabs / ranges;
 }
 
-/* ---- a row of an embedding, by a block ------------------------------------------------------ */
+/* ---- a row of an embedding, by one block ----------------------------------------------------- */
 
-/* As embed_rows (ops.cuh). */
+/* The arguments of embed_rows (ops.cuh). */
 template <class T> struct EmbedArgs {
     T *y;
     struct gemm_weights w;
@@ -172,19 +172,19 @@ template <class T> struct EmbedArgs {
     bool add;
 };
 
-/* The row of the matrix that becomes row m; -1: none. */
+/* The matrix's row for row m; -1: none. */
 __device__ __forceinline__ int row_of(const int32_t *row, const int32_t *sampled, int m) {
     const int32_t id = row[m];
-    return id < 0 && sampled ? sampled[-1 - id] : id; /* pending_token */
+    return id < 0 && sampled ? sampled[-1 - id] : id; /* the inverse of pending_token */
 }
 
-/* Makes y the scaled weight, or adds that to it. */
+/* Sets y to the scaled weight, or adds it to y. */
 template <class T> __device__ __forceinline__ void put(T *y, float weight, float scale, bool add) {
     const float value = weight * scale;
     *y = from_float<T>(add ? to_float(*y) + value : value);
 }
 
-/* The pair of weights 2 * i, 2 * i + 1 that one register of a fragment holds, as floats. */
+/* The weights 2 * i and 2 * i + 1 of a fragment's register, as floats. */
 template <class F, class T>
 __device__ __forceinline__ float2 weights_of(const Slab<F> &w, uint32_t codes, int step, int side) {
     const auto pair = bits_as<typename Pair<T>::type>(codes);
@@ -201,7 +201,8 @@ __device__ __forceinline__ float2 weights_of(const Slab<F> &w, uint32_t codes, i
     return v;
 }
 
-/* Row m. A thread takes a quarter of a slab's row at a time: one lane's share in a product. */
+/* Computes row m. A thread processes a quarter of a slab's row at a time: one lane's share in a
+ * product. */
 template <class F, class T>
 __device__ __forceinline__ void embed_row(const EmbedArgs<T> &a, int m) {
     const struct gemm_weights &w = a.w;
@@ -219,7 +220,7 @@ __device__ __forceinline__ void embed_row(const EmbedArgs<T> &a, int m) {
             uint32_t words[4];
             F::template fragment<T>(words, share, step);
 #pragma unroll
-            for (int half = 0; half < 2; half++) { /* of the step's columns */
+            for (int half = 0; half < 2; half++) { /* halves of the step's columns */
                 const float2 v = weights_of<F, T>(share, words[2 * half + side], step, side);
                 const int k = slab * GEMM_SLAB + column_of<F>(step, t, 4 * half);
                 if (k < w.K) put(row + k, v.x, a.scale, a.add);

@@ -1,7 +1,7 @@
-/* Products by expert: as the kernel for few rows, but its blocks find on the device which rows they
- * have. A block is 16 outputs of one expert, or those of both matrices of a pair, for up to 16 of
- * its rows; experts of more rows have several blocks, which share the weights in the caches. All
- * rows go through this kernel, so that their bits do not depend on how many there are. */
+/* Products by expert: like the kernel for few rows, but its blocks find their rows on the device. A
+ * block computes 16 outputs of one expert, or of both matrices of a pair, for up to 16 of its rows.
+ * Experts with more rows have several blocks, which share the weights in the caches. All rows use
+ * this kernel, so their bits do not depend on the number of rows. */
 #include "kernels/cuda/gemm/grouped.cuh"
 
 #include "kernels/cuda/gemm/skinny.cuh"

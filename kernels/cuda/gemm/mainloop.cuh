@@ -1,11 +1,11 @@
-/* The arguments of product kernels, several products to a launch, and their epilogue. */
+/* The arguments of product kernels, several products per launch, and their epilogue. */
 #ifndef PENSTOCK_CUDA_GEMM_PRODUCT_CUH
 #define PENSTOCK_CUDA_GEMM_PRODUCT_CUH
 
 #include "kernels/cuda/gemm/format.cuh"
 #include "kernels/cuda/rows/math.cuh"
 
-/* A product, as kernels are given it. */
+/* A product as an argument of kernels. */
 template <class T> struct Product {
     struct gemm_weights w, up;
     int pair; /* 1 with an `up`, else 0 */
@@ -14,7 +14,7 @@ template <class T> struct Product {
     const T *x;
     int M;
 };
-/* A block of the skinny kernel has a warp for each range of both matrices of a pair. */
+/* A block of the skinny kernel has a warp per range of both matrices of a pair. */
 constexpr int MAX_WARPS = 16, MAX_PAIR_RANGES = MAX_WARPS / 2;
 template <class T> Product<T> product_of(const struct gemm_job *job, const void *x, int M) {
     static const struct gemm_epilogue none = {};
@@ -30,23 +30,23 @@ template <class T> Product<T> product_of(const struct gemm_job *job, const void 
     return p;
 }
 
-/* Where the blocks of a launch that share out K leave their sums. */
+/* The memory for the sums of blocks that share K in a launch. */
 struct Sharing {
-    int blocks;                   /* among which K is shared out; 1: it is not */
-    int first[GEMM_MAX_JOBS + 1]; /* product i has the parts from first[i] on */
+    int blocks;                   /* number of blocks that share K; 1: no sharing */
+    int first[GEMM_MAX_JOBS + 1]; /* first[i] is the first part of product i */
     struct gemm_scratch in;
 };
 
-/* The products of one launch. Their blocks follow one another in one dimension of the grid: product
- * i has the block numbers from first[i] on. */
+/* The products of one launch. Their blocks are contiguous in one dimension of the grid: first[i] is
+ * the first block of product i. */
 template <class T> struct Products {
     Product<T> of[GEMM_MAX_JOBS];
     int first[GEMM_MAX_JOBS + 1];
-    struct norm norm; /* of x; without a gain there is none */
+    struct norm norm; /* of x; gain NULL: no norm */
     struct Sharing share;
 };
-/* A block takes `each` tiles, half of them of each matrix of a pair; if `each` is 1, one of
- * both. */
+/* A block takes `each` tiles; for a pair half of them belong to each matrix, or if `each` is 1, one
+ * tile of both. */
 template <class T>
 Products<T> products_of(const struct gemm_job *jobs, int n, const void *x, int M, int each) {
     assert(n > 0 && n <= GEMM_MAX_JOBS);
@@ -62,7 +62,7 @@ Products<T> products_of(const struct gemm_job *jobs, int n, const void *x, int M
     }
     return all;
 }
-/* Which of them a block works on. */
+/* The product of a block. */
 template <class T> __device__ __forceinline__ int number_of(const Products<T> &all, int block) {
     int i = 0;
 #pragma unroll
@@ -97,8 +97,8 @@ __device__ __forceinline__ void store_output(const Product<T> &p, int m, int n, 
 
 /* ---- the kernels' launchers ----------------------------------------------------------------- */
 
-/* For n matrices of one mma format: up to GEMM_SKINNY_ROWS rows, perhaps with a norm, and any
- * number of rows. For one matrix of GEMM_FLOAT. */
+/* For n matrices of one mma format: gemm_skinny for up to GEMM_SKINNY_ROWS rows, optionally with a
+ * norm; gemm_tiled for any number of rows. gemm_float is for one matrix of GEMM_FLOAT. */
 void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
                  cudaStream_t stream);
 void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
@@ -107,10 +107,11 @@ void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaSt
 void gemm_wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                const struct gemm_scratch *scratch);
 bool gemm_wide_serves(const struct gemm_weights *w, int M, const struct gemm_scratch *scratch);
-/* The same by sm_100's kernel (kernels/cuda/tcgen05/), if gemm_has_tcgen05. */
+/* The same with sm_100's kernel (kernels/cuda/tcgen05/), if gemm_has_tcgen05. */
 void gemm_tcgen05(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                   const struct gemm_scratch *scratch);
-/* For n matrices of GEMM_E4M3, any number of rows, perhaps with a norm (kernels/cuda/wgmma/). */
+/* For n matrices of GEMM_E4M3 and any number of rows, optionally with a norm (kernels/cuda/wgmma/).
+ */
 void gemm_e4m3(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
                cudaStream_t stream, const struct gemm_scratch *scratch);
 void gemm_float(const struct gemm_job *job, const void *x, int M, cudaStream_t stream);

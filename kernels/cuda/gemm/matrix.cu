@@ -1,5 +1,5 @@
-/* Loading weights: in parts of whole tiles, which are packed, or quantised and packed, as they
- * arrive. */
+/* Loads weights in parts of whole tiles, which are packed, or quantised and packed, as they arrive.
+ */
 #include "kernels/cuda/gemm/matrix.cuh"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static enum status check_shape(enum dtype act, enum dtype type, int N, int K, en
     return STATUS_OK;
 }
 
-/* Sends rows first .. first + count and makes them e4m3; returns the source of those. */
+/* Sends rows first .. first + count and converts them to e4m3. Returns the resulting source. */
 static struct gemm_source quantised(struct staging *staging, const struct gemm_source *from, int K,
                                     int count) {
     uint8_t *codes = staging->device + staging->half_bytes;
@@ -41,8 +41,8 @@ struct origin {
     const struct random_weights *random;
 };
 
-/* Rows count as at least 8 bytes in the staging buffer, so that a scale a row and codes of half a
- * row's bytes fit after as many rows. */
+/* Rows count as at least 8 bytes in the staging buffer, so that a scale per row and codes of half a
+ * row's bytes fit after the rows. */
 static enum status pack_parts(const struct gemm_weights *w, struct staging *staging,
                               enum dtype type, const struct origin *origin, bool fp8,
                               struct err *err) {

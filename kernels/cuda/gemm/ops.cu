@@ -1,5 +1,5 @@
-/* Products, with as few launches as their matrices allow: for few rows the norm is part of the
- * product, and a gate and its up projection are one product if they have one format. */
+/* Products with as few launches as possible: for few rows the norm is part of the product, and a
+ * gate and its up projection are one product if their formats are equal. */
 #include "kernels/cuda/gemm/ops.cuh"
 
 #include "kernels/cuda/rows/rows.cuh"
@@ -48,7 +48,7 @@ void gemm_workspace_close(struct gemm_workspace *work) {
     cuda_check(cudaFree(work->scratch.wide), "freeing memory for products of many rows");
 }
 
-/* The rows that some products multiply. Fuses the norm if every product supports it; otherwise
+/* Returns the input rows of some products. Fuses the norm if every product supports it; otherwise
  * applies it now and clears *norm. */
 static const void *norm_rows_if_needed(struct gemm_workspace *work, const struct gemm_job *jobs,
                                        int n, const float *x, const struct norm **norm, int M) {
@@ -94,7 +94,7 @@ void gemm_matmul_add(struct gemm_workspace *work, float *sum, const void *x,
 static void gated_by(struct gemm_workspace *work, const float *x, const struct norm *norm,
                      const struct mlp *mlp, int M) {
     const struct gemm_weights *gate = &mlp->gate.w->packed;
-    /* the rows have the activations' type, as all that an op is given */
+    /* the rows have the activations' type, as all arguments of ops */
     const size_t element = work->act == DTYPE_F32 ? 4 : 2;
     const char *times = (const char *)mlp->times + (size_t)mlp->times_first * element;
     const struct gemm_epilogue end = {mlp->gate.bias};

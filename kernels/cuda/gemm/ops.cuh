@@ -1,5 +1,5 @@
-/* Products as the op table has them: with the norm before them, their biases, the activation
- * between them and the sum after them. */
+/* Products for the op table: with the norm before them, their biases, the activation between them
+ * and the sum after them. */
 #ifndef PENSTOCK_CUDA_GEMM_OPS_CUH
 #define PENSTOCK_CUDA_GEMM_OPS_CUH
 
@@ -11,32 +11,32 @@ struct gemm_workspace {
     cudaStream_t stream;
     void *memory;
     void *normed, *gate, *up;
-    size_t numbers; /* that each of them holds */
+    size_t numbers; /* capacity of each */
     struct gemm_scratch scratch;
 };
 
-/* With `wgmma` products of many rows, and those of GEMM_E4M3, are sm_90a's. Fails with STATUS_USAGE
- * if the device has no room. */
+/* With `wgmma`, products of many rows and those of GEMM_E4M3 use sm_90a's kernels. Fails with
+ * STATUS_USAGE if the device is out of memory. */
 enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int max_rows,
                                 int max_k, bool wgmma, cudaStream_t stream, struct err *err);
 void gemm_workspace_close(struct gemm_workspace *work);
 
-/* As matmul, matmul_add, mlp and logits of the op table. */
+/* Implement matmul, matmul_add, mlp and logits of the op table. */
 void gemm_matmul(struct gemm_workspace *work, float *const *y, const float *x,
                  const struct norm *norm, const struct linear *linear, int n, int M);
 void gemm_matmul_add(struct gemm_workspace *work, float *sum, const void *x,
                      const struct linear *linear, int M);
 void gemm_mlp(struct gemm_workspace *work, float *sum, const float *x, const struct norm *norm,
               const struct mlp *mlp, int M);
-/* y[M][K] = mlp(the normed rows of the workspace), of the activations' type. */
+/* y[M][K] = mlp(the normalised rows of the workspace), in the activations' type. */
 void gemm_mlp_alone(struct gemm_workspace *work, void *y, const struct mlp *mlp, int M);
 void gemm_logits(struct gemm_workspace *work, float *y, const float *x, const struct norm *norm,
                  const struct lm_head *head, int R);
 
-/* y[M][K] = rows[0..M) of the matrix times scale, or y += that with `add`. The matrix [V][K] is
- * packed for products: the file's weights, dequantised and rounded to the activations' type. With
- * `sampled`, a negative number is a pending token (kernels/step.h) to be found there; if that is
- * NULL, it is no row and y stays as it is. */
+/* y[M][K] = rows[0..M) of the matrix times scale; with `add` this is added to y. The matrix [V][K]
+ * is packed for products: the file's weights, dequantised and rounded to the activations' type. A
+ * negative number is a pending token (kernels/step.h), read from `sampled`; if `sampled` is NULL,
+ * it means no row, and y is unchanged. */
 void embed_rows(void *y, const struct gemm_weights *w, const int32_t *rows, const int32_t *sampled,
                 float scale, bool add, int M, cudaStream_t stream);
 

@@ -1,5 +1,5 @@
-/* Packing a file's rows into the layout of gemm/format.cuh, on the device, perhaps quantised first.
- * It runs once a matrix, so it reads single weights and relies on the caches. */
+/* Packs a file's rows into the layout of gemm/format.cuh on the device, optionally quantising them
+ * first. It runs once per matrix, so it reads single weights and relies on the caches. */
 #include <float.h>
 
 #include "kernels/cuda/gemm/format.cuh"
@@ -9,7 +9,7 @@
 
 constexpr int PACK_WARPS = 8, PACK_THREADS = PACK_WARPS * WARP;
 
-/* Arguments of a packing kernel: `count` rows go to the tiles from `first_tile` on. */
+/* Arguments of a packing kernel: `count` rows become the tiles from `first_tile` on. */
 struct Packing {
     struct gemm_weights w;
     struct gemm_source from;
@@ -17,7 +17,7 @@ struct Packing {
     int first_tile, count;
 };
 
-/* The source of a row of a tile; NULL if it is padding. */
+/* The source of a row of a tile; NULL for padding. */
 __device__ static const uint8_t *source_row(const Packing &p, int tile, int r, int *number) {
     *number = tile * GEMM_TILE + r;
     if (*number >= p.count) return nullptr;
@@ -35,15 +35,15 @@ __device__ static float source_value(const Packing &p, int tile, int r, int k) {
     const uint8_t *row = source_row(p, tile, r, &number);
     if (!row || k >= p.w.K) return 0.0f;
     if (!p.from.fp8) return weight_at(p.from.type, row, k);
-    const uint32_t bits = row[k]; /* e4m3: a half with a smaller exponent */
+    const uint32_t bits = row[k]; /* e4m3 is a half with a smaller exponent */
     const float value = float_of_half((bits & 128u) << 8 | (bits & 127u) << 7) * 0x1p8f;
     return value * scale_of_fp8(p, number, k);
 }
 
 /* ---- codes ---------------------------------------------------------------------------------- */
 
-/* The code of a weight in a format, of the source of the format's type, or of one whose codes are
- * those of the format but for the zero. */
+/* The code of a weight in a format, from a source of the format's type, or of a type with the same
+ * codes except for the zero. */
 template <class F> __device__ int source_code(enum dtype, const uint8_t *row, int k) {
     return Source<F::TYPE>::code(row, k);
 }
@@ -76,11 +76,11 @@ template <> __device__ int source_code<FormatQ6_K>(enum dtype type, const uint8_
                               : Source<DTYPE_Q6_K>::code(row, k);
 }
 
-/* Adds element e of a step to the words of a lane's share of a slab. */
+/* Inserts element e of a step into the words of a lane's share of a slab. */
 template <class F>
 __device__ __forceinline__ void put_code(Slab<F> &w, int step, int e, uint32_t code) {
     constexpr int BITS = F::CODE / 4;
-    const int half = e % 2 * 16, r = e / 2; /* of the fragment's register r */
+    const int half = e % 2 * 16, r = e / 2; /* register r of the fragment */
     if (BITS == 8) {
         w.code[2 * step + e / 4] |= (code & 255) << 8 * (e % 4);
     } else if (BITS == 2) {
@@ -107,7 +107,7 @@ __device__ static void put_byte(uint32_t *words, int i, int byte) {
     words[i / 4] |= ((uint32_t)byte & 255) << 8 * (i % 4);
 }
 
-/* The half of a scale, of formats with nothing else or a minimum. */
+/* The half of a scale, for formats with only a scale, or a scale and a minimum. */
 template <class F> __device__ uint32_t half_scale(enum dtype type, const uint8_t *row, int k) {
     switch (type) {
     case DTYPE_IQ4_NL:
@@ -121,7 +121,7 @@ template <class F> __device__ uint32_t half_scale(enum dtype type, const uint8_t
     }
 }
 
-/* Puts the scale and the minimum of a fold of a row, by the kind of the format's scales. */
+/* Writes the scale and the minimum of a fold of a row, by the kind of the format's scales. */
 template <class F, int CODE, bool MIN>
 __device__ void put_scale(HalfScales<CODE, MIN>, Slab<F> &w, enum dtype type, const uint8_t *row,
                           int i, int k) {
@@ -190,7 +190,7 @@ __device__ __forceinline__ void store_slab(const Slab<F> &w, const Place &place,
     if constexpr (F::CODE % 16 != 0)
         store_words<F::CODE % 16>(codes + PIECES * 16 * WARP + lane * (F::CODE % 16),
                                   &w.code[4 * PIECES]);
-    if (lane % 4 != 0) return; /* the scales are the same in the four lanes of a row */
+    if (lane % 4 != 0) return; /* the four lanes of a row have the same scales */
     if constexpr (F::SCALE != 0)
         if (slab % each == 0)
             store_words<F::SCALE>(const_cast<uint8_t *>(place.scales) + lane / 4 * F::SCALE,
@@ -225,7 +225,7 @@ __device__ void collect_codes(Slab<F> &w, const Packing &p, const Rows &rows, in
     }
 }
 
-/* A warp a slab, a block's rows of the grid a tile. */
+/* One warp per slab; blockIdx.y selects the tile. */
 template <class F, class T> __global__ void __launch_bounds__(PACK_THREADS) pack_kernel(Packing p) {
     grid_begin();
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
@@ -250,7 +250,7 @@ template <class F, class T> __global__ void __launch_bounds__(PACK_THREADS) pack
                   p.w.scale_slabs, lane);
 }
 
-/* Rows of the activations' type: a block a row. */
+/* Rows of the activations' type: one block per row. */
 template <class T> __global__ void __launch_bounds__(PACK_THREADS) pack_rows_kernel(Packing p) {
     grid_begin();
     const int tile = (int)blockIdx.x / GEMM_TILE, r = (int)blockIdx.x % GEMM_TILE;
@@ -301,7 +301,7 @@ static enum gemm_format format_for(enum dtype act, const struct gemm_source *sou
     }
 }
 
-/* Bytes of the three parts of a matrix, each in steps of 256. */
+/* Bytes of the three parts of a matrix, rounded up to 256. */
 struct Sizes {
     size_t codes, scales, supers;
 };
@@ -334,7 +334,7 @@ size_t gemm_plan(struct gemm_weights *w, enum dtype act, const struct gemm_sourc
     w->K = K;
     w->tiles = (N + GEMM_TILE - 1) / GEMM_TILE;
     w->slabs = (K + GEMM_SLAB - 1) / GEMM_SLAB;
-    /* a warp each: about 2,000 warps read at once, and no range is without a slab */
+    /* one warp per range: about 2,000 warps read at once, and no range is empty */
     w->ranges = w->tiles >= 256 ? 8 : 16;
     if (w->ranges > w->slabs) w->ranges = w->slabs;
     w->scale_slabs = 1;
@@ -381,7 +381,7 @@ void gemm_pack(const struct gemm_weights *w, const struct gemm_source *source, i
 constexpr int QUANTISE_THREADS = 256;
 constexpr float MAX_E4M3 = 448.0f;
 
-/* A block a row, which reads it twice, for its largest weight and for its codes. */
+/* One block per row; it reads the row twice, for its largest weight and for its codes. */
 __global__ void __launch_bounds__(QUANTISE_THREADS)
     quantise_kernel(uint8_t *__restrict__ codes, float *__restrict__ scales, enum dtype type,
                     const uint8_t *__restrict__ rows, size_t row_bytes, int K) {
@@ -395,7 +395,7 @@ __global__ void __launch_bounds__(QUANTISE_THREADS)
     if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = most;
     __syncthreads();
     for (float other : part) most = fmaxf(most, other);
-    const float scale = fmaxf(most / MAX_E4M3, FLT_MIN); /* a row of zeros has one too */
+    const float scale = fmaxf(most / MAX_E4M3, FLT_MIN); /* a row of zeros has a scale too */
     if (threadIdx.x == 0) scales[blockIdx.x] = scale;
     for (int k = threadIdx.x; k < K; k += QUANTISE_THREADS)
         codes[(size_t)blockIdx.x * K + k] = __nv_fp8_e4m3(weight_at(type, row, k) / scale).__x;

@@ -1,9 +1,9 @@
-/* Random weights: a thread a piece. kernels/cpu/weights/random.c says what they are. */
+/* Random weights: one thread per piece. kernels/cpu/weights/random.c documents them. */
 #include "kernels/cuda/gemm/matrix.cuh"
 
 #include "kernels/cuda/runtime/ptx.cuh"
 
-constexpr int RANDOM_THREADS = 256, WORDS = 8; /* of the largest piece, 8 float32 */
+constexpr int RANDOM_THREADS = 256, WORDS = 8; /* the largest piece has 8 float32 */
 
 __device__ static uint64_t word_at(uint64_t seed, uint64_t i) {
     uint64_t x = seed + (i + 1) * 0x9E3779B97F4A7C15ull;
@@ -16,7 +16,7 @@ __device__ static uint64_t word_at(uint64_t seed, uint64_t i) {
 __device__ static uint32_t float_bits(const struct random_weights &w, int code) {
     const float value = (float)(code == -128 ? 0 : code) * w.unit;
     if (w.type == DTYPE_F32) return __float_as_uint(value);
-    if (w.type == DTYPE_BF16) return __float_as_uint(value) >> 16; /* exact: of 7 bits */
+    if (w.type == DTYPE_BF16) return __float_as_uint(value) >> 16; /* exact: at most 7 bits */
     return __half_as_ushort(__float2half_rn(value));
 }
 

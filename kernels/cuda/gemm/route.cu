@@ -19,9 +19,9 @@ void route_widen(enum dtype act, float *y, const void *x, size_t n, cudaStream_t
     });
 }
 
-/* ---- a row's experts: a warp a row ---------------------------------------------------------- */
+/* ---- a row's experts: one warp per row ------------------------------------------------------- */
 
-/* How a row's experts are chosen and weighed: as struct experts says. */
+/* The choice and the weights of a row's experts; see struct experts. */
 struct routing_rule {
     int E, n_used, n_groups, n_used_groups;
     bool normalises, by_sigmoid;
@@ -29,10 +29,10 @@ struct routing_rule {
     float scale;
 };
 
-/* A logit and its expert. NaNs are taken only if nothing else is left. */
+/* A logit and its expert. NaNs are chosen only if nothing else is left. */
 struct candidate {
     float logit;
-    int expert; /* NONE: none */
+    int expert; /* NONE: no candidate */
 };
 __device__ __forceinline__ bool is_before(const struct candidate &a, const struct candidate &b) {
     if (a.expert == NONE || b.expert == NONE) return a.expert < b.expert;
@@ -40,8 +40,7 @@ __device__ __forceinline__ bool is_before(const struct candidate &a, const struc
     return a.logit > b.logit || (a.logit == b.logit && a.expert < b.expert);
 }
 
-/* The best of what a lane has left of the row: its experts lane, lane + 32, .., less those of
- * `taken`. */
+/* The best of a lane's remaining experts: lane, lane + 32, .., except those in `taken`. */
 __device__ __forceinline__ struct candidate best_left(const float *logits, int E, unsigned taken,
                                                       int lane) {
     struct candidate best = {0.0f, NONE};
@@ -62,7 +61,7 @@ __device__ __forceinline__ struct candidate warp_best(struct candidate best) {
     return {__shfl_sync(FULL_MASK, best.logit, 0), __shfl_sync(FULL_MASK, best.expert, 0)};
 }
 
-/* The n best of a row, the best first. */
+/* The n best of a row in falling order. */
 __device__ __forceinline__ void choose(int *chosen, const float *row, int E, int n, int lane) {
     unsigned taken = 0;
     for (int i = 0; i < n; i++) {
@@ -77,7 +76,7 @@ __device__ __forceinline__ float sigmoid(float x) {
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* Takes the experts out of the choice that are in none of the best groups; a lane a group. */
+/* Excludes the experts outside the best groups; one lane per group. */
 __device__ __forceinline__ void drop_groups(float *choice, const struct routing_rule &rule,
                                             int lane) {
     __shared__ float best[MAX_EXPERT_GROUPS];
@@ -102,7 +101,7 @@ __device__ __forceinline__ void drop_groups(float *choice, const struct routing_
     __syncwarp();
 }
 
-/* What a row's experts are chosen by: its logits, or sigmoids with their correction. */
+/* The values by which a row's experts are chosen: its logits, or sigmoids with their correction. */
 __device__ __forceinline__ const float *choice_of(const float *row, float *choice,
                                                   const struct routing_rule &rule, int lane) {
     if (!rule.by_sigmoid) return row;
@@ -123,7 +122,7 @@ __global__ void __launch_bounds__(WARP)
     const size_t at = (size_t)blockIdx.x * n_used;
     choose(chosen, choice_of(row, choice, rule, lane), E, n_used, lane);
     const float max = row[chosen[0]];
-    for (int i = lane; i < n_used; i += WARP) { /* by rising number */
+    for (int i = lane; i < n_used; i += WARP) { /* in rising order */
         int before = 0;
         for (int j = 0; j < n_used; j++) before += chosen[j] < chosen[i];
         rising[before] = chosen[i];
@@ -147,10 +146,9 @@ __global__ void __launch_bounds__(WARP)
     }
 }
 
-/* ---- an expert's rows: a warp an expert ----------------------------------------------------- */
+/* ---- an expert's rows: one warp per expert --------------------------------------------------- */
 
-/* Slots go to the experts in the order of their numbers, and of one expert in the order of the
- * rows. */
+/* Slots are assigned in the order of the experts, and within an expert in the order of the rows. */
 __global__ void __launch_bounds__(WARP) group_kernel(struct routing r, int slots, int n_used) {
     grid_begin();
     const int e = (int)blockIdx.x, lane = threadIdx.x;
@@ -174,7 +172,7 @@ __global__ void __launch_bounds__(WARP) group_kernel(struct routing r, int slots
     if (lane == 0 && e == (int)gridDim.x - 1) r.first[e + 1] = next;
 }
 
-/* Cuts each expert's slots into blocks; the last warp fills up the list. */
+/* Divides each expert's slots into blocks; the last warp pads the list. */
 __global__ void __launch_bounds__(WARP) blocks_kernel(struct routing r, int E, int n) {
     grid_begin();
     const int e = (int)blockIdx.x, lane = threadIdx.x;
@@ -216,7 +214,7 @@ void route_rows(const struct routing *routing, const float *logits, int M,
            routing_blocks(M, n_used, E));
 }
 
-/* ---- the sum: a block a row ----------------------------------------------------------------- */
+/* ---- the sum: one block per row -------------------------------------------------------------- */
 
 template <class T>
 __global__ void __launch_bounds__(ELEMENT_THREADS)

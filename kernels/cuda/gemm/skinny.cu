@@ -1,13 +1,13 @@
-/* The launches of the kernel for up to 16 rows. */
+/* Launches the kernel for up to 16 rows. */
 #include "kernels/cuda/gemm/skinny.cuh"
 #include "kernels/cuda/runtime/orders.cuh"
 
-/* The most shared memory of a launch; a row's padding fills its last slab, plus half a slab. */
+/* The maximum shared memory of a launch; a row is padded to whole slabs, plus half a slab. */
 constexpr size_t SKINNY_SMEM = MAX_WARPS * 2 * GEMM_GROUP * SUMS_WIDE * sizeof(float) +
                                GEMM_NORM_BYTES + GEMM_SKINNY_ROWS * (GEMM_SLAB + GEMM_SLAB / 2) * 2;
 static_assert(SKINNY_SMEM <= 99 << 10, "what the smallest of the devices has");
 
-/* Products of 16-bit weights as an order of a persistent step, if a list of them is being made. */
+/* Products of 16-bit weights as an order of a persistent step, if a list is being built. */
 template <class F, class T, int C> static bool ordered(const Products<T> &all, size_t smem) {
     if (!std::is_same_v<F, Format16>) {
         orders_refuse(MISFIT_WEIGHTS);
@@ -39,7 +39,8 @@ template <class F, class T, int C> static void skinny(const Products<T> &all, cu
     }
     assert(smem <= SKINNY_SMEM);
     if (ordered<F, T, C>(all, smem)) return;
-    if (smem > DEFAULT_SMEM) allow_smem(kernel, SKINNY_SMEM); /* the same always: see allow_smem */
+    /* always the same size: see allow_smem */
+    if (smem > DEFAULT_SMEM) allow_smem(kernel, SKINNY_SMEM);
     launch(kernel, dim3(all.first[GEMM_MAX_JOBS]), dim3(warps * WARP), smem, stream, all);
 }
 

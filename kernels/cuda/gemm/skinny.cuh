@@ -1,12 +1,12 @@
-/* Products for up to 16 rows, bound by reading the weights.
+/* Products for up to 16 rows, limited by reading the weights.
  *
- * A block is one tile of 16 outputs, or that tile of both matrices of a pair; a warp is one range
- * of a tile's slabs. Each warp reads its weights once, in pieces of 512 bytes, with several slabs
- * in flight, and the rows of x, which all blocks share and the caches hold. At the end the ranges'
- * sums meet in shared memory and are added in the order of the ranges.
+ * A block computes one tile of 16 outputs, or that tile of both matrices of a pair. A warp
+ * processes one range of a tile's slabs. Each warp reads its weights once, in pieces of 512 bytes
+ * with several slabs in flight. It also reads the rows of x, which all blocks share through the
+ * caches. At the end the sums of the ranges are added in shared memory in the order of the ranges.
  *
- * If x is to be normed first, each block does that into its shared memory while its first weights
- * arrive, with the sums of norm_kernel, so that the bits are the same. */
+ * If x needs a norm, each block normalises it into its shared memory while its first weights
+ * arrive. The sums are those of norm_kernel, so the bits are the same. */
 #ifndef PENSTOCK_CUDA_GEMM_SKINNY_CUH
 #define PENSTOCK_CUDA_GEMM_SKINNY_CUH
 
@@ -14,15 +14,16 @@
 
 /* ---- a warp's share of a product ------------------------------------------------------------ */
 
-constexpr int SUMS_WIDE = GEMM_TILE + 4; /* puts the lanes that write into different banks */
+constexpr int SUMS_WIDE = GEMM_TILE + 4; /* puts writing lanes into different banks */
 
-/* A lane's runs of a row of x: the start of the first, and the columns that follow. */
+/* A lane's runs of a row of x: the start of the first run, and the number of columns from there on.
+ */
 template <class T> struct Row {
     const T *at;
     int left;
 };
-/* RUN neighbours of a row from column k after its first on, or zeros beyond its end. ALIGNED: a run
- * is whole or empty. */
+/* RUN adjacent elements of a row, starting at column k after its first, or zeros after its end.
+ * ALIGNED: a run is whole or empty. */
 template <int RUN, bool ALIGNED, class T>
 __device__ __forceinline__ void load_run(uint32_t *to, const Row<T> &row, int k) {
     if constexpr (ALIGNED) {
@@ -54,7 +55,7 @@ __device__ __forceinline__ void load_columns(SlabColumns<F, C> &x, const Row<T> 
                                           slab * GEMM_SLAB + run_column<F>(part, i, 0));
 }
 
-/* A warp's work: slabs begin .. end of a tile, AHEAD of which are in flight. */
+/* A warp's work: slabs begin .. end of a tile, with AHEAD slabs in flight. */
 template <class F> struct Range {
     const struct gemm_weights *w;
     Place tile;
@@ -108,13 +109,13 @@ __device__ __forceinline__ void sum_range(float (&acc)[C][4], Range<F> &range, c
 
 /* ---- the norm ------------------------------------------------------------------------------- */
 
-/* The distance of normed rows: whole slabs, and half a slab against bank conflicts. */
+/* The distance of normalised rows: whole slabs plus half a slab, to avoid bank conflicts. */
 __host__ __device__ __forceinline__ int normed_wide(int slabs) {
     return slabs * GEMM_SLAB + GEMM_SLAB / 2;
 }
 
-/* Writes the normed rows of x to the block's shared memory. A warp does the work of one warp of
- * norm_kernel for one row, then of another. `parts` is [M][NORM_WARPS]. */
+/* Writes the normalised rows of x to the block's shared memory. Each warp repeatedly does the work
+ * of one warp of norm_kernel for one row. `parts` is [M][NORM_WARPS]. */
 template <class T>
 __device__ __forceinline__ void norm_rows(T *to, float *parts, const Product<T> &p,
                                           const struct norm &norm) {
@@ -138,7 +139,7 @@ __device__ __forceinline__ void norm_rows(T *to, float *parts, const Product<T> 
         const int m = i / NORM_WARPS, first = (i % NORM_WARPS * WARP + lane) * N;
         const float part = lane < NORM_WARPS ? parts[m * NORM_WARPS + lane] : 0.0f;
         const float r = norm_factor(warp_sum(part), K, norm.epsilon);
-        for (int k = first; k < K; k += NORM_THREADS * N) { /* what the lane has put there */
+        for (int k = first; k < K; k += NORM_THREADS * N) { /* values stored by this lane */
             Vec16<T> v = load16(to + m * wide + k);
 #pragma unroll
             for (int e = 0; e < N; e += 4) {
@@ -153,13 +154,13 @@ __device__ __forceinline__ void norm_rows(T *to, float *parts, const Product<T> 
     __syncthreads();
 }
 
-/* What a block multiplies, and where its sums go: rows of x, `apart` from one another. */
+/* The input rows of a block, `apart` from each other, and the place of its sums. */
 template <class T> struct BlockRows {
     const T *x;
     int apart;
     float *sums;
 };
-/* The product's own, or in shared memory with NORMED, where the block norms them. */
+/* The product's own rows or, with NORMED, rows in shared memory that the block normalises. */
 template <bool NORMED, class T>
 __device__ __forceinline__ BlockRows<T> rows_of_block(const Product<T> &p,
                                                       const struct norm &norm) {
@@ -173,7 +174,7 @@ __device__ __forceinline__ BlockRows<T> rows_of_block(const Product<T> &p,
 
 /* ---- the kernel ----------------------------------------------------------------------------- */
 
-/* The warps that a block needs for a product. */
+/* The number of warps that a block needs for a product. */
 template <class T> __host__ __device__ __forceinline__ int warps_of(const Product<T> &p) {
     return p.w.ranges << p.pair;
 }
@@ -181,10 +182,10 @@ template <class T> __host__ __device__ __forceinline__ int warps_of(const Produc
 /* A warp's part of a tile, of one matrix of its product. */
 template <class F, class T> struct TileWork {
     const Product<T> *p;
-    int tile, mine; /* `mine` is ranges or more: the warp has no part */
+    int tile, mine; /* if `mine` is ranges or more, the warp has no work */
     Range<F> range;
 };
-/* The part that a warp has of the launch's block `block`, whose first weights it begins to load. */
+/* A warp's part of the launch's block `block`; starts loading its first weights. */
 template <class F, class T>
 __device__ __forceinline__ TileWork<F, T> begin_tile(const Products<T> &all, int block, int warp,
                                                      int lane) {
@@ -204,7 +205,7 @@ __device__ __forceinline__ TileWork<F, T> begin_tile(const Products<T> &all, int
     return work;
 }
 
-/* Leaves the sums of a warp's part in shared memory: [warps][ROWS][SUMS_WIDE]. */
+/* Stores the sums of a warp's part in shared memory: [warps][ROWS][SUMS_WIDE]. */
 template <class F, class T, int C, bool ALIGNED>
 __device__ __forceinline__ void sum_tile(const BlockRows<T> &rows, TileWork<F, T> &work, int warp,
                                          int lane) {
@@ -221,7 +222,7 @@ __device__ __forceinline__ void sum_tile(const BlockRows<T> &rows, TileWork<F, T
         }
 }
 
-/* Adds the ranges' sums, which all warps have left, and stores the tile's outputs. */
+/* Adds the ranges' sums of all warps, and stores the tile's outputs. */
 template <class T, int C>
 __device__ __forceinline__ void finish_tile(const float *sums, const Product<T> &p, int tile) {
     constexpr int ROWS = C * GEMM_GROUP;

@@ -1,4 +1,4 @@
-/* Reading GGUF's blocks on the device, a weight at a time, for packing. Layouts follow the GGUF
+/* Reads GGUF's blocks on the device, one weight at a time, for packing. Layouts follow the GGUF
  * specification, as in kernels/cpu/weights/dequantise.c. */
 #ifndef PENSTOCK_CUDA_GEMM_SOURCE_CUH
 #define PENSTOCK_CUDA_GEMM_SOURCE_CUH
@@ -12,13 +12,13 @@ __device__ __forceinline__ float float_of_half(uint32_t bits) {
     return __half2float(__ushort_as_half((unsigned short)bits));
 }
 
-/* A weight of a quantised type is scale() * (code() - ZERO), plus min() if it HAS_MIN, each
- * product rounded once. `row` is a row's first byte, k a column of it. */
+/* A weight of a quantised type is scale() * (code() - ZERO), plus min() if it HAS_MIN, each product
+ * rounded once. `row` is the first byte of a row, k a column. */
 template <enum dtype TYPE> struct Source;
 
 /* ---- blocks of 32 --------------------------------------------------------------------------- */
 
-/* A half, with MIN another, FIFTH bytes of fifth bits, then the codes. */
+/* A half, with MIN another half, FIFTH bytes of fifth bits, then the codes. */
 template <int BYTES_, int ZERO_, bool MIN, int FIFTH> struct Block32 {
     static constexpr int BYTES = BYTES_, ZERO = ZERO_, COLUMNS = 32;
     static constexpr bool HAS_MIN = MIN;
@@ -60,7 +60,7 @@ template <> struct Source<DTYPE_IQ4_NL> : Block32<18, 0, false, 0> {
     }
 };
 
-/* A power of two, and floats of 4 bits: 2^(byte - 128) times twice their value. */
+/* A power of two, and 4-bit floats: 2^(byte - 128) times twice their value. */
 template <> struct Source<DTYPE_MXFP4> : Block32<17, 0, false, 0> {
     __device__ static int exponent(const uint8_t *row, int k) {
         return *block(row, k);
@@ -99,8 +99,8 @@ template <int BYTES_, int FIFTH> struct BlockK {
     __device__ static uint32_t m_bits(const uint8_t *row, int k) {
         return u16_at(block(row, k) + 2);
     }
-    /* Those of the first four are whole in the low bits of bytes 0-3 and 4-7; the others have their
-     * low nibbles in bytes 8-11 and two more bits on top of bytes 0-3 and 4-7. */
+    /* Those of the first four blocks are the low bits of bytes 0-3 and 4-7; the others have their
+     * low nibbles in bytes 8-11 and two more bits at the top of bytes 0-3 and 4-7. */
     __device__ static int scale_code(const uint8_t *row, int k) {
         const uint8_t *p = block(row, k) + 4;
         const int i = k % 256 / 32;
@@ -126,7 +126,7 @@ template <int BYTES_, int FIFTH> struct BlockK {
 template <> struct Source<DTYPE_Q4_K> : BlockK<144, 0> {};
 template <> struct Source<DTYPE_Q5_K> : BlockK<176, 32> {};
 
-/* Blocks with a half d at D. */
+/* Blocks with a half d at offset D. */
 template <int BYTES_, int D, int ZERO_, bool MIN> struct Block256 {
     static constexpr int BYTES = BYTES_, ZERO = ZERO_, COLUMNS = 256;
     static constexpr bool HAS_MIN = MIN;
@@ -164,7 +164,7 @@ template <> struct Source<DTYPE_Q6_K> : Block256<210, 208, 32, false> {
     }
 };
 
-/* Codes of quantised folders: a float32, or in INT4H a half, in both INT4 a zero point, the
+/* Codes of quantised folders: a float32 (INT4H: a half), for INT4 and INT4H a zero point, then the
  * codes. */
 __device__ __forceinline__ float float_at(const uint8_t *p) {
     return __uint_as_float(u16_at(p) | u16_at(p + 2) << 16);
@@ -253,7 +253,7 @@ template <> struct Source<DTYPE_IQ4_XS> : Block256<136, 0, 0, false> {
     }
 };
 
-/* 48 bytes of five digits to the base 3, 4 of four, d. */
+/* 48 bytes of five base-3 digits, 4 bytes of four, d. */
 template <> struct Source<DTYPE_TQ1_0> : Block256<54, 52, 1, false> {
     __device__ static int code(const uint8_t *row, int k) {
         const uint8_t *p = block(row, k);
@@ -271,9 +271,9 @@ template <> struct Source<DTYPE_TQ2_0> : Block256<66, 64, 1, false> {
     }
 };
 
-/* ---- any type ------------------------------------------------------------------------------- */
+/* ---- any type -------------------------------------------------------------------------------- */
 
-/* The weight as a float: the number that the CPU's dequantise() makes. */
+/* The weight as a float: equal to the CPU's dequantise(). */
 template <class S> __device__ __forceinline__ float weight_of(const uint8_t *row, int k) {
     const float value = S::scale(row, k) * (float)(S::code(row, k) - S::ZERO);
     return S::HAS_MIN ? value + S::min(row, k) : value;
@@ -296,7 +296,7 @@ __device__ inline float weight_at(enum dtype type, const uint8_t *row, int k) {
 #undef CASE
     case DTYPE_I16:
     case DTYPE_E4M3:
-        break; /* of no weight here */
+        break; /* other types have no weights here */
     }
     return 0.0f;
 }

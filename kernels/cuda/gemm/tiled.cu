@@ -1,12 +1,13 @@
-/* The launches of the kernel for many rows. */
+/* Launches the kernel for many rows. */
 #include "kernels/cuda/gemm/tiled.cuh"
 
-/* The grid's blocks for rows. */
+/* The grid's blocks along the rows. */
 template <class S> static int blocks_across(int M) {
     return (M + S::ROWS - 1) / S::ROWS;
 }
 
-/* Shares out K if there are fewer than half as many blocks as fill the device, and room. */
+/* Lets blocks share K if there are fewer than half as many blocks as fill the device, and if memory
+ * suffices. */
 template <class T, class S>
 static void share_k(Products<T> *all, int n, int M, const struct gemm_scratch *scratch) {
     struct Sharing *share = &all->share;
@@ -32,7 +33,7 @@ static Products<T> tiled_products(const struct gemm_job *jobs, int n, const void
     return all;
 }
 
-/* Blocks that share weights are neighbours in the grid. */
+/* Blocks that share weights are adjacent in the grid. */
 template <class F, class T, class S>
 static void tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                   const struct gemm_scratch *scratch) {
@@ -68,10 +69,10 @@ void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaSt
         tiled_of<__nv_bfloat16>(jobs, n, x, M, stream, scratch);
 }
 
-/* ---- what it needs, and has under way ------------------------------------------------------- */
+/* ---- memory needs and traffic ---------------------------------------------------------------- */
 
-/* A launch that shares out K has at most GEMM_SCRATCH_COUNTERS blocks of 128 by 128 sums a range.
- * Those of many ranges do without: 32 MiB are enough for 8 ranges of 64 blocks. */
+/* A launch whose blocks share K has at most GEMM_SCRATCH_COUNTERS blocks of 128 by 128 sums per
+ * range. Launches with many ranges do not share: 32 MiB are enough for 8 ranges of 64 blocks. */
 size_t gemm_scratch_bytes(enum dtype act, int M, int K) {
     const size_t rows = (size_t)blocks_across<Large>(M) * Large::ROWS;
     const size_t outputs = (size_t)K * GEMM_MAX_JOBS + GEMM_MAX_JOBS * Large::NB * GEMM_TILE;

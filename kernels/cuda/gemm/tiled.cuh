@@ -1,32 +1,33 @@
-/* Products for many rows, bound by the tensor cores.
+/* Products for many rows, limited by the tensor cores.
  *
- * A block makes NB tiles of outputs for ROWS rows. Slabs of both pass through a ring of STAGES
- * buffers in shared memory, filled by cp.async. A warp makes NT tiles times C groups of rows. Sums
- * run over a range of slabs and are added to the total in the order of the ranges, as in the skinny
- * kernel.
+ * A block computes NB tiles of outputs for ROWS rows. Slabs of both operands pass through a ring of
+ * STAGES buffers in shared memory, filled by cp.async. A warp computes NT tiles times C groups of
+ * rows. Sums run over a range of slabs and are added to the total in the order of the ranges, as in
+ * the skinny kernel.
  *
- * Where there are few outputs and rows, several blocks share out the ranges of the same ones. Each
- * leaves its ranges' sums in memory, and the last to finish adds them all, in the same order. */
+ * If there are few outputs and rows, several blocks share the ranges of the same outputs. Each
+ * stores the sums of its ranges in memory, and the last block to finish adds all of them in the
+ * same order. */
 #ifndef PENSTOCK_CUDA_GEMM_TILED_CUH
 #define PENSTOCK_CUDA_GEMM_TILED_CUH
 
 #include "kernels/cuda/gemm/mainloop.cuh"
 
-/* NB tiles by MB groups of 8 rows a block, NT by C a warp. */
+/* NB tiles by MB groups of 8 rows per block, NT by C per warp. */
 template <int NB_, int MB_, int NT_, int C_, int STAGES_> struct Shape {
     static constexpr int NB = NB_, MB = MB_, NT = NT_, C = C_, STAGES = STAGES_;
     static constexpr int ROWS = MB * GEMM_GROUP, WARPS_N = NB / NT, WARPS_M = MB / C;
     static constexpr int THREADS = WARPS_N * WARPS_M * WARP;
     static constexpr int X_BYTES = ROWS * GEMM_SLAB * 2;
-    static constexpr int SUMS_WIDE = NB * GEMM_TILE + 4; /* writing lanes in different banks */
+    static constexpr int SUMS_WIDE = NB * GEMM_TILE + 4; /* writing lanes are in different banks */
     static constexpr int SUMS_BYTES = ROWS * SUMS_WIDE * (int)sizeof(float);
-    static constexpr int PART = ROWS * NB * GEMM_TILE; /* numbers of a range's sums */
+    static constexpr int PART = ROWS * NB * GEMM_TILE; /* numbers per range's sums */
 };
 using Small = Shape<2, 4, 1, 2, 7>;  /* 32 outputs by 32 rows, 4 warps */
 using Large = Shape<8, 16, 4, 8, 3>; /* 128 by 128, 4 warps */
-constexpr int SMALL_ROWS = 64;       /* up to which Small is used */
+constexpr int SMALL_ROWS = 64;       /* Small is used up to this number of rows */
 
-/* A stage is x, then codes, scales and supers of each tile. */
+/* A stage holds x, then codes, scales and supers of each tile. */
 template <class F, class S> struct Ring {
     static constexpr int CODES = S::X_BYTES, SCALES = CODES + S::NB * F::CODE_BYTES;
     static constexpr int SUPERS = SCALES + S::NB * F::SCALE_BYTES;
@@ -34,25 +35,25 @@ template <class F, class S> struct Ring {
     static constexpr int BYTES = ALL > S::SUMS_BYTES ? ALL : S::SUMS_BYTES;
 };
 
-/* The offset of piece `chunk` (16 bytes, 8 elements) of a row of x in a stage, permuted so that
- * lanes that read together, 2 rows of 4 pieces or 4 rows of 2, use different banks. */
+/* The offset of piece `chunk` (16 bytes, 8 elements) of a row of x in a stage. It is permuted so
+ * that lanes that read together, 2 rows of 4 pieces or 4 rows of 2, use different banks. */
 __device__ __forceinline__ int x_offset(int row, int chunk) {
     return row * (GEMM_SLAB * 2) + (chunk ^ ((row & 1) << 2 | (row & 2))) * 16;
 }
 
 /* ---- filling a stage ------------------------------------------------------------------------ */
 
-/* What a thread copies of a slab lies in the same places of every slab, so addresses and what
- * exists are worked out once and moved on by a slab. */
+/* A thread copies the same part of every slab, so addresses and bounds are computed once and
+ * advanced by a slab. */
 
-/* A thread copies the same piece of every APART-th row. With ODD rows may begin anywhere, and are
- * copied element by element. */
+/* A thread copies the same piece of every APART-th row. With ODD, rows may have any alignment and
+ * are copied element by element. */
 template <class T, class S, bool ODD> struct RowFiller {
     static constexpr int EACH = GEMM_SLAB / 8, APART = S::THREADS / EACH, TIMES = S::ROWS / APART;
     static_assert(S::ROWS % APART == 0 && APART % 4 == 0, "the rows' pieces are permuted alike");
     const T *from; /* the thread's piece of its first row */
     int step;      /* elements from one of its rows to the next */
-    int rows;      /* of x from its first row on */
+    int rows;      /* rows of x from its first row on */
     int left;      /* columns of x from its piece on */
     int to;
 
@@ -93,8 +94,8 @@ constexpr int power_below(int n) {
     return n < 2 ? 1 : 2 * power_below(n / 2);
 }
 
-/* A part of the stages: BYTES of each of the block's tiles, one after another, and zeros for
- * missing tiles. The tiles of a pair's matrices alternate. A thread copies the same piece of every
+/* A part of the stages: BYTES bytes of each of the block's tiles, contiguous, and zeros for missing
+ * tiles. The tiles of a pair's matrices alternate. A thread copies the same piece of every
  * AT_ONCE-th tile. */
 template <int BYTES, class S> struct PartFiller {
     static constexpr int EACH = BYTES / 16;
@@ -102,13 +103,13 @@ template <int BYTES, class S> struct PartFiller {
     static constexpr int AT_ONCE = MOST < S::NB ? MOST : S::NB;
     static_assert(S::NB % AT_ONCE == 0 && (AT_ONCE == 1 || AT_ONCE % 2 == 0), "all copy as many");
     const uint8_t *from; /* the thread's piece of its first tile */
-    /* bytes from a tile to the next, if its number is even, and to the second */
+    /* bytes from a tile to the next, for even numbers, and to the second */
     ptrdiff_t one, two;
-    int tiles; /* from its first on */
+    int tiles; /* tiles from its first on */
     int to;
 
-    /* The tiles of one matrix are at `first` and `apart` bytes from each other, those of a pair's
-     * other at `second`; there are `count` of each. */
+    /* The tiles of one matrix start at `first`, `apart` bytes from each other, those of a pair's
+     * other matrix at `second`; each has `count` tiles. */
     __device__ __forceinline__ PartFiller(const uint8_t *first, const uint8_t *second, size_t apart,
                                           int pair, int count) {
         const int tile = (int)threadIdx.x / EACH, piece = (int)threadIdx.x % EACH;
@@ -130,18 +131,18 @@ template <int BYTES, class S> struct PartFiller {
         from += forward;
     }
 };
-template <class S> struct PartFiller<0, S> { /* the format has no such part */
+template <class S> struct PartFiller<0, S> { /* the format lacks this part */
     __device__ __forceinline__ PartFiller(const uint8_t *, const uint8_t *, size_t, int, int) {}
     __device__ __forceinline__ void fill(uint8_t *, int) {}
 };
 
-/* A thread's copies of the block's slabs, from one on. */
+/* A thread's copies of the block's slabs, from a given one on. */
 template <class F, class T, class S, bool ODD> struct Filler {
     RowFiller<T, S, ODD> rows;
     PartFiller<F::CODE_BYTES, S> codes;
     PartFiller<F::SCALE_BYTES, S> scales;
     PartFiller<F::SUPER_BYTES, S> supers;
-    int next, scale_slabs; /* the number of the next slab; how many share a scale */
+    int next, scale_slabs; /* the number of the next slab; slabs per scale */
 
     __device__ __forceinline__ Filler(const Product<T> &p, int first_row, int tile, int slab)
         : Filler(p, first_row, slab, p.w.tiles - tile,
@@ -170,7 +171,7 @@ template <class F, class T, class S, bool ODD> struct Filler {
 /* ---- using it ------------------------------------------------------------------------------- */
 
 /* The B operands of a part of a slab for a group of 8 rows, which begins at `rows`. The lane's
- * place in the permuted rows is the same in all groups, and another run flips bits of it. */
+ * offset in the permuted rows is the same in all groups; another run flips bits of it. */
 template <class F>
 __device__ __forceinline__ void read_columns(Columns<F> &x, const uint8_t *rows, int part,
                                              int lane) {
@@ -210,7 +211,7 @@ __device__ __forceinline__ void use_stage(float (&acc)[S::NT][S::C][4], const ui
     }
 }
 
-/* A thread's totals over the ranges, needed once a range. If the running sums fill the registers,
+/* A thread's totals over the ranges, used once per range. If the running sums fill the registers,
  * `volatile` keeps the totals out of them. */
 template <class S, bool IN_MEMORY = (S::NT * S::C > 8)> struct Totals {
     volatile float v[S::NT][S::C][4];
@@ -231,7 +232,7 @@ __device__ __forceinline__ void add_range(Totals<S> &total, float (&acc)[S::NT][
 
 /* ---- ranges of other blocks ----------------------------------------------------------------- */
 
-/* A thread's place in a range's part: four sums at a time, beside those of the other threads. */
+/* The place of a thread's sums in a range's part, four at a time. */
 template <class T, class S>
 __device__ __forceinline__ float *part_of(const Products<T> &all, int number, int range) {
     const int tiles = (int)blockIdx.y - all.first[number];
@@ -254,8 +255,8 @@ __device__ __forceinline__ void leave_range(float *part, float (&acc)[S::NT][S::
             store_vec<4>(part + (n * S::C + c) * S::THREADS * 4, v);
         }
 }
-/* Whether this block is the last of those that share out its ranges; then it sees what the others
- * left, and has reset their counter. `arrived` is shared memory that the block has no use for; a
+/* Is this block the last of those that share its ranges? If so, it sees the sums of the others and
+ * has reset their counter. `arrived` is shared memory that the block does not use otherwise; a
  * static variable would move the ring, and with it each address in the loop. */
 __device__ __forceinline__ bool is_last_block(const struct Sharing &share, volatile int *arrived) {
     __threadfence();
@@ -270,7 +271,7 @@ __device__ __forceinline__ bool is_last_block(const struct Sharing &share, volat
     __threadfence();
     return true;
 }
-/* acc, which is zero, becomes the sum of all ranges. */
+/* acc must be zero and becomes the sum of all ranges. */
 template <class T, class S>
 __device__ __forceinline__ void join_ranges(float (&acc)[S::NT][S::C][4], const Products<T> &all,
                                             int number) {
@@ -317,7 +318,7 @@ __device__ __forceinline__ void finish_block(const Product<T> &p, int first_tile
     }
 }
 
-/* With ODD the rows of x may begin anywhere. */
+/* With ODD, the rows of x may have any alignment. */
 template <class F, class T, class S, bool ODD>
 __global__ void __launch_bounds__(S::THREADS, 2)
     tiled_kernel(const __grid_constant__ Products<T> all) {
@@ -347,9 +348,10 @@ __global__ void __launch_bounds__(S::THREADS, 2)
         const int end = range_start(slabs, ranges, range + 1);
         for (; slab < end; slab++) {
             cp_async_wait<S::STAGES - 2>();
-            __syncthreads(); /* the slab is here, and all threads are done with the one before */
+            /* the slab has arrived, and all threads are done with the previous one */
+            __syncthreads();
             if (filler.next < end_slab) filler.fill(before);
-            cp_async_commit(); /* perhaps an empty group: the wait counts groups */
+            cp_async_commit(); /* the group may be empty: the wait counts groups */
             use_stage<F, T, S>(acc, stage, warp, lane);
             before = stage;
             stage = stage < last ? stage + R::STAGE : ring;
@@ -365,7 +367,7 @@ __global__ void __launch_bounds__(S::THREADS, 2)
         join_ranges<T, S>(acc, all, number);
         add_range<S>(total, acc);
     }
-    __syncthreads(); /* the ring becomes the sums' place */
+    __syncthreads(); /* the ring's memory is reused for the sums */
     finish_block<T, S>(p, tile, reinterpret_cast<float *>(ring), total, warp, lane);
 }
 
