@@ -1,8 +1,9 @@
 /* config/json: a JSON document in memory, and the strict reader that makes it.
  *
- * A document is a tree of `struct json` that its root owns. Each node has a type, and what belongs
- * to another type must not be read: json_is asks first, and json_first and json_member give NULL
- * for a value without children. Any number of threads may read a tree, one at a time may change it.
+ * A document is a tree of `struct json` that its root owns. Each node has a type. The fields of the
+ * union are for config/json*.c; other files read a value by json_text, json_number and the like,
+ * which answer for a value of another type too, so that a check that was forgotten reads no memory
+ * of another type. Any number of threads may read a tree, one at a time may change it.
  */
 #ifndef PENSTOCK_CONFIG_JSON_H
 #define PENSTOCK_CONFIG_JSON_H
@@ -70,6 +71,37 @@ static inline bool json_is(const struct json *json, enum json_type type) {
 
 /* Is it a string of this text? */
 bool json_is_text(const struct json *json, const char *text);
+
+/* The text of a string, NUL-terminated, and its bytes; "" and 0 for any other value. */
+static inline const char *json_text(const struct json *json) {
+    return json_is(json, JSON_STRING) ? json->string : "";
+}
+static inline size_t json_length(const struct json *json) {
+    return json_is(json, JSON_STRING) ? json->length : 0;
+}
+
+/* Is it a number that is an integer within int64? Then json_integer is exact. */
+static inline bool json_is_integer(const struct json *json) {
+    return json_is(json, JSON_NUMBER) && json->is_integer;
+}
+
+/* A number; 0 for any other value, and json_integer is 0 for a number that is no integer too. */
+static inline double json_number(const struct json *json) {
+    return json_is(json, JSON_NUMBER) ? json->number : 0;
+}
+static inline int64_t json_integer(const struct json *json) {
+    return json_is_integer(json) ? json->integer : 0;
+}
+
+/* Is it the value true? */
+static inline bool json_true(const struct json *json) {
+    return json_is(json, JSON_BOOL) && json->boolean;
+}
+
+/* The number of elements or members; 0 for a value without any. */
+static inline int json_count(const struct json *json) {
+    return json_is(json, JSON_ARRAY) || json_is(json, JSON_OBJECT) ? json->n_children : 0;
+}
 
 /* The first element or member, or NULL. */
 static inline struct json *json_first(const struct json *json) {

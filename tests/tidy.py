@@ -134,6 +134,11 @@ LIBRARIES = {
     r"check\.h": [],
     r"(cuda|cublas|nv).*": ["kernels/cuda/", "bench/gpu/"],
 }
+# The rooms that read what clients send as JSON: they read a value by json_text, json_number and the like, which ask for its
+# type, and never a field of the union in struct json.
+READS_JSON = ("engine/grammar/read/", "engine/grammar/schema/", "server/generation/", "server/json/", "server/message/",
+              "server/openai/")
+UNION_FIELD = r"->(string|integer|is_integer|boolean|n_children)\b"
 # This folder times the internals of others: it may include them, as tests may.
 TIMES_INTERNALS = "bench/gpu/"
 MAX_FUNCTION, USUAL_FUNCTION, USUAL_SHARE = 70, 45, 0.9
@@ -287,6 +292,13 @@ def check_includes(tree):
             tree.find(path, 1, "no file includes this header")
 
 
+def check_json_reads(tree):
+    for path, lines in tree.code().items():
+        for number, line in enumerate(lines, 1):
+            if path.startswith(READS_JSON) and re.search(UNION_FIELD, line):
+                tree.find(path, number, "reads a field of a JSON value without its type: use json_text, json_number and the like")
+
+
 def functions_of(lines):
     """Yields (first line, count of lines) of each function body: from a signature in column 0 to a brace in column 0."""
     start, opened = None, False
@@ -434,6 +446,7 @@ def one_caller_words(root):
 def check(root):
     tree = Tree(root)
     check_includes(tree)
+    check_json_reads(tree)
     lengths = check_functions(tree)
     check_sizes(tree)
     check_comments(tree)
@@ -463,6 +476,8 @@ BAD = [
     ({"server/b.c": "#include <check.h>\n"}, "<check.h> may only be included in tests"),
     ({"config/b.c": '#include "tests/help.h"\n', "tests/help.h": ""}, "belongs to the tests"),
     ({"tests/test_b.c": "#include <cjson/cJSON.h>\n"}, "no JSON is read or written"),
+    ({"server/json/b.c": "int n = value->n_children;\n", "CMakeLists.txt": GOOD["CMakeLists.txt"]
+      + "penstock_library(json server/json)\n"}, "without its type"),
     ({"config/lonely.h": ""}, "no file includes this header"),
     ({"config/lonely.inc": ""}, "no file includes this header"),
     ({"config/sub/b.c": ""}, "does not build this file"),

@@ -21,10 +21,10 @@ static int check_line(struct grammar *grammar, const char *line, size_t n, int n
         return 2;
     }
     bool may_end;
-    size_t accepted = grammar_match(grammar, json->string, json->length, &may_end);
-    if (accepted == json->length && may_end)
+    size_t accepted = grammar_match(grammar, json_text(json), json_length(json), &may_end);
+    if (accepted == json_length(json) && may_end)
         printf("{\"accepted\": true}\n");
-    else if (accepted == json->length)
+    else if (accepted == json_length(json))
         printf("{\"accepted\": false, \"byte\": %zu, \"reason\": \"it ends too early\"}\n",
                accepted);
     else

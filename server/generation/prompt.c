@@ -52,7 +52,7 @@ static void see_prompt(struct message_settings *format, const struct api_prompt 
     const struct json *content = json_member(last, "content");
     bool continues = prompt->continue_final_message && json_is(content, JSON_STRING);
     message_settings_see_prompt(format, text->data ? text->data : "", text->length,
-                                continues ? content->string : NULL);
+                                continues ? json_text(content) : NULL);
 }
 
 /* An effort that the template cannot pass on would change nothing. One that can only switch

@@ -114,7 +114,7 @@ enum status check_shown(const struct chat_template *chat, const struct json *mes
     json_each(message, messages) {
         const struct json *role = json_member(message, "role");
         enum status status = STATUS_OK;
-        if (json_is(role, JSON_STRING)) status = check_role(chat, &roles, i, role->string, err);
+        if (json_is(role, JSON_STRING)) status = check_role(chat, &roles, i, json_text(role), err);
         if (status == STATUS_OK && !saw_calls && json_member(message, "tool_calls")) {
             saw_calls = true;
             status = check_calls(chat, i, err);

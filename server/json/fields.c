@@ -49,27 +49,28 @@ static enum status check_range(struct parse *parse, const struct field *field, c
 static enum status store_int(struct parse *parse, const struct field *field, const char *name,
                              const struct json *value, int *to) {
     if (!json_is(value, JSON_NUMBER)) return field_wrong_type(parse, name, "an integer", value);
-    if (!value->is_integer) {
-        if (value->number == floor(value->number)) {
-            return out_of_range(parse, field, name, value->number);
+    if (!json_is_integer(value)) {
+        if (json_number(value) == floor(json_number(value))) {
+            return out_of_range(parse, field, name, json_number(value));
         }
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
-                       "'%s' must be an integer, but it is %.10g.", name, value->number);
+                       "'%s' must be an integer, but it is %.10g.", name, json_number(value));
     }
-    enum status status = check_range(parse, field, name, (double)value->integer);
-    if (status == STATUS_OK && to) *to = (int)value->integer;
+    enum status status = check_range(parse, field, name, (double)json_integer(value));
+    if (status == STATUS_OK && to) *to = (int)json_integer(value);
     return status;
 }
 
 static enum status store_real(struct parse *parse, const struct field *field, const char *name,
                               const struct json *value, float *to) {
     if (!json_is(value, JSON_NUMBER)) return field_wrong_type(parse, name, "a number", value);
-    enum status status = check_range(parse, field, name, value->number);
+    enum status status = check_range(parse, field, name, json_number(value));
     if (status != STATUS_OK || !to) return status;
     /* A number above zero must not become a float of zero, nor a denormal one that overflows when
      * something is divided by it. */
     const double smallest = 1e-6;
-    *to = (float)(value->number > 0 && value->number < smallest ? smallest : value->number);
+    *to = (float)(json_number(value) > 0 && json_number(value) < smallest ? smallest
+                                                                          : json_number(value));
     return STATUS_OK;
 }
 
@@ -96,7 +97,7 @@ enum status field_store(struct parse *parse, const struct field *field, const ch
     case FIELD_BOOL:
         if (!json_is(value, JSON_BOOL))
             return field_wrong_type(parse, name, "true or false", value);
-        if (to) *(bool *)to = value->boolean;
+        if (to) *(bool *)to = json_true(value);
         return STATUS_OK;
     case FIELD_INT:
         return store_int(parse, field, name, value, to);

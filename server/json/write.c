@@ -40,13 +40,13 @@ void json_write_int(struct buf *out, int64_t value) {
 /* The fewest digits that are read back as the same number. */
 static void write_number(struct buf *out, const struct json *value) {
     char digits[32];
-    if (value->is_integer) {
-        json_write_int(out, value->integer);
+    if (json_is_integer(value)) {
+        json_write_int(out, json_integer(value));
         return;
     }
     for (int precision = 15; precision <= 17; precision++) {
-        snprintf(digits, sizeof digits, "%.*g", precision, value->number);
-        if (strtod(digits, NULL) == value->number) break;
+        snprintf(digits, sizeof digits, "%.*g", precision, json_number(value));
+        if (strtod(digits, NULL) == json_number(value)) break;
     }
     buf_puts(out, digits);
 }
@@ -55,7 +55,7 @@ static void write_children(struct buf *out, const struct json *value) {
     bool object = value->type == JSON_OBJECT;
     buf_puts(out, object ? "{" : "[");
     json_each(child, value) {
-        if (child != value->child) buf_puts(out, ",");
+        if (child != json_first(value)) buf_puts(out, ",");
         if (object) {
             json_write_string(out, child->name, strlen(child->name));
             buf_puts(out, ":");
@@ -72,13 +72,13 @@ void json_write_value(struct buf *out, const struct json *value) {
         buf_puts(out, "null");
         break;
     case JSON_BOOL:
-        buf_puts(out, value->boolean ? "true" : "false");
+        buf_puts(out, json_true(value) ? "true" : "false");
         break;
     case JSON_NUMBER:
         write_number(out, value);
         break;
     case JSON_STRING:
-        json_write_string(out, value->string, value->length);
+        json_write_string(out, json_text(value), json_length(value));
         break;
     case JSON_ARRAY:
     case JSON_OBJECT:

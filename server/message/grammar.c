@@ -95,7 +95,7 @@ static void write_arguments(struct buf *out, char placeholder, const struct json
         return;
     }
     buf_puts(out, "{\"type\":\"json_schema\",\"tool\":");
-    write_chars(out, json_member(function, "name")->string);
+    write_chars(out, json_text(json_member(function, "name")));
     if (strchr("xkl", placeholder)) {
         buf_printf(out, ",\"style\":\"%s\"",
                    placeholder == 'x'   ? "qwen_xml"
@@ -153,7 +153,7 @@ static void read_parts(struct call_parts *parts, const struct tool_form *form, c
 /* Writes a call as a tag: what stands before its arguments, these, and what stands behind. */
 static void write_call(struct call_writer *to, const struct json *function) {
     struct call_parts parts = {0};
-    read_parts(&parts, to->form, json_member(function, "name")->string);
+    read_parts(&parts, to->form, json_text(json_member(function, "name")));
     buf_puts(to->out,
              to->is_second ? ",{\"type\":\"tag\",\"begin\":" : "{\"type\":\"tag\",\"begin\":");
     write_text(to->out, &parts.text[!parts.has_id]);
@@ -261,7 +261,7 @@ static void write_beginnings(const struct tool_grammar *asked, struct buf *out) 
     functions_each(function, asked) {
         const struct json *name = json_member(function, "name");
         if (names.length > 0) buf_puts(&names, "|");
-        add_to_pattern(&names, name->string, name->length);
+        add_to_pattern(&names, json_text(name), json_length(name));
     }
     forms_each(i, asked->tools) {
         const struct tool_form *form = &asked->tools->forms[i];

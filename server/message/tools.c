@@ -82,9 +82,9 @@ int schema_types(const struct json *schema) {
 
 static void add_tool(struct tool *tool, const struct json *function) {
     const struct json *properties = json_member(json_member(function, "parameters"), "properties");
-    tool->name = mem_strdup(json_member(function, "name")->string);
+    tool->name = mem_strdup(json_text(json_member(function, "name")));
     if (!json_is(properties, JSON_OBJECT)) return;
-    tool->parameters = mem_calloc((size_t)properties->n_children + 1, sizeof *tool->parameters);
+    tool->parameters = mem_calloc((size_t)json_count(properties) + 1, sizeof *tool->parameters);
     json_each(property, properties) {
         struct parameter *parameter = &tool->parameters[tool->n_parameters++];
         parameter->name = mem_strdup(property->name);
@@ -97,14 +97,14 @@ bool tool_filter_passes(const struct tool_filter *filter, const struct json *fun
     if (filter->only) return json_is_text(name, filter->only);
     json_each(one, filter->allowed) {
         const struct json *own = json_member(json_member(one, "function"), "name");
-        if (json_is_text(name, own->string)) return true;
+        if (json_is_text(name, json_text(own))) return true;
     }
     return !filter->allowed;
 }
 
 struct tool_set *tool_set_new(const struct json *tools, const struct tool_filter *filter) {
     assert(json_is(tools, JSON_ARRAY));
-    size_t room = (size_t)tools->n_children * sizeof(struct tool);
+    size_t room = (size_t)json_count(tools) * sizeof(struct tool);
     struct tool_set *set = mem_calloc(1, sizeof *set + room);
     json_each(tool, tools) {
         const struct json *function = json_member(tool, "function");

@@ -35,12 +35,12 @@ static enum status parse_line(struct api_batch_line *line, struct json *json, st
                        "The line must be a JSON object, but it is %s.", json_type_name(json));
     }
     if (!id) return wrong(err, STATUS_INVALID_REQUEST, "custom_id", "is missing");
-    if (!json_is(id, JSON_STRING) || id->length == 0) {
+    if (!json_is(id, JSON_STRING) || json_length(id) == 0) {
         return wrong(err, STATUS_INVALID_REQUEST, "custom_id", "must be a string, and not empty");
     }
-    json_write_string(&line->custom_id, id->string, id->length);
+    json_write_string(&line->custom_id, json_text(id), json_length(id));
     if (!url) return wrong(err, STATUS_INVALID_REQUEST, "url", "is missing");
-    line->api = json_is(url, JSON_STRING) ? api_find(url->string) : NULL;
+    line->api = json_is(url, JSON_STRING) ? api_find(json_text(url)) : NULL;
     if (!line->api) return unknown_url(err);
     if (method && !json_is_text(method, "POST")) {
         return wrong(err, STATUS_METHOD_NOT_ALLOWED, "method", "must be POST");

@@ -24,7 +24,7 @@ static enum status check_template(struct parse *parse, const char *name, const s
 
 static enum status check_functions(struct parse *parse, const char *name,
                                    const struct json *value) {
-    return value->child ? not_served(parse, name, " or give an empty array") : STATUS_OK;
+    return json_first(value) ? not_served(parse, name, " or give an empty array") : STATUS_OK;
 }
 
 static enum status check_function_call(struct parse *parse, const char *name,

@@ -16,11 +16,11 @@ bool api_serves(const struct api_limits *limits, const char *name, size_t length
 }
 
 enum status check_model(struct parse *parse, const char *name, const struct json *value) {
-    if (api_serves(parse->limits, value->string, value->length)) return STATUS_OK;
-    int shown = utf8_cut(value->string, strlen(value->string), 128);
+    if (api_serves(parse->limits, json_text(value), json_length(value))) return STATUS_OK;
+    int shown = utf8_cut(json_text(value), strlen(json_text(value)), 128);
     err_set(parse->err, STATUS_NOT_FOUND, name,
-            "The model '%.*s' does not exist: this server serves '%.128s'.", shown, value->string,
-            parse->limits->model);
+            "The model '%.*s' does not exist: this server serves '%.128s'.", shown,
+            json_text(value), parse->limits->model);
     field_code(parse, "model_not_found");
     return STATUS_NOT_FOUND;
 }
@@ -45,12 +45,12 @@ static enum status wrong_id(struct parse *parse, const char *name, int i,
     }
     return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                    "'%s[%d]' must be a token id in 0..%d, but it is %.17g.", name, i, V - 1,
-                   value->number);
+                   json_number(value));
 }
 
 enum status field_ids(struct parse *parse, const char *name, const struct json *array, int max,
                       int32_t **ids, int *n) {
-    int count = array->n_children, i = 0;
+    int count = json_count(array), i = 0;
     if (count > max) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                        "'%s' may hold at most %d token ids, but it holds %d.", name, max, count);
@@ -61,10 +61,10 @@ enum status field_ids(struct parse *parse, const char *name, const struct json *
         return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory for '%s'.", name);
     }
     json_each(value, array) {
-        bool right = json_is(value, JSON_NUMBER) && value->is_integer && value->integer >= 0 &&
-                     value->integer < parse->limits->V;
+        bool right = json_is(value, JSON_NUMBER) && json_is_integer(value) &&
+                     json_integer(value) >= 0 && json_integer(value) < parse->limits->V;
         if (!right) return wrong_id(parse, name, i, value);
-        (*ids)[i++] = (int32_t)value->integer;
+        (*ids)[i++] = (int32_t)json_integer(value);
     }
     return STATUS_OK;
 }

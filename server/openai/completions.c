@@ -17,7 +17,7 @@ struct completion_fields {
 };
 
 static enum status check_suffix(struct parse *parse, const char *name, const struct json *value) {
-    return value->length > 0 ? not_served(parse, name, "") : STATUS_OK;
+    return json_length(value) > 0 ? not_served(parse, name, "") : STATUS_OK;
 }
 
 static const struct field fields[] = {

@@ -41,7 +41,7 @@ static enum status join_parts(struct parse *parse, const char *path, struct json
             return status;
         }
         if (i++ > 0) buf_add(&joined, "\n", 1);
-        buf_puts(&joined, json_member(part, "text")->string);
+        buf_puts(&joined, json_text(json_member(part, "text")));
     }
     buf_add(&joined, "", 0); /* a buffer that holds nothing has no memory */
     json_set_string(content, joined.data, joined.length);
@@ -77,9 +77,9 @@ static enum status read_arguments(struct parse *parse, const char *path, struct 
     if (!json_is(arguments, JSON_STRING)) {
         return field_wrong_type(parse, path, "a string that holds a JSON object", arguments);
     }
-    bool none = arguments->length == 0;
-    if (json_parse(&object, "It", none ? "{}" : arguments->string, none ? 2 : arguments->length,
-                   &err)) {
+    bool none = json_length(arguments) == 0;
+    if (json_parse(&object, "It", none ? "{}" : json_text(arguments),
+                   none ? 2 : json_length(arguments), &err)) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, path,
                        "'%s' must be a string that holds a JSON object: %.200s", path, err.message);
     }
@@ -106,7 +106,7 @@ static enum status check_call(struct parse *parse, const char *path, const struc
     }
     const struct json *called = json_member(function, "name");
     snprintf(name, sizeof name, "%s.function.name", path);
-    if (!json_is(called, JSON_STRING) || !called->string[0]) {
+    if (!json_is(called, JSON_STRING) || !json_text(called)[0]) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' must be a string.", name);
     }
     struct json *arguments = json_member(function, "arguments");
@@ -158,7 +158,7 @@ static enum status check_message(struct parse *parse, const char *path, struct j
     if (!json_is(message, JSON_OBJECT)) return field_wrong_type(parse, path, "an object", message);
     const struct json *role = json_member(message, "role");
     snprintf(name, sizeof name, "%s.role", path);
-    if (!json_is(role, JSON_STRING) || !role->string[0]) {
+    if (!json_is(role, JSON_STRING) || !json_text(role)[0]) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                        "'%s' must be a string such as \"user\".", name);
     }
@@ -170,7 +170,7 @@ static enum status check_message(struct parse *parse, const char *path, struct j
 
 /* Templates see C strings, which would end at a NUL: text must not vanish unseen. */
 static bool holds_nul(const struct json *value) {
-    if (json_is(value, JSON_STRING)) return strlen(value->string) != value->length;
+    if (json_is(value, JSON_STRING)) return strlen(json_text(value)) != json_length(value);
     json_each(child, value) {
         if (holds_nul(child)) return true;
     }
@@ -188,7 +188,7 @@ static size_t arguments_length(const struct json *messages) {
     json_each(message, messages) {
         json_each(call, json_member(message, "tool_calls")) {
             const struct json *arguments = json_member(json_member(call, "function"), "arguments");
-            if (json_is(arguments, JSON_STRING)) length += arguments->length;
+            if (json_is(arguments, JSON_STRING)) length += json_length(arguments);
         }
     }
     return length;
@@ -199,7 +199,7 @@ enum status check_messages(struct parse *parse, const char *name, const struct j
     int i = 0;
     if (!json_is(value, JSON_ARRAY))
         return field_wrong_type(parse, name, "an array of messages", value);
-    if (!value->child) {
+    if (!json_first(value)) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                        "'%s' must hold at least one message.", name);
     }
@@ -208,7 +208,7 @@ enum status check_messages(struct parse *parse, const char *name, const struct j
                        "The arguments of the tool calls in '%s' may be at most %d bytes long.",
                        name, MAX_ARGUMENTS);
     }
-    for (struct json *message = value->child; message; message = message->next) {
+    for (struct json *message = json_first(value); message; message = message->next) {
         snprintf(path, sizeof path, "%s[%d]", name, i++);
         enum status status = refuse_nul(parse, path, message);
         if (status == STATUS_OK) status = check_message(parse, path, message);

@@ -13,7 +13,7 @@ static enum status join_texts(struct parse *parse, const struct json *content, s
         if (!json_is_text(json_member(part, "type"), "text") || !json_is(text, JSON_STRING))
             return field_wrong(parse, name,
                                "must be an object with 'type': \"text\" and a string 'text'");
-        buf_add(out, text->string, text->length);
+        buf_add(out, json_text(text), json_length(text));
     }
     return STATUS_OK;
 }
@@ -28,7 +28,7 @@ enum status check_prediction(struct parse *parse, const char *name, const struct
     if (json_is(content, JSON_ARRAY))
         status = join_texts(parse, content, &text);
     else if (json_is(content, JSON_STRING))
-        buf_add(&text, content->string, content->length);
+        buf_add(&text, json_text(content), json_length(content));
     else
         status = field_wrong(parse, name, "must have a 'content': a string or parts of text");
     request->predicts = true;

@@ -15,7 +15,7 @@ static enum status refuse_empty(struct parse *parse, const char *name) {
 
 static enum status store_text(struct parse *parse, const char *name, const struct json *value,
                               struct api_prompt *prompt) {
-    *prompt = (struct api_prompt){.text = value->string, .length = value->length};
+    *prompt = (struct api_prompt){.text = json_text(value), .length = json_length(value)};
     return prompt->length > 0 ? STATUS_OK : refuse_empty(parse, name);
 }
 
@@ -23,7 +23,7 @@ static enum status store_ids(struct parse *parse, const char *name, const struct
                              struct api_prompt *prompt) {
     int32_t *ids;
     const struct api_request *request = parse->target;
-    int count = array->n_children, context = parse->limits->max_model_len;
+    int count = json_count(array), context = parse->limits->max_model_len;
     if (count == 0) return refuse_empty(parse, name);
     if (count > context && request->truncate_prompt_tokens == 0)
         return api_context_exceeded(parse->err, name, context, false, count);
@@ -49,8 +49,8 @@ static enum status store_item(struct parse *parse, const char *name, int i, cons
 
 static enum status store_list(struct parse *parse, const char *name, const struct json *array) {
     struct api_request *request = parse->target;
-    enum json_type type = array->child->type;
-    int n = array->n_children;
+    enum json_type type = json_first(array)->type;
+    int n = json_count(array);
     assert(n > 0 && (type == JSON_STRING || type == JSON_ARRAY));
     if (n > parse->limits->max_prompts) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
@@ -61,7 +61,7 @@ static enum status store_list(struct parse *parse, const char *name, const struc
     if (!request->prompts) {
         return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory for the prompts.");
     }
-    const struct json *item = array->child;
+    const struct json *item = json_first(array);
     for (int i = 0; i < n; i++, item = item->next) {
         enum status status = store_item(parse, name, i, item, type, &request->prompts[i]);
         if (status != STATUS_OK) return status;
@@ -86,14 +86,14 @@ enum status check_prompt(struct parse *parse, const char *name, const struct jso
                                 "array of arrays of token ids";
     if (json_is(value, JSON_STRING)) return store_one(parse, name, value);
     if (!json_is(value, JSON_ARRAY)) return field_wrong_type(parse, name, right, value);
-    if (!value->child) return refuse_empty(parse, name);
-    if (json_is(value->child, JSON_NUMBER)) return store_one(parse, name, value);
-    if (json_is(value->child, JSON_STRING) || json_is(value->child, JSON_ARRAY)) {
+    if (!json_first(value)) return refuse_empty(parse, name);
+    if (json_is(json_first(value), JSON_NUMBER)) return store_one(parse, name, value);
+    if (json_is(json_first(value), JSON_STRING) || json_is(json_first(value), JSON_ARRAY)) {
         return store_list(parse, name, value);
     }
     return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                    "'%s' must be %s, but it is an array whose first element is %s.", name, right,
-                   json_type_name(value->child));
+                   json_type_name(json_first(value)));
 }
 
 /* ---- what follows messages ------------------------------------------------------------------ */

@@ -17,14 +17,14 @@
 static enum status copy_stop(struct parse *parse, const char *name, const struct json *value,
                              struct api_text *out) {
     if (!json_is(value, JSON_STRING)) return field_wrong_type(parse, name, "a string", value);
-    size_t length = value->length;
+    size_t length = json_length(value);
     if (length == 0) return field_wrong(parse, name, "must not be an empty string");
     if (length > MAX_STOP_LENGTH) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                        "'%s' may be at most %d bytes long, but it has %zu.", name, MAX_STOP_LENGTH,
                        length);
     }
-    *out = (struct api_text){arena_strndup(parse->arena, value->string, length), length};
+    *out = (struct api_text){arena_strndup(parse->arena, json_text(value), length), length};
     if (out->text) return STATUS_OK;
     return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
 }
@@ -38,10 +38,10 @@ static enum status copy_stops(struct parse *parse, const char *name, const struc
     if (!json_is(value, JSON_ARRAY)) {
         return field_wrong_type(parse, name, "a string or an array of strings", value);
     }
-    if (value->n_children > API_MAX_STOPS) {
+    if (json_count(value) > API_MAX_STOPS) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                        "'%s' may hold at most %d strings, but it holds %d.", name, API_MAX_STOPS,
-                       value->n_children);
+                       json_count(value));
     }
     json_each(stop, value) {
         snprintf(path, sizeof path, "%s[%d]", name, *n);
@@ -101,19 +101,20 @@ static enum status bias_entry(struct parse *parse, const char *name, const struc
                        "'%s' must have token ids in 0..%d as its keys, but one is '%.*s'.", name,
                        V - 1, shown, entry->name);
     }
-    bool right = json_is(entry, JSON_NUMBER) && entry->number >= -100 && entry->number <= 100;
+    bool right =
+        json_is(entry, JSON_NUMBER) && json_number(entry) >= -100 && json_number(entry) <= 100;
     if (!right) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                        "'%s' must give '%.*s' a number between -100 and 100.", name, shown,
                        entry->name);
     }
-    bias->bias = (float)entry->number;
+    bias->bias = (float)json_number(entry);
     return STATUS_OK;
 }
 
 enum status check_logit_bias(struct parse *parse, const char *name, const struct json *value) {
     struct api_request *request = parse->target;
-    int count = value->n_children, n = 0;
+    int count = json_count(value), n = 0;
     if (count > MAX_LOGIT_BIAS) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                        "'%s' may hold at most %d ids, but it holds %d.", name, MAX_LOGIT_BIAS,
@@ -161,21 +162,21 @@ void finish_mirostat(const struct parse *parse) {
 enum status check_dry_breakers(struct parse *parse, const char *name, const struct json *value) {
     struct api_request *request = parse->target;
     char path[48];
-    if (value->n_children > API_MAX_DRY_BREAKERS)
+    if (json_count(value) > API_MAX_DRY_BREAKERS)
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                        "'%s' may hold at most %d strings, but it holds %d.", name,
-                       API_MAX_DRY_BREAKERS, value->n_children);
+                       API_MAX_DRY_BREAKERS, json_count(value));
     request->dry_breakers =
-        arena_alloc(parse->arena, (size_t)value->n_children * sizeof *request->dry_breakers);
+        arena_alloc(parse->arena, (size_t)json_count(value) * sizeof *request->dry_breakers);
     if (!request->dry_breakers)
         return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
     json_each(one, value) {
         struct api_text *breaker = &request->dry_breakers[request->n_dry_breakers];
         snprintf(path, sizeof path, "%s[%d]", name, request->n_dry_breakers++);
         if (!json_is(one, JSON_STRING)) return field_wrong_type(parse, path, "a string", one);
-        if (one->length == 0) return field_wrong(parse, path, "must not be an empty string");
-        *breaker =
-            (struct api_text){arena_strndup(parse->arena, one->string, one->length), one->length};
+        if (json_length(one) == 0) return field_wrong(parse, path, "must not be an empty string");
+        *breaker = (struct api_text){arena_strndup(parse->arena, json_text(one), json_length(one)),
+                                     json_length(one)};
         if (!breaker->text)
             return err_set(parse->err, STATUS_UNAVAILABLE, path, "Not enough memory.");
     }
@@ -204,7 +205,7 @@ enum status check_allowed_ids(struct parse *parse, const char *name, const struc
     const size_t n_words = ((size_t)V + 31) / 32;
     int32_t *ids;
     int n;
-    if (value->n_children == 0) return field_wrong(parse, name, "must hold at least one token id");
+    if (json_count(value) == 0) return field_wrong(parse, name, "must hold at least one token id");
     enum status status = field_ids(parse, name, value, V, &ids, &n);
     if (status != STATUS_OK) return status;
     uint32_t *allowed = arena_alloc(parse->arena, n_words * sizeof *allowed);
@@ -218,15 +219,15 @@ enum status check_allowed_ids(struct parse *parse, const char *name, const struc
 static enum status store_bad_word(struct parse *parse, const char *name, const struct json *value,
                                   struct api_text *word) {
     if (!json_is(value, JSON_STRING)) return field_wrong_type(parse, name, "a string", value);
-    size_t before = 0, length = value->length;
-    while (before < length && isspace((unsigned char)value->string[before])) before++;
+    size_t before = 0, length = json_length(value);
+    while (before < length && isspace((unsigned char)json_text(value)[before])) before++;
     if (before == length) return field_wrong(parse, name, "must have a character besides spaces");
-    if (value->length > MAX_STOP_LENGTH) {
+    if (json_length(value) > MAX_STOP_LENGTH) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                        "'%s' may be at most %d bytes long, but it has %zu.", name, MAX_STOP_LENGTH,
                        length);
     }
-    word->text = arena_strndup(parse->arena, value->string + before, length - before);
+    word->text = arena_strndup(parse->arena, json_text(value) + before, length - before);
     word->length = length - before;
     if (!word->text) return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
     return STATUS_OK;
@@ -235,7 +236,7 @@ static enum status store_bad_word(struct parse *parse, const char *name, const s
 enum status check_bad_words(struct parse *parse, const char *name, const struct json *value) {
     struct api_request *request = parse->target;
     char path[32];
-    int n = value->n_children;
+    int n = json_count(value);
     if (n > API_MAX_BAD_WORDS) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                        "'%s' may hold at most %d words, but it holds %d.", name, API_MAX_BAD_WORDS,
@@ -269,31 +270,31 @@ enum status check_truncation(struct parse *parse, const char *name, const struct
 enum status check_seed(struct parse *parse, const char *name, const struct json *value) {
     struct api_request *request = parse->target;
     if (!json_is(value, JSON_NUMBER)) return field_wrong_type(parse, name, "an integer", value);
-    if (!value->is_integer) return field_wrong(parse, name, "must be an integer of 64 bits");
+    if (!json_is_integer(value)) return field_wrong(parse, name, "must be an integer of 64 bits");
     request->has_seed = true;
-    request->sampling.seed = (uint64_t)value->integer;
+    request->sampling.seed = (uint64_t)json_integer(value);
     return STATUS_OK;
 }
 
 enum status check_request_id(struct parse *parse, const char *name, const struct json *value) {
     struct api_request *request = parse->target;
-    size_t length = value->length;
+    size_t length = json_length(value);
     bool right = length >= 1 && length <= 48;
     for (size_t i = 0; right && i < length; i++) {
-        unsigned char c = (unsigned char)value->string[i];
+        unsigned char c = (unsigned char)json_text(value)[i];
         right = c < 0x80 && (isalnum(c) || (c && strchr("_.:-", c)));
     }
     if (!right)
         return field_wrong(parse, name, "must be 1 to 48 characters of A-Z a-z 0-9 _ . : -");
-    snprintf(request->id, sizeof request->id, "%s", value->string);
+    snprintf(request->id, sizeof request->id, "%s", json_text(value));
     return STATUS_OK;
 }
 
 enum status check_cache_salt(struct parse *parse, const char *name, const struct json *value) {
     struct api_request *request = parse->target;
-    size_t length = value->length;
+    size_t length = json_length(value);
     if (length == 0) return field_wrong(parse, name, "must not be an empty string");
-    XXH128_hash_t hash = XXH3_128bits(value->string, length);
+    XXH128_hash_t hash = XXH3_128bits(json_text(value), length);
     request->cache_salt[0] = hash.low64;
     request->cache_salt[1] = hash.high64;
     if (!hash.low64 && !hash.high64) request->cache_salt[0] = 1; /* zero is the common salt */

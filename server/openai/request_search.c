@@ -10,7 +10,7 @@ static enum status needs_search(struct parse *parse, const char *name) {
 enum status check_early_stopping(struct parse *parse, const char *name, const struct json *value) {
     struct api_request *request = parse->target;
     if (json_is(value, JSON_BOOL)) {
-        request->beams.stopping = value->boolean ? BEAMS_STOP_EARLY : BEAMS_STOP_BY_SCORE;
+        request->beams.stopping = json_true(value) ? BEAMS_STOP_EARLY : BEAMS_STOP_BY_SCORE;
         return STATUS_OK;
     }
     if (!json_is_text(value, "never"))

@@ -62,7 +62,7 @@ static enum status keep_value(struct parse *parse, const char *name, enum gramma
     switch (kind) {
     case GRAMMAR_JSON_OBJECT:
         if (!json_is(value, JSON_BOOL)) return field_wrong_type(parse, name, "true", value);
-        return value->boolean ? keep(parse, name, kind, "", 0) : STATUS_OK;
+        return json_true(value) ? keep(parse, name, kind, "", 0) : STATUS_OK;
     case GRAMMAR_CHOICE:
         if (!json_is(value, JSON_ARRAY))
             return field_wrong_type(parse, name, "an array of strings", value);
@@ -70,7 +70,7 @@ static enum status keep_value(struct parse *parse, const char *name, enum gramma
             if (!json_is(text, JSON_STRING))
                 return field_wrong_type(parse, name, "an array of strings", text);
         }
-        return value->child ? keep_json(parse, name, kind, value) : STATUS_OK;
+        return json_first(value) ? keep_json(parse, name, kind, value) : STATUS_OK;
     case GRAMMAR_JSON_SCHEMA:
     case GRAMMAR_STRUCTURAL_TAG:
         if (json_is(value, JSON_OBJECT)) return keep_json(parse, name, kind, value);
@@ -80,7 +80,8 @@ static enum status keep_value(struct parse *parse, const char *name, enum gramma
     case GRAMMAR_GBNF:
         if (!is_text) return field_wrong_type(parse, name, "a string", value);
     }
-    return value->length > 0 ? keep(parse, name, kind, value->string, value->length) : STATUS_OK;
+    return json_length(value) > 0 ? keep(parse, name, kind, json_text(value), json_length(value))
+                                  : STATUS_OK;
 }
 
 enum status check_constraint(struct parse *parse, const char *name, const struct json *value) {
@@ -96,7 +97,7 @@ enum status check_constraint(struct parse *parse, const char *name, const struct
 static enum status check_setting(struct parse *parse, const char *path, const struct json *member) {
     static const char *const known[] = {"disable_any_whitespace", "disable_additional_properties",
                                         "whitespace_pattern", "disable_fallback"};
-    bool is_known = false, off = json_is(member, JSON_BOOL) && !member->boolean;
+    bool is_known = false, off = json_is(member, JSON_BOOL) && !json_true(member);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         is_known |= strcmp(member->name, known[i]) == 0;
     if (is_known && (off || strcmp(member->name, "disable_fallback") == 0)) return STATUS_OK;

@@ -6,10 +6,10 @@
 
 static enum status check_name(struct parse *parse, const char *path, const struct json *name) {
     char param[80];
-    if (!json_is(name, JSON_STRING) || !name->string[0]) {
+    if (!json_is(name, JSON_STRING) || !json_text(name)[0]) {
         return field_wrong(parse, path, "must have a 'function' with a string 'name'");
     }
-    if (tool_name_is_right(name->string, name->length)) return STATUS_OK;
+    if (tool_name_is_right(json_text(name), json_length(name))) return STATUS_OK;
     snprintf(param, sizeof param, "%s.function.name", path);
     return err_set(parse->err, STATUS_INVALID_REQUEST, param,
                    "'%s' must be 1 to %d characters of A-Z a-z 0-9 _ . -.", param, MAX_TOOL_NAME);
@@ -55,7 +55,7 @@ static enum status check_allowed_tools(struct parse *parse, const char *name,
     if (!json_is_text(mode, "auto") && !json_is_text(mode, "required"))
         return field_wrong(parse, name,
                            "must have 'allowed_tools' with a 'mode' of \"auto\" or \"required\"");
-    if (!json_is(tools, JSON_ARRAY) || !tools->child)
+    if (!json_is(tools, JSON_ARRAY) || !json_first(tools))
         return field_wrong(parse, name, "must have 'allowed_tools' with 'tools', at least one");
     json_each(tool, tools) {
         const struct json *own = json_member(json_member(tool, "function"), "name");
@@ -91,7 +91,7 @@ static const char *find_tool(const struct json *tools, const struct json *functi
     const struct json *name = json_member(function, "name");
     json_each(tool, tools) {
         const struct json *own = json_member(json_member(tool, "function"), "name");
-        if (json_is_text(own, name->string)) return own->string;
+        if (json_is_text(own, json_text(name))) return json_text(own);
     }
     return NULL;
 }
@@ -140,7 +140,7 @@ static enum status check_format(struct parse *parse) {
 enum status finish_tools(struct parse *parse, struct api_prompt *prompt) {
     const struct api_request *request = parse->target;
     const struct json *tools = field_given(parse, "tools");
-    if (!tools || !tools->child) return check_no_tools(parse);
+    if (!tools || !json_first(tools)) return check_no_tools(parse);
     enum status status = check_tools(parse, "tools", tools);
     bool none = json_is_text(field_given(parse, "tool_choice"), "none");
     if (status != STATUS_OK || none) return status;

@@ -11,8 +11,8 @@
 static enum status store_text(struct parse *parse, const char *name, const struct json *value) {
     struct api_tokenize *request = parse->target;
     (void)name;
-    request->prompt.text = value->string;
-    request->prompt.length = value->length;
+    request->prompt.text = json_text(value);
+    request->prompt.length = json_length(value);
     return STATUS_OK;
 }
 
@@ -28,7 +28,7 @@ static enum status store_messages(struct parse *parse, const char *name, const s
 
 static enum status store_tools(struct parse *parse, const char *name, const struct json *value) {
     struct api_tokenize *request = parse->target;
-    if (value->child) request->prompt.tools = value;
+    if (json_first(value)) request->prompt.tools = value;
     return check_tools(parse, name, value);
 }
 

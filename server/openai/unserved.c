@@ -102,17 +102,17 @@ static bool is_word(const struct json *value, const char *word, size_t length) {
     case JSON_NULL:
         return false;
     case JSON_BOOL:
-        return *word == (value->boolean ? 't' : 'f');
+        return *word == (json_true(value) ? 't' : 'f');
     case JSON_NUMBER:
-        return strchr("-0123456789", *word) && strtod(word, NULL) == value->number;
+        return strchr("-0123456789", *word) && strtod(word, NULL) == json_number(value);
     case JSON_STRING:
-        return *word == '"' && value->length == length - 2 &&
-               memcmp(value->string, word + 1, length - 2) == 0;
+        return *word == '"' && json_length(value) == length - 2 &&
+               memcmp(json_text(value), word + 1, length - 2) == 0;
     case JSON_ARRAY:
-        if (*word != '[' || value->n_children > 1) return false;
-        return !value->child || is_word(value->child, word + 1, length - 2);
+        if (*word != '[' || json_count(value) > 1) return false;
+        return !json_first(value) || is_word(json_first(value), word + 1, length - 2);
     case JSON_OBJECT:
-        return *word == '{' && !value->child;
+        return *word == '{' && !json_first(value);
     }
     return false;
 }

@@ -529,6 +529,25 @@ END_TEST
 
 /* ---- what cannot be kept to ----------------------------------------------------------------- */
 
+/* Compiles the grammar of a tool "g" of this schema, which must be refused. */
+static void check_refused(const char *format, const char *schema, struct err *err) {
+    struct buf text = {0};
+    struct json *json;
+    struct grammar *grammar;
+    buf_printf(&text, "[{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":%s}}]",
+               schema);
+    ck_assert_int_eq(json_parse(&json, "It", text.data, text.length, err), STATUS_OK);
+    struct tool_grammar asked = asked_of(format);
+    asked.functions = json;
+    buf_clear(&text);
+    tool_grammar_write(&asked, &text);
+    ck_assert_int_eq(
+        grammar_compile(GRAMMAR_STRUCTURAL_TAG, text.data, text.length, NULL, &grammar, err),
+        STATUS_INVALID_REQUEST);
+    json_free(json);
+    buf_free(&text);
+}
+
 START_TEST(a_refusal_names_the_tool_and_the_place) {
     static const struct {
         const char *format, *schema, *says;
@@ -543,24 +562,31 @@ START_TEST(a_refusal_names_the_tool_and_the_place) {
         {"pythonic", "{\"properties\":{},\"required\":[\"a\"]}", "\"/required/0\""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct buf text = {0};
-        struct json *json;
-        struct grammar *grammar;
         struct err err = {0};
-        buf_printf(&text,
-                   "[{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":%s}}]",
-                   rows[i].schema);
-        ck_assert_int_eq(json_parse(&json, "It", text.data, text.length, &err), STATUS_OK);
-        struct tool_grammar asked = asked_of(rows[i].format);
-        asked.functions = json;
-        buf_clear(&text);
-        tool_grammar_write(&asked, &text);
-        ck_assert_int_eq(
-            grammar_compile(GRAMMAR_STRUCTURAL_TAG, text.data, text.length, NULL, &grammar, &err),
-            STATUS_INVALID_REQUEST);
+        check_refused(rows[i].format, rows[i].schema, &err);
         ck_assert_msg(strstr(err.message, rows[i].says), "%s", err.message);
-        json_free(json);
-        buf_free(&text);
+    }
+}
+END_TEST
+
+START_TEST(a_schema_with_values_of_another_type_is_refused_in_every_row) {
+    static const char *const schemas[] = {
+        "{\"properties\":{\"a\":{}},\"required\":[4846791580151137091]}",
+        "{\"properties\":{\"a\":5}}",
+        "{\"properties\":{\"a\":{\"type\":5}}}",
+        "{\"properties\":[\"a\"]}",
+        "{\"properties\":{\"a\":{\"enum\":5}}}",
+        "{\"properties\":{\"a\":{\"$ref\":7}}}",
+    };
+    char names[32][40];
+    int n = row_names(names);
+    for (int i = 0; i < n; i++) {
+        for (size_t k = 0; k < sizeof schemas / sizeof *schemas; k++) {
+            struct err err = {0};
+            check_refused(names[i], schemas[k], &err);
+            ck_assert_msg(strstr(err.message, "The tool \"g\": The schema at \""), "%s",
+                          err.message);
+        }
     }
 }
 END_TEST
@@ -581,6 +607,7 @@ int main(void) {
     tcase_add_test(t, content_may_have_a_format);
     tcase_add_loop_test(t, thoughts_come_before_content, 0, COUNT(thoughts));
     tcase_add_test(t, a_refusal_names_the_tool_and_the_place);
+    tcase_add_test(t, a_schema_with_values_of_another_type_is_refused_in_every_row);
     suite_add_tcase(s, t);
     return suite_main(s);
 }

@@ -48,7 +48,7 @@ static const struct json *need(struct tags_reader *r, const struct json *object,
 static bool flag(struct tags_reader *r, const struct json *format, const char *name) {
     const struct json *member = json_member(format, name);
     if (member && !json_is(member, JSON_BOOL)) fail(r, member, "must be true or false");
-    return json_is(member, JSON_BOOL) && member->boolean;
+    return json_true(member);
 }
 
 /* Fails for members that are not in the list, which ends with NULL. */
@@ -72,12 +72,12 @@ static struct expr *any_bytes(struct builder *b) {
 /* The strings of an array, or the one string, as alternatives; a string that is empty fails. */
 static void add_texts(struct tags_reader *r, struct expr *alternatives, const struct json *texts) {
     if (json_is(texts, JSON_STRING)) {
-        if (texts->length == 0) fail(r, texts, "must not be empty");
-        expr_add(alternatives, expr_bytes(r->b, texts->string, texts->length));
+        if (json_length(texts) == 0) fail(r, texts, "must not be empty");
+        expr_add(alternatives, expr_bytes(r->b, json_text(texts), json_length(texts)));
         return;
     }
     json_each(text, texts) {
-        if (!json_is(text, JSON_STRING) || text->length == 0)
+        if (!json_is(text, JSON_STRING) || json_length(text) == 0)
             fail(r, text, "must be a string that is not empty");
         else
             add_texts(r, alternatives, text);
@@ -119,15 +119,15 @@ static struct expr *read_tag(struct tags_reader *r, const struct json *tag, size
     const struct json *content = need(r, tag, names[1], JSON_OBJECT);
     const struct json *end = json_member(tag, "end"), *around = r->end;
     check_members(r, tag, names);
-    if (!json_is(end, JSON_STRING) && !(json_is(end, JSON_ARRAY) && end->child))
+    if (!json_is(end, JSON_STRING) && !(json_is(end, JSON_ARRAY) && json_first(end)))
         fail(r, end ? end : tag, "needs a string \"end\", or an array of them");
     if (b->status != STATUS_OK) return &b->spare;
-    assert(skip <= begin->length);
-    bool has_end = json_is(end, JSON_ARRAY) || end->length > 0;
-    struct expr *all =
-        expr_of(b, EXPR_CAT, expr_bytes(b, begin->string + skip, begin->length - skip), NULL);
+    assert(skip <= json_length(begin));
+    bool has_end = json_is(end, JSON_ARRAY) || json_length(end) > 0;
+    struct expr *all = expr_of(
+        b, EXPR_CAT, expr_bytes(b, json_text(begin) + skip, json_length(begin) - skip), NULL);
     bool is_text = json_is_text(json_member(content, "type"), "any_text");
-    if (has_end && !r->is_older && is_text && content->n_children == 1)
+    if (has_end && !r->is_older && is_text && json_count(content) == 1)
         return expr_add(all, text_up_to(r, end, NULL));
     r->end = has_end ? end : NULL;
     expr_add(all, r->is_older ? schema_tree(b, content) : read_format(r, content));
@@ -138,15 +138,16 @@ static struct expr *read_tag(struct tags_reader *r, const struct json *tag, size
 }
 
 static bool starts_with(const struct json *text, const struct json *start) {
-    return text->length >= start->length && memcmp(text->string, start->string, start->length) == 0;
+    return json_length(text) >= json_length(start) &&
+           memcmp(json_text(text), json_text(start), json_length(start)) == 0;
 }
 
 /* Each tag must begin with a trigger, or it could never begin. */
 static void check_triggers(struct tags_reader *r, const struct json *triggers,
                            const struct json *tags) {
-    if (!triggers->child) fail(r, triggers, "needs a trigger");
+    if (!json_first(triggers)) fail(r, triggers, "needs a trigger");
     json_each(trigger, triggers) {
-        if (!json_is(trigger, JSON_STRING) || trigger->length == 0)
+        if (!json_is(trigger, JSON_STRING) || json_length(trigger) == 0)
             fail(r, trigger, "must be a string that is not empty");
     }
     json_each(tag, tags) {
@@ -169,7 +170,7 @@ static int triggered_rule(struct tags_reader *r, const struct json *triggers,
         json_each(tag, tags) {
             if (b->status != STATUS_OK) return 0;
             if (starts_with(json_member(tag, "begin"), trigger))
-                expr_add(some, read_tag(r, tag, trigger->length));
+                expr_add(some, read_tag(r, tag, json_length(trigger)));
         }
         expr_add(all, expr_of(b, EXPR_CAT, text_up_to(r, trigger, triggers), some, NULL));
     }
@@ -218,8 +219,9 @@ static struct expr *read_separated(struct tags_reader *r, const struct json *for
     struct expr *one = expr_new(b, EXPR_ALT);
     json_each(tag, tags) expr_add(one, read_tag(r, tag, 0));
     rule_define(b, rule, one);
-    struct expr *more = expr_of(b, EXPR_CAT, expr_bytes(b, separator->string, separator->length),
-                                expr_call(b, rule), NULL);
+    struct expr *more =
+        expr_of(b, EXPR_CAT, expr_bytes(b, json_text(separator), json_length(separator)),
+                expr_call(b, rule), NULL);
     struct expr *all = expr_of(b, EXPR_CAT, expr_call(b, rule), NULL);
     if (!stops) expr_add(all, expr_repeat(b, more, 0, NO_MAX));
     return expr_repeat(b, all, at_least_one, 1);
@@ -231,7 +233,7 @@ static struct expr *read_const(struct tags_reader *r, const struct json *format)
     static const char *const names[] = {"value", NULL};
     const struct json *value = need(r, format, "value", JSON_STRING);
     check_members(r, format, names);
-    return value ? expr_bytes(r->b, value->string, value->length) : &r->b->spare;
+    return value ? expr_bytes(r->b, json_text(value), json_length(value)) : &r->b->spare;
 }
 
 static struct expr *read_schema(struct tags_reader *r, const struct json *format) {
@@ -244,10 +246,10 @@ static struct expr *read_schema(struct tags_reader *r, const struct json *format
     if (tool) need(r, format, "tool", JSON_STRING);
     if (r->b->status != STATUS_OK) return &r->b->spare;
     bool is_json = !style || json_is_text(style, "json");
-    r->b->owner = tool ? tool->string : NULL;
+    r->b->owner = tool ? json_text(tool) : NULL;
     struct expr *all =
         is_json ? schema_tree(r->b, schema)
-                : schema_arguments(r->b, schema, style->string, json_member(format, "texts"));
+                : schema_arguments(r->b, schema, json_text(style), json_member(format, "texts"));
     r->b->owner = NULL;
     if (all) return all;
     return fail(r, style,
@@ -264,8 +266,8 @@ static struct expr *read_any(struct tags_reader *r, const struct json *format) {
     if (start) need(r, format, "not_at_start", JSON_STRING);
     struct expr *text = text_without(r, json_member(format, "excludes"));
     if (!start || b->status != STATUS_OK) return text;
-    struct expr *begin =
-        pattern_read(b, "The structural tag's pattern", start->string, start->length, REGEX_WHOLE);
+    struct expr *begin = pattern_read(b, "The structural tag's pattern", json_text(start),
+                                      json_length(start), REGEX_WHOLE);
     struct expr *begins = expr_of(b, EXPR_CAT, begin, any_bytes(b), NULL);
     return expr_of(b, EXPR_AND, text, expr_of(b, EXPR_NOT, begins, NULL), NULL);
 }
@@ -275,15 +277,15 @@ static struct expr *read_pattern(struct tags_reader *r, const struct json *forma
     const struct json *pattern = need(r, format, "pattern", JSON_STRING);
     check_members(r, format, names);
     if (!pattern) return &r->b->spare;
-    return pattern_read(r->b, "The structural tag's pattern", pattern->string, pattern->length,
-                        REGEX_WHOLE);
+    return pattern_read(r->b, "The structural tag's pattern", json_text(pattern),
+                        json_length(pattern), REGEX_WHOLE);
 }
 
 static struct expr *read_grammar(struct tags_reader *r, const struct json *format) {
     static const char *const names[] = {"grammar", NULL};
     const struct json *grammar = need(r, format, "grammar", JSON_STRING);
     check_members(r, format, names);
-    return grammar ? gbnf_read(r->b, grammar->string, grammar->length) : &r->b->spare;
+    return grammar ? gbnf_read(r->b, json_text(grammar), json_length(grammar)) : &r->b->spare;
 }
 
 static struct expr *read_elements(struct tags_reader *r, const struct json *format,

@@ -49,7 +49,7 @@ static void check_root(struct arguments *a, const struct json *root) {
                         "one does: list them in 'properties' of the schema itself.");
     }
     json_each(name, json_member(root, "required")) {
-        if (!json_member(json_member(root, "properties"), name->string))
+        if (!json_member(json_member(root, "properties"), json_text(name)))
             schema_fail(a->r, name, "is no name of 'properties', and this model writes no other.");
     }
 }
@@ -144,7 +144,7 @@ struct expr *schema_arguments(struct builder *b, const struct json *root, const 
     }
     if (!a.style) return NULL;
     schema_check(&r, root);
-    check_root(&a, root);
+    if (b->status == STATUS_OK) check_root(&a, root);
     if (b->status != STATUS_OK) return &b->spare;
     json_spell_python(b, a.style->is_python);
     struct expr *all = parameters(&a, root);

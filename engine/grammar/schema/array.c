@@ -82,9 +82,9 @@ struct expr *schema_array(struct schema_reader *r, const struct conj *conj) {
     bool says_items = false;
     conj_each(schema, conj) {
         const struct json *own = prefix_of(schema);
-        if (own && own->n_children > MAX_PREFIX)
+        if (own && json_count(own) > MAX_PREFIX)
             schema_fail(r, own, "has more than %d items.", MAX_PREFIX);
-        if (own) prefix = max_int(prefix, own->n_children);
+        if (own) prefix = max_int(prefix, json_count(own));
         says_items = says_items || own || rest_of(schema);
     }
     if (b->status != STATUS_OK || (max != NO_MAX && max < min)) return expr_new(b, EXPR_ALT);

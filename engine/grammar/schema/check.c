@@ -134,7 +134,8 @@ static bool all_schemas(const struct json *object) {
 
 /* What is wrong with a keyword's value, or NULL. */
 static const char *wrong_form(const struct json *value, enum form form) {
-    bool is_count = json_is(value, JSON_NUMBER) && value->is_integer && value->integer >= 0;
+    bool is_count =
+        json_is(value, JSON_NUMBER) && json_is_integer(value) && json_integer(value) >= 0;
     switch (form) {
     case FORM_SCHEMA:
         return is_schema(value) ? NULL : "must be a schema: an object, true or false";
@@ -142,7 +143,7 @@ static const char *wrong_form(const struct json *value, enum form form) {
         if (is_schema(value) || all_are(value, is_schema)) return NULL;
         return "must be a schema: an object, true or false";
     case FORM_SCHEMAS:
-        return all_are(value, is_schema) && value->child
+        return all_are(value, is_schema) && json_first(value)
                    ? NULL
                    : "must be an array of at least one schema";
     case FORM_SCHEMA_MAP:
@@ -157,18 +158,19 @@ static const char *wrong_form(const struct json *value, enum form form) {
     case FORM_STRINGS:
         return all_are(value, is_string) ? NULL : "must be an array of strings";
     case FORM_TYPE:
-        return is_type(value) || (all_are(value, is_type) && value->child)
+        return is_type(value) || (all_are(value, is_type) && json_first(value))
                    ? NULL
                    : "must be one of null, boolean, integer, number, string, array, object, or an "
                      "array of them";
     case FORM_VALUES:
-        return json_is(value, JSON_ARRAY) && value->child ? NULL : "must be an array of values";
+        return json_is(value, JSON_ARRAY) && json_first(value) ? NULL
+                                                               : "must be an array of values";
     case FORM_FALSE:
-        return json_is(value, JSON_BOOL) && !value->boolean
+        return json_is(value, JSON_BOOL) && !json_true(value)
                    ? NULL
                    : "cannot be enforced; leave it out, or check it afterwards";
     case FORM_DIALECT:
-        return is_string(value) && strstr(value->string, "://json-schema.org/")
+        return is_string(value) && strstr(json_text(value), "://json-schema.org/")
                    ? NULL
                    : "must be the name of a draft, as in "
                      "\"https://json-schema.org/draft/2020-12/schema\"";
@@ -187,7 +189,7 @@ static void check_keyword(struct schema_reader *r, const struct json *value) {
     }
     const char *wrong = wrong_form(value, keyword->form);
     bool is_multiple = strcmp(keyword->name, "multipleOf") == 0;
-    if (!wrong && is_multiple && !(value->number > 0)) wrong = "must be above 0";
+    if (!wrong && is_multiple && !(json_number(value) > 0)) wrong = "must be above 0";
     if (wrong) {
         schema_fail(r, value, "%s.", wrong);
     } else if (keyword->form == FORM_SCHEMA ||
@@ -212,12 +214,23 @@ void schema_check(struct schema_reader *r, const struct json *schema) {
 
 /* ---- $ref ----------------------------------------------------------------------------------- */
 
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+}
+
+/* The byte of exactly two hex digits, or -1. */
+static int hex_byte(const char *text) {
+    int high = hex_digit(text[0]), low = high < 0 ? -1 : hex_digit(text[1]);
+    return low < 0 ? -1 : high * 16 + low;
+}
+
 /* Undoes ~0, ~1 and %XX of a pointer's step, in place. */
 static void unescape(char *step) {
     char *to = step;
-    unsigned byte;
     for (const char *from = step; *from; from++, to++) {
-        if (*from == '%' && sscanf(from + 1, "%2x", &byte) == 1 && byte) {
+        int byte = *from == '%' ? hex_byte(from + 1) : 0;
+        if (byte > 0) {
             *to = (char)byte;
             from += 2;
         } else {
@@ -234,9 +247,16 @@ static void unescape(char *step) {
     *to = 0;
 }
 
+/* The index that a step names: digits without a zero before them (RFC 6901), or -1. */
+static int index_named(const char *step) {
+    size_t n = strspn(step, "0123456789");
+    bool is_index = n > 0 && n < 10 && !step[n] && (step[0] != '0' || n == 1);
+    return is_index ? atoi(step) : -1;
+}
+
 static const struct json *child_named(const struct json *parent, const char *name) {
     if (json_is(parent, JSON_OBJECT)) return json_member(parent, name);
-    long index = strtol(name, NULL, 10);
+    int index = index_named(name);
     json_each(item, parent) {
         if (index-- == 0) return item;
     }
@@ -245,14 +265,15 @@ static const struct json *child_named(const struct json *parent, const char *nam
 
 const struct json *schema_target(struct schema_reader *r, const struct json *ref) {
     const struct json *at = r->root;
-    if (ref->string[0] != '#' || (ref->string[1] && ref->string[1] != '/')) {
+    const char *place = json_text(ref);
+    if (place[0] != '#' || (place[1] && place[1] != '/')) {
         schema_fail(r, ref,
                     "refers to \"%.100s\"; only places in this schema are served, as "
                     "\"#/$defs/name\".",
-                    ref->string);
+                    place);
         return NULL;
     }
-    char *steps = mem_strdup(ref->string + 1), *save = NULL;
+    char *steps = mem_strdup(place + 1), *save = NULL;
     for (char *step = steps[0] ? strsep((save = steps + 1, &save), "/") : NULL; step && at;
          step = strsep(&save, "/")) {
         unescape(step);
@@ -263,6 +284,6 @@ const struct json *schema_target(struct schema_reader *r, const struct json *ref
         schema_check(r, at); /* it may stand where none is looked for */
         return at;
     }
-    schema_fail(r, ref, "refers to \"%.100s\", where there is no schema.", ref->string);
+    schema_fail(r, ref, "refers to \"%.100s\", where there is no schema.", place);
     return NULL;
 }

@@ -219,14 +219,14 @@ struct expr *json_spelled(struct builder *b, const struct expr *content) {
 
 static struct expr *number_literal(struct builder *b, const struct json *value) {
     char text[64];
-    if (value->is_integer)
-        snprintf(text, sizeof text, "%lld", (long long)value->integer);
+    if (json_is_integer(value))
+        snprintf(text, sizeof text, "%lld", (long long)json_integer(value));
     else
-        snprintf(text, sizeof text, "%.17g", value->number);
-    for (int digits = 1; digits < 17 && !value->is_integer; digits++) { /* the shortest */
+        snprintf(text, sizeof text, "%.17g", json_number(value));
+    for (int digits = 1; digits < 17 && !json_is_integer(value); digits++) { /* the shortest */
         char shorter[64];
-        snprintf(shorter, sizeof shorter, "%.*g", digits, value->number);
-        if (strtod(shorter, NULL) != value->number) continue;
+        snprintf(shorter, sizeof shorter, "%.*g", digits, json_number(value));
+        if (strtod(shorter, NULL) != json_number(value)) continue;
         memcpy(text, shorter, sizeof text);
         break;
     }
@@ -238,18 +238,18 @@ struct expr *json_literal(struct builder *b, const struct json *value) {
     case JSON_NULL:
         return json_word(b, "null");
     case JSON_BOOL:
-        return json_word(b, value->boolean ? "true" : "false");
+        return json_word(b, json_true(value) ? "true" : "false");
     case JSON_NUMBER:
         return number_literal(b, value);
     case JSON_STRING:
-        return json_quoted(b, value->string, value->length);
+        return json_quoted(b, json_text(value), json_length(value));
     default:
         break;
     }
     bool is_object = json_is(value, JSON_OBJECT);
     struct expr *all = expr_of(b, EXPR_CAT, expr_text(b, is_object ? "{" : "["), space(b), NULL);
     json_each(item, value) {
-        if (item != value->child) {
+        if (item != json_first(value)) {
             expr_add(all, expr_text(b, ","));
             expr_add(all, space(b));
         }
@@ -303,7 +303,7 @@ struct expr *choice_read(struct builder *b, const char *text, size_t n) {
         return &b->spare;
     }
     struct expr *all = expr_new(b, EXPR_ALT);
-    if (!json_is(choices, JSON_ARRAY) || !choices->child)
+    if (!json_is(choices, JSON_ARRAY) || !json_first(choices))
         builder_fail(b, "The choice must be an array of at least one string.");
     int at = 0;
     json_each(choice, choices) {
@@ -311,7 +311,7 @@ struct expr *choice_read(struct builder *b, const char *text, size_t n) {
             builder_fail(b, "The choice at /%d is %s; it must be a string.", at,
                          json_type_name(choice));
         } else {
-            expr_add(all, expr_bytes(b, choice->string, choice->length));
+            expr_add(all, expr_bytes(b, json_text(choice), json_length(choice)));
         }
         at++;
     }

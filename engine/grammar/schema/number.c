@@ -135,7 +135,7 @@ static struct expr *side(struct builder *b, double bound, bool at_least, bool st
 /* Adds the multiples that each multipleOf asks for to an EXPR_AND. */
 static void add_multiples(struct schema_reader *r, const struct conj *conj, struct expr *all) {
     conj_each_value(multiple, conj, "multipleOf") {
-        struct decimal d = decimal_of(multiple->number);
+        struct decimal d = decimal_of(json_number(multiple));
         size_t scale = strlen(d.fraction);
         double divisor = strtod(d.whole, NULL);
         for (size_t i = 0; i < scale; i++) divisor = divisor * 10 + (d.fraction[i] - '0');
@@ -160,7 +160,7 @@ static void add_multiples(struct schema_reader *r, const struct conj *conj, stru
 static void add_bounds(struct schema_reader *r, const struct conj *conj, struct expr *all,
                        const char *keyword, bool at_least, bool strict) {
     conj_each_value(bound, conj, keyword) {
-        expr_add(all, side(r->b, bound->number, at_least, strict));
+        expr_add(all, side(r->b, json_number(bound), at_least, strict));
     }
 }
 

@@ -90,8 +90,8 @@ static void gather_names(struct object *o) {
     if (!schema_has_values(&o->names)) return;
     values_each(name, &o->names) {
         schema_check_value(o->r, &o->names, name);
-        if (json_is(name, JSON_STRING) && strlen(name->string) == name->length)
-            add_name(o, name->string, false);
+        if (json_is(name, JSON_STRING) && strlen(json_text(name)) == json_length(name))
+            add_name(o, json_text(name), false);
     }
 }
 
@@ -101,9 +101,9 @@ static void gather(struct object *o) {
     }
     conj_each_value(required, o->conj, "required") {
         json_each(name, required) {
-            if (strlen(name->string) < name->length)
+            if (strlen(json_text(name)) < json_length(name))
                 schema_fail(o->r, name, "is a name with \\u0000, which is not served.");
-            add_name(o, name->string, true);
+            add_name(o, json_text(name), true);
         }
     }
     gather_names(o);
@@ -318,7 +318,7 @@ static struct expr *counted_members(struct object *o, int others, int min, int m
 /* Others may come twice, and are one then: together they count as one. */
 static void check_least(struct object *o) {
     conj_each_value(least, o->conj, "minProperties") {
-        if (o->has_others && least->integer > o->n + 1)
+        if (o->has_others && json_integer(least) > o->n + 1)
             schema_fail(o->r, least,
                         "cannot be enforced where it asks for more than one property that no "
                         "schema names: such names may come twice. List them in 'properties'.");

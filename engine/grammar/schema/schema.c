@@ -58,7 +58,7 @@ static void follow(struct schema_reader *r, struct conj *conj, const struct json
 void conj_add(struct schema_reader *r, struct conj *conj, const struct json *schema) {
     if (r->b->status != STATUS_OK || pointers_have(&conj->schemas, schema)) return;
     if (json_is(schema, JSON_BOOL)) {
-        conj->is_false |= !schema->boolean;
+        conj->is_false |= !json_true(schema);
         return;
     }
     if (conj->schemas.n >= 200) {
@@ -88,8 +88,8 @@ static unsigned type_named(const char *name) {
 unsigned conj_types(const struct conj *conj) {
     unsigned types = conj->is_false ? 0 : TYPE_ANY;
     conj_each_value(type, conj, "type") {
-        unsigned named = json_is(type, JSON_STRING) ? type_named(type->string) : 0;
-        json_each(item, type) named |= type_named(item->string);
+        unsigned named = json_is(type, JSON_STRING) ? type_named(json_text(type)) : 0;
+        json_each(item, type) named |= type_named(json_text(item));
         types &= named;
     }
     return types;
@@ -98,7 +98,7 @@ unsigned conj_types(const struct conj *conj) {
 int conj_largest(const struct conj *conj, const char *keyword, int none) {
     int largest = none;
     conj_each_value(value, conj, keyword) {
-        int n = value->number > 1e9 ? 1000000000 : (int)value->number;
+        int n = json_number(value) > 1e9 ? 1000000000 : (int)json_number(value);
         if (n > largest) largest = n;
     }
     return largest;
@@ -107,7 +107,7 @@ int conj_largest(const struct conj *conj, const char *keyword, int none) {
 int conj_smallest(const struct conj *conj, const char *keyword, int none) {
     int smallest = none;
     conj_each_value(value, conj, keyword) {
-        int n = value->number > 1e9 ? 1000000000 : (int)value->number;
+        int n = json_number(value) > 1e9 ? 1000000000 : (int)json_number(value);
         if (smallest == none || n < smallest) smallest = n;
     }
     return smallest;

@@ -19,7 +19,7 @@ static struct expr *read_pattern(struct schema_reader *r, const struct json *pat
     buf_puts(&what, "The pattern at ");
     json_pointer(r->root, pattern, &what);
     struct expr *expr =
-        pattern_read(r->b, what.data, pattern->string, pattern->length, REGEX_SEARCH);
+        pattern_read(r->b, what.data, json_text(pattern), json_length(pattern), REGEX_SEARCH);
     buf_free(&what);
     return expr;
 }
@@ -27,7 +27,7 @@ static struct expr *read_pattern(struct schema_reader *r, const struct json *pat
 /* Adds what a format asks for to an EXPR_AND. */
 static void add_format(struct schema_reader *r, struct expr *all, const struct json *format) {
     const char *pattern;
-    if (!format_find(format->string, &pattern))
+    if (!format_find(json_text(format), &pattern))
         schema_fail(r, format,
                     "is no format that is enforced here: date-time, date, time, duration, email, "
                     "hostname, ipv4, ipv6, uuid, uri and base64 are.");
@@ -42,7 +42,7 @@ static struct expr *short_uri(struct schema_reader *r, const struct conj *conj, 
     conj_each_value(pattern, conj, "pattern") is_uri = is_uri && !pattern;
     conj_each_value(format, conj, "format") {
         n++;
-        is_uri = is_uri && strcmp(format->string, "uri") == 0;
+        is_uri = is_uri && strcmp(json_text(format), "uri") == 0;
     }
     return is_uri && n > 0 && min <= 5 ? format_short_uri(r->b, max) : NULL;
 }

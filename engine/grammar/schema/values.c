@@ -16,8 +16,8 @@ bool schema_has_values(const struct conj *conj) {
 static bool same_value(const struct json *x, const struct json *y);
 
 static bool same_members(const struct json *x, const struct json *y) {
-    if (x->n_children != y->n_children) return false;
-    const struct json *other = y->child;
+    if (json_count(x) != json_count(y)) return false;
+    const struct json *other = json_first(y);
     json_each(item, x) {
         const struct json *same = item->name ? json_member(y, item->name) : other;
         if (!same || !same_value(item, same)) return false;
@@ -32,12 +32,13 @@ static bool same_value(const struct json *x, const struct json *y) {
     case JSON_NULL:
         return true;
     case JSON_BOOL:
-        return x->boolean == y->boolean;
+        return json_true(x) == json_true(y);
     case JSON_NUMBER:
-        if (x->is_integer && y->is_integer) return x->integer == y->integer;
-        return x->number == y->number;
+        if (json_is_integer(x) && json_is_integer(y)) return json_integer(x) == json_integer(y);
+        return json_number(x) == json_number(y);
     case JSON_STRING:
-        return x->length == y->length && memcmp(x->string, y->string, x->length) == 0;
+        return json_length(x) == json_length(y) &&
+               memcmp(json_text(x), json_text(y), json_length(x)) == 0;
     default:
         return same_members(x, y);
     }
@@ -50,7 +51,7 @@ static unsigned type_of(const struct json *value) {
     case JSON_BOOL:
         return TYPE_BOOL;
     case JSON_NUMBER:
-        return value->is_integer ? TYPE_INTEGER : TYPE_FRACTION;
+        return json_is_integer(value) ? TYPE_INTEGER : TYPE_FRACTION;
     case JSON_STRING:
         return TYPE_STRING;
     case JSON_ARRAY:
@@ -66,7 +67,7 @@ static const struct json *first_list(const struct conj *conj) {
     conj_each(schema, conj) {
         const struct json *only = json_member(schema, "const"), *some = json_member(schema, "enum");
         if (only) return only;
-        if (some) return some->child;
+        if (some) return json_first(some);
     }
     return NULL;
 }
@@ -77,7 +78,7 @@ static bool is_listed(const struct conj *conj, const struct json *value) {
     conj_each(schema, conj) {
         const struct json *only = json_member(schema, "const"), *some = json_member(schema, "enum");
         if (only && !same_value(only, value)) return false;
-        bool found = !some || some->child == first;
+        bool found = !some || json_first(some) == first;
         json_each(item, some) {
             if (found) break;
             found = same_value(item, value);
@@ -146,7 +147,7 @@ struct expr *schema_text_values(struct schema_reader *r, const struct conj *conj
     struct expr *all = expr_new(r->b, EXPR_ALT);
     values_each(value, conj) {
         if (json_is(value, JSON_STRING))
-            expr_add(all, expr_bytes(r->b, value->string, value->length));
+            expr_add(all, expr_bytes(r->b, json_text(value), json_length(value)));
     }
     return all;
 }
@@ -167,8 +168,8 @@ static bool properties_disjoint(struct schema_reader *r, const struct conj *x, c
                                 int depth) {
     conj_each_value(required, x, "required") {
         json_each(name, required) {
-            struct conj of_x = schema_property(r, x, name->string);
-            struct conj of_y = schema_property(r, y, name->string);
+            struct conj of_x = schema_property(r, x, json_text(name));
+            struct conj of_y = schema_property(r, y, json_text(name));
             if (r->b->status == STATUS_OK && conj_disjoint(r, &of_x, &of_y, depth + 1)) return true;
         }
     }

@@ -21,12 +21,14 @@ struct value value_from_json(struct render *r, const struct json *json) {
     struct value value = VALUE_OF_NONE;
     guard_enter(&r->guard);
     render_charge(r, 1);
-    if (json_is(json, JSON_BOOL)) value = VALUE_OF_BOOL(json->boolean);
+    if (json_is(json, JSON_BOOL)) value = VALUE_OF_BOOL(json_true(json));
     if (json_is(json, JSON_NUMBER)) { /* a whole number is an integer, however it was written */
-        bool whole = json->number == floor(json->number) && fabs(json->number) < 9.2e18;
-        value = whole ? VALUE_OF_INT((int64_t)json->number) : VALUE_OF_FLOAT(json->number);
+        bool whole =
+            json_number(json) == floor(json_number(json)) && fabs(json_number(json)) < 9.2e18;
+        value =
+            whole ? VALUE_OF_INT((int64_t)json_number(json)) : VALUE_OF_FLOAT(json_number(json));
     }
-    if (json_is(json, JSON_STRING)) value = user_text(r, json->string);
+    if (json_is(json, JSON_STRING)) value = user_text(r, json_text(json));
     if (json_is(json, JSON_ARRAY)) value = VALUE_OF_LIST(list_open(r, LIST_PLAIN));
     if (json_is(json, JSON_OBJECT)) value = VALUE_OF_DICT(dict_new(r));
     json_each(item, json) {
