@@ -1,5 +1,6 @@
-/* Does the output say what the folder said? Its head is read as any GGUF file's, over memory that
- * stands for the tensors' data, and the model that it makes is compared with the folder's. */
+/* Checks that the output says the same as the folder. Its head is read like any GGUF file's, over
+ * placeholder memory for the tensors' data, and the resulting model is compared with the folder's.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +89,7 @@ static const float *factors_of(const struct conversion *c, const struct rope_con
     return NULL;
 }
 
-/* The frequencies are what the parts of a stretch come to. */
+/* The frequencies combine all parts of a stretch. */
 static enum status compare_ropes(const struct rope_config *was, const struct rope_config *is,
                                  const float *factors, int length, struct err *err) {
     const struct number numbers[] = {
@@ -178,7 +179,7 @@ enum status check_again(const struct conversion *c, struct err *err) {
     struct buf head = {0};
     size_t bytes = (size_t)conversion_head(c, &head) + c->alignment;
     bytes += head.length;
-    /* pages that nobody writes are in no memory */
+    /* untouched pages take up no memory */
     void *file = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     enum status status = STATUS_OK;

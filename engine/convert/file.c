@@ -1,9 +1,8 @@
-/* DESIGN: `penstock quantize`, a GGUF file with smaller matrices, of a GGUF file or of a folder.
+/* DESIGN: `penstock quantize` makes a GGUF file with smaller matrices from a GGUF file or a folder.
  *
- * First all of the output is planned (struct conversion), then it is written. Tensors are read from
- * the mapped files, a part at a time, and written as they become ready: little memory is taken,
- * whatever the files' size. A file's own values are kept as they are; of a folder folder.c makes
- * them. */
+ * First the whole output is planned (struct conversion), then it is written. Tensors are read from
+ * the mapped files in parts and written as they become ready, so memory use is small for files of
+ * any size. The keys of a GGUF file are kept; for a folder, folder.c makes them. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,14 +21,14 @@ struct writer {
     struct conversion *c;
     struct backend *backend;
     struct part_file file;
-    uint8_t *room, *part; /* [part_bytes] rows as they were, and as they become */
-    size_t part_bytes;    /* PART_BYTES, or a row if that is larger */
+    uint8_t *room, *part; /* [part_bytes] rows before and after conversion */
+    size_t part_bytes;    /* PART_BYTES, or one row if that is larger */
     int64_t unreleased_bytes;
 };
 
 /* ---- planning ------------------------------------------------------------------------------- */
 
-/* llama.cpp's numbers for what most of a file's matrices are. */
+/* llama.cpp's number for the type of most of a file's matrices. */
 static uint32_t file_type_of(enum quantization type) {
     static const uint32_t numbers[] = {
         [QUANTIZATION_Q8_0] = 7,  [QUANTIZATION_Q4_0] = 2, [QUANTIZATION_Q4_1] = 3,
@@ -63,7 +62,7 @@ int64_t conversion_head(const struct conversion *c, struct buf *out) {
     return bytes;
 }
 
-/* A file's tensors, of which matrices change, and its values, of which two do. */
+/* Takes over a file's tensors and keys; some matrices and two keys change. */
 static enum status convert_gguf(struct conversion *c, struct err *err) {
     enum status status = gguf_open(&c->source.gguf, c->job->in, err);
     if (status) return status;
@@ -89,7 +88,7 @@ static enum status convert_gguf(struct conversion *c, struct err *err) {
     return STATUS_OK;
 }
 
-/* Something must become smaller. */
+/* Fails if nothing becomes smaller. */
 static enum status check_changes(const struct conversion *c, struct err *err) {
     for (int i = 0; i < c->n; i++)
         if (c->tensor[i].to != c->tensor[i].from && dtype_block_elements((int)c->tensor[i].to) > 1)
@@ -102,15 +101,15 @@ static enum status check_changes(const struct conversion *c, struct err *err) {
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-/* The source's row, in a head, of row r of the output: a pair's second number comes from the second
- * half of what rotates. */
+/* The source's row, within a head, of row r of the output. The second number of a pair is in the
+ * second half of the rotated rows. */
 static int64_t row_before(const struct out_tensor *t, int64_t r) {
     if (t->D == 0 || r % t->D >= t->D_rope) return r;
     int64_t within = r % t->D;
     return r - within + within % 2 * (t->D_rope / 2) + within / 2;
 }
 
-/* n rows of one matrix, from row `begin` of it. */
+/* Copies n rows of one matrix, starting at its row `begin`. */
 static void copy_rows(const struct out_tensor *t, int64_t e, int64_t begin, int64_t n, char *to) {
     size_t row = dtype_bytes(t->from, (size_t)t->K), all = (size_t)t->N * (size_t)t->n_parts;
     const struct weight *weight = t->expert ? t->expert[e] : t->weight;
@@ -145,7 +144,7 @@ const void *out_tensor_rows(const struct out_tensor *t, int64_t first, int64_t n
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* Floats of any type become floats of 32 bits. */
+/* Converts floats of any type to float32. */
 static void widen(const struct out_tensor *t, const void *rows, int64_t n, float *out) {
     size_t count = (size_t)(n * t->K);
     float more = t->weight && t->weight->adds_one ? 1 : 0;
@@ -201,7 +200,7 @@ static enum status write_all(struct writer *w, struct err *err) {
     return status;
 }
 
-/* Opens the output, fills it, and gives it its name. */
+/* Opens the output, writes it, and gives it its name. */
 static enum status write_file(struct conversion *c, struct err *err) {
     struct backend_config config = {
         .threads = c->job->threads, .max_rows = 1, .max_k = 32, .max_seqs = 1};

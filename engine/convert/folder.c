@@ -1,8 +1,8 @@
-/* A folder as a GGUF file. What has no key there, or another meaning, is found by reading the head
- * of the output again before anything is written: then the sentence names it. */
+/* Converts a folder to a GGUF file. Before anything is written, the head of the output is read
+ * again: this finds properties without a key or with another meaning, and the error names them. */
 #include "engine/convert/convert.h"
 
-/* What is wrong with the file that would be written is wrong with writing it. */
+/* Turns an error in the planned file into an error of writing it. */
 static enum status blame_writing(const struct conversion *c, enum status status, struct err *err) {
     struct err why;
     if (!status) return status;
@@ -11,7 +11,8 @@ static enum status blame_writing(const struct conversion *c, enum status status,
                    c->job->in, why.message);
 }
 
-/* What no GGUF file says, and reading the output again would call by another name. */
+/* Refuses properties that GGUF files cannot express and that reading the output again would call by
+ * another name. */
 static enum status refuse_unsaid(const struct conversion *c, struct err *err) {
     const struct model_config *m = &c->config;
     if (m->rope.stretch.kind == ROPE_DYNAMIC)

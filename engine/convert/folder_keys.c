@@ -1,7 +1,6 @@
-/* A model_config as the keys of a GGUF file: what engine/files/gguf_config.c reads, the other way.
- * A number that a reader takes without a key is written all the same where it is the model's shape;
- * options only where they differ from it. check_again compares what the keys say with the
- * folder. */
+/* Writes a model_config as the keys of a GGUF file, the inverse of engine/files/gguf_config.c.
+ * Numbers of the model's shape are always written, even if readers have a default; options only if
+ * they differ from the default. check_again compares the keys with the folder. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,7 @@ struct keyer {
     char key[96];
 };
 
-/* "<architecture>.<name>", until the next call. */
+/* Returns "<architecture>.<name>", valid until the next call. */
 static const char *key_of(struct keyer *k, const char *name) {
     snprintf(k->key, sizeof k->key, "%s.%s", k->architecture, name);
     return k->key;
@@ -33,7 +32,7 @@ static void put_text(struct keyer *k, const char *name, const char *text) {
     gguf_put_string(k->keys, key_of(k, name), text, strlen(text));
 }
 
-/* A number of all layers, or one for each where they differ. */
+/* Writes a number for all layers, or a list if layers differ. */
 static void put_of_layers(struct keyer *k, const char *name, const int32_t *of_layer, int L) {
     bool is_same = true;
     for (int i = 1; i < L; i++) is_same &= of_layer[i] == of_layer[0];
@@ -49,7 +48,7 @@ static void put_layers(struct keyer *k, const struct model_config *m) {
     for (int i = 0; i < m->L; i++) F[i] = config_width(m, i), G[i] = config_heads(m, i).G;
     put_of_layers(k, "feed_forward_length", F, m->L);
     put_of_layers(k, "attention.head_count_kv", G, m->L);
-    if (D == 0) D = window_D; /* all layers slide */
+    if (D == 0) D = window_D; /* all layers have windows */
     put_int(k, "attention.key_length", D);
     put_int(k, "attention.value_length", D);
     if (m->n_readers > 0) put_int(k, "attention.shared_kv_layers", m->n_readers);
@@ -73,7 +72,7 @@ static void put_shape(struct keyer *k, const struct model_config *m) {
               (double)m->norm_epsilon);
 }
 
-/* YaRN's rule gives what attention is multiplied by; the key holds what is beyond that. */
+/* YaRN's rule gives the factor of attention; the key holds the part beyond the rule. */
 static double attention_factor(const struct rope_stretch *s) {
     double usual = s->kind == ROPE_YARN && s->factor > 1 ? 0.1 * log(s->factor) + 1 : 1;
     return s->attention_factor > 0 ? (double)s->attention_factor / usual : 1;
@@ -83,9 +82,9 @@ static void put_stretch(struct keyer *k, const struct rope_stretch *s) {
     static const char *const names[] = {
         [ROPE_LINEAR] = "linear", [ROPE_YARN] = "yarn", [ROPE_LONG] = "longrope"};
     bool is_named = s->kind == ROPE_LINEAR || s->kind == ROPE_YARN || s->kind == ROPE_LONG;
-    if (!is_named) return; /* Llama 3's is a tensor */
+    if (!is_named) return; /* Llama 3's factors are a tensor */
     put_text(k, "rope.scaling.type", names[s->kind]);
-    /* beside the lists of factors it says nothing more, but programs would divide by it as well */
+    /* with lists of factors the key is redundant, and other programs would divide by it as well */
     if (s->kind != ROPE_LONG) put_float(k, "rope.scaling.factor", s->factor);
     if (s->kind == ROPE_LINEAR) return;
     put_int(k, "rope.scaling.original_context_length", s->original_context);
@@ -105,14 +104,15 @@ static void put_rope(struct keyer *k, const struct model_config *m) {
     put_stretch(k, &m->rope.stretch);
 }
 
-/* Is each n-th layer without a window, and no other? */
+/* Are exactly each n-th layer without a window? */
 static bool is_each(const struct model_config *m, int n) {
     for (int i = 0; i < m->L; i++)
         if (m->layer[i].slides != (n == 0 || (i + 1) % n != 0)) return false;
     return true;
 }
 
-/* Which layers slide, where that is not the family's rule: a number, or a flag for each. */
+/* Writes which layers have windows, if this differs from the family's rule: a number, or a flag per
+ * layer. */
 static void put_windows(struct keyer *k, const struct model_config *m,
                         const struct gguf_form *form) {
     static const char name[] = "attention.sliding_window_pattern";
@@ -147,11 +147,12 @@ static void put_options(struct keyer *k, const struct model_config *m) {
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].value != keys[i].usual) put_float(k, keys[i].name, (double)keys[i].value);
     if (m->has_parallel_branches) gguf_put_bool(k->keys, key_of(k, "use_parallel_residual"), true);
-    bool is_granite = strncmp(k->architecture, "granite", 7) == 0; /* whose file has the inverse */
+    bool is_granite = strncmp(k->architecture, "granite", 7) == 0; /* its files store the inverse */
     if (m->logit_scale != 1)
         put_float(k, "logit_scale",
                   is_granite ? 1 / (double)m->logit_scale : (double)m->logit_scale);
-    bool is_gemma = strncmp(k->architecture, "gemma", 5) == 0; /* of which programs know it */
+    /* programs know this from the architecture */
+    bool is_gemma = strncmp(k->architecture, "gemma", 5) == 0;
     if (m->embedding_scale != 1 && !is_gemma)
         put_float(k, "embedding_scale", (double)m->embedding_scale);
 }
@@ -175,7 +176,7 @@ static void put_experts(struct keyer *k, const struct model_config *m) {
     put_int(k, "expert_shared_count", e->F_shared / e->F);
 }
 
-/* Of generation_config.json, where it says something. */
+/* Writes the settings of generation_config.json, if it has any. */
 static void put_sampling(struct gguf_keys *keys, struct sampling_defaults *defaults) {
     for (int i = 0; i < N_SAMPLING_NUMBERS; i++) {
         double value = *sampling_number_of(defaults, &sampling_numbers[i]);

@@ -1,5 +1,5 @@
-/* A folder's tensors as a GGUF file has them: by its names, experts of a layer in one tensor, gate
- * and up apart where a folder has them together, rows where it has columns, gains and biases in
+/* A folder's tensors in the form of a GGUF file: with GGUF's names, the experts of a layer in one
+ * tensor, gate and up separate if a folder fuses them, rows instead of columns, gains and biases in
  * float32, and queries and keys in the order in which the family's GGUF files rotate them. */
 #include <assert.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static bool rotates(enum role role) {
     return false;
 }
 
-/* Vectors, and what chooses among experts or is added to the stream, stay exact. */
+/* Vectors, routers, and tensors that are added to the stream stay exact. */
 static enum dtype type_of(const struct lister *l, enum role role, const struct out_tensor *t) {
     const struct role_info *info = role_info(role);
     bool is_exact = info->is_float32 || info->is_bias || t->K == 1;
@@ -42,7 +42,7 @@ static void add_part(const struct lister *l, enum role role, int layer, int i, i
     int pieces = role_pieces(m, role);
     int64_t E = pieces ? pieces : 1,
             N = info->of_heads ? config_heads(m, layer).D : role_extent(m, info->N, layer);
-    bool is_row = info->K && N == 1; /* GGUF files have such a matrix as a vector */
+    bool is_row = info->K && N == 1; /* GGUF files store such a matrix as a vector */
     t->weight = weight, t->expert = expert, t->from = weight->type;
     t->part = i, t->n_parts = n_parts;
     t->E = E, t->N = N, t->K = info->K ? role_extent(m, info->K, layer) : 1;
@@ -59,7 +59,7 @@ static enum status check_float(const struct lister *l, const struct weight *weig
                    l->c->job->in, weight->name);
 }
 
-/* The tensors of all experts or heads of a role, each its own: an array that the caller frees. */
+/* Finds the tensors of all experts or heads of a role, one each. The caller frees the array. */
 static enum status find_pieces(const struct lister *l, enum role role, int layer,
                                const struct weight ***out) {
     int E = role_pieces(&l->c->config, role);
@@ -69,7 +69,7 @@ static enum status find_pieces(const struct lister *l, enum role role, int layer
         char name[ROLE_NAME_BYTES];
         role_piece_name(name, role, layer, e);
         expert[e] = weights_lookup(&l->c->source.hf->weights, name);
-        assert(expert[e]); /* folder_names_read has found them all */
+        assert(expert[e]); /* folder_names_read has checked that all exist */
         status = check_float(l, expert[e]);
         if (!status && expert[e]->type != expert[0]->type)
             status = err_set(l->err, STATUS_BAD_FILE, expert[e]->name,
@@ -106,7 +106,7 @@ static enum status add_role(const struct lister *l, enum role role, int layer) {
     return STATUS_OK;
 }
 
-/* What a GGUF file divides the frequencies by, where it has that as a tensor. */
+/* Adds the factors that divide the frequencies, for families with a tensor for them. */
 static void add_factors(const struct lister *l, enum role role, const float *factors) {
     struct out_tensor *t = conversion_add(l->c, role_info(role)->gguf);
     size_t n = (size_t)l->c->config.rope.D_rope / 2;

@@ -1,12 +1,12 @@
-/* DESIGN: a folder's tokenizer as keys of a GGUF file.
+/* DESIGN: converts a folder's tokenizer to keys of a GGUF file.
  *
- * A tokenizer.json lists steps; a GGUF file has only a kind of tokenizer, and for byte-level BPE
- * the name of a pre-tokenizer. Which name that is, is found by trying: of each name a tokenizer is
- * built, and the first that gives the folder's ids to texts of many kinds, and to the vocabulary's
- * own words, is it. A tekken.json has no merges: any two tokens merge that are one together, so
- * each way to make a token of two becomes a merge. BPE of characters with byte tokens is tried as
- * SentencePiece's, whose scores order merges as their ranks do. Where none gives the same ids the
- * folder is refused. */
+ * A tokenizer.json lists steps; a GGUF file has only a kind of tokenizer and, for byte-level BPE,
+ * the name of a pre-tokenizer. The name is found by trial: a tokenizer is built for each name, and
+ * the first one that gives the folder's ids for texts of many kinds, and for the vocabulary's own
+ * words, is chosen. A tekken.json has no merges: any two tokens merge whose concatenation is a
+ * token, so each way to split a token in two becomes a merge. BPE of characters with byte tokens is
+ * tried as SentencePiece, whose scores order merges as their ranks do. If no tokenizer gives the
+ * same ids, the folder is refused. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +14,11 @@
 
 #include "engine/convert/convert.h"
 
-/* ---- are two the same ----------------------------------------------------------------------- */
+/* ---- comparing two tokenizers ---------------------------------------------------------------- */
 
-enum { WORDS_BYTES = 1 << 16 }; /* of the vocabulary, in one text */
+enum { WORDS_BYTES = 1 << 16 }; /* bytes of words of the vocabulary in one text */
 
-/* Letters of some scripts, runs of digits, spaces, line ends and marks, contractions, case. */
+/* Letters of several scripts, runs of digits, spaces, line ends and marks, contractions, case. */
 static const char *const probes[] = {
     "Hello world, it's 1234567 o'clock; we'LL see they've DON'T I'd",
     "  two  spaces\n\n\nthree lines \r\n\ttabs\t\t and   end   ",
@@ -55,7 +55,8 @@ static bool is_added(const struct tokenizer_spec *spec, int32_t id) {
     return spec->type && spec->type[id] != TOKEN_NORMAL;
 }
 
-/* Words from all of the vocabulary, one after the other. Added ones have rules of their own. */
+/* Compares texts of concatenated words from the whole vocabulary. Added tokens are excluded,
+ * because they have separate rules. */
 static bool same_words(const struct tokenizer *a, const struct tokenizer *b,
                        const struct tokenizer_spec *of_a) {
     struct buf text = {0};
@@ -74,7 +75,7 @@ static bool same_token(const struct tokenizer *a, const struct tokenizer *b, int
     size_t n_a, n_b;
     const char *of_a = tokenizer_token_bytes(a, id, &n_a);
     const char *of_b = tokenizer_token_bytes(b, id, &n_b);
-    if (n_a == 0) return true; /* an id without a name has a made one */
+    if (n_a == 0) return true; /* an id without a name gets a placeholder */
     return n_a == n_b && memcmp(of_a, of_b, n_a) == 0 &&
            tokenizer_is_special(a, id) == tokenizer_is_special(b, id);
 }
@@ -89,21 +90,20 @@ bool same_tokenizers(const struct tokenizer *a, const struct tokenizer *b,
     return same_words(a, b, of_a);
 }
 
-/* ---- which one it is ------------------------------------------------------------------------ */
+/* ---- finding the tokenizer ------------------------------------------------------------------- */
 
-/* A tokenizer as a GGUF file can say it; the arrays that are not the folder's spec's are its
- * own. */
+/* A tokenizer that a GGUF file can describe. It owns the arrays that are not the folder's. */
 struct vocabulary {
     struct tokenizer_spec spec;
-    char (*made)[16]; /* names of ids that the folder has none for */
+    char (*made)[16]; /* placeholder names of ids without a name */
     const char **token;
     uint32_t *length;
     int32_t *type;
     double *score;
-    struct tokenizer_step step[2]; /* of Unigram: `map`, if it has one, and single spaces */
+    struct tokenizer_step step[2]; /* for Unigram: `map` if there is one, and single spaces */
     struct span map;
     bool squeezes;
-    char **merge; /* [spec.n_merges] where they are made; NULL: the folder's */
+    char **merge; /* [spec.n_merges] if they are derived; NULL: the folder's */
     uint32_t *merge_length;
 };
 
@@ -117,7 +117,7 @@ static bool is_byte_name(const char *name, size_t length) {
     return length == 6 && memcmp(name, "<0x", 3) == 0 && name[5] == '>';
 }
 
-/* Names, types, and what stands around a text. */
+/* Copies names, types, and the tokens added around a text. */
 static void copy_tokens(struct vocabulary *v, const struct tokenizer_spec *from) {
     size_t n = (size_t)from->n_tokens;
     v->made = mem_calloc(n, sizeof *v->made);
@@ -144,7 +144,7 @@ static void copy_tokens(struct vocabulary *v, const struct tokenizer_spec *from)
                                       .add_eos = from->add_eos || from->n_after > 0};
 }
 
-/* The id of the token that a merge makes, or -1. */
+/* The id of the token that a merge produces, or -1. */
 static int32_t merged(const struct tokenizer *own, const struct tokenizer_spec *from, int i) {
     const char *text = from->merge[i];
     size_t length = from->merge_length[i];
@@ -158,7 +158,7 @@ static int32_t merged(const struct tokenizer *own, const struct tokenizer_spec *
     return id;
 }
 
-/* Scores of SentencePiece: its own, or such that the first merge is the best. */
+/* Scores for SentencePiece: the folder's own, or scores under which the first merge is the best. */
 static void make_scores(struct vocabulary *v, const struct tokenizer *own,
                         const struct tokenizer_spec *from) {
     for (int i = 0; i < from->n_tokens; i++) {
@@ -173,7 +173,7 @@ static void make_scores(struct vocabulary *v, const struct tokenizer *own,
     }
 }
 
-/* Is the spec that was made so far a tokenizer, and one of the same ids? */
+/* Can the current spec be built, and does it give the same ids? */
 static bool is_it(const struct vocabulary *v, const struct tokenizer *own,
                   const struct tokenizer_spec *from) {
     struct tokenizer *made;
@@ -183,7 +183,7 @@ static bool is_it(const struct vocabulary *v, const struct tokenizer *own,
     return is_same;
 }
 
-/* `first` is the likeliest name; NULL: all are as likely. */
+/* Tries all names. `first` is the likeliest; NULL: all are equally likely. */
 static bool find_pre(struct vocabulary *v, const struct tokenizer *own,
                      const struct tokenizer_spec *from, const char *first) {
     v->spec.kind = TOKENIZER_BYTE_BPE;
@@ -217,7 +217,7 @@ static void add_merge(struct vocabulary *v, const char *name, size_t left, size_
     v->merge_length[n] = (uint32_t)length + 1;
 }
 
-/* All ways to make a token of two others, in the order of the tokens. */
+/* Derives all ways to split a token in two tokens, in the order of the tokens. */
 static void make_merges(struct vocabulary *v, const struct tokenizer *own,
                         const struct tokenizer_spec *from) {
     size_t room = 0;
@@ -254,7 +254,7 @@ static bool find_sentencepiece(struct vocabulary *v, const struct tokenizer *own
     return false;
 }
 
-/* SentencePiece's Unigram: a map of characters, single spaces or not, a space before or not. */
+/* SentencePiece's Unigram: tries a character map, single spaces or not, a leading space or not. */
 static bool find_unigram(struct vocabulary *v, const struct tokenizer *own,
                          const struct tokenizer_spec *from) {
     v->spec.kind = TOKENIZER_UNIGRAM;
@@ -321,7 +321,8 @@ static void put_vocabulary(struct gguf_keys *keys, const struct vocabulary *v) {
     gguf_put_bool(keys, "tokenizer.ggml.add_space_prefix", spec->add_space_prefix);
 }
 
-/* Ids that end an answer: the tokenizer's own where the folder lists it, then the others. */
+/* Writes the ids that end an answer: the tokenizer's own first if the folder lists it, then the
+ * others. */
 static void put_ends(struct gguf_keys *keys, const struct hf_config *hf, int32_t eos) {
     static const char *const names[] = {"tokenizer.ggml.eos_token_id",
                                         "tokenizer.ggml.eot_token_id",
@@ -340,7 +341,7 @@ static void put_ends(struct gguf_keys *keys, const struct hf_config *hf, int32_t
     }
 }
 
-/* How an added token is found beside its text, a GGUF file does not say. */
+/* A GGUF file cannot express the rules for finding added tokens next to text; logs this. */
 static void tell_rules(const struct tokenizer_spec *from) {
     enum { RULES = ADDED_LSTRIP | ADDED_RSTRIP | ADDED_SINGLE_WORD };
     int n = 0;

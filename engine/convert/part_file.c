@@ -12,7 +12,8 @@ static enum status refuse(const struct part_file *file, const char *what, struct
                    strerror(errno));
 }
 
-/* A file of the path's folder that has no name; below 0 where there can be none. */
+/* Opens an unnamed file in the path's folder. Returns a negative number if the file system does not
+ * support that. */
 static int open_unnamed(const char *path) {
     const char *slash = strrchr(path, '/');
     char *folder = mem_alloc(strlen(path) + 2);
@@ -40,8 +41,8 @@ enum status part_file_open(struct part_file *file, const char *path, struct err 
     return refuse(file, "made", err);
 }
 
-/* Reads a byte of each page. Where the system could not read one, and the pages are of a file that
- * was cut short, that ends the process with a sentence that names the file (engine/files). */
+/* Reads a byte of each page. If a page cannot be read because the mapped file was truncated, the
+ * process ends with a sentence that names the file (engine/files). */
 static void touch_pages(const char *data, size_t bytes) {
     enum { PAGE = 4096 };
     for (size_t at = 0; at < bytes; at += PAGE) (void)*(const volatile char *)(data + at);
@@ -69,7 +70,7 @@ enum status part_file_pad(struct part_file *file, size_t alignment, struct err *
     return status;
 }
 
-/* Both calls fail where the name has come into being meanwhile. */
+/* Both calls fail if the name exists by now. */
 static int give_name(const struct part_file *file) {
     char link_path[64];
     if (file->part) return link(file->part, file->path);

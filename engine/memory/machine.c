@@ -1,6 +1,6 @@
-/* What memory the process may have. A container sees the whole machine in /proc/meminfo, so the
- * limits of its cgroups, its own and all above, bound that; memory that only caches files counts as
- * free in both. */
+/* The memory that the process may use. A container sees the whole machine in /proc/meminfo, so the
+ * limits of its cgroup and of all cgroups above apply as well. Memory that only caches files counts
+ * as free in both. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,10 +9,11 @@
 
 #include "engine/memory/memory.h"
 
-#define UNREADABLE ((int64_t)1 << 30) /* assumed where the system tells nothing */
-#define UNLIMITED ((int64_t)1 << 60)  /* cgroup version 1 says "none" by a number near 2^63 */
+#define UNREADABLE ((int64_t)1 << 30) /* assumed if the system provides no data */
+/* cgroup version 1 expresses "no limit" by a number near 2^63 */
+#define UNLIMITED ((int64_t)1 << 60)
 
-/* The whole number at the end of the first line that begins with `name` ("" is any line), or -1. */
+/* The integer at the end of the first line that begins with `name` ("" matches any line), or -1. */
 static int64_t number_after(const char *path, const char *name) {
     FILE *file = fopen(path, "re");
     char line[512];
@@ -28,7 +29,7 @@ static int64_t number_after(const char *path, const char *name) {
     return number;
 }
 
-/* A file of a cgroup's folder. False when the path is too long to be one. */
+/* Joins the path of a file in a cgroup's folder. Returns false if the path is too long. */
 static bool join(char *out, size_t size, const char *folder, const char *file) {
     return snprintf(out, size, "%s/%s", folder, file) < (int)size;
 }
@@ -46,7 +47,7 @@ static const struct cgroup_files version_2 = {"memory.max", "memory.current", "i
 static const struct cgroup_files version_1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                                               "total_inactive_file "};
 
-/* Lowers `memory` to what one cgroup allows. */
+/* Lowers `memory` to the limit of one cgroup. */
 static void apply_limit(struct machine_memory *memory, const char *folder,
                         const struct cgroup_files *files) {
     int64_t limit = read_limit(folder, files->limit, "");
@@ -60,7 +61,8 @@ static void apply_limit(struct machine_memory *memory, const char *folder,
     if (left < memory->available) memory->available = left;
 }
 
-/* Goes from root/path up to root, for a cgroup is also bound by those it lies in. */
+/* Applies the limits from root/path up to root, because a cgroup is also limited by its ancestors.
+ */
 static void apply_upwards(struct machine_memory *memory, const char *root, const char *path,
                           const struct cgroup_files *files) {
     char folder[4096];

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #define MIB ((int64_t)1 << 20)
-#define DEFAULT_MAX_BYTES (512 * MIB) /* of KV memory when no size is given */
-#define DEFAULT_SHARE 4               /* the default takes at most this part of the free memory */
+#define DEFAULT_MAX_BYTES (512 * MIB) /* KV memory if no size is given */
+#define DEFAULT_SHARE 4 /* the default takes at most this fraction of the free memory */
 #define MAX_SEQS 65536
 #define MAX_ROWS (1 << 20)
 
@@ -31,7 +31,7 @@ static const struct kv_type {
     [KV_DTYPE_FP8] = {DTYPE_E4M3, ON_CUDA},
 };
 
-/* Can the device that config asks for keep this type? */
+/* Does the configured device support this type? */
 static enum status check_kv_device(const struct engine_config *config, const char *name, int flags,
                                    struct err *err) {
     const bool cuda = on_cuda(config);
@@ -53,7 +53,7 @@ static enum status check_kv_device(const struct engine_config *config, const cha
                    name);
 }
 
-/* What "auto" is. */
+/* The meaning of "auto". */
 static enum kv_dtype usual_kv_dtype(const struct engine_config *config,
                                     const struct model_config *model) {
     const bool bf16 = strcmp(model->quantisation, dtype_name(DTYPE_BF16)) == 0;
@@ -122,15 +122,16 @@ static enum status plan_length(struct engine_memory *plan, const struct model_co
 
 /* ---- the KV pool ---------------------------------------------------------------------------- */
 
-/* How the pool is divided. One sequence of full length needs `chain` blocks, and `least` window
- * blocks: those that a row sees, and what a step adds before it has ended. */
+/* The division of the pool. One sequence of full length needs `chain` blocks and at least `least`
+ * window blocks: those that a row sees, and those that a step adds before it ends. */
 struct shares {
     int64_t chain, block_bytes;
     int64_t seen, least, window_bytes;
-    int64_t usual, usual_seen; /* both of the length for which both are to last as long */
+    /* blocks of both kinds for the usual length, at which both should be exhausted together */
+    int64_t usual, usual_seen;
 };
 
-enum { USUAL_WINDOWS = 8 }; /* that length, in windows */
+enum { USUAL_WINDOWS = 8 }; /* the usual length, in windows */
 
 static int64_t chain_of(const struct engine_memory *plan) {
     return ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
@@ -157,8 +158,8 @@ static int64_t bytes_of_one(const struct shares *s) {
     return s->chain * s->block_bytes + s->least * s->window_bytes;
 }
 
-/* Bytes a token of the layers that have keys and values of their own: of those with windows, of
- * the others, or, with `both`, of all. */
+/* Bytes per token of the layers with their own keys and values: of layers with windows, of the
+ * others, or, with `both`, of all. */
 static int64_t token_bytes(const struct model_config *info, const struct engine_config *config,
                            enum dtype dtype, bool windows, bool both) {
     struct kv_heads all[MAX_LAYERS], heads[MAX_LAYERS];
@@ -169,7 +170,7 @@ static int64_t token_bytes(const struct model_config *info, const struct engine_
     return kv.L > 0 ? (int64_t)kv_token_bytes(&kv) : 0;
 }
 
-/* Layers with windows get window blocks where these save memory. */
+/* Layers with windows use window blocks if that saves memory. */
 static void plan_windows(struct engine_memory *plan, const struct model_config *info,
                          const struct engine_config *config, enum dtype dtype) {
     for (int i = 0; i < info->L; i++) plan->window = max_int(plan->window, info->layer[i].window);
@@ -201,13 +202,12 @@ int64_t memory_pool_bytes(const struct engine_memory *plan, const struct engine_
            plan->block_size;
 }
 
-/* A slot's number is block * block_size + offset in an int32, so no pool may have more slots than
- * that. */
+/* A slot's number is block * block_size + offset in an int32, which limits the slots of a pool. */
 static int64_t most_blocks(const struct engine_memory *plan) {
     return INT32_MAX / plan->block_size;
 }
 
-/* What is left when the weights and the scratch are in memory. */
+/* Memory left after weights and scratch. */
 static int64_t left_for_kv(const struct engine_memory *plan, const struct machine_memory *machine) {
     int64_t left = machine->available - plan->weights - plan->scratch;
     return left > 0 ? left : 0;
@@ -216,7 +216,7 @@ static int64_t left_for_kv(const struct engine_memory *plan, const struct machin
 static enum status refuse_small_pool(const struct engine_memory *plan, int64_t given, int64_t need,
                                      struct err *err) {
     int64_t block_bytes = plan->kv_bytes_per_token * plan->block_size;
-    int64_t rest = given - (need - block_bytes * chain_of(plan)); /* beside window blocks */
+    int64_t rest = given - (need - block_bytes * chain_of(plan)); /* after the window blocks */
     int64_t length = block_bytes > 0 && rest > 0 ? rest / block_bytes * plan->block_size : 0;
     char remedy[64] = "";
     if (length > 0) snprintf(remedy, sizeof remedy, ", or --max-model-len %" PRId64, length);
@@ -246,8 +246,8 @@ static enum status refuse_small_machine(const struct engine_memory *plan,
                    machine->available / MIB, plan->weights / MIB, plan->scratch / MIB);
 }
 
-/* The default pool: modest, because no size is given, but enough that every sequence can run to
- * its end. */
+/* The default pool: modest, because no size is given, but large enough for every sequence to
+ * finish. */
 static int64_t default_bytes(const struct engine_memory *plan, const struct engine_config *config,
                              const struct machine_memory *machine, const struct shares *s) {
     int64_t share = min_int64(machine->available / DEFAULT_SHARE, left_for_kv(plan, machine));
@@ -258,7 +258,7 @@ static int64_t default_bytes(const struct engine_memory *plan, const struct engi
 }
 
 /* Divides the pool's bytes, which hold at least one sequence of full length, so that sequences of
- * the usual length use up blocks and window blocks together. */
+ * usual length exhaust blocks and window blocks together. */
 static void divide_pool(struct engine_memory *plan, const struct engine_config *config,
                         const struct shares *s, int64_t bytes) {
     int64_t windows = 0, blocks, chains = s->chain * config->max_num_seqs;
@@ -273,7 +273,7 @@ static void divide_pool(struct engine_memory *plan, const struct engine_config *
     }
     if (s->block_bytes > 0)
         blocks = (bytes - windows * s->window_bytes) / s->block_bytes;
-    else /* they cost nothing but what the scheduler notes of them */
+    else /* they take no memory except in the scheduler */
         blocks = min_int64(max_int64(windows * s->usual / s->usual_seen, s->chain), chains);
     if (s->block_bytes == 0) blocks = max_int64(blocks, config->window_blocks);
     blocks = min_int64(blocks, most_blocks(plan));
@@ -297,7 +297,7 @@ static enum status plan_pool(struct engine_memory *plan, const struct engine_con
     }
     divide_pool(plan, config, &s, bytes);
     assert(plan->n_blocks >= s.chain && plan->n_blocks <= most_blocks(plan));
-    if (plan->kv_cache > left) /* all of the pool can come into use */
+    if (plan->kv_cache > left) /* the whole pool may be used */
         return err_set(err, STATUS_USAGE, "kv-cache-memory",
                        "--kv-cache-memory of %" PRId64 " MiB is more than this machine has "
                        "free beside weights and scratch: %" PRId64 " MiB",
@@ -305,7 +305,7 @@ static enum status plan_pool(struct engine_memory *plan, const struct engine_con
     return STATUS_OK;
 }
 
-/* The machine's pool, or the device's as far as it can be known before anything is taken. */
+/* Plans the machine's pool, or estimates the device's before anything is allocated. */
 static enum status plan_any_pool(struct engine_memory *plan, const struct model_config *info,
                                  const struct engine_config *config,
                                  const struct machine_memory *machine, struct err *err) {
@@ -321,10 +321,9 @@ static enum status plan_any_pool(struct engine_memory *plan, const struct model_
 
 /* ---- the rest ------------------------------------------------------------------------------- */
 
-/* A step's rows in float32: on every rank the residual stream, its normed copy and a block's
- * output; shared out, q and the attention's output; k and v; gate and up; the inputs and hidden
- * numbers of a row's experts; what layers have as inputs of their own; and the logits of the rows
- * that want them. */
+/* A step's rows in float32. On every rank: the residual stream, its normalised copy and a block's
+ * output. Divided among ranks: q and the attention's output; k and v; gate and up; inputs and
+ * hidden numbers of a row's experts; the layers' own inputs; the logits. */
 static int64_t scratch_bytes(const struct model_config *info, const struct engine_config *config) {
     int64_t M = config->max_num_batched_tokens;
     int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
@@ -333,7 +332,8 @@ static int64_t scratch_bytes(const struct model_config *info, const struct engin
     int64_t q = most.q, kv = most.kv, inputs = ranks * (int64_t)info->L * info->P;
     int64_t used = info->experts.is_used ? info->experts.n_used : 0;
     int64_t experts = used * ((int64_t)info->K + info->experts.F) + info->experts.E;
-    if (info->experts.beside_mlp) experts += ranks * info->K; /* what they and the MLP give */
+    /* outputs of the experts and of the MLP */
+    if (info->experts.beside_mlp) experts += ranks * info->K;
     int64_t row = 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)most.F + experts;
     return (M * (row + 2 * inputs) + R * (info->V + inputs)) * (int64_t)sizeof(float);
 }
@@ -348,7 +348,7 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
     if (status == STATUS_OK) status = plan_length(&plan, info, config, err);
     if (status != STATUS_OK) return status;
     plan.weights = config->dtype == COMPUTE_FLOAT32 ? info->n_parameters * 4 : info->file_bytes;
-    if (on_cuda(config) && config->ranks > 1) plan.weights /= config->ranks; /* of a device */
+    if (on_cuda(config) && config->ranks > 1) plan.weights /= config->ranks; /* per device */
     plan.scratch = scratch_bytes(info, config);
     plan.kv_bytes_per_token = token_bytes(info, config, dtype, false, true);
     assert(plan.kv_bytes_per_token > 0);

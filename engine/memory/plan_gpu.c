@@ -1,6 +1,6 @@
-/* The memory of a GPU. --gpu-memory-utilization sets the process's share. From it come first the
- * weights, scratch and sampling, whose size does not depend on the cache; a part is kept free; the
- * rest is for the KV cache and the working memory of attention, which grows with the cache. */
+/* The memory of a GPU. --gpu-memory-utilization sets the process's share. Weights, scratch and
+ * sampling do not depend on the cache and are allocated first. A part stays reserved. The rest is
+ * for the KV cache and the work memory of attention, which grows with the cache. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,27 +9,28 @@
 
 #define MIB ((int64_t)1 << 20)
 #define MOST_KEPT (512 * MIB)
-#define KEPT_SHARE 32 /* at most this part of the device's memory is kept */
+#define KEPT_SHARE 32 /* at most this fraction of the device's memory is reserved */
 /* The pool has at most this many times the blocks that all sequences can fill: more would only
- * cache prefixes that are rarely asked for again. */
+ * cache prefixes that are rarely reused. */
 #define MOST_POOLS 4
-/* A swapped token's keys and values pass the host's link twice, beside the steps; a recomputed one
- * takes 2 operations a parameter of a step. 20 GB/s each way, and 200 TFLOP/s of a prefill. */
-#define WORTH_SWAPPING 20000 /* operations a byte from which swapping is the cheaper */
-#define SWAP_SHARE 4         /* of the host's free memory, unless asked for */
+/* A swapped token's keys and values cross the host's link twice, beside the steps; a recomputed
+ * token takes 2 operations per parameter of a step. Assumes 20 GB/s each way and 200 TFLOP/s for
+ * prefill. */
+#define WORTH_SWAPPING 20000 /* operations per byte from which swapping is cheaper */
+#define SWAP_SHARE 4         /* fraction of the host's free memory, unless requested otherwise */
 #define DEFAULT_SWAP (4096 * MIB)
 
 static int64_t chain_of(const struct engine_memory *plan) {
     return ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
 }
 
-/* All that the process may take. */
+/* The memory that the process may use. */
 static int64_t budget(const struct engine_memory *plan) {
     int64_t share = (int64_t)((double)plan->device.total * plan->share);
     return min_int64(share, (int64_t)plan->device.free) - plan->kept - plan->draft;
 }
 
-/* No more of an engine that drafts than the other has. */
+/* A draft engine has at most as many blocks as the engine that it serves. */
 static int64_t most_blocks(const struct engine_memory *plan, const struct engine_config *config) {
     if (plan->given > 0) return plan->given_blocks;
     int64_t most = MOST_POOLS * chain_of(plan) * config->max_num_seqs;
@@ -48,7 +49,7 @@ void memory_device_begin(struct engine_memory *plan, const struct engine_config 
 
 /* ---- the pool on the device ----------------------------------------------------------------- */
 
-/* The most blocks, up to `most`, that fit; 0 when none does. */
+/* The maximum number of blocks, up to `most`, that fits; 0 if not even one does. */
 static int64_t fitting(const struct pool_cost *cost, int64_t left, int64_t most) {
     int64_t low = 0, high = most;
     while (low < high) {
@@ -61,7 +62,7 @@ static int64_t fitting(const struct pool_cost *cost, int64_t left, int64_t most)
     return low;
 }
 
-/* What a pool takes by the plan, and `work` bytes beside each block. */
+/* The planned size of a pool, with `work` bytes per block. */
 struct planned_pool {
     const struct engine_memory *plan;
     const struct engine_config *config;
@@ -73,8 +74,8 @@ static int64_t planned_bytes(void *arg, int n_blocks) {
     return memory_pool_bytes(pool->plan, pool->config, n_blocks) + n_blocks * pool->work;
 }
 
-/* The blocks that config->kv_memory asks for. Blocks that cost nothing, as all layers have windows,
- * are as many as could ever be of use. */
+/* The number of blocks for config->kv_memory. If all layers have windows, blocks take no memory,
+ * and the number is the maximum that can be useful. */
 static int64_t asked_blocks(const struct engine_memory *plan, const struct engine_config *config) {
     struct planned_pool pool = {plan, config, 0};
     const struct pool_cost cost = {planned_bytes, &pool};
@@ -94,7 +95,7 @@ static void set_blocks(struct engine_memory *plan, const struct engine_config *c
 void memory_device_estimate(struct engine_memory *plan, const struct model_config *info,
                             const struct engine_config *config) {
     int64_t R = config->max_logit_rows > 0 ? config->max_logit_rows : config->max_num_seqs;
-    /* attention's parts: for each of 256 positions and each head, D numbers and two more */
+    /* attention's parts: for each 256 positions and each head, D numbers and two more */
     int64_t work =
         (int64_t)(config_widest(info).q + 2 * info->H) * (int64_t)sizeof(float) * plan->block_size;
     struct planned_pool pool = {plan, config, work / 256};
@@ -109,7 +110,7 @@ void memory_device_estimate(struct engine_memory *plan, const struct model_confi
     assert(plan->n_blocks > 0 && plan->kv_cache > 0 && plan->steps >= 0);
 }
 
-/* What a pool takes, with that of an engine that drafts beside it. */
+/* The size of a pool together with that of a draft engine. */
 struct drafted_pool {
     const struct pool_cost *cost;
     int64_t draft_block;
@@ -157,7 +158,7 @@ static enum status refuse_given(const struct engine_config *config, int64_t need
                    mib(memory_pool_bytes(plan, config, blocks)));
 }
 
-/* What the engine may take in all: one that drafts has what was kept for it. */
+/* The total memory of the engine; a draft engine has the memory reserved for it. */
 static int64_t allowed(const struct engine_memory *plan) {
     return plan->given > 0 ? min_int64(plan->given, (int64_t)plan->device.free) : budget(plan);
 }
@@ -187,7 +188,7 @@ enum status memory_device_pool(struct engine_memory *plan, const struct engine_c
     return STATUS_OK;
 }
 
-/* ---- the host's part ------------------------------------------------------------------------ */
+/* ---- swap memory of the host ----------------------------------------------------------------- */
 
 enum status memory_plan_swap(struct engine_memory *plan, const struct model_config *info,
                              const struct engine_config *config,
@@ -207,7 +208,7 @@ enum status memory_plan_swap(struct engine_memory *plan, const struct model_conf
                        "--swap-space of %.1f MiB is more than this machine has free: %.1f MiB",
                        mib(config->swap_space), mib(machine->available));
     assert(plan->kv_bytes_per_token > 0);
-    int64_t operations = 2 * info->n_parameters / plan->kv_bytes_per_token; /* a byte */
+    int64_t operations = 2 * info->n_parameters / plan->kv_bytes_per_token; /* per byte */
     bool worth =
         on_cuda && config->ranks <= 1 && config->swap_space < 0 && operations >= WORTH_SWAPPING;
     plan->swap = asked   ? config->swap_space

@@ -46,7 +46,7 @@ enum status device_choose(struct engine_config *config, struct device_memory *me
 
 /* ---- the pool ------------------------------------------------------------------------------- */
 
-/* What a pool costs on the device. */
+/* The cost of a pool on the device. */
 struct pool_on {
     struct backend *b;
     const struct engine_memory *memory;

@@ -1,4 +1,4 @@
-/* Which tensors are quantised, to what, and the work on their rows. */
+/* Chooses the tensors to quantise and their types, and converts rows. */
 #include "engine/quantise/quantise.h"
 
 #include <assert.h>
@@ -53,7 +53,7 @@ int64_t planned_bytes(const struct weights *weights, enum quantization wanted, i
         const struct weight *weight = &weights->tensor[i];
         enum dtype kept = dtype_kept(weight->type);
         if (kept == weight->type) continue;
-        if (kept == DTYPE_F32) kept = DTYPE_BF16; /* products see 16 bits */
+        if (kept == DTYPE_F32) kept = DTYPE_BF16; /* products use 16 bits */
         file_bytes += (int64_t)dtype_bytes(kept, (size_t)weight->n_elements);
         file_bytes -= (int64_t)weight->bytes;
     }
@@ -68,7 +68,7 @@ struct rows_job {
     uint8_t *out;
     int64_t n_rows, rows_at_once;
     size_t K;
-    const struct weight_ops *ops; /* to quantise by; NULL where nothing is */
+    const struct weight_ops *ops; /* for quantising; NULL: rows are converted by dtype_kept */
 };
 
 static void quantise_some(void *arg, int i) {

@@ -6,7 +6,7 @@
 
 #include "kernels/kernels.h"
 
-/* Up to here insertion is quicker than the three passes of a radix sort. */
+/* Up to this length, insertion is faster than the three passes of a radix sort. */
 #define FEW 128
 
 void candidates_init(struct candidates *candidates, int V) {
@@ -19,9 +19,10 @@ void candidates_free(struct candidates *candidates) {
     mem_free(candidates->spare);
 }
 
-/* ---- many ----------------------------------------------------------------------------------- */
+/* ---- sorting many ---------------------------------------------------------------------------- */
 
-/* The bits of floats of one sign are in the floats' order; weights up to 1 leave 30 of them. */
+/* The bits of floats with equal sign sort like the floats; weights up to 1 have 30 significant
+ * bits. */
 enum { PASSES = 3, DIGIT_BITS = 10, DIGITS = 1 << DIGIT_BITS };
 
 static int digit_of(float weight, int pass) {

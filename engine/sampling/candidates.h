@@ -1,4 +1,4 @@
-/* candidates: ids that may be chosen and their weights, put in order. Internal to engine/. */
+/* candidates: ids that may be chosen and their weights, sorted. Internal to engine/. */
 #ifndef PENSTOCK_ENGINE_CANDIDATES_H
 #define PENSTOCK_ENGINE_CANDIDATES_H
 
@@ -17,14 +17,15 @@ struct candidates {
 void candidates_init(struct candidates *candidates, int V);
 void candidates_free(struct candidates *candidates);
 
-/* Puts the first n in the order of falling weights; equal ones stay in the order they have. */
+/* Sorts the first n by falling weight; equal ones keep their order. */
 void candidates_sort(struct candidates *candidates, int n);
 
-/* The length of the shortest run of the n best whose shares' sum reaches what is wanted, or n; *sum
- * is the sum of the run. */
+/* Returns the length of the shortest run of the n best whose sum of shares reaches `wanted`, or n;
+ * *sum is the sum of the run. */
 int candidates_reaching(const struct candidate *best, int n, uint64_t wanted, uint64_t *sum);
 
-/* The first at which the running sum of shares reaches what is wanted, which that of all does. */
+/* Returns the first candidate at which the running sum of shares reaches `wanted`. The sum of all
+ * must reach it. */
 const struct candidate *candidates_pick(const struct candidate *best, uint64_t wanted);
 
 #endif

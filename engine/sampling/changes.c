@@ -14,7 +14,7 @@ bool changes_logits(const struct sample *sample) {
            sampling_has_penalties(s) || sampling_lists_changes(s);
 }
 
-/* ---- biases and what is forbidden ----------------------------------------------------------- */
+/* ---- biases and bans ------------------------------------------------------------------------- */
 
 static void forbid_all_but(const uint32_t *allowed, float *logits, int V) {
     for (int start = 0; start < V; start += 32) {
@@ -41,7 +41,7 @@ int gather_allowed(const uint32_t *allowed, const float *logits, int V, int most
     return n;
 }
 
-/* Words that may be due come before the output's newest token, and stand together. */
+/* Words that may be due match the output's newest token and are adjacent in the list. */
 static void forbid_bad_words(const struct sampling *s, float *logits, const int32_t *at,
                              int n_output) {
     int low = 0, high = s->n_bad_words;
@@ -69,7 +69,7 @@ void bias_and_forbid(const struct sample *sample, float *logits, int V) {
 
 /* ---- the history ---------------------------------------------------------------------------- */
 
-/* The changes that were listed, and of each id which of them is its, plus 1. */
+/* The listed changes and, per id, the index of its change plus 1. */
 struct change_list {
     struct logit_change *change;
     int n;
@@ -84,7 +84,7 @@ static struct logit_change *change_of(struct change_list *list, int32_t id) {
     return &list->change[list->place[id] - 1];
 }
 
-/* Without a window an id that only the prompt has counts for the repetition penalty alone. */
+/* Without a window, ids that occur only in the prompt count only for the repetition penalty. */
 static void count_tokens(struct change_list *list, const struct sample *sample) {
     int n = sample->n_prompt + sample->n_output, last = sample->sampling->penalty_last_n;
     int first = last > 0 ? max_int(n - last, 0) : sample->n_prompt;
@@ -96,7 +96,7 @@ static void count_tokens(struct change_list *list, const struct sample *sample) 
     }
 }
 
-/* How many of the `most` tokens before `end` come behind the last that breaks a repeat. */
+/* The number of tokens, of the `most` before `end`, after the last one that ends a repeat. */
 static int length_unbroken(const uint32_t *breakers, const int32_t *end, int most) {
     int n = 0;
     if (!breakers) return most;
@@ -104,8 +104,8 @@ static int length_unbroken(const uint32_t *breakers, const int32_t *end, int mos
     return n;
 }
 
-/* DRY: where the history's last tokens stood before, `back` tokens earlier, what followed them
- * there is the less wanted the more of them are the same. */
+/* DRY: if the history's last tokens also occur `back` tokens earlier, the token that followed them
+ * there gets a penalty that grows with the length of the match. */
 static void discourage_repeats(struct change_list *list, const struct sample *sample) {
     const struct sampling *s = sample->sampling;
     int n_all = sample->n_prompt + sample->n_output, window = min_int(n_all, s->dry_last_n);
@@ -125,7 +125,7 @@ static void discourage_repeats(struct change_list *list, const struct sample *sa
     }
 }
 
-/* What followed the history's last tokens wherever these stood before. */
+/* Bans the tokens that followed the history's last tokens at earlier occurrences. */
 static void forbid_ngrams(struct change_list *list, const struct sample *sample) {
     int n = sample->sampling->no_repeat_ngram - 1, n_all = sample->n_prompt + sample->n_output;
     if (n < 0 || n >= n_all) return;
@@ -157,13 +157,13 @@ void apply_changes(const struct sampling *s, const struct logit_change *change, 
     }
 }
 
-/* ---- for a device --------------------------------------------------------------------------- */
+/* ---- listing changes for a device ------------------------------------------------------------ */
 
 struct change_lists {
     int V, max_samples;
     int32_t *place;              /* [V] */
     struct logit_changes *lists; /* [max_samples] */
-    struct logit_change *change; /* [capacity] of all samples; grows when a step needs more */
+    struct logit_change *change; /* [capacity] for all samples; grows if a step needs more */
     size_t capacity;
 };
 
@@ -185,7 +185,7 @@ void change_lists_free(struct change_lists *lists) {
     mem_free(lists);
 }
 
-/* How many changes a sample can have: 0 unless its settings list them. */
+/* The maximum number of changes of a sample: 0 unless its settings list them. */
 static size_t most_changes(const struct sample *sample, int V) {
     if (!sample->sampling || sample->part || !sampling_lists_changes(sample->sampling)) return 0;
     return (size_t)min_int(V, sample->n_prompt + sample->n_output);

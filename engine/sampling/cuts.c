@@ -1,6 +1,6 @@
-/* The numbers that these rules need of a row are sums over all of it. Each part of a sum is rounded
- * to an integer number of units, as shares are (kernels/sampling.h), so that a sum is exact and a
- * GPU's is the same in whatever order it adds; the few operations on sums are those of doubles. */
+/* These rules need sums over the whole row. Each summand is rounded to an integer number of units,
+ * like shares (kernels/sampling.h), so a sum is exact and a GPU's is equal in any order of
+ * addition. The few operations on sums use doubles. */
 #include "engine/sampling/cuts.h"
 
 #include <assert.h>
@@ -10,8 +10,8 @@
 
 /* ---- top_n_sigma (Tang et al. 2024) --------------------------------------------------------- */
 
-/* The standard deviation of the finite logits. A logit that is further than SIGMA_REACH below the
- * largest counts as that far, so that sums of 2^19 of them fit in 64 bits. */
+/* The standard deviation of the finite logits. Distances from the maximum are limited to
+ * SIGMA_REACH, so that sums of 2^19 of them fit in 64 bits. */
 static double deviation(const float *logits, int V, float max) {
     uint64_t n = 0, sum = 0, squares = 0;
     for (int i = 0; i < V; i++) {
@@ -30,12 +30,13 @@ static double deviation(const float *logits, int V, float max) {
 
 /* ---- epsilon and eta (Hewitt et al. 2022) --------------------------------------------------- */
 
-/* Of a set of ids: the sum of their shares, and that of weight times -exponent in the same unit. */
+/* For a set of ids: the sum of their shares, and the sum of weight times -exponent in the same
+ * unit. */
 struct mass {
     uint64_t total, energy;
 };
 
-/* The mean exponent. The entropy is the logarithm of the total less this. */
+/* The mean exponent. The entropy is the logarithm of the total minus this. */
 static double mean_exponent(const struct mass *mass) {
     return -((double)mass->energy / (double)mass->total);
 }
@@ -47,14 +48,14 @@ static double exponential(const struct logit_ops *ops, double x) {
     return (double)power;
 }
 
-/* The smallest probability that eta keeps: min(eta, sqrt(eta) exp(-entropy)). */
+/* The smallest probability that eta_cutoff keeps: min(eta, sqrt(eta) exp(-entropy)). */
 static double eta_floor(const struct logit_ops *ops, float eta, const struct mass *mass) {
     double entropy = log_positive((double)mass->total * SHARE_UNIT) - mean_exponent(mass);
     double floor = sqrt((double)eta) * exponential(ops, -entropy);
     return floor < (double)eta ? floor : (double)eta;
 }
 
-/* The weight of an id with this probability; the heaviest is never below it. */
+/* The weight of an id with this probability; at most the largest weight. */
 static float weight_at(double probability, const struct mass *mass) {
     double weight = probability * ((double)mass->total * SHARE_UNIT);
     return weight < 1 ? (float)weight : 1;
@@ -62,9 +63,9 @@ static float weight_at(double probability, const struct mass *mass) {
 
 /* ---- typical (Meister et al. 2022) ---------------------------------------------------------- */
 
-/* The smallest distance within which the shares of the ids that have weights reach `wanted`, which
- * all of them reach: distances are positive, so their bits are in their order, and each round finds
- * the next 11 bits. */
+/* The smallest distance within which the shares of the ids with weights reach `wanted`. All shares
+ * together reach it. Distances are positive, so their bits sort like the distances; each round
+ * finds the next 11 bits. */
 static float reach_of(const float *weight, const float *distance, int V, uint64_t wanted) {
     enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
     uint32_t known = 0;
@@ -97,9 +98,9 @@ float mirostat_next(const struct sampling *s, float mu, uint64_t share, uint64_t
     return (float)((double)mu - (double)s->mirostat_eta * (surprise - (double)s->mirostat_tau));
 }
 
-/* ---- all of them ---------------------------------------------------------------------------- */
+/* ---- all cuts -------------------------------------------------------------------------------- */
 
-/* The mass of the ids that the cuts keep. The weights of others become 0. */
+/* The mass of the ids that the cuts keep. The weights of other ids become 0. */
 static struct mass mass_kept(const struct cuts *cuts, const float *logits, int V, float max,
                              float inverse, float *weight) {
     struct mass mass = {0, 0};

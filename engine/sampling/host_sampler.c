@@ -1,10 +1,10 @@
-/* host_sampler: samples a step's rows on the backend's compute threads, for backends that do not
- * sample on their device.
+/* host_sampler: samples a step's rows on the backend's compute threads, for backends without device
+ * sampling.
  *
- * DESIGN. A backend's `parallel` does not say which thread runs a task, so the parallel work is one
- * task a sampler: task i owns sampler i and takes samples from a shared counter until none is left.
- * Which sampler serves which row changes no result (sampler_sample). A choice of a forked prompt
- * shares its logits with the others, so its task works on a copy.
+ * DESIGN. A backend's `parallel` does not say which thread runs a task. So there is one task per
+ * sampler: task i owns sampler i and takes samples from a shared counter until none is left. The
+ * result of a row does not depend on the sampler (sampler_sample). The choices of a forked prompt
+ * share a row of logits, so each task works on a copy of it.
  */
 #include <assert.h>
 #include <stdatomic.h>
@@ -18,19 +18,19 @@ struct host_sampler {
     int V, n_samplers;
     struct sampler *sampler[MAX_SAMPLERS];
     float *spare; /* [n_samplers][V] copies of shared rows */
-    /* of the call in progress: */
+    /* state of the current call: */
     float *logits;
     const struct sample *samples;
     int n_samples;
     struct sampled *results;
-    _Atomic int next; /* sample that no task has taken */
+    _Atomic int next; /* the next sample to take */
 };
 
 static size_t spare_bytes(const struct host_sampler *s) {
     return (size_t)s->n_samplers * (size_t)s->V * sizeof *s->spare;
 }
 
-/* More samplers than compute threads could not work at once, and each has tables of V. */
+/* Each sampler has tables of V, so there are at most as many as compute threads. */
 struct host_sampler *host_sampler_new(int V, int n_threads) {
     struct host_sampler *s = mem_calloc(1, sizeof *s);
     assert(V > 0 && n_threads > 0);
@@ -57,7 +57,7 @@ static void run_one(struct host_sampler *s, int i, const struct sample *sample,
         sampler_score(s->sampler[i], logits, sample->scored, sample->n_top, out);
         return;
     }
-    if (sample->part) return; /* its first sample fills its result */
+    if (sample->part) return; /* the first sample fills its result */
     if (sample->n_best > 0) {
         sampler_best(s->sampler[i], sample, logits, out);
         return;

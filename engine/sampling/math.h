@@ -1,7 +1,7 @@
 /* log and random numbers for sampling, with the same bits on every machine. Internal to engine/.
  *
- * They are written in additions, products and bit operations only, each rounded as IEEE 754 says
- * (the build forbids contraction to fma).
+ * They use only additions, products and bit operations, each rounded by IEEE 754 (the build forbids
+ * contraction to fma).
  */
 #ifndef PENSTOCK_ENGINE_SAMPLING_MATH_H
 #define PENSTOCK_ENGINE_SAMPLING_MATH_H
@@ -42,7 +42,7 @@ static inline void philox4x32_10(uint32_t c[4], uint32_t key0, uint32_t key1) {
     }
 }
 
-/* What a random number is for: each purpose has numbers of its own. */
+/* The purpose of a random number; each purpose has its own sequence. */
 enum { FOR_DRAW, FOR_XTC };
 
 /* A number in [0, 1) with 53 random bits for one position of one choice under a seed. */

@@ -1,54 +1,53 @@
 /* Sampling: one row of logits in, one token out.
  *
- * The order of operations, which is part of the contract (the same as vLLM's, so that its users see
- * what they expect):
- *   1. logprobs, where asked for, of the model's own distribution: log-softmax of the untouched
+ * The order of operations is part of the contract. It is vLLM's order, so users see the results
+ * that they expect:
+ *   1. logprobs, if requested, of the model's own distribution: log-softmax of the untouched
  *      logits
- *   2. logit_bias is added; banned ids (end tokens before min_tokens), ids that are not allowed,
- *      those outside the mask (what a grammar lets come here) and the last tokens of bad words that
- *      are due become -inf; with a mask and nothing else left, no token is chosen: its id is -1
+ *   2. logit_bias is added. Banned ids (end tokens before min_tokens), ids that are not allowed,
+ *      ids outside the mask (of a grammar) and the last tokens of bad words that are due become
+ *      -inf. If a mask leaves no id, no token is chosen: the id is -1
  *   3. repetition penalty over prompt and output: l > 0 ? l / r : l * r   (Keskar et al. 2019)
  *      then l -= frequency * count + presence * (count > 0) over the output; with penalty_last_n
- *      all three over so many last tokens of both
- *      then DRY: of ids that would continue a repeat, l -= multiplier * base^(its length - allowed)
- *      then ids that would complete an n-gram that has come before become -inf
- *   4. temperature 0, or too small to divide by: the largest logit; of equals the lowest id
- *   5. otherwise e = exp((l - max) / temperature), p = e / (the sum of all e), and of the
- *      candidates are kept, one at least by each rule
+ *      all three over the last penalty_last_n tokens of both
+ *      then DRY: if an id continues a repeat, l -= multiplier * base^(its length - allowed)
+ *      then ids that would complete a repeated n-gram become -inf
+ *   4. temperature 0, or too small to divide by: the largest logit; ties go to the lowest id
+ *   5. otherwise e = exp((l - max) / temperature), p = e / (the sum of all e). Each rule keeps
+ *      some candidates, at least one:
  *        top_n_sigma: those with l >= max - n * (the standard deviation of the finite logits)
  *        min_p: those with e >= min_p (the best one has e = 1)
  *        epsilon_cutoff: those with p >= epsilon
  *        eta_cutoff: those with p >= min(eta, sqrt(eta) * exp(-entropy of p))
  *        mirostat: those with p >= 2^-mu
- *        typical_p: of what is left, those whose -log p is nearest to the entropy, until their sum
- *          reaches typical_p of it; all that are as near as the last
+ *        typical_p: among the rest, those whose -log p is nearest to the entropy, until their sum
+ *          reaches typical_p of the total; including all that are as near as the last
  *        top_k: the k largest, ties to the lower id
- *        top_p: in descending order the shortest run whose sum reaches top_p of what is left
- *        xtc: with xtc_probability, of those with at least xtc_threshold of what is left only the
- *          last in that order, and all behind it
+ *        top_p: in descending order the shortest run whose sum reaches top_p of the rest
+ *        xtc: with probability xtc_probability, among those with at least xtc_threshold of the
+ *          rest only the last in that order, and all that follow it
  *   6. one uniform number u from Philox, keyed by the seed, at counter (position, choice), picks
- *      from the running sum: the first id, in their order or (after 5's cuts) in that of falling e,
- *      at which the sum is above u times that of all that are left
- *   7. mirostat: with s = -log2 of the token's part of that sum, mu -= eta * (s - tau) for the next
- *      token of the sequence, whose first mu is 2 tau
+ *      from the running sum: the first id at which the sum is above u times the total of the rest,
+ *      in the order of ids or, after the cuts of step 5, by falling e
+ *   7. mirostat: with s = -log2 of the token's part of that total, mu -= eta * (s - tau) for the
+ *      next token of the sequence; the first mu is 2 tau
  *
- * Nothing here calls a function of libm: exp and log are made of additions and products in a
- * written order, so every machine gives the same token. Sums are of shares: each e is rounded to a
- * multiple of 2^-44 (weight_share), so that they are integers and a GPU's are the same, whatever
- * the order. What is less than 2^-45 of the best is never drawn.
+ * No function of libm is called: exp and log consist of additions and products in a fixed order, so
+ * every machine gives the same token. Sums are over shares: each e is rounded to a multiple of
+ * 2^-44 (weight_share), so sums are sums of integers and equal on a GPU, in any order. An id with
+ * less than 2^-45 of the best is never drawn.
  *
- * DESIGN. A vocabulary is large and what may be chosen from it is small, so the row is read as few
- * times as can be, and only by the vector functions of kernels.h. The first reading leaves the
- * maxima of its columns. A logit that k of those reach is reached by k of the row, so a few counts
- * over them, a sixteenth of the row, give a bound below which none of the k best is; what reaches
- * it is collected from the blocks whose maxima do, and only that is weighed and sorted. Step 5
- * orders by e, which is rounded: logits that are close may have the same e, or swapped ones. So
- * bounds are put lower by SLACK, several times what rounding can amount to, and the order is that
- * of e in the end.
+ * DESIGN. A vocabulary is large and the set of candidates is small, so the row is read as few times
+ * as possible, and only by the vector functions of kernels.h. The first reading stores the maxima
+ * of its columns. If k maxima reach a logit, at least k logits of the row reach it. So a few counts
+ * over the maxima, a sixteenth of the row, give a bound that the k best logits reach. The ids that
+ * reach it are collected from the blocks whose maxima do, and only these are weighed and sorted.
+ * Step 5 orders by e, which is rounded: close logits may have equal or swapped e. So bounds are
+ * lowered by SLACK, several times the maximum rounding error, and the final order is that of e.
  *
- * A mask mostly leaves a few ids or nearly all. Few are gathered and chosen from as a row of their
- * own: they keep their order, the others have no share, and sums are of integers, so that the same
- * one is drawn. Otherwise the mask is laid over the row while its maxima are read.
+ * A mask usually leaves either a few ids or nearly all. A few ids are gathered and sampled as a
+ * separate row: they keep their order, the others have share 0, and sums are integers, so the same
+ * id is drawn. Otherwise the mask is applied to the row while its maxima are read.
  */
 #include <assert.h>
 #include <float.h>
@@ -63,25 +62,25 @@
 #include "engine/sampling/cuts.h"
 #include "engine/sampling/math.h"
 
-/* In units of the temperature. An e whose exponent is less than another's by 6e-7 or more is the
- * smaller one (its relative error is below 3e-7), and two roundings of an exponent down to -87,
- * below which e is 0, amount to 2e-5. */
+/* In units of the temperature. If the exponent of one e is less than another's by 6e-7 or more, its
+ * e is smaller (the relative error is below 3e-7). Two roundings of an exponent down to -87, below
+ * which e is 0, amount to 2e-5. */
 #define SLACK 1e-4
 #define LEAST_EXPONENT (-87.0)
 
-/* Up to so many ids that a mask leaves are a row of their own. */
+/* If a mask leaves at most this many ids, they are sampled as a separate row. */
 enum { MAX_FEW = 2048 };
 
 struct sampler {
     int V, n_maxima;
     const struct logit_ops *ops;
-    float *maxima;               /* [n_maxima] of the row that was read last */
-    float *weight;               /* [V] e of every id */
-    float *raw;                  /* [V] the untouched logits, while they are changed; or masked */
-    int32_t *place;              /* [V] zero between calls: where an id is among the changes */
-    struct logit_change *change; /* [V] what the history changes */
-    float *value;                /* [V] what was collected from the row, ... */
-    int32_t *id;                 /* [V] ... and its ids */
+    float *maxima;  /* [n_maxima] of the last row read */
+    float *weight;  /* [V] e of every id */
+    float *raw;     /* [V] the original logits while they are changed; or the masked logits */
+    int32_t *place; /* [V] index of an id among the changes; zero between calls */
+    struct logit_change *change; /* [V] the changes by the history */
+    float *value;                /* [V] logits collected from the row, ... */
+    int32_t *id;                 /* [V] ... and their ids */
     float *few;                  /* [MAX_FEW] logits that a mask leaves, ... */
     int32_t *few_id;             /* [MAX_FEW] ... and their ids */
     struct candidates candidates;
@@ -122,39 +121,39 @@ void sampler_free(struct sampler *sampler) {
 
 /* ---- a row ---------------------------------------------------------------------------------- */
 
-/* Logits that were read: their maxima are the sampler's. */
+/* A row of logits whose maxima are in the sampler. */
 struct row {
     const float *logits;
     float max;
-    uint64_t total; /* of the shares at temperature 1, while the sampler has the weights; or 0 */
+    uint64_t total; /* sum of the shares at temperature 1 while the sampler has the weights; or 0 */
 };
 
 static struct row read_row(struct sampler *sampler, const float *logits) {
     return (struct row){logits, sampler->ops->maxima(sampler->maxima, logits, sampler->V), 0};
 }
 
-/* Lays a mask over the logits; the row is `to`, which may be the logits. */
+/* Applies a mask to the logits. The result is `to`, which may be the logits. */
 static struct row mask_row(struct sampler *sampler, const uint32_t *mask, const float *logits,
                            float *to) {
     float max = sampler->ops->mask(to, sampler->maxima, logits, mask, sampler->V);
     return (struct row){to, max, 0};
 }
 
-/* Collects at most `most` ids whose logits reach the bound, in their order; returns their
- * number. */
+/* Collects at most `most` ids whose logits reach the bound, in their order. Returns their number.
+ */
 static int collect(struct sampler *sampler, const struct row *row, float bound, int most) {
     return sampler->ops->collect(sampler->value, sampler->id, most, row->logits, sampler->V,
                                  sampler->maxima, bound);
 }
 
-/* The lowest id with the largest logit. A row of NaN has none: id 0 then, so that the request goes
- * on. */
+/* The lowest id with the largest logit. For a row of NaN it returns id 0, so that the request
+ * continues. */
 static int32_t best_id(struct sampler *sampler, const struct row *row) {
     return collect(sampler, row, row->max, 1) > 0 ? sampler->id[0] : 0;
 }
 
-/* A bound that at least k of the row are above, and not many more; -inf when there are no k. The
- * maxima are counted where they are enough: each is another logit. */
+/* A bound that at least k logits, and few more, are above; -inf if there are fewer than k. If
+ * possible it counts only the maxima, because each belongs to a different logit. */
 static float bound_of_best(const struct sampler *sampler, const struct row *row, int k) {
     bool few = k <= sampler->n_maxima / 2;
     const float *x = few ? sampler->maxima : row->logits;
@@ -183,8 +182,8 @@ static float bound_of_best(const struct sampler *sampler, const struct row *row,
 
 /* ---- logprobs ------------------------------------------------------------------------------- */
 
-/* The n best of what was collected, in order, by insertion: n is at most 64, and ties stay in the
- * order of their ids. */
+/* Sorts the n best of the collected ids by insertion: n is at most 64, and ties stay in the order
+ * of their ids. */
 static int best_of_collected(const struct sampler *sampler, int collected, int n,
                              struct token_logprob *top) {
     int found = 0;
@@ -199,7 +198,7 @@ static int best_of_collected(const struct sampler *sampler, int collected, int n
 }
 
 /* The log of the sum of a row's exponentials. It is a double because a logprob is the small
- * difference of two large numbers, and is to be rounded once only. */
+ * difference of two large numbers and should be rounded only once. */
 static double log_sum(struct sampler *sampler, struct row *row) {
     row->total = sampler->ops->weights(sampler->weight, row->logits, sampler->V, row->max, 1.0f);
     return (double)row->max + log_positive((double)row->total * SHARE_UNIT);
@@ -244,8 +243,8 @@ static void change_by_history(struct sampler *sampler, const struct sample *samp
 
 /* ---- the best for beams --------------------------------------------------------------------- */
 
-/* Transformers scales the log-softmax, not the logits, so the repetition penalty, the one that is
- * not a sum, comes after it. Each part's id is its first one. */
+/* Transformers scales the log-softmax and not the logits. So the repetition penalty, the only one
+ * that is not a sum, follows it. The id of each part is its first one. */
 void sampler_best(struct sampler *sampler, const struct sample *sample, float *logits,
                   struct sampled *out) {
     struct token_logprob best[MAX_BEST];
@@ -269,19 +268,20 @@ void sampler_best(struct sampler *sampler, const struct sample *sample, float *l
 
 /* ---- the draw ------------------------------------------------------------------------------- */
 
-/* The sum that the drawn one must reach: more than u of the total. At most the total, as u < 1. */
+/* The sum that the drawn id must reach: more than u of the total. It is at most the total, because
+ * u < 1. */
 static uint64_t sum_drawn(double u, uint64_t total) {
     return (uint64_t)(u * (double)total) + 1;
 }
 
-/* The sum at which top_p of the total is reached; one id at least is kept. */
+/* The sum at which top_p of the total is reached; at least one id is kept. */
 static uint64_t sum_kept(float top_p, uint64_t total) {
     double wanted = (double)top_p * (double)total;
     uint64_t whole = (uint64_t)wanted;
     return whole + ((double)whole < wanted || whole == 0);
 }
 
-/* Sums of the 16 blocks from `start` on, or of those that are left. */
+/* Sums of up to 16 blocks, starting at `start`. */
 static void sum_blocks(const struct sampler *sampler, int start, uint64_t *sum) {
     int left = sampler->V - start;
     if (left >= LOGIT_RUNS * LOGIT_BLOCK) {
@@ -295,7 +295,7 @@ static void sum_blocks(const struct sampler *sampler, int start, uint64_t *sum) 
     }
 }
 
-/* The first id from `start` on at which the running sum reaches what is wanted. */
+/* The first id from `start` on at which the running sum reaches `wanted`. */
 static int32_t pick_from_block(const struct sampler *sampler, int start, uint64_t wanted) {
     uint64_t sum = 0;
     int32_t id = start;
@@ -306,8 +306,8 @@ static int32_t pick_from_block(const struct sampler *sampler, int start, uint64_
     }
 }
 
-/* The first id at which the running sum, in ids' order, reaches what is wanted, which is at most
- * the sum of all; whole blocks are passed over. */
+/* The first id at which the running sum, in the order of ids, reaches `wanted`, which is at most
+ * the total. Skips whole blocks. */
 static int32_t pick_from_all(const struct sampler *sampler, uint64_t wanted) {
     uint64_t block[LOGIT_RUNS];
     for (int i = 0;; i++) {
@@ -319,7 +319,7 @@ static int32_t pick_from_all(const struct sampler *sampler, uint64_t wanted) {
     }
 }
 
-/* No logit below this has a weight that is above 0 and at least min_weight. */
+/* Every weight that is above 0 and at least min_weight belongs to a logit of at least this. */
 static float least_logit(const struct sampling *s, const struct row *row, float min_weight) {
     double exponent = min_weight > 0 ? log_positive((double)min_weight) : LEAST_EXPONENT;
     if (exponent < LEAST_EXPONENT) exponent = LEAST_EXPONENT;
@@ -327,15 +327,15 @@ static float least_logit(const struct sampling *s, const struct row *row, float 
     return least < -(double)FLT_MAX ? -INFINITY : (float)least;
 }
 
-/* None of the k heaviest has a logit below this. */
+/* The k heaviest have logits of at least this. */
 static float least_of_best(const struct sampler *sampler, const struct sampling *s,
                            const struct row *row, int k) {
     double least = (double)bound_of_best(sampler, row, k) - SLACK * (double)s->temperature;
     return least < -(double)FLT_MAX ? -INFINITY : (float)least;
 }
 
-/* Makes candidates, in ids' order, of those whose logits reach the bound and that the cuts keep;
- * returns how many. */
+/* Makes candidates, in the order of ids, from the logits that reach the bound and that the cuts
+ * keep. Returns their number. */
 static int weigh(struct sampler *sampler, const struct sampling *s, const struct row *row,
                  const struct cuts *cuts, float bound) {
     int collected = collect(sampler, row, bound, sampler->V), n = 0;
@@ -349,7 +349,8 @@ static int weigh(struct sampler *sampler, const struct sampling *s, const struct
     return n;
 }
 
-/* Exclude top choices: how many of the heaviest, whose shares sum to `sum`, are not to be drawn. */
+/* Exclude top choices (XTC): the number of the heaviest candidates, with the sum of shares `sum`,
+ * that may not be drawn. */
 static int count_excluded(const struct sampling *s, const struct candidate *best, int n,
                           uint64_t sum, int position, int choice) {
     int above = 0;
@@ -361,8 +362,8 @@ static int count_excluded(const struct sampling *s, const struct candidate *best
     return above > 1 ? above - 1 : 0;
 }
 
-/* With other rules than top_p: all that count are collected. What typical_p drops are the heaviest,
- * so the k heaviest of the row are not those that it leaves. */
+/* With rules other than top_p, all counting ids are collected. typical_p may drop the heaviest
+ * ones, so the k heaviest of the row are not the k heaviest of the rest. */
 static int32_t pick_from_best(struct sampler *sampler, const struct sample *sample,
                               const struct row *row, const struct cuts *cuts, float *mu) {
     const struct sampling *s = sample->sampling;
@@ -385,8 +386,8 @@ static int32_t pick_from_best(struct sampler *sampler, const struct sample *samp
     return picked->id;
 }
 
-/* How many of the n heaviest collected ones no other can come before: those that are heavier than
- * a logit clearly above the bound. */
+/* The number of collected candidates whose rank is certain: those heavier than a logit clearly
+ * above the bound. */
 static int count_certain(const struct sampler *sampler, const struct sampling *s,
                          const struct row *row, float bound, int n) {
     float clear = bound + 2 * (float)SLACK * s->temperature, weight;
@@ -397,8 +398,8 @@ static int count_certain(const struct sampler *sampler, const struct sampling *s
     return certain;
 }
 
-/* With top_p alone: the heaviest are collected, more and more of them, until the sum of those whose
- * order is certain reaches it. */
+/* With top_p alone: collects more and more of the heaviest ids, until the sum of those whose rank
+ * is certain reaches it. */
 static int32_t pick_from_nucleus(struct sampler *sampler, const struct sampling *s,
                                  const struct row *row, uint64_t total, double u) {
     const struct cuts none = {-INFINITY, 0, 0, INFINITY};
@@ -416,7 +417,7 @@ static int32_t pick_from_nucleus(struct sampler *sampler, const struct sampling 
     }
 }
 
-/* *mu is mirostat's, and becomes that of the next token. */
+/* *mu is mirostat's and is updated for the next token. */
 static int32_t draw(struct sampler *sampler, const struct sample *sample, const struct row *row,
                     float *mu) {
     const struct sampling *s = sample->sampling;
@@ -428,7 +429,7 @@ static int32_t draw(struct sampler *sampler, const struct sample *sample, const 
     }
     double u =
         philox_uniform(s->seed, (uint32_t)sample->position, (uint32_t)sample->choice, FOR_DRAW);
-    uint64_t total = row->total; /* its weights are still in the sampler if this is set */
+    uint64_t total = row->total; /* if it is set, the sampler still has the weights */
     if (total == 0 || s->temperature != 1)
         total = sampler->ops->weights(sampler->weight, row->logits, sampler->V, row->max,
                                       1.0f / s->temperature);
@@ -444,8 +445,8 @@ static int32_t choose(struct sampler *sampler, const struct sample *sample, cons
     return best_id(sampler, row);
 }
 
-/* Chooses from what the mask leaves of the logits, or -1. The row that it makes of them goes to
- * `to`, which may be the logits. */
+/* Samples from the ids that the mask leaves, or returns -1. Writes the masked row to `to`, which
+ * may be the logits. */
 static int32_t choose_masked(struct sampler *sampler, const struct sample *sample,
                              const float *logits, float *to, float *mu) {
     struct sampler few = *sampler;

@@ -1,6 +1,6 @@
-/* Command R7B (Cohere 2024): attention and MLP of a layer see the same normed rows, a LayerNorm
- * without bias, scaled logits. All layers but each fourth have a window and rotate; those fourths
- * have no positions. */
+/* Command R7B (Cohere 2024): attention and MLP of a layer have the same normalised input, the norm
+ * is a LayerNorm without bias, logits are scaled. Three of four layers have a window and rotate;
+ * every fourth layer has neither window nor positions. */
 #include "engine/models/families/family.h"
 
 static enum status finish(struct model_config *config, struct err *err) {

@@ -1,6 +1,6 @@
-/* EXAONE 4 (LG AI Research 2025): norms after the branches alone, and one of each head of queries
- * and keys. In the 32B model all layers but each fourth have a window; those fourths have no
- * positions. */
+/* EXAONE 4 (LG AI Research 2025): norms only after the branches, and a norm per head of queries and
+ * keys. In the 32B model three of four layers have a window; every fourth layer has neither window
+ * nor positions. */
 #include "engine/models/families/family.h"
 
 static enum status finish(struct model_config *config, struct err *err) {

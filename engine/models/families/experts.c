@@ -1,8 +1,7 @@
-/* Families whose MLP is a mixture of experts (struct experts of kernels/ops.h): Mixtral (Jiang et
- * al. 2024), which is Mistral with experts and whose GGUF files say that they are llama's; the MoE
- * kinds of Qwen2 and Qwen3, of which Qwen2's have a shared expert that a gate weighs, and which may
- * have an MLP in some layers; OLMoE (Muennighoff et al. 2024), with a norm of all heads; and
- * Granite's, with its scales. */
+/* Families with a mixture of experts (struct experts of kernels/ops.h). Mixtral (Jiang et al. 2024)
+ * is Mistral with experts; its GGUF files use the architecture llama. The MoE variants of Qwen2 and
+ * Qwen3 may have a plain MLP in some layers; Qwen2's have a gated shared expert. OLMoE (Muennighoff
+ * et al. 2024) has a norm over all heads. Granite's MoE models have Granite's scales. */
 #include "engine/models/families/family.h"
 
 #define ROLES_EXPERTS                                                                              \
@@ -12,7 +11,7 @@
     (ROLE_BIT(ROLE_SHARED_GATE) | ROLE_BIT(ROLE_SHARED_UP) | ROLE_BIT(ROLE_SHARED_DOWN) |          \
      ROLE_BIT(ROLE_SHARED_ROUTER))
 
-/* A divisor in the file. */
+/* The file has a divisor. */
 static enum status finish_granite(struct model_config *config, struct err *err) {
     (void)err;
     config->logit_scale = 1 / config->logit_scale;

@@ -1,83 +1,89 @@
-/* family: an architecture, as data. A family says which tensors a model has and what its file does
- * not say; the forward pass is the same for all of them (engine/models/forward.c). One file a
- * family (llama.c, ...), or a few that differ in little, and a row each in engine/models/family.c.
- * With roles.h the door of engine/models/families/. */
+/* family: an architecture as data. A family lists the tensors of its models and the facts that
+ * their files do not state; the forward pass is the same for all families
+ * (engine/models/forward.c). There is one file per family (llama.c, ...) or group of similar
+ * families, and one row per family in engine/models/family.c. Together with roles.h this is the
+ * door of engine/models/families/. */
 #ifndef PENSTOCK_ENGINE_FAMILIES_FAMILY_H
 #define PENSTOCK_ENGINE_FAMILIES_FAMILY_H
 
 #include "engine/models/families/roles.h"
 
 enum position_kind {
-    POSITIONS_ROPE_ADJACENT, /* rotary, in the layouts of kernels/ops.h */
+    POSITIONS_ROPE_ADJACENT, /* rotary, with the layouts of kernels/ops.h */
     POSITIONS_ROPE_HALVES,
-    POSITIONS_LEARNED, /* rows that are added to the tokens' */
+    POSITIONS_LEARNED, /* rows added to the token's row */
 };
 
 enum window_kind {
-    WINDOWS_NONE,    /* a file that has a window is refused */
-    WINDOWS_LISTED,  /* the layers that the file lists; without a list it is refused */
-    WINDOWS_PATTERN, /* all layers but each full_every-th, unless the file lists them */
+    WINDOWS_NONE,    /* a file with a window is refused */
+    WINDOWS_LISTED,  /* the file lists the layers; without a list it is refused */
+    WINDOWS_PATTERN, /* all layers except every full_every-th, unless the file lists them */
     WINDOWS_ALL_LAYERS,
 };
 
-/* A tensor that a family's folders call by a name of their own. */
+/* A tensor with a different name in the folders of a family. */
 struct role_alias {
     enum role role;
-    const char *name; /* as in role_info.folder */
+    const char *name; /* the name, in the form of role_info.folder */
 };
 
-/* How the folders of a family differ from most (roles.c, the column `folder`). All zero: not. */
+/* Differences of a family's folders from the usual form (roles.c, column `folder`). All zero: no
+ * difference. */
 struct folder_style {
-    const char *layers;             /* before a layer's number; NULL: "layers." */
-    const struct role_alias *alias; /* up to one without a name; NULL: none */
-    role_set transposed;            /* matrices that lie there as columns, as in a Conv1D */
-    bool adds_one;                  /* gains lie there without the 1 that the model adds */
-    int unused_positions;           /* rows of the learned positions before that of position 0 */
+    const char *layers;             /* prefix of a layer's number; NULL: "layers." */
+    const struct role_alias *alias; /* ends with an entry without a name; NULL: empty */
+    role_set transposed;            /* matrices stored as columns, as in a Conv1D */
+    bool adds_one;                  /* gains are stored without the 1 that the model adds */
+    int unused_positions;           /* rows of the learned positions before position 0 */
     bool fuses_experts;             /* gate and up of all experts are one tensor */
-    bool interleaves_experts;       /* in which their rows take turns */
-    const char *activation; /* what config.json may call the activation besides its usual names */
-    float attention_scale;  /* if config.json does not say it; 0: by the size of a head */
-    float rope_part;        /* of a head that rotates, if config.json does not say it; 0: all */
-    bool rotates_adjacent;  /* its rotary positions are those of GGUF files */
-    /* Numbers that a text_config may leave out, as transformers does where they are those of its
-     * class. 0: config.json must say them, but for G and D, which follow from others, and for the
-     * window, which few models have. */
+    bool interleaves_experts;       /* and their rows alternate in it */
+    const char *activation;         /* another name of the activation in config.json */
+    /* default if config.json does not state it; 0: from the size of a head */
+    float attention_scale;
+    float rope_part;       /* rotated fraction of a head if config.json does not state it; 0: all */
+    bool rotates_adjacent; /* rotary positions use adjacent pairs, as in GGUF files */
+    /* Defaults of a text_config that omits the values of its class in transformers. 0: config.json
+     * must state them, except G and D, which follow from others, and the window, which few models
+     * have. */
     int V, H, G, D, context_length, window;
 };
 
 struct model_family {
-    const char *gguf;       /* general.architecture of a GGUF file; its name in messages */
-    bool only_folders;      /* no GGUF file has that architecture... */
-    const char *written_as; /* ...but one of this says the same; NULL: none does */
-    const char *const *hf;  /* "architectures" of a config.json; NULL-terminated */
-    role_set roles;         /* tensors that each file has: a sum of ROLE_BIT */
-    role_set optional;      /* those that a file may have */
+    const char *gguf;  /* general.architecture of a GGUF file; also its name in messages */
+    bool only_folders; /* GGUF files do not support this architecture */
+    /* another architecture that expresses the same; NULL: there is not one */
+    const char *written_as;
+    const char *const *hf; /* "architectures" of a config.json; NULL-terminated */
+    role_set roles;        /* required tensors: a sum of ROLE_BIT */
+    role_set optional;     /* optional tensors */
     enum norm_kind norm;
-    float norm_epsilon; /* if config.json does not say it; 0: it must */
+    float norm_epsilon; /* default if config.json does not state it; 0: it is required */
     enum activation activation;
-    bool has_parallel_branches;   /* attention and MLP of a layer see the same rows */
-    bool may_be_parallel;         /* a file may say so */
-    bool scales_queries;          /* by position, where a file says so */
-    bool may_norm_stream;         /* a file may say that norms are of the stream after a branch */
-    enum position_kind positions; /* of a GGUF file; rotary ones of folders are in halves */
+    bool has_parallel_branches;   /* attention and MLP of a layer have the same input */
+    bool may_be_parallel;         /* a file may request that */
+    bool scales_queries;          /* by position, if a file requests it */
+    bool may_norm_stream;         /* a file may request norms of the stream after a branch */
+    enum position_kind positions; /* for GGUF files; rotary positions in folders use halves */
     enum window_kind windows;
-    int full_every; /* of WINDOWS_PATTERN */
+    int full_every; /* for WINDOWS_PATTERN */
     enum window_rope window_rotation;
-    float rope_base;  /* if a file does not say it; 0: 10000 */
-    bool smooth_yarn; /* of a GGUF file: YaRN's range ends between pairs */
-    bool scales; /* files may scale the embedding, branches or logits, else such a key is refused */
-    /* do the weights of a token's experts add up to 1, where a file does not say it? */
+    float rope_base;  /* default if a file does not state it; 0: 10000 */
+    bool smooth_yarn; /* for GGUF files: YaRN's range ends between pairs */
+    /* files may scale the embedding, branches or logits; otherwise such keys are refused */
+    bool scales;
+    /* default of the file: do the weights of a token's experts add up to 1? */
     struct {
         bool normalised_in_gguf, normalised_in_folders;
     } weights;
-    bool keys_may_serve; /* layers of a GGUF file without values take their keys for them */
+    bool keys_may_serve; /* layers of a GGUF file without values use their keys as values */
     bool norms_values;   /* heads of values go through a norm without gains */
-    int head_size; /* of layers that do not slide, if a config.json does not say it; 0: as others */
+    /* of layers without a window, if config.json does not state it; 0: as in other layers */
+    int head_size;
     bool by_sigmoid; /* experts are chosen and weighed by sigmoids; see struct experts */
-    bool ties;       /* without "tie_word_embeddings" in a config.json the head is the embedding */
+    bool ties;       /* the head is the embedding if config.json lacks "tie_word_embeddings" */
     struct folder_style folder;
-    /* Works out what no reader knows, and refuses what the family cannot be: the last step of
-     * reading a config. NULL: nothing. */
+    /* The last step of reading a config: computes values that depend on several keys, and refuses
+     * unsupported models. NULL: nothing to do. */
     enum status (*finish)(struct model_config *config, struct err *err);
 };
 
@@ -89,23 +95,23 @@ struct model_family {
 #define ROLES_GATED_MLP                                                                            \
     (ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_DOWN))
 
-/* Biases that a config.json turns on, by "attention_bias" and "mlp_bias". */
+/* Biases that config.json enables by "attention_bias" and "mlp_bias". */
 #define ROLES_QKV_BIASES (ROLE_BIT(ROLE_Q_BIAS) | ROLE_BIT(ROLE_K_BIAS) | ROLE_BIT(ROLE_V_BIAS))
 #define ROLES_ATTENTION_BIASES (ROLES_QKV_BIASES | ROLE_BIT(ROLE_O_BIAS))
 #define ROLES_MLP_BIASES                                                                           \
     (ROLE_BIT(ROLE_GATE_BIAS) | ROLE_BIT(ROLE_UP_BIAS) | ROLE_BIT(ROLE_DOWN_BIAS))
 
-/* Norms that one turns on by "use_qk_norm". */
+/* Norms that config.json enables by "use_qk_norm". */
 #define ROLES_QK_NORM (ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))
 
-/* And by "qk_layernorm". */
+/* Norms that config.json enables by "qk_layernorm". */
 #define ROLES_QK_NORM_HEADS (ROLE_BIT(ROLE_Q_NORM_HEADS) | ROLE_BIT(ROLE_K_NORM_HEADS))
 
 static inline bool family_has_experts(const struct model_family *family) {
     return family->roles & ROLE_BIT(ROLE_ROUTER);
 }
 
-/* The tensors that each file has, where gate and up of experts are one tensor or two. */
+/* The required tensors if gate and up of experts are one tensor or two. */
 static inline role_set family_roles(const struct model_family *family, bool fuses_experts) {
     role_set apart = ROLE_BIT(ROLE_EXPERTS_GATE) | ROLE_BIT(ROLE_EXPERTS_UP);
     role_set biases = ROLE_BIT(ROLE_EXPERTS_GATE_BIAS) | ROLE_BIT(ROLE_EXPERTS_UP_BIAS);
@@ -115,7 +121,7 @@ static inline role_set family_roles(const struct model_family *family, bool fuse
     return (family->roles & ~(apart | biases)) | fused;
 }
 
-/* Norms that a model has not, by what its file says of its branches. */
+/* The norms that a model lacks, according to its file's branches. */
 static inline role_set family_absent_roles(const struct model_config *config) {
     role_set last = ROLE_BIT(ROLE_OUTPUT_NORM) | ROLE_BIT(ROLE_OUTPUT_NORM_BIAS);
     role_set between = ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_FFN_NORM_BIAS);

@@ -1,19 +1,18 @@
-/* Gemma (Gemma Team 2024): llama's blocks with a GELU gate and scaled embeddings. Gemma 2 has a
- * norm after each branch too, windows on every other layer, and soft caps of scores and of logits.
- * Gemma 3 norms heads of queries and keys in place of the caps, and all layers but each sixth have
- * windows and rotate by a base of their own.
- * Gemma 4 scales no scores, norms values too, and multiplies the stream by a number behind each
- * layer. Its layers without windows have heads of another size and number, may take their keys for
- * values, and rotate a part of a head. The last layers may read the keys and values of others, and
- * layers may add inputs of their own. Its 26B model has experts beside each MLP: the two see norms
- * of their own of one stream, the router a third, and what they give is normed and added up.
- * The gains of a GGUF file have the 1 in them that the model adds; those of a folder have not;
- * Gemma 4 adds none. */
+/* Gemma (Gemma Team 2024): llama's blocks with a GELU gate and scaled embeddings. Gemma 2 adds a
+ * norm after each branch, windows on every other layer, and soft caps of scores and logits. Gemma 3
+ * replaces the caps by norms of query and key heads; five of six layers have windows and a separate
+ * rotary base. Gemma 4 does not scale scores, also normalises values, and multiplies the stream by
+ * a number after each layer. Its layers without windows differ in the size and number of heads, may
+ * use their keys as values, and rotate a part of a head. The last layers may read the keys and
+ * values of other layers, and layers may add their own inputs. Its 26B model has experts beside
+ * each MLP: each of the two and the router have a separate norm of the same stream; the two outputs
+ * are normalised and added. In GGUF files the gains include the 1 that the model adds; in folders
+ * they do not. Gemma 4 does not add 1. */
 #include <math.h>
 
 #include "engine/models/families/family.h"
 
-/* Layers of the 27B model of each. */
+/* Layers of the 27B models. */
 enum { LAYERS_OF_27B = 46, LAYERS_OF_27B_3 = 62 };
 
 static enum status finish(struct model_config *config, struct err *err) {
@@ -22,8 +21,8 @@ static enum status finish(struct model_config *config, struct err *err) {
     return STATUS_OK;
 }
 
-/* No key says how queries are scaled. It is by the size of a head, but in the 27B model by the
- * width of the stream for each head. */
+/* No key states the scale of queries. It follows from the size of a head, except in the 27B model,
+ * where it follows from the stream's width per head. */
 static enum status finish_2(struct model_config *config, struct err *err) {
     int L = config_has(config, ROLE_Q_NORM) ? LAYERS_OF_27B_3 : LAYERS_OF_27B;
     if (config->attention_scale == 0 && config->L == L)
@@ -51,7 +50,7 @@ static const struct role_alias alias_4[] = {{ROLE_FFN_NORM, "pre_feedforward_lay
                                             {ROLE_EXPERTS_DOWN, "experts.down_proj"},
                                             {0}};
 
-/* Its config.json says "gelu" and means the approximation with tanh. */
+/* Its config.json says "gelu" and means the tanh approximation. */
 const struct model_family model_gemma = {
     .gguf = "gemma",
     .hf = hf,
@@ -79,7 +78,7 @@ const struct model_family model_gemma2 = {
     .finish = finish_2,
 };
 
-/* The config.json of its 4B and 12B models leaves out what is usual. */
+/* The config.json of the 4B and 12B models omits default values. */
 const struct model_family model_gemma3 = {
     .gguf = "gemma3",
     .hf = hf_3,
@@ -133,7 +132,7 @@ const struct model_family model_gemma4 = {
     .finish = finish_4,
 };
 
-/* The same with experts beside each MLP, which a file tells by having them. */
+/* The same with experts beside each MLP, recognised by the presence of expert tensors. */
 const struct model_family model_gemma4_experts = {
     .gguf = "gemma4",
     .hf = hf_4,

@@ -1,6 +1,6 @@
-/* GLM-4.5 and 4.6 (Zhipu AI 2025): experts that are chosen and weighed by sigmoids with a
- * correction, beside a shared one; the first layers have an MLP instead. Half of each head rotates.
- * Layers behind the last, which guess further tokens, are passed over. */
+/* GLM-4.5 and 4.6 (Zhipu AI 2025): experts chosen and weighed by sigmoids with a correction, and a
+ * shared expert; the first layers have a plain MLP. Half of each head rotates. Layers after the
+ * last one, which predict further tokens, are ignored. */
 #include "engine/models/families/family.h"
 
 static const char *const hf[] = {"Glm4MoeForCausalLM", NULL};

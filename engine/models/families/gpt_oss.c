@@ -1,6 +1,6 @@
-/* gpt-oss (OpenAI 2025): experts with biases everywhere and a clamped gate, a score of its own for
- * each head of attention that takes weight from all positions, windows on every other layer. The
- * rows of an expert's gate and up take turns in a folder's tensors, which are columns, or MXFP4. */
+/* gpt-oss (OpenAI 2025): experts with biases everywhere and a clamped gate, an attention sink per
+ * head, windows on every other layer. In a folder, the rows of an expert's gate and up alternate in
+ * tensors that are columns, or MXFP4. */
 #include "engine/models/families/family.h"
 
 static const char *const hf[] = {"GptOssForCausalLM", NULL};

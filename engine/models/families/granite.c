@@ -1,8 +1,8 @@
-/* Granite (IBM 2024): llama's blocks with scales: of the embedding, of scores, of what each branch
- * adds to the stream, and a divisor of logits. */
+/* Granite (IBM 2024): llama's blocks with scales of the embedding, of scores and of each branch's
+ * output, and a divisor of logits. */
 #include "engine/models/families/family.h"
 
-/* The scale of logits is written as its inverse. */
+/* The file has the inverse of the logits' scale. */
 static enum status finish(struct model_config *config, struct err *err) {
     (void)err;
     config->logit_scale = 1 / config->logit_scale;

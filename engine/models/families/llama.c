@@ -1,7 +1,7 @@
 /* The llama family: pre-norm blocks of grouped-query attention with rotary positions and a
- * SiLU-gated MLP (Touvron et al. 2023; Ainslie et al. 2023). SmolLM2 and Llama 1 to 3 are of this
- * shape, and Mistral's GGUF files say that they are. ERNIE 4.5 (Baidu 2025) rotates adjacent pairs
- * in folders too; Seed-OSS (ByteDance 2025) has biases of queries, keys and values. */
+ * SiLU-gated MLP (Touvron et al. 2023; Ainslie et al. 2023). SmolLM2 and Llama 1 to 3 belong to it,
+ * and so do Mistral's GGUF files. ERNIE 4.5 (Baidu 2025) rotates adjacent pairs in folders too;
+ * Seed-OSS (ByteDance 2025) has biases of queries, keys and values. */
 #include "engine/models/families/family.h"
 
 static const char *const hf[] = {"LlamaForCausalLM", NULL};

@@ -1,7 +1,7 @@
-/* Mistral (Jiang et al. 2023): llama's blocks, in which all layers may have a window. Converters of
- * GGUF files call it llama, and leave the window out. Ministral 3 (Mistral AI 2025) stretches
- * positions by YaRN and scales queries by their position; its files have a name of their own, and
- * its folders mostly see pictures too, as do Mistral Small's since 3.1, which scale nothing. */
+/* Mistral (Jiang et al. 2023): llama's blocks; all layers may have a window. Converters to GGUF use
+ * the architecture llama and drop the window. Ministral 3 (Mistral AI 2025) stretches positions by
+ * YaRN and scales queries by position; its files use a separate architecture. Most of its folders
+ * include a vision model, as do those of Mistral Small since 3.1, which does not scale queries. */
 #include "engine/models/families/family.h"
 
 static const char *const hf[] = {"MistralForCausalLM", NULL};

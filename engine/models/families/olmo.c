@@ -1,6 +1,6 @@
-/* OLMo 2 and 3 (Team OLMo 2024, 2025): no norms before the branches but after them, and one of all
- * heads of queries and of keys together. In OLMo 3 all layers but each fourth have a window, and
- * only these fourths rotate by stretched positions. A GGUF file calls both olmo2. */
+/* OLMo 2 and 3 (Team OLMo 2024, 2025): norms after the branches instead of before, and one norm
+ * over all heads of queries and of keys. In OLMo 3 three of four layers have a window, and only
+ * every fourth layer uses stretched positions. GGUF files call both olmo2. */
 #include "engine/models/families/family.h"
 
 static const char *const hf[] = {"Olmo2ForCausalLM", "Olmo3ForCausalLM", NULL};

@@ -1,6 +1,6 @@
 /* OPT (Zhang et al. 2022): LayerNorm before each branch, biases everywhere, a ReLU without a gate,
- * and learned positions, of which the first two rows are not used. In the 350M model the norms are
- * of the stream after each branch, there is no last one, and the embedding is half as wide. */
+ * and learned positions whose first two rows are not used. The 350M model normalises the stream
+ * after each branch, lacks the last norm, and has an embedding of half the width. */
 #include "engine/models/families/family.h"
 
 static const char *const hf[] = {"OPTForCausalLM", NULL};

@@ -1,6 +1,5 @@
 /* Phi 3 (Abdin et al. 2024): llama's blocks with queries, keys and values in one tensor, gate and
- * up in another, a window on all layers, and in Phi 4 mini rotary positions of a part of the
- * head. */
+ * up in another, and a window on all layers. In Phi 4 mini a part of each head rotates. */
 #include "engine/models/families/family.h"
 
 static const char *const hf[] = {"Phi3ForCausalLM", NULL};

@@ -1,5 +1,5 @@
 /* The Qwen families: llama's blocks, with rotary positions in halves. Qwen2 and 2.5 have biases of
- * queries, keys and values; Qwen3 has none, and norms each head of queries and keys. */
+ * queries, keys and values; Qwen3 has norms of query and key heads instead. */
 #include "engine/models/families/family.h"
 
 #define QWEN_ROLES (ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP)

@@ -1,16 +1,17 @@
-/* roles: the tensors that models are made of, as one table: what each is called in a GGUF file
- * and in most folders, its shape, how ranks share it. A family is a subset of the roles (family.h);
- * loading, sharding and freeing are loops over it. A folder's names are only read by
- * engine/models/folder_names.c; everywhere else the names are GGUF's.
+/* roles: the tensors of models as one table: their names in GGUF files and in most folders, their
+ * shapes, their division among ranks. A family is a subset of the roles (family.h); loading,
+ * sharding and freeing are loops over it. Only engine/models/folder_names.c reads a folder's names;
+ * all other code uses GGUF's names.
  *
  * Tensor parallelism (Shoeybi et al. 2019), a rank's share:
  *   q, k, v, gate, up   whole rows of outputs, and their biases: heads, a part of the MLP's width
- *   o, down             columns of inputs: those that belong to these heads, to this width
- *   experts             the same of each: a part of its width; routers are on every rank
- *   biases of o, down   on rank 0 alone, as they may be added only once
+ *   o, down             columns of inputs: those of these heads, of this width
+ *   experts             the same for each: a part of its width; routers are on every rank
+ *   biases of o, down   only on rank 0, because they are added once
  *   norms               on every rank
- *   embeddings, head    on rank 0 alone
- * So o and down give each rank a part of a sum over the whole width, and there the ranks add up. */
+ *   embeddings, head    only on rank 0
+ * So o and down give each rank a part of a sum over the whole width, and the ranks add these parts.
+ */
 #ifndef PENSTOCK_ENGINE_ROLES_H
 #define PENSTOCK_ENGINE_ROLES_H
 
@@ -24,13 +25,14 @@ enum role {
     ROLE_OUTPUT,
     ROLE_PROJECT_IN, /* between an embedding of another width and the stream, and back */
     ROLE_PROJECT_OUT,
-    ROLE_INPUTS_EMBEDDING,  /* what each layer gets of the token itself: a row for all layers */
-    ROLE_INPUTS_PROJECTION, /* the same of the token's row in the stream, and its norm */
+    ROLE_INPUTS_EMBEDDING, /* each layer's input from the token itself: one row for all layers */
+    /* each layer's input from the token's row in the stream, and its norm */
+    ROLE_INPUTS_PROJECTION,
     ROLE_INPUTS_NORM,
     ROLE_ROPE_FACTORS,
-    ROLE_ROPE_LONG, /* factors of contexts longer than the first one, and of others */
+    ROLE_ROPE_LONG, /* factors for contexts longer than the original one, and for shorter ones */
     ROLE_ROPE_SHORT,
-    ROLE_ATTN_NORM, /* from here on: of each layer */
+    ROLE_ATTN_NORM, /* this role and all below belong to a layer */
     ROLE_ATTN_NORM_BIAS,
     ROLE_Q,
     ROLE_Q_BIAS,
@@ -42,17 +44,18 @@ enum role {
     ROLE_QKV_BIAS,
     ROLE_Q_NORM,
     ROLE_K_NORM,
-    ROLE_Q_NORM_ALL, /* of all heads of a row together */
+    ROLE_Q_NORM_ALL, /* over all heads of a row together */
     ROLE_K_NORM_ALL,
-    ROLE_Q_NORM_HEADS, /* LayerNorms of each head, with gains of its own */
+    ROLE_Q_NORM_HEADS, /* a LayerNorm per head with separate gains */
     ROLE_K_NORM_HEADS,
     ROLE_O,
     ROLE_O_BIAS,
     ROLE_SINKS,
     ROLE_ATTN_POST_NORM,
     ROLE_FFN_NORM,
-    ROLE_FFN_NORM_ALIAS, /* the norm before the MLP, where a GGUF file calls it one after attention;
-                            loaded as ROLE_FFN_NORM */
+    /* the norm before the MLP, in GGUF files that call it a norm after attention; loaded as
+     * ROLE_FFN_NORM */
+    ROLE_FFN_NORM_ALIAS,
     ROLE_FFN_NORM_BIAS,
     ROLE_GATE,
     ROLE_GATE_BIAS,
@@ -62,42 +65,42 @@ enum role {
     ROLE_DOWN,
     ROLE_DOWN_BIAS,
     ROLE_FFN_POST_NORM,
-    ROLE_MLP_POST_NORM, /* of an MLP beside experts: a norm of what each of the two gives, before */
-    ROLE_EXPERTS_POST_NORM, /* they are added up and go through ROLE_FFN_POST_NORM */
-    ROLE_INPUT_GATE,        /* of the layer's own input, and its way into the stream */
+    ROLE_MLP_POST_NORM,     /* for an MLP beside experts: norms of the outputs of the two, before */
+    ROLE_EXPERTS_POST_NORM, /* they are added and go through ROLE_FFN_POST_NORM */
+    ROLE_INPUT_GATE,        /* gate of the layer's own input, and its projection into the stream */
     ROLE_INPUT_OUT,
     ROLE_INPUT_NORM,
-    ROLE_LAYER_SCALE, /* of the stream behind the layer: one number */
-    ROLE_ROUTER,      /* of experts: see struct experts of kernels/ops.h */
+    ROLE_LAYER_SCALE, /* factor of the stream after the layer: one number */
+    ROLE_ROUTER,      /* for experts: see struct experts of kernels/ops.h */
     ROLE_ROUTER_BIAS,
-    ROLE_ROUTER_CORRECTION, /* added to scores that are compared */
-    ROLE_ROUTER_GAIN,       /* of a norm of the router's own */
-    ROLE_EXPERTS_NORM,      /* before experts, of which an MLP beside them has another */
-    ROLE_EXPERTS_SCALE,     /* what each expert's weight is multiplied by */
+    ROLE_ROUTER_CORRECTION, /* added to the scores for comparison */
+    ROLE_ROUTER_GAIN,       /* of the router's own norm */
+    ROLE_EXPERTS_NORM,      /* before experts that have an MLP beside them */
+    ROLE_EXPERTS_SCALE,     /* factor of each expert's weight */
     ROLE_EXPERTS_GATE,
     ROLE_EXPERTS_GATE_BIAS,
     ROLE_EXPERTS_UP,
     ROLE_EXPERTS_UP_BIAS,
-    ROLE_EXPERTS_GATE_UP, /* of each expert gate and then up, or in turns; loaded as two */
+    ROLE_EXPERTS_GATE_UP, /* each expert's gate followed by up, or alternating; loaded as two */
     ROLE_EXPERTS_GATE_UP_BIAS,
     ROLE_EXPERTS_DOWN,
     ROLE_EXPERTS_DOWN_BIAS,
-    ROLE_SHARED_GATE, /* of the shared expert's MLP */
+    ROLE_SHARED_GATE, /* for the shared expert's MLP */
     ROLE_SHARED_UP,
     ROLE_SHARED_DOWN,
-    ROLE_SHARED_ROUTER, /* of the shared expert's weight */
+    ROLE_SHARED_ROUTER, /* for the shared expert's weight */
     N_ROLES,
 };
 
-/* A set of roles is the sum of these. */
+/* A set of roles is a sum of these. */
 #define ROLE_BIT(role) ((role_set)1 << (role))
 
-/* Lengths of tensors, in the letters of kernels.h. */
+/* Dimensions of tensors, in the letters of kernels.h. */
 enum extent {
     EXTENT_NONE,
     EXTENT_V,
     EXTENT_K,
-    EXTENT_EMBEDDING, /* the embedding's width: K but for some */
+    EXTENT_EMBEDDING, /* the embedding's width: usually K */
     EXTENT_F,
     EXTENT_2F,
     EXTENT_Q,   /* H * D */
@@ -116,31 +119,32 @@ enum extent {
     EXTENT_F_SHARED,
 };
 
-/* How ranks share a tensor. */
+/* The division of a tensor among ranks. */
 enum split {
-    SPLIT_NONE,    /* every rank has all of it */
-    SPLIT_OUTPUTS, /* each has some of the rows */
-    SPLIT_INPUTS,  /* each has some of the columns */
-    SPLIT_FIRST,   /* rank 0 alone has it */
-    SPLIT_HOST,    /* no device has it: the engine computes with it when it loads */
+    SPLIT_NONE,    /* every rank has the whole tensor */
+    SPLIT_OUTPUTS, /* each rank has some of the rows */
+    SPLIT_INPUTS,  /* each rank has some of the columns */
+    SPLIT_FIRST,   /* only rank 0 has it */
+    SPLIT_HOST,    /* only the engine uses it, while loading */
 };
 
 enum { MAX_PARTS = 3 };
 
 struct role_info {
-    const char *gguf; /* its name; of a layer's: after "blk.<layer>." */
-    /* what most folders call it; of a layer's: after "layers.<layer>."; NULL: they have none */
+    const char *gguf; /* name in GGUF; for a layer's tensor: after "blk.<layer>." */
+    /* name in most folders; for a layer's tensor: after "layers.<layer>."; NULL: folders lack it */
     const char *folder;
     enum extent N, K; /* rows and columns; without K a vector of N floats */
     enum split split;
-    bool is_bias;               /* dummy weights have biases of 0, and gains of 1 */
-    int n_parts;                /* of a tensor that is loaded as several: */
+    bool is_bias;               /* dummy weights have biases of 0 and gains of 1 */
+    int n_parts;                /* for a tensor that is loaded as several: */
     enum role parts[MAX_PARTS]; /* its rows in order */
-    bool of_experts; /* the N rows of each of E experts, one after the other: in a GGUF file and in
-                        some folders one tensor of 3 dimensions, in others a tensor for each, whose
-                        number stands at the * of `folder`; biases: one tensor [E][N] */
-    bool of_heads;   /* a vector for each head, in a folder a tensor each, as for experts */
-    bool is_float32; /* the backend keeps it in float32, whatever it keeps others in */
+    /* the N rows of each of E experts, concatenated: in a GGUF file and in some folders one tensor
+     * of 3 dimensions, in other folders one tensor each, whose number replaces the * of `folder`;
+     * biases: one tensor [E][N] */
+    bool of_experts;
+    bool of_heads;   /* one vector per head; in a folder one tensor each, as for experts */
+    bool is_float32; /* the backend always stores it in float32 */
 };
 
 const struct role_info *role_info(enum role role);
@@ -149,27 +153,30 @@ static inline bool role_is_of_layer(enum role role) {
     return role >= ROLE_ATTN_NORM;
 }
 
-/* The tensor's whole name; `layer` is ignored for a role that is not of a layer. */
+/* Writes the tensor's whole name; `layer` is ignored for a role that does not belong to layers. */
 enum { ROLE_NAME_BYTES = 64 };
 void role_name(char out[ROLE_NAME_BYTES], enum role role, int layer);
 
-/* The name that an expert's or a head's part of a role has where it is a tensor of its own. */
+/* Writes the name of one expert's or head's part of a role, if it is a separate tensor. */
 void role_piece_name(char out[ROLE_NAME_BYTES], enum role role, int layer, int piece);
 
-/* How many tensors a folder may have a role in, a number each: experts or heads; 0: it has one. */
+/* Returns the number of tensors in which a folder may store a role, one per expert or head; 0: one
+ * tensor. */
 int role_pieces(const struct model_config *config, enum role role);
 
-/* A length in a layer of a model, or of a rank's part of it; below 0: of what is of no layer. */
+/* Returns a dimension in a layer of a model or of a rank's part of it; layer below 0: outside of
+ * layers. */
 int role_extent(const struct model_config *config, enum extent extent, int layer);
 
-/* May a file have that tensor in the layer, an MLP's or experts'? Below 0: is it of no layer? */
+/* May a file have that tensor in the layer, considering whether it has an MLP or experts? Layer
+ * below 0: may it exist outside of layers? */
 bool config_may_have_in(const struct model_config *config, enum role role, int layer);
 
-/* Has a layer of the model that tensor? Its last ones may read the keys and values of others. Below
- * 0: is it there, and of no layer? */
+/* Does a layer of the model have that tensor? Its last layers may read the keys and values of
+ * others. Layer below 0: does it exist outside of layers? */
 bool config_has_in(const struct model_config *config, enum role role, int layer);
 
-/* Does a layer do without that tensor, which a file may have all the same? */
+/* Does a layer ignore that tensor even if a file has it? */
 bool config_ignores(const struct model_config *config, enum role role, int layer);
 
 static inline bool config_has(const struct model_config *config, enum role role) {

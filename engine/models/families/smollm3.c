@@ -1,9 +1,9 @@
-/* SmolLM3 (Hugging Face 2025): llama's blocks, of which each fourth has no rotary positions. */
+/* SmolLM3 (Hugging Face 2025): llama's blocks; every fourth layer is without rotary positions. */
 #include "engine/models/families/family.h"
 
 enum { EVERY = 4 };
 
-/* A GGUF file has no list of them. */
+/* GGUF files do not list these layers. */
 static enum status finish(struct model_config *config, struct err *err) {
     (void)err;
     for (int i = EVERY - 1; i < config->L && !config->lists_ropes; i += EVERY)

@@ -1,7 +1,7 @@
-/* Families with LayerNorm and rotary positions: StarCoder 2 (Lozhkov et al. 2024) with biases
- * everywhere, an MLP without a gate and a window on all layers; StableLM 2 (Bellagente et al. 2024)
- * with a gate, and rotary positions of a quarter of each head. In StableLM's 12B model the branches
- * are parallel, and each head of queries and keys has a norm of its own. */
+/* Families with LayerNorm and rotary positions. StarCoder 2 (Lozhkov et al. 2024) has biases
+ * everywhere, an MLP without a gate, and a window on all layers. StableLM 2 (Bellagente et al.
+ * 2024) has a gate and rotates a quarter of each head. In StableLM's 12B model the branches are
+ * parallel, and each head of queries and keys has a separate norm. */
 #include "engine/models/families/family.h"
 
 #define ROLES_NORM_BIASES                                                                          \
