@@ -133,6 +133,7 @@ enum status app_open(struct app *app, struct err *err) {
     app_set_limits(app);
     app->grammars =
         grammar_store_new(app->engine, app->limits.V, (size_t)app->options->grammar_cache);
+    app->answers.max_bytes = ANSWERS_MAX_BYTES;
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* each connection is a file */
         files.rlim_cur = files.rlim_max;

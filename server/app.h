@@ -8,6 +8,7 @@
 #define PENSTOCK_SERVER_APP_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <uv.h>
 
 #include "config/list.h"
@@ -26,6 +27,17 @@ struct event_vector {
     int n, capacity;
 };
 
+/* Bytes of answers from the first estimate until the last byte has left (generation/answers.c). */
+struct answers {
+    _Atomic size_t bytes;
+    size_t max_bytes; /* of all together; 0: any number, as in a batch */
+};
+
+/* What one answer counts for. Zero at first. */
+struct answer_share {
+    size_t bytes;
+};
+
 #define APP_SIGNALS 3
 
 struct app {
@@ -39,6 +51,7 @@ struct app {
     struct http_server *http;
     struct api_limits limits;
     struct grammar_store *grammars; /* of all requests; any worker */
+    struct answers answers;
     struct metrics metrics;
     struct buf keys;          /* accepted API keys, each NUL-terminated; empty: none is required */
     struct buf metrics_keys;  /* of --metrics-key, in the same form; empty: none is required */
@@ -102,8 +115,26 @@ int routes_fields(void *app, struct http_request *http, struct http_field *out);
  * else. */
 void respond_error(struct http_request *http, const struct err *err, const char *allow);
 
-/* Answers 200 with a JSON body. */
-void respond_json(struct http_request *http, const struct buf *body);
+/* Answers 200 with a JSON body, whose memory is taken: `body` is empty afterwards. */
+void respond_json(struct http_request *http, struct buf *body);
+
+/* ---- generation/answers.c: memory for answers that wait to be read --------------------------- */
+
+#define ANSWER_SMALL_BYTES ((size_t)64 << 10) /* an answer of this size is not counted */
+#define ANSWER_MAX_BYTES ((size_t)32 << 20)   /* of one answer */
+#define ANSWERS_MAX_BYTES ((size_t)256 << 20) /* of all that a server has */
+
+/* Raises what an answer counts for to `bytes`. Fails with STATUS_INVALID_REQUEST and `param` if
+ * that is more than one answer may have, and with STATUS_UNAVAILABLE and the code too_many_answers
+ * if it is more than is left for all; the share is as before then. Any thread. */
+enum status answer_reserve(struct answers *answers, struct answer_share *share, size_t bytes,
+                           const char *param, struct err *err);
+
+/* The answer was written and has `bytes`. Any thread. */
+void answer_settle(struct answers *answers, struct answer_share *share, size_t bytes);
+
+/* The answer has left, or there will be none. Any thread; a second call does nothing. */
+void answer_release(struct answers *answers, struct answer_share *share);
 
 /* ---- auth.c --------------------------------------------------------------------------------- */
 

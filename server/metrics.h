@@ -74,6 +74,7 @@ struct metrics_view {
     const struct scheduler_stats *stats;
     struct process_stats process;
     int connections;
+    size_t answer_bytes;     /* of answers that are made or wait to be read */
     const char *model;       /* the served name */
     int max_model_len;       /* bounds the histograms of tokens */
     int block_size;          /* of the KV cache */

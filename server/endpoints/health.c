@@ -55,6 +55,7 @@ void health_metrics(struct app *app, struct http_request *http) {
         .metrics = &app->metrics,
         .stats = &stats,
         .connections = connections.connections,
+        .answer_bytes = atomic_load(&app->answers.bytes),
         .model = app->model_name,
         .max_model_len = app->limits.max_model_len,
         .block_size = engine_memory(app->engine)->block_size,

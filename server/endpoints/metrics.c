@@ -83,6 +83,7 @@ struct shown {
     struct scheduler_stats stats;
     struct process_stats process;
     int connections;
+    uint64_t answer_bytes;
     uint64_t computed_tokens; /* of prompts, that did not come from the prefix cache */
     double kv_usage, swap_usage;
     double zero, one;
@@ -121,6 +122,8 @@ struct metric {
 
 static const struct metric table[] = {
     GAUGE("penstock_http_connections", "Open connections.", AT(connections)),
+    GAUGE("penstock_answer_bytes", "Bytes of large answers that are made or wait to be read.",
+          AT(answer_bytes)),
     COUNTER_OF("penstock_http_requests_total", "Answers by class of their status code.", "class",
                "1xx", AT(metrics.http_requests[1])),
     COUNTER_OF("penstock_http_requests_total", NULL, "class", "2xx", AT(metrics.http_requests[2])),
@@ -393,6 +396,7 @@ void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view 
                   .stats = *stats,
                   .process = view->process,
                   .connections = view->connections,
+                  .answer_bytes = view->answer_bytes,
                   .computed_tokens = stats->prompt_tokens - stats->cached_tokens,
                   .one = 1,
                   .kv_usage = windows > blocks ? windows : blocks,

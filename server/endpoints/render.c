@@ -16,6 +16,7 @@
 struct render_request {
     struct async_request async; /* first: http_request.app points here */
     const struct api *api;
+    struct answer_share share;
     struct buf body; /* of the answer */
     struct err err;  /* or what it says */
 };
@@ -32,12 +33,14 @@ const struct api *render_api(const char *path) {
     return NULL;
 }
 
-static void write_prompts(const struct generation_job *job, struct buf *out) {
+static void write_prompts(struct render_request *request, const struct generation_job *job) {
     int n = job->n_prompts;
     const struct generation **generations = mem_calloc((size_t)n, sizeof(struct generation *));
     struct api_answer answer = job_answer(job);
     for (int i = 0; i < n; i++) generations[i] = &job->prompts[i].generation;
-    api_write_rendered(out, &answer, generations, n);
+    if (!answer_reserve(&job->app->answers, &request->share,
+                        api_rendered_bound(job->request, generations, n), NULL, &request->err))
+        api_write_rendered(&request->body, &answer, generations, n);
     mem_free(generations);
 }
 
@@ -56,13 +59,14 @@ static void render(struct async_request *async) {
     if (job.err.status)
         request->err = job.err;
     else
-        write_prompts(&job, &request->body);
+        write_prompts(request, &job);
     job_clear(&job);
 }
 
 static void respond(struct async_request *async) {
     struct render_request *request = (struct render_request *)async;
     assert((request->body.length > 0) == (request->err.status == STATUS_OK));
+    answer_settle(&async->app->answers, &request->share, request->body.length);
     if (request->err.status)
         respond_error(async->http, &request->err, NULL);
     else
@@ -71,8 +75,10 @@ static void respond(struct async_request *async) {
 }
 
 static void free_request(struct async_request *async) {
-    buf_free(&((struct render_request *)async)->body);
-    mem_free(async);
+    struct render_request *request = (struct render_request *)async;
+    answer_release(&async->app->answers, &request->share);
+    buf_free(&request->body);
+    mem_free(request);
 }
 
 void render_start(struct app *app, struct http_request *http) {

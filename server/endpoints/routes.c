@@ -46,8 +46,8 @@ void respond_error(struct http_request *http, const struct err *err, const char 
     buf_free(&body);
 }
 
-void respond_json(struct http_request *http, const struct buf *body) {
-    http_respond(http, 200, "application/json", body->data, body->length, NULL, 0);
+void respond_json(struct http_request *http, struct buf *body) {
+    http_respond_take(http, 200, "application/json", body, NULL, 0);
 }
 
 static void on_models(struct app *app, struct http_request *http) {

@@ -8,9 +8,15 @@
 
 struct token_request {
     struct async_request async; /* first: http_request.app points here */
-    struct buf body;            /* of the answer */
-    struct err err;             /* or what it says */
+    struct answer_share share;
+    struct buf body; /* of the answer */
+    struct err err;  /* or what it says */
 };
+
+static bool reserve(struct token_request *request, size_t bytes, const char *param) {
+    struct answers *answers = &request->async.app->answers;
+    return answer_reserve(answers, &request->share, bytes, param, &request->err) == STATUS_OK;
+}
 
 static void tokenize(struct async_request *async) {
     struct token_request *request = (struct token_request *)async;
@@ -24,8 +30,10 @@ static void tokenize(struct async_request *async) {
     }
     if (!prompt_encode(app->engine, &asked->prompt, asked->add_special_tokens, NULL, &ids, &n,
                        &request->err)) {
-        api_write_tokens(&request->body, engine_tokenizer(app->engine), ids, n,
-                         app->limits.max_model_len, asked->return_token_strs);
+        const struct tokenizer *tokenizer = engine_tokenizer(app->engine);
+        bool strings = asked->return_token_strs;
+        if (reserve(request, api_tokens_bound(tokenizer, ids, n, strings), "return_token_strs"))
+            api_write_tokens(&request->body, tokenizer, ids, n, app->limits.max_model_len, strings);
         mem_free(ids);
     }
     api_tokenize_free(asked);
@@ -40,10 +48,9 @@ static void detokenize_ids(struct async_request *async) {
                              &request->err)) {
         return;
     }
-    struct buf out = {0};
-    detokenize(engine_tokenizer(app->engine), ids, n, false, &out);
-    api_write_text(&request->body, out.data ? out.data : "", out.length);
-    buf_free(&out);
+    const struct tokenizer *tokenizer = engine_tokenizer(app->engine);
+    if (reserve(request, api_detokenized_bound(tokenizer, ids, n), "tokens"))
+        api_write_detokenized(&request->body, tokenizer, ids, n);
     mem_free(ids);
 }
 
@@ -57,6 +64,7 @@ static void describe(struct async_request *async) {
 static void respond(struct async_request *async) {
     struct token_request *request = (struct token_request *)async;
     assert((request->body.length > 0) == (request->err.status == STATUS_OK));
+    answer_settle(&async->app->answers, &request->share, request->body.length);
     if (request->err.status)
         respond_error(async->http, &request->err, NULL);
     else
@@ -65,8 +73,10 @@ static void respond(struct async_request *async) {
 }
 
 static void free_request(struct async_request *async) {
-    buf_free(&((struct token_request *)async)->body);
-    mem_free(async);
+    struct token_request *request = (struct token_request *)async;
+    answer_release(&async->app->answers, &request->share);
+    buf_free(&request->body);
+    mem_free(request);
 }
 
 void tokenize_start(struct app *app, struct http_request *http) {

@@ -188,6 +188,17 @@ bool choice_drop(struct choice *choice) {
     return was_open;
 }
 
+void choice_drop_text(struct choice *choice) {
+    assert(choice->done);
+    buf_free(&choice->text);
+    message_free(&choice->message);
+    mem_free(choice->logprobs);
+    mem_free(choice->ids);
+    choice->logprobs = NULL;
+    choice->ids = NULL;
+    choice->n_logprobs = choice->logprob_capacity = choice->n_ids = choice->id_capacity = 0;
+}
+
 bool choice_has_news(const struct choice *choice) {
     return choice->done || choice->text.length > 0 || !message_is_empty(&choice->message);
 }

@@ -22,6 +22,14 @@ static void end(struct generation_job *job) {
     if (job->listener->on_end) job->listener->on_end(job);
 }
 
+/* The job ends with job->err. */
+static void end_failed(struct generation_job *job) {
+    assert(job->err.status);
+    job->app->metrics.finished_error++;
+    job_cancel(job);
+    end(job);
+}
+
 static void fail(struct generation_job *job, enum finish finish) {
     struct app *app = job->app;
     assert(!job->err.status);
@@ -33,9 +41,24 @@ static void fail(struct generation_job *job, enum finish finish) {
                 "or 'min_tokens' forbid, or the grammar has grown beyond its memory.");
     else
         err_set(&job->err, STATUS_SERVER_ERROR, NULL, "The engine failed on this request.");
-    app->metrics.finished_error++;
-    job_cancel(job);
-    end(job);
+    end_failed(job);
+}
+
+/* Counts a token's part of a whole answer, which grows until all choices are done. Fails as
+ * answer_reserve does. The pieces of a stream leave at once and are not counted. */
+static enum status count_token(struct generation_job *job, const struct event *event) {
+    enum { PIECE_BYTES = 64 << 10, LOGPROB_BYTES = 100, ID_BYTES = 11 };
+    const struct api_request *request = job->request;
+    size_t length, before = job->answer_bytes;
+    if (request->stream || event->kind != EVENT_TOKEN) return STATUS_OK;
+    tokenizer_token_bytes(engine_tokenizer(job->app->engine), event->sampled.id, &length);
+    job->answer_bytes += length;
+    if (request->return_token_ids) job->answer_bytes += ID_BYTES;
+    if (request->sampling.n_logprobs >= 0)
+        job->answer_bytes += (size_t)(1 + event->sampled.n_top) * LOGPROB_BYTES;
+    if (before / PIECE_BYTES == job->answer_bytes / PIECE_BYTES) return STATUS_OK;
+    return answer_reserve(&job->app->answers, &job->share, job->answer_bytes, "max_tokens",
+                          &job->err);
 }
 
 static void add_prompt_token(struct prompt_run *run, const struct event *event) {
@@ -92,6 +115,8 @@ void job_event(const struct event *event) {
         fail(job, event->finish);
     } else if (event->kind == EVENT_PROMPT_TOKEN) {
         add_prompt_token(run, event);
+    } else if (count_token(job, event)) {
+        end_failed(job);
     } else {
         add_to_choice(job, run, event);
     }
@@ -134,6 +159,7 @@ void job_clear(struct generation_job *job) {
         buf_free(&run->text);
     }
     mem_free(job->prompts);
+    answer_release(&job->app->answers, &job->share);
     tool_set_free(job->tools);
     if (job->grammar) grammar_release(job->grammar);
     mem_free(job->begin_ids);
@@ -171,6 +197,18 @@ static int rank_of(const struct choice *choices, int n, int i) {
     return before;
 }
 
+/* Frees what the choices hold of an answer that was written. The scheduler may still run one that
+ * a stop string has ended; it reads the prompt's ids, which stay. */
+static void drop_choices(struct generation_job *job) {
+    for (int i = 0; i < job->n_prompts; i++) {
+        struct prompt_run *run = &job->prompts[i];
+        for (int j = 0; j < job->request->n_generated; j++) choice_drop_text(&run->choices[j]);
+        mem_free(run->prompt_logprobs);
+        run->prompt_logprobs = NULL;
+        buf_free(&run->text);
+    }
+}
+
 void job_write_response(struct generation_job *job, struct buf *out) {
     int n = job->request->n, total = job->n_prompts * n;
     struct api_choice *choices = mem_calloc((size_t)total, sizeof *choices);
@@ -184,6 +222,9 @@ void job_write_response(struct generation_job *job, struct buf *out) {
         int at = i / made * n + rank;
         if (rank < n) choice_describe(&run->choices[i % made], run, at, true, &choices[at]);
     }
+    size_t before = out->length;
     job->api->write_response(out, &answer, choices, total, &usage);
     mem_free(choices);
+    drop_choices(job);
+    answer_settle(&job->app->answers, &job->share, out->length - before);
 }

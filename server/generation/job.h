@@ -81,9 +81,11 @@ struct generation_job {
     int n_running; /* generations that the scheduler has */
     int prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens;
     int predicted_held, predicted_refused; /* guesses from the request's prediction */
-    struct tool_set *tools;                /* that answers may call; NULL: none */
-    struct message_settings format;        /* of its answers; without formats they are text */
-    struct search **stop_searches;         /* [request->n_stop_regexes], or NULL */
+    size_t answer_bytes;            /* about so many of the answer are known or were generated, */
+    struct answer_share share;      /* which count among those of all answers */
+    struct tool_set *tools;         /* that answers may call; NULL: none */
+    struct message_settings format; /* of its answers; without formats they are text */
+    struct search **stop_searches;  /* [request->n_stop_regexes], or NULL */
     /* what all answers keep to: released with the job; NULL: nothing */
     struct grammar *grammar;
     const struct vocabulary *vocabulary;
@@ -112,6 +114,9 @@ enum choice_change choice_add(struct choice *choice, const struct prompt_run *ru
 
 /* Ends a choice that no one waits for. False if it was done before. */
 bool choice_drop(struct choice *choice);
+
+/* Frees what a choice that is done has of the answer, which was written. */
+void choice_drop_text(struct choice *choice);
 
 /* Is there anything to write in a stream? */
 bool choice_has_news(const struct choice *choice);
@@ -161,7 +166,8 @@ void job_event(const struct event *event);
 /* Cancels all that runs for the job; its last events still come, and are dropped. */
 void job_cancel(struct generation_job *job);
 
-/* Appends the whole answer's JSON. */
+/* Appends the whole answer's JSON. Its length is what the answer counts for from now on, and what
+ * the choices held is freed: the answer is in memory once. */
 void job_write_response(struct generation_job *job, struct buf *out);
 
 /* What writers of the job's API want. */

@@ -6,10 +6,13 @@
 
 #include "server/generation/job.h"
 #include "server/generation/prompt.h"
+#include "server/json/json.h"
 
-/* How many logprobs of prompts one answer may hold: up to 100 bytes each, and the whole answer is
- * in memory. Those of generated tokens are bounded by the time that these take. */
-#define MAX_ECHOED_LOGPROBS (4 << 20)
+/* Bytes of a logprob in an answer, with the text of a usual token. */
+#define LOGPROB_BYTES 100
+
+/* Bytes of an id with its comma. */
+#define ID_BYTES 11
 
 /* The best of each prompt token that are asked for, by either field; -1: no logprobs. */
 static int best_of_prompt(const struct api_request *request) {
@@ -17,19 +20,26 @@ static int best_of_prompt(const struct api_request *request) {
     return echoed > request->prompt_logprobs ? echoed : request->prompt_logprobs;
 }
 
-static enum status check_prompt_logprobs(const struct generation_job *job,
-                                         const struct prompt_run *run, struct err *err) {
+/* Counts what the answer repeats of this prompt: it is known before anything is generated, and a
+ * short body may ask for much. Fails if it is more than one answer may have, or than is left. */
+static enum status reserve_answer(struct generation_job *job, const struct prompt_run *run,
+                                  struct err *err) {
     const struct api_request *request = job->request;
-    bool own = request->prompt_logprobs >= 0;
-    int64_t tokens = (int64_t)job->prompt_tokens + run->n_ids;
-    int64_t each = request->prompt_logprobs + 1;
-    if (request->echo) each += request->sampling.n_logprobs + 1;
-    if (tokens * request->n_generated * each <= MAX_ECHOED_LOGPROBS) return STATUS_OK;
-    return err_set(err, STATUS_INVALID_REQUEST, own ? "prompt_logprobs" : "logprobs",
-                   "%s would give more than %d numbers, which is the most: ask for fewer of them, "
-                   "or fewer choices or prompts at a time.",
-                   own ? "These 'prompt_logprobs'" : "'echo' with these 'logprobs'",
-                   MAX_ECHOED_LOGPROBS);
+    size_t each = 0, n_ids = (size_t)run->n_ids, numbers = 0;
+    size_t copies = job->api->has_one_prompt ? 1 : (size_t)request->n_generated;
+    const char *param = NULL;
+    if (request->return_token_ids) each += n_ids * ID_BYTES, param = "return_token_ids";
+    if (request->echo) each += json_string_bound(run->text.data, run->text.length), param = "echo";
+    if (request->echo && request->sampling.n_logprobs >= 0) {
+        numbers += (size_t)request->sampling.n_logprobs + 1;
+        param = "logprobs";
+    }
+    if (request->prompt_logprobs >= 0) {
+        numbers += (size_t)request->prompt_logprobs + 1;
+        param = "prompt_logprobs";
+    }
+    job->answer_bytes += copies * (each + n_ids * numbers * LOGPROB_BYTES);
+    return answer_reserve(&job->app->answers, &job->share, job->answer_bytes, param, err);
 }
 
 /* Does the encoded prompt begin with a token that the client did not write? */
@@ -152,8 +162,8 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
     if (status) return status;
     if (index == 0 && job_constrain(job, err)) return err->status;
     bool truncated = truncate_prompt(job, run, asked);
-    if (check_prompt_logprobs(job, run, err)) return err->status;
     if (request->echo) prepare_echo(job, run, asked, truncated);
+    if (reserve_answer(job, run, err)) return err->status;
     if (best_of_prompt(request) >= 0) prepare_prompt_logprobs(job, run, asked);
     fill_generation(job, run);
     if (prepare_prediction(job, run, err)) return err->status;

@@ -97,6 +97,11 @@ void http_header_list(const struct http_request *request, const char *name, stru
 void http_respond(struct http_request *request, int status, const char *content_type,
                   const void *body, size_t length, const struct http_field *fields, int n);
 
+/* The same with a body whose memory is taken: `body` is empty afterwards. For large answers, which
+ * are then in memory once. */
+void http_respond_take(struct http_request *request, int status, const char *content_type,
+                       struct buf *body, const struct http_field *fields, int n);
+
 /* Answers with a stream: headers go out at once, chunks follow. */
 void http_stream_begin(struct http_request *request, int status, const char *content_type,
                        const struct http_field *fields, int n);

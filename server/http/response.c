@@ -74,17 +74,11 @@ static void set_response(struct exchange *exchange, enum response_kind kind, int
     if (exchange->connection->suspended) http_exchange_wake(exchange);
 }
 
-void http_respond(struct http_request *request, int status, const char *content_type,
-                  const void *body, size_t length, const struct http_field *fields, int n) {
-    struct exchange *exchange = (struct exchange *)request;
-    assert(exchange->kind == RESPONSE_NONE && !exchange->released);
-    if (exchange->gone || !exchange->connection) return;
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(length, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
-    if (!response) {
-        http_exchange_mark_gone(exchange);
-        return;
-    }
+/* Notes a response of `length` bytes, which `body` has; the response owns its own. */
+static void respond(struct exchange *exchange, int status, const char *content_type,
+                    struct MHD_Response *response, const void *body, size_t length,
+                    const struct http_field *fields, int n) {
+    struct http_request *request = &exchange->request;
     add_fields(exchange, response, content_type, fields, n);
     if (exchange->is_chunked && exchange->connection->state == CONNECTION_BODY) {
         struct http_field all[2 * HTTP_MAX_FIELDS];
@@ -95,6 +89,37 @@ void http_respond(struct http_request *request, int status, const char *content_
     }
     exchange->whole_bytes = strcmp(request->method, "HEAD") == 0 ? 0 : length;
     set_response(exchange, RESPONSE_WHOLE, status, response);
+}
+
+void http_respond(struct http_request *request, int status, const char *content_type,
+                  const void *body, size_t length, const struct http_field *fields, int n) {
+    struct exchange *exchange = (struct exchange *)request;
+    assert(exchange->kind == RESPONSE_NONE && !exchange->released);
+    if (exchange->gone || !exchange->connection) return;
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(length, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
+    if (response)
+        respond(exchange, status, content_type, response, body, length, fields, n);
+    else
+        http_exchange_mark_gone(exchange);
+}
+
+void http_respond_take(struct http_request *request, int status, const char *content_type,
+                       struct buf *body, const struct http_field *fields, int n) {
+    struct exchange *exchange = (struct exchange *)request;
+    assert(exchange->kind == RESPONSE_NONE && !exchange->released);
+    bool is_awaited = !exchange->gone && exchange->connection;
+    struct MHD_Response *response =
+        is_awaited
+            ? MHD_create_response_from_buffer_with_free_callback(body->length, body->data, mem_free)
+            : NULL;
+    if (response) {
+        respond(exchange, status, content_type, response, body->data, body->length, fields, n);
+        *body = (struct buf){0}; /* the response frees its memory */
+        return;
+    }
+    if (is_awaited) http_exchange_mark_gone(exchange);
+    buf_free(body);
 }
 
 /* ---- streams begin here; the rest is in http/stream.c --------------------------------------- */

@@ -12,6 +12,10 @@ struct api_limits; /* for the checks of a room above: nothing here looks into it
 /* Appends text as a JSON string with its quotes. What is not UTF-8 becomes U+FFFD, so the result
  * always is. */
 void json_write_string(struct buf *out, const char *text, size_t length);
+/* The most bytes that json_write_string writes for a text, of which it is a part or all. */
+size_t json_string_bound(const char *text, size_t length);
+/* Appends text as json_write_string does, without the quotes. */
+void json_write_part(struct buf *out, const char *text, size_t length);
 void json_write_int(struct buf *out, int64_t value);
 void json_write_value(struct buf *out, const struct json *value);    /* without white space */
 void json_write_ints(struct buf *out, const int32_t *values, int n); /* [1,2,3] */

@@ -5,10 +5,9 @@
 
 #include "server/json/json.h"
 
-void json_write_string(struct buf *out, const char *text, size_t length) {
+void json_write_part(struct buf *out, const char *text, size_t length) {
     static const char escaped[] = "\"\\\n\r\t", letter[] = "\"\\nrt";
     size_t start = 0, i = 0; /* text[start..i) needs no escape and is not written yet */
-    buf_add(out, "\"", 1);
     while (i < length) {
         unsigned char c = (unsigned char)text[i];
         bool is_escaped = c < 0x20 || c == '"' || c == '\\';
@@ -28,7 +27,24 @@ void json_write_string(struct buf *out, const char *text, size_t length) {
         i += n;
     }
     buf_add(out, text + start, length - start);
+}
+
+void json_write_string(struct buf *out, const char *text, size_t length) {
     buf_add(out, "\"", 1);
+    json_write_part(out, text, length);
+    buf_add(out, "\"", 1);
+}
+
+/* An escape takes up to 6 bytes, U+FFFD in the place of a byte 3. */
+size_t json_string_bound(const char *text, size_t length) {
+    size_t bound = 2;
+    for (size_t i = 0, n; i < length; i += n) {
+        unsigned char c = (unsigned char)text[i];
+        n = c < 0x80 ? 1 : utf8_character(text + i, length - i);
+        bound += c < 0x20 ? 6 : c == '"' || c == '\\' ? 2 : n > 0 ? n : 3;
+        if (n == 0) n = 1;
+    }
+    return bound;
 }
 
 void json_write_int(struct buf *out, int64_t value) {

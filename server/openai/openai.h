@@ -291,7 +291,14 @@ void api_write_rendered(struct buf *out, const struct api_answer *answer,
  * NULL. */
 void api_write_tokenizer_info(struct buf *out, const struct tokenizer *tokenizer,
                               const struct chat_template *chat, int max_model_len);
-/* The answer of /detokenize: {"prompt": text}. */
-void api_write_text(struct buf *out, const char *text, size_t length);
+/* The answer of /detokenize: {"prompt": text}, with the text of n ids. */
+void api_write_detokenized(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids,
+                           int n);
+
+/* The most bytes that each of these answers takes, from the ids alone. */
+size_t api_tokens_bound(const struct tokenizer *tokenizer, const int32_t *ids, int n, bool strings);
+size_t api_detokenized_bound(const struct tokenizer *tokenizer, const int32_t *ids, int n);
+size_t api_rendered_bound(const struct api_request *request,
+                          const struct generation *const *generations, int n);
 
 #endif

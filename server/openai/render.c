@@ -139,6 +139,28 @@ static void write_prompt(struct buf *out, const struct api_answer *answer,
     buf_add(out, "}", 1);
 }
 
+static size_t texts_bound(const struct api_text *texts, int n) {
+    size_t bound = 0;
+    for (int i = 0; i < n; i++) bound += json_string_bound(texts[i].text, texts[i].length) + 1;
+    return bound;
+}
+
+/* Every prompt is written with all settings. */
+size_t api_rendered_bound(const struct api_request *request,
+                          const struct generation *const *generations, int n) {
+    enum { SETTINGS_BYTES = 8192, ID_BYTES = 11, BIAS_BYTES = 40 };
+    size_t bound = 0, each = SETTINGS_BYTES;
+    each += texts_bound(request->stops, request->n_stops);
+    each += texts_bound(request->stop_regexes, request->n_stop_regexes);
+    each += texts_bound(request->bad_words, request->n_bad_words);
+    each += texts_bound(request->dry_breakers, request->n_dry_breakers);
+    each += (size_t)request->sampling.n_bias * BIAS_BYTES;
+    if (request->grammar.field)
+        each += json_string_bound(request->grammar.text, request->grammar.length);
+    for (int i = 0; i < n; i++) bound += each + (size_t)generations[i]->n_prompt * ID_BYTES;
+    return bound;
+}
+
 void api_write_rendered(struct buf *out, const struct api_answer *answer,
                         const struct generation *const *generations, int n) {
     bool one = answer->request->api->has_one_prompt;

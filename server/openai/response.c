@@ -219,8 +219,48 @@ void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const 
     buf_add(out, "}", 1);
 }
 
-void api_write_text(struct buf *out, const char *text, size_t length) {
-    buf_puts(out, "{\"prompt\":");
-    json_write_string(out, text, length);
-    buf_add(out, "}", 1);
+/* Text is escaped a slice at a time, so that the answer is in memory once. */
+void api_write_detokenized(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids,
+                           int n) {
+    enum { SLICE = 256 };
+    struct detokenizer detokenizer = {.tokenizer = tokenizer};
+    struct buf text = {0};
+    buf_puts(out, "{\"prompt\":\"");
+    for (int i = 0; i < n; i++) {
+        detokenizer_add(&detokenizer, ids[i], &text);
+        if (i % SLICE != SLICE - 1) continue;
+        json_write_part(out, text.data ? text.data : "", text.length);
+        buf_clear(&text);
+    }
+    detokenizer_finish(&detokenizer, &text);
+    json_write_part(out, text.data ? text.data : "", text.length);
+    buf_puts(out, "\"}");
+    buf_free(&text);
+}
+
+/* ---- the sizes of documents ----------------------------------------------------------------- */
+
+enum {
+    FRAME_BYTES = 256, /* the names around lists */
+    ID_BYTES = 11      /* a number of 32 bits and its comma */
+};
+
+size_t api_tokens_bound(const struct tokenizer *tokenizer, const int32_t *ids, int n,
+                        bool strings) {
+    size_t bound = FRAME_BYTES + (size_t)n * ID_BYTES;
+    for (int i = 0; strings && i < n; i++) {
+        const char *name = tokenizer_token_name(tokenizer, ids[i]);
+        bound += json_string_bound(name, strlen(name)) + 1;
+    }
+    return bound;
+}
+
+/* The two bytes of a token's quotes have room for a space that joins it to the text. */
+size_t api_detokenized_bound(const struct tokenizer *tokenizer, const int32_t *ids, int n) {
+    size_t bound = FRAME_BYTES, length;
+    for (int i = 0; i < n; i++) {
+        const char *bytes = tokenizer_token_bytes(tokenizer, ids[i], &length);
+        bound += json_string_bound(bytes, length);
+    }
+    return bound;
 }

@@ -1,7 +1,9 @@
 """Whatever a client sends, withholds or leaves unread, the server goes on and its memory is released."""
 import concurrent.futures
+import contextlib
 import json
 import random
+import re
 import socket
 import time
 
@@ -218,3 +220,50 @@ def test_targets_in_absolute_form(server):
         with connect(server) as client:
             client.sendall(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert read_all(client).startswith(b"HTTP/1.1 " + status), target
+
+
+def gauge(server, name):
+    return float(re.search(rf"^{name} (\S+)$", server.http.get("/metrics").text, re.MULTILINE).group(1))
+
+
+def longest_token(server):
+    """A token of the longest text."""
+    texts = server.post("/tokenize", {"prompt": "    " * 64, "return_token_strs": True}).json()
+    return max(zip(map(len, texts["token_strs"]), texts["tokens"]))[1]
+
+
+def test_an_answer_that_would_be_too_large_is_refused(server):
+    answer = server.post("/detokenize", {"tokens": [longest_token(server)] * 1000000})
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "tokens", answer.text
+    fields = {"model": NAME, "max_tokens": 1, "prompt": [[1] * 1000] * 20, "prompt_logprobs": 20}
+    answer = server.post("/v1/completions", fields)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "prompt_logprobs", answer.text
+    schema = {"enum": ["x" * 500000]}
+    answer = server.post("/v1/completions/render", {"model": NAME, "prompt": ["x"] * 200, "guided_json": schema})
+    assert answer.status_code == 400 and "most" in answer.json()["error"]["message"], answer.text
+    assert gauge(server, "penstock_answer_bytes") == 0
+
+
+def test_answers_that_nobody_reads_have_a_bound(start):
+    server = start()
+    body = request_bytes({"tokens": [longest_token(server)] * 500000}, "/detokenize")
+    answers = []
+    with contextlib.ExitStack() as open_clients:
+        before = gauge(server, "process_resident_memory_bytes")
+        clients = [open_clients.enter_context(connect(server, 4096)) for _ in range(20)]
+        for client in clients:
+            client.sendall(body)
+            answers.append(client.recv(1024))
+        taken = [answer for answer in answers if answer.startswith(b"HTTP/1.1 200")]
+        refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503")]
+        assert taken and refused and len(taken) + len(refused) == 20
+        assert all(b"too_many_answers" in answer and b"Retry-After: 5" in answer for answer in refused)
+        assert 0 < gauge(server, "penstock_answer_bytes") <= 256 << 20
+        assert gauge(server, "process_resident_memory_bytes") - before < 400 << 20
+        assert server.complete(max_tokens=4)["choices"][0]["text"]
+        assert server.post("/tokenize", {"prompt": "Water"}).status_code == 200
+    end = time.monotonic() + 30
+    while gauge(server, "penstock_answer_bytes") > 0 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert gauge(server, "penstock_answer_bytes") == 0
+    assert server.post("/detokenize", {"tokens": [longest_token(server)] * 500000}).status_code == 200

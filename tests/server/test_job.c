@@ -137,6 +137,34 @@ START_TEST(too_many_echoed_logprobs_are_an_error) {
 }
 END_TEST
 
+/* A chat has the prompt's logprobs once, a completion has them in each choice. */
+START_TEST(what_an_answer_repeats_of_its_prompts_is_reserved) {
+    static const struct {
+        const char *fields;
+        size_t least, most;
+    } cases[] = {{"\"n\":8", 0, 0},
+                 {"\"n\":8,\"return_token_ids\":true", 8 * 64 * 2, 8 * 64 * 11},
+                 {"\"n\":8,\"prompt_logprobs\":20", 8 * 64 * 21 * 70, 8 * 64 * 21 * 120},
+                 {"\"n\":2,\"echo\":true,\"max_tokens\":0,\"logprobs\":9,\"prompt_logprobs\":5",
+                  2 * 64 * 16 * 70, 2 * 64 * (16 * 120 + 16)}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct buf body = {0};
+        buf_printf(&body, "{\"max_tokens\":1,%s,\"prompt\":[1", cases[i].fields);
+        for (int k = 2; k < JOB_CONTEXT; k++) buf_puts(&body, ",1");
+        buf_puts(&body, "]}");
+        make(body.data);
+        ck_assert_msg(!job.err.status, "%s", job.err.message);
+        ck_assert_uint_ge(job.answer_bytes, cases[i].least * 63 / 64);
+        ck_assert_uint_le(job.answer_bytes, cases[i].most);
+        bool is_large = job.answer_bytes > ANSWER_SMALL_BYTES;
+        ck_assert_uint_eq(app.answers.bytes, is_large ? job.answer_bytes : 0);
+        job_clear(&job);
+        ck_assert_uint_eq(app.answers.bytes, 0);
+        buf_free(&body);
+    }
+}
+END_TEST
+
 /* ---- events --------------------------------------------------------------------------------- */
 
 START_TEST(an_answer_grows_and_ends) {
@@ -152,6 +180,54 @@ START_TEST(an_answer_grows_and_ends) {
     ck_assert_ptr_nonnull(strstr(out.data, "\"completion_tokens\":2"));
     buf_free(&out);
     job_clear(&job);
+}
+END_TEST
+
+static void token_with_logprobs(enum finish finish) {
+    struct event event = token_event(0, 0, token_of('x'), finish);
+    event.sampled.n_top = MAX_TOP_LOGPROBS;
+    for (int i = 0; i < MAX_TOP_LOGPROBS; i++)
+        event.sampled.top[i] = (struct token_logprob){token_of((char)('a' + i)), -1.2345678f};
+    event.last = finish != FINISH_NONE;
+    job_event(&event);
+}
+
+/* Its pieces are freed once it is written, so that it is in memory once. */
+START_TEST(a_whole_answer_is_counted_until_the_job_is_cleared) {
+    struct buf answer = {0};
+    submit("{\"prompt\":\"x\",\"logprobs\":20}");
+    for (int i = 0; i < 400; i++) {
+        token_with_logprobs(i < 399 ? FINISH_NONE : FINISH_LENGTH);
+        told[0] = 0;
+    }
+    ck_assert_uint_ge(app.answers.bytes, (size_t)400 * 20 * 100 - (128 << 10));
+    job_write_response(&job, &answer);
+    ck_assert_uint_gt(answer.length, ANSWER_SMALL_BYTES);
+    ck_assert_uint_eq(app.answers.bytes, answer.length);
+    const struct choice *choice = &job.prompts[0].choices[0];
+    ck_assert(!choice->logprobs && !choice->text.data && !choice->ids);
+    job_clear(&job);
+    ck_assert_uint_eq(app.answers.bytes, 0);
+    buf_free(&answer);
+}
+END_TEST
+
+START_TEST(an_answer_that_finds_no_room_as_it_grows_ends_its_job) {
+    submit("{\"prompt\":\"x\",\"logprobs\":20}");
+    app.answers.max_bytes = 100 << 10;
+    int n = 0;
+    while (!job.err.status && n++ < 200) {
+        token_with_logprobs(FINISH_NONE);
+        told[strlen(told) - (told[0] != 0 && !job.err.status)] = 0;
+    }
+    ck_assert_int_eq(job.err.status, STATUS_UNAVAILABLE);
+    ck_assert_str_eq(job.err.code, "too_many_answers");
+    ck_assert_str_eq(told, "e");
+    ck_assert(job.cancelled && n < 80);
+    end(0, 0, FINISH_CANCELLED, true);
+    ck_assert_str_eq(told, "ei");
+    job_clear(&job);
+    ck_assert_uint_eq(app.answers.bytes, 0);
 }
 END_TEST
 
@@ -307,6 +383,9 @@ int main(void) {
         a_prompt_as_long_as_the_context_leaves_no_room,
         too_many_echoed_logprobs_are_an_error,
         an_answer_grows_and_ends,
+        what_an_answer_repeats_of_its_prompts_is_reserved,
+        a_whole_answer_is_counted_until_the_job_is_cleared,
+        an_answer_that_finds_no_room_as_it_grows_ends_its_job,
         choices_of_all_prompts_end_a_job,
         cached_tokens_count_once_a_prompt,
         prompt_tokens_are_scored,

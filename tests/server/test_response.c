@@ -27,6 +27,17 @@ const char *tokenizer_token_name(const struct tokenizer *tokenizer, int32_t id) 
     return id == 1 ? "\xC4\xA0there" : tokenizer->bytes[id];
 }
 
+void detokenizer_add(struct detokenizer *detokenizer, int32_t id, struct buf *text) {
+    size_t length;
+    const char *bytes = tokenizer_token_bytes(detokenizer->tokenizer, id, &length);
+    buf_add(text, bytes, length);
+}
+
+void detokenizer_finish(struct detokenizer *detokenizer, struct buf *text) {
+    (void)detokenizer;
+    (void)text;
+}
+
 #define FINGERPRINT "\"system_fingerprint\":\"penstock-" PENSTOCK_VERSION "\""
 #define COMPLETION_HEAD                                                                            \
     "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":17,\"model\":"                  \
@@ -273,8 +284,46 @@ START_TEST(documents) {
     check_out("{\"count\":0,\"max_model_len\":64,\"tokens\":[],\"token_strs\":[]}");
     api_write_tokens(&out, &words, ids, 1, 64, false);
     check_out("{\"count\":1,\"max_model_len\":64,\"tokens\":[0],\"token_strs\":null}");
-    api_write_text(&out, "a\0b", 3);
-    check_out("{\"prompt\":\"a\\u0000b\"}");
+    api_write_detokenized(&out, &words, ids, 2);
+    check_out("{\"prompt\":\"Hi there\"}");
+}
+END_TEST
+
+/* A bound is derived from the ids alone, and is near to the size for usual texts. */
+START_TEST(answers_are_no_longer_than_their_bounds) {
+    int32_t ids[1000];
+    for (int n = 0; n <= 1000; n += 125) {
+        for (int i = 0; i < n; i++) ids[i] = i % words.n;
+        for (int strings = 0; strings < 2; strings++) {
+            buf_clear(&out);
+            api_write_tokens(&out, &words, ids, n, INT32_MAX, strings);
+            size_t bound = api_tokens_bound(&words, ids, n, strings);
+            ck_assert_uint_le(out.length, bound);
+            ck_assert_uint_le(bound, 8 * out.length + 512);
+        }
+        buf_clear(&out);
+        api_write_detokenized(&out, &words, ids, n);
+        size_t bound = api_detokenized_bound(&words, ids, n);
+        ck_assert_uint_le(out.length, bound);
+        ck_assert_uint_le(bound, 3 * out.length + 512);
+    }
+    buf_clear(&out);
+}
+END_TEST
+
+START_TEST(a_string_is_no_longer_than_its_bound) {
+    char text[3];
+    for (int a = 0; a < 256; a++) {
+        for (int b = 0; b < 256; b++) {
+            memcpy(text, (char[]){(char)a, (char)b, 'x'}, 3);
+            for (size_t n = 0; n <= 3; n++) {
+                buf_clear(&out);
+                json_write_string(&out, text, n);
+                ck_assert_uint_le(out.length, json_string_bound(text, n));
+            }
+        }
+    }
+    buf_clear(&out);
 }
 END_TEST
 
@@ -382,6 +431,9 @@ START_TEST(rendered_grammars) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         request.grammar = cases[i].grammar;
         api_write_rendered(&out, &answer, (const struct generation *const[]){&generation}, 1);
+        ck_assert_uint_le(
+            out.length,
+            api_rendered_bound(answer.request, (const struct generation *const[]){&generation}, 1));
         buf_add(&out, "", 1);
         const char *at = strstr(out.data, "\"structured_outputs\":");
         ck_assert(at &&
@@ -466,6 +518,8 @@ int main(void) {
     tcase_add_test(core, rendered_grammars);
     tcase_add_test(core, values_are_written_as_they_were);
     tcase_add_test(core, any_bytes_give_valid_json);
+    tcase_add_test(core, answers_are_no_longer_than_their_bounds);
+    tcase_add_test(core, a_string_is_no_longer_than_its_bound);
     suite_add_tcase(suite, core);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
