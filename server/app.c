@@ -131,6 +131,7 @@ static enum status open_http(struct app *app, struct err *err) {
 enum status app_open(struct app *app, struct err *err) {
     list_init(&app->requests);
     app_set_limits(app);
+    routes_open(app);
     app->grammars =
         grammar_store_new(app->engine, app->limits.V, (size_t)app->options->grammar_cache);
     app->answers.max_bytes = ANSWERS_MAX_BYTES;
@@ -162,6 +163,7 @@ void app_close(struct app *app) {
     uv_run(&app->loop, UV_RUN_DEFAULT);
     uv_loop_close(&app->loop);
     grammar_store_free(app->grammars);
+    routes_close(app);
     buf_free(&app->keys);
     buf_free(&app->proxies);
     buf_free(&app->admin_keys);

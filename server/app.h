@@ -17,6 +17,7 @@
 #include "server/openai/openai.h"
 
 struct grammar_store;
+struct route;
 
 /* ---- the process ---------------------------------------------------------------------------- */
 
@@ -49,6 +50,8 @@ struct app {
     struct engine *draft_engine; /* that guesses for it; NULL: none does */
     struct scheduler *scheduler;
     struct http_server *http;
+    struct route *routes; /* all paths that are served, [n_routes] */
+    int n_routes;
     struct api_limits limits;
     struct grammar_store *grammars; /* of all requests; any worker */
     struct answers answers;
@@ -103,6 +106,10 @@ enum status app_open(struct app *app, struct err *err);
 void app_close(struct app *app);
 
 /* ---- routes.c: which path does what --------------------------------------------------------- */
+
+/* Makes and frees the app's table of routes. */
+void routes_open(struct app *app);
+void routes_close(struct app *app);
 
 /* The callbacks of http_config; `app` is the struct app. */
 void routes_on_headers(void *app, struct http_request *http);
@@ -185,10 +192,7 @@ void tokenizer_info_start(struct app *app, struct http_request *http);
 
 /* ---- endpoints/render.c: the token ids that a generation would compute ---------------------- */
 
-/* The API whose requests the path renders, as /v1/completions/render does; NULL: none. */
-const struct api *render_api(const char *path);
-
-void render_start(struct app *app, struct http_request *http);
+void render_start(struct app *app, struct http_request *http, const struct api *api);
 
 /* ---- generation/reply.c: requests that generate --------------------------------------------- */
 

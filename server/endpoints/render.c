@@ -6,12 +6,9 @@
  */
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "config/json.h"
 #include "server/generation/job.h"
-
-#define SUFFIX "/render"
 
 struct render_request {
     struct async_request async; /* first: http_request.app points here */
@@ -20,18 +17,6 @@ struct render_request {
     struct buf body; /* of the answer */
     struct err err;  /* or what it says */
 };
-
-const struct api *render_api(const char *path) {
-    size_t length = strlen(path), suffix = strlen(SUFFIX);
-    if (length <= suffix || strcmp(path + length - suffix, SUFFIX) != 0) return NULL;
-    for (int i = 0; api_at(i); i++) {
-        const char *known = api_at(i)->path;
-        if (strlen(known) == length - suffix && strncmp(known, path, strlen(known)) == 0) {
-            return api_at(i);
-        }
-    }
-    return NULL;
-}
 
 static void write_prompts(struct render_request *request, const struct generation_job *job) {
     int n = job->n_prompts;
@@ -81,10 +66,9 @@ static void free_request(struct async_request *async) {
     mem_free(request);
 }
 
-void render_start(struct app *app, struct http_request *http) {
+void render_start(struct app *app, struct http_request *http, const struct api *api) {
     static const struct async_kind kind = {.run = render, .done = respond, .free = free_request};
     struct render_request *request = mem_calloc(1, sizeof *request);
-    request->api = render_api(http->path);
-    assert(request->api); /* or the headers had been refused */
+    request->api = api;
     async_start(&request->async, &kind, app, http);
 }

@@ -7,15 +7,20 @@
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
-enum { MAX_PATH = 512 }; /* longer ones are unknown */
+enum {
+    MAX_PATH = 512, /* longer ones are unknown */
+    ROUTE_PATH = 48
+};
 
 /* The path by which a route is found. A slash at its end counts for nothing, as clients join it to
- * their base address, and what llama-server serves without /v1 is served without it. */
+ * their base address, and what llama-server serves without /v1 is served without it. Returns
+ * `out`. */
 static const char *canonical(const char *path, char out[MAX_PATH]) {
     static const char *const short_paths[] = {"/models", "/completions", "/chat/completions"};
     size_t n = strlen(path);
     if (n > 1 && path[n - 1] == '/') n--;
-    if (n + sizeof "/v1" > MAX_PATH) return "";
+    out[0] = 0;
+    if (n + sizeof "/v1" > MAX_PATH) return out;
     bool is_short = n > 8 && strncmp(path, "/models/", 8) == 0;
     for (size_t i = 0; i < sizeof short_paths / sizeof *short_paths; i++) {
         is_short |= strlen(short_paths[i]) == n && strncmp(path, short_paths[i], n) == 0;
@@ -23,6 +28,22 @@ static const char *canonical(const char *path, char out[MAX_PATH]) {
     snprintf(out, MAX_PATH, "%s%.*s", is_short ? "/v1" : "", (int)n, path);
     return out;
 }
+
+/* ---- routes --------------------------------------------------------------------------------- */
+
+/* One path. The APIs have two each, which routes_open makes. */
+struct route {
+    char path[ROUTE_PATH]; /* one that ends in '/' stands for everything below it */
+    const char *method;    /* GET also answers HEAD */
+    bool public;           /* needs no key: what probes ask */
+    bool monitored;        /* needs one of --metrics-key, if there are any: what monitors read */
+    bool admin;            /* needs an admin key */
+    bool reads_body;       /* or the body is discarded as it arrives */
+    bool generates;        /* is refused while there is no room in the queue */
+    const struct api *api; /* whose requests it takes and whose errors it gives, or NULL */
+    void (*start)(struct app *app, struct http_request *http, const struct api *api);
+    void (*answer)(struct app *app, struct http_request *http); /* if there is no API */
+};
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
@@ -38,9 +59,8 @@ void respond_error(struct http_request *http, const struct err *err, const char 
     else if (err->status == STATUS_AUTHENTICATION) {
         field = (struct http_field){"WWW-Authenticate", "Bearer"};
     }
-    char path[MAX_PATH];
-    const struct api *api = api_find(canonical(http->path, path));
-    (api ? api->write_error : api_write_error)(&body, err);
+    const struct route *route = http->route;
+    (route && route->api ? route->api->write_error : api_write_error)(&body, err);
     http_respond(http, status_http(err->status), "application/json", body.data, body.length, &field,
                  field.name != NULL);
     buf_free(&body);
@@ -51,8 +71,7 @@ void respond_json(struct http_request *http, struct buf *body) {
 }
 
 static void on_models(struct app *app, struct http_request *http) {
-    char path[MAX_PATH];
-    const char *name = canonical(http->path, path) + strlen("/v1/models");
+    const char *name = http->path + strlen("/v1/models");
     struct buf body = {0};
     if (*name == '/') name++;
     if (*name && !api_serves(&app->limits, name, strlen(name))) {
@@ -81,25 +100,13 @@ static void on_drain(struct app *app, struct http_request *http) {
     http_release(http);
 }
 
-/* ---- routes --------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------ */
 
-/* One path. Those of an API are found in the list of APIs, and are refused while there is no room
- * in the queue. */
-struct route {
-    const char *path;      /* a path that ends in '/' stands for everything below it */
-    const char *method;    /* GET also answers HEAD */
-    bool public;           /* needs no key: what probes ask */
-    bool monitored;        /* needs one of --metrics-key, if there are any: what monitors read */
-    bool admin;            /* needs an admin key */
-    const struct api *api; /* generates by it; otherwise `answer` answers */
-    void (*answer)(struct app *app, struct http_request *http);
-};
-
-static const struct route routes[] = {
+static const struct route fixed_routes[] = {
     {"/v1/models", "GET", .answer = on_models},
     {"/v1/models/", "GET", .answer = on_models},
-    {"/tokenize", "POST", .answer = tokenize_start},
-    {"/detokenize", "POST", .answer = detokenize_start},
+    {"/tokenize", "POST", .reads_body = true, .answer = tokenize_start},
+    {"/detokenize", "POST", .reads_body = true, .answer = detokenize_start},
     {"/tokenizer_info", "GET", .answer = tokenizer_info_start},
     {"/health", "GET", .public = true, .answer = health_ready},
     {"/health/live", "GET", .public = true, .answer = health_live},
@@ -111,21 +118,58 @@ static const struct route routes[] = {
     {"/drain", "POST", .admin = true, .answer = on_drain},
 };
 
-/* The route of a path; its own path is NULL if there is none. */
-static struct route route_find(const char *asked) {
-    char text[MAX_PATH];
-    const char *path = canonical(asked, text);
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        const char *known = routes[i].path;
+/* Of a path that is not served. */
+static const struct route nowhere = {.path = ""};
+
+static void add_route(struct app *app, const struct route *route) {
+    size_t n = (size_t)app->n_routes + 1;
+    app->routes = mem_realloc(app->routes, n * sizeof *app->routes);
+    app->routes[app->n_routes++] = *route;
+}
+
+void routes_open(struct app *app) {
+    assert(!app->routes);
+    for (size_t i = 0; i < sizeof fixed_routes / sizeof *fixed_routes; i++) {
+        add_route(app, &fixed_routes[i]);
+    }
+    for (int i = 0; api_at(i); i++) {
+        struct route generation = {.method = "POST",
+                                   .reads_body = true,
+                                   .generates = true,
+                                   .api = api_at(i),
+                                   .start = reply_start};
+        struct route rendering = generation;
+        rendering.generates = false;
+        rendering.start = render_start;
+        snprintf(generation.path, ROUTE_PATH, "%s", api_at(i)->path);
+        int n = snprintf(rendering.path, ROUTE_PATH, "%s/render", api_at(i)->path);
+        assert(n < ROUTE_PATH);
+        (void)n;
+        add_route(app, &generation);
+        add_route(app, &rendering);
+    }
+}
+
+void routes_close(struct app *app) {
+    mem_free(app->routes);
+    app->routes = NULL;
+    app->n_routes = 0;
+}
+
+/* The route of a canonical path. */
+static const struct route *find_route(const struct app *app, const char *path) {
+    for (int i = 0; i < app->n_routes; i++) {
+        const char *known = app->routes[i].path;
         size_t n = strlen(known);
         bool fits = known[n - 1] == '/' ? strncmp(known, path, n) == 0 && path[n] != 0
                                         : strcmp(known, path) == 0;
-        if (fits) return routes[i];
+        if (fits) return &app->routes[i];
     }
-    const struct api *api = api_find(path), *rendered = render_api(path);
-    if (api) return (struct route){api->path, "POST", .api = api};
-    if (rendered) return (struct route){rendered->path, "POST", .answer = render_start};
-    return (struct route){NULL};
+    return &nowhere;
+}
+
+static bool is_served(const struct route *route) {
+    return route->path[0] != 0;
 }
 
 /* ---- early refusal -------------------------------------------------------------------------- */
@@ -180,67 +224,85 @@ static const char *methods_of(const struct route *route) {
     return strcmp(route->method, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
 }
 
-static enum status check_headers(struct app *app, const struct http_request *http,
-                                 const char **allow, struct err *err) {
-    const struct route route = route_find(http->path);
-    if (route.admin && !auth_is_admin(app, http)) {
+static enum status check_key(const struct app *app, const struct http_request *http,
+                             const struct route *route, struct err *err) {
+    if (route->admin && !auth_is_admin(app, http)) {
         return err_set(err, STATUS_AUTHENTICATION, NULL, "%s",
                        app->admin_keys.length > 0
                            ? "An admin key is needed: Authorization: Bearer <key>."
                            : "An admin key is needed, and this server has none: --admin-key.");
     }
-    const struct buf *keys = route.monitored ? &app->metrics_keys : &app->keys;
-    if (!route.public && !auth_accepts(app, keys, http)) {
-        return err_set(err, STATUS_AUTHENTICATION, NULL,
-                       "A valid %s key is needed: Authorization: Bearer <key>.",
-                       route.monitored ? "metrics" : "API");
-    }
-    if (!route.path) { /* OpenAI's clients show the message for its paths that are not served */
-        return err_set(err, STATUS_NOT_FOUND, NULL, "Unknown path %.200s.%s", http->path,
+    const struct buf *keys = route->monitored ? &app->metrics_keys : &app->keys;
+    if (route->public || auth_accepts(app, keys, http)) return STATUS_OK;
+    return err_set(err, STATUS_AUTHENTICATION, NULL,
+                   "A valid %s key is needed: Authorization: Bearer <key>.",
+                   route->monitored ? "metrics" : "API");
+}
+
+static enum status check_headers(struct app *app, const struct http_request *http,
+                                 const struct route *route, const char **allow, struct err *err) {
+    if (check_key(app, http, route, err)) return err->status;
+    if (!is_served(route)) { /* OpenAI's clients show the message for its paths that are not */
+        return err_set(err, STATUS_NOT_FOUND, NULL, "Unknown path %.200s.%s", http->target,
                        strncmp(http->path, "/v1/", 4) == 0
                            ? " This server generates text: POST /v1/chat/completions or "
                              "/v1/completions."
                            : "");
     }
-    bool is_get = strcmp(route.method, "GET") == 0;
-    if (strcmp(route.method, http->method) != 0 && !(is_get && strcmp(http->method, "HEAD") == 0)) {
-        *allow = methods_of(&route);
-        return err_set(err, STATUS_METHOD_NOT_ALLOWED, NULL, "%s takes %s, not %.20s.", http->path,
-                       is_get ? "GET, HEAD" : route.method, http->method);
+    bool is_get = strcmp(route->method, "GET") == 0;
+    bool is_head = is_get && strcmp(http->method, "HEAD") == 0;
+    if (strcmp(route->method, http->method) != 0 && !is_head) {
+        *allow = methods_of(route);
+        return err_set(err, STATUS_METHOD_NOT_ALLOWED, NULL, "%s takes %s, not %.20s.",
+                       http->target, is_get ? "GET, HEAD" : route->method, http->method);
     }
     if (check_body_type(http, err)) return err->status;
-    return route.api ? refuse_generation(app, err) : STATUS_OK;
+    return route->generates ? refuse_generation(app, err) : STATUS_OK;
+}
+
+/* The path is made canonical here, once, and its route found: all that follows reads these two. */
+static const struct route *set_route(const struct app *app, struct http_request *http) {
+    char path[MAX_PATH];
+    assert(!http->route);
+    canonical(http->target, path);
+    if (strcmp(path, http->path) != 0) http_set_path(http, path);
+    const struct route *route = find_route(app, http->path);
+    http->route = route;
+    return route;
 }
 
 void routes_on_headers(void *arg, struct http_request *http) {
     struct app *app = arg;
     struct err err;
     const char *allow = NULL;
-    const struct route route = route_find(http->path);
+    const struct route *route = set_route(app, http);
     proxies_name_client(app, http);
-    if (route.path && strcmp(http->method, "OPTIONS") == 0) {
-        cors_answer_options(app, http, methods_of(&route));
+    if (is_served(route) && strcmp(http->method, "OPTIONS") == 0) {
+        cors_answer_options(app, http, methods_of(route));
         return;
     }
-    if (check_headers(app, http, &allow, &err) == STATUS_OK) return;
+    if (check_headers(app, http, route, &allow, &err) == STATUS_OK) {
+        if (!route->reads_body) http_discard_body(http);
+        return;
+    }
     respond_error(http, &err, allow);
     http_release(http);
 }
 
 void routes_on_request(void *arg, struct http_request *http) {
     struct app *app = arg;
-    const struct route route = route_find(http->path);
-    assert(route.path && (route.api || route.answer)); /* or the headers had been refused */
+    const struct route *route = http->route;
+    assert(is_served(route) && (route->api ? route->start != NULL : route->answer != NULL));
     const char *body = http->body + strspn(http->body, " \t\r\n");
-    if (is_form(http) && *body != '{' && *body != '[') {
+    if (route->reads_body && is_form(http) && *body != '{' && *body != '[') {
         struct err err;
         not_json(&err);
         respond_error(http, &err, NULL);
         http_release(http);
-    } else if (route.api)
-        reply_start(app, http, route.api);
+    } else if (route->api)
+        route->start(app, http, route->api);
     else
-        route.answer(app, http);
+        route->answer(app, http);
 }
 
 void routes_on_gone(void *arg, struct http_request *http) {
@@ -285,25 +347,30 @@ static const char *method_name(const char *method) {
     return "other";
 }
 
+/* The route of a request that may have been refused before its path was made canonical. */
+static const struct route *route_of(const struct app *app, const struct http_request *http) {
+    char path[MAX_PATH];
+    return http->route ? http->route : find_route(app, canonical(http->target, path));
+}
+
 /* Probes and scrapes come every second: they are neither logged, unless they fail, nor counted. */
 void routes_on_done(void *arg, struct http_request *http, int status, uint64_t bytes) {
     struct app *app = arg;
-    const struct route route = route_find(http->path);
-    bool quiet = route.public || route.monitored;
+    const struct route *route = route_of(app, http);
+    bool quiet = route->public || route->monitored;
     double seconds = (double)(now_ns() - http->received_ns) * 1e-9;
     bool is_counted = status >= 100 && status < 600; /* or nothing was sent */
     if (is_counted) app->metrics.http_requests[status / 100]++;
     if (is_counted && !quiet) {
-        const char *path = route.answer == render_start ? http->path : route.path;
-        metrics_count_http(&app->metrics, path ? path : "none", method_name(http->method), status,
-                           seconds);
+        const char *path = is_served(route) ? route->path : "none";
+        metrics_count_http(&app->metrics, path, method_name(http->method), status, seconds);
     }
     const char *trace = trace_parent(http);
     struct log_field fields[20];
     int n = 0;
     fields[n++] = LOG_S("client", http->client);
     fields[n++] = LOG_S("method", http->method);
-    fields[n++] = LOG_S("path", http->path);
+    fields[n++] = LOG_S("path", http->target);
     fields[n++] = LOG_I("status", status);
     fields[n++] = LOG_I("bytes", (long long)bytes);
     fields[n++] = LOG_R("ms", seconds * 1e3);

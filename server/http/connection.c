@@ -144,9 +144,10 @@ static struct exchange unseen_exchange(const struct connection *connection) {
     const struct wire *wire = &connection->wire;
     struct exchange unseen = {.server = connection->server,
                               .request = {.method = wire->method_length ? wire->method : "-",
-                                          .path = wire->target_length ? wire->target : "-",
+                                          .target = wire->target_length ? wire->target : "-",
                                           .body = "",
                                           .received_ns = now_ns()}};
+    unseen.request.path = unseen.request.target;
     memcpy(unseen.request.client, connection->client, sizeof connection->client);
     http_request_name(&unseen.request, NULL);
     return unseen;

@@ -16,10 +16,12 @@
 
 struct http_server;
 
-/* One request. The application may set `app`, `client` and `id`; the other fields are read-only. */
+/* One request. The application may set `app`, `route`, `client` and `id`; the other fields are
+ * read-only. */
 struct http_request {
     const char *method; /* "GET", "POST", ... */
-    const char *path;   /* without the query, percent-decoded */
+    const char *target; /* the path as the client wrote it: without the query, percent-decoded */
+    const char *path;   /* the same, or the canonical one that http_set_path has set */
     /* complete, NUL-terminated; "" if none. Valid until it is dropped or the request is released */
     const char *body;
     size_t body_length;
@@ -28,8 +30,9 @@ struct http_request {
     /* the client's X-Request-Id if it is printable, otherwise a random one, which the application
      * may replace by an id of its own */
     char id[129];
-    bool has_own_id; /* the client's */
-    void *app;       /* the application's own pointer, NULL at first */
+    bool has_own_id;   /* the client's */
+    void *app;         /* the application's own pointer, NULL at first */
+    const void *route; /* and one to what it has found by the path */
 };
 
 struct http_field {
@@ -92,6 +95,13 @@ const char *http_header(const struct http_request *request, const char *name);
 /* Appends the values of all headers of a name, in order, with commas between them. */
 void http_header_list(const struct http_request *request, const char *name, struct buf *out);
 
+/* Replaces the path by its canonical form, which is copied. Call it in on_headers only. */
+void http_set_path(struct http_request *request, const char *path);
+
+/* The body will not be read: it is discarded as it arrives, and `body` stays empty. Call it in
+ * on_headers only. */
+void http_discard_body(struct http_request *request);
+
 /* Answers with a whole body, which is copied. Extra fields (n may be 0) are copied too. Sends
  * Content-Length. */
 void http_respond(struct http_request *request, int status, const char *content_type,
@@ -134,6 +144,7 @@ struct http_stats {
     uint64_t accepted, refused; /* connections */
     uint64_t slow_readers;      /* streams cut off */
     uint64_t timeouts;          /* 408s */
+    size_t bodies_bytes;        /* of all bodies that are kept now */
 };
 void http_stats(const struct http_server *server, struct http_stats *out);
 

@@ -81,6 +81,7 @@ struct exchange {
     bool seen;                     /* on_headers was called */
     bool released;                 /* the application is done, or never saw it */
     bool refused;                  /* answered in on_headers: the body is not kept */
+    bool discards;                 /* the application does not read the body: it is not kept */
     bool gone;                     /* the client went away or was cut off */
     bool gone_notified;            /* on_gone was called, or need not be */
     bool is_chunked, expects_continue;
@@ -99,7 +100,8 @@ struct exchange {
     bool ended;                        /* stream: the application has written all */
     struct list_node ready;  /* in server->ready: to be notified or resumed in the next turn */
     struct deadline silence; /* in server->silence */
-    char *text;              /* memory of method and path */
+    char *text;              /* memory of method and target, */
+    char *path;              /* and of a path that is not the target, or NULL */
 };
 
 #define MAX_LISTENERS 4
@@ -130,7 +132,6 @@ struct http_server {
     struct timeout reading, keep_alive, linger, silence;
     uint64_t timer_at_ms;         /* when the timer fires; 0: it is off */
     uint64_t turns;               /* begun so far */
-    size_t bodies_bytes;          /* of the bodies of all current requests */
     bool driving;                 /* a turn is running */
     bool again;                   /* the running turn needs another round */
     bool announced;               /* every response asks for its connection to be closed */

@@ -47,7 +47,7 @@ static struct exchange *exchange_new(struct connection *connection, const char *
     memcpy(exchange->text, method, method_size);
     memcpy(exchange->text + method_size, path, path_size);
     exchange->request.method = exchange->text;
-    exchange->request.path = exchange->text + method_size;
+    exchange->request.target = exchange->request.path = exchange->text + method_size;
     exchange->request.body = "";
     exchange->request.received_ns = now_ns();
     memcpy(exchange->request.client, connection->client, sizeof connection->client);
@@ -64,8 +64,8 @@ static struct exchange *exchange_new(struct connection *connection, const char *
  * it longer, even longer than the server lives. */
 static void uncount_body(struct exchange *exchange) {
     if (!exchange->connection) return;
-    assert(exchange->server->bodies_bytes >= exchange->body.length);
-    exchange->server->bodies_bytes -= exchange->body.length;
+    assert(exchange->server->stats.bodies_bytes >= exchange->body.length);
+    exchange->server->stats.bodies_bytes -= exchange->body.length;
 }
 
 static void drop_body(struct exchange *exchange) {
@@ -83,6 +83,7 @@ static void free_if_released(struct exchange *exchange) {
     buf_free(&exchange->refusal);
     buf_free(&exchange->out);
     mem_free(exchange->text);
+    mem_free(exchange->path);
     mem_free(exchange);
 }
 
@@ -97,6 +98,21 @@ void http_release(struct http_request *request) {
 
 void http_drop_body(struct http_request *request) {
     drop_body((struct exchange *)request);
+}
+
+void http_discard_body(struct http_request *request) {
+    struct exchange *exchange = (struct exchange *)request;
+    assert(exchange->seen && exchange->connection->state == CONNECTION_BODY);
+    assert(exchange->body.length == 0);
+    exchange->discards = true;
+}
+
+void http_set_path(struct http_request *request, const char *path) {
+    struct exchange *exchange = (struct exchange *)request;
+    assert(exchange->seen && exchange->connection->state == CONNECTION_BODY);
+    char *old = exchange->path;
+    request->path = exchange->path = mem_strdup(path);
+    mem_free(old);
 }
 
 bool http_is_gone(const struct http_request *request) {
@@ -207,15 +223,18 @@ static enum MHD_Result receive_part(struct exchange *exchange, const char *data,
     size_t n = *size, limit = connection->server->config.max_body_bytes;
     *size = 0;
     if (connection->state == CONNECTION_CUT) return discard(connection, n) ? MHD_YES : MHD_NO;
-    if (exchange->refused) {
-        if (!discard(connection, n)) {
-            http_connection_cut(connection, exchange->status, &exchange->refusal);
-        }
-    } else if (n > limit - exchange->body.length) {
+    bool is_kept = !exchange->refused && !exchange->discards;
+    bool fits = is_kept ? n <= limit - exchange->body.length : discard(connection, n);
+    if (!fits && exchange->refused) {
+        http_connection_cut(connection, exchange->status, &exchange->refusal);
+    } else if (!fits) {
         struct err err;
         err_set(&err, STATUS_TOO_LARGE, NULL, "the body is larger than %zu bytes", limit);
         refuse(exchange, &err);
-    } else if (n > connection->server->config.max_bodies_bytes - connection->server->bodies_bytes) {
+    } else if (!is_kept) {
+        return MHD_YES;
+    } else if (n > connection->server->config.max_bodies_bytes -
+                       connection->server->stats.bodies_bytes) {
         struct err err;
         err_set(&err, STATUS_UNAVAILABLE, NULL,
                 "the bodies of all requests together are too large; try again later");
@@ -223,7 +242,7 @@ static enum MHD_Result receive_part(struct exchange *exchange, const char *data,
         refuse(exchange, &err);
     } else {
         buf_add(&exchange->body, data, n);
-        connection->server->bodies_bytes += n;
+        connection->server->stats.bodies_bytes += n;
     }
     return MHD_YES;
 }
