@@ -188,6 +188,8 @@ const struct option option_table[] = {
      "Scheduling", "target between tokens, instead of that limit: sizes steps by time; 0: none"},
     {"enable-prefix-caching", NULL, OPTION_BOOL, AT(enable_prefix_caching), "true", 0, 0, NULL,
      GENERATE, "Scheduling", "do not share the KV blocks of equal prompt beginnings"},
+    {"share-prefixes", NULL, OPTION_BOOL, AT(share_prefixes), "false", 0, 0, NULL, SERVE,
+     "Scheduling", "share them among API keys too: all keys are one tenant's"},
     {"grammar-cache", "SIZE", OPTION_SIZE, AT(grammar_cache), "64M", 0, 64 * TIB, NULL,
      SERVE | BATCH, "Scheduling",
      "memory for compiled grammars and schemas, so that equal ones compile once"},

@@ -59,6 +59,7 @@ struct app {
     struct buf keys;          /* accepted API keys, each NUL-terminated; empty: none is required */
     struct buf metrics_keys;  /* of --metrics-key, in the same form; empty: none is required */
     struct buf admin_keys;    /* of --admin-key, in the same form; empty: no one is an admin */
+    uint64_t key_seed[2];     /* random, of the salts that keys have in the prefix cache */
     struct buf proxies;       /* of --trusted-proxies: ranges of addresses */
     _Atomic uint64_t n_seeds; /* seeds given to prompts that came without one; any thread */
     struct list requests;     /* all that are running: struct async_request */
@@ -155,6 +156,10 @@ bool auth_accepts(const struct app *app, const struct buf *keys, const struct ht
 
 /* Does it carry an admin key? */
 bool auth_is_admin(const struct app *app, const struct http_request *http);
+
+/* The salt of the request's key in the prefix cache; zero without a key, if the server has only
+ * one, and with --share-prefixes. */
+void auth_cache_salt(const struct app *app, const struct http_request *http, uint64_t salt[2]);
 
 /* ---- proxies.c: the client behind a proxy --------------------------------------------------- */
 

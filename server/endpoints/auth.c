@@ -1,10 +1,17 @@
 /* API keys: "Authorization: Bearer <key>". Every request is compared with all keys, in constant
- * time. */
+ * time.
+ *
+ * If there are several keys, each has a salt of its own in the prefix cache: else the number of
+ * cached tokens, or the time to the first token, would tell one key what prompts another has sent.
+ * The salt is a hash of the key under a random seed of the process, and never leaves the process.
+ * So no client can compute it, or choose a `cache_salt` that leads to another key's blocks. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <xxhash.h>
 
 #include "server/app.h"
 
@@ -51,6 +58,9 @@ static enum status add_list(struct buf *keys, const char *list, const char *opti
 
 enum status auth_load(struct app *app, struct err *err) {
     const struct options *options = app->options;
+    if (getrandom(app->key_seed, sizeof app->key_seed, 0) != sizeof app->key_seed)
+        return err_set(err, STATUS_SERVER_ERROR, NULL, "The system gives no random numbers: %s.",
+                       strerror(errno));
     if (add_list(&app->keys, options->api_key, "api-key", "PENSTOCK_API_KEY", err) ||
         add_list(&app->metrics_keys, options->metrics_key, "metrics-key", "PENSTOCK_METRICS_KEY",
                  err) ||
@@ -101,4 +111,28 @@ bool auth_accepts(const struct app *app, const struct buf *keys, const struct ht
     if (keys->length == 0) return true;
     bool accepted = holds(keys, http);
     return accepted | auth_is_admin(app, http);
+}
+
+/* ---- salts ---------------------------------------------------------------------------------- */
+
+/* Is there a key that differs from the first one? */
+static bool has_several_keys(const struct app *app) {
+    const struct buf *lists[] = {&app->keys, &app->admin_keys};
+    const char *first = NULL;
+    for (int i = 0; i < 2; i++) {
+        for (size_t at = 0; at < lists[i]->length; at += strlen(lists[i]->data + at) + 1) {
+            const char *key = lists[i]->data + at;
+            if (!first) first = key;
+            if (strcmp(first, key) != 0) return true;
+        }
+    }
+    return false;
+}
+
+void auth_cache_salt(const struct app *app, const struct http_request *http, uint64_t salt[2]) {
+    salt[0] = salt[1] = 0;
+    if (app->options->share_prefixes || !has_several_keys(app)) return;
+    if (!holds(&app->keys, http) && !auth_is_admin(app, http)) return;
+    const char *key = key_of(http);
+    for (int i = 0; i < 2; i++) salt[i] = XXH3_64bits_withSeed(key, strlen(key), app->key_seed[i]);
 }

@@ -74,6 +74,7 @@ struct generation_job {
     const struct job_listener *listener;
     struct api_request *request; /* NULL until it is prepared */
     struct err err;              /* what ended it, if anything did */
+    uint64_t key_salt[2];        /* of the client's key in the prefix cache; zero: the common one */
     bool cancelled;              /* events are dropped */
     int n_prompts;
     struct prompt_run *prompts;

@@ -120,7 +120,7 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
     g->begin_ids = job->begin_ids;
     g->prompt_logprobs = best_of_prompt(request);
     g->priority = request->priority;
-    memcpy(g->cache_salt, request->cache_salt, sizeof g->cache_salt);
+    for (int i = 0; i < 2; i++) g->cache_salt[i] = request->cache_salt[i] ^ job->key_salt[i];
     g->owner = run;
     g->n_stop_ids = request->n_stop_ids;
     memcpy(g->stop_ids, request->stop_ids, sizeof g->stop_ids);

@@ -272,6 +272,7 @@ void reply_start(struct app *app, struct http_request *http, const struct api *a
     static const struct async_kind kind = {prepare, begin, stop, log_fields_of, free_reply};
     struct reply *reply = mem_calloc(1, sizeof *reply);
     reply->job = (struct generation_job){.app = app, .api = api, .listener = &listener};
+    auth_cache_salt(app, http, reply->job.key_salt);
     app->n_preparing++;
     async_start(&reply->async, &kind, app, http);
 }

@@ -68,7 +68,7 @@ START_TEST(defaults_hold) {
     ck_assert_int_eq(options.max_num_seqs, 64);
     ck_assert_int_eq(options.max_num_batched_tokens, 512);
     ck_assert_int_eq(options.block_size, 16);
-    ck_assert(options.enable_prefix_caching);
+    ck_assert(options.enable_prefix_caching && !options.share_prefixes);
     ck_assert_int_eq(options.grammar_cache, 64 << 20);
     ck_assert_int_eq(options.max_body_size, 16 << 20);
     ck_assert_int_eq(options.request_timeout_s, 30);

@@ -168,6 +168,20 @@ def test_keys_are_asked_for_everywhere_but_by_probes(start):
     assert server.http.get("/v1/models", headers={"authorization": "Bearer secret"}).status_code == 200
 
 
+def test_a_key_does_not_learn_what_another_has_sent(start):
+    prompt = "The launch code is four seven one one, and only the captain may know it. " * 3
+
+    def cached(server, key):
+        answer = server.post(COMPLETIONS, {"prompt": prompt, "max_tokens": 1}, headers={"authorization": f"Bearer {key}"})
+        return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    server = start("--api-key", "one,two")
+    assert cached(server, "one") == 0 and cached(server, "one") >= 16
+    assert cached(server, "two") == 0 and cached(server, "two") >= 16
+    server = start("--api-key", "one,two", "--share-prefixes")
+    assert cached(server, "one") == 0 and cached(server, "two") >= 16
+
+
 # ---- the smaller endpoints --------------------------------------------------------------------------
 
 

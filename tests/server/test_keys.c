@@ -1,6 +1,7 @@
 /* Who may ask a whole server for what: keys, admin keys, origins of pages, trusted proxies; and the
  * ids that requests have. */
 #include <check.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/app_fixture.h"
@@ -177,6 +178,75 @@ START_TEST(ranges_of_proxies) {
 }
 END_TEST
 
+/* ---- prefixes ------------------------------------------------------------------------------- */
+
+/* Sends a prompt with a key, or without one. Returns how many of its tokens were cached. */
+static int cached_tokens(const char *key, const char *prompt) {
+    struct buf fields = {0}, body = {0};
+    if (key) buf_printf(&fields, "Authorization: Bearer %s\r\n", key);
+    buf_printf(&body, "{\"prompt\":\"%s\",\"max_tokens\":1}", prompt);
+    ask(COMPLETION, fields.data ? fields.data : "", body.data);
+    expect_status(prompt, 200);
+    const char *found = strstr(answer.data, "\"cached_tokens\":");
+    ck_assert_ptr_nonnull(found);
+    buf_free(&fields);
+    buf_free(&body);
+    return atoi(found + 16);
+}
+
+static const char secret[] = "abcdefghijklmnopqrstuvwxyz abcdefghijklmnopqrstuvwxyz";
+
+START_TEST(keys_do_not_share_prefixes) {
+    buf_add(&app->keys, "one", sizeof "one");
+    buf_add(&app->keys, "two", sizeof "two");
+    buf_add(&app->admin_keys, "boss", sizeof "boss");
+    ck_assert_int_eq(cached_tokens("one", secret), 0);
+    int own = cached_tokens("one", secret);
+    ck_assert_int_gt(own, 0);
+    ck_assert_int_eq(cached_tokens("two", secret), 0);
+    ck_assert_int_eq(cached_tokens("boss", secret), 0);
+    ck_assert_int_eq(cached_tokens("two", secret), own);
+    options.share_prefixes = true;
+    ck_assert_int_eq(cached_tokens("one", secret), 0); /* the common salt */
+    ck_assert_int_eq(cached_tokens("two", secret), own);
+    options.share_prefixes = false;
+}
+END_TEST
+
+/* An admin key generates too. Without API keys, requests without a key share the common salt. */
+START_TEST(one_key_or_none_shares_the_common_prefixes) {
+    ck_assert_int_eq(cached_tokens(NULL, secret), 0);
+    int own = cached_tokens("any", secret);
+    ck_assert_int_gt(own, 0);
+    buf_add(&app->admin_keys, "boss", sizeof "boss");
+    ck_assert_int_eq(cached_tokens("boss", secret), own);
+    buf_add(&app->keys, "boss", sizeof "boss");
+    ck_assert_int_eq(cached_tokens("boss", secret), own);
+    buf_clear(&app->keys);
+    buf_add(&app->admin_keys, "chief", sizeof "chief");
+    ck_assert_int_eq(cached_tokens(NULL, secret), own);
+    ck_assert_int_eq(cached_tokens("boss", secret), 0);
+    ck_assert_int_eq(cached_tokens("any", secret), own);
+}
+END_TEST
+
+/* The same key has another salt in another process, so that nothing can be computed from it. */
+START_TEST(salts_of_keys_depend_on_a_random_seed) {
+    uint64_t before[2] = {app->key_seed[0], app->key_seed[1]};
+    struct err err;
+    ck_assert_int_eq(auth_load(app, &err), STATUS_OK);
+    ck_assert(app->key_seed[0] != before[0] && app->key_seed[1] != before[1]);
+    ck_assert(app->key_seed[0] != app->key_seed[1]);
+    buf_add(&app->keys, "one", sizeof "one");
+    buf_add(&app->keys, "two", sizeof "two");
+    ck_assert_int_eq(cached_tokens("one", secret), 0);
+    ck_assert_int_gt(cached_tokens("one", secret), 0);
+    app->key_seed[0] = before[0];
+    app->key_seed[1] = before[1];
+    ck_assert_int_eq(cached_tokens("one", secret), 0);
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         keys_open_all_but_health,
@@ -186,6 +256,9 @@ int main(void) {
         origins,
         request_ids,
         ranges_of_proxies,
+        keys_do_not_share_prefixes,
+        one_key_or_none_shares_the_common_prefixes,
+        salts_of_keys_depend_on_a_random_seed,
     };
     Suite *suite = suite_create("server/keys");
     TCase *cases = tcase_create("all");
