@@ -20,7 +20,7 @@ help:
 	@echo "make bench-grammar  masks of schemas, beside llguidance and xgrammar if they are installed (ARGS adds flags)"
 	@echo "make peers          install llama.cpp, vLLM, OpenVINO and CTranslate2 to compare with, into build/peers/"
 	@echo "make accuracy       perplexity, KL and greedy tokens of each file type beside the peers' (ARGS adds flags)"
-	@echo "make performance    write the figures of FIGURES (files) and ACCURACY into docs/performance.md"
+	@echo "make performance    write the figures of FIGURES (files) and ACCURACY into docs/performance.md and docs/accuracy.md"
 	@echo "make gpu            check and time the CUDA kernels on this machine's GPU"
 	@echo "make oracle         judge the server by fresh tiny models of every family (SEED=1; fetches 6 GB the first time)"
 	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"

@@ -3,7 +3,7 @@
     python3 bench/compare.py [--only C1 C2 ...] [--repeats 5] [--out docs/measurements/NAME.json]
 
 Sides take turns in the order A B B A. If other processes ran during a repeat, or the host took CPU time, the repeat is
-discarded and done again. docs/performance.md says what is compared and how.
+discarded and done again. docs/measuring.md explains the works and the method.
 """
 import argparse
 import datetime

@@ -1,4 +1,4 @@
-"""Writes the figures of a run, or of several runs that make up a table, between the markers of docs/performance.md.
+"""Writes the figures of one or more runs between the markers of docs/performance.md and docs/accuracy.md.
 
     python3 bench/report.py [docs/measurements/NAME.json ...] [--accuracy docs/measurements/NAME-accuracy.json]
                             [--quantised docs/measurements/NAME-quantised.json]
@@ -10,7 +10,7 @@ import re
 
 import figures
 
-PAGE = "docs/performance.md"
+SPEED, ACCURACY = "docs/performance.md", "docs/accuracy.md"
 PICTURE = "![how many times as good as each peer](performance.svg)\n\n"
 
 
@@ -154,11 +154,21 @@ def quantised_text(report):
     return "\n\n".join([quality_table(report), f"Made and loaded on {where}.", making_table(report), loading_table(report)])
 
 
-def put(page, name, text):
+def put(path, name, text):
+    """Replaces the text between a page's markers for `name`."""
     pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
+    with open(path, encoding="utf-8") as f:
+        page = f.read()
     if not re.search(pattern, page, re.S):
-        raise SystemExit(f"report.py: {PAGE} has no markers for {name}")
-    return re.sub(pattern, lambda m: f"{m[1]}{text}\n{m[2]}", page, flags=re.S)
+        raise SystemExit(f"report.py: {path} lacks markers for {name}")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(re.sub(pattern, lambda m: f"{m[1]}{text}\n{m[2]}", page, flags=re.S))
+
+
+def put_accuracy(name, path):
+    with open(path) as f:
+        accuracy = json.load(f)
+    put(ACCURACY, name, accuracy_table(accuracy) + "\n\n" + greedy_table(accuracy))
 
 
 def main():
@@ -168,26 +178,18 @@ def main():
     parser.add_argument("--quantised")
     parser.add_argument("--quantize-accuracy")
     args = parser.parse_args()
-    with open(PAGE, encoding="utf-8") as f:
-        page = f.read()
     if args.figures:
         runs, report = figures.read(args.figures)
-        page = put(page, "machine", "\n\n".join(machine_lines(run) for run in runs))
-        page = put(page, "results", PICTURE + result_table(report))
-        page = put(page, "tokens", tokens_table(report))
+        put(SPEED, "machine", "\n\n".join(machine_lines(run) for run in runs))
+        put(SPEED, "results", PICTURE + result_table(report))
+        put(ACCURACY, "tokens", tokens_table(report))
     if args.accuracy:
-        with open(args.accuracy) as f:
-            accuracy = json.load(f)
-        page = put(page, "accuracy", accuracy_table(accuracy) + "\n\n" + greedy_table(accuracy))
+        put_accuracy("accuracy", args.accuracy)
     if args.quantize_accuracy:
-        with open(args.quantize_accuracy) as f:
-            accuracy = json.load(f)
-        page = put(page, "accuracy of quantize", accuracy_table(accuracy) + "\n\n" + greedy_table(accuracy))
+        put_accuracy("accuracy of quantize", args.quantize_accuracy)
     if args.quantised:
         with open(args.quantised) as f:
-            page = put(page, "quantised", quantised_text(json.load(f)))
-    with open(PAGE, "w", encoding="utf-8") as f:
-        f.write(page)
+            put(ACCURACY, "quantised", quantised_text(json.load(f)))
 
 
 main()
