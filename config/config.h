@@ -90,7 +90,7 @@ void *mem_try_realloc(void *memory, size_t bytes);
 void mem_free(void *memory);
 
 /* Fails as an allocation of so many bytes does. For lack of memory that a library reports. */
-_Noreturn void mem_fail(size_t bytes);
+void mem_fail(size_t bytes) __attribute__((noreturn));
 
 /* The blocks that a function has allocated and not freed. Its fields are config/memory.c's. */
 struct mem_scope {
