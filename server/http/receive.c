@@ -10,7 +10,9 @@
  * HTML, and 0.9.75 sends the head of one twice if it refuses a Content-Length, because
  * parse_connection_headers continues as if it had not answered. The answer to a fault is ours. It
  * is sent at once if the fault is in the request that is being read, and otherwise after the
- * answers to the requests before it. What follows a fault is discarded.
+ * answers to the requests before it. What follows a fault is discarded, and so is what follows the
+ * last request of a connection: libmicrohttpd reads some Connection headers differently ("c,close"
+ * without the close), and must get no byte that was not checked.
  */
 #include <assert.h>
 #include <errno.h>
@@ -41,12 +43,15 @@ static ssize_t discard_all(struct connection *connection) {
 }
 
 static ssize_t read_checked(struct connection *connection, char *out, size_t size, int flags) {
-    if (connection->fault || connection->state == CONNECTION_CUT) return discard_all(connection);
+    struct wire *wire = &connection->wire;
+    bool is_refused = connection->fault || connection->state == CONNECTION_CUT;
+    if (is_refused || wire->phase == WIRE_IGNORED) return discard_all(connection);
     ssize_t n = receive(connection->fd, out, size, flags);
     if (n <= 0) return n;
     struct err fault;
     size_t whole;
-    size_t right = wire_check(&connection->wire, out, (size_t)n, &whole, &fault);
+    size_t right = wire_check(wire, out, (size_t)n, &whole, &fault);
+    if (wire->phase == WIRE_IGNORED) return (ssize_t)whole;
     if (whole < right) http_connection_begin(connection);
     if (right == (size_t)n) return n;
     connection->fault = mem_alloc(sizeof *connection->fault);

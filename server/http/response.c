@@ -53,10 +53,17 @@ static void add_fields(struct exchange *exchange, struct MHD_Response *response,
     for (int i = 0; i < n_common; i++) add_field(response, common[i].name, common[i].value);
 }
 
+/* Is the request the last one that its connection may have, by its own words? */
+static bool is_last_request(const struct connection *connection) {
+    const struct wire *wire = &connection->wire;
+    return wire->phase == WIRE_IGNORED && wire->messages == connection->answered + 1;
+}
+
 enum MHD_Result http_response_queue(struct exchange *exchange) {
     struct MHD_Response *response = exchange->mhd_response;
     assert(response);
-    if (exchange->server->announced) add_field(response, "Connection", "close");
+    if (exchange->server->announced || is_last_request(exchange->connection))
+        add_field(response, "Connection", "close");
     enum MHD_Result queued =
         MHD_queue_response(exchange->connection->mhd, (unsigned)exchange->status, response);
     MHD_destroy_response(response); /* MHD has its own reference */

@@ -125,9 +125,29 @@ static bool is_named(const struct wire *wire, const char *name) {
     return strcmp(wire->name, name) == 0 && wire->name_length == strlen(name);
 }
 
+/* One option of a Connection header is complete: `value` holds it. Empty ones count for nothing. */
+static bool end_option(struct check *check) {
+    struct wire *wire = check->wire;
+    size_t n = wire->value_length;
+    if (n > sizeof wire->value - 1) {
+        return refuse_syntax(check, "an option of the Connection header is longer than 63 bytes");
+    }
+    while (n > 0 && strchr(" \t", wire->value[n - 1])) wire->value[--n] = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (is_token((unsigned char)wire->value[i])) continue;
+        return refuse_syntax(check, "the Connection header must be names with commas between them");
+    }
+    wire->says_close |= strcasecmp(wire->value, "close") == 0;
+    wire->says_keep_alive |= strcasecmp(wire->value, "keep-alive") == 0;
+    wire->value_length = 0;
+    wire->value[0] = 0;
+    return true;
+}
+
 static bool value_byte(struct check *check, unsigned char c) {
     struct wire *wire = check->wire;
     if (wire->value_length == 0 && (c == ' ' || c == '\t')) return true;
+    if (c == ',' && is_named(wire, "connection") && !wire->is_trailer) return end_option(check);
     keep(wire->value, sizeof wire->value, &wire->value_length, c);
     if (!is_named(wire, "cookie")) return true;
     wire->fields += c == ';';
@@ -155,34 +175,18 @@ static bool end_length(struct check *check) {
     return true;
 }
 
-/* Does a list of words with commas between them hold the word? */
-static bool list_has(const char *list, const char *word) {
-    size_t length = strlen(word);
-    while (*list) {
-        list += strspn(list, " \t,");
-        size_t n = strcspn(list, ",");
-        size_t words = n;
-        while (words > 0 && strchr(" \t", list[words - 1])) words--;
-        if (words == length && strncasecmp(list, word, length) == 0) return true;
-        list += n;
-    }
-    return false;
-}
-
 static bool end_field(struct check *check) {
     struct wire *wire = check->wire;
     wire->phase = WIRE_NAME;
     bool is_kept = !wire->is_trailer;
     if (is_kept && is_named(wire, "host")) wire->hosts++;
-    if (is_kept && is_named(wire, "connection")) {
-        wire->says_close |= list_has(wire->value, "close");
-        wire->says_keep_alive |= list_has(wire->value, "keep-alive");
-    }
     if (is_kept && is_named(wire, "transfer-encoding")) {
         wire->codings++;
         wire->is_chunked = wire->value_length == 7 && strcasecmp(wire->value, "chunked") == 0;
     }
-    bool is_right = is_kept && is_named(wire, "content-length") ? end_length(check) : true;
+    bool is_right = true;
+    if (is_kept && is_named(wire, "connection")) is_right = end_option(check);
+    if (is_kept && is_named(wire, "content-length")) is_right = end_length(check);
     wire->name_length = 0;
     wire->name[0] = 0;
     return is_right;

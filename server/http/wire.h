@@ -30,7 +30,7 @@ enum wire_phase {
     WIRE_CHUNK_EXTENSION,
     WIRE_CHUNK,     /* `left` bytes of a chunk follow */
     WIRE_CHUNK_END, /* the line end after a chunk */
-    WIRE_IGNORED,   /* the last request of the connection is complete */
+    WIRE_IGNORED,   /* the last request of the connection is complete; what follows is discarded */
 };
 
 struct wire {

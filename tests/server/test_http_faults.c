@@ -118,6 +118,15 @@ START_TEST(byte_by_byte) {
 }
 END_TEST
 
+/* A new client of the same server. */
+static void http_reopen(void) {
+    struct http_stats stats;
+    peer_close(&peer);
+    EXPECT_SOON(&fixture, (http_stats(fixture.server, &stats), stats.connections == 0));
+    fixture.requests = 0;
+    peer_open(&peer, &fixture);
+}
+
 /* The answer to GET /now, as libmicrohttpd writes it, but for its date. */
 static char first_answer[512];
 
@@ -163,13 +172,75 @@ START_TEST(after_an_idle_time) {
 }
 END_TEST
 
-/* What follows the last request of a connection is nobody's concern. */
-START_TEST(after_the_last_request) {
-    peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    peer_say(&peer, &fixture, faults[_i].text);
+/* Heads of a connection's last request. libmicrohttpd by itself overlooks the `close` after a
+ * beginning of that word. */
+static const char *const last[] = {
+    "1.1\r\nConnection: close",
+    "1.1\r\nConnection: c,close",
+    "1.1\r\nConnection: clos , CLOSE\t,x",
+    "1.1\r\nConnection: x\r\nConnection: cl,close",
+    "1.1\r\nConnection: keep-alive, c, close",
+    "1.1\r\nConnection: o2345678901234567890123456789012345678901234567890123456,c,close",
+    "1.0",
+    "1.0\r\nConnection: k,keep-aliv",
+};
+
+enum { N_LAST = sizeof last / sizeof *last };
+
+static void say_last(const char *path, const char *head, const char *more) {
+    struct buf text = {0};
+    buf_printf(&text, "GET %s HTTP/%s\r\nHost: x\r\n\r\n%s", path, head, more);
+    peer_say(&peer, &fixture, text.data);
+    buf_free(&text);
+}
+
+/* The connection has ended after one answer, which says so once. */
+static void expect_one_answer(const char *body) {
     EXPECT_SOON(&fixture, peer_is_closed(&peer));
-    ck_assert_int_eq(peer_count(&peer, "HTTP/1.1"), 1);
-    ck_assert(peer_has(&peer, "hello"));
+    ck_assert_msg(peer_count(&peer, "HTTP/1.1") == 1, "%s", peer.in.data);
+    ck_assert_int_eq(peer_count(&peer, "Connection: close\r\n"), 1);
+    ck_assert_int_eq(peer_count(&peer, "\r\n\r\n"), 1);
+    ck_assert(peer_has(&peer, body));
+    ck_assert_int_eq(fixture.requests, 1);
+}
+
+/* What follows the last request of a connection is discarded, whenever it arrives. */
+START_TEST(after_the_last_request) {
+    for (int i = 0; i < N_LAST; i++) {
+        say_last("/now", last[i], faults[_i].text);
+        expect_one_answer("hello");
+        http_reopen();
+        say_last("/later", last[i], "");
+        EXPECT_SOON(&fixture, fixture.n_held == 1);
+        peer_say(&peer, &fixture, faults[_i].text);
+        fixture_run(&fixture, 1);
+        fixture_answer(&fixture);
+        expect_one_answer("later");
+        http_reopen();
+    }
+}
+END_TEST
+
+START_TEST(a_last_request_may_follow_others) {
+    for (int i = 0; i < N_LAST; i++) {
+        peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+        take_first_answer();
+        ck_assert_ptr_null(strstr(first_answer, "Connection"));
+        say_last("/now", last[i], "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+        EXPECT_SOON(&fixture, peer_is_closed(&peer));
+        ck_assert_int_eq(peer_count(&peer, "HTTP/1.1 200"), 2);
+        ck_assert_int_eq(peer_count(&peer, "Connection: close\r\n"), 1);
+        http_reopen();
+        struct buf both = {0};
+        buf_puts(&both, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
+        buf_printf(&both, "GET /now HTTP/%s\r\nHost: x\r\n\r\nGET", last[i]);
+        peer_say(&peer, &fixture, both.data);
+        EXPECT_SOON(&fixture, peer_is_closed(&peer));
+        ck_assert_int_eq(peer_count(&peer, "HTTP/1.1 200"), 2);
+        ck_assert_int_eq(peer_count(&peer, "Connection: close\r\n"), 1);
+        buf_free(&both);
+        http_reopen();
+    }
 }
 END_TEST
 
@@ -281,6 +352,7 @@ int main(void) {
     tcase_add_loop_test(all, while_an_answer_is_awaited, 0, N_FAULTS);
     tcase_add_loop_test(all, after_an_idle_time, 0, N_FAULTS);
     tcase_add_loop_test(all, after_the_last_request, 0, N_FAULTS);
+    tcase_add_test(all, a_last_request_may_follow_others);
     tcase_add_test(all, what_follows_is_discarded);
     tcase_add_test(all, a_line_of_a_chunk_size_without_end);
     TCase *sizes = http_case(suite, "sizes", setup_usual_limits);

@@ -50,6 +50,10 @@ static struct found check(const char *bytes, size_t n) {
 
 /* ---- what is right -------------------------------------------------------------------------- */
 
+/* The longest option of a Connection header that is read, and one after which ",close" ends it. */
+#define PART "o23456789012345678901234567890123456789012345678901234567"
+#define LONG PART "123456"
+
 static const struct {
     const char *text;
     int messages;
@@ -67,6 +71,14 @@ static const struct {
      WIRE_IGNORED},
     {"GET / HTTP/1.1\r\n" HOST "connection:x,CLOSE\t,y\r\n\r\n", 1, WIRE_IGNORED},
     {"GET / HTTP/1.1\r\n" HOST "Connection: closed\r\n\r\n", 1, WIRE_BETWEEN},
+    {"GET / HTTP/1.1\r\n" HOST "Connection: c,close\r\n\r\nHost", 1, WIRE_IGNORED},
+    {"GET / HTTP/1.1\r\n" HOST "Connection: , cl ,,close ,\r\n\r\nHost", 1, WIRE_IGNORED},
+    {"GET / HTTP/1.1\r\n" HOST "Connection: clos\r\nConnection: close\r\n\r\n", 1, WIRE_IGNORED},
+    {"GET / HTTP/1.1\r\n" HOST "Connection: " LONG "," LONG ", close\r\n\r\n", 1, WIRE_IGNORED},
+    {"GET / HTTP/1.1\r\n" HOST "Connection: " LONG ", closed\r\n\r\n", 1, WIRE_BETWEEN},
+    {"GET / HTTP/1.1\r\n" HOST "Connection: " LONG ",close\r\n\r\n", 1, WIRE_IGNORED},
+    {"GET / HTTP/1.1\r\n" HOST "Connection: " PART ",closed\r\n\r\n", 1, WIRE_BETWEEN},
+    {"GET / HTTP/1.1\r\n" HOST "Connection:\r\nConnection: \t,\r\n\r\n", 1, WIRE_BETWEEN},
     {"OPTIONS * HTTP/1.1\r\nHost:\r\n\r\n", 1, WIRE_BETWEEN},
     {"GET /%0%010%%30 HTTP/1.1", 0, WIRE_VERSION},
     {"X-1!#$%&'*+.^_`|~ /\xC3\xA4 HTTP/1.1\r\n" HOST "n: \xFF\t v \t\r\n\r\n", 1, WIRE_BETWEEN},
@@ -186,6 +198,16 @@ static const struct {
     {POST "Transfer-Encoding: gzip\r\n\r|\n", STATUS_INVALID_REQUEST, "is chunked"},
     {POST "Transfer-Encoding: gzip, chunked\r\n\r|\n", STATUS_INVALID_REQUEST, "is chunked"},
     {POST "Transfer-Encoding: chunked \r\n\r|\n", STATUS_INVALID_REQUEST, "is chunked"},
+    {"GET / HTTP/1.1\r\n" HOST "Connection: " LONG "7\r|\n", STATUS_INVALID_REQUEST,
+     "longer than 63 bytes"},
+    {"GET / HTTP/1.1\r\n" HOST "Connection: x, " LONG "7|, close\r\n", STATUS_INVALID_REQUEST,
+     "longer than 63 bytes"},
+    {"GET / HTTP/1.1\r\n" HOST "Connection: keep alive\r|\n", STATUS_INVALID_REQUEST,
+     "names with commas"},
+    {"GET / HTTP/1.1\r\n" HOST "Connection: \"close\"\r|\n", STATUS_INVALID_REQUEST,
+     "names with commas"},
+    {"GET / HTTP/1.1\r\n" HOST "Connection: close;a|, close\r\n", STATUS_INVALID_REQUEST,
+     "names with commas"},
     {"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r|\n", STATUS_INVALID_REQUEST,
      "HTTP/1.0 has no"},
     {CHUNKED "|x\r\n", STATUS_INVALID_REQUEST, "hexadecimal"},
