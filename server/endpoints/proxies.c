@@ -5,6 +5,7 @@
  * a trusted proxy's own. What stands left of it, anyone may have written.
  */
 #include <arpa/inet.h>
+#include <assert.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,17 @@ static bool read_address(const char *text, uint8_t bytes[16], int *max_bits) {
     *max_bits = 32;
     memcpy(bytes, mapped, sizeof mapped);
     return inet_pton(AF_INET, text, bytes + sizeof mapped) == 1;
+}
+
+/* Writes an address in its usual form, so that a client has one name in the log. */
+static void write_address(const uint8_t bytes[16], char *out, size_t size) {
+    struct in6_addr address;
+    memcpy(&address, bytes, sizeof address);
+    bool is_v4 = IN6_IS_ADDR_V4MAPPED(&address);
+    const char *text = is_v4 ? inet_ntop(AF_INET, bytes + 12, out, (socklen_t)size)
+                             : inet_ntop(AF_INET6, bytes, out, (socklen_t)size);
+    assert(text);
+    (void)text;
 }
 
 /* Reads ADDRESS or ADDRESS/BITS. */
@@ -115,7 +127,7 @@ void proxies_name_client(const struct app *app, struct http_request *http) {
         bool is_address = read_entry(list.data + start, end - start, address, sizeof address) &&
                           read_address(address, bytes, &max_bits);
         if (!is_address) break;
-        snprintf(http->client, sizeof http->client, "%s", address);
+        write_address(bytes, http->client, sizeof http->client);
         end = start > 0 ? start - 1 : 0;
     }
     buf_free(&list);
