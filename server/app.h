@@ -40,6 +40,7 @@ struct answer_share {
 };
 
 #define APP_SIGNALS 3
+#define APP_IGNORED 2
 
 struct app {
     const struct options *options;
@@ -73,6 +74,7 @@ struct app {
 
     uv_loop_t loop;
     uv_signal_t signals[APP_SIGNALS]; /* SIGTERM, SIGINT, SIGHUP */
+    uv_signal_t ignored[APP_IGNORED]; /* SIGUSR1, SIGUSR2 */
     uv_timer_t drain_timer;
     /* async.c: */
     uv_timer_t trim_timer; /* until free memory is returned */

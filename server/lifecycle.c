@@ -21,6 +21,9 @@
  * and both end a delay that has begun. SIGHUP stays ignored if it is ignored at the start, as nohup
  * does. POST /drain is no signal: the SIGTERM that may follow it changes nothing.
  *
+ * SIGUSR1 and SIGUSR2 change nothing: log rotation and monitors send them, and by default they would
+ * end the process. main.c ignores them from the first moment on; here they get a line in the log.
+ *
  * If the device fails, nothing can be served any more, and only a new process may have a working
  * device. All requests end with an error. The port stays open for half a second, so that readiness
  * checks and clients get their 503; then the rest is aborted as at a second signal, and the process
@@ -118,6 +121,14 @@ void lifecycle_fail(struct app *app) {
 /* ---- signals -------------------------------------------------------------------------------- */
 
 static const int numbers[APP_SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
+static const int ignored_numbers[APP_IGNORED] = {SIGUSR1, SIGUSR2};
+
+static void on_ignored_signal(uv_signal_t *handle, int signal) {
+    (void)handle;
+    log_line(LOG_INFO,
+             "signal %d is ignored; the log goes to standard error, so there is no file to reopen",
+             signal);
+}
 
 static void on_signal(uv_signal_t *handle, int signal) {
     struct app *app = handle->data;
@@ -139,6 +150,10 @@ void lifecycle_init(struct app *app) {
         if (numbers[i] == SIGHUP && ignored) continue;
         uv_signal_start(&app->signals[i], on_signal, numbers[i]);
     }
+    for (int i = 0; i < APP_IGNORED; i++) {
+        uv_signal_init(&app->loop, &app->ignored[i]);
+        uv_signal_start(&app->ignored[i], on_ignored_signal, ignored_numbers[i]);
+    }
     uv_timer_init(&app->loop, &app->drain_timer);
     app->drain_timer.data = app;
 }
@@ -148,6 +163,10 @@ void lifecycle_close(struct app *app) {
     for (int i = 0; i < APP_SIGNALS; i++) {
         uv_close((uv_handle_t *)&app->signals[i], NULL);
         signal(numbers[i], SIG_IGN);
+    }
+    for (int i = 0; i < APP_IGNORED; i++) {
+        uv_close((uv_handle_t *)&app->ignored[i], NULL);
+        signal(ignored_numbers[i], SIG_IGN);
     }
     uv_close((uv_handle_t *)&app->drain_timer, NULL);
 }

@@ -96,9 +96,17 @@ static void hold_standard_files(void) {
     if (fd >= 0) close(fd);
 }
 
+/* Signals that would end the process although it can go on. */
+static void ignore_signals(void) {
+    signal(SIGPIPE, SIG_IGN); /* a reader that is gone makes writes fail, and nothing more */
+    signal(SIGXFSZ, SIG_IGN); /* so does a file that may not grow any more */
+    signal(SIGUSR1, SIG_IGN); /* log rotation and monitors send these, while a model loads too */
+    signal(SIGUSR2, SIG_IGN);
+}
+
 int main(int argc, char **argv) {
     hold_standard_files();
-    signal(SIGPIPE, SIG_IGN); /* a reader that is gone makes writes fail, and nothing more */
+    ignore_signals();
     if (argc < 2) return print_help(NULL, stderr);
     const char *name = argv[1], *topic = NULL;
     bool help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0;

@@ -40,6 +40,8 @@ void async_abort_all(struct app *aborted, const struct err *err) {
     requests_aborts++;
 }
 
+static const int all_signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+
 /* ---- the loop ------------------------------------------------------------------------------- */
 
 static void setup(void) {
@@ -59,7 +61,7 @@ static void teardown(void) {
     uv_run(&app->loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&app->loop), 0);
     free(app);
-    for (int i = 0; i < 3; i++) signal((int[]){SIGTERM, SIGINT, SIGHUP}[i], SIG_DFL);
+    for (int i = 0; i < 5; i++) signal(all_signals[i], SIG_DFL);
 }
 
 static void stop_waiting(uv_timer_t *timer) {
@@ -314,13 +316,27 @@ START_TEST(an_ignored_hangup_stays_ignored) {
 }
 END_TEST
 
+/* Log rotation and monitors send them: nothing drains, and they count as no first signal. */
+START_TEST(user_signals_change_nothing) {
+    list_append(&app->requests, &request);
+    for (int i = 0; i < 6; i++) send_signal(i % 2 ? SIGUSR1 : SIGUSR2);
+    ck_assert(!app->draining && !app->signalled && announced == 0 && drains == 0);
+    send_signal(SIGTERM);
+    send_signal(SIGUSR1);
+    ck_assert(app->draining && !app->aborted);
+    list_remove(&app->requests, &request);
+    on_closed(app);
+    ck_assert(run_for(1000));
+}
+END_TEST
+
 START_TEST(after_the_end_signals_are_ignored) {
     send_signal(SIGTERM);
     on_closed(app);
     ck_assert(run_for(1000));
     lifecycle_close(app);
     uv_run(&app->loop, UV_RUN_DEFAULT);
-    for (int i = 0; i < 3; i++) kill(getpid(), (int[]){SIGTERM, SIGINT, SIGHUP}[i]);
+    for (int i = 0; i < 5; i++) kill(getpid(), all_signals[i]);
     lifecycle_init(app); /* for teardown */
 }
 END_TEST
@@ -351,6 +367,7 @@ int main(void) {
     tcase_add_test(failure, a_failure_shortens_a_drain);
     tcase_add_test(failure, a_failure_after_an_abort_changes_nothing);
     tcase_add_test(signals, an_ignored_hangup_stays_ignored);
+    tcase_add_test(signals, user_signals_change_nothing);
     tcase_add_test(signals, after_the_end_signals_are_ignored);
     suite_add_tcase(suite, drain);
     suite_add_tcase(suite, delay);
