@@ -17,6 +17,8 @@
 #include "server/generation/grammar_store.h"
 
 #define IDLE_CONNECTION_MS 75000
+#define ANSWER_MS 30000        /* for a client to read an answer, and a second for each: */
+#define ANSWER_RATE (32 << 10) /* bytes */
 #define MAX_HEADER_BYTES (64 << 10)
 #define MAX_STREAM_BACKLOG (1 << 20)
 #define SILENCE_MS 15000
@@ -116,6 +118,8 @@ static enum status open_http(struct app *app, struct err *err) {
         .request_timeout_ms = options->request_timeout_s * 1000,
         .keep_alive_ms = IDLE_CONNECTION_MS,
         .max_connections = options->max_connections,
+        .answer_timeout_ms = ANSWER_MS,
+        .answer_rate = ANSWER_RATE,
         .max_stream_backlog = MAX_STREAM_BACKLOG,
         .silence_ms = SILENCE_MS,
         .on_headers = routes_on_headers,

@@ -154,10 +154,9 @@ static struct exchange unseen_exchange(const struct connection *connection) {
 }
 
 void http_connection_begin(struct connection *connection) {
-    struct http_server *server = connection->server;
     if (connection->state != CONNECTION_FRESH && connection->state != CONNECTION_IDLE) return;
     connection->state = CONNECTION_HEADERS;
-    if (!connection->over_limit) http_limits_set(server, &connection->deadline, &server->reading);
+    http_limits_begin(connection);
 }
 
 void http_connection_refuse_fault(struct connection *connection) {
@@ -174,7 +173,8 @@ void http_connection_cut(struct connection *connection, int status, const struct
     send_now(connection->fd, response);
     shutdown(connection->fd, SHUT_WR);
     connection->state = CONNECTION_CUT;
-    http_limits_set(server, &connection->deadline, &server->linger);
+    http_limits_set(server, &connection->deadline,
+                    server->draining ? &server->closing : &server->linger);
     if (connection->exchange) {
         connection->exchange->is_cut = true;
         connection->exchange->status = status;

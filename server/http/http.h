@@ -50,6 +50,11 @@ struct http_config {
     int request_timeout_ms;  /* for headers and body to arrive, or 408 */
     int keep_alive_ms;       /* idle connections are closed after it */
     int max_connections;     /* 503 above */
+    /* A complete answer must have been read answer_timeout_ms (0: any time) and a second for each
+     * answer_rate bytes after it was given, or its connection is closed. The bytes of a stream that
+     * are unread at its end are such an answer. */
+    int answer_timeout_ms;
+    size_t answer_rate;
     /* Bytes that a stream's reader may leave unread before it is cut off. The most that any one
      * turn of the loop wrote is added, or a large event would cut off every reader. */
     size_t max_stream_backlog;
@@ -142,7 +147,7 @@ struct http_stats {
     int connections;            /* open now */
     int requests;               /* not yet done */
     uint64_t accepted, refused; /* connections */
-    uint64_t slow_readers;      /* streams cut off */
+    uint64_t slow_readers;      /* streams and answers cut off */
     uint64_t timeouts;          /* 408s */
     size_t bodies_bytes;        /* of all bodies that are kept now */
 };
@@ -152,9 +157,10 @@ void http_stats(const struct http_server *server, struct http_stats *out);
  * http_server_drain does. */
 void http_server_announce_drain(struct http_server *server);
 
-/* Stops accepting and closes idle connections; current requests are finished. `on_closed` is called
- * once when no connection is left (at once if there is none). http_server_abort may follow, which
- * cuts off all that are left. */
+/* Stops accepting and closes idle connections; complete requests are finished. One that has begun to
+ * arrive has a second to become complete, and gets a 503 after it. `on_closed` is called once when
+ * no connection is left (at once if there is none). http_server_abort may follow, which cuts off all
+ * that are left. */
 void http_server_drain(struct http_server *server, void (*on_closed)(void *app));
 void http_server_abort(struct http_server *server);
 

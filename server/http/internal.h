@@ -63,7 +63,7 @@ struct connection {
     bool over_limit;           /* above max_connections: it only gets a 503 */
     bool suspended;            /* MHD ignores it until it is resumed */
     bool peer_closed;          /* the client has closed its sending half, or both */
-    struct deadline deadline;  /* of reading, keep_alive or linger */
+    struct deadline deadline;  /* of reading, closing, writing, keep_alive or linger */
     struct wire wire;          /* where in which request the bytes read so far end */
     struct err *fault;         /* of the byte after them, or NULL */
     uint64_t answered;         /* requests */
@@ -91,6 +91,7 @@ struct exchange {
     bool is_cut;                       /* the status was sent past MHD */
     uint64_t bytes;                    /* of the response body that were sent */
     uint64_t whole_bytes;              /* of a whole response's body */
+    uint64_t read_by_ms;               /* when a complete answer must be read, in uv_now's time */
     struct buf body;                   /* of the request */
     struct buf refusal;                /* an early response as bytes, in case the body never ends */
     struct buf out;                    /* stream: bytes to send; */
@@ -130,6 +131,8 @@ struct http_server {
     struct list connections;
     struct list ready; /* exchanges to be notified or resumed */
     struct timeout reading, keep_alive, linger, silence;
+    struct timeout closing;       /* like reading and linger, once the port is closed */
+    struct timeout writing;       /* until it is looked again whether an answer is late */
     uint64_t timer_at_ms;         /* when the timer fires; 0: it is off */
     uint64_t turns;               /* begun so far */
     bool driving;                 /* a turn is running */
@@ -273,6 +276,15 @@ void http_limits_init(struct http_server *server);
 void http_limits_set(struct http_server *server, struct deadline *deadline,
                      struct timeout *timeout);
 void http_limits_clear(struct deadline *deadline);
+
+/* From now until it is complete the request is read: sets the deadline for that. */
+void http_limits_begin(struct connection *connection);
+
+/* The port is closed: shortens the deadline of a request that is not complete. */
+void http_limits_close(struct connection *connection);
+
+/* The answer is complete, with so many bytes to be read: sets the deadline for that. */
+void http_limits_answer(struct exchange *exchange, size_t bytes);
 
 /* Handles every deadline that has passed. */
 void http_limits_expire(struct http_server *server);

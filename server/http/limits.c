@@ -13,7 +13,9 @@
 #include "server/http/internal.h"
 
 enum {
-    LINGER_MS = 3000 /* for a refused client to read why */
+    LINGER_MS = 3000,  /* for a refused client to read why */
+    CLOSING_MS = 1000, /* once the port is closed: for that, and for the rest of a request */
+    WRITING_MS = 1000
 };
 
 /* ---- deadlines ------------------------------------------------------------------------------ */
@@ -28,6 +30,8 @@ void http_limits_init(struct http_server *server) {
     timeout_init(&server->keep_alive, server->config.keep_alive_ms);
     timeout_init(&server->silence, server->config.silence_ms);
     timeout_init(&server->linger, LINGER_MS);
+    timeout_init(&server->closing, CLOSING_MS);
+    timeout_init(&server->writing, min_int(server->config.answer_timeout_ms, WRITING_MS));
 }
 
 void http_limits_set(struct http_server *server, struct deadline *deadline,
@@ -58,13 +62,40 @@ static struct deadline *remove_expired(struct timeout *timeout, uint64_t now) {
 
 uint64_t http_limits_next(const struct http_server *server) {
     const struct timeout *timeouts[] = {&server->reading, &server->keep_alive, &server->silence,
-                                        &server->linger};
+                                        &server->linger,  &server->closing,    &server->writing};
     uint64_t at = 0;
     for (size_t i = 0; i < sizeof timeouts / sizeof *timeouts; i++) {
         const struct deadline *deadline = first_of(timeouts[i]);
         if (deadline && (!at || deadline->at_ms < at)) at = deadline->at_ms;
     }
     return at;
+}
+
+/* ---- what has a deadline -------------------------------------------------------------------- */
+
+void http_limits_begin(struct connection *connection) {
+    struct http_server *server = connection->server;
+    struct timeout *timeout = server->draining ? &server->closing : &server->reading;
+    if (!connection->over_limit) http_limits_set(server, &connection->deadline, timeout);
+}
+
+void http_limits_close(struct connection *connection) {
+    struct http_server *server = connection->server;
+    const struct deadline *deadline = &connection->deadline;
+    assert(server->draining);
+    if (connection->state != CONNECTION_HEADERS && connection->state != CONNECTION_BODY) return;
+    bool is_sooner = deadline->node.list && deadline->at_ms <= uv_now(server->loop) + CLOSING_MS;
+    if (!is_sooner) http_limits_begin(connection);
+}
+
+/* The rate is one on average: a client may pause and then read fast. */
+void http_limits_answer(struct exchange *exchange, size_t bytes) {
+    struct http_server *server = exchange->server;
+    const struct http_config *config = &server->config;
+    if (!server->writing.ms) return;
+    exchange->read_by_ms = uv_now(server->loop) + (uint64_t)config->answer_timeout_ms +
+                           (uint64_t)bytes * 1000 / config->answer_rate;
+    http_limits_set(server, &exchange->connection->deadline, &server->writing);
 }
 
 /* Headers or body were not complete in time. A client that has sent nothing gets no response. */
@@ -76,6 +107,29 @@ static void reading_expired(struct connection *connection) {
     connection->server->stats.timeouts++;
     http_connection_refuse(connection, STATUS_TIMEOUT, "request_timeout",
                            "the request was not complete in time");
+}
+
+/* The request is not complete, or its refusal not read, and the port is closed. */
+static void closing_expired(struct connection *connection) {
+    if (connection->state == CONNECTION_CUT) {
+        shutdown(connection->fd, SHUT_RDWR);
+        return;
+    }
+    http_connection_refuse(connection, STATUS_UNAVAILABLE, NULL, "The server is shutting down.");
+}
+
+/* An answer is not read yet. */
+static void writing_expired(struct connection *connection) {
+    struct http_server *server = connection->server;
+    struct exchange *exchange = connection->exchange;
+    assert(exchange && exchange->read_by_ms > 0);
+    if (uv_now(server->loop) < exchange->read_by_ms) {
+        http_limits_set(server, &connection->deadline, &server->writing);
+        return;
+    }
+    server->stats.slow_readers++;
+    shutdown(connection->fd, SHUT_RDWR); /* all that MHD sees of a blocked write */
+    http_exchange_mark_gone(exchange);
 }
 
 void http_limits_expire(struct http_server *server) {
@@ -90,6 +144,12 @@ void http_limits_expire(struct http_server *server) {
     }
     while ((deadline = remove_expired(&server->linger, now))) {
         shutdown(list_entry(deadline, struct connection, deadline)->fd, SHUT_RDWR);
+    }
+    while ((deadline = remove_expired(&server->closing, now))) {
+        closing_expired(list_entry(deadline, struct connection, deadline));
+    }
+    while ((deadline = remove_expired(&server->writing, now))) {
+        writing_expired(list_entry(deadline, struct connection, deadline));
     }
     while ((deadline = remove_expired(&server->silence, now))) {
         http_stream_keep_alive(list_entry(deadline, struct exchange, silence));

@@ -68,6 +68,8 @@ enum MHD_Result http_response_queue(struct exchange *exchange) {
         MHD_queue_response(exchange->connection->mhd, (unsigned)exchange->status, response);
     MHD_destroy_response(response); /* MHD has its own reference */
     exchange->mhd_response = NULL;
+    bool is_complete = exchange->kind == RESPONSE_WHOLE;
+    if (queued == MHD_YES && is_complete) http_limits_answer(exchange, exchange->whole_bytes);
     return queued;
 }
 

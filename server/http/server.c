@@ -97,8 +97,8 @@ static void on_mhd_ready(uv_poll_t *poll, int status, int events) {
 
 /* ---- starting ------------------------------------------------------------------------------- */
 
-/* MHD's own timeout only ends responses that the client does not read: it is longer than all of our
- * deadlines. */
+/* MHD's own timeout ends responses of which a client reads nothing for so long; that it reads fast
+ * enough is checked in limits.c. */
 static enum status start_mhd(struct http_server *server, struct err *err) {
     const struct http_config *config = &server->config;
     int longest_ms = max_int(config->request_timeout_ms, config->keep_alive_ms);
@@ -186,6 +186,7 @@ enum status http_server_new(struct http_server **out, uv_loop_t *loop,
     assert(config->host && config->on_headers && config->on_request && config->on_gone);
     assert(config->port >= 0 && config->port <= 65535 && config->max_connections > 0);
     assert(config->max_header_bytes > 0 && config->max_stream_backlog > 0);
+    assert(config->answer_timeout_ms == 0 || config->answer_rate > 0);
     *out = NULL;
     struct http_server *server = server_new(loop, config);
     enum status status = http_listen_open(server, err);
@@ -226,6 +227,8 @@ void http_server_drain(struct http_server *server, void (*on_closed)(void *app))
         struct connection *connection = list_entry(node, struct connection, node);
         if (connection->state == CONNECTION_IDLE || connection->state == CONNECTION_FRESH) {
             http_connection_close_idle(connection);
+        } else {
+            http_limits_close(connection);
         }
     }
     http_drive(server);

@@ -105,6 +105,7 @@ void http_stream_end(struct http_request *request) {
     assert(exchange->kind == RESPONSE_STREAM && !exchange->ended && !exchange->released);
     exchange->ended = true;
     http_limits_clear(&exchange->silence);
+    http_limits_answer(exchange, unread(exchange));
     if (exchange->connection->suspended) http_exchange_wake(exchange);
 }
 

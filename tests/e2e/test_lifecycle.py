@@ -1,6 +1,7 @@
 """Starting, refusing, draining, ending: exit codes and what clients see meanwhile."""
 import concurrent.futures
 import contextlib
+import pathlib
 import signal
 import socket
 import subprocess
@@ -184,6 +185,35 @@ def test_idle_servers_end_at_once(start):
     other = start()
     other.process.send_signal(signal.SIGINT)
     assert other.process.wait(5) == 0
+
+
+def test_a_half_sent_request_holds_no_server(start):
+    server = start()
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        while server.metric("penstock_http_connections") < 2:
+            time.sleep(0.02)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(15) == 0  # --request-timeout and --drain-timeout are 30 s
+        client.settimeout(5)
+        assert client.recv(4096).startswith(b"HTTP/1.1 503 ")
+
+
+def test_user_signals_are_ignored_from_the_first_moment(start):
+    """As log rotation sends them, while the model loads and while clients are served."""
+    server = start(ready=False)
+    while server.process.poll() is None and b"loading" not in pathlib.Path(f"/proc/self/fd/{server.log.fileno()}").read_bytes():
+        time.sleep(0.005)
+    server.process.send_signal(signal.SIGUSR1)
+    server.process.send_signal(signal.SIGUSR2)
+    server.wait_until_ready()
+    streams = begin(server, 2)
+    for number in [signal.SIGUSR1, signal.SIGUSR2, signal.SIGXFSZ, signal.SIGPIPE]:
+        server.process.send_signal(number)
+    for one in streams:
+        one.join(60)
+        assert events(one.raw)[-1]["choices"][0]["finish_reason"] == "length"
+    assert server.process.poll() is None and "signal 10 is ignored" in server.log_tail()
 
 
 def test_under_nohup_a_hangup_is_nothing(start):

@@ -134,6 +134,39 @@ START_TEST(test_drain_lets_a_half_sent_request_finish) {
 }
 END_TEST
 
+/* Requests that do not become complete get a 503 soon, long before --request-timeout; a complete one
+ * goes on. */
+START_TEST(test_drain_does_not_wait_for_half_requests) {
+    static const char *const texts[] = {
+        "GET /n", "GET /now HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc",
+        "POST /refuse HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nab"};
+    enum { N = sizeof texts / sizeof *texts };
+    struct peer peers[N];
+    for (int i = 0; i < N; i++) {
+        peer_open(&peers[i], &fixture);
+        peer_say(&peers[i], &fixture, texts[i]);
+    }
+    peer_say(&peer, &fixture, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_SOON(&fixture, fixture.headers == 4 && fixture.n_held == 1);
+    http_drain();
+    for (int i = 0; i < N; i++) {
+        EXPECT_SOON(&fixture, peer_is_closed(&peers[i]));
+        ck_assert(!peers[i].is_reset);
+        ck_assert_int_eq(peer_count(&peers[i], "HTTP/1.1 503 "), 1);
+        ck_assert(peer_has(&peers[i], "The server is shutting down."));
+    }
+    struct http_stats stats;
+    EXPECT_SOON(&fixture, (http_stats(fixture.server, &stats), stats.connections == 1));
+    ck_assert(!fixture.is_closed && !peer_is_closed(&peer));
+    for (int i = 0; i < N; i++) peer_close(&peers[i]);
+    fixture_answer(&fixture);
+    EXPECT_SOON(&fixture, fixture.is_closed && peer_has(&peer, "later"));
+    ck_assert_uint_eq(stats.timeouts, 0);
+}
+END_TEST
+
 START_TEST(test_abort_cuts_everything) {
     enum { N = 100 };
     static struct peer peers[N];
@@ -341,6 +374,7 @@ int main(void) {
     tcase_add_test(stopping, test_an_announced_drain_keeps_the_port_open);
     tcase_add_test(stopping, test_drain_lets_requests_finish);
     tcase_add_test(stopping, test_drain_lets_a_half_sent_request_finish);
+    tcase_add_test(stopping, test_drain_does_not_wait_for_half_requests);
     tcase_add_test(stopping, test_abort_cuts_everything);
     tcase_add_test(stopping, test_release_after_the_server);
     tcase_add_test(stopping, test_drain_and_free_from_callbacks);

@@ -111,6 +111,8 @@ struct http_config fixture_config(void) {
                                 .request_timeout_ms = 10000,
                                 .keep_alive_ms = 10000,
                                 .max_connections = 600,
+                                .answer_timeout_ms = 10000,
+                                .answer_rate = 1 << 20,
                                 .max_stream_backlog = 1 << 18,
                                 .silence_ms = 10000,
                                 .on_headers = on_headers,
@@ -165,12 +167,17 @@ void fixture_run(struct fixture *fixture, int ms) {
 /* ---- the client ----------------------------------------------------------------------------- */
 
 void peer_open(struct peer *peer, const struct fixture *fixture) {
+    peer_open_narrow(peer, fixture, 0);
+}
+
+void peer_open_narrow(struct peer *peer, const struct fixture *fixture, int buffer) {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)fixture->port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     memset(peer, 0, sizeof *peer);
     peer->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_ge(peer->fd, 0);
+    if (buffer > 0) setsockopt(peer->fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
     ck_assert_int_eq(connect(peer->fd, (struct sockaddr *)&address, sizeof address), 0);
     fcntl(peer->fd, F_SETFL, O_NONBLOCK);
 }

@@ -59,6 +59,9 @@ struct peer {
 };
 
 void peer_open(struct peer *peer, const struct fixture *fixture);
+
+/* The same; its kernel takes about this many bytes that it does not read (0: as usual). */
+void peer_open_narrow(struct peer *peer, const struct fixture *fixture, int buffer);
 void peer_close(struct peer *peer);
 
 /* Sends a text; the loop is turned as far as that is needed. */
