@@ -21,8 +21,8 @@
  * and both end a delay that has begun. SIGHUP stays ignored if it is ignored at the start, as nohup
  * does. POST /drain is no signal: the SIGTERM that may follow it changes nothing.
  *
- * SIGUSR1 and SIGUSR2 change nothing: log rotation and monitors send them, and by default they would
- * end the process. main.c ignores them from the first moment on; here they get a line in the log.
+ * SIGUSR1 and SIGUSR2 change nothing: log rotation and monitors send them, and by default they
+ * would end the process. main.c ignores them from the start; here they get a line in the log.
  *
  * If the device fails, nothing can be served any more, and only a new process may have a working
  * device. All requests end with an error. The port stays open for half a second, so that readiness

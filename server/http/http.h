@@ -157,10 +157,10 @@ void http_stats(const struct http_server *server, struct http_stats *out);
  * http_server_drain does. */
 void http_server_announce_drain(struct http_server *server);
 
-/* Stops accepting and closes idle connections; complete requests are finished. One that has begun to
- * arrive has a second to become complete, and gets a 503 after it. `on_closed` is called once when
- * no connection is left (at once if there is none). http_server_abort may follow, which cuts off all
- * that are left. */
+/* Stops accepting and closes idle connections; complete requests are finished. One that has begun
+ * to arrive has a second to become complete, and gets a 503 after it. `on_closed` is called once
+ * when no connection is left (at once if there is none). http_server_abort may follow, which cuts
+ * off all that are left. */
 void http_server_drain(struct http_server *server, void (*on_closed)(void *app));
 void http_server_abort(struct http_server *server);
 

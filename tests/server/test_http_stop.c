@@ -134,8 +134,8 @@ START_TEST(test_drain_lets_a_half_sent_request_finish) {
 }
 END_TEST
 
-/* Requests that do not become complete get a 503 soon, long before --request-timeout; a complete one
- * goes on. */
+/* Requests that do not become complete get a 503 soon, long before --request-timeout; a complete
+ * one goes on. */
 START_TEST(test_drain_does_not_wait_for_half_requests) {
     static const char *const texts[] = {
         "GET /n", "GET /now HTTP/1.1\r\nHost: x\r\nX-Slow: ",
