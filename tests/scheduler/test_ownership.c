@@ -104,6 +104,10 @@ START_TEST(no_sample_is_left_when_a_device_has_failed) {
     ck_assert_int_gt((N_CLIENTS - 1) * MAX_CHOICES, w.on.scheduler->max_events);
     run(N_CLIENTS);
     ck_assert_int_eq(w.on.engine->n_waits, 11);
+    struct scheduler_stats stats;
+    scheduler_stats(w.on.scheduler, &stats);
+    ck_assert(stats.running == 0 && stats.waiting == 0 && stats.queued_tokens == 0);
+    ck_assert(stats.blocks_used == 0);
     constrained_close(&w.on);
 }
 END_TEST

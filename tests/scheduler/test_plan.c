@@ -185,6 +185,76 @@ START_TEST(prompts_share_the_time) {
 }
 END_TEST
 
+/* About so long a step of this shape takes, if attention costs nothing. */
+static double expected_ns(const struct step_cost *cost, const struct step_shape *shape) {
+    return step_cost_ns(cost, shape->decode_rows) + shape->prefill_rows * cost->prefill.per_row;
+}
+
+static int up_to_tile(int rows, int tile) {
+    return (rows + tile - 1) / tile * tile;
+}
+
+/* Whatever the machine, the tile, the decodes and the target: the first prompt gets rows in each
+ * step, or it would starve. Beyond those that fill the tile, the step has time for all its rows.
+ * And it leaves no time for a whole tile more to a prompt that wants one. */
+START_TEST(no_prompt_starves_and_none_takes_more_than_the_time) {
+    int n_late = 0, n_in_time = 0;
+    for (int i = 0; i < 600; i++) {
+        struct step_cost cost;
+        int n_decodes = 1 + i % 12, tile = 1 << i / 12 % 6;
+        begin(2000, MAX, 512, MAX, false);
+        step_cost_init(&cost, i % 2);
+        step_cost_note(&cost, n_decodes, 1000000);
+        cost.prefill.known = true;
+        cost.prefill.per_row = 1000 * (1 + i % 97);
+        cost.prefill.late = 1 + i % 5 * 0.2;
+        view.row_quantum = tile;
+        view.cost = &cost;
+        view.itl_target_ns = (float)(i % 7) * 1e6f + 1;
+        for (int k = 0; k < n_decodes; k++) run(9, 8, 0);
+        struct sequence *first = run(200, 4, 0);
+        wait(150, 0);
+        plan_make(&plan, &view);
+        const int rows = plan.shape.prefill_rows, filled = up_to_tile(n_decodes + 1, tile);
+        ck_assert_int_eq(plan.shape.decode_rows, n_decodes);
+        ck_assert_int_ge(rows_of(first), 1);
+        double left = view.itl_target_ns / cost.prefill.late - expected_ns(&cost, &plan.shape);
+        bool late = left < 0;
+        if (late) ck_assert_int_le(n_decodes + rows, filled);
+        if (rows < 196 + 150) ck_assert_double_lt(left, (tile + 1) * cost.prefill.per_row);
+        n_late += late, n_in_time += !late;
+        end();
+    }
+    ck_assert(n_late > 50 && n_in_time > 50);
+}
+END_TEST
+
+/* Drafts are as deep as the target has time for: with costs that rise so little, each one that
+ * likely holds is worth its row. */
+START_TEST(drafts_are_as_deep_as_the_target_allows) {
+    enum { DEPTH = 12 };
+    for (int n = 1; n <= 3; n++) {
+        for (int allowed = 0; allowed <= n * (DEPTH + 1); allowed++) {
+            struct step_cost cost;
+            begin(100, 8, 64, 64, false);
+            step_cost_init(&cost, false);
+            step_cost_note(&cost, n, 1000000);
+            view.cost = &cost;
+            view.drafts = true;
+            view.itl_target_ns = allowed > 0 ? step_cost_ns(&cost, allowed) : 1;
+            for (int k = 0; k < n; k++) {
+                struct sequence *sequence = run(9, 8, 0);
+                sequence->n_proposed = DEPTH;
+                for (int m = 0; m <= MAX_DRAFT_MATCH; m++) sequence->draft_chance[m] = 0.99f;
+            }
+            plan_make(&plan, &view);
+            ck_assert_int_eq(plan.rows, max_int(allowed, n));
+            end();
+        }
+    }
+}
+END_TEST
+
 START_TEST(several_prompts_share_a_step) {
     begin(100, 8, 32, 8, false);
     struct sequence *a = run(20, 8, 0), *b = wait(10, 0), *c = wait(30, 0), *d = wait(5, 0);
@@ -395,6 +465,8 @@ int main(void) {
     tcase_add_test(core, prompts_do_not_hold_decodes_up);
     tcase_add_test(core, prompts_get_the_rows_that_there_is_time_for);
     tcase_add_test(core, prompts_share_the_time);
+    tcase_add_test(core, no_prompt_starves_and_none_takes_more_than_the_time);
+    tcase_add_test(core, drafts_are_as_deep_as_the_target_allows);
     tcase_add_test(core, no_more_sequences_than_allowed);
     tcase_add_test(core, waiting_go_by_priority_then_arrival);
     tcase_add_test(core, the_last_in_order_is_preempted);

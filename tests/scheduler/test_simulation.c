@@ -375,6 +375,34 @@ static void check_flags_took_effect(const struct simulation *sim) {
     }
 }
 
+/* Sequences of a client that have not ended; a search ends as a whole. */
+static int live_of(const struct fake_client *client) {
+    const struct generation *g = &client->generation;
+    bool searches =
+        g->beams.width > 0 && generation_max_tokens(g, client->max_model_len) > g->n_prompt;
+    return searches ? g->beams.width : g->n - client->n_ended;
+}
+
+/* After each step, whatever has ended in it and how, the gauges say what there is. When all has
+ * ended they are zero, and the whole queue is free. */
+static void check_gauges(const struct simulation *sim) {
+    struct scheduler_stats stats;
+    int live = 0, swapped = 0;
+    scheduler_stats(sim->scheduler, &stats);
+    list_each(node, &sim->scheduler->waiting) swapped +=
+        sequence_of(node)->state == SEQUENCE_SWAPPED;
+    for (int i = 0; i < MAX_CLIENTS; i++) live += sim->client[i] ? live_of(sim->client[i]) : 0;
+    assert(stats.running + stats.waiting + stats.swapped == live);
+    assert(stats.running == sim->scheduler->running.n && stats.swapped == swapped);
+    assert(!stats.stepping);
+    if (sim->n_live > 0) return;
+    assert(stats.running == 0 && stats.waiting == 0 && stats.swapped == 0);
+    assert(stats.queued_tokens == 0 && stats.blocks_used == 0);
+    assert(stats.window_blocks_used == 0 && stats.host_blocks_used == 0);
+    const struct scheduler_config *config = &sim->config;
+    assert(scheduler_has_room(sim->scheduler, config->max_queued_requests, INT32_MAX));
+}
+
 static void simulate(struct simulation *sim) {
     int arrival = between(sim, 1, chance(sim, 25) ? 10 : 95),
         cancel = chance(sim, 50) ? between(sim, 1, 10) : 0;
@@ -388,6 +416,7 @@ static void simulate(struct simulation *sim) {
         scheduler_check(sim->scheduler);
         fake_engine_poison(sim->engine, &sim->scheduler->pool.windows);
         check_flags_took_effect(sim);
+        check_gauges(sim);
     }
 }
 

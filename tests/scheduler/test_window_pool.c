@@ -190,6 +190,47 @@ START_TEST(sequences_run_together_on_the_window_blocks_that_they_see) {
 }
 END_TEST
 
+/* Runs one sequence, then two more that begin as it does and find its blocks. Returns how many have
+ * run together. */
+static int run_sharers(int n_window_blocks) {
+    struct world *w = world_new(n_window_blocks);
+    submit(w, 0, 1, 82, 60);
+    while (w->client[0].choice[0].n_output == 0) fake_step(w->scheduler);
+    for (int k = 1; k < 3; k++) submit(w, k, 1, 82, 2);
+    run(w);
+    ck_assert_uint_eq(w->scheduler->stats.preemptions, 0);
+    for (int k = 1; k < 3; k++) ck_assert_int_eq(w->client[k].n_cached, 80);
+    int together = w->engine->most_seqs;
+    world_free(w);
+    return together;
+}
+
+/* Blocks 18 and 19 are in the window of each, once; the last block is each one's own, and the two
+ * that go on longest are promised one more. */
+START_TEST(window_blocks_that_are_shared_count_once) {
+    ck_assert_int_eq(run_sharers(2 + 3 + 2), 3);
+    ck_assert_int_eq(run_sharers(2 + 3 + 1), 2);
+}
+END_TEST
+
+/* What runs keeps the window blocks that its next rows see, however long it has run: a sequence
+ * that is let in beside it never pushes it out, nor is pushed out itself. Prompts are longer than
+ * the window here, so that no sequence comes to need more. */
+START_TEST(window_blocks_that_are_promised_are_not_given_away) {
+    for (int i = 0; i < 4 * 3 * SEEN; i++) {
+        int n = SEEN + i / 4;
+        struct world *w = world_new(n);
+        submit(w, 0, 1, 50 + i % 4, 60);
+        for (int step = 0; step < 20; step++) fake_step(w->scheduler);
+        for (int k = 1; k < 3; k++) submit(w, k, k + 1, 30 + k, 40);
+        run(w);
+        ck_assert_msg(w->scheduler->stats.preemptions == 0, "with %d window blocks", n);
+        ck_assert_int_ge(w->engine->most_seqs, n >= 3 * SEEN + 1 ? 3 : 1);
+        world_free(w);
+    }
+}
+END_TEST
+
 START_TEST(as_few_as_one_row_sees_are_enough) {
     struct world *w = world_new(SEEN);
     for (int k = 0; k < 3; k++) submit(w, k, 0, 70, 20);
@@ -240,6 +281,8 @@ int main(void) {
     TCase *sequences = tcase_create("sequences");
     tcase_add_test(sequences, a_sequence_keeps_what_its_window_shows);
     tcase_add_test(sequences, sequences_run_together_on_the_window_blocks_that_they_see);
+    tcase_add_test(sequences, window_blocks_that_are_shared_count_once);
+    tcase_add_test(sequences, window_blocks_that_are_promised_are_not_given_away);
     tcase_add_test(sequences, as_few_as_one_row_sees_are_enough);
     tcase_add_test(sequences, a_prefix_needs_the_window_blocks_of_its_end);
     suite_add_tcase(suite, sequences);
