@@ -42,36 +42,47 @@ static enum status reserve_answer(struct generation_job *job, const struct promp
     return answer_reserve(&job->app->answers, &job->share, job->answer_bytes, param, err);
 }
 
-/* Does the encoded prompt begin with a token that the client did not write? */
-static bool has_bos(const struct generation_job *job, const struct api_prompt *asked) {
-    return !asked->ids && job->request->add_special_tokens &&
-           tokenizer_adds_bos(engine_tokenizer(job->app->engine));
+/* The numbers of tokens around an encoded prompt that the client did not write. */
+struct added {
+    int before, after;
+};
+
+static struct added added_tokens(const struct generation_job *job, const struct api_prompt *asked) {
+    const int32_t *before, *after;
+    struct added added = {0, 0};
+    if (asked->ids || !job->request->add_special_tokens) return added;
+    tokenizer_around(engine_tokenizer(job->app->engine), &before, &added.before, &after,
+                     &added.after);
+    return added;
 }
 
-/* Keeps the last tokens of a prompt, behind the model's begin token. Returns whether it was
+/* Keeps the last tokens of a prompt, after the model's begin tokens. Returns whether it was
  * longer. */
 static bool truncate_prompt(const struct generation_job *job, struct prompt_run *run,
                             const struct api_prompt *asked) {
     const struct api_request *request = job->request;
-    int keep = request->truncate_prompt_tokens, first = has_bos(job, asked);
+    int keep = request->truncate_prompt_tokens;
     int output = request->max_tokens >= 0 ? request->max_tokens : 1;
     if (keep == 0) return false;
     if (keep < 0) keep = job->app->limits.max_model_len - output;
     if (keep < 1) keep = 1;
     if (run->n_ids <= keep) return false;
+    int first = min_int(added_tokens(job, asked).before, keep);
     size_t kept = (size_t)(keep - first);
     memmove(run->ids + first, run->ids + run->n_ids - kept, kept * sizeof *run->ids);
     run->n_ids = keep;
     return true;
 }
 
-/* What echo returns: the client's own text, or the text of its ids. */
+/* Echo returns the client's own text, or the text of its ids. */
 static void prepare_echo(const struct generation_job *job, struct prompt_run *run,
                          const struct api_prompt *asked, bool truncated) {
     const struct tokenizer *tokenizer = engine_tokenizer(job->app->engine);
-    int first = has_bos(job, asked);
+    struct added added = added_tokens(job, asked);
+    int first = min_int(added.before, run->n_ids);
+    int n = max_int(run->n_ids - first - added.after, 0);
     if (asked->ids || truncated)
-        detokenize(tokenizer, run->ids + first, run->n_ids - first, false, &run->text);
+        detokenize(tokenizer, run->ids + first, n, false, &run->text);
     else
         buf_add(&run->text, asked->text, asked->length);
 }
@@ -82,11 +93,11 @@ static void prepare_prompt_logprobs(const struct generation_job *job, struct pro
     struct detokenizer detokenizer = {.tokenizer = engine_tokenizer(job->app->engine)};
     struct buf text = {0};
     int offset = 0;
-    bool adds_bos = has_bos(job, asked); /* it has no text of its own */
+    int before = added_tokens(job, asked).before; /* they have no text of their own */
     for (int i = 0; i < run->n_ids; i++) {
         run->prompt_logprobs[i].text_offset = offset;
         run->prompt_logprobs[i].sampled.id = run->ids[i];
-        if (i == 0 && adds_bos) continue;
+        if (i < before) continue;
         buf_clear(&text);
         detokenizer_add(&detokenizer, run->ids[i], &text);
         offset += utf8_count(text.data, text.length);

@@ -96,7 +96,7 @@ static inline void job_make(const struct job_listener *listener, const char *bod
     job_make_as(&api_completions, listener, "none", "none", body);
 }
 
-static int32_t token_of(char c) {
+static inline int32_t token_of(char c) {
     int32_t id = tokenizer_find(vocabulary, &c, 1);
     ck_assert_int_ge(id, 0);
     return id;
