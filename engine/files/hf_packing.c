@@ -364,12 +364,12 @@ static enum status place_scales(const struct joining *j, const char *base,
                        (long long)columns, p->K);
     p->scale_rows = blocks ? packing->block_rows : rows == 1 ? p->N : 1;
     p->group = blocks ? packing->block_columns : (int)(p->K / columns);
-    p->n_groups = blocks ? (p->K + p->group - 1) / p->group : (int)columns;
+    p->n_groups = blocks ? (int)(((int64_t)p->K + p->group - 1) / p->group) : (int)columns;
     p->scales = scales->data;
     p->scale_type = scales->type;
     p->row_stride = (size_t)columns;
     p->group_stride = 1;
-    int64_t rows_expected = (p->N + p->scale_rows - 1) / p->scale_rows;
+    int64_t rows_expected = ((int64_t)p->N + p->scale_rows - 1) / p->scale_rows;
     bool fits = rows == rows_expected && columns == p->n_groups && scales->dim[2] == 1;
     if (!fits || dtype_block_elements((int)scales->type) != 1)
         return check_part(j, base, scales->name + strlen(base), scales, 0, rows_expected,

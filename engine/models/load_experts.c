@@ -122,7 +122,8 @@ static enum status load_expert_biases(const struct loader *l, struct tensors *ou
     for (int i = 0; i < n_parts && !status; i++) {
         int first = fused->is_interleaved ? i : i * N, step = fused->is_interleaved ? n_parts : 1;
         for (int e = 0; e < E; e++)
-            for (int j = 0; j < N; j++) part[e * N + j] = values[e * all + first + j * step];
+            for (int j = 0; j < N; j++)
+                part[e * N + j] = values[(size_t)e * (size_t)all + (size_t)(first + j * step)];
         struct weight flat = {.type = DTYPE_F32, .dim = {E * N}, .n_elements = E * N, .data = part};
         const struct source source = {.weight = &flat, .N = E * N};
         status = load_rows(l, out, info->n_parts ? info->parts[i] : role, &source);
