@@ -4,6 +4,8 @@
 
 #include "server/openai/internal.h"
 
+#define MAX_TOOLS 1024
+
 static enum status check_name(struct parse *parse, const char *path, const struct json *name) {
     char param[80];
     if (!json_is(name, JSON_STRING) || !json_text(name)[0]) {
@@ -15,15 +17,25 @@ static enum status check_name(struct parse *parse, const char *path, const struc
                    "'%s' must be 1 to %d characters of A-Z a-z 0-9 _ . -.", param, MAX_TOOL_NAME);
 }
 
+/* Each tool is looked up among all of them, by name. */
+static enum status check_count(struct parse *parse, const char *name, const struct json *tools) {
+    if (json_count(tools) <= MAX_TOOLS) return STATUS_OK;
+    return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                   "'%s' may hold at most %d tools, but it holds %d.", name, MAX_TOOLS,
+                   json_count(tools));
+}
+
 enum status check_tools(struct parse *parse, const char *name, const struct json *value) {
     char path[64];
     int i = 0;
+    enum status status = check_count(parse, name, value);
+    if (status != STATUS_OK) return status;
     json_each(tool, value) {
         snprintf(path, sizeof path, "%s[%d]", name, i++);
         if (!json_is_text(json_member(tool, "type"), "function")) {
             return field_wrong(parse, path, "must be an object with \"type\": \"function\"");
         }
-        enum status status = refuse_nul(parse, path, tool);
+        status = refuse_nul(parse, path, tool);
         if (status == STATUS_OK)
             status = check_name(parse, path, json_member(json_member(tool, "function"), "name"));
         if (status != STATUS_OK) return status;
@@ -57,6 +69,8 @@ static enum status check_allowed_tools(struct parse *parse, const char *name,
                            "must have 'allowed_tools' with a 'mode' of \"auto\" or \"required\"");
     if (!json_is(tools, JSON_ARRAY) || !json_first(tools))
         return field_wrong(parse, name, "must have 'allowed_tools' with 'tools', at least one");
+    enum status status = check_count(parse, "tool_choice.allowed_tools.tools", tools);
+    if (status != STATUS_OK) return status;
     json_each(tool, tools) {
         const struct json *own = json_member(json_member(tool, "function"), "name");
         snprintf(path, sizeof path, "%s.allowed_tools.tools[%d]", name, i++);

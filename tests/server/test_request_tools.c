@@ -143,11 +143,38 @@ START_TEST(a_refusal_names_the_tool) {
 }
 END_TEST
 
+/* Each name is looked up among all tools, so their number is bounded. */
+START_TEST(there_may_be_1024_tools) {
+    for (int n = 1024; n <= 1025; n++) {
+        for (int is_allowed = 0; is_allowed < 2; is_allowed++) {
+            struct buf body = {0};
+            struct api_request *request;
+            struct err err = {0};
+            buf_puts(&body,
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[" TOOL);
+            for (int i = 1; i < (is_allowed ? 1 : n); i++) buf_puts(&body, "," TOOL);
+            buf_puts(&body, "],\"tool_choice\":");
+            if (is_allowed)
+                buf_puts(&body, "{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\","
+                                "\"tools\":[" TOOL);
+            for (int i = 1; is_allowed && i < n; i++) buf_puts(&body, "," TOOL);
+            buf_puts(&body, is_allowed ? "]}}}" : "\"auto\"}");
+            enum status status = request_read(&request, body.data, &err);
+            ck_assert_msg((status == STATUS_OK) == (n == 1024), "%s", err.message);
+            ck_assert(n == 1024 || strstr(err.message, "at most 1024 tools"));
+            api_request_free(request);
+            buf_free(&body);
+        }
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("server_request_tools");
     TCase *core = tcase_create("core");
     tcase_add_test(core, tools_are_for_the_template);
     tcase_add_test(core, tools_are_seen_unless_the_choice_is_none);
+    tcase_add_test(core, there_may_be_1024_tools);
     tcase_add_loop_test(core, a_refusal_names_the_tool, 0, sizeof refused / sizeof *refused);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -17,7 +17,9 @@
 #include "tests/support/tokenizer_fixture.h"
 
 #define JOB_END 761
+#ifndef JOB_CONTEXT
 #define JOB_CONTEXT 64 /* tokens */
+#endif
 
 static struct tokenizer *vocabulary;
 static struct chat_template *template; /* of chats; NULL: none is served */
@@ -67,10 +69,9 @@ void scheduler_cancel(struct scheduler *scheduler, struct generation *generation
 static struct app app;
 static struct generation_job job;
 
-/* Makes the job of a completion's body, or of a chat's whose answers have these formats. */
-static void job_make_as(const struct api *api, const struct job_listener *listener,
-                        const char *tools, const char *reasoning, const char *body) {
-    struct json *json;
+/* An empty job of an API, whose answers have these formats. */
+static inline void job_begin(const struct api *api, const struct job_listener *listener,
+                             const char *tools, const char *reasoning) {
     static struct grammar_store *grammars;
     if (!vocabulary) vocabulary = fixture_tokenizer("gpt-2");
     if (!grammars) grammars = grammar_store_new(NULL, tokenizer_size(vocabulary), 1 << 20);
@@ -88,6 +89,13 @@ static void job_make_as(const struct api *api, const struct job_listener *listen
                                      .tool_format = tool_format_find(tools),
                                      .reasoning_format = reasoning_format_find(reasoning)};
     job = (struct generation_job){.app = &app, .api = api, .listener = listener};
+}
+
+/* Makes the job of a completion's body, or of a chat's whose answers have these formats. */
+static inline void job_make_as(const struct api *api, const struct job_listener *listener,
+                        const char *tools, const char *reasoning, const char *body) {
+    struct json *json;
+    job_begin(api, listener, tools, reasoning);
     ck_assert_int_eq(json_parse(&json, "The body", body, strlen(body), &job.err), STATUS_OK);
     job_prepare(&job, json);
 }
@@ -103,7 +111,7 @@ static inline int32_t token_of(char c) {
 }
 
 /* An event of prompt p's choice c: a token, with which it may end. */
-static struct event token_event(int p, int c, int32_t id, enum finish finish) {
+static inline struct event token_event(int p, int c, int32_t id, enum finish finish) {
     return (struct event){.generation = &job.prompts[p].generation,
                           .kind = EVENT_TOKEN,
                           .choice = c,
