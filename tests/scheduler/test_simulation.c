@@ -42,6 +42,7 @@ struct simulation {
     struct grammar *grammar[N_GRAMMARS];
     int n_live, n_left; /* requests that live; that are still to come */
     bool priorities;
+    bool failed;                    /* the device has */
     uint64_t n_steps, engine_steps; /* in all; that computed something */
     uint64_t work_in, work_out;     /* most tokens of requests that came; that ended */
     uint64_t n_requests, n_cancelled, n_refused, n_hits, n_preemptions, n_copies, n_rows;
@@ -52,6 +53,7 @@ struct simulation {
     uint64_t n_searches;           /* requests with beams */
     /* choices whose grammar let nothing more come; no token at all */
     uint64_t n_complete, n_stuck, n_forced, n_late;
+    uint64_t n_failed; /* scenarios */
 };
 
 static struct vocabulary *vocabulary;
@@ -74,6 +76,7 @@ static bool chance(struct simulation *sim, int percent) {
 /* ---- the scenario --------------------------------------------------------------------------- */
 
 static void on_events(void *arg, const struct event *events, int n);
+static void on_failure(void *arg, const struct err *err);
 
 static void draw_config(struct simulation *sim) {
     static const int sizes[] = {1, 2, 3, 4, 8, 16};
@@ -95,6 +98,7 @@ static void draw_config(struct simulation *sim) {
         .prefix_caching = chance(sim, 75),
         .swap_from = chance(sim, 50) ? 1 : between(sim, 1, 20),
         .on_events = on_events,
+        .on_failure = on_failure,
         .arg = sim};
 }
 
@@ -183,6 +187,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     sim->priorities = chance(sim, 30);
     sim->engine = fake_engine_new(&sim->config);
     sim->engine->in_flight = between(sim, 1, MAX_IN_FLIGHT);
+    if (seed % 9 == 4) sim->engine->fails_at = 1 + (int)(seed / 9 * 7 % 200);
     sim->engine->n_host_blocks = chance(sim, 60) ? between(sim, 1, 3 * sim->config.n_blocks) : 0;
     sim->engine->n_host =
         chance(sim, 80) ? sim->engine->n_host_blocks : between(sim, 0, sim->engine->n_host_blocks);
@@ -285,6 +290,8 @@ static void check_refusal(const struct simulation *sim, const struct fake_client
     bool too_wide = !too_long && !too_large && is_too_wide(sim, g);
     if (status == STATUS_INVALID_REQUEST) {
         assert(too_long || too_large || too_wide);
+    } else if (sim->failed) {
+        assert(status == STATUS_UNAVAILABLE && !too_long && !too_large && !too_wide);
     } else {
         assert(status == STATUS_OVERLOADED && !too_long && !too_large && !too_wide);
         assert(!scheduler_has_room(sim->scheduler, 1, g->n_prompt));
@@ -302,6 +309,7 @@ static void arrive(struct simulation *sim) {
     if (client->generation.beams.width == 0 && chance(sim, 20)) draw_prediction(sim, client);
     client->submitted_at = sim->n_steps;
     client->work_before = sim->work_out;
+    client->device_failed = &sim->failed;
     enum status status = scheduler_submit(sim->scheduler, &client->generation, &err);
     sim->n_left--;
     if (status != STATUS_OK) {
@@ -360,6 +368,13 @@ static void on_events(void *arg, const struct event *events, int n) {
         sim->n_live--;
         free(client);
     }
+}
+
+/* It is told once, before the ends that follow from it. */
+static void on_failure(void *arg, const struct err *err) {
+    struct simulation *sim = arg;
+    assert(err->status && !sim->failed && sim->engine->fails_at > 0);
+    sim->failed = true;
 }
 
 /* ---- running -------------------------------------------------------------------------------- */
@@ -440,8 +455,12 @@ static void simulation_end(struct simulation *sim) {
     assert(stats.swapped == 0 && stats.host_blocks_used == 0);
     sim->engine_steps = sim->engine->n_steps;
     assert(stats.running == 0 && stats.waiting == 0 && stats.blocks_used == 0);
-    assert(stats.queued_tokens == 0 && stats.steps == sim->engine->n_steps);
-    assert(stats.step_rows == sim->n_rows && stats.cached_tokens <= stats.prompt_tokens);
+    assert(stats.queued_tokens == 0 && stats.cached_tokens <= stats.prompt_tokens);
+    if (sim->failed) { /* what failed is not counted */
+        assert(stats.steps < sim->engine->n_steps && stats.step_rows < sim->n_rows);
+    } else {
+        assert(stats.steps == sim->engine->n_steps && stats.step_rows == sim->n_rows);
+    }
     for (int i = 0; i <= STEP_ROW_BOUNDS; i++) stats.steps -= stats.steps_by_rows[i];
     assert(stats.steps == 0);
     scheduler_free(sim->scheduler);
@@ -486,6 +505,7 @@ START_TEST(each_request_gives_what_it_gives_alone) {
         sum->n_stuck += sim->n_stuck;
         sum->n_forced += sim->n_forced;
         sum->n_late += sim->n_late;
+        sum->n_failed += sim->failed;
         if (only) break;
     }
     printf("%llu scenarios, %llu steps of %.1f rows, %.1f us a step: %llu requests, %llu refused, "
@@ -508,7 +528,7 @@ START_TEST(each_request_gives_what_it_gives_alone) {
            (unsigned long long)sum->n_forced, (unsigned long long)sum->n_late);
     ck_assert(only || sum->n_searches > 0);
     ck_assert(only || (sum->n_complete > 0 && sum->n_stuck > 0 && sum->n_forced > 0));
-    ck_assert(only || sum->n_late > 0);
+    ck_assert(only || (sum->n_late > 0 && sum->n_failed > 0));
     ck_assert(only || (sum->n_accepted > 0 && sum->n_drafts > sum->n_accepted));
     ck_assert(only || sum->n_passes > 0);
     ck_assert(only || (sum->n_out > sum->n_in && sum->n_in > 0));

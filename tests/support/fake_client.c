@@ -217,6 +217,10 @@ static void take_end(struct fake_client *client, const struct event *event) {
         assert(was_cancelled(generation, event->choice));
         return;
     }
+    if (event->finish == FINISH_ERROR) {
+        assert(client->device_failed && *client->device_failed);
+        return;
+    }
     if (event->finish == FINISH_STUCK) {
         struct fake_choice *choice = &client->choice[event->choice];
         begin_matcher(generation, choice);

@@ -34,6 +34,7 @@ struct fake_client {
     int n_texts; /* that its search must find, best first */
     struct fake_text text[MAX_BEAMS];
     int n_scored, n_ended, n_cached;
+    const bool *device_failed; /* true: it may end with an error; NULL: it may not */
     bool done;
     uint64_t submitted_at, work_before; /* for the test: step, work that had ended */
 };
