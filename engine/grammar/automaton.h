@@ -104,8 +104,11 @@ void dfa_of_draft(struct builder *b, const struct draft *draft, uint32_t start, 
                   struct dfa *dfa);
 void dfa_free(struct dfa *dfa);
 
-/* Which states reach one that accepts. The caller frees it. */
+/* Which states reach one that accepts. The caller frees it. (dfa_draw.c) */
 bool *dfa_find_live(const struct dfa *dfa);
+
+/* Draws it between two nodes. */
+void dfa_draw(struct draft *draft, const struct dfa *dfa, uint32_t from, uint32_t to);
 
 /* Makes the network of the builder's rules. NULL: the builder failed; that no text at all keeps to
  * the grammar is a failure too. */

@@ -77,6 +77,7 @@ struct builder {
     struct arena *arena;
     struct grammar_limits limits; /* without zeros */
     uint64_t deadline_ns;         /* of builder_thread_ns */
+    size_t n_steps;               /* since the clock was last asked */
     int depth;                    /* of what is being read */
     const char *owner;            /* the tool whose schema is being read, for messages; or NULL */
     bool is_python;               /* values are spelled as in Python, not as in JSON */
@@ -85,7 +86,9 @@ struct builder {
     int json_rules[N_JSON_RULES];
     enum status status;
     struct err *err;
-    struct expr spare; /* what is returned without memory */
+    const struct json *pattern_root, *pattern; /* the place of the pattern that is being read, for
+                                                  messages; or NULL */
+    struct expr spare;                         /* what is returned without memory */
 };
 
 /* ---- compile.c ------------------------------------------------------------------------------ */
@@ -107,6 +110,10 @@ uint64_t builder_thread_ns(void);
 
 /* Is there time left, and does the caller still want the grammar? Otherwise it fails. */
 bool builder_in_time(struct builder *b);
+
+/* As builder_in_time, after n more small steps of some 10 ns each. It asks the clock only now and
+ * then, so that loops can call it at each step. */
+bool builder_works(struct builder *b, size_t n);
 
 /* One level deeper; false: that is too deep, and it failed. Each true is answered by builder_up. */
 bool builder_down(struct builder *b, const char *what);
@@ -152,9 +159,9 @@ enum regex_match { REGEX_WHOLE, REGEX_SEARCH, REGEX_STOP };
 struct expr *pattern_read(struct builder *b, const char *what, const char *text, size_t n,
                           enum regex_match match);
 
-/* Is the pattern found in the text? Fails if it is no pattern that is served. */
-enum status pattern_found(const struct builder *b, const char *pattern, const char *text,
-                          bool *found);
+/* Compiles a pattern to find in texts, within the builder's limits and remaining time. An
+ * unserved pattern is a failure of this function, not of the builder. */
+enum status pattern_compile(const struct builder *b, const char *pattern, struct grammar **out);
 
 /* One of our own, which must be right. */
 struct expr *pattern_own(struct builder *b, const char *text);

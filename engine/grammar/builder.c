@@ -41,6 +41,14 @@ bool builder_in_time(struct builder *b) {
     return b->status == STATUS_OK;
 }
 
+bool builder_works(struct builder *b, size_t n) {
+    enum { STEPS_AT_ONCE = 1 << 16 };
+    b->n_steps += n;
+    if (b->n_steps < STEPS_AT_ONCE) return b->status == STATUS_OK;
+    b->n_steps = 0;
+    return builder_in_time(b);
+}
+
 bool builder_down(struct builder *b, const char *what) {
     if (b->depth == b->limits.max_depth) {
         builder_fail(b, "%s is nested deeper than %d levels.", what, b->limits.max_depth);

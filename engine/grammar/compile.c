@@ -81,17 +81,12 @@ enum status grammar_compile(enum grammar_kind kind, const char *text, size_t n,
     return compile(kind, text, n, REGEX_WHOLE, limits, out, err);
 }
 
-enum status pattern_found(const struct builder *b, const char *pattern, const char *text,
-                          bool *found) {
-    struct grammar *grammar;
-    enum status status =
-        compile(GRAMMAR_REGEX, pattern, strlen(pattern), REGEX_SEARCH, &b->limits, &grammar, NULL);
-    if (status != STATUS_OK) return status;
-    size_t n = strlen(text);
-    bool matches_whole = grammar_match(grammar, text, n, found) == n;
-    *found = *found && matches_whole;
-    grammar_release(grammar);
-    return STATUS_OK;
+enum status pattern_compile(const struct builder *b, const char *pattern, struct grammar **out) {
+    struct grammar_limits limits = b->limits;
+    uint64_t now = builder_thread_ns();
+    if (now >= b->deadline_ns) return STATUS_INVALID_REQUEST;
+    limits.max_ms = (int)((b->deadline_ns - now) / 1000000) + 1;
+    return compile(GRAMMAR_REGEX, pattern, strlen(pattern), REGEX_SEARCH, &limits, out, NULL);
 }
 
 struct grammar *grammar_acquire(struct grammar *grammar) {

@@ -40,6 +40,16 @@ static void classes_of_both(const struct dfa *x, const struct dfa *y, struct dfa
         add_byte(out, byte, (uint32_t)x->class_of[byte] << 8 | y->class_of[byte], keys);
 }
 
+/* A number for each class: classes that no state tells apart have the same one. */
+static void hash_columns(const struct dfa *dfa, uint64_t hashes[256]) {
+    for (uint32_t c = 0; c < dfa->n_classes; c++) hashes[c] = 0;
+    for (uint32_t i = 0; i < dfa->n; i++) {
+        const uint32_t *next = dfa->next + (size_t)i * dfa->n_classes;
+        for (uint32_t c = 0; c < dfa->n_classes; c++)
+            hashes[c] = (hashes[c] ^ next[c]) * 0x9E3779B97F4A7C15u, hashes[c] ^= hashes[c] >> 29;
+    }
+}
+
 static bool same_column(const struct dfa *dfa, uint32_t x, uint32_t y) {
     for (uint32_t i = 0; i < dfa->n; i++) {
         const uint32_t *next = dfa->next + (size_t)i * dfa->n_classes;
@@ -51,9 +61,12 @@ static bool same_column(const struct dfa *dfa, uint32_t x, uint32_t y) {
 /* Joins the classes that no state tells apart. */
 static void join_classes(struct dfa *dfa) {
     uint32_t becomes[256], kept[256], n = 0;
+    uint64_t hashes[256];
+    hash_columns(dfa, hashes);
     for (uint32_t c = 0; c < dfa->n_classes; c++) {
         uint32_t same = 0;
-        while (same < n && !same_column(dfa, kept[same], c)) same++;
+        while (same < n && (hashes[kept[same]] != hashes[c] || !same_column(dfa, kept[same], c)))
+            same++;
         if (same == n) kept[n++] = c;
         becomes[c] = same;
     }
@@ -221,6 +234,7 @@ static void expand(struct builder *b, const struct draft *draft, struct dfa *dfa
                 }
             }
             set_close(draft, set, false);
+            builder_works(b, table->keys[state].n + 8 * (size_t)set->n);
             to = key_place(table, set->nodes, set->n);
             if (to == dfa->n) dfa_add(b, dfa, set->seen[end] == set->stamp);
         }
@@ -253,7 +267,6 @@ void dfa_of_draft(struct builder *b, const struct draft *draft, uint32_t start, 
     dfa->start = begin_dfa(b, draft, dfa, table, &set, (uint32_t[]){start, end}, false);
     dfa->first = begin_dfa(b, draft, dfa, table, &set, (uint32_t[]){start, end}, true);
     for (uint32_t i = 1; i < dfa->n && b->status == STATUS_OK; i++) {
-        if (i % 8 == 0) builder_in_time(b); /* a state may have thousands of nodes */
         expand(b, draft, dfa, table, &set, i, end);
     }
     if (b->status == STATUS_OK) join_classes(dfa);
@@ -277,7 +290,7 @@ static void intersect(struct builder *b, const struct dfa *x, const struct dfa *
     if (out->start == out->n) dfa_add(b, out, x->accepts[x->start] && y->accepts[y->start]);
     for (uint32_t i = 0; i < out->n && b->status == STATUS_OK; i++) {
         const uint32_t p = key_numbers(table, i)[0], q = key_numbers(table, i)[1];
-        for (uint32_t c = 0; c < out->n_classes && b->status == STATUS_OK; c++) {
+        for (uint32_t c = 0; c < out->n_classes && builder_works(b, 5); c++) {
             const uint8_t byte = out->first_of[c];
             uint32_t both[2] = {dfa_next(x, p, byte), dfa_next(y, q, byte)};
             uint32_t to = key_place(table, both, 2);
@@ -313,7 +326,7 @@ static void intersect_counted(struct builder *b, const struct dfa *x, const stru
     for (uint32_t i = 1; i < out->n && b->status == STATUS_OK; i++) {
         const uint32_t p = key_numbers(table, i)[0], q = key_numbers(table, i)[1];
         uint32_t count = key_numbers(table, i)[2], key[3];
-        for (uint32_t c = 0; c < out->n_classes && b->status == STATUS_OK; c++) {
+        for (uint32_t c = 0; c < out->n_classes && builder_works(b, 5); c++) {
             const uint8_t byte = out->first_of[c];
             key[0] = dfa_next(x, p, byte), key[1] = dfa_next(unit, q, byte), key[2] = count;
             if (unit->accepts[key[1]]) {
@@ -428,55 +441,9 @@ static void make(struct builder *b, const struct expr *expr, struct dfa *dfa) {
 
 /* ---- into the draft of a grammar ------------------------------------------------------------ */
 
-bool *dfa_find_live(const struct dfa *dfa) {
-    bool *live = mem_calloc(dfa->n + 1, sizeof *live), changed = true;
-    for (uint32_t i = 0; i < dfa->n; i++) live[i] = dfa->accepts[i];
-    while (changed) {
-        changed = false;
-        for (uint32_t i = dfa->n; i-- > 0;) {
-            for (uint32_t c = 0; c < dfa->n_classes && !live[i]; c++) {
-                if (live[dfa->next[(size_t)i * dfa->n_classes + c]]) live[i] = changed = true;
-            }
-        }
-    }
-    return live;
-}
-
-/* ends[byte]: the last byte of the run of one class in which it stands. */
-static void draw_state(struct draft *draft, const struct dfa *dfa, const uint32_t *nodes,
-                       const uint8_t ends[256], uint32_t state) {
-    for (int low = 0, high; low < 256; low = high + 1) {
-        uint32_t to = dfa_next(dfa, state, (uint8_t)low);
-        high = ends[low];
-        while (high < 255 && dfa_next(dfa, state, (uint8_t)(high + 1)) == to) high = ends[high + 1];
-        if (nodes[to]) draft_bytes(draft, nodes[state], low, high, nodes[to]);
-    }
-}
-
-static void draw_dfa(struct draft *draft, const struct dfa *dfa, uint32_t from, uint32_t to) {
-    uint32_t *nodes = mem_calloc(dfa->n + 1, sizeof *nodes); /* 0: it reaches no end */
-    bool *live = dfa_find_live(dfa);
-    uint8_t ends[256] = {[255] = 255};
-    for (int byte = 254; byte >= 0; byte--) {
-        bool goes_on = dfa->class_of[byte] == dfa->class_of[byte + 1];
-        ends[byte] = goes_on ? ends[byte + 1] : (uint8_t)byte;
-    }
-    for (uint32_t i = 0; i < dfa->n && draft->b->status == STATUS_OK; i++) {
-        if (live[i]) nodes[i] = draft_node(draft);
-    }
-    for (uint32_t i = 0; i < dfa->n && draft->b->status == STATUS_OK; i++) {
-        if (!nodes[i]) continue;
-        draw_state(draft, dfa, nodes, ends, i);
-        if (dfa->accepts[i]) draft_empty(draft, nodes[i], to);
-    }
-    if (nodes[dfa->start]) draft_empty(draft, from, nodes[dfa->start]);
-    mem_free(live);
-    mem_free(nodes);
-}
-
 void draft_regular(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to) {
     struct dfa dfa = {0};
     make(draft->b, expr, &dfa);
-    if (draft->b->status == STATUS_OK) draw_dfa(draft, &dfa, from, to);
+    if (draft->b->status == STATUS_OK) dfa_draw(draft, &dfa, from, to);
     dfa_free(&dfa);
 }

@@ -146,7 +146,9 @@ static void draw_alternatives(struct draft *draft, const struct expr *expr, uint
     size_t n = 0, max = 0;
     for (const struct expr *e = expr->child; e; e = e->next) max++;
     const struct expr **texts = mem_alloc((max + 1) * sizeof *texts);
+    builder_works(draft->b, max * 10);
     for (const struct expr *e = expr->child; e; e = e->next) {
+        if (draft->b->status != STATUS_OK) break;
         if (e->kind == EXPR_BYTES && e->n > 0)
             texts[n++] = e;
         else

@@ -19,16 +19,32 @@ static void draw_rules(struct draft *draft, struct network *network) {
     }
 }
 
-/* Where a node only leads on, without a byte and to one place. */
-static uint32_t skip_empty(const struct draft *draft, uint32_t node) {
-    for (uint32_t hops = 0; hops < draft->n_nodes; hops++) {
-        uint32_t first = draft->first[node];
-        if (!first) break;
-        const struct draft_edge *edge = &draft->edges[first - 1];
-        if (edge->next || edge->edge.kind != EDGE_EMPTY) break;
-        node = edge->edge.to;
+/* Does the node only lead on, without a byte and to one place? Then where, else itself. */
+static uint32_t leads_to(const struct draft *draft, uint32_t node) {
+    uint32_t first = draft->first[node];
+    const struct draft_edge *edge = first ? &draft->edges[first - 1] : NULL;
+    return edge && !edge->next && edge->edge.kind == EDGE_EMPTY ? edge->edge.to : node;
+}
+
+/* Follows such nodes from each node, and returns the last node of each way. Each way is walked
+ * once: its nodes remember its end. A circle ends at any of its nodes. The caller frees the
+ * result. */
+static uint32_t *find_ends(const struct draft *draft) {
+    enum { UNKNOWN = UINT32_MAX };
+    uint32_t *end = mem_alloc((draft->n_nodes + 1) * sizeof *end);
+    uint32_t *way = mem_alloc((draft->n_nodes + 1) * sizeof *way);
+    for (uint32_t i = 0; i < draft->n_nodes; i++) end[i] = UNKNOWN;
+    for (uint32_t i = 0; i < draft->n_nodes; i++) {
+        uint32_t n = 0, node = i;
+        while (end[node] == UNKNOWN) {
+            end[node] = node; /* until the way's end is known */
+            way[n++] = node;
+            node = leads_to(draft, node);
+        }
+        for (uint32_t k = 0; k < n; k++) end[way[k]] = end[node];
     }
-    return node;
+    mem_free(way);
+    return end;
 }
 
 /* Lays each node's edges side by side. */
@@ -36,16 +52,18 @@ static void lay_out(const struct draft *draft, struct network *network) {
     network->n_nodes = draft->n_nodes;
     network->nodes = mem_calloc(draft->n_nodes, sizeof *network->nodes);
     network->edges = mem_alloc((draft->n_edges + 1) * sizeof *network->edges);
+    uint32_t *ends = find_ends(draft);
     for (uint32_t i = 0; i < draft->n_nodes; i++) {
         struct node *node = &network->nodes[i];
         node->edges = network->n_edges;
         for (uint32_t e = draft->first[i]; e; e = draft->edges[e - 1].next) {
             struct edge *edge = &network->edges[network->n_edges++];
             *edge = draft->edges[e - 1].edge;
-            edge->to = skip_empty(draft, edge->to);
+            edge->to = ends[edge->to];
         }
         node->n_edges = network->n_edges - node->edges;
     }
+    mem_free(ends);
     for (int i = 0; i < network->n_rules; i++) network->nodes[network->rules[i].end].is_end = true;
 }
 
@@ -58,38 +76,92 @@ static bool edge_passes(const struct network *network, const struct edge *edge, 
     return empty ? rule->is_nullable : rule->is_productive;
 }
 
-/* Does the node reach an end, given which nodes do? */
-static bool node_passes(const struct network *network, uint32_t i, const bool *reaches,
-                        bool empty) {
-    const struct node *node = &network->nodes[i];
-    for (uint32_t e = node->edges; e < node->edges + node->n_edges; e++) {
-        const struct edge *edge = &network->edges[e];
-        if (reaches[edge->to] && edge_passes(network, edge, empty)) return true;
+/* Edges by the node and the rule that they wait for: an edge lets its node reach an end once the
+ * node after it does and, if the edge is a call, once its rule can end. */
+struct waiting {
+    uint32_t *from;                /* [edges] the node that an edge leaves */
+    uint32_t *next_into, *into;    /* [edges], [nodes] edges into a node, index + 1 */
+    uint32_t *next_call, *calls;   /* [edges], [rules] calls of a rule, index + 1 */
+    uint32_t *next_start, *starts; /* [rules], [nodes] rules that start at a node, index + 1 */
+    uint32_t *stack, n;            /* [nodes] that were found to reach an end */
+};
+
+static void waiting_init(struct waiting *w, const struct network *network) {
+    size_t n_edges = network->n_edges + 1, n_rules = (size_t)network->n_rules + 1;
+    w->from = mem_alloc(n_edges * sizeof *w->from);
+    w->next_into = mem_alloc(n_edges * sizeof *w->next_into);
+    w->next_call = mem_alloc(n_edges * sizeof *w->next_call);
+    w->into = mem_calloc(network->n_nodes, sizeof *w->into);
+    w->starts = mem_calloc(network->n_nodes, sizeof *w->starts);
+    w->calls = mem_calloc(n_rules, sizeof *w->calls);
+    w->next_start = mem_alloc(n_rules * sizeof *w->next_start);
+    w->stack = mem_alloc(network->n_nodes * sizeof *w->stack);
+    w->n = 0;
+    for (uint32_t i = 0; i < network->n_nodes; i++) {
+        const struct node *node = &network->nodes[i];
+        for (uint32_t e = node->edges; e < node->edges + node->n_edges; e++) {
+            const struct edge *edge = &network->edges[e];
+            w->from[e] = i;
+            w->next_into[e] = w->into[edge->to];
+            w->into[edge->to] = e + 1;
+            if (edge->kind != EDGE_CALL) continue;
+            w->next_call[e] = w->calls[edge->rule];
+            w->calls[edge->rule] = e + 1;
+        }
     }
-    return false;
+    for (uint32_t i = 0; i < (uint32_t)network->n_rules; i++) {
+        uint32_t *first = &w->starts[network->rules[i].start];
+        w->next_start[i] = *first;
+        *first = i + 1;
+    }
 }
 
-/* One pass over all nodes, backwards since most edges lead forwards; has anything changed? */
-static bool pass(struct network *network, bool *reaches, bool empty) {
-    bool changed = false;
-    for (uint32_t i = network->n_nodes; i-- > 0;) {
-        if (reaches[i] || !node_passes(network, i, reaches, empty)) continue;
-        reaches[i] = changed = true;
-    }
-    for (int i = 0; i < network->n_rules; i++) {
-        struct network_rule *rule = &network->rules[i];
-        bool *known = empty ? &rule->is_nullable : &rule->is_productive;
-        if (*known || !reaches[rule->start]) continue;
-        *known = changed = true;
-    }
-    return changed;
+static void waiting_free(struct waiting *w) {
+    mem_free(w->from);
+    mem_free(w->next_into);
+    mem_free(w->next_call);
+    mem_free(w->into);
+    mem_free(w->starts);
+    mem_free(w->calls);
+    mem_free(w->next_start);
+    mem_free(w->stack);
 }
 
-/* Which nodes reach their rule's end: without a byte (`empty`), or at all. The caller frees it. */
+static void mark_reaching(struct waiting *w, bool *reaches, uint32_t node) {
+    if (reaches[node]) return;
+    reaches[node] = true;
+    w->stack[w->n++] = node;
+}
+
+/* A node reaches an end: so do those before it, and the rules that start at it can end. */
+static void spread(struct waiting *w, struct network *network, bool *reaches, bool empty,
+                   uint32_t node) {
+    for (uint32_t e = w->into[node]; e; e = w->next_into[e - 1]) {
+        if (edge_passes(network, &network->edges[e - 1], empty))
+            mark_reaching(w, reaches, w->from[e - 1]);
+    }
+    for (uint32_t i = w->starts[node]; i; i = w->next_start[i - 1]) {
+        struct network_rule *rule = &network->rules[i - 1];
+        *(empty ? &rule->is_nullable : &rule->is_productive) = true;
+        for (uint32_t e = w->calls[i - 1]; e; e = w->next_call[e - 1]) {
+            if (reaches[network->edges[e - 1].to]) mark_reaching(w, reaches, w->from[e - 1]);
+        }
+    }
+}
+
+/* Which nodes reach their rule's end: without a byte (`empty`), or at all. Each node and edge is
+ * looked at once. The caller frees it. */
 static bool *find_reaching(struct builder *b, struct network *network, bool empty) {
     bool *reaches = mem_calloc(network->n_nodes, sizeof *reaches);
-    for (uint32_t i = 0; i < network->n_nodes; i++) reaches[i] = network->nodes[i].is_end;
-    while (pass(network, reaches, empty) && builder_in_time(b)) continue;
+    struct waiting waiting;
+    waiting_init(&waiting, network);
+    for (uint32_t i = 0; i < network->n_nodes; i++) {
+        if (network->nodes[i].is_end) mark_reaching(&waiting, reaches, i);
+    }
+    while (waiting.n > 0 && builder_works(b, 5)) {
+        spread(&waiting, network, reaches, empty, waiting.stack[--waiting.n]);
+    }
+    waiting_free(&waiting);
     return reaches;
 }
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/name_index.h"
 #include "engine/grammar/read/regex.h"
 
 struct text_grammar {
@@ -23,7 +24,7 @@ struct text_grammar {
         int rule, next; /* of the same bucket, index + 1 */
         bool is_defined;
     } * names;
-    int n_names, max_names, buckets[256];
+    int n_names, max_names, *buckets, n_buckets; /* a power of 2 */
 };
 
 static struct expr *read_alternatives(struct text_grammar *g);
@@ -65,30 +66,46 @@ static size_t name_length(const struct text_grammar *g, const char *at) {
     return (size_t)(p - at);
 }
 
-/* The rule of a name, made at its first use or definition. */
+static int *bucket_of(const struct text_grammar *g, const char *name, size_t n) {
+    uint64_t hash = name_hash(name, n);
+    return &g->buckets[(hash ^ hash >> 32) & (uint64_t)(g->n_buckets - 1)];
+}
+
+static void grow_names(struct text_grammar *g) {
+    g->max_names = g->max_names ? 2 * g->max_names : 32;
+    g->names = mem_realloc(g->names, (size_t)g->max_names * sizeof *g->names);
+    mem_free(g->buckets);
+    g->n_buckets = g->max_names;
+    g->buckets = mem_calloc((size_t)g->n_buckets, sizeof *g->buckets);
+    for (int i = 0; i < g->n_names; i++) {
+        int *bucket = bucket_of(g, g->names[i].name, g->names[i].n);
+        g->names[i].next = *bucket;
+        *bucket = i + 1;
+    }
+}
+
+/* The rule of a name, made at its first use or definition. The clock is looked at along a bucket:
+ * a client may choose names that share one. */
 static struct named_rule *find_name(struct text_grammar *g, const char *name, size_t n) {
-    struct builder *b = g->r.b;
-    uint32_t hash = 5381;
-    for (size_t i = 0; i < n; i++) hash = hash * 33 + (uint8_t)name[i];
-    for (int i = g->buckets[hash % 256]; i; i = g->names[i - 1].next) {
+    if (g->n_names == g->max_names) grow_names(g);
+    int *bucket = bucket_of(g, name, n);
+    builder_works(g->r.b, n);
+    for (int i = *bucket; i; i = g->names[i - 1].next) {
         struct named_rule *named = &g->names[i - 1];
         if (named->n == n && memcmp(named->name, name, n) == 0) return named;
-    }
-    if (g->n_names == g->max_names) {
-        g->max_names = g->max_names ? 2 * g->max_names : 32;
-        g->names = mem_realloc(g->names, (size_t)g->max_names * sizeof *g->names);
+        if (!builder_works(g->r.b, 1)) break;
     }
     struct named_rule *named = &g->names[g->n_names];
-    *named = (struct named_rule){
-        .name = name, .n = n, .rule = rule_new(b, NULL), .next = g->buckets[hash % 256]};
-    g->buckets[hash % 256] = ++g->n_names;
+    *named =
+        (struct named_rule){.name = name, .n = n, .rule = rule_new(g->r.b, NULL), .next = *bucket};
+    *bucket = ++g->n_names;
     return named;
 }
 
 /* Does a rule's definition begin here? Then its bytes up to behind the sign, else 0. */
 static size_t definition_length(const struct text_grammar *g, const char **name, size_t *n) {
     const char *p = g->r.at, *end = g->r.end;
-    while (g->is_lark && p < end && (*p == '?' || *p == '!')) p++;
+    for (int i = 0; i < 2 && g->is_lark && p < end && (*p == '?' || *p == '!'); i++) p++;
     *name = p;
     *n = name_length(g, p);
     if (*n == 0) return 0;
@@ -300,6 +317,8 @@ static bool read_counts(struct text_grammar *g, int *min, int *max) {
 
 static struct expr *read_repeated(struct text_grammar *g) {
     struct regex *r = &g->r;
+    int depth = 0;
+    if (!builder_works(r->b, 30)) return &r->b->spare;
     struct expr *expr = read_atom(g);
     for (skip_space(g); fine(g) && r->at < r->end && !at_definition(g); skip_space(g)) {
         int min = *r->at == '+', max = *r->at == '?' ? 1 : NO_MAX;
@@ -307,6 +326,8 @@ static struct expr *read_repeated(struct text_grammar *g) {
         if (!counts && *r->at != '*' && *r->at != '+' && *r->at != '?') break;
         r->at++;
         if (counts && !read_counts(g, &min, &max)) break;
+        if (++depth > r->b->limits.max_depth)
+            return fail(g, r->at - 1, "too many repetitions of a repetition");
         expr = expr_repeat(r->b, expr, min, max);
     }
     return expr;
@@ -436,5 +457,6 @@ struct expr *gbnf_read(struct builder *b, const char *text, size_t n) {
         if (!g.names[i].is_defined) fail(&g, g.names[i].used_at, "a name that no rule has");
     }
     mem_free(g.names);
+    mem_free(g.buckets);
     return fine(&g) ? expr_call(b, rule) : &b->spare;
 }

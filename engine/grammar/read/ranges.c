@@ -1,5 +1,6 @@
 /* Sets of characters by name: of Perl, of POSIX, of Unicode. */
 #include <assert.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,18 +30,21 @@ void ranges_negate(struct ranges *ranges) {
     *ranges = (struct ranges){list, n, max};
 }
 
-void ranges_fold(struct ranges *ranges) {
+size_t ranges_fold(struct ranges *ranges) {
+    size_t n_characters = 0;
     int n = ranges->n = ranges_normalise(ranges->list, ranges->n);
     for (int i = 0; i < n; i++) {
         struct range range = ranges->list[i];
-        if (range.low == 0 && range.high == MAX_CODE_POINT) return;
-        for (uint32_t c = range.low; c <= range.high && c < 0x20000; c++) {
+        if (range.low == 0 && range.high == MAX_CODE_POINT) return n_characters;
+        for (uint32_t c = range.low; c <= range.high && c < 0x20000; c++, n_characters++) {
             uint32_t lower = (uint32_t)utf8proc_tolower((utf8proc_int32_t)c);
             uint32_t upper = (uint32_t)utf8proc_toupper((utf8proc_int32_t)c);
             if (lower != c) ranges_add(ranges, lower, lower);
             if (upper != c) ranges_add(ranges, upper, upper);
         }
     }
+    ranges->n = ranges_normalise(ranges->list, ranges->n);
+    return n_characters;
 }
 
 /* ---- by name -------------------------------------------------------------------------------- */
@@ -142,6 +146,26 @@ static const char *short_category(const char *name, size_t n) {
     return NULL;
 }
 
+/* Runs of characters of one category, in order. They are found once, at their first use, since
+ * that looks at every character there is, and a pattern may name thousands of categories. */
+enum { MAX_RUNS = 8192 };
+static struct run {
+    uint32_t first;
+    char category[2];
+} runs[MAX_RUNS];
+static int n_runs;
+static pthread_once_t runs_once = PTHREAD_ONCE_INIT;
+
+static void find_runs(void) {
+    for (uint32_t c = 0; c <= MAX_CODE_POINT; c++) {
+        const char *category = utf8proc_category_string((utf8proc_int32_t)c);
+        if (n_runs && memcmp(runs[n_runs - 1].category, category, 2) == 0) continue;
+        assert(n_runs < MAX_RUNS);
+        runs[n_runs].first = c;
+        memcpy(runs[n_runs++].category, category, 2);
+    }
+}
+
 bool ranges_add_category(struct ranges *ranges, const char *name, size_t n) {
     if (n > 2) {
         name = short_category(name, n);
@@ -149,18 +173,12 @@ bool ranges_add_category(struct ranges *ranges, const char *name, size_t n) {
     }
     if (n == 0) return false;
     bool found = false;
-    uint32_t begin = 0;
-    bool inside = false;
-    for (uint32_t c = 0; c <= MAX_CODE_POINT + 1; c++) {
-        bool is_in = false;
-        if (c <= MAX_CODE_POINT) {
-            const char *category = utf8proc_category_string((utf8proc_int32_t)c);
-            is_in = category[0] == name[0] && (n == 1 || category[1] == name[1]);
-        }
-        if (is_in && !inside) begin = c;
-        if (!is_in && inside) ranges_add(ranges, begin, c - 1);
+    pthread_once(&runs_once, find_runs);
+    for (int i = 0; i < n_runs; i++) {
+        bool is_in = runs[i].category[0] == name[0] && (n == 1 || runs[i].category[1] == name[1]);
+        uint32_t end = i + 1 < n_runs ? runs[i + 1].first : MAX_CODE_POINT + 1;
+        if (is_in) ranges_add(ranges, runs[i].first, end - 1);
         found = found || is_in;
-        inside = is_in;
     }
     return found;
 }

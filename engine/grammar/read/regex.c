@@ -3,6 +3,7 @@
  * allows what some way of matching allows. */
 #include <assert.h>
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,16 +11,29 @@
 
 static struct expr *read_alternatives(struct regex *r);
 
+/* The regular expression's name, with its place in a schema. */
+static void write_name(const struct regex *r, struct buf *out) {
+    buf_puts(out, r->what);
+    if (!r->b->pattern) return;
+    buf_puts(out, " at ");
+    json_pointer(r->b->pattern_root, r->b->pattern, out);
+}
+
 enum status pattern_fail(struct regex *r, const char *at, const char *problem) {
     int line = 1, column = 1;
+    struct buf name = {0};
+    if (r->b->status != STATUS_OK) return r->b->status;
     for (const char *p = r->text; p < at; p++) {
         column++;
         if (*p == '\n') line++, column = 1;
     }
+    write_name(r, &name);
     if (r->counts_lines)
-        return builder_fail(r->b, "%s has %s at line %d, column %d.", r->what, problem, line,
-                            column);
-    return builder_fail(r->b, "%s has %s at byte %zu.", r->what, problem, (size_t)(at - r->text));
+        builder_fail(r->b, "%s has %s at line %d, column %d.", name.data, problem, line, column);
+    else
+        builder_fail(r->b, "%s has %s at byte %zu.", name.data, problem, (size_t)(at - r->text));
+    buf_free(&name);
+    return r->b->status;
 }
 
 static bool next_is(struct regex *r, char c) {
@@ -134,8 +148,14 @@ static void read_group_kind(struct regex *r, bool *is_done) {
 static struct expr *read_group(struct regex *r) {
     const char *open = r->at - 1;
     bool is_done = false, ignores_case = r->ignores_case, newline = r->dot_takes_newline;
-    if (!builder_down(r->b, r->what)) return &r->b->spare;
     struct expr *expr = &r->b->spare;
+    if (r->b->depth == r->b->limits.max_depth) {
+        char problem[64];
+        snprintf(problem, sizeof problem, "groups nested deeper than %d levels",
+                 r->b->limits.max_depth);
+        pattern_fail(r, open, problem);
+    }
+    if (!builder_down(r->b, r->what)) return expr;
     if (next_is(r, '?')) read_group_kind(r, &is_done);
     if (is_done) { /* flags for the rest of the group around it */
         expr = expr_new(r->b, EXPR_CAT);
@@ -218,6 +238,7 @@ static bool read_repetition(struct regex *r, int *min, int *max) {
 }
 
 static struct expr *read_repeated(struct regex *r) {
+    if (!builder_works(r->b, 20)) return &r->b->spare;
     struct expr *expr = read_atom(r);
     int min = 0, max = 0;
     const char *at = r->at;

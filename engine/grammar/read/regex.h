@@ -13,8 +13,8 @@ void ranges_add(struct ranges *ranges, uint32_t low, uint32_t high);
 void ranges_negate(struct ranges *ranges);
 void ranges_free(struct ranges *ranges);
 
-/* Adds the other case of every letter. */
-void ranges_fold(struct ranges *ranges);
+/* Adds the other case of every letter. Returns how many characters it has looked at. */
+size_t ranges_fold(struct ranges *ranges);
 
 /* Adds what \d, \w, \s and, in capitals, their complements stand for; false: the letter is none.
  * \s is that of RE2, or of ECMA-262: every blank of Unicode. */

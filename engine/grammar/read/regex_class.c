@@ -6,7 +6,8 @@
 #include "engine/grammar/read/regex.h"
 
 struct expr *pattern_ranges(struct regex *r, struct ranges *ranges) {
-    if (r->ignores_case) ranges_fold(ranges);
+    if (r->ignores_case) builder_works(r->b, ranges_fold(ranges));
+    builder_works(r->b, (size_t)ranges->n * 10);
     struct expr *expr = expr_class(r->b, ranges->list, ranges->n);
     ranges_free(ranges);
     return expr;
@@ -77,6 +78,7 @@ bool pattern_property(struct regex *r, char letter, struct ranges *into) {
     }
     if (n > 0 && *name == '^') negated = !negated, name++, n--;
     if (!ranges_add_category(&named, name, n)) return false;
+    builder_works(r->b, 5000); /* that looks through all runs of characters of one category */
     if (negated) ranges_negate(&named);
     for (int i = 0; i < named.n; i++) ranges_add(into, named.list[i].low, named.list[i].high);
     ranges_free(&named);
@@ -141,6 +143,7 @@ struct expr *pattern_class(struct regex *r) {
             break;
         } else {
             const char *at = r->at;
+            builder_works(r->b, 10);
             int32_t low = read_member(r, &ranges), high = low;
             if (low >= 0 && r->end - r->at >= 2 && r->at[0] == '-' && r->at[1] != ']') {
                 r->at++;
@@ -150,8 +153,9 @@ struct expr *pattern_class(struct regex *r) {
             if (low >= 0 && high >= low) ranges_add(&ranges, (uint32_t)low, (uint32_t)high);
         }
     }
-    if (r->ignores_case) ranges_fold(&ranges);
+    if (r->ignores_case) builder_works(r->b, ranges_fold(&ranges));
     if (negated) ranges_negate(&ranges);
+    builder_works(r->b, (size_t)ranges.n * 10);
     struct expr *expr = expr_class(r->b, ranges.list, ranges.n);
     ranges_free(&ranges);
     return expr;

@@ -23,6 +23,7 @@ struct tags_reader {
 static struct expr *read_format(struct tags_reader *r, const struct json *format);
 
 static struct expr *fail(struct tags_reader *r, const struct json *at, const char *problem) {
+    if (r->b->status != STATUS_OK) return &r->b->spare; /* finding the place takes long */
     struct buf pointer = {0};
     json_pointer(r->root, at, &pointer);
     builder_fail(r->b, "The structural tag at \"%.200s\" %s.", pointer.data, problem);
@@ -77,6 +78,7 @@ static void add_texts(struct tags_reader *r, struct expr *alternatives, const st
         return;
     }
     json_each(text, texts) {
+        if (!builder_works(r->b, 20)) return;
         if (!json_is(text, JSON_STRING) || json_length(text) == 0)
             fail(r, text, "must be a string that is not empty");
         else
@@ -154,7 +156,10 @@ static void check_triggers(struct tags_reader *r, const struct json *triggers,
         const struct json *begin = need(r, tag, "begin", JSON_STRING);
         bool found = false;
         if (r->b->status != STATUS_OK) return;
-        json_each(trigger, triggers) found = found || starts_with(begin, trigger);
+        json_each(trigger, triggers) {
+            found = starts_with(begin, trigger);
+            if (found || !builder_works(r->b, 2)) break;
+        }
         if (!found) fail(r, begin, "begins with none of the triggers");
     }
 }
@@ -168,7 +173,7 @@ static int triggered_rule(struct tags_reader *r, const struct json *triggers,
     json_each(trigger, triggers) {
         struct expr *some = expr_new(b, EXPR_ALT);
         json_each(tag, tags) {
-            if (b->status != STATUS_OK) return 0;
+            if (!builder_works(b, 2)) return 0;
             if (starts_with(json_member(tag, "begin"), trigger))
                 expr_add(some, read_tag(r, tag, json_length(trigger)));
         }
@@ -195,7 +200,7 @@ static struct expr *read_triggered(struct tags_reader *r, const struct json *for
     struct expr *all = expr_new(b, EXPR_CAT);
     if (at_least_one) {
         struct expr *first = expr_new(b, EXPR_ALT);
-        json_each(tag, tags) expr_add(first, read_tag(r, tag, 0));
+        json_each(tag, tags) if (builder_works(b, 100)) expr_add(first, read_tag(r, tag, 0));
         expr_add(all, first);
         if (stops) return all;
     }
@@ -217,7 +222,7 @@ static struct expr *read_separated(struct tags_reader *r, const struct json *for
     if (b->status != STATUS_OK) return &b->spare;
     int rule = rule_new(b, NULL);
     struct expr *one = expr_new(b, EXPR_ALT);
-    json_each(tag, tags) expr_add(one, read_tag(r, tag, 0));
+    json_each(tag, tags) if (builder_works(b, 100)) expr_add(one, read_tag(r, tag, 0));
     rule_define(b, rule, one);
     struct expr *more =
         expr_of(b, EXPR_CAT, expr_bytes(b, json_text(separator), json_length(separator)),
@@ -244,6 +249,7 @@ static struct expr *read_schema(struct tags_reader *r, const struct json *format
     if (!schema) return fail(r, format, "needs a \"json_schema\"");
     if (style) need(r, format, "style", JSON_STRING);
     if (tool) need(r, format, "tool", JSON_STRING);
+    if (json_member(format, "texts")) need(r, format, "texts", JSON_ARRAY);
     if (r->b->status != STATUS_OK) return &r->b->spare;
     bool is_json = !style || json_is_text(style, "json");
     r->b->owner = tool ? json_text(tool) : NULL;
@@ -294,7 +300,8 @@ static struct expr *read_elements(struct tags_reader *r, const struct json *form
     const struct json *elements = need(r, format, "elements", JSON_ARRAY);
     struct expr *all = expr_new(r->b, kind);
     check_members(r, format, names);
-    json_each(element, elements) expr_add(all, read_format(r, element));
+    json_each(element, elements) if (builder_works(r->b, 100))
+        expr_add(all, read_format(r, element));
     return all;
 }
 

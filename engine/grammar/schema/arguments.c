@@ -49,7 +49,8 @@ static void check_root(struct arguments *a, const struct json *root) {
                         "one does: list them in 'properties' of the schema itself.");
     }
     json_each(name, json_member(root, "required")) {
-        if (!json_member(json_member(root, "properties"), json_text(name)))
+        if (a->r->b->status != STATUS_OK) return;
+        if (!schema_member(a->r, json_member(root, "properties"), json_text(name)))
             schema_fail(a->r, name, "is no name of 'properties', and this model writes no other.");
     }
 }
@@ -61,11 +62,6 @@ static bool name_is_right(const struct style *style, const char *name) {
     if (length == 0 || length > 128) return false;
     if (style->end) return strcspn(name, "<>\n\r\t ") == length;
     return strspn(name, word) == length && strchr("0123456789", name[0]) == NULL;
-}
-
-static bool is_text(const struct arguments *a, const char *name) {
-    json_each(text, a->texts) if (json_is_text(text, name)) return true;
-    return false;
 }
 
 /* ---- one parameter -------------------------------------------------------------------------- */
@@ -92,7 +88,7 @@ static struct expr *parameter(struct arguments *a, const struct json *root,
     struct conj value = schema_property(a->r, &whole, property->name);
     if (!name_is_right(style, property->name))
         schema_fail(a->r, property, "has a name that cannot be written as this model writes them.");
-    bool plain = style->end && is_text(a, property->name);
+    bool plain = style->end && schema_lists(a->r, a->texts, property->name);
     return expr_of(b, EXPR_CAT, expr_text(b, style->open), expr_text(b, property->name),
                    expr_text(b, style->middle),
                    plain ? text_value(a, &value) : conj_call(a->r, &value),
@@ -100,13 +96,6 @@ static struct expr *parameter(struct arguments *a, const struct json *root,
 }
 
 /* ---- all of them ---------------------------------------------------------------------------- */
-
-static bool is_required(const struct json *root, const char *name) {
-    json_each(required, json_member(root, "required")) {
-        if (json_is_text(required, name)) return true;
-    }
-    return false;
-}
 
 /* What may stand from `property` on; two rules each: nothing stands before it, something does. */
 static struct expr *parameters(struct arguments *a, const struct json *root) {
@@ -118,14 +107,13 @@ static struct expr *parameters(struct arguments *a, const struct json *root) {
     json_each(property, properties) {
         if (!builder_in_time(b)) return &b->spare;
         int whole = rule_new(b, property->name);
-        bool is_again = json_member(properties, property->name) != property;
-        rule_define(b, whole, is_again ? expr_new(b, EXPR_ALT) : parameter(a, root, property));
+        bool is_required = schema_lists(a->r, json_member(root, "required"), property->name);
+        rule_define(b, whole, parameter(a, root, property));
         for (int behind = 0; behind < 2; behind++) {
             struct expr *here = expr_of(b, EXPR_CAT, expr_text(b, behind ? a->style->between : ""),
                                         expr_call(b, whole), expr_call(b, at + 3), NULL);
             struct expr *all = expr_of(b, EXPR_ALT, here, NULL);
-            bool may_lack = is_again || !is_required(root, property->name);
-            if (may_lack) expr_add(all, expr_call(b, at + 2 + behind));
+            if (!is_required) expr_add(all, expr_call(b, at + 2 + behind));
             rule_define(b, at + behind, all);
         }
         at += 2;
@@ -149,6 +137,7 @@ struct expr *schema_arguments(struct builder *b, const struct json *root, const 
     json_spell_python(b, a.style->is_python);
     struct expr *all = parameters(&a, root);
     conj_define_rules(&r);
+    schema_reader_free(&r);
     json_spell_python(b, false);
     return b->status == STATUS_OK ? all : &b->spare;
 }

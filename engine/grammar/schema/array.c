@@ -23,8 +23,7 @@ static const struct json *rest_of(const struct json *schema) {
 static struct conj item_conj(struct schema_reader *r, const struct conj *conj, int at) {
     struct conj out = {0};
     conj_each(schema, conj) {
-        const struct json *prefix = prefix_of(schema), *item = json_first(prefix);
-        for (int i = 0; i < at && item; i++) item = item->next;
+        const struct json *item = schema_element(r, prefix_of(schema), at);
         if (!item) item = rest_of(schema);
         r->path.n = 0;
         if (item) conj_add(r, &out, item);

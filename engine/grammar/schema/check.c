@@ -101,10 +101,12 @@ bool schema_says(const struct json *schema) {
 
 /* ---- values of keywords --------------------------------------------------------------------- */
 
+enum { N_TYPES = 7 };
+
 static bool is_type(const struct json *value) {
-    static const char *const names[] = {"null",   "boolean", "integer", "number",
-                                        "string", "array",   "object"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    static const char *const names[N_TYPES] = {"null",   "boolean", "integer", "number",
+                                               "string", "array",   "object"};
+    for (size_t i = 0; i < N_TYPES; i++) {
         if (json_is_text(value, names[i])) return true;
     }
     return false;
@@ -158,10 +160,11 @@ static const char *wrong_form(const struct json *value, enum form form) {
     case FORM_STRINGS:
         return all_are(value, is_string) ? NULL : "must be an array of strings";
     case FORM_TYPE:
-        return is_type(value) || (all_are(value, is_type) && json_first(value))
+        return is_type(value) || (all_are(value, is_type) && json_first(value) &&
+                                  json_count(value) <= N_TYPES)
                    ? NULL
                    : "must be one of null, boolean, integer, number, string, array, object, or an "
-                     "array of them";
+                     "array of them, each once";
     case FORM_VALUES:
         return json_is(value, JSON_ARRAY) && json_first(value) ? NULL
                                                                : "must be an array of values";
@@ -202,13 +205,15 @@ static void check_keyword(struct schema_reader *r, const struct json *value) {
 }
 
 void schema_check(struct schema_reader *r, const struct json *schema) {
-    if (r->b->status != STATUS_OK || json_is(schema, JSON_BOOL)) return;
+    if (!builder_works(r->b, 20) || json_is(schema, JSON_BOOL)) return;
     if (!json_is(schema, JSON_OBJECT)) {
         schema_fail(r, schema, "must be a schema: an object, true or false.");
         return;
     }
-    if (!builder_down(r->b, "The schema")) return;
-    json_each(value, schema) check_keyword(r, value);
+    void **is_checked = node_map_at(r->b, &r->checked, schema);
+    if (!is_checked || *is_checked || !builder_down(r->b, "The schema")) return;
+    *is_checked = r;
+    json_each(value, schema) if (builder_works(r->b, 50)) check_keyword(r, value);
     builder_up(r->b);
 }
 
@@ -254,13 +259,10 @@ static int index_named(const char *step) {
     return is_index ? atoi(step) : -1;
 }
 
-static const struct json *child_named(const struct json *parent, const char *name) {
-    if (json_is(parent, JSON_OBJECT)) return json_member(parent, name);
-    int index = index_named(name);
-    json_each(item, parent) {
-        if (index-- == 0) return item;
-    }
-    return NULL;
+static const struct json *child_named(struct schema_reader *r, const struct json *parent,
+                                      const char *name) {
+    if (json_is(parent, JSON_OBJECT)) return schema_member(r, parent, name);
+    return schema_element(r, parent, index_named(name));
 }
 
 const struct json *schema_target(struct schema_reader *r, const struct json *ref) {
@@ -277,7 +279,7 @@ const struct json *schema_target(struct schema_reader *r, const struct json *ref
     for (char *step = steps[0] ? strsep((save = steps + 1, &save), "/") : NULL; step && at;
          step = strsep(&save, "/")) {
         unescape(step);
-        at = child_named(at, step);
+        at = child_named(r, at, step);
     }
     mem_free(steps);
     if (at && is_schema(at)) {

@@ -249,6 +249,7 @@ struct expr *json_literal(struct builder *b, const struct json *value) {
     bool is_object = json_is(value, JSON_OBJECT);
     struct expr *all = expr_of(b, EXPR_CAT, expr_text(b, is_object ? "{" : "["), space(b), NULL);
     json_each(item, value) {
+        if (!builder_works(b, 50)) return &b->spare;
         if (item != json_first(value)) {
             expr_add(all, expr_text(b, ","));
             expr_add(all, space(b));
@@ -307,6 +308,7 @@ struct expr *choice_read(struct builder *b, const char *text, size_t n) {
         builder_fail(b, "The choice must be an array of at least one string.");
     int at = 0;
     json_each(choice, choices) {
+        if (!builder_works(b, 20)) break;
         if (!json_is(choice, JSON_STRING)) {
             builder_fail(b, "The choice at /%d is %s; it must be a string.", at,
                          json_type_name(choice));

@@ -12,6 +12,7 @@
 
 struct property {
     const char *name;
+    int order; /* in which the schemas name them */
     bool is_required;
 };
 
@@ -31,15 +32,13 @@ struct object {
 /* Adds what one schema says of the property: its additionalProperties do if nothing else does. */
 static void add_property(struct schema_reader *r, struct conj *out, const struct json *schema,
                          const char *name) {
-    const struct json *own = json_member(json_member(schema, "properties"), name);
+    const struct json *own = schema_member(r, json_member(schema, "properties"), name);
     const struct json *others = json_member(schema, "additionalProperties");
     bool is_named = own != NULL;
     r->path.n = 0;
     if (own) conj_add(r, out, own);
     json_each(pattern, json_member(schema, "patternProperties")) {
-        bool matches = false;
-        if (pattern_found(r->b, pattern->name, name, &matches))
-            schema_fail(r, pattern, "has a pattern that is not served.");
+        bool matches = schema_pattern_matches(r, pattern, name);
         r->path.n = 0;
         if (matches) conj_add(r, out, pattern);
         is_named = is_named || matches;
@@ -50,18 +49,14 @@ static void add_property(struct schema_reader *r, struct conj *out, const struct
 
 struct conj schema_property(struct schema_reader *r, const struct conj *conj, const char *name) {
     struct conj out = {0};
-    conj_each(schema, conj) add_property(r, &out, schema, name);
+    conj_each(schema, conj) if (builder_works(r->b, 50)) add_property(r, &out, schema, name);
     return out;
 }
 
 /* ---- gathering ------------------------------------------------------------------------------ */
 
 static void add_name(struct object *o, const char *name, bool is_required) {
-    for (int i = 0; i < o->n; i++) {
-        if (strcmp(o->properties[i].name, name) != 0) continue;
-        o->properties[i].is_required |= is_required;
-        return;
-    }
+    if (!builder_works(o->r->b, 10)) return;
     if (o->n == o->max) {
         int max = o->max ? 2 * o->max : 16;
         struct property *properties = builder_alloc(o->r->b, (size_t)max * sizeof *properties);
@@ -70,7 +65,36 @@ static void add_name(struct object *o, const char *name, bool is_required) {
         o->properties = properties;
         o->max = max;
     }
-    o->properties[o->n++] = (struct property){name, is_required};
+    o->properties[o->n] = (struct property){name, o->n, is_required};
+    o->n++;
+}
+
+static int by_name(const void *a, const void *b) {
+    const struct property *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : x->order - y->order;
+}
+
+static int by_order(const void *a, const void *b) {
+    const struct property *x = a, *y = b;
+    return x->order - y->order;
+}
+
+/* Joins properties of the same name, in the place of the first one. */
+static void unite_names(struct object *o) {
+    int n = 0;
+    if (o->n == 0 || o->r->b->status != STATUS_OK) return;
+    qsort(o->properties, (size_t)o->n, sizeof *o->properties, by_name);
+    for (int i = 0; i < o->n; i++) {
+        const struct property property = o->properties[i];
+        if (n > 0 && strcmp(o->properties[n - 1].name, property.name) == 0)
+            o->properties[n - 1].is_required |= property.is_required;
+        else
+            o->properties[n++] = property;
+    }
+    o->n = n;
+    qsort(o->properties, (size_t)n, sizeof *o->properties, by_order);
+    builder_works(o->r->b, (size_t)n * 20);
 }
 
 /* What propertyNames says: of listed names each becomes a property, which cannot come twice. */
@@ -88,7 +112,9 @@ static void gather_names(struct object *o) {
             schema_fail(o->r, choice, "is not enforced on the names of properties.");
     }
     if (!schema_has_values(&o->names)) return;
-    values_each(name, &o->names) {
+    struct pointers listed = schema_listed(o->r, &o->names);
+    pointers_each(name, &listed) {
+        if (!builder_works(o->r->b, 100)) return;
         schema_check_value(o->r, &o->names, name);
         if (json_is(name, JSON_STRING) && strlen(json_text(name)) == json_length(name))
             add_name(o, json_text(name), false);
@@ -101,12 +127,14 @@ static void gather(struct object *o) {
     }
     conj_each_value(required, o->conj, "required") {
         json_each(name, required) {
+            if (o->r->b->status != STATUS_OK) return;
             if (strlen(json_text(name)) < json_length(name))
                 schema_fail(o->r, name, "is a name with \\u0000, which is not served.");
             add_name(o, json_text(name), true);
         }
     }
     gather_names(o);
+    unite_names(o);
     conj_each_value(patterns, o->conj, "patternProperties") {
         json_each(pattern, patterns) {
             if (o->n_patterns < MAX_PATTERNS)
@@ -156,6 +184,7 @@ static struct expr *other_key(struct object *o, unsigned chosen) {
     for (int i = 0; i < o->n; i++) {
         struct expr *name = expr_bytes(b, o->properties[i].name, strlen(o->properties[i].name));
         expr_add(own, json_spelled(b, name));
+        if (!builder_works(b, 50)) return &b->spare;
     }
     if (o->n) expr_add(all, expr_of(b, EXPR_NOT, own, NULL));
     for (int i = 0; i < o->n_patterns && b->status == STATUS_OK; i++) {

@@ -30,6 +30,7 @@ bool pointers_have(const struct pointers *pointers, const void *pointer) {
 
 void schema_fail(struct schema_reader *r, const struct json *at, const char *format, ...) {
     char problem[256];
+    if (r->b->status != STATUS_OK) return; /* finding the place takes as long as reading it all */
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(problem, sizeof problem, format, arguments);
@@ -42,8 +43,15 @@ void schema_fail(struct schema_reader *r, const struct json *at, const char *for
 
 /* ---- conjunctions --------------------------------------------------------------------------- */
 
+enum { MAX_PATH = 200, MAX_TOGETHER = 200 };
+
 static void follow(struct schema_reader *r, struct conj *conj, const struct json *schema,
                    const struct json *from) {
+    if (r->path.n >= MAX_PATH) {
+        schema_fail(r, from, "leads through more than %d schemas before any value begins.",
+                    MAX_PATH);
+        return;
+    }
     if (pointers_have(&r->path, schema)) {
         schema_fail(r, from,
                     "refers to itself before any value begins; a cycle of $ref needs a "
@@ -61,8 +69,9 @@ void conj_add(struct schema_reader *r, struct conj *conj, const struct json *sch
         conj->is_false |= !json_true(schema);
         return;
     }
-    if (conj->schemas.n >= 200) {
-        schema_fail(r, schema, "is one of more than 200 schemas that must hold together.");
+    if (conj->schemas.n >= MAX_TOGETHER) {
+        schema_fail(r, schema, "is one of more than %d schemas that must hold together.",
+                    MAX_TOGETHER);
         return;
     }
     if (schema_says(schema)) pointers_add(r->b, &conj->schemas, schema);
@@ -132,20 +141,22 @@ static struct conj with_branch(struct schema_reader *r, const struct conj *conj,
     return out;
 }
 
-/* Fails if two branches of a oneOf may hold at once. */
-static void check_disjoint(struct schema_reader *r, const struct conj *conj,
-                           const struct json *one_of) {
+/* Fails if two branches of a oneOf may hold at once. with[i] is the conjunction with branch i. */
+static void check_disjoint(struct schema_reader *r, const struct json *one_of,
+                           const struct conj *with) {
+    int i = 0;
+    if (conjs_disjoint(r, with, json_count(one_of))) return;
     json_each(x, one_of) {
-        for (const struct json *y = x->next; y; y = y->next) {
-            struct conj with_x = with_branch(r, conj, one_of, x);
-            struct conj with_y = with_branch(r, conj, one_of, y);
-            if (r->b->status != STATUS_OK || !builder_in_time(r->b)) return;
-            if (conj_disjoint(r, &with_x, &with_y, 0)) continue;
+        int k = i + 1;
+        for (const struct json *y = x->next; y; y = y->next, k++) {
+            if (!builder_in_time(r->b)) return;
+            if (conj_disjoint(r, &with[i], &with[k], 0)) continue;
             schema_fail(r, y,
                         "may hold together with another branch of its oneOf; use anyOf, or "
                         "branches that differ in type, or in a required property's const.");
             return;
         }
+        i++;
     }
 }
 
@@ -162,13 +173,17 @@ static const struct json *open_choice(const struct conj *conj) {
 
 static struct expr *choose(struct schema_reader *r, const struct conj *conj,
                            const struct json *choice) {
-    struct expr *all = expr_new(r->b, EXPR_ALT);
-    if (strcmp(choice->name, "oneOf") == 0) check_disjoint(r, conj, choice);
+    struct builder *b = r->b;
+    struct expr *all = expr_new(b, EXPR_ALT);
+    struct conj *with = builder_alloc(b, (size_t)json_count(choice) * sizeof *with);
+    int n = 0;
+    if (!with) return all;
     json_each(branch, choice) {
-        struct conj with = with_branch(r, conj, choice, branch);
-        expr_add(all, conj_call(r, &with));
-        if (r->b->status != STATUS_OK) break;
+        if (!builder_works(b, (size_t)(conj->schemas.n + conj->resolved.n) + 100)) return all;
+        with[n++] = with_branch(r, conj, choice, branch);
     }
+    if (strcmp(choice->name, "oneOf") == 0) check_disjoint(r, choice, with);
+    for (int i = 0; i < n && b->status == STATUS_OK; i++) expr_add(all, conj_call(r, &with[i]));
     return all;
 }
 
@@ -258,6 +273,7 @@ struct expr *schema_tree(struct builder *b, const struct json *root) {
     conj_add(&r, &conj, root);
     struct expr *expr = conj_call(&r, &conj);
     conj_define_rules(&r);
+    schema_reader_free(&r);
     return b->status == STATUS_OK ? expr : &b->spare;
 }
 

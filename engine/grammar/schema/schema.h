@@ -32,9 +32,22 @@ struct conj {
     bool is_false;            /* no value at all */
 };
 
+/* From nodes of the schema, by their addresses. */
+struct node_map {
+    struct node_entry {
+        const struct json *key; /* NULL: the place is free */
+        void *value;
+    } * entries;     /* [max], open addressing, at most half full */
+    uint32_t n, max; /* max is a power of 2, or 0 */
+};
+
 struct schema_reader {
     struct builder *b;
     const struct json *root;
+    struct node_map checked;  /* schemas that schema_check has read */
+    struct node_map members;  /* objects and arrays: their children, sorted by name or in order */
+    struct node_map strings;  /* arrays of strings: these, sorted */
+    struct node_map patterns; /* members of patternProperties: the compiled pattern */
     struct memo {
         struct conj conj;
         uint32_t hash;
@@ -78,6 +91,28 @@ void schema_fail(struct schema_reader *r, const struct json *at, const char *for
 int conj_largest(const struct conj *conj, const char *keyword, int none);
 int conj_smallest(const struct conj *conj, const char *keyword, int none);
 
+/* ---- index.c -------------------------------------------------------------------------------- */
+
+/* The value of a key, NULL at first; NULL: the builder failed. It moves as keys are added. */
+void **node_map_at(struct builder *b, struct node_map *map, const struct json *key);
+
+/* As json_member, but n lookups in n members take n log n steps. */
+const struct json *schema_member(struct schema_reader *r, const struct json *object,
+                                 const char *name);
+
+/* The element of this index, or NULL. */
+const struct json *schema_element(struct schema_reader *r, const struct json *array, int index);
+
+/* Is the text one of an array's strings? */
+bool schema_lists(struct schema_reader *r, const struct json *array, const char *text);
+
+/* Is the name of a member of patternProperties found, as a pattern, in a property's name? It is
+ * compiled once. */
+bool schema_pattern_matches(struct schema_reader *r, const struct json *pattern, const char *name);
+
+/* Releases the patterns; all else is in the builder's arena. */
+void schema_reader_free(struct schema_reader *r);
+
 /* ---- the other files ------------------------------------------------------------------------ */
 
 /* Checks that the keywords are known and have values of their kind, through the whole schema. */
@@ -95,6 +130,10 @@ const struct json *schema_target(struct schema_reader *r, const struct json *ref
 /* No value is in both: provably. */
 bool conj_disjoint(struct schema_reader *r, const struct conj *x, const struct conj *y, int depth);
 
+/* Is it plain from listed values that no two of n conjunctions share a value? Either each lists its
+ * values, or each requires a property that lists its values. False may also mean "unknown". */
+bool conjs_disjoint(struct schema_reader *r, const struct conj *all, int n);
+
 /* The values of one kind. */
 struct expr *schema_string(struct schema_reader *r, const struct conj *conj);
 /* The strings of one as they are, without quotes and escapes: an EXPR_AND, to which more may be
@@ -111,13 +150,16 @@ struct conj schema_property(struct schema_reader *r, const struct conj *conj, co
 struct expr *schema_values(struct schema_reader *r, const struct conj *conj, unsigned types);
 bool schema_has_values(const struct conj *conj);
 
-/* The first value that every list of the conjunction has (after NULL), or the next one, or NULL. */
-const struct json *schema_next_value(const struct conj *conj, const struct json *value);
+/* The values that every enum and const of the conjunction lists, in the order of the first one. */
+struct pointers schema_listed(struct schema_reader *r, const struct conj *conj);
 
-/* Walks them. */
-#define values_each(value, conj)                                                                   \
-    for (const struct json *value = schema_next_value(conj, NULL); value;                          \
-         value = schema_next_value(conj, value))
+/* Walks a list of nodes. */
+#define pointers_each(value, pointers)                                                             \
+    for (int value##_i = 0; value##_i < (pointers)->n; value##_i++)                                \
+        for (const struct json *value = (pointers)->list[value##_i]; value; value = NULL)
+
+/* Do two of the lists share a value? n log n in all values. */
+bool values_overlap(struct schema_reader *r, const struct pointers *lists, int n);
 
 /* Fails where another keyword says more of a listed value, which must keep to that too. */
 void schema_check_value(struct schema_reader *r, const struct conj *conj, const struct json *value);

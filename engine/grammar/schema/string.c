@@ -15,12 +15,12 @@ static struct expr *any_characters(struct builder *b, int min, int max) {
 }
 
 static struct expr *read_pattern(struct schema_reader *r, const struct json *pattern) {
-    struct buf what = {0};
-    buf_puts(&what, "The pattern at ");
-    json_pointer(r->root, pattern, &what);
+    struct builder *b = r->b;
+    b->pattern_root = r->root;
+    b->pattern = pattern;
     struct expr *expr =
-        pattern_read(r->b, what.data, json_text(pattern), json_length(pattern), REGEX_SEARCH);
-    buf_free(&what);
+        pattern_read(b, "The pattern", json_text(pattern), json_length(pattern), REGEX_SEARCH);
+    b->pattern = NULL;
     return expr;
 }
 

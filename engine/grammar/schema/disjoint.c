@@ -1,0 +1,79 @@
+/* Finds conjunctions that share no value, as the branches of a oneOf must. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/schema/schema.h"
+
+enum { MAX_DISJOINT_DEPTH = 4, MAX_TAGS = 8 };
+
+/* ---- two conjunctions ----------------------------------------------------------------------- */
+
+static bool values_disjoint(struct schema_reader *r, const struct conj *x, const struct conj *y) {
+    struct pointers both[2] = {schema_listed(r, x), schema_listed(r, y)};
+    return !values_overlap(r, both, 2);
+}
+
+/* Does x require a property whose values in x and in y are disjoint? */
+static bool properties_disjoint(struct schema_reader *r, const struct conj *x, const struct conj *y,
+                                int depth) {
+    conj_each_value(required, x, "required") {
+        json_each(name, required) {
+            if (!builder_works(r->b, 100)) return false;
+            struct conj of_x = schema_property(r, x, json_text(name));
+            struct conj of_y = schema_property(r, y, json_text(name));
+            if (r->b->status == STATUS_OK && conj_disjoint(r, &of_x, &of_y, depth + 1)) return true;
+        }
+    }
+    return false;
+}
+
+bool conj_disjoint(struct schema_reader *r, const struct conj *x, const struct conj *y, int depth) {
+    unsigned types = conj_types(x) & conj_types(y);
+    if (types == 0) return true;
+    if (schema_has_values(x) && schema_has_values(y)) return values_disjoint(r, x, y);
+    if (types != TYPE_OBJECT || depth == MAX_DISJOINT_DEPTH) return false;
+    return properties_disjoint(r, x, y, depth) || properties_disjoint(r, y, x, depth);
+}
+
+/* ---- many conjunctions ---------------------------------------------------------------------- */
+
+/* Does each conjunction list its values, and does no value stand in two lists? */
+static bool lists_disjoint(struct schema_reader *r, const struct conj *all, int n) {
+    struct pointers *lists = builder_alloc(r->b, (size_t)n * sizeof *lists);
+    for (int i = 0; i < n && lists; i++) {
+        if (!builder_works(r->b, 100) || !schema_has_values(&all[i])) return false;
+        lists[i] = schema_listed(r, &all[i]);
+    }
+    return lists && !values_overlap(r, lists, n);
+}
+
+static bool requires(struct schema_reader *r, const struct conj *conj, const char *name) {
+    conj_each_value(required, conj, "required") {
+        if (schema_lists(r, required, name)) return true;
+    }
+    return false;
+}
+
+/* Does each conjunction require this property of an object, with values in disjoint lists? */
+static bool tag_disjoint(struct schema_reader *r, const struct conj *all, int n, const char *name) {
+    struct conj *of_all = builder_alloc(r->b, (size_t)n * sizeof *of_all);
+    for (int i = 0; i < n && of_all; i++) {
+        bool is_object = conj_types(&all[i]) == TYPE_OBJECT;
+        if (!builder_works(r->b, 100) || !is_object || !requires(r, &all[i], name)) return false;
+        of_all[i] = schema_property(r, &all[i], name);
+    }
+    return of_all && lists_disjoint(r, of_all, n);
+}
+
+bool conjs_disjoint(struct schema_reader *r, const struct conj *all, int n) {
+    int n_tags = 0;
+    if (n < 2) return true;
+    if (lists_disjoint(r, all, n)) return true;
+    conj_each_value(required, &all[0], "required") {
+        json_each(name, required) {
+            if (r->b->status != STATUS_OK || n_tags++ == MAX_TAGS) return false;
+            if (tag_disjoint(r, all, n, json_text(name))) return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,123 @@
+/* Finds members, elements and strings of a schema's nodes in n log n steps. A long list is sorted
+ * when one of its entries is first looked for. Names are sorted and not hashed, since a client can
+ * choose names that have one hash. Nodes are found by their addresses, which a client cannot
+ * choose. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/schema/schema.h"
+
+enum { FEW_CHILDREN = 8 };
+
+/* ---- maps from nodes ------------------------------------------------------------------------ */
+
+static uint32_t place_of(const struct node_map *map, const struct json *key) {
+    uint64_t hash = (uint64_t)(uintptr_t)key * 0x9E3779B97F4A7C15u;
+    uint32_t i = (uint32_t)(hash >> 32) & (map->max - 1);
+    while (map->entries[i].key && map->entries[i].key != key) i = (i + 1) & (map->max - 1);
+    return i;
+}
+
+static bool grow_map(struct builder *b, struct node_map *map) {
+    struct node_map larger = {.max = map->max ? 2 * map->max : 16};
+    larger.entries = builder_alloc(b, larger.max * sizeof *larger.entries);
+    if (!larger.entries) return false;
+    memset(larger.entries, 0, larger.max * sizeof *larger.entries);
+    for (uint32_t i = 0; i < map->max; i++) {
+        const struct json *key = map->entries[i].key;
+        if (key) larger.entries[place_of(&larger, key)] = map->entries[i];
+    }
+    larger.n = map->n;
+    *map = larger;
+    return true;
+}
+
+void **node_map_at(struct builder *b, struct node_map *map, const struct json *key) {
+    bool is_full = 2 * map->n >= map->max;
+    if (is_full && !grow_map(b, map)) return NULL;
+    struct node_entry *entry = &map->entries[place_of(map, key)];
+    map->n += !entry->key;
+    entry->key = key;
+    return &entry->value;
+}
+
+/* ---- sorted children ------------------------------------------------------------------------ */
+
+static int compare_names(const void *a, const void *b) {
+    const struct json *x = *(const struct json *const *)a, *y = *(const struct json *const *)b;
+    return strcmp(x->name, y->name);
+}
+
+static int compare_texts(const void *a, const void *b) {
+    const struct json *x = *(const struct json *const *)a, *y = *(const struct json *const *)b;
+    return strcmp(json_text(x), json_text(y));
+}
+
+/* The children of a node, sorted unless `compare` is NULL; made once. NULL: the builder failed. */
+static const struct json **children_of(struct schema_reader *r, struct node_map *map,
+                                       const struct json *parent,
+                                       int (*compare)(const void *, const void *)) {
+    void **known = node_map_at(r->b, map, parent);
+    if (!known || *known) return known ? *known : NULL;
+    size_t n = (size_t)json_count(parent), i = 0;
+    const struct json **children = builder_alloc(r->b, n * sizeof *children);
+    if (!children) return NULL;
+    json_each(child, parent) children[i++] = child;
+    assert(i == n);
+    if (compare) qsort(children, n, sizeof *children, compare);
+    builder_works(r->b, n);
+    *known = children;
+    return children;
+}
+
+const struct json *schema_member(struct schema_reader *r, const struct json *object,
+                                 const char *name) {
+    if (json_count(object) <= FEW_CHILDREN || !json_is(object, JSON_OBJECT))
+        return json_member(object, name);
+    const struct json **children = children_of(r, &r->members, object, compare_names);
+    struct json wanted = {.name = (char *)name}, *key = &wanted;
+    if (!children) return NULL;
+    const struct json **found =
+        bsearch(&key, children, (size_t)json_count(object), sizeof *children, compare_names);
+    return found ? *found : NULL;
+}
+
+const struct json *schema_element(struct schema_reader *r, const struct json *array, int index) {
+    if (!json_is(array, JSON_ARRAY) || index < 0 || index >= json_count(array)) return NULL;
+    const struct json **children = children_of(r, &r->members, array, NULL);
+    return children ? children[index] : NULL;
+}
+
+bool schema_lists(struct schema_reader *r, const struct json *array, const char *text) {
+    if (json_count(array) <= FEW_CHILDREN || !json_is(array, JSON_ARRAY)) {
+        json_each(item, array) if (json_is_text(item, text)) return true;
+        return false;
+    }
+    const struct json **children = children_of(r, &r->strings, array, compare_texts);
+    struct json wanted = {.type = JSON_STRING, .string = (char *)text}, *key = &wanted;
+    return children &&
+           bsearch(&key, children, (size_t)json_count(array), sizeof *children, compare_texts);
+}
+
+/* ---- patterns ------------------------------------------------------------------------------- */
+
+bool schema_pattern_matches(struct schema_reader *r, const struct json *pattern, const char *name) {
+    bool is_whole;
+    void **known = r->b->status == STATUS_OK ? node_map_at(r->b, &r->patterns, pattern) : NULL;
+    if (!known) return false;
+    if (!*known) {
+        struct grammar *grammar = NULL;
+        if (pattern_compile(r->b, pattern->name, &grammar) != STATUS_OK && builder_in_time(r->b))
+            schema_fail(r, pattern, "has a pattern that is not served.");
+        *known = grammar;
+    }
+    if (!*known || !builder_in_time(r->b)) return false;
+    size_t n = strlen(name);
+    return grammar_match(*known, name, n, &is_whole) == n && is_whole;
+}
+
+void schema_reader_free(struct schema_reader *r) {
+    for (uint32_t i = 0; i < r->patterns.max; i++) grammar_release(r->patterns.entries[i].value);
+    r->patterns = (struct node_map){0};
+}

@@ -1,0 +1,144 @@
+/* The values that several lists of a schema share. Each value is written as a key, equal values as
+ * equal keys, and the keys are sorted: n log n, whatever the values are. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/grammar/schema/schema.h"
+
+/* ---- keys ----------------------------------------------------------------------------------- */
+
+/* Numbers are equal as in JSON Schema: 1.0 is 1. Members of an object may stand in any order. */
+static void write_key(struct buf *out, const struct json *value);
+
+static int by_name(const void *a, const void *b) {
+    const struct json *x = *(const struct json *const *)a, *y = *(const struct json *const *)b;
+    return strcmp(x->name, y->name);
+}
+
+static void write_object(struct buf *out, const struct json *object) {
+    size_t n = (size_t)json_count(object), i = 0;
+    const struct json **members = mem_alloc((n + 1) * sizeof *members);
+    json_each(member, object) members[i++] = member;
+    qsort(members, n, sizeof *members, by_name);
+    for (i = 0; i < n; i++) {
+        buf_printf(out, "%zu:", strlen(members[i]->name));
+        buf_puts(out, members[i]->name);
+        write_key(out, members[i]);
+    }
+    mem_free(members);
+}
+
+static void write_key(struct buf *out, const struct json *value) {
+    switch (value->type) {
+    case JSON_NULL:
+        buf_puts(out, "n");
+        break;
+    case JSON_BOOL:
+        buf_puts(out, json_true(value) ? "t" : "f");
+        break;
+    case JSON_NUMBER:
+        if (json_is_integer(value))
+            buf_printf(out, "%lld;", (long long)json_integer(value));
+        else
+            buf_printf(out, "%.17g;", json_number(value));
+        break;
+    case JSON_STRING:
+        buf_printf(out, "s%zu:", json_length(value));
+        buf_add(out, json_text(value), json_length(value));
+        break;
+    default:
+        buf_puts(out, json_is(value, JSON_OBJECT) ? "{" : "[");
+        if (json_is(value, JSON_OBJECT)) write_object(out, value);
+        if (json_is(value, JSON_ARRAY)) json_each(item, value) write_key(out, item);
+        buf_puts(out, "]");
+    }
+}
+
+struct key {
+    const char *text; /* in the builder's arena */
+    size_t n;
+    int list; /* that the value is of */
+};
+
+static int by_text(const void *a, const void *b) {
+    const struct key *x = a, *y = b;
+    int order = memcmp(x->text, y->text, x->n < y->n ? x->n : y->n);
+    return order ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+/* The key of a value, whose text is empty if the builder failed. */
+static struct key key_of(struct builder *b, const struct json *value, int list) {
+    struct buf text = {0};
+    struct key key = {"", 0, list};
+    write_key(&text, value);
+    char *copy = builder_alloc(b, text.length);
+    if (copy && builder_works(b, 20 + text.length))
+        key = (struct key){memcpy(copy, text.data, text.length), text.length, list};
+    buf_free(&text);
+    return key;
+}
+
+static void sort_keys(struct builder *b, struct key *keys, int n) {
+    if (n > 1) qsort(keys, (size_t)n, sizeof *keys, by_text);
+    builder_works(b, (size_t)n * 20);
+}
+
+/* ---- lists ---------------------------------------------------------------------------------- */
+
+/* The values of a schema's enum, or its const as the only one. */
+static struct pointers values_of(struct builder *b, const struct json *list) {
+    struct pointers values = {0};
+    bool is_const = strcmp(list->name, "const") == 0;
+    if (is_const) pointers_add(b, &values, list);
+    if (!is_const) json_each(value, list) pointers_add(b, &values, value);
+    return values;
+}
+
+/* Removes the values that are not in a list. */
+static void keep_listed(struct builder *b, struct pointers *values, const struct json *list) {
+    struct pointers others = values_of(b, list);
+    struct key *keys = builder_alloc(b, (size_t)(others.n + 1) * sizeof *keys);
+    int n = 0, kept = 0;
+    if (!keys) return;
+    pointers_each(other, &others) keys[n++] = key_of(b, other, 0);
+    sort_keys(b, keys, n);
+    for (int i = 0; i < values->n && b->status == STATUS_OK; i++) {
+        struct key key = key_of(b, values->list[i], 0);
+        bool is_listed = bsearch(&key, keys, (size_t)n, sizeof key, by_text);
+        if (is_listed) values->list[kept++] = values->list[i];
+    }
+    values->n = kept;
+}
+
+struct pointers schema_listed(struct schema_reader *r, const struct conj *conj) {
+    static const char *const keywords[] = {"const", "enum"};
+    struct pointers values = {0};
+    bool is_first = true;
+    conj_each(schema, conj) {
+        for (int i = 0; i < 2; i++) {
+            const struct json *list = json_member(schema, keywords[i]);
+            if (list && is_first) values = values_of(r->b, list);
+            if (list && !is_first) keep_listed(r->b, &values, list);
+            is_first = is_first && !list;
+        }
+    }
+    return values;
+}
+
+bool values_overlap(struct schema_reader *r, const struct pointers *lists, int n) {
+    size_t n_keys = 0, i = 0;
+    for (int list = 0; list < n; list++) n_keys += (size_t)lists[list].n;
+    struct key *keys = builder_alloc(r->b, (n_keys + 1) * sizeof *keys);
+    if (!keys) return true;
+    for (int list = 0; list < n; list++) {
+        pointers_each(value, &lists[list]) keys[i++] = key_of(r->b, value, list);
+    }
+    assert(i == n_keys);
+    sort_keys(r->b, keys, (int)n_keys);
+    for (i = 1; i < n_keys; i++) {
+        bool is_same = by_text(&keys[i - 1], &keys[i]) == 0;
+        if (is_same && keys[i - 1].list != keys[i].list) return true;
+    }
+    return r->b->status != STATUS_OK;
+}
