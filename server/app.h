@@ -128,15 +128,15 @@ void respond_error(struct http_request *http, const struct err *err, const char 
 /* Answers 200 with a JSON body, whose memory is taken: `body` is empty afterwards. */
 void respond_json(struct http_request *http, struct buf *body);
 
-/* ---- generation/answers.c: memory for answers that wait to be read --------------------------- */
+/* ---- generation/answers.c: memory for answers that wait to be read -------------------------- */
 
 #define ANSWER_SMALL_BYTES ((size_t)64 << 10) /* an answer of this size is not counted */
 #define ANSWER_MAX_BYTES ((size_t)32 << 20)   /* of one answer */
 #define ANSWERS_MAX_BYTES ((size_t)256 << 20) /* of all that a server has */
 
-/* Raises what an answer counts for to `bytes`. Fails with STATUS_INVALID_REQUEST and `param` if
- * that is more than one answer may have, and with STATUS_UNAVAILABLE and the code too_many_answers
- * if it is more than is left for all; the share is as before then. Any thread. */
+/* Raises an answer's share to `bytes`. Fails with STATUS_INVALID_REQUEST and `param` if that is
+ * more than one answer may have, and with STATUS_UNAVAILABLE and the code too_many_answers if too
+ * little is left of the sum of all; then the share is as before. Any thread. */
 enum status answer_reserve(struct answers *answers, struct answer_share *share, size_t bytes,
                            const char *param, struct err *err);
 

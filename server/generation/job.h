@@ -167,8 +167,8 @@ void job_event(const struct event *event);
 /* Cancels all that runs for the job; its last events still come, and are dropped. */
 void job_cancel(struct generation_job *job);
 
-/* Appends the whole answer's JSON. Its length is what the answer counts for from now on, and what
- * the choices held is freed: the answer is in memory once. */
+/* Appends the whole answer's JSON and frees the text of the choices, so that the answer is in
+ * memory once. The job's share becomes the length of the JSON. */
 void job_write_response(struct generation_job *job, struct buf *out);
 
 /* What writers of the job's API want. */

@@ -154,7 +154,7 @@ def test_prompts_longer_than_the_context(server):
 def test_logprobs_of_prompts_have_a_bound(server):
     body = {"prompt": [[5] * 1000] * 250, "max_tokens": 0, "echo": True, "logprobs": 20}
     error = check_error(server.post(COMPLETIONS, body), 400, "invalid_request_error")
-    assert error["param"] == "logprobs" and str(4 << 20) in error["message"]
+    assert error["param"] == "logprobs" and str(32 << 20) in error["message"]
 
 
 def test_keys_are_asked_for_everywhere_but_by_probes(start):

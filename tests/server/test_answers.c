@@ -1,5 +1,5 @@
-/* Memory for answers that wait to be read: what one answer may have, what all may have together,
- * and that the sum is zero once all have left. */
+/* Memory for answers that wait to be read: the bound of one answer, the bound of all together, and
+ * a sum of zero after all have left. */
 #include <check.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -208,8 +208,9 @@ static const struct after_form {
      "x"},
 };
 
-/* White space around calls is no content, and that behind other text is. Several calls between one
- * pair of markers; a streamed call that breaks stays, and the next one is a call of its own. */
+/* White space around calls is dropped, and white space after other text is kept. Several calls may
+ * stand between one pair of markers. A streamed call that breaks stays, and the next call is
+ * separate from it. */
 static const struct {
     const char *format, *text, *message;
     bool streams_only;
