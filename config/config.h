@@ -388,8 +388,9 @@ struct options {
     int64_t swap_space;            /* bytes of host memory; 0: none; -1 ("auto"): by the machine */
     enum kv_dtype kv_cache_dtype;
     bool enable_prefix_caching;
-    bool share_prefixes;   /* among API keys */
-    int64_t grammar_cache; /* bytes of compiled grammars that are kept */
+    bool share_prefixes;    /* among API keys */
+    int64_t grammar_cache;  /* bytes of compiled grammars that are kept */
+    int64_t grammar_memory; /* bytes of all grammars, above which none is compiled; 0: no limit */
     struct speculation speculation;
     bool always_speculate;    /* verify all that is guessed, whatever it costs */
     int steps_in_flight;      /* 1, 2; 0: by device */

@@ -193,6 +193,8 @@ const struct option option_table[] = {
     {"grammar-cache", "SIZE", OPTION_SIZE, AT(grammar_cache), "64M", 0, 64 * TIB, NULL,
      SERVE | BATCH, "Scheduling",
      "memory for compiled grammars and schemas, so that equal ones compile once"},
+    {"grammar-memory", "SIZE", OPTION_SIZE, AT(grammar_memory), "512M", 0, 64 * TIB, NULL, SERVE,
+     "Scheduling", "memory of all grammars in use; above it a new one gets a 429; 0: no limit"},
     {"max-queued-requests", "N", OPTION_INT, AT(max_queued_requests), "1024", 1, 1 << 24, NULL,
      SERVE, "Scheduling", "limit of waiting requests; more are refused with 429"},
     {"max-queued-tokens", "N", OPTION_INT, AT(max_queued_tokens), "1048576", 1, 1 << 30, NULL,

@@ -137,7 +137,8 @@ enum status app_open(struct app *app, struct err *err) {
     app_set_limits(app);
     routes_open(app);
     app->grammars =
-        grammar_store_new(app->engine, app->limits.V, (size_t)app->options->grammar_cache);
+        grammar_store_new(app->engine, app->limits.V, (size_t)app->options->grammar_cache,
+                          (size_t)app->options->grammar_memory);
     app->answers.max_bytes = ANSWERS_MAX_BYTES;
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* each connection is a file */

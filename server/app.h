@@ -13,6 +13,7 @@
 
 #include "config/list.h"
 #include "server/http/http.h"
+#include "server/lanes.h"
 #include "server/metrics.h"
 #include "server/openai/openai.h"
 
@@ -64,7 +65,7 @@ struct app {
     struct buf proxies;       /* of --trusted-proxies: ranges of addresses */
     _Atomic uint64_t n_seeds; /* seeds given to prompts that came without one; any thread */
     struct list requests;     /* all that are running: struct async_request */
-    int n_preparing;          /* of those that generate, the ones that a worker has */
+    int n_preparing;          /* of those that generate, the ones that are in a lane */
     bool signalled;           /* the next signal is the second one */
     bool draining;            /* new generations are refused */
     bool port_closed;         /* after --drain-delay */
@@ -77,6 +78,7 @@ struct app {
     uv_signal_t ignored[APP_IGNORED]; /* SIGUSR1, SIGUSR2 */
     uv_timer_t drain_timer;
     /* async.c: */
+    struct lanes *lanes;   /* the workers */
     uv_timer_t trim_timer; /* until free memory is returned */
     uv_work_t trim_work;
     int trims_due; /* how often it is to be returned yet */
@@ -156,6 +158,10 @@ enum status auth_load(struct app *app, struct err *err);
  * Takes the same time for every wrong key of one length. */
 bool auth_accepts(const struct app *app, const struct buf *keys, const struct http_request *http);
 
+/* A hash of the client's key or, if the server has no keys, of its address: clients share workers
+ * by it. */
+uint64_t auth_client(const struct app *app, const struct http_request *http);
+
 /* Does it carry an admin key? */
 bool auth_is_admin(const struct app *app, const struct http_request *http);
 
@@ -210,37 +216,60 @@ void reply_start(struct app *app, struct http_request *http, const struct api *a
 
 struct async_request;
 
+/* What a request does after a worker has run it. */
+enum async_next {
+    ASYNC_ANSWER,  /* `done` answers it */
+    ASYNC_COMPILE, /* it runs again, in the lane of grammars */
+    ASYNC_WAIT,    /* it runs again after async_resume; no worker waits with it */
+};
+
 /* What such a request does. */
 struct async_kind {
-    void (*run)(struct async_request *request);  /* on a worker: the long and pure part */
-    void (*done)(struct async_request *request); /* then: answers, unless `gone` is set */
+    enum lane lane; /* in which it runs first */
+    /* On a worker: the long and pure part. */
+    enum async_next (*run)(struct async_request *request);
+    /* Then: answers, unless `gone` is set. request->err is why the request has ended before its
+     * last run, if it has. */
+    void (*done)(struct async_request *request);
     /* After that, if it still goes on: ends it early, with an error for the client or, if that is
      * NULL, because the client has gone. NULL: `done` has ended it. */
     void (*stop)(struct async_request *request, const struct err *err);
+    /* Before `done`, of a request that is cancelled: afterwards nothing resumes it. NULL: it never
+     * waits. */
+    void (*leave)(struct async_request *request);
     /* Fields for the access log, at most 8; returns how many. May be NULL. */
     int (*log_fields)(const struct async_request *request, struct log_field *fields);
     void (*free)(struct async_request *request);
 };
 
-/* The head of such a request; http_request.app points to it. Loop thread, except for `run`. */
+/* The head of such a request; http_request.app points to it. Loop thread, except for `run` and
+ * async_resume. */
 struct async_request {
     const struct async_kind *kind;
     struct app *app;
     struct http_request *http; /* NULL once released */
     struct list_node node;     /* in app->requests */
-    uv_work_t work;
+    struct lane_work work;
+    enum async_next next; /* after its last run */
+    struct err err;       /* why it has ended before its last run; STATUS_OK: it has not */
+    uint64_t owner;       /* the client, with whom others share a lane: a hash */
     int references;
-    bool running; /* a worker has it: only `gone` may be changed */
-    bool gone;    /* the client is */
+    bool running;          /* it is in a lane: only `gone` and `cancelled` may be changed */
+    bool gone;             /* the client is */
+    atomic_bool cancelled; /* nobody needs its result: `run` ends at its next check. Any thread */
 };
 
 /* Opens and closes what a server has for such requests. */
 void async_init(struct app *app);
 void async_close(struct app *app);
 
-/* Queues a whole request for a worker. It is zeroed, and freed by its kind. */
+/* Queues a whole request for a worker, or ends it with STATUS_OVERLOADED if its lane is full. It is
+ * zeroed, and freed by its kind. */
 void async_start(struct async_request *request, const struct async_kind *kind, struct app *app,
                  struct http_request *http);
+
+/* A request that waits runs again. Any thread. */
+void async_resume(struct async_request *request);
 
 /* Another reference, and one less; the last one frees the request. */
 void async_ref(struct async_request *request);
@@ -248,6 +277,10 @@ void async_unref(struct async_request *request);
 
 /* Releases the HTTP request, unless it was released: it was answered, or its client is gone. */
 void async_release_http(struct async_request *request);
+
+/* For `done`: answers with a JSON body, which it takes over, or with the error that has ended the
+ * request, which is `err` unless it ended early; then releases the HTTP request. */
+void async_respond(struct async_request *request, struct buf *body, const struct err *err);
 
 /* The client has gone. */
 void async_gone(struct async_request *request);

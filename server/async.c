@@ -1,12 +1,19 @@
 /* DESIGN: HTTP requests that need a worker.
  *
- *   async_start   loop     counts the request and queues it for a worker
+ *   async_start   loop     counts the request and queues it in a lane (lanes.c)
  *   kind->run     worker   the long and pure part; the request is the worker's alone
  *   kind->done    loop     answers, or begins to; the body is gone
  *   kind->stop    loop     the client has gone or the server ends, while the request goes on
  *   kind->free    loop     no reference is left
  *
- * A reference each is held by the worker until `done` has returned, by HTTP until the request is
+ * `run` may end with ASYNC_COMPILE: the loop drops the body and queues the request in the lane of
+ * grammars, where `run` goes on. There it may end with ASYNC_WAIT: the request keeps no worker, and
+ * async_resume queues it again.
+ *
+ * A request in a lane is cancelled if its client goes or the server ends. It leaves the lane at
+ * once if it waits there, else at its next look at `cancelled`; then `done` follows as always.
+ *
+ * A reference each is held by the lane until `done` has returned, by HTTP until the request is
  * released, by HTTP until it reports the request done (in whatever order), and by whom the kind
  * gives one. The process ends when the list of requests is empty.
  *
@@ -24,7 +31,8 @@ enum {
     LARGE_BODY = 64 << 10, /* bytes from which on a body's memory is worth returning */
     TRIM_DELAY_MS = 1000,
     N_TRIMS = 3,
-    TRIM_THRESHOLD = 1 << 20 /* free memory at the end of a thread's own that it may keep */
+    TRIM_THRESHOLD = 1 << 20, /* free memory at the end of a thread's own that it may keep */
+    MAX_WAITING_TEXTS = 256   /* requests that wait in the lane of texts */
 };
 
 /* ---- memory that large bodies leave behind -------------------------------------------------- */
@@ -52,19 +60,6 @@ static void on_trim_due(uv_timer_t *timer) {
     uv_queue_work(&app->loop, &app->trim_work, trim, after_trim);
 }
 
-/* malloc_trim leaves alone what is free at the end of a thread's memory; the threshold, which the
- * C library otherwise raises by itself to twice the largest block that was freed, bounds that. */
-void async_init(struct app *app) {
-    mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
-    uv_timer_init(&app->loop, &app->trim_timer);
-    app->trim_timer.data = app;
-}
-
-void async_close(struct app *app) {
-    assert(app->requests.n == 0);
-    uv_close((uv_handle_t *)&app->trim_timer, NULL);
-}
-
 /* ---- requests ------------------------------------------------------------------------------- */
 
 void async_ref(struct async_request *request) {
@@ -90,25 +85,67 @@ void async_release_http(struct async_request *request) {
     async_unref(request);
 }
 
-static void run(uv_work_t *work) {
-    struct async_request *request = work->data;
-    request->kind->run(request);
+void async_respond(struct async_request *request, struct buf *body, const struct err *err) {
+    const struct err *why = request->err.status ? &request->err : err;
+    assert(request->gone || (why->status == STATUS_OK) == (body->length > 0));
+    if (!request->gone && why->status) respond_error(request->http, why, NULL);
+    if (!request->gone && !why->status) respond_json(request->http, body);
+    async_release_http(request);
 }
 
-static void after_run(uv_work_t *work, int status) {
-    struct async_request *request = work->data;
+/* ---- lanes ---------------------------------------------------------------------------------- */
+
+static struct async_request *request_of(struct lane_work *work) {
+    return list_entry(work, struct async_request, work);
+}
+
+static enum lane_verdict run(struct lane_work *work) {
+    struct async_request *request = request_of(work);
+    request->next = request->kind->run(request);
+    return request->next == ASYNC_WAIT ? LANE_PARKED : LANE_ENDED;
+}
+
+/* A body is read in the first run; later ones find it dropped. */
+static void drop_body(struct async_request *request) {
     struct app *app = request->app;
-    assert(status == 0 && request->running); /* only uv_cancel gives another, which is not used */
-    (void)status;
-    request->running = false;
     bool is_large = request->http->body_length >= LARGE_BODY;
     bool is_due = uv_is_active((uv_handle_t *)&app->trim_timer);
     if (is_large) app->trims_due = N_TRIMS;
     if (is_large && !is_due) uv_timer_start(&app->trim_timer, on_trim_due, TRIM_DELAY_MS, 0);
     http_drop_body(request->http);
+}
+
+static void finish(struct async_request *request) {
+    assert(request->running);
+    request->running = false;
     request->kind->done(request);
-    http_flush(app->http);
     async_unref(request);
+}
+
+static void enqueue(struct async_request *request, enum lane lane) {
+    struct app *app = request->app;
+    if (lanes_push(app->lanes, &request->work, lane, request->owner)) return;
+    app->metrics.refused_overload++;
+    err_set(&request->err, STATUS_OVERLOADED, NULL,
+            "Too many requests wait %s, in all or of this client; try again later.",
+            lane == LANE_GRAMMAR ? "for their grammars" : "for this path");
+    finish(request);
+}
+
+static void end_run(struct lane_work *work) {
+    struct async_request *request = request_of(work);
+    struct app *app = request->app;
+    bool goes_on = request->next == ASYNC_COMPILE && !atomic_load(&request->cancelled);
+    drop_body(request);
+    if (goes_on)
+        enqueue(request, LANE_GRAMMAR);
+    else
+        finish(request);
+    http_flush(app->http);
+}
+
+void async_resume(struct async_request *request) {
+    lanes_resume(request->app->lanes, &request->work);
 }
 
 void async_start(struct async_request *request, const struct async_kind *kind, struct app *app,
@@ -117,31 +154,67 @@ void async_start(struct async_request *request, const struct async_kind *kind, s
     *request = (struct async_request){.kind = kind,
                                       .app = app,
                                       .http = http,
-                                      .work = {.data = request},
+                                      .owner = auth_client(app, http),
                                       .references = 3,
                                       .running = true};
     list_append(&app->requests, &request->node);
     http->app = request;
-    uv_queue_work(&app->loop, &request->work, run, after_run);
+    enqueue(request, kind->lane);
+}
+
+/* ---- opening and closing -------------------------------------------------------------------- */
+
+/* malloc_trim leaves alone what is free at the end of a thread's memory; the threshold, which the
+ * C library otherwise raises by itself to twice the largest block that was freed, bounds that. */
+void async_init(struct app *app) {
+    mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
+    uv_timer_init(&app->loop, &app->trim_timer);
+    app->trim_timer.data = app;
+    app->lanes = lanes_new(&app->loop, run, end_run);
+    lanes_set_limit(app->lanes, LANE_TEXT, MAX_WAITING_TEXTS);
+    lanes_set_limit(app->lanes, LANE_GRAMMAR, max_int(1, app->options->max_queued_requests / 2));
+}
+
+void async_close(struct app *app) {
+    assert(app->requests.n == 0);
+    lanes_free(app->lanes);
+    app->lanes = NULL;
+    uv_close((uv_handle_t *)&app->trim_timer, NULL);
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+/* Of a request in a lane. */
+static void cancel(struct async_request *request, const struct err *err) {
+    assert(request->running);
+    if (atomic_exchange(&request->cancelled, true)) return;
+    if (err) request->err = *err;
+    if (request->kind->leave) request->kind->leave(request);
+    lanes_drop(request->app->lanes, &request->work);
 }
 
 void async_gone(struct async_request *request) {
     if (request->gone) return;
     request->gone = true;
-    if (!request->running && request->kind->stop) request->kind->stop(request, NULL);
+    if (request->running)
+        cancel(request, NULL);
+    else if (request->kind->stop)
+        request->kind->stop(request, NULL);
 }
 
 int async_log_fields(const struct async_request *request, struct log_field *fields) {
-    if (request->running || !request->kind->log_fields) return 0; /* a worker may be writing them */
+    if (request->running || !request->kind->log_fields) return 0; /* a worker may write them */
     return request->kind->log_fields(request, fields);
 }
 
 void async_abort_all(struct app *app, const struct err *err) {
-    assert(app->aborted); /* so that those which a worker has end in `done` */
+    assert(app->aborted);
     list_each_removable(node, &app->requests) {
         struct async_request *request = list_entry(node, struct async_request, node);
-        bool goes_on = request->http && !request->running && request->kind->stop;
-        if (goes_on) request->kind->stop(request, err);
+        if (request->running)
+            cancel(request, err);
+        else if (request->http && request->kind->stop)
+            request->kind->stop(request, err);
     }
     http_flush(app->http);
 }

@@ -3,6 +3,8 @@
 #define PENSTOCK_SERVER_METRICS_H
 
 #include "scheduler/scheduler.h"
+#include "server/generation/grammar_store.h"
+#include "server/lanes.h"
 
 /* What is counted by size; endpoints/metrics.c has names and bounds. "Requests" are prompts here:
  * each one of an HTTP request with several counts. Times are in seconds. */
@@ -72,6 +74,8 @@ void process_stats(struct process_stats *out);
 struct metrics_view {
     const struct metrics *metrics;
     const struct scheduler_stats *stats;
+    struct lane_stats lanes[N_LANES];
+    struct grammar_store_stats grammars;
     struct process_stats process;
     int connections;
     size_t answer_bytes;     /* of answers that are made or wait to be read */

@@ -251,8 +251,14 @@ struct grammar {
     struct list matchers;
     struct network *network;
     struct automaton automaton;
-    atomic_size_t bytes; /* of all, when they were last counted */
+    atomic_size_t bytes; /* of all, when the lock was last released */
 };
+
+/* Releases the lock of a grammar, and counts how much the grammar has grown (compile.c). */
+void grammar_unlock(struct grammar *grammar);
+
+/* Counts memory that a grammar or a search has taken or, below 0, freed (compile.c). */
+void live_bytes_add(ptrdiff_t bytes);
 
 struct matcher {
     struct list_node in_grammar;

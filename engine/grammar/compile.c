@@ -48,6 +48,37 @@ static struct expr *read(struct builder *b, enum grammar_kind kind, const char *
     return &b->spare;
 }
 
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static atomic_size_t live_bytes; /* of all grammars and searches of the process */
+
+void live_bytes_add(ptrdiff_t bytes) {
+    atomic_fetch_add_explicit(&live_bytes, (size_t)bytes, memory_order_relaxed);
+}
+
+size_t grammar_live_bytes(void) {
+    return atomic_load_explicit(&live_bytes, memory_order_relaxed);
+}
+
+static void count_bytes(struct grammar *grammar) {
+    size_t before = atomic_load_explicit(&grammar->bytes, memory_order_relaxed);
+    size_t bytes = sizeof *grammar + grammar->network->bytes + grammar->automaton.bytes;
+    if (bytes == before) return;
+    atomic_store_explicit(&grammar->bytes, bytes, memory_order_relaxed);
+    live_bytes_add((ptrdiff_t)bytes - (ptrdiff_t)before);
+}
+
+void grammar_unlock(struct grammar *grammar) {
+    count_bytes(grammar);
+    pthread_mutex_unlock(&grammar->lock);
+}
+
+size_t grammar_bytes(struct grammar *grammar) {
+    return atomic_load_explicit(&grammar->bytes, memory_order_relaxed);
+}
+
+/* ---- compiling ------------------------------------------------------------------------------ */
+
 static struct grammar *grammar_new(struct network *network, const struct builder *b) {
     struct grammar *grammar = mem_calloc(1, sizeof *grammar);
     grammar->owners = 1;
@@ -55,6 +86,7 @@ static struct grammar *grammar_new(struct network *network, const struct builder
     grammar->network = network;
     list_init(&grammar->matchers);
     automaton_init(&grammar->automaton, network, b->limits.max_bytes);
+    count_bytes(grammar);
     return grammar;
 }
 
@@ -101,17 +133,9 @@ void grammar_release(struct grammar *grammar) {
     int before = atomic_fetch_sub(&grammar->owners, 1);
     assert(before > 0);
     if (before > 1) return;
+    live_bytes_add(-(ptrdiff_t)grammar_bytes(grammar));
     automaton_free(&grammar->automaton);
     network_free(grammar->network);
     pthread_mutex_destroy(&grammar->lock);
     mem_free(grammar);
-}
-
-size_t grammar_bytes(struct grammar *grammar) {
-    if (pthread_mutex_trylock(&grammar->lock) == 0) {
-        size_t bytes = sizeof *grammar + grammar->network->bytes + grammar->automaton.bytes;
-        atomic_store(&grammar->bytes, bytes);
-        pthread_mutex_unlock(&grammar->lock);
-    }
-    return atomic_load(&grammar->bytes);
 }

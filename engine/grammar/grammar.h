@@ -67,6 +67,9 @@ void grammar_release(struct grammar *grammar);
  * that what it says while a mask is found is what it said before. */
 size_t grammar_bytes(struct grammar *grammar);
 
+/* The memory of all grammars and searches of the process that have an owner. Any thread. */
+size_t grammar_live_bytes(void);
+
 /* How many bytes of text[n] the grammar accepts, for texts that are not tokens; *complete says
  * whether it may end after them. */
 size_t grammar_match(struct grammar *grammar, const char *text, size_t n, bool *complete);

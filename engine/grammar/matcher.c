@@ -14,7 +14,7 @@
 static void add_to_grammar(struct matcher *matcher) {
     pthread_mutex_lock(&matcher->grammar->lock);
     list_append(&matcher->grammar->matchers, &matcher->in_grammar);
-    pthread_mutex_unlock(&matcher->grammar->lock);
+    grammar_unlock(matcher->grammar);
 }
 
 struct matcher *matcher_new(struct grammar *grammar, const struct vocabulary *vocabulary) {
@@ -42,7 +42,7 @@ void matcher_free(struct matcher *matcher) {
     if (!matcher) return;
     pthread_mutex_lock(&matcher->grammar->lock);
     list_remove(&matcher->grammar->matchers, &matcher->in_grammar);
-    pthread_mutex_unlock(&matcher->grammar->lock);
+    grammar_unlock(matcher->grammar);
     grammar_release(matcher->grammar);
     mem_free(matcher->states);
     mem_free(matcher);
@@ -89,7 +89,7 @@ bool matcher_prepare(struct matcher *matcher, int max_work) {
     assert(max_work > 0);
     pthread_mutex_lock(&matcher->grammar->lock);
     bool is_known = find_mask(matcher, max_work);
-    pthread_mutex_unlock(&matcher->grammar->lock);
+    grammar_unlock(matcher->grammar);
     return is_known;
 }
 
@@ -100,7 +100,7 @@ bool matcher_mask(struct matcher *matcher, uint32_t *mask) {
     pthread_mutex_lock(&grammar->lock);
     find_mask(matcher, INT64_MAX);
     memcpy(mask, state->mask->bits, mask_words(v) * sizeof *mask);
-    pthread_mutex_unlock(&grammar->lock);
+    grammar_unlock(grammar);
     return state->may_end || has_any(mask, v);
 }
 
@@ -111,7 +111,7 @@ bool matcher_may_go_on(struct matcher *matcher) {
     pthread_mutex_lock(&grammar->lock);
     bool any = knows_mask(matcher) ? has_any(state->mask->bits, v)
                                    : mask_has_any(&grammar->automaton, v, state);
-    pthread_mutex_unlock(&grammar->lock);
+    grammar_unlock(grammar);
     return any;
 }
 
@@ -136,7 +136,7 @@ bool matcher_accept(struct matcher *matcher, int32_t id) {
         state = automaton_step(a, state, (uint8_t)v->bytes[at]);
     }
     if (state != a->dead) go_to(matcher, state);
-    pthread_mutex_unlock(&matcher->grammar->lock);
+    grammar_unlock(matcher->grammar);
     return state != a->dead;
 }
 
@@ -144,7 +144,7 @@ void matcher_roll_back(struct matcher *matcher, int n) {
     assert(n >= 0 && (size_t)n < matcher->n);
     pthread_mutex_lock(&matcher->grammar->lock);
     matcher->n -= (size_t)n;
-    pthread_mutex_unlock(&matcher->grammar->lock);
+    grammar_unlock(matcher->grammar);
 }
 
 /* The only byte that may come, or -1 where there are several or the text may end. */
@@ -173,7 +173,7 @@ int matcher_forced(const struct matcher *matcher, char *bytes, int max) {
         bytes[n++] = (char)byte;
         state = automaton_step(a, state, (uint8_t)byte);
     }
-    pthread_mutex_unlock(&matcher->grammar->lock);
+    grammar_unlock(matcher->grammar);
     return n;
 }
 
@@ -188,6 +188,6 @@ size_t grammar_match(struct grammar *grammar, const char *text, size_t n, bool *
         state = next;
     }
     *complete = state->may_end;
-    pthread_mutex_unlock(&grammar->lock);
+    grammar_unlock(grammar);
     return at;
 }

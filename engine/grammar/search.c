@@ -52,6 +52,7 @@ static struct search *search_new(const struct dfa *dfa, const bool *live) {
             if (live[to]) search->kinds[i] |= GOES_ON;
         }
     }
+    live_bytes_add((ptrdiff_t)search_bytes(search));
     return search;
 }
 
@@ -107,6 +108,7 @@ struct search *search_acquire(struct search *search) {
 
 void search_release(struct search *search) {
     if (!search || atomic_fetch_sub(&search->owners, 1) > 1) return;
+    live_bytes_add(-(ptrdiff_t)search_bytes(search));
     mem_free(search->next);
     mem_free(search->kinds);
     mem_free(search);

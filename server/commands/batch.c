@@ -358,8 +358,8 @@ static int open_all(struct batch *batch) {
     if (code) return code;
     app_set_name(&batch->app);
     app_set_limits(&batch->app);
-    batch->app.grammars =
-        grammar_store_new(batch->app.engine, batch->app.limits.V, (size_t)options->grammar_cache);
+    batch->app.grammars = grammar_store_new(batch->app.engine, batch->app.limits.V,
+                                            (size_t)options->grammar_cache, 0);
     struct scheduler_config config = scheduler_config_from(options, batch->app.engine);
     config.max_queued_requests = 1 << 24; /* the window bounds what waits */
     config.max_queued_tokens = 1 << 30;

@@ -57,7 +57,9 @@ static int read_stop(struct rules *rules, const char *value) {
     struct err err;
     rules->stop = (struct api_text){value, strlen(value)};
     rules->request = (struct api_request){.n_stop_regexes = 1, .stop_regexes = &rules->stop};
-    if (!stop_searches_new(NULL, &rules->request, "--stop-regex", &rules->searches, &err)) return 0;
+    if (stop_searches_get(NULL, &rules->request, "--stop-regex", &rules->searches, &err) ==
+        CLAIM_READY)
+        return 0;
     print_failure("%s", err.message);
     return 2;
 }
@@ -85,7 +87,7 @@ void rules_open(struct rules *rules, const struct engine *engine) {
     const struct chat_template *chat = engine_chat_template(engine, false);
     const char *source = chat ? chat_template_source(chat, &length) : "";
     if (!rules->grammar) return;
-    rules->store = grammar_store_new(engine, engine_model(engine)->V, 0);
+    rules->store = grammar_store_new(engine, engine_model(engine)->V, 0, 0);
     rules->vocabulary = grammar_store_vocabulary(rules->store, NULL, NULL);
     rules->reasoning = reasoning_format_of_template(source, length);
 }

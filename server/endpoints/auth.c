@@ -107,6 +107,11 @@ bool auth_is_admin(const struct app *app, const struct http_request *http) {
     return holds(&app->admin_keys, http);
 }
 
+uint64_t auth_client(const struct app *app, const struct http_request *http) {
+    const char *name = app->keys.length > 0 ? key_of(http) : http->client;
+    return XXH3_64bits(name, strlen(name));
+}
+
 bool auth_accepts(const struct app *app, const struct buf *keys, const struct http_request *http) {
     if (keys->length == 0) return true;
     bool accepted = holds(keys, http);

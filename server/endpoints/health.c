@@ -62,6 +62,8 @@ void health_metrics(struct app *app, struct http_request *http) {
         .cache_dtype = value_name(kv_dtype_names, app->options->kv_cache_dtype),
         .prefix_caching = app->options->enable_prefix_caching,
     };
+    for (int i = 0; i < N_LANES; i++) view.lanes[i] = lanes_stats(app->lanes, (enum lane)i);
+    grammar_store_stats(app->grammars, &view.grammars);
     process_stats(&view.process);
     metrics_write(&body, openmetrics, &view);
     http_respond(http, 200, exposition_content_type(openmetrics), body.data, body.length, NULL, 0);

@@ -81,6 +81,8 @@ void metrics_count_http(struct metrics *metrics, const char *path, const char *m
 struct shown {
     struct metrics metrics;
     struct scheduler_stats stats;
+    struct lane_stats prepare, grammar, text;
+    struct grammar_store_stats grammars;
     struct process_stats process;
     int connections;
     uint64_t answer_bytes;
@@ -134,6 +136,30 @@ static const struct metric table[] = {
             AT(metrics.refused_overload)),
     COUNTER("penstock_answer_seconds_total",
             "The loop's time in making tokens text and sending it.", NS_AT(metrics.answer_ns)),
+    GAUGE_OF("penstock_prepare_requests", "Requests whose prompts workers make, or will make.",
+             "state", "waiting", AT(prepare.waiting)),
+    GAUGE_OF("penstock_prepare_requests", NULL, "state", "running", AT(prepare.running)),
+    GAUGE_OF("penstock_grammar_requests",
+             "Requests with grammars: that wait for a worker, that one compiles for, and that wait "
+             "for the same grammar without one.",
+             "state", "waiting", AT(grammar.waiting)),
+    GAUGE_OF("penstock_grammar_requests", NULL, "state", "running", AT(grammar.running)),
+    GAUGE_OF("penstock_grammar_requests", NULL, "state", "parked", AT(grammar.parked)),
+    GAUGE_OF("penstock_text_requests",
+             "Requests to /tokenize, /detokenize and /render that wait, and that workers have.",
+             "state", "waiting", AT(text.waiting)),
+    GAUGE_OF("penstock_text_requests", NULL, "state", "running", AT(text.running)),
+    COUNTER_OF("penstock_grammar_compilations_total",
+               "Compilations of grammars, by how they ended: cancelled, because no client waited.",
+               "result", "compiled", AT(grammars.compiled)),
+    COUNTER_OF("penstock_grammar_compilations_total", NULL, "result", "refused",
+               AT(grammars.refused)),
+    COUNTER_OF("penstock_grammar_compilations_total", NULL, "result", "cancelled",
+               AT(grammars.cancelled)),
+    GAUGE_OF("penstock_grammar_bytes",
+             "Memory of grammars: of all, and of those that the cache keeps.", "state", "live",
+             AT(grammars.live_bytes)),
+    GAUGE_OF("penstock_grammar_bytes", NULL, "state", "cached", AT(grammars.kept_bytes)),
     GAUGE("penstock_queued_tokens", "Prompt tokens that wait.", AT(stats.queued_tokens)),
     GAUGE_OF("penstock_kv_blocks", "KV blocks: all, referenced, unreferenced but known by hash.",
              "state", "total", AT(stats.blocks_total)),
@@ -394,6 +420,10 @@ void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view 
         .view = view,
         .shown = {.metrics = *view->metrics,
                   .stats = *stats,
+                  .prepare = view->lanes[LANE_PREPARE],
+                  .grammar = view->lanes[LANE_GRAMMAR],
+                  .text = view->lanes[LANE_TEXT],
+                  .grammars = view->grammars,
                   .process = view->process,
                   .connections = view->connections,
                   .answer_bytes = view->answer_bytes,

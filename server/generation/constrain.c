@@ -12,23 +12,6 @@
  * others that keep to the same grammar may wait for. */
 enum { MAX_FIRST_WORK = 40000000, WORK_AT_ONCE = 30000 };
 
-/* Finds the first mask, so that the engine's thread has it at once. A grammar that only an empty
- * text keeps to would end an answer before it begins. */
-static enum status check_first(const struct generation_job *job, struct matcher *matcher,
-                               struct err *err) {
-    const char *field = job->request->grammar.field;
-    int left = MAX_FIRST_WORK / WORK_AT_ONCE;
-    while (!matcher_prepare(matcher, WORK_AT_ONCE))
-        if (--left == 0)
-            return err_set(err, STATUS_INVALID_REQUEST, field,
-                           "'%s' cannot be kept to: which tokens may come first is more to find "
-                           "out than the limit, %d nodes of the vocabulary's trie.",
-                           field, MAX_FIRST_WORK);
-    if (matcher_may_go_on(matcher)) return STATUS_OK;
-    return err_set(err, STATUS_INVALID_REQUEST, field,
-                   "'%s' can be kept to by no text of one token or more.", field);
-}
-
 /* ---- formats of structural tags ------------------------------------------------------------- */
 
 /* Any of the texts of an array. */
@@ -129,11 +112,11 @@ static enum status check_beside_tools(const struct api_grammar *asked, struct er
                    asked->field);
 }
 
-/* Makes the request's grammar that of an answer with tools; a field's own holds then for what is no
- * call, and for nothing where there must be calls. */
-static enum status ask_for_calls(struct generation_job *job, struct err *err) {
+/* A field's own grammar holds then for what is no call, and for nothing if there must be calls. */
+enum status job_ask_for_calls(struct generation_job *job, struct err *err) {
     struct api_request *request = job->request;
     const struct message_settings *format = &job->format;
+    if (!job->tools) return STATUS_OK;
     struct tool_grammar asked = {.tools = format->tools,
                                  .reasoning = may_think(job) ? format->reasoning : NULL,
                                  .functions = request->prompts[0].tools,
@@ -154,38 +137,63 @@ static enum status ask_for_calls(struct generation_job *job, struct err *err) {
     return status;
 }
 
-/* ---- any grammar ---------------------------------------------------------------------------- */
+/* ---- the steps ------------------------------------------------------------------------------ */
 
-/* The text behind which the grammar begins: the end of the thoughts in which the prompt has ended,
- * if it has. */
-static const char *beginning(const struct generation_job *job) {
-    const struct reasoning_format *reasoning = job->format.reasoning;
-    if (job->request->grammar.begins_after) return job->request->grammar.begins_after;
-    return reasoning && job->format.starts_inside ? reasoning_format_end(reasoning) : NULL;
+static enum job_progress progress_of(struct generation_job *job, enum claim_verdict verdict,
+                                     const struct err *why) {
+    assert(verdict != CLAIM_REFUSED || why->status);
+    if (verdict == CLAIM_UNCOMPILED) return JOB_UNCOMPILED;
+    if (verdict == CLAIM_WAITS) return JOB_WAITS;
+    if (verdict == CLAIM_REFUSED) job->err = *why;
+    return JOB_PREPARED;
 }
 
-/* Compiles the request's grammar, and finds its first mask. The vocabulary has text of its own for
- * markers of calls and thoughts where the answer may have such. */
-static enum status compile(struct generation_job *job, bool thinks, struct err *err) {
-    const struct api_grammar *asked = &job->request->grammar;
-    const struct reasoning_format *reasoning = job->app->limits.reasoning_format;
-    const bool has_markers = job->tools || thinks;
+static enum job_progress get_searches(struct generation_job *job, bool may_compile) {
+    const struct stop_source source = {job->app->grammars, &job->claim, may_compile};
     struct err why = {0};
-    grammar_release(job->grammar);
-    enum status status = grammar_store_get(job->app->grammars, asked->kind, asked->text,
-                                           asked->length, &job->grammar, &why);
-    if (status)
-        return err_set(err, status, asked->field, "'%s' cannot be kept to: %s", asked->field,
-                       why.message);
-    job->vocabulary = grammar_store_vocabulary(
-        job->app->grammars, has_markers ? job->format.tools : NULL, has_markers ? reasoning : NULL);
-    struct matcher *matcher = matcher_new(job->grammar, job->vocabulary);
-    status = check_first(job, matcher, err);
-    matcher_free(matcher);
-    return status;
+    enum claim_verdict verdict =
+        stop_searches_get(&source, job->request, "stop_regex", &job->stop_searches, &why);
+    if (verdict == CLAIM_READY)
+        job->step = job->request->grammar.field ? STEP_GRAMMAR : STEP_COMPILED;
+    return progress_of(job, verdict, &why);
 }
 
-/* Lets thoughts come before what the field asks for. */
+/* The vocabulary has text of its own for markers of calls and thoughts if the answer may have
+ * such. */
+static enum job_progress get_grammar(struct generation_job *job, bool may_compile) {
+    const struct api_grammar *asked = &job->request->grammar;
+    const bool has_markers = job->tools || job->thinks;
+    struct err why = {0};
+    struct grammar *grammar = NULL;
+    enum claim_verdict verdict =
+        grammar_store_get(job->app->grammars, &job->claim, may_compile, asked->kind, asked->text,
+                          asked->length, &grammar, &why);
+    if (why.status == STATUS_INVALID_REQUEST) {
+        struct err of_text = why;
+        err_set(&why, of_text.status, asked->field, "'%s' cannot be kept to: %s", asked->field,
+                of_text.message);
+    }
+    if (verdict == CLAIM_READY) {
+        grammar_release(job->grammar);
+        job->grammar = grammar;
+        job->vocabulary =
+            grammar_store_vocabulary(job->app->grammars, has_markers ? job->format.tools : NULL,
+                                     has_markers ? job->app->limits.reasoning_format : NULL);
+        job->step = STEP_MASK;
+    }
+    return progress_of(job, verdict, &why);
+}
+
+/* Works towards the first mask. False: it takes more than the limit, or than one look if the caller
+ * may not compile, or the client has gone. */
+static bool find_first_mask(struct generation_job *job, struct matcher *matcher, bool may_compile) {
+    int left = may_compile ? MAX_FIRST_WORK / WORK_AT_ONCE : 1;
+    while (!matcher_prepare(matcher, WORK_AT_ONCE))
+        if (--left == 0 || job_is_abandoned(job)) return false;
+    return true;
+}
+
+/* Lets thoughts come before what the field asks for: that is compiled next. */
 static enum status let_think(struct generation_job *job, struct err *err) {
     struct api_request *request = job->request;
     struct buf content = {0}, text = {0};
@@ -196,21 +204,78 @@ static enum status let_think(struct generation_job *job, struct err *err) {
     }
     buf_free(&content);
     buf_free(&text);
-    return status ? status : compile(job, true, err);
+    job->thinks = true;
+    return status;
 }
 
-/* What a field says is compiled by itself first, so that what is wrong in it is named as the client
- * has written it. */
-enum status job_constrain(struct generation_job *job, struct err *err) {
-    assert(!job->grammar);
-    if (job->tools && ask_for_calls(job, err)) return err->status;
-    if (!job->request->grammar.field) return STATUS_OK;
-    enum status status = compile(job, false, err);
-    if (status == STATUS_OK && !job->tools && may_think(job)) status = let_think(job, err);
+/* The next step of a grammar whose first mask is known. What a field says is compiled by itself
+ * first, so that what is wrong in it is named as the client has written it. */
+static void end_mask(struct generation_job *job) {
+    bool thinks = !job->tools && !job->thinks && may_think(job);
+    job->step = thinks ? STEP_GRAMMAR : STEP_BEGIN;
+    if (thinks) let_think(job, &job->err);
+}
+
+/* Finds the first mask, so that the engine's thread has it at once. A grammar that only an empty
+ * text keeps to would end an answer before it begins. */
+static enum job_progress get_mask(struct generation_job *job, bool may_compile) {
+    const char *field = job->request->grammar.field;
+    struct matcher *matcher = matcher_new(job->grammar, job->vocabulary);
+    bool is_found = find_first_mask(job, matcher, may_compile);
+    bool may_go_on = is_found && matcher_may_go_on(matcher);
+    matcher_free(matcher);
+    if (job->err.status) return JOB_PREPARED;
+    if (!is_found && !may_compile) return JOB_UNCOMPILED;
+    if (may_go_on)
+        end_mask(job);
+    else if (is_found)
+        err_set(&job->err, STATUS_INVALID_REQUEST, field,
+                "'%s' can be kept to by no text of one token or more.", field);
+    else
+        err_set(&job->err, STATUS_INVALID_REQUEST, field,
+                "'%s' cannot be kept to: which tokens may come first is more to find out than the "
+                "limit, %d nodes of the vocabulary's trie.",
+                field, MAX_FIRST_WORK);
+    return JOB_PREPARED;
+}
+
+/* The text behind which the grammar begins: the end of the thoughts in which the prompt has ended,
+ * if it has. */
+static const char *beginning(const struct generation_job *job) {
+    const struct reasoning_format *reasoning = job->format.reasoning;
+    if (job->request->grammar.begins_after) return job->request->grammar.begins_after;
+    return reasoning && job->format.starts_inside ? reasoning_format_end(reasoning) : NULL;
+}
+
+static enum job_progress find_beginning(struct generation_job *job) {
     const char *text = beginning(job);
-    if (status || !text) return status;
+    job->step = STEP_COMPILED;
+    if (!text) return JOB_PREPARED;
     job->n_begin_ids = tokenizer_encode(engine_tokenizer(job->app->engine), text, strlen(text),
                                         SPECIAL_PARSED, false, INT32_MAX, &job->begin_ids);
     assert(job->n_begin_ids > 0);
-    return STATUS_OK;
+    return JOB_PREPARED;
+}
+
+static enum job_progress take_step(struct generation_job *job, bool may_compile) {
+    switch (job->step) {
+    case STEP_SEARCHES:
+        return get_searches(job, may_compile);
+    case STEP_GRAMMAR:
+        return get_grammar(job, may_compile);
+    case STEP_MASK:
+        return get_mask(job, may_compile);
+    case STEP_BEGIN:
+        return find_beginning(job);
+    case STEP_COMPILED:
+        break;
+    }
+    return JOB_PREPARED;
+}
+
+enum job_progress job_constrain(struct generation_job *job, bool may_compile) {
+    enum job_progress progress = JOB_PREPARED;
+    while (progress == JOB_PREPARED && !job->err.status && job->step != STEP_COMPILED)
+        progress = take_step(job, may_compile);
+    return progress;
 }

@@ -1,13 +1,20 @@
-/* DESIGN: a table of compiled grammars, and of automata that look for the ends of answers; the
- * least recently used go first.
+/* DESIGN: a table of compiled grammars, and of automata that look for the ends of answers.
  *
- * One mutex guards the table and is never held while something compiles. Who finds no entry for its
- * text adds an empty one, compiles, and then fills it; who finds such an entry waits. So
- * equal texts that come together compile once. One that fails is removed again; those that have
- * waited for it get its sentence, too.
+ *     text --> entry    being compiled: its claims are those of all requests that want it
+ *                       compiled: in `kept`, until newer ones need its place
+ *                       refused: in `refused`, likewise, with the sentence
+ *
+ * One mutex guards the table and is never held while something compiles. A worker that finds no
+ * entry for its text adds one, compiles it, and answers all claims. A worker that finds an entry
+ * that is being compiled adds its claim, and is free: equal texts that arrive together compile
+ * once, and waiting costs no worker. If all requests with a claim have left, the compilation is
+ * cancelled; one that arrives after that begins anew.
  *
  * An entry keeps its text, because hashes of texts that clients choose may be equal. A grammar
- * grows while it is used (states, masks), so an entry's size is looked at whenever it is found.
+ * grows while it is used (states, masks), so an entry's size is updated whenever it is found.
+ *
+ * Refusals are remembered: the same text would take as long and be refused again. A refusal that
+ * took as long as the time limit may depend on the load, so it is forgotten after a minute.
  */
 #include "server/generation/grammar_store.h"
 
@@ -15,68 +22,84 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <xxhash.h>
 
-#include "config/list.h"
-
-#define N_BUCKETS 1024
-
-/* The kind of a text that becomes a search, beside the kinds of grammars. */
-enum { KIND_SEARCH = -1 };
-
-/* What a text becomes, one of the two by its kind; neither: it is being compiled. */
-struct compiled {
-    struct grammar *grammar;
-    struct search *search;
+enum {
+    N_BUCKETS = 1024,
+    KIND_SEARCH = -1, /* of a text that becomes a search, beside the kinds of grammars */
+    MAX_REFUSED = 1024,
+    MAX_REFUSED_BYTES = 4 << 20,
+    GRAMMAR_MS = 500, /* of the processor, for a compilation */
+    SEARCH_MS = 250,
+    TIMED_REFUSAL_S = 60 /* for which a refusal is remembered that took as long */
 };
 
 struct entry {
-    struct list_node by_age;
-    struct entry *next; /* in its bucket */
+    struct list_node by_age; /* in `kept` or `refused`; in neither while it is being compiled */
+    struct entry *next;      /* in its bucket */
     uint64_t hash;
     int kind;
     struct compiled compiled;
-    struct err *failed; /* why nothing became of it, for those that wait */
-    int n_waiting;
-    bool is_removed; /* from the table: the last one that waits frees it */
-    size_t bytes;    /* as counted in the store's; 0 while it is being compiled */
+    struct err *refusal;            /* NULL: it is not refused */
+    uint64_t forgotten_ns;          /* when a refusal is; 0: when others need its place */
+    struct grammar_claim *compiler; /* whose worker compiles it; NULL: its client has left */
+    struct list claims;             /* that wait */
+    bool is_compiling;
+    bool is_removed;       /* from the table, while it is being compiled */
+    atomic_bool cancelled; /* nobody wants it any more */
+    size_t bytes;          /* as counted in its list's; 0: it is in none */
     size_t length;
     char text[];
+};
+
+/* Entries by age, the newest first. */
+struct entries {
+    struct list list;
+    size_t bytes, max_bytes;
+    int max_n; /* 0: any number */
 };
 
 struct grammar_store {
     const struct engine *engine;
     int V;
-    size_t max_bytes;
+    size_t max_live_bytes;
     pthread_mutex_t mutex; /* guards all that follows */
-    pthread_cond_t compiled;
-    struct list by_age; /* of the entries that are not being compiled, the newest first */
-    size_t bytes;       /* of these */
+    struct entries kept, refused;
     struct entry *bucket[N_BUCKETS];
+    struct grammar_store_stats stats;    /* counts */
+    pthread_mutex_t reading;             /* guards the next */
     struct vocabulary *vocabulary[2][2]; /* with the markers of calls; of thoughts */
 };
 
-struct grammar_store *grammar_store_new(const struct engine *engine, int V, size_t max_bytes) {
+struct grammar_store *grammar_store_new(const struct engine *engine, int V, size_t max_bytes,
+                                        size_t max_live_bytes) {
     struct grammar_store *store = mem_calloc(1, sizeof *store);
     store->engine = engine;
     store->V = V;
-    store->max_bytes = max_bytes;
+    store->max_live_bytes = max_live_bytes;
+    store->kept.max_bytes = max_bytes;
+    store->refused.max_bytes = MAX_REFUSED_BYTES;
+    store->refused.max_n = MAX_REFUSED;
+    list_init(&store->kept.list);
+    list_init(&store->refused.list);
     pthread_mutex_init(&store->mutex, NULL);
-    pthread_cond_init(&store->compiled, NULL);
-    list_init(&store->by_age);
+    pthread_mutex_init(&store->reading, NULL);
     return store;
 }
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
-static bool is_compiled(const struct entry *entry) {
-    return entry->compiled.grammar || entry->compiled.search;
-}
-
 static struct compiled acquire(struct compiled compiled) {
     if (compiled.grammar) grammar_acquire(compiled.grammar);
     if (compiled.search) search_acquire(compiled.search);
     return compiled;
+}
+
+static void release(struct compiled *compiled) {
+    grammar_release(compiled->grammar);
+    search_release(compiled->search);
+    *compiled = (struct compiled){0};
 }
 
 static struct entry **place_of(struct grammar_store *store, uint64_t hash, int kind,
@@ -91,129 +114,301 @@ static struct entry **place_of(struct grammar_store *store, uint64_t hash, int k
     return place;
 }
 
-static void free_entry(struct entry *entry) {
-    if (entry->compiled.grammar) grammar_release(entry->compiled.grammar);
-    if (entry->compiled.search) search_release(entry->compiled.search);
-    mem_free(entry->failed);
+static struct entry *entry_new(uint64_t hash, int kind, const char *text, size_t length) {
+    struct entry *entry = mem_alloc(sizeof *entry + length);
+    *entry = (struct entry){.hash = hash, .kind = kind, .length = length, .is_compiling = true};
+    list_init(&entry->claims);
+    memcpy(entry->text, text, length);
+    return entry;
+}
+
+static void entry_free(struct entry *entry) {
+    assert(!entry->is_compiling && entry->claims.n == 0 && !entry->by_age.list);
+    release(&entry->compiled);
+    mem_free(entry->refusal);
     mem_free(entry);
 }
 
+static struct entries *entries_of(struct grammar_store *store, const struct entry *entry) {
+    return entry->refusal ? &store->refused : &store->kept;
+}
+
+/* Takes an entry out of the table. The worker that compiles it frees it, otherwise it is free
+ * now. */
 static void remove_entry(struct grammar_store *store, struct entry *entry) {
     struct entry **place = &store->bucket[entry->hash % N_BUCKETS];
     while (*place != entry) place = &(*place)->next;
     *place = entry->next;
-    if (is_compiled(entry)) {
-        list_remove(&store->by_age, &entry->by_age);
-        assert(store->bytes >= entry->bytes);
-        store->bytes -= entry->bytes;
+    if (entry->is_compiling) {
+        entry->is_removed = true;
+        return;
     }
-    entry->is_removed = true;
-    if (entry->n_waiting == 0) free_entry(entry);
+    struct entries *entries = entries_of(store, entry);
+    list_remove(&entries->list, &entry->by_age);
+    assert(entries->bytes >= entry->bytes);
+    entries->bytes -= entry->bytes;
+    entry_free(entry);
 }
 
-/* An entry that was just used becomes the newest; the oldest ones go until all fit. */
-static void count_entry(struct grammar_store *store, struct entry *entry) {
-    store->bytes -= entry->bytes;
-    const struct compiled *of = &entry->compiled;
-    entry->bytes = sizeof *entry + entry->length;
-    entry->bytes += of->grammar ? grammar_bytes(of->grammar) : search_bytes(of->search);
-    store->bytes += entry->bytes;
-    list_insert_after(&store->by_age, &store->by_age.head, &entry->by_age);
-    while (store->bytes > store->max_bytes)
-        remove_entry(store, list_entry(store->by_age.head.prev, struct entry, by_age));
+static struct entry *oldest(const struct entries *entries) {
+    return list_entry(entries->list.head.prev, struct entry, by_age);
+}
+
+static size_t bytes_of(const struct entry *entry) {
+    size_t bytes = sizeof *entry + entry->length;
+    if (entry->compiled.grammar) return bytes + grammar_bytes(entry->compiled.grammar);
+    if (entry->compiled.search) return bytes + search_bytes(entry->compiled.search);
+    return bytes + sizeof *entry->refusal;
+}
+
+/* An entry that was just made or found becomes the newest; the oldest ones go until all fit. */
+static void renew(struct grammar_store *store, struct entry *entry) {
+    struct entries *entries = entries_of(store, entry);
+    list_detach(&entry->by_age);
+    entries->bytes -= entry->bytes;
+    entry->bytes = bytes_of(entry);
+    entries->bytes += entry->bytes;
+    list_insert_after(&entries->list, &entries->list.head, &entry->by_age);
+    while (entries->bytes > entries->max_bytes ||
+           (entries->max_n && entries->list.n > entries->max_n))
+        remove_entry(store, oldest(entries));
 }
 
 void grammar_store_free(struct grammar_store *store) {
     if (!store) return;
     for (int i = 0; i < N_BUCKETS; i++)
         while (store->bucket[i]) remove_entry(store, store->bucket[i]);
-    assert(store->bytes == 0);
+    assert(store->kept.bytes == 0 && store->refused.bytes == 0);
     for (int i = 0; i < 4; i++) vocabulary_free(store->vocabulary[i / 2][i % 2]);
-    pthread_cond_destroy(&store->compiled);
+    pthread_mutex_destroy(&store->reading);
     pthread_mutex_destroy(&store->mutex);
     mem_free(store);
 }
 
+/* ---- claims --------------------------------------------------------------------------------- */
+
+/* Gives all claims that wait the entry's result. */
+static void answer_claims(struct entry *entry) {
+    for (struct list_node *node; (node = list_first(&entry->claims));) {
+        struct grammar_claim *claim = list_entry(node, struct grammar_claim, node);
+        list_remove(&entry->claims, node);
+        claim->entry = NULL;
+        claim->is_answered = true;
+        claim->result = acquire(entry->compiled);
+        if (entry->refusal) claim->refusal = *entry->refusal;
+        claim->resume(claim);
+    }
+}
+
+static enum claim_verdict take_answer(struct grammar_claim *claim, struct compiled *out,
+                                      struct err *err) {
+    bool is_refused = claim->refusal.status != STATUS_OK;
+    *out = claim->result;
+    if (is_refused) *err = claim->refusal;
+    claim->is_answered = false;
+    claim->result = (struct compiled){0};
+    claim->refusal = (struct err){0};
+    return is_refused ? CLAIM_REFUSED : CLAIM_READY;
+}
+
+static enum claim_verdict wait_for(struct entry *entry, struct grammar_claim *claim) {
+    assert(!claim->entry && claim->resume);
+    claim->entry = entry;
+    list_append(&entry->claims, &claim->node);
+    return CLAIM_WAITS;
+}
+
+static void leave_entry(struct grammar_store *store, struct grammar_claim *claim) {
+    struct entry *entry = claim->entry;
+    if (entry->compiler == claim)
+        entry->compiler = NULL;
+    else
+        list_remove(&entry->claims, &claim->node);
+    claim->entry = NULL;
+    if (entry->compiler || entry->claims.n > 0) return;
+    atomic_store(&entry->cancelled, true);
+    remove_entry(store, entry);
+}
+
+void grammar_store_leave(struct grammar_store *store, struct grammar_claim *claim) {
+    pthread_mutex_lock(&store->mutex);
+    claim->is_left = true;
+    if (claim->entry) leave_entry(store, claim);
+    release(&claim->result);
+    claim->is_answered = false;
+    pthread_mutex_unlock(&store->mutex);
+}
+
+static enum claim_verdict refuse_left(struct err *err) {
+    err_set(err, STATUS_CANCELLED, NULL, "The client has left.");
+    return CLAIM_REFUSED;
+}
+
 /* ---- compiling ------------------------------------------------------------------------------ */
 
-static const struct grammar_limits search_limits = {.max_states = MAX_SEARCH_STATES, .max_ms = 250};
+static uint64_t thread_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
 
-static enum status compile(struct grammar_store *store, struct entry *entry, struct compiled *out,
-                           struct err *err) {
-    static const struct grammar_limits defaults = {0};
+static enum status compile_text(int kind, const char *text, size_t length,
+                                const atomic_bool *cancelled, struct compiled *out,
+                                struct err *err) {
+    const struct grammar_limits for_searches = {
+        .max_states = MAX_SEARCH_STATES, .max_ms = SEARCH_MS, .cancelled = cancelled};
+    const struct grammar_limits for_grammars = {.max_ms = GRAMMAR_MS, .cancelled = cancelled};
+    if (kind == KIND_SEARCH) return search_compile(text, length, &for_searches, &out->search, err);
+    return grammar_compile((enum grammar_kind)kind, text, length, &for_grammars, &out->grammar,
+                           err);
+}
+
+/* Remembers why nothing became of a text. */
+static void keep_refusal(struct entry *entry, const struct err *err, uint64_t took_ns) {
+    uint64_t limit_ms = entry->kind == KIND_SEARCH ? SEARCH_MS : GRAMMAR_MS;
+    entry->refusal = mem_alloc(sizeof *err);
+    *entry->refusal = *err;
+    if (took_ns >= limit_ms * 1000000)
+        entry->forgotten_ns = now_ns() + (uint64_t)TIMED_REFUSAL_S * 1000000000;
+}
+
+static void count_end(struct grammar_store *store, enum status status) {
+    store->stats.compiling--;
+    store->stats.compiled += status == STATUS_OK;
+    store->stats.cancelled += status == STATUS_CANCELLED;
+    store->stats.refused += status != STATUS_OK && status != STATUS_CANCELLED;
+}
+
+/* The entry has its result, in `compiled` or `refusal`. */
+static void end_compiling(struct grammar_store *store, struct entry *entry, enum status status) {
+    bool is_lasting = status == STATUS_OK || status == STATUS_INVALID_REQUEST;
+    if (entry->compiler) entry->compiler->entry = NULL;
+    answer_claims(entry);
+    if (!is_lasting && !entry->is_removed) remove_entry(store, entry);
+    entry->compiler = NULL;
+    entry->is_compiling = false;
+    count_end(store, status);
+    if (entry->is_removed)
+        entry_free(entry);
+    else
+        renew(store, entry);
+}
+
+/* Compiles the text of a new entry. Called and returns with the mutex held. */
+static enum claim_verdict compile(struct grammar_store *store, struct entry *entry,
+                                  struct grammar_claim *claim, struct compiled *out,
+                                  struct err *err) {
     struct err why = {0};
+    entry->compiler = claim;
+    claim->entry = entry;
+    store->stats.compiling++;
     pthread_mutex_unlock(&store->mutex);
-    enum status status =
-        entry->kind == KIND_SEARCH
-            ? search_compile(entry->text, entry->length, &search_limits, &out->search, &why)
-            : grammar_compile((enum grammar_kind)entry->kind, entry->text, entry->length, &defaults,
-                              &out->grammar, &why);
+    uint64_t began = thread_ns();
+    enum status status = compile_text(entry->kind, entry->text, entry->length, &entry->cancelled,
+                                      &entry->compiled, &why);
+    uint64_t took_ns = thread_ns() - began;
     pthread_mutex_lock(&store->mutex);
-    pthread_cond_broadcast(&store->compiled);
-    if (status == STATUS_OK) {
-        entry->compiled = acquire(*out);
-        count_entry(store, entry);
-        return status;
-    }
-    if (err) *err = why;
-    entry->failed = mem_alloc(sizeof why);
-    *entry->failed = why;
-    remove_entry(store, entry);
-    return status;
+    if (status) keep_refusal(entry, &why, took_ns);
+    if (status) *err = why;
+    if (!claim->is_left) *out = acquire(entry->compiled);
+    end_compiling(store, entry, status);
+    if (claim->is_left) return refuse_left(err);
+    return status ? CLAIM_REFUSED : CLAIM_READY;
 }
 
-/* Waits for the thread that compiles the entry, and takes what comes of it. */
-static enum status wait_for(struct grammar_store *store, struct entry *entry, struct compiled *out,
-                            struct err *err) {
-    entry->n_waiting++;
-    while (!is_compiled(entry) && !entry->failed)
-        pthread_cond_wait(&store->compiled, &store->mutex);
+/* ---- asking --------------------------------------------------------------------------------- */
+
+/* Is there room for one more grammar? Those that no request has go first. */
+static bool has_room(struct grammar_store *store) {
+    if (store->max_live_bytes == 0) return true;
+    while (grammar_live_bytes() >= store->max_live_bytes && store->kept.list.n > 0)
+        remove_entry(store, oldest(&store->kept));
+    return grammar_live_bytes() < store->max_live_bytes;
+}
+
+static enum claim_verdict refuse_full(const struct grammar_store *store, struct err *err) {
+    err_set(err, STATUS_OVERLOADED, NULL,
+            "The grammars of running and waiting requests take %zu MiB, which is the most "
+            "(--grammar-memory); try again later.",
+            store->max_live_bytes >> 20);
+    return CLAIM_REFUSED;
+}
+
+/* An entry that is not being compiled. */
+static enum claim_verdict use(struct grammar_store *store, struct entry *entry,
+                              struct compiled *out, struct err *err) {
+    enum claim_verdict verdict = entry->refusal ? CLAIM_REFUSED : CLAIM_READY;
     *out = acquire(entry->compiled);
-    enum status status = entry->failed ? entry->failed->status : STATUS_OK;
-    if (entry->failed && err) *err = *entry->failed;
-    if (--entry->n_waiting == 0 && entry->is_removed) free_entry(entry);
-    return status;
+    if (entry->refusal) *err = *entry->refusal;
+    renew(store, entry);
+    return verdict;
 }
 
-static enum status get(struct grammar_store *store, int kind, const char *text, size_t length,
-                       struct compiled *out, struct err *err) {
+static struct entry *find(struct grammar_store *store, struct entry **place) {
+    struct entry *entry = *place;
+    if (!entry || !entry->forgotten_ns || now_ns() < entry->forgotten_ns) return entry;
+    remove_entry(store, entry);
+    return NULL;
+}
+
+static enum claim_verdict ask(struct grammar_store *store, struct grammar_claim *claim,
+                              bool may_compile, int kind, const char *text, size_t length,
+                              struct compiled *out, struct err *err) {
+    if (claim->is_left) return refuse_left(err);
+    if (claim->is_answered) return take_answer(claim, out, err);
     uint64_t hash = XXH3_64bits_withSeed(text, length, (XXH64_hash_t)kind);
-    enum status status = STATUS_OK;
+    struct entry *entry = find(store, place_of(store, hash, kind, text, length));
+    if (entry && !entry->is_compiling) return use(store, entry, out, err);
+    if (!may_compile) return CLAIM_UNCOMPILED;
+    if (entry) return wait_for(entry, claim);
+    if (!has_room(store)) return refuse_full(store, err);
+    entry = entry_new(hash, kind, text, length);
+    entry->next = store->bucket[hash % N_BUCKETS];
+    store->bucket[hash % N_BUCKETS] = entry;
+    return compile(store, entry, claim, out, err);
+}
+
+static enum claim_verdict get(struct grammar_store *store, struct grammar_claim *claim,
+                              bool may_compile, int kind, const char *text, size_t length,
+                              struct compiled *out, struct err *err) {
+    struct err ignored;
     *out = (struct compiled){0};
     pthread_mutex_lock(&store->mutex);
-    struct entry **place = place_of(store, hash, kind, text, length), *entry = *place;
-    if (!entry) {
-        entry = *place = mem_alloc(sizeof *entry + length);
-        *entry = (struct entry){.hash = hash, .kind = kind, .length = length};
-        memcpy(entry->text, text, length);
-        status = compile(store, entry, out, err);
-    } else if (!is_compiled(entry)) {
-        status = wait_for(store, entry, out, err);
-    } else {
-        *out = acquire(entry->compiled);
-        list_remove(&store->by_age, &entry->by_age);
-        count_entry(store, entry);
-    }
+    enum claim_verdict verdict =
+        ask(store, claim, may_compile, kind, text, length, out, err ? err : &ignored);
     pthread_mutex_unlock(&store->mutex);
-    return status;
+    return verdict;
 }
 
-enum status grammar_store_get(struct grammar_store *store, enum grammar_kind kind, const char *text,
-                              size_t length, struct grammar **out, struct err *err) {
+enum claim_verdict grammar_store_get(struct grammar_store *store, struct grammar_claim *claim,
+                                     bool may_compile, enum grammar_kind kind, const char *text,
+                                     size_t length, struct grammar **out, struct err *err) {
     struct compiled compiled;
-    enum status status = get(store, (int)kind, text, length, &compiled, err);
+    enum claim_verdict verdict =
+        get(store, claim, may_compile, (int)kind, text, length, &compiled, err);
     *out = compiled.grammar;
-    return status;
+    return verdict;
 }
 
-enum status grammar_store_search(struct grammar_store *store, const char *text, size_t length,
-                                 struct search **out, struct err *err) {
+enum claim_verdict grammar_store_search(struct grammar_store *store, struct grammar_claim *claim,
+                                        bool may_compile, const char *text, size_t length,
+                                        struct search **out, struct err *err) {
     struct compiled compiled = {0};
-    enum status status = store
-                             ? get(store, KIND_SEARCH, text, length, &compiled, err)
-                             : search_compile(text, length, &search_limits, &compiled.search, err);
+    enum claim_verdict verdict = CLAIM_READY;
+    if (store)
+        verdict = get(store, claim, may_compile, KIND_SEARCH, text, length, &compiled, err);
+    else if (compile_text(KIND_SEARCH, text, length, NULL, &compiled, err))
+        verdict = CLAIM_REFUSED;
     *out = compiled.search;
-    return status;
+    return verdict;
+}
+
+void grammar_store_stats(struct grammar_store *store, struct grammar_store_stats *out) {
+    pthread_mutex_lock(&store->mutex);
+    *out = store->stats;
+    out->kept_bytes = store->kept.bytes;
+    out->live_bytes = grammar_live_bytes();
+    pthread_mutex_unlock(&store->mutex);
 }
 
 /* ---- the vocabulary ------------------------------------------------------------------------- */
@@ -257,8 +452,8 @@ const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store,
                                                   const struct tool_format *tools,
                                                   const struct reasoning_format *reasoning) {
     struct vocabulary **place = &store->vocabulary[tools != NULL][reasoning != NULL];
-    pthread_mutex_lock(&store->mutex);
+    pthread_mutex_lock(&store->reading);
     if (!*place) *place = read_vocabulary(store->engine, store->V, tools, reasoning);
-    pthread_mutex_unlock(&store->mutex);
+    pthread_mutex_unlock(&store->reading);
     return *place;
 }

@@ -7,7 +7,7 @@
  *   on_idle       the scheduler has returned the last generation: the job may be freed
  *
  * A job that is cancelled, by its listener or by an error, waits for the last events of its
- * generations, whose memory is its own. job_prepare apart, all happens on one thread: the loop of a
+ * generations, whose memory is its own. After job_prepare, all happens on one thread: the loop of a
  * server, the main thread of a batch.
  */
 #include <assert.h>
@@ -147,7 +147,7 @@ void job_cancel(struct generation_job *job) {
 }
 
 void job_clear(struct generation_job *job) {
-    assert(job->n_running == 0);
+    assert(job->n_running == 0 && !job->claim.entry && !job->claim.is_answered);
     for (int i = 0; i < job->n_prompts; i++) {
         struct prompt_run *run = &job->prompts[i];
         for (int j = 0; run->choices && j < job->request->n_generated; j++)

@@ -6,7 +6,8 @@
  *        └─ choices[]                 text, logprobs and end of each answer
  *
  * A job knows neither sockets nor which API it came by: who waits for it is told by a job_listener.
- * All functions but job_prepare belong to the thread that hands over the scheduler's events.
+ * All functions but those of prepare.c and constrain.c belong to the thread that hands over the
+ * scheduler's events.
  */
 #ifndef PENSTOCK_SERVER_JOB_H
 #define PENSTOCK_SERVER_JOB_H
@@ -68,6 +69,15 @@ struct job_listener {
     void (*on_idle)(struct generation_job *job);
 };
 
+/* How far a job is compiled: constrain.c does one step after the other. */
+enum job_step {
+    STEP_SEARCHES, /* what ends its answers */
+    STEP_GRAMMAR,  /* what its answers keep to: the field's grammar, then one with thoughts */
+    STEP_MASK,     /* which tokens may come first in that */
+    STEP_BEGIN,    /* behind which tokens it begins */
+    STEP_COMPILED,
+};
+
 struct generation_job {
     struct app *app;
     const struct api *api;
@@ -87,6 +97,10 @@ struct generation_job {
     struct tool_set *tools;         /* that answers may call; NULL: none */
     struct message_settings format; /* of its answers; without formats they are text */
     struct search **stop_searches;  /* [request->n_stop_regexes], or NULL */
+    enum job_step step;             /* the next one */
+    bool thinks;                    /* the grammar lets thoughts come first */
+    struct grammar_claim claim;     /* in the text that it compiles or waits for */
+    const atomic_bool *abandoned;   /* its client has gone; NULL: it has no client */
     /* what all answers keep to: released with the job; NULL: nothing */
     struct grammar *grammar;
     const struct vocabulary *vocabulary;
@@ -143,17 +157,39 @@ enum status job_find_breakers(const struct generation_job *job, struct err *err)
 
 /* ---- constrain.c ---------------------------------------------------------------------------- */
 
-/* Compiles what the request's grammar says into the job's, or takes it from the app's store; with
- * tools, that of an answer that may or must call them. The job's first prompt was encoded: behind
- * one that ends in thoughts the grammar begins behind them. Fails with a sentence that names the
- * field and the place in it. A worker. */
-enum status job_constrain(struct generation_job *job, struct err *err);
+/* How a function that may compile has left a job. */
+enum job_progress {
+    JOB_PREPARED,   /* or job->err says why not */
+    JOB_UNCOMPILED, /* something is to be compiled, which the caller has not allowed */
+    JOB_WAITS,      /* another worker compiles it: call again after claim.resume */
+};
+
+/* With tools, makes the request's grammar that of an answer that may or must call them. The job's
+ * first prompt was encoded. Fails on a grammar that is not served beside tools. Any thread. */
+enum status job_ask_for_calls(struct generation_job *job, struct err *err);
+
+/* Compiles what ends and what bounds the job's answers, or takes it from the app's store. A grammar
+ * begins behind the thoughts in which the first prompt ends. Sets job->err to a sentence that names
+ * the field and the place in it. A worker. */
+enum job_progress job_constrain(struct generation_job *job, bool may_compile);
 
 /* ---- prepare.c ------------------------------------------------------------------------------ */
 
-/* Checks the body, renders and tokenises: fills request and prompts, or err. The body is freed. Any
- * thread. */
+/* Checks the body, renders and tokenises: fills request and prompts, or err. The body is freed.
+ * What is compiled already is taken. Any thread. */
+enum job_progress job_read(struct generation_job *job, struct json *body);
+
+/* Compiles what job_read has left uncompiled, and goes on. A worker that compiles. */
+enum job_progress job_compile(struct generation_job *job);
+
+/* Both, on the only thread that compiles. */
 void job_prepare(struct generation_job *job, struct json *body);
+
+/* One run of a worker for a request of HTTP's: job_read with its body, later job_compile. */
+enum async_next job_run(struct generation_job *job, const struct http_request *http);
+
+/* Has the job's client gone? Then it has job->err. Any thread. */
+bool job_is_abandoned(struct generation_job *job);
 
 /* ---- job.c ---------------------------------------------------------------------------------- */
 

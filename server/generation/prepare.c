@@ -125,10 +125,6 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
         uint64_t count = atomic_fetch_add(&job->app->n_seeds, 1);
         g->sampling.seed = job->app->limits.default_seed + count * 0x9E3779B97F4A7C15u;
     }
-    g->grammar = job->grammar;
-    g->vocabulary = job->vocabulary;
-    g->n_begin_ids = job->n_begin_ids;
-    g->begin_ids = job->begin_ids;
     g->prompt_logprobs = best_of_prompt(request);
     g->priority = request->priority;
     for (int i = 0; i < 2; i++) g->cache_salt[i] = request->cache_salt[i] ^ job->key_salt[i];
@@ -171,7 +167,7 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
     enum status status = prompt_encode(job->app->engine, asked, request->add_special_tokens,
                                        &job->format, &run->ids, &run->n_ids, err);
     if (status) return status;
-    if (index == 0 && job_constrain(job, err)) return err->status;
+    if (index == 0 && job_ask_for_calls(job, err)) return err->status;
     bool truncated = truncate_prompt(job, run, asked);
     if (request->echo) prepare_echo(job, run, asked, truncated);
     if (reserve_answer(job, run, err)) return err->status;
@@ -183,8 +179,6 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
         const char *param = asked->messages ? "messages" : "prompt";
         return api_context_exceeded(err, param, context, false, run->n_ids);
     }
-    run->choices = mem_calloc((size_t)request->n_generated, sizeof *run->choices);
-    for (int i = 0; i < request->n_generated; i++) choice_init(&run->choices[i], job, i);
     return STATUS_OK;
 }
 
@@ -201,22 +195,81 @@ static void set_format(struct generation_job *job) {
     job->format.stream_calls = true; /* the answers keep to a grammar */
 }
 
-void job_prepare(struct generation_job *job, struct json *body) {
-    assert(!job->request && !job->err.status);
-    if (job->api->parse(&job->request, body, &job->app->limits, &job->err)) return;
-    struct api_request *request = job->request;
-    memcpy(job->id, request->id, sizeof job->id);
-    if (job_forbid(job, &job->err) || job_find_breakers(job, &job->err)) return;
-    if (stop_searches_new(job->app->grammars, request, "stop_regex", &job->stop_searches,
-                          &job->err))
-        return;
-    set_format(job);
+bool job_is_abandoned(struct generation_job *job) {
+    if (!job->abandoned || !atomic_load(job->abandoned)) return false;
+    err_set(&job->err, STATUS_CANCELLED, NULL, "The client has left.");
+    return true;
+}
+
+static void prepare_prompts(struct generation_job *job) {
+    const struct api_request *request = job->request;
     job->n_prompts = request->n_prompts;
     job->prompts = mem_calloc((size_t)job->n_prompts, sizeof *job->prompts);
     for (int i = 0; i < job->n_prompts; i++) {
-        if (prepare_prompt(job, i, &job->err)) break;
+        if (job_is_abandoned(job) || prepare_prompt(job, i, &job->err)) break;
         job->prompt_tokens += job->prompts[i].n_ids;
     }
     job->n_open = job->n_prompts * request->n_generated;
+}
+
+/* The choices of a prompt, all of whose constraints are compiled. */
+static void prepare_choices(struct generation_job *job, struct prompt_run *run) {
+    struct generation *g = &run->generation;
+    const int n = job->request->n_generated;
+    g->grammar = job->grammar;
+    g->vocabulary = job->vocabulary;
+    g->n_begin_ids = job->n_begin_ids;
+    g->begin_ids = job->begin_ids;
+    run->choices = mem_calloc((size_t)n, sizeof *run->choices);
+    for (int i = 0; i < n; i++) choice_init(&run->choices[i], job, i);
+}
+
+static enum job_progress constrain(struct generation_job *job, bool may_compile) {
+    enum job_progress progress = job_constrain(job, may_compile);
+    if (progress != JOB_PREPARED || job->err.status) return progress;
+    for (int i = 0; i < job->n_prompts; i++) prepare_choices(job, &job->prompts[i]);
+    return JOB_PREPARED;
+}
+
+enum job_progress job_read(struct generation_job *job, struct json *body) {
+    assert(!job->request && !job->err.status);
+    if (job->api->parse(&job->request, body, &job->app->limits, &job->err)) return JOB_PREPARED;
+    struct api_request *request = job->request;
+    memcpy(job->id, request->id, sizeof job->id);
+    if (job_forbid(job, &job->err) || job_find_breakers(job, &job->err)) return JOB_PREPARED;
+    set_format(job);
+    prepare_prompts(job);
     api_request_drop_tree(request);
+    return job->err.status ? JOB_PREPARED : constrain(job, false);
+}
+
+enum job_progress job_compile(struct generation_job *job) {
+    assert(job->request && !job->err.status && job->step != STEP_COMPILED);
+    return job_is_abandoned(job) ? JOB_PREPARED : constrain(job, true);
+}
+
+void job_prepare(struct generation_job *job, struct json *body) {
+    enum job_progress progress = job_read(job, body);
+    if (progress == JOB_UNCOMPILED) progress = job_compile(job);
+    assert(progress == JOB_PREPARED);
+    (void)progress;
+}
+
+static enum job_progress begin(struct generation_job *job, const struct http_request *http) {
+    struct json *body;
+    if (json_parse_strict(&body, "The body", http->body, http->body_length, &job->err))
+        return JOB_PREPARED;
+    return job_read(job, body);
+}
+
+enum async_next job_run(struct generation_job *job, const struct http_request *http) {
+    switch (job->request ? job_compile(job) : begin(job, http)) {
+    case JOB_UNCOMPILED:
+        return ASYNC_COMPILE;
+    case JOB_WAITS:
+        return ASYNC_WAIT;
+    case JOB_PREPARED:
+        break;
+    }
+    return ASYNC_ANSWER;
 }

@@ -1,15 +1,17 @@
 /* DESIGN: the HTTP side of a generation request, from its whole body to its last byte.
  *
  *   reply_start   loop     the body is whole: a worker gets it
- *   prepare       worker   JSON, template, tokens; the job is the worker's alone
+ *   prepare       worker   JSON, template, tokens, then in a lane of its own what is to be
+ *                          compiled; the job is the worker's alone
  *   begin         loop     submit each prompt, begin the stream
  *   on_choice     loop     a token of a choice: metrics, a chunk of the stream
  *   on_end        loop     the whole answer, the end of the stream, or an error; HTTP is released
  *   on_idle       loop     the scheduler has returned the generations: their reference goes
  *
- * The references of its async_request are held by the worker, by HTTP (twice, see async.c), and by
- * the scheduler while it has a generation of the job's. When the client goes, or an error ends the
- * job, its generations are cancelled, and the last event frees it.
+ * The references of its async_request are held by its lane, by HTTP (twice, see async.c), and by
+ * the scheduler while it has a generation of the job's. When the client goes while the job is
+ * prepared, the job leaves its lane (async.c); later, or if an error ends it, its generations
+ * are cancelled, and the last event frees it.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -194,14 +196,17 @@ static const struct job_listener listener = {on_choice, on_end, on_idle};
 
 /* ---- a request's life ----------------------------------------------------------------------- */
 
-static void prepare(struct async_request *async) {
-    struct reply *reply = (struct reply *)async;
-    struct json *body;
-    if (json_parse_strict(&body, "The body", async->http->body, async->http->body_length,
-                          &reply->job.err)) {
-        return;
-    }
-    job_prepare(&reply->job, body);
+static enum async_next prepare(struct async_request *async) {
+    return job_run(&((struct reply *)async)->job, async->http);
+}
+
+static void resume(struct grammar_claim *claim) {
+    struct generation_job *job = list_entry(claim, struct generation_job, claim);
+    async_resume(&reply_of(job)->async);
+}
+
+static void leave(struct async_request *async) {
+    grammar_store_leave(async->app->grammars, &((struct reply *)async)->job.claim);
 }
 
 /* Ends the request early, with an error for the client or, if that is NULL, because it has gone. */
@@ -225,12 +230,12 @@ static void begin(struct async_request *async) {
         async_release_http(async);
         return;
     }
+    if (async->err.status) job->err = async->err;
     if (!job->err.status && app->aborted) {
         err_set(&job->err, STATUS_UNAVAILABLE, NULL, "The server is shutting down.");
     }
-    if (!job->err.status && job_submit(job, async->http->received_ns) == STATUS_OVERLOADED) {
-        app->metrics.refused_overload++;
-    }
+    if (!job->err.status) job_submit(job, async->http->received_ns);
+    app->metrics.refused_overload += job->err.status == STATUS_OVERLOADED;
     for (int i = 0; i < job->n_prompts && !job->err.status; i++) {
         metrics_observe(&app->metrics, HISTOGRAM_N, job->request->n);
         metrics_observe(&app->metrics, HISTOGRAM_MAX_TOKENS, job->prompts[i].generation.max_tokens);
@@ -269,9 +274,19 @@ static void free_reply(struct async_request *async) {
 }
 
 void reply_start(struct app *app, struct http_request *http, const struct api *api) {
-    static const struct async_kind kind = {prepare, begin, stop, log_fields_of, free_reply};
+    static const struct async_kind kind = {.lane = LANE_PREPARE,
+                                           .run = prepare,
+                                           .done = begin,
+                                           .stop = stop,
+                                           .leave = leave,
+                                           .log_fields = log_fields_of,
+                                           .free = free_reply};
     struct reply *reply = mem_calloc(1, sizeof *reply);
-    reply->job = (struct generation_job){.app = app, .api = api, .listener = &listener};
+    reply->job = (struct generation_job){.app = app,
+                                         .api = api,
+                                         .listener = &listener,
+                                         .abandoned = &reply->async.cancelled,
+                                         .claim.resume = resume};
     auth_cache_salt(app, http, reply->job.key_salt);
     app->n_preparing++;
     async_start(&reply->async, &kind, app, http);

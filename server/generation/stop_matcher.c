@@ -30,32 +30,49 @@ static void find_borders(const char *text, size_t length, uint32_t *border) {
 
 /* ---- regular expressions -------------------------------------------------------------------- */
 
-static enum status name_regex(const struct api_request *request, const char *name, int i,
-                              const char *why, struct err *err) {
+/* Says which expression is refused, unless that is not its own fault. */
+static void name_regex(const struct api_request *request, const char *name, int i,
+                       const struct err *why, struct err *err) {
     char path[32];
+    *err = *why;
+    if (why->status != STATUS_INVALID_REQUEST) return;
     snprintf(path, sizeof path, request->n_stop_regexes > 1 ? "%s[%d]" : "%s", name, i);
-    return err_set(err, STATUS_INVALID_REQUEST, path, "'%s' cannot be looked for: %s", path, why);
+    err_set(err, why->status, path, "'%s' cannot be looked for: %s", path, why->message);
 }
 
-enum status stop_searches_new(struct grammar_store *store, const struct api_request *request,
-                              const char *name, struct search ***searches, struct err *err) {
+static enum claim_verdict get_one(const struct stop_source *source,
+                                  const struct api_request *request, const char *name, int i,
+                                  struct search **search, struct err *err) {
+    const struct api_text *regex = &request->stop_regexes[i];
+    struct err why = {0};
+    if (*search) return CLAIM_READY;
+    enum claim_verdict verdict =
+        grammar_store_search(source->store, source->claim, source->may_compile, regex->text,
+                             regex->length, search, &why);
+    if (verdict == CLAIM_REFUSED) name_regex(request, name, i, &why, err);
+    return verdict;
+}
+
+enum claim_verdict stop_searches_get(const struct stop_source *source,
+                                     const struct api_request *request, const char *name,
+                                     struct search ***searches, struct err *err) {
+    static const struct stop_source none;
     const int n = request->n_stop_regexes;
     int states = 0;
-    *searches = n > 0 ? mem_calloc((size_t)n, sizeof **searches) : NULL;
+    if (!source) source = &none;
+    if (n > 0 && !*searches) *searches = mem_calloc((size_t)n, sizeof **searches);
     for (int i = 0; i < n; i++) {
-        const struct api_text *regex = &request->stop_regexes[i];
-        struct err why = {0};
-        if (grammar_store_search(store, regex->text, regex->length, &(*searches)[i], &why))
-            return name_regex(request, name, i, why.message, err);
+        enum claim_verdict verdict = get_one(source, request, name, i, &(*searches)[i], err);
+        if (verdict != CLAIM_READY) return verdict;
         states += search_states((*searches)[i]);
-        if (states > MAX_SEARCH_STATES) {
-            snprintf(why.message, sizeof why.message,
-                     "Together with those before it, it needs more than %d states.",
-                     MAX_SEARCH_STATES);
-            return name_regex(request, name, i, why.message, err);
-        }
+        if (states <= MAX_SEARCH_STATES) continue;
+        struct err why;
+        err_set(&why, STATUS_INVALID_REQUEST, NULL,
+                "Together with those before it, it needs more than %d states.", MAX_SEARCH_STATES);
+        name_regex(request, name, i, &why, err);
+        return CLAIM_REFUSED;
     }
-    return STATUS_OK;
+    return CLAIM_READY;
 }
 
 void stop_searches_free(struct search **searches, int n) {

@@ -5,12 +5,21 @@
 #include "server/generation/grammar_store.h"
 #include "server/openai/openai.h"
 
-/* Gets the regular expressions of a request that end its answers from a store, or with NULL makes
- * them: searches[n_stop_regexes], which the caller frees with stop_searches_free. Fails with a
+/* Where a request gets its regular expressions, as grammar_store_search says. */
+struct stop_source {
+    struct grammar_store *store;
+    struct grammar_claim *claim;
+    bool may_compile;
+};
+
+/* Gets the regular expressions of a request that end its answers: searches[n_stop_regexes], NULL at
+ * first, which the caller frees with stop_searches_free. Makes them if the source is NULL. It goes
+ * on where the last call has ended with CLAIM_UNCOMPILED or CLAIM_WAITS. Refuses them with a
  * sentence that names the field, as it is called where it was given, and the place in it. Workers
  * only. */
-enum status stop_searches_new(struct grammar_store *store, const struct api_request *request,
-                              const char *name, struct search ***searches, struct err *err);
+enum claim_verdict stop_searches_get(const struct stop_source *source,
+                                     const struct api_request *request, const char *name,
+                                     struct search ***searches, struct err *err);
 void stop_searches_free(struct search **searches, int n);
 
 /* Finds the stop strings of a request, whose memory they stay in, and its regular expressions. Text
@@ -33,7 +42,7 @@ struct stop_matcher {
     const char *matched; /* the stop string or regular expression that was met, or NULL */
 };
 
-/* `searches` as stop_searches_new has made them, which outlive it. */
+/* `searches` as stop_searches_get has made them, which outlive it. */
 void stop_matcher_init(struct stop_matcher *matcher, const struct api_request *request,
                        struct search *const *searches);
 

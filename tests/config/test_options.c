@@ -70,6 +70,7 @@ START_TEST(defaults_hold) {
     ck_assert_int_eq(options.block_size, 16);
     ck_assert(options.enable_prefix_caching && !options.share_prefixes);
     ck_assert_int_eq(options.grammar_cache, 64 << 20);
+    ck_assert_int_eq(options.grammar_memory, 512 << 20);
     ck_assert_int_eq(options.max_body_size, 16 << 20);
     ck_assert_int_eq(options.request_timeout_s, 30);
     ck_assert_int_eq(options.drain_delay_s, 5);

@@ -1,14 +1,17 @@
-/* The store of compiled grammars and stop_regex: equal texts compile once, also at the same time;
- * the least recently used go; what fails is not kept. And the vocabulary that it makes. */
+/* The store of compiled grammars and stop_regex: equal texts compile once, also at the same time,
+ * and none is compiled for clients that have left; the least recently used go; refusals are
+ * remembered. And the vocabulary that it makes. */
 #include <check.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "server/generation/grammar_store.h"
+#include "support/slow_schema.h"
 #include "support/suite_main.h"
 #include "support/tokenizer_fixture.h"
 
@@ -36,13 +39,62 @@ static struct grammar_store *store;
 
 static void open_store(size_t max_bytes) {
     if (!tokenizer) tokenizer = fixture_tokenizer("gpt-2");
-    store = grammar_store_new(NULL, V, max_bytes);
+    store = grammar_store_new(NULL, V, max_bytes, 0);
+}
+
+/* A request that waits for its answer with its thread, which the server's do not. */
+struct asker {
+    struct grammar_claim claim;
+    sem_t resumed;
+};
+
+static void wake_asker(struct grammar_claim *claim) {
+    sem_post(&list_entry(claim, struct asker, claim)->resumed);
+}
+
+static void asker_init(struct asker *asker) {
+    *asker = (struct asker){.claim.resume = wake_asker};
+    sem_init(&asker->resumed, 0, 0);
+}
+
+static enum status get_grammar(enum grammar_kind kind, const char *text, struct grammar **out,
+                               struct err *err) {
+    struct asker asker;
+    struct err why = {0};
+    enum claim_verdict verdict;
+    asker_init(&asker);
+    while ((verdict = grammar_store_get(store, &asker.claim, true, kind, text, strlen(text), out,
+                                        &why)) == CLAIM_WAITS)
+        sem_wait(&asker.resumed);
+    ck_assert(verdict == CLAIM_READY || (verdict == CLAIM_REFUSED && !*out && why.message[0]));
+    if (err) *err = why;
+    return why.status;
+}
+
+static enum status get_search(struct grammar_store *from, const char *text, struct search **out,
+                              struct err *err) {
+    struct asker asker;
+    struct err why = {0};
+    enum claim_verdict verdict;
+    asker_init(&asker);
+    while ((verdict = grammar_store_search(from, &asker.claim, true, text, strlen(text), out,
+                                           &why)) == CLAIM_WAITS)
+        sem_wait(&asker.resumed);
+    ck_assert(verdict == CLAIM_READY || (verdict == CLAIM_REFUSED && !*out && why.message[0]));
+    if (err) *err = why;
+    return why.status;
+}
+
+static struct grammar_store_stats stats_of_store(void) {
+    struct grammar_store_stats stats;
+    grammar_store_stats(store, &stats);
+    return stats;
 }
 
 static struct grammar *get(enum grammar_kind kind, const char *text) {
     struct grammar *grammar;
     struct err err;
-    enum status status = grammar_store_get(store, kind, text, strlen(text), &grammar, &err);
+    enum status status = get_grammar(kind, text, &grammar, &err);
     ck_assert_msg(status == STATUS_OK, "%s: %s", text, err.message);
     return grammar;
 }
@@ -94,15 +146,49 @@ START_TEST(the_least_recently_used_go) {
 }
 END_TEST
 
-START_TEST(what_fails_is_not_kept) {
+/* Fails after most of its automaton was made. */
+static const char failing[] = "(?:a|b)*a(?:a|b){20}";
+
+START_TEST(a_refused_text_is_compiled_once) {
+    struct err first, again;
+    struct grammar *grammar;
     open_store(1 << 20);
+    ck_assert_int_eq(get_grammar(GRAMMAR_REGEX, "(", &grammar, &first), STATUS_INVALID_REQUEST);
+    ck_assert_int_eq(get_grammar(GRAMMAR_REGEX, "(", &grammar, &again), STATUS_INVALID_REQUEST);
+    ck_assert_str_eq(first.message, again.message);
+    ck_assert_uint_eq(stats_of_store().refused, 1);
     for (int i = 0; i < 2; i++) {
-        struct grammar *grammar;
-        struct err err = {0};
-        ck_assert_int_eq(grammar_store_get(store, GRAMMAR_REGEX, "(", 1, &grammar, &err),
-                         STATUS_INVALID_REQUEST);
-        ck_assert(!grammar && err.message[0]);
+        struct search *search;
+        ck_assert_int_ne(get_search(store, failing, &search, &again), STATUS_OK);
+        ck_assert_uint_eq(stats_of_store().refused, 2);
     }
+    get_grammar(GRAMMAR_GBNF, "(", &grammar, NULL); /* another kind, another text */
+    ck_assert_uint_eq(stats_of_store().refused, 3);
+    grammar_store_free(store);
+}
+END_TEST
+
+/* 1,024 are remembered: with one more than that, the oldest is forgotten. */
+START_TEST(refusals_are_remembered_within_bounds) {
+    struct grammar *grammar;
+    char text[32];
+    open_store(1 << 20);
+    for (int i = 0; i < 1025; i++) {
+        snprintf(text, sizeof text, "(%d", i);
+        get_grammar(GRAMMAR_REGEX, text, &grammar, NULL);
+        if (i % 100 == 0) get_grammar(GRAMMAR_REGEX, "(1", &grammar, NULL); /* it stays young */
+    }
+    ck_assert_uint_eq(stats_of_store().refused, 1025);
+    get_grammar(GRAMMAR_REGEX, "(1", &grammar, NULL);
+    ck_assert_uint_eq(stats_of_store().refused, 1025);
+    get_grammar(GRAMMAR_REGEX, "(0", &grammar, NULL);
+    ck_assert_uint_eq(stats_of_store().refused, 1026);
+    struct buf large = {0};
+    buf_puts(&large, "(");
+    while (large.length < 5 << 20) buf_puts(&large, "aaaaaaaaaaaaaaaa");
+    for (int i = 0; i < 2; i++) get_grammar(GRAMMAR_REGEX, large.data, &grammar, NULL);
+    ck_assert_uint_eq(stats_of_store().refused, 1028); /* its text alone is too large to keep */
+    buf_free(&large);
     grammar_store_free(store);
 }
 END_TEST
@@ -118,12 +204,11 @@ START_TEST(ten_thousand_failures_leave_memory_flat) {
     for (int i = 0; i < 10000; i++) {
         char text[32];
         struct grammar *grammar;
-        int n = snprintf(text, sizeof text, "(%d", i);
-        ck_assert_int_ne(grammar_store_get(store, GRAMMAR_REGEX, text, (size_t)n, &grammar, NULL),
-                         STATUS_OK);
-        if (i == 99) before = heap_bytes();
+        snprintf(text, sizeof text, "(%d", i);
+        ck_assert_int_ne(get_grammar(GRAMMAR_REGEX, text, &grammar, NULL), STATUS_OK);
+        if (i == 1999) before = heap_bytes(); /* as many are remembered as may be */
     }
-    ck_assert_uint_le(heap_bytes(), before + 4096);
+    ck_assert_uint_le(heap_bytes(), before + 65536);
     grammar_store_free(store);
 }
 END_TEST
@@ -156,13 +241,13 @@ START_TEST(what_ends_answers_is_kept_too) {
     struct search *first, *again, *unkept;
     open_store(1 << 20);
     struct grammar *grammar = get(GRAMMAR_REGEX, "a{3}");
-    ck_assert_int_eq(grammar_store_search(store, "a{3}", 4, &first, NULL), STATUS_OK);
+    ck_assert_int_eq(get_search(store, "a{3}", &first, NULL), STATUS_OK);
     ck_assert_ptr_eq(used(GRAMMAR_REGEX, "a{3}"), grammar);
-    ck_assert_int_eq(grammar_store_search(store, "a{3}", 4, &again, NULL), STATUS_OK);
+    ck_assert_int_eq(get_search(store, "a{3}", &again, NULL), STATUS_OK);
     ck_assert_ptr_eq(again, first);
-    ck_assert_int_eq(grammar_store_search(NULL, "a{3}", 4, &unkept, NULL), STATUS_OK);
+    ck_assert_int_eq(get_search(NULL, "a{3}", &unkept, NULL), STATUS_OK);
     ck_assert_ptr_ne(unkept, first);
-    ck_assert_int_ne(grammar_store_search(store, "a*", 2, &again, NULL), STATUS_OK);
+    ck_assert_int_ne(get_search(store, "a*", &again, NULL), STATUS_OK);
     ck_assert_ptr_null(again);
     grammar_store_free(store);
     struct search_run run = {0};
@@ -180,8 +265,8 @@ START_TEST(ten_thousand_of_them_leave_memory_flat) {
     for (int i = 0; i < 10000; i++) {
         char text[32];
         struct search *search;
-        int n = snprintf(text, sizeof text, "x{%d}%d", i % 50 + 1, i);
-        ck_assert_int_eq(grammar_store_search(store, text, (size_t)n, &search, NULL), STATUS_OK);
+        snprintf(text, sizeof text, "x{%d}%d", i % 50 + 1, i);
+        ck_assert_int_eq(get_search(store, text, &search, NULL), STATUS_OK);
         search_release(search);
         if (i == 4999) before = heap_bytes();
     }
@@ -202,8 +287,7 @@ static void *get_many(void *arg) {
         struct grammar *grammar;
         struct err err;
         pthread_barrier_wait(&together);
-        enum status status =
-            grammar_store_get(store, GRAMMAR_REGEX, text, strlen(text), &grammar, &err);
+        enum status status = get_grammar(GRAMMAR_REGEX, text, &grammar, &err);
         ck_assert_int_eq(status == STATUS_OK, i % 5 != 4);
         if (!grammar) continue;
         ck_assert_uint_eq(grammar_match(grammar, "xxx", 3, &complete), 3);
@@ -231,52 +315,192 @@ START_TEST(many_threads_share_them) {
 }
 END_TEST
 
-/* Fails, but only after most of its automaton was made. */
-static const char failing[] = "(?:a|b)*a(?:a|b){20}";
-
-static double cpu_s(clockid_t clock) {
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static void *fail_once(void *arg) {
     struct search *search;
-    struct err *err = arg;
     pthread_barrier_wait(&together);
-    ck_assert_int_ne(grammar_store_search(store, failing, sizeof failing - 1, &search, err), 0);
-    ck_assert_ptr_null(search);
+    ck_assert_int_ne(get_search(store, failing, &search, arg), STATUS_OK);
     return NULL;
 }
 
-/* Runs n threads that ask for the same; returns what they took of the processor. */
-static double fail_at_once(int n) {
-    static struct err err[AT_ONCE];
+/* Those that have waited for a text that fails get the sentence without compiling it, too. */
+START_TEST(many_threads_share_a_failure) {
+    struct err err[AT_ONCE];
     pthread_t threads[AT_ONCE];
-    memset(err, 0, sizeof err);
-    pthread_barrier_init(&together, NULL, (unsigned)n);
-    double before = cpu_s(CLOCK_PROCESS_CPUTIME_ID);
-    for (int i = 0; i < n; i++) pthread_create(&threads[i], NULL, fail_once, &err[i]);
-    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
-    double took = cpu_s(CLOCK_PROCESS_CPUTIME_ID) - before;
+    open_store(1 << 20);
+    pthread_barrier_init(&together, NULL, AT_ONCE);
+    for (int i = 0; i < AT_ONCE; i++) pthread_create(&threads[i], NULL, fail_once, &err[i]);
+    for (int i = 0; i < AT_ONCE; i++) pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&together);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < AT_ONCE; i++) {
         ck_assert_int_eq(err[i].status, STATUS_INVALID_REQUEST);
-        ck_assert(err[i].message[0] && strcmp(err[i].message, err[0].message) == 0);
+        ck_assert_str_eq(err[i].message, err[0].message);
     }
-    return took;
+    ck_assert_uint_eq(stats_of_store().refused, 1);
+    grammar_store_free(store);
+}
+END_TEST
+
+/* ---- clients that leave --------------------------------------------------------------------- */
+
+static struct buf slow;
+
+static void *compile_slow(void *arg) {
+    struct asker *asker = arg;
+    struct grammar *grammar;
+    struct err err = {0};
+    enum claim_verdict verdict = grammar_store_get(store, &asker->claim, true, GRAMMAR_JSON_SCHEMA,
+                                                   slow.data, slow.length, &grammar, &err);
+    ck_assert_int_eq(verdict, CLAIM_REFUSED);
+    return (void *)(intptr_t)err.status;
 }
 
-/* Those that have waited for a text that fails get the sentence without compiling it, too. On a
- * loaded machine some may come too late for that. */
-START_TEST(many_threads_share_a_failure) {
+static void start_slow(struct asker *compiler, pthread_t *thread) {
+    if (slow.length == 0) slow_schema(&slow, 1);
+    asker_init(compiler);
+    pthread_create(thread, NULL, compile_slow, compiler);
+    while (stats_of_store().compiling == 0) sched_yield();
+}
+
+static enum claim_verdict ask_slow(struct asker *asker, struct err *err) {
+    struct grammar *grammar;
+    return grammar_store_get(store, &asker->claim, true, GRAMMAR_JSON_SCHEMA, slow.data,
+                             slow.length, &grammar, err);
+}
+
+static enum status status_of(pthread_t thread) {
+    void *status;
+    pthread_join(thread, &status);
+    return (enum status)(intptr_t)status;
+}
+
+START_TEST(a_compilation_stops_when_its_only_client_leaves) {
+    struct asker compiler;
+    pthread_t thread;
     open_store(1 << 20);
-    double one = fail_at_once(1), least = 1e9;
-    for (int i = 0; i < 8 && least > one * AT_ONCE / 2; i++) {
-        double took = fail_at_once(AT_ONCE);
-        if (took < least) least = took;
+    start_slow(&compiler, &thread);
+    grammar_store_leave(store, &compiler.claim);
+    ck_assert_int_eq(status_of(thread), STATUS_CANCELLED);
+    ck_assert_uint_eq(stats_of_store().cancelled, 1);
+    ck_assert_uint_eq(stats_of_store().refused, 0); /* nothing is remembered of it */
+    ck_assert_int_eq(stats_of_store().compiling, 0);
+    struct err err;
+    ck_assert_int_eq(ask_slow(&compiler, &err), CLAIM_REFUSED); /* at its next check, again */
+    ck_assert_int_eq(err.status, STATUS_CANCELLED);
+    grammar_store_free(store);
+}
+END_TEST
+
+/* Of those that wait, one leaves too; the last one gets the result. */
+START_TEST(a_compilation_goes_on_for_those_that_wait) {
+    struct asker compiler, waiting, leaving;
+    struct err err;
+    pthread_t thread;
+    open_store(1 << 20);
+    start_slow(&compiler, &thread);
+    asker_init(&waiting), asker_init(&leaving);
+    ck_assert_int_eq(ask_slow(&waiting, &err), CLAIM_WAITS);
+    ck_assert_int_eq(ask_slow(&leaving, &err), CLAIM_WAITS);
+    grammar_store_leave(store, &compiler.claim);
+    grammar_store_leave(store, &leaving.claim);
+    sem_wait(&waiting.resumed);
+    ck_assert_int_eq(status_of(thread), STATUS_CANCELLED); /* of the one that has left */
+    ck_assert_int_eq(ask_slow(&waiting, &err), CLAIM_REFUSED);
+    ck_assert_int_eq(err.status, STATUS_INVALID_REQUEST);
+    ck_assert_uint_eq(stats_of_store().refused, 1);
+    ck_assert_int_ne(sem_trywait(&leaving.resumed), 0);
+    grammar_store_free(store);
+}
+END_TEST
+
+/* The last of several that leave stops it, and one that comes after that begins anew. */
+START_TEST(a_compilation_that_was_given_up_begins_anew) {
+    struct asker compiler, waiting, late;
+    struct err err;
+    pthread_t threads[2];
+    open_store(1 << 20);
+    start_slow(&compiler, &threads[0]);
+    asker_init(&waiting);
+    ck_assert_int_eq(ask_slow(&waiting, &err), CLAIM_WAITS);
+    grammar_store_leave(store, &compiler.claim);
+    grammar_store_leave(store, &waiting.claim);
+    asker_init(&late);
+    pthread_create(&threads[1], NULL, compile_slow, &late);
+    ck_assert_int_eq(status_of(threads[1]), STATUS_INVALID_REQUEST);
+    ck_assert_int_eq(status_of(threads[0]), STATUS_CANCELLED);
+    ck_assert_uint_eq(stats_of_store().cancelled, 1);
+    ck_assert_uint_eq(stats_of_store().refused, 1);
+    ck_assert_int_eq(stats_of_store().compiling, 0);
+    grammar_store_free(store);
+}
+END_TEST
+
+/* As the workers ask that compile nothing. */
+START_TEST(only_who_may_compiles) {
+    struct grammar *grammar, *other;
+    struct asker waiting;
+    struct err err = {0};
+    static const char text[] = "x{2,4000}";
+    open_store(1 << 24);
+    asker_init(&waiting);
+    ck_assert_int_eq(grammar_store_get(store, &waiting.claim, false, GRAMMAR_REGEX, text,
+                                       strlen(text), &grammar, &err),
+                     CLAIM_UNCOMPILED); /* it may not compile */
+    other = get(GRAMMAR_REGEX, text);
+    ck_assert_int_eq(grammar_store_get(store, &waiting.claim, false, GRAMMAR_REGEX, text,
+                                       strlen(text), &grammar, &err),
+                     CLAIM_READY);
+    ck_assert_ptr_eq(grammar, other);
+    grammar_release(grammar), grammar_release(other);
+    grammar_store_free(store);
+}
+END_TEST
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* Grammars that only the store has make room; those that requests have do not. */
+START_TEST(grammars_in_use_are_bounded_together) {
+    struct grammar *grammar;
+    struct err err;
+    if (!tokenizer) tokenizer = fixture_tokenizer("gpt-2");
+    store = grammar_store_new(NULL, V, 1 << 24, grammar_live_bytes() + (1 << 20));
+    for (int i = 0; i < 50; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "y{%d}", 1000 + i);
+        used(GRAMMAR_REGEX, text);
     }
-    ck_assert_msg(least < one * AT_ONCE / 2, "%.3f s, of one %.3f s", least, one);
+    struct grammar *held[200];
+    int n = 0;
+    for (; n < 200; n++) {
+        char text[32];
+        snprintf(text, sizeof text, "x{%d}", 1000 + n);
+        if (get_grammar(GRAMMAR_REGEX, text, &held[n], &err)) break;
+    }
+    ck_assert(n > 1 && n < 200);
+    ck_assert_int_eq(err.status, STATUS_OVERLOADED);
+    ck_assert_ptr_nonnull(strstr(err.message, "--grammar-memory"));
+    grammar_release(held[--n]);
+    ck_assert_int_eq(get_grammar(GRAMMAR_REGEX, "z", &grammar, &err), STATUS_OK);
+    grammar_release(grammar);
+    while (n > 0) grammar_release(held[--n]);
+    grammar_store_free(store);
+}
+END_TEST
+
+/* What a grammar finds out while it is used counts, until it is freed. */
+START_TEST(growth_of_a_grammar_is_counted) {
+    open_store(0);
+    size_t before = grammar_live_bytes();
+    struct grammar *grammar = get(GRAMMAR_JSON_OBJECT, "");
+    size_t compiled = grammar_live_bytes(), bytes = grammar_bytes(grammar);
+    ck_assert_uint_eq(compiled - before, bytes);
+    uint32_t mask[(V + 31) / 32];
+    struct matcher *matcher = matcher_new(grammar, grammar_store_vocabulary(store, NULL, NULL));
+    ck_assert(matcher_mask(matcher, mask));
+    ck_assert_uint_gt(grammar_live_bytes(), compiled);
+    ck_assert_uint_eq(grammar_live_bytes() - before, grammar_bytes(grammar));
+    matcher_free(matcher);
+    grammar_release(grammar);
+    ck_assert_uint_eq(grammar_live_bytes(), before);
     grammar_store_free(store);
 }
 END_TEST
@@ -287,9 +511,9 @@ static void *search_many(void *arg) {
         char text[32];
         struct search *search;
         struct search_run run = {0};
-        int n = snprintf(text, sizeof text, "[a-y]{%d}z", 900 + i);
+        snprintf(text, sizeof text, "[a-y]{%d}z", 900 + i);
         pthread_barrier_wait(&together);
-        ck_assert_int_eq(grammar_store_search(store, text, (size_t)n, &search, NULL), STATUS_OK);
+        ck_assert_int_eq(get_search(store, text, &search, NULL), STATUS_OK);
         for (int at = 0; at < 2000; at++) {
             bool ends = at % 1000 == 999;
             ck_assert_uint_eq(search_step(search, &run, ends ? 'z' : 'a'), ends ? 901 + i : 0);
@@ -351,7 +575,7 @@ START_TEST(markers_have_a_text_where_calls_are_read) {
     struct tokenizer *before = tokenizer;
     struct err err;
     ck_assert_msg(tokenizer_new(&tokenizer, &spec, &err) == STATUS_OK, "%s", err.message);
-    store = grammar_store_new(NULL, 4, 1 << 20);
+    store = grammar_store_new(NULL, 4, 1 << 20, 0);
     struct grammar *grammar = get(GRAMMAR_REGEX, "(?s:.)+");
     for (int with = 0; with < 2; with++) {
         const struct vocabulary *v =
@@ -376,7 +600,14 @@ int main(void) {
     tcase_set_timeout(core, 120);
     tcase_add_test(core, equal_texts_of_a_kind_compile_once);
     tcase_add_test(core, the_least_recently_used_go);
-    tcase_add_test(core, what_fails_is_not_kept);
+    tcase_add_test(core, a_refused_text_is_compiled_once);
+    tcase_add_test(core, refusals_are_remembered_within_bounds);
+    tcase_add_test(core, a_compilation_stops_when_its_only_client_leaves);
+    tcase_add_test(core, a_compilation_goes_on_for_those_that_wait);
+    tcase_add_test(core, a_compilation_that_was_given_up_begins_anew);
+    tcase_add_test(core, only_who_may_compiles);
+    tcase_add_test(core, grammars_in_use_are_bounded_together);
+    tcase_add_test(core, growth_of_a_grammar_is_counted);
     tcase_add_test(core, ten_thousand_failures_leave_memory_flat);
     tcase_add_test(core, ten_thousand_schemas_leave_memory_flat);
     tcase_add_test(core, what_ends_answers_is_kept_too);

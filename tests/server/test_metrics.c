@@ -108,7 +108,24 @@ START_TEST(the_loop_is_shown) {
     metrics.http_requests[2] = 9;
     metrics.refused_overload = 2;
     metrics.answer_ns = 500000000;
+    view.lanes[LANE_PREPARE] = (struct lane_stats){.waiting = 2, .running = 3};
+    view.lanes[LANE_GRAMMAR] = (struct lane_stats){.waiting = 4, .running = 5, .parked = 6};
+    view.lanes[LANE_TEXT] = (struct lane_stats){.waiting = 7, .running = 8};
+    view.grammars = (struct grammar_store_stats){
+        .compiled = 1, .refused = 2, .cancelled = 3, .kept_bytes = 4096, .live_bytes = 8192};
     write_as(false);
+    expect("\npenstock_prepare_requests{state=\"waiting\"} 2\n");
+    expect("\npenstock_prepare_requests{state=\"running\"} 3\n");
+    expect("\npenstock_grammar_requests{state=\"waiting\"} 4\n");
+    expect("\npenstock_grammar_requests{state=\"running\"} 5\n");
+    expect("\npenstock_grammar_requests{state=\"parked\"} 6\n");
+    expect("\npenstock_text_requests{state=\"waiting\"} 7\n");
+    expect("\npenstock_text_requests{state=\"running\"} 8\n");
+    expect("\npenstock_grammar_compilations_total{result=\"compiled\"} 1\n");
+    expect("\npenstock_grammar_compilations_total{result=\"refused\"} 2\n");
+    expect("\npenstock_grammar_compilations_total{result=\"cancelled\"} 3\n");
+    expect("\npenstock_grammar_bytes{state=\"live\"} 8192\n");
+    expect("\npenstock_grammar_bytes{state=\"cached\"} 4096\n");
     expect("\nvllm:request_success_total" E "finished_reason=\"stop\"," M " 7\n");
     expect("\nvllm:request_success_total" E "finished_reason=\"length\"," M " 0\n");
     expect("\nvllm:request_success_total" E "finished_reason=\"error\"," M " 1\n");
@@ -310,7 +327,7 @@ START_TEST(each_name_is_declared_once) {
             ck_assert_ptr_nonnull(strstr(out.data, line));
             declared++;
         }
-        ck_assert_int_eq(declared, 54);
+        ck_assert_int_eq(declared, 59);
         ck_assert_int_eq(out.data[out.length - 1], '\n');
     }
 }

@@ -211,11 +211,11 @@ static const char *run(const char *stop, const char *regex, const char *other, c
     struct api_text regexes[] = {{regex, strlen(regex)}, {other, other ? strlen(other) : 0}};
     struct api_request request = {.n_stop_regexes = other ? 2 : 1, .stop_regexes = regexes};
     struct stop_matcher matcher;
-    struct search **searches;
+    struct search **searches = NULL;
     struct buf out = {0};
     struct err err = {0};
     if (stop) request.stops[request.n_stops++] = (struct api_text){stop, strlen(stop)};
-    if (stop_searches_new(NULL, &request, "stop_regex", &searches, &err)) {
+    if (stop_searches_get(NULL, &request, "stop_regex", &searches, &err) != CLAIM_READY) {
         snprintf(result, sizeof result, "%s: %s", err.param, err.message);
     } else {
         stop_matcher_init(&matcher, &request, searches);
@@ -281,9 +281,10 @@ static size_t held_of(const char *regex, const char *text, size_t length, int mo
     struct api_text one = {regex, strlen(regex)};
     struct api_request request = {.n_stop_regexes = 1, .stop_regexes = &one};
     struct stop_matcher matcher;
-    struct search **searches;
+    struct search **searches = NULL;
     struct buf out = {0};
-    ck_assert_int_eq(stop_searches_new(NULL, &request, "stop_regex", &searches, NULL), STATUS_OK);
+    struct err err;
+    ck_assert_int_eq(stop_searches_get(NULL, &request, "stop_regex", &searches, &err), CLAIM_READY);
     stop_matcher_init(&matcher, &request, searches);
     for (size_t i = 0; i < length; i += 4) {
         stop_matcher_add(&matcher, text + i, length - i < 4 ? length - i : 4, &out);

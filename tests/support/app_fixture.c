@@ -18,7 +18,7 @@ struct options options;
 struct buf answer;
 static char *model;
 
-void app_setup(void) {
+void app_setup_queue(const char *max_queued_requests) {
     struct tiny_model tiny;
     struct err err = {0};
     bool help;
@@ -37,7 +37,7 @@ void app_setup(void) {
                     "--threads",
                     "1",
                     "--max-queued-requests",
-                    "4"};
+                    (char *)max_queued_requests};
     char *environment[] = {NULL};
     int argc = sizeof argv / sizeof *argv;
     ck_assert_msg(!options_parse(&options, "serve", argc, argv, environment, &help, &err), "%s",
@@ -49,6 +49,10 @@ void app_setup(void) {
     ck_assert_msg(!engine_open(&app->engine, &config, &err), "%s", err.message);
     app_set_name(app);
     ck_assert_msg(!app_open(app, &err), "%s", err.message);
+}
+
+void app_setup(void) {
+    app_setup_queue("4");
 }
 
 static bool http_is_closed;

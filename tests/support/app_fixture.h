@@ -9,7 +9,9 @@ extern struct app *app;
 extern struct options options; /* the server's; a test may change what is read later */
 extern struct buf answer;      /* to the last request, head and body */
 
+/* With --max-queued-requests 4, or another number. */
 void app_setup(void);
+void app_setup_queue(const char *max_queued_requests);
 void app_teardown(void);
 
 /* A connection to the server, without waiting; close it with close. */

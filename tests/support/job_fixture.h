@@ -74,7 +74,7 @@ static inline void job_begin(const struct api *api, const struct job_listener *l
                              const char *tools, const char *reasoning) {
     static struct grammar_store *grammars;
     if (!vocabulary) vocabulary = fixture_tokenizer("gpt-2");
-    if (!grammars) grammars = grammar_store_new(NULL, tokenizer_size(vocabulary), 1 << 20);
+    if (!grammars) grammars = grammar_store_new(NULL, tokenizer_size(vocabulary), 1 << 20, 0);
     n_submitted = n_cancels = 0;
     refused_submit = -1;
     memset(&app, 0, sizeof app);
