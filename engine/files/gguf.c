@@ -12,7 +12,7 @@
 #endif
 
 #define MAX_NESTING 4     /* arrays within arrays */
-#define MAX_ENTRIES 65536 /* keys or tensors: bounds what names that collide can cost */
+#define MAX_ENTRIES 65536 /* keys or tensors: bounds the cost of colliding names */
 #define MAX_ALIGNMENT (1 << 20)
 /* Bytes of the shortest key-value (length, one letter, type, a byte) and of the shortest entry of
  * the tensor list (length, one letter, n, one dim, type, offset). */
@@ -21,7 +21,7 @@
 
 /* ---- reading forwards ----------------------------------------------------------------------- */
 
-/* How far the file was read. */
+/* A position in the file. */
 struct cursor {
     const uint8_t *begin, *at, *end;
 };
@@ -52,8 +52,7 @@ static enum status cut_short(const struct cursor *cursor, const char *what, stru
                    cursor->at - cursor->begin, cursor->end - cursor->begin);
 }
 
-/* Names go into messages and terminals as they are, so they must be letters that do no harm
- * there. */
+/* Names go unchanged into messages and terminals, so only harmless characters are allowed. */
 static bool is_name(const char *text, size_t length) {
     for (size_t i = 0; i < length; i++) {
         if (text[i] <= ' ' || text[i] > '~') return false;
@@ -63,7 +62,7 @@ static bool is_name(const char *text, size_t length) {
 
 /* ---- key-values ----------------------------------------------------------------------------- */
 
-/* Skips `count` elements of a type, checking them. Returns NULL, or why they cannot be right. */
+/* Skips and checks `count` elements of a type. Returns NULL, or why they are wrong. */
 static const char *skip_elements(struct cursor *cursor, uint32_t type, uint64_t count, int depth) {
     size_t min = type == GGUF_STRING ? 8 : type == GGUF_ARRAY ? 12 : gguf_type_bytes(type);
     if (min == 0) return "its type number is unknown";
@@ -92,7 +91,7 @@ static const char *skip_elements(struct cursor *cursor, uint32_t type, uint64_t 
     return cause;
 }
 
-/* Reads the type and the payload that follow a key. Returns NULL, or why they cannot be right. */
+/* Reads the type and the payload after a key. Returns NULL, or why they are wrong. */
 static const char *read_payload(struct cursor *cursor, struct gguf_value *value) {
     uint32_t type, element;
     if (!read_bytes(cursor, &type, sizeof type)) return "the file ends within its type";
@@ -118,7 +117,7 @@ static enum status read_value(struct gguf *gguf, struct cursor *cursor, struct e
         return err_set(err, STATUS_BAD_FILE, NULL,
                        "key number %d is empty, too long or not printable ASCII", gguf->n_values);
     }
-    char name[64]; /* as much as err.param holds */
+    char name[64]; /* the size of err.param */
     snprintf(name, sizeof name, "%.*s", (int)value->key_length, value->key);
     const char *cause = read_payload(cursor, value);
     if (cause) {
@@ -147,7 +146,7 @@ static enum status read_tensor_name(struct cursor *cursor, struct weight *weight
     return STATUS_OK;
 }
 
-/* Reads one entry of the tensor list; its data is left as an offset in *offset. */
+/* Reads one entry of the tensor list; *offset receives the offset of its data. */
 static enum status read_tensor(struct cursor *cursor, struct weight *weight, uint64_t *offset,
                                int number, struct err *err) {
     static const char list[] = "the tensor list";
@@ -171,8 +170,8 @@ static enum status read_tensor(struct cursor *cursor, struct weight *weight, uin
     return read_bytes(cursor, offset, sizeof *offset) ? STATUS_OK : cut_short(cursor, list, err);
 }
 
-/* Turns an offset into a place, once the tensor list was read and `data` .. `data + size` is known
- * to be the data. */
+/* Turns an offset into a pointer. The tensor list has been read, so `data` .. `data + size` is the
+ * data. */
 static enum status place_tensor(const struct gguf *gguf, struct weight *weight, uint64_t offset,
                                 const uint8_t *data, size_t size, struct err *err) {
     if (offset % gguf->alignment != 0) {
@@ -191,7 +190,7 @@ static enum status place_tensor(const struct gguf *gguf, struct weight *weight, 
     return STATUS_OK;
 }
 
-/* Reads the list once to find where the data begins, and again to place each tensor in it. */
+/* Reads the list once to find the start of the data, and again to place each tensor in it. */
 static enum status read_tensors(struct gguf *gguf, struct cursor *cursor, int n, struct err *err) {
     struct cursor again = *cursor;
     struct weight weight;
@@ -205,7 +204,8 @@ static enum status read_tensors(struct gguf *gguf, struct cursor *cursor, int n,
     const uint8_t *data = size ? cursor->at + padding : cursor->end;
     weights_init(&gguf->weights, (size_t)n);
     for (int i = 0; i < n && status == STATUS_OK; i++) {
-        status = read_tensor(&again, &weight, &offset, i, err); /* may fail: the file may change */
+        /* it can fail: the file may change */
+        status = read_tensor(&again, &weight, &offset, i, err);
         if (status == STATUS_OK) status = place_tensor(gguf, &weight, offset, data, size, err);
         if (status == STATUS_OK) status = weights_add(&gguf->weights, &weight, err);
     }
@@ -238,8 +238,8 @@ static enum status read_version(struct cursor *cursor, uint32_t *version, struct
     return STATUS_OK;
 }
 
-/* A count that needs more bytes than the file has is forged; it must not decide how much is
- * allocated. */
+/* A count that needs more bytes than the file has is forged; it must not set the size of an
+ * allocation. */
 static enum status check_count(const struct cursor *cursor, const char *what, uint64_t count,
                                size_t min, struct err *err) {
     size_t max = left(cursor) / min;
@@ -302,7 +302,7 @@ enum status gguf_open_memory(struct gguf **out, const void *data, size_t size, s
     return status;
 }
 
-/* One file, which may be a part of a model. */
+/* Opens one file, which may be a part of a model. */
 static enum status open_file(struct gguf **out, const char *path, struct err *err) {
     struct mapping file;
     enum status status = mapping_open(&file, path, err);
@@ -337,7 +337,7 @@ char *gguf_part_path(const char *first, int i) {
     return path.data;
 }
 
-/* Which part a file says it is, from 0 on, and of how many. */
+/* Reads a file's part number, from 0, and the number of parts. */
 static enum status read_part(const struct gguf *gguf, int64_t *number, int64_t *n,
                              struct err *err) {
     enum status status = gguf_int_or(gguf, "split.count", 1, MAX_PARTS, 1, n, err);
@@ -373,7 +373,7 @@ static enum status add_tensors(struct weights *all, const struct gguf *part, str
     return status;
 }
 
-/* Puts the tensors of all parts together. */
+/* Merges the tensors of all parts. */
 static enum status join_parts(struct gguf *gguf, struct err *err) {
     struct weights all;
     int64_t n = gguf->weights.n, expected;

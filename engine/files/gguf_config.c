@@ -1,4 +1,5 @@
-/* A GGUF file's keys as a model_config. Keys of the model begin with its architecture's name. */
+/* Reads a model_config from a GGUF file's keys. Keys of the model begin with its architecture's
+ * name. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,10 +10,10 @@ struct reader {
     const struct gguf *gguf;
     const char *architecture;
     struct err *err;
-    char key[96]; /* the last one that was asked for */
+    char key[96]; /* the key that was requested last */
 };
 
-/* "<architecture>.<name>", until the next call. */
+/* Returns "<architecture>.<name>", valid until the next call. */
 static const char *key_of(struct reader *r, const char *name) {
     snprintf(r->key, sizeof r->key, "%s.%s", r->architecture, name);
     return r->key;
@@ -26,7 +27,7 @@ static enum status read_int_or(struct reader *r, const char *name, int min, int 
     return status;
 }
 
-/* general.name, or the file's, cut between characters. */
+/* Reads general.name, or the file's name, cut between characters. */
 static enum status read_name(struct model_config *config, const struct reader *r,
                              const char *path) {
     const char *text = NULL;
@@ -45,10 +46,10 @@ static enum status read_name(struct model_config *config, const struct reader *r
     return STATUS_OK;
 }
 
-/* ---- the letters ---------------------------------------------------------------------------- */
+/* ---- the dimensions -------------------------------------------------------------------------- */
 
-/* A number of all layers, or an array with one for each, from 1 to max: *of_all is the number, or
- * the largest; layer i's goes to of_layer[i]. */
+/* Reads a number for all layers, or an array with one number per layer, from 1 to max. *of_all
+ * becomes the number, or the largest; of_layer[i] becomes layer i's. */
 static enum status read_of_layers(struct reader *r, const char *name, int L, int max, int *of_all,
                                   int *of_layer) {
     int64_t number = 0;
@@ -104,8 +105,8 @@ static enum status read_shape(struct model_config *config, struct reader *r) {
     return status;
 }
 
-/* Heads of another size in layers that slide, layers that read others' keys and values, and what
- * layers add of their own. */
+/* Reads the head size of layers with windows, the number of layers that read the keys and values of
+ * earlier ones, and the width of per-layer inputs. */
 static enum status read_layers(struct model_config *config, struct reader *r) {
     int own = config->D, values;
     enum status status = read_int_or(r, "attention.key_length_swa", 1, MAX_WIDTH, own, &own);
@@ -122,7 +123,7 @@ static enum status read_layers(struct model_config *config, struct reader *r) {
                   : read_int_or(r, "embedding_length_per_layer_input", 0, MAX_WIDTH, 0, &config->P);
 }
 
-/* The size of a head is K/H unless the file says otherwise, and the same for keys and values. */
+/* Reads the head size: K/H unless the file has a key for it, and equal for keys and values. */
 static enum status read_head_size(struct model_config *config, struct reader *r) {
     const char *a = r->architecture;
     int value_length = 0;
@@ -156,7 +157,7 @@ static enum status check_heads(const struct model_config *config, struct reader 
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-/* A number in min..max, and `fallback` where the file has none. */
+/* Reads a number in min..max, or `fallback` if the key is missing. */
 static enum status read_number_or(struct reader *r, const char *name, double min, double max,
                                   double fallback, double *out) {
     enum status status = gguf_float_or(r->gguf, key_of(r, name), fallback, out, r->err);
@@ -169,7 +170,7 @@ static enum status read_number_or(struct reader *r, const char *name, double min
 
 enum { MAX_SCALING = 1000000 };
 
-/* What queries and keys are multiplied by: YaRN's own rule, and what the file adds. */
+/* Reads the factor of queries and keys: YaRN's rule times the file's factors. */
 static enum status read_attention_factor(struct rope_stretch *s, struct reader *r) {
     double more = 1, usual = 1, own = 0, extrapolation = 1, log_multiplier = 0;
     enum status status = read_number_or(r, "rope.scaling.attn_factor", 1e-3, MAX_SCALING, 1, &more);
@@ -203,16 +204,16 @@ static enum status read_stretch(struct model_config *config, struct reader *r) {
     return status ? status : read_attention_factor(s, r);
 }
 
-/* A file that names no type of scaling may have LongRoPE's factors, as those of llama.cpp's
- * converter; else a factor means a linear one. */
+/* A file without a scaling type may have LongRoPE's factors, like files of llama.cpp's converter.
+ * Otherwise a factor means linear scaling. */
 static const char *unnamed_scaling(const struct gguf *gguf) {
     static const char factors[] = "rope_factors_long.weight";
     bool has_factors = name_index_find(&gguf->weights.index, factors, strlen(factors)) >= 0;
     return has_factors ? "longrope" : "linear";
 }
 
-/* Scaled RoPE would change every position's angles, so a file that asks for it may not be run
- * without. */
+/* Scaling changes the angles of every position, so a file that needs an unknown scaling is refused.
+ */
 static enum status read_scaling(struct model_config *config, struct reader *r) {
     static const struct {
         const char *name;
@@ -240,7 +241,7 @@ static enum status read_scaling(struct model_config *config, struct reader *r) {
     return status;
 }
 
-/* What of a head is rotated, and the bases. */
+/* Reads the number of rotated elements of a head, and the bases. */
 static enum status read_rope(struct model_config *config, struct reader *r) {
     struct rope_config *rope = &config->rope;
     bool is_local = config->window_rotation == WINDOW_ROPE_LOCAL;
@@ -295,8 +296,8 @@ static enum status read_vocabulary(struct model_config *config, struct reader *r
                    config->V, (size_t)tokens->count);
 }
 
-/* Which layers have windows: an array with a flag for each layer, or a number N, by which each N-th
- * has none. */
+/* Reads which layers have windows: an array with a flag per layer, or a number N, which means that
+ * every N-th layer has full attention. */
 static enum status read_window_pattern(struct model_config *config, struct reader *r) {
     const struct gguf_value *flags;
     key_of(r, "attention.sliding_window_pattern");
@@ -318,7 +319,7 @@ static enum status read_window_pattern(struct model_config *config, struct reade
     return STATUS_OK;
 }
 
-/* Numbers that change the forward pass; one that is missing stays as the family has it. */
+/* Reads numbers that change the forward pass. The family's value stays if a key is missing. */
 static enum status read_options(struct model_config *config, struct reader *r) {
     const struct {
         const char *name;
@@ -348,7 +349,7 @@ static enum status read_options(struct model_config *config, struct reader *r) {
     return status ? status : read_window_pattern(config, r);
 }
 
-/* A number of the experts that the forward pass knows only one value of. */
+/* Checks a number of the experts for which the forward pass supports only one value. */
 static enum status check_expert_number(struct reader *r, const char *name, int served) {
     int value = served;
     enum status status = read_int_or(r, name, 0, INT32_MAX, served, &value);
@@ -369,7 +370,7 @@ static enum status refuse_expert_features(const struct model_config *config, str
     return status || by_sigmoid ? status : check_expert_number(r, "expert_group_count", 1);
 }
 
-/* Layers that are not read, and groups: of families by sigmoids alone. */
+/* Reads the unread layers, groups and shared experts, for families that score by sigmoid. */
 static enum status read_groups(struct model_config *config, struct reader *r) {
     struct expert_config *e = &config->experts;
     int shared = 0;
@@ -385,7 +386,7 @@ static enum status read_groups(struct model_config *config, struct reader *r) {
     return status;
 }
 
-/* The first layers may have an MLP in the place of experts. */
+/* The first layers may have an MLP instead of experts. */
 static enum status read_dense_layers(struct model_config *config, struct reader *r) {
     const char *name = "leading_dense_block_count";
     int n = 0;

@@ -6,7 +6,7 @@
 
 #define MAX_TOKEN_BYTES (1 << 16)
 
-/* Splits an array of strings into pointers and lengths. Both arrays are the caller's to free. */
+/* Splits an array of strings into pointers and lengths. The caller frees both arrays. */
 static enum status split_strings(const struct gguf_value *value, const char *key,
                                  const char ***strings, uint32_t **lengths, struct err *err) {
     const uint8_t *at = value->data;
@@ -25,7 +25,7 @@ static enum status split_strings(const struct gguf_value *value, const char *key
     return STATUS_OK;
 }
 
-/* Finds an array of `element`, and checks that it has between one and `max` entries. */
+/* Finds an array of `element` and checks that it has from 1 to `max` entries. */
 static enum status find_array(const struct gguf *gguf, const char *key, enum gguf_type element,
                               int max, const struct gguf_value **value, struct err *err) {
     enum status status = gguf_array(gguf, key, element, value, err);
@@ -70,7 +70,7 @@ static enum status read_merges(struct tokenizer_spec *spec, const struct gguf *g
     return status;
 }
 
-/* Copies an array with one entry of four bytes a token: the file need not align it. */
+/* Copies an array with one 4-byte entry per token: it may be unaligned in the file. */
 static enum status copy_per_token(const struct tokenizer_spec *spec, const struct gguf *gguf,
                                   const char *key, enum gguf_type element, const void **out,
                                   struct err *err) {
@@ -118,8 +118,8 @@ static bool is_text(const char *text, size_t length, const char *wanted) {
     return length == strlen(wanted) && memcmp(text, wanted, length) == 0;
 }
 
-/* Gemma 4's texts are merged from characters, with U+2581 for a space, and never split; what its
- * folders say of it by steps stands in a GGUF file in the name alone. */
+/* Gemma 4's texts are merged from characters, with U+2581 for a space, and never split. Its folders
+ * list these steps; a GGUF file has only the name "gemma4". */
 static void gemma4_steps(struct tokenizer_spec *spec) {
     enum { N_DECODERS = 3 };
     const struct span space = {" ", 1}, mark = {"\xe2\x96\x81", 3};
@@ -148,7 +148,7 @@ static enum status read_kind(struct tokenizer_spec *spec, const struct gguf *ggu
         spec->kind = TOKENIZER_SENTENCEPIECE;
     } else if (is_text(text, length, "t5")) {
         spec->kind = TOKENIZER_UNIGRAM;
-        spec->in_floats = true; /* as SentencePiece adds them */
+        spec->in_floats = true; /* SentencePiece adds scores as floats */
     } else if (is_text(text, length, "gemma4")) {
         spec->kind = TOKENIZER_CHARACTER_BPE;
         spec->byte_fallback = spec->fuse_unknown = true;
@@ -162,7 +162,7 @@ static enum status read_kind(struct tokenizer_spec *spec, const struct gguf *ggu
     return STATUS_OK;
 }
 
-/* The pattern's name is compared as a C string, so it is copied to get its NUL. */
+/* The pattern's name is compared as a C string, so it is copied with a NUL. */
 static enum status read_pre(struct tokenizer_spec *spec, const struct gguf *gguf, struct err *err) {
     const char *text = NULL;
     size_t length = 0;
@@ -183,7 +183,8 @@ static enum status read_id(const struct tokenizer_spec *spec, const struct gguf 
     return status;
 }
 
-/* A Unigram text is rewritten as SentencePiece does: by a map of characters, with single spaces. */
+/* A Unigram text is normalised as in SentencePiece: by a map of characters, and runs of spaces
+ * become one. */
 static enum status read_normalizers(struct tokenizer_spec *spec, const struct gguf *gguf,
                                     struct err *err) {
     static const char key[] = "tokenizer.ggml.precompiled_charsmap";
@@ -204,8 +205,9 @@ static enum status read_normalizers(struct tokenizer_spec *spec, const struct gg
     return status;
 }
 
-/* Without a key, a SentencePiece text begins with bos and a space, and a byte-level BPE text mostly
- * with neither: only Llama 3's files older than the key rely on their pattern's name for bos. */
+/* Defaults for missing keys: a SentencePiece text begins with bos and a space; a byte-level BPE
+ * text with neither, except for Llama 3: its files that are older than the key rely on the
+ * pattern's name for bos. */
 static enum status read_rules(struct tokenizer_spec *spec, const struct gguf *gguf,
                               struct err *err) {
     bool sentencepiece = spec->kind == TOKENIZER_SENTENCEPIECE;

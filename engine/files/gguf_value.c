@@ -44,7 +44,7 @@ int64_t gguf_integer_at(enum gguf_type type, const uint8_t *data) {
     if (type == GGUF_UINT64) return raw > INT64_MAX ? INT64_MAX : (int64_t)raw;
     if (type == GGUF_INT8 || type == GGUF_INT16 || type == GGUF_INT32) {
         int unused = 64 - 8 * (int)bytes;
-        return (int64_t)(raw << unused) >> unused; /* carries the sign up */
+        return (int64_t)(raw << unused) >> unused; /* extends the sign */
     }
     return (int64_t)raw;
 }

@@ -1,4 +1,4 @@
-/* Reading a config.json: each number is checked before it is used. */
+/* Reads a config.json. Each number is checked before it is used. */
 #include "engine/files/hf_config.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 
 enum { MAX_CONFIG_BYTES = 1 << 20 };
 
-/* Of a family that may have experts beside its MLPs. */
+/* For a family that may have experts in parallel with its MLPs. */
 static const char MOE_KEY[] = "enable_moe_block";
 
 /* ---- the model ------------------------------------------------------------------------------ */
@@ -37,7 +37,8 @@ static enum status check_heads(const struct model_config *c, bool has_head_dim, 
     return STATUS_OK;
 }
 
-/* What a head of the layers that do not slide has: there "head_dim" is of those that do. */
+/* Reads the head sizes of layers with full attention: in these files "head_dim" is for layers with
+ * windows. */
 static enum status read_head_sizes(struct model_config *c, const struct json *root,
                                    struct err *err) {
     c->window_heads = (struct kv_heads){c->G, c->D};
@@ -48,7 +49,7 @@ static enum status read_head_sizes(struct model_config *c, const struct json *ro
     return key_int_or(root, "num_global_key_value_heads", 1, MAX_HEADS, c->G, &c->G, err);
 }
 
-/* What per_layer_config says of each layer that it lists by number. */
+/* Reads per_layer_config: head sizes of layers, listed by number. */
 static enum status read_listed_heads(struct model_config *c, const struct json *root,
                                      struct err *err) {
     static const char key[] = "per_layer_config";
@@ -72,7 +73,8 @@ static enum status read_listed_heads(struct model_config *c, const struct json *
     return STATUS_OK;
 }
 
-/* Layers that read others' keys and values, and what layers add of their own. */
+/* Reads the number of layers that read the keys and values of earlier ones, and the width of
+ * per-layer inputs. */
 static enum status read_layers(struct model_config *c, const struct json *root, struct err *err) {
     bool doubles;
     int V;
@@ -88,7 +90,8 @@ static enum status read_layers(struct model_config *c, const struct json *root, 
     return status ? status : read_listed_heads(c, root, err);
 }
 
-/* Numbers that the family has begun are its usual ones, which the file need not say. */
+/* Reads the dimensions. A number that the family has set is the usual one; the file may omit its
+ * key. */
 static enum status read_shape(struct model_config *c, const struct json *root, int min_V,
                               struct err *err) {
     const struct {
@@ -110,7 +113,7 @@ static enum status read_shape(struct model_config *c, const struct json *root, i
         if (is_usual) continue;
         status = key_int(root, keys[i].key, keys[i].min, keys[i].max, keys[i].out, err);
     }
-    if (!status && !has_F) c->F = 4 * c->K; /* GPT-2's, where n_inner is null */
+    if (!status && !has_F) c->F = 4 * c->K; /* GPT-2's rule if n_inner is null */
     if (!status && has_F) status = key_int(root, F_key, 1, MAX_WIDTH, &c->F, err);
     if (!status)
         status = key_int_or(root, "num_key_value_heads", 1, MAX_HEADS, c->G > 0 ? c->G : c->H,
@@ -163,13 +166,13 @@ static enum status read_epsilon(struct model_config *c, const struct json *root,
     double epsilon = c->norm_epsilon;
     const char *key =
         c->norm == NORM_RMS ? "rms_norm_eps" : "layer_norm_epsilon|layer_norm_eps|norm_epsilon";
-    if (epsilon > 0 && !key_value(root, key)) return STATUS_OK; /* the family knows it */
+    if (epsilon > 0 && !key_value(root, key)) return STATUS_OK; /* the family has set it */
     enum status status = key_number(root, key, 1e-30, 0.5, &epsilon, err);
     c->norm_epsilon = (float)epsilon;
     return status;
 }
 
-/* What changes the numbers and is not served. */
+/* Refuses unsupported features that change results. */
 static enum status refuse_features(const struct json *root, bool has_experts, struct err *err) {
     const struct {
         const char *key;
@@ -181,7 +184,7 @@ static enum status refuse_features(const struct json *root, bool has_experts, st
     const struct json *ways = key_value(root, both_ways);
     char text[64];
     bool is_false = json_is(ways, JSON_BOOL) && !ways->boolean;
-    if (ways && !is_false && !json_is_text(ways, "vision")) /* that is of pictures alone */
+    if (ways && !is_false && !json_is_text(ways, "vision")) /* "vision": only for image tokens */
         return err_set(err, STATUS_BAD_FILE, both_ways,
                        "key %s: only null and \"vision\" are supported, found \"%s\"", both_ways,
                        json_is(ways, JSON_BOOL) ? "true" : key_shown(ways, text));
@@ -196,7 +199,7 @@ static enum status refuse_features(const struct json *root, bool has_experts, st
     return STATUS_OK;
 }
 
-/* Where norms stand, and what the branches of a layer see. */
+/* Reads the places of norms, and whether the branches of a layer run in parallel. */
 static enum status read_branches(struct model_config *c, const struct json *root, struct err *err) {
     bool before;
     enum status status = key_bool_or(root, "use_parallel_residual", c->has_parallel_branches,
@@ -206,7 +209,7 @@ static enum status read_branches(struct model_config *c, const struct json *root
     return status;
 }
 
-/* Notes the layers of mlp_only_layers. */
+/* Marks the layers of mlp_only_layers as dense. */
 static enum status read_listed_dense(struct model_config *c, const struct json *dense,
                                      struct err *err) {
     bool fits = !dense || json_is(dense, JSON_ARRAY);
@@ -225,8 +228,8 @@ static enum status read_listed_dense(struct model_config *c, const struct json *
                    "key mlp_only_layers: expected an array of layers, each in 0..%d", c->L - 1);
 }
 
-/* Layers with an MLP in the place of experts: each layer but the step-th ones, and those that are
- * listed. */
+/* Marks the layers with an MLP instead of experts: the first ones, those that are not a multiple of
+ * the step, and the listed ones. */
 static enum status read_dense_layers(struct model_config *c, const struct json *root,
                                      struct err *err) {
     int step, first = 0, longest = c->experts.may_be_dense ? MAX_LAYERS : 1;
@@ -238,7 +241,7 @@ static enum status read_dense_layers(struct model_config *c, const struct json *
     return read_listed_dense(c, key_value(root, "mlp_only_layers"), err);
 }
 
-/* Layers that are not read, groups and the shared experts: of families by sigmoids. */
+/* Reads the unread layers, groups and shared experts, for families that score by sigmoid. */
 static enum status read_groups(struct model_config *c, const struct json *root, struct err *err) {
     struct expert_config *e = &c->experts;
     double scale = 1;
@@ -282,14 +285,15 @@ static enum status read_experts(struct model_config *c, const struct json *root,
     return key_bool_or(root, "norm_topk_prob", e->normalises, &e->normalises, err);
 }
 
-/* The window counts unless the file turns it off; layer_types says which layers have it. */
+/* Reads the windows. The window counts unless the file turns it off; layer_types lists the layers
+ * that have it. */
 static enum status read_windows(struct model_config *c, const struct json *root, struct err *err) {
     const struct json *types = key_value(root, "layer_types");
     bool has_window;
     int window = 0, i = 0;
     enum status status = key_bool_or(root, "use_sliding_window", true, &has_window, err);
     if (!status) status = key_int_or(root, "sliding_window", 0, INT32_MAX, c->window, &window, err);
-    if (!status && !types) /* there it may be a word, and is said once more */
+    if (!status && !types) /* next to layer_types the key may be a word and is redundant */
         status = key_int_or(root, "sliding_window_pattern", 1, MAX_LAYERS, c->full_every,
                             &c->full_every, err);
     if (status) return status;
@@ -320,7 +324,7 @@ static enum status read_windows(struct model_config *c, const struct json *root,
     return STATUS_OK;
 }
 
-/* Scales and caps; one that is missing stays as the family has it. */
+/* Reads scales and caps. The family's value stays if a key is missing. */
 static enum status read_scales(struct model_config *c, const struct json *root, struct err *err) {
     const struct {
         const char *key;

@@ -1,5 +1,5 @@
-/* generation_config.json: how the makers of a model want tokens to be chosen, and which of them end
- * an answer. */
+/* Reads generation_config.json: the sampling defaults and end tokens that a model's makers
+ * recommend. */
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -32,7 +32,7 @@ static enum status read_defaults(struct sampling_defaults *out, const struct jso
     return status ? status : key_int_or(root, "top_k", -1, INT32_MAX, -1, &out->top_k, err);
 }
 
-/* Ids that the file names stand in the place of config.json's. */
+/* The file's ids replace those of config.json. */
 static enum status read_end_ids(struct hf_config *hf, const struct json *root, struct err *err) {
     int32_t ids[MAX_FILE_END_IDS];
     int n = 0;

@@ -56,7 +56,7 @@ const struct json *key_value(const struct json *object, const char *keys) {
     return NULL;
 }
 
-/* The usual one of keys that mean the same. */
+/* Returns the first of the keys, which is the usual one. */
 static const char *usual_key(const char *keys, char out[64]) {
     snprintf(out, 64, "%.*s", (int)strcspn(keys, "|"), keys);
     return out;

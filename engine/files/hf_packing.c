@@ -1,10 +1,10 @@
 /* DESIGN: the matrices of quantised folders.
  *
- * A folder that GPTQ, AWQ, llm-compressor or an fp8 converter made has several tensors for one
- * matrix: codes, scales, perhaps zero points and each input's group. They are joined into one
- * weight of the matrix's name, so that the rest of the engine knows tensors of one kind; its rows
- * are made as they are loaded (engine/quantise/packed.c). Everything that a row's making relies on
- * is checked here: shapes against each other, scales for being numbers, groups for being there.
+ * A folder from GPTQ, AWQ, llm-compressor or an fp8 converter has several tensors per matrix:
+ * codes, scales, and sometimes zero points and the group of each input. They are joined into one
+ * weight with the matrix's name, so the rest of the engine handles one kind of tensor. Its rows are
+ * unpacked when they are loaded (engine/files/packed.c). Everything that unpacking relies on is
+ * checked here: that shapes fit each other, that scales are finite, that groups exist.
  */
 #include <assert.h>
 #include <math.h>
@@ -54,7 +54,7 @@ static enum status read_awq(struct packing *p, const struct json *config, struct
     return refuse_key("version", "\"gemm\"", version, err);
 }
 
-/* The rows and columns of a block that has a scale. */
+/* Reads the rows and columns of a block with one scale. */
 static enum status read_block_size(struct packing *p, const char *key, const struct json *sizes,
                                    struct err *err) {
     const struct json *first = json_first(sizes);
@@ -69,7 +69,7 @@ static enum status read_block_size(struct packing *p, const char *key, const str
     return STATUS_OK;
 }
 
-/* One group of matrices of llm-compressor's. */
+/* Reads one of llm-compressor's groups of matrices. */
 static enum status read_group(struct packing *p, const struct json *weights, struct err *err) {
     const struct json *blocks = key_value(weights, "block_structure");
     int bits = 0;
@@ -82,7 +82,7 @@ static enum status read_group(struct packing *p, const struct json *weights, str
     return read_block_size(p, "config_groups.weights.block_structure", blocks, err);
 }
 
-/* Each group's tensors say what they are. */
+/* Checks only what is common to all groups: each group's tensors show their own layout. */
 static enum status read_compressed(struct packing *p, const struct json *config, struct err *err) {
     static const char *const formats[] = {"pack-quantized",  "int-quantized",
                                           "float-quantized", "naive-quantized",
@@ -118,7 +118,7 @@ static enum status read_modelopt(struct packing *p, const struct json *config, s
     return refuse_key("quant_algo", "NVFP4 or FP8", algorithm, err);
 }
 
-/* Which kind a matrix is, its tensors say. */
+/* The tensors show the kind of each matrix. */
 static enum status read_bitsandbytes(struct packing *p, const struct json *config,
                                      struct err *err) {
     (void)config, (void)err;
@@ -181,7 +181,7 @@ enum status joining_refuse(const struct joining *j, const char *base, const char
                    expected);
 }
 
-/* Is a part there, of that type (0: a float), with `rows` rows of `columns`? */
+/* Does a part exist, with that type (0: any float) and `rows` rows of `columns`? */
 static enum status check_part(const struct joining *j, const char *base, const char *suffix,
                               const struct weight *part, int type, int64_t rows, int64_t columns) {
     char expected[160];
@@ -218,7 +218,7 @@ static enum status check_scales(const struct joining *j, const struct weight *sc
     return STATUS_OK;
 }
 
-/* Each input's group must be one that there is. */
+/* Checks that the group of each input exists. */
 static enum status check_groups(const struct joining *j, const struct packed *p,
                                 const struct weight *groups) {
     for (int k = 0; k < p->K; k++) {
@@ -251,13 +251,13 @@ enum status joining_add(struct joining *j, const char *base, const struct packed
     return joining_add_weight(j, &weight, p);
 }
 
-/* The parts of a matrix whose codes stand in columns of outputs. */
+/* The parts of a matrix whose codes are in columns of outputs. */
 struct columns {
     const struct weight *codes, *scales, *zeros, *groups;
     int64_t N, K, n_groups;
 };
 
-/* Do the scales have the groups that config.json says? */
+/* Do the scales have the groups of config.json? */
 static enum status check_group_size(const struct joining *j, const struct columns *c) {
     int size = j->packing->group_size;
     int64_t expected = size > 0 ? (c->K + size - 1) / size : 1;
@@ -290,7 +290,8 @@ static enum status check_columns(const struct joining *j, const char *base,
     return status ? status : check_scales(j, c->scales);
 }
 
-/* qweight, qzeros and scales: [inputs][outputs], of which GPTQ packs inputs and AWQ outputs. */
+/* Joins qweight, qzeros and scales, all [inputs][outputs]. GPTQ packs inputs into words, AWQ
+ * outputs. */
 static enum status join_columns(struct joining *j, const char *base, const struct weight *codes) {
     bool awq = j->packing->method == PACKING_AWQ;
     int bits = j->packing->bits, per = 32 / bits;
@@ -327,8 +328,8 @@ static int64_t words_of(int64_t n, int bits) {
     return n / (32 / bits) + (n % (32 / bits) != 0);
 }
 
-/* The outputs and inputs of packed words, which padding may follow, and their bits: there are twice
- * as many words of 8 as of 4. */
+/* Reads the outputs and inputs of packed words, whose rows may end with padding, and the bits of a
+ * code: codes of 8 bits need twice as many words as codes of 4. */
 static enum status read_packed_shape(const struct joining *j, const char *base,
                                      const struct weight *shape, struct packed *p,
                                      const struct weight *codes) {
@@ -351,7 +352,8 @@ static enum status read_packed_shape(const struct joining *j, const char *base,
     return STATUS_OK;
 }
 
-/* The shape of a matrix's scales: one for all, one a row, one a row and group, or one a block. */
+/* Reads the shape of a matrix's scales: one for all, one per row, one per row and group, or one per
+ * block. */
 static enum status place_scales(const struct joining *j, const char *base,
                                 const struct weight *scales, struct packed *p) {
     const struct packing *packing = j->packing;
@@ -377,7 +379,7 @@ static enum status place_scales(const struct joining *j, const char *base,
     return check_scales(j, scales);
 }
 
-/* Codes in rows of outputs: words of llm-compressor, its bytes, or floats of 8 bits. */
+/* Joins codes in rows of outputs: llm-compressor's words or bytes, or floats of 8 bits. */
 static enum status join_rows(struct joining *j, const char *base, const struct weight *codes,
                              enum packed_layout layout) {
     bool words = layout == PACKED_WORDS;
@@ -407,7 +409,7 @@ static enum status join_rows(struct joining *j, const char *base, const struct w
     return status ? status : joining_add(j, base, &p, codes);
 }
 
-/* The name without `suffix`, if it ends with it. */
+/* Returns the name without `suffix`, if it ends with it. */
 static bool base_of(char base[WEIGHT_MAX_NAME + 1], const char *name, const char *suffix) {
     size_t n = strlen(name), end = strlen(suffix);
     if (n <= end || strcmp(name + n - end, suffix) != 0) return false;
@@ -416,7 +418,7 @@ static bool base_of(char base[WEIGHT_MAX_NAME + 1], const char *name, const char
     return true;
 }
 
-/* Joins what a tensor begins, if it has a weight's codes. */
+/* Joins the weight whose codes are tensor i, if the tensor has codes. */
 static enum status join_tensor(struct joining *j, int i) {
     const struct weight *tensor = &j->from->tensor[i];
     enum packing_method method = j->packing->method;
@@ -452,7 +454,7 @@ static enum status join_tensor(struct joining *j, int i) {
     return columns ? join_columns(j, base, tensor) : join_rows(j, base, tensor, layout);
 }
 
-/* Scales of activations and of a cache: ours are our own. */
+/* Is it a scale of activations or of a cache? Unused here: the engine computes its scales. */
 static bool is_of_inputs(const char *name) {
     static const char *const ends[] = {".input_scale",      ".input_global_scale",
                                        ".input_zero_point", ".output_scale",

@@ -1,6 +1,6 @@
-/* How a config.json says that positions are rotated. Transformers up to version 4 writes rope_theta
- * and rope_scaling, later ones write rope_parameters, with an object for each kind of layer where
- * these differ. */
+/* Reads how a config.json rotates positions. Transformers up to version 4 writes rope_theta and
+ * rope_scaling. Later versions write rope_parameters, with one object per kind of layer if the
+ * kinds differ. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 enum { MAX_SCALING = 1000000 };
 
-/* What a stretch is read from. */
+/* The source of a stretch. */
 struct reader {
     const struct json *root, *scaling;
     int context_length;
@@ -18,14 +18,15 @@ struct reader {
 
 /* ---- stretches ------------------------------------------------------------------------------ */
 
-/* The first context: in the stretch, beside it (Phi 3), or the model's own. */
+/* Reads the original context length: from the stretch, from the config (Phi 3), or else the model's
+ * context length. */
 static enum status read_original_context(struct rope_stretch *s, const struct reader *r) {
     static const char key[] = "original_max_position_embeddings";
     const struct json *holder = key_value(r->scaling, key) ? r->scaling : r->root;
     return key_int_or(holder, key, 2, MAX_CONTEXT, r->context_length, &s->original_context, r->err);
 }
 
-/* Without a factor it is by how much the context has grown. */
+/* Reads the factor. Without a key it is the growth of the context. */
 static enum status read_factor_or_growth(struct rope_stretch *s, const struct reader *r) {
     double growth = (double)r->context_length / s->original_context;
     return key_number_or(r->scaling, "factor", 1e-3, MAX_SCALING, growth, &s->factor, r->err);
@@ -50,7 +51,7 @@ static enum status read_llama3(struct rope_stretch *s, const struct reader *r) {
     return status;
 }
 
-/* What YaRN multiplies cosines and sines by. */
+/* Returns YaRN's factor for cosines and sines. */
 static double yarn_attention(double factor, double by) {
     return factor <= 1 ? 1 : 0.1 * by * log(factor) + 1;
 }
@@ -140,7 +141,7 @@ static enum status read_stretch(struct rope_config *rope, const struct json *typ
     case ROPE_YARN:
         return read_yarn(s, r);
     case ROPE_DYNAMIC:
-        s->original_context = r->context_length; /* whatever else the file says */
+        s->original_context = r->context_length; /* whatever the file says */
         return key_number(r->scaling, "factor", 1, MAX_SCALING, &s->factor, r->err);
     case ROPE_PART:
         return key_number_or(r->scaling, "factor", 1e-3, MAX_SCALING, 1, &s->factor, r->err);
@@ -150,7 +151,8 @@ static enum status read_stretch(struct rope_config *rope, const struct json *typ
     return STATUS_OK;
 }
 
-/* Queries' scale by position goes by YaRN's first context. */
+/* Reads the factor by which queries grow with the position; it depends on YaRN's original context
+ * length. */
 static enum status read_query_beta(float *beta, const struct rope_config *rope,
                                    const struct reader *r) {
     static const char key[] = "llama_4_scaling_beta";
@@ -164,7 +166,7 @@ static enum status read_query_beta(float *beta, const struct rope_config *rope,
 
 /* ---- a rotation ----------------------------------------------------------------------------- */
 
-/* `of_theta` and `scaling` are the same object in the later spelling. */
+/* Reads one rotation. In the later format `of_theta` and `scaling` are the same object. */
 static enum status read_rotation(struct rope_config *rope, float *beta,
                                  const struct model_config *c, int D, const struct json *root,
                                  const struct json *of_theta, const struct json *scaling,
@@ -173,7 +175,8 @@ static enum status read_rotation(struct rope_config *rope, float *beta,
     const struct json *type = key_value(scaling, "rope_type|type");
     const struct json *of_part = key_value(of_theta, part_key) ? of_theta : root;
     const struct reader r = {root, scaling, c->context_length, err};
-    bool is_part = json_is_text(type, "proportional"); /* all of a head rotates, most of it by 0 */
+    /* all of a head rotates, most pairs by angle 0 */
+    bool is_part = json_is_text(type, "proportional");
     double theta = (double)rope->base, part = rope->part > 0 ? (double)rope->part : 1;
     enum status status = key_number_or(of_theta, "rope_theta", 1, 1e30, theta, &theta, err);
     if (!status) status = key_number_or(of_part, part_key, 1e-3, 1, part, &part, err);
@@ -205,7 +208,7 @@ static bool has_rotations(const struct model_config *c, const struct json *full,
     return fits;
 }
 
-/* Rotations by the kind of layer. */
+/* Reads one rotation per kind of layer. */
 static enum status read_rotations(struct model_config *c, const struct json *root,
                                   const struct json *kinds, struct err *err) {
     static const char key[] = "rope_parameters";
@@ -239,7 +242,7 @@ static enum status read_rotations(struct model_config *c, const struct json *roo
     return STATUS_OK;
 }
 
-/* no_rope_layers has a 1 for each layer with rotary positions, and a 0 for those with none. */
+/* no_rope_layers has a 1 for each layer with rotary positions, and a 0 for each layer without. */
 static enum status read_layers_without(struct model_config *c, const struct json *root,
                                        struct err *err) {
     static const char key[] = "no_rope_layers";

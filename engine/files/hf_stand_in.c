@@ -1,4 +1,4 @@
-/* A vocabulary for models that come without one. */
+/* A vocabulary for models without a tokenizer. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ enum status hf_stand_in_vocabulary(struct tokenizer_spec *spec, struct hf_config
         type[id] = id == UNKNOWN ? TOKEN_UNKNOWN : id < FIRST_NAME ? TOKEN_BYTE : TOKEN_NORMAL;
     }
     *spec = (struct tokenizer_spec){
-        .kind = TOKENIZER_SENTENCEPIECE, /* which knows byte tokens */
+        .kind = TOKENIZER_SENTENCEPIECE, /* this kind supports byte tokens */
         .n_tokens = hf->V,
         .token = token,
         .token_length = length,

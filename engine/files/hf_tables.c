@@ -1,6 +1,6 @@
-/* Matrices of folders whose codes of 4 bits are numbers of a table: MXFP4 of gpt-oss, NVFP4 as
- * llm-compressor and NVIDIA's modelopt write it, and the 4-bit types of bitsandbytes; and its
- * bytes, which stand beside those. Layouts are those that the projects document. */
+/* Joins matrices of folders whose 4-bit codes are indices into a table: MXFP4 of gpt-oss, NVFP4
+ * from llm-compressor and NVIDIA's modelopt, and the 4-bit types of bitsandbytes; and the 8-bit
+ * codes of bitsandbytes. The layouts are from the documentation of these projects. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static enum status check_scales(const struct joining *j, const struct packed *p,
     return STATUS_OK;
 }
 
-/* The scale of all scales: a positive number. */
+/* Reads the global scale, which scales all scales: a positive number. */
 static enum status read_global(struct joining *j, const char *base, const char *suffix,
                                float *out) {
     const struct weight *global = joining_part(j, base, suffix);
@@ -67,7 +67,7 @@ enum status join_nvfp4(struct joining *j, const char *base, const struct weight 
     return status ? status : joining_add(j, base, &p, codes);
 }
 
-/* The blocks of all experts' rows, [E][N][K / 32][16], and their scales, [E][N][K / 32]. */
+/* Joins the blocks of all experts' rows, [E][N][K / 32][16], and their scales, [E][N][K / 32]. */
 enum status join_mxfp4(struct joining *j, const char *base, const struct weight *blocks) {
     enum { BLOCK = 32 };
     const struct weight *scales = joining_part(j, base, "_scales");
@@ -94,7 +94,8 @@ enum status join_mxfp4(struct joining *j, const char *base, const struct weight 
 
 /* ---- bitsandbytes --------------------------------------------------------------------------- */
 
-/* Rows of bytes, of which 127 is the row's largest number. */
+/* Joins rows of signed bytes. The code 127 stands for the row's largest absolute value, its scale.
+ */
 static enum status join_int8(struct joining *j, const char *base, const struct weight *codes) {
     const struct weight *scales = joining_part(j, base, ".SCB");
     joining_part(j, base, ".weight_format");
@@ -118,9 +119,9 @@ static enum status join_int8(struct joining *j, const char *base, const struct w
     return status ? status : joining_add(j, base, &p, codes);
 }
 
-/* What the quant_state of a matrix says: a JSON text as bytes. */
+/* The quant_state of a matrix: a JSON text as bytes. */
 struct state {
-    int N, K, block, nested_block; /* numbers that share a scale, scales that share one */
+    int N, K, block, nested_block; /* numbers per scale, scales per nested scale */
     double offset;
 };
 
@@ -158,7 +159,7 @@ static enum status read_state(struct joining *j, const char *base, struct state 
     return status ? blame_file(j->err, status, text->name) : STATUS_OK;
 }
 
-/* Scales are numbers, or bytes of a table with scales of their own. */
+/* Scales are floats, or bytes that a table with nested scales decodes. */
 static enum status place_absmax(struct joining *j, const char *base, const struct state *s,
                                 struct packed *p) {
     const struct weight *scales = joining_part(j, base, ".weight.absmax");

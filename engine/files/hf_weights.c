@@ -1,4 +1,4 @@
-/* The files of a folder's weights: which there are, and what they hold together. */
+/* Finds the files of a folder's weights and lists their tensors. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +14,13 @@
 #define MAX_SHARDS 4096
 #define MAX_FILE_NAME 255
 
-/* The index of a folder: for each tensor the number of the file that has it. */
+/* A folder's files of weights, and its index: the number of the file that contains each tensor. */
 struct shards {
-    const char *path;   /* of the index, for messages; NULL: there is none */
-    struct json *index; /* NULL: there is none */
+    const char *path;   /* of the index, for messages; NULL: no index */
+    struct json *index; /* NULL: no index */
     int n;
-    const char **name; /* [n] in the order in which the index names them */
-    char **file;       /* [n] their paths */
+    const char **name; /* [n] in the index's order */
+    char **file;       /* [n] paths */
     struct name_index numbers;
 };
 
@@ -42,7 +42,7 @@ static void add_shard(struct shards *shards, const char *folder, const char *nam
 
 /* ---- the index ------------------------------------------------------------------------------ */
 
-/* A file beside the index: no path leads out of the folder. */
+/* Is it the name of a file in the index's folder? No path leads out of the folder. */
 static bool is_shard_name(const struct json *value) {
     static const char end[] = ".safetensors";
     size_t n = sizeof end - 1;
@@ -158,7 +158,7 @@ enum status hf_weights_open(struct hf_config *hf, struct err *err) {
     int n_tensors = 0;
     enum status status = hf_packing_read(hf, err);
     if (status) {
-        /* the tensors cannot be what they seem */
+        /* without the method, the tensors would be misread */
     } else if (is_in_folder(hf->folder, SINGLE)) {
         add_shard(&shards, hf->folder, SINGLE);
     } else if (is_in_folder(hf->folder, INDEX)) {

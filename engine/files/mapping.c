@@ -1,16 +1,16 @@
 /* DESIGN: files that change while they are mapped.
  *
- * Another program may cut a mapped file short, and a disk may fail. The system then sends SIGBUS to
- * the thread that reads a page that is gone. Nothing can give that thread its bytes, so the process
- * ends; but it says which file is the cause, and it ends with an exit code instead of a signal.
+ * Another program may truncate a mapped file, and a disk may fail. The system then sends SIGBUS to
+ * the thread that reads a lost page. The bytes cannot be recovered, so the process ends. It first
+ * logs the name of the file, and it ends with an exit code instead of a signal.
  *
- * Purpose   a list of the mapped files, in which the signal handler looks the address up.
- * Threads   any thread maps and closes files; the mutex guards the list against the others. The
- *           handler takes no lock: entries are never freed, only used again, and an entry counts
- *           while its `data` is set, which happens last. Several threads may fault at once: the
- *           first one writes the sentence, the others wait for the end.
- * Limits    a file that is written to, but not cut short, gives other bytes without a signal. Its
- *           size and its time of the last write tell that: mapping_check.
+ * Purpose   a list of the mapped files, in which the signal handler looks up the address.
+ * Threads   any thread maps and closes files; the mutex protects the list. The handler does not
+ *           lock: entries are never freed, only reused. An entry is valid while its `data` is
+ *           set, and `data` is set last. If several threads fault at the same time, the first one
+ *           writes the message and the others wait for the end.
+ * Limits    a file that is overwritten but not truncated yields other bytes without a signal.
+ *           mapping_check detects it by the file's size and modification time.
  */
 #include "engine/files/mapping.h"
 
@@ -26,8 +26,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A process has 1,024 descriptors unless told otherwise, and models may come in thousands of parts:
- * those beyond the first are mapped alone. */
+/* A process has 1,024 descriptors by default, and a model may have thousands of parts. Files with
+ * descriptors from this number on are closed after they are mapped. */
 enum { MOST_DESCRIPTORS = 256, EXIT_FILE_LOST = 1 };
 
 /* ---- the list of mapped files --------------------------------------------------------------- */
@@ -36,7 +36,7 @@ struct mapped_file {
     _Atomic(const uint8_t *) data; /* NULL: the entry is free */
     size_t size;
     char *path;
-    struct stat info; /* when it was mapped */
+    struct stat info; /* at the time of mapping */
     struct mapped_file *next;
 };
 
@@ -45,7 +45,7 @@ static _Atomic(struct mapped_file *) mapped_files;
 static struct sigaction action_before;
 static atomic_flag file_is_lost = ATOMIC_FLAG_INIT;
 
-/* The file whose pages have the address, or NULL. Safe in a signal handler. */
+/* Returns the file whose pages contain the address, or NULL. Safe in a signal handler. */
 static struct mapped_file *find_mapped(const void *address) {
     for (struct mapped_file *file = atomic_load(&mapped_files); file; file = file->next) {
         const uint8_t *data = atomic_load(&file->data);
@@ -87,11 +87,11 @@ static void list_remove(const struct mapping *mapping) {
 
 /* ---- files that are lost -------------------------------------------------------------------- */
 
-/* The thread reads a mapped file here, so it holds no lock that log_line needs. */
+/* The faulting thread is reading a mapped file, so it does not hold the lock of log_line. */
 static void on_lost_page(int number, siginfo_t *info, void *context) {
     (void)context;
     const struct mapped_file *file = info->si_code > 0 ? find_mapped(info->si_addr) : NULL;
-    if (!file) { /* another cause, or another process: as without this handler */
+    if (!file) { /* sent by another process, or another cause: use the previous action */
         sigaction(number, &action_before, NULL);
         if (info->si_code <= 0) raise(number);
         return;
@@ -122,7 +122,7 @@ enum status mapping_check(const struct mapping *mapping, struct err *err) {
     assert(file);
     int failed = mapping->fd >= 0 ? fstat(mapping->fd, &now) : stat(file->path, &now);
     bool is_other = failed || now.st_ino != file->info.st_ino || now.st_dev != file->info.st_dev;
-    if (is_other && mapping->fd < 0) return STATUS_OK; /* the name is another file's by now */
+    if (is_other && mapping->fd < 0) return STATUS_OK; /* another file has this name now */
     if (!is_other && now.st_size == file->info.st_size &&
         is_same_time(&now.st_mtim, &file->info.st_mtim))
         return STATUS_OK;
@@ -137,7 +137,8 @@ enum status mapping_check(const struct mapping *mapping, struct err *err) {
 enum status mapping_open(struct mapping *out, const char *path, struct err *err) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, catch_lost_pages);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
+    /* refuses a pipe instead of waiting for it */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
     *out = (struct mapping){0};
     if (fd < 0 || fstat(fd, &info) != 0) {

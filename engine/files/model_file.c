@@ -49,9 +49,9 @@ enum status model_file_blame(const struct model_file *file, enum status status, 
     return blame_file(err, status, file->path);
 }
 
-/* ---- what changes with the files ------------------------------------------------------------ */
+/* ---- stamps of files ------------------------------------------------------------------------- */
 
-/* Of one file by its name; 0 for what is no file. */
+/* Returns the stamp of one file; 0 if it is not a regular file. */
 static uint64_t stamp_of(const char *path) {
     struct stat info;
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return 0;
@@ -66,7 +66,7 @@ static bool ends_with(const char *name, const char *end) {
     return length > n && strcmp(name + length - n, end) == 0;
 }
 
-/* A folder has its names in any order, so stamps are added up. */
+/* A folder lists its names in any order, so the stamps are added. */
 static uint64_t stamp_folder(DIR *folder, const char *path) {
     uint64_t sum = 0;
     for (const struct dirent *entry; (entry = readdir(folder));) {
@@ -92,7 +92,7 @@ uint64_t model_file_stamp(const char *path) {
     return sum;
 }
 
-/* ---- what is in them ------------------------------------------------------------------------ */
+/* ---- contents -------------------------------------------------------------------------------- */
 
 const struct weights *model_file_weights(const struct model_file *file) {
     assert(!file->gguf != !file->hf);
@@ -159,7 +159,7 @@ void tokenizer_spec_free(struct tokenizer_spec *spec) {
     *spec = (struct tokenizer_spec){0};
 }
 
-/* How the ends of a turn are spelt in the families of models. */
+/* Spellings of an end of turn in the families of models. */
 static const char *const end_names[] = {
     "<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",      "<|end|>",
     "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "</s>",
@@ -176,8 +176,8 @@ enum {
 _Static_assert(N_END_NAMES + N_END_KEYS <= MAX_END_IDS, "the caller's array has room for all");
 _Static_assert(N_END_NAMES + MAX_FILE_END_IDS <= MAX_END_IDS, "of a folder's too");
 
-/* Adds an id unless it is there. A name that occurs in a (broken) vocabulary twice must not pass
- * the array's end. */
+/* Adds an id once. So a name that occurs twice in a (broken) vocabulary cannot overflow the array.
+ */
 static void add_once(int32_t *ids, int *n, int32_t id) {
     for (int i = 0; i < *n; i++) {
         if (ids[i] == id) return;
@@ -207,7 +207,7 @@ enum status end_ids_read(int32_t *ids, int *n, const struct model_file *file,
     return STATUS_OK;
 }
 
-/* The text of a key, as the caller's own; NULL where there is no such key. */
+/* Copies the text of a key, for the caller to free; NULL if the key is missing. */
 static enum status copy_text(const struct gguf *gguf, const char *key, char **out, size_t *length,
                              struct err *err) {
     const char *text = NULL;
@@ -238,7 +238,7 @@ enum status chat_templates_read(struct folder_templates *out, const struct model
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-/* ".../models--ORG--NAME/snapshots/HASH" is how the hub's cache keeps ORG/NAME. */
+/* Reads ORG/NAME from a path in the hub's cache: ".../models--ORG--NAME/snapshots/HASH". */
 static bool name_of_cached(char out[MODEL_NAME_BYTES], const char *path) {
     static const char begin[] = "models--";
     const char *snapshot = strstr(path, "/snapshots/"), *name = snapshot;
@@ -256,7 +256,7 @@ static bool name_of_cached(char out[MODEL_NAME_BYTES], const char *path) {
     return n > 0;
 }
 
-/* "." and ".." are named by where they are. */
+/* Resolves the path of a folder first, so "." gets the folder's name. */
 void model_path_name(char out[MODEL_NAME_BYTES], const char *path) {
     char *whole = is_folder(path) ? realpath(path, NULL) : NULL;
     const char *text = whole ? whole : path, *slash = strrchr(text, '/');
@@ -271,7 +271,7 @@ void model_path_name(char out[MODEL_NAME_BYTES], const char *path) {
     mem_free(whole);
 }
 
-/* ---- what may be shown ---------------------------------------------------------------------- */
+/* ---- printable text -------------------------------------------------------------------------- */
 
 size_t printable_prefix(const char *text, size_t length) {
     size_t n = utf8_character(text, length);

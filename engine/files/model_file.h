@@ -1,8 +1,8 @@
-/* model_file: a model's files, whatever their format: a GGUF file, a folder as Hugging Face's hub
- * has it, or a config.json that has only a shape. What the rest of the engine needs to know of them
- * is read here: the config, the vocabulary, the ids that end a generation, the chat template. The
- * door of engine/files/, with weights.h; the functions keep nothing and may be called by any
- * thread. */
+/* model_file: a model's files in any format: a GGUF file, a folder in the layout of Hugging Face's
+ * hub, or a config.json with only a shape. It reads everything that the rest of the engine needs
+ * from them: the config, the vocabulary, the ids that end a generation, the chat template. With
+ * weights.h it is the public header of engine/files/. The functions keep no state; any thread may
+ * call them. */
 #ifndef PENSTOCK_ENGINE_MODEL_FILE_H
 #define PENSTOCK_ENGINE_MODEL_FILE_H
 
@@ -12,85 +12,88 @@
 #include "engine/files/mapping.h"
 #include "engine/files/text/folder_text.h"
 
-#define MAX_TOKENS MAX_VOCABULARY /* half a million: what sampling can add up */
+#define MAX_TOKENS MAX_VOCABULARY /* half a million: the limit of the sums in sampling */
 
 struct model_file {
     const char *path;
-    struct gguf *gguf;    /* NULL: it is a folder or a config.json */
-    struct hf_config *hf; /* NULL: it is a GGUF file */
-    bool has_stand_in;    /* a folder whose own tokenizer is not to be read */
-    uint64_t stamp;       /* of its files just before they were opened */
+    struct gguf *gguf;    /* NULL for a folder or a config.json */
+    struct hf_config *hf; /* NULL for a GGUF file */
+    bool has_stand_in;    /* for a folder whose tokenizer must not be read */
+    uint64_t stamp;       /* of its files, just before they were opened */
 };
 
-/* What a model is opened for. */
+/* Why a model is opened. */
 enum model_use {
-    MODEL_WHOLE, /* a config.json alone is refused */
-    MODEL_SHAPE, /* weights are random: those of a folder are not opened */
-    MODEL_TEXT,  /* only the tokenizer is read, and the chat template */
+    MODEL_WHOLE, /* to run it; a lone config.json is refused */
+    MODEL_SHAPE, /* with random weights: a folder's weights are not opened */
+    MODEL_TEXT,  /* only for the tokenizer and the chat template */
 };
 
-/* Opens what is at `path`: a folder, a config.json, or else a GGUF file. The path must outlive the
- * file. model_file_close frees what was opened. */
+/* Opens the model at `path`: a folder, a config.json, or else a GGUF file. The path must outlive
+ * the file. model_file_close frees it. */
 enum status model_file_open(struct model_file *out, const char *path, enum model_use use,
                             struct err *err);
 void model_file_close(struct model_file *file);
 
-/* Fails with STATUS_BAD_FILE if a file of weights was written to since it was opened. Call it once
- * all was read: before that, no byte is known to be of one file. */
+/* Fails with STATUS_BAD_FILE if a file of weights was written to after it was opened. Call it after
+ * everything was read: only then do all bytes belong to one version of the file. */
 enum status model_file_check(const struct model_file *file, struct err *err);
 
-/* Puts a GGUF file's path before the message of an error that is the file's, unless it is there.
- * Messages about folders name their files already. Returns the status. */
+/* Puts the path of a GGUF file before the message of an error in the file, unless the message
+ * begins with it. Messages about folders already name their files. Returns the status. */
 enum status model_file_blame(const struct model_file *file, enum status status, struct err *err);
 
-/* A number that changes when a file that the weights depend on is replaced or written to: of names,
- * sizes and times of a GGUF model's parts, and of a folder's .json and .safetensors. */
+/* Returns a number that changes when a file that the weights depend on is replaced or written to.
+ * It covers names, sizes and times of the parts of a GGUF model, or of a folder's .json and
+ * .safetensors files. */
 uint64_t model_file_stamp(const char *path);
 
-/* Its tensors. Random ones are listed by model_config_read and have no data. */
+/* Returns the model's tensors. Random tensors are listed by model_config_read and have NULL data.
+ */
 const struct weights *model_file_weights(const struct model_file *file);
 
-/* What the file calls its model's architecture, as far as that may be shown. */
+/* Reads the file's name for the model's architecture; it becomes "" if it is too long or not
+ * printable. */
 enum { MAX_ARCHITECTURE = 64 };
 enum status model_file_architecture(char name[MAX_ARCHITECTURE], const struct model_file *file,
                                     struct err *err);
 
-/* Fills in what the file says, in a config that its family has begun: it says which norm, which
- * activation, and whether there are rotary positions. Fails with STATUS_BAD_FILE: a key that is
- * missing or wrong, letters that do not fit each other, or a feature (scaled RoPE, experts) that
- * would silently give wrong answers. */
+/* Fills in the file's values, in a config that its family has begun: the family chooses the norm,
+ * the activation, and whether there are rotary positions. Fails with STATUS_BAD_FILE if a key is
+ * missing or wrong, dimensions do not fit each other, or the model needs an unsupported feature
+ * (scaled RoPE, experts) without which answers would be wrong. */
 enum status model_file_config(struct model_config *config, struct model_file *file,
                               struct err *err);
 
-/* What a folder's generation_config.json or a GGUF file's keys say of sampling, once
- * model_config_read has read the file. Fails with STATUS_BAD_FILE where a key has a number that no
- * request may have. */
+/* Reads the sampling defaults in a folder's generation_config.json or a GGUF file's keys. Call it
+ * after model_config_read. Fails with STATUS_BAD_FILE if a number is outside the range of requests.
+ */
 enum status model_file_sampling(struct sampling_defaults *out, const struct model_file *file,
                                 struct err *err);
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-/* Fills `spec`. Its strings point into the file, which must outlive it; the arrays of pointers,
- * lengths, types and scores are the spec's and are freed by tokenizer_spec_free, which also takes
- * an all-zero spec. Fails with STATUS_BAD_FILE: arrays that differ in length, an id outside the
- * vocabulary, an unknown kind of tokenizer. */
+/* Fills `spec`. Its strings point into the file, which must outlive it. The spec owns the arrays of
+ * pointers, lengths, types and scores; tokenizer_spec_free frees them and also accepts an all-zero
+ * spec. Fails with STATUS_BAD_FILE if arrays differ in length, an id is outside the vocabulary, or
+ * the kind of tokenizer is unknown. */
 enum status tokenizer_spec_read(struct tokenizer_spec *spec, const struct model_file *file,
                                 struct err *err);
 void tokenizer_spec_free(struct tokenizer_spec *spec);
 
-/* Room for all that end_ids_read can find. */
+/* Capacity for every result of end_ids_read. */
 #define MAX_END_IDS 16
 
 /* Fills ids[MAX_END_IDS] with the tokens that end a generation, without duplicates, and *n with
- * their number: those that tokenizer.ggml.eos_token_id, eot_token_id and eom_token_id name, or the
- * eos_token_id of a folder's generation_config.json or config.json; and the control tokens that are
- * spelt as an end of turn is ("<|im_end|>", "<|eot_id|>", ...). Fails with STATUS_BAD_FILE for an
- * id outside the vocabulary. */
+ * their number. They are the ids of the keys tokenizer.ggml.eos_token_id, eot_token_id and
+ * eom_token_id, or eos_token_id of a folder's generation_config.json or config.json; and the
+ * control tokens spelled like an end of turn ("<|im_end|>", "<|eot_id|>", ...). Fails with
+ * STATUS_BAD_FILE for an id outside the vocabulary. */
 enum status end_ids_read(int32_t *ids, int *n, const struct model_file *file,
                          const struct tokenizer_spec *spec, struct err *err);
 
-/* The model's chat templates, or instead of them the one in the file `given` (NULL: none is given).
- * The caller frees them with folder_templates_free. */
+/* Reads the model's chat templates or, if `given` is not NULL, the template in the file `given`
+ * instead. The caller frees them with folder_templates_free. */
 enum status chat_templates_read(struct folder_templates *out, const struct model_file *file,
                                 const char *given, struct err *err);
 
@@ -99,29 +102,29 @@ enum status chat_templates_read(struct folder_templates *out, const struct model
 enum status gguf_config_read(struct model_config *config, const struct gguf *gguf, const char *path,
                              struct err *err);
 
-/* Defaults of sampling that are numbers: their keys in generation_config.json and in GGUF files,
- * and the ranges, those of requests. */
+/* The numeric sampling defaults: their keys in generation_config.json and in GGUF files, and their
+ * ranges, which are those of requests. */
 struct sampling_number {
     const char *key, *gguf;
     double min, max;
-    size_t at; /* in struct sampling_defaults */
+    size_t at; /* offset in struct sampling_defaults */
 };
 enum { N_SAMPLING_NUMBERS = 4 };
 extern const struct sampling_number sampling_numbers[N_SAMPLING_NUMBERS];
 double *sampling_number_of(struct sampling_defaults *defaults,
                            const struct sampling_number *number);
 
-/* The keys "general.sampling." of a GGUF file. */
+/* Reads the "general.sampling." keys of a GGUF file. */
 enum status gguf_sampling_read(struct sampling_defaults *out, const struct gguf *gguf,
                                struct err *err);
 enum status gguf_tokenizer_read(struct tokenizer_spec *spec, const struct gguf *gguf,
                                 struct err *err);
 
-/* Bytes of the first character of text[length], or 0 when it should not be shown as it stands:
- * invalid UTF-8, or a control character, with which a file could steer a terminal. */
+/* Returns the bytes of the first character of text[length], or 0 if it must not be shown unchanged:
+ * invalid UTF-8, or a control character, with which a file could control a terminal. */
 size_t printable_prefix(const char *text, size_t length);
 
-/* May text[length] go into logs and JSON as it stands? */
+/* May text[length] go into logs and JSON unchanged? */
 bool is_printable(const char *text, size_t length);
 
 #endif

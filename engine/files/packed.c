@@ -1,18 +1,18 @@
-/* Rows of matrices that quantised folders keep as several tensors (weights.h draws
- * them): blocks of INT4 or INT8 that hold the same codes and scales, or floats. */
+/* Unpacks rows of matrices that quantised folders store as several tensors (weights.h documents the
+ * layouts): into blocks of INT4 or INT8 with the same codes and scales, or into floats. */
 #include "engine/files/weights.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* Word i; files do not align their tensors. */
+/* Returns word i. Tensors may be unaligned in the file. */
 static uint32_t word_at(const void *words, size_t i) {
     uint32_t word;
     memcpy(&word, (const uint8_t *)words + 4 * i, sizeof word);
     return word;
 }
 
-/* AWQ's place of output n % 8 in its word. */
+/* Returns the shift of output n in its word in AWQ's order. */
 static int awq_shift(int n) {
     static const uint8_t place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
     return 4 * place[n % 8];
@@ -50,7 +50,7 @@ enum dtype packed_type(const struct packed *p) {
     return DTYPE_INT8;
 }
 
-static float e4m3_value(uint8_t bits) { /* a half with a smaller exponent */
+static float e4m3_value(uint8_t bits) { /* a half with fewer exponent bits */
     if ((bits & 127) == 127) return half_to_float(0x7e00);
     return half_to_float((uint16_t)((bits & 128) << 8 | (bits & 127) << 7)) * 0x1p8f;
 }
@@ -80,7 +80,7 @@ static float scale_of(const struct packed *p, int n, int g) {
     return p->over != 0 ? scale / p->over : scale;
 }
 
-/* The code of input k, without a sign. */
+/* Returns the code of input k as an unsigned number. */
 static uint8_t code_at(const struct packed *p, int n, int k) {
     size_t per = 32 / (size_t)p->bits, N = (size_t)p->N, K = (size_t)p->K;
     size_t row = (size_t)n, column = (size_t)k, shift = column % per * (size_t)p->bits;
@@ -119,7 +119,7 @@ static void float_row(const struct packed *p, int n, float *out) {
     }
 }
 
-/* A row of blocks of INT4, INT4H or INT8. */
+/* Writes a row as blocks of INT4, INT4H or INT8. */
 static void block_row(const struct packed *p, enum dtype type, int n, uint8_t *out) {
     enum { BLOCK = 32 };
     for (int k = 0; k < p->K; k += BLOCK, out += dtype_block_bytes((int)type)) {
@@ -129,7 +129,7 @@ static void block_row(const struct packed *p, enum dtype type, int n, uint8_t *o
         memcpy(out, &scale, sizeof scale);
         if (type == DTYPE_INT4H) {
             assert(p->times == 0 && p->over == 0);
-            uint16_t half = float_to_half(scale); /* which it was in the file */
+            uint16_t half = float_to_half(scale); /* exact: the file's scale is a half */
             after = out + sizeof half;
             memcpy(out, &half, sizeof half);
         }
@@ -143,7 +143,7 @@ static void block_row(const struct packed *p, enum dtype type, int n, uint8_t *o
     }
 }
 
-/* A row of blocks as a GGUF file has them: the scale, then bytes of inputs i and i + 16. */
+/* Writes a row as blocks in GGUF's layout: the scale, then bytes of inputs i and i + 16. */
 static void mxfp4_row(const struct packed *p, int n, uint8_t *out) {
     size_t blocks = (size_t)p->K / 32, first = (size_t)n * blocks;
     const uint8_t *codes = (const uint8_t *)p->codes + 16 * first;
@@ -157,8 +157,8 @@ static void mxfp4_row(const struct packed *p, int n, uint8_t *out) {
     }
 }
 
-/* Rows side by side are words side by side in most layouts: a thread takes as many as a line of the
- * cache has. */
+/* In most layouts, words of adjacent rows are adjacent. So a thread unpacks as many rows at a time
+ * as a cache line has words. */
 enum { ROWS_AT_ONCE = 16 };
 
 struct unpacking {

@@ -10,8 +10,8 @@
 #include "config/json.h"
 #include "engine/files/model_file.h"
 
-#define LENGTH_BYTES 8               /* of the header's length, before it */
-#define MAX_HEADER_BYTES (32u << 20) /* of 36,000 tensors about 5 MiB */
+#define LENGTH_BYTES 8               /* of the length field before the header */
+#define MAX_HEADER_BYTES (32u << 20) /* a header of 36,000 tensors has about 5 MiB */
 #define MAX_TENSORS 65536
 
 static const char git_lfs[] = "version https://git-lfs";
@@ -99,7 +99,7 @@ bool safetensors_is_computed(const char *name) {
 
 /* ---- one tensor ----------------------------------------------------------------------------- */
 
-/* Where a tensor lies in the data. */
+/* A tensor's position in the data. */
 struct place {
     const char *name;
     uint64_t begin, end;
@@ -118,7 +118,7 @@ static enum status read_name(struct weight *weight, const struct json *entry, st
     return STATUS_OK;
 }
 
-/* Checks that the entry has its three members and no more. */
+/* Checks that the entry has exactly its three members. */
 static enum status check_members(const struct json *entry, struct err *err) {
     static const char *const names[] = {"dtype", "shape", "data_offsets"};
     for (size_t i = 0; i < 3; i++)
@@ -153,7 +153,8 @@ static enum status read_type(struct weight *weight, const struct json *entry, bo
                    is_shown ? value->string : "?");
 }
 
-/* The file has the longest stride first, a weight the shortest. A scalar is a vector of one. */
+/* The file lists the dimension with the longest stride first, a weight lists it last. A scalar
+ * becomes a vector of one. */
 static enum status read_shape(struct weight *weight, const struct json *entry, struct err *err) {
     const struct json *shape = json_member(entry, "shape");
     int n = json_is(shape, JSON_ARRAY) ? shape->n_children : -1;
@@ -213,7 +214,7 @@ static int by_begin(const void *left, const void *right) {
     return a->end < b->end ? -1 : a->end > b->end;
 }
 
-/* Each byte of the data belongs to one tensor. */
+/* Checks that each byte of the data belongs to exactly one tensor. */
 static enum status check_places(struct place *places, int n, size_t data_bytes, struct err *err) {
     static const struct place start = {"the header", 0, 0};
     const struct place *before = &start;

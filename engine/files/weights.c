@@ -68,7 +68,7 @@ enum status weight_measure(struct weight *weight, struct err *err) {
     return weight_measure_type(weight, err);
 }
 
-/* Bytes of a number of a packed matrix's part; 0: it is none. */
+/* Returns the bytes of a number in a part of a packed matrix, or 0 for other types. */
 static int raw_bytes(int type) {
     switch (type) {
     case WEIGHT_RAW_I32:
@@ -198,23 +198,23 @@ struct file_place weights_place(const struct weights *weights, const void *data)
     return (struct file_place){.fd = -1};
 }
 
-/* In a private mapping that was not written to, released pages are read from the file again. It is
- * advice: a system that ignores it keeps more in memory for a while. */
+/* The mapping is private and never written to, so the system reads released pages from the file
+ * again. The call is advice: a system that ignores it only keeps more in memory. */
 void weights_release_file_pages(const struct weights *weights) {
     for (int i = 0; i < weights->n_pages; i++)
         madvise(weights->pages[i].begin, weights->pages[i].bytes, MADV_DONTNEED);
 }
 
-/* Pages that are not in memory are asked for all at once; faults would ask for few at a time, and
- * wait for each few. It is advice, too. */
+/* Requests all missing pages together. Page faults would request a few at a time and wait for each
+ * group. This call is advice, too. */
 void weight_read_ahead(const struct weight *weight) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)weight->data;
-    if (weight->packed) return; /* its tensors are others */
+    if (weight->packed) return; /* its data is several tensors */
     uintptr_t first = begin & ~(page - 1);
     madvise((void *)first, weight->bytes + (begin - first), MADV_WILLNEED);
 }
 
-/* ---- finding what a model needs ------------------------------------------------------------- */
+/* ---- finding a model's tensors --------------------------------------------------------------- */
 
 void weight_shape_text(struct buf *out, int n_dims, const int64_t *dim) {
     buf_puts(out, "[");

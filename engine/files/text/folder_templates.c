@@ -1,4 +1,4 @@
-/* A folder's chat templates: files of their own, or a field of tokenizer_config.json or of
+/* Reads a folder's chat templates: from separate files, or from a field of tokenizer_config.json or
  * chat_template.json. */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ void folder_templates_free(struct folder_templates *templates) {
     *templates = (struct folder_templates){0};
 }
 
-/* A template among others: its text, and the file that it is from. */
+/* The fields of one of the two templates: its text and its source file. */
 struct place {
     char **text;
     size_t *length;
@@ -43,7 +43,8 @@ static enum status read_text(struct place to, const char *folder, const char *na
     return status;
 }
 
-/* Takes one of a list of named templates: `default` and `tool_use`, the others are passed over. */
+/* Copies one entry of a list of named templates, if it is `default` or `tool_use`. Other names are
+ * ignored. */
 static enum status read_named(struct folder_templates *out, const struct reading *reading,
                               const struct json *entry) {
     const struct json *name, *text;
@@ -80,7 +81,7 @@ static enum status read_field(struct folder_templates *out, const struct reading
     return bad_key(reading, "chat_template", "one named \"default\"", "none");
 }
 
-/* Reads the field of one file, if there is such a file with such a field. */
+/* Reads the field of one file. A missing file or field is no error. */
 static enum status read_field_of(struct folder_templates *out, const char *folder, const char *name,
                                  struct err *err) {
     struct json *root;

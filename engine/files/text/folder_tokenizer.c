@@ -1,9 +1,9 @@
-/* Which of a folder's files its tokenizer is read from. */
+/* Selects the file from which a folder's tokenizer is read. */
 #include <stdlib.h>
 
 #include "engine/files/text/internal.h"
 
-/* tokenizer.json with what tokenizer_config.json says of it. */
+/* Reads tokenizer.json and the settings of tokenizer_config.json. */
 static enum status read_with_config(struct tokenizer_spec *spec, const char *folder,
                                     const char *text, size_t length, int V, struct err *err) {
     char *path = path_of(folder, "tokenizer.json");

@@ -1,4 +1,5 @@
-/* What the readers share: files of a folder, JSON values by type, and what a spec points into. */
+/* Shared functions of the readers: files of a folder, JSON values by type, and the memory of a
+ * spec. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +11,7 @@
 
 #include "engine/files/text/internal.h"
 
-/* ---- what a spec points into ---------------------------------------------------------------- */
+/* ---- the memory of a spec -------------------------------------------------------------------- */
 
 struct holder_part {
     struct holder_part *next;
@@ -150,7 +151,7 @@ enum status read_flag(const struct reading *reading, const struct json *object, 
 
 /* ---- tokens --------------------------------------------------------------------------------- */
 
-/* Makes the arrays longer; what is new are gaps: unused tokens without a name. */
+/* Lengthens the arrays. The new entries are gaps: unused tokens without a name. */
 static void grow(struct reading *reading, int n) {
     struct tokenizer_spec *spec = reading->spec;
     if (n > reading->capacity) {
@@ -267,7 +268,8 @@ static enum status read_open(FILE *file, const char *path, size_t max, char **te
 enum status read_file(const char *folder, const char *name, size_t max, char **text, size_t *length,
                       struct err *err) {
     char *path = path_of(folder, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
+    /* refuses a pipe instead of waiting for it */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
     enum status status = STATUS_OK;
     *text = NULL;

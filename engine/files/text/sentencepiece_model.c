@@ -1,9 +1,9 @@
-/* tokenizer.model: SentencePiece's own file, a message of protocol buffers
+/* tokenizer.model: SentencePiece's file format, a message of protocol buffers
  * (sentencepiece_model.proto).
  *
  * The encoding: each field is a number, (field << 3 | wire type), and its value: a varint, 8 bytes,
- * 4 bytes, or a length and that many bytes. Only the fields that change the result are read here;
- * the others are passed over, but their lengths are checked. */
+ * 4 bytes, or a length and that number of bytes. This file reads only the fields that change the
+ * result. It skips the others, but checks their lengths. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ struct protobuf {
 struct protobuf_field {
     int number;
     enum wire wire;
-    uint64_t value;        /* of a varint or of fixed bytes */
+    uint64_t value;        /* of a varint or fixed bytes */
     struct protobuf bytes; /* of a text or message */
 };
 
@@ -50,12 +50,12 @@ static bool next_varint(struct protobuf *message, uint64_t *out) {
 static bool next_fixed(struct protobuf *message, size_t n, uint64_t *out) {
     *out = 0;
     if ((size_t)(message->end - message->at) < n) return false;
-    memcpy(out, message->at, n); /* both are little-endian */
+    memcpy(out, message->at, n); /* the file and the machine are little-endian */
     message->at += n;
     return true;
 }
 
-/* Takes the next field. False at the end, and if the message is broken: *broken tells which. */
+/* Reads the next field. Returns false at the end, and for a broken message, with *broken set. */
 static bool next_field(struct protobuf *message, struct protobuf_field *field, bool *broken) {
     uint64_t head, length;
     if (message->at == message->end) return false;
@@ -86,7 +86,7 @@ static bool next_field(struct protobuf *message, struct protobuf_field *field, b
     return is_whole;
 }
 
-/* ---- what the file says --------------------------------------------------------------------- */
+/* ---- contents of the file -------------------------------------------------------------------- */
 
 enum { MODEL_UNIGRAM = 1, MODEL_BPE = 2 };
 
@@ -95,7 +95,7 @@ struct sentencepiece {
     double *scores;
     int n, capacity;
     uint64_t model_type;
-    bool byte_fallback, suffix; /* suffix: spaces belong to the word before them */
+    bool byte_fallback, suffix; /* suffix: a space belongs to the word before it */
     int64_t unknown, bos, eos;
     struct span map;
     bool add_prefix, squeeze, escapes_spaces;
@@ -106,7 +106,7 @@ static enum status broken(const struct sentencepiece *model, const char *what) {
                    "a field that is broken or passes its end");
 }
 
-/* A piece: 1 its text, 2 its score, 3 its type. */
+/* Reads a piece: 1 its text, 2 its score, 3 its type. */
 static enum status read_piece(struct sentencepiece *model, struct protobuf message) {
     struct span text = {"", 0};
     float score = 0;
@@ -139,7 +139,7 @@ static enum status read_piece(struct sentencepiece *model, struct protobuf messa
     return add_token(&model->reading, keys.tokens, model->n++, text, (int)type, 0);
 }
 
-/* trainer_spec: 3 the model's type, 24 spaces as suffixes, 35 byte fallback, 40 to 42 ids. */
+/* Reads trainer_spec: 3 the model's type, 24 spaces as suffixes, 35 byte fallback, 40 to 42 ids. */
 static enum status read_trainer(struct sentencepiece *model, struct protobuf message) {
     struct protobuf_field field = {0};
     bool is_broken = false;
@@ -171,7 +171,8 @@ static enum status read_trainer(struct sentencepiece *model, struct protobuf mes
     return is_broken ? broken(model, "trainer_spec") : STATUS_OK;
 }
 
-/* normalizer_spec: 2 the map of characters, 3 a space first, 4 fewer spaces, 5 spaces as U+2581. */
+/* Reads normalizer_spec: 2 the map of characters, 3 add a leading space, 4 remove extra spaces, 5
+ * spaces become U+2581. */
 static enum status read_normalizer(struct sentencepiece *model, struct protobuf message) {
     struct protobuf_field field = {0};
     bool is_broken = false;

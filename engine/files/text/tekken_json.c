@@ -1,5 +1,5 @@
-/* tekken.json: Mistral's file for a vocabulary of tiktoken's kind. The special tokens come first,
- * then the others by rank; each is given by its bytes in base64. */
+/* tekken.json: Mistral's file for a vocabulary in tiktoken's form. The special tokens have the
+ * first ids; the others follow by rank, each with its bytes in base64. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +74,7 @@ static enum status read_specials(struct tekken *tekken, const struct json *root)
     return STATUS_OK;
 }
 
-/* The spelling of bytes in GPT-2's alphabet, which engine/text reads. */
+/* Spells bytes in GPT-2's alphabet, which engine/text expects. */
 static struct span spell(struct reading *reading, const char *bytes, size_t n) {
     char *text = holder_alloc(reading->holder, 2 * n + 1);
     size_t length = 0;
@@ -83,7 +83,7 @@ static struct span spell(struct reading *reading, const char *bytes, size_t n) {
     return (struct span){text, length};
 }
 
-/* {"rank": 0, "token_bytes": "AA=="}; ranks beyond the vocabulary's size are left out. */
+/* {"rank": 0, "token_bytes": "AA=="}; ranks beyond the vocabulary's size are skipped. */
 static enum status read_token(struct tekken *tekken, const struct json *token) {
     struct reading *reading = &tekken->reading;
     const struct json *text;
@@ -115,7 +115,7 @@ static enum status read_tokens(struct tekken *tekken, const struct json *root) {
     return STATUS_OK;
 }
 
-/* The pattern splits, bytes become GPT-2's alphabet and back. */
+/* The steps split by the pattern; the decoder turns GPT-2's alphabet into bytes. */
 static void fill_steps(struct tekken *tekken) {
     struct tokenizer_spec *spec = tekken->reading.spec;
     struct tokenizer_step *split = mem_calloc(1, sizeof *split);

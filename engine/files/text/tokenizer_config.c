@@ -1,5 +1,5 @@
-/* tokenizer_config.json and the files beside it: which tokens are special, and, where there is no
- * tokenizer.json, which are added and what is put around a text. */
+/* Reads tokenizer_config.json and related files: the special tokens and, without a tokenizer.json,
+ * the added tokens and the tokens around a text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 /* ---- special tokens ------------------------------------------------------------------------- */
 
-/* The text of a special token: "<s>", or {"content": "<s>"}; NULL: none. */
+/* Reads the text of a special token: "<s>", or {"content": "<s>"}; NULL if it is missing. */
 static enum status read_special(const struct reading *reading, const struct json *root,
                                 const char *key, const struct json **text) {
     const struct json *value = json_member(root, key);
@@ -22,7 +22,7 @@ static enum status read_special(const struct reading *reading, const struct json
     return STATUS_OK;
 }
 
-/* A token that the vocabulary lacks is none. */
+/* Reads a special token's id. A token outside the vocabulary is ignored. */
 static enum status read_id(const struct reading *reading, const struct json *root, const char *key,
                            int32_t *id) {
     const struct json *text;
@@ -35,7 +35,7 @@ static enum status read_id(const struct reading *reading, const struct json *roo
 
 /* ---- added tokens --------------------------------------------------------------------------- */
 
-/* Adds a token whose spelling lives in a tree, unless the vocabulary has it at that id. */
+/* Adds a token whose spelling is in a JSON tree that lives as long as the spec. */
 static enum status add(struct reading *reading, const char *key, int64_t id,
                        const struct json *content, int type, uint8_t rules) {
     const struct tokenizer_spec *spec = reading->spec;
@@ -43,14 +43,14 @@ static enum status add(struct reading *reading, const char *key, int64_t id,
     bool in_model = id >= 0 && id < spec->n_tokens && spec->token_length[id] == content->length &&
                     memcmp(spec->token[id], content->string, content->length) == 0;
     if (!in_model) rules |= ADDED_ONLY;
-    /* What SentencePiece calls unknown or a byte stays so. */
+    /* SentencePiece's types unknown and byte stay. */
     if (in_model && (spec->type[id] == TOKEN_UNKNOWN || spec->type[id] == TOKEN_BYTE))
         type = spec->type[id];
     return add_token(reading, key, id, (struct span){content->string, content->length}, type,
                      rules);
 }
 
-/* {"32000": {"content": "<pad>", "special": true, ...}, ...} */
+/* Reads {"32000": {"content": "<pad>", "special": true, ...}, ...} */
 static enum status read_decoder(struct reading *reading, const struct json *root) {
     static const char key[] = "added_tokens_decoder";
     const struct json *table, *content;
@@ -67,7 +67,7 @@ static enum status read_decoder(struct reading *reading, const struct json *root
                              &content);
         if (!status) status = read_added_rules(reading, token, key, &rules, &type);
         if (status) return status;
-        /* transformers finds them in the text as it is, where the library has no normalizer */
+        /* without a tokenizer.json, transformers finds them in the text before normalization */
         rules &= (uint8_t)~ADDED_NORMALIZED;
         status = add(reading, key, id, content, type, rules);
         if (status) return status;
@@ -75,7 +75,7 @@ static enum status read_decoder(struct reading *reading, const struct json *root
     return STATUS_OK;
 }
 
-/* {"<pad>": 32000, ...}, of older folders */
+/* Reads {"<pad>": 32000, ...}, the form of older folders. */
 static enum status read_added(struct reading *reading, const char *folder) {
     static const char key[] = "added_tokens.json";
     struct json *root;
@@ -99,9 +99,9 @@ static enum status read_added(struct reading *reading, const char *folder) {
     return STATUS_OK;
 }
 
-/* ---- what is put around a text -------------------------------------------------------------- */
+/* ---- tokens around a text -------------------------------------------------------------------- */
 
-/* What the classes of transformers do where the file does not say it. */
+/* The defaults of transformers' classes. */
 static const struct {
     const char *name;
     bool bos, eos;

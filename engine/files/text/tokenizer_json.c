@@ -1,4 +1,4 @@
-/* tokenizer.json, as the library `tokenizers` writes it: the model (BPE or Unigram) and the added
+/* tokenizer.json, the file of the library `tokenizers`: the model (BPE or Unigram) and the added
  * tokens. tokenizer_steps.c reads the steps around the model. */
 #include <assert.h>
 #include <math.h>
@@ -20,7 +20,7 @@ static const struct tokenizer_keys keys = {
 
 /* ---- the vocabulary ------------------------------------------------------------------------- */
 
-/* Unigram's: [["token", score], ...] in the order of the ids. */
+/* Reads Unigram's vocabulary: [["token", score], ...] in the order of the ids. */
 static enum status read_pieces(struct reading *reading, const struct json *vocabulary) {
     struct tokenizer_spec *spec = reading->spec;
     double *scores = mem_calloc((size_t)vocabulary->n_children + 1, sizeof *scores);
@@ -44,8 +44,8 @@ static enum status read_pieces(struct reading *reading, const struct json *vocab
 
 /* ---- merges --------------------------------------------------------------------------------- */
 
-/* "left right", or ["left", "right"], which is written in the first form. Sets where the right one
- * begins. */
+/* Reads "left right", or ["left", "right"], which it converts into the first form. *right becomes
+ * the offset of the right token. */
 static enum status read_merge(struct reading *reading, const struct json *merge, int i,
                               struct span *text, uint32_t *right) {
     const struct json *first = json_first(merge), *second = first ? first->next : NULL;
@@ -73,7 +73,7 @@ static enum status read_merge(struct reading *reading, const struct json *merge,
                    found_name(merge, found), i);
 }
 
-/* Bytes that the pairs need in the form "left right". */
+/* Returns the bytes of the pairs in the form "left right". */
 static size_t bytes_of_pairs(const struct json *merges) {
     size_t bytes = 1;
     json_each(merge, merges) {
@@ -113,7 +113,7 @@ static enum status read_merges(struct reading *reading, const struct json *model
 
 /* ---- the model ------------------------------------------------------------------------------ */
 
-/* Settings that change the result and are not served must have their neutral value. */
+/* Checks that unsupported settings have the value that does not change the result. */
 static enum status check_neutral(const struct reading *reading, const struct json *model) {
     static const char *const texts[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     const struct json *value;
@@ -178,7 +178,7 @@ static enum status read_unigram(struct reading *reading, const struct json *mode
     return STATUS_OK;
 }
 
-/* Older files leave the type out; then the vocabulary's form tells it. */
+/* Older files omit the type; the form of the vocabulary then implies it. */
 static enum status read_model(struct reading *reading, const struct json *root) {
     const struct json *model, *type;
     char found[96];
@@ -214,7 +214,8 @@ enum status read_added_rules(struct reading *reading, const struct json *token, 
     return status;
 }
 
-/* A token beyond the model's vocabulary cannot be computed: text that spells it stays text. */
+/* Adds a token. The model cannot compute a token beyond its vocabulary, so text with its spelling
+ * stays text. */
 static enum status read_added_token(struct reading *reading, const struct json *token,
                                     int n_of_model) {
     static const char key[] = "added_tokens";

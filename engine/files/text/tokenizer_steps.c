@@ -1,6 +1,6 @@
-/* The steps of a tokenizer.json: normalizers, pre-tokenizers, decoders and the post-processor. A
- * step of another type, or with a setting that changes its meaning and is not served, is refused by
- * name. */
+/* Reads the steps of a tokenizer.json: normalizers, pre-tokenizers, decoders and the
+ * post-processor. A step is refused by name if its type, or a setting that changes the result, is
+ * not supported. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ struct steps {
     int n;
 };
 
-/* How a step of one type is read into a step that is all zero but for its kind. */
+/* A type of step, and the function that reads it into a step in which only the kind is set. */
 struct step_type {
     const char *name;
     enum step_kind kind;
@@ -28,7 +28,7 @@ static struct span span_of(const struct json *string) {
     return (struct span){string->string, string->length};
 }
 
-/* One of several words. */
+/* Reads one of several words. */
 static enum status read_word(const struct steps *steps, const struct json *json, const char *name,
                              const char *const *words, int otherwise, int *out) {
     const struct json *value;
@@ -61,7 +61,7 @@ static enum status read_pattern(const struct steps *steps, const struct json *js
                             : bad_key(steps->reading, "pattern", "a pattern", "an empty one");
 }
 
-/* A text of exactly one character. */
+/* Reads a text of exactly one character. */
 static enum status read_character(const struct steps *steps, const struct json *json,
                                   const char *name, struct span *out) {
     const struct json *value;
@@ -87,7 +87,7 @@ static enum status read_count(const struct steps *steps, const struct json *json
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-/* Reads one step, or those of a Sequence. */
+/* Reads one step, or the steps of a Sequence. */
 static enum status read_step(struct steps *steps, const struct json *json, const char *key,
                              const char *member, const struct step_type *types) {
     const struct json *name, *list;
@@ -268,7 +268,7 @@ static enum status read_byte_level(const struct steps *steps, const struct json 
     return status;
 }
 
-/* Files before 2024 say add_prefix_space in place of prepend_scheme. */
+/* Files before 2024 have add_prefix_space instead of prepend_scheme. */
 static enum status read_metaspace(const struct steps *steps, const struct json *json,
                                   struct tokenizer_step *step) {
     static const char *const words[] = {
@@ -345,7 +345,7 @@ enum status read_decoders(struct reading *reading, const struct json *root) {
 
 /* ---- the post-processor --------------------------------------------------------------------- */
 
-/* What is put around a text, as it grows. */
+/* The tokens around a text, while they are collected. */
 struct around {
     int32_t before[MAX_AROUND], after[MAX_AROUND];
     int n_before, n_after;
@@ -356,13 +356,13 @@ static enum status put(const struct reading *reading, int32_t *ids, int *n, cons
     if (!json_is(id, JSON_NUMBER) || !id->is_integer || id->integer < 0 ||
         id->integer >= reading->spec->n_tokens)
         return bad_key(reading, "post_processor.ids", "ids of tokens", "%s", found_name(id, found));
-    if (*n + 1 >= MAX_AROUND) /* one place is left for bos or eos */
+    if (*n + 1 >= MAX_AROUND) /* bos or eos needs one more place */
         return bad_key(reading, "post_processor", "at most 7 tokens on each side", "more");
     ids[(*n)++] = (int32_t)id->integer;
     return STATUS_OK;
 }
 
-/* Appends the ids that a template's special token stands for. */
+/* Appends the ids of a template's special token. */
 static enum status put_special(const struct reading *reading, const struct json *processor,
                                const struct json *special, int32_t *ids, int *n) {
     const struct json *name, *table, *entry, *list;
@@ -387,7 +387,7 @@ static enum status put_special(const struct reading *reading, const struct json 
     return STATUS_OK;
 }
 
-/* TemplateProcessing: special tokens before and behind the sequence A. */
+/* Reads TemplateProcessing: special tokens before and after the sequence A. */
 static enum status read_template(const struct reading *reading, const struct json *processor,
                                  struct around *around) {
     const struct json *single;
@@ -408,7 +408,7 @@ static enum status read_template(const struct reading *reading, const struct jso
     return bad_key(reading, "post_processor.single", "one Sequence", "%d", n_sequences);
 }
 
-/* Puts what a later processor adds around what the earlier ones did. */
+/* Puts a later processor's tokens around those of the earlier ones. */
 static enum status join_around(const struct reading *reading, struct tokenizer_spec *spec,
                                const struct around *outer) {
     if (spec->n_before + outer->n_before >= MAX_AROUND ||
@@ -430,7 +430,7 @@ static enum status read_processor(struct reading *reading, const struct json *pr
     enum status status =
         need_member(reading, processor, "type", "post_processor.type", JSON_STRING, &type);
     if (status) return status;
-    if (json_is_text(type, "ByteLevel")) return STATUS_OK; /* only trims offsets */
+    if (json_is_text(type, "ByteLevel")) return STATUS_OK; /* it only trims offsets */
     if (json_is_text(type, "TemplateProcessing")) {
         status = read_template(reading, processor, &around);
         return status ? status : join_around(reading, reading->spec, &around);

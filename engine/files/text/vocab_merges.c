@@ -1,5 +1,5 @@
-/* vocab.json and merges.txt: GPT-2's form of a byte-level BPE, in which the pre-tokenizer is not
- * written down. tokenizer_config.json names the class of transformers, and that has one. */
+/* Reads vocab.json and merges.txt: GPT-2's form of a byte-level BPE. It does not contain the
+ * pre-tokenizer; the class of transformers that tokenizer_config.json names implies it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static const struct tokenizer_keys keys = {
     .unknown = "unk_token",
 };
 
-/* One merge a line, "left right"; the first line may be a comment. */
+/* Reads one merge per line, "left right"; the first line may be a comment. */
 static enum status read_merges(struct reading *reading, char *text, size_t length) {
     struct tokenizer_spec *spec = reading->spec;
     size_t n_lines = 1;
