@@ -25,7 +25,7 @@ enum status dummy_weights(struct weights *out, const struct model_config *config
     enum status status = STATUS_OK;
     assert(!out->tensor && config->L > 0);
     weights_init(out, (size_t)N_ROLES * (size_t)config->L);
-    for (int layer = -1; layer < config->L; layer++) /* -1: what belongs to none */
+    for (int layer = -1; layer < config->L; layer++) /* -1: tensors outside the layers */
         for (enum role role = 0; role < N_ROLES && !status; role++)
             if (config_has_in(config, role, layer))
                 status = add_tensor(out, config, role, layer, dtype, err);

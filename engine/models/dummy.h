@@ -1,17 +1,18 @@
-/* dummy: random weights, for a model of which only the shape is known. Folder-internal. */
+/* dummy: random weights for a model of which only the shape is known. Folder-internal. */
 #ifndef PENSTOCK_ENGINE_DUMMY_H
 #define PENSTOCK_ENGINE_DUMMY_H
 
 #include "engine/files/weights.h"
 #include "engine/models/families/roles.h"
 
-/* Makes the list of tensors that such a model has, matrices in `dtype`, vectors in float32. None
- * has data: it is made where it is wanted, from a seed of the tensor's own, its name's hash.
- * weights_free frees it. */
+/* Lists the tensors of a model with this config: matrices in `dtype`, vectors in float32. They have
+ * NULL data. Values are generated on use from a seed per tensor, the hash of its name. weights_free
+ * frees the list. */
 enum status dummy_weights(struct weights *out, const struct model_config *config, enum dtype dtype,
                           struct err *err);
 
-/* All rows of a matrix, in the tensor's type: `bytes` of mem_large, which the caller frees. */
+/* Returns all rows of a random matrix, in the tensor's type: `bytes` of mem_large, which the caller
+ * frees. */
 void *dummy_matrix(const struct weight *weight);
 
 #endif

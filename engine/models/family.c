@@ -1,6 +1,6 @@
-/* Which families there are, and how a model's config comes about: the family gives what is always
- * so, a reader of engine/files/ adds what the file says, the tensors tell what is optional, and the
- * family finishes. */
+/* Lists the families and builds a model's config. The family sets the fixed values, a reader of
+ * engine/files/ adds the file's values, the tensors show the optional parts, and the family
+ * finishes. */
 #include "engine/models/families/family.h"
 
 #include <assert.h>
@@ -24,8 +24,8 @@ static const struct model_family *const families[] = {
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-/* Does a file have experts, where its architecture may do without? A wrong number of them is found
- * by who reads it. */
+/* Does a file of this architecture have experts? For names with and without. A wrong number of
+ * experts is reported by its reader. */
 static bool has_experts(const struct model_file *file, const char *name) {
     char key[MAX_ARCHITECTURE + 16];
     struct err ignored;
@@ -45,8 +45,8 @@ static bool is_called(const struct model_family *family, bool in_gguf, const cha
 static enum status refuse_architecture(bool in_gguf, const char *name, struct err *err) {
     struct buf served = {0};
     for (int i = 0; i < N_FAMILIES; i++) {
-        if (families[i] == &model_gemma4_experts) continue; /* the names are gemma4's */
-        bool again = families[i] == &model_mixtral;         /* the name is llama's */
+        if (families[i] == &model_gemma4_experts) continue; /* has gemma4's names */
+        bool again = families[i] == &model_mixtral;         /* has llama's name */
         const char *const of_gguf[] = {
             families[i]->only_folders || again ? NULL : families[i]->gguf, NULL};
         for (const char *const *each = in_gguf ? of_gguf : families[i]->hf; *each; each++)
@@ -69,7 +69,7 @@ static enum status find_family(const struct model_family **out, const struct mod
     *out = NULL;
     bool experts = has_experts(file, name);
     for (int i = 0; i < N_FAMILIES;
-         i++) { /* the name may be that of two, one of them with experts */
+         i++) { /* two families may share a name, one of them with experts */
         if (!is_called(families[i], in_gguf, name)) continue;
         if (!*out || family_has_experts(families[i]) == experts) *out = families[i];
     }
@@ -77,18 +77,18 @@ static enum status find_family(const struct model_family **out, const struct mod
     return refuse_architecture(in_gguf, name, err);
 }
 
-/* Are gate and up of a layer's experts one tensor? A GGUF file may have them either way. */
+/* Are gate and up of a layer's experts one tensor? A GGUF file may have either form. */
 static bool fuses_experts(const struct model_file *file, const struct model_family *family) {
     char name[ROLE_NAME_BYTES];
     if (file->hf) return family->folder.fuses_experts;
-    for (int layer = 0; layer < MAX_LAYERS; layer++) { /* the first ones may have an MLP */
+    for (int layer = 0; layer < MAX_LAYERS; layer++) { /* the first layers may have an MLP */
         role_name(name, ROLE_EXPERTS_GATE_UP, layer);
         if (weights_lookup(&file->gguf->weights, name)) return true;
     }
     return false;
 }
 
-/* What a config.json need not say. */
+/* Sets the values that a config.json may omit. */
 static void begin_folder(struct model_config *config, const struct folder_style *style) {
     config->V = style->V;
     config->H = style->H;
@@ -136,8 +136,7 @@ static void begin(struct model_config *config, const struct model_file *file,
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-/* The role of the tensor `name` among those that are known, in a layer that may have it; N_ROLES:
- * none. */
+/* Returns the known role of the tensor `name` if its layer may have the role, otherwise N_ROLES. */
 static enum role role_of(const struct model_config *config, role_set known, const char *name) {
     int layer = -1, prefix = 0;
     char whole[ROLE_NAME_BYTES];
@@ -154,8 +153,8 @@ static enum role role_of(const struct model_config *config, role_set known, cons
     return N_ROLES;
 }
 
-/* Notes which optional tensors are there. One that the family does not know would be left out of
- * the forward pass, and the answers would be wrong. */
+/* Records which optional tensors exist. A tensor that the family does not know is an error: the
+ * forward pass would ignore it and give wrong answers. */
 static enum status read_roles(struct model_config *config, const struct weights *weights,
                               const struct model_family *family, struct err *err) {
     role_set known = config->roles | (family->optional & ~family_absent_roles(config));
@@ -175,7 +174,7 @@ static enum status read_roles(struct model_config *config, const struct weights 
     return STATUS_OK;
 }
 
-/* Of a layer's experts a token goes through a part. */
+/* A token passes through only some of a layer's experts. */
 static void count_layer_weight(struct model_config *config, const char *name,
                                const struct weight *weight) {
     const struct expert_config *experts = &config->experts;
@@ -186,13 +185,13 @@ static void count_layer_weight(struct model_config *config, const char *name,
     config->layer_bytes += (int64_t)((double)weight->bytes * part + 0.5);
 }
 
-/* How many elements of its matrices a model has in one type. */
+/* The number of elements of a model's matrices in one type. */
 struct type_share {
     enum dtype type;
-    int64_t n; /* 0: an entry that is not used */
+    int64_t n; /* 0: the entry is unused */
 };
 
-/* Types are few; their numbers are not dense. */
+/* Types are few, but their numbers have gaps. */
 enum { MAX_TYPES = WEIGHT_MAX_TYPE + 1 };
 
 static void count_type(struct type_share *shares, const struct weight *weight) {
@@ -203,15 +202,15 @@ static void count_type(struct type_share *shares, const struct weight *weight) {
     share->n += weight->n_elements;
 }
 
-/* Most of a model's elements are of one type, which people call it by; vectors stay in float32 in
- * any case. The data of all tensors lies apart in files, so the sum of their elements is far from
- * int64's end. */
+/* Counts parameters and bytes, and names the quantisation after the type with the most elements of
+ * matrices; vectors stay in float32. Tensors do not overlap in their files, so the sum of their
+ * elements is far below INT64_MAX. */
 static void count_tensors(struct model_config *config, const struct weights *weights) {
     struct type_share shares[MAX_TYPES + 1] = {0}, most = {0};
     int64_t bytes = 0;
     for (int i = 0; i < weights->n; i++) {
         const struct weight *weight = &weights->tensor[i];
-        if (!weights_name(weights, i)[0]) continue; /* of no use to this model */
+        if (!weights_name(weights, i)[0]) continue; /* the model does not use it */
         config->n_parameters += weight->n_elements;
         bytes += (int64_t)weight->bytes;
         if (weight->n_dims > 1) count_layer_weight(config, weights_name(weights, i), weight);
@@ -223,24 +222,25 @@ static void count_tensors(struct model_config *config, const struct weights *wei
     }
     snprintf(config->quantisation, sizeof config->quantisation, "%s",
              most.n == 0 ? "none" : dtype_name((int)most.type));
-    if (config->file_bytes == 0) config->file_bytes = bytes; /* random weights are in no file */
+    if (config->file_bytes == 0) config->file_bytes = bytes; /* random weights are not in files */
 }
 
-/* ---- what follows from it ------------------------------------------------------------------- */
+/* ---- derived values -------------------------------------------------------------------------- */
 
-/* How the layers that slide rotate: the rest of what the file or the family has said. */
+/* Completes the rotation of layers with windows from the values of the file and the family. */
 static void finish_window_rope(struct model_config *config) {
     struct rope_config *own = &config->window_rope;
     float base = config->window_rotation == WINDOW_ROPE_LOCAL ? own->base : config->rope.base;
     int D_rope = own->D_rope;
-    if (own->is_used) return; /* the file has said all of it */
+    if (own->is_used) return; /* the file has set all of it */
     *own = config->rope;
     own->base = base;
     if (D_rope > 0) own->D_rope = D_rope;
     own->stretch = (struct rope_stretch){.kind = ROPE_UNSCALED};
 }
 
-/* Contexts that positions may be stretched to, beyond what the model says of itself. */
+/* Returns the longest context to which positions may be stretched, at least the model's context
+ * length. */
 static int longest_context(const struct model_config *config) {
     const struct rope_stretch *s = &config->rope.stretch;
     bool grows = s->kind == ROPE_LINEAR || s->kind == ROPE_YARN || s->kind == ROPE_DYNAMIC;
@@ -250,7 +250,7 @@ static int longest_context(const struct model_config *config) {
     return longest > MAX_CONTEXT ? MAX_CONTEXT : (int)longest;
 }
 
-/* Scales of a model that its family does not know. */
+/* Refuses scales that the family does not support. */
 static enum status refuse_scales(const struct model_config *config,
                                  const struct model_family *family, bool in_gguf, struct err *err) {
     const struct {
@@ -277,7 +277,8 @@ static enum status refuse_scales(const struct model_config *config,
     return STATUS_OK;
 }
 
-/* Are the branches such as the family may have? Leaves out the norms that these do without. */
+/* Checks that the family supports the file's branches, and removes the roles of norms that these do
+ * not have. */
 static enum status check_branches(struct model_config *config, const struct model_family *family,
                                   bool in_gguf, struct err *err) {
     char key[64] = "do_layer_norm_before";
@@ -295,7 +296,7 @@ static enum status check_branches(struct model_config *config, const struct mode
                    served ? "true" : "false");
 }
 
-/* Between an embedding of a width of its own and the stream there are projections. */
+/* Checks an embedding whose width differs from the stream's: projections must connect the two. */
 static enum status check_embedding(struct model_config *config, const struct model_family *family,
                                    struct err *err) {
     role_set projections = ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT);
@@ -309,7 +310,7 @@ static enum status check_embedding(struct model_config *config, const struct mod
                    config->K, family->gguf, config->K_embedding);
 }
 
-/* Layers with inputs of their own have the tensors for them. */
+/* Checks that a model with per-layer inputs has the tensors for them. */
 static enum status check_inputs(struct model_config *config, const struct model_family *family,
                                 struct err *err) {
     static const role_set roles = ROLE_BIT(ROLE_INPUTS_EMBEDDING) |
@@ -328,7 +329,7 @@ static enum status check_inputs(struct model_config *config, const struct model_
         config->P, config->L, family->gguf);
 }
 
-/* Adds the biases that keys of config.json turn on, of those that the family may have. */
+/* Adds the biases that config.json turns on. Fails if the family does not have them. */
 static enum status add_biases(struct model_config *config, const struct model_family *family,
                               const struct hf_config *hf, struct err *err) {
     static const role_set roles[N_HF_BIASES] = {
@@ -351,7 +352,7 @@ static enum status add_biases(struct model_config *config, const struct model_fa
     return STATUS_OK;
 }
 
-/* Do experts and groups of them divide each other, and do the best groups have enough? */
+/* Do the groups divide the experts, and do the used groups have enough experts? */
 static enum status check_groups(const struct expert_config *e, struct err *err) {
     int size = e->n_groups > 0 ? e->E / e->n_groups : e->E;
     if (e->n_groups <= 1) return STATUS_OK;
@@ -365,7 +366,8 @@ static enum status check_groups(const struct expert_config *e, struct err *err) 
                    e->E, e->n_groups, e->n_used_groups, e->n_used, MAX_EXPERT_GROUPS);
 }
 
-/* Experts whose rows are whole panels and tiles, alone and beside one another. */
+/* Checks that the widths of experts are whole panels and tiles, and that all experts together stay
+ * below INT32_MAX rows. */
 static enum status check_experts(struct model_config *config, struct err *err) {
     struct expert_config *experts = &config->experts;
     bool has_shared = config_has(config, ROLE_SHARED_UP);
@@ -390,7 +392,7 @@ static enum status check_experts(struct model_config *config, struct err *err) {
                    experts->E, experts->F, config->K, experts->F_shared, EXPERT_QUANTUM, INT32_MAX);
 }
 
-/* The tensors of a folder; or those that such a model has, with random numbers. */
+/* Lists the tensors of a folder, or random tensors for a lone config.json. */
 static enum status read_folder(struct model_config *config, struct hf_config *hf,
                                const struct model_family *family, struct err *err) {
     if (!hf->is_tied) config->roles |= ROLE_BIT(ROLE_OUTPUT);

@@ -1,10 +1,10 @@
-/* DESIGN: from the names that tensors have in a folder to the engine's.
+/* DESIGN: from the tensor names of a folder to the engine's.
  *
- * A checkpoint's names differ in their beginning ("model.", "transformer.", none), in how layers
- * are numbered, and from family to family; the table of roles has what most of them use, a family's
- * folder_style the rest. Each tensor is matched with its role once; from then on it is found by the
- * name that a GGUF file would have for it, so that loading and sharding know one kind of names.
- * What does not match is gathered, so that one start tells all that is wrong.
+ * Checkpoints differ in the prefix of names ("model.", "transformer.", or nothing), in how they
+ * number layers, and from family to family. The table of roles has the most frequent names, a
+ * family's folder_style the others. Each tensor is matched with its role once. After that it is
+ * found by the name that it would have in a GGUF file, so loading and sharding handle one kind of
+ * names. Mismatches are collected, so one start reports all of them.
  */
 #include "engine/models/folder_names.h"
 
@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAMED = 3 }; /* tensors of a kind that a sentence names */
+enum { MAX_NAMED = 3 }; /* tensors that a message names per kind of mismatch */
 
-/* Tensors that something is wrong with. */
+/* The tensors with one kind of mismatch. */
 struct complaint {
     int n;
     struct buf text;
@@ -26,11 +26,11 @@ struct matching {
     struct model_config *config;
     struct weights *weights;
     const struct model_family *family;
-    role_set known; /* roles that the family may have, with this config.json */
+    role_set known; /* roles that the family may have with this config.json */
     char (*names)[WEIGHT_MAX_RENAMED + 1];
-    char prefix[32]; /* before the names of this folder, for messages */
+    char prefix[32]; /* of this folder's names, for messages */
     bool has_other_parts;
-    int n_other_parts; /* tensors of other parts than the text's decoder */
+    int n_other_parts; /* number of tensors outside the text decoder */
     struct complaint unknown, missing, shapes;
 };
 
@@ -52,7 +52,7 @@ static const char *layers_of(const struct model_family *family) {
     return family->folder.layers ? family->folder.layers : "layers.";
 }
 
-/* The name without what some checkpoints put before all names. */
+/* Returns the name without the prefix of some checkpoints. */
 static const char *without_prefix(const char *name) {
     static const char *const prefixes[] = {"model.language_model.",
                                            "language_model.model.",
@@ -68,7 +68,7 @@ static const char *without_prefix(const char *name) {
     return name;
 }
 
-/* Does it belong to what sees or hears beside the text's decoder? */
+/* Does the tensor belong to vision or audio rather than to the text decoder? */
 static bool is_of_other_part(const char *name) {
     static const char *const parts[] = {"vision_tower.", "vision_model.",          "visual.",
                                         "audio_tower.",  "multi_modal_projector.", "embed_vision.",
@@ -79,8 +79,8 @@ static bool is_of_other_part(const char *name) {
     return false;
 }
 
-/* Is it the name that is wanted? A * in that stands for an expert's or a head's number, which goes
- * to *piece; else that is -1. */
+/* Does the name match `wanted`? A * in `wanted` stands for the number of an expert or a head, which
+ * *piece receives; without a * it becomes -1. */
 static bool is_wanted(const char *wanted, const char *name, int n_pieces, int *piece) {
     const char *star = strchr(wanted, '*');
     size_t before = star ? (size_t)(star - wanted) : 0;
@@ -95,7 +95,8 @@ static bool is_wanted(const char *wanted, const char *name, int n_pieces, int *p
     return true;
 }
 
-/* The role of a name, its layer, and its expert or head where it is one's own; N_ROLES: none. */
+/* Returns the role of a name, its layer, and the expert or head of a tensor of only one; N_ROLES if
+ * the name is unknown. */
 static enum role find_role(const struct matching *m, const char *name, int *layer, int *piece) {
     const char *rest = without_prefix(name), *layers = layers_of(m->family);
     bool of_layer = strncmp(rest, layers, strlen(layers)) == 0;
@@ -119,14 +120,14 @@ static enum role find_role(const struct matching *m, const char *name, int *laye
     return N_ROLES;
 }
 
-/* Gives each tensor its name, and notes which roles there are. A head beside a tied embedding is
- * the embedding once more. */
+/* Gives each tensor its name, and records the roles that exist. If the embedding is tied, a head
+ * tensor is a copy of it and is ignored. */
 static void match_tensors(struct matching *m, bool is_tied) {
     for (int i = 0; i < m->weights->n; i++) {
         struct weight *weight = &m->weights->tensor[i];
         int layer, piece;
         enum role role = find_role(m, weight->name, &layer, &piece);
-        if (role == N_ROLES && layer >= m->config->L) continue; /* it is not read */
+        if (role == N_ROLES && layer >= m->config->L) continue; /* an unread layer */
         if (role != N_ROLES && config_ignores(m->config, role, layer)) continue;
         if (role == N_ROLES && m->has_other_parts && is_of_other_part(weight->name)) {
             m->n_other_parts++;
@@ -152,14 +153,14 @@ static void match_tensors(struct matching *m, bool is_tied) {
 
 /* ---- shapes --------------------------------------------------------------------------------- */
 
-/* As the folder has it: the outputs first, or for columns the inputs. */
+/* Writes a shape in the folder's order: outputs first, or inputs first for columns. */
 static void shape_text(char out[48], const int64_t *dim, int n_dims) {
     int n = snprintf(out, 48, "[");
     for (int i = n_dims - 1; i >= 0 && n < 40; i--)
         n += snprintf(out + n, (size_t)(48 - n), "%" PRId64 "%s", dim[i], i ? ", " : "]");
 }
 
-/* Takes rows off the beginning of a matrix. */
+/* Removes the first n rows of a matrix. */
 static void skip_rows(struct weight *weight, int n) {
     size_t row_bytes = dtype_bytes(weight->type, (size_t)weight->dim[0]);
     weight->data = (const char *)weight->data + (size_t)n * row_bytes;
@@ -169,16 +170,16 @@ static void skip_rows(struct weight *weight, int n) {
     assert(weight->dim[1] > 0);
 }
 
-/* Checks a tensor against its role, and turns it to where the outputs are rows. `is_whole`: it
- * is of all experts. */
+/* Checks a tensor against its role, and marks it as transposed if its rows are inputs. `is_whole`:
+ * the tensor holds all experts. */
 static void check_shape(struct matching *m, struct weight *weight, enum role role, int layer,
                         bool is_whole) {
     const struct role_info *info = role_info(role);
     const struct folder_style *style = &m->family->folder;
     bool transposed = style->transposed & ROLE_BIT(role);
-    if (is_whole && weight->packed) transposed = false; /* packed experts are rows */
+    if (is_whole && weight->packed) transposed = false; /* packed experts are in rows */
     int64_t N = role_extent(m->config, info->N, layer), K = role_extent(m->config, info->K, layer);
-    if (info->of_heads) N = m->config->D; /* a tensor is one head's */
+    if (info->of_heads) N = m->config->D; /* the tensor of one head */
     int64_t E = m->config->experts.E, dim[3] = {info->K ? K : N, info->K ? N : E, E};
     if (transposed) dim[0] = N, dim[1] = K;
     int unused = role == ROLE_POSITION_EMBEDDING ? style->unused_positions : 0;
@@ -217,7 +218,8 @@ static void note_missing(struct matching *m, enum role role, int layer, int piec
     complain(&m->missing, name, "");
 }
 
-/* Is a role's tensor there, in its shape? `piece` below 0: it is no expert's and no head's. */
+/* Checks that a role's tensor exists and has the right shape. `piece` below 0: not the tensor of
+ * one expert or head. */
 static void check_tensor(struct matching *m, enum role role, int layer, int piece) {
     char name[ROLE_NAME_BYTES];
     if (piece < 0)
@@ -232,9 +234,9 @@ static void check_tensor(struct matching *m, enum role role, int layer, int piec
                     piece < 0 && role_info(role)->of_experts);
 }
 
-/* Is each tensor there that the model has? */
+/* Checks that each tensor of the model exists. */
 static void check_tensors(struct matching *m) {
-    for (int layer = -1; layer < m->config->L; layer++) /* -1: what belongs to none */
+    for (int layer = -1; layer < m->config->L; layer++) /* -1: tensors outside the layers */
         for (enum role role = 0; role < N_ROLES; role++) {
             const char *of_role = folder_name(m->family, role);
             int pieces = of_role && strchr(of_role, '*') ? role_pieces(m->config, role) : 0;
@@ -277,7 +279,7 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
                          .has_other_parts = hf->text != hf->root};
     _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
                    "a role's name is a second name");
-    /* a bias that no key turns on would be left out by transformers */
+    /* transformers ignores biases that no key turns on, so they are unknown here */
     role_set by_key = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES | ROLES_QK_NORM |
                       ROLES_QK_NORM_HEADS | ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT);
     m.known &= ~(family->optional & by_key) | config->roles;

@@ -11,15 +11,17 @@
  *               or x = norm(x + output(attention(..))), x = norm(x + down(..))
  *     logits = head([norm](x))
  *
- * An embedding of a width of its own is projected to that of the stream, and back before the head.
+ * If the embedding's width differs from the stream's, it is projected to the stream's width, and
+ * back before the head.
  *
- * What a family has beside another are tensors (a bias, a norm, a gate that is not there) and
- * numbers of model_config (windows, caps, scales): both are options of the ops. Which ops run
- * depends on the model and on M, S and R alone, as compute_ops.run asks.
+ * Families differ in their tensors (a bias, a norm, a missing gate) and in the numbers of
+ * model_config (windows, caps, scales). Both are options of the ops. The sequence of ops depends
+ * only on the model and on M, S and R, as compute_ops.run requires.
  *
- * Ranks: o and down give each rank a part of a sum. Rank 0 adds its part to the stream, the others
- * to `part`, and all_reduce leaves the sum in the stream of every rank. A norm after a branch needs
- * the sum first, so there the sum is made in `branch`, and norm_add adds it to x.
+ * Ranks: the products of o and down are partial sums on each rank. Rank 0 adds its partial sum to
+ * the stream, the others add theirs to `part`, and all_reduce leaves the sum in the stream of every
+ * rank. A norm after a branch needs the complete sum first. So such a sum is computed in `branch`,
+ * and norm_add adds its norm to x.
  */
 #include <assert.h>
 #include <math.h>
@@ -30,13 +32,13 @@ static struct linear linear_of(const struct tensors *t, enum role w, enum role b
     return (struct linear){t->w[w], t->vec[bias]};
 }
 
-/* The same of a branch's last product. */
+/* Returns the last product of a branch: with the residual scale. */
 static struct linear ending_of(const struct model *model, const struct tensors *t, enum role w,
                                enum role bias) {
     return (struct linear){t->w[w], t->vec[bias], model->config.residual_scale};
 }
 
-/* The experts of a layer, and the shared one where there is one. */
+/* Returns the experts of a layer, and the shared expert if the layer has one. */
 static struct experts experts_of(const struct model *model, const struct tensors *t) {
     const struct expert_config *c = &model->config.experts;
     enum activation activation = model->config.activation;
@@ -62,19 +64,19 @@ static struct experts experts_of(const struct model *model, const struct tensors
                             .shared_gate = {t->w[ROLE_SHARED_ROUTER], NULL}};
 }
 
-/* `bias` N_ROLES: it has none. */
+/* `bias` may be N_ROLES: no bias. */
 static struct norm norm_of(const struct model *model, const struct tensors *t, enum role gain,
                            enum role bias) {
     return (struct norm){model->config.norm, t->vec[gain], bias < N_ROLES ? t->vec[bias] : NULL,
                          model->config.norm_epsilon};
 }
 
-/* What an op takes of it: NULL where the model has no such norm. */
+/* Returns the norm for an op, or NULL if the model lacks it. */
 static const struct norm *norm_or_none(const struct norm *norm) {
     return norm->gain ? norm : NULL;
 }
 
-/* The norm on the way into a branch, or NULL. */
+/* Returns the norm at the start of a branch, or NULL. */
 static const struct norm *norm_before(const struct model *model, const struct norm *norm) {
     return model->config.norms_stream ? NULL : norm_or_none(norm);
 }
@@ -86,20 +88,21 @@ static struct mlp mlp_of(const struct model *model, const struct tensors *t) {
                         .down = ending_of(model, t, ROLE_DOWN, ROLE_DOWN_BIAS)};
 }
 
-/* Where products go whose sum over the ranks is to be added to rows x: x itself, or the rank's
- * part. */
+/* Returns the buffer to which this rank adds a product that is summed over the ranks into x: x on
+ * rank 0, `part` on the others. */
 static float *sum_of(struct model *model, float *x) {
     return model->shard.rank == 0 ? x : model->act.part;
 }
 
-/* Makes x[M][K], on all ranks alike, the sum of what each has in its sum_of. */
+/* Replaces x[M][K] on every rank by the sum of all ranks' sum_of buffers. */
 static void all_reduce(struct model *model, float *x, int M) {
     struct backend *b = model->backend;
     if (model->shard.ranks == 1) return;
     TIME_OP(b, OP_ALL_REDUCE, compute->all_reduce(b, x, model->act.part, M, model->part.K));
 }
 
-/* The same of an embedding of another width: projected, then the positions. */
+/* Embeds tokens in a model whose embedding has another width: looks up, projects, then adds the
+ * positions. */
 static void embed_and_project(struct model *model, int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->ends;
@@ -113,8 +116,9 @@ static void embed_and_project(struct model *model, int M) {
     if (positions.positions) TIME_OP(b, OP_EMBED, compute->embed(b, a->x, &positions));
 }
 
-/* The rows of the tokens. Rank 0 looks them up and the others add nothing, so they need neither the
- * embedding nor the tokens, of which some may be known to rank 0's device alone. */
+/* Writes the embeddings of the tokens to x. Rank 0 looks them up and the others add nothing, so
+ * those need neither the embedding nor the token ids, some of which only rank 0's device may know.
+ */
 static void embed(struct model *model, int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->ends;
@@ -129,8 +133,8 @@ static void embed(struct model *model, int M) {
     all_reduce(model, model->act.x, M);
 }
 
-/* On rank 0, which has the tokens' rows: inputs = norm(project(x)) + the token's row; both are as
- * wide as all layers together, so the norm's rows are M * L of P. */
+/* On rank 0, which has the tokens' embeddings: inputs = norm(project(x)) + the token's row. Both
+ * are as wide as all layers together, so the norm sees M * L rows of P. */
 static void project_inputs(struct model *model, int M) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->config;
@@ -147,8 +151,8 @@ static void project_inputs(struct model *model, int M) {
     TIME_OP(b, OP_NORM_ADD, compute->norm_add(b, a->inputs, a->input_parts, &norm, M * m->L, m->P));
 }
 
-/* What each layer adds of its own, in act.inputs [M][L][P] of every rank. The sum's factor
- * 1 / sqrt(2) stands where it is used. */
+/* Computes the per-layer inputs, act.inputs [M][L][P], on every rank. The sum's factor 1 / sqrt(2)
+ * is applied in add_input. */
 static void make_inputs(struct model *model, int M) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->config;
@@ -188,8 +192,8 @@ static struct heads heads_of(const struct model *model, int layer) {
                           .q_scale_every = m->rope.stretch.original_context};
 }
 
-/* q, and k and v of all rows into the cache, from norm(x). A layer may have no matrix of values, or
- * neither that nor one of keys. */
+/* Computes q, and writes k and v of all rows to the cache, from norm(x). A layer may lack a matrix
+ * for v, or for both k and v. */
 static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->part;
@@ -226,7 +230,7 @@ static void attention(struct model *model, int layer, const struct kv_cache *cac
             compute->attention(b, a->attn_out, a->q, cache, config_kv_layer(m, layer), &attention));
 }
 
-/* x = (x + norm(y)) * scale, of a norm after a branch; y is zero afterwards. */
+/* x = (x + norm(y)) * scale, with the norm after a branch. y is zero afterwards. */
 static void add_normed(struct model *model, const struct tensors *t, enum role post_norm,
                        float scale, float *x, float *y, int M) {
     struct backend *b = model->backend;
@@ -236,8 +240,8 @@ static void add_normed(struct model *model, const struct tensors *t, enum role p
     TIME_OP(b, OP_NORM_ADD, compute->norm_add(b, x, y, &norm, M, model->part.K));
 }
 
-/* Ends a branch whose products are in sum_of(y): all ranks add up, and what is not in the stream x
- * yet comes there through the norm after the branch, where that is multiplied by `scale`. */
+/* Ends a branch whose products are in sum_of(y): sums y over the ranks. If y is not x, adds the
+ * norm of y to x, and multiplies the result by `scale`. */
 static void end_branch(struct model *model, const struct tensors *t, enum role post_norm,
                        float scale, float *x, float *y, int M) {
     assert(y != x || scale == 1);
@@ -250,7 +254,7 @@ static float layer_scale(const struct model *model, int layer) {
 }
 
 /* M rows: x += norm(out(act(gate(x)) * the layer's inputs / sqrt(2))), then times the layer's
- * scale: the same on every rank. `inputs` are [M][L][P]. */
+ * scale; the same on every rank. `inputs` are [M][L][P]. */
 static void add_input(struct model *model, int layer, float *x, const float *inputs, int M) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->part;
@@ -266,8 +270,8 @@ static void add_input(struct model *model, int layer, float *x, const float *inp
     add_normed(model, t, ROLE_INPUT_NORM, layer_scale(model, layer), x, y, M);
 }
 
-/* M rows: x += output(attn_out) + mlp(norm(x)), of the norm that attention had. The MLP is first,
- * while x is what both branches see. */
+/* M rows: x += output(attn_out) + mlp(norm(x)), with attention's norm. The MLP runs first, while x
+ * is still the input of both branches. */
 static void parallel_branches(struct model *model, int layer, float *x, const float *attn_out,
                               int M) {
     struct backend *b = model->backend;
@@ -282,7 +286,8 @@ static void parallel_branches(struct model *model, int layer, float *x, const fl
 }
 
 /* M rows: x = norm(x + output(attn_out)), then x = norm(x + mlp(x)). A norm adds its rows to zeros:
- * the stream goes to the buffer that is zero, and leaves zeros behind. */
+ * it reads the stream from one buffer, leaves zeros there, and adds to the other buffer, which is
+ * zero. */
 static void norms_of_stream(struct model *model, int layer, float *x, const float *attn_out,
                             int M) {
     struct backend *b = model->backend;
@@ -301,8 +306,8 @@ static void norms_of_stream(struct model *model, int layer, float *x, const floa
     TIME_OP(b, OP_NORM_ADD, compute->norm_add(b, x, y, &ffn, M, model->part.K));
 }
 
-/* both[M][K] = norm(mlp(norm(x))) + norm(experts(norm(x))): each norm has its own gains, and the
- * router one that nothing else sees, whose products are divided by sqrt(K). */
+/* both[M][K] = norm(mlp(norm(x))) + norm(experts(norm(x))). Each norm has separate gains. The
+ * router has an additional norm, and its products are divided by sqrt(K). */
 static void mlp_and_experts(struct model *model, int layer, float *both, const float *x, int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->layers[layer];
@@ -321,7 +326,7 @@ static void mlp_and_experts(struct model *model, int layer, float *both, const f
     end_branch(model, t, ROLE_EXPERTS_POST_NORM, 1, both, y, M);
 }
 
-/* The same of an MLP or experts alone, whose sum over the ranks is still to be made. */
+/* Adds an MLP or experts to y, before the sum over the ranks. */
 static void mlp_or_experts(struct model *model, int layer, float *y, const float *x, int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->layers[layer];
@@ -356,7 +361,7 @@ static void output_then_mlp(struct model *model, int layer, float *x, const floa
     }
 }
 
-/* What follows attention in a layer. */
+/* Runs the part of a layer after attention. */
 static void output_and_mlp(struct model *model, int layer, float *x, const float *attn_out, int M) {
     if (model->config.has_parallel_branches)
         parallel_branches(model, layer, x, attn_out, M);
@@ -388,8 +393,8 @@ static void logits(struct model *model, int R) {
     TIME_OP(b, OP_LOGITS, compute->logits(b, a->logits, x, last, &head, R));
 }
 
-/* After the last layer's keys and values only the rows go on that want logits: their x and what
- * attention gave them move to `logit_x` and, as the queries are not needed any more, to `q`. */
+/* After the last layer's keys and values, only rows that need logits continue. Their x moves to
+ * `logit_x`, and their attention output moves to `q`, because the queries are no longer needed. */
 static void last_layer(struct model *model, const struct step *step, struct kv_cache *cache) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->part;

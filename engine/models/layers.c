@@ -1,4 +1,4 @@
-/* What differs from layer to layer. */
+/* The differences between layers. */
 #include "engine/models/layers.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@ static enum status refuse_window(const struct model_config *config,
                    family->gguf, window, config->context_length);
 }
 
-/* Gives the layers their windows; one that is as long as the context is none. */
+/* Sets the windows of the layers. A window as long as the context counts as full attention. */
 static void spread_window(struct model_config *config) {
     int every = config->full_every;
     bool has_window = config->window > 0;
@@ -42,7 +42,7 @@ enum status layers_check_windows(const struct model_config *config,
 
 /* ---- keys and values ------------------------------------------------------------------------ */
 
-/* Each of the last layers reads the last one of its kind before them. */
+/* Each of the last layers reads the cache of the last layer of its kind before them. */
 static enum status find_sources(struct model_config *config, struct err *err) {
     int owners = config->L - config->n_readers;
     for (int i = owners; i < config->L; i++) {
@@ -84,7 +84,7 @@ static enum status check_heads(const struct model_config *config, int layer, str
     return STATUS_OK;
 }
 
-/* Distinct windows and heads are few in a model, and all kinds of layers in its cache. */
+/* Checks the number of distinct pairs of window and key-value heads: a backend supports few. */
 static enum status check_kinds(const struct model_config *config, struct err *err) {
     struct attention_window ignored[MAX_WINDOWS];
     if (model_windows(config, ignored) <= MAX_WINDOWS) return STATUS_OK;

@@ -1,21 +1,21 @@
-/* layers: what differs from layer to layer of a model: windows, heads, whose keys and values it
- * reads. Folder-internal. */
+/* layers: the differences between a model's layers: windows, heads, and shared keys and values.
+ * Folder-internal. */
 #ifndef PENSTOCK_ENGINE_LAYERS_H
 #define PENSTOCK_ENGINE_LAYERS_H
 
 #include "engine/files/weights.h"
 #include "engine/models/families/family.h"
 
-/* Works out what a file says of its layers, and checks it: before the tensors' shapes are known.
- * Fails with STATUS_BAD_FILE. */
+/* Derives the settings of each layer from the file's values and checks them. Call it before the
+ * tensors' shapes are needed. Fails with STATUS_BAD_FILE. */
 enum status layers_finish(struct model_config *config, struct err *err);
 
-/* Fails with STATUS_BAD_FILE where layers have windows that the family has not. */
+/* Fails with STATUS_BAD_FILE if layers have windows that the family does not support. */
 enum status layers_check_windows(const struct model_config *config,
                                  const struct model_family *family, struct err *err);
 
-/* In a GGUF file no key says which layers take their keys for values: those without a tensor of
- * them, in families that may. */
+/* Finds the layers whose values are their keys. A GGUF file does not have a key for this: they are
+ * the layers without a tensor of values. Only for families that allow it. */
 void layers_find_values(struct model_config *config, const struct weights *weights);
 
 #endif

@@ -1,5 +1,5 @@
-/* Loading: each tensor of the model's roles goes from the weights view into the backend's layout,
- * or the rank's part of it does. */
+/* Loading: copies each tensor of the model's roles, or this rank's part of it, from the file into
+ * the backend's layout. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,17 +11,18 @@
 #include "engine/models/weight_cache.h"
 #include "engine/quantise/quantise.h"
 
-/* Releasing pages interrupts every processor that has them mapped, so many are released at once. */
+/* Releasing pages interrupts every processor that maps them, so many are released together. */
 enum { RELEASE_BYTES = 16 << 20 };
 
-/* fp8 is for the layers: an error of the head goes straight into the logits. */
+/* fp8 is only for layers: an error in the head goes directly into the logits. */
 static enum matrix_form form_of(const struct engine_config *settings, enum role role) {
     bool fp8 = settings->quantization == QUANTIZATION_FP8;
     if (settings->dtype == COMPUTE_FLOAT32 || role_info(role)->is_float32) return MATRIX_FLOAT32;
     return fp8 && role_is_of_layer(role) ? MATRIX_FP8 : MATRIX_NATIVE;
 }
 
-/* A matrix of rows whose type is looked up: in the type that they are kept as. */
+/* Makes a matrix from rows of a type that the kernels do not read; the rows are converted to the
+ * type in which they are kept. */
 static enum status make_kept(const struct loader *l, enum role role, enum dtype type, int N, int K,
                              const void *rows, struct matrix **out) {
     struct backend *b = l->model->backend;
@@ -35,7 +36,7 @@ static enum status make_kept(const struct loader *l, enum role role, enum dtype 
     return status;
 }
 
-/* A matrix of rows of a type, quantised first where the settings ask for it. */
+/* Makes a matrix from rows of a type, quantised first if the settings require it. */
 static enum status make_matrix(const struct loader *l, enum role role, const struct weight *weight,
                                int N, int K, const void *rows, struct matrix **out) {
     struct backend *b = l->model->backend;
@@ -57,7 +58,7 @@ static enum status make_matrix(const struct loader *l, enum role role, const str
     return status;
 }
 
-/* Rows first .. first + N of a matrix that lies as columns; mem_large of `bytes`, which the caller
+/* Returns rows first .. first + N of a transposed matrix: mem_large of `bytes`, which the caller
  * frees. */
 static void *turned_rows(const struct source *source, size_t bytes) {
     const struct weight *weight = source->weight;
@@ -69,13 +70,13 @@ static void *turned_rows(const struct source *source, size_t bytes) {
     return rows;
 }
 
-/* The blocks of rows of which a shard has its part each: those of experts. */
+/* Returns the number of row blocks that a shard cuts separately: one per expert. */
 static int blocks_of(const struct loader *l, enum role role) {
     return role_info(role)->of_experts ? l->model->config.experts.E : 1;
 }
 
-/* Some rows of a tensor, or a shard's part of them; of random ones too, so that all ranks together
- * have those of one. */
+/* Loads some rows of a tensor, or a shard's part of them. Random tensors are cut in the same way,
+ * so all ranks together have the rows of one random tensor. */
 static enum status load_piece(const struct loader *l, enum role role, const struct source *source,
                               struct matrix **out) {
     const struct weight *weight = source->weight;
@@ -100,7 +101,7 @@ static enum status load_piece(const struct loader *l, enum role role, const stru
 
 static enum status load_matrix(const struct loader *l, enum role role, const struct source *given,
                                struct matrix **out) {
-    struct weight random = *given->weight; /* whose type is one that can be random */
+    struct weight random = *given->weight; /* in a type that can be random */
     struct source own = *given, *source = &own;
     random.type = dtype_kept(random.type);
     random.bytes = dtype_bytes(random.type, (size_t)random.n_elements);
@@ -130,7 +131,7 @@ static enum status load_matrix(const struct loader *l, enum role role, const str
     return status;
 }
 
-/* n floats in device memory. */
+/* Copies n floats to device memory. */
 static enum status upload(struct model *model, const float *values, int n, float **out,
                           struct err *err) {
     struct backend *b = model->backend;
@@ -144,14 +145,14 @@ static enum status upload(struct model *model, const float *values, int n, float
     return STATUS_OK;
 }
 
-/* A vector follows the rows of its matrix: a rank has that part of it. */
+/* Loads a vector. It is cut like the rows of its matrix. */
 static enum status load_vector(const struct loader *l, enum role role, const struct source *source,
                                float **out) {
     const struct weight *weight = source->weight;
     struct model *model = l->model;
     int all = (int)weight->n_elements;
     float *values = mem_alloc((size_t)all * sizeof *values);
-    /* "[n x 1]" is a vector too */
+    /* "[n x 1]" is also a vector */
     assert(source->first >= 0 && source->first + source->N <= all && all == weight->dim[0]);
     if (!l->settings->dummy) dequantise(weight->type, weight->data, values, (size_t)all);
     for (int i = 0; l->settings->dummy && i < all; i++)
@@ -175,7 +176,7 @@ enum status load_rows(const struct loader *l, struct tensors *out, enum role rol
                      : load_vector(l, role, source, &out->vec[role]);
 }
 
-/* Finds a role's tensor and loads it, a fused one as its parts. */
+/* Finds and loads a role's tensor. A fused tensor is loaded as its parts. */
 static enum status load_role(const struct loader *l, struct tensors *out, enum role role,
                              int layer) {
     const struct role_info *info = role_info(role);
@@ -198,7 +199,7 @@ static enum status load_role(const struct loader *l, struct tensors *out, enum r
     return status;
 }
 
-/* The gains of each head's own norm: a tensor [heads][D], or in a folder one for each head. */
+/* Loads the gains of norms per head: one tensor [heads][D], or in a folder one tensor per head. */
 static enum status load_head_gains(const struct loader *l, struct tensors *out, enum role role,
                                    int layer) {
     const struct model_config *m = &l->model->config;
@@ -225,7 +226,7 @@ static enum status load_head_gains(const struct loader *l, struct tensors *out, 
     return status;
 }
 
-/* All roles of a layer, or with a layer below 0 those of none. */
+/* Loads all roles of a layer, or for a layer below 0 the roles outside the layers. */
 static enum status load_tensors(const struct loader *l, struct tensors *out, int layer) {
     enum status status = STATUS_OK;
     for (enum role role = 0; role < N_ROLES && !status; role++) {
@@ -244,14 +245,14 @@ static enum status load_tensors(const struct loader *l, struct tensors *out, int
 
 /* ---- rotary positions ----------------------------------------------------------------------- */
 
-/* The tensor that the frequencies are divided by; N_ROLES: none. */
+/* Returns the role of the tensor by which frequencies are divided, or N_ROLES. */
 static enum role factors_role(const struct model_config *m, int length) {
     if (config_has(m, ROLE_ROPE_FACTORS)) return ROLE_ROPE_FACTORS;
     if (m->rope.stretch.kind != ROPE_LONG || m->rope.stretch.n_factors > 0) return N_ROLES;
     return length > m->rope.stretch.original_context ? ROLE_ROPE_LONG : ROLE_ROPE_SHORT;
 }
 
-/* The file's own factors. Frequencies that are divided by others would be no numbers. */
+/* Reads the file's factors. They must be finite and positive: frequencies are divided by them. */
 static enum status read_factors(const struct loader *l, const struct weight *weight, float *factors,
                                 int n) {
     dequantise(weight->type, weight->data, factors, (size_t)n);
@@ -263,7 +264,8 @@ static enum status read_factors(const struct loader *l, const struct weight *wei
     return STATUS_OK;
 }
 
-/* The frequencies of a kind of layer, with the file's own factors where it has some. */
+/* Loads the frequencies of one kind of layer, divided by the file's factors if it has a tensor of
+ * them. */
 static enum status load_frequencies(const struct loader *l, const struct rope_config *rope,
                                     enum role role, int length, float **out) {
     const struct weight *weight = NULL;
@@ -275,7 +277,7 @@ static enum status load_frequencies(const struct loader *l, const struct rope_co
     if (status) return status;
     float *factors = mem_alloc((size_t)n * sizeof *factors);
     float *inv_freq = mem_alloc((size_t)n * sizeof *inv_freq);
-    for (int i = 0; i < n; i++) factors[i] = 1; /* a tensor of random weights has no data */
+    for (int i = 0; i < n; i++) factors[i] = 1; /* random tensors have NULL data */
     if (weight && !l->settings->dummy) status = read_factors(l, weight, factors, n);
     if (!status) rope_frequencies(inv_freq, rope, weight ? factors : NULL, length);
     if (!status) status = upload(l->model, inv_freq, n, out, l->err);
@@ -295,8 +297,8 @@ static enum status load_all_frequencies(const struct loader *l) {
     return status;
 }
 
-/* Scales of queries: 1 + beta * log(1 + i) in the i-th stretch of positions, of the length of the
- * first context (Llama 4: Meta 2025). */
+/* Loads the scales of queries: 1 + beta * log(1 + i) for positions in the i-th stretch, each as
+ * long as the original context (Llama 4: Meta 2025). */
 static enum status load_query_scales(const struct loader *l) {
     struct model *model = l->model;
     const struct model_config *m = &model->config;
@@ -311,7 +313,7 @@ static enum status load_query_scales(const struct loader *l) {
     return status;
 }
 
-/* What the stream is multiplied by behind each layer. */
+/* Loads the factors that multiply the stream after each layer. */
 static enum status load_layer_scales(const struct loader *l) {
     struct model *model = l->model;
     const struct model_config *m = &model->config;
@@ -323,13 +325,13 @@ static enum status load_layer_scales(const struct loader *l) {
         role_name(name, ROLE_LAYER_SCALE, i);
         enum status status = weights_vector(l->weights, name, 1, &weight, l->err);
         if (status) return status;
-        model->layer_scale[i] = 1; /* a tensor of random weights has no data */
+        model->layer_scale[i] = 1; /* random tensors have NULL data */
         if (!l->settings->dummy) dequantise(weight->type, weight->data, &model->layer_scale[i], 1);
     }
     return STATUS_OK;
 }
 
-/* Gains of 1, for norms without any. */
+/* Loads gains of 1 for norms without gains. */
 static enum status load_ones(const struct loader *l) {
     const struct model_config *m = &l->model->config;
     int n = config_widest(m).kv;
@@ -347,7 +349,7 @@ static enum status load_ones(const struct loader *l) {
 /* One buffer of the activations. */
 struct field {
     float **buffer;
-    int width;          /* numbers a row; 0: not of this model or rank */
+    int width;          /* numbers per row; 0: this model or rank does not use it */
     bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
 };
 

@@ -1,5 +1,4 @@
-/* Blocks with broken scales are refused while a model is loaded, when their pages are read
- * anyway. */
+/* Refuses blocks with broken scales. The check is part of loading, which reads the pages anyway. */
 #include <assert.h>
 #include <stdatomic.h>
 
@@ -10,7 +9,7 @@ enum { PIECE_BLOCKS = 8192 };
 struct check_job {
     const struct weight *weight;
     size_t n_blocks;
-    atomic_size_t first; /* broken block; n_blocks: none so far */
+    atomic_size_t first; /* the first broken block; n_blocks: none found yet */
 };
 
 static void check_piece(void *arg, int i) {

@@ -1,5 +1,5 @@
-/* Loading experts: the matrices of a layer's experts become one for each role, whether the file has
- * them together, each alone, or two kinds in one. */
+/* Loads experts: the matrices of a layer's experts become one matrix per role. In the file they may
+ * be one tensor, one per expert, or two roles in one tensor. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,8 @@ static void copy_rows(const struct loader *l, const struct weight *weight, void 
     mem_large_free(made, weight->bytes);
 }
 
-/* Puts the matrices of all experts, which are tensors of their own in `weights`, one after the
- * other: mem_large of all->bytes at all->data, which the caller frees. */
+/* Copies the matrices of all experts, separate tensors in `weights`, one after the other to
+ * all->data: mem_large of all->bytes, which the caller frees. */
 static enum status gather_experts(const struct loader *l, enum role role, int layer,
                                   struct weight *all) {
     const struct role_info *info = role_info(role);
@@ -52,11 +52,11 @@ static enum status gather_experts(const struct loader *l, enum role role, int la
         else
             copy_rows(l, weight, to + (size_t)e * weight->bytes);
     }
-    all->packed = NULL; /* the rows are made */
+    all->packed = NULL; /* the copied rows are unpacked */
     return status;
 }
 
-/* Loads the matrices of all experts, which lie one after the other. */
+/* Loads the matrices of all experts, which are adjacent in memory. */
 static enum status load_all_experts(const struct loader *l, struct tensors *out, enum role role,
                                     const struct weight *all) {
     struct weight flat = *all;
@@ -67,8 +67,8 @@ static enum status load_all_experts(const struct loader *l, struct tensors *out,
     return load_rows(l, out, role, &source);
 }
 
-/* Copies N rows of one expert that are part i of several: these follow each other, or take
- * turns. */
+/* Copies N rows of one expert: part i of a fused matrix, whose parts are adjacent or interleaved.
+ */
 static void copy_part(char *to, const char *from, const struct weight *fused, size_t i, size_t N) {
     size_t K = (size_t)fused->dim[0], all = (size_t)fused->dim[1];
     size_t first = fused->is_interleaved ? i : i * N, step = fused->is_interleaved ? all / N : 1;
@@ -80,13 +80,13 @@ static void copy_part(char *to, const char *from, const struct weight *fused, si
     for (size_t n = 0; n < N; n++) memcpy(to + n * row, from + (first + n * step) * row, row);
 }
 
-/* Loads part i of a tensor of several, or the whole of one that lies as columns: its rows of each
- * expert, put together. */
+/* Loads part i of a fused tensor, or a whole transposed tensor, by collecting its rows from each
+ * expert. */
 static enum status load_part(const struct loader *l, struct tensors *out, enum role role, int i,
                              const struct weight *fused) {
     const struct role_info *info = role_info(role);
     size_t E = (size_t)l->model->config.experts.E, n_parts = info->n_parts ? info->n_parts : 1;
-    size_t N = (size_t)fused->dim[1] / n_parts, bytes = fused->bytes / E; /* of one expert */
+    size_t N = (size_t)fused->dim[1] / n_parts, bytes = fused->bytes / E; /* bytes per expert */
     struct weight part = *fused;
     part.is_transposed = part.is_interleaved = false;
     part.n_elements /= (int64_t)n_parts;
@@ -101,7 +101,7 @@ static enum status load_part(const struct loader *l, struct tensors *out, enum r
     return status;
 }
 
-/* Loads the biases of all experts, which are a tensor [E][N] or parts of one. */
+/* Loads the biases of all experts: a tensor [E][N], or parts of a fused one. */
 static enum status load_expert_biases(const struct loader *l, struct tensors *out, enum role role,
                                       int layer) {
     const struct role_info *info = role_info(role);
@@ -132,8 +132,8 @@ static enum status load_expert_biases(const struct loader *l, struct tensors *ou
     return status;
 }
 
-/* The matrices of a layer's experts become one: in the file they are one tensor of 3 dimensions, or
- * a tensor for each expert. */
+/* Loads the matrices of a layer's experts as one matrix. In the file they are one tensor of 3
+ * dimensions, or one tensor per expert. */
 static enum status load_expert_matrices(const struct loader *l, struct tensors *out, enum role role,
                                         int layer) {
     const struct role_info *info = role_info(role);

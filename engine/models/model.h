@@ -1,8 +1,9 @@
-/* A model: its weights in the backend's layout and its forward pass. The door of engine/models/.
+/* A model: its weights in the backend's layout and its forward pass. The public header of
+ * engine/models/.
  *
- * A model's tensors are arrays over roles (roles.h), whatever its family; load.c fills them from
- * the weights view, forward.c runs them over the op table. Shapes use the letters of kernels.h; H,
- * G and F are a rank's share of them where several ranks compute one model (shard.h).
+ * A model's tensors are arrays over roles (roles.h) in every family. load.c fills them from the
+ * file's tensors, forward.c runs them with the op table. Shapes use the letters of kernels.h. If
+ * several ranks compute one model, H, G and F are a rank's share (shard.h).
  */
 #ifndef PENSTOCK_ENGINE_MODEL_H
 #define PENSTOCK_ENGINE_MODEL_H
@@ -10,101 +11,108 @@
 #include "engine/files/model_file.h"
 #include "engine/models/shard.h"
 
-/* Reads what a file says of its model, and checks that it can be served; of a config.json it also
- * makes the list of tensors that such a model has. Fails with STATUS_BAD_FILE: an unknown
- * architecture (with those that are known), a key that is missing or wrong, letters that do not fit
- * each other, or a feature that would silently give wrong answers. */
+/* Reads a model's config from a file and checks that the engine supports it. For a lone config.json
+ * it also lists the tensors of such a model. Fails with STATUS_BAD_FILE if the architecture is
+ * unknown (the message lists the known ones), a key is missing or wrong, dimensions do not fit each
+ * other, or the model needs an unsupported feature without which answers would be wrong. */
 enum status model_config_read(struct model_config *config, struct model_file *file,
                               struct err *err);
 
-/* How GGUF files of a folder's model differ from it. */
+/* The differences between a folder's model and GGUF files of it. */
 struct gguf_form {
-    const char *architecture; /* what they call it; NULL: there are none */
-    bool pairs;     /* neighbours of a head rotate there, and in the folder numbers of its halves */
-    int full_every; /* without a key, among layers with windows each such layer has none; 0: all
-                       have */
-    bool lists_windows; /* a flag for each layer says it */
+    /* its name in GGUF files; NULL: the architecture does not exist in GGUF */
+    const char *architecture;
+    bool pairs; /* GGUF rotates adjacent numbers of a head, the folder numbers of its two halves */
+    /* without a key, every full_every-th layer has full attention; 0: all layers have windows */
+    int full_every;
+    bool lists_windows; /* a key has a flag per layer */
 };
 struct gguf_form model_gguf_form(const struct model_config *config);
 
-/* The windows of the layers with the heads behind them, each pair once, and how many there are:
- * what a backend is opened with; MAX_WINDOWS + 1: more than are served. */
+/* Finds the distinct pairs of a layer's window and its key-value heads, with which a backend is
+ * opened. Returns their number; MAX_WINDOWS + 1: more than a backend supports. */
 int model_windows(const struct model_config *config, struct attention_window windows[MAX_WINDOWS]);
 
-/* inv_freq[D_rope / 2] = base^(-2i / D_rope), stretched as `rope` says for contexts of `length`
- * tokens at most, or divided by a file's own factors[D_rope / 2] unless they are NULL. */
+/* Computes inv_freq[D_rope / 2] = base^(-2i / D_rope), stretched by `rope` for contexts of at most
+ * `length` tokens; or, unless `factors` is NULL, divided by factors[D_rope / 2] from the file. */
 void rope_frequencies(float *inv_freq, const struct rope_config *rope, const float *factors,
                       int length);
 
-/* factors[D_rope / 2] that a model's own frequencies are divided by in contexts of its length: what
- * a GGUF file may have as a tensor. */
+/* Writes factors[D_rope / 2], the divisors of a model's frequencies up to its original context
+ * length. A GGUF file may have them as a tensor. */
 void rope_factors(float *factors, const struct rope_config *rope);
 
-/* N rows of K out of columns that are `column` numbers long, of which each `step`th counts; a
- * number has `size` bytes. Tiles keep both sides in the cache. */
+/* Copies N rows of K out of columns that are `column` numbers long; row n is entry n * step of each
+ * column. A number has `size` bytes. Tiles keep both sides in the cache. */
 void turn_rows(char *rows, const char *from, size_t N, size_t K, size_t column, size_t step,
                size_t size);
 
-/* The tensors of one layer, or those that belong to none; NULL: not there, or not of this rank. */
+/* The tensors of one layer, or those outside the layers. NULL: the tensor does not exist, or not on
+ * this rank. */
 struct tensors {
     struct matrix *w[N_ROLES];
     float *vec[N_ROLES]; /* float32 device memory */
 };
 
-/* Buffers that a pass works in, device memory for max_rows rows. Made once. */
+/* Work buffers of a pass, in device memory for max_rows rows. Allocated once. */
 struct activations {
     int max_rows, max_logit_rows;
     float *x;         /* [M][K] the residual stream */
     float *q, *k, *v; /* [M][H*D], [M][G*D], [M][G*D] */
-    float *attn_out;  /* [M][H*D] what attention gives */
-    /* [M][L*P] what the layers add of their own; and what that is made of, zero between steps */
+    float *attn_out;  /* [M][H*D] the output of attention */
+    /* [M][L*P] the per-layer inputs, and buffers for their parts, which are zero between steps */
     float *inputs, *input_parts;
-    float *logit_inputs; /* [R][L*P] the inputs of the rows that want logits */
-    /* [M][K] what a branch with a norm after it gives, or the stream between the norms of a layer
-     * that norms the stream; zero between branches, or between layers */
+    float *logit_inputs; /* [R][L*P] the inputs of the rows that need logits */
+    /* [M][K] the output of a branch with a norm after it, or the stream between the norms of a
+     * layer that norms the stream; zero between branches, or between layers */
     float *branch;
-    float *both;     /* [M][K] what an MLP and experts beside it give; zero between layers */
-    float *embedded; /* [M][K_embedding] of models whose embedding has a width of its own */
-    float *logit_x;  /* [R][K] x of the rows that want logits */
-    float *logits;   /* [R][V]; on rank 0 alone */
-    /* [M][K] what a rank above 0 adds to the stream; zero but between an op and its all_reduce */
+    float *both; /* [M][K] the sum of an MLP and parallel experts; zero between layers */
+    /* [M][K_embedding] in models whose embedding has another width than the stream */
+    float *embedded;
+    float *logit_x; /* [R][K] x of the rows that need logits */
+    float *logits;  /* [R][V] only on rank 0 */
+    /* [M][K] the partial sum of a rank above 0; zero except between an op and its all_reduce */
     float *part;
 };
 
 struct model {
-    struct model_config config; /* the whole model's */
-    struct model_config part;   /* this rank's */
+    struct model_config config; /* of the whole model */
+    struct model_config part;   /* of this rank */
     struct shard shard;
     struct backend *backend;
     struct tensors ends;    /* embeddings, last norm, head */
     struct tensors *layers; /* [L] */
-    float *inv_freq;        /* [D_rope / 2]; NULL: no rotary positions */
-    float *window_inv_freq; /* of the layers that slide; NULL: they rotate as the others */
+    float *inv_freq;        /* [D_rope / 2]; NULL: the model does not rotate positions */
+    float *window_inv_freq; /* of layers with windows; NULL: they rotate like the others */
     int n_query_scales;
-    /* [n_query_scales] by position / rope.stretch.original_context; NULL: none */
+    /* [n_query_scales] by position / rope.stretch.original_context; NULL: unused */
     float *query_scale;
-    float *layer_scale; /* [L] of the stream behind each layer, the host's; NULL: none */
-    float *ones;        /* [n_ones] gains of norms that have none; NULL: there are no such norms */
+    /* [L] factors of the stream after each layer, in host memory; NULL: unused */
+    float *layer_scale;
+    float *ones; /* [n_ones] gains of norms without gains; NULL: the model lacks such norms */
     int n_ones;
     struct activations act;
     int64_t weight_bytes;
-    struct mapping kept;     /* whose bytes the matrices are (--weight-cache); empty: their own */
-    size_t unreleased_bytes; /* of the file that were read since its pages were released */
+    /* the mapped file of --weight-cache that holds the matrices; empty: they are in memory */
+    struct mapping kept;
+    /* bytes of the file that were read since its pages were last released */
+    size_t unreleased_bytes;
 };
 
-/* Loads all weights and makes the activation buffers. `model` is all zero but for config, shard and
- * backend. On failure the caller still closes it. */
+/* Loads all weights and allocates the activation buffers. In `model`, only config, shard and
+ * backend are set; the rest is zero. After a failure the caller still closes it. */
 enum status model_load(struct model *model, const struct weights *weights,
                        const struct engine_config *settings, struct err *err);
 void model_close(struct model *model);
 
-/* One pass: fills act.logits[R][V] of rank 0. */
+/* Runs one pass: fills act.logits[R][V] of rank 0. */
 void model_forward(struct model *model, const struct step *step, struct kv_cache *cache);
 
-/* The head's matrix; the token embedding where the two are tied. Of rank 0. */
+/* Returns the head's matrix, which is the token embedding if the two are tied. Only on rank 0. */
 struct matrix *model_head(const struct model *model);
 
-/* Bytes of all activation buffers for so many rows and logit rows: what the memory plan counts. */
+/* Returns the bytes of all activation buffers for these numbers of rows and logit rows, for the
+ * memory plan. */
 int64_t activations_bytes(const struct model *model, int max_rows, int max_logit_rows);
 
 #endif

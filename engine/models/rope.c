@@ -1,13 +1,13 @@
-/* The frequencies of rotary positions, stretched as transformers does it. They are made once, in
- * double, and rounded to float. */
+/* Computes the frequencies of rotary positions, stretched like in transformers: once, in double,
+ * then rounded to float. */
 #include <assert.h>
 #include <math.h>
 
 #include "engine/models/model.h"
 
-/* What frequency i is divided by in Llama 3.1: 1 for wavelengths that fit the first context many
- * times, `factor` for those that are longer than it; between these its inverse is interpolated
- * linearly. */
+/* Returns the divisor of frequency i in Llama 3.1: 1 for wavelengths that fit many times into the
+ * original context, `factor` for longer ones; between these its inverse is interpolated linearly.
+ */
 static double llama3_divisor(const struct rope_config *rope, int i) {
     const struct rope_stretch *s = &rope->stretch;
     double wavelength = 2 * M_PI * pow((double)rope->base, 2.0 * i / rope->D_rope);
@@ -17,14 +17,15 @@ static double llama3_divisor(const struct rope_config *rope, int i) {
     return 1 / ((1 - part) / s->factor + part);
 }
 
-/* The pair, as a fraction, that turns so often in the first context. */
+/* Returns the pair, as a fraction, that turns this number of times in the original context. */
 static double pair_of_turns(const struct rope_config *rope, double turns) {
     double wavelength = rope->stretch.original_context / turns;
     return rope->D_rope * log(wavelength / (2 * M_PI)) / (2 * log((double)rope->base));
 }
 
-/* The same in YaRN: 1 up to the pair that turns beta_fast times in the first context, `factor` from
- * the one that turns beta_slow times, and between them the inverse is interpolated linearly. */
+/* Returns the divisor in YaRN: 1 up to the pair that turns beta_fast times in the original context,
+ * `factor` from the pair that turns beta_slow times; between these its inverse is interpolated
+ * linearly. */
 static double yarn_divisor(const struct rope_config *rope, int i) {
     const struct rope_stretch *s = &rope->stretch;
     double first = pair_of_turns(rope, s->beta_fast), last = pair_of_turns(rope, s->beta_slow);
@@ -37,8 +38,8 @@ static double yarn_divisor(const struct rope_config *rope, int i) {
     return 1 / (part / s->factor + 1 - part);
 }
 
-/* What the frequency of a pair is divided by that stays where it is, as GGUF files have it: no
- * position turns it by an angle that a float's cosine shows. */
+/* The divisor for a pair that does not rotate, the value in GGUF files: the angle at every position
+ * is too small to change a float's cosine. */
 static const double STILL = 1e30;
 
 static double divisor_of(const struct rope_config *rope, int i, int length) {
@@ -56,7 +57,7 @@ static double divisor_of(const struct rope_config *rope, int i, int length) {
         assert(i < s->n_factors);
         return (double)(length > s->original_context ? s->long_factor : s->short_factor)[i];
     case ROPE_UNSCALED:
-    case ROPE_DYNAMIC: /* has another base instead */
+    case ROPE_DYNAMIC: /* it changes the base instead */
         break;
     }
     return 1;

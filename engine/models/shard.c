@@ -4,21 +4,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A width that ranks share, in blocks that may not be cut. */
+/* A width that ranks share, in blocks that must stay whole. */
 struct width {
     const char *what;
     int n, block;
 };
 
-/* What has to be divided. */
+/* Everything that must divide by the number of ranks. */
 enum { N_WIDTHS = 4 };
 struct widths {
     int H, G;
     struct width of[N_WIDTHS];
 };
 
-/* The largest block of a role's tensors, over all layers: blocks are powers of two. A tensor that
- * is missing is reported when it is loaded. */
+/* Returns the largest block of a role's tensors, over all layers: blocks are powers of two. Loading
+ * reports missing tensors. */
 static int largest_block(const struct weights *weights, enum role role,
                          const struct model_config *config) {
     int largest = 1;
@@ -36,7 +36,7 @@ static int largest_block(const struct weights *weights, enum role role,
     return largest;
 }
 
-/* The greatest number that divides both; b where a is 0. */
+/* Returns the greatest common divisor; b if a is 0. */
 static int common(int a, int b) {
     while (a != 0) {
         int rest = b % a;
@@ -46,7 +46,8 @@ static int common(int a, int b) {
     return b;
 }
 
-/* What the layers have of each; of layers that differ, what divides all of them. */
+/* Returns the widths of attention and MLPs over all layers; if layers differ, their common divisor.
+ */
 static struct widths common_widths(const struct model_config *config) {
     struct widths w = {.H = config->H};
     for (int i = 0; i < config->L; i++) {

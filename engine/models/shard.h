@@ -1,4 +1,4 @@
-/* shard: what of a model one rank has (roles.h says how each tensor is shared). Folder-internal. */
+/* shard: one rank's part of a model (roles.h says how each tensor is shared). Folder-internal. */
 #ifndef PENSTOCK_ENGINE_SHARD_H
 #define PENSTOCK_ENGINE_SHARD_H
 
@@ -10,24 +10,25 @@ struct shard {
     int rank, ranks;
 };
 
-/* Can so many ranks share the model? Fails with STATUS_USAGE, and says how many can, where heads,
- * the MLP's width, or the blocks of the file's types do not divide. */
+/* Checks that `ranks` can share the model. Fails with STATUS_USAGE, and says which numbers of ranks
+ * are possible, if they do not divide the heads, the MLP's width, or the blocks of the file's
+ * types. */
 enum status shard_check(const struct model_config *config, const struct weights *weights, int ranks,
                         struct err *err);
 
-/* The model as one rank has it: with its share of H, G, F and the experts' widths. */
+/* Returns the config of one rank: with its share of H, G, F and the experts' widths. */
 struct model_config shard_config(const struct model_config *config, int ranks);
 
 /* A shard's part of a matrix. */
 struct piece {
     int N, K;
-    const void *rows; /* in the matrix's own memory, or in `copy` */
+    const void *rows; /* in the matrix's memory, or in `copy` */
     void *copy;
-    size_t bytes; /* of it */
+    size_t bytes; /* of `copy` */
 };
 
-/* Cuts the shard's part out of a matrix of N rows of K, which is divisible: of each of `blocks`
- * equal blocks of rows where these are experts, else 1. piece_free frees it. */
+/* Cuts the shard's part out of a divisible matrix of N rows of K. For experts, it cuts each of
+ * `blocks` equal blocks of rows; otherwise `blocks` is 1. piece_free frees it. */
 void piece_cut(struct piece *piece, struct shard shard, enum split split, int blocks,
                enum dtype type, int N, int K, const void *rows);
 void piece_free(struct piece *piece);

@@ -1,18 +1,19 @@
 /* DESIGN: matrices that are laid out once.
  *
- * A start spends its time on memory that the system zeroes and on weights that are laid out anew;
- * both give the same bytes every time. The file holds those bytes as they lie in memory, so it is
- * mapped read-only: processes that serve the same model share its pages, and they stay in memory
- * between two starts for as long as nothing else needs it.
+ * A start spends its time on zeroing memory and on converting weights into the backend's layout;
+ * the resulting bytes are the same every time. The file holds these bytes in their memory layout,
+ * so it is mapped read-only. Processes that serve the same model share its pages, and the pages
+ * stay in memory between two starts until something else needs the memory.
  *
- * The file has its name only when it is whole. It is not forced to the disk: pieces of 4 MiB have
- * sums, which every start compares, on all threads; that also brings the pages in. A file that a
- * crash, a full disk or another program has damaged is written again; one that is cut short while
- * it is mapped ends the process with a sentence (engine/files/mapping.h).
+ * The file gets its name only when it is complete. It is not synced to the disk. Instead, pieces of
+ * 4 MiB have checksums, which every start verifies on all threads; this also reads the pages into
+ * memory. A file that a crash, a full disk or another program has damaged is written again. If the
+ * file is truncated while it is mapped, the process ends with a message (engine/files/mapping.h).
  *
- * The name has a stamp of the model's files. It is taken just before they are opened, and compared
- * before a file is taken and after the weights are loaded: otherwise a model that replaces another
- * one meanwhile would be kept with the weights of the other.
+ * The name contains a stamp of the model's files. The stamp is computed just before they are
+ * opened, and compared before a cache file is used and after the weights are loaded. Otherwise, if
+ * the model is replaced in the meantime, the cache file would have the stamp of one model and the
+ * weights of another.
  */
 #include "engine/models/weight_cache.h"
 
@@ -41,7 +42,7 @@ static uint64_t key_of(const struct model *model, const struct engine_config *se
     return hash;
 }
 
-/* The caller frees it. */
+/* Returns the path of the cache file; the caller frees it. */
 static char *path_of(const struct engine_config *settings, uint64_t key) {
     char name[MODEL_NAME_BYTES];
     struct buf path = {0};
@@ -52,7 +53,7 @@ static char *path_of(const struct engine_config *settings, uint64_t key) {
     return path.data;
 }
 
-/* ---- taking --------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static void drop_matrices(struct model *model) {
     for (int layer = -1; layer < model->config.L; layer++)
@@ -64,7 +65,7 @@ static void drop_matrices(struct model *model) {
     model->weight_bytes = 0;
 }
 
-/* Makes the model's matrices of the file's bytes; all of them, or none. */
+/* Maps the file's bytes as the model's matrices: all of them, or on failure none. */
 static bool map_matrices(struct model *model, const struct weight_index *index) {
     const struct memory_ops *memory = model->backend->memory;
     assert(model->weight_bytes == 0);
@@ -73,7 +74,7 @@ static bool map_matrices(struct model *model, const struct weight_index *index) 
         struct matrix **w = &weight_index_tensors(model, e->layer)->w[e->role];
         struct matrix *made = memory->matrix_map(model->backend, (enum dtype)e->type, e->N, e->K,
                                                  index->data[i], (size_t)e->bytes);
-        assert(!*w); /* the index has no matrix twice */
+        assert(!*w); /* the index lists each matrix once */
         if (!made) {
             drop_matrices(model);
             return false;
@@ -84,7 +85,7 @@ static bool map_matrices(struct model *model, const struct weight_index *index) 
     return true;
 }
 
-/* Are the model's files those that were opened? */
+/* Are the model's files the same as when they were opened? */
 static bool files_are_same(const struct model *model, const struct engine_config *settings) {
     return model_file_stamp(settings->model) == model->config.stamp;
 }
@@ -105,9 +106,9 @@ bool weight_cache_take(struct model *model, const struct engine_config *settings
     return taken;
 }
 
-/* ---- keeping -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
-/* Whoever renames last wins; all write the same. */
+/* If several processes write the file, the last rename wins; all write the same bytes. */
 static bool file_write(const char *path, const struct weight_index *index) {
     struct buf part = {0};
     buf_printf(&part, "%s.%d.part", path, (int)getpid());

@@ -15,7 +15,7 @@ void weight_index_free(struct weight_index *index) {
     *index = (struct weight_index){0};
 }
 
-/* Where the matrices' bytes begin. */
+/* Returns the offset of the matrices' bytes. */
 static uint64_t data_at(uint64_t n, uint64_t n_pieces) {
     uint64_t end = sizeof(struct weight_header) + n * sizeof(struct weight_entry) +
                    n_pieces * sizeof(uint64_t);
@@ -39,7 +39,7 @@ static uint64_t pieces_of(uint64_t bytes) {
     return bytes / WEIGHT_PIECE_BYTES + (bytes % WEIGHT_PIECE_BYTES > 0);
 }
 
-/* The sums of all pieces, on the backend's threads; the caller frees them. */
+/* Returns the checksums of all pieces, computed on the backend's threads; the caller frees them. */
 static uint64_t *sum_pieces(struct backend *b, const struct weight_index *index) {
     struct summed *pieces = mem_calloc(index->n_pieces, sizeof *pieces), *piece = pieces;
     uint64_t *sums = mem_calloc(index->n_pieces, sizeof *sums);
@@ -75,8 +75,8 @@ struct tensors *weight_index_tensors(const struct model *model, int layer) {
     return layer < 0 ? (struct tensors *)&model->ends : &model->layers[layer];
 }
 
-/* Marks the roles that have a matrix in the layer of this rank, as load.c loads them; returns how
- * many. */
+/* Marks the roles with a matrix in the layer on this rank, as load.c loads them. Returns their
+ * number. */
 static size_t mark_matrices(const struct model *model, int layer, bool has[N_ROLES]) {
     size_t n = 0;
     memset(has, 0, N_ROLES * sizeof *has);
@@ -94,7 +94,7 @@ static size_t mark_matrices(const struct model *model, int layer, bool has[N_ROL
     return n;
 }
 
-/* Has the matrix the shape of its role? */
+/* Does the matrix have the shape of its role? */
 static bool has_shape(const struct model *model, const struct weight_entry *e) {
     const struct role_info *info = role_info((enum role)e->role);
     int64_t N = role_extent(&model->part, info->N, e->layer);
@@ -102,7 +102,7 @@ static bool has_shape(const struct model *model, const struct weight_entry *e) {
     return e->N == N && e->K == role_extent(&model->part, info->K, e->layer);
 }
 
-/* Is this a matrix of the model, with its bytes inside the file? */
+/* Is it a matrix of the model, and are its bytes inside the file? */
 static bool entry_fits(const struct model *model, const struct weight_entry *e,
                        const struct weight_header *h) {
     bool has[N_ROLES];
@@ -131,12 +131,12 @@ static bool header_fits(const struct weight_header *h, const struct weight_index
            h->n_pieces <= INT32_MAX && data_at(h->n_matrices, h->n_pieces) <= size;
 }
 
-/* Entries stand in the order of layers and roles, so that none is there twice. */
+/* Entries are sorted by layer and role, so each matrix occurs once. */
 static bool is_after(const struct weight_entry *e, const struct weight_entry *before) {
     return e->layer > before->layer || (e->layer == before->layer && e->role > before->role);
 }
 
-/* Do the entries fit the model, and is there a sum for each piece of them? */
+/* Do the entries fit the model, and does each of their pieces have a checksum? */
 static bool entries_fit(struct weight_index *index, const struct model *model,
                         const struct weight_header *h, const uint8_t *file) {
     uint64_t pieces = 0;
@@ -193,7 +193,7 @@ void weight_index_model(struct weight_index *index, const struct model *model) {
     index->sum = sum_pieces(model->backend, index);
 }
 
-/* Writes at a place of the file, which begins with zeros up to there. */
+/* Writes at an offset of the file. A gap before it is filled with zeros. */
 static bool put(FILE *file, uint64_t at, const void *data, size_t bytes) {
     return fseeko(file, (off_t)at, SEEK_SET) == 0 && fwrite(data, 1, bytes, file) == bytes;
 }
