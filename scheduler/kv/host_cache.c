@@ -58,7 +58,7 @@ static bool has_window(const struct host_cache *cache, int32_t host_block) {
     return cache->window_of && cache->window_of[host_block] >= 0;
 }
 
-/* A cached block that is cached no more. */
+/* Removes a block from the cache. Its host block is not released. */
 static void forget(struct host_cache *cache, int32_t host_block) {
     unlink_block(cache, host_block);
     prefix_cache_remove(&cache->known, host_block);
@@ -75,8 +75,8 @@ int32_t host_cache_remove_oldest(struct host_cache *cache) {
 
 /* ---- out ------------------------------------------------------------------------------------ */
 
-/* Gives an evicted block a host block, unless its content is cached already; and a host window
- * block, if the content has none and there is one. */
+/* Assigns a host block to an evicted block, unless its content is cached already. Also assigns a
+ * host window block if the content lacks one and one is available. */
 static void add(struct swap_space *swap, const struct evicted_block *evicted) {
     struct host_cache *cache = &swap->cache;
     const struct known_block *known = &evicted->known;
@@ -98,8 +98,8 @@ static void add(struct swap_space *swap, const struct evicted_block *evicted) {
     swap_list_add_window(swap, &swap->out, evicted->window, host_block);
 }
 
-/* If too many were evicted, the most recent are kept: eviction order is leaf first, so these stand
- * before the others in their prompts. */
+/* If too many blocks were evicted, the most recent ones are kept: eviction starts at the leaves, so
+ * the most recent ones are the nearest to the start of their prompts. */
 void host_cache_offload(struct swap_space *swap) {
     struct host_cache *cache = &swap->cache;
     int all = cache->n_evicted, room = swap->n_host_blocks - swap_used(swap), n_windows = 0;
@@ -119,7 +119,7 @@ int host_cache_match(const struct host_cache *cache, const struct block_key *key
     int usable = 0;
     if (!cache->on) return 0;
     if (!cache->window_of) return prefix_cache_match(&cache->known, *key, hashes, n, NULL);
-    assert(cache->n_claimed == 0); /* the list is free for this */
+    assert(cache->n_claimed == 0); /* so the array can hold the found blocks */
     int found = prefix_cache_match(&cache->known, *key, hashes, n, cache->claimed);
     for (int i = 0, lacking = -1; i < found; i++) {
         int behind = n_before + i + 1;
@@ -153,7 +153,7 @@ void host_cache_load(struct swap_space *swap, const struct block_key *first,
         if (cache->window_of && i >= first_seen)
             swap_load_window(swap, block[i], cache->claimed[i]);
     }
-    host_cache_offload(swap); /* the blocks that were taken over are copied out first */
+    host_cache_offload(swap); /* first queues the copies of the blocks that were evicted for this */
     swap_load(swap);
     for (int i = 0; i < n; i++) {
         key.hash = hashes[i];

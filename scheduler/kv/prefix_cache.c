@@ -20,7 +20,8 @@ static size_t token_bytes(const struct prefix_cache *cache) {
 
 void prefix_cache_init(struct prefix_cache *cache, int n_blocks, int block_size) {
     assert(n_blocks > 0 && block_size > 0 && block_size <= MAX_BLOCK_SIZE);
-    uint64_t n_buckets = 16; /* twice as many as blocks: a look-up mostly meets one candidate */
+    /* at least twice the number of blocks: a look-up usually meets one candidate */
+    uint64_t n_buckets = 16;
     while (n_buckets < 2 * (uint64_t)n_blocks) n_buckets *= 2;
     *cache = (struct prefix_cache){.n_blocks = n_blocks,
                                    .block_size = block_size,
@@ -51,7 +52,7 @@ static int32_t *bucket_of(const struct prefix_cache *cache, struct block_hash ha
     return &cache->bucket[hash.low & cache->hash_mask & cache->bucket_mask];
 }
 
-/* Equal hashes are no proof: parent, salt and tokens are compared too. */
+/* Equal hashes prove nothing: parent, salt and tokens are compared too. */
 static bool same_block(const struct prefix_cache *cache, int32_t block,
                        const struct block_key *key) {
     const struct known_block *known = &cache->block[block];

@@ -53,8 +53,8 @@ void swap_free(struct swap_space *swap) {
 
 /* ---- host blocks ---------------------------------------------------------------------------- */
 
-/* Reserves memory for so many more than are free, of those that were never used; if there is none,
- * *n, of which `used` were, shrinks. */
+/* Reserves memory for up to `more` additional blocks from the fresh ones, of which `used` have
+ * memory already. If the host lacks memory, *n shrinks to `used`. */
 static void reserve(struct swap_space *swap, bool window, int *n, int used, int more) {
     int fresh = min_int(more, *n - used);
     if (fresh > 0 && !swap->port.reserve(swap->port.self, window, used + fresh)) *n = used;
@@ -188,7 +188,7 @@ void swap_in(struct swap_space *swap, int32_t first, int n, int n_held, int firs
             swap_load_window(swap, table[i], host_block);
     }
     assert(host_block < 0);
-    host_cache_offload(swap); /* the blocks that were taken over are copied out first */
+    host_cache_offload(swap); /* first queues the copies of the blocks that were evicted for this */
     swap_load(swap);
     swap_drop(swap, first, n);
 }

@@ -33,7 +33,7 @@ void window_pool_free(struct window_pool *pool) {
 }
 
 int window_pool_usable(const struct window_pool *pool, const int32_t *block, int n, int n_own) {
-    int usable = 0, lacking = -1; /* the last one without */
+    int usable = 0, lacking = -1; /* the last block without a window block */
     for (int i = 0; i < n; i++) {
         if (i >= n_own && !window_pool_has(pool, block[i])) lacking = i;
         if (lacking < window_pool_first_seen(pool, (i + 1) * pool->block_size)) usable = i + 1;
