@@ -59,9 +59,9 @@ static bool comes_before(const struct candidate *a, const struct candidate *b) {
     return a->beam != b->beam ? a->beam < b->beam : a->id < b->id;
 }
 
-/* The best of all beams' candidates, in order; returns how many. Those of a beam fall, so that the
- * first that has no place ends the beam. Rounding may make scores equal that were not, and then the
- * lower id comes first. */
+/* Ranks the best candidates of all beams. Returns their number. The scores of one beam fall, so the
+ * first candidate without a place ends its beam. Rounding may make different scores equal; then the
+ * lower id is first. */
 static int rank(const struct beams *b, struct candidate best[MAX_BEST]) {
     int n = 0;
     for (int beam = 0; beam < b->n_live; beam++) {
@@ -87,20 +87,20 @@ static bool is_stop_id(const struct beams *b, int32_t id) {
     return false;
 }
 
-/* What a sum of logprobs over so many tokens is worth. pow is of doubles and rounded to a float, so
- * that an error in its last bit is not seen. */
+/* Returns the score of a sum of logprobs over `length` tokens. pow is computed in doubles and
+ * rounded to a float, which hides an error in its last bit. */
 static float score_of(const struct beams *b, float sum, int length) {
     return sum / (float)pow((double)length, b->search.length_penalty);
 }
 
-/* Puts a candidate among the finished texts if it is better than the last of `width`; of equal ones
- * those that finished earlier stay. */
+/* Adds a candidate to the finished texts if it is better than the last of `width`. Texts that
+ * finished earlier win ties. */
 static void finish(struct beams *b, const struct candidate *candidate, const int32_t *output,
                    int length) {
     float score = score_of(b, candidate->score, length + 1);
     int width = b->search.width, at = b->n_finished;
     if (at == width && !(score > b->finished[width - 1].score)) return;
-    struct finished_beam text = b->finished[at]; /* the spare one, or not used yet */
+    struct finished_beam text = b->finished[at]; /* the spare one, or one that is not used yet */
     for (; at > 0 && score > b->finished[at - 1].score; at--) b->finished[at] = b->finished[at - 1];
     memcpy(text.tokens, output, (size_t)length * sizeof *output);
     text.tokens[length] = candidate->id;
@@ -111,8 +111,8 @@ static void finish(struct beams *b, const struct candidate *candidate, const int
     b->n_finished = min_int(b->n_finished + 1, width);
 }
 
-/* Could the best beam of the next step come among the finished texts? Without early_stopping it is
- * judged by the length that it has; with "never", by the one at which it would be worth most. */
+/* Could the best beam of the next step enter the finished texts? Without early_stopping it is
+ * judged at its current length; with "never", at the length with the highest score. */
 static bool could_improve(const struct beams *b, float best, int length) {
     const struct beam_search *search = &b->search;
     if (b->n_finished < search->width) return true;

@@ -1,12 +1,12 @@
-/* draft: guesses of the tokens that a sequence comes to next.
+/* draft: guesses of the next tokens of a sequence. A draft is a guessed token.
  *
- * A guess costs a row of a step, and saves a step when it holds. Nothing depends on how good it is
- * but time: a step verifies what is drafted (scheduler/speculate.h), so a drafter may guess
- * anything. Whoever drafts is a `struct drafter`; lookup.c has one that looks in the sequence's own
- * text, suffix.c one that looks in those of others, too, and model.c one that asks a smaller model.
+ * A draft costs one row of a step, and saves a step if it is accepted. Its quality affects only
+ * speed: a step verifies all drafts (scheduler/speculate.h), so a drafter may guess any token. A
+ * `struct drafter` guesses: that of lookup.c searches the sequence's own text, that of suffix.c
+ * also the texts of other sequences, and that of model.c runs a smaller model.
  *
- * A drafter is called on the engine thread alone. It allocates nothing there: what it remembers of
- * a sequence is `state`, whose size it tells when the request is made.
+ * Drafters are called only on the engine thread and allocate nothing there. Their memory of a
+ * sequence is `state`, and its size is known when the request is made.
  */
 #ifndef PENSTOCK_DRAFT_H
 #define PENSTOCK_DRAFT_H
@@ -19,98 +19,100 @@
 #include "kernels/kernels.h"
 
 struct draft {
-    int n;     /* tokens that were guessed */
-    int match; /* of the first one, 1..MAX_DRAFT_MATCH; each later one's is one higher */
+    int n; /* number of drafts */
+    /* tokens that match before the first draft, 1..MAX_DRAFT_MATCH; each later draft has 1 more */
+    int match;
 };
 
-/* A sequence, as a drafter sees it. */
+/* A sequence, as passed to a drafter. */
 struct draft_context {
-    void *state;     /* what the drafter remembers of it */
-    void *owner;     /* the generation's */
-    int choice;      /* of the generation */
-    int32_t *tokens; /* [max_tokens] the first n are known; the others are the drafter's to fill */
+    void *state;     /* the drafter's memory of the sequence */
+    void *owner;     /* the owner of the generation */
+    int choice;      /* index of the choice in the generation */
+    int32_t *tokens; /* [max_tokens] the first n are known; the drafter fills the others */
     int n, max_tokens;
-    const uint64_t *salt; /* [2] the generation's cache_salt */
+    const uint64_t *salt; /* [2] cache_salt of the generation */
 };
 
-/* What is wanted of a drafter that guesses for several sequences at once. */
+/* A request to a drafter that guesses for several sequences in one call. */
 struct draft_job {
     struct draft_context context;
-    int most; /* drafts, at most MAX_DRAFTS; 0: the sequence is passed over */
-    /* [most] how the sampler will draw the token that each draft guesses; all but the row */
+    int most; /* maximum number of drafts, at most MAX_DRAFTS; 0: the sequence is skipped */
+    /* [most] how the sampler will draw the token of each draft; `row` is not set */
     struct sample sample[MAX_DRAFTS];
-    struct draft draft; /* the answer; its tokens are in context.tokens[n..] */
+    struct draft draft; /* the result; its tokens are in context.tokens[n..] */
 };
 
 struct drafter {
     void *self;
-    /* Bytes of the state of a sequence of up to max_tokens. It begins all zero. */
+    /* Returns the bytes of the state of a sequence of up to max_tokens. It starts as zeros. */
     size_t (*state_bytes)(const void *self, int max_tokens);
-    /* Guesses at most max_drafts tokens, into tokens[n..]. The known tokens of a sequence begin
-     * with those that were known at the call before. NULL: propose_all does it. */
+    /* Writes at most max_drafts drafts to tokens[n..]. The known tokens of a sequence begin with
+     * those that were known at the previous call. NULL: propose_all replaces it. */
     struct draft (*propose)(void *self, const struct draft_context *context, int max_drafts);
-    /* A sequence has ended, whose first n_prompt tokens are the prompt. NULL: it need not know. */
+    /* Called when a sequence has ended. The prompt is its first n_prompt tokens. May be NULL. */
     void (*finished)(void *self, const struct draft_context *context, int n_prompt);
-    /* The same as propose for n sequences at once, where guessing takes time that they share. Of
-     * equal worth, the first jobs come first. */
+    /* Does the work of propose for n sequences that share its time. Earlier jobs win ties. */
     void (*propose_all)(void *self, struct draft_job *jobs, int n);
-    /* The state of a sequence goes. NULL: nothing else belongs to it. */
+    /* Called before the state of a sequence is freed. NULL: the state owns nothing else. */
     void (*left)(void *self, void *state);
 };
 
-/* Is there anybody who guesses? */
+/* Does the drafter guess at all? */
 static inline bool drafter_guesses(const struct drafter *drafter) {
     return drafter->propose || drafter->propose_all;
 }
 
-/* Prompt lookup (Saxena 2023): what followed the last place at which the same tokens stood, in the
- * prompt or the output. Of all such places the one with the longest match, then the latest, as far
- * as a bounded search sees. */
+/* Prompt lookup (Saxena 2023): drafts the tokens that follow an earlier occurrence of the last
+ * tokens, in the prompt or the output. The longest match is chosen, then the latest, within a
+ * bounded search. */
 struct lookup_config {
-    int min_match; /* tokens that must be the same, at least 1 */
-    int max_match; /* tokens that are compared, at most MAX_DRAFT_MATCH */
+    int min_match; /* minimum number of equal tokens, at least 1 */
+    int max_match; /* maximum number of tokens that are compared, at most MAX_DRAFT_MATCH */
 };
-struct drafter drafter_lookup(const struct lookup_config *config); /* which must outlive it */
+struct drafter drafter_lookup(const struct lookup_config *config); /* config must outlive it */
 
-/* Lookup, and what followed the same tokens most often in the latest texts that have ended, of
- * sequences with the same salt. Takes 5 MiB. */
+/* Lookup, and the most frequent continuation of the same tokens in recent texts that have ended, of
+ * sequences with the same salt. Allocates 5 MiB. */
 struct suffix;
-struct suffix *suffix_new(const struct lookup_config *config); /* which must outlive it */
-void suffix_free(struct suffix *suffix);                       /* NULL does nothing */
+struct suffix *suffix_new(const struct lookup_config *config); /* config must outlive it */
+void suffix_free(struct suffix *suffix);                       /* accepts NULL */
 struct drafter drafter_suffix(struct suffix *suffix);
 
-/* What runs a draft model: a smaller model of the same vocabulary, with a KV pool of its own. */
+/* The callbacks that run a draft model: a smaller model with the same vocabulary and a separate KV
+ * pool. */
 struct draft_runner {
     void *self;
-    /* Runs a pass and samples from it: the results, valid until the next call; NULL: it failed. */
+    /* Runs a pass and samples from it. Returns the results, valid until the next call, or NULL if
+     * the pass failed. */
     const struct sampled *(*run)(void *self, const struct step *step, const struct sample *samples,
                                  int n);
-    int max_seqs, max_rows; /* of a pass; max_rows is at least max_seqs */
+    int max_seqs, max_rows; /* of one pass; max_rows is at least max_seqs */
     int n_blocks, block_size;
-    int max_tokens; /* of a sequence, that the model can look at */
+    int max_tokens; /* maximum length of a sequence for the draft model */
 };
 
-/* Guesses by a draft model. All memory is taken here. */
+/* A drafter that runs a draft model. draft_model_new allocates all memory. */
 struct draft_model;
 struct draft_model *draft_model_new(const struct draft_runner *runner);
-void draft_model_free(struct draft_model *model); /* NULL does nothing; no state has blocks */
+void draft_model_free(struct draft_model *model); /* accepts NULL; no state may hold blocks */
 struct drafter drafter_model(struct draft_model *model);
 
-/* Asserts that each block is free or one state's. For tests. */
+/* Asserts that each block is free or belongs to exactly one state. For tests. */
 void draft_model_check(const struct draft_model *model);
 
-/* A text that the client expects as the output (OpenAI's predicted output), and where in it a
- * sequence is. It begins with all but the text zero. */
+/* A text that the client expects as the output (OpenAI's predicted output), and the place of a
+ * sequence in it. All fields except the text start as zeros. */
 struct prediction {
-    const int32_t *tokens; /* [n] the generation's */
+    const int32_t *tokens; /* [n] owned by the generation */
     int n;
-    int at;     /* the next token, if the output follows the text */
-    int match;  /* how many tokens it has followed it for; 0: it does not */
-    int n_seen; /* tokens of the sequence that were looked at */
+    int at;     /* index of the next token, if the output follows the text */
+    int match;  /* number of tokens that followed the text; 0: the output does not follow it */
+    int n_seen; /* number of the sequence's tokens that were compared */
 };
 
-/* Guesses what the text says next, into context->tokens: one more place to look in, before the
- * drafter is asked. Of the known tokens the first n_prompt are the prompt. */
+/* Writes the next tokens of the text to context->tokens. It is called before the drafter. The first
+ * n_prompt of the known tokens are the prompt. */
 struct draft draft_predicted(struct prediction *prediction, const struct draft_context *context,
                              int n_prompt, int max_drafts);
 

@@ -1,27 +1,28 @@
 /* DESIGN: prompt lookup by hash chains, as deflate (RFC 1951) finds its matches.
  *
- * All places at which a sequence's tokens have the same hash over min_match tokens form a chain,
- * latest first; heads of chains are in a table by hash. So a token costs 8 to 12 bytes, adding it
- * takes no search, and a search walks one chain. A place is the position of the last of its tokens,
- * plus 1, so that memory of zeros is an empty index.
+ * All places of a sequence with the same hash over min_match tokens form a chain, latest first. A
+ * table by hash holds the heads of the chains. So a token costs 8 to 12 bytes, adding it needs no
+ * search, and a search walks one chain. A place is the position of the last of its tokens, plus 1,
+ * so memory of zeros is an empty index.
  *
  *     tokens   a b c d e . . . a b c x . . . a b c |  drafts: x . .
  *                  ^             ^             ^
  *     chain        3  <--------- 11 <--------- 17     of hash(b c): min_match 2
  *
- * A draft may run into tokens that were drafted just before it: so text that repeats is continued.
+ * A draft may copy tokens that were drafted just before it, so text that repeats is continued.
  */
 #include <assert.h>
 
 #include "scheduler/draft/draft.h"
 
-/* A long prompt is indexed over several steps, so that none waits for it: so many tokens take 10 to
- * 20 microseconds. A search looks at so many places: less than one. */
+/* MAX_ADDED: a long prompt is indexed over several steps, so it delays none of them; this number of
+ * tokens takes 10 to 20 microseconds. MAX_PLACES: a search of this number of places takes less than
+ * one microsecond. */
 enum { MAX_ADDED = 4096, MAX_PLACES = 32, MIN_BUCKETS = 16 };
 
 struct lookup {
-    int n_indexed;  /* tokens whose places are in the chains */
-    int32_t word[]; /* [buckets] heads, then [max_tokens] the place before in the chain */
+    int n_indexed;  /* number of tokens whose places are in the chains */
+    int32_t word[]; /* [buckets] heads, then [max_tokens] the previous place in the chain */
 };
 
 static size_t n_buckets(int max_tokens) {
@@ -42,8 +43,8 @@ static size_t bucket_of(const int32_t *end, int n, size_t buckets) {
     return (size_t)(hash >> 32) & (buckets - 1);
 }
 
-/* Adds the places of tokens that have come since, at most MAX_ADDED. The last one's chain is what a
- * search follows. */
+/* Adds the places of the new tokens, at most MAX_ADDED. A search follows the chain of the last one.
+ */
 static void add_places(struct lookup *lookup, const struct draft_context *c, int min_match) {
     size_t buckets = n_buckets(c->max_tokens);
     int32_t *head = lookup->word, *before = lookup->word + buckets;
@@ -58,7 +59,7 @@ static void add_places(struct lookup *lookup, const struct draft_context *c, int
     lookup->n_indexed = end;
 }
 
-/* How many of the last tokens before `place` and before n are the same. */
+/* Returns how many of the last tokens before `place` and before n are equal. */
 static int match_at(const struct draft_context *c, int place, int max_match) {
     const int32_t *a = c->tokens + place, *b = c->tokens + c->n;
     int n = 0, most = min_int(place, max_match);
@@ -74,7 +75,7 @@ static struct draft propose(void *self, const struct draft_context *c, int max_d
     assert(config->min_match >= 1 && config->min_match <= config->max_match);
     assert(config->max_match <= MAX_DRAFT_MATCH);
     add_places(lookup, c, config->min_match);
-    int place = c->n > 0 ? before[c->n - 1] : 0; /* 0 too if it is not indexed yet */
+    int place = c->n > 0 ? before[c->n - 1] : 0; /* also 0 if it is not indexed yet */
     for (int i = 0; i < MAX_PLACES && place > 0 && match < config->max_match; i++) {
         assert(place < c->n);
         int found = match_at(c, place, config->max_match);

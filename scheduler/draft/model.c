@@ -1,22 +1,23 @@
 /* DESIGN: drafts from a smaller model of the same vocabulary (Leviathan et al. 2023).
  *
- * The draft model decodes as the model itself does, and the sampler draws from its logits as it
- * will from the model's: with the same settings, history and number of each position. So where both
- * models think alike the draw is the same token, at any temperature. Sequences share its passes:
+ * The draft model decodes like the main model, and the sampler draws from its logits as it will
+ * from those of the main model: with the same settings, history and random number at each position.
+ * So if both models agree, the drawn token is the same, at any temperature. Sequences share the
+ * passes of the draft model:
  *
- *     pass 0     a: 3 rows, b: 1 row    what was computed up to now, and the first drafts
+ *     pass 0     a: 3 rows, b: 1 row    the tokens that are not computed yet; first drafts
  *     pass 1     a: 1 row,  b: 1 row    the row of the first draft gives the second
- *     pass 2     a: 1 row               b wanted no more
+ *     pass 2     a: 1 row               b needs no more
  *
- * What is in the draft model's cache of a sequence needs no message from the verification: the
- * state has what was drafted last, and the known tokens say how much of it held. Rows of refused
- * drafts are overwritten by the next. So whatever happened to the sequence meanwhile (it was
- * preempted, found in the prefix cache, not drafted for), the next pass computes what is missing;
- * of a long text in parts, over several calls, and the sequence gets no drafts until all is there.
+ * The verification sends no message to the draft model. The state remembers the last drafts, and
+ * the known tokens show how many of them were accepted. The next rows overwrite those of refused
+ * drafts. So whatever happened to the sequence in between (it was preempted, found in the prefix
+ * cache, not drafted for), the next pass computes the missing rows. A long text is computed in
+ * parts over several calls, and the sequence gets no drafts until it is complete.
  *
- * The pool's blocks are taken as a sequence grows. Where none is free, the sequence gives way that
- * has not been drafted for the longest, then the last of the jobs; what it had is computed again
- * when it is its turn. Without room a sequence gets no drafts.
+ * Blocks are allocated as a sequence grows. If none is free, the sequence whose last drafts are the
+ * oldest loses its blocks, then the last of the jobs. They are recomputed when it is drafted for
+ * again. A sequence without room gets no drafts.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -25,13 +26,13 @@
 #include "config/list.h"
 #include "scheduler/draft/draft.h"
 
-/* What is remembered of a sequence. */
+/* The state of a sequence. */
 struct held {
-    struct list_node node; /* in `holders`, while it has blocks */
-    uint64_t round;        /* of the last call that had a job for it */
-    int n_computed;        /* positions in the draft model's cache */
-    int n_known;           /* tokens that were known at that call */
-    int n_drafts;          /* that it gave */
+    struct list_node node; /* in `holders` while the state has blocks */
+    uint64_t round;        /* number of the last call with a job for it */
+    int n_computed;        /* positions in the KV cache of the draft model */
+    int n_known;           /* number of known tokens at that call */
+    int n_drafts;          /* number of drafts from that call */
     int32_t draft[MAX_DRAFTS];
     int n_blocks;
     int32_t block[]; /* [n_blocks] */
@@ -40,8 +41,9 @@ struct held {
 struct draft_model {
     struct draft_runner runner;
     int n_free;
-    int32_t *free;       /* [n_free] of n_blocks */
-    struct list holders; /* of struct held; who was drafted for the longest ago first */
+    int32_t *free; /* [n_free], up to n_blocks */
+    /* list of struct held; the one whose last drafts are the oldest is first */
+    struct list holders;
     uint64_t round;
     int stride; /* blocks of the longest sequence */
     struct step step;
@@ -50,7 +52,7 @@ struct draft_model {
     int32_t *table;                   /* [max_seqs][stride] */
     int32_t *logit_row;               /* [max_seqs] */
     struct sample *samples;           /* [max_seqs] */
-    struct draft_job **sampled;       /* [max_seqs] whose they are */
+    struct draft_job **sampled;       /* [max_seqs] the job of each sample */
 };
 
 static int blocks_for(const struct draft_model *model, int n) {
@@ -101,7 +103,7 @@ static size_t state_bytes(const void *self, int max_tokens) {
 
 /* ---- blocks --------------------------------------------------------------------------------- */
 
-/* Gives a sequence's blocks back: nothing of it is in the cache any more. */
+/* Frees the blocks of a sequence. Nothing of it remains in the cache. */
 static void release(struct draft_model *model, struct held *held) {
     while (held->n_blocks > 0) model->free[model->n_free++] = held->block[--held->n_blocks];
     list_detach(&held->node);
@@ -113,7 +115,8 @@ static void left(void *self, void *state) {
     release(self, state);
 }
 
-/* Frees the blocks of a sequence that has to give way to job i; false: there is none. */
+/* Frees the blocks of another sequence for job i. Returns false if no sequence can give blocks up.
+ */
 static bool give_way(struct draft_model *model, struct draft_job *jobs, int n, int i) {
     list_each(node, &model->holders) {
         struct held *held = list_entry(node, struct held, node);
@@ -133,8 +136,9 @@ static bool give_way(struct draft_model *model, struct draft_job *jobs, int n, i
 static bool take_blocks(struct draft_model *model, struct draft_job *jobs, int n, int i) {
     const struct draft_job *job = &jobs[i];
     struct held *held = job->context.state;
-    int blocks = blocks_for(model, job->context.n + job->most - 1); /* the last has no row */
-    if (blocks > model->stride) return false; /* the pool is too small for it alone */
+    /* the last draft needs no row */
+    int blocks = blocks_for(model, job->context.n + job->most - 1);
+    if (blocks > model->stride) return false; /* the whole pool is too small for it */
     while (held->n_blocks < blocks) {
         if (model->n_free == 0 && !give_way(model, jobs, n, i)) return false;
         held->block[held->n_blocks++] = model->free[--model->n_free];
@@ -155,7 +159,7 @@ static void begin_pass(struct draft_model *model) {
                                 .logit_row = model->logit_row};
 }
 
-/* The next rows of a sequence. */
+/* Adds the next rows of a sequence. */
 static void add_rows(struct draft_model *model, const struct draft_job *job, int rows) {
     struct held *held = job->context.state;
     struct step *step = &model->step;
@@ -173,7 +177,7 @@ static void add_rows(struct draft_model *model, const struct draft_job *job, int
     model->row_start[++step->S] = step->M;
 }
 
-/* The last row that was added gives the sequence's next draft. */
+/* Makes the last added row yield the next draft of the sequence. */
 static void add_sample(struct draft_model *model, struct draft_job *job) {
     int r = model->step.R++;
     model->logit_row[r] = model->step.M - 1;
@@ -182,8 +186,8 @@ static void add_sample(struct draft_model *model, struct draft_job *job) {
     model->sampled[r] = job;
 }
 
-/* Runs the pass and takes the drafts that it gives. Where none can come, none is asked for any
- * more. */
+/* Runs the pass and stores its drafts. A job without a result gets no further drafts in this call.
+ */
 static void run_pass(struct draft_model *model) {
     int R = model->step.R;
     const struct sampled *results =
@@ -203,8 +207,8 @@ static void run_pass(struct draft_model *model) {
 
 /* ---- drafts --------------------------------------------------------------------------------- */
 
-/* Of what was drafted at the last call, only the rows of what has come since are worth anything;
- * and the last known token's row is always computed, as it gives the first draft. */
+/* Keeps the rows of accepted drafts. The row of the last known token is always computed, since it
+ * yields the first draft. */
 static void keep_what_held(struct held *held, const struct draft_context *c) {
     int n = 0;
     assert(held->n_known <= c->n);
@@ -216,7 +220,7 @@ static void keep_what_held(struct held *held, const struct draft_context *c) {
     held->n_drafts = 0;
 }
 
-/* Jobs without room are passed over. */
+/* Jobs without room are skipped. */
 static void prepare(struct draft_model *model, struct draft_job *jobs, int n) {
     model->round++;
     for (int i = 0; i < n; i++) {
@@ -233,7 +237,7 @@ static void prepare(struct draft_model *model, struct draft_job *jobs, int n) {
         if (jobs[i].most > 0 && !take_blocks(model, jobs, n, i)) jobs[i].most = 0;
 }
 
-/* Rows of what is known and not computed yet, as far as the pass has some left. */
+/* Adds the rows of known tokens that are not computed yet, as far as the pass has room. */
 static void add_due(struct draft_model *model, struct draft_job *job) {
     const struct held *held = job->context.state;
     int due = job->context.n - held->n_computed;
@@ -243,13 +247,13 @@ static void add_due(struct draft_model *model, struct draft_job *job) {
     if (rows == due) add_sample(model, job);
 }
 
-/* More rows than those of a sequence that was drafted for at the last call. */
+/* Does the job need more rows than a sequence that was drafted for at the last call? */
 static bool catches_up(const struct draft_job *job) {
     const struct held *held = job->context.state;
     return job->context.n - held->n_computed > 1 + MAX_DRAFTS;
 }
 
-/* Long texts get what the others leave: who catches up holds up nobody. */
+/* Long texts get the rows that the other jobs leave, so they delay no other job. */
 static void run_first(struct draft_model *model, struct draft_job *jobs, int n) {
     begin_pass(model);
     for (int i = 0; i < n; i++)
@@ -259,7 +263,7 @@ static void run_first(struct draft_model *model, struct draft_job *jobs, int n) 
     if (model->step.S > 0) run_pass(model);
 }
 
-/* The row of each draft gives the next one. */
+/* The row of each draft yields the next one. Returns false if all jobs are done. */
 static bool run_next(struct draft_model *model, struct draft_job *jobs, int n) {
     begin_pass(model);
     for (int i = 0; i < n; i++) {

@@ -1,23 +1,24 @@
 /* DESIGN: drafts from a text that the client expects, which the output mostly follows.
  *
- * A cursor stands in the text where the output goes on, and moves with each token that is the
- * text's. Where the output has left the text, the cursor is set again as soon as the output's last
- * tokens are found in it: at the longest match, of equal ones at the first behind the cursor.
+ * A cursor marks the place in the text at which the output continues. It advances with each token
+ * that equals the text's. If the output leaves the text, the cursor is set again as soon as the
+ * last tokens of the output are found in the text: at the longest match, and among equal matches at
+ * the first after the cursor.
  *
  *     text     a b c d e f g h          output   a b c x y f g | drafts: h
- *                            ^                   follows, leaves at x, is found again behind f g
+ *                            ^                   follows, leaves at x, is found again after f g
  */
 #include <assert.h>
 
 #include "scheduler/draft/draft.h"
 
-/* A search looks at so many places, which takes a few microseconds at most. */
+/* MAX_PLACES: a search of this number of places takes a few microseconds at most. */
 enum { MAX_PLACES = 4096, MIN_MATCH = 2 };
 
-/* The match that the beginning of an output counts as: it is likely to be the text's. */
+/* The assumed match at the start of an output, which is likely to follow the text. */
 enum { FIRST_MATCH = 4 };
 
-/* How many of the output's last tokens stand before `place`. */
+/* Returns how many of the last tokens of the output are before `place`. */
 static int match_at(const struct prediction *p, const struct draft_context *c, int n_prompt,
                     int place) {
     int n = 0, most = min_int(min_int(place, c->n - n_prompt), MAX_DRAFT_MATCH);
@@ -25,7 +26,7 @@ static int match_at(const struct prediction *p, const struct draft_context *c, i
     return n;
 }
 
-/* Sets the cursor where the output's last tokens stand, or leaves it where it is. */
+/* Sets the cursor to the best match of the last tokens of the output, or leaves it unchanged. */
 static void find_again(struct prediction *p, const struct draft_context *c, int n_prompt) {
     int best = MIN_MATCH - 1, at = p->at;
     for (int i = 0; i < p->n && i < MAX_PLACES && best < MAX_DRAFT_MATCH; i++) {

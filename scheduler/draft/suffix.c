@@ -1,21 +1,21 @@
 /* DESIGN: drafts from texts that have ended, by frequency (after SuffixDecoding, Oliaro et al.
  * 2024).
  *
- * A ring has the tokens of the latest outputs, each behind the last tokens of its prompt, with a
+ * A ring holds the tokens of the latest outputs, each after the last tokens of its prompt, with a
  * gap between texts. As in lookup.c, places with the same hash over min_match tokens form a chain,
- * latest first; a chain ends where the ring has been written over. A place is the number of tokens
- * that were ever added up to it, so that 0 is none.
+ * latest first. A chain ends at the part of the ring that has been overwritten. The number of a
+ * place is the count of all tokens ever added up to it, so 0 means no place.
  *
  *     ring    ... q a b c d . q a b x y . q a b c e .      the sequence ends with a b
  *                       ^           ^           ^          three places, which vote: c (2 of 3),
  *                                                          then e (1 of 2, the later one)
  *
- * Of all places those with the longest match vote; the token that most of them have next is
- * drafted, and those that have another one leave. A sequence's own text is looked in first
- * (lookup.c), and of two drafts the one with the longer match is taken.
+ * The places with the longest match vote. The most frequent next token is drafted, and places with
+ * another next token are dropped. The sequence's own text is searched first (lookup.c), and the
+ * draft with the longer match is used.
  *
- * Texts are found only by sequences with the same cache_salt: by how fast an answer comes nobody
- * learns what those with another salt were told.
+ * Only sequences with the same cache_salt find a text, so the speed of an answer reveals nothing
+ * about texts with another salt.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -27,21 +27,21 @@ enum {
     RING = 1 << 17, /* tokens: 5 MiB with their chains */
     BUCKETS = RING,
     MAX_TEXT = RING / 8, /* tokens of one text */
-    MAX_PLACES = 64,     /* that a search looks at */
+    MAX_PLACES = 64,     /* that a search visits */
     MAX_VOTES = 16,
     GAP = -1, /* no token */
 };
 
 struct place {
-    int32_t token;   /* the last one up to it */
-    uint64_t before; /* the place before in its chain */
+    int32_t token;   /* the last token of the place */
+    uint64_t before; /* the previous place in its chain */
     uint64_t salt[2];
 };
 
 struct suffix {
     const struct lookup_config *config;
     struct drafter lookup;
-    uint64_t end;       /* tokens that were ever added */
+    uint64_t end;       /* number of tokens ever added */
     struct place *ring; /* [RING] place p is at (p - 1) % RING */
     uint64_t *head;     /* [BUCKETS] */
 };
@@ -68,7 +68,7 @@ static struct place *place_at(const struct suffix *s, uint64_t place) {
     return &s->ring[(place - 1) % RING];
 }
 
-/* Of the n tokens that end before `end`, among texts of a salt. */
+/* Returns the bucket of the n tokens that end before `end`, among texts of a salt. */
 static size_t bucket_of(const int32_t *end, int n, const uint64_t *salt) {
     uint64_t hash = salt[0] ^ salt[1];
     for (int i = 1; i <= n; i++) hash = (hash + (uint32_t)end[-i] + 1) * 0x9E3779B97F4A7C15u;
@@ -100,7 +100,7 @@ static void finished(void *self, const struct draft_context *c, int n_prompt) {
 
 /* ---- guessing ------------------------------------------------------------------------------- */
 
-/* Is the place, with what is compared before it, still in the ring? */
+/* Is the place, with the tokens that are compared before it, still in the ring? */
 static bool is_kept(const struct suffix *s, uint64_t place) {
     return place > 0 && place + RING > s->end + MAX_DRAFT_MATCH;
 }
@@ -109,7 +109,7 @@ static bool has_salt(const struct place *place, const uint64_t *salt) {
     return place->salt[0] == salt[0] && place->salt[1] == salt[1];
 }
 
-/* How many of the last tokens up to the place and of the sequence are the same. */
+/* Returns how many of the last tokens up to the place and of the sequence are equal. */
 static int match_at(const struct suffix *s, const struct draft_context *c, uint64_t place) {
     int n = 0, most = min_int(c->n, s->config->max_match);
     while (n < most && place > (uint64_t)n &&
@@ -118,7 +118,8 @@ static int match_at(const struct suffix *s, const struct draft_context *c, uint6
     return n;
 }
 
-/* The places with the longest match, latest first; returns how many, and their match. */
+/* Finds the places with the longest match, latest first. Returns their number, and their match in
+ * *match. */
 static int find_places(const struct suffix *s, const struct draft_context *c,
                        uint64_t found[MAX_VOTES], int *match) {
     int n = 0;
@@ -135,8 +136,8 @@ static int find_places(const struct suffix *s, const struct draft_context *c,
     return n;
 }
 
-/* The token that most of the places have next, of equally many the latest's; or GAP. The places
- * move on by it, and those that have another one leave. */
+/* Returns the most frequent next token of the places, or GAP; the latest place wins ties. Places
+ * with that token advance, the others are dropped. */
 static int32_t vote(const struct suffix *s, uint64_t *place, int *n) {
     int32_t next[MAX_VOTES], chosen = GAP;
     int most = 0, left = 0;
