@@ -112,6 +112,10 @@ static inline struct json *json_first(const struct json *json) {
 #define json_each(item, parent)                                                                    \
     for (const struct json *item = json_first(parent); item; item = item->next)
 
+/* Walks the members of an object, which have names; a value of another type has no members. */
+#define json_each_member(item, parent)                                                             \
+    json_each(item, json_is(parent, JSON_OBJECT) ? (parent) : NULL)
+
 /* The member of an object, the first one where a name is given twice; NULL where there is none. */
 struct json *json_member(const struct json *object, const char *name);
 

@@ -134,7 +134,7 @@ static struct frame *make_frame(struct automaton *a, uint32_t rule, struct state
     bool is_listed = add_callers(a, rule, origin);
     frames->is_open[rule] = false;
     frames->n_open--;
-    struct item *callers = frames->callers + first;
+    struct item *callers = frames->callers ? frames->callers + first : NULL;
     int n = is_listed ? sort_callers(callers, frames->n_callers - first) : 0;
     frames->n_callers = first;
     return find_or_add(a, rule, is_listed ? NULL : origin, callers, n);

@@ -63,7 +63,7 @@ static bool takes_nothing(const struct json *schema) {
 static void write_schema(struct buf *out, const struct json *schema) {
     buf_puts(out, "{\"type\":\"object\"");
     if (is_closed(schema)) buf_puts(out, ",\"additionalProperties\":false");
-    json_each(member, schema) {
+    json_each_member(member, schema) {
         if (strcmp(member->name, "type") == 0) continue;
         buf_puts(out, ",");
         write_chars(out, member->name);
@@ -77,7 +77,7 @@ static void write_schema(struct buf *out, const struct json *schema) {
 static void write_texts(struct buf *out, const struct json *schema) {
     bool is_second = false;
     buf_puts(out, ",\"texts\":[");
-    json_each(property, json_member(schema, "properties")) {
+    json_each_member(property, json_member(schema, "properties")) {
         if (schema_types(property) != 1 << JSON_STRING) continue;
         if (is_second) buf_puts(out, ",");
         write_chars(out, property->name);

@@ -85,7 +85,7 @@ static void add_tool(struct tool *tool, const struct json *function) {
     tool->name = mem_strdup(json_text(json_member(function, "name")));
     if (!json_is(properties, JSON_OBJECT)) return;
     tool->parameters = mem_calloc((size_t)json_count(properties) + 1, sizeof *tool->parameters);
-    json_each(property, properties) {
+    json_each_member(property, properties) {
         struct parameter *parameter = &tool->parameters[tool->n_parameters++];
         parameter->name = mem_strdup(property->name);
         parameter->types = schema_types(property);

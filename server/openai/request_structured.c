@@ -113,7 +113,7 @@ enum status check_structured_outputs(struct parse *parse, const char *name,
     static const char one_of[] = "must have exactly one of 'json', 'json_object', 'regex', "
                                  "'choice', 'grammar' and 'structural_tag'";
     int n = 0;
-    json_each(member, value) {
+    json_each_member(member, value) {
         char path[160];
         int shown = utf8_cut(member->name, strlen(member->name), 64);
         if (json_is(member, JSON_NULL)) continue;

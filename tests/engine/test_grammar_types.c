@@ -107,6 +107,67 @@ START_TEST(a_keyword_with_a_value_of_any_type_is_served_or_refused_with_its_plac
 }
 END_TEST
 
+#define TAG "{\"type\":\"structural_tag\",\"format\":"
+#define ANY "{\"type\":\"any_text\"}"
+#define TAGS TAG "{\"type\":\"triggered_tags\",\"triggers\":[\"<\"],\"tags\":"
+#define ONE_TAG "[{\"begin\":\"<\",\"content\":" ANY ",\"end\":\">\"}]"
+#define OLDER "{\"triggers\":[\"<\"],\"structures\":"
+
+/* The places of a structural tag. */
+static const char *const tag_places[] = {
+    "%s",
+    TAG "%s}",
+    "{\"type\":%s,\"format\":" ANY "}",
+    TAG "{\"type\":%s}}",
+    TAG "{\"type\":\"const_string\",\"value\":%s}}",
+    TAG "{\"type\":\"regex\",\"pattern\":%s}}",
+    TAG "{\"type\":\"grammar\",\"grammar\":%s}}",
+    TAG "{\"type\":\"any_text\",\"excludes\":%s}}",
+    TAG "{\"type\":\"any_text\",\"excludes\":[%s]}}",
+    TAG "{\"type\":\"any_text\",\"not_at_start\":%s}}",
+    TAG "{\"type\":\"sequence\",\"elements\":%s}}",
+    TAG "{\"type\":\"or\",\"elements\":[%s]}}",
+    TAG "{\"type\":\"json_schema\",\"json_schema\":%s}}",
+    TAG "{\"type\":\"json_schema\",\"style\":%s,\"json_schema\":{}}}",
+    TAG "{\"type\":\"json_schema\",\"style\":\"python\",\"json_schema\":%s}}",
+    TAG "{\"type\":\"json_schema\",\"style\":\"qwen_xml\",\"texts\":%s,\"json_schema\":{}}}",
+    TAG "{\"type\":\"json_schema\",\"tool\":%s,\"json_schema\":{}}}",
+    TAG "{\"type\":\"tag\",\"begin\":%s,\"content\":" ANY ",\"end\":\"\"}}",
+    TAG "{\"type\":\"tag\",\"begin\":\"\",\"content\":%s,\"end\":\"\"}}",
+    TAG "{\"type\":\"tag\",\"begin\":\"\",\"content\":" ANY ",\"end\":%s}}",
+    TAGS "%s}}",
+    TAGS "[%s]}}",
+    TAGS "[{\"begin\":%s,\"content\":" ANY ",\"end\":\">\"}]}}",
+    TAGS ONE_TAG ",\"at_least_one\":%s}}",
+    TAGS ONE_TAG ",\"stop_after_first\":%s}}",
+    TAG "{\"type\":\"triggered_tags\",\"triggers\":%s,\"tags\":" ONE_TAG "}}",
+    TAG "{\"type\":\"triggered_tags\",\"triggers\":[%s],\"tags\":" ONE_TAG "}}",
+    TAG "{\"type\":\"tags_with_separator\",\"separator\":%s,\"tags\":" ONE_TAG "}}",
+    TAG "{\"type\":\"tags_with_separator\",\"separator\":\",\",\"tags\":%s}}",
+    TAG "{\"type\":\"tags_with_separator\",\"separator\":\",\",\"tags\":[%s]}}",
+    OLDER "%s}",
+    OLDER "[%s]}",
+    OLDER "[{\"begin\":\"<\",\"schema\":%s,\"end\":\">\"}]}",
+    "{\"triggers\":%s,\"structures\":[{\"begin\":\"<\",\"schema\":{},\"end\":\">\"}]}",
+};
+
+enum { N_TAG_PLACES = sizeof tag_places / sizeof *tag_places };
+
+START_TEST(a_structural_tag_with_a_value_of_any_type_is_served_or_refused) {
+    for (int i = 0; i < N_VALUES; i++) {
+        char text[400];
+        struct grammar *grammar = NULL;
+        struct err err = {0};
+        snprintf(text, sizeof text, tag_places[_i], values[i]);
+        enum status status =
+            grammar_compile(GRAMMAR_STRUCTURAL_TAG, text, strlen(text), NULL, &grammar, &err);
+        grammar_release(grammar);
+        ck_assert_msg(status == STATUS_OK || strlen(err.message) > 10, "%s: %s", text, err.message);
+        ck_assert(status == STATUS_OK || status == STATUS_INVALID_REQUEST);
+    }
+}
+END_TEST
+
 static const struct refusal {
     enum grammar_kind kind;
     const char *text, *words;
@@ -119,6 +180,11 @@ static const struct refusal {
      "{\"type\":\"structural_tag\",\"format\":{\"type\":\"json_schema\",\"style\":\"python\","
      "\"json_schema\":{\"properties\":{\"a\":5},\"required\":[\"a\"]}}}",
      "at \"/properties\" must be an object of schemas"},
+    {GRAMMAR_STRUCTURAL_TAG, "[\"a\"]", "needs an object \"format\""},
+    {GRAMMAR_STRUCTURAL_TAG,
+     "{\"type\":\"structural_tag\",\"format\":{\"type\":\"triggered_tags\",\"triggers\":[\"<\"],"
+     "\"tags\":[[\"a\"]]}}",
+     "at \"/format/tags/0\" needs a string \"begin\""},
     {GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#/%a\"}", "no schema"},
     {GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#/%\"}", "no schema"},
     {GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#/a%4\"}", "no schema"},
@@ -175,6 +241,8 @@ int main(void) {
     tcase_set_timeout(all, 120);
     tcase_add_loop_test(all, a_keyword_with_a_value_of_any_type_is_served_or_refused_with_its_place,
                         0, n_keywords);
+    tcase_add_loop_test(all, a_structural_tag_with_a_value_of_any_type_is_served_or_refused, 0,
+                        N_TAG_PLACES);
     tcase_add_loop_test(all, what_cannot_be_read_is_refused_by_a_sentence, 0,
                         (int)(sizeof refusals / sizeof *refusals));
     tcase_add_loop_test(all, a_reference_is_read_in_each_of_its_spellings, 0, 11);

@@ -575,6 +575,7 @@ START_TEST(a_schema_with_values_of_another_type_is_refused_in_every_row) {
         "{\"properties\":{\"a\":5}}",
         "{\"properties\":{\"a\":{\"type\":5}}}",
         "{\"properties\":[\"a\"]}",
+        "{\"properties\":[{\"type\":\"string\"}]}",
         "{\"properties\":{\"a\":{\"enum\":5}}}",
         "{\"properties\":{\"a\":{\"$ref\":7}}}",
     };

@@ -52,10 +52,15 @@ static bool flag(struct tags_reader *r, const struct json *format, const char *n
     return json_true(member);
 }
 
-/* Fails for members that are not in the list, which ends with NULL. */
+/* Fails for a value that is no object, and for members that are not in the list, which ends with
+ * NULL. */
 static void check_members(struct tags_reader *r, const struct json *format,
                           const char *const *names) {
-    json_each(member, format) {
+    if (!json_is(format, JSON_OBJECT)) {
+        fail(r, format, "must be an object");
+        return;
+    }
+    json_each_member(member, format) {
         bool known = strcmp(member->name, "type") == 0;
         for (const char *const *name = names; *name && !known; name++) {
             known = strcmp(*name, member->name) == 0;

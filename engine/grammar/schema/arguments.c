@@ -102,9 +102,9 @@ static struct expr *parameters(struct arguments *a, const struct json *root) {
     const struct json *properties = json_member(root, "properties");
     struct builder *b = a->r->b;
     int rules = b->n_rules, at = rules;
-    json_each(property, properties) rule_new(b, property->name), rule_new(b, property->name);
+    json_each_member(property, properties) rule_new(b, property->name), rule_new(b, property->name);
     rule_new(b, NULL), rule_new(b, NULL);
-    json_each(property, properties) {
+    json_each_member(property, properties) {
         if (!builder_in_time(b)) return &b->spare;
         int whole = rule_new(b, property->name);
         bool is_required = schema_lists(a->r, json_member(root, "required"), property->name);

@@ -89,7 +89,7 @@ const char *schema_keyword(size_t i, bool *is_note) {
 }
 
 bool schema_says(const struct json *schema) {
-    json_each(member, schema) {
+    json_each_member(member, schema) {
         const struct schema_keyword *keyword = find_keyword(member->name);
         bool refers = strcmp(member->name, "$ref") == 0 || strcmp(member->name, "allOf") == 0;
         if (keyword && !refers && keyword->form != FORM_NOTE && keyword->form != FORM_DEFS &&
@@ -213,7 +213,7 @@ void schema_check(struct schema_reader *r, const struct json *schema) {
     void **is_checked = node_map_at(r->b, &r->checked, schema);
     if (!is_checked || *is_checked || !builder_down(r->b, "The schema")) return;
     *is_checked = r;
-    json_each(value, schema) if (builder_works(r->b, 50)) check_keyword(r, value);
+    json_each_member(value, schema) if (builder_works(r->b, 50)) check_keyword(r, value);
     builder_up(r->b);
 }
 

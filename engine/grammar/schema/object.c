@@ -123,7 +123,7 @@ static void gather_names(struct object *o) {
 
 static void gather(struct object *o) {
     conj_each_value(properties, o->conj, "properties") {
-        json_each(property, properties) add_name(o, property->name, false);
+        json_each_member(property, properties) add_name(o, property->name, false);
     }
     conj_each_value(required, o->conj, "required") {
         json_each(name, required) {
