@@ -1,6 +1,6 @@
-/* A call that is one object of JSON: {"name": "f", "arguments": {...}}. The members may come in any
- * order, and others among them (ids, types) are passed over. The arguments are "arguments",
- * "parameters" or "args", an object or null. */
+/* A call that is one JSON object: {"name": "f", "arguments": {...}}. The members may be in any
+ * order. Other members, such as ids and types, are skipped. The arguments are the member
+ * "arguments", "parameters" or "args": an object or null. */
 #include <string.h>
 
 #include "server/message/internal.h"
@@ -16,7 +16,7 @@ static enum member member_of(const struct name *key) {
     return OTHER_MEMBER;
 }
 
-/* The key is known, and this is the first byte of its value. */
+/* Called with the first byte of a value, after its key is known. */
 static enum reading begin_value(struct call_object *object, char c) {
     object->member = member_of(&object->key);
     object->value = (struct json_scan){0};
@@ -28,12 +28,12 @@ static enum reading begin_value(struct call_object *object, char c) {
     bool repeated = object->member == ARGUMENTS_MEMBER && object->has_arguments;
     bool wrong = object->member == ARGUMENTS_MEMBER && c != '{' && c != 'n';
     object->has_arguments |= object->member == ARGUMENTS_MEMBER;
-    if (c == 'n') object->member = OTHER_MEMBER; /* null gives no arguments */
+    if (c == 'n') object->member = OTHER_MEMBER; /* null adds no arguments */
     object->state = VALUE;
     return repeated || wrong ? READ_BROKEN : READ_MORE;
 }
 
-/* A byte of a value that is no name. */
+/* Adds a byte of a value other than the name. */
 static enum reading add_to_value(struct call_object *object, char c, struct buf *arguments) {
     enum reading reading = json_scan_add(&object->value, c);
     bool taken = reading == READ_MORE || reading == READ_DONE;
@@ -58,7 +58,7 @@ static enum reading add_to_key(struct call_object *object, char c) {
     return wrong ? READ_BROKEN : READ_MORE;
 }
 
-/* Between names and values. */
+/* Adds a byte between names and values. */
 static enum reading add_between(struct call_object *object, char c) {
     if (is_space(c)) return READ_MORE;
     switch ((enum state)object->state) {

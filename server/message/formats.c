@@ -1,6 +1,6 @@
-/* The formats that are known: a row for each family of models. The names are those of vLLM's
- * parsers, and the first is the one that is shown. The rows of templates are asked in their order,
- * so that a marker which others have too comes later. */
+/* The known formats, one row per family of models. The names are those of vLLM's parsers; the first
+ * one is shown to users. A template is matched against the rows in order, so a marker that several
+ * families share must be in a later row. */
 #include <string.h>
 
 #include "server/message/internal.h"
@@ -62,7 +62,7 @@ static const struct tool_format tool_formats[] = {
      {"<seed:tool_call>", NULL},
      .forms = {{.call = "<seed:tool_call>\n<function=%n>\n%l/function>\n</seed:tool_call>",
                 .between = "\n"}}},
-    {"functionary_v31", /* before Qwen3-Coder, whose example begins alike */
+    {"functionary_v31", /* before Qwen3-Coder: both examples contain "<function=" */
      {"start_tag => `<function`", NULL},
      .forms = {{.call = "<function=%n>%a</function>", .between = ""}}},
     {"qwen3_coder qwen3_xml mimo",
@@ -75,7 +75,7 @@ static const struct tool_format tool_formats[] = {
     {"olmo3",
      {"<function_calls>", NULL},
      .forms = {{"<function_calls>\n", "%n(%p)", "\n", "\n</function_calls>"}}},
-    {"firefunction_v2", /* before Phi-4-mini, whose calls begin alike */
+    {"firefunction_v2", /* before Phi-4-mini: both calls begin with "functools[" */
      {"prefix function calls with functools marker", NULL},
      .forms = {{"functools[", "%j", ", ", "]", .arguments_key = "arguments"}}},
     {"phi4_mini_json",
@@ -176,7 +176,7 @@ static bool holds(const char *source, size_t length, const char *needle) {
     return needle && memmem(source, length, needle, strlen(needle));
 }
 
-/* DeepSeek's V3 and V3.1 differ only in what stands around the arguments. */
+/* DeepSeek V3 and V3.1 differ only in the text around the arguments. */
 const struct tool_format *tool_format_of_template(const char *source, size_t length) {
     for (size_t i = 0; i < N_TOOL_FORMATS; i++) {
         const struct tool_format *format = &tool_formats[i];

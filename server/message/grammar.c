@@ -1,24 +1,24 @@
-/* What an answer with tools keeps to, written as a structural tag (docs/structured-output.md) from
- * the rows that the parser reads by: so what the grammar lets pass is what the parser finds.
+/* Writes the grammar of an answer with tools as a structural tag (docs/structured-output.md). It
+ * uses the same rows as the parser, so the parser finds every call that the grammar accepts.
  *
- *   [thoughts] [calls]              an answer that must call
- *   [thoughts] text and calls       one that may: the marker of a form begins a call
- *   [thoughts] calls, or text       ... of forms at the start only, where text begins like no call
- *   [thoughts] content              one without tools
+ *   [reasoning] [calls]             the answer must call
+ *   [reasoning] text and calls      it may call: the marker of a form begins a call
+ *   [reasoning] calls, or text      it may call, at the start only: text begins unlike any call
+ *   [reasoning] content             without tools
  *
- * Calls that a model must write are those of the first form. */
+ * Calls that a model must write use the first form. */
 #include <assert.h>
 #include <string.h>
 
 #include "server/json/json.h"
 #include "server/message/internal.h"
 
-/* Calls of one form, as they are written. */
+/* Writes calls of one form. */
 struct call_writer {
     const struct tool_grammar *asked;
     const struct tool_form *form;
     struct buf *out;
-    bool is_second; /* of a list: a comma comes before it */
+    bool is_second; /* in a list: write a comma first */
 };
 
 static void write_text(struct buf *out, const struct buf *text) {
@@ -29,7 +29,7 @@ static void write_chars(struct buf *out, const char *text) {
     json_write_string(out, text, strlen(text));
 }
 
-/* Walks the functions that may be called. */
+/* Iterates over the functions that may be called. */
 #define functions_each(function, asked)                                                            \
     json_each(function##_tool,                                                                     \
               (asked)->functions) for (const struct json *function =                               \
@@ -42,7 +42,7 @@ static bool may_call(const struct tool_grammar *asked, const struct json *functi
 
 /* ---- schemas of arguments ------------------------------------------------------------------- */
 
-/* Does the schema list its properties itself, so that an object with others is not meant? */
+/* Does the schema list all its properties directly, so that others are not allowed? */
 static bool is_closed(const struct json *schema) {
     static const char *const others[] = {
         "$ref", "allOf", "anyOf", "oneOf", "additionalProperties", "patternProperties"};
@@ -51,15 +51,15 @@ static bool is_closed(const struct json *schema) {
     return true;
 }
 
-/* Has the tool no parameters at all? */
+/* Does the tool take no parameters? */
 static bool takes_nothing(const struct json *schema) {
     bool is_none = !json_first(json_member(schema, "properties")) &&
                    !json_first(json_member(schema, "required"));
     return is_none && is_closed(schema);
 }
 
-/* A tool's arguments are an object, of the parameters that it names and no others unless it says
- * so. */
+/* Writes the schema of a tool's arguments: an object. Unlisted parameters are forbidden unless the
+ * tool's schema allows them. */
 static void write_schema(struct buf *out, const struct json *schema) {
     buf_puts(out, "{\"type\":\"object\"");
     if (is_closed(schema)) buf_puts(out, ",\"additionalProperties\":false");
@@ -73,7 +73,7 @@ static void write_schema(struct buf *out, const struct json *schema) {
     buf_puts(out, "}");
 }
 
-/* The parameters that the parser takes for texts whatever they look like. */
+/* Writes the names of the parameters that the parser always reads as text. */
 static void write_texts(struct buf *out, const struct json *schema) {
     bool is_second = false;
     buf_puts(out, ",\"texts\":[");
@@ -86,7 +86,7 @@ static void write_texts(struct buf *out, const struct json *schema) {
     buf_puts(out, "]");
 }
 
-/* The arguments that a placeholder stands for. */
+/* Writes the format of the arguments that replace a placeholder. */
 static void write_arguments(struct buf *out, char placeholder, const struct json *function) {
     const struct json *schema = json_member(function, "parameters");
     if (takes_nothing(schema)) {
@@ -113,14 +113,14 @@ static void write_arguments(struct buf *out, char placeholder, const struct json
 
 #define ID "{\"type\":\"regex\",\"pattern\":\"[0-9]{1,4}\"}"
 
-/* A call's text around its id and its arguments. */
+/* The text of a call, split at its id and its arguments. */
 struct call_parts {
-    struct buf text[3]; /* before the id, if there is one; before the arguments; behind them */
+    struct buf text[3]; /* before the id (if any), before the arguments, after them */
     bool has_id;
     char arguments; /* their placeholder */
 };
 
-/* Reads what stands behind a % of a form. */
+/* Processes the letter after a % of a form. */
 static void add_placeholder(struct call_parts *parts, char placeholder,
                             const struct tool_form *form, const char *name) {
     struct buf *before = &parts->text[1], *behind = &parts->text[2];
@@ -150,7 +150,7 @@ static void read_parts(struct call_parts *parts, const struct tool_form *form, c
     }
 }
 
-/* Writes a call as a tag: what stands before its arguments, these, and what stands behind. */
+/* Writes a call as a tag: the text before its arguments, the arguments, and the text after them. */
 static void write_call(struct call_writer *to, const struct json *function) {
     struct call_parts parts = {0};
     read_parts(&parts, to->form, json_text(json_member(function, "name")));
@@ -172,7 +172,7 @@ static void write_call(struct call_writer *to, const struct json *function) {
     for (int i = 0; i < 3; i++) buf_free(&parts.text[i]);
 }
 
-/* One call of any tool, or several with what stands between them. */
+/* Writes a list of calls with separators. It holds one call unless parallel calls are allowed. */
 static void write_calls(const struct tool_grammar *asked, const struct tool_form *form,
                         struct buf *out) {
     struct call_writer to = {.asked = asked, .form = form, .out = out};
@@ -184,7 +184,7 @@ static void write_calls(const struct tool_grammar *asked, const struct tool_form
     buf_puts(out, "]}");
 }
 
-/* A run of calls as a tag. */
+/* Writes a run of calls as a tag. */
 static void write_run(const struct tool_grammar *asked, const struct tool_form *form,
                       struct buf *out) {
     buf_puts(out, "{\"type\":\"tag\",\"begin\":");
@@ -198,13 +198,13 @@ static void write_run(const struct tool_grammar *asked, const struct tool_form *
 
 /* ---- text and calls ------------------------------------------------------------------------- */
 
-/* What begins a call of the form wherever it stands in a text. */
+/* Returns the length of the marker that begins a call of the form anywhere in a text. */
 static size_t marker_of(const struct tool_form *form, const char **marker) {
     *marker = form->open ? form->open : form->call;
     return strcspn(*marker, " \n%");
 }
 
-/* Has a form before this one the same marker? Then that one's calls are written behind it. */
+/* Does an earlier form have the same marker? Then calls after this marker use that form. */
 static bool has_marker_before(const struct tool_format *tools, int form) {
     const char *marker, *other;
     size_t length = marker_of(&tools->forms[form], &marker);
@@ -215,7 +215,7 @@ static bool has_marker_before(const struct tool_format *tools, int form) {
     return false;
 }
 
-/* Walks the forms that calls may be written in. */
+/* Iterates over the forms in which calls may be written. */
 #define forms_each(i, tools)                                                                       \
     for (int i = 0; i < MAX_FORMS && (tools)->forms[i].call; i++)                                  \
         if (!has_marker_before(tools, i))
@@ -243,7 +243,7 @@ static void write_triggered(const struct tool_grammar *asked, struct buf *out) {
     buf_puts(out, "]}");
 }
 
-/* Appends a text to a regular expression; white space stands for any. */
+/* Appends a text to a regular expression; white space matches any white space. */
 static void add_to_pattern(struct buf *out, const char *text, size_t length) {
     for (size_t i = 0; i < length; i++) {
         if (is_space(text[i])) {
@@ -255,7 +255,8 @@ static void add_to_pattern(struct buf *out, const char *text, size_t length) {
     }
 }
 
-/* A regular expression for how calls begin that stand at the start, however they are spelled. */
+/* Writes a regular expression that matches every spelling of the beginning of a call at the start
+ * of an answer. */
 static void write_beginnings(const struct tool_grammar *asked, struct buf *out) {
     struct buf pattern = {0}, names = {0};
     functions_each(function, asked) {
@@ -293,12 +294,12 @@ static void write_text_or_run(const struct tool_grammar *asked, struct buf *out)
     buf_puts(out, "]}");
 }
 
-/* ---- thoughts ------------------------------------------------------------------------------- */
+/* ---- reasoning ------------------------------------------------------------------------------- */
 
 #define SPACE "{\"type\":\"regex\",\"pattern\":\"[ \\n]{0,4}\"}"
 #define NOTHING "{\"type\":\"const_string\",\"value\":\"\"}"
 
-/* A block of thoughts with what comes behind it, or nothing. */
+/* Writes an optional block of reasoning, followed by `behind`. */
 static void write_thoughts(const struct reasoning_format *reasoning, const char *behind,
                            struct buf *out) {
     buf_puts(out, "{\"type\":\"or\",\"elements\":[" NOTHING
@@ -319,7 +320,7 @@ static void write_thoughts(const struct reasoning_format *reasoning, const char 
     "<|message|>\",\"content\":{\"type\":\"any_text\",\"excludes\":" MARKERS                       \
     "},\"end\":\"<|end|><|start|>assistant\"}"
 
-/* Any number of thoughts, and of texts before calls where these may be any. */
+/* Writes any number of reasoning parts and, if has_texts, of texts before a call. */
 static void write_harmony_thoughts(bool has_texts, struct buf *out) {
     buf_puts(out, "{\"type\":\"tags_with_separator\",\"separator\":\"\",\"tags\":[" PART(
                       "<|channel|>analysis"));
@@ -334,7 +335,7 @@ static void write_harmony_final(const char *content, struct buf *out) {
                content);
 }
 
-/* Thoughts, then the answer or a call, which ends it. */
+/* Writes reasoning, then the final answer or one call, which ends the answer. */
 static void write_harmony(const struct tool_grammar *asked, struct buf *out) {
     static const struct tool_form form = {
         .call = "<|channel|>commentary to=functions.%n <|constrain|>json<|message|>%a",
@@ -351,7 +352,7 @@ static void write_harmony(const struct tool_grammar *asked, struct buf *out) {
     buf_puts(out, "]}");
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- the whole grammar ----------------------------------------------------------------------- */
 
 #define SEQUENCE "{\"type\":\"structural_tag\",\"format\":{\"type\":\"sequence\",\"elements\":["
 

@@ -1,11 +1,11 @@
-/* Answers of several parts, as gpt-oss writes them (OpenAI's harmony format):
+/* Reads answers of several parts, as gpt-oss writes them (OpenAI's harmony format):
  *
  *   <|channel|>analysis<|message|>Hm.<|end|>
  *   <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>
  *   <|start|>assistant<|channel|>final<|message|>Yes.<|return|>
  *
- * A header names the channel and who is called. The analysis is thoughts; what is said to a
- * function that the request has is a call, if it is an object; all else is content. */
+ * A header names the channel and the recipient. The analysis channel is reasoning. A part for a
+ * function of the request is a call if its body is an object. All other parts are content. */
 #include <string.h>
 
 #include "server/message/internal.h"
@@ -13,7 +13,7 @@
 #define MESSAGE "<|message|>"
 #define CHANNEL "<|channel|>"
 #define RECIPIENT "to=functions."
-#define MAX_HEADER 256 /* bytes; a longer one is none */
+#define MAX_HEADER 256 /* bytes; longer text is not a header */
 
 /* ---- headers -------------------------------------------------------------------------------- */
 
@@ -24,7 +24,7 @@ static void begin_body(struct message_parser *parser, enum harmony_body body) {
     parser_drop_space(parser);
 }
 
-/* Reads the name of the function that is called. */
+/* Reads the name of the called function. Returns false if the request does not have it. */
 static bool read_recipient(struct message_parser *parser, const char *header, size_t length) {
     struct name name = {0};
     const char *at = memmem(header, length, RECIPIENT, strlen(RECIPIENT));
@@ -50,7 +50,7 @@ static void read_header(struct message_parser *parser) {
         begin_body(parser, BODY_CONTENT);
 }
 
-/* A header begins with a marker or a recipient; anything else is content without one. */
+/* A header begins with a marker or a recipient; any other text is content without a header. */
 static void step_header(struct message_parser *parser, char c) {
     const char *header = parser->input.data + parser->start;
     size_t length = ++parser->at - parser->start, n = strlen(MESSAGE), first = 0;
@@ -67,7 +67,7 @@ static void step_header(struct message_parser *parser, char c) {
 
 /* ---- bodies --------------------------------------------------------------------------------- */
 
-/* Is the text a marker that ends a body (2), the beginning of one (1), or neither (0)? */
+/* Returns 2 if the text is a marker that ends a body, 1 if it is the beginning of one, else 0. */
 static int match_end(const char *text, size_t length) {
     static const char *const ends[] = {"<|end|>", "<|call|>", "<|return|>", "<|start|>"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
@@ -77,7 +77,7 @@ static int match_end(const char *text, size_t length) {
     return 0;
 }
 
-/* Content or thoughts, up to a marker. */
+/* Reads content or reasoning up to a marker. */
 static void step_text(struct message_parser *parser) {
     const char *from = parser->input.data + parser->start;
     int end = match_end(from, ++parser->at - parser->start);
@@ -108,7 +108,7 @@ static void step_call(struct message_parser *parser, char c) {
         parser_give_call(parser);
         parser->start = parser->at;
         return;
-    default: /* no object: content, unless it was given as a call before */
+    default: /* not an object: content, unless part of the call was already passed on */
         parser->is_announced = false;
         parser->body = BODY_CONTENT;
         parser->at = parser->start;
@@ -126,7 +126,7 @@ void harmony_step(struct message_parser *parser, char c) {
         step_text(parser);
 }
 
-/* A header that was cut off is no content. */
+/* An incomplete header is dropped: it is not content. */
 void harmony_finish(struct message_parser *parser) {
     const char *rest = parser->input.data + parser->start;
     size_t length = parser->at - parser->start;

@@ -1,4 +1,5 @@
-/* server/message, inside: what its files share. Nothing outside of the room includes it. */
+/* server/message, internal: declarations that the files of this folder share. Files outside must
+ * not include it. */
 #ifndef PENSTOCK_SERVER_MESSAGE_INTERNAL_H
 #define PENSTOCK_SERVER_MESSAGE_INTERNAL_H
 
@@ -6,58 +7,60 @@
 
 #include "server/message/message.h"
 
-/* ---- rows ----------------------------------------------------------------------------------- */
+/* ---- table rows ------------------------------------------------------------------------------ */
 
 /* One way to write a run of calls: open, call, then (between, call) any number of times, close.
  *
- * Each is a pattern. Its bytes stand for themselves, but white space for any white space, also
- * none: the grammar writes it as it stands in the row. What a `call` says differently each time:
+ * Each is a pattern. White space in it matches any white space, or none; all other bytes match
+ * themselves. The grammar writes white space exactly as in the row. A `call` has placeholders:
  *
  *   %n  the name                              get_time
- *   %i  an id: letters and digits, of which the grammar takes up to 4 digits
+ *   %i  an id: letters and digits; the grammar writes 1 to 4 digits
  *   %a  the arguments as JSON                 {"zone": "UTC"}
  *   %j  name and arguments in one object      {"name": "get_time", "arguments": {"zone": "UTC"}}
- *   %x  parameters as elements of XML         <parameter=zone>\nUTC\n</parameter>\n
- *   %k  the same in pairs                     <arg_key>zone</arg_key>\n<arg_value>UTC</arg_value>\n
- *   %l  ... with literals of Python           <parameter=zones>[None, 'UTC']</parameter>\n
+ *   %x  parameters as XML elements            <parameter=zone>\nUTC\n</parameter>\n
+ *   %k  parameters as pairs of XML elements   <arg_key>zone</arg_key>\n<arg_value>UTC</arg_value>\n
+ *   %l  like %x, with Python literals         <parameter=zones>[None, 'UTC']</parameter>\n
  *   %p  arguments as Python writes them       zone="UTC"
  *
- * What stands behind %x, %k and %l begins with "</", of which they have read the first byte: the
- * row leaves it out. Behind %p stands the closing parenthesis. */
+ * The text after %x, %k and %l begins with "</". These placeholders consume the "<", so the row
+ * omits it. The text after %p begins with the closing parenthesis. */
 struct tool_form {
-    const char *open, *call, *between, *close; /* a form without a call does not exist; without */
-                                               /* `open` there is no `close` */
-    const char *arguments_key;                 /* of %j as the grammar writes it */
-    bool at_start; /* calls stand at the start of an answer only: what opens them is no marker */
+    /* A NULL `call` marks an unused form. A form with `close` also has `open`. */
+    const char *open, *call, *between, *close;
+    const char *arguments_key; /* the key of %j that the grammar writes */
+    /* calls occur only at the start of an answer; `open` is not a marker elsewhere */
+    bool at_start;
 };
 
 #define MAX_FORMS 4
 
-/* "call_" and 24 letters and digits; nine of them; "functions.NAME:" and the call's own %i. */
+/* "call_" + 24 letters and digits; 9 letters and digits; "functions.NAME:" + the call's %i. */
 enum id_style { ID_CALL, ID_NINE, ID_KIMI };
 
 struct tool_format {
     const char *names;     /* separated by spaces */
-    const char *needle[2]; /* a template with any of them writes such calls; NULL: none */
+    const char *needle[2]; /* a template that contains one of them uses this format; may be NULL */
     enum id_style ids;
-    bool is_harmony; /* messages of several parts, which harmony.c reads: no forms */
-    /* Tried one after the other where a call may begin. The grammar has the first of those that
-     * begin with the same marker, and each of these says what stands between its calls. */
+    bool is_harmony; /* messages of several parts; harmony.c reads them; no forms */
+    /* The parser tries the forms in order at a possible start of a call. If several forms begin
+     * with the same marker, the grammar uses the first one. The forms that it uses must have
+     * `between`. */
     struct tool_form forms[MAX_FORMS];
 };
 
 struct reasoning_format {
     const char *names, *needle; /* as above */
-    const char *begin, *end;    /* markers around the thoughts */
+    const char *begin, *end;    /* markers around the reasoning */
     bool is_harmony;
 };
 
 /* ---- reading byte by byte ------------------------------------------------------------------- */
 
 enum reading {
-    READ_MORE,   /* the byte belongs to it, and more may follow */
-    READ_DONE,   /* the byte is its last */
-    READ_BEFORE, /* it ended before this byte, which was not taken */
+    READ_MORE,   /* the byte belongs to the value; more bytes may follow */
+    READ_DONE,   /* the byte is the last byte of the value */
+    READ_BEFORE, /* the value ended before this byte; the byte was not consumed */
     READ_BROKEN, /* this byte cannot follow */
 };
 
@@ -67,29 +70,29 @@ static inline bool is_space(char c) {
 static inline bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
-/* May it stand in the name of a tool? */
+/* May the byte be part of a tool's name? */
 bool is_name_byte(char c);
 
-/* One JSON value as RFC 8259 defines it, white space before it included. All zero begins. */
+/* One JSON value (RFC 8259), with optional white space before it. Zero-initialise it to begin. */
 struct json_scan {
     uint8_t state, count;
     uint8_t depth;
-    const char *word;                      /* what is left of true, false or null */
-    uint64_t objects[JSON_MAX_DEPTH / 64]; /* by depth: is it an object, not an array? */
+    const char *word;                      /* the rest of true, false or null */
+    uint64_t objects[JSON_MAX_DEPTH / 64]; /* per depth: object (1) or array (0) */
 };
 enum reading json_scan_add(struct json_scan *scan, char c);
 
-/* Does the next byte stand in a string? */
+/* Is the next byte inside a string? */
 bool json_scan_in_string(const struct json_scan *scan);
 
-/* A name that is being read. */
+/* A name, possibly incomplete. */
 struct name {
     char text[MAX_TOOL_NAME + 1];
     int length;
 };
-bool name_add(struct name *name, char c); /* false: it is too long */
+bool name_add(struct name *name, char c); /* false: the name is too long */
 
-/* %j: an object with a name and arguments, in any order, among other members. */
+/* %j: an object with a name, arguments and other members in any order. */
 struct call_object {
     uint8_t state, member;
     struct name key;
@@ -99,84 +102,84 @@ struct call_object {
 enum reading call_object_add(struct call_object *object, char c, struct name *name,
                              struct buf *arguments);
 
-/* %p: arguments of a call in Python, which become an object of JSON. */
+/* %p: the arguments of a Python call, converted to a JSON object. */
 struct python_arguments {
     uint8_t state, count, depth;
     char quote, escape;
     bool begun, is_key, key_ended;
-    bool has_item;                /* a comma belongs between what stood last and what follows */
+    bool has_item;                /* the next item needs a comma before it */
     uint32_t value;               /* of an escape */
-    uint8_t open[JSON_MAX_DEPTH]; /* by depth: the bracket */
+    uint8_t open[JSON_MAX_DEPTH]; /* per depth: the opening bracket */
     const char *word, *becomes;
     struct name key;
     struct json_scan number;
 };
 enum reading python_arguments_add(struct python_arguments *python, char c, struct buf *arguments);
 
-/* One value as Python writes it, alone: appends what would be an argument's value as JSON. False:
- * it is none, or has no end. Of several arguments what is appended is no JSON. */
+/* Reads one Python value and appends it as JSON. Returns false if the text is not a value or is
+ * incomplete. If it is a list of several arguments, the appended text is not valid JSON. */
 bool python_value_add(struct python_arguments *python, char c, struct buf *out);
 bool python_value_end(struct python_arguments *python, struct buf *out);
 
-/* Does the next byte stand in a string? */
+/* Is the next byte inside a string? */
 bool python_in_string(const struct python_arguments *python);
 
-/* %x, %k and %l: parameters, which become an object. What is no text by its schema is JSON, or of
- * %l a literal of Python's. */
+/* %x, %k and %l: parameters, converted to a JSON object. A parameter that is not a string by its
+ * schema is read as JSON, or for %l as a Python literal. */
 struct xml_arguments {
     uint8_t state;
     char placeholder;
-    int matched; /* bytes of a marker */
+    int matched; /* bytes of the marker that have matched */
     bool begun, has_item, is_text;
-    bool has_break; /* a line break may be the last byte of a text, and then does not count */
-    int types;      /* that the parameter may have: a sum of 1 << enum json_type */
+    bool has_break; /* a line break may be the last byte of a text; then it is dropped */
+    int types;      /* allowed types of the parameter: a bit set of 1 << enum json_type */
     struct name key;
-    struct buf value;      /* not yet written */
-    struct json_scan json; /* of the value, unless it is a text; or of %l: */
+    struct buf value;      /* not written yet */
+    struct json_scan json; /* state of the value unless it is a text; for %l, `python` is used */
     struct python_arguments python;
-    struct buf literal; /* what Python's value is in JSON */
-    bool json_ended;    /* it has ended, or turned out to be none */
+    struct buf literal; /* the Python value as JSON */
+    bool json_ended;    /* the value has ended or is invalid */
 };
 enum reading xml_arguments_add(struct xml_arguments *xml, char c, const struct tool_set *known,
                                const struct name *name, struct buf *arguments);
 
 /* ---- one part of a run ---------------------------------------------------------------------- */
 
-/* A pattern that is being read, and what it has said so far. All zero but `pattern` begins. */
+/* Reads text by a pattern. Zero-initialise all fields except `pattern` to begin. */
 struct pattern_reader {
-    const char *pattern; /* what is left of it */
+    const char *pattern; /* the rest of the pattern */
     const char *next;    /* the pattern after it, or NULL */
-    bool inside;         /* in the middle of a marker or a placeholder */
-    bool knows_name;     /* `name` is whole, and a tool's */
-    bool has_arguments;  /* they have begun */
-    bool is_whole;       /* all that a call says was read; only markers may follow */
+    bool inside;         /* inside a marker or a placeholder */
+    bool knows_name;     /* `name` is complete and names a tool */
+    bool has_arguments;  /* the arguments have begun */
+    bool is_whole;       /* the call's content is complete; only markers may follow */
     struct name name, id;
-    struct buf arguments; /* read, not taken */
+    struct buf arguments; /* not yet passed on */
     struct json_scan json;
     struct call_object object;
     struct python_arguments python;
     struct xml_arguments xml;
 };
 
-/* Begins a pattern, and `next` after it; the memory of the one before is kept. */
+/* Begins `pattern`, followed by `next`. Keeps the memory of the previous pattern. */
 void pattern_begin(struct pattern_reader *reader, const char *pattern, const char *next);
 enum reading pattern_add(struct pattern_reader *reader, char c, const struct tool_set *known);
 void pattern_free(struct pattern_reader *reader);
 
-/* May a run of this form begin with the byte? */
+/* May a run of this form begin with this byte? */
 bool form_may_begin(const struct tool_form *form, char c);
 
 /* ---- the parser (parser.c, harmony.c) ------------------------------------------------------- */
 
-/* What a part of harmony's holds. */
+/* The content of a harmony part. */
 enum harmony_body { BODY_CONTENT, BODY_REASONING, BODY_CALL, BODY_BEHIND_CALL };
 
 enum mode {
-    MODE_START, /* a block of thoughts may begin */
+    MODE_START, /* a block of reasoning may begin */
     MODE_REASONING,
     MODE_TEXT,
     MODE_CALLS,
-    MODE_HEADER, /* of a part of harmony's */
+    MODE_HEADER, /* of a harmony part */
     MODE_BODY,
 };
 
@@ -184,37 +187,37 @@ enum part { PART_OPEN, PART_CALL, PART_CLOSE, PART_NEXT };
 
 struct message_parser {
     struct message_settings settings;
-    struct message *out; /* while text is added */
+    struct message *out; /* set while text is added */
     enum mode mode;
-    struct buf input; /* not decided yet, and what comes now */
-    size_t start, at; /* where undecided bytes begin; the next byte */
-    struct buf space; /* white space that may still be left out */
-    bool drops_space; /* what it follows is no content */
+    struct buf input; /* undecided bytes, then the newest ones */
+    size_t start, at; /* indices of the first undecided byte and of the next byte */
+    struct buf space; /* pending white space, which may be dropped */
+    bool drops_space; /* white space is dropped: no content before it */
     bool has_content, is_behind_call;
-    int matched; /* bytes of a marker of thoughts */
-    /* the run of calls that is being read */
+    int matched; /* matched bytes of a reasoning marker */
+    /* the current run of calls */
     int form;
     enum part part;
     struct pattern_reader reader;
-    int n_calls;       /* given */
-    bool is_announced; /* the call that is being read was given */
+    int n_calls;       /* number of calls passed on */
+    bool is_announced; /* the current call was passed on, at least its name */
     enum harmony_body body;
 };
 
-/* Appends bytes of content or thoughts; white space waits for what follows it. */
+/* Appends bytes of content or reasoning. White space is held back until another byte follows. */
 void parser_add_content(struct message_parser *parser, const char *text, size_t length);
 void parser_add_reasoning(struct message_parser *parser, char c);
 
-/* White space that waits is none of the message's. */
+/* Drops pending white space. */
 void parser_drop_space(struct message_parser *parser);
 
-/* Gives what has been read of a call's arguments, and first the call itself. */
+/* Passes on the arguments read so far; for a new call, its id and name first. */
 void parser_give_call(struct message_parser *parser);
 
-/* All of a call was read. */
+/* Called after the last byte of a call. */
 void parser_end_call(struct message_parser *parser);
 
-/* The byte at `at`, in the modes of harmony; the end of the text. */
+/* Processes the byte at `at` in the harmony modes; at the end of the text, the rest. */
 void harmony_step(struct message_parser *parser, char c);
 void harmony_finish(struct message_parser *parser);
 
@@ -222,25 +225,25 @@ void harmony_finish(struct message_parser *parser);
 
 #define ALL_TYPES 0x3F
 
-/* Can a tool of this name be called? NULL knows every name. */
+/* Can a tool of this name be called? With NULL, every name can. */
 bool tool_set_has(const struct tool_set *tools, const char *name);
 
-/* The JSON types that a parameter may have: a sum of 1 << enum json_type. */
+/* Returns the JSON types that a parameter may have: a bit set of 1 << enum json_type. */
 int tool_set_types(const struct tool_set *tools, const char *tool, const char *parameter);
 
-/* The same of a schema. */
+/* The same for a schema. */
 int schema_types(const struct json *schema);
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-/* The entry of a call in what is being read; a new one if it has none yet. */
+/* Returns the entry of a call in the new part of a message. Adds it if it is missing. */
 struct message_call *message_call_at(struct message *message, int index);
 
-/* Writes an id, which follows from seed and index, or from what was read of the call. */
+/* Writes an id. It depends on the seed and index, or for ID_KIMI on the text of the call. */
 void write_call_id(char id[MAX_CALL_ID], enum id_style style, uint64_t seed, int index,
                    const struct pattern_reader *reader);
 
-/* Appends a byte of a text as JSON writes it inside of quotes. */
+/* Appends one byte of a text, escaped for a JSON string. */
 void add_escaped(struct buf *out, char c);
 
 #endif

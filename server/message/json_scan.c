@@ -1,5 +1,5 @@
-/* A JSON value read byte by byte, as RFC 8259 defines it: where it ends, and whether it can still
- * become one. The bytes themselves are the caller's to keep. */
+/* Reads a JSON value (RFC 8259) byte by byte: finds its end, and detects bytes that cannot belong
+ * to it. The caller stores the bytes. */
 #include <assert.h>
 #include <string.h>
 
@@ -7,8 +7,8 @@
 
 enum state {
     VALUE,
-    VALUE_OR_END, /* behind "[" */
-    KEY_OR_END,   /* behind "{" */
+    VALUE_OR_END, /* after "[" */
+    KEY_OR_END,   /* after "{" */
     KEY,
     COLON,
     COMMA_OR_END,
@@ -34,7 +34,7 @@ static bool in_object(const struct json_scan *scan) {
     return scan->objects[i / 64] >> (i % 64) & 1;
 }
 
-/* A value has ended with this byte. */
+/* Called after the last byte of a value. */
 static enum reading end_value(struct json_scan *scan) {
     scan->state = COMMA_OR_END;
     return scan->depth == 0 ? READ_DONE : READ_MORE;
@@ -69,7 +69,7 @@ static enum reading begin_value(struct json_scan *scan, char c) {
     return scan->state == VALUE ? READ_BROKEN : READ_MORE;
 }
 
-/* Between values, where white space may stand. */
+/* Adds a byte between values, where white space is allowed. */
 static enum reading add_between(struct json_scan *scan, char c) {
     if (is_space(c)) return READ_MORE;
     switch ((enum state)scan->state) {
@@ -123,7 +123,7 @@ static enum reading add_to_string(struct json_scan *scan, char c) {
     }
 }
 
-/* The state behind another byte of a number, or VALUE if the byte is none of it. */
+/* Returns the state after another byte of a number, or VALUE if the byte is not part of it. */
 static enum state after_digit(enum state state, char c) {
     bool e = c == 'e' || c == 'E', digit = is_digit(c);
     switch (state) {

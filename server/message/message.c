@@ -1,4 +1,4 @@
-/* A message as it grows: reasoning, content, calls, and the ids of calls. */
+/* A growing message: reasoning, content, calls, and the ids of calls. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,8 +48,8 @@ static uint64_t next_random(uint64_t *state) {
     return z ^ (z >> 31);
 }
 
-/* Mistral's templates take nine letters and digits, and nothing else; Kimi's writes a call's id
- * as the model did. */
+/* Mistral's templates accept only nine letters and digits. Kimi's template writes the id as the
+ * model did. */
 void write_call_id(char id[MAX_CALL_ID], enum id_style style, uint64_t seed, int index,
                    const struct pattern_reader *reader) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";

@@ -1,15 +1,15 @@
-/* DESIGN: an answer's text, read as it comes, in linear time.
+/* DESIGN: reads an answer's text as it arrives, in linear time.
  *
  *   START ──begin marker──> REASONING ──end marker──> TEXT <──> CALLS
  *     └───────────── anything else ───────────────────┘
  *
- * Bytes that may yet turn out to be something else stay in `input`. Where that fails, reading goes
- * back to `start`, the first of them, and goes on in another way: with the family's next form of a
- * call, or with what may follow a call, or as content. So the result depends on the bytes alone and
- * not on where they were cut. What goes back is short: markers and a name; a call that breaks later
- * becomes content as a whole, and its inside is not read again.
+ * Undecided bytes stay in `input`. If a reading fails, the parser returns to `start`, the first
+ * undecided byte, and tries the next possibility: the family's next form of a call, the text after
+ * a call, or content. So the result depends only on the bytes and not on how they were divided. The
+ * parser rereads only short texts, markers and a name. A call that breaks later becomes content as
+ * a whole and is not searched again.
  *
- * Content loses nothing but the white space around calls and behind thoughts.
+ * Content keeps all bytes except white space around calls and after reasoning.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@
 
 #include "server/message/internal.h"
 
-/* What breaks within so many bytes is read again from its second byte on: another call may begin in
- * it. Longer than every marker and name. */
+/* If a reading fails within this many bytes, the text is read again from its second byte, because
+ * another call may begin in it. Longer than every marker and name. */
 #define MAX_READ_AGAIN 256
 
 static bool is_harmony(const struct message_settings *settings) {
@@ -59,7 +59,7 @@ bool message_parser_is_reasoning(const struct message_parser *parser) {
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-/* White space waits for what follows it. */
+/* Holds white space back until another byte follows. */
 static void add_text(struct message_parser *parser, struct buf *out, char c) {
     if (is_space(c)) {
         if (!parser->drops_space) buf_add(&parser->space, &c, 1);
@@ -89,9 +89,9 @@ void parser_drop_space(struct message_parser *parser) {
     parser->drops_space = !parser->has_content;
 }
 
-/* ---- thoughts ------------------------------------------------------------------------------- */
+/* ---- reasoning ------------------------------------------------------------------------------- */
 
-/* Goes back to where the marker that is none began. */
+/* Returns to the first byte of an incomplete marker that turned out not to match. */
 static void unmatch(struct message_parser *parser) {
     parser->at = parser->start;
     parser->matched = 0;
@@ -149,7 +149,7 @@ static void begin_part(struct message_parser *parser, enum part part) {
         pattern_begin(&parser->reader, form->call, NULL);
 }
 
-/* Finds a form from `first` on that may begin with the byte at `at`. */
+/* Begins the first form, from index `first`, that may begin with the byte at `at`. */
 static bool begin_run(struct message_parser *parser, int first) {
     const struct tool_format *tools = parser->settings.tools;
     char c = parser->input.data[parser->at];
@@ -197,7 +197,7 @@ void parser_end_call(struct message_parser *parser) {
     parser->is_announced = false;
 }
 
-/* A part of the run was read: what comes next? */
+/* A part of the run is complete: begins the next part. */
 static void end_part(struct message_parser *parser) {
     const struct tool_form *form = form_of(parser);
     enum part part = parser->part;
@@ -215,7 +215,7 @@ static void end_part(struct message_parser *parser) {
         parser->mode = MODE_TEXT;
 }
 
-/* The bytes from `start` on are no call. */
+/* The bytes from `start` are not a call: they become content. */
 static void give_up(struct message_parser *parser) {
     size_t length = parser->at - parser->start;
     if (length <= MAX_READ_AGAIN) length = 1;
@@ -232,12 +232,12 @@ static void break_part(struct message_parser *parser) {
     size_t broken = parser->at;
     parser->at = parser->start;
     if (parser->is_announced) {
-        parser->is_announced = false; /* it cannot be taken back: what was given of it stays */
+        parser->is_announced = false; /* it cannot be retracted: the passed-on part stays */
         parser->mode = MODE_TEXT;
     } else if (part == PART_CLOSE && form_of(parser)->between) {
         begin_part(parser, PART_NEXT);
     } else if (part == PART_CLOSE || part == PART_NEXT) {
-        parser->mode = MODE_TEXT; /* the calls before it are whole */
+        parser->mode = MODE_TEXT; /* the calls before it are complete */
     } else if (!begin_run(parser, form + 1)) {
         parser->at = broken;
         give_up(parser);
@@ -268,7 +268,7 @@ static void step_calls(struct message_parser *parser, char c) {
     parser->start = parser->at;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- the whole parser ------------------------------------------------------------------------ */
 
 static void read_input(struct message_parser *parser) {
     while (parser->at < parser->input.length) {
@@ -286,7 +286,8 @@ static void read_input(struct message_parser *parser) {
     }
 }
 
-/* Forgets what is decided, once it is as long as what is not: each byte is moved once. */
+/* Drops decided bytes once they are at least as many as the undecided ones, so that each byte moves
+ * at most once on average. */
 static void forget(struct message_parser *parser) {
     size_t rest = parser->input.length - parser->start;
     assert(parser->start <= parser->at && parser->at == parser->input.length);
@@ -306,8 +307,8 @@ void message_parser_add(struct message_parser *parser, const char *text, size_t 
     parser->out = NULL;
 }
 
-/* The text ends inside of a run. A call of which only markers are missing is whole; the beginning
- * of what closes a run is no content. */
+/* Handles a text that ends inside a run. A call is complete if only markers are missing. The
+ * beginning of a closing marker is not content. */
 static void finish_calls(struct message_parser *parser) {
     bool is_call = parser->part == PART_CALL || parser->part == PART_NEXT;
     bool is_whole = is_call && parser->reader.is_whole;
@@ -348,7 +349,7 @@ void message_settings_see_prompt(struct message_settings *settings, const char *
     if (!reasoning || reasoning->is_harmony) return;
     const char *begin = reasoning->begin, *end = reasoning->end;
     size_t n_begin = strlen(begin), n_end = strlen(end);
-    if (last) { /* the answer goes on with this: does a block stand open in it? */
+    if (last) { /* the answer continues this: is a block of reasoning open in it? */
         const char *block = strstr(last, begin);
         settings->starts_behind = settings->continues = true;
         if (block && !strstr(block, end)) settings->starts_inside = true;

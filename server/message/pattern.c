@@ -1,10 +1,10 @@
-/* One part of a run of calls, read by its pattern (struct tool_form). */
+/* Reads one part of a run of calls by its pattern (struct tool_form). */
 #include <assert.h>
 #include <string.h>
 
 #include "server/message/internal.h"
 
-/* Is only white space left of the pattern, which any white space or none stands for? */
+/* Is the rest of the pattern only white space, which also matches nothing? */
 static bool is_at_end(const struct pattern_reader *reader) {
     return reader->pattern[strspn(reader->pattern, " \n")] == 0;
 }
@@ -41,7 +41,7 @@ bool form_may_begin(const struct tool_form *form, char c) {
 
 /* ---- placeholders --------------------------------------------------------------------------- */
 
-/* Calls of tools that the request does not have are content. */
+/* Checks the name. Calls of tools that are not in the request are content. */
 static bool knows(struct pattern_reader *reader, const struct tool_set *known) {
     reader->knows_name = reader->name.length > 0 && tool_set_has(known, reader->name.text);
     return reader->knows_name;
@@ -54,14 +54,14 @@ static enum reading add_to_name(struct pattern_reader *reader, char c,
     return knows(reader, known) ? READ_BEFORE : READ_BROKEN;
 }
 
-/* An id of the model's own. */
+/* Adds a byte of the model's id of the call. */
 static enum reading add_to_id(struct pattern_reader *reader, char c) {
     bool is_part = is_name_byte(c) && c != '.' && c != '-' && c != '_';
     if (!is_part) return READ_BEFORE;
     return name_add(&reader->id, c) ? READ_MORE : READ_BROKEN;
 }
 
-/* The arguments alone: an object. */
+/* Adds a byte of the arguments: an object. */
 static enum reading add_to_arguments(struct pattern_reader *reader, char c) {
     bool begun = reader->arguments.length > 0 || reader->has_arguments;
     if (!begun && is_space(c)) return READ_MORE;
@@ -107,7 +107,8 @@ static enum reading add_to_placeholder(struct pattern_reader *reader, char c,
 
 /* ---- patterns ------------------------------------------------------------------------------- */
 
-/* Goes behind a placeholder or a byte of a marker; false: the pattern has ended. */
+/* Moves past a placeholder (n = 2) or a byte of a marker (n = 1). Returns false if the pattern has
+ * ended. */
 static bool advance(struct pattern_reader *reader, int n) {
     if (n == 2 && !strchr("ni", reader->pattern[1])) reader->is_whole = true;
     reader->pattern += n;

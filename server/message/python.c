@@ -1,6 +1,6 @@
-/* The arguments of a call in Python, zone="UTC", n=3, up to its closing parenthesis, as an object
- * of JSON. Values are literals: strings, numbers, True, False, None, lists, tuples and dicts; the
- * words of JSON for them are read too. What else Python has breaks the call. */
+/* Converts the arguments of a Python call, zone="UTC", n=3, up to the closing parenthesis, to a
+ * JSON object. Values are literals: strings, numbers, True, False, None, lists, tuples and dicts.
+ * JSON's true, false and null are accepted too. Any other Python syntax breaks the call. */
 #include <assert.h>
 #include <string.h>
 
@@ -10,9 +10,9 @@ enum state {
     KEYWORD_OR_END,
     KEYWORD,
     VALUE,        /* a value must follow */
-    VALUE_OR_END, /* ... or the closing bracket */
+    VALUE_OR_END, /* a value or the closing bracket must follow */
     COMMA_OR_END,
-    COLON, /* behind the key of a dict */
+    COLON, /* after the key of a dict */
     STRING,
     ESCAPE,
     ESCAPE_DIGITS,
@@ -20,7 +20,7 @@ enum state {
     NUMBER,
 };
 
-/* A comma, unless it is the first of what holds it. */
+/* Writes a comma unless the item is the first one. */
 static void begin_item(struct python_arguments *python, struct buf *out) {
     if (python->has_item) buf_puts(out, ", ");
     python->has_item = false;
@@ -38,7 +38,7 @@ static enum reading add_escape(struct python_arguments *python, char c, struct b
     static const char letters[] = "abfnrtv", values[] = "\a\b\f\n\r\t\v";
     const char *letter = c ? strchr(letters, c) : NULL;
     python->state = STRING;
-    if (is_digit(c)) return READ_BROKEN; /* octal: no model writes it */
+    if (is_digit(c)) return READ_BROKEN; /* octal: models do not write it */
     if (c == 'x' || c == 'u' || c == 'U') {
         python->state = ESCAPE_DIGITS;
         python->count = c == 'x' ? 2 : c == 'u' ? 4 : 8;
@@ -46,14 +46,14 @@ static enum reading add_escape(struct python_arguments *python, char c, struct b
         python->value = 0;
     } else if (letter) {
         add_escaped(out, values[letter - letters]);
-    } else if (c != '\n') { /* a line break is left out, another byte stands for itself */
+    } else if (c != '\n') { /* a line break is dropped; any other byte is kept */
         if (!c || !strchr("\\'\"/", c)) add_escaped(out, '\\');
         add_escaped(out, c);
     }
     return READ_MORE;
 }
 
-/* Four digits are written as they are: two halves of a character find each other in JSON. */
+/* Values of four hex digits are written as \u escapes, so two surrogates form a pair in JSON. */
 static enum reading add_escape_digit(struct python_arguments *python, char c, struct buf *out) {
     static const char digits[] = "0123456789abcdef";
     char bytes[4];
@@ -153,7 +153,7 @@ static enum reading add_to_keyword(struct python_arguments *python, char c, stru
     return READ_MORE;
 }
 
-/* Behind a value: a comma, or the end of what holds it. */
+/* Adds a byte after a value: a comma or a closing bracket. */
 static enum reading add_behind(struct python_arguments *python, char c, struct buf *out) {
     bool outside = python->depth == 0;
     if (c == ')' && outside) return buf_puts(out, "}"), READ_BEFORE;
@@ -211,10 +211,10 @@ enum reading python_arguments_add(struct python_arguments *python, char c, struc
     return end_value(python);
 }
 
-/* ---- a value alone -------------------------------------------------------------------------- */
+/* ---- one value ------------------------------------------------------------------------------- */
 
-/* A text that is written as it is may begin with a quote ('90s music), so alone a string is none
- * with single quotes, nor over several lines. */
+/* Plain text may begin with a quote ('90s music). So a single value must not be a string with
+ * single quotes or with line breaks. */
 bool python_value_add(struct python_arguments *python, char c, struct buf *out) {
     if (!python->begun) {
         *python = (struct python_arguments){.begun = true, .state = VALUE};
@@ -224,7 +224,7 @@ bool python_value_add(struct python_arguments *python, char c, struct buf *out) 
     return python_arguments_add(python, c, out) == READ_MORE;
 }
 
-/* Behind a value nothing but white space may stand. */
+/* Only white space may follow the value. */
 bool python_value_end(struct python_arguments *python, struct buf *out) {
     return python_value_add(python, '\n', out) && python->state == COMMA_OR_END &&
            python->depth == 0;

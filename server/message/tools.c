@@ -1,5 +1,5 @@
-/* The tools of a request as parsers know them. The request's own JSON is gone by then, so names and
- * types are kept. */
+/* The tools of a request, as parsers need them. The request's JSON is freed earlier, so names and
+ * types are copied. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,8 @@ static int type_named(const struct json *name) {
 
 static int types_at(const struct json *schema, int depth);
 
-/* What is not understood, such as a reference, may be of any type. */
+/* Returns the types of a schema. A schema that is not understood, such as a reference, may have any
+ * type. */
 static int types_at(const struct json *schema, int depth) {
     const struct json *type = json_member(schema, "type"), *one = json_member(schema, "const");
     const struct json *any = json_member(schema, "anyOf"), *list = json_member(schema, "enum");
@@ -134,7 +135,7 @@ bool tool_set_has(const struct tool_set *tools, const char *name) {
     return !tools || find(tools, name) != NULL;
 }
 
-/* A parameter that the tool does not have is a text, as in vLLM. */
+/* An unknown parameter of a known tool is a text, as in vLLM. */
 int tool_set_types(const struct tool_set *tools, const char *name, const char *parameter) {
     const struct tool *tool = tools ? find(tools, name) : NULL;
     if (!tool) return ALL_TYPES;

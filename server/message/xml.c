@@ -1,4 +1,4 @@
-/* Parameters as elements, up to the "</" of what holds them:
+/* Reads parameters as XML elements, up to the "</" of the enclosing element:
  *
  *   <parameter=zone>
  *   UTC
@@ -7,18 +7,19 @@
  *   <arg_key>zone</arg_key>
  *   <arg_value>UTC</arg_value>
  *
- * become the members of an object. A parameter that is a text by its schema is written as it comes.
- * Of others the value is JSON: they wait for their end, which is none inside of a string of JSON,
- * and are texts where they are none. Seed-OSS' template writes Python's literals in their place, of
- * which JSON is a part: so are these read. Of texts, line breaks behind the first tag and before
- * the last are no part of a value, but of Seed-OSS'. */
+ * They become the members of an object. If the schema says that a parameter is a text, its bytes
+ * are written as they arrive. Other values are JSON. They are held back until their end marker,
+ * which is ignored inside a JSON string; if a value is not valid JSON of an allowed type, it
+ * becomes a text. Seed-OSS writes Python literals instead of JSON and they are read as such. The
+ * line breaks after the first tag and before the last tag are not part of a value, except in
+ * Seed-OSS. */
 #include <string.h>
 
 #include "server/message/internal.h"
 
 struct xml_style {
-    const char *begin, *behind_key, *end; /* white space may stand before each "<" */
-    bool has_breaks;                      /* around values, of which they are no part */
+    const char *begin, *behind_key, *end; /* white space may precede each "<" */
+    bool has_breaks;                      /* line breaks around values, not part of them */
     bool is_python;
 };
 
@@ -47,7 +48,7 @@ static void begin_value(struct xml_arguments *xml, struct buf *out) {
     buf_clear(&xml->literal);
 }
 
-/* A byte of the value, which is no line break at its start. */
+/* Adds a byte of the value, after an optional first line break. */
 static void add_to_value(struct xml_arguments *xml, char c, struct buf *out) {
     if (!xml->json_ended)
         xml->json_ended = style_of(xml)->is_python
@@ -63,7 +64,7 @@ static void add_to_value(struct xml_arguments *xml, char c, struct buf *out) {
         buf_add(&xml->value, &c, 1);
 }
 
-/* What the value is in JSON, if it is of a type that the parameter may have; or NULL. */
+/* Returns the value as JSON if its type is allowed for the parameter, else NULL. */
 static const struct buf *as_json(struct xml_arguments *xml) {
     bool is_python = style_of(xml)->is_python;
     const struct buf *value = is_python ? &xml->literal : &xml->value;
@@ -99,7 +100,7 @@ static enum reading add_in_value(struct xml_arguments *xml, char c, struct buf *
     bool in_string =
         !xml->json_ended && (style_of(xml)->is_python ? python_in_string(&xml->python)
                                                       : json_scan_in_string(&xml->json));
-    if (c != end[xml->matched]) { /* "<" begins the marker and stands nowhere else in it */
+    if (c != end[xml->matched]) { /* "<" occurs only at the start of the marker */
         for (int i = 0; i < xml->matched; i++) add_to_value(xml, end[i], out);
         xml->matched = 0;
     }
@@ -121,7 +122,7 @@ static enum reading add_to_tag(struct xml_arguments *xml, char c, struct buf *ou
     return READ_MORE;
 }
 
-/* What stands between the key and its value. */
+/* Adds a byte between the key and its value. */
 static enum reading add_behind_key(struct xml_arguments *xml, char c, const struct tool_set *known,
                                    const struct name *name, struct buf *out) {
     const char *behind = style_of(xml)->behind_key;
