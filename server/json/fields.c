@@ -1,5 +1,5 @@
-/* Checks the fields of a body against a table: type, range, default. What a table cannot say is a
- * field's `check`. */
+/* Checks the fields of a body against a table: types, ranges and defaults. A field's `check`
+ * handles all other conditions. */
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -66,8 +66,8 @@ static enum status store_real(struct parse *parse, const struct field *field, co
     if (!json_is(value, JSON_NUMBER)) return field_wrong_type(parse, name, "a number", value);
     enum status status = check_range(parse, field, name, json_number(value));
     if (status != STATUS_OK || !to) return status;
-    /* A number above zero must not become a float of zero, nor a denormal one that overflows when
-     * something is divided by it. */
+    /* A positive number must not become a float of zero, or a denormal one: division by it
+     * overflows. */
     const double smallest = 1e-6;
     *to = (float)(json_number(value) > 0 && json_number(value) < smallest ? smallest
                                                                           : json_number(value));
@@ -92,7 +92,7 @@ static void store_default(struct parse *parse, const struct field *field) {
 enum status field_store(struct parse *parse, const struct field *field, const char *name,
                         const struct json *value) {
     void *to = place(parse, field);
-    assert(!json_is(value, JSON_NULL)); /* which counts as absent */
+    assert(!json_is(value, JSON_NULL)); /* null counts as absent */
     switch (field->type) {
     case FIELD_BOOL:
         if (!json_is(value, JSON_BOOL))
@@ -139,13 +139,13 @@ enum status fields_parse(struct parse *parse, const struct json *object) {
     assert(parse->arena && parse->limits && json_is(object, JSON_OBJECT));
     parse->object = object;
     memset(parse->value, 0, sizeof parse->value);
-    json_each(member, object) { /* one pass, however many there are */
+    json_each(member, object) { /* one pass, for any number of members */
         int i = find_field(parse, member->name);
         if (i >= 0) parse->value[i] = json_is(member, JSON_NULL) ? NULL : member;
     }
     for (int i = 0; i < parse->n_fields; i++) {
         const struct field *field = &parse->fields[i];
-        const char *other = field->same_as; /* whose default counts for both */
+        const char *other = field->same_as; /* its default counts for both names */
         if (!other) store_default(parse, field);
         if (other && field_given(parse, field->name) && field_given(parse, other))
             return err_set(parse->err, STATUS_INVALID_REQUEST, field->name,
@@ -160,7 +160,7 @@ enum status fields_parse(struct parse *parse, const struct json *object) {
     return STATUS_OK;
 }
 
-/* ---- what several bodies have --------------------------------------------------------------- */
+/* ---- shared by several bodies ---------------------------------------------------------------- */
 
 #define BODY_ARENA_BYTES ((size_t)32 << 20)
 

@@ -1,23 +1,24 @@
-/* server/json: writing JSON, and bodies checked against tables of fields. Pure functions over
- * strings and documents (config/json.h): no sockets, no threads, no model. */
+/* server/json: writes JSON, and checks bodies against tables of fields. Pure functions over strings
+ * and documents (config/json.h): no sockets, no threads, no model. */
 #ifndef PENSTOCK_SERVER_JSON_H
 #define PENSTOCK_SERVER_JSON_H
 
 #include "config/json.h"
 
-struct api_limits; /* for the checks of a room above: nothing here looks into it */
+struct api_limits; /* passed on to checks of the folder above; not used here */
 
 /* ---- writing JSON (json/write.c) ------------------------------------------------------------ */
 
-/* Appends text as a JSON string with its quotes. What is not UTF-8 becomes U+FFFD, so the result
- * always is. */
+/* Appends text as a JSON string with its quotes. Invalid UTF-8 becomes U+FFFD, so the output is
+ * always valid UTF-8. */
 void json_write_string(struct buf *out, const char *text, size_t length);
-/* The most bytes that json_write_string writes for a text, of which it is a part or all. */
+/* Returns an upper bound on the bytes that json_write_string writes for this text or a part of it.
+ */
 size_t json_string_bound(const char *text, size_t length);
 /* Appends text as json_write_string does, without the quotes. */
 void json_write_part(struct buf *out, const char *text, size_t length);
 void json_write_int(struct buf *out, int64_t value);
-void json_write_value(struct buf *out, const struct json *value);    /* without white space */
+void json_write_value(struct buf *out, const struct json *value);    /* no white space */
 void json_write_ints(struct buf *out, const int32_t *values, int n); /* [1,2,3] */
 
 /* ---- checked fields (json/fields.c) --------------------------------------------------------- */
@@ -29,7 +30,7 @@ enum field_type {
     FIELD_STRING,
     FIELD_ARRAY,
     FIELD_OBJECT, /* const struct json * */
-    FIELD_ANY,    /* its `check` looks at the type */
+    FIELD_ANY,    /* only `check` looks at the type */
 };
 
 #define FIELD_NOT_STORED ((size_t)-1)
@@ -37,62 +38,64 @@ enum field_type {
 
 struct parse;
 
-/* The fields and n_fields of a parse. */
+/* Initialises the fields and n_fields of a parse. */
 #define FIELDS_OF(table) .fields = table, .n_fields = sizeof table / sizeof *table
 
-/* One field of a body. The value, or the default when it is absent or null, goes to `offset` in the
- * parse's target. */
+/* One field of a body. The value, or the default if it is absent or null, is stored at `offset` in
+ * the parse's target. */
 struct field {
     const char *name;
     enum field_type type;
-    size_t offset;   /* FIELD_NOT_STORED: only its type is checked, or `check` keeps it */
-    double fallback; /* default of a bool, int or real */
+    size_t offset;   /* FIELD_NOT_STORED: only checked, or stored by `check` */
+    double fallback; /* default of a bool, int or real field */
     double min, max;
     bool above_min; /* min itself is outside the range */
-    /* The field before it in the table of which this is another name, in the same place: it has no
-     * default of its own, and only one of them may be given. NULL for most. */
+    /* The name of an earlier field in the table for which this is an alias, with the same offset.
+     * An alias does not have a default, and a body may have only one of both names. NULL for most
+     * fields. */
     const char *same_as;
-    /* Called after the type and range were found right; not for an absent field. May be NULL. */
+    /* Called for a present field after its type and range are checked. May be NULL. */
     enum status (*check)(struct parse *parse, const char *name, const struct json *value);
 };
 
-/* One body being checked: what every check may look at. */
+/* The state of checking one body, which checks may read. */
 struct parse {
     const struct field *fields;
     int n_fields;
-    const struct json *object;            /* the body, once fields_parse has begun */
-    const struct json *value[MAX_FIELDS]; /* of each field; NULL: absent or null */
+    const struct json *object;            /* the body; set by fields_parse */
+    const struct json *value[MAX_FIELDS]; /* per field; NULL: absent or null */
     void *target;
     struct arena *arena;
     const struct api_limits *limits;
     struct err *err;
 };
 
-/* Checks all fields of an object in the table's order and fills the target. No name is given
- * twice: json_parse_strict has refused that. */
+/* Checks all fields of an object in the table's order and fills the target. The object must not
+ * have duplicate names: json_parse_strict rejects them. */
 enum status fields_parse(struct parse *parse, const struct json *object);
 
-/* Checks one value against one field and fills the target; `name` is how messages call it. */
+/* Checks one value against one field and fills the target. Messages refer to the field as `name`.
+ */
 enum status field_store(struct parse *parse, const struct field *field, const char *name,
                         const struct json *value);
 
-/* The value a client gave for a field, NULL when it is absent or null. */
+/* Returns the value of a field in the body, NULL if it is absent or null. */
 const struct json *field_given(const struct parse *parse, const char *name);
 
-/* "'name' must be <right>, but it is <what it is>." as a 400. */
+/* Fails with a 400: "'name' must be <right>, but it is <type of value>." */
 enum status field_wrong_type(struct parse *parse, const char *name, const char *right,
                              const struct json *value);
-/* "'name' <message>." as a 400. */
+/* Fails with a 400: "'name' <message>." */
 enum status field_wrong(struct parse *parse, const char *name, const char *message);
-/* Sets a 400's machine-readable code besides the message that is already in it. */
+/* Adds a machine-readable code to the 400 that is already in err. */
 enum status field_code(struct parse *parse, const char *code);
 
-/* Checks the outermost value of a body, which must be an object. On success parse->arena is the
- * caller's; otherwise the tree was deleted. */
+/* Checks that a body is an object. On success the caller owns parse->arena; on failure the tree is
+ * freed. */
 enum status body_check(struct parse *parse, struct json *json);
 
-/* Reads a body and takes it. Fails if an object in it has a name twice. On success parse->arena and
- * *json are the caller's. */
+/* Parses a body and calls body_check. Fails if an object in it has duplicate names. On success the
+ * caller owns parse->arena and *json. */
 enum status body_parse(struct parse *parse, const char *body, size_t length, struct json **json);
 
 #endif

@@ -1,4 +1,4 @@
-/* JSON text. */
+/* Writes JSON text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 void json_write_part(struct buf *out, const char *text, size_t length) {
     static const char escaped[] = "\"\\\n\r\t", letter[] = "\"\\nrt";
-    size_t start = 0, i = 0; /* text[start..i) needs no escape and is not written yet */
+    size_t start = 0, i = 0; /* text[start..i) needs no escapes and is not yet written */
     while (i < length) {
         unsigned char c = (unsigned char)text[i];
         bool is_escaped = c < 0x20 || c == '"' || c == '\\';
@@ -35,7 +35,7 @@ void json_write_string(struct buf *out, const char *text, size_t length) {
     buf_add(out, "\"", 1);
 }
 
-/* An escape takes up to 6 bytes, U+FFFD in the place of a byte 3. */
+/* An escape takes up to 6 bytes; a U+FFFD takes 3 and replaces at least 1 byte. */
 size_t json_string_bound(const char *text, size_t length) {
     size_t bound = 2;
     for (size_t i = 0, n; i < length; i += n) {
@@ -53,7 +53,7 @@ void json_write_int(struct buf *out, int64_t value) {
     buf_add(out, digits, (size_t)n);
 }
 
-/* The fewest digits that are read back as the same number. */
+/* Writes the fewest digits that parse to the same number. */
 static void write_number(struct buf *out, const struct json *value) {
     char digits[32];
     if (json_is_integer(value)) {
@@ -81,7 +81,7 @@ static void write_children(struct buf *out, const struct json *value) {
     buf_puts(out, object ? "}" : "]");
 }
 
-/* The reader bounds how deep a tree is. */
+/* The parser bounds the depth of a tree. */
 void json_write_value(struct buf *out, const struct json *value) {
     switch (value->type) {
     case JSON_NULL:
