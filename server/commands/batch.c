@@ -1,14 +1,15 @@
-/* DESIGN: `penstock batch`: a file of requests in, a file of their responses out.
+/* DESIGN: `penstock batch` reads a file of requests and writes a file of their responses.
  *
  *   fill_window      reads, checks, tokenises and submits lines until enough are open
  *   bridge_on_...    engine thread: appends a step's events, signals
- *   handle_events    waits for them; a line's last event writes its response and frees it
+ *   handle_events    waits for events; a line's last event writes its response and frees it
  *
- * All but the bridge is on the main thread. A line is a job without a client: it is parsed,
- * prepared and written by the code that serves HTTP, and goes to the same scheduler. Enough lines
- * are open to fill every step of the engine while more are read; memory is bounded by that window
- * and by the longest line, not by the file. Responses are written in the order in which they
- * finish. A signal cancels the open lines, which get no response: the next run computes them.
+ * Only the bridge runs outside of the main thread. A line is a job without a client: the code that
+ * serves HTTP parses it, prepares it and writes its response, and it goes to the same scheduler.
+ * Enough lines are open to fill every step of the engine while more are read. This window and the
+ * longest line bound the memory, not the size of the file. Responses are written in the order in
+ * which they finish. A signal cancels the open lines; they get no response, and the next run
+ * computes them.
  */
 #include <assert.h>
 #include <errno.h>
@@ -23,19 +24,19 @@
 #include "server/generation/grammar_store.h"
 #include "server/generation/job.h"
 
-/* Open lines hold at most this many bytes of input, unless a single one is larger. */
+/* Limit on the input bytes of open lines. A single line may be longer. */
 #define WINDOW_BYTES ((size_t)64 << 20)
 
-/* How many steps' sequences are open, so that waiting ones replace those that end. */
+/* The window in units of a step's sequences, so that waiting sequences replace finished ones. */
 #define WINDOW_STEPS 2
 
 #define PROGRESS_NS 10000000000ull
 
-/* More than any request has prompts: with --seed, a line's seeds count up from its number times
- * this. */
+/* More than the maximum number of prompts per request. With --seed, the seeds of a line count up
+ * from its number times this. */
 #define SEEDS_PER_LINE 1024
 
-/* A line of the input whose response is not written yet. */
+/* A line of the input whose response is not yet written. */
 struct batch_line {
     struct generation_job job;
     struct batch *batch;
@@ -43,26 +44,26 @@ struct batch_line {
     int64_t number;
     struct buf custom_id;
     size_t bytes;
-    bool dropped; /* its response is not wanted any more */
+    bool dropped; /* its response is not written */
 };
 
 struct batch {
-    struct app app;         /* first: engine, scheduler, limits, and the bridge */
+    struct app app;         /* must be first: engine, scheduler, limits, and the bridge */
     pthread_cond_t arrived; /* with app.mutex */
     FILE *input;
-    struct buf text; /* of the line that was read last, */
-    bool too_long;   /* which has more, */
-    int64_t number;  /* and its number, from 1 */
+    struct buf text; /* of the last line read */
+    bool too_long;   /* that line is longer than the limit */
+    int64_t number;  /* its number, from 1 */
     int64_t input_bytes, read_bytes;
     struct batch_output output;
     struct list lines; /* open ones */
-    int n_sequences;   /* of these lines */
+    int n_sequences;   /* sequences of the open lines */
     size_t bytes;
-    bool ended, stopping; /* no more input; no line is read any more */
+    bool ended, stopping; /* end of input reached; no more lines are read */
     int64_t n_answered, n_refused, n_skipped;
     int64_t prompt_tokens, output_tokens;
     uint64_t started_ns, reported_ns;
-    struct err err; /* why it stops; STATUS_OK if it does not, or was interrupted */
+    struct err err; /* the error that stopped the batch; STATUS_OK if none, or if interrupted */
 };
 
 static volatile sig_atomic_t interrupted;
@@ -98,7 +99,7 @@ static void write_line(struct batch *batch, const struct buf *text, bool refused
     }
 }
 
-/* Writes the error of a line that is not a request, or whose custom_id is taken. */
+/* Writes the error of a line that is not a valid request or repeats a custom_id. */
 static void refuse_line(struct batch *batch, const struct err *err) {
     struct buf text = {0};
     api_batch_write_error(&text, batch->number, err);
@@ -136,7 +137,7 @@ static int sequences_of(const struct batch_line *line) {
     return line->job.request ? line->job.n_prompts * line->job.request->best_of : 0;
 }
 
-/* Nothing is computed for the line any more. */
+/* Called when the line's computation has ended. */
 static void end_line(struct batch *batch, struct batch_line *line) {
     assert(line->job.n_running == 0);
     if (!line->dropped) answer(batch, line);
@@ -163,11 +164,11 @@ static void submit(struct generation_job *job) {
         err_set(&job->err, STATUS_INVALID_REQUEST, "stream",
                 "'stream' must not be true in a batch.");
     } else {
-        job_submit(job, now_ns()); /* which sets job->err */
+        job_submit(job, now_ns()); /* sets job->err on failure */
     }
 }
 
-/* Takes over what was parsed. */
+/* Opens a line. Takes ownership of the parsed data. */
 static void begin_line(struct batch *batch, struct api_batch_line *parsed) {
     struct batch_line *line = mem_calloc(1, sizeof *line);
     *line = (struct batch_line){.job = {&batch->app, parsed->api, &listener},
@@ -186,7 +187,8 @@ static void begin_line(struct batch *batch, struct api_batch_line *parsed) {
     if (line->job.n_running == 0) end_line(batch, line);
 }
 
-/* Must the line be computed? Not if it was answered before; a repeated custom_id gets an error. */
+/* Must the line be computed? It need not be if the output file already answers it. A repeated
+ * custom_id gets an error. */
 static bool is_wanted(struct batch *batch, const struct buf *custom_id) {
     struct buf key = {0};
     api_batch_key(&key, batch->number, custom_id);
@@ -210,7 +212,7 @@ static void handle_line(struct batch *batch) {
     enum status status = api_batch_parse(&parsed, batch->text.data, batch->text.length, &err);
     bool named = parsed.custom_id.length > 0;
     if (!is_wanted(batch, &parsed.custom_id)) {
-        /* nothing to do */
+        /* skip the line */
     } else if (status && named) {
         answer_refused(batch, batch->number, &parsed.custom_id, "", &err);
     } else if (status) {
@@ -225,8 +227,8 @@ static void handle_line(struct batch *batch) {
 
 /* ---- the input ------------------------------------------------------------------------------ */
 
-/* Reads a line, without its end, of at most --max-body-size; the rest of a longer one is skipped.
- * False at the end of the input. */
+/* Reads a line without its line end. Only its first --max-body-size bytes are kept. Returns false
+ * at the end of the input. */
 static bool read_line(struct batch *batch) {
     const size_t max = (size_t)batch->app.options->max_body_size;
     int c, n = 0;
@@ -256,7 +258,7 @@ static void read_one(struct batch *batch) {
     batch->number++;
     struct buf *text = &batch->text;
     if (batch->number == 1 && text->length >= 3 && memcmp(text->data, "\xEF\xBB\xBF", 3) == 0) {
-        text->length -= 3; /* the mark of Windows' editors, which JSON does not know */
+        text->length -= 3; /* the byte order mark of Windows editors; not valid in JSON */
         memmove(text->data, text->data + 3, text->length + 1);
     }
     if (batch->too_long) {
@@ -343,7 +345,7 @@ static enum status open_input(struct batch *batch, struct err *err) {
                    path);
 }
 
-/* Opens the files first, so that a wrong name is reported before a model is loaded. */
+/* Opens the files first, so that a wrong name is reported before the model is loaded. */
 static int open_all(struct batch *batch) {
     const struct options *options = batch->app.options;
     struct err err;
@@ -361,7 +363,7 @@ static int open_all(struct batch *batch) {
     batch->app.grammars = grammar_store_new(batch->app.engine, batch->app.limits.V,
                                             (size_t)options->grammar_cache, 0);
     struct scheduler_config config = scheduler_config_from(options, batch->app.engine);
-    config.max_queued_requests = 1 << 24; /* the window bounds what waits */
+    config.max_queued_requests = 1 << 24; /* the window bounds the queue */
     config.max_queued_tokens = 1 << 30;
     config.draft_engine = batch->app.draft_engine;
     config.on_events = bridge_on_events;

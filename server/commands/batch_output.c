@@ -16,7 +16,7 @@ static bool is_empty(const struct batch_key *key) {
     return !key->hash[0] && !key->hash[1];
 }
 
-/* Where the key is, or would be put. */
+/* Returns the key's slot, or the slot where it would be inserted. */
 static struct batch_key *find(const struct batch_output *output, const uint64_t hash[2]) {
     size_t mask = output->capacity - 1, at = (size_t)hash[0] & mask;
     while (!is_empty(&output->keys[at]) &&
@@ -53,7 +53,7 @@ enum batch_known batch_output_note(struct batch_output *output, const struct buf
     return note(output, key, false);
 }
 
-/* ---- what is in the file already ------------------------------------------------------------ */
+/* ---- contents of the file -------------------------------------------------------------------- */
 
 static enum status cannot(const char *path, struct err *err) {
     return err_set(err, STATUS_BAD_FILE, "output-file", "%s: %s", path, strerror(errno));
@@ -66,7 +66,7 @@ static enum status not_ours(const struct batch_output *output, int64_t number, s
                    output->path, (long long)number);
 }
 
-/* A line without an end is what a run that was cut off had begun to write. */
+/* Truncates an incomplete last line, which an interrupted run left. */
 static enum status cut_torn(struct batch_output *output, const char *text, size_t length,
                             off_t begin, int64_t number, struct err *err) {
     size_t n = sizeof API_BATCH_START - 1;
@@ -108,7 +108,8 @@ static enum status read_answers(struct batch_output *output, struct err *err) {
 
 enum status batch_output_open(struct batch_output *output, const char *path, struct err *err) {
     *output = (struct batch_output){.path = path};
-    struct stat found; /* a pipe or a device takes answers too, but has none to be read */
+    /* a pipe or a device accepts answers, but old answers cannot be read from it */
+    struct stat found;
     bool regular = stat(path, &found) != 0 || S_ISREG(found.st_mode);
     int fd = open(path, (regular ? O_RDWR | O_CREAT : O_WRONLY) | O_CLOEXEC, 0666);
     if (fd < 0) return cannot(path, err);

@@ -1,13 +1,13 @@
 /* DESIGN: `penstock run --chat`: a conversation.
  *
- * At a terminal a person types: there is a banner, a message may have several lines, lines that
- * begin with a slash are commands, and an error ends only the turn. Anything else that is read is a
- * script: each line is a message, nothing but answers is written, and an error ends the program.
+ * On a terminal, a person types: a banner is shown, a message may have several lines, lines that
+ * begin with a slash are commands, and an error ends only the turn. Any other input is a script:
+ * each line is a message, only answers are written, and an error ends the program.
  *
- * What was said is kept as the JSON of the API's messages, without the system message, which may
- * change; each turn renders all of it, and the prefix cache finds what was computed before. A
- * question that got no answer is forgotten, so that questions and answers alternate as templates
- * want it.
+ * The conversation is stored as the JSON of the API's messages, except for the system message,
+ * which may change. Each turn renders all messages; the prefix cache avoids recomputing earlier
+ * ones. A question without an answer is removed, because templates require questions and answers to
+ * alternate.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,20 +25,20 @@
 struct chat {
     struct session *session;
     struct line_editor *editor;
-    /* of a person, for all but answers; NULL: a script reads and writes */
+    /* for messages to a person; NULL: the input is a script */
     FILE *console;
     const char *history;       /* file, or NULL */
     struct buf system;         /* text of the system message; empty: none */
-    struct buf messages;       /* JSON objects with commas between them */
-    struct buf saved;          /* name of the file that this conversation wrote last */
-    struct answer last;        /* its figures */
-    int n_answers;             /* of this conversation, */
-    long long n_prompt_tokens; /* and what they took together */
+    struct buf messages;       /* JSON objects, separated by commas */
+    struct buf saved;          /* path that this conversation last wrote to */
+    struct answer last;        /* figures of the last answer */
+    int n_answers;             /* answers in this conversation */
+    long long n_prompt_tokens; /* their totals */
     long long n_cached, n_tokens;
-    bool ends; /* the user wants to go */
+    bool ends; /* the user asked to quit */
 };
 
-/* Writes a line for the person, in the style of a note. */
+/* Writes a line for the person, in the note style. */
 static void __attribute__((format(printf, 2, 3)))
 note(const struct chat *chat, const char *format, ...) {
     if (!chat->console) return;
@@ -51,7 +51,7 @@ note(const struct chat *chat, const char *format, ...) {
     fprintf(chat->console, "%s\n", terminal_style(fd, TERMINAL_PLAIN));
 }
 
-/* ---- what was said -------------------------------------------------------------------------- */
+/* ---- the messages ---------------------------------------------------------------------------- */
 
 static void add_message(struct buf *messages, const char *role, const struct buf *content) {
     buf_puts(messages, messages->length > 0 ? ",\n{\"role\":" : "{\"role\":");
@@ -73,7 +73,8 @@ static void write_messages(const struct chat *chat, struct buf *out) {
 
 /* ---- a turn --------------------------------------------------------------------------------- */
 
-/* *after is the end of the thoughts in which the rendered prompt has ended, or NULL. */
+/* Renders and tokenises the messages. *after is the marker that ends reasoning if the rendered
+ * prompt ends inside of it, else NULL. */
 static enum status encode_messages(const struct chat *chat, int32_t **ids, int *n,
                                    const char **after, struct err *err) {
     struct message_settings format = {.reasoning = chat->session->rules.reasoning};
@@ -100,7 +101,7 @@ static void count_answer(struct chat *chat, const struct answer *answer) {
     chat->n_tokens += answer->n_tokens;
 }
 
-/* Says why an answer ends where it does, if its text does not show it. */
+/* Explains the end of an answer if its text does not show the reason. */
 static void explain_end(const struct chat *chat, const struct answer *answer) {
     const struct options *options = chat->session->options;
     if (answer->finish == FINISH_CANCELLED)
@@ -112,7 +113,7 @@ static void explain_end(const struct chat *chat, const struct answer *answer) {
              engine_memory(chat->session->engine)->max_model_len);
 }
 
-/* Asks one question. Returns an exit code, after an error was printed. */
+/* Asks one question. Returns an exit code, after printing any error. */
 static int take_turn(struct chat *chat, const struct buf *question) {
     struct answer answer = {0};
     struct err err;
@@ -175,7 +176,7 @@ static void run_system(struct chat *chat, const char *argument) {
     }
 }
 
-/* Writes the file whole, or says why not. Replaces only what this conversation has written. */
+/* Writes the whole file. Replaces a file only if this conversation wrote it. */
 static enum status save(struct chat *chat, const char *path, struct err *err) {
     bool again = chat->saved.length > 0 && strcmp(chat->saved.data, path) == 0;
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (again ? O_TRUNC : O_EXCL), 0666);
@@ -271,10 +272,10 @@ static void run_help(struct chat *chat, const char *argument) {
         note(chat, "What is typed is kept in %s (--no-history: it is not).", chat->history);
 }
 
-/* The nearest command by its beginning: as many letters as agree. */
+/* Returns the command that shares the longest prefix with the name. */
 static const char *nearest_command(const char *name, size_t length) {
     const char *nearest = NULL;
-    size_t best = 1; /* the slash alone is not near */
+    size_t best = 1; /* the slash is not enough */
     for (int i = 0; i < N_CHAT_COMMANDS; i++) {
         size_t same = 0;
         while (same < length && chat_commands[i].name[same] == name[same]) same++;
@@ -310,8 +311,8 @@ static bool takes(struct buf *text, const char *ending) {
     return true;
 }
 
-/* Adds lines to the message until it is whole: a line that ends with a backslash is followed by
- * another, and one that begins with """ by all up to one that ends with it. */
+/* Reads a message, which may have several lines. A line that ends with a backslash continues in the
+ * next line. A line that begins with """ begins a block that ends with """. */
 static enum line_end read_message(struct chat *chat, struct buf *message) {
     struct buf line = {0};
     enum line_end end = line_editor_read(chat->editor, "> ", message);
@@ -329,10 +330,10 @@ static enum line_end read_message(struct chat *chat, struct buf *message) {
     return end;
 }
 
-/* Takes a message that was typed: a command, or a question. Returns an exit code. */
+/* Handles a typed message: a command or a question. Returns an exit code. */
 static int take_message(struct chat *chat, struct buf *message) {
     if (strspn(message->data, " \t\n") == message->length) return 0;
-    struct err err; /* what is typed is kept for the next time, and a failure is told once */
+    struct err err; /* an error of the history is shown once */
     if (line_editor_remember(chat->editor, message->data, &err) && chat->history) {
         note(chat, "[what is typed is not kept: %s]", err.message);
         chat->history = NULL;
@@ -347,7 +348,8 @@ static int take_message(struct chat *chat, struct buf *message) {
 
 /* ---- the conversation ----------------------------------------------------------------------- */
 
-/* A person's turns. Ctrl-C clears the line; on an empty one it asks for another to end. */
+/* Handles a person's turns. Ctrl-C clears the line; on an empty line, it must be pressed twice to
+ * quit. */
 static int converse_with_person(struct chat *chat) {
     struct buf message = {0};
     bool interrupted = false;
@@ -372,7 +374,7 @@ static int converse_with_person(struct chat *chat) {
     return code;
 }
 
-/* A script's turns: its lines. */
+/* Handles a script's turns: one per line. */
 static int converse_with_script(struct chat *chat) {
     struct buf line = {0};
     int code = 0;
@@ -392,8 +394,8 @@ static void print_banner(const struct chat *chat) {
     note(chat, "/help lists commands and keys, Ctrl-C stops an answer, Ctrl-D ends the program.");
 }
 
-/* Where a person reads and writes: standard error, so that standard output holds the answers
- * alone. */
+/* Returns the stream for talking with a person. It prefers standard error, so that standard output
+ * holds only answers. */
 static FILE *console_of(void) {
     if (!isatty(STDIN_FILENO)) return NULL;
     return isatty(STDERR_FILENO) ? stderr : isatty(STDOUT_FILENO) ? stdout : NULL;
@@ -412,7 +414,7 @@ int converse(struct session *session) {
     chat.editor = line_editor_open(chat.console, chat.history);
     if (chat.console) print_banner(&chat);
     int code = 0;
-    if (options->n_arguments > 0) { /* the first question came with the command */
+    if (options->n_arguments > 0) { /* the first question is an argument */
         struct buf question = {0};
         buf_puts(&question, options->arguments[0]);
         code = take_turn(&chat, &question);

@@ -1,4 +1,4 @@
-/* What the commands share: from options to an opened engine, errors, input, waiting. */
+/* Code that the commands share: settings from options, opening engines, errors, input, waiting. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -35,15 +35,15 @@ void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex) {
 
 /* ---- options to settings -------------------------------------------------------------------- */
 
-/* What comes after a token can be guessed when the host has seen it, which with two steps in flight
- * it has not when it plans. */
+/* Drafts can be guessed only after the host has seen the last token. With two steps in flight it
+ * has not yet seen it when it plans a step. */
 static int steps_in_flight(const struct options *options) {
     bool speculates = options->speculation.method != SPECULATION_NONE;
     return options->steps_in_flight == 0 && speculates ? 1 : options->steps_in_flight;
 }
 
-/* A row of logits for each sequence, and for the drafts that one of them may have beside it: few
- * sequences would leave none. */
+/* One logit row per sequence, and rows for the drafts of one sequence. Otherwise a small number of
+ * sequences would leave no rows for drafts. */
 static int logit_rows(const struct options *options) {
     bool speculates = options->speculation.method != SPECULATION_NONE;
     return options->max_num_seqs + (speculates ? options->speculation.max_tokens : 0);
@@ -114,8 +114,9 @@ static enum status open_with_progress(struct engine **engine, struct engine_conf
     return status;
 }
 
-/* Sequences of a draft model's pass: where more run, nobody drafts (MAX_COST_ROWS). Its rows: a
- * long prompt is computed in so many a step beside the model's own. */
+/* The maximum number of sequences in a pass of the draft model (if more run, no sequence drafts:
+ * MAX_COST_ROWS), and its rows: a long prompt is computed in chunks of this size next to the main
+ * model's steps. */
 enum { DRAFT_SEQUENCES = 127, DRAFT_ROWS = 128 };
 
 static struct engine_config draft_config_from(const struct options *options) {

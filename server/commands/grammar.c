@@ -1,4 +1,4 @@
-/* `penstock grammar`: holds texts against a grammar, with neither a model nor tokens. */
+/* `penstock grammar`: matches texts against a grammar, without a model or tokens. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "server/commands/commands.h"
 #include "server/json/json.h"
 
-/* Prints what becomes of one line of the input. */
+/* Matches one line of the input and prints the result. */
 static int check_line(struct grammar *grammar, const char *line, size_t n, int number) {
     struct json *json;
     struct err err;

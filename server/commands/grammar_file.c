@@ -1,4 +1,4 @@
-/* Files that hold a schema, a regular expression or a grammar. */
+/* Reads files that hold a schema, a regular expression or a grammar. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static bool ends_in(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* What a file holds by its name, and if that ends in .json by its content. */
+/* Guesses the kind of a file from its name and, if the name ends in .json, from its content. */
 static enum grammar_kind guess_kind(const char *path, const struct buf *text,
                                     enum grammar_kind otherwise) {
     if (ends_in(path, ".gbnf") || ends_in(path, ".ebnf") || ends_in(path, ".lark"))
@@ -62,6 +62,6 @@ int grammar_file_read(const char *path, enum grammar_file file, enum grammar_kin
     if (stream) fclose(stream);
     *kind = kind_of(file, path, text, otherwise);
     bool has_end = text->length > 0 && text->data[text->length - 1] == '\n';
-    if (*kind == GRAMMAR_REGEX && has_end) text->length--; /* the editor's: no pattern means it */
+    if (*kind == GRAMMAR_REGEX && has_end) text->length--; /* an editor adds it */
     return failed ? 1 : 0;
 }

@@ -1,9 +1,9 @@
-/* DESIGN: what was typed in `run --chat`, for the next time.
+/* DESIGN: stores the messages typed in `run --chat` for later runs.
  *
- * A text file with an entry a line; within one, \n stands for a line end and \\ for a backslash. An
- * entry is appended with one write, so that processes do not overwrite each other's. The file is
- * bounded when it is read: what is too old is left out, and the file written anew if it has grown
- * to twice what is kept.
+ * The file is text with one entry per line. In an entry, \n is a line end and \\ a backslash. Each
+ * entry is appended with one write, so processes do not overwrite each other's entries. The size is
+ * bounded on reading: old entries are dropped, and the file is rewritten if it has grown to twice
+ * the limit.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ static void add_line(struct buf *out, const char *text) {
     buf_puts(out, "\n");
 }
 
-/* Turns a line of the file into its entry, in place. */
+/* Converts a line of the file to its entry, in place. */
 static void decode_line(char *line) {
     char *out = line;
     line[strcspn(line, "\r\n")] = 0;
@@ -54,8 +54,8 @@ static void decode_line(char *line) {
 /* ---- reading -------------------------------------------------------------------------------- */
 
 struct lines {
-    char *line[HISTORY_ENTRIES]; /* a ring */
-    int n;                       /* of all that were read */
+    char *line[HISTORY_ENTRIES]; /* ring buffer */
+    int n;                       /* number of lines read in total */
 };
 
 static void read_lines(struct lines *lines, FILE *file) {
@@ -72,7 +72,7 @@ static void read_lines(struct lines *lines, FILE *file) {
     mem_free(line);
 }
 
-/* Replaces the file by one with the entries that are kept. If that fails, the file stays long. */
+/* Replaces the file by one with only the newest entries. If that fails, the file stays long. */
 static void rewrite(const char *path, const struct lines *lines) {
     struct buf text = {0}, other = {0};
     for (int i = lines->n - HISTORY_ENTRIES; i < lines->n; i++)
@@ -104,12 +104,12 @@ void history_load(const char *path, void (*entry)(void *arg, const char *text), 
 
 /* ---- appending ------------------------------------------------------------------------------ */
 
-/* Makes the folders above the file that are not there. */
+/* Creates missing parent folders of the file. */
 static void make_folders(const char *path) {
     char *folder = mem_strdup(path);
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        mkdir(folder, 0700); /* if this fails, open does */
+        mkdir(folder, 0700); /* if this fails, open fails too */
         *slash = '/';
     }
     mem_free(folder);

@@ -55,7 +55,7 @@ int command_tokenize(const struct options *options) {
     struct tokenizer *tokenizer;
     struct err err;
     if (code) {
-        /* it was printed why */
+        /* the error was printed */
     } else if (engine_open_tokenizer(&tokenizer, options->model, &err)) {
         code = print_error(&err);
     } else {

@@ -1,9 +1,8 @@
 /* DESIGN: signals at the terminal.
  *
- * A handler does two things: it notes that the user wants to stop, which whoever computes looks at
- * now and then, and it writes the signal's number into a pipe, which whoever waits for input polls
- * together with it. So no signal is lost between a look and a wait, whichever thread it reaches,
- * and nothing but the handler runs at a moment that nobody chose.
+ * The handler sets a flag that asks to stop, which computing code polls, and writes the signal's
+ * number into a pipe, which waiting code polls together with its input. So a signal between a check
+ * and a wait is not lost, on any thread, and only the handler runs asynchronously.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +21,8 @@ static void on_signal(int number) {
     int saved = errno;
     unsigned char byte = (unsigned char)number;
     if (number == SIGINT || number == SIGTERM || number == SIGHUP) stopping = number;
-    if (write(wake[1], &byte, 1) != 1) errno = saved; /* the pipe is full: it wakes all the same */
+    /* the pipe is full, which also wakes the reader */
+    if (write(wake[1], &byte, 1) != 1) errno = saved;
     errno = saved;
 }
 
@@ -38,7 +38,8 @@ enum status interrupt_open(struct err *err) {
     for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
         struct sigaction before;
         sigaction(caught[i], NULL, &before);
-        if (before.sa_handler != SIG_IGN) interrupt_catch(caught[i], true); /* as nohup wants it */
+        /* nohup ignores SIGHUP */
+        if (before.sa_handler != SIG_IGN) interrupt_catch(caught[i], true);
     }
     return STATUS_OK;
 }
@@ -63,11 +64,11 @@ int interrupt_wait(int fd) {
         unsigned char number;
         int n = poll(fds, 2, -1);
         if (read(wake[0], &number, 1) == 1) return number;
-        if (n > 0 || (n < 0 && errno != EINTR)) return 0; /* the read that follows tells */
+        if (n > 0 || (n < 0 && errno != EINTR)) return 0; /* the following read reports the error */
     }
 }
 
-/* Not with stdio, whose reads go on after the end of a terminal's input. */
+/* Does not use stdio, which continues to read after the end of a terminal's input. */
 int read_input(struct buf *text) {
     char part[65536];
     ssize_t n = 1;

@@ -1,13 +1,13 @@
-/* DESIGN: lines from a terminal, edited with libedit, or from anything else.
+/* DESIGN: reads lines, from a terminal with libedit, or from any other input.
  *
- * libedit draws the line and knows the keys; ~/.editrc may change them, as for other programs that
- * use it. It reads its keys through read_key, which waits for a key or a signal: so Ctrl-C, a new
- * size of the window and a stop by Ctrl-Z come at a moment at which the line is whole and can be
- * drawn again. Text that is pasted arrives between two marks (xterm's bracketed paste), and its
- * line ends do not end the line.
+ * libedit draws the line and handles keys; ~/.editrc may change the bindings, as in other programs
+ * that use it. It reads keys through read_key, which waits for a key or a signal. So Ctrl-C, a
+ * change of the window size and a stop by Ctrl-Z are handled when the line is complete and can be
+ * redrawn. Pasted text is enclosed in two marks (xterm's bracketed paste), and its line ends do not
+ * end the line.
  *
- * Where nothing can be edited (TERM=dumb, a pipe, a file) the same waiting reads plain lines, and
- * no escape code is written.
+ * If editing is impossible (TERM=dumb, a pipe, a file), the same wait loop reads plain lines, and
+ * no escape codes are written.
  */
 #include <errno.h>
 #include <histedit.h>
@@ -22,28 +22,28 @@
 #define MAX_PASTE ((size_t)1 << 20) /* characters */
 #define PASTE_END L"\033[201~"
 #define PASTE_END_LENGTH 6
-#define STYLE_MARK "\1" /* around codes in a prompt, which take no room */
+#define STYLE_MARK "\1" /* encloses codes in a prompt, which have zero width */
 
 struct line_editor {
     FILE *console;     /* NULL: nothing is shown */
-    EditLine *edit;    /* NULL: lines are not edited here */
-    History *history;  /* with `edit` */
-    struct buf path;   /* of the history's file; empty: it is not kept */
-    struct buf prompt; /* with its codes */
-    enum line_end end; /* why there is no line */
-    char ahead[4096];  /* what was read, */
-    size_t at, n;      /* and from where to where it is not used yet */
+    EditLine *edit;    /* NULL: lines cannot be edited */
+    History *history;  /* set if `edit` is */
+    struct buf path;   /* history file; empty: none */
+    struct buf prompt; /* with escape codes */
+    enum line_end end; /* the reason if no line was read */
+    char ahead[4096];  /* input that was read ahead */
+    size_t at, n;      /* its unused part: ahead[at..n) */
 };
 
 /* ---- keys and signals ----------------------------------------------------------------------- */
 
-/* Draws the line again from the beginning of the row in which the cursor is. */
+/* Redraws the line from the start of the cursor's row. */
 static void draw_again(struct line_editor *editor) {
     fputs("\r\033[J", editor->console);
     el_set(editor->edit, EL_REFRESH);
 }
 
-/* False: the line is given up, as editor->end says. */
+/* Returns false if the signal ends the line; editor->end is then the reason. */
 static bool handle_signal(struct line_editor *editor, int number) {
     const LineInfo *line;
     switch (number) {
@@ -64,14 +64,14 @@ static bool handle_signal(struct line_editor *editor, int number) {
     case SIGWINCH:
         if (editor->edit) el_resize(editor->edit), draw_again(editor);
         break;
-    case SIGCONT: /* whoever stopped us may have changed the terminal's mode */
+    case SIGCONT: /* another program may have changed the terminal's mode */
         if (editor->edit) el_set(editor->edit, EL_PREP_TERM, 1), draw_again(editor);
         break;
     }
     return true;
 }
 
-/* Reads one byte. Returns 1; 0 at the end of the input, -1 if a signal or an error ends it. */
+/* Reads one byte. Returns 1, or 0 at the end of the input, or -1 after a signal or an error. */
 static int read_byte(struct line_editor *editor, char *byte) {
     while (editor->at == editor->n) {
         int number = interrupt_wait(STDIN_FILENO);
@@ -87,7 +87,7 @@ static int read_byte(struct line_editor *editor, char *byte) {
     return 1;
 }
 
-/* libedit's source of keys: whole characters. Bytes that are none count as U+FFFD. */
+/* libedit's source of keys: whole characters. An invalid byte becomes U+FFFD. */
 static int read_key(EditLine *edit, wchar_t *key) {
     struct line_editor *editor;
     mbstate_t state = {0};
@@ -97,20 +97,20 @@ static int read_key(EditLine *edit, wchar_t *key) {
         int n = read_byte(editor, &byte);
         if (n <= 0) return n;
         size_t used = mbrtowc(key, &byte, 1, &state);
-        if (used == (size_t)-2) continue; /* more bytes belong to it */
+        if (used == (size_t)-2) continue; /* the character has more bytes */
         if (used == (size_t)-1) *key = (unsigned char)byte < 0x80 ? (wchar_t)byte : 0xFFFD;
         return 1;
     }
 }
 
-/* ---- keys of our own ------------------------------------------------------------------------ */
+/* ---- extra keys ------------------------------------------------------------------------------ */
 
 static unsigned char add_line_end(EditLine *edit, int key) {
     (void)key;
     return el_insertstr(edit, "\n") == 0 ? CC_REFRESH : CC_ERROR;
 }
 
-/* Does the text end with the mark that ends a paste? Then the mark is cut off. */
+/* Does the text end with the mark that ends a paste? If so, removes the mark. */
 static bool is_paste_end(wchar_t *text, size_t *n) {
     if (*n < PASTE_END_LENGTH) return false;
     if (wmemcmp(text + *n - PASTE_END_LENGTH, PASTE_END, PASTE_END_LENGTH) != 0) return false;
@@ -118,8 +118,8 @@ static bool is_paste_end(wchar_t *text, size_t *n) {
     return true;
 }
 
-/* Leaves of pasted text what belongs in a line: no control characters but tabs and line ends, and
- * no line ends at its end, so that Enter sends it. */
+/* Removes control characters from pasted text, except tabs and line ends, and removes trailing line
+ * ends, so that the user must press Enter to send it. */
 static void clean(wchar_t *text, size_t n) {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
@@ -130,15 +130,14 @@ static void clean(wchar_t *text, size_t n) {
     text[kept] = 0;
 }
 
-/* Reads to the end of a paste, and inserts all of it at once. What is beyond MAX_PASTE is left
- * out. */
+/* Reads to the end of a paste and inserts the text. Characters beyond MAX_PASTE are dropped. */
 static unsigned char add_paste(EditLine *edit, int key) {
     (void)key;
     size_t n = 0, capacity = 1024;
     wchar_t *text = mem_alloc(capacity * sizeof *text), c;
     while (el_wgetc(edit, &c) == 1) {
         if (n + 1 == capacity) text = mem_realloc(text, (capacity *= 2) * sizeof *text);
-        if (n == MAX_PASTE) { /* only what could be the mark moves on */
+        if (n == MAX_PASTE) { /* keep only the last characters, which may be the mark */
             wchar_t *mark = text + --n - PASTE_END_LENGTH;
             wmemmove(mark, mark + 1, PASTE_END_LENGTH);
         }
@@ -159,7 +158,7 @@ static char *prompt_of(EditLine *edit) {
     return editor->prompt.data;
 }
 
-/* The keys that people know from shells and that libedit does not have by itself. */
+/* Binds keys that shells have and libedit lacks. */
 static void bind_keys(EditLine *edit) {
     static const char *const keys[][2] = {
         {"^R", "em-inc-search-prev"},       {"^W", "ed-delete-prev-word"},
@@ -169,7 +168,7 @@ static void bind_keys(EditLine *edit) {
         {"\033[4~", "ed-move-to-end"},      {"\033\r", "penstock-line-end"},
         {"\033\n", "penstock-line-end"},    {"\033[200~", "penstock-paste"},
     };
-    /* the wide form, since the other one keeps copies of the names for good */
+    /* the wide function; the other one leaks copies of the names */
     el_wset(edit, EL_ADDFN, L"penstock-line-end", L"Add a line end", add_line_end);
     el_wset(edit, EL_ADDFN, L"penstock-paste", L"Add what is pasted", add_paste);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -205,7 +204,7 @@ struct line_editor *line_editor_open(FILE *console, const char *path) {
     el_set(editor->edit, EL_PROMPT_ESC, prompt_of, *STYLE_MARK);
     el_set(editor->edit, EL_GETCFN, read_key);
     bind_keys(editor->edit);
-    el_source(editor->edit, NULL); /* the user's own keys, if there are any */
+    el_source(editor->edit, NULL); /* the user's bindings, if any */
     open_history(editor, path);
     return editor;
 }
@@ -241,7 +240,7 @@ static enum line_end read_edited(struct line_editor *editor, const char *prompt,
     set_prompt(editor, prompt);
     editor->end = LINE_CLOSED;
     interrupt_catch(SIGTSTP, true);
-    el_resize(editor->edit); /* the window may have changed during an answer */
+    el_resize(editor->edit); /* the window size may have changed */
     fputs("\033[?2004h", editor->console);
     const char *text = el_gets(editor->edit, &n);
     fputs(text ? "\033[?2004l" : "\033[?2004l\n", editor->console);
@@ -252,7 +251,7 @@ static enum line_end read_edited(struct line_editor *editor, const char *prompt,
     return LINE_READ;
 }
 
-/* The end of the input ends its last line, too. */
+/* The end of the input also ends its last line. */
 static enum line_end read_plain(struct line_editor *editor, const char *prompt, struct buf *line) {
     char byte;
     int n;

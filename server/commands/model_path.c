@@ -1,9 +1,9 @@
-/* DESIGN: what is said of a --model that is no model.
+/* DESIGN: explains a --model that is not a model.
  *
- * Commands that open a model ask model_path_check first. It lets everything pass that the engine
- * opens or refuses with a sentence of its own, and explains what is left: a path where nothing is,
- * a folder that holds no model, a single file of one, a name as of a hub. Its sentences say what a
- * model is, how to get one, and which files near the path could have been meant.
+ * Commands that open a model call model_path_check first. It accepts every path that the engine
+ * opens or rejects with a clear message. It explains the other cases: a missing path, a folder
+ * without a model, a single file of a model, a name of a model hub. Its messages say what a model
+ * is, how to get one, and which files near the path may be meant.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -30,7 +30,7 @@ static bool is_folder(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* A name that would steer the terminal is not shown. */
+/* Hides names with control characters. */
 static int is_shown(const struct dirent *entry) {
     for (const char *at = entry->d_name; *at;) {
         size_t n = utf8_character(at, strnlen(at, 4));
@@ -49,7 +49,7 @@ static int is_config(const struct dirent *entry) {
     return strcmp(entry->d_name, "config.json") == 0;
 }
 
-/* Does the folder have an entry that the filter picks? */
+/* Does the folder have an entry that passes the filter? */
 static bool has_file(const char *folder, int (*filter)(const struct dirent *entry)) {
     struct dirent **entries;
     int n = scandir(folder, &entries, filter, NULL);
@@ -58,8 +58,8 @@ static bool has_file(const char *folder, int (*filter)(const struct dirent *entr
     return n > 0;
 }
 
-/* Appends the paths of a folder's models, after `n` that are there already, as long as they are
- * few. Returns how many there are in all. */
+/* Appends the paths of a folder's models up to SHOWN_MODELS in total; `n` are already listed.
+ * Returns the new total, including those not appended. */
 static int add_models(struct buf *out, const char *folder, int n) {
     struct dirent **entries;
     struct buf path = {0};
@@ -80,7 +80,7 @@ static int add_models(struct buf *out, const char *folder, int n) {
 
 /* ---- models near a path --------------------------------------------------------------------- */
 
-/* Has one of the folders before this one been the same? */
+/* Is folder `n` missing, or the same as an earlier one? */
 static bool is_repeated(const char *const *folders, int n) {
     struct stat one, other;
     if (stat(folders[n], &one) != 0) return true;
@@ -119,7 +119,7 @@ static void print_models_beside(const char *path) {
     mem_free(folder);
 }
 
-/* ---- what a path that is no model file is --------------------------------------------------- */
+/* ---- explanations of paths ------------------------------------------------------------------- */
 
 static void explain_safetensors(void) {
     fprintf(stderr,
@@ -146,7 +146,7 @@ static void explain_folder(const char *path) {
     buf_free(&files);
 }
 
-/* Does it read like "organisation/model", and not like a path into a folder that is there? */
+/* Does it look like "organisation/model", without an existing folder of that name? */
 static bool is_hub_name(const char *path) {
     const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     size_t first = strspn(path, letters);
@@ -160,7 +160,7 @@ static bool is_hub_name(const char *path) {
     return !is_path;
 }
 
-/* Prints where the hub's programs keep the model, if they have fetched it. */
+/* Prints the path of the model in the Hugging Face cache if it is there. */
 static bool print_cached(const char *name) {
     const char *hub = getenv("HF_HOME"), *home = getenv("HOME");
     const char *slash = strchr(name, '/');

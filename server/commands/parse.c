@@ -1,4 +1,4 @@
-/* penstock parse: an answer's text as the message that a client would get. */
+/* `penstock parse`: converts an answer's text to the message that a client would get. */
 #include <stdio.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static void print_message(const struct message *message) {
     buf_free(&out);
 }
 
-/* Prints what was added, if anything was, and forgets it. */
+/* Prints the new part of the message, if any, and clears it. */
 static void print_delta(struct message *message) {
     if (!message_is_empty(message)) print_message(message);
     message_clear(message);
@@ -57,7 +57,7 @@ static void parse(const struct message_settings *settings, const struct buf *tex
     message_parser_free(parser);
 }
 
-/* Without a model, auto is none. */
+/* Without a model, `auto` finds no format. */
 int command_parse(const struct options *options) {
     struct buf text = {0};
     struct err err;

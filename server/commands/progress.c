@@ -1,8 +1,8 @@
-/* DESIGN: the progress of a start that takes longer than a second.
+/* DESIGN: shows the progress of a start that takes longer than a second.
  *
- * On a terminal it is one line that is written over again. Elsewhere, and where logs are JSON, it
- * is a log line every REPEAT_NS, so that whoever follows the log of a large model sees that it is
- * alive. Most models are loaded within the first second, in which nothing is shown.
+ * On a terminal it is one line that is overwritten. Otherwise, or with JSON logs, it is a log line
+ * every REPEAT_NS, so that a log shows that a large model is still loading. Most models load within
+ * the first second, during which nothing is shown.
  */
 #include <stdio.h>
 #include <string.h>

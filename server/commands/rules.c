@@ -1,4 +1,4 @@
-/* What the answers of `penstock run` keep to, and where they stop: the flags that say it. */
+/* Flags of `penstock run` that constrain answers and define where they stop. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 /* ---- the flags ------------------------------------------------------------------------------ */
 
-/* Prints why a flag's value cannot be kept to. Returns the exit code. */
+/* Prints why a flag's value cannot be applied. Returns the exit code. */
 static int refuse(const char *flag, const struct err *why) {
     print_failure("--%s cannot be kept to: %s", flag, why->message);
     return 2;
@@ -22,7 +22,7 @@ static int compile(struct rules *rules, const char *flag, enum grammar_kind kind
     return refuse(flag, &err);
 }
 
-/* A schema that is given itself, or as a file's name. */
+/* Reads a schema from the value, or from a file that it names. */
 static int read_schema(struct rules *rules, const char *value) {
     struct buf text = {0};
     enum grammar_kind kind;

@@ -43,8 +43,8 @@ static int complete_from_options(struct session *session) {
 
 int command_run(const struct options *options) {
     struct session session;
-    /* Lines are edited by characters, which only a UTF-8 locale knows; numbers stay in the C
-     * locale. It is chosen before there are other threads. */
+    /* Line editing needs characters, and so a UTF-8 locale; numbers stay in the C locale. setlocale
+     * must be called before other threads start. */
     if (options->chat) setlocale(LC_CTYPE, "");
     if (options->chat && MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8");
     int code = session_open(&session, options);

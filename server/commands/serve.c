@@ -1,8 +1,8 @@
-/* DESIGN: `penstock serve`, from options to the last byte.
+/* DESIGN: `penstock serve`, from options to shutdown.
  *
- * What can be wrong is looked at in the order of what it costs: keys, port and model file at once,
- * then the model is loaded, which may take minutes, and then app.c opens the rest around it. The
- * start says what it loads, what memory that took, and how to ask the server something.
+ * Checks run in the order of their cost: keys, port and model file first, then the model is loaded,
+ * which may take minutes, and then app.c opens the rest. The start logs what it loads, the memory
+ * it uses, and an example request.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 static void report_loading(const struct options *options) {
     struct stat file;
-    if (stat(options->model, &file) != 0) return; /* it was there just now; open_engine tells */
+    if (stat(options->model, &file) != 0) return; /* open_engine reports the error */
     if (options->load_format == LOAD_DUMMY)
         log_line(LOG_INFO, "making random weights in the shape of %s", options->model);
     else if (S_ISDIR(file.st_mode))
@@ -37,7 +37,8 @@ static void report_gpu(const struct engine_memory *memory) {
              mib(memory->swap));
 }
 
-/* Defaults that are not the API's change the answers of every client that names none. */
+/* Logs the model's sampling defaults that differ from the API's: they affect every client that does
+ * not set these fields. */
 static void report_sampling(const struct sampling_defaults *defaults) {
     struct buf text = {0};
     if (defaults && defaults->temperature >= 0)
@@ -97,7 +98,7 @@ static void report(const struct app *app) {
     if (app->draft_engine) report_draft_model(app->draft_engine);
 }
 
-/* ---- how to ask it -------------------------------------------------------------------------- */
+/* ---- example request ------------------------------------------------------------------------- */
 
 static void url_write(struct buf *out, const char *host, int port, bool reachable) {
     bool any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0 || !*host;
@@ -107,8 +108,8 @@ static void url_write(struct buf *out, const char *host, int port, bool reachabl
     buf_printf(out, strchr(out->data, '[') ? "]:%d" : ":%d", port);
 }
 
-/* A command line that asks this server something. It names a key where one is needed, but does not
- * show it. */
+/* Writes a command line that sends a request to this server. If a key is required, it refers to the
+ * key without showing it. */
 static void example_write(struct buf *out, const struct app *app, const char *url) {
     const struct options *options = app->options;
     buf_printf(out, "curl %s", url);
@@ -124,7 +125,7 @@ static void example_write(struct buf *out, const struct app *app, const char *ur
                       : " -d '{\"prompt\": \"Water flows\", \"max_tokens\": 16}'");
 }
 
-/* On a terminal the example has a line of its own, to be copied; in a log it is a message. */
+/* On a terminal the example has a separate line for copying; in a log it is a message. */
 static void report_ready(const struct app *app, double seconds) {
     const struct options *options = app->options;
     int port = http_server_port(app->http);

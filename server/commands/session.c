@@ -1,7 +1,7 @@
-/* DESIGN: one answer after the other, streamed to standard output, for `penstock run`.
+/* DESIGN: one answer after another, streamed to standard output, for `penstock run`.
  *
- * The scheduler runs as in the server, with its own thread; this thread sleeps until a step has
- * produced tokens and prints them. A signal ends the answer, and nothing else.
+ * The scheduler has a separate thread, as in the server. This thread sleeps until a step has
+ * produced tokens and prints them. A signal ends only the answer.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +13,7 @@
 
 /* ---- from the engine thread ----------------------------------------------------------------- */
 
-/* Adds the text of a token, and at the end, id -1, what was held back. */
+/* Adds the text of a token; for id -1, at the end, adds the text that was held back. */
 static void add_text(struct printer *printer, int32_t id) {
     struct buf *decoded = &printer->decoded;
     buf_clear(decoded);
@@ -54,7 +54,7 @@ static void on_failure(void *arg, const struct err *err) {
 
 /* ---- printing ------------------------------------------------------------------------------- */
 
-/* Prints until the generation has ended; everything printed is also appended to `answer`. */
+/* Prints until the generation has ended. Also appends the printed text to `answer`. */
 static void print_answer(struct printer *printer, struct scheduler *scheduler, struct generation *g,
                          struct buf *answer) {
     pthread_mutex_lock(&printer->mutex);
@@ -63,7 +63,7 @@ static void print_answer(struct printer *printer, struct scheduler *scheduler, s
         bool ends = printer->stopped || interrupt_pending();
         if (ends && !atomic_exchange(&g->cancelled, true)) scheduler_cancel(scheduler, g);
         print_text(printer->text.data, printer->text.length);
-        if (fflush(stdout) != 0) interrupt_stop(); /* the reader is gone */
+        if (fflush(stdout) != 0) interrupt_stop(); /* the reader closed the pipe */
         buf_add(answer, printer->text.data, printer->text.length);
         buf_clear(&printer->text);
     }
@@ -108,7 +108,7 @@ static void begin_printing(struct session *session) {
     printer->first_ns = 0;
 }
 
-/* Prints why an answer could not be finished, if it could not. Returns the exit code. */
+/* Prints an error if the answer failed. Returns the exit code. */
 static int check_end(const struct printer *printer) {
     if (printer->failure.status) {
         print_error(&printer->failure);
