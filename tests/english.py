@@ -56,7 +56,7 @@ def idioms_in(text):
 def prose(path, text):
     """Yields (kind, text) for each comment and message of a source, or the text of a page without its code."""
     if path.endswith(".md"):
-        yield "pages", re.sub(r"```.*?```|^ {4}.*$|`[^`]*`|\]\([^)]*\)", " ", text, flags=re.S | re.M)
+        yield "pages", re.sub(r"```.*?```|^ {4}[^\n]*$|`[^`]*`|\]\([^)]*\)", " ", text, flags=re.S | re.M)
         return
     for match in STRING_OR_COMMENT.finditer(text):
         token = match[0]
