@@ -1,10 +1,10 @@
-/* engine/text: converts text to token ids and back, and messages to the prompt format that a model
- * was trained on.
+/* engine/text: converts text to token ids and back, and messages to the prompt format on which a
+ * model was trained.
  *
- * Three objects. A `struct tokenizer` is built once from a model file's vocabulary and is then
- * read-only: any number of threads may use it at once. A `struct detokenizer` belongs to one stream
- * and one thread. A `struct chat_template` is compiled once and is then read-only, too.
- * Nothing here depends on files, tensors or HTTP.
+ * Three objects. A `struct tokenizer` is built once from the vocabulary of a model file and is then
+ * read-only: any number of threads may use it at the same time. A `struct detokenizer` belongs to
+ * one stream and one thread. A `struct chat_template` is compiled once and is then read-only, too.
+ * This folder does not depend on files, tensors or HTTP.
  */
 #ifndef PENSTOCK_TEXT_H
 #define PENSTOCK_TEXT_H
@@ -13,8 +13,8 @@
 
 struct json;
 
-/* A part of a rendered prompt by its origin. The template's own text may name special tokens; text
- * from a message may not (SPECIAL_AS_TEXT), so that a user cannot forge another turn. */
+/* A part of a rendered prompt with one origin. The template's own text may contain special tokens.
+ * Text from a message may not (SPECIAL_AS_TEXT), so a user cannot forge another turn. */
 struct chat_piece {
     size_t start, length; /* bytes in the rendered text */
     bool from_user;       /* from a string of `messages`, `tools`, `documents` or `extra` */
@@ -24,32 +24,33 @@ struct chat_piece {
 
 enum tokenizer_kind {
     TOKENIZER_BYTE_BPE,      /* GPT-2's byte-level BPE by merge rank; GGUF "gpt2" */
-    TOKENIZER_SENTENCEPIECE, /* SentencePiece's BPE by score with byte fallback; GGUF "llama" */
-    TOKENIZER_CHARACTER_BPE, /* BPE by merge rank, from the characters that the steps leave; GGUF
-                                "gemma4" */
-    TOKENIZER_RANK_BPE,      /* tiktoken's: bytes, of which any two merge that are a token */
-    TOKENIZER_UNIGRAM,       /* the tokens of the best sum of scores (Kudo 2018) */
+    TOKENIZER_SENTENCEPIECE, /* SentencePiece's BPE by score, with byte fallback; GGUF "llama" */
+    /* BPE by merge rank over the characters of normalized text; GGUF "gemma4" */
+    TOKENIZER_CHARACTER_BPE,
+    /* tiktoken's: two adjacent byte strings merge if together they are a token */
+    TOKENIZER_RANK_BPE,
+    TOKENIZER_UNIGRAM, /* the tokens with the largest sum of scores (Kudo 2018) */
 };
 
 /* GGUF's token types (tokenizer.ggml.token_type). */
 enum token_type {
     TOKEN_NORMAL = 1,
     TOKEN_UNKNOWN = 2,
-    TOKEN_CONTROL = 3,      /* special: templates write it, users cannot; may be left out of text */
-    TOKEN_USER_DEFINED = 4, /* added: recognised before anything else, but always shown as text */
+    TOKEN_CONTROL = 3, /* special: templates may write it, users may not; can be left out of text */
+    TOKEN_USER_DEFINED = 4, /* added: recognised before other tokens, but always shown as text */
     TOKEN_UNUSED = 5,
     TOKEN_BYTE = 6,
 };
 
-/* A run of bytes, which need not end in a NUL. */
+/* A run of bytes, not necessarily NUL-terminated. */
 struct span {
     const char *data;
     size_t length;
 };
 
-/* A step of a tokenizer.json. A normalizer makes another text of a text, a pre-tokenizer splits it
- * into pieces that no token crosses (and may change them), a decoder works on the text of tokens.
- * The words in brackets are the fields that a step reads. */
+/* A step of a tokenizer.json. A normalizer rewrites the text. A pre-tokenizer splits it into pieces
+ * that tokens do not cross, and may rewrite them. A decoder works on the text of tokens. Brackets
+ * list the fields that a step reads. */
 enum step_kind {
     STEP_NFC, /* normalizers: Unicode's normal forms */
     STEP_NFD,
@@ -57,26 +58,26 @@ enum step_kind {
     STEP_NFKD,
     STEP_LOWERCASE,
     STEP_STRIP,            /* white space at the left and right end [left, right] */
-    STEP_REPLACE,          /* each match by another text [pattern, content]; also a decoder */
-    STEP_PREPEND,          /* before a text that is not empty [content] */
+    STEP_REPLACE,          /* each match becomes [content] [pattern, content]; also a decoder */
+    STEP_PREPEND,          /* before a non-empty text [content] */
     STEP_PRECOMPILED,      /* SentencePiece's map of characters [content], by graphemes */
-    STEP_CHARACTER_MAP,    /* the same map, the longest entry first as SentencePiece reads it */
+    STEP_CHARACTER_MAP,    /* the same map, but the longest entry first like SentencePiece */
     STEP_SQUEEZE_SPACES,   /* SentencePiece's remove_extra_whitespaces */
     STEP_SPLIT,            /* pre-tokenizers: at matches [pattern, behavior, invert] */
     STEP_DIGITS,           /* at digits: each or whole numbers [behavior] */
     STEP_PUNCTUATION,      /* at punctuation [behavior] */
-    STEP_WHITESPACE,       /* words and runs of marks, without the white space between them */
-    STEP_WHITESPACE_SPLIT, /* at white space, which is dropped */
+    STEP_WHITESPACE,       /* keeps words and runs of marks; drops the white space between them */
+    STEP_WHITESPACE_SPLIT, /* splits at white space and drops it */
     STEP_BYTE_LEVEL,       /* GPT-2's alphabet [prepend, split: by GPT-2's pattern]; a decoder */
     STEP_METASPACE,        /* spaces become [content]; [prepend, split]; also a decoder */
-    STEP_BYTE_FALLBACK,    /* decoders: tokens such as <0x0A> are bytes */
-    STEP_FUSE,             /* what follows sees the whole text, not single tokens */
-    STEP_STRIP_CHARACTER,  /* at most [left] times the character [content] at the start */
-    STEP_JOIN_WITH_SPACES, /* a space between tokens: a file without a decoder */
+    STEP_BYTE_FALLBACK,    /* decoders: tokens like <0x0A> are bytes */
+    STEP_FUSE,             /* later steps see the whole text instead of single tokens */
+    STEP_STRIP_CHARACTER,  /* drops up to [left] times the character [content] at the start */
+    STEP_JOIN_WITH_SPACES, /* a space between tokens: for files without a decoder */
 };
 
-/* What becomes of a match: a piece of its own, nothing, a part of the piece beside it, or one piece
- * with the matches beside it. */
+/* What happens to a match: it is a separate piece, is dropped, joins the adjacent piece, or joins
+ * adjacent matches. */
 enum split_behavior {
     SPLIT_ISOLATED,
     SPLIT_REMOVED,
@@ -85,42 +86,43 @@ enum split_behavior {
     SPLIT_CONTIGUOUS,
 };
 
-/* Where a step puts its mark before a text: nowhere, at the start of all text, before each piece */
+/* Pieces that get a step's mark at their start: no piece, the first of the text, or each piece. */
 enum prepend_scheme { PREPEND_NEVER, PREPEND_FIRST, PREPEND_ALWAYS };
 
 struct tokenizer_step {
     enum step_kind kind;
     struct span pattern;
-    bool is_regex; /* the pattern is a regular expression in Oniguruma's syntax, not a text */
+    /* the pattern is a regular expression in Oniguruma's syntax, otherwise plain text */
+    bool is_regex;
     struct span content;
     enum split_behavior behavior;
-    bool invert; /* the text between the matches is what is matched */
+    bool invert; /* the text between matches counts as the matches */
     enum prepend_scheme prepend;
     bool split;
     int left, right;
 };
 
-/* How an added token is found, beside its type. */
+/* Rules for finding an added token, in addition to its type. */
 enum added_rule {
-    ADDED_LSTRIP = 1,      /* white space before it belongs to it */
-    ADDED_RSTRIP = 2,      /* white space behind it belongs to it */
-    ADDED_SINGLE_WORD = 4, /* not within a word */
-    ADDED_NORMALIZED = 8,  /* its normalized text is found in the normalized text */
-    ADDED_ONLY = 16,       /* the model itself does not know it */
+    ADDED_LSTRIP = 1,      /* includes the white space before it */
+    ADDED_RSTRIP = 2,      /* includes the white space after it */
+    ADDED_SINGLE_WORD = 4, /* is not found within a word */
+    ADDED_NORMALIZED = 8,  /* its normalized text is searched in the normalized text */
+    ADDED_ONLY = 16,       /* the model's vocabulary does not contain it */
 };
 
-/* How the file calls the parts of a spec; for messages. */
+/* The file's names for the parts of a spec; for messages. */
 struct tokenizer_keys {
     const char *file; /* its path and ": ", or "" */
     const char *tokens, *types, *scores, *merges, *pre, *bos, *eos, *unknown;
 };
 extern const struct tokenizer_keys gguf_tokenizer_keys;
 
-/* What tokenizer_encode can put before and behind a text. */
+/* Maximum number of tokens that tokenizer_encode adds on one side of a text. */
 enum { MAX_AROUND = 8 };
 
-/* What a tokenizer is built from; the arrays are copied. A token id of -1 means that the model has
- * no such token. */
+/* Everything from which a tokenizer is built; the arrays are copied. An id of -1 means that the
+ * model lacks the token. */
 struct tokenizer_spec {
     enum tokenizer_kind kind;
     /* name of the pre-tokenizer pattern ("smollm", "llama-bpe", ...); NULL: gpt-2's */
@@ -128,116 +130,120 @@ struct tokenizer_spec {
     int n_tokens; /* V */
     /* [V] in the file's spelling (byte-level alphabet, or with U+2581) */
     const char *const *token;
-    const uint32_t *token_length; /* [V] bytes of each token: a token may hold any byte, NUL too */
-    const int32_t *type;          /* [V] enum token_type; NULL: all normal */
-    const uint8_t *added;         /* [V] enum added_rule, of added tokens; NULL: all none */
-    const double *score;          /* [V] SentencePiece and Unigram scores; NULL for the others */
+    /* [V] bytes of each token: a token may contain any byte, also NUL */
+    const uint32_t *token_length;
+    const int32_t *type;  /* [V] enum token_type; NULL: all normal */
+    const uint8_t *added; /* [V] enum added_rule of added tokens; NULL: no rules */
+    const double *score;  /* [V] scores of SentencePiece and Unigram; NULL for the others */
     int n_merges;
     const char *const *merge;     /* [n_merges] "left right", best first; NULL without merges */
     const uint32_t *merge_length; /* [n_merges] */
-    const uint32_t *merge_right;  /* [n_merges] where "right" begins; NULL: after the first space */
+    const uint32_t *merge_right;  /* [n_merges] offset of "right"; NULL: after the first space */
     int32_t bos, eos, unknown;
-    bool add_bos, add_eos; /* what tokenizer_encode adds if `add_special` is set */
-    int32_t before[MAX_AROUND], after[MAX_AROUND]; /* the same, in general */
+    bool add_bos, add_eos; /* added by tokenizer_encode if `add_special` is set */
+    /* additional tokens, added under the same condition */
+    int32_t before[MAX_AROUND], after[MAX_AROUND];
     int n_before, n_after;
-    bool add_space_prefix; /* SentencePiece: a space before the first word */
-    bool byte_fallback;    /* characters that are no token become tokens such as <0x0A> */
-    bool fuse_unknown;     /* a run of unknown characters is one unknown token */
-    bool ignore_merges;    /* a piece that is a token becomes that token without merging */
-    bool in_floats;        /* Unigram: scores are added as floats, not as doubles */
-    /* The steps of a tokenizer.json (NULL: the kind's own, by `pre`), in order. */
+    bool add_space_prefix; /* SentencePiece: add a space before the first word */
+    bool byte_fallback;    /* unknown characters become byte tokens like <0x0A> */
+    bool fuse_unknown;     /* a run of unknown characters becomes one unknown token */
+    bool ignore_merges;    /* a piece that equals a token becomes it without merging */
+    bool in_floats;        /* Unigram: add scores as floats instead of doubles */
+    /* The steps of a tokenizer.json, in order. Without them: the usual steps of the kind and `pre`.
+     */
     bool has_steps;
     const struct tokenizer_step *normalizers, *pre_tokenizers, *decoders;
     int n_normalizers, n_pre_tokenizers, n_decoders;
     const struct tokenizer_keys *keys; /* NULL: gguf_tokenizer_keys */
-    /* What holds the strings; tokenizer_spec_free calls release(owner). Both NULL: a file. */
+    /* The owner of the strings; tokenizer_spec_free calls release(owner). NULL: a file owns them.
+     */
     void *owner;
     void (*release)(void *owner);
 };
 
-/* The character for a byte in GPT-2's alphabet, in which byte-level vocabularies are spelt. */
+/* Returns the character for a byte in GPT-2's alphabet, the spelling of byte-level vocabularies. */
 uint32_t byte_level_character(uint8_t byte);
 
-/* The names that the `pre` of a spec may have, the usual one of each kind of pre-tokenizer;
- * NULL from their number on. */
+/* Returns the i-th usual name for `pre`, one per kind of pre-tokenizer; NULL after the last one. */
 const char *tokenizer_pre_name(int i);
 
 struct tokenizer;
 
 /* Builds a tokenizer, which the caller frees with tokenizer_free. Fails with STATUS_BAD_FILE, *out
  * NULL and a sentence that names the wrong key or token: an unknown pre-tokenizer, a merge whose
- * parts or result are no tokens, a type out of range, a duplicate token. */
+ * parts or result are not tokens, a type out of range, a duplicate token. */
 enum status tokenizer_new(struct tokenizer **out, const struct tokenizer_spec *spec,
                           struct err *err);
 void tokenizer_free(struct tokenizer *tokenizer); /* NULL is ignored */
 
 /* Which special tokens are recognised in a text. */
 enum special_rule {
-    /* none: "<|im_end|>" is ten ordinary characters; for what users write in chat messages */
+    /* not any: "<|im_end|>" is ten ordinary characters; for text of users in chat messages */
     SPECIAL_AS_TEXT,
     /* all: for rendered templates and the prompts of completions */
     SPECIAL_PARSED,
 };
 
 /* Turns `length` bytes of UTF-8 into ids; invalid bytes become byte tokens. Returns the number of
- * ids and stores them in *ids, which the caller frees with free(); returns -1 and stores NULL if
- * there are more than `limit`. Added (user defined) tokens are always recognised first, the
- * longest one before shorter ones. Time O(n log n) for any input. `add_special` adds bos and eos
- * if the model's file says so. */
+ * ids and stores them in *ids, which the caller frees with mem_free(). Returns -1 and stores NULL
+ * if there are more than `limit`. Added (user defined) tokens are always recognised first, longer
+ * ones before shorter ones. Time O(n log n) for any input. `add_special` adds bos and eos if the
+ * model's file asks for them. */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                      enum special_rule rule, bool add_special, int limit, int32_t **ids);
 
-/* The same for a rendered chat prompt, which `pieces` cover in order: a control token is
- * recognised if it lies wholly in pieces that are not from a user; words may span pieces. Adds no
- * bos or eos: templates write their own. */
+/* Encodes a rendered chat prompt that `pieces` cover in order. A control token is recognised if it
+ * lies completely in pieces that are not from a user. Words may span pieces. Adds neither bos nor
+ * eos: templates write them. */
 int tokenizer_encode_pieces(const struct tokenizer *tokenizer, const char *text, size_t length,
                             const struct chat_piece *pieces, int n_pieces, int limit,
                             int32_t **ids);
 
-/* The raw bytes a token stands for (of a special token, its name), which may contain NUL; "" for
- * an id out of range. Valid as long as the tokenizer. */
+/* Returns the raw bytes of a token (the name of a special token), which may contain NUL; "" for an
+ * id out of range. Valid until the tokenizer is freed. */
 const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *length);
 
-/* The token's spelling in the model file (e.g. U+0120 "world"), NUL-terminated; "" for an id out of
- * range. Valid as long as the tokenizer. */
+/* Returns the token's spelling in the model file (e.g. U+0120 "world"), NUL-terminated; "" for an
+ * id out of range. Valid until the tokenizer is freed. */
 const char *tokenizer_token_name(const struct tokenizer *tokenizer, int32_t id);
 
-/* The id of the token that the file spells like `name`, or -1. */
+/* Returns the id of the token with the spelling `name` in the file, or -1. */
 int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *name, size_t length);
 
 int tokenizer_size(const struct tokenizer *tokenizer); /* V */
 /* Is the token's type control or unknown? False for an id out of range. */
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
-int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
-int32_t tokenizer_eos(const struct tokenizer *tokenizer); /* -1: none */
-/* What tokenizer_encode puts before and behind a text if `add_special` is set. The arrays live as
- * long as the tokenizer. */
+int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1 if the model lacks it */
+int32_t tokenizer_eos(const struct tokenizer *tokenizer); /* -1 if the model lacks it */
+/* Returns the tokens that tokenizer_encode adds before and after a text if `add_special` is set.
+ * The arrays are valid until the tokenizer is freed. */
 void tokenizer_around(const struct tokenizer *tokenizer, const int32_t **before, int *n_before,
                       const int32_t **after, int *n_after);
-/* Does tokenizer_encode add bos if `add_special` is set? */
+/* Does tokenizer_encode add a token, usually bos, before a text if `add_special` is set? */
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 
 /* ---- detokenizer ---------------------------------------------------------------------------- */
 
-/* Turns a stream of ids into text. All zero but `tokenizer` is its initial state. It holds back
- * the bytes of an incomplete UTF-8 character (at most 3), so that it only writes whole characters;
- * bytes that cannot become one are replaced by U+FFFD as Python's decode(errors="replace") does, or
- * one U+FFFD a byte where a tokenizer.json has byte fallback.
- * Plain data: it owns no memory. */
+/* Turns a stream of ids into text. In its initial state all fields except `tokenizer` are zero. It
+ * writes only whole characters: it holds back the bytes of an incomplete UTF-8 character, at most
+ * 3. Bytes that cannot become a character are replaced by U+FFFD like in Python's
+ * decode(errors="replace"), or by one U+FFFD per byte if a tokenizer.json has byte fallback. It
+ * does not own memory. */
 struct detokenizer {
     const struct tokenizer *tokenizer;
-    bool skip_special; /* special tokens are left out of the text */
+    bool skip_special; /* leave special tokens out of the text */
     bool started;      /* a token was added: a space is no longer SentencePiece's first one */
-    /* of a file whose decoder strips characters at the start: they are past, and how many */
+    /* For a decoder that strips characters at the start: is the start over, and how many were
+     * stripped? */
     bool is_past_start;
     int n_stripped;
-    uint8_t n_held; /* bytes held back */
+    uint8_t n_held; /* number of bytes held back */
     char held[4];
 };
 
-/* Appends the text that one more token completes. O(length of the token). */
+/* Adds one token and appends the text that it completes. O(length of the token). */
 void detokenizer_add(struct detokenizer *detokenizer, int32_t id, struct buf *out);
-/* At the end of the stream: appends U+FFFD if bytes are held back. */
+/* Ends the stream: appends U+FFFD if bytes are held back. */
 void detokenizer_finish(struct detokenizer *detokenizer, struct buf *out);
 /* Appends the whole text of n ids. */
 void detokenize(const struct tokenizer *tokenizer, const int32_t *ids, int n, bool skip_special,
@@ -247,49 +253,48 @@ void detokenize(const struct tokenizer *tokenizer, const int32_t *ids, int n, bo
 
 struct chat_template;
 
-/* Compiles a Jinja template, with the block settings of transformers (trim_blocks, lstrip_blocks).
- * The source is copied; the caller frees *out with chat_template_free. Fails with
- * STATUS_BAD_FILE, *out NULL and a sentence with the line and the cause. */
+/* Compiles a Jinja template with the block settings of transformers (trim_blocks, lstrip_blocks).
+ * The source is copied; the caller frees *out with chat_template_free. Fails with STATUS_BAD_FILE,
+ * *out NULL and a sentence with the line and the cause. */
 enum status chat_template_new(struct chat_template **out, const char *source, size_t length,
                               struct err *err);
 void chat_template_free(struct chat_template *chat_template); /* NULL is ignored */
 
-/* The text that it was compiled from. Valid as long as the template. */
+/* Returns the source of the template. Valid until the template is freed. */
 const char *chat_template_source(const struct chat_template *chat_template, size_t *length);
 
-/* Does the template's text have this name, as a word of its own? What it does not name it cannot
- * use. Any thread. */
+/* Does the template's source contain this name as a whole word? A template cannot use a variable
+ * that it does not name. Any thread. */
 bool chat_template_names(const struct chat_template *chat_template, const char *name);
 
-/* Is it a name that the renderer gives to a template: a variable that it sets, or a function? A
- * variable of chat_input.extra must not have one, or it would replace what was checked.
- * `documents`, `reasoning_effort` and `enable_thinking` may be set so. Any thread. */
+/* Is it the name of a variable or function that the renderer defines? Variables of chat_input.extra
+ * must not have such a name, because they would replace checked values. Exceptions are `documents`,
+ * `reasoning_effort` and `enable_thinking`. Any thread. */
 bool chat_template_reserves(const char *name);
 
-/* What a template can see. The JSON values stay the caller's and are not changed. */
+/* The variables of a template. The caller owns the JSON values, which are not changed. */
 struct chat_input {
-    const struct json *messages;  /* array of messages as OpenAI's API has them */
+    const struct json *messages;  /* array of messages in the format of OpenAI's API */
     const struct json *tools;     /* array, or NULL */
     const struct json *documents; /* array, or NULL */
-    /* object: chat_template_kwargs, each a variable of its own, whose name is not reserved; or
-     * NULL */
+    /* object of chat_template_kwargs: each is a variable whose name is not reserved; or NULL */
     const struct json *extra;
-    /* the variable reasoning_effort, and with "none" an enable_thinking that is false, unless
-     * `extra` sets them; or NULL */
+    /* value of the variable reasoning_effort; "none" also sets enable_thinking to false. `extra`
+     * overrides both. Or NULL */
     const char *reasoning_effort;
-    const char *bos_token; /* text of the special tokens; NULL: undefined */
+    const char *bos_token; /* texts of the special tokens; NULL: undefined */
     const char *eos_token;
     bool add_generation_prompt;
-    /* end the rendered text with the last message's content, as transformers does */
+    /* end the rendered text with the last message's content, like transformers */
     bool continue_final_message;
     int64_t time_s; /* for strftime_now, seconds since 1970 UTC */
 };
 
-/* Appends the rendered prompt to `out`. Fails with STATUS_INVALID_REQUEST, line and cause, and
- * leaves `out` as it was: for raise_exception, an undefined operation, or an exceeded limit
+/* Appends the rendered prompt to `out`. Fails with STATUS_INVALID_REQUEST, the line and the cause,
+ * and leaves `out` unchanged, for raise_exception, an undefined operation, or an exceeded limit
  * (steps, depth, memory, `max_bytes` of output). If `pieces` is not NULL, *pieces becomes an array
- * that the caller frees with free(): the *n_pieces parts of the output in order, which cover all
- * of it. Any thread. */
+ * of *n_pieces parts, which cover the output in order; the caller frees it with mem_free(). Any
+ * thread. */
 enum status chat_template_render(const struct chat_template *chat_template,
                                  const struct chat_input *input, size_t max_bytes, struct buf *out,
                                  struct chat_piece **pieces, int *n_pieces, struct err *err);

@@ -1,10 +1,10 @@
 /* Byte-level BPE: each piece starts as its bytes, which are merged by rank.
  *
  * DESIGN
- *   Most pieces are one token, and a look-up is far quicker than merging. Merging does not always
- *   give the token with the piece's bytes, though; whether it does is computed once per token and
- *   cached in `whole`. All threads compute the same answer, so the cache is relaxed atomics, and
- *   nothing else of a tokenizer changes after tokenizer_new.
+ *   Most pieces are one token, and a look-up is far faster than merging. But merging does not
+ *   always produce the token with the piece's bytes. Whether it does is computed once per token
+ *   and cached in `whole`. All threads compute the same answer, so the cache uses relaxed atomics.
+ *   The rest of a tokenizer does not change after tokenizer_new.
  */
 #include <assert.h>
 #include <stdatomic.h>
@@ -20,9 +20,9 @@ struct merge {
     size_t left_length, right_length;
 };
 
-/* The token that a merge makes, or -1. Vocabularies number their tokens in the order of the
- * merges, so `guess`, the token after the last merge's, is almost always right, and saves the
- * look-up that would take most of the time of a start. */
+/* Returns the token that a merge makes, or -1. Most vocabularies number their tokens in the order
+ * of the merges. So `guess`, the token after the last merge's, is usually right and saves a
+ * look-up. These look-ups would dominate the start-up time. */
 static int32_t result_of(const struct merge *merge, const struct vocabulary *vocabulary,
                          int32_t guess, struct buf *joined) {
     if (guess < vocabulary->n) {
@@ -38,7 +38,7 @@ static int32_t result_of(const struct merge *merge, const struct vocabulary *voc
     return string_table_find(&vocabulary->by_name, joined->data, joined->length);
 }
 
-/* Adds all merges; returns the index of the first bad one, or -1. */
+/* Adds all merges. Returns the index of the first bad one, or -1. */
 static int add_merges(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
                       struct buf *joined) {
     const struct string_table *names = &tokenizer->vocabulary.by_name;
@@ -75,12 +75,13 @@ enum status bpe_init(struct tokenizer *tokenizer, const struct tokenizer_spec *s
                    (int)(length > 100 ? 100 : length), spec->merge[bad]);
 }
 
-/* ---- short pieces: a row of symbols, all searched for each merge ---------------------------- */
+/* ---- short pieces: a row of symbols, searched completely for each merge ---------------------- */
 
-#define SHORT_PIECE 40 /* bytes up to which the search costs less than a heap */
+#define SHORT_PIECE 40 /* bytes up to which this search costs less than a heap */
 
 struct short_piece {
-    uint32_t rank[SHORT_PIECE]; /* of the merge of symbol i and i + 1; UINT32_MAX: none */
+    /* of the merge of symbols i and i + 1; UINT32_MAX: they do not merge */
+    uint32_t rank[SHORT_PIECE];
     int32_t merged[SHORT_PIECE];
     int32_t id[SHORT_PIECE];
     int n;
@@ -133,7 +134,8 @@ static bool encode_short(struct encoder *encoder, const char *text, size_t lengt
 
 /* ---- long pieces ---------------------------------------------------------------------------- */
 
-/* Makes a symbol of each byte. Bytes without a token are dropped, as in the models' tokenizers. */
+/* Makes a symbol of each byte. Bytes without a token are dropped, like in the models' tokenizers.
+ */
 size_t link_bytes(const struct tokenizer *tokenizer, struct symbol *symbol, const char *text,
                   size_t length) {
     size_t n = 0;
@@ -170,7 +172,7 @@ static bool encode_merged(struct encoder *encoder, const char *text, size_t leng
                                  : encode_long(encoder, text, length);
 }
 
-/* Encodes one piece: by look-up if its token is known to be what merging gives. */
+/* Encodes one piece: by look-up if merging is known to produce its token. */
 bool bpe_encode_piece(void *context, const char *text, size_t length) {
     struct encoder *encoder = context;
     const struct tokenizer *tokenizer = encoder->tokenizer;

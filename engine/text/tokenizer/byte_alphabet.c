@@ -1,11 +1,11 @@
-/* The bytes that a token's spelling in the file stands for. */
+/* Converts a token's spelling in the file to its bytes. */
 #include <assert.h>
 #include <string.h>
 
 #include "engine/text/tokenizer/internal.h"
 
-/* The byte that a character of GPT-2's alphabet stands for, or -1. GPT-2 writes each byte as one
- * visible character: printable Latin-1 stands for itself, the other 68 bytes are U+0100 to U+0143
+/* Returns the byte for a character of GPT-2's alphabet, or -1. GPT-2 writes each byte as one
+ * visible character: printable Latin-1 represents itself, the other 68 bytes are U+0100 to U+0143
  * in order. */
 static int byte_of_character(uint32_t c) {
     bool is_itself =
@@ -21,7 +21,7 @@ uint32_t byte_level_character(uint8_t byte) {
     return byte < 0x21 ? 0x100u + byte : byte == 0xAD ? 0x143 : 0x121u + byte - 0x7F;
 }
 
-/* A token with a character outside the alphabet was not made of bytes: it stands for its
+/* A token with a character outside the alphabet was not made from bytes: its bytes are its
  * spelling. */
 size_t alphabet_bytes(const char *name, size_t length, char *out) {
     size_t n = 0;

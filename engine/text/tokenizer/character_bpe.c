@@ -1,6 +1,6 @@
-/* BPE that begins with characters (tokenizer.json's "BPE" without a byte level), and tiktoken's,
- * which begins with bytes and has no list of merges: two neighbours merge if together they are a
- * token, the least id first. */
+/* BPE that begins with characters (tokenizer.json's "BPE" without a byte level); and tiktoken's,
+ * which begins with bytes and does not have a list of merges: two neighbours merge if together they
+ * are a token, the smallest id first. */
 #include <assert.h>
 #include <string.h>
 
@@ -8,13 +8,13 @@
 
 /* ---- characters ----------------------------------------------------------------------------- */
 
-/* The symbols of a piece as they are made. An unknown token is held back, since a run of unknown
- * characters may be one. */
+/* The symbols of a piece while they are made. An unknown token is held back, because a run of
+ * unknown characters may become one token. */
 struct linking {
     const struct tokenizer *tokenizer;
     struct symbol *symbol;
     size_t n;
-    uint32_t unknown_start, unknown_length; /* length 0: none is held back */
+    uint32_t unknown_start, unknown_length; /* length 0: not holding one back */
 };
 
 static void add_symbol(struct linking *linking, int32_t id, size_t start, size_t length) {
@@ -34,7 +34,8 @@ static void add_unknown(struct linking *linking) {
 }
 
 static void note_unknown(struct linking *linking, size_t start, size_t length) {
-    if (linking->tokenizer->unknown < 0) return; /* without an unknown token it is dropped */
+    /* without an unknown token the character is dropped */
+    if (linking->tokenizer->unknown < 0) return;
     if (linking->unknown_length > 0 && linking->tokenizer->fuse_unknown) {
         linking->unknown_length += (uint32_t)length;
         return;
@@ -44,7 +45,7 @@ static void note_unknown(struct linking *linking, size_t start, size_t length) {
     linking->unknown_length = (uint32_t)length;
 }
 
-/* Adds the tokens of a character's bytes, if there are all. */
+/* Adds the tokens of a character's bytes, if all of them exist. */
 static bool add_byte_tokens(struct linking *linking, const char *text, size_t start,
                             size_t length) {
     const int32_t *byte_id = linking->tokenizer->vocabulary.byte_id;
@@ -88,7 +89,7 @@ static bool merge_and_push(struct encoder *encoder, const char *text, size_t n) 
     return true;
 }
 
-/* The token that the whole piece is, or -1. */
+/* Returns the token that equals the whole piece, or -1. */
 static int32_t whole_piece(const struct tokenizer *tokenizer, const char *text, size_t length) {
     bool may_be = tokenizer->ignore_merges && length <= tokenizer->vocabulary.longest;
     return may_be ? string_table_find(&tokenizer->vocabulary.by_text, text, length) : -1;

@@ -1,11 +1,11 @@
 /* SentencePiece's map of characters (precompiled_charsmap).
  *
  * DESIGN
- *   The bytes are the size of a trie, the trie, and the texts that its values point into. The trie
- *   is Darts' double array of 32-bit units: bits 0 to 7 are the label of the edge that leads to the
- *   unit, bit 8 says that a key ends here, bit 9 scales the offset by 256, bits 10 to 30 are the
- *   offset by which the unit's children are found; in a value's unit bit 31 is set and the others
- *   are the value. A file may hold anything, so each index is checked before it is used.
+ *   The bytes are the size of a trie, the trie, and the texts to which its values point. The trie
+ *   is Darts' double array of 32-bit units. Bits 0 to 7 are the label of the edge to the unit, bit
+ *   8 says that a key ends here, bit 9 scales the offset by 256, bits 10 to 30 are the offset to
+ *   the unit's children. In the unit of a value, bit 31 is set and the others are the value. A file
+ *   is untrusted, so each index is checked before it is used.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ void character_map_free(struct character_map *map) {
     *map = (struct character_map){0};
 }
 
-/* Where the children of the unit at `at` lie. */
+/* Returns the base index of the children of the unit at `at`. */
 static size_t children_of(size_t at, uint32_t unit) {
     return at ^ ((size_t)(unit >> 10) << ((unit & 0x200) >> 6));
 }
@@ -67,7 +67,7 @@ const char *character_map_find(const struct character_map *map, const char *text
     return found;
 }
 
-/* Bytes of the grapheme at the beginning of valid text. */
+/* Returns the bytes of the grapheme at the start of valid text. */
 static size_t grapheme_length(const char *text, size_t length) {
     utf8proc_int32_t state = 0;
     size_t at = utf8_character(text, length);
@@ -83,10 +83,10 @@ static size_t grapheme_length(const char *text, size_t length) {
     return at;
 }
 
-/* spm_precompiled looks up graphemes only if they have fewer bytes than this. */
+/* spm_precompiled looks up only graphemes with fewer bytes than this. */
 #define LOOKED_UP_BYTES 6
 
-/* Appends one grapheme: what stands for it, or for each of its characters. */
+/* Appends the replacement of one grapheme, or of each of its characters. */
 static void add_grapheme(const struct character_map *map, const char *text, size_t length,
                          struct buf *out) {
     size_t n_matched;
@@ -127,7 +127,7 @@ void character_map_by_prefix(const struct character_map *map, const char *text, 
         n = utf8_character(text + at, length - at);
         if (n > 0) {
             buf_add(out, text + at, n);
-        } else { /* as SentencePiece: bytes that are no text become U+FFFD */
+        } else { /* like SentencePiece, bytes that are not UTF-8 become U+FFFD */
             buf_puts(out, "\xEF\xBF\xBD");
             n = 1;
         }

@@ -1,9 +1,8 @@
-/* A tokenizer.json's decoders: the bytes that each token stands for, and what a stream of tokens
- * needs beside them.
+/* A tokenizer.json's decoders: the bytes of each token, and the additional state of a stream.
  *
- * Most decoders treat each token by itself, so they are applied once, to the whole vocabulary. Two
- * depend on the stream: one that drops characters at the text's start, and Metaspace, which drops
- * its marks in the first token. Those the detokenizer does. */
+ * Most decoders treat each token separately, so they are applied once, to the whole vocabulary. Two
+ * depend on the stream, and the detokenizer applies them: a Strip at the start of the text, and
+ * Metaspace, which drops its marks in the first token. */
 #include <assert.h>
 #include <limits.h>
 #include <string.h>
@@ -19,7 +18,7 @@ static enum status refuse(const char *what, struct err *err) {
                    what);
 }
 
-/* Adds what a step does beyond single tokens. */
+/* Records a step's effects beyond single tokens. */
 static enum status note_step(struct decoding *decoding, const struct tokenizer_spec *spec,
                              const struct tokenizer_step *step, struct err *err) {
     bool at_start = step->kind == STEP_STRIP_CHARACTER && decoding->fused;
@@ -63,14 +62,14 @@ enum status decoding_init(struct decoding *decoding, const struct tokenizer_spec
     *decoding = (struct decoding){.is_set = spec->has_steps};
     enum status status = STATUS_OK;
     for (int i = 0; !spec->has_steps && i < spec->n_normalizers; i++) {
-        /* SentencePiece drops at the start of the text what it would drop in its input */
+        /* SentencePiece drops the same spaces at the start of its output as in its input */
         if (spec->normalizers[i].kind != STEP_SQUEEZE_SPACES) continue;
         decoding->n_stripped = INT_MAX;
         decoding->stripped[0] = ' ';
     }
     for (int i = 0; i < spec->n_decoders && !status; i++)
         status = note_step(decoding, spec, &spec->decoders[i], err);
-    decoding->fused = false; /* from here on: of the steps applied to a token */
+    decoding->fused = false; /* used only above */
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* Token ids back to text, one by one: always whole characters, at most 3 bytes held back. */
+/* Converts token ids to text, one by one: always whole characters, at most 3 bytes held back. */
 #include <assert.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 #define REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
 
-/* Appends whole characters, and U+FFFD for invalid bytes; returns the number of bytes at the end
+/* Appends whole characters, and U+FFFD for invalid bytes. Returns the number of bytes at the end
  * that may begin a character. */
 static size_t add_whole(const char *bytes, size_t length, struct buf *out) {
     while (length > 0) {
@@ -23,8 +23,8 @@ static size_t add_whole(const char *bytes, size_t length, struct buf *out) {
     return length;
 }
 
-/* Completes the held character with new bytes, or replaces it with U+FFFD if they do not fit;
- * returns how many of them it used. */
+/* Completes the held character with new bytes, or replaces it by U+FFFD if they do not fit. Returns
+ * the number of bytes that it used. */
 static size_t finish_held(struct detokenizer *detokenizer, const char *bytes, size_t length,
                           struct buf *out) {
     char *held = detokenizer->held;
@@ -62,8 +62,8 @@ static void add_bytes(struct detokenizer *detokenizer, const char *bytes, size_t
     detokenizer->n_held = (uint8_t)rest;
 }
 
-/* Drops the bytes that a stream's first token begins with: SentencePiece's space, or the characters
- * that a file's decoder strips. */
+/* Drops the start of a stream: SentencePiece's space, or the characters that a file's decoder
+ * strips. */
 static void drop_start(struct detokenizer *detokenizer, const char **bytes, size_t *length) {
     const struct tokenizer *tokenizer = detokenizer->tokenizer;
     const struct decoding *decoding = &tokenizer->decoding;
@@ -84,7 +84,7 @@ static void drop_start(struct detokenizer *detokenizer, const char **bytes, size
     }
 }
 
-/* The first token's text under Metaspace: its spelling without the marks. */
+/* Adds the first token's text under Metaspace: its spelling without the marks. */
 static void add_unmarked(struct detokenizer *detokenizer, int32_t id, struct buf *out) {
     const struct tokenizer *tokenizer = detokenizer->tokenizer;
     const char *mark = tokenizer->decoding.mark;

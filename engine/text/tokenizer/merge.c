@@ -1,10 +1,10 @@
-/* Merging the symbols of a piece, for pieces of any length.
+/* Merges the symbols of a piece, for pieces of any length.
  *
  * DESIGN
- *   The symbols are a linked list by index, the possible merges a heap. A merge changes two
- *   neighbourhoods, so it adds at most two candidates: 3 n in all, and O(n log n) time. A
- *   candidate that an earlier merge made void stays in the heap until its turn, and is then
- *   recognised: the two symbols together no longer have the length that they had. */
+ *   The symbols are a linked list by index, the possible merges are a heap. A merge changes two
+ *   neighbourhoods, so it adds at most two candidates: 3 n in total, and O(n log n) time. If an
+ *   earlier merge made a candidate invalid, the candidate stays in the heap until it is popped. It
+ *   is then recognised because the length of its two symbols has changed. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -56,8 +56,9 @@ static struct merge_candidate heap_pop(struct merge_memory *memory) {
 
 /* ---- pairs ---------------------------------------------------------------------------------- */
 
-/* What two symbols become: some kinds have a list of merges, others join any two that are a token
- * together, ranked by that token's score or id. False if they do not merge. */
+/* Finds the token into which two symbols merge. Some kinds have a list of merges; others join any
+ * two symbols that together are a token, ranked by that token's score or id. Returns false if they
+ * do not merge. */
 static bool pair_result(const struct tokenizer *tokenizer, const char *text,
                         const struct symbol *left, const struct symbol *right, uint32_t *rank,
                         int32_t *id) {
@@ -77,7 +78,7 @@ static bool pair_result(const struct tokenizer *tokenizer, const char *text,
     return true;
 }
 
-/* Adds the merge of a symbol with the next one, if there is one. */
+/* Adds the merge of a symbol with the next one, if they merge. */
 static void consider(const struct tokenizer *tokenizer, struct merge_memory *memory,
                      const char *text, int32_t left) {
     const struct symbol *symbol = &memory->symbol[left];
@@ -102,7 +103,7 @@ void merge_run(const struct tokenizer *tokenizer, struct merge_memory *memory, c
         struct merge_candidate best = heap_pop(memory);
         int32_t at = (int32_t)(uint32_t)best.key;
         struct symbol *left = &memory->symbol[at];
-        if (left->length == 0 || left->next < 0) continue; /* merged already, or the last now */
+        if (left->length == 0 || left->next < 0) continue; /* already merged, or now the last */
         struct symbol *right = &memory->symbol[left->next];
         if (left->length + right->length != best.length) continue;
         assert(right->previous == at && right->length > 0);

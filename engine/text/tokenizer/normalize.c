@@ -1,7 +1,7 @@
-/* Unicode's normal forms, for the models whose tokenizer requires one (C: Qwen, OLMo).
+/* Unicode's normal forms, for models whose tokenizer requires one (C: Qwen, OLMo).
  *
- * Decompositions and combining classes are utf8proc's. Combining marks are put in order here, by a
- * merge sort: a text of a million marks must not take quadratic time.
+ * Decompositions and combining classes are from utf8proc. Combining marks are ordered here by a
+ * merge sort, because a text of a million marks must not take quadratic time.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #include "engine/text/tokenizer/internal.h"
 
-/* Room for one decomposition. The longest (of U+FDFA) has 18 code points. */
+/* Capacity for one decomposition. The longest (of U+FDFA) has 18 code points. */
 #define DECOMPOSED_MAX 32
 
 struct points {
@@ -22,7 +22,7 @@ static int combining_class(int32_t point) {
     return utf8proc_get_property(point)->combining_class;
 }
 
-/* A stable merge of two neighbouring runs by combining class. */
+/* Merges two adjacent runs by combining class. The merge is stable. */
 static void merge_runs(int32_t *point, int32_t *room, size_t middle, size_t n) {
     memcpy(room, point, middle * sizeof *point);
     size_t left = 0, right = middle, out = 0;

@@ -1,5 +1,5 @@
-/* The steps that make another text of a text before it is split: a tokenizer.json's normalizers,
- * and those that SentencePiece's own files imply. */
+/* The steps that rewrite a text before it is split: a tokenizer.json's normalizers, and those that
+ * SentencePiece's files imply. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static void add_lowercase(const char *text, size_t length, struct buf *out) {
             continue;
         }
         uint32_t c = utf8_code_point(text + at, size);
-        if (c == 0x130) { /* the one capital whose small letter is two characters */
+        if (c == 0x130) { /* the only capital whose small letter is two characters */
             buf_puts(out, "i\xCC\x87");
         } else {
             buf_add(out, bytes, utf8_write((uint32_t)utf8proc_tolower((int32_t)c), bytes));
@@ -114,8 +114,7 @@ static void add_replaced(const struct regex *regex, const char *content, size_t 
     regex_end(&run);
 }
 
-/* Drops spaces at both ends, at the right one U+2581 too, and all but one space of those in a row.
- * */
+/* Drops spaces at both ends, at the right end also U+2581, and all spaces of a run except one. */
 static void add_squeezed(const char *text, size_t length, struct buf *out) {
     for (size_t n = 1; n > 0; length -= n) {
         bool has_mark = length >= 3 && memcmp(text + length - 3, "\xE2\x96\x81", 3) == 0;

@@ -1,11 +1,11 @@
-/* What a pre-tokenizer splits at: the patterns that GGUF files name, and the steps of a
+/* The patterns and steps of pre-tokenizers: the patterns that GGUF files name, and the steps of a
  * tokenizer.json.
  *
  * DESIGN
- *   A GGUF file names its pre-tokenizer. A name stands for one or more patterns, those of the
- *   models' own tokenizer.json, written for PCRE2: each match is a piece, the text between two
- *   matches is a piece, too, and the next pattern splits each piece further. A tokenizer.json lists
- *   its steps itself. Both become the same stages (pretokenizer.c).
+ *   A GGUF file names its pre-tokenizer. A name represents one or more patterns, those of the
+ *   models' tokenizer.json, rewritten for PCRE2. Each match is a piece, the text between two
+ *   matches is also a piece, and the next pattern splits each piece further. A tokenizer.json lists
+ *   its steps. Both are converted to the same stages (pretokenizer.c).
  */
 #include <assert.h>
 #include <stdio.h>
@@ -31,18 +31,19 @@
 
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACES "\\p{L}\\p{N}]+|" SPACE_RUNS
 
-/* GPT-4's shape: a word takes one odd character before it, punctuation the line ends after it. */
+/* GPT-4's form: a word includes one other character before it, punctuation includes the line ends
+ * after it. */
 #define GPT4_WORDS(word, numbers, mark)                                                            \
     "[^\\r\\n\\p{L}\\p{N}]?" word "|" numbers "| ?" mark "[\\r\\n]*|" LINES "|" SPACE_RUNS
 #define GPT4(word, numbers, mark) CONTRACTION "|" GPT4_WORDS(word, numbers, mark)
 #define LLAMA3 GPT4("\\p{L}+", "\\p{N}{1,3}", "[^" SPACES "\\p{L}\\p{N}]+")
 #define MINICPM5 GPT4("\\p{L}+", "\\p{N}+", "[^" SPACES "\\p{L}\\p{N}]+")
-/* Without contractions, so that what Turkish puts behind an apostrophe stays with it. */
+/* Without contractions, so Turkish suffixes after an apostrophe stay with it. */
 #define UFAKZEKA GPT4_WORDS("\\p{L}+", "\\p{N}", "[^" SPACES "\\p{L}\\p{N}]+")
 #define QWEN2 GPT4("\\p{L}+", "\\p{N}", "[^" SPACES "\\p{L}\\p{N}]+")
 #define QWEN35 GPT4("[\\p{L}\\p{M}]+", "\\p{N}", "[^" SPACES "\\p{L}\\p{M}\\p{N}]+")
 
-/* GPT-4o's shape: a word is capitals, then small letters; characters without case are both. */
+/* GPT-4o's form: a word is capitals, then small letters; letters without case count as both. */
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define GPT4O_SHAPE(after_word, numbers)                                                           \
@@ -52,7 +53,7 @@
 #define GPT4O GPT4O_SHAPE(CONTRACTION "?", "\\p{N}{1,3}")
 #define TEKKEN GPT4O_SHAPE("", "\\p{N}")
 
-/* DeepSeek's first models split in steps. U+0800..U+4E00 is in the original, too. */
+/* DeepSeek's first models split in several steps. U+0800..U+4E00 is also in the original. */
 #define DEEPSEEK_CJK "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
 #define DEEPSEEK3_CJK "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
 #define DEEPSEEK3                                                                                  \
@@ -60,13 +61,13 @@
     "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" LINES "|" SPACE_RUNS
 #define DIGIT "\\p{N}"
 #define LINE_ENDS "[\\r\\n]"
-/* Looks back so that a long run is tried once, and not from each of its places. */
+/* Looks back so that a long run is tried once, not from each of its positions. */
 #define SPACE_END "(?<!" S ")" S "++$"
 
 #define DEEPSEEK_MARKS                                                                             \
     S "?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+"
 
-/* DeepSeek LLM's letters: those with case, in the blocks that its makers listed. */
+/* DeepSeek LLM's letters: letters with case, in the blocks that its makers listed. */
 #define DEEPSEEK_LETTERS                                                                           \
     "\\x{41}-\\x{5A}\\x{61}-\\x{7A}\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}"          \
     "\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}-\\x{377}"        \
@@ -89,10 +90,10 @@
 
 #define DEEPSEEK_WORDS S "?[" DEEPSEEK_LETTERS "]+"
 
-/* Falcon's steps: runs of punctuation, GPT-2's pattern, numbers, and these by threes. */
+/* Falcon's steps: runs of punctuation, GPT-2's pattern, numbers, and groups of three digits. */
 #define PUNCTUATION_RUNS "[!-/:-@\\[-`{-~\\p{P}]+"
 
-/* Bloom's: a word takes a space before it, and ends at white space and some marks. */
+/* Bloom's pattern: a word includes a space before it, and ends at white space and some marks. */
 #define BLOOM " ?[^(" SPACES "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
 
 #define BAILING                                                                                    \
@@ -102,7 +103,7 @@
     CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" SPACES "\\p{L}\\p{N}]+|" LINES        \
                 "|" SPACE_RUNS
 
-/* Kimi K2's: GPT-4o's shape, but a run of Han characters is a word of its own. */
+/* Kimi K2's pattern: GPT-4o's form, but a run of Han characters is a separate word. */
 #define NO_HAN_UPPER "(?:(?!\\p{Han})" UPPER ")"
 #define NO_HAN_LOWER "(?:(?!\\p{Han})" LOWER ")"
 #define KIMI                                                                                       \
@@ -112,8 +113,8 @@
 
 struct family {
     const char *stage[NAMED_STAGES + 1];
-    bool ignore_merges; /* the tokenizer.json says so: a piece that is a token needs no merges */
-    bool nfc;           /* the tokenizer.json has the normaliser NFC */
+    bool ignore_merges; /* from the tokenizer.json: a piece that equals a token is not merged */
+    bool nfc;           /* the tokenizer.json has the normalizer NFC */
 };
 
 static const struct family gpt2 = {{GPT2}};
@@ -144,7 +145,7 @@ static const struct family chameleon = {{"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z
                                          GPT2}};
 static const struct family deepseek3 = {{"\\p{N}{1,3}", DEEPSEEK3_CJK, DEEPSEEK3}};
 
-/* Every name that may stand in tokenizer.ggml.pre. */
+/* All supported values of tokenizer.ggml.pre. */
 static const struct {
     const char *name;
     const struct family *family;
@@ -288,7 +289,7 @@ static enum status add_split(struct pretokenizer *pretokenizer, const struct tok
     return status;
 }
 
-/* A mark before the text, then the split, then the alphabet; `bytes` leaves that out. */
+/* Adds the space before the text, the split, and the alphabet unless `bytes` is set. */
 static enum status add_byte_level(struct pretokenizer *pretokenizer,
                                   const struct tokenizer_step *step, bool bytes, struct err *err) {
     enum status status = STATUS_OK;
@@ -336,7 +337,7 @@ static enum status add_step(struct pretokenizer *pretokenizer, const struct toke
     return STATUS_SYSTEM;
 }
 
-/* Stages that a step may become. */
+/* Maximum number of stages for one step. */
 #define STAGES_A_STEP 3
 
 enum status pretokenizer_init(struct pretokenizer *pretokenizer, const struct tokenizer_spec *spec,

@@ -1,11 +1,11 @@
-/* The pre-tokenizer: splits text into pieces that no token crosses.
+/* The pre-tokenizer: splits text into pieces that tokens do not cross.
  *
  * DESIGN
- *   The stages (patterns.c) work one after another: each hands the pieces that it makes to the
- *   next, and the last hands them to the sink, so no list of pieces is kept. A stage that rewrites
- *   a piece does so in a buffer of its own, which lives until it gets its next piece.
+ *   The stages (patterns.c) run one after another. Each passes its pieces to the next one, and the
+ *   last passes them to the sink, so the pieces are never stored in a list. A stage that rewrites a
+ *   piece has a buffer for it, which is valid until the stage gets its next piece.
  *
- *   Threads: the stages are read-only; each call of pretokenizer_split has its own match data.
+ *   Threads: the stages are read-only; each call of pretokenizer_split has separate match data.
  */
 #include <assert.h>
 #include <string.h>
@@ -16,7 +16,7 @@ struct split {
     const struct pretokenizer *pretokenizer;
     struct regex_run run;
     struct piece_sink sink;
-    struct buf room[MAX_STEPS]; /* of stages that rewrite */
+    struct buf room[MAX_STEPS]; /* for stages that rewrite */
 };
 
 static bool split_stage(struct split *split, int stage, const char *text, size_t length,
@@ -24,13 +24,13 @@ static bool split_stage(struct split *split, int stage, const char *text, size_t
 
 /* ---- splitting at matches ------------------------------------------------------------------- */
 
-/* The pieces of one text on their way to the next stage. One is held back as long as it may still
+/* The pieces of one text on their way to the next stage. One piece is held back while it may still
  * grow. */
 struct joining {
     struct split *split;
-    int stage; /* the one that gets the pieces */
+    int stage; /* the next stage */
     const char *text;
-    bool is_first; /* the text is the beginning of what is encoded */
+    bool is_first; /* the text is the start of the encoded input */
     enum split_behavior behavior;
     bool has_held, held_is_match;
     size_t held_begin, held_end;
@@ -56,7 +56,7 @@ static bool joins(const struct joining *joining, bool is_match) {
     }
 }
 
-/* Takes the next part of the text, a match or what lies before one. */
+/* Adds the next part of the text: a match, or the text before one. */
 static bool join_part(struct joining *joining, size_t begin, size_t end, bool is_match) {
     if (joining->behavior == SPLIT_REMOVED) return is_match || hand_on(joining, begin, end);
     if (joining->behavior == SPLIT_ISOLATED) return hand_on(joining, begin, end);
@@ -120,7 +120,7 @@ static void add_marked(const struct stage *stage, const char *text, size_t lengt
     }
 }
 
-/* Hands the text to the stages from `stage` on. Recurses once for each stage. */
+/* Passes the text to the stages from `stage` on. Recurses once per stage. */
 static bool split_stage(struct split *split, int stage, const char *text, size_t length,
                         bool is_first) {
     if (length == 0) return true;
@@ -144,9 +144,9 @@ static bool split_stage(struct split *split, int stage, const char *text, size_t
     return split_stage(split, stage + 1, room->data, room->length, is_first);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- entry point ----------------------------------------------------------------------------- */
 
-/* Bytes that are no text pass no stage but the alphabet. */
+/* Bytes that are not UTF-8 pass only the alphabet stage. */
 static bool take_invalid(struct split *split, const char *text, size_t length) {
     const struct pretokenizer *pretokenizer = split->pretokenizer;
     for (int i = 0; i < pretokenizer->n_stages; i++) {
@@ -159,7 +159,7 @@ static bool take_invalid(struct split *split, const char *text, size_t length) {
     return split->sink.take(split->sink.context, text, length);
 }
 
-/* Splits the runs of valid UTF-8; the bytes between them are pieces as they are. */
+/* Splits the runs of valid UTF-8. The bytes between them become pieces unchanged. */
 static bool split_runs(struct split *split, const char *text, size_t length, bool is_first) {
     for (size_t at = 0, n; at < length; at += n) {
         n = utf8_valid_prefix(text + at, length - at);

@@ -1,17 +1,17 @@
-/* The regular expressions of tokenizer files, carried out by PCRE2.
+/* The regular expressions of tokenizer files, executed by PCRE2.
  *
  * DESIGN
- *   The files are written for Oniguruma. Its patterns are rewritten where PCRE2 reads them
- *   otherwise: white space and word characters are other sets, ^ and $ are ends of lines, \h is a
- *   hexadecimal digit, \v one character. What has no equal in PCRE2 (sets within sets, &&, a
- *   counted repeat that a + follows, references) is refused.
+ *   The files are written for Oniguruma. Patterns are rewritten if PCRE2 interprets them otherwise:
+ *   white space and word characters are other sets, ^ and $ are ends of lines, \h is a hexadecimal
+ *   digit, \v is one character. Features that PCRE2 lacks are refused: sets within sets, &&, a
+ *   counted repeat before a +, references.
  *
- *   A pattern may need exponential time. Each match is limited; regex_compile tries a pattern of a
- *   file on texts that make repeats step back, and refuses one that passes the limit there.
+ *   A pattern may need exponential time, so each match has a limit. regex_of_file tests a file's
+ *   pattern on texts that force repeats to backtrack, and refuses it if it exceeds the limit there.
  *
  *   Threads: a compiled pattern is read-only; a `struct regex_run` belongs to one thread. PCRE2's
- *   machine code runs on 32 KiB of the caller's stack, and if that is not enough, the interpreter
- *   takes over.
+ *   machine code runs on 32 KiB of the caller's stack. If that is not enough, the interpreter runs
+ *   instead.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <assert.h>
@@ -23,8 +23,8 @@
 
 #define MAX_PATTERN_BYTES (1 << 16)
 
-/* Oniguruma's word characters: Unicode's Alphabetic, M, Nd and Pc, and outside of sets six signs of
- * Latin-1. */
+/* Oniguruma's word characters: Unicode's Alphabetic, M, Nd and Pc, and outside of sets also six
+ * characters of Latin-1. */
 #define WORD_SET                                                                                   \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{"     \
     "1F169}"                                                                                       \
@@ -43,10 +43,10 @@ struct rewriting {
     struct buf *out;
     bool in_set;
     bool after_interval; /* the last item is a counted repeat */
-    const char *refused; /* what PCRE2 cannot do, or NULL */
+    const char *refused; /* the feature that PCRE2 lacks, or NULL */
 };
 
-/* Escapes that stand for other sets in PCRE2: outside of a set, and within one (NULL: refused). */
+/* Escapes that mean other sets in PCRE2: outside of a set, and within one (NULL: refused). */
 static const struct {
     char letter;
     const char *alone, *in_set;
@@ -72,7 +72,7 @@ static void refuse(struct rewriting *r, const char *what) {
     r->at = r->end;
 }
 
-/* \x41, \x{1F600} or \u0041, from behind the letter on. */
+/* Rewrites \x41, \x{1F600} or \u0041, from after the letter on. */
 static void rewrite_code_point(struct rewriting *r, char letter) {
     const char *digits = r->at;
     bool in_braces = letter == 'x' && digits < r->end && *digits == '{';
@@ -87,7 +87,7 @@ static void rewrite_code_point(struct rewriting *r, char letter) {
     r->at = digits + n + in_braces;
 }
 
-/* \p{L}, \P{^L}: the names are the same where PCRE2 knows them. */
+/* Rewrites \p{L}, \P{^L}. The names are the same if PCRE2 knows them. */
 static void rewrite_property(struct rewriting *r, char letter) {
     const char *close =
         r->at < r->end && *r->at == '{' ? memchr(r->at, '}', (size_t)(r->end - r->at)) : NULL;
@@ -116,7 +116,7 @@ static void rewrite_escape(struct rewriting *r) {
     buf_printf(r->out, "\\%c", letter);
 }
 
-/* A set, from its opening bracket on. */
+/* Rewrites a set, from its opening bracket on. */
 static void rewrite_set(struct rewriting *r) {
     buf_add(r->out, r->at++, 1);
     if (r->at < r->end && *r->at == '^') buf_add(r->out, r->at++, 1);
@@ -144,7 +144,7 @@ static void rewrite_set(struct rewriting *r) {
     buf_add(r->out, r->at++, 1);
 }
 
-/* A group's head "(?...": the kinds that both know. */
+/* Rewrites a group's head "(?...", if both syntaxes have it. */
 static void rewrite_group(struct rewriting *r) {
     static const char *const heads[] = {"(?:", "(?=",  "(?!",   "(?<=", "(?<!",
                                         "(?>", "(?i:", "(?-i:", "(?i)", "(?-i)"};
@@ -160,7 +160,8 @@ static void rewrite_group(struct rewriting *r) {
     refuse(r, "a kind of group without an equal in PCRE2");
 }
 
-/* Bytes of an interval such as {2,3} at `at`, or 0: then the brace is a character. */
+/* Returns the bytes of an interval like {2,3} at `at`, or 0 if the brace is an ordinary character.
+ */
 static size_t interval_bytes(const struct rewriting *r) {
     const char *at = r->at + 1;
     size_t n_digits = 0;
@@ -202,7 +203,7 @@ static const char *rewrite(const struct span *pattern, struct buf *out) {
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
-/* Compiles a pattern in PCRE2's own syntax, or a text that is to be found as it stands. */
+/* Compiles a pattern in PCRE2's syntax, or a literal text. */
 static enum status compile(struct regex *regex, const char *pattern, size_t length, uint32_t flags,
                            const char *key, struct err *err) {
     int code;
@@ -220,7 +221,7 @@ static enum status compile(struct regex *regex, const char *pattern, size_t leng
                        "with this error at byte %zu: %s",
                        key, (size_t)at, reason);
     }
-    /* A system may forbid machine code made at run time; PCRE2's interpreter is slower, but gives
+    /* Some systems forbid machine code made at run time. PCRE2's interpreter is slower, but finds
      * the same pieces. */
     regex->jit = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
     regex->code = compiled;
@@ -232,10 +233,10 @@ enum status regex_own(struct regex *regex, const char *pattern, const char *key,
     return compile(regex, pattern, strlen(pattern), PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, key, err);
 }
 
-/* Does the pattern stay within the limit on texts that make repeats step back? */
+/* Does the pattern stay within the limit on texts that force repeats to backtrack? */
 static bool is_bounded(const struct regex *regex) {
     static const char *const units[] = {"a", " ", "1", "!", "\n", "aB", "a ", "\xC3\xA9"};
-    struct regex slow = *regex; /* without machine code, whose steps are larger */
+    struct regex slow = *regex; /* without machine code: the interpreter counts more steps */
     slow.jit = false;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         struct buf text = {0};
@@ -303,12 +304,12 @@ void regex_end(struct regex_run *run) {
     pcre2_match_context_free(run->context);
 }
 
-/* The first match from `offset` on. If PCRE2 gives up (its limits, out of memory), there is none,
- * and none will be: what is left becomes one piece, and no byte of it is lost. */
+/* Finds the first match from `offset` on. If PCRE2 gives up (a limit, out of memory), this match
+ * and all later ones fail: the rest becomes one piece, so no byte is lost. */
 static bool match(const struct regex *regex, struct regex_run *run, const char *text, size_t length,
                   size_t offset, size_t *begin, size_t *end) {
     if (run->gave_up) return false;
-    /* A repeat may step back over all it matched, once for each alternative, and no more. */
+    /* A repeat may backtrack over its whole match once per alternative, but not more. */
     size_t limit = run->length > UINT32_MAX / 64 ? UINT32_MAX / 2 : 1000 + 32 * run->length;
     pcre2_set_match_limit(run->context, (uint32_t)limit + regex->steps);
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
@@ -334,7 +335,7 @@ bool regex_next(const struct regex *regex, struct regex_run *run, const char *te
     while (cursor->at <= length) {
         if (!match(regex, run, text, length, cursor->at, begin, end)) return false;
         if (*begin == *end && cursor->has_match && *end == cursor->match_end) {
-            /* nothing, where the match before ended: look from the next character on */
+            /* an empty match at the end of the previous one: continue at the next character */
             size_t n = utf8_character(text + cursor->at, length - cursor->at);
             cursor->at += n ? n : 1;
             continue;

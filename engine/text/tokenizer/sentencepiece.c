@@ -1,6 +1,6 @@
-/* SentencePiece's BPE: characters, of which two neighbours merge if together they are a token, the
- * best score first. The text is not split into pieces: a token may hold several words. A character
- * that is no token in the end is encoded byte by byte. */
+/* SentencePiece's BPE begins with characters. Two neighbours merge if together they are a token,
+ * the best score first. The text is not split into pieces: a token may contain several words. A
+ * character that is not a token at the end is encoded byte by byte. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +21,14 @@ enum status sentencepiece_init(struct tokenizer *tokenizer, const struct tokeniz
         float score = (float)spec->score[i];
         memcpy(&bits, &score, sizeof bits);
         bool negative = bits & 0x80000000u;
-        /* best: least */
+        /* the best score gets the smallest rank */
         tokenizer->sentencepiece.rank[i] = negative ? bits : ~(bits | 0x80000000u);
     }
     return STATUS_OK;
 }
 
-/* Writes the text as tokens spell it: U+2581 becomes a space, and the first word may get one before
- * it. After an added token no space is put in, so that decoding gives the text back. */
+/* Rewrites the text in the spelling of tokens: U+2581 becomes a space, and the first word may get a
+ * space before it. After an added token, a space is not inserted, so decoding restores the text. */
 static void rewrite(struct encoder *encoder, const char *text, size_t length) {
     struct buf *out = &encoder->text;
     buf_clear(out);
@@ -61,8 +61,8 @@ static size_t link_characters(const struct tokenizer *tokenizer, struct symbol *
     return n;
 }
 
-/* Encodes a character that is no token: as its bytes or, if one of them has no token, as one
- * unknown token for a run of such characters. */
+/* Encodes an unknown character: as its bytes or, if one of them is not a token, as one unknown
+ * token for a run of such characters. */
 static bool push_character(struct encoder *encoder, const char *text, size_t length,
                            bool *in_unknown) {
     const struct tokenizer *tokenizer = encoder->tokenizer;

@@ -1,5 +1,5 @@
-/* Special and added tokens, found with a trie. From a byte that may begin one, the walk goes at
- * most as deep as the longest special token is long, so the time is linear in the text. */
+/* Finds special and added tokens with a trie. From a byte that may begin a token, the walk is at
+ * most as deep as the longest special token, so the time is linear in the text. */
 #include <assert.h>
 #include <stdlib.h>
 #include <utf8proc.h>
@@ -45,7 +45,7 @@ void trie_add(struct trie *trie, const char *text, size_t length, int32_t token)
     trie->token[node] = token;
 }
 
-/* ---- which tokens --------------------------------------------------------------------------- */
+/* ---- token sets ------------------------------------------------------------------------------ */
 
 static void add_token(struct special *special, const struct normalizer *normalizer, int32_t id,
                       struct buf room[2]) {
@@ -81,7 +81,7 @@ void special_free(struct special *special) {
 
 /* ---- finding -------------------------------------------------------------------------------- */
 
-/* Bytes of the longest token that begins at `text`, or 0. */
+/* Returns the bytes of the longest token at the start of `text`, or 0. */
 static size_t longest_at(const struct special *special, const char *text, size_t length,
                          int32_t *id) {
     size_t best = 0;
@@ -96,7 +96,7 @@ static size_t longest_at(const struct special *special, const char *text, size_t
     return best;
 }
 
-/* Is it a character of words: Alphabetic, M, Nd, Pc or Join_Control? */
+/* Is it a word character: Alphabetic, M, Nd, Pc or Join_Control? */
 static bool is_word_character(uint32_t c) {
     switch (utf8proc_category((int32_t)c)) {
     case UTF8PROC_CATEGORY_LU:
@@ -119,7 +119,7 @@ static bool is_word_character(uint32_t c) {
            (c >= 0x1F170 && c <= 0x1F189);
 }
 
-/* Does no word go on at either side of text[begin, end)? */
+/* Is text[begin, end) without adjacent word characters on both sides? */
 static bool stands_alone(const char *text, size_t length, size_t begin, size_t end) {
     size_t n = 1, after = utf8_character(text + end, length - end);
     if (after > 0 && is_word_character(utf8_code_point(text + end, after))) return false;
@@ -128,7 +128,7 @@ static bool stands_alone(const char *text, size_t length, size_t begin, size_t e
     return !is_word_character(utf8_code_point(text + begin - n, n));
 }
 
-/* Gives a token the white space around it that its rules claim. */
+/* Extends a match by the white space that the token's rules include. */
 static void take_space(uint8_t rules, const char *text, size_t length, size_t done,
                        struct special_match *match) {
     if (rules & ADDED_LSTRIP && match->begin > done) {

@@ -1,10 +1,9 @@
-/* The public face of the tokenizers: building one, encoding around special tokens, looking tokens
- * up.
+/* The public functions of tokenizers: building, encoding around special tokens, looking tokens up.
  *
  * DESIGN
- *   A call of tokenizer_encode has a `struct encoder` on its stack, which collects the ids and
- *   owns the memory that the two kinds of tokenizer reuse from piece to piece. The tokenizer
- *   itself is shared by all threads and not written to (bpe.c names the one exception). */
+ *   A call of tokenizer_encode has a `struct encoder` on its stack, which collects the ids and owns
+ *   the memory that is reused from piece to piece. All threads share the tokenizer, and encoding
+ *   does not write to it (bpe.c describes the one exception). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +63,8 @@ static void copy_settings(struct tokenizer *tokenizer, const struct tokenizer_sp
     assert(tokenizer->n_before <= MAX_AROUND && tokenizer->n_after <= MAX_AROUND);
 }
 
-/* What splits and rewrites text: the file's steps, or what the kind's or pattern's name stands for.
- * */
+/* Sets the steps that split and rewrite text: the file's, or the usual ones of the kind or of the
+ * pattern's name. */
 static enum status steps_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
                               struct err *err) {
     static const struct tokenizer_step normal_form_c = {.kind = STEP_NFC};
@@ -102,7 +101,7 @@ static enum status kind_init(struct tokenizer *tokenizer, const struct tokenizer
     return STATUS_OK;
 }
 
-/* Added tokens whose normalized text is looked for need two tries more. */
+/* If added tokens are searched by their normalized text, builds two more tries. */
 static void specials_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec) {
     const struct vocabulary *vocabulary = &tokenizer->vocabulary;
     special_init(&tokenizer->special, vocabulary, SPECIAL_EXACT, NULL);
@@ -115,8 +114,8 @@ static void specials_init(struct tokenizer *tokenizer, const struct tokenizer_sp
     }
 }
 
-/* Is it byte-level BPE: GPT-2's alphabet is the last step and the only decoder, and each byte is a
- * token? Then text need not be written in the alphabet to be encoded, which is quicker. */
+/* Is it byte-level BPE? It is if GPT-2's alphabet is the last step and the only decoder, and each
+ * byte is a token. Then text is encoded without conversion to the alphabet, which is faster. */
 static bool is_byte_level(const struct tokenizer_spec *spec) {
     int n = spec->n_pre_tokenizers;
     bool is_last = n > 0 && spec->pre_tokenizers[n - 1].kind == STEP_BYTE_LEVEL;
@@ -230,7 +229,7 @@ static bool encode_text(struct encoder *encoder, const char *text, size_t length
                               (struct piece_sink){encode_piece[tokenizer->kind], encoder});
 }
 
-/* Normalizes a segment and encodes it, with the tokens that are found in normalized text. */
+/* Normalizes and encodes a segment, and finds tokens in the normalized text. */
 static bool encode_segment(struct encoder *encoder, const char *text, size_t length,
                            enum special_rule rule, bool is_first) {
     const struct tokenizer *tokenizer = encoder->tokenizer;
@@ -251,7 +250,8 @@ static bool encode_segment(struct encoder *encoder, const char *text, size_t len
     return encode_text(encoder, text + done, length - done, is_first && done == 0);
 }
 
-/* False for a text so long that 32 bits could not number its symbols; no model could read it. */
+/* Returns false if the text is so long that its symbols exceed 32-bit indices; no model could read
+ * it. */
 static bool encoder_begin(struct encoder *encoder, const struct tokenizer *tokenizer, size_t length,
                           int limit) {
     if (length >= INT32_MAX || limit < 0) return false;
@@ -276,7 +276,7 @@ static int encoder_end(struct encoder *encoder, bool fits, int32_t **ids) {
     return encoder->n;
 }
 
-/* Finds the special tokens of text[at, end), and encodes what lies between them from *done on. */
+/* Finds the special tokens of text[at, end), and encodes the text between them from *done on. */
 static bool encode_run(struct encoder *encoder, const struct special *special,
                        enum special_rule rule, enum special_rule rule_normalized, const char *text,
                        size_t length, size_t at, size_t end, size_t *done) {
@@ -314,9 +314,9 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
     return encoder_end(&encoder, fits, ids);
 }
 
-/* Finds the special tokens of each run of pieces by the run's rule; the text between two special
- * tokens may span runs. Those that are found in normalized text are found in the template's text as
- * it stands: of normalized text it is not known who wrote it. */
+/* Finds the special tokens of each run of pieces by the run's rule. The text between two special
+ * tokens may span runs. Tokens that are otherwise found in normalized text are found in the
+ * template's original text, because the origin of normalized text is unknown. */
 static bool encode_runs(struct encoder *encoder, const char *text, size_t length,
                         const struct chat_piece *pieces, int n_pieces) {
     const struct tokenizer *tokenizer = encoder->tokenizer;

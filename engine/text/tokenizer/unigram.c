@@ -1,4 +1,4 @@
-/* Unigram (Kudo 2018): of all ways to write a text as tokens, the one with the largest sum of
+/* Unigram (Kudo 2018): among all ways to write a text as tokens, the one with the largest sum of
  * scores, found by Viterbi's algorithm over the text's characters. */
 #include <assert.h>
 #include <float.h>
@@ -7,15 +7,15 @@
 
 #include "engine/text/tokenizer/internal.h"
 
-/* An unknown character costs this much more than the worst token. */
+/* An unknown character scores this much less than the worst token. */
 #define UNKNOWN_PENALTY 10.0
 
-/* The best way to write the text up to a byte: its last token and where that begins. */
+/* The best path to a byte: its last token and the start of that token. */
 struct best_path {
     double score;
-    int32_t start; /* -1: none ends here */
+    int32_t start; /* -1: no token ends here */
     int32_t id;
-    int32_t next; /* where the best way's token that begins here ends */
+    int32_t next; /* end of the best path's token that starts here */
 };
 
 enum status unigram_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
@@ -56,13 +56,13 @@ static struct best_path *paths_of(struct encoder *encoder, size_t n) {
     return encoder->path;
 }
 
-/* Keeps a token that ends at `path` if no better way leads there. */
+/* Keeps a token that ends at `path` unless an equal or better path ends there. */
 static void consider(struct best_path *path, double score, size_t start, int32_t id) {
     if (path->start >= 0 && score <= path->score) return;
     *path = (struct best_path){.score = score, .start = (int32_t)start, .id = id, .next = -1};
 }
 
-/* Fills in the best ways to all ends of tokens. */
+/* Finds the best paths to all ends of tokens. */
 static void find_paths(const struct tokenizer *tokenizer, const char *text, size_t length,
                        struct best_path *path) {
     const struct trie *trie = &tokenizer->unigram.trie;
@@ -88,11 +88,11 @@ static void find_paths(const struct tokenizer *tokenizer, const char *text, size
     }
 }
 
-/* Pushes the tokens of the best way. A run of unknown characters is one. */
+/* Pushes the tokens of the best path. A run of unknown characters becomes one token. */
 static bool push_path(struct encoder *encoder, const char *text, size_t length,
                       struct best_path *path) {
     int32_t unknown = encoder->tokenizer->unknown;
-    /* The best way to the end is turned round: `next` of each token's start becomes its end. */
+    /* Reverses the best path: `next` at each token's start becomes its end. */
     for (size_t end = length, start; end > 0; end = start) {
         assert(path[end].start >= 0 && (size_t)path[end].start < end);
         start = (size_t)path[end].start;
@@ -106,7 +106,7 @@ static bool push_path(struct encoder *encoder, const char *text, size_t length,
             continue;
         }
         while (end < length && path[path[end].next].id == unknown) end = (size_t)path[end].next;
-        bool pushed; /* as bytes, if they are all tokens */
+        bool pushed; /* as bytes, if all of them are tokens */
         if (!encoder_push_bytes(encoder, text + at, end - at, &pushed)) return false;
         if (!pushed && !encoder_push(encoder, unknown)) return false;
     }

@@ -1,7 +1,7 @@
-/* The tokens of a model, and the two kinds of hash table that the tokenizer uses.
+/* The tokens of a model, and the tokenizer's two kinds of hash table.
  *
- * Both tables have open addressing with linear probing, are filled once and at most half full, so
- * that a look-up touches about one cache line. */
+ * Both tables use open addressing with linear probing. They are filled once and at most half full,
+ * so a look-up touches about one cache line. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static uint64_t hash_bytes(const char *text, size_t length) {
     return mix(hash ^ rest);
 }
 
-/* The size minus one of a table that n entries fill at most by half. */
+/* Returns the size minus one of a table that n entries fill at most by half. */
 static size_t table_mask(size_t n) {
     size_t size = 16;
     while (size < 2 * n) size *= 2;
@@ -44,7 +44,7 @@ void string_table_init(struct string_table *table, const struct strings *strings
     memset(table->slot, -1, (table->mask + 1) * sizeof *table->slot);
 }
 
-/* The slot that holds the string, or the empty one where it would be. */
+/* Returns the slot of the string, or the empty slot for it. */
 static struct string_slot *slot_of(const struct string_table *table, const char *text,
                                    size_t length, uint32_t *tag) {
     uint64_t hash = hash_bytes(text, length);
@@ -142,7 +142,7 @@ static enum status types_init(struct vocabulary *vocabulary, const struct tokeni
     return STATUS_OK;
 }
 
-/* Appends string i of a list, and the NUL behind it. */
+/* Appends string i of a list, and a NUL. */
 static void put_string(struct strings *strings, struct buf *data, size_t i, const char *text,
                        size_t length) {
     buf_add(data, text, length);
@@ -151,8 +151,8 @@ static void put_string(struct strings *strings, struct buf *data, size_t i, cons
     assert(strings->start[i + 1] == data->length);
 }
 
-/* Fills the names and the bytes; each string ends in a NUL that is not counted. An added token that
- * is found in normalized text stands for its own, normalized. */
+/* Fills the names and the bytes. Each string ends with a NUL that is not counted. The bytes of an
+ * added token that is found in normalized text are normalized, too. */
 static void strings_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
                          const struct normalizer *normalizer) {
     struct strings *name = &vocabulary->name, *raw = &vocabulary->raw;
@@ -185,7 +185,7 @@ static void strings_init(struct vocabulary *vocabulary, const struct tokenizer_s
     }
 }
 
-/* Tokens without a name are gaps in the numbering. */
+/* Indexes the names. Tokens without a name are gaps in the numbering. */
 static enum status names_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
                               struct err *err) {
     string_table_init(&vocabulary->by_name, &vocabulary->name, vocabulary->n);
@@ -202,7 +202,8 @@ static enum status names_init(struct vocabulary *vocabulary, const struct tokeni
     return STATUS_OK;
 }
 
-/* Plain text never becomes a control token, and unused tokens stand for nothing. */
+/* May plain text become this token? Control tokens, unused tokens and tokens outside the model's
+ * vocabulary are excluded. */
 static bool is_plain(const struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
                      int32_t id) {
     int type = vocabulary->type[id];
@@ -214,7 +215,7 @@ static bool is_plain(const struct vocabulary *vocabulary, const struct tokenizer
 static void texts_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec) {
     bool sees_names = spec->has_steps &&
                       (spec->kind == TOKENIZER_CHARACTER_BPE || spec->kind == TOKENIZER_UNIGRAM);
-    /* Such a model sees the file's spelling of a text, and not its bytes. */
+    /* Such a model sees the spelling of a text instead of its bytes. */
     const struct strings *texts = sees_names ? &vocabulary->name : &vocabulary->raw;
     bool from_bytes = spec->kind == TOKENIZER_BYTE_BPE || spec->kind == TOKENIZER_RANK_BPE;
     memset(vocabulary->byte_id, -1, sizeof vocabulary->byte_id);
