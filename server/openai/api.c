@@ -1,4 +1,4 @@
-/* Which APIs there are, and the life of a request, whichever API it came by. */
+/* The table of APIs, and the life of a request, which is the same for every API. */
 #include <assert.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ const struct api *api_find(const char *path) {
 }
 
 void api_request_drop_tree(struct api_request *request) {
-    assert(request->json); /* it is dropped once */
+    assert(request->json); /* it is freed only once */
     json_free(request->json);
     request->json = NULL;
     request->callable.allowed = NULL;
@@ -34,6 +34,6 @@ void api_request_drop_tree(struct api_request *request) {
 void api_request_free(struct api_request *request) {
     if (!request) return;
     struct json *json = request->json;
-    arena_free(request->arena); /* which holds the request */
+    arena_free(request->arena); /* the arena also holds the request */
     json_free(json);
 }

@@ -1,4 +1,5 @@
-/* OpenAI's batches: files with a request a line, and files with an answer a line. */
+/* Reads and writes OpenAI's batch files: input files with one request per line, output files with
+ * one response per line. */
 #include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
@@ -110,7 +111,7 @@ void api_batch_key(struct buf *out, int64_t number, const struct buf *custom_id)
         json_write_int(out, number);
 }
 
-/* The end of the JSON string at `p`, or NULL. */
+/* Returns the end of the JSON string at `p`, or NULL. */
 static const char *string_end(const char *p, const char *end) {
     if (p == end || *p++ != '"') return NULL;
     while (p < end && *p != '"') p += *p == '\\' && end - p > 1 ? 2 : 1;

@@ -1,5 +1,4 @@
-/* The API of /v1/chat/completions: its fields, its answers and chunks, and its logprobs, which are
- * a list of objects. */
+/* The API /v1/chat/completions: its fields, answers, chunks and logprobs (a list of objects). */
 #include <string.h>
 
 #include "server/openai/internal.h"
@@ -9,7 +8,7 @@
 /* ---- requests ------------------------------------------------------------------------------- */
 
 struct chat_fields {
-    struct api_request request; /* first: offsets into it are those of the whole */
+    struct api_request request; /* must be first: field offsets are relative to it */
     struct api_prompt prompt;
     int max_completion_tokens; /* -1: absent */
     bool logprobs;
@@ -36,7 +35,8 @@ static enum status check_function_call(struct parse *parse, const char *name,
     return not_served(parse, name, " or give \"none\"; use 'tools' and 'tool_choice'");
 }
 
-/* The values of OpenAI's models and of vLLM; prompt.c knows whether the template takes them. */
+/* Accepts the values of OpenAI's models and of vLLM. prompt.c checks whether the template supports
+ * them. */
 static enum status check_reasoning_effort(struct parse *parse, const char *name,
                                           const struct json *value) {
     static const char *const efforts[] = {"none", "minimal", "low", "medium",
@@ -121,7 +121,7 @@ static enum status parse_body(struct api_request **out, struct json *body,
 
 /* ---- logprobs ------------------------------------------------------------------------------- */
 
-/* `"token":…,"logprob":…,"bytes":[…]` */
+/* Writes `"token":…,"logprob":…,"bytes":[…]`. */
 static void write_token_fields(struct buf *out, const struct tokenizer *tokenizer, int32_t id,
                                float logprob) {
     size_t length;
@@ -151,7 +151,7 @@ static void write_token(struct buf *out, const struct tokenizer *tokenizer,
     buf_puts(out, "]}");
 }
 
-/* What stands after a choice's text. */
+/* Writes the fields after a choice's text. */
 static void write_choice_tail(struct buf *out, const struct api_answer *answer,
                               const struct api_choice *choice) {
     buf_puts(out, choice->logprobs ? ",\"logprobs\":{\"content\":[" : ",\"logprobs\":null");
@@ -166,7 +166,7 @@ static void write_choice_tail(struct buf *out, const struct api_answer *answer,
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-/* A call of a tool, or what a stream adds to one. */
+/* Writes a tool call, or an addition to one in a stream. */
 static void write_call(struct buf *out, const struct message_call *call, bool is_delta) {
     buf_puts(out, "{");
     if (is_delta) buf_printf(out, "\"index\":%d,", call->index);
@@ -193,7 +193,8 @@ static void write_calls(struct buf *out, const struct message *message, bool is_
     buf_puts(out, "]");
 }
 
-/* By both names that clients know: OpenAI's own field has none. */
+/* Writes the reasoning under both names that clients use. OpenAI's API does not define a field for
+ * it. */
 static void write_reasoning(struct buf *out, const struct buf *reasoning) {
     buf_puts(out, "\"reasoning\":");
     json_write_string(out, reasoning->data, reasoning->length);
@@ -201,7 +202,7 @@ static void write_reasoning(struct buf *out, const struct buf *reasoning) {
     json_write_string(out, reasoning->data, reasoning->length);
 }
 
-/* The content is null only beside calls or thoughts. */
+/* Writes a message. The content is null only if the message has calls or reasoning instead. */
 static void write_message(struct buf *out, const struct api_choice *choice) {
     const struct message *message = choice->message;
     buf_puts(out, "{\"role\":\"assistant\",\"content\":");
@@ -223,7 +224,7 @@ static void write_message(struct buf *out, const struct api_choice *choice) {
     buf_puts(out, "}");
 }
 
-/* What a chunk adds to the message, without its braces. */
+/* Writes a chunk's addition to the message, without braces. */
 static void write_delta(struct buf *out, const struct message *message) {
     const char *comma = "";
     if (message->reasoning.length > 0) {
@@ -253,7 +254,7 @@ static void write_response(struct buf *out, const struct api_answer *answer,
     }
     buf_puts(out, "],\"usage\":");
     write_usage(out, usage);
-    if (n > 0) { /* all choices have the same prompt */
+    if (n > 0) { /* all choices share one prompt */
         write_prompt_ids(out, &choices[0]);
         write_prompt_logprobs(out, answer, &choices[0]);
     }

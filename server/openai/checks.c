@@ -1,4 +1,4 @@
-/* Checks of values that several bodies have: the model's name, lists of token ids, lengths. */
+/* Checks that several bodies share: the model's name, lists of token ids, lengths. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,17 +1,16 @@
-/* The API of /v1/completions: its fields, its answers and chunks, and its logprobs, which are four
- * parallel lists. */
+/* The API /v1/completions: its fields, answers, chunks and logprobs (four parallel lists). */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "server/openai/internal.h"
 
-#define OBJECT "text_completion" /* of whole answers and of chunks */
+#define OBJECT "text_completion" /* for answers and chunks */
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
 struct completion_fields {
-    struct api_request request; /* first: offsets into it are those of the whole */
+    struct api_request request; /* must be first: field offsets are relative to it */
     int max_completion_tokens;  /* -1: absent */
     int logprobs;               /* -1: absent */
 };
@@ -60,7 +59,7 @@ static enum status parse_body(struct api_request **out, struct json *body,
 
 /* ---- logprobs ------------------------------------------------------------------------------- */
 
-/* A token as a string: its text, or "bytes:\xe2\x80" where it is only a part of a character. */
+/* Writes a token as a string: its text, or "bytes:\xe2\x80" if it is not valid UTF-8. */
 static void write_token_text(struct buf *out, const struct tokenizer *tokenizer, int32_t id) {
     size_t length;
     const char *bytes = tokenizer_token_bytes(tokenizer, id, &length);
@@ -80,8 +79,8 @@ static bool same_text(const struct tokenizer *tokenizer, int32_t a, int32_t b) {
     return n == m && memcmp(x, y, n) == 0;
 }
 
-/* {"text": logprob, ...}: the best ones and the chosen one. Of tokens with the same text the best
- * is kept, since an object has each key once. */
+/* Writes {"text": logprob, ...} with the best tokens and the chosen one. If several tokens have the
+ * same text, only the best is written, because the keys of an object must be unique. */
 static void write_top(struct buf *out, const struct tokenizer *tokenizer,
                       const struct sampled *sampled) {
     struct token_logprob all[MAX_TOP_LOGPROBS + 1];

@@ -1,4 +1,5 @@
-/* server/openai, inside: what its files share. Nothing outside of the room includes it. */
+/* server/openai, internal: declarations that the files of this folder share. Files outside must not
+ * include it. */
 #ifndef PENSTOCK_SERVER_OPENAI_INTERNAL_H
 #define PENSTOCK_SERVER_OPENAI_INTERNAL_H
 
@@ -7,50 +8,51 @@
 #include "server/json/json.h"
 #include "server/openai/openai.h"
 
-/* ---- the APIs, a file each ------------------------------------------------------------------ */
+/* ---- APIs, one file each --------------------------------------------------------------------- */
 
 extern const struct api api_completions, api_chat;
 
-/* ---- checks that several bodies have (checks.c) --------------------------------------------- */
+/* ---- checks that several bodies share (checks.c) --------------------------------------------- */
 
-/* The check of `model`, which every body has. */
+/* Checks `model`, a field of every body. */
 enum status check_model(struct parse *parse, const char *name, const struct json *value);
 
-/* An array's integers in 0..V-1 (token ids), at most `max` of them, into memory of the arena. */
+/* Copies an array's integers to memory of the arena. Each must be in 0..V-1 (token ids). Fails if
+ * there are more than `max`. */
 enum status field_ids(struct parse *parse, const char *name, const struct json *array, int max,
                       int32_t **ids, int *n);
 
 /* ---- generation requests (request.c) -------------------------------------------------------- */
 
-/* Reads a body of an API into a request. The parse has the API's table of fields, and as its target
- * a struct that begins with the request, with `api` set. Once all fields are in, `finish` sets the
- * prompts, checks the API's own fields against each other, and calls check_request. The tree is the
- * request's then, or freed on failure. */
+/* Converts a body of an API to a request. The parse must have the API's table of fields; its target
+ * must be a struct that begins with the request, with `api` set. After all fields are stored,
+ * `finish` sets the prompts, checks the API's fields against each other, and calls check_request.
+ * On success the request owns the tree; on failure the tree is freed. */
 enum status request_parse(struct api_request **out, struct parse *parse, struct json *json,
                           enum status (*finish)(struct parse *parse));
 
-/* Checks the fields that all APIs have against each other, once prompts and n_logprobs are set. */
+/* Checks the fields that all APIs share against each other. Prompts and n_logprobs must be set. */
 enum status check_request(struct parse *parse);
 
-/* Checks the fields of the best of several answers against each other (request_search.c). */
+/* Checks best_of and the fields of beam search against each other (request_search.c). */
 enum status check_search(struct parse *parse);
 
-/* Brings llama-server's settings into the sampling: the window of penalties, mirostat
+/* Applies llama-server's settings to the sampling: the window of penalties, mirostat
  * (request_sampling.c). */
 void finish_penalties(const struct parse *parse);
 void finish_mirostat(const struct parse *parse);
 
-/* "'name' is not served by this version: leave it out<but>." */
+/* Fails with "'name' is not served by this version: leave it out<but>." */
 enum status not_served(struct parse *parse, const char *name, const char *but);
 
-/* The bodies that refuse_unserved knows. */
+/* The bodies that refuse_unserved knows: a bit set. */
 enum { UNSERVED_IN_COMPLETIONS = 1, UNSERVED_IN_CHAT = 2, UNSERVED_IN_TOKENIZE = 4 };
 
-/* Refuses the fields of the parse's body that mean something and are not served in it
+/* Fails if the body has a field that would change the answer but is not supported in it
  * (unserved.c). */
 enum status refuse_unserved(struct parse *parse, int where);
 
-/* The checks of fields, each of the field that it is named after. */
+/* Checks of single fields. Each is named after its field. */
 enum status check_n(struct parse *parse, const char *name, const struct json *value);
 enum status check_stream_options(struct parse *parse, const char *name, const struct json *value);
 enum status check_prediction(struct parse *parse, const char *name, const struct json *value);
@@ -61,34 +63,35 @@ enum status check_early_stopping(struct parse *parse, const char *name, const st
 /* Checks the prompts of a completion and stores them in the request, which is the target. */
 enum status check_prompt(struct parse *parse, const char *name, const struct json *value);
 
-/* Checks add_generation_prompt against continue_final_message, on which its default depends. */
+/* Checks add_generation_prompt against continue_final_message, which also determines its default.
+ */
 enum status check_generation_prompt(struct parse *parse, struct api_prompt *prompt);
 
 /* ---- messages (request_messages.c) ---------------------------------------------------------- */
 
-/* Checks an array of messages and brings them into the form that templates expect, in place: a
- * content is a string, the arguments of a tool call are an object. */
+/* Checks an array of messages and converts it in place to the form that templates expect: content
+ * is a string, and the arguments of a tool call are an object. */
 enum status check_messages(struct parse *parse, const char *name, const struct json *value);
 
-/* Checks the variables of a template: any JSON without a NUL, under names that the server does not
- * set itself. */
+/* Checks the variables of a template: any JSON without NUL. Names that the server sets are
+ * rejected. */
 enum status check_template_kwargs(struct parse *parse, const char *name, const struct json *value);
 
-/* Refuses a value that holds a NUL anywhere, which would end a template's text. */
+/* Fails if the value contains a NUL character, which would end a template's text. */
 enum status refuse_nul(struct parse *parse, const char *path, const struct json *value);
 
 /* ---- tools (request_tools.c) ---------------------------------------------------------------- */
 
-/* Checks an array of tools, which a template gets as they are. */
+/* Checks an array of tools. A template gets them unchanged. */
 enum status check_tools(struct parse *parse, const char *name, const struct json *value);
 
 enum status check_tool_choice(struct parse *parse, const char *name, const struct json *value);
 
-/* llama-server's field: "none" leaves thoughts in the content. */
+/* Checks llama-server's field: "none" leaves reasoning in the content. */
 enum status check_reasoning_format(struct parse *parse, const char *name, const struct json *value);
 
-/* Checks tools and choice of a chat against each other and against what the model can write, and
- * gives the tools to the request and its prompt. */
+/* Checks a chat's tools and choice against each other and against the model's format of calls.
+ * Stores the tools in the request and its prompt. */
 enum status finish_tools(struct parse *parse, struct api_prompt *prompt);
 
 /* ---- sampling (request_sampling.c) ---------------------------------------------------------- */
@@ -106,27 +109,27 @@ enum status check_seed(struct parse *parse, const char *name, const struct json 
 enum status check_request_id(struct parse *parse, const char *name, const struct json *value);
 enum status check_cache_salt(struct parse *parse, const char *name, const struct json *value);
 
-/* ---- what the text keeps to (request_structured.c) ------------------------------------------ */
+/* ---- constraints on the text (request_structured.c) ------------------------------------------ */
 
-/* The fields of STRUCTURED_FIELDS, which each set the request's grammar, if they ask for one; a
- * second one that does is refused. */
+/* Check the fields of STRUCTURED_FIELDS. Each sets the request's grammar if its value asks for one.
+ * Fails if another field has already set it. */
 enum status check_response_format(struct parse *parse, const char *name, const struct json *value);
 enum status check_structured_outputs(struct parse *parse, const char *name,
                                      const struct json *value);
 enum status check_constraint(struct parse *parse, const char *name, const struct json *value);
 
-/* Rows of an API's table: name, type, where it goes, default, min, max, is min itself outside, its
- * own check. The order is the one in which a body is checked. */
+/* Rows of an API's table: name, type, offset, default, min, max, whether min itself is excluded,
+ * check. A body is checked in this order. */
 #define IN(member) offsetof(struct api_request, member)
 #define IN_SAMPLING(member) offsetof(struct api_request, sampling.member)
 
-/* llama-server's names of fields that come before them in a table. */
+/* llama-server's names of earlier fields of the table. */
 #define OTHER_NAMES                                                                                \
     {"n_predict", FIELD_INT, IN(max_tokens), 0, -1, INT32_MAX, .same_as = "max_tokens"}, {         \
         "n_cmpl", FIELD_INT, IN(n), 1, INT32_MIN, INT32_MAX, .same_as = "n", .check = check_n      \
     }
 
-/* Comes before prompts, whose length it allows for. */
+/* Must precede the prompts, because it affects their allowed length. */
 #define TRUNCATION_FIELD                                                                           \
     {                                                                                              \
         "truncate_prompt_tokens", FIELD_INT, IN(truncate_prompt_tokens), 0, -1, INT32_MAX,         \
@@ -178,7 +181,7 @@ enum status check_constraint(struct parse *parse, const char *name, const struct
         "prompt_logprobs", FIELD_INT, IN(prompt_logprobs), -1, 0, MAX_TOP_LOGPROBS                 \
     }
 
-#define MAX_LENGTH_PENALTY 5 /* what 2^25 tokens are raised to is a float */
+#define MAX_LENGTH_PENALTY 5 /* 2^25 (tokens) to this power fits into a float */
 #define SEARCH_FIELDS                                                                              \
     {"best_of", FIELD_INT, IN(best_of), 0, 1, INT32_MAX},                                          \
         {"use_beam_search", FIELD_BOOL, IN(use_beam_search)},                                      \
@@ -214,32 +217,33 @@ enum status check_constraint(struct parse *parse, const char *name, const struct
 
 /* ---- parts of an answer (response.c) -------------------------------------------------------- */
 
-/* `{"id":…` up to where "choices" begins: what all answers of a request start with. */
+/* Writes `{"id":…` up to "choices": the beginning of all answers to a request. */
 void write_envelope(struct buf *out, const struct api_answer *answer, const char *object);
 
-/* `,"finish_reason":…` up to and with the token ids: the end of every choice, without its brace. */
+/* Writes the end of a choice without its brace: `,"finish_reason":…` up to and including the token
+ * ids. */
 void write_choice_end(struct buf *out, const struct api_choice *choice);
 
-/* `,"prompt_token_ids":[…]`, if they were asked for. */
+/* Writes `,"prompt_token_ids":[…]` if the request asked for them. */
 void write_prompt_ids(struct buf *out, const struct api_choice *choice);
 
-/* `,"prompt_logprobs":[null,{"ID":{…}},…]`, if they were asked for. */
+/* Writes `,"prompt_logprobs":[null,{"ID":{…}},…]` if the request asked for them. */
 void write_prompt_logprobs(struct buf *out, const struct api_answer *answer,
                            const struct api_choice *choice);
 
-/* A finite number: JSON has no infinity. */
+/* Writes a finite number: JSON cannot represent infinity. */
 void write_logprob(struct buf *out, float logprob);
 
-/* The object, or null. */
+/* Writes the usage object, or null. */
 void write_usage(struct buf *out, const struct api_usage *usage);
 
-/* An event up to its choices, and after them up to its last brace. Where usage was asked for every
- * chunk has the field. */
+/* Write an event up to its choices, and from there up to its last brace. If the request asked for
+ * usage, every chunk has the field. */
 void write_chunk_start(struct buf *out, const struct api_answer *answer, const char *object);
 void write_chunk_end(struct buf *out, const struct api_answer *answer,
                      const struct api_usage *usage);
 
-/* `data: [DONE]`, and an event that holds an error's body. */
+/* Write `data: [DONE]`, and an event with the body of an error. */
 void write_done(struct buf *out);
 void write_error_event(struct buf *out, const struct err *err);
 

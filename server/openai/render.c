@@ -1,5 +1,6 @@
-/* The answer of {path}/render: what would be generated from, and how. Its form is that of vLLM's
- * GenerateRequest, with the settings that are served here; what has a default is written out. */
+/* Writes the answer of {path}/render: the tokens to generate from, and the settings. The form is
+ * vLLM's GenerateRequest, restricted to the settings that this server supports; defaults are
+ * written out. */
 #include <assert.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ static void write_bool(struct buf *out, const char *name, bool value) {
     buf_printf(out, ",\"%s\":%s", name, value ? "true" : "false");
 }
 
-/* A setting of the table, as its field is; one below its range was not asked for: null. */
+/* Writes a setting of the table. A value below the field's range means that it is absent: null. */
 static void write_setting(struct buf *out, const struct api_request *request,
                           const struct field *field) {
     const void *at = (const char *)request + field->offset;
@@ -52,7 +53,7 @@ static void write_stops(struct buf *out, const struct api_request *request) {
         write_texts(out, "dry_sequence_breakers", request->dry_breakers, request->n_dry_breakers);
 }
 
-/* An object of biases by token id, or null. */
+/* Writes an object of biases by token id, or null. */
 static void write_bias(struct buf *out, const struct sampling *sampling) {
     buf_puts(out, sampling->n_bias > 0 ? ",\"logit_bias\":{" : ",\"logit_bias\":null");
     for (int i = 0; i < sampling->n_bias; i++) {
@@ -62,7 +63,7 @@ static void write_bias(struct buf *out, const struct sampling *sampling) {
     if (sampling->n_bias > 0) buf_add(out, "}", 1);
 }
 
-/* The best of several, where it was asked for. */
+/* Writes best_of and the settings of beam search if the request uses them. */
 static void write_search(struct buf *out, const struct api_request *request) {
     static const char *const rules[] = {"false", "true", "\"never\""};
     if (request->best_of > request->n || request->use_beam_search)
@@ -73,7 +74,8 @@ static void write_search(struct buf *out, const struct api_request *request) {
     buf_printf(out, ",\"early_stopping\":%s", rules[request->beams.stopping]);
 }
 
-/* vLLM's form: one member by its kind, a schema as text; or null. */
+/* Writes a grammar in vLLM's form: an object with one member, named after its kind; or null. A
+ * schema is written as a string. */
 static void write_grammar(struct buf *out, const struct api_grammar *grammar) {
     static const char *const member[] = {[GRAMMAR_JSON_OBJECT] = "json_object",
                                          [GRAMMAR_JSON_SCHEMA] = "json",
@@ -96,10 +98,10 @@ static void write_grammar(struct buf *out, const struct api_grammar *grammar) {
     buf_puts(out, "}");
 }
 
-/* What all APIs have in common, from which the numbers of a rule are written. */
+/* The fields that all APIs share. write_sampling writes the numeric ones. */
 static const struct field settings[] = {SAMPLING_FIELDS};
 
-/* `"sampling_params":{…}`; a logprobs or seed that was not asked for is null. */
+/* Writes `"sampling_params":{…}`. If logprobs or seed is absent, it is null. */
 static void write_sampling(struct buf *out, const struct api_request *request,
                            const struct generation *generation) {
     const struct sampling *sampling = &request->sampling;
@@ -145,7 +147,7 @@ static size_t texts_bound(const struct api_text *texts, int n) {
     return bound;
 }
 
-/* Every prompt is written with all settings. */
+/* Each prompt is written with all settings. */
 size_t api_rendered_bound(const struct api_request *request,
                           const struct generation *const *generations, int n) {
     enum { SETTINGS_BYTES = 8192, ID_BYTES = 11, BIAS_BYTES = 40 };

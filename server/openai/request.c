@@ -1,6 +1,6 @@
-/* What the bodies of all APIs have in common: from a tree to a request that is checked and has its
- * defaults. Each API has the table of its own fields in its own file; a field that is neither in it
- * nor in unserved.c is ignored, as OpenAI's clients expect. */
+/* Converts the bodies of all APIs to checked requests with defaults. Each API has a separate file
+ * with the table of its fields. A field that is neither in it nor in unserved.c is ignored, as
+ * OpenAI's clients expect. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include "server/openai/internal.h"
 
-#define MAX_SEQUENCES 1024 /* n * prompts of one request */
+#define MAX_SEQUENCES 1024 /* maximum of n * prompts per request */
 
 enum status not_served(struct parse *parse, const char *name, const char *but) {
     return err_set(parse->err, STATUS_INVALID_REQUEST, name,
@@ -46,7 +46,7 @@ enum status check_stream_options(struct parse *parse, const char *name, const st
     return STATUS_OK;
 }
 
-/* A random id, unless the client gave its own; both after the API's prefix. */
+/* Sets the request's id to the API's prefix, followed by the client's id or a random one. */
 static enum status make_id(struct parse *parse, struct api_request *request) {
     char own[64];
     uint64_t random[2];
@@ -75,14 +75,14 @@ static enum status check_lengths(struct parse *parse, const struct api_request *
     return STATUS_OK;
 }
 
-/* Did the body give the field? */
+/* Does the body have the field? */
 static bool is_given(const struct parse *parse, const char *name) {
     for (int i = 0; i < parse->n_fields; i++)
         if (strcmp(parse->fields[i].name, name) == 0) return parse->value[i] != NULL;
     return false;
 }
 
-/* What the model's files say of sampling stands in the place of the table's defaults. */
+/* Replaces the table's defaults by the model's sampling defaults. */
 static void use_model_defaults(const struct parse *parse, struct sampling *sampling) {
     const struct sampling_defaults *model = parse->limits->sampling;
     if (!model) return;
@@ -121,7 +121,7 @@ enum status check_request(struct parse *parse) {
     }
     if (sampling->temperature < 1e-5f) sampling->temperature = 0;
     if (sampling->top_k < 0) sampling->top_k = 0;
-    if (sampling->top_k >= parse->limits->V) sampling->top_k = 0; /* all of them: off */
+    if (sampling->top_k >= parse->limits->V) sampling->top_k = 0; /* all ids are allowed: off */
     finish_penalties(parse);
     finish_mirostat(parse);
     if (!request->has_seed) sampling->seed = parse->limits->default_seed;

@@ -1,12 +1,12 @@
-/* The messages of a chat, as a chat template gets them. What a template would not see
- * is refused: a conversation must not lose a part without a word. */
+/* Converts a chat's messages to the form that chat templates expect. Rejects parts that a template
+ * would ignore, so that a conversation does not lose them silently. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/openai/internal.h"
 
-#define MAX_ARGUMENTS (1 << 20) /* bytes of all tool calls: each becomes a tree of its own */
+#define MAX_ARGUMENTS (1 << 20) /* bytes in all tool calls: each becomes a separate tree */
 
 /* ---- contents ------------------------------------------------------------------------------- */
 
@@ -27,8 +27,8 @@ static enum status check_part(struct parse *parse, const char *path, const struc
     return STATUS_OK;
 }
 
-/* Turns an array of text parts into one string, a line each, which is what templates that know only
- * strings expect. Null, which clients send for no content, becomes the empty string. */
+/* Joins an array of text parts to one string with line breaks, because some templates accept only
+ * strings. Null, which clients send for missing content, becomes an empty string. */
 static enum status join_parts(struct parse *parse, const char *path, struct json *content) {
     struct buf joined = {0};
     int i = 0;
@@ -43,12 +43,12 @@ static enum status join_parts(struct parse *parse, const char *path, struct json
         if (i++ > 0) buf_add(&joined, "\n", 1);
         buf_puts(&joined, json_text(json_member(part, "text")));
     }
-    buf_add(&joined, "", 0); /* a buffer that holds nothing has no memory */
+    buf_add(&joined, "", 0); /* allocate memory even if the text is empty */
     json_set_string(content, joined.data, joined.length);
     return STATUS_OK;
 }
 
-/* Only a message that calls tools may lack its content, which templates then see as empty. */
+/* Only a message with tool calls may lack content; templates then see an empty string. */
 static enum status check_content(struct parse *parse, const char *path, struct json *message) {
     char name[48];
     struct json *content = json_member(message, "content");
@@ -60,7 +60,7 @@ static enum status check_content(struct parse *parse, const char *path, struct j
     if (content) {
         return field_wrong_type(parse, name, "a string, null, or an array of parts", content);
     }
-    if (!json_member(message, "tool_calls")) { /* which check_calls has seen: it is not empty */
+    if (!json_member(message, "tool_calls")) { /* not empty: check_calls ran before */
         return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' is missing.", name);
     }
     json_add_string(message, "content");
@@ -69,7 +69,8 @@ static enum status check_content(struct parse *parse, const char *path, struct j
 
 /* ---- tool calls of earlier answers ---------------------------------------------------------- */
 
-/* OpenAI's arguments are JSON in a string; templates expect the object, as in transformers. */
+/* Converts a call's arguments from a string with JSON, OpenAI's form, to an object, as templates
+ * expect (and transformers provides). */
 static enum status read_arguments(struct parse *parse, const char *path, struct json *arguments) {
     struct json *object;
     struct err err = {0};
@@ -115,7 +116,7 @@ static enum status check_call(struct parse *parse, const char *path, const struc
     return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' is missing.", name);
 }
 
-/* Templates ask whether a message has calls, so empty lists and nulls are taken away. */
+/* Removes empty lists and nulls, because templates test whether a message has calls. */
 static enum status check_calls(struct parse *parse, const char *path, struct json *message) {
     char name[64];
     int i = 0;
@@ -139,7 +140,7 @@ static enum status check_calls(struct parse *parse, const char *path, struct jso
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-/* What no template reads. OpenAI's own answers have these as null. */
+/* Rejects members that templates do not read. In OpenAI's answers they are null. */
 static enum status refuse_unread(struct parse *parse, const char *path,
                                  const struct json *message) {
     static const char *const names[] = {"function_call", "audio", "refusal"};
@@ -168,7 +169,7 @@ static enum status check_message(struct parse *parse, const char *path, struct j
     return status;
 }
 
-/* Templates see C strings, which would end at a NUL: text must not vanish unseen. */
+/* Does the value contain a NUL? Templates see C strings, so the text after it would be lost. */
 static bool holds_nul(const struct json *value) {
     if (json_is(value, JSON_STRING)) return strlen(json_text(value)) != json_length(value);
     json_each(child, value) {
@@ -212,7 +213,7 @@ enum status check_messages(struct parse *parse, const char *name, const struct j
         snprintf(path, sizeof path, "%s[%d]", name, i++);
         enum status status = refuse_nul(parse, path, message);
         if (status == STATUS_OK) status = check_message(parse, path, message);
-        if (status == STATUS_OK) status = refuse_nul(parse, path, message); /* in arguments */
+        if (status == STATUS_OK) status = refuse_nul(parse, path, message); /* in the arguments */
         if (status != STATUS_OK) return status;
     }
     return STATUS_OK;

@@ -1,5 +1,5 @@
-/* OpenAI's predicted output: a text that the client expects as the answer. It is one more text to
- * look in for guesses (scheduler/draft/predicted.c), and changes the time of an answer alone. */
+/* OpenAI's predicted output: a text that the client expects as the answer. It is another source of
+ * drafts (scheduler/draft/predicted.c). It affects only the speed of an answer. */
 #include <stdio.h>
 
 #include "server/openai/internal.h"

@@ -1,4 +1,4 @@
-/* Prompts: texts and token ids of a completion, and how a chat's end. */
+/* Reads prompts: texts and token ids of a completion, and the settings for the end of a chat. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +96,7 @@ enum status check_prompt(struct parse *parse, const char *name, const struct jso
                    json_type_name(json_first(value)));
 }
 
-/* ---- what follows messages ------------------------------------------------------------------ */
+/* ---- the end of a chat ----------------------------------------------------------------------- */
 
 enum status check_generation_prompt(struct parse *parse, struct api_prompt *prompt) {
     if (!prompt->continue_final_message) return STATUS_OK;

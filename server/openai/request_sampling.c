@@ -1,4 +1,4 @@
-/* How to choose tokens and when to stop: the fields of a request that a table cannot describe. */
+/* Checks the fields of sampling and stops that a table cannot describe. */
 #include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
@@ -9,11 +9,11 @@
 #include "server/openai/internal.h"
 
 #define MAX_STOP_LENGTH 1024
-#define MAX_STOP_IDS_GIVEN (MAX_STOP_IDS - 16) /* the rest is room for the model's own end ids */
+#define MAX_STOP_IDS_GIVEN (MAX_STOP_IDS - 16) /* reserves space for the model's end ids */
 
 /* ---- stops ---------------------------------------------------------------------------------- */
 
-/* Copies a text that ends answers. */
+/* Copies one stop string. */
 static enum status copy_stop(struct parse *parse, const char *name, const struct json *value,
                              struct api_text *out) {
     if (!json_is(value, JSON_STRING)) return field_wrong_type(parse, name, "a string", value);
@@ -29,7 +29,7 @@ static enum status copy_stop(struct parse *parse, const char *name, const struct
     return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
 }
 
-/* A string or an array of them, into texts[API_MAX_STOPS]. */
+/* Copies a string or an array of strings to texts[API_MAX_STOPS]. */
 static enum status copy_stops(struct parse *parse, const char *name, const struct json *value,
                               struct api_text *texts, int *n) {
     char path[32];
@@ -79,7 +79,7 @@ enum status check_stop_ids(struct parse *parse, const char *name, const struct j
 
 /* ---- logit_bias ----------------------------------------------------------------------------- */
 
-/* The id that a key spells in decimal, or -1. */
+/* Returns the id that a key spells in decimal, or -1. */
 static int32_t bias_id(const char *key, int V) {
     int64_t id = 0;
     if (!*key) return -1;
@@ -126,7 +126,7 @@ enum status check_logit_bias(struct parse *parse, const char *name, const struct
         struct logit_bias one;
         enum status status = bias_entry(parse, name, entry, &one);
         if (status != STATUS_OK) return status;
-        int at = 0; /* of an id that is given twice the last counts */
+        int at = 0; /* if an id occurs twice, its last value is used */
         while (at < n && bias[at].id != one.id) at++;
         bias[at] = one;
         if (at == n) n++;
@@ -146,7 +146,7 @@ enum status check_mirostat(struct parse *parse, const char *name, const struct j
     return not_served(parse, name, " or give 0, or 2, its second version");
 }
 
-/* As in llama-server, mirostat takes the place of the other rules that cut. */
+/* As in llama-server, mirostat replaces the other rules that select candidates. */
 void finish_mirostat(const struct parse *parse) {
     const struct api_request *request = parse->target;
     struct sampling *s = &((struct api_request *)parse->target)->sampling;
@@ -183,8 +183,9 @@ enum status check_dry_breakers(struct parse *parse, const char *name, const stru
     return STATUS_OK;
 }
 
-/* llama-server's repeat_last_n: so many last tokens, of prompt and output; 0: no penalties. Who
- * gives its repeat_penalty means its default by leaving it out. */
+/* Applies llama-server's repeat_last_n: the number of last tokens, prompt included, that the
+ * penalties consider; 0: no penalties. If a request has repeat_penalty, the default is
+ * llama-server's, else all tokens. */
 void finish_penalties(const struct parse *parse) {
     enum { DEFAULT_LAST_N = 64 };
     struct api_request *request = parse->target;
@@ -197,7 +198,7 @@ void finish_penalties(const struct parse *parse) {
     if (s->dry_last_n == -1) s->dry_last_n = INT32_MAX;
 }
 
-/* ---- what may not be chosen ----------------------------------------------------------------- */
+/* ---- forbidden tokens ------------------------------------------------------------------------ */
 
 enum status check_allowed_ids(struct parse *parse, const char *name, const struct json *value) {
     struct api_request *request = parse->target;
@@ -297,6 +298,6 @@ enum status check_cache_salt(struct parse *parse, const char *name, const struct
     XXH128_hash_t hash = XXH3_128bits(json_text(value), length);
     request->cache_salt[0] = hash.low64;
     request->cache_salt[1] = hash.high64;
-    if (!hash.low64 && !hash.high64) request->cache_salt[0] = 1; /* zero is the common salt */
+    if (!hash.low64 && !hash.high64) request->cache_salt[0] = 1; /* zero is the default salt */
     return STATUS_OK;
 }

@@ -1,4 +1,4 @@
-/* Fields that ask for the best of several answers: best_of, and beam search. */
+/* Checks the fields that select the best of several answers: best_of and beam search. */
 #include <assert.h>
 
 #include "server/openai/internal.h"
@@ -19,7 +19,7 @@ enum status check_early_stopping(struct parse *parse, const char *name, const st
     return STATUS_OK;
 }
 
-/* Of several answers the best ones are known when all have ended. */
+/* Checks best_of without beam search. The best answers are known only after all have ended. */
 static enum status check_best_of(struct parse *parse, struct api_request *request) {
     const int most = parse->limits->max_choices;
     request->n_generated = request->best_of;
@@ -36,8 +36,8 @@ static enum status check_best_of(struct parse *parse, struct api_request *reques
     return STATUS_OK;
 }
 
-/* A search chooses by what texts are worth in all, so that nothing is drawn, and no text is known
- * before its end. */
+/* Checks beam search. It scores whole texts: tokens are not sampled, and texts are unknown before
+ * the end. */
 static enum status check_beams(struct parse *parse, struct api_request *request) {
     struct sampling *sampling = &request->sampling;
     if (!field_given(parse, "temperature")) sampling->temperature = 0;

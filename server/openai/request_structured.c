@@ -1,5 +1,5 @@
-/* What an answer's text keeps to: the fields of OpenAI, vLLM and llama-server that say it, of which
- * a request may give one. Here they become a kind and a text; a worker compiles that later
+/* Reads constraints on an answer's text from the fields of OpenAI, vLLM and llama-server. A request
+ * may have one of them. This code stores the kind and the text; a worker compiles them later
  * (server/generation/constrain.c). */
 #include <assert.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "server/openai/internal.h"
 
-/* Which grammar a field or a member gives. */
+/* Maps a field or a member to its kind of grammar. */
 static const struct grammar_source {
     const char *name;
     enum grammar_kind kind;
@@ -45,7 +45,7 @@ static enum status keep(struct parse *parse, const char *name, enum grammar_kind
     return err_set(parse->err, STATUS_UNAVAILABLE, name, "Not enough memory.");
 }
 
-/* A value as JSON text. */
+/* Stores a value as JSON text. */
 static enum status keep_json(struct parse *parse, const char *name, enum grammar_kind kind,
                              const struct json *value) {
     struct buf text = {0};
@@ -55,7 +55,7 @@ static enum status keep_json(struct parse *parse, const char *name, enum grammar
     return status;
 }
 
-/* What asks for nothing, an empty string or list or a false, keeps the answer to nothing. */
+/* Stores a constraint. An empty string, an empty list or `false` adds none. */
 static enum status keep_value(struct parse *parse, const char *name, enum grammar_kind kind,
                               const struct json *value) {
     bool is_text = json_is(value, JSON_STRING);
@@ -92,8 +92,8 @@ enum status check_constraint(struct parse *parse, const char *name, const struct
 
 /* ---- structured_outputs --------------------------------------------------------------------- */
 
-/* vLLM's settings of a constraint: white space and additional properties are as this server has
- * them. */
+/* Checks vLLM's settings of a constraint. White space and additional properties cannot be
+ * configured, so these settings must be off. */
 static enum status check_setting(struct parse *parse, const char *path, const struct json *member) {
     static const char *const known[] = {"disable_any_whitespace", "disable_additional_properties",
                                         "whitespace_pattern", "disable_fallback"};
@@ -137,7 +137,7 @@ static enum status keep_schema(struct parse *parse, const char *path, const stru
 
 enum status check_response_format(struct parse *parse, const char *name, const struct json *value) {
     const struct json *type = json_member(value, "type");
-    const struct json *own = json_member(value, "schema"); /* llama-server's */
+    const struct json *own = json_member(value, "schema"); /* llama-server's field */
     if (!json_is(type, JSON_STRING)) return field_wrong(parse, name, "must have a string 'type'");
     if (json_is_text(type, "text")) return STATUS_OK;
     if (json_is_text(type, "structural_tag"))

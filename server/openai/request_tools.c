@@ -1,4 +1,4 @@
-/* The tools of a chat, which of them an answer may call, and where its thoughts go. */
+/* Checks a chat's tools, the choice among them, and the format of reasoning. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static enum status check_name(struct parse *parse, const char *path, const struc
                    "'%s' must be 1 to %d characters of A-Z a-z 0-9 _ . -.", param, MAX_TOOL_NAME);
 }
 
-/* Each tool is looked up among all of them, by name. */
+/* Bounds the number of tools, because each is looked up by name among all of them. */
 static enum status check_count(struct parse *parse, const char *name, const struct json *tools) {
     if (json_count(tools) <= MAX_TOOLS) return STATUS_OK;
     return err_set(parse->err, STATUS_INVALID_REQUEST, name,
@@ -43,7 +43,7 @@ enum status check_tools(struct parse *parse, const char *name, const struct json
     return STATUS_OK;
 }
 
-/* An answer's arguments are an object that keeps to a schema. */
+/* Checks that the schema of a tool's arguments describes an object. */
 static enum status check_parameters(struct parse *parse, int i, const struct json *function) {
     const struct json *parameters = json_member(function, "parameters");
     const struct json *type = json_member(parameters, "type");
@@ -57,7 +57,7 @@ static enum status check_parameters(struct parse *parse, int i, const struct jso
     return field_wrong(parse, param, "must have the 'type' \"object\", as arguments are one");
 }
 
-/* {"type": "allowed_tools", "allowed_tools": {"mode": ..., "tools": [...]}} */
+/* Checks {"type": "allowed_tools", "allowed_tools": {"mode": ..., "tools": [...]}}. */
 static enum status check_allowed_tools(struct parse *parse, const char *name,
                                        const struct json *value) {
     const struct json *allowed = json_member(value, "allowed_tools");
@@ -100,7 +100,7 @@ enum status check_tool_choice(struct parse *parse, const char *name, const struc
                        "\"allowed_tools\": {\"mode\": \"auto\", \"tools\": [...]}}");
 }
 
-/* The name of a tool as the array of tools has it; NULL: it is not in it. */
+/* Returns a tool's name, from the array of tools, or NULL if the array lacks the tool. */
 static const char *find_tool(const struct json *tools, const struct json *function) {
     const struct json *name = json_member(function, "name");
     json_each(tool, tools) {
@@ -110,7 +110,7 @@ static const char *find_tool(const struct json *tools, const struct json *functi
     return NULL;
 }
 
-/* What the tool_choice says of the tools that there are. */
+/* Applies the tool_choice to the tools. */
 static enum status choose_tools(struct parse *parse, const struct json *tools) {
     struct api_request *request = parse->target;
     const struct json *choice = field_given(parse, "tool_choice");
@@ -129,14 +129,14 @@ static enum status choose_tools(struct parse *parse, const struct json *tools) {
     return field_wrong(parse, "tool_choice", "names a function that is not in 'tools'");
 }
 
-/* Who asks for a call must say of what. */
+/* Fails if a request without tools requires a call. */
 static enum status check_no_tools(struct parse *parse) {
     const struct json *choice = field_given(parse, "tool_choice");
     if (!choice || json_is_text(choice, "none") || json_is_text(choice, "auto")) return STATUS_OK;
     return field_wrong(parse, "tool_choice", "asks for a call, but there are no 'tools'");
 }
 
-/* Calls are looked for in the form in which the model writes them. */
+/* Fails if the model's format of calls is unknown, because calls could not be parsed. */
 static enum status check_format(struct parse *parse) {
     struct buf names = {0};
     if (parse->limits->tool_format) return STATUS_OK;
@@ -150,7 +150,8 @@ static enum status check_format(struct parse *parse) {
     return STATUS_INVALID_REQUEST;
 }
 
-/* With "none" the answer is text, and the model does not see the tools. */
+/* Checks and stores the tools. With tool_choice "none", the answer is text, and the template does
+ * not get the tools. */
 enum status finish_tools(struct parse *parse, struct api_prompt *prompt) {
     const struct api_request *request = parse->target;
     const struct json *tools = field_given(parse, "tools");

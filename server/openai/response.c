@@ -1,13 +1,13 @@
-/* What the answers of OpenAI's APIs have in common, whole ones and streams, and the documents that
- * belong to no API. An event is `data: {json}` and an empty line; JSON strings hold no raw line
- * break, so none is torn. */
+/* Writes the parts that answers of all APIs share, and the documents outside of the APIs. An event
+ * is `data: {json}` and an empty line. JSON strings do not contain raw line breaks, so they cannot
+ * break an event. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "server/openai/internal.h"
 
-/* A string, or null where it is NULL or empty. */
+/* Writes a string, or null if it is NULL or empty. */
 static void write_or_null(struct buf *out, const char *text) {
     if (text && text[0])
         json_write_string(out, text, strlen(text));
@@ -63,7 +63,7 @@ static void write_ranked(struct buf *out, const struct tokenizer *tokenizer, int
     buf_add(out, "}", 1);
 }
 
-/* The form is vLLM's: the prompt's own token first, then those of the best that are others. */
+/* Uses vLLM's form: the prompt's token first, then the best tokens except for that one. */
 void write_prompt_logprobs(struct buf *out, const struct api_answer *answer,
                            const struct api_choice *choice) {
     if (!choice->prompt_logprobs) return;
@@ -90,8 +90,7 @@ void write_prompt_logprobs(struct buf *out, const struct api_answer *answer,
     buf_add(out, "]", 1);
 }
 
-/* A logprob of -9999 says the same as minus infinity: this token cannot come. Nine digits keep a
- * float's bits. */
+/* -9999 represents minus infinity, an impossible token. Nine digits preserve a float's bits. */
 void write_logprob(struct buf *out, float logprob) {
     if (!isfinite(logprob) || logprob < -9999)
         buf_puts(out, "-9999.0");
@@ -99,7 +98,8 @@ void write_logprob(struct buf *out, float logprob) {
         buf_printf(out, "%.9g", (double)logprob);
 }
 
-/* What the completion's tokens were: of thoughts, or guessed from a predicted output. */
+/* Writes the number of reasoning tokens, and of drafts accepted and rejected from a predicted
+ * output. */
 static void write_completion_details(struct buf *out, const struct api_usage *usage) {
     if (!usage->has_reasoning && !usage->predicts) return;
     buf_puts(out, ",\"completion_tokens_details\":{");
@@ -171,7 +171,7 @@ void api_write_error(struct buf *out, const struct err *err) {
     buf_puts(out, "}}");
 }
 
-/* Another name than the first is written as vLLM writes it: all have the same root. */
+/* Writes one model. As in vLLM, all names have the first name as their root. */
 static void write_model(struct buf *out, const struct api_limits *limits, const char *model,
                         int64_t created) {
     buf_puts(out, "{\"id\":");
@@ -219,7 +219,7 @@ void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const 
     buf_add(out, "}", 1);
 }
 
-/* Text is escaped a slice at a time, so that the answer is in memory once. */
+/* Escapes the text in slices, so that the answer is in memory only once. */
 void api_write_detokenized(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids,
                            int n) {
     enum { SLICE = 256 };
@@ -238,11 +238,11 @@ void api_write_detokenized(struct buf *out, const struct tokenizer *tokenizer, c
     buf_free(&text);
 }
 
-/* ---- the sizes of documents ----------------------------------------------------------------- */
+/* ---- sizes of documents ---------------------------------------------------------------------- */
 
 enum {
-    FRAME_BYTES = 256, /* the names around lists */
-    ID_BYTES = 11      /* a number of 32 bits and its comma */
+    FRAME_BYTES = 256, /* the text around lists */
+    ID_BYTES = 11      /* a 32-bit number and its comma */
 };
 
 size_t api_tokens_bound(const struct tokenizer *tokenizer, const int32_t *ids, int n,
@@ -255,7 +255,8 @@ size_t api_tokens_bound(const struct tokenizer *tokenizer, const int32_t *ids, i
     return bound;
 }
 
-/* The two bytes of a token's quotes have room for a space that joins it to the text. */
+/* json_string_bound includes two bytes for quotes per token, enough for a space that joins a token
+ * to the text. */
 size_t api_detokenized_bound(const struct tokenizer *tokenizer, const int32_t *ids, int n) {
     size_t bound = FRAME_BYTES, length;
     for (int i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* The bodies of /tokenize and /detokenize. */
+/* Reads the bodies of /tokenize and /detokenize. */
 #include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ enum status api_tokenize_parse(struct api_tokenize **out, const char *body, size
     enum status status = body_parse(&parse, body, length, &json);
     if (status != STATUS_OK) return status;
     struct api_tokenize *request = parse.target = arena_alloc(parse.arena, sizeof *request);
-    assert(request); /* it is the first in its arena */
+    assert(request); /* first allocation in its arena */
     *request = (struct api_tokenize){.prompt = {.text = ""}, .arena = parse.arena, .json = json};
     status = fields_parse(&parse, json);
     if (status == STATUS_OK) status = finish_request(&parse, request);

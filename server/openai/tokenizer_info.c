@@ -1,5 +1,5 @@
-/* The answer of /tokenizer_info, in the form of transformers' tokenizer_config.json, as vLLM gives
- * it: evaluation harnesses count tokens and render chats by it. */
+/* Writes the answer of /tokenizer_info in the form of transformers' tokenizer_config.json, as vLLM
+ * does. Evaluation harnesses use it to count tokens and render chats. */
 #include <string.h>
 
 #include "server/openai/internal.h"
@@ -12,7 +12,7 @@ static void write_token_name(struct buf *out, const struct tokenizer *tokenizer,
         buf_puts(out, "null");
 }
 
-/* {"ID":{"content":…},…}: the special tokens. */
+/* Writes the special tokens: {"ID":{"content":…},…}. */
 static void write_added_tokens(struct buf *out, const struct tokenizer *tokenizer) {
     buf_add(out, "{", 1);
     for (int32_t id = 0, written = 0; id < tokenizer_size(tokenizer); id++) {

@@ -1,9 +1,9 @@
-/* The fields of OpenAI, vLLM and llama-server that change what an answer means and are not served.
- * A client that sends one would take free text for constrained text, or these logprobs for others,
- * so each is refused by name. A value that asks for nothing passes, because clients send defaults.
+/* Fields of OpenAI, vLLM and llama-server that change the meaning of an answer and are not
+ * supported. If they were ignored, a client could mistake free text for constrained text, for
+ * example. So each is rejected by name. A neutral value is accepted, because clients send defaults.
  *
- * Fields that are unknown here and in the API's own table are ignored: clients send many that do
- * not concern the answer, such as 'metadata' and 'store'. To serve a field, move its row. */
+ * Other unknown fields are ignored: clients send many that do not affect the answer, such as
+ * 'metadata' and 'store'. To support a field, move its row to the API's table. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +16,13 @@
 
 struct unserved {
     const char *name;
-    int where; /* in which bodies: a sum of UNSERVED_IN_… */
-    /* JSON values that ask for nothing, separated by spaces; NULL: only null */
+    int where; /* bodies: a bit set of UNSERVED_IN_… */
+    /* JSON values without effect, separated by spaces; NULL: only null */
     const char *neutral;
-    const char *instead; /* what is served and comes near, for the message; or NULL */
+    const char *instead; /* a supported alternative, for the message; or NULL */
 };
 
-/* By name, in the order of strcmp. */
+/* Sorted by name (strcmp). */
 static const struct unserved unserved[] = {
     {"adaptive_target", C | H, "-1", NULL},
     {"add_special", T, NULL, "use 'add_special_tokens'"},
@@ -94,9 +94,9 @@ static const struct unserved unserved[] = {
 
 #define N_UNSERVED ((int)(sizeof unserved / sizeof *unserved))
 
-/* ---- values that ask for nothing ------------------------------------------------------------ */
+/* ---- neutral values -------------------------------------------------------------------------- */
 
-/* Is the value the one that a word of `neutral` spells? */
+/* Does the value equal this word of `neutral`? */
 static bool is_word(const struct json *value, const char *word, size_t length) {
     switch (value->type) {
     case JSON_NULL:
@@ -136,7 +136,7 @@ static int by_name(const void *name, const void *row) {
 enum status refuse_unserved(struct parse *parse, int where) {
     const struct json *value[N_UNSERVED] = {0};
     assert(json_is(parse->object, JSON_OBJECT) && where);
-    json_each(member, parse->object) { /* of fields that are given twice the last counts */
+    json_each(member, parse->object) { /* if a field occurs twice, the last one is used */
         const struct unserved *row =
             bsearch(member->name, unserved, N_UNSERVED, sizeof *unserved, by_name);
         if (row && (row->where & where)) value[row - unserved] = member;
