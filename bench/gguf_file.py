@@ -1,6 +1,6 @@
 """Reads a GGUF file with numpy alone, its metadata and its tensors as float32, and writes it with halves.
 
-The format is described at https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, the blocks in docs/models.md.
+The format is described at https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, the blocks in docs/formats.md.
 """
 import struct
 

@@ -1,7 +1,7 @@
 """Each weight type of GGUF files over HTTP: the greedy tokens and logprobs that transformers gives in float32 for a tiny model
 of random bytes of it (type_files.py, tests/vectors/make_types.py), on the CPU and on the emulated GPU; and how many of these
 tokens are the same as types are served on the CPU unless told otherwise, with inputs in 8 bits. A run of all of them says what
-the table of types in docs/models.md must say; PENSTOCK_WRITE_TABLE=1 writes it there."""
+the table of types in docs/formats.md must say; PENSTOCK_WRITE_TABLE=1 writes it there."""
 import os
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 import type_files
 from conftest import BINARY, EMULATED, ROOT, Server
 
-DOCS = ROOT / "docs/models.md"
+DOCS = ROOT / "docs/formats.md"
 HEAD = "| type | in float32 on the CPU | in float32 on the emulated GPU | as served on the CPU |\n|---|---|---|---|\n"
 DEVICES = {"cpu": (BINARY, ("--device", "cpu", "--kv-cache-memory", "4MiB")),
            "emulated": (str(EMULATED), ("--device", "cuda", "--kv-cache-memory", "1MiB"))}

@@ -1,5 +1,5 @@
-/* The table of weight types in docs/models.md: each type is in it once, with the bits that a weight
- * takes in a file and in the CPU's memory, as they are found here. */
+/* The table of weight types in docs/formats.md has each type once, with the bits that a weight takes
+ * in a file and in the CPU's memory. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static int place_in(const char *list, const char *name) {
 
 /* The row of a type, and its place in that row. */
 static int find_row(char cells[COLUMNS][CELL], const char *name) {
-    FILE *file = fopen("docs/models.md", "r");
+    FILE *file = fopen("docs/formats.md", "r");
     char line[512], row[COLUMNS][CELL];
     int rows = 0, place = -1;
     bool is_inside = false;
@@ -67,7 +67,7 @@ static int find_row(char cells[COLUMNS][CELL], const char *name) {
         rows++;
     }
     fclose(file);
-    ck_assert_msg(rows == 1, "docs/models.md has %d rows of %s, not 1", rows, name);
+    ck_assert_msg(rows == 1, "docs/formats.md has %d rows of %s, not 1", rows, name);
     return place;
 }
 
@@ -92,7 +92,7 @@ static double bits_on_cpu(enum dtype type) {
 static void expect_cell(const char *name, const char *what, const char *cell, double bits) {
     char right[16];
     snprintf(right, sizeof right, "%g", (double)(int)(bits * 100 + 0.5) / 100);
-    ck_assert_msg(strcmp(cell, right) == 0, "docs/models.md: %s has %s bits %s, not \"%s\"", name,
+    ck_assert_msg(strcmp(cell, right) == 0, "docs/formats.md: %s has %s bits %s, not \"%s\"", name,
                   right, what, cell);
 }
 
