@@ -1,20 +1,22 @@
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/engine.h"
 #include "engine/files/model_file.h"
 #include "engine/memory/device.h"
 #include "engine/memory/memory.h"
 #include "engine/models/model.h"
 #include "engine/quantise/quantise.h"
 
-#define SHOWN_ELEMENTS 4 /* of an array */
-#define SHOWN_BYTES 60   /* of a string */
+#define SHOWN_ELEMENTS 4 /* shown elements of an array */
+#define SHOWN_BYTES 60   /* shown bytes of a string */
 
 /* ---- key-values ----------------------------------------------------------------------------- */
 
-/* Prints one character, or an escape for one byte, and returns how many bytes that was. */
+/* Prints one character, or an escape for one byte. Returns the number of bytes it covers. */
 static size_t print_character(FILE *out, const char *text, size_t length) {
     size_t n = printable_prefix(text, length);
     if (*text == '"' || *text == '\\') fputc('\\', out);
@@ -30,7 +32,7 @@ static size_t print_character(FILE *out, const char *text, size_t length) {
     return 1;
 }
 
-/* Prints a string on one line whatever it holds, and not much more of it than SHOWN_BYTES. */
+/* Prints any string on one line, shortened to about SHOWN_BYTES. */
 static void print_text(FILE *out, const char *text, size_t length) {
     size_t shown = 0;
     fputc('"', out);
@@ -40,7 +42,7 @@ static void print_text(FILE *out, const char *text, size_t length) {
     if (shown < length) fprintf(out, "... (%zu bytes)", length);
 }
 
-/* Prints the element at *at and moves behind it. */
+/* Prints the element at *at and advances *at. */
 static void print_element(FILE *out, enum gguf_type type, const uint8_t **at) {
     if (type == GGUF_STRING) {
         size_t length;
@@ -122,9 +124,8 @@ static void print_totals(FILE *out, const struct weights *weights) {
 
 /* ---- model and tokenizer -------------------------------------------------------------------- */
 
-/* What factors, one for each pair of numbers of a head, do to positions. Llama 3.1 has the pairs
- * that turn slowly turn slower, Gemma 4 has most of them stand still, which no factor of a stretch
- * does. */
+/* Describes factors of positions, one per pair of numbers of a head. Llama 3.1 slows down slowly
+ * turning pairs; Gemma 4 stops most of them, which no factor of a stretch expresses. */
 static void print_factors(FILE *out, const float *factors, int n, const char *where) {
     const float still = 1e20f;
     float least = still, most = 0;
@@ -140,7 +141,7 @@ static void print_factors(FILE *out, const float *factors, int n, const char *wh
         fprintf(out, ", stretched (%g to %g times: %s)", (double)least, (double)most, where);
 }
 
-/* The factors that the file has as a tensor, or that its config comes to. */
+/* Prints the factors of a tensor in the file, or those that follow from its config. */
 static enum status print_own_factors(FILE *out, const struct model_config *info,
                                      const struct weights *weights, struct err *err) {
     const char *name = role_info(ROLE_ROPE_FACTORS)->gguf;
@@ -305,12 +306,12 @@ static void print_memory(FILE *out, const struct engine_memory *memory,
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-/* Does it have weights of its own? A config.json alone has not. */
+/* Do the files contain weights? A config.json alone does not. */
 static bool has_files(const struct model_file *file) {
     return file->gguf || file->hf->n_shards > 0;
 }
 
-/* The line that says what the files are, before anything is known of the model. */
+/* Prints what kind of files these are, before the model is known. */
 static void print_kind(FILE *out, const struct model_file *file) {
     const struct gguf *gguf = file->gguf;
     const struct hf_config *hf = file->hf;
@@ -323,7 +324,8 @@ static void print_kind(FILE *out, const struct model_file *file) {
     }
 }
 
-/* The model, its tokenizer, and what serving it takes, as far as the file is accepted. */
+/* Prints the model, its tokenizer, and the memory for serving it, as far as the file is accepted.
+ */
 static enum status inspect_summary(struct model_file *file, const struct engine_config *config,
                                    FILE *out, struct err *err) {
     struct model_config model;
@@ -350,8 +352,8 @@ static enum status inspect_summary(struct model_file *file, const struct engine_
     return status;
 }
 
-/* What the files hold is printed also if the summary ends with an error: it helps to find out why.
- * Random tensors follow from the config. */
+/* If the summary ends with an error, the files' content is printed all the same: it helps to find
+ * the cause. Random tensors follow from the config. */
 static enum status inspect(struct model_file *file, const struct engine_config *config,
                            bool tensors, FILE *out, struct err *err) {
     const struct gguf *gguf = file->gguf;

@@ -1,11 +1,11 @@
-/* DESIGN: opening a model, and what it is.
+/* DESIGN: opening a model, and its properties.
  *
- * The stages of a start are a list, and their order is the design: memory is planned before
- * anything is taken; weights go into the backend's layout, tensor by tensor, with the file's pages
- * released every few of them, so that little more than one copy is resident; the cache is last,
- * since it takes what is left. The text's side is read on another thread meanwhile (open_text.c).
- * When both have ended, the file is closed: nothing points into it. Files that were written to
- * meanwhile fail the start (engine/files/mapping.h). run.c runs the engine.
+ * The stages of a start are a list, and their order is the design. Memory is planned before
+ * anything is allocated. Weights are converted to the backend's layout tensor by tensor, and the
+ * file's pages are released regularly, so little more than one copy is resident. The cache is last,
+ * because it takes the remaining memory. Another thread reads tokenizer and template meanwhile
+ * (open_text.c). After both have ended the file is closed: nothing points into it. If a file was
+ * written to meanwhile, the start fails (engine/files/mapping.h). run.c runs the engine.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static enum status plan_memory(struct opening *o, struct err *err) {
     return status ? status : draft_plan_room(o, err);
 }
 
-/* Afterwards the memory that was taken stands in the place of what the plan estimated. */
+/* Replaces the plan's estimates by the actual sizes. */
 static enum status load_weights(struct opening *o, struct err *err) {
     struct engine *engine = o->engine;
     struct model *model = &engine->model;
@@ -80,7 +80,7 @@ static enum status open_swap(struct opening *o, struct err *err) {
     struct engine *engine = o->engine;
     struct backend *b = engine->backend;
     int64_t bytes = engine->memory.swap;
-    assert(bytes == 0 || b->swap); /* the plan gives the CPU none */
+    assert(bytes == 0 || b->swap); /* on the CPU the plan is 0 */
     if (bytes == 0) return STATUS_OK;
     return b->swap->swap_new(b, &engine->swap, engine->cache, bytes, engine->n_host_blocks, err);
 }
@@ -134,7 +134,7 @@ void engine_close(struct engine *engine) {
     mem_free(engine);
 }
 
-/* ---- what it is ----------------------------------------------------------------------------- */
+/* ---- properties ------------------------------------------------------------------------------ */
 
 const struct model_config *engine_model(const struct engine *engine) {
     return &engine->model.config;

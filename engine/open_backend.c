@@ -1,10 +1,10 @@
-/* Opening the backend of an engine, and those of its other ranks. */
+/* Opens the backend of an engine and those of its other ranks. */
 #include <stdio.h>
 
 #include "engine/internal.h"
 #include "engine/quantise/quantise.h"
 
-/* What would make every step a graph, or launches, is refused, not passed over. */
+/* Refuses settings that exclude --persistent-step, rather than ignoring it. */
 static enum status check_one_grid(const struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
     const struct {
@@ -28,8 +28,8 @@ static enum status check_one_grid(const struct opening *o, struct err *err) {
     return STATUS_OK;
 }
 
-/* Types that only a GPU computes with are refused elsewhere, not passed over; so is a model that
- * cannot be shared by so many ranks. */
+/* Other code refuses types that only GPUs support, and models that cannot be divided among the
+ * ranks. */
 enum status settings_check(struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
     bool halves = config->dtype == COMPUTE_BFLOAT16 || config->dtype == COMPUTE_FLOAT16;
@@ -70,14 +70,14 @@ enum status settings_check(struct opening *o, struct err *err) {
     return shard_check(&o->engine->model.config, model_file_weights(&o->file), config->ranks, err);
 }
 
-/* The largest step in which every row may be a logit row. Ranks meet on their devices, which no
- * graph has yet. */
+/* The largest step whose rows can all be logit rows. Ranks meet on their devices, which graphs do
+ * not support yet. */
 static int graph_rows(const struct engine_config *config) {
     if (config->enforce_eager || config->ranks > 1) return 0;
     return min_int(config->max_num_batched_tokens, config->max_logit_rows);
 }
 
-/* What a rank's backend is opened with; the threads are those of all ranks. */
+/* The settings of a rank's backend; `threads` is the total of all ranks. */
 static struct backend_config plan_backend(const struct engine *engine,
                                           const struct engine_config *config) {
     struct model_config m = shard_config(&engine->model.config, config->ranks);
@@ -109,7 +109,7 @@ static struct backend_config plan_backend(const struct engine *engine,
     return wanted;
 }
 
-/* Opens the other ranks, which begin to open their backends and to load; sets rank 0's part. */
+/* Opens the other ranks, which start opening their backends and loading; sets rank 0's part. */
 static enum status open_ranks(struct opening *o, struct backend_config *wanted, struct err *err) {
     struct engine *engine = o->engine;
     int n = o->config.ranks;

@@ -1,13 +1,12 @@
-/* Opening a second engine whose model drafts for the first one's: what it may take, and whether
- * both mean the same by each id. */
+/* Opens a draft engine: limits its memory, and compares the two vocabularies. */
 #include <assert.h>
 #include <string.h>
 
 #include "engine/internal.h"
 #include "engine/quantise/quantise.h"
 
-/* The cache and the scratch of the other are planned, but hardly a page of them has been touched
- * yet: what the machine has left still counts them, but for a cache after --warm-up. */
+/* The other engine's cache and scratch are allocated but mostly untouched, so the machine's free
+ * memory still includes them, except for a cache after --warm-up. */
 void draft_bound(struct opening *o) {
     const struct engine *target = o->config.drafts_for;
     const struct model_config *own = &o->engine->model.config;
@@ -21,8 +20,8 @@ void draft_bound(struct opening *o) {
     if (o->machine.available < 0) o->machine.available = 0;
 }
 
-/* Weights may take somewhat more on the device than in the file; and what products work in, and a
- * step's arrays, is little. */
+/* Weights may take somewhat more on the device than in the file. The work memory of products and
+ * the arrays of a step are small. */
 enum { WEIGHTS_SLACK = 16, WORKSPACES = 32 << 20 };
 
 static enum status plan_room(struct engine_memory *plan, struct opening *o,

@@ -1,5 +1,5 @@
-/* Opening what samples: the device if it can, otherwise the host; and the memory that results come
- * back in. */
+/* Opens the sampler, on the device if possible, otherwise on the host, and the memory for results.
+ */
 #include <assert.h>
 
 #include "engine/internal.h"
@@ -15,7 +15,7 @@ static size_t results_bytes(const struct engine *engine) {
     return (size_t)max_samples(engine) * sizeof *engine->results;
 }
 
-/* A slot for each logit row: those of drafts have their own. */
+/* One slot per logit row: drafts have separate slots. */
 static enum status open_device_sampler(struct engine *engine, struct err *err) {
     struct backend *b = engine->backend;
     int rows = engine->model.act.max_logit_rows;
@@ -34,14 +34,15 @@ static enum status open_device_sampler(struct engine *engine, struct err *err) {
     return STATUS_OK;
 }
 
-/* The device samples if it can, and several steps may be in flight only then. */
+/* Only if the device samples may several steps be in flight. */
 enum status sampler_open(struct opening *o, struct err *err) {
     struct engine *engine = o->engine;
     const struct engine_config *config = &o->config;
     struct backend *b = engine->backend;
     bool on_device = b->sampler && !config->host_samples;
     int rows = engine->model.act.max_logit_rows, sequences = config->max_num_seqs;
-    if (sequences <= 0 || sequences > rows) sequences = rows; /* as many as sample in one step */
+    /* the maximum number that samples in one step */
+    if (sequences <= 0 || sequences > rows) sequences = rows;
     void *results;
     assert(config->in_flight >= 0 && config->in_flight <= MAX_IN_FLIGHT);
     engine->max_in_flight = !on_device ? 1 : config->in_flight ? config->in_flight : b->in_flight;

@@ -1,9 +1,9 @@
-/* DESIGN: reading a model's tokenizer, chat template and end ids.
+/* DESIGN: reads a model's tokenizer, chat template and end ids.
  *
- * They are read on a thread of their own while the weights are loaded: neither needs the other's
- * results, and the start is as long as the longer of both. The thread writes only the engine's
- * fields for text, which are read after text_end has joined it. If no thread can be started, the
- * caller reads them.
+ * A separate thread reads them while the weights are loaded. Neither needs the other's results, so
+ * the start takes as long as the longer of both. The thread writes only the engine's text fields,
+ * which are read after text_end has joined it. If a thread cannot be started, the caller reads
+ * them.
  */
 #include "engine/internal.h"
 
@@ -42,7 +42,7 @@ static void *read_text(void *arg) {
 }
 
 enum status text_begin(struct opening *o, struct err *err) {
-    (void)err; /* what is wrong with the text is told by text_end */
+    (void)err; /* text_end reports errors of the text */
     o->text_begun = true;
     o->text_on_thread = pthread_create(&o->text_thread, NULL, read_text, o) == 0;
     if (!o->text_on_thread) read_text(o);

@@ -1,17 +1,16 @@
 /* DESIGN: the ranks beyond the first.
  *
- * Purpose   one model on several backends: each rank computes with its own heads and its own part
- *           of the MLP, and at the ends of attention and MLP they add up (shard.h, all_reduce).
- * Threads   a rank's thread opens, uses and closes its backend, and so is the caller that the
- *           backend wants, or the thread that has the device chosen. It sleeps between jobs. The
- *           engine's thread posts a job for all of them, does rank 0's part, and waits for them: so
- *           they touch nothing while it plans, and what a job reads stays as it is until all have
- *           ended.
- * Order     jobs are posted by number under the mutex; `left` counts those that have not ended. In
- *           a pass the ranks meet at every all_reduce, which is the backends' own affair.
- * Failure   only opening can fail. It meets no other rank, so a failed rank holds up none; its
- *           words go to the thread that waits.
- * Left out  ranks in other processes or on other machines. */
+ * Purpose   One model on several backends: each rank computes its heads and its part of the MLP,
+ *           and after attention and MLP they add their sums (shard.h, all_reduce).
+ * Threads   A rank's thread opens, uses and closes its backend, because a backend requires one
+ *           caller, and a device is selected per thread. It sleeps between jobs. The engine's
+ *           thread posts a job for all ranks, does rank 0's part, and waits for them. So they touch
+ *           nothing while it plans, and a job's input is unchanged until all have finished.
+ * Order     Jobs are posted by number under the mutex; `left` counts the ranks that have not
+ *           finished. Within a pass the ranks meet at every all_reduce, inside the backends.
+ * Failure   Only opening can fail. It does not involve other ranks, so a failed rank delays none of
+ *           them. Its error goes to the waiting thread.
+ * Left out  Ranks in other processes or on other machines. */
 #include "engine/ranks.h"
 
 #include <assert.h>
@@ -29,16 +28,16 @@ struct rank {
 };
 
 struct ranks {
-    int n; /* with rank 0 */
+    int n; /* including rank 0 */
     bool on_cuda;
     struct rank_group *group;
-    pthread_mutex_t mutex; /* guards what follows, up to the job's own */
+    pthread_mutex_t mutex; /* guards the fields below, up to those of the job */
     pthread_cond_t posted, ended;
-    unsigned number; /* of jobs posted */
-    int left;        /* ranks that have not ended the job */
+    unsigned number; /* number of posted jobs */
+    int left;        /* ranks that have not finished the job */
     int started;     /* threads */
     void (*job)(struct rank *rank);
-    struct ranks_plan plan; /* the job's: written while no thread has one */
+    struct ranks_plan plan; /* fields of the job, written while no thread runs one */
     struct kv_config cache;
     const struct step *step;
     struct rank others[]; /* [n - 1] */
@@ -163,7 +162,7 @@ struct rank_group *ranks_group(const struct ranks *ranks) {
     return ranks ? ranks->group : NULL;
 }
 
-/* ---- what the engine asks for --------------------------------------------------------------- */
+/* ---- actions --------------------------------------------------------------------------------- */
 
 void ranks_begin_load(struct ranks *ranks, const struct ranks_plan *plan) {
     if (!ranks) return;

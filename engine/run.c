@@ -1,30 +1,29 @@
-/* DESIGN: running an engine's passes.
+/* DESIGN: runs an engine's passes.
  *
- * On the CPU a pass runs within engine_submit and its samples within engine_sample, on the caller's
- * thread and the backend's, so that there is one in flight and engine_wait only returns what is
- * there. On a device both calls queue work; the device writes the results to the host's memory
- * itself, and engine_wait waits for a mark that engine_sample queues behind that. Two passes may be
- * in flight:
+ * On the CPU a pass runs within engine_submit and its samples within engine_sample, on the threads
+ * of the caller and of the backend. So there is one pass in flight, and engine_wait only returns
+ * the results. On a device both calls queue work. The device writes the results to host memory, and
+ * engine_wait waits for a mark that engine_sample queues after that. Two passes may be in flight:
  *
  *     host     submit 1, sample 1 | submit 2, sample 2 | wait 1 | commit 1, plan 3, submit 3 ..
  *     device   [ pass 1 ][ sample 1 ][ pass 2            ][ sample 2 ][ pass 3
  *
- * Pass 2 may need ids that sample 1 gives: pending tokens. They stay on the device, in one array by
- * logit row, where sampling writes them and the next pass's embedding reads them.
+ * Pass 2 may need ids from sample 1: pending tokens. They stay on the device, in one array by logit
+ * row. Sampling writes them, and the next pass's embedding reads them.
  *
- * On a backend that cannot sample, engine_sample waits for the logits and the host samples them.
- * Then one pass is in flight, and no token is ever pending.
+ * With a backend that cannot sample, engine_sample waits for the logits and the host samples them.
+ * Then one pass is in flight, and tokens are never pending.
  *
- * What a sequence's history changes of its row is listed on the host while the pass runs, unless a
- * device can count for itself (sampling_lists_changes); the last token of such a history is known.
+ * The host lists a row's changes by its history while the pass runs, unless the device can count
+ * for itself (sampling_lists_changes). The last token of such a history is known.
  *
- * If several ranks share the model, the engine runs rank 0, which alone has embedding, head and
- * sampling. The others run the same passes on threads of their own (ranks.c); engine_submit returns
- * when all have launched.
+ * If several ranks share the model, the engine runs rank 0, which alone has the embedding, the head
+ * and sampling. The others run the same passes on their own threads (ranks.c); engine_submit
+ * returns after all have launched.
  *
- * A device may fail while passes are in flight, which engine_wait finds out. Results that were
- * copied before are lost too, since the device does not tell which of them are whole. Passes are
- * still counted, so that each one that was submitted can be waited for.
+ * If a device fails while passes are in flight, engine_wait detects it. Results copied before are
+ * lost too, because the device does not tell which of them are complete. Passes are still counted,
+ * so that each submitted one can be waited for.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -71,7 +70,8 @@ static void check_step(const struct engine *engine, const struct step *step) {
     assert(step->M > 0 && step->M <= a->max_rows);
     assert(step->R >= 0 && step->R <= a->max_logit_rows && step->R <= step->M);
     assert(step->S > 0 && step->row_start[0] == 0 && step->row_start[step->S] == step->M);
-    assert(step->n_pending == 0 || engine->n_in_flight > 0); /* ids come from the one before */
+    /* the ids come from the previous pass */
+    assert(step->n_pending == 0 || engine->n_in_flight > 0);
     (void)a;
     (void)step;
 }
@@ -81,8 +81,8 @@ static int newest(const struct engine *engine) {
     return (engine->first + engine->n_in_flight - 1) % MAX_IN_FLIGHT;
 }
 
-/* Do the settings of the step's samples travel with it? Not if the changes that histories make are
- * to be listed, which is done while the pass runs. */
+/* Are the settings of the step's samples uploaded with it? Not if changes by histories must be
+ * listed, which happens while the pass runs. */
 static bool settings_travel(const struct engine *engine, const struct step *step) {
     if (!engine->device_sampler) return false;
     for (int i = 0; i < step->n_samples; i++) {
@@ -120,9 +120,9 @@ void engine_submit(struct engine *engine, const struct step *step) {
     ranks_end(engine->ranks, NULL);
 }
 
-/* Waits for the newest pass and returns its logits as host memory. Few ask a device for logits, so
- * their memory is taken at the first time; by then the engine is in use, and engine_failed tells if
- * there is none. NULL if the device has failed. */
+/* Waits for the newest pass and returns its logits in host memory, or NULL if the device has
+ * failed. Few callers read logits from a device, so their memory is allocated on first use; if that
+ * fails, engine_failed reports it. */
 static float *fetch_logits(struct engine *engine) {
     struct backend *b = engine->backend;
     const struct activations *a = &engine->model.act;
@@ -223,7 +223,7 @@ void engine_limits(struct engine *engine, struct device_limits *out) {
     if (b->timers) b->timers->limits(b, out);
 }
 
-/* Bytes of experts that so many rows are not expected to go through. */
+/* The bytes of experts that `rows` rows are not expected to use. */
 static double unread_bytes(const struct model *model, int rows) {
     const struct expert_config *experts = &model->config.experts;
     double bytes = 0, unread = 1;

@@ -1,23 +1,23 @@
-/* DESIGN: a start that leaves nothing to be done for the first time: --warm-up.
+/* DESIGN: --warm-up: a start after which nothing happens for the first time.
  *
- * On a CPU the system gives memory when it is written first. A cache that many tokens have not been
- * through yet is such memory: where a host has to find it for a virtual machine, that takes up
- * to a tenth of a busy step. Here all of it is touched at once, so the process holds all of it.
+ * On a CPU the system provides memory at its first write. A host that must find memory for a
+ * virtual machine makes this cost up to a tenth of a busy step. So all memory of the cache is
+ * touched at once, and the process holds all of it.
  *
- * A device loads a kernel when it is launched first, and records a graph when a step of its shape
- * comes for the second time; each takes milliseconds, which some request would wait for. So
- * the engine runs steps before anybody has asked for one: prompts, from the longest step
- * down by halves, which go through the products of all sizes; then, twice each, the decode steps
- * that the backend would record (recorded_shape). One token is sampled in each.
+ * A device loads a kernel at its first launch, and records a graph when a step's shape occurs for
+ * the second time. Each takes milliseconds, and a request would wait. So the engine runs steps
+ * before the first request: prompts, from the longest step down by halves, which use the products
+ * of all sizes; then, twice each, the decode steps that the backend records (recorded_shape). Each
+ * step samples one token.
  *
- * Rows have no slot, so they write no keys and values: they attend to what the cache was made of,
- * zeros, and what they compute is dropped. All sequences have the same table.
+ * Rows have no slot, so they write neither keys nor values. They attend to the cache's initial
+ * zeros, and their results are dropped. All sequences share one block table.
  */
 #include <stdlib.h>
 
 #include "engine/internal.h"
 
-/* The arrays of any step: rows without slots. */
+/* The arrays of any step, with rows without slots. */
 struct warm_step {
     struct step step;
     int32_t *token, *position, *slot, *row_start, *logit_row, *table, *window_table;
@@ -78,7 +78,7 @@ static void run(struct engine *engine, const struct warm_step *w) {
     engine_wait(engine);
 }
 
-/* n rows of one sequence, of which the last wants logits. */
+/* Runs n rows of one sequence; the last row wants logits. */
 static void run_prompt(struct engine *engine, struct warm_step *w, int n) {
     w->step.M = n;
     w->step.S = w->step.R = 1;
@@ -88,7 +88,8 @@ static void run_prompt(struct engine *engine, struct warm_step *w, int n) {
     run(engine, w);
 }
 
-/* n rows, twice: one of each of `seqs` sequences, the others as drafts of the last sequence. */
+/* Runs n rows twice: one row for each of `seqs` sequences, the others as drafts of the last
+ * sequence. */
 static void run_decode(struct engine *engine, struct warm_step *w, int n, int seqs, int position) {
     w->step.M = w->step.R = n;
     w->step.S = seqs;
@@ -101,7 +102,7 @@ static void run_decode(struct engine *engine, struct warm_step *w, int n, int se
     for (int i = 0; i < 2; i++) run(engine, w);
 }
 
-/* Runs the steps that a backend which records them is to have run. */
+/* Runs the steps that the backend records. */
 static void run_steps(const struct opening *o) {
     struct engine *engine = o->engine;
     struct backend *b = engine->backend;
@@ -126,7 +127,7 @@ static void touch_cache(struct engine *engine) {
     const uint64_t began = now_ns();
     ranks_begin_touch(engine->ranks);
     engine->backend->cache->kv_touch(engine->backend, engine->cache);
-    ranks_end(engine->ranks, NULL); /* which cannot fail */
+    ranks_end(engine->ranks, NULL); /* cannot fail */
     engine->has_touched = true;
     log_line(LOG_INFO, "warmed up in %.0f ms: the cache's memory",
              (double)(now_ns() - began) * 1e-6);

@@ -47,6 +47,7 @@ DOORS = {
     "engine/quantise": ["quantise.h"],
     "engine/convert": [],
     "engine/sampling": ["sampling.h"],
+    "engine/config": ["config.h", "model_config.h"],
     "engine": ["engine.h"],
     "scheduler/kv": ["block_pool.h", "prefix_cache.h", "swap.h", "host_cache.h", "window_pool.h"],
     "scheduler/draft": ["draft.h"],
@@ -64,8 +65,8 @@ DOORS = {
 }
 CPU = {"config", "kernels", "kernels/cpu"}
 CUDA = {"config", "kernels", "kernels/cuda/runtime"}
-ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine"}
-SCHEDULER = ENGINE | {"scheduler"}
+ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
+SCHEDULER = ENGINE | {"engine", "scheduler"}
 SERVER = SCHEDULER | {"server", "server/json", "server/http", "server/message", "server/openai"}
 MAY_INCLUDE = {
     "config": set(),
@@ -85,6 +86,7 @@ MAY_INCLUDE = {
     "kernels/cuda/persistent": CUDA | {"kernels/cuda/rows", "kernels/cuda/gemm", "kernels/cuda/attention"},
     "kernels/cuda": CUDA | {"kernels/cuda/rows", "kernels/cuda/gemm", "kernels/cuda/attention", "kernels/cuda/sampling",
                            "kernels/cuda/persistent"},
+    "engine/config": {"config", "kernels"},
     "engine/text": {"config"},
     "engine/text/tokenizer": {"config", "engine/text"},
     "engine/text/template": {"config", "engine/text"},
@@ -98,7 +100,7 @@ MAY_INCLUDE = {
     "engine/models/families": ENGINE,
     "engine/quantise": ENGINE | {"engine/files"},
     "engine/models": ENGINE | {"engine/files", "engine/memory", "engine/models/families", "engine/quantise"},
-    "engine/convert": ENGINE | {"engine/files", "engine/files/text", "engine/models", "engine/models/families", "engine/quantise"},
+    "engine/convert": ENGINE | {"engine", "engine/files", "engine/files/text", "engine/models", "engine/models/families", "engine/quantise"},
     "engine": ENGINE | {"engine/files", "engine/memory", "engine/models", "engine/quantise", "engine/sampling"},
     "scheduler/kv": SCHEDULER,
     "scheduler/draft": {"config", "kernels"},

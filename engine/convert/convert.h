@@ -6,6 +6,7 @@
 #ifndef PENSTOCK_ENGINE_CONVERT_H
 #define PENSTOCK_ENGINE_CONVERT_H
 
+#include "engine/engine.h"
 #include "engine/convert/gguf_write.h"
 #include "engine/models/families/family.h"
 #include "engine/models/model.h"

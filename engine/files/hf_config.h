@@ -5,7 +5,8 @@
 #ifndef PENSTOCK_ENGINE_HF_CONFIG_H
 #define PENSTOCK_ENGINE_HF_CONFIG_H
 
-#include "engine/engine.h"
+#include "engine/config/config.h"
+#include "engine/text/text.h"
 #include "engine/files/weights.h"
 
 struct json;

@@ -6,7 +6,7 @@
 #ifndef PENSTOCK_ENGINE_MODEL_FILE_H
 #define PENSTOCK_ENGINE_MODEL_FILE_H
 
-#include "engine/engine.h"
+#include "engine/config/config.h"
 #include "engine/files/gguf.h"
 #include "engine/files/hf_config.h"
 #include "engine/files/mapping.h"

@@ -3,7 +3,7 @@
 #ifndef PENSTOCK_ENGINE_DEVICE_H
 #define PENSTOCK_ENGINE_DEVICE_H
 
-#include "engine/engine.h"
+#include "engine/config/config.h"
 
 /* Replaces DEVICE_AUTO in config->device by DEVICE_CUDA if a GPU can be used, else by DEVICE_CPU.
  * why[size] is the reason for the log, or "" if there was no choice. *memory is the GPU's; 0 on the

@@ -4,7 +4,7 @@
 #ifndef PENSTOCK_ENGINE_MEMORY_PLAN_H
 #define PENSTOCK_ENGINE_MEMORY_PLAN_H
 
-#include "engine/engine.h"
+#include "engine/config/config.h"
 
 /* The memory of the machine, in bytes. */
 struct machine_memory {

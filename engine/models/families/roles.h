@@ -15,7 +15,7 @@
 #ifndef PENSTOCK_ENGINE_ROLES_H
 #define PENSTOCK_ENGINE_ROLES_H
 
-#include "engine/engine.h"
+#include "engine/config/config.h"
 
 enum role {
     ROLE_TOKEN_EMBEDDING,

@@ -1,0 +1,210 @@
+/* model_config: a model as plain numbers. Two readers fill it, from a GGUF file's keys and from a
+ * config.json (engine/files/). The model's family adds the facts that neither states, and checks it
+ * (engine/models/families/family.h). The forward pass reads it (engine/models/forward.c). */
+#ifndef PENSTOCK_ENGINE_MODEL_CONFIG_H
+#define PENSTOCK_ENGINE_MODEL_CONFIG_H
+
+#include "kernels/kernels.h"
+
+/* A set with one bit per enum role (engine/models/families/roles.h); there are more than 64 roles.
+ */
+__extension__ typedef unsigned __int128 role_set;
+
+/* Generous bounds. Below them, the bytes of all keys and values of a sequence of full length, 2 * L
+ * * G * D * 4 * context, fit in int64. */
+enum { MAX_LAYERS = 1024, MAX_WIDTH = 1 << 20, MAX_HEADS = 65536, MAX_CONTEXT = 1 << 28 };
+
+/* How RoPE is stretched to contexts longer than the original training context: `rope_type` of a
+ * config.json, `rope.scaling.type` of a GGUF file. ROPE_DYNAMIC and ROPE_LONG depend on the length
+ * of a context; here on the longest served one, so that keys in the cache stay valid. */
+enum rope_scaling {
+    ROPE_UNSCALED,
+    ROPE_LINEAR,  /* all frequencies / factor */
+    ROPE_LLAMA3,  /* low frequencies / factor (Llama 3.1's model card); GGUF has a tensor instead */
+    ROPE_YARN,    /* low frequencies / factor, by a different rule (Peng et al. 2023) */
+    ROPE_DYNAMIC, /* the base grows with the length beyond the original context ("NTK") */
+    ROPE_LONG,    /* frequency i / factor i of one of two lists (LongRoPE: Ding et al. 2024) */
+    ROPE_PART,    /* only the first `part` of a head's pairs rotates (Gemma 4) */
+};
+
+enum { MAX_ROPE_FACTORS = 256 };
+
+struct rope_stretch {
+    enum rope_scaling kind;
+    double factor;
+    double part;                              /* ROPE_PART */
+    int original_context;                     /* tokens; all kinds but ROPE_LINEAR */
+    double low_freq_factor, high_freq_factor; /* ROPE_LLAMA3 */
+    double beta_fast, beta_slow; /* ROPE_YARN: range of turns in which it interpolates */
+    bool truncates;              /* ROPE_YARN: the range is rounded to whole pairs */
+    float attention_factor;      /* of cosines and sines; 0: not stated */
+    int n_factors;               /* ROPE_LONG of a config.json; GGUF files have tensors instead */
+    float short_factor[MAX_ROPE_FACTORS], long_factor[MAX_ROPE_FACTORS];
+};
+
+/* Rotary positions. */
+struct rope_config {
+    bool is_used; /* false: D_rope is 0 */
+    int D_rope;   /* leading dimensions of a head that are rotated */
+    enum rope_layout layout;
+    float part; /* rotated fraction of a head if config.json does not state it; 0: all */
+    float base;
+    struct rope_stretch stretch;
+};
+
+/* The rotation in layers with windows, if the file does not state it per kind of layer. */
+enum window_rope {
+    WINDOW_ROPE_SAME,     /* as in other layers */
+    WINDOW_ROPE_UNSCALED, /* with the same base, not stretched */
+    WINDOW_ROPE_LOCAL,    /* with a separate base, not stretched */
+};
+
+/* A mixture of experts in place of an MLP. */
+struct expert_config {
+    bool is_used;      /* false: E is 0 */
+    int E, n_used;     /* experts per layer, experts per token */
+    int F, F_shared;   /* width of an expert, of the shared expert; 0: the model lacks it */
+    bool may_be_dense; /* some layers may have an MLP instead: layer[].is_dense */
+    bool beside_mlp;   /* all layers have both, and their outputs are added (Gemma 4) */
+    bool normalises;   /* the weights of a token's experts add up to 1 */
+    bool by_sigmoid;   /* this and the following fields: see struct experts of kernels/ops.h */
+    int n_groups, n_used_groups;
+    float weight_scale;
+};
+
+/* Properties that may differ between layers. */
+struct layer_config {
+    int window;       /* the last positions that a row sees, its own included; 0: all positions */
+    bool slides;      /* the layer is of the kind with windows, even if the context is shorter */
+    bool has_no_rope; /* queries and keys are not rotated, unlike in other layers */
+    bool is_dense;    /* the layer has an MLP instead of experts */
+    struct kv_heads heads; /* 0: as in its kind of layer; see config_heads */
+    int F;                 /* 0: as in its kind of layer; see config_width */
+    int kv_layer;          /* the layer whose keys and values this layer reads, if not its own */
+    bool values_are_keys;  /* the layer lacks a matrix of values */
+};
+
+struct model_config {
+    char name[128];        /* general.name, or the name of the file or folder */
+    char architecture[32]; /* in GGUF's spelling: "llama" */
+    char quantisation[32]; /* the most frequent weight type, e.g. "q4_1" */
+    /* letters of kernels.h; K is the width of the residual stream. F is the width of an expert if
+     * all layers have experts, else of the MLP. Layers may have different F, G and D: see
+     * config_width and config_heads. */
+    int V, K, F, L, H, G, D;
+    struct kv_heads window_heads; /* of layers with windows; 0: as in others */
+    /* number of last layers that read the cache of the last earlier layer of their kind */
+    int n_readers;
+    int F_readers;   /* width of the MLPs in these; 0: F */
+    int P;           /* width of each layer's own input to the stream; 0: not used */
+    bool keys_serve; /* layers without windows use their keys as values */
+    bool norms_values;
+    /* of layers without windows, if config.json states only that of the others; 0: all are equal */
+    int head_size;
+    int K_embedding;      /* width of the embedding and the head, usually K */
+    int context_length;   /* the training context in tokens */
+    int longest_context;  /* the maximum context that stretched positions may be asked to reach */
+    int64_t n_parameters; /* of all tensors */
+    /* parameters of the layers' matrices used per token (of experts only the used ones), and their
+     * bytes in the file */
+    int64_t n_layer_parameters, layer_bytes;
+    int64_t file_bytes; /* size of the file or of random weights */
+    uint64_t stamp; /* of the model's files just before they were opened; see model_file_stamp */
+    role_set roles; /* the tensors of the model */
+    enum norm_kind norm;
+    float norm_epsilon;
+    enum activation activation;
+    bool has_parallel_branches; /* attention and MLP of a layer have the same input */
+    bool norms_stream;          /* norms apply to the stream after a branch rather than before it */
+    struct expert_config experts;
+    struct rope_config rope;
+    enum window_rope window_rotation;
+    struct rope_config window_rope; /* of layers with windows, unless they rotate as the others */
+    float embedding_scale;          /* factor of the tokens' rows */
+    float residual_scale;           /* factor of each branch's output */
+    float logit_scale;              /* factor of logits */
+    float query_beta;               /* for scales of queries by position (load.c); 0: off */
+    float attention_scale;          /* score = scale * q . k */
+    float attention_cap;            /* of scores; 0: off */
+    float logit_cap;                /* of logits; 0: off */
+    int window;                     /* of the layers with windows; 0: there are no such layers */
+    int full_every;                 /* every such layer lacks a window; 0: no layer does */
+    bool lists_windows;  /* the file lists the layers with windows: layer[].window is set */
+    bool lists_ropes;    /* the same for layer[].has_no_rope */
+    int n_unread_layers; /* layers after the L that predict further tokens; ignored */
+    struct layer_config layer[MAX_LAYERS];
+};
+
+/* The number of layers with an MLP in a model with experts. */
+static inline int config_dense_layers(const struct model_config *config) {
+    int n = 0;
+    for (int i = 0; i < config->L; i++) n += config->layer[i].is_dense;
+    return n;
+}
+
+/* Does any layer have an MLP, alone or beside experts? */
+static inline bool config_has_mlps(const struct model_config *config) {
+    const struct expert_config *e = &config->experts;
+    return !e->is_used || e->beside_mlp || config_dense_layers(config) > 0;
+}
+
+/* The key-value heads of a layer. */
+static inline struct kv_heads config_heads(const struct model_config *config, int layer) {
+    const struct layer_config *l = &config->layer[layer];
+    const struct kv_heads *kind = &config->window_heads;
+    struct kv_heads heads = l->heads;
+    if (heads.G == 0) heads.G = l->slides && kind->G ? kind->G : config->G;
+    if (heads.D == 0) heads.D = l->slides && kind->D ? kind->D : config->D;
+    return heads;
+}
+
+/* Does a layer read the keys and values of another layer? */
+static inline bool config_reads(const struct model_config *config, int layer) {
+    return layer >= config->L - config->n_readers;
+}
+
+/* The layer whose keys and values a layer reads. */
+static inline int config_kv_layer(const struct model_config *config, int layer) {
+    return config_reads(config, layer) ? config->layer[layer].kv_layer : layer;
+}
+
+/* The width of a layer's MLP. */
+static inline int config_width(const struct model_config *config, int layer) {
+    int own = config->layer[layer].F, readers = config->F_readers;
+    if (own) return own;
+    return readers && config_reads(config, layer) ? readers : config->F;
+}
+
+/* The maximum over all layers: width of a row's queries, of its keys, and of the MLP. */
+struct config_widths {
+    int q, kv, F;
+};
+static inline struct config_widths config_widest(const struct model_config *config) {
+    struct config_widths most = {0, 0, config->F};
+    for (int i = 0; i < config->L; i++) {
+        struct kv_heads heads = config_heads(config, i);
+        int q = config->H * heads.D, kv = heads.G * heads.D, F = config_width(config, i);
+        most.q = q > most.q ? q : most.q;
+        most.kv = kv > most.kv ? kv : most.kv;
+        most.F = F > most.F ? F : most.F;
+    }
+    return most;
+}
+
+/* Writes the heads of the layers with their own keys and values, at most [L]. Returns the number of
+ * these layers. */
+static inline int config_kv_heads(const struct model_config *config, struct kv_heads *heads) {
+    int n = config->L - config->n_readers;
+    for (int i = 0; i < n; i++) heads[i] = config_heads(config, i);
+    return n;
+}
+
+/* The size of a head in layers with windows (`slides`) or in the others; 0: there is no such layer.
+ */
+static inline int config_head_size(const struct model_config *config, bool slides) {
+    for (int i = 0; i < config->L; i++)
+        if (config->layer[i].slides == slides) return config_heads(config, i).D;
+    return 0;
+}
+
+#endif
