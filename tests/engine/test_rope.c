@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/engine.h"
 #include "engine/models/model.h"
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
