@@ -1,4 +1,4 @@
-/* Finds what a template calls by name, and binds arguments to parameters. */
+/* Finds builtins by name, and binds arguments to parameters. */
 #include <assert.h>
 #include <string.h>
 
@@ -48,14 +48,14 @@ const struct builtin *builtin_method(struct value self, const char *name, size_t
 
 /* ---- binding -------------------------------------------------------------------------------- */
 
-/* The length of the first name of "one,two,three"; *rest is set to what follows its comma. */
+/* Returns the length of the first name of "one,two,three"; *rest points after its comma. */
 static size_t next_param(const char *params, const char **rest) {
     size_t n = strcspn(params, ",");
     *rest = params + n + (params[n] == ',');
     return n;
 }
 
-/* Sets the parameter that a keyword names. */
+/* Sets the parameter with a keyword's name. */
 static void bind_keyword(struct render *r, const struct builtin *builtin,
                          const struct keyword *keyword, struct value bound[PARAMS_MAX]) {
     const char *rest = builtin->params;

@@ -1,12 +1,12 @@
-/* Dicts: pairs in the order of insertion. A dict with more than SMALL pairs also has a hash table
- * with open addressing, whose slots index the pairs; it is at most a quarter full. */
+/* Dicts: pairs in insertion order. A dict with more than SMALL pairs also has a hash table with
+ * open addressing, whose slots index the pairs. It is at most a quarter full. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "engine/text/template/template.h"
 
-#define SMALL 8 /* pairs that are searched one by one */
+#define SMALL 8 /* up to this number, pairs are searched linearly */
 
 static uint64_t mix(uint64_t hash, uint64_t with) {
     hash = (hash ^ with) * 0x9E3779B97F4A7C15u;
@@ -23,7 +23,8 @@ static uint64_t hash_number(struct value value) {
     return mix(2, bits);
 }
 
-/* Equal values have equal hashes; fails for lists and dicts, which cannot be keys, as in Python. */
+/* Returns equal hashes for equal values. Fails for lists and dicts, which cannot be keys in Python.
+ */
 static uint64_t hash(struct render *r, struct value value) {
     render_charge(r, 2);
     if (value.kind == VALUE_STRING) {
@@ -54,7 +55,7 @@ struct dict *dict_new(struct render *r) {
     return dict;
 }
 
-/* The key's slot, or the free slot where it belongs. The table has free slots, so the search
+/* Returns the key's slot, or the free slot for it. The table always has free slots, so the search
  * ends. */
 static uint32_t *slot_of(struct render *r, const struct dict *dict, struct value key) {
     assert(dict->n < dict->n_slots);
@@ -69,7 +70,7 @@ struct value *dict_get(struct render *r, const struct dict *dict, struct value k
         uint32_t *slot = slot_of(r, dict, key);
         return *slot ? &dict->pairs[*slot - 1].value : NULL;
     }
-    if (key.kind != VALUE_STRING) (void)hash(r, key); /* fails for what cannot be a key */
+    if (key.kind != VALUE_STRING) (void)hash(r, key); /* fails for values that cannot be keys */
     for (size_t i = 0; i < dict->n; i++) {
         if (value_equal(r, dict->pairs[i].key, key)) return &dict->pairs[i].value;
     }
@@ -81,7 +82,7 @@ struct value *dict_find(struct render *r, const struct dict *dict, const char *k
     return dict_get(r, dict, VALUE_OF_STRING(&text));
 }
 
-/* Doubles the room for pairs, and makes the hash table anew. */
+/* Doubles the capacity for pairs, and rebuilds the hash table. */
 static void grow(struct render *r, struct dict *dict) {
     size_t capacity = dict->capacity ? 2 * dict->capacity : SMALL;
     if (capacity > UINT32_MAX / 2) render_fail(r, "a dict has too many keys");

@@ -10,7 +10,7 @@ static struct value undefined(enum value_kind holder, const struct string *name)
     return (struct value){.kind = VALUE_UNDEFINED, .holder = holder, .string = name};
 }
 
-/* A variable of the scopes from the inside out, then a global, then a function. */
+/* Looks up a variable in the scopes from the innermost outwards, then a global, then a function. */
 static struct value eval_name(struct render *r, const struct string *name) {
     size_t n_seen = 0;
     for (const struct frame *frame = r->frame; frame; frame = frame->parent) {
@@ -55,7 +55,7 @@ static struct value loop_neighbour(const struct loop *loop, size_t index) {
 
 static struct value loop_attribute(const struct loop *loop, const struct string *name) {
     int64_t index = (int64_t)loop->index, n = (int64_t)loop->list->n;
-    assert(index <= n); /* equal after the loop, where a macro may still see it */
+    assert(index <= n); /* equal after the loop, when a macro may still refer to it */
     if (string_is(name, "index")) return VALUE_OF_INT(index + 1);
     if (string_is(name, "index0")) return VALUE_OF_INT(index);
     if (string_is(name, "first")) return VALUE_OF_BOOL(index == 0);
@@ -70,8 +70,8 @@ static struct value loop_attribute(const struct loop *loop, const struct string 
     return VALUE_NOTHING;
 }
 
-/* What Python's getattr finds: methods, and the fields of the few objects that have some.
- * VALUE_MISSING if there is no such attribute. */
+/* Returns the result of Python's getattr: methods, and the fields of the few objects with fields.
+ * VALUE_MISSING if the attribute does not exist. */
 static struct value own_attribute(struct render *r, struct value object,
                                   const struct string *name) {
     if (object.kind == VALUE_LOOP) {
@@ -99,7 +99,7 @@ static struct value own_attribute(struct render *r, struct value object,
     return (struct value){.kind = VALUE_METHOD, .method = method};
 }
 
-/* object[index] without attributes; VALUE_MISSING if there is no such item. */
+/* Returns object[index] without attributes; VALUE_MISSING if the item does not exist. */
 static struct value own_item(struct render *r, struct value object, struct value index) {
     if (object.kind == VALUE_DICT) {
         bool is_key = index.kind != VALUE_DICT &&
@@ -159,11 +159,11 @@ static void add_keyword(struct render *r, struct args *args, const struct string
         }
     }
     render_charge(r, args->n_keywords);
-    assert(args->keyword); /* eval_args and add_keywords made room */
+    assert(args->keyword); /* eval_args and add_keywords allocated it */
     args->keyword[args->n_keywords++] = (struct keyword){name, value};
 }
 
-/* *list: its items become positions. */
+/* Adds the items of *list as positions. */
 static void add_positions(struct render *r, struct args *args, const struct list *list,
                           size_t room) {
     struct value *grown = guard_array(&r->guard, args->n_positions + list->n + room, sizeof *grown);
@@ -174,7 +174,7 @@ static void add_positions(struct render *r, struct args *args, const struct list
     args->n_positions += list->n;
 }
 
-/* **dict: its pairs become keywords. */
+/* Adds the pairs of **dict as keywords. */
 static void add_keywords(struct render *r, struct args *args, struct value dict, size_t room) {
     if (dict.kind != VALUE_DICT) render_fail(r, "what follows '**' must be a dict");
     size_t n = args->n_keywords + dict.dict->n + room;
@@ -209,7 +209,7 @@ struct args eval_args(struct render *r, const struct node *list, size_t room) {
     return args;
 }
 
-/* What a method makes of a safe string is safe. */
+/* A method of a safe string returns a safe string. */
 static struct value call_method(struct render *r, const struct method *method,
                                 const struct args *args) {
     struct value result = builtin_run(r, method->builtin, method->self, args);
@@ -229,7 +229,7 @@ struct value eval_call(struct render *r, struct value callee, const struct args 
         return loop_call(r, callee.loop, args);
     case VALUE_MACRO:
         return macro_call(r, callee.macro, args);
-    case VALUE_JOINER: /* nothing the first time, then the separator */
+    case VALUE_JOINER: /* an empty string the first time, then the separator */
         assert(callee.cycler->n == 1);
         if (callee.cycler->position++ == 0) return string_of(r, "");
         return callee.cycler->items[0];
@@ -275,7 +275,8 @@ static bool compare_one(struct render *r, int op, struct value a, struct value b
     return order == 1 || order == 0;
 }
 
-/* a < b < c: true if each neighbouring pair is in order; stops at the first that is not. */
+/* Evaluates a < b < c: true if each adjacent pair is in order. Stops at the first pair that is not.
+ */
 static struct value eval_compare(struct render *r, const struct node *node) {
     struct value left = eval(r, node->a);
     for (const struct node *operand = node->b; operand; operand = operand->next) {
@@ -332,7 +333,7 @@ static struct value eval_node(struct render *r, const struct node *node) {
     case NODE_POSITIVE:
         return eval_sign(r, node);
     case NODE_AND:
-    case NODE_OR: /* one of the operands, as in Python */
+    case NODE_OR: /* the result is one of the operands, like in Python */
         left = eval(r, node->a);
         return value_truth(left) == (node->kind == NODE_AND) ? eval(r, node->b) : left;
     case NODE_BINARY:

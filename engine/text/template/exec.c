@@ -1,5 +1,5 @@
-/* Statements: scopes, loops, assignments, macros. Output goes to r->out. A set block, a macro and a
- * filter block write to a builder of their own first. */
+/* Statements: scopes, loops, assignments, macros. Output goes to r->out. Set blocks, macros and
+ * filter blocks first write to a separate builder. */
 #include <assert.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static struct frame *frame_push(struct render *r, struct frame *parent) {
     return frame;
 }
 
-/* Empties a scope for the next iteration, or makes a new one if a macro can still see the old. */
+/* Empties a scope for the next iteration, or makes a new one if a macro still refers to it. */
 static struct frame *frame_renew(struct render *r, struct frame *frame) {
     if (frame->captured) return frame_push(r, frame->parent);
     while (frame->bindings) {
@@ -83,7 +83,7 @@ static void assign(struct render *r, const struct node *target, struct value val
 
 /* ---- captured output ------------------------------------------------------------------------ */
 
-/* Runs a body in a scope of its own and returns what it wrote. */
+/* Runs a body in a new scope and returns its output. */
 static struct value capture(struct render *r, const struct node *body, enum flow *flow) {
     struct builder *out = r->out;
     struct frame *frame = r->frame;
@@ -91,7 +91,7 @@ static struct value capture(struct render *r, const struct node *body, enum flow
     frame_push(r, frame);
     r->out = own;
     *flow = exec(r, body);
-    assert(r->out == own); /* who sets r->out sets it back */
+    assert(r->out == own); /* the code that changes r->out also restores it */
     r->out = out;
     r->frame = frame;
     return builder_value(r, own);
@@ -99,7 +99,7 @@ static struct value capture(struct render *r, const struct node *body, enum flow
 
 /* ---- loops ---------------------------------------------------------------------------------- */
 
-/* The items that satisfy the loop's condition, which sees the loop's variables. */
+/* Returns the items that satisfy the loop's condition, which may use the loop's variables. */
 static struct list *filtered(struct render *r, const struct node *node, struct list *all) {
     struct list *kept = list_open(r, LIST_PLAIN);
     struct frame *outer = r->frame, *frame = frame_push(r, outer);
@@ -112,8 +112,8 @@ static struct list *filtered(struct render *r, const struct node *node, struct l
     return kept;
 }
 
-/* Returns whether any iteration came to its end without break or continue: if none did, jinja2 runs
- * the loop's else. */
+/* Runs the iterations. Returns whether any of them ended without break or continue; if not, jinja2
+ * runs the loop's else. */
 static bool run_iterations(struct render *r, const struct node *node, struct loop *loop) {
     static const struct string loop_name = {.data = "loop", .length = 4};
     struct value self = {.kind = VALUE_LOOP, .loop = loop};
@@ -132,14 +132,14 @@ static bool run_iterations(struct render *r, const struct node *node, struct loo
     return came_to_end;
 }
 
-/* Runs a loop over `list`, `depth` calls of itself deep. */
+/* Runs a loop over `list` at the recursion depth `depth`. */
 static enum flow run_loop(struct render *r, const struct node *node, struct list *list, int depth) {
     struct frame *outer = r->frame;
     enum flow flow = FLOW_NEXT;
     if (node->e) list = filtered(r, node, list);
     struct loop *loop = render_alloc(r, sizeof *loop);
     *loop = (struct loop){.node = node, .frame = outer, .depth = depth, .list = list};
-    if (node->op) outer->captured = true; /* the loop may be called when an iteration is over */
+    if (node->op) outer->captured = true; /* the loop may be called after an iteration has ended */
     bool came_to_end = run_iterations(r, node, loop);
     if (!came_to_end && node->d) {
         frame_push(r, outer);
@@ -174,7 +174,7 @@ static struct value *keyword_find(struct args *args, const struct string *name) 
 }
 
 /* Sets the macro's parameters from positions, keywords and defaults; a default may use earlier
- * parameters. Returns how many parameters there are. */
+ * parameters. Returns the number of parameters. */
 static size_t bind_parameters(struct render *r, const struct node *parameters, struct args *args) {
     size_t i = 0;
     for (const struct node *p = parameters; p; p = p->next, i++) {
@@ -184,7 +184,7 @@ static size_t bind_parameters(struct render *r, const struct node *parameters, s
             value = args->position[i];
         } else if (keyword) {
             value = *keyword;
-            *keyword = VALUE_NOTHING; /* what is left goes to kwargs */
+            *keyword = VALUE_NOTHING; /* the remaining keywords go to kwargs */
         } else if (p->a) {
             value = eval(r, p->a);
         }
@@ -193,7 +193,7 @@ static size_t bind_parameters(struct render *r, const struct node *parameters, s
     return i;
 }
 
-/* Sets varargs to the positions after those of the n parameters. */
+/* Sets varargs to the positions after the n parameters. */
 static void bind_varargs(struct render *r, const struct node *node, const struct args *args,
                          size_t n) {
     static const struct string name = {.data = "varargs", .length = 7};
@@ -205,7 +205,7 @@ static void bind_varargs(struct render *r, const struct node *node, const struct
     frame_set(r, r->frame, &name, VALUE_OF_LIST(list));
 }
 
-/* Sets kwargs to the keywords that name no parameter. */
+/* Sets kwargs to the keywords that are not parameters. */
 static void bind_kwargs(struct render *r, const struct node *node, const struct args *args) {
     static const struct string name = {.data = "kwargs", .length = 6};
     struct dict *dict = dict_new(r);
@@ -221,7 +221,7 @@ static void bind_kwargs(struct render *r, const struct node *node, const struct 
     if (node->uses_kwargs) frame_set(r, r->frame, &name, VALUE_OF_DICT(dict));
 }
 
-/* Sets caller to the body of the call block; undefined if the macro is called in an expression. */
+/* Sets caller to the body of the call block; undefined if an expression calls the macro. */
 static void bind_caller(struct render *r, const struct node *node, struct args *args) {
     static const struct string name = {.data = "caller", .length = 6};
     if (!node->uses_caller) return;
@@ -251,7 +251,7 @@ struct value macro_call(struct render *r, const struct macro *macro, const struc
     struct builder *own = builder_new(r);
     r->out = own;
     enum flow flow = exec(r, macro->node->c);
-    assert(flow == FLOW_NEXT && r->out == own); /* the parser allows no break out of a macro */
+    assert(flow == FLOW_NEXT && r->out == own); /* the parser refuses a break out of a macro */
     (void)flow;
     r->out = out;
     r->frame = frame;
@@ -263,12 +263,12 @@ struct value macro_call(struct render *r, const struct macro *macro, const struc
 static struct value new_macro(struct render *r, const struct node *node) {
     struct macro *macro = render_alloc(r, sizeof *macro);
     *macro = (struct macro){.node = node, .frame = r->frame};
-    /* The macro can see its scope and those around it: frame_renew must not empty them. */
+    /* The macro refers to its scope and the outer ones: frame_renew must not empty them. */
     for (struct frame *f = r->frame; f && !f->captured; f = f->parent) f->captured = true;
     return (struct value){.kind = VALUE_MACRO, .macro = macro};
 }
 
-/* Calls a macro with the block's body as one more keyword, its caller. */
+/* Calls a macro with an additional keyword, caller: the block's body. */
 static void exec_call_block(struct render *r, const struct node *node) {
     static const struct string name = {.data = "caller", .length = 6};
     assert(node->b->kind == NODE_CALL);
@@ -280,8 +280,8 @@ static void exec_call_block(struct render *r, const struct node *node) {
 
 /* ---- the other statements ------------------------------------------------------------------- */
 
-/* A body with variables of its own. `with` sets some of them first, from expressions that see only
- * the outer scope. */
+/* Runs a body in a new scope. `with` first sets some of its variables, from expressions that see
+ * only the outer scope. */
 static enum flow exec_scope(struct render *r, const struct node *node) {
     struct frame *outer = r->frame, *inner = frame_push(r, outer);
     for (const struct node *target = node->a; target; target = target->next->next) {

@@ -1,33 +1,34 @@
-/* urlize: a text's addresses as links of HTML. What an address is say the regular expressions of
- * jinja2's utils.py. They are only asked whether they match, and each part of them ends where a
- * character is not its own, so they are read here by one walk, whatever the text is. */
+/* urlize: turns addresses in a text into HTML links. The regular expressions of jinja2's utils.py
+ * define addresses. Only whether they match matters, and each of their parts ends at the first
+ * character outside it. So a single pass decides, for every text. */
 #include <string.h>
 #include <utf8proc.h>
 
 #include "engine/text/template/template.h"
 
 struct range {
-    size_t from, end; /* characters */
+    size_t from, end; /* indices of characters */
 };
 
 struct links {
     struct render *r;
     struct builder *b;
     struct points p;
-    struct value limit;              /* the most characters of an address that are shown, or none */
-    const struct string *attributes; /* rel and target, as they are written */
-    const struct list *schemes;      /* further beginnings of addresses */
+    /* maximum number of shown characters of an address; VALUE_NONE: unlimited */
+    struct value limit;
+    const struct string *attributes; /* rel and target, in HTML syntax */
+    const struct list *schemes;      /* additional schemes of addresses */
 };
 
-/* ---- what an address is --------------------------------------------------------------------- */
+/* ---- recognising addresses ------------------------------------------------------------------- */
 
-/* A character without regard to case, for a comparison with a to z: Python's regular expressions
- * take four more characters for letters of these. */
+/* Returns a character in lower case, for a comparison with a to z. Python's case-insensitive
+ * regular expressions match four more characters with these letters. */
 static int32_t folded(int32_t point) {
-    bool is_dotted = point == 0x130 || point == 0x131; /* I with a dot, and i without one */
+    bool is_dotted = point == 0x130 || point == 0x131; /* I with a dot above, and i without a dot */
     if (is_dotted) return 'i';
     if (point == 0x17F) return 's';  /* the long s */
-    if (point == 0x212A) return 'k'; /* the sign of kelvin */
+    if (point == 0x212A) return 'k'; /* the kelvin sign */
     return point >= 'A' && point <= 'Z' ? point + 'a' - 'A' : point;
 }
 
@@ -49,7 +50,7 @@ static bool is_of_label(int32_t point) {
     return point_is_word(point) || point == '%' || point == '-';
 }
 
-/* Is what is left nothing, or a port and a path, a query or a fragment, each of which may miss? */
+/* Is the rest empty, or an optional port followed by nothing, a path, a query or a fragment? */
 static bool ends_address(const struct points *p, struct range left) {
     size_t at = left.from;
     if (at < left.end && p->point[at] == ':') {
@@ -61,7 +62,7 @@ static bool ends_address(const struct points *p, struct range left) {
     return at == left.end || p->point[at] == '/' || p->point[at] == '?' || p->point[at] == '#';
 }
 
-/* Can it be the last label behind http:// or www.: letters, or xn-- and its code? */
+/* May it be the last label after http:// or www.: letters, or xn-- and a code? */
 static bool is_top_label(const struct points *p, struct range label) {
     size_t n = label.end - label.from, n_letters = 0;
     for (size_t i = label.from; i < label.end; i++)
@@ -73,7 +74,7 @@ static bool is_top_label(const struct points *p, struct range label) {
     return true;
 }
 
-/* One of those that make a name an address without http:// or www. */
+/* Is it one of the labels that make a bare name an address, without http:// or www.? */
 static bool is_common_label(const struct points *p, struct range label) {
     static const char *const common[] = {"com", "net", "int", "edu", "gov", "org", "info", "mil"};
     for (size_t i = 0; i < sizeof common / sizeof *common; i++)
@@ -82,8 +83,8 @@ static bool is_common_label(const struct points *p, struct range label) {
     return false;
 }
 
-/* Labels with dots between them, and the rest of an address. Behind http:// or www. one label is
- * enough; a bare name has two or more, of 2 to 63 characters. */
+/* Is it labels with dots between them, and the rest of an address? After http:// or www. one label
+ * is enough. A bare name has at least two, of 2 to 63 characters. */
 static bool is_name(const struct points *p, struct range range, bool is_bare) {
     struct range label = {range.from, range.from};
     bool has_several = false;
@@ -98,7 +99,7 @@ static bool is_name(const struct points *p, struct range range, bool is_bare) {
     return is_top && ends_address(p, (struct range){label.end, range.end});
 }
 
-/* Four numbers of up to three digits, and the rest of an address. */
+/* Is it four numbers of at most three digits, and the rest of an address? */
 static bool is_ipv4(const struct points *p, struct range range) {
     size_t at = range.from;
     for (int i = 0; i < 4; i++) {
@@ -110,8 +111,9 @@ static bool is_ipv4(const struct points *p, struct range range) {
     return ends_address(p, (struct range){at, range.end});
 }
 
-/* In brackets, two groups of up to four hexadecimal digits with a colon behind each, and up to six
- * that may lack theirs; more digits than four are several groups there. */
+/* Is it an IPv6 address in brackets: two groups of at most four hexadecimal digits, each with a
+ * colon after it, and up to six more groups, in which digits or colons may be missing? There, more
+ * than four digits count as several groups. */
 static bool is_ipv6(const struct points *p, struct range range) {
     size_t n_colons = 0, n_more = 0, n_digits = 0, at = range.from + 1;
     if (range.from == range.end || p->point[range.from] != '[') return false;
@@ -143,8 +145,8 @@ static bool is_web_address(const struct points *p, struct range range) {
     return false;
 }
 
-/* Something, the last @, and a name of letters, digits, hyphens and dots, without a hyphen behind
- * the last dot. */
+/* Is it some text, an @, and a name of letters, digits, hyphens and dots, without a hyphen after
+ * the last dot? */
 static bool is_mail_address(const struct points *p, struct range range) {
     size_t name = range.end, dot = range.end;
     while (name > range.from && p->point[name - 1] != '@') name--;
@@ -160,14 +162,14 @@ static bool is_mail_address(const struct points *p, struct range range) {
     return dot + 1 < range.end;
 }
 
-/* ---- how a link is written ------------------------------------------------------------------ */
+/* ---- writing links --------------------------------------------------------------------------- */
 
 static void put_range(struct links *l, struct range range) {
     size_t from = l->p.at[range.from];
     builder_add_part(l->r, l->b, l->p.text, from, l->p.at[range.end] - from);
 }
 
-/* A link to `before` and the address, which shows the range `shown`. */
+/* Writes a link to `before` and the address; its text is the range `shown`. */
 static void put_link(struct links *l, const char *before, struct range address, struct range shown,
                      bool has_attributes) {
     builder_puts(l->r, l->b, "<a href=\"");
@@ -179,7 +181,7 @@ static void put_link(struct links *l, const char *before, struct range address, 
     put_range(l, shown);
 }
 
-/* The part of an address that is shown; a limit below 0 counts from its end. */
+/* Returns the part of an address that is shown; a negative limit counts from its end. */
 static struct range within_limit(const struct links *l, struct range range) {
     if (l->limit.kind == VALUE_NONE) return range;
     int64_t n = (int64_t)(range.end - range.from);
@@ -209,7 +211,7 @@ static bool has_further_scheme(const struct links *l, struct range range) {
     return false;
 }
 
-/* A word without the brackets and the punctuation around it: a link if it is an address. */
+/* Writes a word without surrounding brackets and punctuation: as a link if it is an address. */
 static void put_address(struct links *l, struct range range) {
     const struct points *p = &l->p;
     struct range behind_scheme = {range.from + strlen("mailto:"), range.end};
@@ -235,12 +237,12 @@ static void put_address(struct links *l, struct range range) {
     }
 }
 
-/* ---- where an address begins and ends in its word ------------------------------------------- */
+/* ---- trimming words -------------------------------------------------------------------------- */
 
-/* A bracket of the escaped text, as its characters. */
+/* The brackets of escaped text, as characters. */
 static const char *const brackets[][2] = {{"(", ")"}, {"<", ">"}, {"&lt;", "&gt;"}};
 
-/* The place where the bracket stands first in the range, or the range's end. */
+/* Returns the index of the first such bracket in the range, or the range's end. */
 static size_t find(const struct points *p, struct range range, const char *bracket) {
     while (range.from < range.end && !begins(p, range, bracket, false)) range.from++;
     return range.from;
@@ -252,7 +254,7 @@ static size_t count(const struct points *p, struct range range, const char *brac
     return n;
 }
 
-/* The word's part without opening brackets before it, and closing ones and punctuation behind. */
+/* Returns the word without leading opening brackets, trailing closing ones and punctuation. */
 static struct range trimmed(const struct points *p, struct range word) {
     for (;;) {
         size_t n = begins(p, word, "(", false) || begins(p, word, "<", false) ? 1 : 0;
@@ -270,7 +272,8 @@ static struct range trimmed(const struct points *p, struct range word) {
     return word;
 }
 
-/* Closing brackets belong to the address as far as it has opening ones that want them. */
+/* Writes a word. Trailing closing brackets belong to the address as long as they match opening ones
+ * in it. */
 static void put_word(struct links *l, struct range word) {
     const struct points *p = &l->p;
     struct range middle = trimmed(p, word);
@@ -292,7 +295,7 @@ static void put_word(struct links *l, struct range word) {
 
 /* ---- the filter ----------------------------------------------------------------------------- */
 
-/* ` rel="..." target="..."`: the words of rel in order, each once, "noopener" among them. */
+/* Returns ` rel="..." target="..."`: the words of rel in order, each once, including "noopener". */
 static const struct string *attributes_of(struct render *r, const struct args *args) {
     struct value given = arg_or(args, 3, VALUE_OF_NONE), target = arg_or(args, 2, VALUE_OF_NONE);
     struct value rel = value_truth(given) ? given : string_of(r, "");
@@ -324,7 +327,8 @@ static const struct string *attributes_of(struct render *r, const struct args *a
     return builder_value(r, b).string;
 }
 
-/* Two or more letters, digits, dots, plus signs or hyphens, a colon, and up to two slashes. */
+/* Is it at least two letters, digits, dots, plus signs or hyphens, a colon, and up to two slashes?
+ */
 static bool is_scheme(struct render *r, const struct string *text) {
     struct points p = points_of(r, text);
     size_t n = p.n;

@@ -15,7 +15,7 @@ static struct value lowered(struct render *r, struct value value) {
 
 /* ---- attributes by path --------------------------------------------------------------------- */
 
-/* One part of "a.b.0": digits are an index. */
+/* Returns one part of "a.b.0": digits become an index. */
 static struct value path_part(struct render *r, const struct string *path, size_t start,
                               size_t length) {
     int64_t index = 0;
@@ -27,7 +27,8 @@ static struct value path_part(struct render *r, const struct string *path, size_
     return length ? VALUE_OF_INT(index) : string_part(r, path, start, 0);
 }
 
-/* item.a.b for the path "a.b"; an undefined value on the way becomes `otherwise`, if given. */
+/* Returns item.a.b for the path "a.b"; an undefined intermediate value becomes `otherwise`, if
+ * given. */
 static struct value follow(struct render *r, struct value item, struct value path,
                            struct value otherwise) {
     if (path.kind == VALUE_MISSING || path.kind == VALUE_NONE) return item;
@@ -46,8 +47,8 @@ static struct value follow(struct render *r, struct value item, struct value pat
     return item;
 }
 
-/* The key by which sort compares an item: one attribute, or a list of several separated by commas;
- * in lower case unless `keep_case`. */
+/* Returns the sort key of an item: one attribute, or a list of several separated by commas; in
+ * lower case unless `keep_case`. */
 static struct value sort_key(struct render *r, struct value item, struct value path,
                              bool keep_case) {
     if (path.kind != VALUE_STRING || !memchr(path.string->data, ',', path.string->length)) {
@@ -68,7 +69,7 @@ static struct value sort_key(struct render *r, struct value item, struct value p
 
 /* ---- sorting -------------------------------------------------------------------------------- */
 
-/* Merge sort: stable in both directions. `spare` has room for n pairs. */
+/* Merge sort: stable in both directions. `spare` has capacity for n pairs. */
 static void sort_pairs(struct render *r, struct pair *pairs, struct pair *spare, size_t n,
                        bool reverse) {
     if (n < 2) return;
@@ -161,12 +162,12 @@ static struct value filter_groupby(struct render *r, struct value self, const st
         struct value group = list_pair(r, name, VALUE_OF_LIST(items));
         group.list->flavour = LIST_GROUP;
         list_push(r, groups, group);
-        if (end == i) end++; /* nan: a key that is not equal to itself */
+        if (end == i) end++; /* NaN: the key is not equal to itself */
     }
     return VALUE_OF_LIST(groups);
 }
 
-/* The item whose key comes first (`sign` -1) or last (1). */
+/* Returns the item with the smallest (`sign` -1) or largest (1) key. */
 static struct value extreme(struct render *r, struct value self, const struct args *args,
                             int sign) {
     assert(sign == -1 || sign == 1);
@@ -234,8 +235,8 @@ static struct value filter_map(struct render *r, struct value self, const struct
     return VALUE_OF_LIST(mapped);
 }
 
-/* The items whose test result equals `keep`. `by_attribute`: the first argument names an attribute
- * of the item, which is tested instead of the item. */
+/* Returns the items whose test result equals `keep`. `by_attribute`: the first argument names an
+ * attribute of the item, which is tested instead of the item. */
 static struct value choose(struct render *r, struct value self, const struct args *args, bool keep,
                            bool by_attribute) {
     struct list *chosen = list_open(r, LIST_PLAIN);
@@ -347,8 +348,8 @@ static struct value filter_batch(struct render *r, struct value self, const stru
     return generator(rows);
 }
 
-/* list|slice(n, fill_with): n lists, of which the first get one item more if it does not come out
- * even; the others get the filling. */
+/* list|slice(n, fill_with): n lists. If the items do not divide evenly, the first lists get one
+ * item more and the others get the filling. */
 static struct value filter_slice(struct render *r, struct value self, const struct args *args) {
     const struct list *list = value_iterate(r, self);
     int64_t n = value_need_int(r, args->position[0], "slice's number");

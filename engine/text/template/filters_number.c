@@ -10,8 +10,8 @@
 
 #define DIGITS_MAX 400 /* characters of a string that is read as a number */
 
-/* Copies a string without the white space around it and the underscores between digits. False if it
- * cannot be a number. */
+/* Copies a string without surrounding white space and without underscores between digits. Returns
+ * false if it cannot be a number. */
 static bool number_chars(struct render *r, const struct string *text, char out[DIGITS_MAX]) {
     const struct string *trimmed = string_strip(r, text, NULL, true, true).string;
     size_t n = 0;
@@ -36,7 +36,7 @@ static bool read_real(struct render *r, const struct string *text, double *real)
     return *end == 0;
 }
 
-/* Python's int(text, base); base 0 takes it from the prefix. */
+/* Python's int(text, base); base 0 derives the base from the prefix. */
 static bool read_integer(struct render *r, const struct string *text, int64_t base,
                          int64_t *integer) {
     char chars[DIGITS_MAX], *end;
@@ -97,7 +97,7 @@ static struct value filter_abs(struct render *r, struct value self, const struct
     return VALUE_OF_INT(integer < 0 ? -integer : integer);
 }
 
-/* Rounds half to even, on the number's exact decimal value, as Python does. */
+/* Rounds half to even, based on the number's exact decimal value, like Python. */
 static double rounded(double real, int64_t precision) {
     char text[400];
     if (precision < 0) {

@@ -17,7 +17,7 @@ static int32_t point_capitalized(int32_t point, int32_t previous) {
 
 BUILTIN(filter_capitalize, string_map(r, value_string(r, self), point_capitalized))
 
-/* In jinja2's title a word begins after white space, a hyphen or an opening bracket. */
+/* In jinja2's title, a word begins after white space, a hyphen or an opening bracket. */
 static int32_t point_titled(int32_t point, int32_t previous) {
     bool begins = previous == -1 || point_is_space(previous) ||
                   (previous > 0 && previous < 0x80 && strchr("-({[<", previous));
@@ -64,7 +64,8 @@ BUILTIN(filter_safe, value_safe(VALUE_OF_STRING(value_string(r, self))))
 BUILTIN(filter_forceescape, string_escape(r, value_string(r, self)))
 BUILTIN(filter_escape, value_is_safe(self) ? self : string_escape(r, value_string(r, self)))
 
-/* s|indent(width, first, blank): indents every line; the first one and empty ones only if asked. */
+/* s|indent(width, first, blank): indents every line; the first and empty lines only if requested.
+ */
 static struct value filter_indent(struct render *r, struct value self, const struct args *args) {
     struct value width = arg_or(args, 0, VALUE_OF_INT(4));
     bool first = value_truth(arg_or(args, 1, VALUE_OF_BOOL(false)));
@@ -137,8 +138,7 @@ static struct value filter_truncate(struct render *r, struct value self, const s
     return string_append(r, cut.string, end);
 }
 
-/* ---- other forms of text: for URLs, without tags, with units ----------------------------------
- * */
+/* ---- other forms of text: for URLs, without tags, with units --------------------------------- */
 
 static struct value filter_center(struct render *r, struct value self, const struct args *args) {
     struct value text = VALUE_OF_STRING(value_string(r, self));
@@ -149,7 +149,8 @@ static struct value filter_center(struct render *r, struct value self, const str
 
 /* ---- urlencode ------------------------------------------------------------------------------ */
 
-/* Writes what is no letter, digit or one of `kept` as %XX; of a query's parts a space as +. */
+/* Writes all characters except letters, digits and those of `kept` as %XX; a space in a query's
+ * part as +. */
 static void add_quoted(struct render *r, struct builder *b, const struct string *text,
                        bool in_query) {
     static const char kept[] = "_.-~/";
@@ -165,7 +166,7 @@ static void add_quoted(struct render *r, struct builder *b, const struct string 
     }
 }
 
-/* A text, or the pairs of a query: a dict, or a list of pairs. */
+/* Accepts a text, or the pairs of a query: a dict, or a list of pairs. */
 static struct value filter_urlencode(struct render *r, struct value self, const struct args *args) {
     (void)args;
     struct builder *b = builder_new(r);
@@ -195,7 +196,7 @@ static struct value filter_urlencode(struct render *r, struct value self, const 
 
 /* ---- striptags ------------------------------------------------------------------------------ */
 
-/* Without what stands between `begin` and `end`, both included. */
+/* Returns the text without everything between `begin` and `end`, including these. */
 static const struct string *without(struct render *r, const struct string *text, const char *begin,
                                     const char *end) {
     struct builder *b = builder_new(r);
@@ -212,7 +213,7 @@ static const struct string *without(struct render *r, const struct string *text,
     return builder_value(r, b).string;
 }
 
-/* Reads an entity at `at`: those that `escape` writes, and numbers. Returns its bytes, or 0. */
+/* Reads an entity at `at`: a common name, or a number. Returns its bytes, or 0. */
 static size_t entity_at(const struct string *text, size_t at, uint32_t *point) {
     static const struct {
         const char *name;
@@ -253,7 +254,7 @@ static struct value unescape(struct render *r, const struct string *text) {
     return builder_value(r, b);
 }
 
-/* Without comments and tags, with single spaces, and with entities as characters. */
+/* Removes comments and tags, collapses white space, and converts entities to characters. */
 static struct value filter_striptags(struct render *r, struct value self, const struct args *args) {
     (void)args;
     const struct args none = {.position = (struct value[]){VALUE_NOTHING, VALUE_NOTHING}};

@@ -1,6 +1,6 @@
-/* Filters that lay text out: wrapped lines, values over several lines, attributes of HTML. The
- * rules are those of jinja2, and of the modules textwrap and pprint of Python, whose choices a
- * template's author sees. */
+/* Filters that format text: wrapped lines, values over several lines, attributes of HTML. The rules
+ * are those of jinja2 and of Python's modules textwrap and pprint, because template authors see
+ * their results. */
 #include <assert.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -9,7 +9,7 @@
 
 /* ---- wordwrap ------------------------------------------------------------------------------- */
 
-/* The white space at which lines may end; others hold words together. */
+/* Is it white space at which a line may end? Other white space keeps words together. */
 static bool is_gap(const struct points *p, size_t i) {
     int32_t point = p->point[i];
     return point == ' ' || (point >= '\t' && point <= '\r');
@@ -27,8 +27,7 @@ static bool is_letter(const struct points *p, size_t i) {
     return is_word(p, i) && utf8proc_category(p->point[i]) != UTF8PROC_CATEGORY_ND;
 }
 
-/* Does a dash of two or more hyphens begin at i, behind a word and before another? Returns its
- * end, or 0. */
+/* Returns the end of a dash of at least two hyphens that begins at i between two words, or 0. */
 static size_t dash_end(const struct points *p, size_t i) {
     size_t end = i;
     while (is_dash(p, end)) end++;
@@ -39,7 +38,7 @@ static size_t dash_end(const struct points *p, size_t i) {
     return is_behind ? end : 0;
 }
 
-/* Does the hyphen at i part two halves of a word, each of two letters or more? */
+/* Does the hyphen at i separate two parts of a word, each with at least two letters? */
 static bool is_hyphen(const struct points *p, size_t i) {
     if (!is_dash(p, i) || i < 2 || !is_letter(p, i - 1)) return false;
     bool is_behind = is_letter(p, i - 2) || (i >= 3 && is_dash(p, i - 2) && is_letter(p, i - 3));
@@ -47,7 +46,7 @@ static bool is_hyphen(const struct points *p, size_t i) {
     return is_behind && is_letter(p, i + 1) && is_letter(p, second);
 }
 
-/* The end of the piece that begins at i: a gap, a dash, or (a part of) a word. */
+/* Returns the end of the piece that begins at i: a gap, a dash, or (a part of) a word. */
 static size_t piece_end(const struct points *p, size_t i, bool at_hyphens) {
     size_t end = i + 1;
     if (is_gap(p, i)) {
@@ -73,8 +72,8 @@ struct wrapping {
     bool breaks_words, at_hyphens;
 };
 
-/* The end of what a line takes of the piece from..end, which is longer than any line: behind its
- * last hyphen, or all that fits. */
+/* Returns where a piece from `from` that is longer than any line is broken: after its last hyphen
+ * among the `left` characters that fit, or after all of them. */
 static size_t break_word(const struct points *p, const struct wrapping *how, size_t from,
                          size_t left) {
     bool has_other = false;
@@ -86,9 +85,9 @@ static size_t break_word(const struct points *p, const struct wrapping *how, siz
     return last ? last : from + left;
 }
 
-/* Takes pieces from *at on as long as they fit; returns the line's end, without a gap before it. */
+/* Takes pieces from *at on while they fit. Returns the line's end, without a gap before it. */
 static size_t take_line(const struct points *p, const struct wrapping *how, size_t *at) {
-    size_t start = *at, last = start, end = start; /* the last piece begins at `last` */
+    size_t start = *at, last = start, end = start; /* `last`: start of the last piece */
     while (end < p->n) {
         size_t next = piece_end(p, end, how->at_hyphens);
         if (next - start > how->width) break;
@@ -107,7 +106,7 @@ static size_t take_line(const struct points *p, const struct wrapping *how, size
     return is_blank(p, last, end) ? last : end;
 }
 
-/* A line of the text, as lines of at most `width` characters. */
+/* Writes a line of the text as lines of at most `width` characters. */
 static void wrap_line(struct render *r, struct builder *b, const struct string *line,
                       const struct wrapping *how, const struct string *end) {
     struct points p = points_of(r, line);
@@ -147,16 +146,17 @@ static struct value filter_wordwrap(struct render *r, struct value self, const s
 
 /* ---- pprint --------------------------------------------------------------------------------- */
 
-enum { PAGE = 80 }; /* characters of a line */
+enum { PAGE = 80 }; /* characters per line */
 
-/* Keys of a dict by their order, or where they have none by the names of their types. */
+/* Orders the keys of a dict by value or, if they are not comparable, by the names of their types.
+ */
 static bool comes_before(struct render *r, struct value a, struct value b) {
     bool has_order = (value_is_number(a) && value_is_number(b)) ||
                      (a.kind == b.kind && (a.kind == VALUE_STRING || a.kind == VALUE_LIST));
     return has_order ? value_compare(r, a, b) < 0 : strcmp(value_type(a), value_type(b)) < 0;
 }
 
-/* The same value with the keys of all its dicts in order. */
+/* Returns the value with the keys of all its dicts sorted. */
 static struct value in_order(struct render *r, struct value value) {
     guard_enter(&r->guard);
     render_charge(r, 1);
@@ -193,11 +193,11 @@ static void put_break(struct render *r, struct builder *b, size_t indent) {
     for (size_t i = 0; i < indent; i++) builder_puts(r, b, " ");
 }
 
-/* Where a value is put: `indent` characters are before it, `allowance` are to follow on its last
- * line. All may be larger than the page. */
+/* Where a value is written: `indent` characters are before it, `allowance` characters follow on its
+ * last line. Both may be larger than the page. */
 struct place {
     int64_t indent, allowance;
-    int level; /* of nesting; 0: the whole value */
+    int level; /* nesting level; 0: the whole value */
 };
 
 static void put_pretty(struct render *r, struct builder *b, struct value value, struct place place);
@@ -206,7 +206,8 @@ static bool fits(struct render *r, const struct string *repr, int64_t room) {
     return (int64_t)string_points(r, repr) <= room;
 }
 
-/* The parts of a string that a line holds each, as a list of their reprs; words stay whole. */
+/* Splits a line of a string into parts that each fit on a line, and adds their reprs to the list;
+ * words stay whole. */
 static void add_words(struct render *r, struct list *parts, const struct string *line, int64_t room,
                       int64_t last_room) {
     size_t begun = 0, end = 0;
@@ -229,7 +230,8 @@ static void add_words(struct render *r, struct list *parts, const struct string 
               VALUE_OF_STRING(repr_of(r, string_part(r, line, begun, line->length - begun))));
 }
 
-/* A string as several that Python would join, a line each, and long ones at gaps. */
+/* Writes a string as several literals that Python would join: one per line, long lines split at
+ * gaps. */
 static void put_string(struct render *r, struct builder *b, struct value text, struct place place) {
     struct value keep[1] = {VALUE_OF_BOOL(true)};
     struct args args = {.position = keep, .n_positions = 1};
@@ -316,7 +318,7 @@ static struct value filter_pprint(struct render *r, struct value self, const str
 
 /* ---- HTML ----------------------------------------------------------------------------------- */
 
-/* d|xmlattr(autospace): keys and values as attributes, without those that are none. */
+/* d|xmlattr(autospace): writes keys and values as attributes; skips None and undefined values. */
 static struct value filter_xmlattr(struct render *r, struct value self, const struct args *args) {
     struct builder *b = builder_new(r);
     bool has_space = value_truth(arg_or(args, 0, VALUE_OF_BOOL(true))), is_first = true;

@@ -8,17 +8,17 @@
 #define WIDTH_MAX 10000
 
 struct spec {
-    const struct string *fill; /* one character, or NULL: a space */
+    const struct string *fill; /* one character; NULL: a space */
     char align;                /* '<', '>', '^', '=' or 0 */
     char sign;                 /* '+', ' ' or 0 */
     bool alternate, zero, comma;
-    int64_t width, precision; /* -1: none */
-    char type;                /* 0: none */
+    int64_t width, precision; /* -1: not given */
+    char type;                /* 0: not given */
 };
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-/* Writes a number's digits, without its sign. The precision is six digits if none is given. */
+/* Writes a number's digits without its sign. The default precision is six digits. */
 static void number_digits(struct render *r, struct value value, const struct spec *spec,
                           char out[512]) {
     char type = spec->type;
@@ -61,7 +61,7 @@ static void number_digits(struct render *r, struct value value, const struct spe
     }
 }
 
-/* Puts commas between each three digits before the point. */
+/* Inserts a comma after every three digits before the point. */
 static void add_commas(char out[512]) {
     char plain[512];
     strcpy(plain, out);
@@ -136,7 +136,8 @@ struct percent {
     size_t n_used;
 };
 
-/* The value for the next conversion: the next one of a tuple; any other value is used once. */
+/* Returns the value for the next conversion: the next item of a tuple; other values are used once.
+ */
 static struct value percent_next(struct render *r, struct percent *p) {
     bool is_tuple = p->values.kind == VALUE_LIST && p->values.list->flavour == LIST_TUPLE;
     size_t n = is_tuple ? p->values.list->n : 1;
@@ -144,7 +145,7 @@ static struct value percent_next(struct render *r, struct percent *p) {
     return is_tuple ? p->values.list->items[p->n_used++] : (p->n_used++, p->values);
 }
 
-/* %(name)...: the value of that name, from a dict. */
+/* %(name)...: returns the value with that name from a dict. */
 static struct value percent_named(struct render *r, struct percent *p) {
     const char *from = p->format->data + ++p->at;
     const char *close = memchr(from, ')', p->format->length - p->at);
@@ -264,7 +265,7 @@ struct value string_percent(struct render *r, const struct string *format, struc
 struct format_cursor {
     const struct string *text;
     const struct args *args;
-    size_t next; /* the automatic index */
+    size_t next; /* the next automatic index */
     bool automatic, numbered;
 };
 
@@ -315,7 +316,8 @@ static void format_value(struct render *r, struct builder *b, struct value value
     add_string(r, b, value.string, &spec);
 }
 
-/* The argument that the first part of a field names: by number, by name, or, if empty, the next. */
+/* Returns the argument for the first part of a field: by number, by name or, if the part is empty,
+ * the next one. */
 static struct value format_argument(struct render *r, struct format_cursor *f, struct value name) {
     const struct string *text = name.string;
     size_t digits = 0;
@@ -336,7 +338,7 @@ static struct value format_argument(struct render *r, struct format_cursor *f, s
     render_fail(r, "the format names an argument that is not given");
 }
 
-/* The value of a field such as name.attribute[item]. */
+/* Returns the value of a field like name.attribute[item]. */
 static struct value format_field(struct render *r, struct format_cursor *f,
                                  const struct string *field) {
     size_t at = 0;
@@ -364,7 +366,7 @@ static struct value format_field(struct render *r, struct format_cursor *f,
     return value;
 }
 
-/* {field!conversion:spec}, from `start` to the closing brace at `end`. */
+/* Formats {field!conversion:spec}, from `start` to the closing brace at `end`. */
 static void format_one(struct render *r, struct builder *b, struct format_cursor *f, size_t start,
                        size_t end) {
     const struct string *inner = string_part(r, f->text, start, end - start).string;

@@ -1,5 +1,5 @@
 /* The functions that every template can call, and the methods of loops, cyclers, lists and dicts.
- * Methods that change their object are missing, as in the sandbox of jinja2. */
+ * Methods that change their object are omitted, like in jinja2's sandbox. */
 #include <assert.h>
 #include <string.h>
 #include <time.h>
@@ -28,7 +28,7 @@ static struct value function_strftime(struct render *r, struct value self,
     return string_copy(r, out, strftime(out, sizeof out, pattern, &parts), false);
 }
 
-/* The number of items of a range whose step is not zero. */
+/* Returns the number of items of a range. The step is not zero. */
 static uint64_t range_length(int64_t start, int64_t stop, int64_t step) {
     assert(step != 0);
     if (step > 0 ? start >= stop : start <= stop) return 0;
@@ -214,7 +214,7 @@ static struct value dict_get_method(struct render *r, struct value self, const s
     return found ? *found : arg_or(args, 1, VALUE_OF_NONE);
 }
 
-/* What keys(), values() and items() return: a list of the dict's present content. */
+/* Returns the result of keys(), values() and items(): a list of the dict's current content. */
 static struct value view(struct render *r, const struct dict *dict, enum list_flavour flavour) {
     struct list *list = list_new(r, dict->n, flavour);
     for (size_t i = 0; i < dict->n; i++) {

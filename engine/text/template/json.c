@@ -1,4 +1,4 @@
-/* JSON in, from a document, and out, as Python's json.dumps writes it. */
+/* Reads values from a JSON document, and writes JSON in the form of Python's json.dumps. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 
 /* ---- in ------------------------------------------------------------------------------------- */
 
-/* A string of the user's. Its bytes stay in the document, which outlives the render. It ends at a
- * NUL byte, as all strings of a template do. */
+/* Returns a string of the user. Its bytes stay in the document, which outlives the render. It ends
+ * at a NUL byte, like all strings of a template. */
 static struct value user_text(struct render *r, const char *data) {
     struct string *text = render_alloc(r, sizeof *text);
     *text = (struct string){.data = data, .length = strlen(data), .user = true};
@@ -22,7 +22,7 @@ struct value value_from_json(struct render *r, const struct json *json) {
     guard_enter(&r->guard);
     render_charge(r, 1);
     if (json_is(json, JSON_BOOL)) value = VALUE_OF_BOOL(json_true(json));
-    if (json_is(json, JSON_NUMBER)) { /* a whole number is an integer, however it was written */
+    if (json_is(json, JSON_NUMBER)) { /* every whole number is an integer, in any notation */
         bool whole =
             json_number(json) == floor(json_number(json)) && fabs(json_number(json)) < 9.2e18;
         value =
@@ -48,7 +48,7 @@ struct value value_from_json(struct render *r, const struct json *json) {
 struct json_writer {
     struct render *r;
     struct builder *out;
-    const struct string *indent; /* of one level, or NULL: all on one line */
+    const struct string *indent; /* for one level, or NULL: everything on one line */
     const struct string *comma, *colon;
     bool ascii, sorted;
     int level;
@@ -62,7 +62,8 @@ static void write_line(struct json_writer *w) {
     for (int i = 0; i < w->level; i++) builder_add_string(w->r, w->out, w->indent);
 }
 
-/* Writes the escape of a character that JSON or ensure_ascii requires, or "" if none is needed. */
+/* Writes the escape that JSON or ensure_ascii requires for a character, or "" if it stays as it is.
+ */
 static void escape_point(char out[16], int32_t point, bool ascii) {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
     const char *known = point > 0 && point < 0x80 ? strchr(from, point) : NULL;
@@ -77,7 +78,7 @@ static void escape_point(char out[16], int32_t point, bool ascii) {
     }
 }
 
-/* Characters without an escape are copied in runs; `kept` is where the current run begins. */
+/* Copies characters without an escape in runs; `kept` is the start of the current run. */
 static void write_text(struct json_writer *w, const struct string *text) {
     struct render *r = w->r;
     size_t kept = 0;
@@ -139,7 +140,7 @@ static void write_key(struct json_writer *w, struct value key) {
     builder_puts(w->r, w->out, "\"");
 }
 
-/* The dict's pairs in the order of their keys. */
+/* Returns the dict's pairs sorted by key. */
 static struct dict *sorted_dict(struct render *r, struct dict *dict) {
     const struct builtin *sort = builtin_filter("dictsort", 8);
     struct value case_sensitive = VALUE_OF_BOOL(true);
@@ -214,8 +215,8 @@ static const struct string *indent_text(struct render *r, struct value indent) {
     return builder_value(r, b).string;
 }
 
-/* x|tojson(ensure_ascii, indent, separators, sort_keys): transformers' own filter, which escapes
- * no HTML. */
+/* x|tojson(ensure_ascii, indent, separators, sort_keys): the filter of transformers, which does not
+ * escape HTML. */
 struct value filter_tojson(struct render *r, struct value self, const struct args *args) {
     struct json_writer w = {.r = r, .out = builder_new(r)};
     struct value separators = arg_or(args, 2, VALUE_OF_NONE);

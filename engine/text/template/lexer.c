@@ -1,5 +1,5 @@
-/* Cuts a template into tokens by jinja2's rules, with trim_blocks and lstrip_blocks on and one
- * newline at the very end of the template dropped, which is how transformers sets it up. */
+/* Splits a template into tokens by jinja2's rules, with the settings of transformers: trim_blocks
+ * and lstrip_blocks are on, and one newline at the end of the template is dropped. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,23 +8,23 @@
 
 struct lexer {
     struct guard *guard;
-    const char *source; /* newlines are all '\n' */
+    const char *source; /* with '\n' for every newline */
     size_t length, at;
     int line;
     bool line_starting; /* the byte before `at` is a newline, or `at` is 0 */
     struct token *tokens;
     size_t n, capacity;
-    char closing[TEMPLATE_NESTING_MAX]; /* the closing brackets of those that are open */
+    char closing[TEMPLATE_NESTING_MAX]; /* the closing brackets of the open ones */
     int n_closing;
 };
 
-/* Ends the compilation with an error at the lexer's line. */
+/* Stops the compilation with an error at the lexer's line. */
 _Noreturn static void fail(struct lexer *lexer, const char *cause) {
     lexer->guard->line = lexer->line;
     guard_fail(lexer->guard, "%s", cause);
 }
 
-/* The byte `ahead` bytes further on, or 0 after the end. */
+/* Returns the byte `ahead` bytes after the current one, or 0 after the end. */
 static char peek(const struct lexer *lexer, size_t ahead) {
     return ahead < lexer->length - lexer->at ? lexer->source[lexer->at + ahead] : 0;
 }
@@ -50,14 +50,14 @@ static const struct string *new_string(struct lexer *lexer, const char *data, si
     return text;
 }
 
-/* Moves on to `to` and counts the lines on the way. */
+/* Moves to `to` and counts the lines up to there. */
 static void advance(struct lexer *lexer, size_t to) {
     assert(to >= lexer->at && to <= lexer->length);
     for (; lexer->at < to; lexer->at++) lexer->line += lexer->source[lexer->at] == '\n';
     if (to > 0) lexer->line_starting = lexer->source[to - 1] == '\n';
 }
 
-/* The byte after the white space that starts at `at`. */
+/* Returns the offset after the white space that starts at `at`. */
 static size_t skip_space(const struct lexer *lexer, size_t at) {
     struct string source = {.data = lexer->source, .length = lexer->length};
     while (at < lexer->length) {
@@ -68,7 +68,7 @@ static size_t skip_space(const struct lexer *lexer, size_t at) {
     return at;
 }
 
-/* The end of source[start..end) without the white space at its end. */
+/* Returns the end of source[start..end) without trailing white space. */
 static size_t strip_end(const struct lexer *lexer, size_t start, size_t end) {
     struct string source = {.data = lexer->source, .length = lexer->length};
     while (end > start) {
@@ -80,9 +80,10 @@ static size_t strip_end(const struct lexer *lexer, size_t start, size_t end) {
     return end;
 }
 
-/* Adds the text before the tag that opens at `end`, and moves to `end`. A tag with `sign` '-'
- * strips the white space before it, one with '+' none; others (lstrip_blocks) the spaces that
- * begin the tag's line, unless the tag shows a variable. */
+/* Adds the text before the tag that opens at `end`, and moves to `end`. If the tag's `sign` is '-',
+ * white space before the tag is removed. If it is '+', nothing is removed. Otherwise
+ * (lstrip_blocks) the spaces that begin the tag's line are removed, unless the tag outputs a
+ * variable. */
 static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variable) {
     size_t start = lexer->at, stop = end;
     assert(end >= start && end <= lexer->length);
@@ -101,8 +102,7 @@ static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variabl
 
 /* ---- comments and raw blocks ---------------------------------------------------------------- */
 
-/* Where the next tag of any kind opens, at or after `at`; the length of the source when there is
- * none. */
+/* Returns the offset of the next tag of any kind at or after `at`, or the source's length. */
 static size_t find_tag(const struct lexer *lexer, size_t at) {
     for (; at + 1 < lexer->length; at++) {
         char second = lexer->source[at + 1];
@@ -112,8 +112,8 @@ static size_t find_tag(const struct lexer *lexer, size_t at) {
     return lexer->length;
 }
 
-/* The byte after the tag's end at `at` ("%}" or "#}"). The end also takes the white space after it
- * if its sign is '-', and one newline if it has no sign (trim_blocks). */
+/* Returns the offset after the tag's end at `at` ("%}" or "#}"). Includes the white space after it
+ * if the sign is '-', and one newline if it does not have a sign (trim_blocks). */
 static size_t after_end(const struct lexer *lexer, size_t at, char sign) {
     at += 2;
     if (sign == '-') return skip_space(lexer, at);
@@ -131,8 +131,8 @@ static void lex_comment(struct lexer *lexer) {
     advance(lexer, after_end(lexer, at, at > start ? lexer->source[at - 1] : 0));
 }
 
-/* Reads `{%- name` at `at`. Returns the byte after the name and the white space that follows, or
- * 0 where there is something else. */
+/* Reads `{%- name` at `at`. Returns the offset after the name and the white space after it, or 0 if
+ * something else is there. */
 static size_t match_block(const struct lexer *lexer, size_t at, const char *name) {
     size_t n = strlen(name);
     if (lexer->length - at < 2 || memcmp(lexer->source + at, "{%", 2) != 0) return 0;
@@ -143,7 +143,8 @@ static size_t match_block(const struct lexer *lexer, size_t at, const char *name
     return skip_space(lexer, at + n);
 }
 
-/* The byte after `{% raw %}` at `at`, or 0. Its newline is content: only '-' takes what follows. */
+/* Returns the offset after `{% raw %}` at `at`, or 0. A newline after it is content; only '-'
+ * removes white space. */
 static size_t match_raw(const struct lexer *lexer, size_t at) {
     at = match_block(lexer, at, "raw");
     if (at == 0 || lexer->length - at < 2) return 0;
@@ -152,7 +153,7 @@ static size_t match_raw(const struct lexer *lexer, size_t at) {
     return skip_space(lexer, at + 3);
 }
 
-/* The byte after `{% endraw %}` at `at`, with what its end takes (after_end), or 0. */
+/* Returns the offset after `{% endraw %}` at `at`, including the white space of after_end, or 0. */
 static size_t match_endraw(const struct lexer *lexer, size_t at) {
     at = match_block(lexer, at, "endraw");
     if (at == 0 || at >= lexer->length) return 0;
@@ -180,7 +181,7 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* The byte after digits with single underscores between them; `at` when there are none. */
+/* Returns the offset after digits with single underscores between them; `at` without digits. */
 static size_t skip_digits(const struct lexer *lexer, size_t at) {
     if (at >= lexer->length || !is_digit(lexer->source[at])) return at;
     while (at < lexer->length) {
@@ -192,7 +193,7 @@ static size_t skip_digits(const struct lexer *lexer, size_t at) {
     return at;
 }
 
-/* The byte after a float's fraction and exponent, or `at` where neither follows. */
+/* Returns the offset after a float's fraction and exponent, or `at` if both are missing. */
 static size_t skip_fraction(const struct lexer *lexer, size_t at) {
     size_t end = at;
     if (end < lexer->length && lexer->source[end] == '.') {
@@ -212,7 +213,7 @@ static size_t skip_fraction(const struct lexer *lexer, size_t at) {
     return end;
 }
 
-/* The number's characters without underscores. */
+/* Writes the number's characters without underscores. */
 static void number_string(struct lexer *lexer, size_t end, char out[128]) {
     size_t n = 0;
     for (size_t i = lexer->at; i < end; i++) {
@@ -230,7 +231,7 @@ static bool is_digit_of(char c, int radix) {
     return digit < radix;
 }
 
-/* The byte after the digits of an integer; a leading zero stands alone, as in Python. */
+/* Returns the offset after an integer's digits. Like in Python, a leading zero ends the integer. */
 static size_t integer_end(const struct lexer *lexer, int radix) {
     size_t at = lexer->at;
     if (radix == 10) {
@@ -297,7 +298,7 @@ static uint32_t hex_escape(struct lexer *lexer, const char *digits, const char *
     return point;
 }
 
-/* Decodes the escape whose backslash is before `in` and moves `out` on. Returns the byte after the
+/* Decodes the escape whose backslash is before `in`, and advances *out. Returns the byte after the
  * escape. */
 static const char *unescape_one(struct lexer *lexer, const char *in, const char *end, char **out) {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -342,12 +343,13 @@ static void lex_string(struct lexer *lexer) {
             *out++ = *in++;
         }
     }
-    assert((size_t)(out - data) <= end - start + 1); /* no escape is shorter than its character */
+    /* an escape is never shorter than its character */
+    assert((size_t)(out - data) <= end - start + 1);
     add(lexer, TEMPLATE_STRING)->string = new_string(lexer, data, (size_t)(out - data));
     advance(lexer, end + 1);
 }
 
-/* Notes an opening bracket; fails for a closing one that does not match. */
+/* Pushes an opening bracket; fails for a closing one that does not match. */
 static void lex_bracket(struct lexer *lexer, char c) {
     if (c == '(' || c == '[' || c == '{') {
         if (lexer->n_closing == TEMPLATE_NESTING_MAX) fail(lexer, "brackets are nested too deeply");
@@ -385,7 +387,7 @@ static void lex_operator(struct lexer *lexer) {
 
 /* ---- tags ----------------------------------------------------------------------------------- */
 
-/* Reads the end of the tag if it is at `at` and no bracket is open. */
+/* Reads the end of the tag if it is at `at` and all brackets are closed. */
 static bool lex_tag_end(struct lexer *lexer, bool is_variable) {
     const char *end = is_variable ? "}}" : "%}";
     char sign = peek(lexer, 0);
@@ -450,7 +452,7 @@ static void lex_all(struct lexer *lexer) {
     }
 }
 
-/* Copies the source with every kind of newline as '\n' and without a newline at its end. */
+/* Copies the source with '\n' for every newline and without a newline at its end. */
 static void normalise(struct lexer *lexer, const char *source, size_t length) {
     char *copy = guard_alloc(lexer->guard, length + 1), *out = copy;
     for (size_t i = 0; i < length; i++) {

@@ -1,4 +1,4 @@
-/* The methods of strings. As in Python, none of them changes the string. */
+/* The methods of strings. Like in Python, they do not change the string. */
 #include <assert.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -14,7 +14,7 @@ static struct value by_filter(struct render *r, struct value self, const char *f
 
 BUILTIN(string_upper, by_filter(r, self, "upper"))
 BUILTIN(string_lower, by_filter(r, self, "lower"))
-/* Full case folding: a character may become several. */
+/* Full case folding: one character may become several. */
 static struct value string_casefold(struct render *r, struct value self, const struct args *args) {
     const struct string *text = self.string;
     struct builder *b = builder_new(r);
@@ -54,7 +54,7 @@ static int32_t point_swapped(int32_t point, int32_t previous) {
 
 BUILTIN(string_swapcase, string_map(r, self.string, point_swapped))
 
-/* True if the string has characters and `is` holds for all of them. */
+/* Is the string non-empty, and does `is` hold for all its characters? */
 static struct value all_points(struct render *r, const struct string *text, bool (*is)(int32_t)) {
     render_charge(r, text->length / 2);
     for (size_t at = 0, next; at < text->length; at = next) {
@@ -117,14 +117,14 @@ static bool has_end(const struct string *text, const struct string *part, bool a
     return memcmp(at, part->data, part->length) == 0;
 }
 
-/* The part of the string between the two optional arguments start and end. */
+/* Returns the part of the string between the optional arguments start and end. */
 static const struct string *window(struct render *r, struct value self, const struct args *args) {
     struct value start = arg_or(args, 1, VALUE_OF_NONE), stop = arg_or(args, 2, VALUE_OF_NONE);
     if (start.kind == VALUE_NONE && stop.kind == VALUE_NONE) return self.string;
     return value_slice(r, self, start, stop, VALUE_OF_NONE).string;
 }
 
-/* startswith and endswith take one string or a tuple of them. */
+/* startswith and endswith accept one string or a tuple of strings. */
 static struct value has_any_end(struct render *r, struct value self, const struct args *args,
                                 bool at_start) {
     const struct string *text = window(r, self, args);
@@ -160,7 +160,7 @@ static struct value string_removesuffix(struct render *r, struct value self,
 
 /* ---- finding -------------------------------------------------------------------------------- */
 
-/* The character position of a part in the whole string, or -1. */
+/* Returns the character index of a part in the whole string, or -1. */
 static int64_t find(struct render *r, struct value self, const struct args *args, bool from_right) {
     const struct string *text = window(r, self, args);
     const struct string *part = value_need_string(r, args->position[0], "what is looked for");
@@ -175,7 +175,7 @@ static int64_t find(struct render *r, struct value self, const struct args *args
 BUILTIN(string_find_method, VALUE_OF_INT(find(r, self, args, false)))
 BUILTIN(string_rfind, VALUE_OF_INT(find(r, self, args, true)))
 
-/* index and rindex: find, but to find nothing is an error. */
+/* index and rindex: like find, but a missing part is an error. */
 static struct value find_or_fail(struct render *r, struct value self, const struct args *args,
                                  bool from_right) {
     int64_t at = find(r, self, args, from_right);
@@ -201,7 +201,7 @@ static struct value string_count(struct render *r, struct value self, const stru
     }
 }
 
-/* Replaces the empty string, which is found before every character and at the end. */
+/* Replaces the empty string, which occurs before every character and at the end. */
 static struct value replace_empty(struct render *r, const struct string *text,
                                   const struct string *with, int64_t limit) {
     struct builder *b = builder_new(r);
@@ -238,7 +238,7 @@ static struct value string_replace(struct render *r, struct value self, const st
 
 /* ---- splitting ------------------------------------------------------------------------------ */
 
-/* Splits at white space, at most `limit` times; the rest stays whole. */
+/* Splits at white space, at most `limit` times; the rest is one part. */
 static struct list *split_space(struct render *r, const struct string *text, int64_t limit) {
     struct list *words = list_open(r, LIST_PLAIN);
     const struct string *rest = string_strip(r, text, NULL, true, false).string;
@@ -312,7 +312,7 @@ static struct value split(struct render *r, struct value self, const struct args
 BUILTIN(string_split, split(r, self, args, false))
 BUILTIN(string_rsplit, split(r, self, args, true))
 
-/* Python's str.splitlines ends a line at these. */
+/* Does Python's str.splitlines end a line at this character? */
 static bool ends_line(int32_t c) {
     return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
            c == 0x2029;
@@ -382,7 +382,7 @@ static void pad(struct render *r, struct builder *b, const struct string *fill, 
     }
 }
 
-/* `left_of_two`: halves of the padding that go to the left; Python rounds the middle as below. */
+/* `left_of_two`: halves of the padding on the left. The centre is rounded like in Python. */
 static struct value justify(struct render *r, struct value self, const struct args *args,
                             int left_of_two) {
     int64_t missing =

@@ -1,5 +1,5 @@
-/* Arithmetic, repetition, concatenation and slices, as in Python. Integers have 64 bits: a result
- * that does not fit is an error. */
+/* Arithmetic, repetition, concatenation and slices with Python's rules. Integers have 64 bits; a
+ * larger result is an error. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -16,7 +16,7 @@ _Noreturn static void fail_operands(struct render *r, int op, struct value a, st
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-/* Division that rounds down, and the remainder that goes with it. */
+/* Returns the quotient rounded down, and its remainder. */
 static int64_t floor_div(int64_t a, int64_t b, int64_t *rest) {
     assert(b != 0 && b != -1);
     int64_t quotient = a / b;
@@ -72,7 +72,7 @@ static double floor_mod(double a, double b) {
     return copysign(0, b);
 }
 
-/* Python's a // b: computed from the remainder, so that both fit together. */
+/* Python's a // b: computed from the remainder, so that the two are consistent. */
 static double floor_quotient(double a, double b) {
     double quotient = (a - floor_mod(a, b)) / b;
     if (quotient == 0) return copysign(0, a / b);
@@ -133,7 +133,7 @@ static struct value repeat(struct render *r, struct value value, int64_t times) 
     return VALUE_OF_LIST(list);
 }
 
-/* True if a + b is defined for two lists or two tuples. */
+/* Is a + b defined, as two lists or two tuples? */
 static bool can_concat(struct value a, struct value b) {
     if (!is_sequence(a) || !is_sequence(b) || a.kind != VALUE_LIST || b.kind != VALUE_LIST) {
         return false;
@@ -165,10 +165,10 @@ struct value value_binary(struct render *r, int op, struct value a, struct value
 /* ---- slices --------------------------------------------------------------------------------- */
 
 struct slice {
-    int64_t start, step, n; /* first index, distance to the next, number of items */
+    int64_t start, step, n; /* first index, step to the next, number of items */
 };
 
-/* A bound of a slice, clamped to low..high; negative ones count from the end. */
+/* Returns a bound of a slice, clamped to low..high; negative bounds count from the end. */
 static int64_t bound(struct render *r, struct value value, int64_t otherwise, int64_t length,
                      int64_t low, int64_t high) {
     if (value.kind == VALUE_NONE) return otherwise;
@@ -221,7 +221,7 @@ static struct value slice_list(struct render *r, const struct list *list, struct
         if (i + 1 < slice.n) from += slice.step;
     }
     if (list->flavour == LIST_RANGE) {
-        int64_t stride = slice.n > 1 ? slice.step : 1; /* bounded by the list's length */
+        int64_t stride = slice.n > 1 ? slice.step : 1; /* limited by the list's length */
         part->start = list->start + slice.start * list->step;
         part->step = list->step * stride;
         part->stop = part->start + slice.n * part->step;

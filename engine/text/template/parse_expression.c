@@ -1,5 +1,5 @@
-/* Reads expressions by jinja2's grammar. Each level of precedence is one function. The height of
- * the tree is bounded, so that neither the parser nor the interpreter can run out of stack. */
+/* Parses expressions by jinja2's grammar. Each level of precedence is one function. The height of
+ * the tree is bounded, so neither the parser nor the interpreter can exhaust the stack. */
 #include <assert.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static struct node *parse_name(struct parser *p) {
     if (string_is(name, "none") || string_is(name, "None")) return constant(p, VALUE_OF_NONE);
     struct node *node = parser_node(p, NODE_NAME);
     node->name = name;
-    if (p->macro) { /* its caller, and the arguments that its parameters do not name */
+    if (p->macro) { /* the caller, and the arguments beyond the parameters */
         p->macro->uses_caller |= string_is(name, "caller");
         p->macro->uses_kwargs |= string_is(name, "kwargs");
         p->macro->uses_varargs |= string_is(name, "varargs");
@@ -37,7 +37,7 @@ static struct node *parse_name(struct parser *p) {
     return node;
 }
 
-/* One string, or several in a row, which are joined. */
+/* Parses one string, or several adjacent ones, which are joined. */
 static struct node *parse_strings(struct parser *p) {
     size_t length = 0;
     for (const struct token *t = p->token; t->kind == TEMPLATE_STRING; t++)
@@ -213,7 +213,7 @@ static struct node *parse_argument(struct parser *p) {
     return parser_close(p, node);
 }
 
-/* Plain arguments come first, then *list, keywords, and **dict: the ranks 0 to 3. */
+/* Plain arguments are first, then *list, keywords, and **dict: ranks 0 to 3. */
 static struct node *parse_arguments(struct parser *p) {
     struct node *list = NULL, **last = &list;
     int rank = 0;
@@ -271,7 +271,7 @@ struct node *parse_filters(struct parser *p, struct node *input, bool first) {
     return input;
 }
 
-/* Whether a test's argument follows without brackets: `is divisibleby 3`. */
+/* Does a test's argument without brackets follow: `is divisibleby 3`? */
 static bool sees_test_argument(const struct parser *p) {
     int kind = p->token->kind;
     if (kind == TEMPLATE_NAME) {
@@ -303,7 +303,7 @@ static struct node *parse_test(struct parser *p, struct node *subject) {
     return parser_close(p, not );
 }
 
-/* ---- operators, the tightest first ---------------------------------------------------------- */
+/* ---- operators, from the highest precedence -------------------------------------------------- */
 
 static struct node *parse_unary(struct parser *p, bool with_filters) {
     struct node *node;
@@ -379,7 +379,7 @@ static struct node *parse_sum(struct parser *p) {
     }
 }
 
-/* Reads a comparison's operator; 0 where there is none. */
+/* Reads a comparison operator; returns 0 if it finds none. */
 static int skip_comparison(struct parser *p) {
     int kind = p->token->kind;
     if (kind == TEMPLATE_EQ || kind == TEMPLATE_NE || kind == TEMPLATE_GE || kind == TEMPLATE_LE ||

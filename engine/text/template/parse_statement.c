@@ -1,5 +1,5 @@
-/* Reads a template's statements into the tree that template/exec.c runs; and what both halves of
- * the parser use: nodes, and the walk over the tokens. */
+/* Parses a template's statements into the tree that template/exec.c runs. Also defines the
+ * functions that both halves of the parser use: nodes, and moving over the tokens. */
 #include <assert.h>
 #include <string.h>
 
@@ -90,8 +90,8 @@ static void expect_block_end(struct parser *p) {
     parser_expect(p, TEMPLATE_BLOCK_END, "'%}'");
 }
 
-/* Reads the end of a tag ("%}", or ":%}"), then statements up to the tag `end`, `or` or `or2`,
- * whose name is left to read. */
+/* Reads the end of a tag ("%}", or ":%}"), then statements up to the tag `end`, `or` or `or2`. The
+ * caller reads the name of that tag. */
 static struct node *parse_block(struct parser *p, const char *end, const char * or,
                                 const char *or2) {
     const char *const ends[] = {end, or, or2, NULL};
@@ -106,7 +106,7 @@ static struct node *parse_block(struct parser *p, const char *end, const char * 
     return body;
 }
 
-/* The same for a body that only `end` ends, whose name is read too. */
+/* Reads a body that only `end` can end, and also the name of that tag. */
 static struct node *parse_block_to(struct parser *p, const char *end) {
     struct node *body = parse_block(p, end, NULL, NULL);
     parser_skip_name(p, end);
@@ -180,7 +180,7 @@ static struct node *parse_with(struct parser *p) {
     return parser_close(p, node);
 }
 
-/* ---- macros and what is like them ----------------------------------------------------------- */
+/* ---- macros and similar statements ----------------------------------------------------------- */
 
 static void check_parameter(struct parser *p, const struct node *list,
                             const struct node *parameter) {
@@ -216,7 +216,7 @@ static struct node *parse_parameters(struct parser *p) {
     return list;
 }
 
-/* Reads the body of a function: a break in it cannot end a loop around it. */
+/* Parses the body of a function. A break in it cannot end a loop around it. */
 static void parse_function_body(struct parser *p, struct node *node, const char *end) {
     struct node *macro = p->macro;
     int n_loops = p->n_loops;
@@ -256,14 +256,14 @@ static struct node *parse_filter_block(struct parser *p) {
     return parser_close(p, node);
 }
 
-/* transformers' own tag around what a model is trained on; here it only shows its content. */
+/* transformers' tag around text on which a model is trained; here it only outputs its content. */
 static struct node *parse_generation(struct parser *p) {
     struct node *node = parser_node(p, NODE_SCOPE);
     parse_function_body(p, node, "endgeneration");
     return parser_close(p, node);
 }
 
-/* A named block: without inheritance it is a scope that shows its content. */
+/* Parses a named block: without inheritance it is a scope that outputs its content. */
 static struct node *parse_named_block(struct parser *p) {
     struct node *node = parser_node(p, NODE_SCOPE);
     const struct string *name = parser_expect_name(p);
@@ -273,7 +273,7 @@ static struct node *parse_named_block(struct parser *p) {
     return parser_close(p, node);
 }
 
-/* {% print a, b %}: an output for each, in one scope-less list. */
+/* {% print a, b %}: one output per expression, in a list without a scope. */
 static struct node *parse_print(struct parser *p) {
     struct node *list = NULL, **last = &list;
     while (p->token->kind != TEMPLATE_BLOCK_END) {
@@ -325,7 +325,8 @@ static struct node *parse_statement(struct parser *p) {
     parser_fail(p, "a known tag");
 }
 
-/* Reads statements up to the end of the template or to a tag of `ends`, whose "{%" is then read. */
+/* Parses statements up to the end of the template or to a tag of `ends`, whose "{%" it has then
+ * read. */
 static struct node *parse_body(struct parser *p, const char *const *ends) {
     struct node *list = NULL, **last = &list;
     while (p->token->kind != TEMPLATE_END) {

@@ -1,5 +1,5 @@
-/* What the files of the parser share: expressions are in template/parse_expression.c, statements in
- * template/parse_statement.c, with what both stand on. */
+/* Shared declarations of the parser's files. Expressions are in template/parse_expression.c.
+ * Statements, and the functions that both use, are in template/parse_statement.c. */
 #ifndef PENSTOCK_TEMPLATE_PARSER_H
 #define PENSTOCK_TEMPLATE_PARSER_H
 
@@ -18,7 +18,7 @@ enum token_kind {
     TEMPLATE_STRING,
     TEMPLATE_INT,
     TEMPLATE_FLOAT,
-    /* single characters stand for themselves; the others: */
+    /* single characters have their codes as kinds; the others: */
     TEMPLATE_POW = 256, /* ** */
     TEMPLATE_FLOORDIV,  /* // */
     TEMPLATE_EQ,
@@ -39,17 +39,17 @@ struct token {
     };
 };
 
-/* All tokens of a template, ended by TEMPLATE_END. */
+/* Returns all tokens of a template, with TEMPLATE_END at the end. */
 struct token *template_lex(struct guard *guard, const char *source, size_t length);
 
 struct parser {
     struct guard *guard;
-    const struct token *token; /* the current one; TEMPLATE_END is never passed */
+    const struct token *token; /* the current token; the parser never moves past TEMPLATE_END */
     struct node *macro;        /* the macro whose body is being read, or NULL */
     int n_loops;               /* loops around the current statement, within the macro */
 };
 
-/* A node of the current line; its height is set by parser_close once its children are known. */
+/* Makes a node at the current line. parser_close sets its height after its children are set. */
 struct node *parser_node(struct parser *p, enum node_kind kind);
 struct node *parser_close(struct parser *p, struct node *node);
 _Noreturn void parser_fail(struct parser *p, const char *wanted); /* "expected X, got Y" */
@@ -63,12 +63,12 @@ const struct string *parser_expect_name(struct parser *p);
 
 struct node *parse_expression(struct parser *p);
 struct node *parse_or(struct parser *p); /* an expression without inline if */
-/* One expression or, with commas, a tuple. `inline_if` allows conditions; `in_brackets` allows
- * the empty tuple. */
+/* Parses one expression or, with commas, a tuple. `inline_if` allows conditions; `in_brackets`
+ * allows the empty tuple. */
 struct node *parse_tuple(struct parser *p, bool inline_if, bool in_brackets);
-/* What a set, for or with assigns to. `member` allows name.attribute. */
+/* Parses the target of a set, for or with. `member` allows name.attribute. */
 struct node *parse_target(struct parser *p, bool member);
-/* Filters that follow, applied to `input` (NULL: to a block). `first` reads one before any '|'. */
+/* Parses filters for `input` (NULL: for a block). If `first`, a filter without '|' begins. */
 struct node *parse_filters(struct parser *p, struct node *input, bool first);
 
 #endif

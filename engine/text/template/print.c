@@ -1,4 +1,4 @@
-/* str() and repr() as in Python. */
+/* str() and repr() with Python's rules. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "engine/text/template/template.h"
 
-/* The fewest digits that read back as the same number. */
+/* Returns the smallest number of digits that parse to the same number. */
 static int shortest_digits(double real) {
     char text[32];
     int digits = 1;
@@ -26,7 +26,7 @@ void real_print(char out[32], double real) {
     } else {
         int digits = shortest_digits(real);
         snprintf(text, sizeof text, "%.*e", digits - 1,
-                 real); /* C writes exponents as Python does */
+                 real); /* C and Python write exponents in the same way */
         int exponent = atoi(strchr(text, 'e') + 1), decimals = digits - 1 - exponent;
         if (exponent >= -4 && exponent < 16) {
             snprintf(text, sizeof text, "%.*f", decimals > 1 ? decimals : 1, real);
@@ -117,7 +117,7 @@ static void print_dict(struct render *r, struct builder *b, const struct dict *d
     builder_puts(r, b, "}");
 }
 
-/* Functions, loops and the like, whose repr no template has a reason to print. */
+/* Prints functions, loops and the like, whose exact repr does not matter to templates. */
 static void print_object(struct render *r, struct builder *b, struct value value) {
     builder_puts(r, b, "<");
     builder_puts(r, b, value_type(value));

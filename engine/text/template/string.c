@@ -1,6 +1,6 @@
-/* Strings: bytes of UTF-8, each known to be the template's or the user's. A character begins at
- * every byte that is no continuation byte, so that invalid UTF-8 has a length and can be cut,
- * too. */
+/* Strings: bytes of UTF-8, each of which belongs to the template or to the user. A character begins
+ * at every byte that is not a continuation byte, so invalid UTF-8 also has a length and can be cut.
+ */
 #include <assert.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -15,8 +15,8 @@ struct builder *builder_new(struct render *r) {
     return b;
 }
 
-/* Makes room for `more` bytes. Strings that point to the old bytes stay valid: the arena frees
- * nothing. */
+/* Allocates capacity for `more` bytes. Strings that point to the old bytes stay valid, because the
+ * arena does not free single allocations. */
 static void reserve(struct render *r, struct builder *b, size_t more) {
     if (more > SIZE_MAX / 4 - b->length) render_fail(r, "a string is too long");
     if (b->limit && b->length + more > b->limit) {
@@ -42,7 +42,7 @@ void builder_add(struct render *r, struct builder *b, const char *data, size_t l
     render_charge(r, length / 64 + 1);
     reserve(r, b, length);
     if (b->length == 0 && !b->mask) b->user = user;
-    if (!b->mask && b->user != user) { /* the first byte of another owner */
+    if (!b->mask && b->user != user) { /* the first byte with another owner */
         b->mask = render_alloc(r, b->capacity);
         memset(b->mask, b->user, b->length);
     }
@@ -90,7 +90,7 @@ struct value builder_value(struct render *r, struct builder *b) {
     return VALUE_OF_STRING(text);
 }
 
-/* ---- making strings ------------------------------------------------------------------------- */
+/* ---- making strings -------------------------------------------------------------------------- */
 
 struct value string_of(struct render *r, const char *literal) {
     struct string *text = string_new(r);
@@ -123,7 +123,8 @@ struct value string_append(struct render *r, const struct string *left,
     if (right->length == 0) return VALUE_OF_STRING(left);
     struct builder *b = left->home;
     assert(!b || b->length >= left->length);
-    if (!b || b->length != left->length) { /* else `left` is all of its builder, and grows there */
+    /* otherwise `left` is the builder's whole content and grows in place */
+    if (!b || b->length != left->length) {
         b = builder_new(r);
         builder_add_string(r, b, left);
     }
@@ -131,7 +132,7 @@ struct value string_append(struct render *r, const struct string *left,
     return builder_value(r, b);
 }
 
-/* ---- looking at strings --------------------------------------------------------------------- */
+/* ---- reading strings ------------------------------------------------------------------------- */
 
 bool string_is_user(const struct string *text, size_t at) {
     assert(at < text->length);
@@ -268,7 +269,7 @@ int32_t point_lower(int32_t point, int32_t previous) {
 
 /* ---- changing strings ----------------------------------------------------------------------- */
 
-/* Unchanged characters are copied in runs; `kept` is where the current run begins. */
+/* Copies unchanged characters in runs; `kept` is the start of the current run. */
 struct value string_map(struct render *r, const struct string *text,
                         int32_t (*how)(int32_t point, int32_t previous)) {
     struct builder *b = builder_new(r);
@@ -279,7 +280,7 @@ struct value string_map(struct render *r, const struct string *text,
         next = string_next(text, at);
         int32_t point = string_point(text, at, next);
         int32_t changed = point < 0 ? point : how(point, previous);
-        bool is_sharp_s = point == 0xDF && how == point_upper; /* its capital is two letters */
+        bool is_sharp_s = point == 0xDF && how == point_upper; /* upper case has two letters */
         previous = point;
         if (changed == point && !is_sharp_s) continue;
         builder_add_part(r, b, text, kept, at - kept);
@@ -296,7 +297,7 @@ struct value string_map(struct render *r, const struct string *text,
     return builder_value(r, b);
 }
 
-/* True if the character text[at..next) is in `set`, or white space if there is no set. */
+/* Is the character text[at..next) in `set`, or white space if `set` is NULL? */
 static bool is_stripped(struct render *r, const struct string *text, size_t at, size_t next,
                         const struct string *set) {
     if (!set) return point_is_space(string_point(text, at, next));

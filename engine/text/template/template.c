@@ -1,11 +1,11 @@
-/* Chat templates: compiling one, and rendering it for a conversation.
+/* Chat templates: compiling a template, and rendering it for a conversation.
  *
  * DESIGN
- *   A compiled template is a syntax tree in an arena of its own. Nothing writes to it after
- *   chat_template_new, so any number of threads may render it at once. A render has its own arena,
- *   in which all its values live, and which is freed whole. Errors longjmp to the function that
- *   owns the arena (compile_guarded, render_guarded): between there and the error the interpreter
- *   holds no lock, file or malloc'ed memory, so that nothing leaks. */
+ *   A compiled template is a syntax tree in a separate arena. It is read-only after
+ *   chat_template_new, so any number of threads may render it at the same time. All values of a
+ *   render are in the render's arena, which is freed as a whole. Errors longjmp to the function
+ *   that owns the arena (compile_guarded, render_guarded). Between that function and the error the
+ *   interpreter does not hold locks, files or malloc'ed memory, so errors do not leak. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,8 +15,9 @@
 #include "engine/text/template/template.h"
 
 #define COMPILE_BYTES ((size_t)128 << 20) /* limit of a template's tree */
-#define RENDER_BYTES ((size_t)64 << 20)   /* limit of a render, plus 8 * max_bytes of output */
-#define OUTPUT_MAX ((size_t)256 << 20)    /* limit of max_bytes */
+/* limit of a render, in addition to 8 * max_bytes of output */
+#define RENDER_BYTES ((size_t)64 << 20)
+#define OUTPUT_MAX ((size_t)256 << 20) /* limit of max_bytes */
 
 struct chat_template {
     struct arena *arena;
@@ -28,7 +29,7 @@ struct chat_template {
 /* ---- guard: bounds, memory and errors ------------------------------------------------------- */
 
 _Noreturn void guard_fail(struct guard *guard, const char *format, ...) {
-    char cause[512]; /* as long as err->message, which err_set cuts between characters */
+    char cause[512]; /* the size of err->message, which err_set cuts between characters */
     va_list list;
     va_start(list, format);
     vsnprintf(cause, sizeof cause, format, list);
@@ -135,8 +136,8 @@ static void set_global(struct render *r, const char *name, struct value value) {
     dict_set(r, r->globals, string_of(r, name), value);
 }
 
-/* A message's reasoning has several names. As in transformers, a message with one of them gets both
- * "thinking" and "reasoning_content". */
+/* A message's reasoning has several names. Like in transformers, a message with one of them gets
+ * both "thinking" and "reasoning_content". */
 static struct value alias_reasoning(struct render *r, struct dict *message) {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     const struct value *reasoning = NULL;
@@ -190,7 +191,7 @@ static void set_globals(struct render *r, const struct chat_input *input, struct
 
 #define TAG "CONTINUE_FINAL_MESSAGE_TAG"
 
-/* The content to continue: the text of the last block that has one, if the content is a list. */
+/* Returns the content to continue; in a list, the text of the last block that contains text. */
 static struct value *last_text(struct render *r, struct value *content) {
     if (content->kind != VALUE_LIST) return content;
     for (size_t i = content->list->n; i-- > 0;) {
@@ -201,8 +202,8 @@ static struct value *last_text(struct render *r, struct value *content) {
     render_fail(r, "the final message has no text to continue");
 }
 
-/* Appends a tag to the final message's content, to find later where the template wrote it. Returns
- * the content without the tag. */
+/* Appends a tag to the final message's content, to find the content in the output. Returns the
+ * content without the tag. */
 static const struct string *tag_final(struct render *r, const struct list *messages,
                                       bool names_content) {
     if (messages->n == 0) render_fail(r, "there is no final message to continue");
@@ -217,8 +218,9 @@ static const struct string *tag_final(struct render *r, const struct list *messa
     return text;
 }
 
-/* Cuts the output where the final message ends, as transformers does: at the tag, and, if the
- * template has trimmed the content (the space of TAG " " is gone), before the white space there. */
+/* Cuts the output at the end of the final message, like transformers: at the tag; or, if the
+ * template has trimmed the content (the space of TAG " " is missing), before the white space in
+ * front of the tag. */
 static void cut_at_tag(struct render *r, const struct string *content) {
     const struct string *all = builder_value(r, r->out).string;
     const struct string *tag = string_of(r, TAG).string;
@@ -256,7 +258,8 @@ static bool render_guarded(struct render *r, const struct chat_template *chat_te
     return true;
 }
 
-/* The output's runs of bytes by owner; they begin `start` bytes into the caller's buffer. */
+/* Returns the output's runs of bytes by owner. They begin `start` bytes into the caller's buffer.
+ */
 static struct chat_piece *pieces_of(const struct builder *out, size_t start, int *n_pieces) {
     struct chat_piece *pieces = NULL;
     int n = 0, capacity = 0;

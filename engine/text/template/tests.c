@@ -1,4 +1,4 @@
-/* The tests of the operator `is`. */
+/* The tests for the operator `is`. */
 #include "engine/text/template/template.h"
 
 /* ---- tests of kind -------------------------------------------------------------------------- */
@@ -45,8 +45,8 @@ static struct value is_at_least(struct render *r, struct value self, const struc
     return VALUE_OF_BOOL(order == 1 || order == 0);
 }
 
-/* Identity: constants and small numbers are one object in Python, others where they are one
- * object here. */
+/* Identity: in Python, equal constants and small numbers are one object. Lists and dicts are
+ * identical if they are one object here. */
 static struct value is_same(struct render *r, struct value self, const struct args *args) {
     struct value other = args->position[0];
     if (self.kind != other.kind) return VALUE_OF_BOOL(false);
@@ -63,7 +63,7 @@ TEST(is_divisible, divides(r, self, args->position[0]))
 TEST(is_even, divides(r, self, VALUE_OF_INT(2)))
 TEST(is_odd, value_equal(r, value_binary(r, '%', self, VALUE_OF_INT(2)), VALUE_OF_INT(1)))
 
-/* Whether the text has cased characters and `how` would change none of them. */
+/* Does the text have cased characters that `how` does not change? */
 static bool is_case(struct render *r, struct value self, int32_t (*how)(int32_t, int32_t)) {
     const struct string *text = value_string(r, self);
     bool has_cased = false;

@@ -1,4 +1,4 @@
-/* Operations on all kinds of values, each as in Python: lists, truth, equality, order, membership
+/* Operations on all kinds of values with Python's rules: lists, truth, equality, order, membership
  * and iteration. */
 #include <assert.h>
 #include <string.h>
@@ -44,8 +44,8 @@ void list_push(struct render *r, struct list *list, struct value value) {
     assert(list->n <= store->capacity);
 }
 
-/* left + right. Like string_append: if `left` still ends where its store does, the sum shares that
- * store, so that building a list by `+` takes linear time. */
+/* Returns left + right. Like in string_append, if `left` ends at the end of its store, the result
+ * shares that store. So building a list by `+` takes linear time. */
 struct list *list_concat(struct render *r, struct list *left, struct list *right) {
     struct list *sum = list_open(r, left->flavour == LIST_GROUP ? LIST_TUPLE : left->flavour);
     if (left->store && left->store->n == left->n) {
@@ -55,7 +55,7 @@ struct list *list_concat(struct render *r, struct list *left, struct list *right
     } else {
         for (size_t i = 0; i < left->n; i++) list_push(r, sum, left->items[i]);
     }
-    size_t n_right = right->n; /* read before: `right` may be `left` */
+    size_t n_right = right->n; /* read first: `right` may be `left` */
     for (size_t i = 0; i < n_right; i++) list_push(r, sum, right->items[i]);
     assert(sum->n == left->n + n_right);
     return sum;
@@ -229,7 +229,7 @@ int value_compare(struct render *r, struct value a, struct value b) {
         order = x < y ? -1 : x > y;
     } else if (value_is_number(a) && value_is_number(b)) {
         double x = value_real(a), y = value_real(b);
-        order = x < y ? -1 : x > y ? 1 : x == y ? 0 : 2; /* 2: nan is not in order with anything */
+        order = x < y ? -1 : x > y ? 1 : x == y ? 0 : 2; /* 2: NaN is not ordered */
     } else if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
         render_charge(
             r, (a.string->length < b.string->length ? a.string->length : b.string->length) / 64);
@@ -246,7 +246,7 @@ int value_compare(struct render *r, struct value a, struct value b) {
 
 /* ---- iteration ------------------------------------------------------------------------------ */
 
-/* A string's characters, each a string. */
+/* Returns a string's characters, each as a string. */
 static struct list *characters(struct render *r, const struct string *text) {
     struct list *list = list_new(r, string_points(r, text), LIST_PLAIN);
     size_t i = 0;
