@@ -1,7 +1,7 @@
-/* apply: does what a plan says. Blocks of preempted sequences are released first, then hits are
- * shared and blocks of a swapped sequence acquired, then all others: in this order the pool has
- * what the plan counted, and evicts no block that a sequence is to share. Blocks that the pool
- * evicts are copied to the host before the step writes to them. */
+/* apply: carries out a plan. First the blocks of preempted sequences are released, then hits are
+ * shared and the blocks of a swapped sequence acquired, then all other blocks. In this order the
+ * pool has the blocks that the plan counted, and evicts no block that a sequence will share.
+ * Evicted blocks are copied to the host before the step writes to them. */
 #include "scheduler/internal.h"
 #include "scheduler/speculate.h"
 
@@ -31,8 +31,8 @@ static void preempt(struct scheduler *s, struct sequence *sequence) {
     int n_computed = sequence->n_computed, n_committed = sequence->n_committed;
     int n = sequence->n_blocks, first = -1;
     assert(sequence->state == SEQUENCE_RUNNING && sequence->n_host_blocks == 0);
-    /* What drafts in flight come to is not known yet. A beam whose candidates have come or are in
-     * flight has nothing to compute until the others have theirs, and might not go on then. */
+    /* Drafts in flight may still be refused. A beam whose candidates are known or in flight has
+     * nothing to compute until the other beams have theirs, and then it might not continue. */
     bool complete = sequence->request->beams && n_computed == sequence->n_tokens;
     if (n_computed >= s->config.swap_from && sequence->n_drafts == 0 && !complete)
         first = swap_out(&s->swap, sequence->table, n, sequence->first_seen);
@@ -61,19 +61,20 @@ static void note_first_time(struct scheduler *s, struct sequence *sequence, int 
     request_unqueue(s, request);
 }
 
-/* Shares the blocks that the plan found: the same look-up, for nothing was evicted in between. */
+/* Shares the blocks that the plan found. The look-up has the same result, since nothing was evicted
+ * in between. */
 static void share_hits(struct scheduler *s, struct sequence *sequence, int hits) {
     int found = prefix_cache_match(&s->pool.known, sequence_key(sequence, 0, 0), sequence->hashes,
                                    hits, sequence->table);
     assert(found == hits);
     for (int i = 0; i < found; i++) block_pool_share(&s->pool, sequence->table[i]);
     sequence->n_blocks = found;
-    if (found * s->pool.block_size > sequence->n_computed) /* a swapped one has more */
+    if (found * s->pool.block_size > sequence->n_computed) /* a swapped sequence may have more */
         sequence->n_computed = sequence->n_committed = found * s->pool.block_size;
 }
 
-/* Watches what the next row sees of the blocks that the plan found. Of a swapped sequence some may
- * get their window blocks later. */
+/* Watches the shared blocks that the next row sees. Some blocks of a swapped sequence may get their
+ * window blocks later. */
 static void watch_hits(struct scheduler *s, struct sequence *sequence) {
     sequence->first_seen = window_pool_first_seen(&s->pool.windows, sequence->n_committed);
     for (int i = sequence->first_seen; i < sequence->n_blocks; i++)
@@ -81,7 +82,7 @@ static void watch_hits(struct scheduler *s, struct sequence *sequence) {
             window_pool_watch(&s->pool.windows, sequence->table[i]);
 }
 
-/* The key of the block after those that the sequence holds. */
+/* Returns the key of the block after those that the sequence holds. */
 static struct block_key next_key(const struct scheduler *s, const struct sequence *sequence) {
     int n = sequence->n_blocks;
     int32_t parent = n > 0 ? sequence->table[n - 1] : -1;
@@ -93,7 +94,7 @@ static void start_running(struct scheduler *s, const struct plan_item *item) {
     assert(sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED);
     assert(sequence->n_blocks == 0);
     struct beams *beams = sequence->request->beams;
-    if (beams) beams->known[sequence_beam(sequence)] = false; /* they come again */
+    if (beams) beams->known[sequence_beam(sequence)] = false; /* they are computed again */
     list_remove(&s->waiting, &sequence->node);
     sequence->state = SEQUENCE_RUNNING;
     sequence_enqueue(&s->running, sequence);
@@ -110,8 +111,8 @@ static void start_running(struct scheduler *s, const struct plan_item *item) {
     note_first_time(s, sequence, item->hits + item->host_hits);
 }
 
-/* Loads a swapped sequence's blocks, after the n_held that the prefix cache had. They are known at
- * once: a sequence that shares one reads it in a later step. */
+/* Loads the blocks of a swapped sequence, after the n_held from the prefix cache. They are
+ * registered immediately: a sequence that shares one reads it in a later step. */
 static void load_swapped(struct scheduler *s, struct sequence *sequence, int n_held) {
     int n = sequence->n_host_blocks;
     swap_in(&s->swap, sequence->first_host_block, n, n_held, sequence->first_seen, sequence->table);
@@ -122,7 +123,7 @@ static void load_swapped(struct scheduler *s, struct sequence *sequence, int n_h
     if (!s->pool.caching) return;
     register_blocks(s, sequence, n_held * s->pool.block_size);
     for (int i = n_held; i < n; i++)
-        assert(sequence->table[i] == s->swap.in.blocks.block[i - n_held]); /* none was known */
+        assert(sequence->table[i] == s->swap.in.blocks.block[i - n_held]); /* no other was known */
 }
 
 static void load_blocks(struct scheduler *s, const struct plan_item *item) {
@@ -137,7 +138,7 @@ static void load_blocks(struct scheduler *s, const struct plan_item *item) {
         load_swapped(s, sequence, n_held);
     }
     assert(s->swap.loading || !item->loads);
-    if (item->loads && item->rows > 0) swap_arrive(&s->swap); /* it computes at once */
+    if (item->loads && item->rows > 0) swap_arrive(&s->swap); /* it computes in this step */
 }
 
 static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
@@ -148,10 +149,11 @@ static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
     else if (sequence->n_proposed > 0)
         speculate_forget(sequence);
     if (item->rows == 0) return;
-    /* A shared partial block is replaced by a copy. Of sequences that share it and compute, all but
-     * the last copy: which one that is depends on the order, which is another one in the plan, but
-     * not how many. If this very plan preempted all the others that shared it, the sequence owns it
-     * by now; the plan counted that block as available, so the count comes out the same. */
+    /* A shared partial block is replaced by a copy. Of the sequences that share it and compute, all
+     * but the last one copy. Which one is last depends on the order, which differs from that of the
+     * plan, but the number of copies is the same. If this plan preempted all others that shared the
+     * block, the sequence now owns it. The plan counted that block as available, so the count is
+     * the same. */
     if (plan_must_copy(&s->pool, sequence)) {
         int32_t *place = &sequence->table[sequence->n_computed / s->pool.block_size];
         int32_t shared = *place;

@@ -7,7 +7,7 @@ static size_t table_bytes(const struct batch *batch) {
     return ((size_t)batch->max_seqs + 1) * (size_t)batch->stride * sizeof *batch->table;
 }
 
-/* Arrays of window blocks, as long as the blocks' own. */
+/* Allocates the arrays for window blocks, as long as those for blocks. */
 static void init_windows(struct batch *batch) {
     batch->window_table = mem_large(table_bytes(batch));
     batch->window_slot = mem_calloc((size_t)batch->max_rows, sizeof(int32_t));
@@ -106,7 +106,7 @@ static void exchange_rows(struct batch *batch, int a, int b) {
     place(batch, b, p);
 }
 
-/* Moves the sequences that compute to the front; returns their number. */
+/* Moves the sequences that compute to the front. Returns their number. */
 static int arrange(struct batch *batch) {
     int low = 0, high = batch->n_sequences - 1;
     for (;;) {
@@ -137,7 +137,7 @@ static void fill_rows(struct batch *batch, const struct sequence *sequence) {
         int m = batch->step.M++;
         if (position < sequence->n_tokens + sequence->n_drafts) {
             batch->token[m] = sequence->tokens[position];
-        } else { /* after the known tokens comes the one that the step in flight samples */
+        } else { /* the token after the known ones, which the step in flight samples */
             assert(position == sequence->n_tokens && sequence->n_pending == 1);
             assert(sequence->pending_row >= 0);
             batch->token[m] = pending_token(sequence->pending_row);
@@ -149,8 +149,8 @@ static void fill_rows(struct batch *batch, const struct sequence *sequence) {
     }
 }
 
-/* The window blocks of what the sequence watches, and the slots in them of its rows, which begin at
- * first_row. */
+/* Writes the window blocks that the sequence watches, and the window slots of its rows, which begin
+ * at first_row. */
 static void fill_windows(struct batch *batch, const struct sequence *sequence, int first_row) {
     int size = batch->block_size, position = sequence->n_computed;
     int32_t *table = batch->window_table + (sequence->table - batch->table);
@@ -169,8 +169,8 @@ static int add_logit_row(struct batch *batch, int row) {
     return r;
 }
 
-/* The rows that want logits are the last ones of a sequence's rows: scored ones follow what was
- * scored; after the last known token and after each draft a token is chosen. */
+/* Adds the logit rows, which are the last rows of a sequence. Scored rows follow those that were
+ * scored before. The last known token and each draft yield a token. */
 static void fill_logit_rows(struct batch *batch, struct sequence *sequence, int first_row,
                             struct inflight *inflight) {
     int from = sequence->n_computed, rows = sequence->rows;

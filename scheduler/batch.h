@@ -1,15 +1,14 @@
-/* batch: the arrays of a `struct step`, and the batch rows that hold the running sequences' block
- * tables.
+/* batch: the arrays of a `struct step`, and the batch rows that hold the block tables of the
+ * running sequences.
  *
- * A running sequence has a batch row, and its block table lives in that row of the step's table
- * array, where the engine reads it; so a step copies no tables. Batch rows are kept dense, and the
- * sequences that compute in a step come first:
+ * A running sequence has a batch row. Its block table is that row of the step's table array, which
+ * the engine reads, so a step copies no tables. Batch rows are dense, and the sequences that
+ * compute in a step are first:
  *
  *     batch row  0        S-1        n_sequences-1    max_seqs-1
- *                [computes ][ sits out            ][ empty     ]
+ *                [computes ][ skips the step    ][ empty     ]
  *
- * A table is moved only when a sequence ends, is preempted, or changes between computing and
- * sitting out.
+ * A table moves only when a sequence ends, is preempted, or changes between computing and skipping.
  */
 #ifndef PENSTOCK_BATCH_H
 #define PENSTOCK_BATCH_H
@@ -29,24 +28,24 @@ struct batch {
     int32_t *logit_row;               /* [max_logit_rows] */
     int32_t *copy_from, *copy_to;     /* [max_seqs] */
     const struct window_pool *windows;
-    int32_t *window_table, *window_slot, *window_from, *window_to; /* as without `window_` */
+    int32_t *window_table, *window_slot, *window_from, *window_to; /* the same for window blocks */
 };
 
-/* `stride` is the blocks that one sequence can come to hold; `windows` says which window blocks
- * they have. */
+/* `stride` is the maximum number of blocks of one sequence. `windows` maps blocks to window blocks.
+ */
 void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_rows, int stride,
                 int block_size, const struct window_pool *windows);
 void batch_free(struct batch *batch);
 
-/* Gives a sequence a batch row, with an empty table; takes it back. */
+/* Assigns a batch row with an empty table to a sequence; frees the row. */
 void batch_add(struct batch *batch, struct sequence *sequence);
 void batch_remove(struct batch *batch, struct sequence *sequence);
 
-/* Notes a block copy that the next step begins with. */
+/* Adds a block copy with which the next step begins. */
 void batch_copy(struct batch *batch, int32_t from, int32_t to);
 
-/* Makes the step of all sequences whose `rows` is not 0, and fills its inflight, which is empty.
- * Their tables already have the blocks. Nothing of the step before is kept. */
+/* Makes the step of all sequences whose `rows` is not 0, and fills `inflight`, which must be empty.
+ * Their tables must already hold the blocks. The contents of the previous step are overwritten. */
 const struct step *batch_fill(struct batch *batch, struct inflight *inflight);
 
 #endif

@@ -1,7 +1,7 @@
-/* commit: waits for a step and records its results. Blocks that were filled become known, results
- * of samples become tokens, a prompt that is complete forks into its choices, tokens become events.
- * Results of sequences that have ended while the step was in flight are dropped. If the device has
- * failed there are no results, and every request ends. */
+/* commit: waits for a step and records its results. Filled blocks are registered, results of
+ * samples become tokens, a complete prompt forks into its choices, and tokens become events.
+ * Results of sequences that ended while the step was in flight are dropped. If the device has
+ * failed, all requests end. */
 #include <string.h>
 
 #include "scheduler/internal.h"
@@ -18,8 +18,8 @@ void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
     }
 }
 
-/* Positions from..n_committed-1 of a running sequence are in the cache: full blocks become known,
- * and it watches no more what the window of its next row has passed. */
+/* Positions from..n_committed-1 of a running sequence are now in the cache. Registers its full
+ * blocks, and stops watching those that the window of its next row has passed. */
 static void end_rows(struct scheduler *s, struct sequence *sequence, int from) {
     if (s->pool.caching) register_blocks(s, sequence, from);
     int first = window_pool_first_seen(&s->pool.windows, sequence->n_committed);
@@ -31,8 +31,8 @@ static void end_rows(struct scheduler *s, struct sequence *sequence, int from) {
     assert(first <= sequence->n_blocks);
 }
 
-/* A sequence that was preempted since has lost its rows, but not the token, unless it was swapped.
- * Rows of drafts are committed as these are found to hold. */
+/* Commits the rows of a sequence. If it was preempted in the meantime, its rows are lost, unless it
+ * was swapped, but the token is kept. Rows of drafts are committed when the drafts are accepted. */
 static void commit_rows(struct scheduler *s, const struct inflight_rows *rows) {
     struct sequence *sequence = rows->sequence;
     sequence->n_pending -= rows->samples;
@@ -82,7 +82,7 @@ static void commit_token(struct scheduler *s, struct sequence *sequence,
     if (finish != FINISH_NONE) sequence_end(s, sequence, finish, event);
 }
 
-/* Takes the tokens that must come behind those that were sampled. */
+/* Appends the tokens that the grammar forces after the sampled ones. */
 static void commit_forced(struct scheduler *s, struct sequence *sequence) {
     while (sequence->state != SEQUENCE_ENDED) {
         struct sampled forced = {.id = constraint_forced(s, sequence)};
@@ -93,8 +93,8 @@ static void commit_forced(struct scheduler *s, struct sequence *sequence) {
     }
 }
 
-/* The prediction's guesses are counted before the event that shows it: one more held, or all that
- * are left did not. */
+/* Counts the drafts of a prediction, before the event that shows the count: one more is accepted,
+ * or all `left` are refused. */
 static void count_prediction(struct sequence *sequence, bool holds, int left) {
     if (!sequence->drafts_predicted) return;
     if (holds)
@@ -103,9 +103,9 @@ static void count_prediction(struct sequence *sequence, bool holds, int left) {
         sequence->n_predicted_refused += left;
 }
 
-/* Takes the tokens that were drawn after the last known token and after each draft, up to the first
- * that is not the draft after it, or that ends the sequence. The row of a draft that held is one of
- * a known token; blocks that only refused ones needed are given back. Returns the number of
+/* Appends the tokens that were drawn after the last known token and after each draft, up to the
+ * first that differs from the next draft or ends the sequence. The row of an accepted draft is the
+ * row of a known token. Blocks that only refused drafts needed are released. Returns the number of
  * drafts. */
 static int commit_drafts(struct scheduler *s, struct sequence *sequence,
                          const struct sampled *results) {
@@ -139,8 +139,8 @@ static void count_prompt(struct scheduler *s, const struct sequence *leader) {
     s->stats.cached_tokens += (uint64_t)leader->n_cached;
 }
 
-/* Scores come before the token of the same prompt, and the leader's token before those of the
- * choices that fork from it. */
+/* Scores precede the token of the same prompt, and the leader's token precedes those of the choices
+ * that fork from it. */
 static void commit_samples(struct scheduler *s, const struct inflight *inflight,
                            const struct sampled *results) {
     for (int i = 0; i < inflight->n_samples; i++) {

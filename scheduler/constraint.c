@@ -1,44 +1,46 @@
-/* constraint: how far a choice has come in the grammar that its text keeps to.
+/* constraint: the state of a choice in the grammar of its text.
  *
- * DESIGN. A choice of a generation with a grammar has a matcher (engine/grammar/grammar.h): made
- * when it first samples, and its own until it ends. A preempted sequence keeps its tokens, so it
- * keeps its matcher too. What may come next is known as soon as the last token is:
+ * DESIGN. A choice of a generation with a grammar has a matcher (engine/grammar/grammar.h). It is
+ * made before the first sample and kept until the choice ends. A preempted sequence keeps its
+ * tokens and its matcher. The allowed next tokens depend only on the tokens before:
  *
- *     plan, submit            a pending token's row is computed as any other's
- *     commit the step before  constraint_take: the matcher takes the token that was pending
- *     constraint_make_masks   on the compute threads; on a device while the pass runs
+ *     plan, submit            the row of a pending token is computed like any other
+ *     commit the step before  constraint_take: the matcher reads the token that was pending
+ *     constraint_make_masks   on the compute threads; on a device while the step computes
  *     sample
- *     commit                  constraint_take: the matcher takes the token that was drawn
+ *     commit                  constraint_take: the matcher reads the token that was drawn
  *
- * Drafts end before the first that may not come. Of a run of drafts, sample i gets the mask behind
- * i of them, and then the matcher takes them all back.
+ * Drafts end before the first that the grammar does not allow. In a run of drafts, sample i gets
+ * the mask after i of them. Then the matcher rolls all of them back.
  *
- * The tokens that end a choice are allowed exactly where its grammar may end. The grammar comes
- * before min_tokens and ignore_eos: where nothing can come after a token, the choice ends with it.
- * Where only one token may come it is taken right behind the one before it, without sampling, and
- * so on: the next step computes the rows of all of them, as those of a prompt; if the step in
- * flight was to sample the first of them, it does not. Not where something
- * beside the grammar could refuse it, or where its logprobs are asked for, which take its logits.
+ * The tokens that end a choice are allowed exactly if its grammar may end. The grammar takes
+ * precedence over min_tokens and ignore_eos: if no token can follow, the choice ends. If only one
+ * token is allowed, it is appended immediately, without sampling, and so on. The next step computes
+ * the rows of all these tokens, like those of a prompt. If the step in flight was to sample the
+ * first of them, its sample is removed. A token is sampled anyway if a setting other than the
+ * grammar could refuse it, or if its logprobs are requested, since they need its logits.
  *
- * A mask is late where more is to be found out for it than MASK_WORK allows: a count, not a time.
- * Then its sequence sits the step out, alone: its sample and its last row are taken back, the next
- * step computes the row again and goes on with the mask, whose part is known by now. Which step
- * that is depends on what others of the grammar have found out; the tokens do not. Not where no
- * other sample of the step would be left, not more than MAX_LATE times in a row, and not where the
- * row is of several choices. If only the mask behind a draft is late, the sequence goes on without
- * that draft and those behind it. Where more work shows that only one token may come, it is drawn.
+ * A mask is not ready if it needs more work than MASK_WORK allows. The limit is a count, not a
+ * time. Its sequence then skips the step: its sample and its last row are removed, and the next
+ * step computes the row again and continues the work on the mask. Which step that is depends on the
+ * work of other sequences with the same grammar, but the tokens do not depend on it. A sequence
+ * does not skip a step if no other sample would be left, after MAX_LATE skipped steps in a row, or
+ * if several choices share the row. If only the mask after a draft is not ready, the sequence
+ * continues without that draft and the later ones. If more work shows that only one token is
+ * allowed, the token is sampled.
  *
- * If the grammar begins only behind some ids (the end of a model's reasoning), all tokens may come
- * until then but those that end the choice.
+ * If the grammar begins only after certain ids (the end of a model's reasoning), all tokens are
+ * allowed until then, except those that end the choice.
  */
 #include <string.h>
 
 #include "engine/grammar/grammar.h"
 #include "scheduler/internal.h"
 
-/* About 0.2 ms of the walk for a mask (one thread of a Zen 4); when it is late again twice as much,
- * then four times, so that a mask of 3 ms takes 5 steps and not 15. No more than that: a grammar
- * whose masks take 20 ms each shall slow its own sequence, not the steps of all. */
+/* MASK_WORK is about 0.2 ms of the walk for a mask (one thread of a Zen 4). If the mask is not
+ * ready again, the limit doubles, up to four times, so a mask of 3 ms needs 5 steps instead of 15.
+ * It grows no further: a grammar with masks of 20 ms should slow only its sequence, not the steps
+ * of all. */
 enum { MASK_WORK = 30000, MAX_DOUBLINGS = 2, MAX_LATE = 64 };
 
 void constraint_begin(struct sequence *sequence) {
@@ -61,7 +63,7 @@ static void make_matcher(struct sequence *sequence) {
 
 /* ---- moving --------------------------------------------------------------------------------- */
 
-/* Does the output end with the ids behind which the grammar begins? */
+/* Does the output end with the ids after which the grammar begins? */
 static bool begins_here(const struct sequence *sequence) {
     const struct generation *generation = sequence->request->generation;
     int n = generation->n_begin_ids, end = sequence->constraint.n_tokens;
@@ -70,7 +72,8 @@ static bool begins_here(const struct sequence *sequence) {
     return memcmp(ids, generation->begin_ids, (size_t)n * sizeof *ids) == 0;
 }
 
-/* Takes the sequence's next token, or draft. False: it may not come, and nothing has changed. */
+/* Reads the next token or draft of the sequence. If it is not allowed, returns false and changes
+ * nothing. */
 static bool advance(struct sequence *sequence) {
     struct constraint *c = &sequence->constraint;
     int32_t token = sequence->tokens[c->n_tokens];
@@ -104,7 +107,7 @@ int constraint_cut_drafts(struct sequence *sequence, int n) {
 
 /* ---- masks ---------------------------------------------------------------------------------- */
 
-/* Before the grammar everything may come but an end. */
+/* Before the grammar begins, all tokens are allowed except those that end the choice. */
 static void make_mask(const struct sequence *sequence, uint32_t *mask, int words) {
     const struct constraint *c = &sequence->constraint;
     const struct generation *generation = sequence->request->generation;
@@ -122,7 +125,7 @@ static void make_mask(const struct sequence *sequence, uint32_t *mask, int words
     }
 }
 
-/* Is a mask to be had within the work that is allowed? */
+/* Is the mask ready within the allowed work? */
 static bool is_in_time(const struct inflight *inflight, int at, const struct constraint *c) {
     bool may_be_late = inflight->max_mask_work > 0 && !inflight->samples[at].shared &&
                        c->n_late < MAX_LATE && c->begins_at >= 0;
@@ -130,8 +133,8 @@ static bool is_in_time(const struct inflight *inflight, int at, const struct con
     return !may_be_late || matcher_prepare(c->matcher, max_work);
 }
 
-/* The masks of one sequence: behind its last token, and behind each draft, up to the first that is
- * late. */
+/* Makes the masks of one sequence: after its last token, and after each draft, up to the first that
+ * is not ready. */
 static void make_masks(void *arg, int i) {
     struct inflight *inflight = arg;
     int at = inflight->constrained[i], drafts = 0;
@@ -168,8 +171,8 @@ bool constraint_waits(const struct inflight *inflight) {
     return false;
 }
 
-/* Takes back what of a sequence has no mask: its drafts from the first such one on, or all. The
- * samples are its own. */
+/* Removes the part of a sequence without masks: its drafts from the first one without a mask on, or
+ * all of it. `samples` are its samples. */
 static void postpone(struct scheduler *s, struct inflight *inflight, struct sequence *sequence,
                      const struct sample *samples) {
     int masks = 0;
@@ -186,8 +189,8 @@ static void postpone(struct scheduler *s, struct inflight *inflight, struct sequ
     s->stats.late_masks++;
 }
 
-/* Goes on without what waits for masks, of the n sequences that have any: the last first, for
- * samples behind those of a sequence move up. */
+/* Continues without the samples whose masks are not ready, of the n constrained sequences. It
+ * starts with the last, since later samples move up. */
 static void postpone_late(struct scheduler *s, struct inflight *inflight, int n) {
     for (int i = n - 1; i >= 0; i--) {
         int first = inflight->constrained[i];
@@ -195,7 +198,8 @@ static void postpone_late(struct scheduler *s, struct inflight *inflight, int n)
     }
 }
 
-/* Do others sample if the sequences sit out whose masks are late, of the n that have any? */
+/* Are samples of other sequences left if those whose masks are not ready skip the step? n is the
+ * number of constrained sequences. */
 static bool others_go_on(const struct inflight *inflight, int n) {
     int late = 0, owners = 0;
     for (int i = 0; i < n; i++) late += !inflight->samples[inflight->constrained[i]].mask;
@@ -229,8 +233,8 @@ void constraint_make_masks(struct scheduler *s, struct inflight *inflight) {
 
 /* ---- committing ----------------------------------------------------------------------------- */
 
-/* What a sample brings beside a token, or what could leave no token at all; a device counts those
- * that it has sampled for penalties. */
+/* Does a token need more from its sample than an id, or could the settings refuse every token? On a
+ * device, penalties need the count of each sampled token. */
 static bool needs_sample(const struct scheduler *s, const struct sampling *sampling) {
     return sampling->n_logprobs >= 0 || sampling->allowed || sampling->n_banned > 0 ||
            sampling->n_bad_words > 0 || sampling->no_repeat_ngram > 0 ||

@@ -1,4 +1,4 @@
-/* engine_port: the port to the real engine, and scheduler_new, which makes it. */
+/* engine_port: the port to the real engine, and scheduler_new, which uses it. */
 #include "scheduler/engine_port.h"
 
 #include "scheduler/internal.h"
@@ -64,7 +64,8 @@ static struct engine_port port_to(struct engine *engine) {
                                          .arrive = port_swap_arrive}};
 }
 
-/* A draft model's engine was opened with all that it has room for. */
+/* The engine of a draft model was opened with a capacity for everything that it may be asked for.
+ */
 static void add_draft_model(struct scheduler *s, struct engine *engine) {
     const struct engine_memory *memory = engine_memory(engine);
     const struct engine_port port = port_to(engine);

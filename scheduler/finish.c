@@ -1,4 +1,4 @@
-/* finish: how sequences and requests end, and how their events reach the server. */
+/* finish: the ends of sequences and requests, and the delivery of events to the server. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,9 +7,9 @@
 
 /* ---- events --------------------------------------------------------------------------------- */
 
-/* Events are handed over once a step, and earlier when they fill the array: then generations whose
- * last events are among them return to the server here. Of the sampled token's alternatives only
- * those that exist are written: most events have none. */
+/* Events are delivered once a step, and earlier if they fill the array. Then generations whose last
+ * events are among them return to the server during this call. Only existing alternatives of the
+ * sampled token are written: most events have zero. */
 struct event *event_add(struct scheduler *s, const struct sequence *sequence,
                         enum event_kind kind) {
     assert(sequence->request->generation);
@@ -55,8 +55,8 @@ static void leave_queue(struct scheduler *s, struct sequence *sequence) {
     constraint_end(sequence);
 }
 
-/* The request has ended and its last event is made, with which its generation returns to the
- * server. While the request is in flight its memory stays. */
+/* The request has ended and its last event was added, which returns its generation to the server.
+ * While the request is in flight, its memory stays. */
 static void leave_scheduler(struct scheduler *s, struct request *request) {
     assert(request->n_live == 0 && request->generation);
     request->generation = NULL;
@@ -79,7 +79,7 @@ void sequence_end(struct scheduler *s, struct sequence *sequence, enum finish fi
 
 /* ---- ends of searches ----------------------------------------------------------------------- */
 
-/* Adds the events of a text that a search has found; returns the last one. */
+/* Adds the events of a text that a search has found. Returns the last event. */
 static struct event *tell_text(struct scheduler *s, const struct sequence *sequence,
                                const struct finished_beam *text) {
     struct event *event = NULL;
@@ -94,8 +94,8 @@ static struct event *tell_text(struct scheduler *s, const struct sequence *seque
     return event;
 }
 
-/* The sequences leave before the events: who gets the last one may free what they are of. If fewer
- * texts could come than were asked for, the choices that are left are empty. */
+/* The sequences leave before the events are added: the receiver of the last event may free the
+ * generation. If the search found fewer texts than requested, the other choices are empty. */
 void end_search(struct scheduler *s, struct request *request, enum finish finish) {
     const struct beams *beams = request->beams;
     int n = request->generation->n;
@@ -125,9 +125,9 @@ static bool flagged(const struct generation *generation, int choice) {
     return atomic_load_explicit(flags, memory_order_relaxed) >> (choice % 64) & 1;
 }
 
-/* While the choices of a request are unforked, only their numbers differ. So when the leader is to
- * end, it exchanges its number, and the samples in flight under it, with an unforked choice, and
- * that one ends instead. */
+/* While the choices of a request are unforked, only their numbers differ. So if the leader must
+ * end, it exchanges its number and its samples in flight with an unforked choice, and that choice
+ * ends instead. */
 static struct sequence *exchange_with_follower(struct scheduler *s, struct sequence *leader) {
     struct request *request = leader->request;
     if (leader->index != 0 || request->n_unforked == 0) return leader;
@@ -141,8 +141,8 @@ static struct sequence *exchange_with_follower(struct scheduler *s, struct seque
     return &request->sequence[i];
 }
 
-/* Ends the choices of a request whose flags are set, or all. After an exchange the leader has
- * another choice's number, so it is looked at again; each round ends one choice. */
+/* Ends the choices of a request whose flags are set, or all. After an exchange the leader has the
+ * number of another choice, so it is checked again. Each such round ends one choice. */
 static void end_flagged(struct scheduler *s, struct request *request, bool all,
                         enum finish finish) {
     const struct generation *generation = request->generation;
@@ -172,7 +172,7 @@ static bool any_flag(const struct generation *generation) {
            atomic_load_explicit(&generation->cancelled_choices[1], memory_order_relaxed);
 }
 
-/* Each step looks at the flags of running requests; all requests' flags are looked at when one of
+/* Each step checks the flags of running requests. The flags of all requests are checked if one of
  * these is set, or after a call of scheduler_cancel. */
 void cancel_wanted(struct scheduler *s) {
     bool wanted = atomic_exchange(&s->inbox.cancels, false);
@@ -191,7 +191,7 @@ void end_everything(struct scheduler *s, enum finish finish) {
 
 /* ---- a device that has failed --------------------------------------------------------------- */
 
-/* New submissions are already refused, so the inbox stays empty. */
+/* Later submissions are already refused, so the inbox stays empty. */
 void scheduler_fail(struct scheduler *s) {
     if (!inbox_fail(s)) return;
     struct err err = {0};

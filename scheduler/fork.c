@@ -1,23 +1,25 @@
-/* fork: how sequences begin from others' tokens and blocks: the choices of a prompt, and beams.
+/* fork: sequences that start from the tokens and blocks of others: the choices of a prompt, and
+ * beams.
  *
- * Who forks shares the blocks; whoever writes to a shared, partial one first copies it (apply.c).
+ * A fork shares the blocks. A sequence that writes to a shared, partial block first copies it
+ * (apply.c).
  *
- * When all beams of a search have got their candidates, beams_advance says which go on. The first
- * one that goes on from a beam keeps its sequence, where it is; the others take sequences that are
- * spare or whose beams do not go on:
+ * When all beams of a search have their candidates, beams_advance returns the beams that continue.
+ * The first beam that continues from a parent keeps the parent's sequence. The others use sequences
+ * that are spare or whose beams end:
  *
  *     beam       0 "It is"   1 "There"  2 "The"       next  0 "It is a"   from 0
  *     sequence   s0          s1         s2                  1 "It is the" from 0
  *                                                           2 "There is"  from 1
  *     after:     s0 is beam 0, s1 is beam 2, and s2 forks from s0 and is beam 1
  *
- * No result of such a sequence is in flight then: all have come.
+ * At that time all results of these sequences are committed.
  */
 #include <string.h>
 
 #include "scheduler/internal.h"
 
-/* Runs a sequence on the blocks of another. */
+/* Makes a sequence run on the blocks of another. */
 static void share_blocks(struct scheduler *s, const struct sequence *from,
                          struct sequence *sequence) {
     assert(from->state == SEQUENCE_RUNNING && from->n_computed == from->n_committed);
@@ -36,8 +38,9 @@ static void share_blocks(struct scheduler *s, const struct sequence *from,
 
 /* ---- choices -------------------------------------------------------------------------------- */
 
-/* A choice runs on the leader's blocks if it still has them and a batch row is free; otherwise it
- * waits without blocks, and gets its prompt from the prefix cache or computes it. */
+/* Starts a choice. It runs on the leader's blocks if the leader still has them and a batch row is
+ * free. Otherwise it waits without blocks, and finds its prompt in the prefix cache or computes it.
+ */
 static void fork_choice(struct scheduler *s, struct sequence *leader, struct sequence *sequence) {
     sequence_fork(leader, sequence);
     if (leader->state == SEQUENCE_RUNNING && batch_rows_claimed(&s->running) < s->max_seqs) {
@@ -61,7 +64,7 @@ void fork_choices(struct scheduler *s, struct sequence *leader) {
 
 /* ---- beams ---------------------------------------------------------------------------------- */
 
-/* Takes a sequence whose beam does not go on out of its queue. */
+/* Removes a sequence whose beam ends from its queue. */
 static void spare(struct scheduler *s, struct sequence *sequence) {
     assert(sequence->state != SEQUENCE_SWAPPED && sequence->n_pending == 0);
     if (sequence->state == SEQUENCE_RUNNING) sequence_stop_running(s, sequence);
@@ -69,7 +72,7 @@ static void spare(struct scheduler *s, struct sequence *sequence) {
     sequence->state = SEQUENCE_SPARE;
 }
 
-/* Lets a spare sequence go on from a beam, whose output is its own from there on. */
+/* Makes a spare sequence continue from a beam. It gets a copy of the output. */
 static void fork_beam(struct scheduler *s, const struct sequence *parent,
                       struct sequence *sequence) {
     const struct request *request = parent->request;
@@ -92,11 +95,11 @@ static void fork_beam(struct scheduler *s, const struct sequence *parent,
     sequence_enqueue_early(&s->waiting, sequence);
 }
 
-/* The sequences of the next beams: first the parents' own, then others. */
+/* Assigns sequences to the next beams: first those of the parents, then others. */
 static void place_beams(struct scheduler *s, struct request *request, const struct next_beam *next,
                         int n) {
     struct sequence *parent[MAX_BEAMS];
-    bool kept[MAX_BEAMS] = {0}; /* by sequence: its beam goes on in it */
+    bool kept[MAX_BEAMS] = {0}; /* index: sequence; its beam continues in it */
     int at[MAX_BEAMS], free = 0;
     for (int i = 0; i < n; i++) {
         parent[i] = &request->sequence[request->beams->at[next[i].parent]];

@@ -1,11 +1,12 @@
-/* inbox: what other threads say to the engine thread, and what it lets them see.
+/* inbox: messages from other threads to the engine thread, and the state that other threads may
+ * read.
  *
- * DESIGN. Submitting threads do the work of a request's beginning themselves (checks, memory,
- * hashes of the prompt) and only then take the mutex, to count it, number it and hang it on the
- * list. The engine thread takes the whole list at the start of a step. Arrival numbers are given
- * under the mutex, so the list is in their order. The queue's bounds are counted in atomics that
- * submitters raise under the mutex and the engine thread lowers at any time: a reader may see
- * room a moment late, never room that is not there.
+ * DESIGN. A submitting thread prepares a request (checks, memory, hashes of the prompt), and then
+ * locks the mutex only to count it, number it and append it to the list. The engine thread takes
+ * the whole list at the start of a step. Arrival numbers are assigned under the mutex, so the list
+ * is in their order. Atomics count the queue for its limits: submitters increment them under the
+ * mutex, and the engine thread decrements them at any time. So a reader may see room slightly too
+ * late, but never room that does not exist.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +26,8 @@ void inbox_free(struct scheduler *s) {
 
 /* ---- from any thread ------------------------------------------------------------------------ */
 
-/* One request always has room in an empty queue, however long it is: otherwise it could never be
- * served. */
+/* One request always has room in an empty queue, whatever its length: otherwise it could never run.
+ */
 bool scheduler_has_room(const struct scheduler *s, int n_requests, int n_tokens) {
     int requests = atomic_load(&s->inbox.queued_requests);
     int tokens = atomic_load(&s->inbox.queued_tokens);
@@ -41,7 +42,7 @@ static enum status context_exceeded(struct err *err, const char *format, int lim
     return STATUS_INVALID_REQUEST;
 }
 
-/* The beams of a search run together, and after a preemption each may need blocks of its own. */
+/* The beams of a search run together, and after a preemption each may need separate blocks. */
 static enum status check_search(const struct scheduler *s, const struct generation *generation,
                                 struct err *err) {
     const int width = generation->beams.width, most = min_int(MAX_BEAMS, s->max_seqs);
@@ -133,8 +134,7 @@ enum status scheduler_submit(struct scheduler *s, struct generation *generation,
     return status;
 }
 
-/* The generation itself is not looked at: its last event may be on its way, and then it is the
- * server's again. */
+/* The generation is not read: its last event may be on its way, and then the server owns it. */
 void scheduler_cancel(struct scheduler *s, struct generation *generation) {
     (void)generation;
     pthread_mutex_lock(&s->inbox.mutex);

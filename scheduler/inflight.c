@@ -42,15 +42,15 @@ void inflight_score(struct inflight *inflight, struct sequence *sequence, int po
                                .position = position});
 }
 
-/* A choice that has no tokens yet follows what `leader` knows. The last token of the leader's
- * history may still be pending. */
+/* Returns the sample of a sequence without tokens after the tokens of `leader`. The last token of
+ * the leader's history may still be pending. */
 static struct sample sample_behind(const struct sequence *leader, const struct sequence *sequence,
                                    int position) {
     const struct request *request = leader->request;
     int n_output = position - request->n_prompt;
     bool early = n_output < request->generation->min_tokens;
     bool shared = request->n_unforked > 0 || request->beams;
-    /* a number that no other sequence of the process has */
+    /* a number that is unique in the process */
     uint64_t number = request->arrival * MAX_CHOICES + (uint64_t)sequence->index;
     return (struct sample){.sampling = early ? &request->sampling_banned : &request->sampling,
                            .position = position,
@@ -101,10 +101,11 @@ void inflight_exchange(struct inflight *inflight, const struct sequence *a,
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-/* The logit row that gives the sequence's next token; or -1, if choices fork from it: which of them
- * goes on with the sequence's own batch row and blocks may change until then; or if it has drafts:
- * which row gives its last token is known when they are verified; or if it is a beam; or if the
- * host has to know the token to say what comes after it: for changes, mirostat. */
+/* Returns the logit row that yields the next token of the sequence. Returns -1 if later rows must
+ * wait for the commit: if choices fork from it, since another choice may get its batch row and
+ * blocks until then; if it has drafts, since their verification determines the row of its last
+ * token; if it is a beam; or if the host needs the token to compute what follows it (logit changes,
+ * mirostat). */
 static int pending_row(const struct inflight *inflight, const struct sequence *sequence) {
     const struct request *request = sequence->request;
     if (request->n_unforked > 0 || sequence->n_drafts > 0) return -1;
@@ -137,7 +138,7 @@ static int first_sample(const struct inflight *inflight, const struct sequence *
     return i;
 }
 
-/* Those behind the n samples move up. */
+/* The samples after the n removed ones move up. */
 static void remove_samples(struct inflight *inflight, int at, int n) {
     size_t behind = (size_t)(inflight->n_samples - at - n);
     assert(n > 0 && at + n <= inflight->n_samples);
@@ -164,7 +165,7 @@ void inflight_withdraw(struct inflight *inflight, struct sequence *sequence) {
     forget_sample(rows_of(inflight, sequence));
 }
 
-/* Leaves a sequence so many of its drafts, and takes back its last n rows. */
+/* Keeps this number of drafts, and removes the last n rows of a sequence. */
 static void take_back_rows(struct inflight_rows *rows, int drafts, int n) {
     struct sequence *sequence = rows->sequence;
     assert(rows->samples && rows->drafts == sequence->n_drafts && rows->n >= n);

@@ -1,7 +1,7 @@
-/* inflight: a step in flight, from its submit to its commit: which sequences have rows in it, and
- * what is sampled from it.
+/* inflight: a step in flight, from its submission to its commit: the sequences with rows in it, and
+ * its samples.
  *
- * DESIGN. On a device two steps are in flight, and what belongs to one must not be the other's:
+ * DESIGN. On a device two steps are in flight, and their data must be kept apart:
  *
  *                      step n (runs)                    step n + 1 (planned after it)
  *     struct inflight  rows and samples of n            rows and samples of n + 1
@@ -9,21 +9,21 @@
  *                                                       that was submitted last
  *     sequence         n_tokens, n_committed:           n_computed, n_pending, n_scored, table,
  *                      before n                         batch_row: as n + 1 will leave them
- *     blocks           the cache's content is in the order of the steps, whichever sequence holds
- *                      what
+ *     blocks           the content of the cache follows the order of the steps, whichever sequence
+ *                      holds a block
  *
- * A block that is released while a step in flight still reads or writes it may be acquired at once:
- * its new holder writes in a later step, and steps run one after the other. A block is made known
- * only when the step that has filled it is committed, so what is shared holds committed tokens
- * alone.
+ * A block that is released while a step in flight still reads or writes it may be acquired
+ * immediately: its new holder writes in a later step, and steps run one after the other. A block is
+ * registered only when the step that filled it is committed, so shared blocks hold only committed
+ * tokens.
  *
- * Planning ahead speculates that a sequence goes on. If the commit of n ends it (a stop id; it was
- * cancelled), its row in n + 1 computes something that is never read, in blocks that it no longer
- * holds, and its results are dropped: the commit passes over samples of ended sequences. Until then
- * the request's memory stays (n_in_flight). Its generation does not: it returns to the server with
- * its last event, and samples point into it. So the engine may read samples only while all their
- * sequences live. That holds for a step that is sampled when it is submitted. A step that waits
- * for masks first drops the samples of sequences that have ended since (inflight_drop_ended).
+ * A step that is planned ahead assumes that its sequences continue. If the commit of n ends a
+ * sequence (a stop id, or it was cancelled), its row in n + 1 computes an unused result, in blocks
+ * that the sequence no longer holds. The commit skips samples of ended sequences. Until then the
+ * memory of the request stays (n_in_flight). Its generation does not stay: it returns to the server
+ * with its last event, and samples point into it. So the engine may read samples only while all
+ * their sequences live. This holds for a step that is sampled when it is submitted. A step that
+ * waits for masks first drops the samples of ended sequences (inflight_drop_ended).
  */
 #ifndef PENSTOCK_INFLIGHT_H
 #define PENSTOCK_INFLIGHT_H
@@ -31,31 +31,31 @@
 #include "scheduler/sequence.h"
 #include "scheduler/step_cost.h"
 
-/* A sequence's part of a step. */
+/* The part of a step that belongs to one sequence. */
 struct inflight_rows {
     struct sequence *sequence;
     int from, n; /* positions from..from+n-1 */
-    int drafts;  /* the last ones are guessed */
+    int drafts;  /* number of drafts, which are the last rows */
     bool samples;
-    int again; /* behind them, which a later step computes again */
+    int again; /* rows after these, which a later step recomputes */
 };
 
 struct inflight {
     int n_rows, n_samples, max_samples;
     struct inflight_rows *rows; /* [max_seqs] */
     struct sample *samples;     /* [max_samples] as the engine reads them */
-    struct sequence **owner;    /* [max_samples] the sequence that gets the result */
-    int mask_words;             /* of a mask */
-    uint32_t *masks;            /* [max_samples][mask_words] untouched until one is wanted */
-    int *constrained;           /* [max_samples] while masks are made: their sequences' samples */
-    int max_mask_work;          /* for one of these masks, 0: no limit */
-    uint64_t began_ns;          /* when it was planned */
-    uint64_t drafting_ns;       /* of the time since then, what a draft model took */
-    struct step_shape shape;    /* of its rows */
-    bool is_sampled;            /* or it waits for masks */
+    struct sequence **owner;    /* [max_samples] the sequence that gets each result */
+    int mask_words;             /* words of one mask */
+    uint32_t *masks;            /* [max_samples][mask_words] not written until a mask is needed */
+    int *constrained; /* [max_samples] the samples of constrained sequences, while masks are made */
+    int max_mask_work;       /* limit for each of these masks, 0: none */
+    uint64_t began_ns;       /* when the planning began */
+    uint64_t drafting_ns;    /* part of the time since began_ns that the draft model used */
+    struct step_shape shape; /* of its rows */
+    bool is_sampled;         /* false: it waits for masks */
 };
 
-/* Words of a mask: a bit for each of V ids. */
+/* Returns the words of a mask: one bit for each of V ids. */
 static inline int mask_words(int V) {
     return (V + 31) / 32;
 }
@@ -63,41 +63,41 @@ static inline int mask_words(int V) {
 void inflight_init(struct inflight *inflight, int max_seqs, int max_samples, int V);
 void inflight_free(struct inflight *inflight);
 
-/* Adds what a logit row of a sequence gives: the score of the prompt token at `position`; or its
+/* Add the samples of a logit row: the score of the prompt token at `position`; or the sequence's
  * token at `position`, and that of each choice that waits for its prompt. */
 void inflight_score(struct inflight *inflight, struct sequence *sequence, int position,
                     int logit_row);
 void inflight_sample(struct inflight *inflight, struct sequence *sequence, int position,
                      int logit_row);
 
-/* How the token at `position` is drawn, behind what the sequence knows and its drafts: all but the
- * logit row. */
+/* Returns the sample of the token at `position`, after the known tokens and drafts. The logit row
+ * is not set. */
 struct sample inflight_sample_of(const struct sequence *sequence, int position);
 
-/* Adds the sequence's rows, after their samples: from here on they count as computed. */
+/* Adds the rows of the sequence, after their samples. They count as computed from now on. */
 void inflight_begin(struct inflight *inflight, struct sequence *sequence);
 
-/* Takes back the sample of a sequence, whose next token became known, from a step that was not
- * sampled yet. Its row stays. */
+/* Removes the sample of a sequence, whose next token is now known, from a step that is not sampled
+ * yet. Its row stays. */
 void inflight_withdraw(struct inflight *inflight, struct sequence *sequence);
 
-/* Takes a sequence whose mask is late out of a step that was not sampled yet: its samples, and the
- * rows that they need, which a later step computes again. Its drafts are dropped. */
+/* Removes a sequence whose mask is not ready from a step that is not sampled yet: its samples and
+ * their rows, which a later step recomputes. Its drafts are dropped. */
 void inflight_postpone(struct inflight *inflight, struct sequence *sequence);
 
-/* Leaves a sequence only the first `kept` of its drafts, in a step that was not sampled yet: takes
- * back the samples and rows of the others. */
+/* Keeps only the first `kept` drafts of a sequence in a step that is not sampled yet. Removes the
+ * samples and rows of the others. */
 void inflight_cut_drafts(struct inflight *inflight, struct sequence *sequence, int kept);
 
-/* Drops the samples of sequences that have ended since a step was submitted, which was not sampled
- * yet. Their rows stay. Returns the number of samples. */
+/* Drops the samples of sequences that have ended since the step was submitted. The step must not be
+ * sampled yet. Their rows stay. Returns the number of dropped samples. */
 int inflight_drop_ended(struct inflight *inflight);
 
-/* Exchanges the next tokens of two choices, of which one samples for both. */
+/* Exchanges the next tokens of two choices. One of the two samples for both. */
 void inflight_exchange(struct inflight *inflight, const struct sequence *a,
                        const struct sequence *b);
 
-/* Empties the step, and frees the requests that have ended while it was in flight. */
+/* Empties the step, and frees the requests that ended while it was in flight. */
 void inflight_end(struct inflight *inflight);
 
 #endif

@@ -1,23 +1,23 @@
-/* invariants: all that the scheduler's pieces promise each other, asserted from scratch
- * between two steps. */
+/* invariants: everything that the parts of the scheduler guarantee to each other, asserted from
+ * scratch between two steps. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "scheduler/internal.h"
 
 struct tally {
-    int32_t *references;      /* [n_blocks] as the tables say */
-    int32_t *watchers;        /* [n_blocks] the same, of the tables' parts from first_seen on */
-    struct sequence **holder; /* [n_blocks] the first that holds it */
-    int *index;               /* [n_blocks] its place in the holder's table */
+    int32_t *references; /* [n_blocks] counted from the tables */
+    int32_t *watchers;   /* [n_blocks] the same, for the parts of the tables from first_seen on */
+    struct sequence **holder; /* [n_blocks] the first sequence that holds it */
+    int *index;               /* [n_blocks] its index in the holder's table */
     bool *owned;              /* [host blocks] by a swapped sequence */
-    bool *windows;            /* [host window blocks] that a host block has */
-    int n_swapped;            /* such sequences */
+    bool *windows;            /* [host window blocks] owned by a host block */
+    int n_swapped;            /* number of swapped sequences */
 };
 
-/* A block in two tables is at the same place of two sequences that agree on every token up to its
- * end (or up to what is computed), under one salt; it is full and known, or a fork's last one
- * that none has written since. */
+/* A block in two tables has the same index in both. The two sequences have equal tokens up to its
+ * end (or up to the computed ones) and the same salt. The block is full and known, or it is the
+ * last block of a fork and neither sequence has written to it since. */
 static void check_shared(const struct scheduler *s, const struct tally *tally,
                          const struct sequence *sequence, int i) {
     int size = s->pool.block_size, block = sequence->table[i];
@@ -85,8 +85,8 @@ static void check_running(const struct scheduler *s, struct tally *tally,
     }
 }
 
-/* A host block that holds something may have a host window block of its own. Returns whether it
- * has. */
+/* Returns whether a host block that is in use has a host window block. A host window block has only
+ * one owner. */
 static bool check_host_window(const struct scheduler *s, struct tally *tally, int32_t host_block) {
     int32_t window = s->swap.window_of ? s->swap.window_of[host_block] : -1;
     if (window < 0) return false;
@@ -95,8 +95,8 @@ static bool check_host_window(const struct scheduler *s, struct tally *tally, in
     return true;
 }
 
-/* A swapped sequence owns host blocks for what it has computed, and has the window blocks of what
- * its next row sees; they are marked as owned. */
+/* A swapped sequence owns host blocks for its computed tokens, and has the window blocks that its
+ * next row sees. Marks them as owned. */
 static void check_swapped(const struct scheduler *s, struct tally *tally,
                           const struct sequence *sequence) {
     int32_t block = sequence->first_host_block;
@@ -126,8 +126,8 @@ static void check_waiting(const struct scheduler *s, struct tally *tally,
     assert(sequence->n_computed == 0);
 }
 
-/* Cached host blocks are owned by no sequence, and in the list by age once. Returns how many they
- * are. */
+/* Cached host blocks are not owned by sequences, and appear once in the list by age. Returns their
+ * number. */
 static int check_host_cache(const struct scheduler *s, struct tally *tally) {
     const struct host_cache *cache = &s->swap.cache;
     int n = 0, n_windows = 0;
@@ -145,7 +145,7 @@ static int check_host_cache(const struct scheduler *s, struct tally *tally) {
     return n;
 }
 
-/* Each host window block that was ever used is a host block's, or free once. */
+/* Each host window block that was ever used belongs to a host block, or is free once. */
 static void check_host_windows(const struct host_windows *windows, struct tally *tally) {
     assert(windows->n_ever_used <= windows->n);
     for (int i = 0; i < windows->n_free; i++) {
@@ -155,7 +155,7 @@ static void check_host_windows(const struct host_windows *windows, struct tally 
     for (int i = 0; i < windows->n_ever_used; i++) assert(tally->windows[i]);
 }
 
-/* Each host block that was ever used is free, owned or cached; the free list holds each once. */
+/* Each host block that was ever used is free, owned or cached. The free list holds each once. */
 static void check_host_blocks(const struct scheduler *s, struct tally *tally) {
     const struct swap_space *swap = &s->swap;
     int n_free = 0, n_owned = 0, n_cached = check_host_cache(s, tally);
@@ -184,7 +184,8 @@ static void check_order(const struct list *queue) {
     assert(n == queue->n);
 }
 
-/* Each block is used, cached or free, as its references and the index say; a list holds it once. */
+/* Each block is used, cached or free, in agreement with its references and the index. A list holds
+ * it once. */
 static void check_pool(const struct scheduler *s, const struct tally *tally) {
     const struct block_pool *pool = &s->pool;
     char *seen = mem_calloc((size_t)pool->n_blocks, 1);
@@ -208,8 +209,9 @@ static void check_pool(const struct scheduler *s, const struct tally *tally) {
     mem_free(seen);
 }
 
-/* A window block has one block, or is free; a block that is watched has one, and who watches it are
- * those whose window it is in; the idle ones are those of known blocks that nobody watches. */
+/* A window block has one block, or is free. A watched block has a window block, and its watchers
+ * are the sequences whose window includes it. The idle window blocks are those of known blocks
+ * without watchers. */
 static void check_windows(const struct scheduler *s, const struct tally *tally) {
     const struct window_pool *pool = &s->pool.windows;
     int n_held = 0, n_idle = 0;
@@ -230,7 +232,7 @@ static void check_windows(const struct scheduler *s, const struct tally *tally) 
     assert(n_idle == pool->n_idle && n_held + pool->n_free == pool->n);
 }
 
-/* Where a block with this id stands in places[n], or is to stand. */
+/* Returns the index of the block with this id in places[n], or the index at which to insert it. */
 static size_t place_of(const struct prefix_cache *cache, const int32_t *places, size_t n,
                        uint64_t id) {
     size_t i = id % n;
@@ -238,7 +240,7 @@ static size_t place_of(const struct prefix_cache *cache, const int32_t *places, 
     return i;
 }
 
-/* Each known block is in its bucket, and has an id of its own; they are put in places[n] by it. */
+/* Each known block is in its bucket and has a unique id. Inserts them into places[n] by id. */
 static void check_buckets(const struct prefix_cache *cache, int32_t *places, size_t n) {
     int n_known = 0;
     memset(places, 0xff, n * sizeof *places);
@@ -255,8 +257,7 @@ static void check_buckets(const struct prefix_cache *cache, int32_t *places, siz
     assert(n_known == cache->n_known);
 }
 
-/* A known block's parent is known too, and not younger in the cached list's sense (one without
- * references has no child with some). */
+/* The parent of a known block is known, too, and has at least as many references. */
 static void check_index(const struct scheduler *s) {
     const struct prefix_cache *cache = &s->pool.known;
     size_t n = 2 * (size_t)cache->n_blocks;
@@ -272,8 +273,8 @@ static void check_index(const struct scheduler *s) {
     mem_free(places);
 }
 
-/* Each beam has a sequence of its own, and the others are spare. Beams know equally many tokens; a
- * preempted one that has its candidates is not swapped. */
+/* Each beam has a separate sequence, and the other sequences are spare. All beams have the same
+ * number of known tokens. A preempted beam with known candidates is not swapped. */
 static void check_beams(const struct request *request) {
     const struct beams *beams = request->beams;
     bool has_beam[MAX_BEAMS] = {0};

@@ -33,14 +33,14 @@ static int watchers(const struct plan *plan, const struct plan_view *view, int32
     return view->pool->windows.watchers[block] + change;
 }
 
-/* A block's changes count from nothing in each plan. */
+/* The changes of a block start at zero in each plan. */
 static void begin_changes(struct plan *plan, int32_t block) {
     if (plan->stamp[block] != plan->epoch) plan->change[block] = plan->watch_change[block] = 0;
     plan->stamp[block] = plan->epoch;
 }
 
-/* Adds `by` to a block's references; the first one makes the block unavailable, and without any
- * it is available again. */
+/* Adds `by` to the references of a block. The first reference makes the block unavailable; without
+ * references it is available again. */
 static void count_reference(struct plan *plan, const struct plan_view *view, int32_t block,
                             int by) {
     int before = references(plan, view, block);
@@ -50,7 +50,7 @@ static void count_reference(struct plan *plan, const struct plan_view *view, int
     plan->available += (before + by == 0) - (before == 0);
 }
 
-/* The same of those who watch a block, and of its window block. */
+/* Does the same for the watchers of a block, and its window block. */
 static void count_watcher(struct plan *plan, const struct plan_view *view, int32_t block, int by) {
     if (view->pool->windows.n == 0) return;
     int before = watchers(plan, view, block);
@@ -60,7 +60,7 @@ static void count_watcher(struct plan *plan, const struct plan_view *view, int32
     plan->windows += (before + by == 0) - (before == 0);
 }
 
-/* Of a block that its holder sees. */
+/* Does both, for a block that its holder sees. */
 static void count_seen(struct plan *plan, const struct plan_view *view, int32_t block, int by) {
     count_reference(plan, view, block, by);
     count_watcher(plan, view, block, by);
@@ -82,14 +82,14 @@ bool plan_must_copy(const struct block_pool *pool, const struct sequence *sequen
     return partial && block_pool_references(pool, *partial) > 1;
 }
 
-/* Does this step keep to the ITL target? */
+/* Does the ITL target limit this step? */
 static bool is_timed(const struct plan *plan, const struct plan_view *view) {
     return view->itl_target_ns > 0 && plan->shape.decode_rows > 0 && view->cost->prefill.known;
 }
 
-/* The rows of a prompt from position `from` for which a timed step has time: up to the end of a
- * tile. Those that fill up a tile are nearly free, and a step with nothing of a prompt gets them,
- * however late it is. */
+/* Returns the rows of a prompt from position `from` for which a timed step has time, up to the end
+ * of a tile. Rows that fill up a tile are nearly free. A step without prompt rows gets these even
+ * if it exceeds the target. */
 static int rows_in_time(const struct plan *plan, const struct plan_view *view, int from) {
     int tile = view->row_quantum, last_tile = tile - plan->rows % tile;
     int rows = step_cost_rows_in(view->cost, &plan->shape, from, view->itl_target_ns);
@@ -98,7 +98,7 @@ static int rows_in_time(const struct plan *plan, const struct plan_view *view, i
     return last_tile < tile || plan->shape.prefill_rows == 0 ? last_tile : 0;
 }
 
-/* The most rows from position `from` that the step's limits allow. */
+/* Returns the maximum number of rows from position `from` within the limits of the step. */
 static int rows_allowed(const struct plan *plan, const struct plan_view *view,
                         const struct sequence *sequence, int from) {
     int wanted = sequence_n_schedulable(sequence) - from;
@@ -114,7 +114,7 @@ static int rows_allowed(const struct plan *plan, const struct plan_view *view,
     return fits ? rows : rows - 1;
 }
 
-/* The most rows for which a running sequence has blocks or could take them. */
+/* Returns the maximum number of rows for which a running sequence has or can acquire blocks. */
 static int rows_with_blocks(const struct plan *plan, const struct plan_view *view,
                             const struct sequence *sequence, bool copy) {
     int available = min_int(plan->available, plan->windows);
@@ -123,8 +123,8 @@ static int rows_with_blocks(const struct plan *plan, const struct plan_view *vie
     return min_int(blocks, view->pool->n_blocks) * view->pool->block_size - sequence->n_computed;
 }
 
-/* Adds rows of a sequence from position `from` on to what the step consists of; fewer than none:
- * takes them back. */
+/* Adds rows of a sequence from position `from` on to the shape of the step. A negative number
+ * removes rows. */
 static void count_in_shape(struct plan *plan, const struct sequence *sequence, int from, int rows) {
     struct step_shape *shape = &plan->shape;
     if (decodes(sequence)) {
@@ -136,7 +136,7 @@ static void count_in_shape(struct plan *plan, const struct sequence *sequence, i
     assert(shape->decode_rows >= 0 && shape->prefill_rows >= 0);
 }
 
-/* Sets an item's rows, and counts the rows and blocks that it uses. */
+/* Sets the rows of an item, and counts its rows and blocks. */
 static void count_rows(struct plan *plan, const struct plan_view *view, struct plan_item *item,
                        int from, int held, int rows) {
     item->rows = rows;
@@ -157,7 +157,7 @@ static void count_rows(struct plan *plan, const struct plan_view *view, struct p
     if (item->copy) count_seen(plan, view, *partial_block(view->pool, item->sequence), -1);
 }
 
-/* Takes back the rows of a running sequence: it sits the step out. */
+/* Removes the rows of a running sequence: it skips the step. */
 static void take_back_rows(struct plan *plan, const struct plan_view *view,
                            struct plan_item *item) {
     if (item->copy) count_seen(plan, view, *partial_block(view->pool, item->sequence), +1);
@@ -175,8 +175,8 @@ static bool search_together(const struct sequence *a, const struct sequence *b) 
     return a->request == b->request && a->request->beams;
 }
 
-/* Takes back the rows of the last running sequence, and gives up its blocks; if it is a beam, those
- * of all beams of its search. */
+/* Removes the rows of the last running sequence, and counts its blocks as released. If it is a
+ * beam, does so for all beams of its search. */
 static void preempt_last(struct plan *plan, const struct plan_view *view) {
     const struct sequence *last = plan->item[plan->n_kept - 1].sequence, *next;
     do {
@@ -190,8 +190,8 @@ static void preempt_last(struct plan *plan, const struct plan_view *view) {
     } while (next && search_together(last, next));
 }
 
-/* Gives a running sequence its rows, and preempts from the end of the order while it has room for
- * none. */
+/* Assigns rows to a running sequence. While it has no room for a row, preempts sequences from the
+ * end of the order. */
 static void serve_running(struct plan *plan, const struct plan_view *view, int i) {
     struct plan_item *item = &plan->item[i];
     const struct sequence *sequence = item->sequence;
@@ -213,7 +213,7 @@ static void serve_running(struct plan *plan, const struct plan_view *view, int i
     plan->short_of_blocks = true;
 }
 
-/* If a beam that decodes has got no row, those of its search that have one give it back. */
+/* If a beam that decodes has no row, the other beams of its search give theirs up. */
 static void serve_searches_as_one(struct plan *plan, const struct plan_view *view) {
     for (int first = 0, end; first < plan->n_kept; first = end) {
         const struct sequence *sequence = plan->item[first].sequence;
@@ -229,9 +229,9 @@ static void serve_searches_as_one(struct plan *plan, const struct plan_view *vie
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
-/* Sequences that decode come first. If some do, the step takes only about mixed_rows rows of
- * prefills with them, or as many as it has time for. Products compute rows in tiles, so rows that
- * fill the last tile are nearly free. */
+/* Sequences that decode are first. If there are any, the step adds only about mixed_rows rows of
+ * prefills, or as many as it has time for. Products compute rows in tiles, so rows that fill the
+ * last tile are nearly free. */
 static void serve_all_running(struct plan *plan, const struct plan_view *view) {
     plan->row_limit = view->max_rows;
     for (int i = 0; i < plan->n_kept; i++)
@@ -246,11 +246,12 @@ static void serve_all_running(struct plan *plan, const struct plan_view *view) {
         if (!decodes(plan->item[i].sequence)) serve_running(plan, view, i);
 }
 
-/* What is counted before a sequence is let in: all its blocks, or those that one row sees, which
- * need window blocks. */
+/* The blocks that are counted for the admission of a sequence: all its blocks, or those that one
+ * row sees, which need window blocks. */
 enum counted { BLOCKS, WINDOWS };
 
-/* Blocks for what a sequence is due and `ahead` tokens more, as far as it can ever go. */
+/* Returns the blocks for the due tokens of a sequence and `ahead` more tokens, within its maximum
+ * length. */
 static int blocks_ahead(const struct plan_view *view, const struct sequence *sequence, int ahead,
                         enum counted counted) {
     int slots = min_int(sequence_n_schedulable(sequence) + ahead, sequence->request->max_slots);
@@ -258,7 +259,7 @@ static int blocks_ahead(const struct plan_view *view, const struct sequence *seq
     return counted == WINDOWS ? min_int(blocks, view->pool->windows.most) : blocks;
 }
 
-/* Blocks that the beams of a search may need which wait while others of it are in. */
+/* Returns the blocks that waiting beams of a search may need while others of it run. */
 static int blocks_of_rest(const struct plan_view *view, const struct request *request,
                           enum counted counted) {
     int blocks = 0;
@@ -287,25 +288,25 @@ static int promised_blocks(const struct plan *plan, const struct plan_view *view
     return promised;
 }
 
-/* The blocks that the prefix cache has of a waiting sequence, and can be used; *known: all. Left to
- * compute are its last token, as its logits are wanted, and while prompt logprobs are, all that is
- * not computed. */
+/* Returns the number of usable blocks of a waiting sequence in the prefix cache; *known is the
+ * number of known ones. The last token must be computed, since its logits are needed. While prompt
+ * logprobs are needed, so must everything that is not computed yet. */
 static int find_hits(const struct plan *plan, const struct plan_view *view,
                      const struct sequence *sequence, int *known) {
     *known = 0;
     if (!view->pool->caching) return 0;
     int most = sequence_scoring(sequence) ? sequence->n_computed : sequence->n_tokens - 1;
     int n = most / view->pool->block_size;
-    if (n == 0) return 0; /* a sequence so short may have no hash */
+    if (n == 0) return 0; /* so short a sequence may lack hashes */
     n = prefix_cache_match(&view->pool->known, sequence_key(sequence, 0, 0), sequence->hashes, n,
                            plan->hit);
     *known = n;
-    int own = sequence->n_computed / view->pool->block_size; /* of a swapped one */
+    int own = sequence->n_computed / view->pool->block_size; /* of a swapped sequence */
     return window_pool_usable(&view->pool->windows, plan->hit, n, own);
 }
 
-/* The blocks after its hits that the host cache has of a waiting sequence that owns no host blocks.
- * A few tokens are computed sooner than they are loaded. */
+/* Returns how many blocks after its hits the host cache has for a waiting sequence without host
+ * blocks. A few tokens are recomputed faster than they are loaded. */
 static int find_host_hits(const struct plan *plan, const struct plan_view *view,
                           const struct sequence *sequence, int hits) {
     int size = view->pool->block_size, n = (sequence->n_tokens - 1) / size - hits;
@@ -317,8 +318,8 @@ static int find_host_hits(const struct plan *plan, const struct plan_view *view,
     return found * size < view->swap_from ? 0 : found;
 }
 
-/* Is a running sequence computing the block after the hits, in a step in flight or in a later one?
- * Comparing hashes is enough: if equal hashes are of different tokens, the sequence waits in vain
+/* Is a running sequence computing the block after the hits, in a step in flight or later? Comparing
+ * hashes is enough: if equal hashes belong to different tokens, the sequence only waits in vain
  * until that block is computed. */
 static bool being_computed(const struct plan *plan, const struct plan_view *view,
                            const struct sequence *sequence, int hits) {
@@ -343,8 +344,8 @@ static bool has_beam_in(const struct plan *plan, const struct sequence *sequence
     return false;
 }
 
-/* Blocks for all that a waiting sequence knows; for the first beam of a search that comes in, for
- * all its beams. */
+/* Returns the blocks for all known tokens of a waiting sequence; for the first beam of a search
+ * that is admitted, those of all its beams. */
 static int blocks_to_enter(const struct plan *plan, const struct plan_view *view,
                            const struct sequence *sequence, enum counted counted) {
     const struct request *request = sequence->request;
@@ -356,7 +357,7 @@ static int blocks_to_enter(const struct plan *plan, const struct plan_view *view
     return blocks;
 }
 
-/* Window blocks that a waiting sequence takes with its hits: idle or new ones. */
+/* Returns the window blocks, idle or new, that a waiting sequence acquires with its hits. */
 static int windows_of_hits(const struct plan *plan, const struct plan_view *view, int first_seen,
                            int hits, bool *loads) {
     int taken = 0;
@@ -367,7 +368,7 @@ static int windows_of_hits(const struct plan *plan, const struct plan_view *view
     return taken;
 }
 
-/* Counts what is promised to a sequence that was let in, and to the beams that follow it. */
+/* Counts the blocks that are promised to an admitted sequence, and to the beams that follow it. */
 static void promise(struct plan *plan, const struct plan_view *view, const struct plan_item *item,
                     int seen, bool with_beams) {
     const struct sequence *sequence = item->sequence;
@@ -380,7 +381,8 @@ static void promise(struct plan *plan, const struct plan_view *view, const struc
     plan->promised_windows += blocks_of_rest(view, sequence->request, WINDOWS) - windows;
 }
 
-/* The rows for which there are window blocks; what is loaded behind the hits takes some too. */
+/* Returns the number of rows for which window blocks are left. Blocks that are loaded after the
+ * hits need some, too. */
 static int rows_with_windows(const struct plan *plan, const struct plan_view *view, int from,
                              int hits) {
     int held = max_int(hits, window_pool_first_seen(&view->pool->windows, from));
@@ -408,8 +410,8 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
     if (!item.loads && being_computed(plan, view, sequence, item.hits)) return HELD_BACK;
     if (rows <= 0 || (item.loads && plan->loads)) return NO_ROOM;
     if (item.loads && plan->rows > 0) rows = 0;
-    for (int i = 0; i < item.hits; i++) /* sharing a hit without references takes it too */
-        blocks += references(plan, view, plan->hit[i]) == 0;
+    /* a hit without references becomes unavailable when it is shared */
+    for (int i = 0; i < item.hits; i++) blocks += references(plan, view, plan->hit[i]) == 0;
     if (blocks > plan->available - plan->promised) return NO_ROOM;
     if (windows > plan->windows - plan->promised_windows) return NO_ROOM;
     for (int i = 0; i < item.hits; i++) count_reference(plan, view, plan->hit[i], +1);
@@ -423,8 +425,8 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
     return ADMITTED;
 }
 
-/* Lets in the other beams of searches that are in, whatever stands before them: until they are,
- * those keep their blocks and wait. Returns whether all came in or are held back. */
+/* Admits the other beams of running searches, before all other waiting sequences: until then the
+ * running beams keep their blocks and wait. Returns false if one of them has no room. */
 static bool admit_rest(struct plan *plan, const struct plan_view *view) {
     int n_out = 0;
     list_each(node, view->waiting) {
@@ -447,8 +449,8 @@ static void begin_admission(struct plan *plan, const struct plan_view *view) {
     plan->batch_rows = batch_rows_claimed(view->running);
 }
 
-/* When nothing can be computed because the search that is first in order waits for beams that are
- * out, and those behind it hold the blocks, these are preempted until a beam is let in. */
+/* If nothing can be computed because the first search in the order waits for beams that are not
+ * running, and later sequences hold the blocks, preempts these until a beam is admitted. */
 static void make_room_for_rest(struct plan *plan, const struct plan_view *view) {
     while (plan->rows == 0 && plan->n_kept > 0) {
         const struct sequence *first = plan->item[0].sequence;

@@ -1,50 +1,50 @@
-/* scheduler: the step, and the thread that takes one after the other.
+/* scheduler: the step, and the thread that runs the steps.
  *
- * DESIGN. One engine thread owns the queues, the sequences and the block pool; nothing in here is
- * locked but the inbox. It sleeps while nothing lives here.
+ * DESIGN. One engine thread owns the queues, the sequences and the block pool. Only the inbox has a
+ * lock. The thread sleeps while no request is live.
  *
- * Events leave in the order in which they are made, so a generation's tokens are in order. They
- * leave at the end of a step (events_deliver), and earlier if there are more than their array holds
- * (event_add): after the end of a search, many cancels, a failure. So any call of event_add may
- * return generations to the server, which frees them. The rule: when the last event of a generation
- * is made, all its sequences have ended, and from then on nothing here reads it. leave_scheduler
- * takes the request's pointer to it away. Samples have pointers of their own into it, so the engine
- * gets only samples whose sequences live.
+ * Events are delivered in the order in which they are added, so the tokens of a generation are in
+ * order. They are delivered at the end of a step (events_deliver), and earlier if their array is
+ * full (event_add): after the end of a search, many cancels, or a failure. So any call of event_add
+ * may return generations to the server, which frees them. The rule: when the last event of a
+ * generation is added, all its sequences have ended, and it is not read afterwards. leave_scheduler
+ * clears the request's pointer to it. Samples have separate pointers into it, so the engine gets
+ * only samples whose sequences live.
  *
- * Where the engine runs beside the host, two steps are in flight, and the host is one ahead:
+ * If the engine runs on a device, two steps are in flight, and the host is one step ahead:
  *
  *     thread    plan n, submit | plan n+1, submit | wait n, commit | plan n+2, submit | wait n+1 ..
  *     engine                   [ n                         ][ n+1                            ][ n+2
  *
- * Nothing that a plan needs depends on the ids that are being sampled: positions, slots and tables
- * are known without them, and a row whose token is not known says whose result it is
- * (inflight.h draws who owns what). Only a grammar has to see the ids to say what may come next:
- * where rows of pending tokens keep to one, the step computes, and is sampled when the step before
- * it was committed:
+ * A plan does not depend on the ids that are being sampled: positions, slots and tables are known
+ * without them, and a row with an unknown token names the result that it needs (inflight.h shows
+ * the owner of each piece of data). Only a grammar needs the ids to determine the allowed tokens.
+ * If rows of pending tokens have a grammar, the step is submitted, and is sampled after the commit
+ * of the step before it:
  *
  *     thread    plan n+1, submit | wait n, commit | masks n+1, sample | plan n+2, submit ..
  *     engine    [ n      ][ n+1                                                ][ n+2
  *
- * What a sequence could not know when it was planned ahead, that it would end, is found at the
- * commit, and the superfluous row is dropped there. With one step in flight, plan, submit and
- * commit follow one another, and nothing is speculated.
+ * A plan that is made ahead cannot know that a sequence will end. The commit detects the end and
+ * drops the superfluous row. With one step in flight, plan, submit and commit follow one another,
+ * and nothing is planned ahead.
  *
- * When the device has failed, which a commit finds out, all requests end, steps that are in flight
- * are waited for and thrown away, and the thread sleeps until it is told to stop.
+ * If a commit finds that the device has failed, all requests end, the results of steps in flight
+ * are dropped, and the thread sleeps until it is stopped.
  */
 #include <stdlib.h>
 
 #include "scheduler/internal.h"
 #include "scheduler/speculate.h"
 
-/* Prompt rows that a step of decodes computes as well: as many as take about as long as the
- * decodes, while both wait for the weights. */
+/* Default number of prompt rows in a step that decodes: as many as take about as long as the
+ * decodes, which are limited by reading the weights. */
 enum { MIXED_ROWS_ON_HOST = 16, MIXED_ROWS_ON_DEVICE = 512 };
 
-/* Fewer rows than these are computed again: a step that waits for memory has time for them. */
+/* Fewer tokens than these are recomputed: a step that is limited by memory has time for them. */
 enum { SWAP_FROM = 64 };
 
-/* Copies the config; a 0 asks for the default. */
+/* Copies the config. Replaces a 0 with the default. */
 static void set_config(struct scheduler *s, const struct scheduler_config *config, bool on_host) {
     assert(config->max_num_seqs > 0 && config->max_num_batched_tokens > 0);
     assert(config->max_logit_rows > 0 && config->max_model_len > 0);
@@ -144,7 +144,7 @@ struct inflight *inflight_newest(struct scheduler *s) {
     return s->n_in_flight > 0 ? inflight_at(s, s->n_in_flight - 1) : NULL;
 }
 
-/* The engine reads what samples point to, which is a generation's: all must be the scheduler's. */
+/* The engine reads the generations that samples point to: the scheduler must own all of them. */
 static void check_owners(const struct inflight *inflight) {
     for (int i = 0; i < inflight->n_samples; i++) {
         assert(inflight->owner[i]->state != SEQUENCE_ENDED);
@@ -182,8 +182,8 @@ static bool submit_next(struct scheduler *s, uint64_t now) {
     return true;
 }
 
-/* A step's time begins where that of the one before ended. What a draft model took of it is no part
- * of what its rows cost. */
+/* The time of a step begins at the end of the step before it. The time of a draft model does not
+ * count as a cost of its rows. */
 static void commit_oldest(struct scheduler *s) {
     struct inflight *inflight = inflight_at(s, 0);
     uint64_t began = inflight->began_ns, drafting = inflight->drafting_ns;
@@ -202,8 +202,8 @@ static void commit_oldest(struct scheduler *s) {
         step_cost_note(&s->cost, shape.decode_rows, took);
 }
 
-/* What the newest step samples may have waited for the ids of the one before, whose commit may have
- * ended sequences of it. */
+/* The samples of the newest step may have waited for the ids of the step before it. The commit of
+ * that step may have ended sequences. */
 static void sample_newest(struct scheduler *s) {
     struct inflight *newest = inflight_newest(s);
     if (!newest || newest->is_sampled) return;
@@ -249,7 +249,7 @@ void scheduler_free(struct scheduler *s) {
     if (!s) return;
     inbox_stop(s);
     if (s->started) pthread_join(s->thread, NULL);
-    /* No other thread steps any more: this one cancels the requests that are left. */
+    /* No other thread steps any more. This thread cancels the remaining requests. */
     inbox_take(s);
     end_everything(s, FINISH_CANCELLED);
     while (s->n_in_flight > 0) commit_oldest(s);

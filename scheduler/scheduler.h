@@ -1,10 +1,10 @@
-/* scheduler: which sequence gets how many tokens in which step, and which KV blocks it holds.
+/* scheduler: assigns tokens and KV blocks to sequences, step by step.
  *
- * The boundary: a `struct generation` is what the server asks for (a prompt, how to sample, n
- * choices); the scheduler makes a `struct sequence` of each choice, and an `struct event` of each
- * token. A `struct scheduler` owns the queues, the block pool and the engine thread. submit, cancel
- * and stats may be called from any thread; everything else happens on the engine thread, which
- * calls `on_events` with all that a step has brought.
+ * A step is one batch: rows of several sequences that the engine computes together. The server
+ * makes a `struct generation`: a prompt, sampling settings and n choices. The scheduler makes a
+ * `struct sequence` for each choice, and a `struct event` for each token. A `struct scheduler` owns
+ * the queues, the block pool and the engine thread. Any thread may call submit, cancel and stats.
+ * Everything else runs on the engine thread, which passes the events of a step to `on_events`.
  */
 #ifndef PENSTOCK_SCHEDULER_H
 #define PENSTOCK_SCHEDULER_H
@@ -21,75 +21,77 @@ struct vocabulary;
 
 /* When a beam search ends that has found as many texts as it has beams. */
 enum beam_stopping {
-    BEAMS_STOP_BY_SCORE,    /* if the best beam, at its length, is worth no more than they are */
-    BEAMS_STOP_EARLY,       /* at once */
-    BEAMS_NEVER_STOP_EARLY, /* if no length could make the best beam worth more */
+    /* if the best beam, at its current length, does not score higher than the texts */
+    BEAMS_STOP_BY_SCORE,
+    BEAMS_STOP_EARLY, /* immediately */
+    /* if the best beam could not score higher than the texts at any length */
+    BEAMS_NEVER_STOP_EARLY,
 };
 
-/* What is asked of a beam search (beams/beams.h). */
+/* The settings of a beam search (beams/beams.h). */
 struct beam_search {
-    int width; /* beams, 1..MAX_BEAMS; 0: no search */
+    int width; /* number of beams, 1..MAX_BEAMS; 0: no search */
     enum beam_stopping stopping;
     double length_penalty; /* above 0 favours long texts */
 };
 
-/* One prompt and n choices to generate from it, which the server makes. From a scheduler_submit
- * that succeeds on, the scheduler reads it: the server keeps it, and all that it points to,
- * unchanged and alive. It returns to the server with the event that is marked `last`: from the call
- * of on_events with that event on, neither the scheduler nor the engine reads it. The server may
- * free it at once, even if the step goes on. The scheduler never frees it. */
+/* One prompt and n choices to generate from it. The server makes it. After a successful
+ * scheduler_submit the scheduler reads it, and the server must keep it and everything that it
+ * points to alive and unchanged. The event that is marked `last` returns it to the server: neither
+ * the scheduler nor the engine reads it after on_events is called with that event. The server may
+ * then free it immediately, even during the step. The scheduler never frees it. */
 struct generation {
     const int32_t *prompt; /* [n_prompt], at least one token */
     int n_prompt;
     /* choices, 1..MAX_CHOICES: choice i samples with counter i and shares the prompt's blocks */
     int n;
-    /* The choices are the n best texts of this search, n at most its width. All their events come
-     * when it ends, so single ones cannot be cancelled. */
+    /* The choices are the n best texts of this search; n is at most its width. All their events are
+     * sent when the search ends, so single choices cannot be cancelled. */
     struct beam_search beams;
-    int max_tokens; /* of each choice; 0: only the prompt's logprobs */
+    int max_tokens; /* of each choice; 0: only logprobs of the prompt */
     int min_tokens;
-    int max_drafts;           /* guessed tokens that a step may verify; 0: none */
-    const int32_t *predicted; /* [n_predicted] the output that is expected, to guess from */
-    int n_predicted;          /* 0: none is */
-    struct sampling sampling; /* banned is the scheduler's to fill */
+    int max_drafts;           /* drafts that a step may verify; 0: none */
+    const int32_t *predicted; /* [n_predicted] the expected output, used for drafts */
+    int n_predicted;          /* 0: no expected output */
+    struct sampling sampling; /* the scheduler sets `banned` */
     int n_stop_ids;
-    /* end the choice; with the model's end ids unless ignore_eos, already merged in */
+    /* ids that end the choice. They include the model's end ids, unless ignore_eos is set. */
     int32_t stop_ids[MAX_STOP_IDS];
-    /* What each choice's text keeps to, and the model's vocabulary with it; NULL: anything. It
-     * begins behind the first n_begin_ids tokens of the output that are begin_ids, if there are
-     * any. It comes before min_tokens and stop_ids (constraint.c). */
+    /* The grammar of each choice's text, and the vocabulary of the model; NULL: any text. If
+     * begin_ids is not empty, the grammar applies after the first occurrence of these n_begin_ids
+     * tokens in the output. It takes precedence over min_tokens and stop_ids (constraint.c). */
     struct grammar *grammar;
     const struct vocabulary *vocabulary;
     int n_begin_ids;
     const int32_t *begin_ids;
-    /* -1: none; otherwise an event for each prompt token, with that many best */
+    /* number of best logprobs for each prompt token, each in an event; -1: no such events */
     int prompt_logprobs;
-    int priority; /* lower first */
-    /* prefixes are shared only under the same salt; 0 is the common one */
+    int priority; /* lower values first */
+    /* prefixes are shared only if the salts are equal; 0 is the common one */
     uint64_t cache_salt[2];
-    uint64_t received_ns; /* now_ns() at which the request came in */
-    void *owner;          /* the server's */
-    /* set by any thread: all choices end with FINISH_CANCELLED within a step */
+    uint64_t received_ns; /* now_ns() when the request was received */
+    void *owner;          /* for the server */
+    /* Set by any thread: all choices end with FINISH_CANCELLED within a step. */
     _Atomic bool cancelled;
-    /* bit i set: choice i is not wanted any more (a stop string was met) */
+    /* bit i set: choice i ends (the server found a stop string) */
     _Atomic uint64_t cancelled_choices[2];
 };
 
 /* ---- what comes back ------------------------------------------------------------------------ */
 
 enum finish {
-    FINISH_NONE,      /* more will come */
-    FINISH_STOP,      /* a stop id: `token` is it */
-    FINISH_COMPLETE,  /* nothing can come after the token, which is part of the text */
-    FINISH_LENGTH,    /* max_tokens, or the model's length */
-    FINISH_CANCELLED, /* asked for, or the server is stopping */
-    FINISH_STUCK,     /* no token is left that the grammar and the sampling both allow */
-    FINISH_ERROR,     /* a bug: the request ends alone; or the device has failed, with all */
+    FINISH_NONE,      /* not the end */
+    FINISH_STOP,      /* a stop id, which is `token` */
+    FINISH_COMPLETE,  /* no token can follow; the token is part of the text */
+    FINISH_LENGTH,    /* max_tokens, or the maximum length of the model */
+    FINISH_CANCELLED, /* on request, or the server is stopping */
+    FINISH_STUCK,     /* no token is allowed by both the grammar and the sampling settings */
+    FINISH_ERROR,     /* a bug: only this request ends; or the device has failed: all end */
 };
 
 enum event_kind {
     EVENT_TOKEN, /* a generated token; `finish` may be set with it */
-    /* logprobs of one prompt token, in order, before the first EVENT_TOKEN of choice 0 */
+    /* logprobs of one prompt token; sent in order, before the first EVENT_TOKEN of choice 0 */
     EVENT_PROMPT_TOKEN,
     EVENT_END, /* an end without a token: cancelled, max_tokens 0, error */
 };
@@ -99,14 +101,14 @@ struct event {
     enum event_kind kind;
     int choice;
     enum finish finish;
-    bool last;                   /* no event of this generation follows: it is the server's again */
-    int position;                /* EVENT_PROMPT_TOKEN: index in the prompt */
-    int n_cached;                /* prompt tokens that came from the prefix cache */
-    uint64_t first_scheduled_ns; /* when its first row entered a step */
-    /* of the predicted output, so far: guesses that held, and that did not */
+    bool last;    /* the last event of this generation, which returns to the server */
+    int position; /* EVENT_PROMPT_TOKEN: index in the prompt */
+    int n_cached; /* prompt tokens found in the prefix cache */
+    uint64_t first_scheduled_ns; /* when its first row was planned for a step */
+    /* drafts from the predicted output, so far: accepted and refused */
     int predicted_held, predicted_refused;
-    float score;            /* of a beam search: the text's, with its finish */
-    struct sampled sampled; /* id; logprobs where asked for */
+    float score;            /* of a beam search: the score of the text, with its finish */
+    struct sampled sampled; /* id; logprobs if requested */
 };
 
 /* ---- the scheduler -------------------------------------------------------------------------- */
@@ -114,117 +116,118 @@ struct event {
 struct drafter;
 
 struct scheduler_config {
-    int max_num_seqs;             /* sequences in one step */
-    int max_num_batched_tokens;   /* rows in one step */
-    int max_mixed_prefill_tokens; /* of prompts, in a step that decodes; 0: as suits the engine */
-    /* within which 99 of 100 steps with decodes and prompts are to end, in place of that limit,
-     * once some were measured; 0: none */
+    int max_num_seqs;           /* sequences in one step */
+    int max_num_batched_tokens; /* rows in one step */
+    /* prompt rows in a step that decodes; 0: a default for the engine */
+    int max_mixed_prefill_tokens;
+    /* The 99% quantile of steps with decodes and prompts should stay below this. It replaces
+     * max_mixed_prefill_tokens after some such steps were measured. 0: no target. */
     uint64_t itl_target_ns;
     int max_model_len;       /* prompt + output tokens of a sequence */
-    int max_queued_requests; /* generations that wait, inbox included */
+    int max_queued_requests; /* waiting generations, including the inbox */
     int max_queued_tokens;   /* their prompt tokens */
     int n_blocks, block_size;
     int n_window_blocks, window; /* as in struct engine_memory; 0: layers keep all positions */
-    int max_logit_rows;          /* R of a step: bounds how many prompt-logprob rows it may hold */
+    int max_logit_rows;          /* R of a step; limits its prompt-logprob rows */
     bool prefix_caching;
-    /* tokens in the cache from which a preempted sequence is swapped, where there is swap space;
-     * one of fewer is computed again. 0: a default */
+    /* Minimum number of cached tokens for which a preempted sequence is swapped, if there is swap
+     * space. A shorter sequence is recomputed. 0: a default. */
     int swap_from;
     struct speculation speculation;
-    bool fixed_drafts; /* all that were guessed are verified, whatever they cost */
-    /* A token is sampled also where a grammar lets no other come: the same result, for tests. */
+    bool fixed_drafts; /* verify all drafts, whatever their cost */
+    /* Sample a token even if the grammar allows only one. Same result, for tests. */
     bool samples_forced;
-    /* How much is done for a mask before its sequence sits the step out (matcher_prepare); 0: a
-     * default. The same result, for tests. */
+    /* Maximum work for a mask before its sequence skips the step (matcher_prepare); 0: a default.
+     * Same result, for tests. */
     int max_mask_work;
-    /* Who guesses tokens instead of what `speculation` says (draft/draft.h), for tests: it must
-     * outlive the scheduler. NULL: nobody else. */
+    /* A drafter that replaces the one of `speculation` (draft/draft.h), for tests. It must outlive
+     * the scheduler. NULL: no replacement. */
     const struct drafter *drafter;
-    /* The draft model of SPECULATION_DRAFT_MODEL, which must outlive the scheduler and is its
-     * thread's alone; otherwise NULL. It was opened to draft for the scheduler's engine. */
+    /* The draft model of SPECULATION_DRAFT_MODEL, opened to draft for the scheduler's engine;
+     * otherwise NULL. It must outlive the scheduler, and only the scheduler's thread may use it. */
     struct engine *draft_engine;
-    /* Called on the engine thread at the end of a step with its events, and in the middle of one
-     * that has very many. The events are the scheduler's and only valid during the call. Must not
+    /* Called on the engine thread at the end of a step with its events, and earlier if they fill
+     * their array. The scheduler owns the events; they are valid only during the call. Must not
      * block. */
     void (*on_events)(void *arg, const struct event *events, int n);
-    /* Called once on the engine thread when the device has failed, with a sentence that says how;
-     * the events that end all requests with FINISH_ERROR follow. Nothing is taken any more. May be
-     * NULL. */
+    /* Called once on the engine thread when the device has failed, with a sentence that describes
+     * the failure. Events that end all requests with FINISH_ERROR follow, and later submissions
+     * fail. May be NULL. */
     void (*on_failure)(void *arg, const struct err *err);
     void *arg;
 };
 
 struct scheduler;
 
-/* Makes a scheduler; `engine` must outlive it. scheduler_start begins its thread; scheduler_free
- * ends and joins it, all that still runs ending with FINISH_CANCELLED. */
+/* Makes a scheduler; `engine` must outlive it. scheduler_start starts its thread. scheduler_free
+ * stops and joins the thread, and ends all sequences with FINISH_CANCELLED. */
 struct scheduler *scheduler_new(const struct scheduler_config *config, struct engine *engine);
 void scheduler_start(struct scheduler *scheduler);
 void scheduler_free(struct scheduler *scheduler);
 
-/* Can this many requests and prompt tokens be queued now? A cheap check before work is spent on a
- * request. Any thread. */
+/* Can this number of requests and prompt tokens be queued now? A cheap check before work is spent
+ * on a request. Any thread. */
 bool scheduler_has_room(const struct scheduler *scheduler, int n_requests, int n_tokens);
 
-/* Could the generation run if it were alone? If not: STATUS_INVALID_REQUEST as of scheduler_submit.
- * Any thread. */
+/* Can the generation run if it is alone? If not, returns STATUS_INVALID_REQUEST as scheduler_submit
+ * does. Any thread. */
 enum status scheduler_check_fits(const struct scheduler *scheduler,
                                  const struct generation *generation, struct err *err);
 
-/* Hands over a generation. Any thread. Fails at once, and nothing is kept, with
- * STATUS_INVALID_REQUEST when it can never fit (code context_length_exceeded, or the KV memory is
- * too small: both numbers in the message), STATUS_OVERLOADED when the queue is full,
- * STATUS_UNAVAILABLE when the scheduler is stopping, or the device has failed. */
+/* Submits a generation. Any thread. If it fails, it fails immediately and keeps nothing. Fails with
+ * STATUS_INVALID_REQUEST if the generation can never fit (code context_length_exceeded, or the KV
+ * memory is too small; the message has both numbers), with STATUS_OVERLOADED if the queue is full,
+ * and with STATUS_UNAVAILABLE if the scheduler is stopping or the device has failed. */
 enum status scheduler_submit(struct scheduler *scheduler, struct generation *generation,
                              struct err *err);
 
-/* Wakes the engine thread to look at the cancelled flags. Any thread. */
+/* Wakes the engine thread to check the cancelled flags. Any thread. */
 void scheduler_cancel(struct scheduler *scheduler, struct generation *generation);
 
-/* What the time of a step goes to. */
+/* The parts of a step whose times are measured. */
 enum step_part {
-    PART_PLAN,    /* taking in what has come, guessing, choosing rows, filling the step's arrays */
-    PART_FORWARD, /* the model: computing on a CPU, waiting for it on a device */
-    PART_SAMPLE,  /* choosing tokens; where the device does, telling it to */
-    PART_COMMIT,  /* taking in tokens, handing over their events */
+    PART_PLAN,    /* read the inbox, draft, choose rows, fill the arrays of the step */
+    PART_FORWARD, /* run the model on a CPU, or wait for it on a device */
+    PART_SAMPLE,  /* choose tokens, or launch their choice on a device */
+    PART_COMMIT,  /* record tokens, deliver their events */
     N_STEP_PARTS
 };
 
 /* Steps are counted by their rows: one counter for each of these bounds (1, 8, 16, ... 16384), and
- * one for the steps with more rows. */
+ * one for steps with more rows. */
 #define STEP_ROW_BOUNDS 13
 static inline int step_row_bound(int i) {
     return i == 0 ? 1 : 4 << i;
 }
 
-/* Numbers for /metrics and the health checks. Counters only grow. */
+/* Numbers for /metrics and the health checks. Counters never decrease. */
 struct scheduler_stats {
-    /* sequences that run; that wait (inbox included); that wait in the host's memory */
+    /* sequences that run, that wait (including the inbox), and that are swapped */
     int running, waiting, swapped;
-    int queued_tokens; /* prompt tokens that wait */
-    /* used: referenced; cached: unreferenced but known by hash */
+    int queued_tokens; /* prompt tokens of waiting requests */
+    /* used: referenced; cached: unreferenced but known */
     int blocks_total, blocks_used, blocks_cached;
     uint64_t steps, prompt_tokens, generated_tokens, preemptions;
-    uint64_t cached_tokens; /* of prompt_tokens, those that came from the prefix cache */
-    uint64_t step_rows;     /* in all steps together */
+    uint64_t cached_tokens; /* the part of prompt_tokens that the prefix cache had */
+    uint64_t step_rows;     /* total over all steps */
     uint64_t steps_by_rows[STEP_ROW_BOUNDS + 1];
-    uint64_t dropped_samples; /* whose rows were computed for sequences that had ended */
-    /* of speculation: times that drafts were verified, drafts, those that held */
+    uint64_t dropped_samples; /* samples of sequences that had ended */
+    /* speculation: verifications, drafts, accepted drafts */
     uint64_t drafts, draft_tokens, accepted_tokens;
-    /* of the generated ones, those that were not sampled: no other could come */
+    /* generated tokens that were not sampled, since the grammar allowed only one */
     uint64_t forced_tokens;
-    uint64_t late_masks; /* for which a sequence sat a step out, or lost drafts */
-    /* blocks of swap space: all; of swapped sequences; kept for the prefix cache */
+    uint64_t late_masks; /* masks that were not ready: a sequence skipped a step, or lost drafts */
+    /* blocks of swap space: all, owned by swapped sequences, kept for the prefix cache */
     int host_blocks_total, host_blocks_used, host_blocks_cached;
-    /* of layers with windows; 0 where these have none of their own */
+    /* of layers with windows; 0 if these have no separate blocks */
     int window_blocks_total, window_blocks_used, window_blocks_cached;
-    uint64_t swapped_out, swapped_in;     /* blocks that were copied */
+    uint64_t swapped_out, swapped_in;     /* copied blocks */
     uint64_t prefix_queries, prefix_hits; /* in tokens */
-    uint64_t last_step_ns;                /* now_ns() when the last step ended, or, if that was
-                                             later, when work came after there was none */
-    uint64_t step_ns;                     /* total time of all steps */
-    uint64_t part_ns[N_STEP_PARTS];       /* and of their parts */
-    bool stepping;                        /* a step is running now */
+    /* now_ns() at the end of the last step, or, if later, when work arrived after an idle time */
+    uint64_t last_step_ns;
+    uint64_t step_ns;               /* total time of all steps */
+    uint64_t part_ns[N_STEP_PARTS]; /* total time of each part */
+    bool stepping;                  /* is a step running? */
 };
 void scheduler_stats(struct scheduler *scheduler, struct scheduler_stats *out); /* any thread */
 

@@ -4,24 +4,24 @@
 
 #include "scheduler/internal.h"
 
-/* What a draft's chance is believed to be by its match, before the sequence has shown its own; how
- * much a draft that held or failed changes that, and how fast it comes back while none is tried.
- * Both as much: what is believed is then on average what holds. */
+/* first_chance: the initial estimate of a draft's chance, by its match. learning: the rate at which
+ * an accepted or refused draft changes the estimate; equal rates make it converge to the average.
+ * forgetting: the rate at which it returns to the initial estimate while no draft is tried. */
 static const float first_chance[MAX_DRAFT_MATCH + 1] = {0,     0.25f, 0.4f,  0.5f, 0.6f,
                                                         0.65f, 0.7f,  0.75f, 0.8f};
 static const float learning = 1.0f / 8, forgetting = 1.0f / 400;
 
-/* A draft less likely than this is not worth a look. */
+/* A draft less likely than this is not considered. */
 static const float min_chance = 0.02f;
 
-/* Drafts have to promise so much more than none, as costs are estimates. */
+/* Drafts must promise this gain, since costs are estimates. */
 static const float min_gain = 1.03f;
 
 void speculate_begin(struct sequence *sequence) {
     for (int i = 0; i <= MAX_DRAFT_MATCH; i++) sequence->draft_chance[i] = first_chance[i];
 }
 
-/* The chance that a draft holds if those before it do. */
+/* Returns the chance that a draft is accepted if those before it are. */
 static float *chance_of(struct sequence *sequence, int draft) {
     return &sequence->draft_chance[min_int(sequence->draft_match + draft, MAX_DRAFT_MATCH)];
 }
@@ -44,7 +44,7 @@ void speculate_forget(struct sequence *sequence) {
 
 /* ---- how deep a draft model drafts ---------------------------------------------------------- */
 
-/* The jobs' numbers, those with the best chances first; of equal ones the first. */
+/* Orders the jobs by falling chance. Ties keep their order. */
 static void order_jobs(const struct draft_engine *d, int order[MAX_COST_ROWS]) {
     for (int i = 0; i < d->n_jobs; i++) {
         float chance = *chance_of(d->sequence[i], 0);
@@ -55,7 +55,7 @@ static void order_jobs(const struct draft_engine *d, int order[MAX_COST_ROWS]) {
     }
 }
 
-/* The tokens that n drafts are expected to bring. */
+/* Returns the expected number of accepted tokens of n drafts. */
 static float expected_tokens(float chance, int n) {
     float all_hold = 1, tokens = 0;
     for (int i = 0; i < n; i++) {
@@ -65,8 +65,8 @@ static float expected_tokens(float chance, int n) {
     return tokens;
 }
 
-/* How many of the jobs, in this order, bring the most tokens in a time at a depth that each has as
- * far as it wants so many drafts. `best` is the rate to beat, and becomes the new one. */
+/* Returns how many of the jobs, in this order, yield the most tokens per time, if each drafts up to
+ * this depth. `best` is the rate to exceed, and is set to the new rate. */
 static int choose_jobs(const struct scheduler *s, const int order[MAX_COST_ROWS], int depth,
                        float *best) {
     const struct draft_engine *d = &s->draft_engine;
@@ -88,7 +88,7 @@ static int choose_jobs(const struct scheduler *s, const int order[MAX_COST_ROWS]
     return n;
 }
 
-/* Before its passes were measured, so many drafts of each sequence are tried. */
+/* The number of drafts of each sequence that are tried before the passes were measured. */
 enum { TRIED_DEPTH = 2 };
 
 static void choose_depths(struct scheduler *s) {
@@ -110,8 +110,8 @@ static void choose_depths(struct scheduler *s) {
 
 /* ---- proposing ------------------------------------------------------------------------------ */
 
-/* A sequence whose next row is its last known token's. Mirostat's mu goes from one token to the
- * next: one sample of a sequence after the other. */
+/* Is the next row of the sequence that of its last known token? With mirostat a sequence may not
+ * draft: mu passes from one token to the next, so its samples are made one after the other. */
 static bool may_draft(const struct sequence *sequence) {
     const struct request *request = sequence->request;
     return request->max_drafts > 0 && sequence->n_tokens - sequence->n_computed == 1 &&
@@ -141,14 +141,14 @@ void speculate_end(struct scheduler *s, const struct sequence *sequence) {
         s->drafter.left(s->drafter.self, sequence->draft_state);
 }
 
-/* Takes drafts behind a sequence's tokens, as far as they may come. */
+/* Keeps the drafts after a sequence's tokens that the grammar allows. */
 static void set_drafts(struct sequence *sequence, struct draft draft) {
     assert(draft.n == 0 || (draft.match >= 1 && draft.match <= MAX_DRAFT_MATCH));
     sequence->n_proposed = constraint_cut_drafts(sequence, draft.n);
     sequence->draft_match = draft.match;
 }
 
-/* A draft model is asked for at most so many drafts of the sequence. */
+/* Asks a draft model for at most `most` drafts of the sequence. */
 static void add_job(struct scheduler *s, struct sequence *sequence, int most) {
     struct draft_engine *d = &s->draft_engine;
     if (d->n_jobs == d->max_jobs) return;
@@ -156,13 +156,13 @@ static void add_job(struct scheduler *s, struct sequence *sequence, int most) {
     d->sequence[d->n_jobs++] = sequence;
     job->context = context_of(sequence);
     job->most = most;
-    sequence->draft_match = MAX_DRAFT_MATCH; /* all that it drafts is as well founded */
+    sequence->draft_match = MAX_DRAFT_MATCH; /* all its drafts are equally reliable */
 }
 
 static void propose(struct scheduler *s, struct sequence *sequence) {
     const struct request *request = sequence->request;
     const struct draft_context context = context_of(sequence);
-    /* a token comes after the last draft */
+    /* a token is drawn after the last draft */
     int room = request->max_tokens - sequence->n_tokens - 1;
     int most = min_int(min_int(request->max_drafts, s->config.speculation.max_tokens), room);
     assert(sequence->n_pending == 0 && sequence->n_drafts == 0 && !sequence_scoring(sequence));
@@ -178,7 +178,8 @@ static void propose(struct scheduler *s, struct sequence *sequence) {
     if (!sequence->drafts_predicted && s->drafter.propose_all) add_job(s, sequence, most);
 }
 
-/* Could drafts save time if they all held? Not where many decode: then rows are what costs. */
+/* Could drafts save time if all were accepted? They cannot if many sequences decode: then rows
+ * determine the cost. */
 static bool could_pay(const struct scheduler *s) {
     int n = s->running.n, most = min_int(n + s->config.speculation.max_tokens, MAX_COST_ROWS);
     if (s->config.fixed_drafts) return true;
@@ -188,7 +189,7 @@ static bool could_pay(const struct scheduler *s) {
     return false;
 }
 
-/* Only a step in which all decode verifies drafts. */
+/* Does every running sequence decode? Only such a step verifies drafts. */
 static bool all_decode(const struct scheduler *s) {
     list_each(node, &s->running) {
         const struct sequence *sequence = sequence_of(node);
@@ -227,8 +228,8 @@ void speculate_propose(struct scheduler *s) {
 
 /* ---- a draft model -------------------------------------------------------------------------- */
 
-/* Runs and times a pass. The costs are of those in which sequences go on, by one or two rows each:
- * one that catches up with a long text is no measure of them. */
+/* Runs and times a pass: one forward run of the draft model. The cost is learnt only from passes
+ * with one or two rows per sequence; a pass that computes a long text is not representative. */
 static const struct sampled *run_pass(void *self, const struct step *step,
                                       const struct sample *samples, int n) {
     struct draft_engine *d = self;
@@ -273,13 +274,14 @@ void speculate_close(struct scheduler *s) {
 
 /* ---- planning ------------------------------------------------------------------------------- */
 
-/* The drafts of a plan while they are chosen: the likeliest first, over all sequences. */
+/* The state of the choice of drafts for a plan: the most likely first, over all sequences. */
 struct choosing {
-    int n;                     /* chosen so far */
-    int item[MAX_COST_ROWS];   /* whose, in the order of choice */
-    float next[MAX_COST_ROWS]; /* the chance that an item's next draft is taken, with all before */
-    int drafts[MAX_COST_ROWS]; /* of an item */
-    int blocks;                /* that they need */
+    int n;                   /* number chosen so far */
+    int item[MAX_COST_ROWS]; /* items of the chosen drafts, in the order of choice */
+    /* chance that the next draft of an item is accepted, with all before */
+    float next[MAX_COST_ROWS];
+    int drafts[MAX_COST_ROWS]; /* drafts of each item */
+    int blocks;                /* blocks for all drafts */
 };
 
 static int blocks_of(const struct plan_view *view, const struct plan_item *item, int drafts) {
@@ -297,7 +299,7 @@ static bool may_choose(const struct plan *plan, const struct plan_view *view,
     return c->blocks + more <= min_int(plan->available, plan->windows);
 }
 
-/* The item whose next draft is the likeliest, or -1. */
+/* Returns the item whose next draft is the most likely, or -1. */
 static int likeliest(const struct plan *plan, const struct plan_view *view,
                      const struct choosing *c) {
     int best = -1;
@@ -306,7 +308,7 @@ static int likeliest(const struct plan *plan, const struct plan_view *view,
     return best;
 }
 
-/* How many of the drafts, in the order of choice, bring the most tokens in a time. */
+/* Returns how many of the drafts, in the order of choice, yield the most tokens per time. */
 static int choose_all(const struct plan *plan, const struct plan_view *view, struct choosing *c) {
     int most = min_int(view->max_rows - plan->rows, view->max_logit_rows - plan->logit_rows);
     float tokens = (float)plan->rows;

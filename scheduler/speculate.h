@@ -1,28 +1,28 @@
 /* speculate: drafts that a step verifies.
  *
- * DESIGN. Nothing is sampled in another way for drafts. The last known token and the drafts behind
- * it are rows of one step, and from the logits of each row the sampler that is there draws the
- * token after it, with the settings, the history and the number that it would have without drafts:
+ * DESIGN. Drafts do not change the sampling. The last known token and the drafts after it are rows
+ * of one step. From the logits of each row, the sampler draws the next token, with the same
+ * settings, history and random number as without drafts:
  *
  *     known    ... t9 | drafts  a   b   c
  *     rows         t9           a   b   c
- *     drawn        a            b   x   .      the first that is not the draft after it is kept,
- *     taken        a            b   x          and what was drawn behind it is not looked at
+ *     drawn        a            b   x   .      the first that differs from the next draft is kept,
+ *     appended     a            b   x          and the tokens drawn after it are ignored
  *
- * Logits do not depend on what else is in a step, so the tokens and their logprobs are bit for bit
- * those that come without drafts, drawn ones too, whatever was guessed and however much of it. Rows
- * of refused drafts lie in the cache behind n_computed, where the next rows overwrite them; blocks
- * that only they needed are released, and none is made known.
+ * Logits do not depend on the other rows of a step. So the tokens and their logprobs are bit for
+ * bit those without drafts, also if they are drawn at random, whatever the drafts. Rows of refused
+ * drafts are in the cache after n_computed, and the next rows overwrite them. Blocks that only they
+ * needed are released and never registered.
  *
- * Drafts take what nobody else wants: they are planned last, only where all rows of a step are
- * decodes and nobody waits, and never preempt. How many is a question of time: a step of more rows
- * takes longer (step_cost.h), a draft holds with some chance, which each sequence learns for itself
- * by the length of its matches. So a sequence whose guesses fail soon stops guessing, and tries
- * again now and then.
+ * Drafts use only resources that are left. They are planned last, only if all rows of a step are
+ * decodes and no sequence waits, and they never preempt. Their number depends on time: a step with
+ * more rows takes longer (step_cost.h), and a draft is accepted with some chance, which each
+ * sequence learns by the length of its matches. So a sequence whose drafts are often refused soon
+ * stops drafting, and tries again occasionally.
  *
- * A draft model (draft/model.c) takes time before it is known what its drafts are worth. So how
- * deep it drafts, and for which sequences, is chosen before its passes, by the same sum with their
- * time in it; who is left out rests, and computes nothing with it.
+ * A draft model (draft/model.c) takes time before the value of its drafts is known. So the depth,
+ * and the sequences that it drafts for, are chosen before its passes, by the same calculation
+ * including their time. A pass is one forward run of the draft model. Other sequences skip it.
  */
 #ifndef PENSTOCK_SPECULATE_H
 #define PENSTOCK_SPECULATE_H
@@ -32,36 +32,38 @@
 struct engine_port;
 struct scheduler;
 
-/* Guesses for the running sequences that could use it, into n_proposed and their tokens. */
+/* Writes drafts of the running sequences that could use them, after their tokens, and sets
+ * n_proposed. */
 void speculate_propose(struct scheduler *scheduler);
 
-/* Adds to a plan the drafts that are expected to save time. Pure, like plan_make, whose last part
- * it is. */
+/* Adds the drafts that are expected to save time to a plan. Pure, as a part of plan_make. */
 void plan_drafts(struct plan *plan, const struct plan_view *view);
 
-/* A sequence's drafts were verified: the first `taken` of n_drafts held. */
+/* Learns from a verification: the first `taken` of n_drafts were accepted. */
 void speculate_learn(struct sequence *sequence, int taken);
 
-/* A sequence's drafts were not worth a try: what it has learnt fades. */
+/* Moves the estimates towards their initial values, since the drafts of a sequence were not worth a
+ * try. */
 void speculate_forget(struct sequence *sequence);
 
-/* A sequence ends: a drafter that looks in such texts takes it, and one that holds anything of it
- * gives that back. */
+/* Ends a sequence: passes its text to a drafter that collects texts, and releases the drafter's
+ * state of it. */
 void speculate_end(struct scheduler *scheduler, const struct sequence *sequence);
 
-/* What there is for a draft model: blocks of its engine's cache, and the tokens of a sequence that
- * it can look at. */
+/* The capacity of a draft model: the blocks of its engine's cache, and the maximum length of a
+ * sequence. */
 struct draft_room {
     int n_blocks, block_size, max_tokens;
-    int max_seqs, max_rows; /* of a pass */
+    int max_seqs, max_rows; /* of one pass */
 };
 
-/* Lets a second engine guess, which then is the scheduler's alone; before anything is submitted. */
+/* Makes a second engine the drafter. Only the scheduler may use it afterwards. Must be called
+ * before the first submission. */
 void speculate_with_model(struct scheduler *scheduler, const struct engine_port *port,
                           const struct draft_room *room);
-void speculate_close(struct scheduler *scheduler); /* when all sequences have ended */
+void speculate_close(struct scheduler *scheduler); /* after all sequences have ended */
 
-/* What a sequence begins with. */
+/* Sets the initial estimates of a sequence. */
 void speculate_begin(struct sequence *sequence);
 
 #endif

@@ -10,25 +10,25 @@ struct knot {
     float cost;
 };
 
-/* Measured on one thread with AVX-512 VNNI and Q4_1 weights: few rows are bound by the weights'
- * bytes, more by products, and a 17th row begins another tile. */
+/* Measured on one thread with AVX-512 VNNI and Q4_1 weights: few rows are limited by the bytes of
+ * the weights, more rows by products, and a 17th row starts another tile. */
 static const struct knot host[] = {{1, 1.0f},   {2, 1.30f},  {4, 1.78f},  {8, 2.64f},
                                    {12, 3.41f}, {16, 4.01f}, {17, 5.76f}, {MAX_COST_ROWS, 28.0f}};
-/* On a device weights are read once for up to about a hundred rows. */
+/* On a device the weights are read once for up to about a hundred rows. */
 static const struct knot device[] = {{1, 1.0f}, {16, 1.1f}, {64, 1.4f}, {MAX_COST_ROWS, 2.0f}};
 
-/* How much of the way back to the expected form a step of another row count brings. */
+/* How much a step moves other row counts back to the expected form. */
 static const float forgetting = 1.0f / 400;
 
-/* Of the weight of older steps with prompts, what each new one leaves. */
+/* The factor by which each step with prompts reduces the weight of older ones. */
 static const double keeping = 0.98;
 
-/* How far steps with decodes and prompts are from what was expected is an average over about so
- * many; of 100 steps 99 are below the mean and so many deviations. */
+/* The deviation of steps with decodes and prompts from the expected time is averaged over about
+ * late_steps steps. The 99% quantile is the mean plus this number of deviations. */
 static const double late_steps = 64, deviations = 2.4;
 
-/* Between two row counts that were measured, what is believed keeps to the expected form, scaled
- * to meet both; outside of them it is scaled as the nearest. */
+/* Updates the estimates. Between two measured row counts the estimate has the expected form, scaled
+ * to meet both. Outside of them it is scaled like the nearest. */
 static void believe(struct step_cost *cost) {
     int below = 0;
     float scale_below = 0;
@@ -47,8 +47,8 @@ static void believe(struct step_cost *cost) {
     }
 }
 
-/* A step took so many times what was expected. One that is far off was interrupted, and counts as
- * somewhat off. */
+/* Learns that a step took `times` the expected time. An outlier was interrupted, and counts only up
+ * to a limit. */
 static void note_late(struct prefill_cost *p, double times) {
     double apart = times - p->mean, far = 0.1 + 4 * sqrt(p->variance);
     if (fabs(apart) > far) apart = apart > 0 ? far : -far;
@@ -68,12 +68,13 @@ void step_cost_init(struct step_cost *cost, bool on_host) {
             cost->expected[m] = knot->cost + slope * (float)(m - knot->rows);
     }
     for (int m = 1; m <= MAX_COST_ROWS; m++) cost->ns[m] = cost->expected[m];
-    cost->prefill.mean = 1.1; /* nothing is known, and most machines are shared */
+    cost->prefill.mean = 1.1; /* an initial guess: most machines are shared */
     note_late(&cost->prefill, cost->prefill.mean);
 }
 
-/* Row counts that are not run for long come back to the expected form, scaled as what is run: else
- * one slow step could make its row count, and all above it, too dear ever to be tried again. */
+/* Moves row counts that do not run for a long time back to the expected form, scaled like the
+ * current step. Otherwise one slow step could make its row count, and all larger ones, too
+ * expensive to be tried again. */
 static void forget_others(struct step_cost *cost, int rows) {
     float scale = cost->measured[rows] / cost->expected[rows];
     for (int m = 1; m <= MAX_COST_ROWS; m++)
@@ -81,8 +82,8 @@ static void forget_others(struct step_cost *cost, int rows) {
             cost->measured[m] += (cost->expected[m] * scale - cost->measured[m]) * forgetting;
 }
 
-/* A moving average over about eight steps. One that was interrupted counts as twice as long at
- * most, as what was measured or else believed; about the very first nothing is believed. */
+/* A moving average over about eight steps. An interrupted step counts as at most twice the
+ * estimate. The first step has no estimate. */
 void step_cost_note(struct step_cost *cost, int rows, uint64_t ns) {
     assert(rows >= 1);
     if (rows > MAX_COST_ROWS || ns == 0) return;
@@ -96,7 +97,8 @@ void step_cost_note(struct step_cost *cost, int rows, uint64_t ns) {
 
 /* ---- prompts -------------------------------------------------------------------------------- */
 
-/* The decodes' part of a step; where there are none, reading the weights takes as long as one. */
+/* Returns the time of the decodes of a step. Without decodes, reading the weights takes as long as
+ * one. */
 static double decodes_ns(const struct step_cost *cost, int rows) {
     if (!cost->known) return 0;
     if (rows <= MAX_COST_ROWS) return step_cost_ns(cost, rows > 0 ? rows : 1);
@@ -108,8 +110,8 @@ static double step_ns(const struct step_cost *cost, const struct step_shape *sha
            shape->pairs * cost->prefill.per_pair;
 }
 
-/* The two unknowns of the sums. While all steps had contexts alike, these explain nothing: the
- * small term keeps what a pair takes near 0 then. */
+/* Solves the sums for the two unknowns. If the contexts of all steps were similar, the pairs
+ * explain nothing; the small term then keeps the time per pair near 0. */
 static void solve(struct prefill_cost *p) {
     double pairs2 = p->pairs2 * 1.001 + 1e-9;
     double determinant = p->rows2 * pairs2 - p->rows_pairs * p->rows_pairs;
