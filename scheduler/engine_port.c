@@ -64,8 +64,7 @@ static struct engine_port port_to(struct engine *engine) {
                                          .arrive = port_swap_arrive}};
 }
 
-/* The engine of a draft model was opened with a capacity for everything that it may be asked for.
- */
+/* The engine of a draft model was opened with the capacity that the draft model needs. */
 static void add_draft_model(struct scheduler *s, struct engine *engine) {
     const struct engine_memory *memory = engine_memory(engine);
     const struct engine_port port = port_to(engine);

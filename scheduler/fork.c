@@ -39,8 +39,7 @@ static void share_blocks(struct scheduler *s, const struct sequence *from,
 /* ---- choices -------------------------------------------------------------------------------- */
 
 /* Starts a choice. It runs on the leader's blocks if the leader still has them and a batch row is
- * free. Otherwise it waits without blocks, and finds its prompt in the prefix cache or computes it.
- */
+ * free. Otherwise it waits without blocks, and finds or computes its prompt later. */
 static void fork_choice(struct scheduler *s, struct sequence *leader, struct sequence *sequence) {
     sequence_fork(leader, sequence);
     if (leader->state == SEQUENCE_RUNNING && batch_rows_claimed(&s->running) < s->max_seqs) {

@@ -26,8 +26,7 @@ void inbox_free(struct scheduler *s) {
 
 /* ---- from any thread ------------------------------------------------------------------------ */
 
-/* One request always has room in an empty queue, whatever its length: otherwise it could never run.
- */
+/* An empty queue always has room for one request, of any length: otherwise it could never run. */
 bool scheduler_has_room(const struct scheduler *s, int n_requests, int n_tokens) {
     int requests = atomic_load(&s->inbox.queued_requests);
     int tokens = atomic_load(&s->inbox.queued_tokens);

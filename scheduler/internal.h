@@ -127,8 +127,7 @@ void release_last_block(struct scheduler *scheduler, struct sequence *sequence);
 /* Releases all blocks of a running sequence and removes it from its batch row and queue. */
 void sequence_stop_running(struct scheduler *scheduler, struct sequence *sequence);
 
-/* Ends a sequence with its event, which was just added. With its last sequence a request ends, too.
- */
+/* Ends a sequence with its event, which was just added. The last sequence ends its request, too. */
 void sequence_end(struct scheduler *scheduler, struct sequence *sequence, enum finish finish,
                   struct event *event);
 

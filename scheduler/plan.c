@@ -190,8 +190,8 @@ static void preempt_last(struct plan *plan, const struct plan_view *view) {
     } while (next && search_together(last, next));
 }
 
-/* Assigns rows to a running sequence. While it has no room for a row, preempts sequences from the
- * end of the order. */
+/* Assigns rows to a running sequence. Preempts from the end of the order while it has room for
+ * none. */
 static void serve_running(struct plan *plan, const struct plan_view *view, int i) {
     struct plan_item *item = &plan->item[i];
     const struct sequence *sequence = item->sequence;
@@ -318,9 +318,8 @@ static int find_host_hits(const struct plan *plan, const struct plan_view *view,
     return found * size < view->swap_from ? 0 : found;
 }
 
-/* Is a running sequence computing the block after the hits, in a step in flight or later? Comparing
- * hashes is enough: if equal hashes belong to different tokens, the sequence only waits in vain
- * until that block is computed. */
+/* Is a running sequence computing the block after the hits, in a step in flight or later? After a
+ * collision of hashes the sequence waits in vain until that block is computed. */
 static bool being_computed(const struct plan *plan, const struct plan_view *view,
                            const struct sequence *sequence, int hits) {
     int size = view->pool->block_size;
@@ -425,8 +424,8 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
     return ADMITTED;
 }
 
-/* Admits the other beams of running searches, before all other waiting sequences: until then the
- * running beams keep their blocks and wait. Returns false if one of them has no room. */
+/* Admits the other beams of running searches before all other waiting sequences, since the running
+ * beams wait for them and keep their blocks. Returns false if one of them lacks room. */
 static bool admit_rest(struct plan *plan, const struct plan_view *view) {
     int n_out = 0;
     list_each(node, view->waiting) {
@@ -449,8 +448,8 @@ static void begin_admission(struct plan *plan, const struct plan_view *view) {
     plan->batch_rows = batch_rows_claimed(view->running);
 }
 
-/* If nothing can be computed because the first search in the order waits for beams that are not
- * running, and later sequences hold the blocks, preempts these until a beam is admitted. */
+/* If nothing can be computed because the first search waits for beams that are not running, and
+ * later sequences hold the blocks, preempts these until a beam is admitted. */
 static void make_room_for_rest(struct plan *plan, const struct plan_view *view) {
     while (plan->rows == 0 && plan->n_kept > 0) {
         const struct sequence *first = plan->item[0].sequence;
