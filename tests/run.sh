@@ -76,7 +76,6 @@ release() {
 
 # Suites that would take minutes under sanitizers have the label slow; the release build runs them.
 asan() {
-    with_cxx build/asan
     docker/build.sh asan "$jobs" suites
     ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 unit asan --label-exclude slow
 }
@@ -152,9 +151,11 @@ fuzz() {
 }
 
 asan_slow() {
-    with_cxx build/asan
     docker/build.sh asan "$jobs" suites
     ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 unit asan --label-regex slow
+    with_cxx build/asan_emulated
+    docker/build.sh asan_emulated "$jobs" cuda_suites
+    ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 unit asan_emulated --label-regex cuda
 }
 
 # The CUDA emulation runs its threads as fibers, which the thread sanitizer does not follow.
@@ -188,7 +189,7 @@ for stage in ${*:-tidy release asan tsan schemas e2e}; do
     e2e) say "e2e: the program, over HTTP" ;;
     clients) say "clients: the program and what others made for such servers" ;;
     fuzz) say "fuzz: each parser's fuzzer for ${FUZZ_SECONDS:-60} s" ;;
-    asan_slow) say "asan_slow: the slow suites with address and undefined-behaviour sanitizers" ;;
+    asan_slow) say "asan_slow: the slow suites and the emulated kernels with address and undefined-behaviour sanitizers" ;;
     tsan_slow) say "tsan_slow: the slow suites with the thread sanitizer" ;;
     mutants) say "mutants: planted bugs that the tests must find" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
