@@ -267,7 +267,7 @@ static enum status read_rope(struct model_config *config, struct reader *r) {
     return status;
 }
 
-/* ---- the rest ------------------------------------------------------------------------------- */
+/* ---- other settings -------------------------------------------------------------------------- */
 
 static enum status read_epsilon(struct model_config *config, struct reader *r) {
     double epsilon = 0;

@@ -127,7 +127,7 @@ static enum status read_shape(struct model_config *c, const struct json *root, i
     return status ? status : read_layers(c, root, err);
 }
 
-/* ---- the rest ------------------------------------------------------------------------------- */
+/* ---- other settings -------------------------------------------------------------------------- */
 
 /* Is the file's activation the family's? */
 static enum status check_activation(const struct model_config *c, const struct hf_config *hf,
@@ -366,7 +366,7 @@ static enum status read_dtype(struct hf_config *hf, struct err *err) {
                    key_shown(value, text));
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 static enum status read_all(struct model_config *config, struct hf_config *hf, struct err *err) {
     const struct json *root = hf->text;

@@ -82,7 +82,8 @@ static enum status read_group(struct packing *p, const struct json *weights, str
     return read_block_size(p, "config_groups.weights.block_structure", blocks, err);
 }
 
-/* Checks only what is common to all groups: each group's tensors show their own layout. */
+/* Checks the format and the settings of each group. The groups' layouts follow from their tensors.
+ */
 static enum status read_compressed(struct packing *p, const struct json *config, struct err *err) {
     static const char *const formats[] = {"pack-quantized",  "int-quantized",
                                           "float-quantized", "naive-quantized",

@@ -1,4 +1,4 @@
-/* A vocabulary for models without a tokenizer. */
+/* A vocabulary for models whose tokenizer is not read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

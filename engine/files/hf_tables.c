@@ -94,8 +94,8 @@ enum status join_mxfp4(struct joining *j, const char *base, const struct weight 
 
 /* ---- bitsandbytes --------------------------------------------------------------------------- */
 
-/* Joins rows of signed bytes. The code 127 stands for the row's largest absolute value, its scale.
- */
+/* Joins rows of signed bytes. A row's scale is its largest absolute value, which the code 127
+ * represents. */
 static enum status join_int8(struct joining *j, const char *base, const struct weight *codes) {
     const struct weight *scales = joining_part(j, base, ".SCB");
     joining_part(j, base, ".weight_format");

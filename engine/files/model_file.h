@@ -61,7 +61,7 @@ enum status model_file_architecture(char name[MAX_ARCHITECTURE], const struct mo
 /* Fills in the file's values, in a config that its family has begun: the family chooses the norm,
  * the activation, and whether there are rotary positions. Fails with STATUS_BAD_FILE if a key is
  * missing or wrong, dimensions do not fit each other, or the model needs an unsupported feature
- * (scaled RoPE, experts) without which answers would be wrong. */
+ * without which answers would be wrong. */
 enum status model_file_config(struct model_config *config, struct model_file *file,
                               struct err *err);
 

@@ -246,7 +246,7 @@ static void check_tensors(struct matching *m) {
         }
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- entry point ----------------------------------------------------------------------------- */
 
 static void tell(struct buf *out, const char *what, const struct complaint *about) {
     if (about->n == 0) return;

@@ -414,7 +414,7 @@ static enum status make_activations(const struct loader *l) {
     return status;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 static enum status load_all(const struct loader *l) {
     struct model *model = l->model;

@@ -141,7 +141,7 @@ static enum status read_around(const struct reading *reading, const struct json 
     return status;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- entry point ----------------------------------------------------------------------------- */
 
 enum status read_config(struct reading *reading, const char *folder, bool has_json) {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};

@@ -254,7 +254,7 @@ static enum status read_added_tokens(struct reading *reading, const struct json 
     return STATUS_OK;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- entry point ----------------------------------------------------------------------------- */
 
 enum status tokenizer_json_read(struct tokenizer_spec *spec, const char *path, const char *text,
                                 size_t length, int V, struct err *err) {
