@@ -69,7 +69,7 @@ static void commit_token(struct scheduler *s, struct sequence *sequence,
                          const struct sampled *sampled) {
     if (sampled->id < 0 || sampled->id >= s->port.V) {
         bool stuck = sampled->id == -1 && sequence->request->generation->grammar;
-        enum finish finish = stuck ? FINISH_STUCK : FINISH_ERROR;
+        enum finish finish = stuck ? constraint_stuck(sequence) : FINISH_ERROR;
         sequence_end(s, sequence, finish, event_add(s, sequence, EVENT_END));
         return;
     }

@@ -31,6 +31,9 @@
  *
  * If the grammar begins only after certain ids (the end of a model's reasoning), all tokens are
  * allowed until then, except those that end the choice.
+ *
+ * If memory runs out, the matcher may be missing or its grammar broken. Then no token is allowed,
+ * and the choice ends with FINISH_NO_MEMORY; other choices continue.
  */
 #include <string.h>
 
@@ -78,7 +81,7 @@ static bool advance(struct sequence *sequence) {
     struct constraint *c = &sequence->constraint;
     int32_t token = sequence->tokens[c->n_tokens];
     if (generation_stops_at(sequence->request->generation, token)) return false;
-    if (c->begins_at >= 0 && !matcher_accept(c->matcher, token)) return false;
+    if (c->begins_at >= 0 && (!c->matcher || !matcher_accept(c->matcher, token))) return false;
     c->n_tokens++;
     if (c->begins_at < 0 && begins_here(sequence)) c->begins_at = c->n_tokens;
     return true;
@@ -91,7 +94,8 @@ static void go_back(struct sequence *sequence, int n) {
     assert(c->n_tokens >= sequence->request->n_prompt);
     if (begins_at < 0) return;
     bool before = c->n_tokens < begins_at;
-    matcher_roll_back(c->matcher, before ? c->n_tokens + n - begins_at : n);
+    int taken = before ? c->n_tokens + n - begins_at : n;
+    if (taken > 0) matcher_roll_back(c->matcher, taken);
     if (before) c->begins_at = -1;
 }
 
@@ -114,9 +118,11 @@ static void make_mask(const struct sequence *sequence, uint32_t *mask, int words
     bool may_end = false;
     if (c->begins_at < 0) {
         memset(mask, 0xff, (size_t)words * sizeof *mask);
-    } else {
+    } else if (c->matcher) {
         matcher_mask(c->matcher, mask);
         may_end = matcher_may_end(c->matcher);
+    } else {
+        memset(mask, 0, (size_t)words * sizeof *mask);
     }
     for (int i = 0; i < generation->n_stop_ids; i++) {
         int32_t id = generation->stop_ids[i];
@@ -128,7 +134,7 @@ static void make_mask(const struct sequence *sequence, uint32_t *mask, int words
 /* Is the mask ready within the allowed work? */
 static bool is_in_time(const struct inflight *inflight, int at, const struct constraint *c) {
     bool may_be_late = inflight->max_mask_work > 0 && !inflight->samples[at].shared &&
-                       c->n_late < MAX_LATE && c->begins_at >= 0;
+                       c->n_late < MAX_LATE && c->begins_at >= 0 && c->matcher;
     int max_work = inflight->max_mask_work << min_int(c->n_late, MAX_DOUBLINGS);
     return !may_be_late || matcher_prepare(c->matcher, max_work);
 }
@@ -247,6 +253,7 @@ int32_t constraint_forced(struct scheduler *s, const struct sequence *sequence) 
     int32_t found = -1;
     if (!sequence->request->generation->grammar || s->config.samples_forced) return -1;
     if (needs_sample(s, &sequence->request->sampling) || c->begins_at < 0) return -1;
+    if (!c->matcher) return -1;
     if (matcher_forced(c->matcher, &byte, 1) == 0) return -1; /* several tokens, or the end */
     if (!matcher_prepare(c->matcher, max_mask_work(s))) return -1;
     make_mask(sequence, s->spare_mask, mask_words(s->port.V));
@@ -258,12 +265,20 @@ int32_t constraint_forced(struct scheduler *s, const struct sequence *sequence) 
     return found;
 }
 
+enum finish constraint_stuck(const struct sequence *sequence) {
+    const struct constraint *c = &sequence->constraint;
+    bool is_short = !c->matcher || grammar_is_broken(sequence->request->generation->grammar);
+    return is_short ? FINISH_NO_MEMORY : FINISH_STUCK;
+}
+
 enum finish constraint_take(struct sequence *sequence) {
     struct constraint *c = &sequence->constraint;
-    assert(c->matcher && c->n_tokens == sequence->n_tokens - 1);
-    if (!advance(sequence)) return FINISH_STUCK;
+    assert(c->n_tokens == sequence->n_tokens - 1);
+    if (!advance(sequence)) return constraint_stuck(sequence);
     assert(c->n_tokens == sequence->n_tokens);
     c->n_late = 0;
     if (c->begins_at < 0 || !matcher_may_end(c->matcher)) return FINISH_NONE;
-    return matcher_may_go_on(c->matcher) ? FINISH_NONE : FINISH_COMPLETE;
+    if (matcher_may_go_on(c->matcher)) return FINISH_NONE;
+    return grammar_is_broken(sequence->request->generation->grammar) ? FINISH_NO_MEMORY
+                                                                     : FINISH_COMPLETE;
 }

@@ -122,10 +122,7 @@ enum status scheduler_submit(struct scheduler *s, struct generation *generation,
     bool drafts = drafter_guesses(&s->drafter) && generation->max_drafts > 0;
     struct request *request = request_new(generation, s->config.max_model_len, s->config.block_size,
                                           s->config.prefix_caching, drafts ? &s->drafter : NULL);
-    if (!request)
-        return err_set(err, STATUS_OVERLOADED, NULL,
-                       "There is no memory for %d tokens of %d choices.",
-                       generation_max_tokens(generation, s->config.max_model_len), generation->n);
+    if (!request) return err_out_of_memory(err);
     pthread_mutex_lock(&s->inbox.mutex);
     status = put(s, request, err);
     pthread_mutex_unlock(&s->inbox.mutex);

@@ -165,8 +165,11 @@ int32_t constraint_forced(struct scheduler *scheduler, const struct sequence *se
 
 /* Advances by the last token of the sequence, which does not end it. Returns FINISH_COMPLETE if no
  * token can follow, FINISH_STUCK if the grammar does not allow the token, because it exceeded its
- * limits, otherwise FINISH_NONE. */
+ * limits, FINISH_NO_MEMORY, otherwise FINISH_NONE. */
 enum finish constraint_take(struct sequence *sequence);
+
+/* Why a sequence with a grammar has no token left: FINISH_STUCK or FINISH_NO_MEMORY. */
+enum finish constraint_stuck(const struct sequence *sequence);
 
 /* ---- ends ----------------------------------------------------------------------------------- */
 

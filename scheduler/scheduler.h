@@ -86,6 +86,7 @@ enum finish {
     FINISH_LENGTH,    /* max_tokens, or the maximum length of the model */
     FINISH_CANCELLED, /* on request, or the server is stopping */
     FINISH_STUCK,     /* no token is allowed by both the grammar and the sampling settings */
+    FINISH_NO_MEMORY, /* memory ran out while the grammar was followed */
     FINISH_ERROR,     /* a bug: only this request ends; or the device has failed: all end */
 };
 

@@ -41,7 +41,7 @@ static struct request *request_alloc(const struct request *head, bool hashed,
     size_t own = sizeof *head + n * sizeof(struct sequence);
     size_t drafts = drafter ? drafter->state_bytes(drafter->self, head->max_tokens) / 8 * 8 + 8 : 0;
     size_t beams = searches(head) ? beams_bytes(head->n, head->max_tokens - head->n_prompt) : 0;
-    struct request *request = calloc(1, own + beams + n * (hashes + drafts + tokens));
+    struct request *request = mem_try_calloc(1, own + beams + n * (hashes + drafts + tokens));
     if (!request) return NULL;
     *request = *head;
     char *beam_memory = (char *)request + own, *hash_memory = beam_memory + beams;

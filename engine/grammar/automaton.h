@@ -251,7 +251,10 @@ struct grammar {
     struct list matchers;
     struct network *network;
     struct automaton automaton;
-    atomic_size_t bytes; /* of all, when the lock was last released */
+    atomic_bool is_broken; /* memory was short in the midst of a change to the automaton */
+    bool is_private;       /* of one compilation, which it ends with: the blocks are its own */
+    struct mem_scope rest; /* blocks of that change, freed with the grammar */
+    atomic_size_t bytes;   /* of all, when the lock was last released */
 };
 
 /* Releases the lock of a grammar, and counts how much the grammar has grown (compile.c). */
@@ -267,6 +270,11 @@ struct matcher {
     struct state **states; /* [n]: before the first token, and behind each */
     size_t n, max;
 };
+
+/* Calls run(arg), which may make states and masks, under the lock. False: memory is short, or was
+ * short before. Then the automaton is half made: nothing reads it any more until it is freed. If
+ * the grammar is private, lack of memory ends the caller's scope instead. */
+bool grammar_run(struct grammar *grammar, void (*run)(void *arg), void *arg);
 
 /* Frees the states that no matcher stands at or can go back to, and all masks, once they take more
  * than the limit. The caller holds the lock (collect.c). */

@@ -118,7 +118,12 @@ enum status pattern_compile(const struct builder *b, const char *pattern, struct
     uint64_t now = builder_thread_ns();
     if (now >= b->deadline_ns) return STATUS_INVALID_REQUEST;
     limits.max_ms = (int)((b->deadline_ns - now) / 1000000) + 1;
-    return compile(GRAMMAR_REGEX, pattern, strlen(pattern), REGEX_SEARCH, &limits, out, NULL);
+    enum status status =
+        compile(GRAMMAR_REGEX, pattern, strlen(pattern), REGEX_SEARCH, &limits, out, NULL);
+    if (status != STATUS_OK) return status;
+    (*out)->is_private = true;
+    live_bytes_add(-(ptrdiff_t)atomic_exchange(&(*out)->bytes, 0));
+    return status;
 }
 
 struct grammar *grammar_acquire(struct grammar *grammar) {
@@ -128,13 +133,21 @@ struct grammar *grammar_acquire(struct grammar *grammar) {
     return grammar;
 }
 
+bool grammar_is_broken(const struct grammar *grammar) {
+    return atomic_load(&grammar->is_broken);
+}
+
+static void free_automaton(void *automaton) {
+    automaton_free(automaton);
+}
+
 void grammar_release(struct grammar *grammar) {
     if (!grammar) return;
     int before = atomic_fetch_sub(&grammar->owners, 1);
     assert(before > 0);
     if (before > 1) return;
     live_bytes_add(-(ptrdiff_t)grammar_bytes(grammar));
-    automaton_free(&grammar->automaton);
+    mem_scope_free(&grammar->rest, free_automaton, &grammar->automaton);
     network_free(grammar->network);
     pthread_mutex_destroy(&grammar->lock);
     mem_free(grammar);

@@ -176,7 +176,12 @@ size_t frames_sweep(struct automaton *a) {
 }
 
 void frames_free(struct automaton *a) {
-    frames_sweep(a); /* none is marked */
+    for (uint32_t i = 0; i < a->frames.n_buckets; i++) {
+        for (struct frame *f = a->frames.buckets[i], *next; f; f = next) {
+            next = f->same_hash;
+            mem_free(f);
+        }
+    }
     mem_free(a->frames.buckets);
     mem_free(a->frames.callers);
     mem_free(a->frames.is_open);

@@ -70,6 +70,10 @@ size_t grammar_bytes(struct grammar *grammar);
 /* The memory of all grammars and searches of the process that have an owner. Any thread. */
 size_t grammar_live_bytes(void);
 
+/* Was memory short while the grammar was in use? Then it lets nothing pass any more, its matchers
+ * included, and is to be released. Any thread. */
+bool grammar_is_broken(const struct grammar *grammar);
+
 /* How many bytes of text[n] the grammar accepts, for texts that are not tokens; *complete says
  * whether it may end after them. */
 size_t grammar_match(struct grammar *grammar, const char *text, size_t n, bool *complete);
@@ -78,16 +82,17 @@ size_t grammar_match(struct grammar *grammar, const char *text, size_t n, bool *
 
 struct matcher;
 
-/* At the beginning of a grammar, which it counts itself an owner of. */
+/* At the beginning of a grammar, which it counts itself an owner of. NULL: memory is short. */
 struct matcher *matcher_new(struct grammar *grammar, const struct vocabulary *vocabulary);
 
-/* One at the same place, with the same tokens to roll back. */
+/* One at the same place, with the same tokens to roll back. NULL: memory is short. */
 struct matcher *matcher_copy(const struct matcher *matcher);
 void matcher_free(struct matcher *matcher);
 
 /* mask[ceil(V / 32)]: bit i % 32 of word i / 32 says whether token i may come next. The tokens that
  * end a text are the caller's: they are allowed exactly where matcher_may_end. False: nothing may
- * come and it may not end either, which only a limit, or a vocabulary that lacks bytes, brings. */
+ * come and it may not end either, because of a limit, a vocabulary that lacks bytes, or a broken
+ * grammar. */
 bool matcher_mask(struct matcher *matcher, uint32_t *mask);
 bool matcher_may_end(const struct matcher *matcher);
 
@@ -106,7 +111,7 @@ bool matcher_accept(struct matcher *matcher, int32_t id);
 void matcher_roll_back(struct matcher *matcher, int n);
 
 /* Writes the bytes that must come next whatever is chosen, at most `max`; returns how many. */
-int matcher_forced(const struct matcher *matcher, char *bytes, int max);
+int matcher_forced(struct matcher *matcher, char *bytes, int max);
 
 /* ---- where a text is to stop ---------------------------------------------------------------- */
 

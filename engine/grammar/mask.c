@@ -352,6 +352,7 @@ bool mask_find(struct automaton *a, const struct vocabulary *v, struct state *st
     w->until = max_work;
     if (!go_on(w)) return false;
     mask_release(a, state->mask);
+    state->mask = NULL;
     state->mask = mask_share(a, v->id, w->mask, ((size_t)v->V + 31) / 32);
     drop_walk(a, state);
     return true;

@@ -4,6 +4,9 @@
  * freed while the grammar's lock is held, none that a matcher stands at is freed, and may_end never
  * changes, so matcher_may_end needs no lock. Where a matcher stands changes under the lock, because
  * whoever frees states looks at all matchers.
+ *
+ * If memory is short while states are made, the automaton stays as it is, half made: the grammar is
+ * broken. From then on its matchers let nothing pass, so that its sequences end.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -11,29 +14,54 @@
 
 #include "engine/grammar/automaton.h"
 
+bool grammar_run(struct grammar *grammar, void (*run)(void *arg), void *arg) {
+    if (grammar->is_private) {
+        run(arg);
+        return true;
+    }
+    pthread_mutex_lock(&grammar->lock);
+    bool is_done = !grammar->is_broken && mem_scope_run(&grammar->rest, run, arg);
+    if (!is_done) grammar->is_broken = true;
+    grammar_unlock(grammar);
+    return is_done;
+}
+
 static void add_to_grammar(struct matcher *matcher) {
     pthread_mutex_lock(&matcher->grammar->lock);
     list_append(&matcher->grammar->matchers, &matcher->in_grammar);
     grammar_unlock(matcher->grammar);
 }
 
+/* One with room for `max` states. */
+static struct matcher *matcher_alloc(struct grammar *grammar, const struct vocabulary *vocabulary,
+                                     size_t max) {
+    struct matcher *matcher = mem_try_alloc(sizeof *matcher);
+    struct state **states = mem_try_alloc(max * sizeof(struct state *));
+    if (!matcher || !states) {
+        mem_free(matcher);
+        mem_free(states);
+        return NULL;
+    }
+    *matcher = (struct matcher){.grammar = grammar_acquire(grammar),
+                                .vocabulary = vocabulary,
+                                .states = states,
+                                .max = max};
+    return matcher;
+}
+
 struct matcher *matcher_new(struct grammar *grammar, const struct vocabulary *vocabulary) {
-    struct matcher *matcher = mem_alloc(sizeof *matcher);
-    *matcher = (struct matcher){
-        .grammar = grammar_acquire(grammar), .vocabulary = vocabulary, .n = 1, .max = 256};
-    matcher->states = mem_alloc(matcher->max * sizeof *matcher->states);
-    matcher->states[0] = grammar->automaton.start;
+    struct matcher *matcher = matcher_alloc(grammar, vocabulary, 256);
+    if (!matcher) return NULL;
+    matcher->states[matcher->n++] = grammar->automaton.start;
     add_to_grammar(matcher);
     return matcher;
 }
 
 struct matcher *matcher_copy(const struct matcher *matcher) {
-    struct matcher *copy = mem_alloc(sizeof *copy);
-    *copy = *matcher;
-    grammar_acquire(copy->grammar);
-    copy->states = mem_alloc(copy->max * sizeof *copy->states);
-    memcpy(copy->states, matcher->states, copy->n * sizeof *copy->states);
-    copy->in_grammar = (struct list_node){0};
+    struct matcher *copy = matcher_alloc(matcher->grammar, matcher->vocabulary, matcher->max);
+    if (!copy) return NULL;
+    memcpy(copy->states, matcher->states, matcher->n * sizeof *copy->states);
+    copy->n = matcher->n;
     add_to_grammar(copy);
     return copy;
 }
@@ -52,8 +80,23 @@ static struct state *here(const struct matcher *matcher) {
     return matcher->states[matcher->n - 1];
 }
 
+/* What a call asks of the automaton, and what it gets. */
+struct question {
+    struct matcher *matcher;
+    struct grammar *grammar;
+    int64_t max_work;
+    uint32_t *mask;
+    int32_t id;
+    char *bytes; /* [max] forced ones */
+    int max;
+    const char *text; /* [n] */
+    size_t n;
+    bool answer;
+    size_t count;
+};
+
 bool matcher_may_end(const struct matcher *matcher) {
-    return here(matcher)->may_end;
+    return here(matcher)->may_end && !grammar_is_broken(matcher->grammar);
 }
 
 /* ---- masks ---------------------------------------------------------------------------------- */
@@ -67,7 +110,7 @@ static bool knows_mask(const struct matcher *matcher) {
     return state->mask && state->mask->of == matcher->vocabulary->id;
 }
 
-/* Finds the mask of the matcher's state, unless it is known. The caller holds the lock. */
+/* Finds the mask of the matcher's state, unless it is known. */
 static bool find_mask(struct matcher *matcher, int64_t max_work) {
     struct grammar *grammar = matcher->grammar;
     struct state *state = here(matcher);
@@ -85,59 +128,76 @@ static bool has_any(const uint32_t *mask, const struct vocabulary *v) {
     return any;
 }
 
+static void prepare(void *arg) {
+    struct question *q = arg;
+    q->answer = find_mask(q->matcher, q->max_work);
+}
+
 bool matcher_prepare(struct matcher *matcher, int max_work) {
+    struct question q = {.matcher = matcher, .max_work = max_work};
     assert(max_work > 0);
-    pthread_mutex_lock(&matcher->grammar->lock);
-    bool is_known = find_mask(matcher, max_work);
-    grammar_unlock(matcher->grammar);
-    return is_known;
+    return !grammar_run(matcher->grammar, prepare, &q) || q.answer;
+}
+
+static void copy_mask(void *arg) {
+    struct question *q = arg;
+    find_mask(q->matcher, INT64_MAX);
+    memcpy(q->mask, here(q->matcher)->mask->bits,
+           mask_words(q->matcher->vocabulary) * sizeof *q->mask);
 }
 
 bool matcher_mask(struct matcher *matcher, uint32_t *mask) {
     const struct vocabulary *v = matcher->vocabulary;
-    struct grammar *grammar = matcher->grammar;
-    struct state *state = here(matcher);
-    pthread_mutex_lock(&grammar->lock);
-    find_mask(matcher, INT64_MAX);
-    memcpy(mask, state->mask->bits, mask_words(v) * sizeof *mask);
-    grammar_unlock(grammar);
-    return state->may_end || has_any(mask, v);
+    struct question q = {.matcher = matcher, .mask = mask};
+    if (!grammar_run(matcher->grammar, copy_mask, &q)) {
+        memset(mask, 0, mask_words(v) * sizeof *mask);
+        return false;
+    }
+    return here(matcher)->may_end || has_any(mask, v);
+}
+
+static void look_for_any(void *arg) {
+    struct question *q = arg;
+    struct state *state = here(q->matcher);
+    const struct vocabulary *v = q->matcher->vocabulary;
+    q->answer = knows_mask(q->matcher) ? has_any(state->mask->bits, v)
+                                       : mask_has_any(&q->matcher->grammar->automaton, v, state);
 }
 
 bool matcher_may_go_on(struct matcher *matcher) {
-    struct grammar *grammar = matcher->grammar;
-    const struct vocabulary *v = matcher->vocabulary;
-    struct state *state = here(matcher);
-    pthread_mutex_lock(&grammar->lock);
-    bool any = knows_mask(matcher) ? has_any(state->mask->bits, v)
-                                   : mask_has_any(&grammar->automaton, v, state);
-    grammar_unlock(grammar);
-    return any;
+    struct question q = {.matcher = matcher};
+    return grammar_run(matcher->grammar, look_for_any, &q) && q.answer;
 }
 
 /* ---- tokens --------------------------------------------------------------------------------- */
 
 static void go_to(struct matcher *matcher, struct state *state) {
     if (matcher->n == matcher->max) {
-        matcher->max *= 2;
-        matcher->states = mem_realloc(matcher->states, matcher->max * sizeof *matcher->states);
+        size_t max = 2 * matcher->max;
+        matcher->states = mem_realloc(matcher->states, max * sizeof *matcher->states);
+        matcher->max = max;
     }
     matcher->states[matcher->n++] = state;
 }
 
-bool matcher_accept(struct matcher *matcher, int32_t id) {
-    const struct vocabulary *v = matcher->vocabulary;
-    struct automaton *a = &matcher->grammar->automaton;
-    assert(id >= 0 && id < v->V);
-    if (v->at[id] == v->at[id + 1]) return false;
-    pthread_mutex_lock(&matcher->grammar->lock);
-    struct state *state = here(matcher);
-    for (uint32_t at = v->at[id]; at < v->at[id + 1] && state != a->dead; at++) {
+static void take_token(void *arg) {
+    struct question *q = arg;
+    const struct vocabulary *v = q->matcher->vocabulary;
+    struct automaton *a = &q->matcher->grammar->automaton;
+    struct state *state = here(q->matcher);
+    for (uint32_t at = v->at[q->id]; at < v->at[q->id + 1] && state != a->dead; at++) {
         state = automaton_step(a, state, (uint8_t)v->bytes[at]);
     }
-    if (state != a->dead) go_to(matcher, state);
-    grammar_unlock(matcher->grammar);
-    return state != a->dead;
+    q->answer = state != a->dead;
+    if (q->answer) go_to(q->matcher, state);
+}
+
+bool matcher_accept(struct matcher *matcher, int32_t id) {
+    const struct vocabulary *v = matcher->vocabulary;
+    struct question q = {.matcher = matcher, .id = id};
+    assert(id >= 0 && id < v->V);
+    if (v->at[id] == v->at[id + 1]) return false;
+    return grammar_run(matcher->grammar, take_token, &q) && q.answer;
 }
 
 void matcher_roll_back(struct matcher *matcher, int n) {
@@ -162,32 +222,38 @@ static int only_byte(struct automaton *a, struct state *state) {
     return found;
 }
 
-int matcher_forced(const struct matcher *matcher, char *bytes, int max) {
-    struct automaton *a = &matcher->grammar->automaton;
-    struct state *state = here(matcher);
-    int n = 0;
-    pthread_mutex_lock(&matcher->grammar->lock);
-    while (n < max) {
+static void find_forced(void *arg) {
+    struct question *q = arg;
+    struct automaton *a = &q->matcher->grammar->automaton;
+    struct state *state = here(q->matcher);
+    while (q->count < (size_t)q->max) {
         int byte = only_byte(a, state);
         if (byte < 0) break;
-        bytes[n++] = (char)byte;
+        q->bytes[q->count++] = (char)byte;
         state = automaton_step(a, state, (uint8_t)byte);
     }
-    grammar_unlock(matcher->grammar);
-    return n;
 }
 
-size_t grammar_match(struct grammar *grammar, const char *text, size_t n, bool *complete) {
-    struct automaton *a = &grammar->automaton;
+int matcher_forced(struct matcher *matcher, char *bytes, int max) {
+    struct question q = {.matcher = matcher, .bytes = bytes, .max = max};
+    return grammar_run(matcher->grammar, find_forced, &q) ? (int)q.count : 0;
+}
+
+static void match_text(void *arg) {
+    struct question *q = arg;
+    struct automaton *a = &q->grammar->automaton;
     struct state *state = a->start;
-    size_t at = 0;
-    pthread_mutex_lock(&grammar->lock);
-    for (; at < n; at++) {
-        struct state *next = automaton_step(a, state, (uint8_t)text[at]);
+    for (; q->count < q->n; q->count++) {
+        struct state *next = automaton_step(a, state, (uint8_t)q->text[q->count]);
         if (next == a->dead) break;
         state = next;
     }
-    *complete = state->may_end;
-    grammar_unlock(grammar);
-    return at;
+    q->answer = state->may_end;
+}
+
+size_t grammar_match(struct grammar *grammar, const char *text, size_t n, bool *complete) {
+    struct question q = {.grammar = grammar, .text = text, .n = n};
+    bool is_done = grammar_run(grammar, match_text, &q);
+    *complete = is_done && q.answer;
+    return is_done ? q.count : 0;
 }

@@ -167,7 +167,7 @@ struct regex_cursor {
     size_t match_end;
     bool has_match;
 };
-bool regex_begin(struct regex_run *run, size_t length); /* false if memory is exhausted */
+void regex_begin(struct regex_run *run, size_t length);
 void regex_end(struct regex_run *run);
 /* Finds the next match in a valid text. A match may be empty, except at the end of the previous
  * match. */

@@ -102,7 +102,7 @@ static void add_replaced_run(const struct regex *regex, struct regex_run *run, c
 static void add_replaced(const struct regex *regex, const char *content, size_t content_length,
                          const char *text, size_t length, struct buf *out) {
     struct regex_run run;
-    if (!regex_begin(&run, length)) return buf_add(out, text, length);
+    regex_begin(&run, length);
     for (size_t at = 0, n; at < length; at += n) {
         n = utf8_valid_prefix(text + at, length - at);
         if (n > 0) {

@@ -177,9 +177,7 @@ static bool split_runs(struct split *split, const char *text, size_t length, boo
 bool pretokenizer_split(const struct pretokenizer *pretokenizer, const char *text, size_t length,
                         bool is_first, struct piece_sink sink) {
     struct split split = {.pretokenizer = pretokenizer, .sink = sink};
-    if (!regex_begin(&split.run, length)) {
-        return length == 0 || sink.take(sink.context, text, length);
-    }
+    regex_begin(&split.run, length);
     bool whole = split_runs(&split, text, length, is_first);
     regex_end(&split.run);
     for (int i = 0; i < pretokenizer->n_stages; i++) buf_free(&split.room[i]);

@@ -245,11 +245,11 @@ static bool is_bounded(const struct regex *regex) {
         struct regex_run run;
         struct regex_cursor cursor = {0};
         size_t begin, end;
-        bool is_ready = regex_begin(&run, text.length);
-        while (is_ready && regex_next(&slow, &run, text.data, text.length, &cursor, &begin, &end)) {
+        regex_begin(&run, text.length);
+        while (regex_next(&slow, &run, text.data, text.length, &cursor, &begin, &end)) {
         }
-        bool gave_up = is_ready && run.gave_up;
-        if (is_ready) regex_end(&run);
+        bool gave_up = run.gave_up;
+        regex_end(&run);
         buf_free(&text);
         if (gave_up) return false;
     }
@@ -290,13 +290,22 @@ void regex_free(struct regex *regex) {
 
 /* ---- matching ------------------------------------------------------------------------------- */
 
-bool regex_begin(struct regex_run *run, size_t length) {
-    *run = (struct regex_run){.data = pcre2_match_data_create(1, NULL),
-                              .context = pcre2_match_context_create(NULL),
+static void *allocate(size_t bytes, void *none) {
+    (void)none;
+    return mem_alloc(bytes);
+}
+
+static void release(void *memory, void *none) {
+    (void)none;
+    mem_free(memory);
+}
+
+void regex_begin(struct regex_run *run, size_t length) {
+    pcre2_general_context *memory = pcre2_general_context_create(allocate, release, NULL);
+    *run = (struct regex_run){.data = pcre2_match_data_create(1, memory),
+                              .context = pcre2_match_context_create(memory),
                               .length = length};
-    if (run->data && run->context) return true;
-    regex_end(run);
-    return false;
+    pcre2_general_context_free(memory);
 }
 
 void regex_end(struct regex_run *run) {
@@ -304,7 +313,7 @@ void regex_end(struct regex_run *run) {
     pcre2_match_context_free(run->context);
 }
 
-/* Finds the first match from `offset` on. If PCRE2 gives up (a limit, out of memory), this match
+/* Finds the first match from `offset` on. If PCRE2 gives up (a limit), this match
  * and all later ones fail: the rest becomes one piece, so no byte is lost. */
 static bool match(const struct regex *regex, struct regex_run *run, const char *text, size_t length,
                   size_t offset, size_t *begin, size_t *end) {
