@@ -87,6 +87,7 @@ struct app {
     uv_async_t wake;
     void (*notify)(struct app *app); /* something has arrived. Engine thread */
     pthread_mutex_t mutex;           /* guards the next two */
+    pthread_cond_t received_some;    /* bridge_receive has made room */
     struct event_vector arrived;
     struct err arrived_failure;
     struct event_vector received; /* the loop's */
@@ -237,6 +238,9 @@ struct async_kind {
     /* Before `done`, of a request that is cancelled: afterwards nothing resumes it. NULL: it never
      * waits. */
     void (*leave)(struct async_request *request);
+    /* On a worker, if `run` lacked memory: frees what it has made, and notes err_out_of_memory;
+     * `done` follows. */
+    void (*undo)(struct async_request *request);
     /* Fields for the access log, at most 8; returns how many. May be NULL. */
     int (*log_fields)(const struct async_request *request, struct log_field *fields);
     void (*free)(struct async_request *request);

@@ -99,9 +99,20 @@ static struct async_request *request_of(struct lane_work *work) {
     return list_entry(work, struct async_request, work);
 }
 
+static void run_kind(void *arg) {
+    struct async_request *request = arg;
+    request->next = request->kind->run(request);
+}
+
+static void undo_kind(void *arg) {
+    struct async_request *request = arg;
+    request->kind->undo(request);
+    request->next = ASYNC_ANSWER;
+}
+
 static enum lane_verdict run(struct lane_work *work) {
     struct async_request *request = request_of(work);
-    request->next = request->kind->run(request);
+    mem_run(run_kind, undo_kind, request);
     return request->next == ASYNC_WAIT ? LANE_PARKED : LANE_ENDED;
 }
 

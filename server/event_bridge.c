@@ -3,8 +3,9 @@
  * The engine thread appends a step's events to `arrived` under the mutex and wakes the loop once.
  * The loop swaps that vector for its own empty one, so the mutex is held only for a copy or a swap,
  * passes each event to its job, and then flushes HTTP once: all chunks of a step leave together.
- * Events of one choice stay in order. Vectors grow to the largest step seen and are then reused. A
- * failure of the device arrives the same way, before the events that follow from it.
+ * Events of one choice stay in order. Vectors grow to the largest step seen and are then reused; if
+ * one cannot grow, the engine thread waits until the loop has taken what is there. A failure of the
+ * device arrives the same way, before the events that follow from it.
  *
  * `penstock batch` has no loop: it waits for `notify` and receives on its main thread.
  */
@@ -14,20 +15,38 @@
 
 #include "server/generation/job.h"
 
+enum { FIRST_EVENTS = 256 }; /* that a vector has room for from the start */
+
 /* ---- engine thread -------------------------------------------------------------------------- */
+
+/* Makes room for n events more, if there is memory for it. */
+static void grow(struct event_vector *vector, int n) {
+    if (vector->capacity - vector->n >= n) return;
+    int capacity = max_int(vector->n + n, vector->capacity * 2);
+    struct event *events =
+        mem_try_realloc(vector->events, (size_t)capacity * sizeof *vector->events);
+    if (!events) return;
+    vector->events = events;
+    vector->capacity = capacity;
+}
+
+/* Adds as many of n events as there is room for. Returns how many. */
+static int add(struct event_vector *vector, const struct event *events, int n) {
+    grow(vector, n);
+    int taken = min_int(n, vector->capacity - vector->n);
+    assert(taken >= 0 && vector->n >= 0);
+    memcpy(vector->events + vector->n, events, (size_t)taken * sizeof *events);
+    vector->n += taken;
+    return taken;
+}
 
 void bridge_on_events(void *arg, const struct event *events, int n) {
     struct app *app = arg;
-    struct event_vector *arrived = &app->arrived;
     pthread_mutex_lock(&app->mutex);
-    assert(arrived->n >= 0 && arrived->n <= arrived->capacity);
-    if (arrived->capacity - arrived->n < n) {
-        arrived->capacity = max_int(arrived->n + n, arrived->capacity * 2);
-        arrived->events =
-            mem_realloc(arrived->events, (size_t)arrived->capacity * sizeof *arrived->events);
+    for (int at = 0; (at += add(&app->arrived, events + at, n - at)) < n;) {
+        app->notify(app);
+        pthread_cond_wait(&app->received_some, &app->mutex);
     }
-    memcpy(arrived->events + arrived->n, events, (size_t)n * sizeof *events);
-    arrived->n += n;
     pthread_mutex_unlock(&app->mutex);
     app->notify(app);
 }
@@ -53,6 +72,7 @@ void bridge_receive(struct app *app, struct err *failure) {
     app->received = app->arrived;
     app->arrived = empty;
     *failure = app->arrived_failure;
+    pthread_cond_signal(&app->received_some);
 }
 
 static void on_wake(uv_async_t *wake) {
@@ -75,6 +95,10 @@ static void on_wake(uv_async_t *wake) {
 
 void bridge_init(struct app *app, void (*notify)(struct app *app)) {
     pthread_mutex_init(&app->mutex, NULL);
+    pthread_cond_init(&app->received_some, NULL);
+    app->arrived.events = mem_alloc(FIRST_EVENTS * sizeof *app->arrived.events);
+    app->received.events = mem_alloc(FIRST_EVENTS * sizeof *app->received.events);
+    app->arrived.capacity = app->received.capacity = FIRST_EVENTS;
     app->notify = notify ? notify : wake_loop;
     if (notify) return;
     uv_async_init(&app->loop, &app->wake, on_wake);
@@ -84,6 +108,7 @@ void bridge_init(struct app *app, void (*notify)(struct app *app)) {
 void bridge_close(struct app *app) {
     if (app->wake.data) uv_close((uv_handle_t *)&app->wake, NULL);
     pthread_mutex_destroy(&app->mutex);
+    pthread_cond_destroy(&app->received_some);
     mem_free(app->arrived.events);
     mem_free(app->received.events);
 }

@@ -39,6 +39,14 @@ static enum async_next render(struct async_request *async) {
     return ASYNC_ANSWER;
 }
 
+static void undo(struct async_request *async) {
+    struct render_request *request = (struct render_request *)async;
+    answer_release(&async->app->answers, &request->share);
+    job_clear(&request->job);
+    buf_free(&request->body);
+    err_out_of_memory(&request->job.err);
+}
+
 static void respond(struct async_request *async) {
     struct render_request *request = (struct render_request *)async;
     answer_settle(&async->app->answers, &request->share, request->body.length);
@@ -63,8 +71,12 @@ static void free_request(struct async_request *async) {
 }
 
 void render_start(struct app *app, struct http_request *http, const struct api *api) {
-    static const struct async_kind kind = {
-        .lane = LANE_TEXT, .run = render, .done = respond, .leave = leave, .free = free_request};
+    static const struct async_kind kind = {.lane = LANE_TEXT,
+                                           .run = render,
+                                           .done = respond,
+                                           .leave = leave,
+                                           .undo = undo,
+                                           .free = free_request};
     struct render_request *request = mem_calloc(1, sizeof *request);
     request->job = (struct generation_job){
         .app = app, .api = api, .abandoned = &request->async.cancelled, .claim.resume = resume};

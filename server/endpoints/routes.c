@@ -47,8 +47,31 @@ struct route {
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
+struct error_answer {
+    const struct err *err;
+    const struct api *api;
+    struct buf body;
+};
+
+static void write_error(void *arg) {
+    struct error_answer *answer = arg;
+    (answer->api ? answer->api->write_error : api_write_error)(&answer->body, answer->err);
+}
+
+static void drop_error(void *arg) {
+    buf_free(&((struct error_answer *)arg)->body);
+}
+
+/* Answers an error even without memory for its text. */
+static void respond_short(struct http_request *http) {
+    static const char body[] =
+        "{\"error\":{\"message\":\"Not enough memory for this request: try again later, or send a "
+        "smaller one.\",\"type\":\"unavailable_error\",\"param\":null,\"code\":\"out_of_memory\"}}";
+    struct http_field field = {"Retry-After", "5"};
+    http_respond(http, 503, "application/json", body, sizeof body - 1, &field, 1);
+}
+
 void respond_error(struct http_request *http, const struct err *err, const char *allow) {
-    struct buf body = {0};
     struct http_field field = {NULL, NULL};
     if (allow)
         field = (struct http_field){"Allow", allow};
@@ -60,10 +83,14 @@ void respond_error(struct http_request *http, const struct err *err, const char 
         field = (struct http_field){"WWW-Authenticate", "Bearer"};
     }
     const struct route *route = http->route;
-    (route && route->api ? route->api->write_error : api_write_error)(&body, err);
-    http_respond(http, status_http(err->status), "application/json", body.data, body.length, &field,
-                 field.name != NULL);
-    buf_free(&body);
+    struct error_answer answer = {.err = err, .api = route ? route->api : NULL};
+    if (!mem_run(write_error, drop_error, &answer)) {
+        respond_short(http);
+        return;
+    }
+    http_respond(http, status_http(err->status), "application/json", answer.body.data,
+                 answer.body.length, &field, field.name != NULL);
+    buf_free(&answer.body);
 }
 
 void respond_json(struct http_request *http, struct buf *body) {
@@ -260,22 +287,30 @@ static enum status check_headers(struct app *app, const struct http_request *htt
     return route->generates ? refuse_generation(app, err) : STATUS_OK;
 }
 
-/* The path is made canonical here, once, and its route found: all that follows reads these two. */
-static const struct route *set_route(const struct app *app, struct http_request *http) {
+/* The path is made canonical here, once, and its route found: all that follows reads these two.
+ * False: memory is short. */
+static bool set_route(const struct app *app, struct http_request *http) {
     char path[MAX_PATH];
     assert(!http->route);
     canonical(http->target, path);
-    if (strcmp(path, http->path) != 0) http_set_path(http, path);
-    const struct route *route = find_route(app, http->path);
-    http->route = route;
-    return route;
+    if (strcmp(path, http->path) != 0 && !http_set_path(http, path)) return false;
+    http->route = find_route(app, http->path);
+    return true;
 }
 
-void routes_on_headers(void *arg, struct http_request *http) {
-    struct app *app = arg;
+/* What the callbacks of HTTP do with a request. */
+struct visit {
+    struct app *app;
+    struct http_request *http;
+};
+
+static void take_headers(void *arg) {
+    const struct visit *visit = arg;
+    struct app *app = visit->app;
+    struct http_request *http = visit->http;
     struct err err;
     const char *allow = NULL;
-    const struct route *route = set_route(app, http);
+    const struct route *route = http->route;
     proxies_name_client(app, http);
     if (is_served(route) && strcmp(http->method, "OPTIONS") == 0) {
         cors_answer_options(app, http, methods_of(route));
@@ -289,8 +324,27 @@ void routes_on_headers(void *arg, struct http_request *http) {
     http_release(http);
 }
 
-void routes_on_request(void *arg, struct http_request *http) {
-    struct app *app = arg;
+/* Without memory the request is refused: whatever allocates does so before it answers. */
+static void visit(struct app *app, struct http_request *http, void (*take)(void *visit)) {
+    struct visit arg = {app, http};
+    if (mem_run(take, NULL, &arg)) return;
+    respond_short(http);
+    http_release(http);
+}
+
+void routes_on_headers(void *app, struct http_request *http) {
+    if (set_route(app, http)) {
+        visit(app, http, take_headers);
+        return;
+    }
+    respond_short(http);
+    http_release(http);
+}
+
+static void take_request(void *arg) {
+    const struct visit *visit = arg;
+    struct app *app = visit->app;
+    struct http_request *http = visit->http;
     const struct route *route = http->route;
     assert(is_served(route) && (route->api ? route->start != NULL : route->answer != NULL));
     const char *body = http->body + strspn(http->body, " \t\r\n");
@@ -303,6 +357,10 @@ void routes_on_request(void *arg, struct http_request *http) {
         route->start(app, http, route->api);
     else
         route->answer(app, http);
+}
+
+void routes_on_request(void *app, struct http_request *http) {
+    visit(app, http, take_request);
 }
 
 void routes_on_gone(void *arg, struct http_request *http) {

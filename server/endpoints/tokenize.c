@@ -63,6 +63,13 @@ static enum async_next describe(struct async_request *async) {
     return ASYNC_ANSWER;
 }
 
+static void undo(struct async_request *async) {
+    struct token_request *request = (struct token_request *)async;
+    answer_release(&async->app->answers, &request->share);
+    buf_free(&request->body);
+    err_out_of_memory(&request->err);
+}
+
 static void respond(struct async_request *async) {
     struct token_request *request = (struct token_request *)async;
     answer_settle(&async->app->answers, &request->share, request->body.length);
@@ -82,17 +89,19 @@ static void start(struct app *app, struct http_request *http, const struct async
 }
 
 void tokenize_start(struct app *app, struct http_request *http) {
-    static const struct async_kind kind = {LANE_TEXT, tokenize, respond, .free = free_request};
+    static const struct async_kind kind = {LANE_TEXT, tokenize, respond, .undo = undo,
+                                           .free = free_request};
     start(app, http, &kind);
 }
 
 void detokenize_start(struct app *app, struct http_request *http) {
-    static const struct async_kind kind = {LANE_TEXT, detokenize_ids, respond,
+    static const struct async_kind kind = {LANE_TEXT, detokenize_ids, respond, .undo = undo,
                                            .free = free_request};
     start(app, http, &kind);
 }
 
 void tokenizer_info_start(struct app *app, struct http_request *http) {
-    static const struct async_kind kind = {LANE_TEXT, describe, respond, .free = free_request};
+    static const struct async_kind kind = {LANE_TEXT, describe, respond, .undo = undo,
+                                           .free = free_request};
     start(app, http, &kind);
 }

@@ -37,13 +37,16 @@ void choice_free(struct choice *choice) {
     message_free(&choice->message);
     mem_free(choice->logprobs);
     mem_free(choice->ids);
+    *choice = (struct choice){.done = choice->done};
 }
 
 /* Grows an array, by doubling, if it has no room for one more element. */
 static void *room_for_one(void *array, int n, int *capacity, size_t element) {
     if (n < *capacity) return array;
-    *capacity = *capacity ? 2 * *capacity : 16;
-    return mem_realloc(array, (size_t)*capacity * element);
+    int grown = *capacity ? 2 * *capacity : 16;
+    array = mem_realloc(array, (size_t)grown * element);
+    *capacity = grown;
+    return array;
 }
 
 static void add_logprob(struct choice *choice, const struct sampled *sampled, int offset,

@@ -180,6 +180,7 @@ static enum job_progress get_grammar(struct generation_job *job, bool may_compil
             grammar_store_vocabulary(job->app->grammars, has_markers ? job->format.tools : NULL,
                                      has_markers ? job->app->limits.reasoning_format : NULL);
         job->step = STEP_MASK;
+        if (!job->vocabulary) err_out_of_memory(&job->err);
     }
     return progress_of(job, verdict, &why);
 }
@@ -221,9 +222,11 @@ static void end_mask(struct generation_job *job) {
 static enum job_progress get_mask(struct generation_job *job, bool may_compile) {
     const char *field = job->request->grammar.field;
     struct matcher *matcher = matcher_new(job->grammar, job->vocabulary);
-    bool is_found = find_first_mask(job, matcher, may_compile);
+    bool is_found = matcher && find_first_mask(job, matcher, may_compile);
     bool may_go_on = is_found && matcher_may_go_on(matcher);
+    bool is_short = !matcher || grammar_is_broken(job->grammar);
     matcher_free(matcher);
+    if (is_short && !job->err.status) err_out_of_memory(&job->err);
     if (job->err.status) return JOB_PREPARED;
     if (!is_found && !may_compile) return JOB_UNCOMPILED;
     if (may_go_on)

@@ -20,7 +20,6 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <xxhash.h>
@@ -41,7 +40,7 @@ struct entry {
     uint64_t hash;
     int kind;
     struct compiled compiled;
-    struct err *refusal;            /* NULL: it is not refused */
+    const struct err *refusal;      /* NULL: it is not refused */
     uint64_t forgotten_ns;          /* when a refusal is; 0: when others need its place */
     struct grammar_claim *compiler; /* whose worker compiles it; NULL: its client has left */
     struct list claims;             /* that wait */
@@ -88,6 +87,11 @@ struct grammar_store *grammar_store_new(const struct engine *engine, int V, size
     return store;
 }
 
+/* The refusal of an entry whose own one found no memory. */
+static const struct err no_memory = {.status = STATUS_UNAVAILABLE,
+                                     .code = "out_of_memory",
+                                     .message = "Not enough memory for this grammar."};
+
 /* ---- entries -------------------------------------------------------------------------------- */
 
 static struct compiled acquire(struct compiled compiled) {
@@ -114,8 +118,10 @@ static struct entry **place_of(struct grammar_store *store, uint64_t hash, int k
     return place;
 }
 
+/* NULL: memory is short. */
 static struct entry *entry_new(uint64_t hash, int kind, const char *text, size_t length) {
-    struct entry *entry = mem_alloc(sizeof *entry + length);
+    struct entry *entry = mem_try_alloc(sizeof *entry + length);
+    if (!entry) return NULL;
     *entry = (struct entry){.hash = hash, .kind = kind, .length = length, .is_compiling = true};
     list_init(&entry->claims);
     memcpy(entry->text, text, length);
@@ -125,7 +131,7 @@ static struct entry *entry_new(uint64_t hash, int kind, const char *text, size_t
 static void entry_free(struct entry *entry) {
     assert(!entry->is_compiling && entry->claims.n == 0 && !entry->by_age.list);
     release(&entry->compiled);
-    mem_free(entry->refusal);
+    if (entry->refusal != &no_memory) mem_free((void *)(uintptr_t)entry->refusal);
     mem_free(entry);
 }
 
@@ -133,8 +139,7 @@ static struct entries *entries_of(struct grammar_store *store, const struct entr
     return entry->refusal ? &store->refused : &store->kept;
 }
 
-/* Takes an entry out of the table. The worker that compiles it frees it, otherwise it is free
- * now. */
+/* Takes an entry out of the table and frees it; one that is compiled is freed by its worker. */
 static void remove_entry(struct grammar_store *store, struct entry *entry) {
     struct entry **place = &store->bucket[entry->hash % N_BUCKETS];
     while (*place != entry) place = &(*place)->next;
@@ -263,11 +268,32 @@ static enum status compile_text(int kind, const char *text, size_t length,
                            err);
 }
 
+/* A compilation in a scope of its own: its result is shared. */
+struct compilation {
+    struct entry *entry;
+    enum status status;
+    struct err why;
+};
+
+static void compile_entry(void *compilation) {
+    struct compilation *c = compilation;
+    struct entry *entry = c->entry;
+    c->status = compile_text(entry->kind, entry->text, entry->length, &entry->cancelled,
+                             &entry->compiled, &c->why);
+}
+
+static void undo_compilation(void *arg) {
+    struct compilation *c = arg;
+    c->entry->compiled = (struct compiled){0};
+    c->status = err_out_of_memory(&c->why);
+}
+
 /* Remembers why nothing became of a text. */
 static void keep_refusal(struct entry *entry, const struct err *err, uint64_t took_ns) {
     uint64_t limit_ms = entry->kind == KIND_SEARCH ? SEARCH_MS : GRAMMAR_MS;
-    entry->refusal = mem_alloc(sizeof *err);
-    *entry->refusal = *err;
+    struct err *refusal = mem_try_alloc(sizeof *err);
+    entry->refusal = refusal ? refusal : &no_memory;
+    if (refusal) *refusal = *err;
     if (took_ns >= limit_ms * 1000000)
         entry->forgotten_ns = now_ns() + (uint64_t)TIMED_REFUSAL_S * 1000000000;
 }
@@ -298,18 +324,18 @@ static void end_compiling(struct grammar_store *store, struct entry *entry, enum
 static enum claim_verdict compile(struct grammar_store *store, struct entry *entry,
                                   struct grammar_claim *claim, struct compiled *out,
                                   struct err *err) {
-    struct err why = {0};
+    struct compilation c = {.entry = entry};
     entry->compiler = claim;
     claim->entry = entry;
     store->stats.compiling++;
     pthread_mutex_unlock(&store->mutex);
     uint64_t began = thread_ns();
-    enum status status = compile_text(entry->kind, entry->text, entry->length, &entry->cancelled,
-                                      &entry->compiled, &why);
+    mem_run(compile_entry, undo_compilation, &c);
     uint64_t took_ns = thread_ns() - began;
     pthread_mutex_lock(&store->mutex);
-    if (status) keep_refusal(entry, &why, took_ns);
-    if (status) *err = why;
+    if (c.status) keep_refusal(entry, &c.why, took_ns);
+    enum status status = entry->refusal ? entry->refusal->status : STATUS_OK;
+    if (status) *err = *entry->refusal;
     if (!claim->is_left) *out = acquire(entry->compiled);
     end_compiling(store, entry, status);
     if (claim->is_left) return refuse_left(err);
@@ -346,7 +372,11 @@ static enum claim_verdict use(struct grammar_store *store, struct entry *entry,
 
 static struct entry *find(struct grammar_store *store, struct entry **place) {
     struct entry *entry = *place;
-    if (!entry || !entry->forgotten_ns || now_ns() < entry->forgotten_ns) return entry;
+    if (!entry) return NULL;
+    bool is_old = entry->forgotten_ns && now_ns() >= entry->forgotten_ns;
+    bool is_broken = !entry->is_compiling && entry->compiled.grammar &&
+                     grammar_is_broken(entry->compiled.grammar);
+    if (!is_old && !is_broken) return entry;
     remove_entry(store, entry);
     return NULL;
 }
@@ -363,6 +393,10 @@ static enum claim_verdict ask(struct grammar_store *store, struct grammar_claim 
     if (entry) return wait_for(entry, claim);
     if (!has_room(store)) return refuse_full(store, err);
     entry = entry_new(hash, kind, text, length);
+    if (!entry) {
+        err_out_of_memory(err);
+        return CLAIM_REFUSED;
+    }
     entry->next = store->bucket[hash % N_BUCKETS];
     store->bucket[hash % N_BUCKETS] = entry;
     return compile(store, entry, claim, out, err);
@@ -431,21 +465,28 @@ static bool is_silent(const struct engine *engine, int32_t id, const struct tool
     return !message_has_marker(tools, reasoning, name, strlen(name));
 }
 
-static struct vocabulary *read_vocabulary(const struct engine *engine, int V,
-                                          const struct tool_format *tools,
-                                          const struct reasoning_format *reasoning) {
+struct reading {
+    const struct grammar_store *store;
+    const struct tool_format *tools;
+    const struct reasoning_format *reasoning;
+    struct vocabulary **place;
+};
+
+static void read_vocabulary(void *arg) {
+    const struct reading *reading = arg;
+    const int V = reading->store->V;
+    const struct engine *engine = reading->store->engine;
     const struct tokenizer *tokenizer = engine_tokenizer(engine);
     const char **bytes = mem_calloc((size_t)V, sizeof *bytes);
     int *lengths = mem_calloc((size_t)V, sizeof *lengths);
     for (int id = 0; id < V; id++) {
         size_t length;
         bytes[id] = tokenizer_token_bytes(tokenizer, id, &length);
-        lengths[id] = is_silent(engine, id, tools, reasoning) ? 0 : (int)length;
+        lengths[id] = is_silent(engine, id, reading->tools, reading->reasoning) ? 0 : (int)length;
     }
-    struct vocabulary *vocabulary = vocabulary_new(bytes, lengths, V);
+    *reading->place = vocabulary_new(bytes, lengths, V);
     mem_free(bytes);
     mem_free(lengths);
-    return vocabulary;
 }
 
 const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store,
@@ -453,7 +494,7 @@ const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store,
                                                   const struct reasoning_format *reasoning) {
     struct vocabulary **place = &store->vocabulary[tools != NULL][reasoning != NULL];
     pthread_mutex_lock(&store->reading);
-    if (!*place) *place = read_vocabulary(store->engine, store->V, tools, reasoning);
+    if (!*place) mem_run(read_vocabulary, NULL, &(struct reading){store, tools, reasoning, place});
     pthread_mutex_unlock(&store->reading);
-    return *place;
+    return *place; /* NULL if that failed */
 }

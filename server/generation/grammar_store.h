@@ -1,5 +1,7 @@
 /* grammar_store: compiled grammars and stop_regex, kept for the next request that gives the same
- * text, and the vocabulary that all grammars go over. */
+ * text, and the vocabulary that all grammars go over. What it keeps outlives the request that has
+ * it made, so it is made in scopes of its own (config/config.h); lack of memory is
+ * STATUS_UNAVAILABLE. */
 #ifndef PENSTOCK_SERVER_GRAMMAR_STORE_H
 #define PENSTOCK_SERVER_GRAMMAR_STORE_H
 
@@ -82,7 +84,7 @@ void grammar_store_stats(struct grammar_store *store, struct grammar_store_stats
 /* The model's vocabulary, which is made at the first call: that takes up to a tenth of a second.
  * Special tokens have no text in it, so that no grammar lets them pass, but those that mark calls
  * and thoughts of these formats: either may be NULL, and is at each call NULL or the same. It lives
- * as long as the store. Workers only. */
+ * as long as the store. NULL: memory is short. Workers only. */
 const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store,
                                                   const struct tool_format *tools,
                                                   const struct reasoning_format *reasoning);

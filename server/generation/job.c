@@ -35,6 +35,8 @@ static void fail(struct generation_job *job, enum finish finish) {
     assert(!job->err.status);
     if (app->failure.status)
         job->err = app->failure;
+    else if (finish == FINISH_NO_MEMORY)
+        err_out_of_memory(&job->err);
     else if (finish == FINISH_STUCK)
         err_set(&job->err, STATUS_INVALID_REQUEST, job->request->grammar.field,
                 "No token was left: what the grammar allows next, 'allowed_token_ids', 'bad_words' "
@@ -78,12 +80,37 @@ static void count_predicted(struct generation_job *job, struct choice *choice,
     choice->predicted_refused = event->predicted_refused;
 }
 
+/* An event that is added to its choice. */
+struct addition {
+    struct prompt_run *run;
+    const struct event *event;
+    enum choice_change change;
+};
+
+static struct choice *choice_of(const struct addition *addition) {
+    return &addition->run->choices[addition->event->choice];
+}
+
+static void add(void *arg) {
+    struct addition *addition = arg;
+    addition->change = choice_add(choice_of(addition), addition->run, addition->event);
+}
+
+static void drop_choice(void *addition) {
+    choice_free(choice_of(addition));
+}
+
 static void add_to_choice(struct generation_job *job, struct prompt_run *run,
                           const struct event *event) {
     struct generation *g = &run->generation;
+    struct addition addition = {.run = run, .event = event};
     int i = event->choice;
     int n_reasoning = run->choices[i].n_reasoning;
-    enum choice_change change = choice_add(&run->choices[i], run, event);
+    if (!mem_run(add, drop_choice, &addition)) {
+        fail(job, FINISH_NO_MEMORY);
+        return;
+    }
+    enum choice_change change = addition.change;
     if (change == CHOICE_UNCHANGED) return;
     if (event->n_cached > run->n_cached) {
         job->cached_tokens += event->n_cached - run->n_cached;
@@ -102,6 +129,10 @@ static void add_to_choice(struct generation_job *job, struct prompt_run *run,
     if (job->n_open == 0 && !job->cancelled) end(job);
 }
 
+static bool is_failure(enum finish finish) {
+    return finish == FINISH_ERROR || finish == FINISH_STUCK || finish == FINISH_NO_MEMORY;
+}
+
 void job_event(const struct event *event) {
     struct prompt_run *run = event->generation->owner;
     struct generation_job *job = run->job;
@@ -111,7 +142,7 @@ void job_event(const struct event *event) {
         if (event->finish != FINISH_NONE && choice_drop(&run->choices[event->choice])) {
             job->app->metrics.finished_abort++;
         }
-    } else if (event->finish == FINISH_ERROR || event->finish == FINISH_STUCK) {
+    } else if (is_failure(event->finish)) {
         fail(job, event->finish);
     } else if (event->kind == EVENT_PROMPT_TOKEN) {
         add_prompt_token(run, event);
@@ -165,6 +196,13 @@ void job_clear(struct generation_job *job) {
     mem_free(job->begin_ids);
     if (job->request) stop_searches_free(job->stop_searches, job->request->n_stop_regexes);
     api_request_free(job->request);
+    job->n_prompts = job->n_begin_ids = 0;
+    job->prompts = NULL;
+    job->tools = NULL;
+    job->grammar = NULL;
+    job->begin_ids = NULL;
+    job->stop_searches = NULL;
+    job->request = NULL;
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */

@@ -211,7 +211,7 @@ void job_write_response(struct generation_job *job, struct buf *out);
 struct api_answer job_answer(const struct generation_job *job);
 struct api_usage job_usage(const struct generation_job *job);
 
-/* Frees what the job holds, but not the job. */
+/* Frees what the job holds, but not the job: what it has prepared is gone. */
 void job_clear(struct generation_job *job);
 
 #endif

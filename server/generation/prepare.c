@@ -203,8 +203,8 @@ bool job_is_abandoned(struct generation_job *job) {
 
 static void prepare_prompts(struct generation_job *job) {
     const struct api_request *request = job->request;
+    job->prompts = mem_calloc((size_t)request->n_prompts, sizeof *job->prompts);
     job->n_prompts = request->n_prompts;
-    job->prompts = mem_calloc((size_t)job->n_prompts, sizeof *job->prompts);
     for (int i = 0; i < job->n_prompts; i++) {
         if (job_is_abandoned(job) || prepare_prompt(job, i, &job->err)) break;
         job->prompt_tokens += job->prompts[i].n_ids;

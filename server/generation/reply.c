@@ -54,57 +54,106 @@ static void begin_stream(struct reply *reply) {
     reply->streaming = true;
 }
 
-static void send_chunk(struct reply *reply, const struct prompt_run *run, struct choice *choice) {
+/* Text to be written into reply->out. */
+struct text {
+    struct reply *reply;
+    const struct prompt_run *run; /* of a chunk */
+    struct choice *choice;
+};
+
+static void drop_out(void *text) {
+    buf_free(&((struct text *)text)->reply->out);
+}
+
+static void write_chunk(void *arg) {
+    const struct text *text = arg;
+    struct reply *reply = text->reply;
     const struct generation_job *job = &reply->job;
-    int index = (int)(run - job->prompts) * job->request->n + (int)(choice - run->choices);
+    const struct choice *choice = text->choice;
+    int index =
+        (int)(text->run - job->prompts) * job->request->n + (int)(choice - text->run->choices);
     struct api_choice described;
     struct api_answer answer = job_answer(job);
     struct api_usage usage = job_usage(job);
-    assert(reply->streaming && !reply->answered);
     if (!choice->announced && job->api->write_start) {
         job->api->write_start(&reply->out, &answer, index);
     }
-    choice_describe(choice, run, index, !choice->announced, &described);
-    choice->announced = true;
+    choice_describe(choice, text->run, index, !choice->announced, &described);
     job->api->write_chunk(&reply->out, &answer, &described,
                           job->request->continuous_usage_stats ? &usage : NULL);
+}
+
+/* False: memory is short. */
+static bool send_chunk(struct reply *reply, const struct prompt_run *run, struct choice *choice) {
+    struct text text = {reply, run, choice};
+    assert(reply->streaming && !reply->answered);
+    if (!mem_run(write_chunk, drop_out, &text)) return false;
+    choice->announced = true;
     choice_clear(choice);
     push(reply);
+    return true;
 }
 
-static void end_stream(struct reply *reply) {
-    reply->job.api->write_done(&reply->out);
-    push(reply);
-    http_stream_end(reply->async.http);
-}
-
-static void send_answer(struct reply *reply) {
+static void write_whole(void *arg) {
+    struct reply *reply = ((const struct text *)arg)->reply;
     struct generation_job *job = &reply->job;
-    assert(!reply->answered);
-    reply->answered = true;
     if (!job->request->stream) {
-        name_request(reply);
         job_write_response(job, &reply->out);
-        respond_json(reply->async.http, &reply->out);
         return;
     }
     struct api_answer answer = job_answer(job);
     struct api_usage usage = job_usage(job);
     if (job->request->include_usage) job->api->write_chunk(&reply->out, &answer, NULL, &usage);
-    end_stream(reply);
+    job->api->write_done(&reply->out);
+}
+
+/* False: memory is short. */
+static bool send_answer(struct reply *reply) {
+    struct text text = {.reply = reply};
+    assert(!reply->answered);
+    if (!mem_run(write_whole, drop_out, &text)) return false;
+    reply->answered = true;
+    if (reply->streaming) {
+        push(reply);
+        http_stream_end(reply->async.http);
+    } else {
+        name_request(reply);
+        respond_json(reply->async.http, &reply->out);
+    }
+    return true;
+}
+
+static void write_error_event(void *arg) {
+    struct reply *reply = ((const struct text *)arg)->reply;
+    reply->job.api->write_error_event(&reply->out, &reply->job.err);
+    reply->job.api->write_done(&reply->out);
 }
 
 /* Answers with job->err, as the last event if a stream has begun. */
 static void send_error(struct reply *reply) {
-    const struct err *err = &reply->job.err;
-    assert(err->status && !reply->answered);
+    static const char no_memory[] =
+        "data: {\"error\":{\"message\":\"Not enough memory for this request.\",\"type\":"
+        "\"unavailable_error\",\"param\":null,\"code\":\"out_of_memory\"}}\n\n";
+    struct text text = {.reply = reply};
+    assert(reply->job.err.status && !reply->answered);
     reply->answered = true;
     if (!reply->streaming) {
-        respond_error(reply->async.http, err, NULL);
+        respond_error(reply->async.http, &reply->job.err, NULL);
         return;
     }
-    reply->job.api->write_error_event(&reply->out, err);
-    end_stream(reply);
+    if (mem_run(write_error_event, drop_out, &text))
+        push(reply);
+    else
+        http_stream_write(reply->async.http, no_memory, sizeof no_memory - 1);
+    http_stream_end(reply->async.http);
+}
+
+/* Memory is short: the request ends with an error, and its generations with it. */
+static void give_up(struct reply *reply) {
+    job_cancel(&reply->job);
+    err_out_of_memory(&reply->job.err);
+    send_error(reply);
+    async_release_http(&reply->async);
 }
 
 /* ---- what the job tells --------------------------------------------------------------------- */
@@ -176,15 +225,18 @@ static void on_choice(struct generation_job *job, struct prompt_run *run,
     }
     if (event->kind == EVENT_TOKEN) note_token(reply, run, choice);
     if (choice->done) note_choice_end(reply, run, choice);
-    if (job->request->stream && choice_has_news(choice)) send_chunk(reply, run, choice);
+    if (job->request->stream && choice_has_news(choice) && !send_chunk(reply, run, choice))
+        give_up(reply);
 }
 
 static void on_end(struct generation_job *job) {
     struct reply *reply = reply_of(job);
-    if (job->err.status)
+    if (job->err.status) {
         send_error(reply);
-    else
-        send_answer(reply);
+    } else if (!send_answer(reply)) {
+        give_up(reply);
+        return;
+    }
     async_release_http(&reply->async);
 }
 
@@ -207,6 +259,12 @@ static void resume(struct grammar_claim *claim) {
 
 static void leave(struct async_request *async) {
     grammar_store_leave(async->app->grammars, &((struct reply *)async)->job.claim);
+}
+
+static void undo_prepare(struct async_request *async) {
+    struct generation_job *job = &((struct reply *)async)->job;
+    job_clear(job);
+    err_out_of_memory(&job->err);
 }
 
 /* Ends the request early, with an error for the client or, if that is NULL, because it has gone. */
@@ -279,6 +337,7 @@ void reply_start(struct app *app, struct http_request *http, const struct api *a
                                            .done = begin,
                                            .stop = stop,
                                            .leave = leave,
+                                           .undo = undo_prepare,
                                            .log_fields = log_fields_of,
                                            .free = free_reply};
     struct reply *reply = mem_calloc(1, sizeof *reply);

@@ -191,7 +191,8 @@ void stop_matcher_finish(struct stop_matcher *matcher, struct buf *out) {
 }
 
 void stop_matcher_free(struct stop_matcher *matcher) {
-    for (int i = 0; i < matcher->n_searches; i++) search_run_free(&matcher->runs[i]);
+    for (int i = 0; matcher->runs && i < matcher->n_searches; i++)
+        search_run_free(&matcher->runs[i]);
     mem_free(matcher->runs);
     matcher->n_searches = 0;
     matcher->runs = NULL;

@@ -43,18 +43,16 @@ static void send_now(int fd, const struct buf *bytes) {
     (void)sent;
 }
 
-/* `request` is NULL where there is none yet. */
+/* `request` is NULL if there is none yet. Without memory the refusal is empty. */
 static void format_refusal(const struct http_server *server, struct http_request *request,
                            struct buf *out, enum status status, const char *code,
                            const char *message) {
-    struct buf body = {0};
+    char body[HTTP_MAX_ERROR];
     struct http_field fields[HTTP_MAX_FIELDS + 1];
     int n = request ? http_response_fields(server, request, fields) : 0;
     if (status == STATUS_UNAVAILABLE) fields[n++] = (struct http_field){"Retry-After", "1"};
-    http_error_body(&body, status, code, message);
-    http_response_format(out, status_http(status), "application/json", body.data, body.length,
-                         fields, n);
-    buf_free(&body);
+    size_t length = http_error_body(body, status, code, message);
+    http_response_format(out, status_http(status), "application/json", body, length, fields, n);
 }
 
 /* Far above the limit a connection is not worth memory: it gets a 503 before its request is
@@ -73,9 +71,11 @@ static void turn_away(struct http_server *server, int fd) {
     server->stats.refused++;
 }
 
+/* NULL: memory is short. */
 static struct connection *connection_new(struct http_server *server, int fd,
                                          const struct sockaddr *address) {
-    struct connection *connection = mem_calloc(1, sizeof *connection);
+    struct connection *connection = mem_try_calloc(1, sizeof *connection);
+    if (!connection) return NULL;
     connection->server = server;
     connection->fd = fd;
     connection->over_limit = server->stats.connections >= server->config.max_connections;
@@ -91,6 +91,12 @@ void http_connection_add(struct http_server *server, int fd, const struct sockad
         return;
     }
     struct connection *connection = connection_new(server, fd, address);
+    if (!connection || !http_receive_reserve(server, fd)) {
+        mem_free(connection);
+        close(fd);
+        server->stats.refused++;
+        return;
+    }
     if (connection->over_limit)
         server->stats.refused++;
     else

@@ -101,7 +101,7 @@ const char *http_header(const struct http_request *request, const char *name);
 void http_header_list(const struct http_request *request, const char *name, struct buf *out);
 
 /* Replaces the path by its canonical form, which is copied. Call it in on_headers only. */
-void http_set_path(struct http_request *request, const char *path);
+bool http_set_path(struct http_request *request, const char *path);
 
 /* The body will not be read: it is discarded as it arrives, and `body` stays empty. Call it in
  * on_headers only. */

@@ -204,6 +204,9 @@ void http_connection_close_idle(struct connection *connection);
 
 /* ---- http/receive.c ------------------------------------------------------------------------- */
 
+/* Makes room for the connection of a descriptor. False: memory is short. */
+bool http_receive_reserve(struct http_server *server, int fd);
+
 /* From now on the connection's bytes are checked, and until it is removed. */
 void http_receive_add(struct connection *connection);
 void http_receive_remove(struct connection *connection);
@@ -243,13 +246,17 @@ enum MHD_Result http_response_queue(struct exchange *exchange);
 int http_response_fields(const struct http_server *server, struct http_request *request,
                          struct http_field out[HTTP_MAX_FIELDS]);
 
-/* Appends a complete HTTP response as sent on the wire; it closes the connection. */
-void http_response_format(struct buf *out, int status, const char *content_type, const void *body,
+/* Appends a complete HTTP response as sent on the wire; it closes the connection. False: memory is
+ * short, and `out` is empty. */
+bool http_response_format(struct buf *out, int status, const char *content_type, const void *body,
                           size_t length, const struct http_field *fields, int n);
 
-/* Appends the error document `{"error":{...}}`. `code` may be NULL; the texts must need no
- * escapes. */
-void http_error_body(struct buf *out, enum status status, const char *code, const char *message);
+enum { HTTP_MAX_ERROR = 2048 };
+
+/* Writes the error document `{"error":{...}}` and returns its length. `code` may be NULL; the texts
+ * must need no escapes. */
+size_t http_error_body(char out[HTTP_MAX_ERROR], enum status status, const char *code,
+                       const char *message);
 
 /* ---- http/stream.c -------------------------------------------------------------------------- */
 

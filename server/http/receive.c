@@ -54,7 +54,11 @@ static ssize_t read_checked(struct connection *connection, char *out, size_t siz
     if (wire->phase == WIRE_IGNORED) return (ssize_t)whole;
     if (whole < right) http_connection_begin(connection);
     if (right == (size_t)n) return n;
-    connection->fault = mem_alloc(sizeof *connection->fault);
+    connection->fault = mem_try_alloc(sizeof *connection->fault);
+    if (!connection->fault) { /* nothing can be answered, and nothing more is read */
+        shutdown(connection->fd, SHUT_RDWR);
+        return 0;
+    }
     *connection->fault = fault;
     http_connection_refuse_fault(connection);
     /* Whole requests before the wrong bytes are passed on. */
@@ -68,15 +72,20 @@ ssize_t recv(int fd, void *out, size_t size, int flags) {
     return read_checked(turning->by_fd[fd], out, size, flags);
 }
 
+bool http_receive_reserve(struct http_server *server, int fd) {
+    if (fd < server->n_by_fd) return true;
+    int n = max_int(fd + 1, 2 * server->n_by_fd);
+    struct connection **by_fd = mem_try_realloc(server->by_fd, (size_t)n * sizeof *by_fd);
+    if (!by_fd) return false;
+    server->by_fd = by_fd;
+    while (server->n_by_fd < n) server->by_fd[server->n_by_fd++] = NULL;
+    return true;
+}
+
 void http_receive_add(struct connection *connection) {
     struct http_server *server = connection->server;
     int fd = connection->fd;
-    if (fd >= server->n_by_fd) {
-        int n = max_int(fd + 1, 2 * server->n_by_fd);
-        server->by_fd = mem_realloc(server->by_fd, (size_t)n * sizeof *server->by_fd);
-        while (server->n_by_fd < n) server->by_fd[server->n_by_fd++] = NULL;
-    }
-    assert(!server->by_fd[fd]);
+    assert(fd < server->n_by_fd && !server->by_fd[fd]);
     server->by_fd[fd] = connection;
 }
 

@@ -39,11 +39,18 @@ static const char *path_of(const char *url) {
     return path ? path : "/";
 }
 
+/* NULL: memory is short. */
 static struct exchange *exchange_new(struct connection *connection, const char *method,
                                      const char *path) {
-    struct exchange *exchange = mem_calloc(1, sizeof *exchange);
     size_t method_size = strlen(method) + 1, path_size = strlen(path) + 1;
-    exchange->text = mem_alloc(method_size + path_size);
+    struct exchange *exchange = mem_try_calloc(1, sizeof *exchange);
+    char *names = mem_try_alloc(method_size + path_size);
+    if (!exchange || !names) {
+        mem_free(exchange);
+        mem_free(names);
+        return NULL;
+    }
+    exchange->text = names;
     memcpy(exchange->text, method, method_size);
     memcpy(exchange->text + method_size, path, path_size);
     exchange->request.method = exchange->text;
@@ -107,12 +114,15 @@ void http_discard_body(struct http_request *request) {
     exchange->discards = true;
 }
 
-void http_set_path(struct http_request *request, const char *path) {
+bool http_set_path(struct http_request *request, const char *path) {
     struct exchange *exchange = (struct exchange *)request;
     assert(exchange->seen && exchange->connection->state == CONNECTION_BODY);
-    char *old = exchange->path;
-    request->path = exchange->path = mem_strdup(path);
-    mem_free(old);
+    size_t size = strlen(path) + 1;
+    char *copy = mem_try_alloc(size);
+    if (!copy) return false;
+    mem_free(exchange->path);
+    request->path = exchange->path = memcpy(copy, path, size);
+    return true;
 }
 
 bool http_is_gone(const struct http_request *request) {
@@ -197,6 +207,7 @@ static enum MHD_Result receive_headers(struct connection *connection, const char
     assert(connection->state == CONNECTION_HEADERS && !connection->exchange);
     struct http_server *server = connection->server;
     struct exchange *exchange = *context = exchange_new(connection, method, path_of(url));
+    if (!exchange) return MHD_NO; /* which closes the connection */
     struct err err;
     connection->state = CONNECTION_BODY;
     if (http_limits_check_headers(exchange, &err) != STATUS_OK) {
@@ -240,8 +251,11 @@ static enum MHD_Result receive_part(struct exchange *exchange, const char *data,
                 "the bodies of all requests together are too large; try again later");
         strcpy(err.code, "too_many_bodies");
         refuse(exchange, &err);
+    } else if (!buf_try_add(&exchange->body, data, n)) {
+        struct err err;
+        err_out_of_memory(&err);
+        refuse(exchange, &err);
     } else {
-        buf_add(&exchange->body, data, n);
         connection->server->stats.bodies_bytes += n;
     }
     return MHD_YES;

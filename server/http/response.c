@@ -15,24 +15,47 @@ int http_response_fields(const struct http_server *server, struct http_request *
 
 /* ---- as bytes ------------------------------------------------------------------------------- */
 
-void http_response_format(struct buf *out, int status, const char *content_type, const void *body,
-                          size_t length, const struct http_field *fields, int n) {
-    buf_printf(out, "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: %zu\r\n", status,
-               MHD_get_reason_phrase_for((unsigned)status), length);
-    if (content_type) buf_printf(out, "Content-Type: %s\r\n", content_type);
-    for (int i = 0; i < n; i++) buf_printf(out, "%s: %s\r\n", fields[i].name, fields[i].value);
+struct text {
+    struct buf *out;
+    int status;
+    const char *content_type;
+    const void *body;
+    size_t length;
+    const struct http_field *fields;
+    int n;
+};
+
+static void write_text(void *arg) {
+    const struct text *text = arg;
+    struct buf *out = text->out;
+    buf_printf(out, "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: %zu\r\n", text->status,
+               MHD_get_reason_phrase_for((unsigned)text->status), text->length);
+    if (text->content_type) buf_printf(out, "Content-Type: %s\r\n", text->content_type);
+    for (int i = 0; i < text->n; i++)
+        buf_printf(out, "%s: %s\r\n", text->fields[i].name, text->fields[i].value);
     buf_puts(out, "\r\n");
-    buf_add(out, body, length);
+    buf_add(out, text->body, text->length);
 }
 
-void http_error_body(struct buf *out, enum status status, const char *code, const char *message) {
-    buf_printf(out,
-               "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":", message,
-               status_type(status));
-    if (code)
-        buf_printf(out, "\"%s\"}}", code);
-    else
-        buf_puts(out, "null}}");
+static void drop_text(void *arg) {
+    buf_free(((const struct text *)arg)->out);
+}
+
+bool http_response_format(struct buf *out, int status, const char *content_type, const void *body,
+                          size_t length, const struct http_field *fields, int n) {
+    struct text text = {out, status, content_type, body, length, fields, n};
+    return mem_run(write_text, drop_text, &text);
+}
+
+size_t http_error_body(char out[HTTP_MAX_ERROR], enum status status, const char *code,
+                       const char *message) {
+    const char *quote = code ? "\"" : "";
+    int n =
+        snprintf(out, HTTP_MAX_ERROR,
+                 "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":%s%s%s}}",
+                 message, status_type(status), quote, code ? code : "null", quote);
+    assert(n > 0 && n < HTTP_MAX_ERROR); /* a message has at most 1,023 bytes */
+    return (size_t)n;
 }
 
 /* ---- through MHD ---------------------------------------------------------------------------- */
@@ -94,7 +117,12 @@ static void respond(struct exchange *exchange, int status, const char *content_t
         int n_all = http_response_fields(exchange->server, request, all);
         assert(n <= HTTP_MAX_FIELDS);
         for (int i = 0; i < n; i++) all[n_all++] = fields[i];
-        http_response_format(&exchange->refusal, status, content_type, body, length, all, n_all);
+        if (!http_response_format(&exchange->refusal, status, content_type, body, length, all,
+                                  n_all)) {
+            MHD_destroy_response(response);
+            http_exchange_mark_gone(exchange);
+            return;
+        }
     }
     exchange->whole_bytes = strcmp(request->method, "HEAD") == 0 ? 0 : length;
     set_response(exchange, RESPONSE_WHOLE, status, response);

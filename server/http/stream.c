@@ -61,17 +61,24 @@ struct MHD_Response *http_stream_response(struct exchange *exchange) {
 }
 
 /* Bytes that were sent are dropped once they are the larger part, so that the buffer does not grow
- * without end. */
-static void append(struct exchange *exchange, const void *data, size_t length) {
+ * without end. False: memory is short. */
+static bool append(struct exchange *exchange, const void *data, size_t length) {
     size_t n = unread(exchange);
     if (exchange->sent > 0 && exchange->sent >= n) {
         if (n > 0) memmove(exchange->out.data, exchange->out.data + exchange->sent, n);
         exchange->out.length = n;
         exchange->sent = 0;
     }
-    buf_add(&exchange->out, data, length);
+    if (!buf_try_add(&exchange->out, data, length)) return false;
     http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
     if (exchange->connection->suspended) http_exchange_wake(exchange);
+    return true;
+}
+
+/* Ends a stream that cannot go on, in its midst. */
+static void cut_off(struct exchange *exchange) {
+    shutdown(exchange->connection->fd, SHUT_RDWR); /* all that MHD sees of a blocked write */
+    http_exchange_mark_gone(exchange);
 }
 
 /* Counts the bytes of this turn; returns how many a reader may leave unread. */
@@ -91,12 +98,12 @@ bool http_stream_write(struct http_request *request, const void *data, size_t le
     assert(exchange->kind == RESPONSE_STREAM && !exchange->ended && !exchange->released);
     if (unread(exchange) + length > count_write(exchange, length)) {
         exchange->server->stats.slow_readers++;
-        shutdown(exchange->connection->fd, SHUT_RDWR); /* all that MHD sees of a blocked write */
-        http_exchange_mark_gone(exchange);
+        cut_off(exchange);
         return false;
     }
-    append(exchange, data, length);
-    return true;
+    if (append(exchange, data, length)) return true;
+    cut_off(exchange);
+    return false;
 }
 
 void http_stream_end(struct http_request *request) {
@@ -112,9 +119,8 @@ void http_stream_end(struct http_request *request) {
 void http_stream_keep_alive(struct exchange *exchange) {
     static const char comment[] = ": keep-alive\n\n";
     assert(exchange->connection && !exchange->ended);
-    if (exchange->connection->suspended) {
-        append(exchange, comment, sizeof comment - 1);
-    } else {
+    bool waits = exchange->connection->suspended;
+    if (!waits || !append(exchange, comment, sizeof comment - 1)) { /* without memory: later */
         http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
     }
 }

@@ -30,9 +30,9 @@ struct message_call *message_call_at(struct message *message, int index) {
     if (n > 0 && message->calls[n - 1].index == index) return &message->calls[n - 1];
     assert(n == 0 || message->calls[n - 1].index < index);
     if (n == message->call_capacity) {
-        message->call_capacity = n ? 2 * n : 2;
-        message->calls =
-            mem_realloc(message->calls, (size_t)message->call_capacity * sizeof *message->calls);
+        int capacity = n ? 2 * n : 2;
+        message->calls = mem_realloc(message->calls, (size_t)capacity * sizeof *message->calls);
+        message->call_capacity = capacity;
     }
     message->calls[n] = (struct message_call){.index = index};
     return &message->calls[message->n_calls++];

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "server/commands/commands.h"
+#include "support/faults.h"
 #include "support/tiny_model.h"
 
 struct app *app;
@@ -90,7 +91,15 @@ int connect_to_server(void) {
     return fd;
 }
 
+/* The loop's own allocations may fail in a test; the client's never do. */
+static void turn_loop(void) {
+    faults_spare(false);
+    uv_run(&app->loop, UV_RUN_NOWAIT);
+    faults_spare(true);
+}
+
 void ask(const char *line, const char *fields, const char *body) {
+    faults_spare(true);
     struct buf text = {0};
     char part[4096];
     int fd = connect_to_server();
@@ -103,13 +112,14 @@ void ask(const char *line, const char *fields, const char *body) {
     uint64_t until_ns = now_ns() + 20000000000u;
     for (ssize_t n = -1; n != 0;) {
         ck_assert_msg(now_ns() < until_ns, "no whole answer to %s", line);
-        uv_run(&app->loop, UV_RUN_NOWAIT);
+        turn_loop();
         n = recv(fd, part, sizeof part, 0);
         if (n > 0) buf_add(&answer, part, (size_t)n);
         if (n < 0 && errno != EAGAIN) break;
     }
     close(fd);
-    ck_assert_ptr_nonnull(answer.data);
+    buf_add(&answer, "", 0);
+    faults_spare(false);
 }
 
 void expect_status(const char *line, int status) {

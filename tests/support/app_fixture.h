@@ -17,7 +17,8 @@ void app_teardown(void);
 /* A connection to the server, without waiting; close it with close. */
 int connect_to_server(void);
 
-/* Sends a request and turns the loop until the server closes the connection. `fields` are lines of
+/* Sends a request and turns the loop until the server closes the connection; `answer` is "" if it
+ * says nothing. `fields` are lines of
  * the head, `body` may be NULL. */
 void ask(const char *line, const char *fields, const char *body);
 

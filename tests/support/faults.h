@@ -1,6 +1,7 @@
 /* tests/support/faults: allocations that fail.
  *
- * Counts the allocations of all threads that pass config/memory.c. One count at a time. */
+ * Counts the allocations of all threads that pass config/memory.c, except for those of threads that
+ * are spared. One count at a time. */
 #ifndef PENSTOCK_TESTS_FAULTS_H
 #define PENSTOCK_TESTS_FAULTS_H
 
@@ -16,5 +17,8 @@ void faults_begin(int n, enum fault_kind kind);
 
 /* Ends it. Returns how many allocations have failed. */
 int faults_end(void);
+
+/* Spares the calling thread, or not. For the part of a test that is not under test. */
+void faults_spare(bool spared);
 
 #endif
