@@ -1,6 +1,6 @@
-/* `penstock bench`: speed of prefill and decode over prompt lengths and batch sizes. The engine is
- * driven directly, without scheduler and HTTP: this is what the model can do. Then the same batches
- * are served over HTTP, to show what that adds to a step. */
+/* `penstock bench`: speed of prefill and decode over prompt lengths and batch sizes. First it
+ * drives the engine directly, without scheduler and HTTP, to measure the model. Then it serves the
+ * same batches over HTTP, to measure the overhead per step. */
 #include "bench/command/bench.h"
 
 #include <stdio.h>
@@ -18,7 +18,8 @@ double bench_median(double *values, int n) {
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* Reads "1,2,4"; false if a value is not a number from 1 to `max`, or there are too many. */
+/* Reads "1,2,4". Returns false if a value is not a number from 1 to `max`, or if there are too
+ * many. */
 static bool read_list(const char *text, int max, struct bench_list *list) {
     *list = (struct bench_list){0};
     while (list->n < BENCH_MAX_LIST) {
@@ -33,14 +34,14 @@ static bool read_list(const char *text, int max, struct bench_list *list) {
     return false;
 }
 
-/* Do prompts and batches fit the memory that was planned? */
+/* Do prompts and batches fit into the planned memory? */
 static int check_fits(const struct bench *bench) {
     const struct engine_memory *memory = engine_memory(bench->engine);
     const int longest = bench->prompts.max, batch = bench->batches.max;
     const int decoded = BENCH_CONTEXT + bench->options->bench_generate;
     const int size = memory->block_size, blocks = (decoded + size - 1) / size;
     int64_t each = memory->n_blocks / batch * (int64_t)size;
-    /* of a sequence that decodes, and of the step that fills the next block */
+    /* blocks that a decoding sequence sees, plus one for the step that fills the next block */
     int seen = memory->n_window_blocks > 0 ? window_blocks_seen(memory->window, size) + 1 : 0;
     bool windows_fit = memory->n_window_blocks / batch >= min_int(blocks, seen);
     if (longest > memory->max_model_len) {

@@ -1,10 +1,10 @@
-/* Speed on a GPU. Each test runs three times, because each measurement would disturb the others:
- * plain, for the speed; with a time stamp at the begin and end of each step, for the gaps between
- * steps; and with a time stamp after each op, for the classes of kernels. In the last run steps are
- * not replayed as graphs and no kernel begins before the previous one has ended, so its parts add
- * up to more than the step; if the host is slower than the GPU, as with small models, an op's time
- * is the host's. Bytes are the least that must move: weights once, keys and values of every
- * sequence once for each chunk, logits once. */
+/* Speed on a GPU. Each test runs three times, because the measurements would disturb each other:
+ * without time stamps, for the speed; with a time stamp at the begin and end of each step, for the
+ * gaps between steps; and with a time stamp after each op, for the time per class of kernels. In
+ * the last run, steps are not replayed as graphs and kernels do not overlap, so the sum of the
+ * parts exceeds the time of a step. If the host is slower than the GPU, as with small models, an
+ * op's time is the host's. Bytes are the minimum that must move: weights once per step, keys and
+ * values of each sequence once per chunk, logits once. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@ static const char *const part_name[N_PARTS] = {
     "begin, end and between",
 };
 
-/* By enum op. */
+/* Indexed by enum op. */
 static const enum part part_of[N_OPS] = {
     [OP_EMBED] = ROWS,          [OP_MATMUL] = PRODUCTS,     [OP_ROPE_WRITE] = ROWS,
     [OP_ATTENTION] = ATTENTION, [OP_MATMUL_ADD] = PRODUCTS, [OP_MLP] = PRODUCTS,
@@ -26,13 +26,13 @@ static const enum part part_of[N_OPS] = {
     [OP_BETWEEN] = STEP,        [OP_STEP] = STEP,
 };
 
-/* ---- what a test must move and compute ------------------------------------------------------ */
+/* ---- minimum work of a test ----------------------------------------------------------------- */
 
 struct work {
     double bytes, flops;
 };
 
-/* A test: S sequences, `steps` of `rows` tokens each, from position `from` on. */
+/* A test: S sequences, `steps` steps of `rows` tokens each, from position `from`. */
 struct test {
     const char *kind;
     int number, S, steps, rows, from;
@@ -85,7 +85,7 @@ static void print_classes(const struct engine *engine, const struct test *t,
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
-/* Runs a test after filling its contexts. Returns the seconds of the test alone. */
+/* Fills the contexts, then runs a test. Returns the seconds of the test only. */
 static double run_test(struct driver *d, const struct test *t, struct op_times *times) {
     for (int i = 0; i < t->from; i++) driver_step(d, t->S, 1, i);
     if (times) engine_time_ops(d->engine, times);
@@ -101,7 +101,7 @@ static void print_speed(struct driver *d, const struct test *t, int repeats,
     struct work work[N_PARTS] = {0};
     struct op_times gaps = {.only_steps = true};
     double bytes = 0, flops = 0;
-    run_test(d, t, NULL); /* loads kernels, and captures graphs */
+    run_test(d, t, NULL); /* loads kernels and captures graphs */
     for (int i = 0; i < repeats; i++) seconds[i] = run_test(d, t, NULL);
     double median = bench_median(seconds, repeats);
     run_test(d, t, &gaps);
@@ -116,7 +116,7 @@ static void print_speed(struct driver *d, const struct test *t, int repeats,
     mem_free(seconds);
 }
 
-/* Prompts in whole chunks, then batches. Returns how many tests. */
+/* Lists the tests: prompts in whole chunks, then batches. Returns their number. */
 
 static int list_tests(const struct bench *bench, struct test *tests) {
     int n = 0, chunk = bench->options->max_num_batched_tokens;
@@ -132,7 +132,7 @@ static int list_tests(const struct bench *bench, struct test *tests) {
     return n;
 }
 
-/* ---- the command's part --------------------------------------------------------------------- */
+/* ---- entry point ---------------------------------------------------------------------------- */
 
 static void print_limits(const struct engine *engine, const struct device_limits *limits) {
     printf("%s, %s, %s\n", engine_model(engine)->name, engine_model(engine)->quantisation,

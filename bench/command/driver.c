@@ -1,4 +1,4 @@
-/* An engine that is driven step by step, for `penstock bench`. */
+/* Drives an engine step by step, for `penstock bench`. */
 #include <stdlib.h>
 
 #include "bench/command/bench.h"
@@ -32,8 +32,8 @@ void driver_init(struct driver *d, struct engine *engine, int max_rows, int max_
     d->step.window_table = d->window_table = mem_calloc((size_t)d->n_blocks, sizeof(int32_t));
 }
 
-/* Window blocks are divided among S sequences, and block i of one has the i-th of its share, over
- * and over: enough for what a row sees, and the rows of a step. */
+/* Divides the window blocks evenly among S sequences. Block i of a sequence is block i modulo the
+ * size of its share, which is large enough for the window of a row and the rows of a step. */
 static void share_window_blocks(struct driver *d, int S) {
     int share = d->n_window_blocks / S, n = S == 1 ? d->n_blocks : d->blocks_each;
     if (d->sharing == S) return;

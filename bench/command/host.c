@@ -1,23 +1,23 @@
-/* Speed on a CPU, and which share of the machine's memory bandwidth decoding uses.
+/* Speed on a CPU, and the share of the machine's memory bandwidth that decoding uses.
  *
- * pp N: a prompt of N tokens, in chunks of --max-num-batched-tokens. tg B: B sequences decode side
- * by side, each from a context of BENCH_CONTEXT tokens. Each figure is the median of
- * --bench-repeats runs. The machine's limits are measured in the same run with as many threads as
- * the model uses; the bytes of a decode step are the weights once, and the keys and values of every
- * sequence. At the end each test runs once more with every op timed, to show what dominates.
+ * pp N: a prompt of N tokens, in chunks of --max-num-batched-tokens. tg B: B sequences decode
+ * together, each from a context of BENCH_CONTEXT tokens. Each figure is the median of
+ * --bench-repeats runs. The machine's limits are measured in the same run with the model's number
+ * of threads. The bytes of a decode step are the weights once, and the keys and values of each
+ * sequence. At the end, each test runs once more with a time per op, to show which ops dominate.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "bench/command/bench.h"
 
-/* Contexts are filled one position at a time, so that they fit any --max-num-batched-tokens. */
+/* Fills the contexts one position at a time, so that a step fits any --max-num-batched-tokens. */
 static double decode_once(struct driver *d, int batch, int n) {
     for (int i = 0; i < BENCH_CONTEXT; i++) driver_step(d, batch, 1, i);
     return driver_decode(d, batch, n, BENCH_CONTEXT);
 }
 
-/* ---- the speed ------------------------------------------------------------------------------ */
+/* ---- speed ---------------------------------------------------------------------------------- */
 
 static void print_prefill(struct driver *d, const struct options *options, int n) {
     double *seconds = mem_calloc((size_t)options->bench_repeats, sizeof *seconds);
@@ -44,9 +44,9 @@ static void print_decode(struct driver *d, const struct options *options, int ba
     mem_free(seconds);
 }
 
-/* ---- the parts of a step -------------------------------------------------------------------- */
+/* ---- parts of a step ------------------------------------------------------------------------ */
 
-/* The ops that take more than a thousandth of the time, over so many steps. */
+/* Prints the ops that take more than 0.1 % of the time, per step. */
 static void print_parts(const char *test, int n, const struct op_times *times, int steps) {
     uint64_t all = 0;
     for (int op = 0; op < N_OPS; op++) all += times->ns[op];
@@ -58,9 +58,9 @@ static void print_parts(const char *test, int n, const struct op_times *times, i
     printf(" |\n");
 }
 
-/* ---- the tables ----------------------------------------------------------------------------- */
+/* ---- tables --------------------------------------------------------------------------------- */
 
-/* Prints what is measured and the machine's limits; returns the bandwidth. */
+/* Prints the model and the machine's limits. Returns the bandwidth in bytes per second. */
 static double print_machine(struct engine *engine) {
     double bandwidth = machine_read_rate(engine);
     struct machine_rate int8 = machine_int8_rate(engine), float32 = machine_float_rate(engine);

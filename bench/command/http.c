@@ -1,10 +1,9 @@
-/* DESIGN: what the server adds to a step.
+/* DESIGN: measures the overhead of the server per step.
  *
- * The whole server runs in this process, with its loop on a thread of its own, and this thread
- * plays the clients: a batch of B is B connections that stream at once, each with a prompt of
- * BENCH_CONTEXT tokens. The parts of the time are read before and after from /metrics, as a
- * dashboard would. At the end the server is stopped by SIGTERM, as an operator would.
- *
+ * The whole server runs in this process, with its loop on a separate thread. This thread plays the
+ * clients: a batch of B is B concurrent streams on separate connections, each with a prompt of
+ * BENCH_CONTEXT tokens. The time of each part is read from /metrics before and after, as a
+ * dashboard does. At the end, SIGTERM stops the server, as an operator does.
  */
 #include <arpa/inet.h>
 #include <poll.h>
@@ -18,7 +17,7 @@
 #include "server/app.h"
 #include "server/commands/commands.h"
 
-/* What is read from /metrics, in the order of `names`. */
+/* Figures read from /metrics, in the order of `names`. */
 enum { STEPS, PLAN, FORWARD, SAMPLE, COMMIT, ANSWER, N_FIGURES };
 
 static const char *const names[N_FIGURES] = {
@@ -30,7 +29,7 @@ static const char *const names[N_FIGURES] = {
     "\npenstock_answer_seconds_total ",
 };
 
-/* ---- a client ------------------------------------------------------------------------------- */
+/* ---- client --------------------------------------------------------------------------------- */
 
 static int connect_to(int port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -42,7 +41,7 @@ static int connect_to(int port) {
     return -1;
 }
 
-/* Sends a whole request; returns the socket, or -1. */
+/* Sends a whole request. Returns the socket, or -1. */
 static int ask(int port, const struct buf *request) {
     int client = connect_to(port);
     for (size_t sent = 0; client >= 0 && sent < request->length;) {
@@ -56,7 +55,7 @@ static int ask(int port, const struct buf *request) {
     return client;
 }
 
-/* The i-th prompt: no two begin with the same tokens. */
+/* Writes request i. All prompts begin with different tokens. */
 static void write_request(struct buf *request, const struct engine *engine, int i, int n) {
     struct buf body = {0};
     buf_printf(&body, "{\"prompt\":[");
@@ -71,7 +70,7 @@ static void write_request(struct buf *request, const struct engine *engine, int 
     buf_free(&body);
 }
 
-/* Reads /metrics; false if that fails. */
+/* Reads /metrics. Returns false on failure. */
 static bool read_figures(int port, double *figure) {
     struct buf request = {0}, answer = {0};
     char part[4096];
@@ -91,9 +90,9 @@ static bool read_figures(int port, double *figure) {
     return found;
 }
 
-/* ---- a batch -------------------------------------------------------------------------------- */
+/* ---- batch ---------------------------------------------------------------------------------- */
 
-/* Reads until every stream has ended; false if one was not answered with 200. */
+/* Reads until every stream has ended. Returns false if a status is not 200. */
 static bool read_all(struct pollfd *clients, int batch) {
     bool good = true;
     for (int open = batch; open > 0;) {
@@ -113,7 +112,7 @@ static bool read_all(struct pollfd *clients, int batch) {
     return good;
 }
 
-/* Seconds from the first request to the last byte; negative if it failed. */
+/* Returns the seconds from the first request to the last byte, or a negative number on failure. */
 static double stream_batch(const struct engine *engine, int port, int batch, int n) {
     struct pollfd *clients = mem_calloc((size_t)batch, sizeof *clients);
     bool good = true;
@@ -145,7 +144,7 @@ static bool measure(const struct engine *engine, int port, int batch, int n) {
     return true;
 }
 
-/* ---- the server ----------------------------------------------------------------------------- */
+/* ---- server --------------------------------------------------------------------------------- */
 
 static void *run_loop(void *arg) {
     uv_run(&((struct app *)arg)->loop, UV_RUN_DEFAULT);
@@ -175,7 +174,7 @@ int bench_http(const struct bench *bench) {
     options.host = "127.0.0.1";
     options.port = 0;
     options.drain_delay_s = 0;
-    options.enable_prefix_caching = false; /* the next batch has the same prompts */
+    options.enable_prefix_caching = false; /* prompts repeat in the next batch */
     const int largest = bench->batches.max;
     if (options.max_queued_requests < largest) options.max_queued_requests = largest;
     if (options.max_connections <= largest) options.max_connections = largest + 1;

@@ -1,5 +1,5 @@
-/* The limits of a CPU: memory read, and multiply-adds of bytes and of float32, by all compute
- * threads together. */
+/* Limits of a CPU: memory reads, and multiply-adds of bytes and of float32, on all compute threads
+ * together. */
 #include <string.h>
 
 #include "bench/command/bench.h"
@@ -26,7 +26,7 @@ static void read_part(void *arg, int i) {
     for (int j = 0; j < 16; j++) reading->sum[i] += lane[j];
 }
 
-/* The shortest of a few passes over all parts, in seconds. */
+/* Returns the seconds of the fastest of several passes over all parts. */
 static double best_pass(struct engine *engine, void (*part)(void *arg, int i), void *arg) {
     uint64_t best = UINT64_MAX;
     for (int i = 0; i < PASSES; i++) {
