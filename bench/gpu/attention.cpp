@@ -1,6 +1,6 @@
-/* Attention over the paged cache: decode rows at contexts of several lengths, chunks of prompts,
- * and both in one step. Tables are scattered over a pool of blocks, which is larger than the L2
- * cache and may be smaller than what all sequences would have: then they share blocks, far apart in
+/* Attention over the paged cache: decode rows with contexts of several lengths, chunks of prompts,
+ * and both in one step. Tables are scattered over a pool of blocks that is larger than the L2
+ * cache. If the pool is smaller than the blocks of all sequences, they share blocks, far apart in
  * time. */
 #include "bench/gpu/times.h"
 #include "kernels/cuda/attention/attention.cuh"
@@ -22,19 +22,19 @@ static const cache_kind kinds[] = {
     {"e4m3", KV_E4M3, DTYPE_BF16, 1, E4M3_ORDINARY},
 };
 
-/* ---- the cache ------------------------------------------------------------------------------ */
+/* ---- cache ---------------------------------------------------------------------------------- */
 
-/* One layer of a pool of blocks. */
+/* A pool of blocks of one layer. */
 struct pool {
     int n_blocks;
     std::unique_ptr<timed_memory> keys, values, key_scale, value_scale;
 };
 
 static size_t block_bytes(const model &m, const cache_kind &kind) {
-    return (size_t)BLOCK * (size_t)m.G * (size_t)m.D * kind.bytes; /* of keys */
+    return (size_t)BLOCK * (size_t)m.G * (size_t)m.D * kind.bytes; /* of the keys */
 }
 
-/* Some GiB at most. */
+/* Limits each of keys and values to 2 GiB. */
 static int pool_blocks(const model &m, const cache_kind &kind, bool tiny) {
     const size_t most = (size_t)1 << (tiny ? 20 : 31);
     return (int)std::min(most / block_bytes(m, kind), (size_t)1 << 21);
@@ -52,10 +52,9 @@ static std::shared_ptr<pool> make_pool(const model &m, const cache_kind &kind, b
     return made;
 }
 
-/* ---- a step --------------------------------------------------------------------------------- */
+/* ---- step ----------------------------------------------------------------------------------- */
 
-/* Some sequences of a step that are alike: the positions of their rows are before..before + rows -
- * 1. */
+/* Sequences of a step with equal shapes. Their rows have positions before .. before + rows - 1. */
 struct group {
     int sequences, rows, before;
 };
@@ -70,10 +69,9 @@ struct work {
     std::vector<attention_item> items;
 };
 
-/* Block i of all that the step's sequences have stands at a place of its own, as far as there are
- * enough. */
+/* Returns a place for block i of all sequences. Places differ as long as the pool has enough. */
 static int32_t place_of(int64_t i, int n_blocks) {
-    return (int32_t)(i * 7919 % n_blocks); /* a prime, so that all places come */
+    return (int32_t)(i * 7919 % n_blocks); /* a prime, so that all places are used */
 }
 
 static void add_sequences(work *w, const group &g) {
@@ -104,7 +102,7 @@ static work make_work(const model &m, const groups &all, bool chunks) {
     return w;
 }
 
-/* What a launch reads, on the device. */
+/* The inputs of a launch, on the device. */
 struct job {
     std::shared_ptr<pool> cache;
     attention_plan plan;
@@ -164,7 +162,7 @@ static std::shared_ptr<job> make_job(const std::shared_ptr<pool> &cache, const m
 
 /* ---- points --------------------------------------------------------------------------------- */
 
-static double seen_positions(const group &g) { /* by all rows of all sequences */
+static double seen_positions(const group &g) { /* summed over all rows */
     return (double)g.sequences * g.rows * (g.before + (g.rows + 1) / 2.0);
 }
 
@@ -204,7 +202,7 @@ static void list_decode(std::vector<point> *points, const std::shared_ptr<shared
                     step_point(cache, m, kind, "decode", {{M, 1, context - 1}}, context));
 }
 
-/* The point of a step of one chunk, and one of the same step by wgmma where there is that. */
+/* Lists a step of one chunk, and the same step by wgmma if that is supported. */
 static void list_chunk(std::vector<point> *points, const std::shared_ptr<shared<pool>> &cache,
                        const model &m, const cache_kind &kind, const group &chunk, bool tiny) {
     const kv_view kv = {kind.type, m.G, m.D, BLOCK};
@@ -214,7 +212,7 @@ static void list_chunk(std::vector<point> *points, const std::shared_ptr<shared<
         points->push_back(step_point(cache, m, kind, "chunk by wgmma", {chunk}, context, true));
 }
 
-/* Chunks at the start of a prompt and at the end of a long one; a chunk beside decode rows. */
+/* Lists chunks at the start and at the end of a long prompt, and a chunk with decode rows. */
 static void list_chunks(std::vector<point> *points, const std::shared_ptr<shared<pool>> &cache,
                         const model &m, const cache_kind &kind, bool tiny) {
     static const std::vector<int> real = {16, 32, 128, 512, 2048}, small = {20};
@@ -232,7 +230,8 @@ std::vector<point> list_attention(bool tiny) {
     std::vector<point> points;
     for (const model &m : models(tiny))
         for (const cache_kind &kind : kinds) {
-            if (kind.type != KV_BF16 && m.K < 2048 && !tiny) continue; /* the large ones will do */
+            /* the large models are enough */
+            if (kind.type != KV_BF16 && m.K < 2048 && !tiny) continue;
             const model *of = &m;
             const cache_kind *with = &kind;
             auto cache = share<pool>([=] { return make_pool(*of, *with, tiny); });

@@ -1,5 +1,5 @@
-/* cuBLAS as it is best: loaded by hand, because a program that is linked with it does not start
- * where it is missing, and with a workspace, which its authors advise to be 32 MiB on Hopper. */
+/* cuBLAS in its fastest configuration, with a workspace of 32 MiB, which its authors recommend on
+ * Hopper. It is loaded at run time, because a program linked with it cannot start without it. */
 #include "bench/gpu/times.h"
 
 #include <cublas_v2.h>
@@ -23,7 +23,7 @@ template <class Function> static bool find(void *file, Function **function, cons
     return *function;
 }
 
-/* The toolkit may lie where the loader does not look. */
+/* The toolkit may be outside the loader's search path. */
 static void *open_library() {
     for (const char *name : {"libcublas.so.13", "/usr/local/cuda/lib64/libcublas.so.13",
                              "libcublas.so.12", "/usr/local/cuda/lib64/libcublas.so"})

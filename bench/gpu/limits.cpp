@@ -1,5 +1,5 @@
-/* What the device can do at most, by the means of others: copying, and a large product. And what
- * the smallest kernel takes, which no kernel can be under. */
+/* Limits of the device, measured with other libraries: a copy and a large product. Also the time of
+ * the smallest kernel, a lower limit for every kernel. */
 #include "bench/gpu/times.h"
 
 #include "kernels/cuda/rows/rows.cuh"

@@ -1,5 +1,5 @@
-/* gpu_times PART OUT SECONDS [tiny]: times a part's kernels within so many seconds and writes lines
- * of JSON to the file OUT. Ends with code 3 where some points were left out. */
+/* gpu_times PART OUT SECONDS [tiny]: times a part's kernels within SECONDS and writes lines of JSON
+ * to the file OUT. Exits with code 3 if some points were left out. */
 #include "bench/gpu/times.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ static double now_s() {
         .count();
 }
 
-/* Events around what `work` queues; microseconds. */
+/* Returns the microseconds of the work that `work` queues, measured by events. */
 static double timed(const std::function<void()> &work) {
     static cudaEvent_t start, end;
     if (!start) {
@@ -65,7 +65,7 @@ struct figure {
     int calls, repeats;
 };
 
-/* About so many seconds are spent, but three repeats at least. */
+/* Spends about `seconds`, with at least three repeats. */
 static figure measure(const point &p, const call &run, double seconds, bool tiny) {
     enum { FEW = 3, MAX_REPEATS = 25, MAX_CALLS = 512 };
     const double GRAPH_US = 1000;
@@ -73,7 +73,7 @@ static figure measure(const point &p, const call &run, double seconds, bool tiny
     const double once_us = std::max(timed([&] { run(1), run(2); }) / 2, 1.0);
     int calls = (int)std::min(GRAPH_US / once_us, 100.0);
     calls = std::min(std::max({calls, p.copies, 1}), (int)MAX_CALLS);
-    const double fit = seconds * 1e6 / (once_us * calls) - 1; /* the first is not counted */
+    const double fit = seconds * 1e6 / (once_us * calls) - 1; /* the first one is not counted */
     int repeats = (int)std::min(std::max(fit, (double)FEW), (double)MAX_REPEATS);
     if (tiny) calls = 2, repeats = 1;
     const cudaGraphExec_t exec = capture(run, calls);
@@ -88,7 +88,7 @@ static figure measure(const point &p, const call &run, double seconds, bool tiny
     return {us[us.size() / 2], us.front(), us.back(), calls, repeats};
 }
 
-/* After a failed call nothing is launched any more, and what takes no time is no figure. */
+/* Ends the program after a failed call: kernels are then not launched, so times are meaningless. */
 static void end_where_failed() {
     struct err err;
     if (!cuda_failure(&err)) return;
@@ -96,11 +96,11 @@ static void end_where_failed() {
     exit(1);
 }
 
-/* Returns how many were left out. */
+/* Returns the number of points left out. */
 static int time_points(const char *part, std::vector<point> points, FILE *out, double seconds,
                        bool tiny) {
     const double MAX_S = 0.06, end = now_s() + seconds;
-    double overhead_s = 0; /* of all that is not measuring, a point */
+    double overhead_s = 0; /* time outside of measuring, per point */
     int left_out = 0;
     for (size_t i = 0; i < points.size(); i++) {
         const double start = now_s(), share = (end - start) / (double)(points.size() - i);
@@ -121,7 +121,7 @@ static int time_points(const char *part, std::vector<point> points, FILE *out, d
             overhead_s = 0.9 * overhead_s + 0.1 * std::max(over, 0.0);
         }
         fflush(out);
-        points[i] = {}; /* what it shared may go */
+        points[i] = {}; /* frees shared data */
     }
     return left_out;
 }
@@ -141,7 +141,7 @@ static bool has_device() {
     return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
 }
 
-/* What stands at the top of the file: the device as the program sees it. */
+/* Writes the file's first line: the device's properties. */
 static void write_device(FILE *out, bool tiny) {
     cudaDeviceProp p = {};
     cuda_check(cudaGetDeviceProperties(&p, 0), "asking for the device");

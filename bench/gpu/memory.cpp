@@ -29,7 +29,8 @@ timed_memory::timed_memory(size_t size) : data(nullptr), bytes(size) {
     cuda_check(cudaMalloc((void **)&data, std::max(bytes, (size_t)256)), "taking device memory");
 }
 
-/* The same for all memory of a pattern: drawing numbers takes longer than most of what is timed. */
+/* Memory of the same pattern has the same numbers, because drawing them takes longer than most
+ * timed kernels. */
 timed_memory::timed_memory(size_t size, const pattern &random) : timed_memory(size) {
     static std::map<std::pair<uint16_t, uint16_t>, std::vector<uint16_t>> drawn;
     std::vector<uint16_t> &words = drawn[{random.keep, random.set}];

@@ -1,4 +1,4 @@
-/* Products: each matrix of each model, in each format, and cuBLAS's product of the same shape. */
+/* Products: each matrix of each model in each format, and cuBLAS's product of the same shape. */
 #include "bench/gpu/times.h"
 
 #include "kernels/cuda/gemm/gemm.cuh"
@@ -8,14 +8,14 @@
 
 /* ---- matrices ------------------------------------------------------------------------------- */
 
-/* How a product ends in the forward pass. */
+/* The end of a product in the forward pass. */
 enum ending { PLAIN, BIAS, RESIDUAL, GATED, FLOATS };
 
 struct shape {
     const char *matrix;
     int N, K;
     enum ending ending;
-    int matrices() const { /* a gate, and what it gates */
+    int matrices() const { /* GATED: the gate's matrix and the gated one */
         return ending == GATED ? 2 : 1;
     }
     int rows() const {
@@ -47,14 +47,14 @@ static const format formats[] = {
     {"f32", DTYPE_F32, DTYPE_F32, false},
 };
 
-/* Floats of an ordinary size, or any codes. */
+/* Returns a pattern: floats of ordinary size, or any codes. */
 static pattern codes_of(const format &f) {
     if (f.fp8) return E4M3_ORDINARY;
     if (f.type == DTYPE_F16) return F16_SMALL;
     return dtype_block_elements(f.type) == 1 ? BF16_SMALL : ANY;
 }
 
-/* Rows of K in a file's format: random codes, and scales of an ordinary size. */
+/* Returns rows of K elements in a file's format: random codes, and scales of ordinary size. */
 static std::vector<uint16_t> random_rows(const format &f, size_t bytes) {
     std::vector<uint16_t> words = random_words(bytes / 2, codes_of(f));
     if (f.fp8 || dtype_block_elements(f.type) == 1) return words;
@@ -68,11 +68,11 @@ static std::vector<uint16_t> random_rows(const format &f, size_t bytes) {
     return words;
 }
 
-/* A matrix, or two of one shape, in several copies. */
+/* One matrix, or two of equal shape, in several copies. */
 struct weights {
     gemm_weights w;
-    size_t apart;  /* of the two */
-    size_t stride; /* of the copies */
+    size_t apart;  /* distance of the two in bytes */
+    size_t stride; /* distance of copies in bytes */
     std::unique_ptr<timed_memory> memory;
     gemm_weights copy(int i, int which) const {
         gemm_weights mine = w;
@@ -90,7 +90,7 @@ static gemm_source source_of(const format &f) {
     source.type = f.type;
     source.fp8 = f.fp8;
     source.scale_rows = 1;
-    source.scale_columns = f.fp8 ? 1 << 20 : 0; /* a scale a row */
+    source.scale_columns = f.fp8 ? 1 << 20 : 0; /* one scale per row */
     return source;
 }
 
@@ -124,7 +124,7 @@ static std::shared_ptr<weights> make_weights(const format &f, const shape &s) {
     return made;
 }
 
-/* ---- what is timed -------------------------------------------------------------------------- */
+/* ---- timed work ----------------------------------------------------------------------------- */
 
 static size_t activation_bytes(enum dtype act) {
     return act == DTYPE_F32 ? 4 : 2;
@@ -175,7 +175,7 @@ static point product_point(const std::shared_ptr<shared<weights>> &w, const mode
             [=]() -> call { return product_call(w->get(), f, s, M, copies); }};
 }
 
-/* cuBLAS's product of bfloat16, without what comes after it. */
+/* cuBLAS's bfloat16 product, without an epilogue. */
 static point cublas_point(const std::shared_ptr<shared<timed_memory>> &w, const model &m,
                           const shape &s, int M) {
     const size_t N = (size_t)s.rows(), K = (size_t)s.K, rows = (size_t)M;
@@ -197,8 +197,8 @@ static point cublas_point(const std::shared_ptr<shared<timed_memory>> &w, const 
 
 /* ---- the list ------------------------------------------------------------------------------- */
 
-/* The oracle's mode is slow by design: a few figures of it are enough. And of the tiny model one
- * matrix in all formats. */
+/* The oracle mode is slow by design, so a few of its figures are enough. With `tiny`, only one
+ * matrix is timed in all formats. */
 static bool is_wanted(const format &f, const model &m, const shape &s, int M, bool tiny) {
     if (s.K % (f.fp8 ? 1 : dtype_block_elements(f.type)) != 0) return false;
     if (tiny && s.ending != RESIDUAL && f.type != DTYPE_BF16 && f.type != DTYPE_Q4_1) return false;

@@ -1,6 +1,6 @@
-/* What stands between the products: norms, gates, sums, embedding, rotary angles, the cache's
- * writing and its blocks. Activations are warm, as they are where a kernel has just written
- * them. */
+/* Kernels between the products: norms, gates, sums, embedding, rotary angles, writes of the cache
+ * and moves of its blocks. Activations are in the L2 cache, as in the forward pass, where another
+ * kernel has just written them. */
 #include "kernels/cuda/rows/rows.cuh"
 #include "bench/gpu/times.h"
 #include "kernels/cuda/attention/kv.cuh"
@@ -123,7 +123,7 @@ static point angles_point(const model &m, int M) {
             }};
 }
 
-/* A cache of one layer, or of all. */
+/* Makes a cache of L layers. */
 static std::shared_ptr<struct kv_cache> make_cache(const model &m, int L, int n_blocks,
                                                    enum dtype dtype) {
     const struct kv_config config = {L, m.G, m.D, n_blocks, BLOCK, dtype};
@@ -136,7 +136,7 @@ static std::shared_ptr<struct kv_cache> make_cache(const model &m, int L, int n_
     return std::shared_ptr<struct kv_cache>(cache, kv_cache_free);
 }
 
-/* Each row is a sequence of its own, as in decode. */
+/* Each row belongs to a different sequence, as in decode. */
 static std::vector<int32_t> slots_of(int M, int n_blocks) {
     std::vector<int32_t> slots = spread(M, n_blocks);
     for (int32_t &slot : slots) slot *= BLOCK;

@@ -1,4 +1,4 @@
-/* Sampling: rows of logits close to a normal distribution, with settings of several kinds. */
+/* Sampling from rows of logits close to a normal distribution, with several kinds of settings. */
 #include "bench/gpu/times.h"
 
 #include "kernels/cuda/sampling/sampling.cuh"
@@ -15,7 +15,7 @@ static struct sample_row greedy() {
 static const struct kind {
     const char *name;
     struct sample_row row;
-    int passes; /* over a row of logits that it reads at least */
+    int passes; /* minimum number of passes over a row of logits */
 } kinds[] = {
     {"greedy", greedy(), 1},
     {"temperature",
@@ -52,8 +52,7 @@ static const struct kind {
      4},
 };
 
-/* A sum of four uniform numbers is near enough to a normal distribution; rows repeat every
- * eight. */
+/* Sums four uniform numbers to approximate a normal distribution. At most eight rows differ. */
 static std::vector<float> random_logits(int R, int V) {
     const size_t n = (size_t)std::min(R, 8) * (size_t)V;
     const std::vector<uint16_t> words = random_words(4 * n, ANY);

@@ -1,16 +1,15 @@
-/* Timing the kernels on a device.
+/* Times kernels on a device.
  *
  * DESIGN: each part of the program (products.cpp, ...) lists points: one kernel, one shape, and a
- * function that makes what is timed when the point's turn has come. The list is known before the
- * first point is timed, so that each gets its share of the time that is left: when the machine is
- * slower than thought, points have fewer repeats, and only when even that is not enough are the
- * last ones left out, and named.
+ * function that prepares the timed call when it is the point's turn. The list is known before the
+ * first point is timed, so each point gets its share of the remaining time. On a slow machine,
+ * points have fewer repeats; if that is not enough, the last points are left out and listed.
  *
- * A point is timed as a CUDA graph of several calls, which go around over copies of what the kernel
- * reads from memory: more of it than the L2 cache holds. So neither the host's speed nor a warm
- * cache is in the figure, but the gap between two kernels of a graph, about a microsecond, is. The
- * figure is the median over repeats of the graph, divided by its calls. Each is written as a line
- * of JSON at once, so that what was measured outlives a crash. */
+ * A point is timed as a CUDA graph of several calls, which cycle over copies of the kernel's inputs
+ * in memory. The copies exceed the L2 cache. So the figure excludes the host's speed and a warm
+ * cache. It includes the gap between two kernels of a graph, about a microsecond. The figure is the
+ * median over repeats of the graph, divided by the number of calls. It is written immediately as a
+ * line of JSON, so that it survives a later crash. */
 #ifndef PENSTOCK_BENCH_GPU_TIMES_H
 #define PENSTOCK_BENCH_GPU_TIMES_H
 
@@ -21,20 +20,20 @@
 #include <string>
 #include <vector>
 
-/* ---- what is timed -------------------------------------------------------------------------- */
+/* ---- points --------------------------------------------------------------------------------- */
 
-/* A model's shapes, by the letters of kernels.h. Without a gate the MLP is a product, a function
- * and a product, as GPT-2's. */
+/* A model's shape, with the letters of kernels.h. If it is not gated, the MLP is a product, a
+ * function and a product, as in GPT-2. */
 struct model {
     const char *name;
     int K, F, H, G, D, V, L, context;
     bool gated;
 };
-/* With `tiny`, one model that the emulation can run, and likewise the other lists. */
+/* With `tiny`, this and the other lists are small enough for the emulation. */
 const std::vector<model> &models(bool tiny);
 const std::vector<int> &row_counts(bool tiny);
 
-/* Fields of a line of JSON: fields("kernel", "product", "rows", 8). */
+/* Writes fields of a line of JSON: fields("kernel", "product", "rows", 8). */
 std::string field(const char *name, const char *value);
 std::string field(const char *name, const std::string &value);
 std::string field(const char *name, int value);
@@ -48,17 +47,17 @@ std::string fields(const char *name, const T &value, const REST &...rest) {
     return field(name, value) + (more.empty() ? "" : ", ") + more;
 }
 
-/* Queues the call with this number; copies are chosen by it. */
+/* Queues the call of this index, which selects the copies. */
 using call = std::function<void(int)>;
 
 struct point {
     std::string fields;
-    double bytes, flops; /* that a call must move and compute at least */
-    int copies;          /* that calls go around over; 1 where what is read may be in the cache */
+    double bytes, flops; /* minimum per call */
+    int copies;          /* number of copies to cycle over; 1: inputs may be cached */
     std::function<call()> open;
 };
 
-/* What several points share: made when the first of them is opened, gone with the last. */
+/* Data that several points share: made when the first one opens, freed with the last. */
 template <class T> struct shared {
     std::function<std::shared_ptr<T>()> make;
     std::shared_ptr<T> made;
@@ -80,17 +79,17 @@ std::vector<point> list_wgmma(bool tiny);
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* The stream of all timed work. */
+/* Returns the stream of all timed work. */
 cudaStream_t the_stream();
 
-/* Random bytes with some bits cleared and others set, by 16-bit words: so they are ordinary numbers
- * of a type. Zeros would be multiplied faster than what stands in a model. */
+/* Random 16-bit words with some bits cleared and others set, so that they are ordinary numbers of a
+ * type. Products of zeros would be faster than those of a real model. */
 struct pattern {
     uint16_t keep, set;
 };
 constexpr pattern ANY = {0xffff, 0};
-/* Weights and activations of 0.03 to 0.12, and queries and keys of 0.5 to 2, of both signs. In
- * float32 every other word is the upper one, and the lower does no harm. */
+/* SMALL: weights and activations of 0.03 to 0.12. LARGE: queries and keys of 0.5 to 2. Both signs.
+ * In float32, every other word is the upper half; the lower half does not matter. */
 constexpr pattern BF16_SMALL = {0x80ff, 0x3d00}, BF16_LARGE = {0x80ff, 0x3f00};
 constexpr pattern F16_SMALL = {0x87ff, 0x2800}, F16_LARGE = {0x87ff, 0x3800};
 constexpr pattern E4M3_ORDINARY = {0xf7f7, 0}; /* no NaN */
@@ -98,7 +97,7 @@ constexpr pattern E4M3_ORDINARY = {0xf7f7, 0}; /* no NaN */
 struct timed_memory {
     uint8_t *data;
     size_t bytes;
-    explicit timed_memory(size_t bytes); /* as it comes */
+    explicit timed_memory(size_t bytes); /* uninitialised */
     timed_memory(size_t bytes, const pattern &random);
     template <class T>
     explicit timed_memory(const std::vector<T> &host) : timed_memory(host.size() * sizeof(T)) {
@@ -107,24 +106,24 @@ struct timed_memory {
     timed_memory(const timed_memory &) = delete;
     timed_memory &operator=(const timed_memory &) = delete;
     ~timed_memory();
-    void put(const void *host, size_t n); /* into the first n bytes */
-    void repeat(size_t n);                /* these over and over */
+    void put(const void *host, size_t n); /* fills the first n bytes */
+    void repeat(size_t n);                /* repeats the first n bytes to the end */
     template <class T> T *as() const {
         return reinterpret_cast<T *>(data);
     }
 };
 std::vector<uint16_t> random_words(size_t n, const pattern &random);
 
-/* How many copies of so many bytes are more than the L2 cache holds. */
+/* Returns the number of copies, up to `most`, that exceed the L2 cache. */
 int cold_copies(size_t bytes, int most);
-/* Whether the device has the instructions of sm_90a. */
+/* Does the device have the instructions of sm_90a? */
 bool has_wgmma();
 
 /* ---- cuBLAS --------------------------------------------------------------------------------- */
 
-/* Whether cuBLAS can be loaded; with a workspace of its own, so that it may be captured. */
+/* Can cuBLAS be loaded? It has a separate workspace, so that graphs can capture it. */
 bool cublas_ready();
-/* y[M][N] = x[M][K] times w[N][K]^T in bfloat16, by the algorithm that cuBLAS chooses. */
+/* Computes y[M][N] = x[M][K] times w[N][K]^T in bfloat16; cuBLAS selects the algorithm. */
 void cublas_run(void *y, const void *x, const void *w, int M, int N, int K, bool float_out);
 
 #endif

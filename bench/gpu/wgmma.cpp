@@ -1,6 +1,6 @@
-/* Products of many rows by mma.sync and by wgmma: what they take, and how many of their numbers
- * have other bits; and those of fp8 weights, whose rows wgmma has in e4m3. Only devices of
- * capability 9.0 have wgmma; on others there are no such points. */
+/* Products of many rows by mma.sync and by wgmma: their times, and how many results differ in bits.
+ * Also products with fp8 weights, for which wgmma needs the rows in e4m3. Only devices of
+ * capability 9.0 have wgmma; other devices list none of these points. */
 #include "bench/gpu/times.h"
 
 #include "kernels/cuda/gemm/gemm.cuh"
@@ -12,12 +12,12 @@ struct wgmma_shape {
     int N, K;
 };
 
-/* A matrix of bfloat16 or of fp8, rows, and what both ways of multiplying them need. */
+/* A matrix of bfloat16 or fp8, rows, and the memory for both kinds of multiplication. */
 struct two_ways {
     gemm_weights w;
     bool fp8;
     int M;
-    size_t stride; /* of the matrix's copies */
+    size_t stride; /* distance of the matrix's copies */
     int copies;
     static int copies_of(const wgmma_shape &s) {
         return cold_copies((size_t)s.N * (size_t)s.K * 2, 16);
@@ -35,7 +35,7 @@ static gemm_source bf16_rows(const void *rows) {
     return source;
 }
 
-/* With a scale a row, for both ways. */
+/* One scale per row, for both kinds. */
 static gemm_source fp8_rows(const void *rows, const float *scales, int K) {
     gemm_source source = {};
     source.fp8 = source.e4m3 = true;
@@ -71,7 +71,7 @@ void two_ways::multiply(bool by_wgmma, int copy) const {
     gemm_weights mine = w;
     const gemm_scratch scratch = {counters->as<int32_t>(), parts->as<float>(), parts->bytes,
                                   by_wgmma ? wide->data : nullptr, wide->bytes};
-    if (fp8) mine.format = by_wgmma ? GEMM_E4M3 : GEMM_FP8; /* the packed bytes are the same */
+    if (fp8) mine.format = by_wgmma ? GEMM_E4M3 : GEMM_FP8; /* the packed bytes are equal */
     gemm_place(&mine, weights->data + (size_t)(copy % copies) * stride);
     gemm(&mine, y->data, x->data, M, nullptr, the_stream(), &scratch);
 }
@@ -93,7 +93,7 @@ static int differing(const two_ways &ways) {
     return n;
 }
 
-/* Both ways for M rows. What differs is of interest where the operands are the same. */
+/* Lists both kinds for M rows. Counts differences only if the operands are the same. */
 static void add_ways(std::vector<point> *points, const wgmma_shape &s, int M, bool fp8) {
     auto ways = share<two_ways>([=] { return std::make_shared<two_ways>(s, M, fp8); });
     const int differ = fp8 ? 0 : differing(two_ways(s, M, fp8)), copies = two_ways::copies_of(s);
@@ -109,7 +109,7 @@ static void add_ways(std::vector<point> *points, const wgmma_shape &s, int M, bo
                            }});
 }
 
-/* Llama-3.1-8B's matrices, gate and up as one. */
+/* Llama-3.1-8B's matrices, with gate and up as one matrix. */
 std::vector<point> list_wgmma(bool tiny) {
     using numbers = std::vector<int>;
     const std::vector<wgmma_shape> shapes = tiny

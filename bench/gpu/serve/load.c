@@ -1,5 +1,5 @@
-/* DESIGN: the scheduler's own thread calls on_events, which records tokens in requests that no
- * other thread reads until they have ended; the mutex guards the count of running ones. */
+/* DESIGN: the scheduler's thread calls on_events, which records tokens in requests. Other threads
+ * do not read a request until it has ended. The mutex guards the count of running requests. */
 #include "bench/gpu/serve/load.h"
 
 #include <assert.h>
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- the model ------------------------------------------------------------------------------ */
+/* ---- model ---------------------------------------------------------------------------------- */
 
 static void write_config(FILE *file, const struct shape *s) {
     fprintf(file,
@@ -48,7 +48,7 @@ static FILE *create(const char *folder, const char *path) {
     return mkdir(folder, 0700) == 0 ? fopen(path, "w") : NULL;
 }
 
-/* A config.json is called as its folder. */
+/* The name of a config.json's folder is the model's name. */
 struct engine *open_random(const struct setup *setup) {
     char top[] = "/tmp/penstock-shape-XXXXXX", folder[96], path[128];
     struct engine *engine = NULL;
@@ -94,7 +94,7 @@ static void on_events(void *arg, const struct event *events, int n) {
     }
 }
 
-/* ---- a load --------------------------------------------------------------------------------- */
+/* ---- load ----------------------------------------------------------------------------------- */
 
 void load_open(struct load *load, struct engine *engine, int most, int max_seqs, int max_rows) {
     const struct engine_memory *memory = engine_memory(engine);

@@ -1,5 +1,5 @@
-/* gpu_serve PART OUT SECONDS [tiny]: runs a part within so many seconds and writes lines of JSON to
- * the file OUT. Ends with code 3 where some figures were left out. */
+/* gpu_serve PART OUT SECONDS [tiny]: runs a part within SECONDS and writes lines of JSON to the
+ * file OUT. Exits with code 3 if some figures were left out. */
 #include "bench/gpu/serve/serve.h"
 
 #include <stdlib.h>
@@ -7,7 +7,8 @@
 
 const struct shape llama_8b = {"Llama-3.1-8B", 4096, 14336, 32, 32, 8, 128, 128256, 16384, false};
 const struct shape smollm2_135m = {"SmolLM2-135M", 576, 1536, 30, 9, 3, 64, 49152, 8192, true};
-/* GPT-2 124M's widths and parameters in a gated MLP: 3 x 2048 where it has 2 x 3072. */
+/* The widths and number of parameters of GPT-2 124M, with a gated MLP: 3 x 2048 instead of 2 x
+ * 3072. */
 const struct shape gpt2_sized = {"GPT-2 124M's size", 768, 2048, 12, 12, 12, 64, 50257, 1024, true};
 
 const struct shape *shape_of(const struct run *run, const struct shape *real) {

@@ -1,8 +1,8 @@
-/* gpu_serve: a whole server but for HTTP, timed on a device with models of random weights.
+/* gpu_serve: times a whole server except for HTTP on a device, with models of random weights.
  *
- * Each part of the program is a list of figures, every one with a time that it is worth starting
- * in. A figure is written as a line of JSON at once, so that what was measured outlives a crash;
- * one that there is no time for is written too, as left out. */
+ * Each part of the program is a list of figures, each with the time that it needs. A figure is
+ * written immediately as a line of JSON, so that it survives a later crash. A figure without enough
+ * time is written as left out. */
 #ifndef PENSTOCK_BENCH_GPU_SERVE_H
 #define PENSTOCK_BENCH_GPU_SERVE_H
 
@@ -12,19 +12,18 @@ struct run {
     const char *part;
     FILE *out;
     uint64_t end_ns;
-    bool tiny; /* shapes and numbers that the emulation can run; no figure means anything */
+    bool tiny; /* small enough for the emulation; the figures are meaningless */
     bool failed;
 };
 
-/* Seconds that are left. */
+/* Returns the remaining seconds. */
 double time_left(const struct run *run);
 
-/* Is there time for a figure that takes about so many seconds? Otherwise it is written as left
- * out. */
+/* Is there time for a figure that takes about `seconds`? If not, writes it as left out. */
 bool worth_starting(struct run *run, const char *id, double seconds);
 
-/* A figure of a model: a value with its unit, what a step (or all steps, if it says so) must
- * move and compute at least, and how long that took; zeros if they do not apply. */
+/* A figure of a model: a value with its unit, the bytes and operations that a step (or, if it says
+ * so, all steps) needs at least, and the time; zeros if they do not apply. */
 struct figure {
     const char *id, *model, *what, *unit;
     double value, us, bytes, flops;
@@ -32,21 +31,21 @@ struct figure {
 };
 void write_figure(struct run *run, const struct figure *figure);
 
-/* Writes that a figure could not be had, and remembers that the program has failed. */
+/* Writes that a figure failed, and marks the program as failed. */
 void write_failure(struct run *run, const char *id, const char *why);
 
-/* `real`, or a shape that the emulation can run. */
+/* Returns `real`, or with `tiny` a shape for the emulation. */
 const struct shape *shape_of(const struct run *run, const struct shape *real);
 
 extern const struct shape llama_8b, smollm2_135m, gpt2_sized;
 
-/* The parts. */
-void run_tokens(struct run *run); /* the same tokens on CPU and device, and in any company */
+/* Parts of the program. */
+void run_tokens(struct run *run); /* same tokens on CPU and device, alone and in batches */
 void run_llama(struct run *run);  /* G1, G2, G4 to G7, G10 */
 void run_fp8(struct run *run);    /* G8 */
 void run_small(struct run *run);  /* G9 */
 
-/* What a decode step of S sequences with `context` positions each must move and compute. */
+/* Computes the bytes and operations of a decode step: S sequences of `context` positions. */
 void count_step(const struct engine *engine, int S, double context, double *bytes, double *flops);
 
 #endif

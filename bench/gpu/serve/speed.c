@@ -1,4 +1,5 @@
-/* Speeds, through the scheduler: docs/cuda/measuring.md, "Serving", says what each figure is. */
+/* Speeds, measured through the scheduler. docs/cuda/measuring.md, "Serving", defines each figure.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,14 +8,14 @@
 
 static const struct sampling greedy = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
 
-/* n requests of the same length at once, and where the time of their steps goes. */
+/* n concurrent requests of equal length, and optionally the time of each op. */
 struct batch {
     int n, n_prompt, n_output, max_rows;
     double max_s;
     struct op_times *times; /* or NULL */
 };
 
-/* Runs it and leaves the load to be looked at and closed. */
+/* Runs a batch. The caller reads the load and closes it. */
 static bool run_batch(struct load *load, struct engine *engine, const struct batch *b,
                       int max_seqs) {
     load_open(load, engine, b->n, max_seqs < b->n ? max_seqs : b->n, b->max_rows);
@@ -36,14 +37,14 @@ static int smaller(const struct run *run, int n, int tiny) {
 
 /* ---- decoding ------------------------------------------------------------------------------- */
 
-/* Tokens a second of one request after its first token. */
+/* Returns the tokens per second of one request after its first token. */
 static double alone_rate(const struct load *load) {
     const struct load_request *r = &load->request[0];
     double seconds = (double)(r->token_ns[r->n - 1] - r->token_ns[0]) * 1e-9;
     return r->n > 1 && seconds > 0 ? (r->n - 1) / seconds : 0;
 }
 
-/* Returns how many steps ran as one grid, which the figure's note says too. */
+/* Returns the number of steps that ran as one grid; the figure's note shows it too. */
 static uint64_t decode_alone(struct run *run, struct engine *engine, const char *id, int n_prompt,
                              int n_output) {
     struct load load;
@@ -86,7 +87,8 @@ static void decode_many(struct run *run, struct engine *engine, const char *id,
                            .unit = "tok/s",
                            .value = load_tokens(&load) / load_seconds(&load),
                            .note = load.cut_short ? "cut short: the time was up" : NULL};
-        if (b->n <= max_seqs && !load.cut_short) { /* steps of all requests, prompts besides */
+        /* all requests run in each step; ignores prefill */
+        if (b->n <= max_seqs && !load.cut_short) {
             count_step(engine, b->n, b->n_prompt + b->n_output / 2.0, &f.bytes, &f.flops);
             f.us = f.value > 0 ? 1e6 * b->n / f.value : 0;
         }
@@ -136,8 +138,8 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The 99th percentile of milliseconds between tokens of the first `streams` requests, from the
- * arrival of the first prompt on. */
+/* Returns the 99th percentile of the milliseconds between tokens of the first `streams` requests,
+ * from the arrival of the first prompt. */
 static double gap_p99_ms(const struct load *load, int streams, uint64_t from_ns, int *n_gaps) {
     int most = 0, n = 0;
     for (int i = 0; i < streams; i++) most += load->request[i].n;
@@ -194,7 +196,7 @@ static void streams_and_prompts(struct run *run, struct engine *engine) {
     load_close(&load);
 }
 
-/* ---- inside of steps ------------------------------------------------------------------------ */
+/* ---- inside steps --------------------------------------------------------------------------- */
 
 static void gaps_between_steps(struct run *run, struct engine *engine, int S) {
     static struct op_times times;
@@ -220,7 +222,7 @@ static void gaps_between_steps(struct run *run, struct engine *engine, int S) {
                           .note = "by the device's clock, the copy of the step's arrays counted"});
 }
 
-/* Every kind of setting, side by side. */
+/* Varied settings, mixed in one batch. */
 static struct sampling mixed(int i) {
     struct sampling s = greedy;
     if (i % 8 == 0) return s;
@@ -264,10 +266,10 @@ static void share_of_sampling(struct run *run, struct engine *engine) {
         write_failure(run, "G10", "a request failed");
 }
 
-/* ---- the parts ------------------------------------------------------------------------------ */
+/* ---- parts ---------------------------------------------------------------------------------- */
 
-/* Opens an engine with keys and values of bfloat16, in sizes that the emulation can run where that
- * is what runs. */
+/* Opens an engine with a bfloat16 KV cache. With `tiny`, limits the sizes to those that the
+ * emulation can run. */
 static struct engine *open_setup(struct run *run, struct setup setup) {
     setup.shape = shape_of(run, setup.shape);
     setup.device = DEVICE_CUDA;
@@ -345,7 +347,7 @@ void run_fp8(struct run *run) {
     engine_close(engine);
 }
 
-/* Each size as a graph of launches, then as one grid. */
+/* Each model runs first as a graph of launches, then as one grid. */
 void run_small(struct run *run) {
     const struct shape *const shapes[] = {&gpt2_sized, &smollm2_135m};
     for (int i = 0; i < 4; i++) {

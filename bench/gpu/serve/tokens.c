@@ -1,4 +1,5 @@
-/* Tokens, end to end: in float32 those of the CPU, and in 16 bits the same in any company. */
+/* Compares tokens, end to end: in float32 those of the CPU and the device; in 16 bits those of
+ * requests alone and in batches. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +7,7 @@
 
 enum { MOST = 32 };
 
-/* What requests gave. */
+/* The tokens of all requests. */
 struct answers {
     int n, n_output;
     int32_t *token; /* [n][n_output] */
@@ -22,7 +23,7 @@ static struct sampling sampling_of(int i) {
     return s;
 }
 
-/* Requests first .. last, side by side; false when one failed. */
+/* Runs requests first .. last - 1 concurrently. Returns false if one failed. */
 static bool ask(struct engine *engine, struct answers *answers, int first, int last, int max_rows,
                 int n_prompt) {
     struct load load;
@@ -43,7 +44,7 @@ static struct answers answers_new(int n, int n_output) {
     return (struct answers){n, n_output, mem_calloc((size_t)n * (size_t)n_output, sizeof(int32_t))};
 }
 
-/* How many tokens stand before the first difference of each request, of all. */
+/* Returns the number of tokens before the first difference, summed over all requests. */
 static int same_tokens(const struct answers *a, const struct answers *b) {
     int same = 0;
     for (int i = 0; i < a->n; i++) {
@@ -65,7 +66,7 @@ static void compare(struct run *run, const char *id, const char *model, const ch
     if (same != all) write_failure(run, id, "tokens differ");
 }
 
-/* The same requests on the CPU's plain float32 and the device's. */
+/* Runs the same requests in float32 on the CPU (plain path) and on the device. */
 static void compare_with_cpu(struct run *run, const struct shape *shape, int n, int n_output) {
     struct setup setup = {.shape = shape,
                           .device = DEVICE_CPU,
@@ -90,7 +91,7 @@ static void compare_with_cpu(struct run *run, const struct shape *shape, int n, 
     free(cpu.token), free(cuda.token);
 }
 
-/* Each alone with its prompt whole, and all together in chunks. */
+/* Runs each request alone with an undivided prompt, then all together in chunks. */
 static void compare_company(struct run *run, const struct shape *shape, enum compute_dtype dtype,
                             enum quantization quantization, int n, int n_output) {
     struct setup setup = {.shape = shape,
