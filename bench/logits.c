@@ -1,9 +1,9 @@
-/* Writes a model's logits, for bench/accuracy.py:
- * `build/logits MODEL auto|float32 THREADS [KV_CACHE_DTYPE]`.
+/* Writes a model's logits, for bench/accuracy.py: `build/logits MODEL auto|float32 THREADS
+ * [KV_CACHE_DTYPE]`.
  *
- * Each line of standard input is a text of its own, as token ids with spaces between them. For each
- * of its n tokens the logits of the next one go to standard output: float32 [n][V], in the
- * machine's byte order. PENSTOCK_CPU chooses the path. A text has at most MAX_TOKENS tokens. */
+ * Each line of standard input is a separate text: token ids separated by spaces. For each of its n
+ * tokens, the logits of the next token are written to standard output: float32 [n][V], in the
+ * machine's byte order. PENSTOCK_CPU selects the path. A text has at most MAX_TOKENS tokens. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #define BLOCK_SIZE 16
 #define MAX_LINE (MAX_TOKENS * 12)
 
-/* Reads the line's ids; returns how many, or -1 where something is no id of the vocabulary. */
+/* Reads the ids of a line. Returns their number, or -1 if the line has anything else. */
 static int read_ids(const char *line, int V, int32_t *ids) {
     int n = 0;
     for (;;) {
@@ -31,7 +31,7 @@ static int read_ids(const char *line, int V, int32_t *ids) {
     return line[strspn(line, " \n")] ? -1 : n;
 }
 
-/* The logits [n][V] of tokens ids[first..first + n), whose predecessors are in the cache. */
+/* Returns the logits [n][V] of tokens ids[first..first + n). Earlier tokens are in the cache. */
 static const float *run_rows(struct engine *engine, const int32_t *ids, int first, int n) {
     static int32_t table[MAX_TOKENS / BLOCK_SIZE];
     int32_t position[MAX_ROWS], row[MAX_ROWS], row_start[2] = {0, n};
@@ -43,7 +43,7 @@ static const float *run_rows(struct engine *engine, const int32_t *ids, int firs
     struct step step = {.M = n,
                         .token = ids + first,
                         .position = position,
-                        .slot = position, /* block i holds positions i * BLOCK_SIZE and on */
+                        .slot = position, /* block i holds the positions from i * BLOCK_SIZE */
                         .S = 1,
                         .row_start = row_start,
                         .table = table,
@@ -81,7 +81,7 @@ static int write_all(struct engine *engine) {
     return 0;
 }
 
-/* The type of that name; -1: there is none. */
+/* Returns the type of a name, or -1. */
 static int kv_dtype_named(const char *name) {
     const struct named_value *value = kv_dtype_names;
     while (value->name && strcmp(value->name, name)) value++;

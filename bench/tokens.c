@@ -1,7 +1,7 @@
 /* Times a tokenizer, for bench/families.py: `build/tokens MODEL REPEATS <TEXT`.
  *
- * Prints the least seconds of so many loads, the least of so many encodings of the whole text, and
- * the number of ids. The seconds are those of the processor, for this one thread. */
+ * Prints the minimum seconds of REPEATS loads, the minimum seconds of REPEATS encodings of the
+ * whole text, and the number of ids. Seconds are CPU time of this thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -14,7 +14,7 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Opens the model's tokenizer; returns the seconds that this took, or -1. */
+/* Opens the model's tokenizer. Returns the seconds, or -1 on failure. */
 static double load(struct tokenizer **out, const char *path, struct err *err) {
     struct model_file file = {0};
     struct tokenizer_spec spec = {0};
