@@ -1,4 +1,4 @@
-/* Memory that grows by parts: arenas and byte buffers. */
+/* Growing memory: arenas and byte buffers. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "config/config.h"
 
-/* ---- arena: a chain of chunks, the newest first --------------------------------------------- */
+/* ---- arena: a list of chunks, the newest first ---------------------------------------------- */
 
 struct chunk {
     struct chunk *next;
@@ -16,7 +16,7 @@ struct chunk {
 
 struct arena {
     struct chunk *chunks;
-    size_t used, limit; /* bytes allocated, and how many may be */
+    size_t used, limit; /* bytes allocated, and their maximum */
 };
 
 struct arena *arena_new(size_t limit) {
@@ -61,7 +61,7 @@ void arena_free(struct arena *arena) {
 
 /* ---- growing buffer ------------------------------------------------------------------------- */
 
-/* The capacity that holds `more` bytes and the NUL; 0: it has no size. */
+/* Returns the capacity for `more` bytes and the NUL, or 0 if it would overflow. */
 static size_t capacity_for(const struct buf *buf, size_t more) {
     assert(buf->data ? buf->length < buf->capacity : buf->capacity == 0 && buf->length == 0);
     size_t capacity = buf->capacity ? buf->capacity : 64;
@@ -70,7 +70,7 @@ static size_t capacity_for(const struct buf *buf, size_t more) {
     return capacity;
 }
 
-/* Makes room for `more` bytes and the NUL. */
+/* Ensures capacity for `more` bytes and the NUL. */
 static void buf_reserve(struct buf *buf, size_t more) {
     size_t capacity = capacity_for(buf, more);
     if (!capacity) mem_fail(more);

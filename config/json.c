@@ -1,4 +1,4 @@
-/* Looking at the values of a JSON document, and changing them. */
+/* Queries and changes the values of a JSON document. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@ bool json_is_text(const struct json *json, const char *text) {
     return json_is(json, JSON_STRING) && strcmp(json->string, text) == 0;
 }
 
-/* Where the link to a member is. */
+/* Returns the address of the pointer to a member; it holds NULL if the member is missing. */
 static struct json **find_link(struct json **link, const char *name) {
     while (*link && strcmp((*link)->name, name) != 0) link = &(*link)->next;
     return link;
@@ -21,7 +21,7 @@ struct json *json_member(const struct json *object, const char *name) {
     return *find_link(&first, name);
 }
 
-/* Removes the member that a link leads to. Returns it. */
+/* Unlinks the member at a link. Returns it. */
 static struct json *cut_out(struct json *object, struct json **link) {
     struct json *member = *link;
     assert(object->n_children > 0);
@@ -58,7 +58,7 @@ const char *json_type_name(const struct json *json) {
     return names[json->type];
 }
 
-/* Frees what a value holds beside its name: recursion is as deep as the tree. */
+/* Frees a value's content, but not its name. Recurses to the depth of the tree. */
 static void free_content(struct json *json) {
     if (json->type == JSON_STRING) mem_free(json->string);
     for (struct json *child = json_first(json), *next; child; child = next) {

@@ -1,9 +1,10 @@
-/* DESIGN. Members of one name in one object.
+/* DESIGN. Detects duplicate names in an object.
  *
- * RFC 8259 leaves open which of them counts. If a check reads the first and its user the last, a
- * client sends a value past the check. So what clients send is refused if an object, at any depth,
- * has a name twice. A small object is compared pair by pair. The names of a larger one are sorted
- * by hash, then by text: n log n also for names that are chosen to have one hash.
+ * RFC 8259 does not define which of several equal names is valid. If a check reads the first and
+ * its user the last, a client can send a value past the check. So a client's document is rejected
+ * if an object, at any depth, has duplicate names. The names of a small object are compared in
+ * pairs. The names of a larger one are sorted by hash, then by text. This takes n log n steps even
+ * if all names are chosen to have one hash.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -14,16 +15,16 @@
 
 enum { FEW_NAMES = 8, SHOWN_NAME = 48 };
 
-/* The way from the root to the value that is read. */
+/* The path from the root to the current value. */
 struct trail {
     int depth;
     struct {
-        const struct json *value; /* a child of the value before it */
-        int index;                /* its number among its parent's children */
+        const struct json *value; /* a child of the previous value */
+        int index;                /* its index among its parent's children */
     } at[JSON_MAX_DEPTH + 1];
 };
 
-/* ---- one object ----------------------------------------------------------------------------- */
+/* ---- object --------------------------------------------------------------------------------- */
 
 struct hashed_name {
     uint64_t hash;
@@ -64,10 +65,10 @@ static const struct json *doubled_of(const struct json *value) {
     return value->n_children <= FEW_NAMES ? doubled_of_few(value) : doubled_of_many(value);
 }
 
-/* ---- a tree --------------------------------------------------------------------------------- */
+/* ---- tree ----------------------------------------------------------------------------------- */
 
-/* Finds a member whose name its object has before, at or below a value. The trail then leads to
- * the member; otherwise it is as before. */
+/* Finds a duplicate name at or below a value. On success the trail leads to the later member;
+ * otherwise it is unchanged. */
 static bool find_doubled(struct trail *trail, const struct json *value) {
     const struct json *doubled = doubled_of(value);
     int depth = trail->depth, index = 0;
@@ -89,7 +90,7 @@ static bool find_doubled(struct trail *trail, const struct json *value) {
     return false;
 }
 
-/* Appends a name as a part of a JSON pointer (RFC 6901): ~0 is '~', ~1 is '/'. */
+/* Appends a name to a JSON pointer (RFC 6901): ~0 is '~', ~1 is '/'. */
 static void pointer_add_name(struct buf *out, const char *name) {
     size_t shown = (size_t)utf8_cut(name, strlen(name), SHOWN_NAME);
     for (size_t i = 0; i < shown; i++) {

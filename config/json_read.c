@@ -1,9 +1,9 @@
-/* DESIGN. A strict JSON reader.
+/* DESIGN. A strict JSON parser.
  *
- * It takes what RFC 8259 calls JSON and nothing else (no 01, no raw control characters, nothing
- * after the document), keeps strings with \u0000 whole and integers of 64 bits exact, says where it
- * failed, and has no state beside its arguments: what a server's front door needs. It reads by
- * recursion that is bounded by JSON_MAX_DEPTH. Each node and string is a block of its own.
+ * It accepts exactly the JSON of RFC 8259 (no 01, no raw control characters, no text after the
+ * document). It preserves strings that contain \u0000 and 64-bit integers, reports the position of
+ * an error, and keeps no state outside its arguments, as a server needs. It is recursive, to a
+ * depth of JSON_MAX_DEPTH. Each node and string is a separate block.
  */
 #include <assert.h>
 #include <ctype.h>
@@ -19,7 +19,7 @@
 #define MAX_NUMBER_LENGTH 127
 
 struct reader {
-    const char *what; /* begins a message */
+    const char *what; /* the first words of a message */
     const char *text, *at, *end;
     int depth, n_values, max_values;
     struct err *err;
@@ -59,7 +59,7 @@ static struct json *node_new(enum json_type type) {
 
 /* ---- strings -------------------------------------------------------------------------------- */
 
-/* The four hex digits at p, or -1. */
+/* Returns the value of four hex digits at p, or -1. */
 static int hex4(const char *p, const char *end) {
     int value = 0;
     if (end - p < 4) return -1;
@@ -71,7 +71,7 @@ static int hex4(const char *p, const char *end) {
     return value;
 }
 
-/* Reads \uXXXX after the 'u', with its second half where it is one of a pair. */
+/* Reads \uXXXX after the 'u', and the second half of a surrogate pair. */
 static bool read_unicode(struct reader *reader, char **to) {
     int first = hex4(reader->at, reader->end);
     if (first < 0) return false;
@@ -108,7 +108,7 @@ static bool read_escape(struct reader *reader, char **to) {
 
 static enum status read_characters(struct reader *reader, char *to, size_t *length) {
     char *start = to;
-    while (*reader->at != '"') { /* which read_string has found */
+    while (*reader->at != '"') { /* read_string has checked that it exists */
         assert(reader->at < reader->end);
         const char *at = reader->at;
         unsigned char c = (unsigned char)*at;
@@ -130,8 +130,8 @@ static enum status read_characters(struct reader *reader, char *to, size_t *leng
     return STATUS_OK;
 }
 
-/* Reads a string after its opening quote. No escape is shorter than what it stands for, so the text
- * between the quotes is room enough. */
+/* Reads a string after its opening quote. Each escape is at least as long as its character, so the
+ * length between the quotes is a sufficient capacity. */
 static enum status read_string(struct reader *reader, char **out, size_t *length) {
     const char *close = reader->at, *end = reader->end;
     while (close < end && *close != '"') close += *close == '\\' && end - close > 1 ? 2 : 1;
@@ -165,7 +165,7 @@ static const char *skip_digits(const char *p, const char *end) {
     return p;
 }
 
-/* The end of the number at p by JSON's grammar, or NULL. */
+/* Returns the end of the JSON number at p, or NULL. */
 static const char *number_end(const char *p, const char *end, bool *integer) {
     if (p < end && *p == '-') p++;
     const char *digits = p;
@@ -188,10 +188,11 @@ static const char *number_end(const char *p, const char *end, bool *integer) {
     return p;
 }
 
-/* Is the number an integer within int64, of which nothing was lost? An integer of more than 15
- * digits is read from its text, since a double may have rounded it. */
+/* Is the number an integer within int64, without loss? An integer of more than 15 digits is read
+ * from its text, because a double may have rounded it. */
 static bool exact_integer(const char *text, bool is_written_as_one, double value, int64_t *out) {
-    const double exact = 9007199254740992.0; /* 2^53: up to it every integer is a double */
+    /* 2^53: a double represents every integer up to this */
+    const double exact = 9007199254740992.0;
     if (is_written_as_one && strlen(text) > 15) {
         errno = 0;
         *out = strtoll(text, NULL, 10);
@@ -242,7 +243,7 @@ static enum status read_name(struct reader *reader, struct json **out) {
 
 /* ---- arrays and objects --------------------------------------------------------------------- */
 
-/* Reads a member's name and its colon. */
+/* Reads a member's name and colon. */
 static enum status read_member_name(struct reader *reader, char **name) {
     size_t length;
     if (!next_is(reader, '"')) return fail_at(reader, reader->at, "no field name in quotes");
@@ -254,7 +255,7 @@ static enum status read_member_name(struct reader *reader, char **name) {
     return STATUS_OK;
 }
 
-/* Reads an element or member, of which *out may hold a part on failure. */
+/* Reads an element or member. On failure, *out may hold a part of it. */
 static enum status read_child(struct reader *reader, enum json_type parent, struct json **out) {
     char *name = NULL;
     enum status status = STATUS_OK;
@@ -267,7 +268,7 @@ static enum status read_child(struct reader *reader, enum json_type parent, stru
     return status;
 }
 
-/* Reads what follows '[' or '{'. */
+/* Reads an array or object after '[' or '{'. */
 static enum status read_children(struct reader *reader, struct json *parent, char close) {
     struct json **last = &parent->child;
     if (next_is(reader, close)) return STATUS_OK;
@@ -296,7 +297,7 @@ static enum status read_container(struct reader *reader, struct json **out, char
     return status;
 }
 
-/* Reads one value. On failure *out may hold a part of it, which is freed with the tree. */
+/* Reads one value. On failure, *out may hold a part of it; the caller frees it with the tree. */
 static enum status read_value(struct reader *reader, struct json **out) {
     skip_space(reader);
     if (reader->at == reader->end) return fail_at(reader, reader->at, "no value");

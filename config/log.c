@@ -1,14 +1,13 @@
 /* DESIGN
- * One log line is one write(2) of at most LINE_BYTES, which is PIPE_BUF: lines of several threads
- * never mix, even on a pipe, and no lock is held. The line is built on the stack, so that logging
- * allocates nothing. A value that does not fit is cut at a character, and a field that does not fit
- * is left out; the line always ends properly.
+ * Each log line is one write(2) of at most LINE_BYTES, which is PIPE_BUF. So lines of several
+ * threads do not mix, even on a pipe, without a lock. The line is built on the stack, so logging
+ * does not allocate. A value that does not fit is cut at a character boundary. A field that does
+ * not fit is omitted. The end of the line is always complete.
  *
- * Everything that is written passes through `escape`: control characters, line separators, marks
- * that change the direction of text and invalid UTF-8 reach neither the terminal nor the log's
- * reader.
+ * All output passes through `escape`: control characters, line separators, marks that change the
+ * direction of text, and invalid UTF-8 are never written.
  *
- * Level and format are set before threads start and are only read afterwards.
+ * Level and format are set before threads start, and only read later.
  */
 #include <assert.h>
 #include <errno.h>
@@ -23,14 +22,14 @@
 #include "config/config.h"
 
 #define LINE_BYTES PIPE_BUF
-#define MESSAGE_BYTES 2048 /* of a message, after escaping */
-#define VALUE_BYTES 512    /* of one field's value, after escaping */
+#define MESSAGE_BYTES 2048 /* of an escaped message */
+#define VALUE_BYTES 512    /* of an escaped value */
 #define TAIL_BYTES 4       /* reserved for the end of a line */
 
 static struct {
     enum log_level level;
     enum log_format format;
-    const char *style[LOG_ERROR + 1], *plain; /* around the level of a text line */
+    const char *style[LOG_ERROR + 1], *plain; /* codes around the level of a text line */
 } settings = {LOG_INFO, LOG_TEXT, {"", "", "", ""}, ""};
 
 void log_setup(enum log_level level, enum log_format format) {
@@ -49,7 +48,7 @@ uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* ---- one line, built on the stack ----------------------------------------------------------- */
+/* ---- one line, on the stack ----------------------------------------------------------------- */
 
 struct line {
     char data[LINE_BYTES];
@@ -58,14 +57,14 @@ struct line {
 
 /* ---- escaping ------------------------------------------------------------------------------- */
 
-/* Would this character move the cursor, end the line or change the direction of text? */
+/* Would this character move the cursor, end the line, or change the direction of text? */
 static bool is_unsafe(uint32_t code) {
     return code < 0x20 || (code >= 0x7F && code <= 0x9F) || (code >= 0x2028 && code <= 0x202E) ||
            (code >= 0x2066 && code <= 0x2069) || code == 0x200E || code == 0x200F || code == 0xFEFF;
 }
 
-/* Writes the escaped form of one character into out[12] and returns its length. Sets *used to the
- * bytes of `text` that it stands for. */
+/* Writes the escaped form of one character to out[12] and returns its length. Sets *used to its
+ * length in `text`. */
 static size_t escape_one(const char *text, bool quotes, char *out, size_t *used) {
     size_t n = utf8_character(text, strnlen(text, 4));
     *used = n ? n : 1;
@@ -78,8 +77,8 @@ static size_t escape_one(const char *text, bool quotes, char *out, size_t *used)
     return n;
 }
 
-/* Writes the escaped text into out[size] and returns its length. If it does not fit, it is cut at a
- * character and ends with an ellipsis. `quotes`: the text is for use inside quotes. */
+/* Writes the escaped text to out[size] and returns its length. If it does not fit, it is cut at a
+ * character boundary and ends with an ellipsis. `quotes`: the text is for use inside quotes. */
 static size_t escape(const char *text, bool quotes, char *out, size_t size) {
     static const char ellipsis[] = "\xE2\x80\xA6";
     size_t length = 0, used;
@@ -97,9 +96,9 @@ static size_t escape(const char *text, bool quotes, char *out, size_t size) {
     return length;
 }
 
-/* ---- the parts of a line -------------------------------------------------------------------- */
+/* ---- parts of a line ------------------------------------------------------------------------ */
 
-/* Can a value go without quotes in a text line, so that `key=value` is unambiguous? */
+/* Is `key=value` unambiguous without quotes? */
 static bool needs_no_quotes(const char *text) {
     if (!*text) return false;
     for (; *text; text++) {
@@ -108,7 +107,7 @@ static bool needs_no_quotes(const char *text) {
     return true;
 }
 
-/* Writes a field's value, in quotes if needed, into out[size] and returns its length. */
+/* Writes a field's value to out[size], quoted if necessary. Returns its length. */
 static size_t value_text(const struct log_field *field, char *out, size_t size) {
     bool json = settings.format == LOG_JSON;
     if (field->kind == LOG_INTEGER) return (size_t)snprintf(out, size, "%lld", field->integer);
@@ -167,7 +166,7 @@ void log_fields(enum log_level level, const char *message, const struct log_fiel
     if (settings.format == LOG_JSON) line.data[line.length++] = '}';
     line.data[line.length++] = '\n';
     assert(line.length <= LINE_BYTES);
-    /* if it fails there is nowhere to report it; a full disk must not end the server */
+    /* errors cannot be reported, and a full disk must not end the server */
     ssize_t written;
     do written = write(STDERR_FILENO, line.data, line.length);
     while (written < 0 && errno == EINTR);

@@ -1,19 +1,19 @@
 /* DESIGN. Lack of memory ends a request, not the process.
  *
- * Every allocation of the program passes here. Inside a scope an allocation that fails jumps to the
- * scope's beginning, so code that builds trees and tables needs no check at each of its steps. The
- * scope remembers each block that was allocated inside it and not freed yet:
+ * Every allocation of the program uses this file. Inside a scope, an allocation that fails jumps to
+ * the beginning of the scope, so code that builds trees and tables need not check each step. The
+ * scope records each block that was allocated inside it and not yet freed:
  *
  *     mem_scope_run   run(arg): alloc A, alloc B, free A, alloc C fails --> false; the scope has B
- *     mem_scope_free  undo(arg) frees what its structs hold; the scope frees all that is left
+ *     mem_scope_free  undo(arg) frees its structs' blocks; the scope frees the remaining blocks
  *
- * The blocks of a scope that succeeds are forgotten: from then on their owners free them. Scopes
- * nest, one thread has its own. A scope inside another one makes something that outlives the outer
- * one (an automaton that requests share), so its blocks are not the outer scope's.
+ * If a scope succeeds, its record is dropped, and the blocks belong to their owners. Scopes nest;
+ * each thread has separate scopes. A nested scope makes an object that outlives the outer scope (an
+ * automaton that requests share), so its blocks do not belong to the outer scope.
  *
- * The set of blocks is a hash table of addresses. A free slot is reserved before an allocation, so
- * a block is never allocated and then not remembered. Outside a scope nothing is remembered, and
- * lack of memory ends the process: that is start-up, and commands that run once.
+ * The record is a hash table of addresses. A slot is reserved before each allocation, so every
+ * block can be recorded. Outside of scopes, blocks are not recorded, and lack of memory ends the
+ * process: during start-up, and in commands that run once.
  */
 #include <assert.h>
 #include <setjmp.h>
@@ -26,10 +26,10 @@
 
 bool (*mem_fault)(size_t bytes);
 
-static _Thread_local struct mem_scope *current; /* the innermost one of the thread */
+static _Thread_local struct mem_scope *current; /* the innermost scope of the thread */
 
 void mem_fail(size_t bytes) {
-    assert(!current || current->jump); /* nothing is allocated in an undo */
+    assert(!current || current->jump); /* undo must not allocate */
     if (current) longjmp(*(jmp_buf *)current->jump, 1);
     fprintf(stderr, "penstock: out of memory: cannot allocate %zu bytes\n", bytes);
     exit(1);
@@ -39,7 +39,7 @@ static bool is_refused(size_t bytes) {
     return mem_fault && mem_fault(bytes);
 }
 
-/* ---- the blocks of a scope ------------------------------------------------------------------ */
+/* ---- blocks of a scope ---------------------------------------------------------------------- */
 
 static size_t slot_of(const struct mem_scope *scope, uintptr_t block) {
     uint64_t hash = (uint64_t)block * 0x9E3779B97F4A7C15u;
@@ -54,7 +54,7 @@ static void remember(struct mem_scope *scope, uintptr_t block) {
     scope->n++;
 }
 
-/* Makes room for one block more: at most half of the slots are used. */
+/* Ensures a slot for one more block; at most half of the slots are used. */
 static bool reserve(struct mem_scope *scope) {
     struct mem_scope grown = {.capacity = scope->capacity ? 2 * scope->capacity : 64};
     if (scope->n + 1 <= scope->capacity / 2) return true;
@@ -68,7 +68,7 @@ static bool reserve(struct mem_scope *scope) {
     return true;
 }
 
-/* The slot of a block, or `capacity` if it is not the scope's. */
+/* Returns the slot of a block, or `capacity` if the scope does not have it. */
 static size_t find(const struct mem_scope *scope, uintptr_t block) {
     if (scope->n == 0) return scope->capacity;
     size_t at = slot_of(scope, block);
@@ -76,7 +76,7 @@ static size_t find(const struct mem_scope *scope, uintptr_t block) {
     return scope->blocks[at] ? at : scope->capacity;
 }
 
-/* Removes a slot's block and closes the gap, so that every other block is still found. */
+/* Removes the block at a slot and closes the gap, so that all other blocks can still be found. */
 static void forget(struct mem_scope *scope, size_t gap) {
     const size_t mask = scope->capacity - 1;
     for (size_t at = (gap + 1) & mask; scope->blocks[at]; at = (at + 1) & mask) {
@@ -89,7 +89,7 @@ static void forget(struct mem_scope *scope, size_t gap) {
     scope->n--;
 }
 
-/* The scope that has a block, with its slot; NULL: none has it. */
+/* Returns the scope that has a block, and its slot; NULL: no scope has it. */
 static struct mem_scope *owner_of(uintptr_t block, size_t *slot) {
     for (struct mem_scope *scope = current; scope; scope = scope->outer) {
         *slot = find(scope, block);
@@ -156,7 +156,7 @@ void *mem_try_realloc(void *memory, size_t bytes) {
     return after;
 }
 
-/* A new block becomes the current scope's; `memory` may be NULL. */
+/* Adds a new block to the current scope; fails if `memory` is NULL. */
 static void *own(void *memory, size_t bytes) {
     if (!memory) mem_fail(bytes);
     if (current) remember(current, (uintptr_t)memory);
@@ -198,22 +198,22 @@ void mem_free(void *memory) {
 #define PAGE ((size_t)4096)
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Start-up alone makes large tables, so no scope frees them. */
+/* Large tables are made only during start-up, so they do not belong to a scope. */
 static void *checked(void *memory, size_t bytes) {
     assert(!current);
     if (!memory) mem_fail(bytes);
     return memory;
 }
 
-/* Bytes that mem_large maps for `bytes`: whole pages, or whole huge pages for a large table. */
+/* Returns the bytes that mem_large maps: whole pages, or whole huge pages for a large table. */
 static size_t large_size(size_t bytes) {
     size_t unit = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : PAGE;
     if (bytes > SIZE_MAX / 2) mem_fail(bytes);
     return ((bytes ? bytes : 1) + unit - 1) & ~(unit - 1);
 }
 
-/* The kernel aligns to small pages only: one huge page more is mapped, and what lies around the
- * aligned part is unmapped. */
+/* Maps memory aligned to huge pages. The kernel aligns only to small pages, so this maps one more
+ * huge page and unmaps the parts around the aligned one. */
 static void *map_aligned(size_t size) {
     size_t whole = size + HUGE_PAGE;
     char *memory = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -221,7 +221,7 @@ static void *map_aligned(size_t size) {
     size_t before = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
     if (before) munmap(memory, before);
     if (HUGE_PAGE - before) munmap(memory + before + size, HUGE_PAGE - before);
-    madvise(memory + before, size, MADV_HUGEPAGE); /* if it fails, the table is only slower */
+    madvise(memory + before, size, MADV_HUGEPAGE); /* on failure the table is only slower */
     return memory + before;
 }
 

@@ -22,8 +22,8 @@ void name_index_free(struct name_index *index) {
     *index = (struct name_index){0};
 }
 
-/* The entry of `name`, or the free one where it belongs. There always is one: at most half are
- * in use. */
+/* Returns the entry of `name`, or the free entry to insert it. One always exists, because at most
+ * half of the entries are used. */
 static struct name_entry *place_of(const struct name_index *index, const char *name,
                                    size_t length) {
     uint64_t hash = name_hash(name, length);

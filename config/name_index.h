@@ -1,12 +1,12 @@
-/* name_index: from a name to a number. Names are counted bytes that live elsewhere. One thread
- * fills an index, then any number of threads may look. */
+/* name_index: maps names to numbers. A name is bytes with a length; the caller owns them. After one
+ * thread has filled an index, any number of threads may search it. */
 #ifndef PENSTOCK_NAME_INDEX_H
 #define PENSTOCK_NAME_INDEX_H
 
 #include "config/config.h"
 
 struct name_entry {
-    const char *name; /* NULL: the place is free */
+    const char *name; /* NULL: free */
     size_t length;    /* bytes */
     int number;
 };
@@ -16,20 +16,20 @@ struct name_index {
     size_t mask;
 };
 
-/* FNV-1a of 64 bits (Fowler, Noll, Vo): the same on every machine. */
+/* Returns the 64-bit FNV-1a hash (Fowler, Noll, Vo), equal on every machine. */
 uint64_t name_hash(const char *name, size_t length);
 
-/* Makes an empty index with room for n_names. Free it with name_index_free. */
+/* Makes an empty index for up to n_names names. Free it with name_index_free. */
 void name_index_init(struct name_index *index, size_t n_names);
 
-/* Frees what name_index_init made; not the names. */
+/* Frees the memory of name_index_init, but not the names. */
 void name_index_free(struct name_index *index);
 
-/* Enters `name` (not copied: it must outlive the index) with its number. False, and nothing
- * changes, when the name is there already. */
+/* Adds `name`, which is not copied and must outlive the index, with its number. Returns false,
+ * without a change, if the name exists. */
 bool name_index_add(struct name_index *index, const char *name, size_t length, int number);
 
-/* The number of `name`, or -1. */
+/* Returns the number of `name`, or -1. */
 int name_index_find(const struct name_index *index, const char *name, size_t length);
 
 #endif

@@ -1,14 +1,14 @@
-/* Flags, environment and file are collected first, as text; each source fills only what no earlier
- * one has set. Then the text of every option is checked and stored. So an invalid value does not
- * matter if an earlier source overrides it, and the order of the sources is in one place:
- * options_parse. */
+/* Collects flags, environment and file as text first; each source sets only options that earlier
+ * sources have not set. Then each option's text is checked and stored. So an invalid value is
+ * ignored if an earlier source overrides it, and only options_parse defines the order of the
+ * sources. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "config/options.h"
 
-/* Far more than the kernel allows for a command line and an environment, plus the file's 1 MiB. */
+/* Far above the kernel's limit for a command line and an environment, plus 1 MiB for the file. */
 #define ARENA_BYTES ((size_t)64 << 20)
 
 /* The state of one options_parse. */
@@ -45,8 +45,8 @@ static enum status unknown_flag(struct parse *parse, const char *name, size_t le
                    parse->command->name, shown, name, parse->command->name);
 }
 
-/* Is a word after a list's first one its too? Where the command takes the model's path as a bare
- * word and --model does not give it, the word may be that path. */
+/* Does this word after the first word of a list belong to the list? If the command accepts the
+ * model's path as a bare word and --model is missing, the word may be that path. */
 static bool is_name(const struct parse *parse, int argc, char **argv, int at) {
     if (argv[at][0] == '-') return false;
     bool has_model = !parse->command->argument_is_model || parse->options->n_arguments > 0;
@@ -87,7 +87,7 @@ static enum status read_value(struct parse *parse, int index, bool negated, cons
     return status;
 }
 
-/* Reads argv[*at], a flag, and its value. */
+/* Reads the flag argv[*at] and its value. */
 static enum status read_flag(struct parse *parse, int argc, char **argv, int *at) {
     const char *name = argv[*at] + 2;
     size_t length = strcspn(name, "=");
@@ -148,8 +148,8 @@ static enum status read_flags(struct parse *parse, int argc, char **argv, bool *
 
 /* ---- environment ---------------------------------------------------------------------------- */
 
-/* The value of `name` in a list like environ, or NULL. An empty value counts as none: that is how a
- * compose file passes on a variable that is not set. */
+/* Returns the value of `name` in a list like environ, or NULL. An empty value counts as absent,
+ * because a compose file passes an unset variable that way. */
 static const char *variable_value(char **environment, const char *name, size_t length) {
     for (; environment && *environment; environment++) {
         const char *entry = *environment;
@@ -185,7 +185,7 @@ static enum status read_file(struct parse *parse) {
 
 /* ---- checking and storing ------------------------------------------------------------------- */
 
-/* Appends the name by which the user knows the source of a setting. */
+/* Appends the user's name for a setting, which shows its source. */
 static void who_text(const struct parse *parse, const struct option *option,
                      const struct setting *setting, struct buf *out) {
     bool negated;
@@ -220,7 +220,7 @@ static enum status apply_one(struct parse *parse, int index) {
     return status;
 }
 
-/* Is a model given if the command needs one, and are a batch's files? */
+/* Are a model, if the command needs one, and a batch's files given? */
 static enum status check_required(struct parse *parse) {
     struct options *options = parse->options;
     const struct command *command = parse->command;

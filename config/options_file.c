@@ -17,10 +17,10 @@ struct reader {
     struct setting *settings;
     struct arena *arena;
     struct err *err;
-    int *lines; /* [option_count] where the file set an option, 0: nowhere */
+    int *lines; /* [option_count] line where the file sets an option; 0: nowhere */
 };
 
-/* Steps to the next event; the one before is freed. */
+/* Advances to the next event and frees the current one. */
 static enum status next_event(struct reader *reader) {
     yaml_event_delete(&reader->event);
     if (yaml_parser_parse(&reader->parser, &reader->event)) return STATUS_OK;
@@ -30,12 +30,12 @@ static enum status next_event(struct reader *reader) {
                    problem);
 }
 
-/* The line of the current event, counted from 1. */
+/* Returns the line of the current event, from 1. */
 static int event_line(const struct reader *reader) {
     return (int)reader->event.start_mark.line + 1;
 }
 
-/* Reads the key of the current event; *index is its option. */
+/* Reads the key of the current event. *index is its option. */
 static enum status read_key(struct reader *reader, int *index, bool *negated) {
     if (reader->event.type != YAML_SCALAR_EVENT) {
         return err_set(reader->err, STATUS_BAD_FILE, "config",
@@ -67,7 +67,7 @@ static enum status read_key(struct reader *reader, int *index, bool *negated) {
     return STATUS_OK;
 }
 
-/* Is a plain scalar YAML's null, which stands for "not set"? */
+/* Is a plain scalar YAML's null, which means "not set"? */
 static bool is_null(const yaml_event_t *event) {
     if (event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE) return false;
     const char *text = (const char *)event->data.scalar.value;
@@ -97,7 +97,7 @@ static enum status read_value(struct reader *reader, int index, bool negated) {
     return STATUS_OK;
 }
 
-/* Reads keys and values up to the map's end. */
+/* Reads keys and values to the end of the map. */
 static enum status read_map(struct reader *reader) {
     for (;;) {
         int index = -1;
@@ -111,7 +111,7 @@ static enum status read_map(struct reader *reader) {
     }
 }
 
-/* An empty file sets nothing; otherwise its one document is a map. */
+/* Reads the only document, a map. An empty file sets nothing. */
 static enum status read_document(struct reader *reader) {
     enum status status;
     do status = next_event(reader);
@@ -128,7 +128,7 @@ static enum status read_document(struct reader *reader) {
     return read_map(reader);
 }
 
-/* Nothing may follow the first document but the end of the stream. */
+/* Checks that only the end of the stream follows the first document. */
 static enum status read_end(struct reader *reader) {
     while (reader->event.type != YAML_STREAM_END_EVENT) {
         enum status status = next_event(reader);

@@ -4,7 +4,7 @@
 
 #define HELP_COLUMN 36
 
-/* Pads to the column of the explanations, or starts a new line if the flag is too long. */
+/* Pads to the column of the explanations. Starts a new line if the flag is too long. */
 static void pad(struct buf *out, size_t line_start) {
     size_t used = out->length - line_start;
     if (used + 2 > HELP_COLUMN) {
@@ -14,8 +14,8 @@ static void pad(struct buf *out, size_t line_start) {
     buf_printf(out, "%*s", (int)(HELP_COLUMN - used), "");
 }
 
-/* Appends an option's flag as it is typed: `--port PORT`, `--device auto|cpu|cuda`,
- * `--no-enable-prefix-caching`. A boolean is shown in the form that changes something. */
+/* Appends an option's flag as a user types it: `--port PORT`, `--device auto|cpu|cuda`,
+ * `--no-enable-prefix-caching`. A boolean is shown in the form that changes its default. */
 static void flag_text(const struct option *option, struct buf *out) {
     bool on = option->type == OPTION_BOOL && strcmp(option->fallback, "true") == 0;
     buf_printf(out, "--%s%s", on ? "no-" : "", option->name);
@@ -84,7 +84,7 @@ void options_help(const char *command, struct buf *out) {
 
 /* ---- the table of docs/options.md ----------------------------------------------------------- */
 
-/* Appends text for a Markdown cell, in which a bar would end the cell. */
+/* Appends text to a Markdown cell. Escapes bars, which would end the cell. */
 static void markdown_cell(const char *text, struct buf *out) {
     for (; *text; text++) {
         if (*text == '|') buf_puts(out, "\\");

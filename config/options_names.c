@@ -11,7 +11,7 @@ const struct command *command_find(const char *name) {
     return NULL;
 }
 
-/* Are they equal, with '_' and '-' as the same character? */
+/* Are they equal if '_' equals '-'? */
 static bool same_name(const char *option, const char *name, size_t length) {
     if (strlen(option) != length) return false;
     for (size_t i = 0; i < length; i++) {
@@ -68,12 +68,12 @@ void option_variable(const struct option *option, struct buf *out) {
     }
 }
 
-/* ---- the nearest name ----------------------------------------------------------------------- */
+/* ---- similar names -------------------------------------------------------------------------- */
 
 #define MAX_NAME_BYTES 48
 
-/* Edits (insert, delete, replace a byte) that turn `a` into b[n], after Wagner and Fischer (1974),
- * one row at a time. */
+/* Returns the number of edits (insert, delete, replace a byte) that change `a` to b[n]. Wagner and
+ * Fischer (1974), one row at a time. */
 static int distance(const char *a, const char *b, size_t n) {
     int row[MAX_NAME_BYTES + 1];
     for (size_t j = 0; j <= n; j++) row[j] = (int)j;
@@ -89,8 +89,8 @@ static int distance(const char *a, const char *b, size_t n) {
     return row[n];
 }
 
-/* How far `name` is from `candidate`. Its beginning or end, like "model-len" of "max-model-len",
- * counts as near. */
+/* Returns the distance of `name` from `candidate`. A prefix or suffix, like "model-len" of
+ * "max-model-len", has distance 1. */
 static int difference(const char *candidate, const char *name, size_t length) {
     size_t whole = strlen(candidate);
     if (length >= 4 && length < whole) {
@@ -100,7 +100,7 @@ static int difference(const char *candidate, const char *name, size_t length) {
     return distance(candidate, name, length);
 }
 
-/* The most edits of a misspelt name: a third of it; with more it is another word. */
+/* Returns the maximum number of edits in a misspelt name: about a third of its length. */
 static int max_edits(size_t length) {
     return length < 6 ? 2 : (int)(length / 3);
 }

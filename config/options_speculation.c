@@ -1,11 +1,12 @@
-/* The value of --speculative-config: a JSON object with vLLM's keys, or a method's name alone. */
+/* Parses the value of --speculative-config: a JSON object with vLLM's keys, or the name of a
+ * method. */
 #include <stdio.h>
 #include <string.h>
 
 #include "config/json.h"
 #include "config/options.h"
 
-/* In vLLM's spelling; those without a method here are refused by name. */
+/* Names as in vLLM. Methods of vLLM that are missing here are rejected by name. */
 static const struct named_value method_names[] = {{"none", SPECULATION_NONE},
                                                   {"ngram", SPECULATION_LOOKUP},
                                                   {"[ngram]", SPECULATION_LOOKUP},
@@ -42,7 +43,7 @@ static enum status read_method(const struct reading *r, const char *name,
                    r->who, name);
 }
 
-/* "model" is the path of a draft model; but as vLLM has it, it may name a method without one. */
+/* Reads "model": the path of a draft model or, as in vLLM, the name of a method without a model. */
 static enum status read_model(const struct reading *r, const char *text, struct speculation *out) {
     const struct named_value *method = find_method(text);
     if (method && method->value != SPECULATION_DRAFT_MODEL)
@@ -83,7 +84,7 @@ static enum status read_member(const struct reading *r, const struct json *membe
                  "prompt_lookup_min, prompt_lookup_max");
 }
 
-/* A model alone is a draft model, as vLLM has it. */
+/* As in vLLM, a model without a method means "draft_model". */
 static enum status match_model(const struct reading *r, bool has_method, struct speculation *out) {
     if (*out->model && !has_method) out->method = SPECULATION_DRAFT_MODEL;
     if (*out->model && out->method != SPECULATION_DRAFT_MODEL)

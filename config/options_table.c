@@ -69,7 +69,7 @@ const struct command command_table[] = {
 };
 const int command_count = sizeof command_table / sizeof *command_table;
 
-/* ---- settings that are words ---------------------------------------------------------------- */
+/* ---- settings with named values ------------------------------------------------------------- */
 
 const struct named_value device_names[] = {
     {"auto", DEVICE_AUTO}, {"cpu", DEVICE_CPU}, {"cuda", DEVICE_CUDA}, {NULL, 0}};
@@ -80,7 +80,7 @@ const struct named_value compute_dtype_names[] = {{"auto", COMPUTE_AUTO},
                                                   {"float32", COMPUTE_FLOAT32},
                                                   {NULL, 0}};
 
-/* Types that float weights are quantised to. */
+/* Types to which float weights are quantised. */
 #define BLOCK_TYPES                                                                                \
     {"q8_0", QUANTIZATION_Q8_0}, {"q4_0", QUANTIZATION_Q4_0}, {"q4_1", QUANTIZATION_Q4_1},         \
         {"q5_0", QUANTIZATION_Q5_0}, {"q5_1", QUANTIZATION_Q5_1}, {"q4_k", QUANTIZATION_Q4_K}, {   \
@@ -118,8 +118,7 @@ const struct named_value grammar_file_names[] = {
 
 /* ---- commands and options ------------------------------------------------------------------- */
 
-/* The largest counts are far above what is sensible; they keep sums and products of sizes inside
- * their types. */
+/* The maximum counts are far above sensible values. They prevent overflows of sizes. */
 const struct option option_table[] = {
     {"model", "PATH", OPTION_TEXT, AT(model), NULL, 0, 0, NULL, ANY, "Model",
      "a .gguf file, or a folder with config.json, safetensors and tokenizer"},

@@ -9,13 +9,13 @@
 
 #include "config/options.h"
 
-/* Says what a value must be. `takes` follows "takes". */
+/* Fails and states the valid values. `takes` is the text after "takes". */
 static enum status refuse(const struct option *option, const char *who, const char *text,
                           const char *takes, struct err *err) {
     return err_set(err, STATUS_USAGE, option->name, "%s takes %s, not \"%s\"", who, takes, text);
 }
 
-/* "a whole number from 1 to 65535" */
+/* Writes "a whole number from 1 to 65535". */
 static void range_text(const struct option *option, const char *what, char *out, size_t size) {
     if (option->max == INT64_MAX) {
         snprintf(out, size, "%s of %" PRId64 " or more", what, option->min);
@@ -24,7 +24,7 @@ static void range_text(const struct option *option, const char *what, char *out,
     }
 }
 
-/* Reads the whole text as a decimal number. */
+/* Parses the whole text as a decimal number. */
 static bool whole_number(const char *text, size_t length, int64_t *out) {
     char digits[24], *end;
     if (length == 0 || length >= sizeof digits || isspace((unsigned char)*text)) return false;
@@ -71,8 +71,8 @@ static enum status set_real(const struct option *option, const char *text, const
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
-/* The bytes that a unit stands for, 0 for a word that is none. A bare letter is a power of 1024, as
- * for most tools. */
+/* Returns the bytes of a unit, 0 if it is unknown. A single letter is a power of 1024, as in most
+ * tools. */
 static double unit_bytes(const char *unit) {
     static const char letters[] = "KMGT";
     if (*unit == 0 || strcasecmp(unit, "B") == 0) return 1;
@@ -83,7 +83,7 @@ static double unit_bytes(const char *unit) {
     return strcasecmp(unit + 1, "B") == 0 ? pow(1000, power) : 0;
 }
 
-/* Reads "2GiB", "1.5 GB", "4096". Nothing but digits and one point may stand before the unit. */
+/* Parses "2GiB", "1.5 GB", "4096". Only digits and one point may precede the unit. */
 static bool size_value(const char *text, double *out) {
     size_t digits = strspn(text, "0123456789.");
     char *end;
@@ -116,7 +116,7 @@ static enum status set_size(const struct option *option, const char *text, const
     return STATUS_OK;
 }
 
-/* ---- words ---------------------------------------------------------------------------------- */
+/* ---- named values --------------------------------------------------------------------------- */
 
 static enum status set_enum(const struct option *option, const char *text, const char *who,
                             int *field, struct err *err) {

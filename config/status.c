@@ -26,14 +26,14 @@ int status_http(enum status status) {
     return 500;
 }
 
-/* Takes the bytes of an unfinished character off the end of a cut text. */
+/* Removes an incomplete character from the end of a truncated text. */
 static void cut_at_character(char *text) {
     size_t n = strlen(text);
     text[n - utf8_unfinished(text, n)] = 0;
 }
 
-/* Messages quote files and requests, and go to terminals: what would move a cursor there (C0, DEL
- * and C1) becomes spaces. */
+/* Replaces control characters (C0, DEL and C1) by spaces, because messages quote files and requests
+ * and are written to terminals. */
 static void make_harmless(char *text) {
     for (unsigned char *at = (unsigned char *)text; *at; at++) {
         if (*at < 0x20 || *at == 0x7F) *at = ' ';

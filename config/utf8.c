@@ -2,7 +2,7 @@
 
 #include "config/config.h"
 
-/* Bytes of the character that a lead byte begins, 0 for a byte that begins none. */
+/* Returns the length of a character from its lead byte, 0 for an invalid lead byte. */
 static size_t character_size(uint8_t lead) {
     if (lead < 0x80) return 1;
     if (lead >= 0xC2 && lead <= 0xDF) return 2;
@@ -11,9 +11,9 @@ static size_t character_size(uint8_t lead) {
     return 0;
 }
 
-/* How many bytes of the text are a valid beginning of the character of `size` that its first byte
- * begins. The second byte's range (Unicode, table 3-7) excludes overlong forms, surrogates and code
- * points above U+10FFFF. */
+/* Returns the number of bytes that are a valid beginning of a character of `size` bytes. The range
+ * of the second byte (Unicode, table 3-7) excludes overlong forms, surrogates and code points above
+ * U+10FFFF. */
 static size_t valid_bytes(const char *text, size_t length, size_t size) {
     uint8_t lead = (uint8_t)text[0];
     uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
