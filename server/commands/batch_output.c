@@ -53,7 +53,7 @@ enum batch_known batch_output_note(struct batch_output *output, const struct buf
     return note(output, key, false);
 }
 
-/* ---- contents of the file -------------------------------------------------------------------- */
+/* ---- contents of the file ------------------------------------------------------------------- */
 
 static enum status cannot(const char *path, struct err *err) {
     return err_set(err, STATUS_BAD_FILE, "output-file", "%s: %s", path, strerror(errno));

@@ -51,7 +51,7 @@ note(const struct chat *chat, const char *format, ...) {
     fprintf(chat->console, "%s\n", terminal_style(fd, TERMINAL_PLAIN));
 }
 
-/* ---- the messages ---------------------------------------------------------------------------- */
+/* ---- the messages --------------------------------------------------------------------------- */
 
 static void add_message(struct buf *messages, const char *role, const struct buf *content) {
     buf_puts(messages, messages->length > 0 ? ",\n{\"role\":" : "{\"role\":");

@@ -25,7 +25,7 @@ int command_parse(const struct options *options);
 int command_grammar(const struct options *options);
 int command_version(const struct options *options);
 
-/* ---- engine_settings.c: shared by the commands ----------------------------------------------- */
+/* ---- engine_settings.c: shared by the commands ---------------------------------------------- */
 
 /* Makes the engine's settings from the options. */
 struct engine_config engine_config_from(const struct options *options);

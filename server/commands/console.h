@@ -30,8 +30,7 @@ void interrupt_stop(void);
 /* Forgets all signals that arrived. */
 void interrupt_clear(void);
 
-/* Waits until `fd` can be read, then returns 0; or until a signal arrives, then returns its number.
- */
+/* Waits until `fd` can be read and returns 0, or until a signal arrives and returns its number. */
 int interrupt_wait(int fd);
 
 /* ---- line_editor.c -------------------------------------------------------------------------- */
@@ -104,8 +103,7 @@ void rules_close(struct rules *rules);
 /* ---- session.c ------------------------------------------------------------------------------ */
 
 /* Text on its way from the engine thread to the main thread. The mutex guards all fields except the
- * detokenizer, `decoded` and the stops. Only the engine thread may use these during a generation.
- */
+ * detokenizer, `decoded` and the stops. During a generation, only the engine thread uses these. */
 struct printer {
     pthread_mutex_t mutex;
     pthread_cond_t arrived;

@@ -103,7 +103,7 @@ static int read_key(EditLine *edit, wchar_t *key) {
     }
 }
 
-/* ---- extra keys ------------------------------------------------------------------------------ */
+/* ---- extra keys ----------------------------------------------------------------------------- */
 
 static unsigned char add_line_end(EditLine *edit, int key) {
     (void)key;

@@ -119,7 +119,7 @@ static void print_models_beside(const char *path) {
     mem_free(folder);
 }
 
-/* ---- explanations of paths ------------------------------------------------------------------- */
+/* ---- explanations of paths ------------------------------------------------------------------ */
 
 static void explain_safetensors(void) {
     fprintf(stderr,

@@ -98,7 +98,7 @@ static void report(const struct app *app) {
     if (app->draft_engine) report_draft_model(app->draft_engine);
 }
 
-/* ---- example request ------------------------------------------------------------------------- */
+/* ---- example request ------------------------------------------------------------------------ */
 
 static void url_write(struct buf *out, const char *host, int port, bool reachable) {
     bool any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0 || !*host;

@@ -160,7 +160,7 @@ enum status fields_parse(struct parse *parse, const struct json *object) {
     return STATUS_OK;
 }
 
-/* ---- shared by several bodies ---------------------------------------------------------------- */
+/* ---- shared by several bodies --------------------------------------------------------------- */
 
 #define BODY_ARENA_BYTES ((size_t)32 << 20)
 

@@ -12,8 +12,7 @@ struct api_limits; /* passed on to checks of the folder above; not used here */
 /* Appends text as a JSON string with its quotes. Invalid UTF-8 becomes U+FFFD, so the output is
  * always valid UTF-8. */
 void json_write_string(struct buf *out, const char *text, size_t length);
-/* Returns an upper bound on the bytes that json_write_string writes for this text or a part of it.
- */
+/* Returns an upper bound on the bytes that json_write_string writes for the text or a part. */
 size_t json_string_bound(const char *text, size_t length);
 /* Appends text as json_write_string does, without the quotes. */
 void json_write_part(struct buf *out, const char *text, size_t length);
@@ -74,8 +73,7 @@ struct parse {
  * have duplicate names: json_parse_strict rejects them. */
 enum status fields_parse(struct parse *parse, const struct json *object);
 
-/* Checks one value against one field and fills the target. Messages refer to the field as `name`.
- */
+/* Checks one value against one field and fills the target. Messages use `name` for the field. */
 enum status field_store(struct parse *parse, const struct field *field, const char *name,
                         const struct json *value);
 

@@ -294,7 +294,7 @@ static void write_text_or_run(const struct tool_grammar *asked, struct buf *out)
     buf_puts(out, "]}");
 }
 
-/* ---- reasoning ------------------------------------------------------------------------------- */
+/* ---- reasoning ------------------------------------------------------------------------------ */
 
 #define SPACE "{\"type\":\"regex\",\"pattern\":\"[ \\n]{0,4}\"}"
 #define NOTHING "{\"type\":\"const_string\",\"value\":\"\"}"
@@ -352,7 +352,7 @@ static void write_harmony(const struct tool_grammar *asked, struct buf *out) {
     buf_puts(out, "]}");
 }
 
-/* ---- the whole grammar ----------------------------------------------------------------------- */
+/* ---- the whole grammar ---------------------------------------------------------------------- */
 
 #define SEQUENCE "{\"type\":\"structural_tag\",\"format\":{\"type\":\"sequence\",\"elements\":["
 

@@ -7,7 +7,7 @@
 
 #include "server/message/message.h"
 
-/* ---- table rows ------------------------------------------------------------------------------ */
+/* ---- table rows ----------------------------------------------------------------------------- */
 
 /* One way to write a run of calls: open, call, then (between, call) any number of times, close.
  *

@@ -89,7 +89,7 @@ void parser_drop_space(struct message_parser *parser) {
     parser->drops_space = !parser->has_content;
 }
 
-/* ---- reasoning ------------------------------------------------------------------------------- */
+/* ---- reasoning ------------------------------------------------------------------------------ */
 
 /* Returns to the first byte of an incomplete marker that turned out not to match. */
 static void unmatch(struct message_parser *parser) {
@@ -268,7 +268,7 @@ static void step_calls(struct message_parser *parser, char c) {
     parser->start = parser->at;
 }
 
-/* ---- the whole parser ------------------------------------------------------------------------ */
+/* ---- the whole parser ----------------------------------------------------------------------- */
 
 static void read_input(struct message_parser *parser) {
     while (parser->at < parser->input.length) {

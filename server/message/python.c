@@ -211,7 +211,7 @@ enum reading python_arguments_add(struct python_arguments *python, char c, struc
     return end_value(python);
 }
 
-/* ---- one value ------------------------------------------------------------------------------- */
+/* ---- one value ------------------------------------------------------------------------------ */
 
 /* Plain text may begin with a quote ('90s music). So a single value must not be a string with
  * single quotes or with line breaks. */

@@ -8,11 +8,11 @@
 #include "server/json/json.h"
 #include "server/openai/openai.h"
 
-/* ---- APIs, one file each --------------------------------------------------------------------- */
+/* ---- APIs, one file each -------------------------------------------------------------------- */
 
 extern const struct api api_completions, api_chat;
 
-/* ---- checks that several bodies share (checks.c) --------------------------------------------- */
+/* ---- checks that several bodies share (checks.c) -------------------------------------------- */
 
 /* Checks `model`, a field of every body. */
 enum status check_model(struct parse *parse, const char *name, const struct json *value);
@@ -63,8 +63,7 @@ enum status check_early_stopping(struct parse *parse, const char *name, const st
 /* Checks the prompts of a completion and stores them in the request, which is the target. */
 enum status check_prompt(struct parse *parse, const char *name, const struct json *value);
 
-/* Checks add_generation_prompt against continue_final_message, which also determines its default.
- */
+/* Checks add_generation_prompt against continue_final_message, which determines its default. */
 enum status check_generation_prompt(struct parse *parse, struct api_prompt *prompt);
 
 /* ---- messages (request_messages.c) ---------------------------------------------------------- */
@@ -109,7 +108,7 @@ enum status check_seed(struct parse *parse, const char *name, const struct json 
 enum status check_request_id(struct parse *parse, const char *name, const struct json *value);
 enum status check_cache_salt(struct parse *parse, const char *name, const struct json *value);
 
-/* ---- constraints on the text (request_structured.c) ------------------------------------------ */
+/* ---- constraints on the text (request_structured.c) ----------------------------------------- */
 
 /* Check the fields of STRUCTURED_FIELDS. Each sets the request's grammar if its value asks for one.
  * Fails if another field has already set it. */

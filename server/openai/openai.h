@@ -154,7 +154,7 @@ void api_tokenize_free(struct api_tokenize *request);
 enum status api_detokenize_parse(int32_t **ids, int *n, const char *body, size_t length,
                                  const struct api_limits *limits, struct err *err);
 
-/* ---- batch files ----------------------------------------------------------------------------- */
+/* ---- batch files ---------------------------------------------------------------------------- */
 
 /* A line of a batch's input: {"custom_id", "method", "url", "body"}. */
 struct api_batch_line {

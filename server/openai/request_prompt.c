@@ -96,7 +96,7 @@ enum status check_prompt(struct parse *parse, const char *name, const struct jso
                    json_type_name(json_first(value)));
 }
 
-/* ---- the end of a chat ----------------------------------------------------------------------- */
+/* ---- the end of a chat ---------------------------------------------------------------------- */
 
 enum status check_generation_prompt(struct parse *parse, struct api_prompt *prompt) {
     if (!prompt->continue_final_message) return STATUS_OK;

@@ -198,7 +198,7 @@ void finish_penalties(const struct parse *parse) {
     if (s->dry_last_n == -1) s->dry_last_n = INT32_MAX;
 }
 
-/* ---- forbidden tokens ------------------------------------------------------------------------ */
+/* ---- forbidden tokens ----------------------------------------------------------------------- */
 
 enum status check_allowed_ids(struct parse *parse, const char *name, const struct json *value) {
     struct api_request *request = parse->target;

@@ -238,7 +238,7 @@ void api_write_detokenized(struct buf *out, const struct tokenizer *tokenizer, c
     buf_free(&text);
 }
 
-/* ---- sizes of documents ---------------------------------------------------------------------- */
+/* ---- sizes of documents --------------------------------------------------------------------- */
 
 enum {
     FRAME_BYTES = 256, /* the text around lists */

@@ -94,7 +94,7 @@ static const struct unserved unserved[] = {
 
 #define N_UNSERVED ((int)(sizeof unserved / sizeof *unserved))
 
-/* ---- neutral values -------------------------------------------------------------------------- */
+/* ---- neutral values ------------------------------------------------------------------------- */
 
 /* Does the value equal this word of `neutral`? */
 static bool is_word(const struct json *value, const char *word, size_t length) {
