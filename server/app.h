@@ -256,11 +256,11 @@ struct async_request {
     struct lane_work work;
     enum async_next next; /* after its last run */
     struct err err;       /* why it has ended before its last run; STATUS_OK: it has not */
-    uint64_t owner;       /* the client, with whom others share a lane: a hash */
+    uint64_t owner;       /* a hash of the client: clients share a lane */
     int references;
     bool running;          /* it is in a lane: only `gone` and `cancelled` may be changed */
     bool gone;             /* the client is */
-    atomic_bool cancelled; /* nobody needs its result: `run` ends at its next check. Any thread */
+    atomic_bool cancelled; /* its result is not needed: `run` ends at its next check. Any thread */
 };
 
 /* Opens and closes what a server has for such requests. */

@@ -5,11 +5,11 @@
  *
  *     turn        7 (running)   8        9        10
  *     client A    a1            a2       a3       a4
- *     client B                  b1                        <- a client that has just come
+ *     client B                  b1                        <- a client that has just arrived
  *
  * So a client waits for at most one work of each other client, and a client that sends one request
- * after the other does not overtake those that wait. Resumed work keeps its turn, which has come
- * before, so it goes first.
+ * after the other does not overtake those that wait. Resumed work keeps its turn, which is an
+ * earlier one, so it goes first.
  *
  * One mutex guards all queues; it is never held while work runs. Ended work goes to a list that
  * wakes the loop. A dropped work ends through the same list, so `done` is called in one place only.

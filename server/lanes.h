@@ -6,7 +6,7 @@
  *   loop    done           the work has ended, or was dropped before it ran
  *
  * Clients share a lane fairly: the queue takes turns among them, however much each has queued.
- * The work belongs to its user, who must not free it between lanes_push and `done`.
+ * The work belongs to its user, and must not be freed between lanes_push and `done`.
  */
 #ifndef PENSTOCK_SERVER_LANES_H
 #define PENSTOCK_SERVER_LANES_H
@@ -53,7 +53,7 @@ struct lanes *lanes_new(uv_loop_t *loop, enum lane_verdict (*run)(struct lane_wo
 void lanes_free(struct lanes *lanes);
 
 /* Work of the lane waits no more than this in all: a number, or 0 for no limit. One client may use
- * as much of that as it leaves free for others, so that it cannot fill the lane. */
+ * at most the room that it leaves free for others, so that it cannot fill the lane. */
 void lanes_set_limit(struct lanes *lanes, enum lane lane, int max_waiting);
 
 /* Queues work. False, and nothing has changed: the lane is full, or the client has its share. */

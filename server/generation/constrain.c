@@ -112,7 +112,7 @@ static enum status check_beside_tools(const struct api_grammar *asked, struct er
                    asked->field);
 }
 
-/* A field's own grammar holds then for what is no call, and for nothing if there must be calls. */
+/* A field's own grammar then holds for text outside calls. It is ignored if there must be calls. */
 enum status job_ask_for_calls(struct generation_job *job, struct err *err) {
     struct api_request *request = job->request;
     const struct message_settings *format = &job->format;
@@ -194,7 +194,7 @@ static bool find_first_mask(struct generation_job *job, struct matcher *matcher,
     return true;
 }
 
-/* Lets thoughts come before what the field asks for: that is compiled next. */
+/* Lets thoughts precede the text that the field asks for: that is compiled next. */
 static enum status let_think(struct generation_job *job, struct err *err) {
     struct api_request *request = job->request;
     struct buf content = {0}, text = {0};
@@ -209,8 +209,8 @@ static enum status let_think(struct generation_job *job, struct err *err) {
     return status;
 }
 
-/* The next step of a grammar whose first mask is known. What a field says is compiled by itself
- * first, so that what is wrong in it is named as the client has written it. */
+/* The next step of a grammar whose first mask is known. The text of a field is compiled by itself
+ * first, so that a mistake in it is named as the client has written it. */
 static void end_mask(struct generation_job *job) {
     bool thinks = !job->tools && !job->thinks && may_think(job);
     job->step = thinks ? STEP_GRAMMAR : STEP_BEGIN;

@@ -46,7 +46,7 @@ struct entry {
     struct list claims;             /* that wait */
     bool is_compiling;
     bool is_removed;       /* from the table, while it is being compiled */
-    atomic_bool cancelled; /* nobody wants it any more */
+    atomic_bool cancelled; /* no request wants it any more */
     size_t bytes;          /* as counted in its list's; 0: it is in none */
     size_t length;
     char text[];

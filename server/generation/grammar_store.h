@@ -17,7 +17,7 @@ struct grammar_store;
  * is compiled; 0: no limit. */
 struct grammar_store *grammar_store_new(const struct engine *engine, int V, size_t max_bytes,
                                         size_t max_live_bytes);
-/* No thread may use it any more; what was handed out stays. NULL is ignored. */
+/* No thread may use it any more; grammars that requests have stay. NULL is ignored. */
 void grammar_store_free(struct grammar_store *store);
 
 /* ---- claims --------------------------------------------------------------------------------- */
@@ -40,7 +40,7 @@ struct grammar_claim {
     bool is_answered;       /* it was resumed, and has not asked again */
     bool is_left;           /* its client has gone: it gets STATUS_CANCELLED from now on */
     struct compiled result; /* of an answer */
-    struct err refusal;     /* or why there is none */
+    struct err refusal;     /* or why it has failed */
 };
 
 enum claim_verdict {
@@ -62,7 +62,8 @@ enum claim_verdict grammar_store_get(struct grammar_store *store, struct grammar
 #define MAX_SEARCH_STATES 4000
 
 /* The same for a regular expression that is looked for, of at most MAX_SEARCH_STATES; refused as
- * search_compile does. A store of NULL keeps nothing, and has no claims. */
+ * search_compile does. A store of NULL keeps nothing; its claim may be
+ * NULL. */
 enum claim_verdict grammar_store_search(struct grammar_store *store, struct grammar_claim *claim,
                                         bool may_compile, const char *text, size_t length,
                                         struct search **out, struct err *err);

@@ -62,7 +62,7 @@ static struct lane_stats grammars(void) {
     return lanes_stats(app->lanes, LANE_GRAMMAR);
 }
 
-/* All that a request may leave behind is gone. */
+/* Nothing of a request is left. */
 static void check_idle(void) {
     TURN_UNTIL(app->requests.n == 0 && sequences() == 0);
     for (int i = 0; i < N_LANES; i++) {
@@ -253,7 +253,7 @@ END_TEST
 
 START_TEST(a_client_with_too_many_waiting_grammars_is_refused) {
     int fds[8];
-    lanes_set_limit(app->lanes, LANE_GRAMMAR, 4); /* of which one client may use two */
+    lanes_set_limit(app->lanes, LANE_GRAMMAR, 4); /* one client may use two places */
     for (int i = 0; i < 8; i++) fds[i] = send_slow(paths[0], i);
     TURN_UNTIL(app->metrics.refused_overload > 0);
     ck_assert_int_le(grammars().waiting, 2);

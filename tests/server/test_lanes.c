@@ -1,6 +1,6 @@
 /* Lanes of work: a lane takes turns among its clients, is bounded, and does not wait for another
- * lane; work that was dropped or parked ends once. The threads are real; what each work does is the
- * test's. */
+ * lane; work that was dropped or parked ends once. The threads are real; the tests say
+ * how each work behaves. */
 #include <check.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -86,7 +86,7 @@ static void set_free(void) {
 }
 
 /* Jobs 2 to 9 of client 1 wait when client 2 sends two, then client 3 one. One work is started
- * after the other: a job of a client that has just come waits for one of each other client. */
+ * after the other: a job of a client that has just arrived waits for one of each other client. */
 START_TEST(clients_take_turns) {
     static const uint64_t owners[] = {1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3};
     static const int order[] = {1, 4, 6, 7, 8, 9, 10, 11, 2, 5, 3}; /* of the waiting ones */
@@ -123,7 +123,7 @@ START_TEST(a_lane_does_not_wait_for_another) {
 END_TEST
 
 /* Of 8 that may wait one client takes 4, the next one 2, the next one 1, and the last place is for
- * yet another client. What is parked counts, too. */
+ * yet another client. Parked work counts, too. */
 START_TEST(no_client_fills_a_lane) {
     static const int share[] = {4, 2, 1, 1, 0};
     int n = GRAMMAR_THREADS;
@@ -147,7 +147,7 @@ START_TEST(no_client_fills_a_lane) {
 }
 END_TEST
 
-/* Parked work takes no thread: as many as there are threads are parked while others run. */
+/* Parked work needs no thread: more are parked than there are threads, while another runs. */
 START_TEST(parked_work_costs_no_thread) {
     for (int i = 0; i < GRAMMAR_THREADS + 1; i++) {
         jobs[i].n_parks = 1;
