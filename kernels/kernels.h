@@ -10,7 +10,7 @@
  * number of threads, or on the instruction set. The files are built with -ffp-contract=off, each
  * fma is written explicitly, and kernels/cpu/order.md defines the order. So a token's logits do
  * not depend on the other rows of the batch. The CUDA backend promises the same for its own bits,
- * unless it is opened with `allow_batch_variant_gemm`; see docs/cuda/kernels.md.
+ * unless it is opened with `allow_batch_variant_gemm`; see docs/cuda/products.md.
  *
  * Headers: dtype.h number formats; step.h the rows of a pass; ops.h the arithmetic; memory.h
  * buffers, weights, KV cache, swap; sampling.h token sampling; backend.h devices; profile.h times.

@@ -1,7 +1,7 @@
 /* Products of e4m3 by wgmma: fp8 weights times rows that become e4m3, against a model on the host
- * with the same order of sums, to the last bit (docs/cuda/kernels.md, "e4m3 activations"); few rows
- * against many. On a device the sums have other bits, since its tensor cores keep fewer: there the
- * model is held to 1 % of the largest outputs, and all else to the last bit. */
+ * with the same order of sums (docs/cuda/tensor-cores.md, "e4m3 activations"), and few rows against
+ * many, both to the last bit. On a device the sums have other bits, because its tensor cores keep
+ * fewer; there the model is compared to 1 % of the largest outputs, all else bit by bit. */
 #include <float.h>
 #include <math.h>
 #include <string.h>

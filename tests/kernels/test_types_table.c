@@ -1,5 +1,5 @@
-/* The table of weight types in docs/formats.md has each type once, with the bits that a weight takes
- * in a file and in the CPU's memory. */
+/* The table of weight types in docs/formats.md has each type once, with the bits that a weight
+ * takes in a file and in the CPU's memory. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Matrix products y[M][N] = x[M][K] times w[N][K]^T. docs/cuda/kernels.md, "Products", explains the
+/* Matrix products y[M][N] = x[M][K] times w[N][K]^T. docs/cuda/products.md explains the
  * design.
  *
  * The bits of a row of y do not depend on M or on the row's position: the kernels for few and for

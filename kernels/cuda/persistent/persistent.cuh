@@ -1,4 +1,4 @@
-/* Decode steps of small models as one cooperative grid (docs/cuda/kernels.md, "A persistent step"):
+/* Decode steps of small models as one cooperative grid (docs/cuda/persistent.md):
  * a list of orders instead of a graph of launches. It supports steps of up to 16 rows whose ops are
  * all orders (runtime/orders.cuh): dense models with 16-bit weights and activations, heads of 64 or
  * 128, keys and values in float16 or bfloat16, on one device. */

@@ -1,7 +1,7 @@
 /* Sampling on the device: a token for each row of logits, with separate settings per row. The order
  * of operations is that of the CPU's sampler, documented at the top of engine/sampling/sampling.c.
  * The weights' bits and sums are the same too: equal logits give equal tokens and logprobs
- * (docs/cuda/kernels.md, "Sampling").
+ * (docs/cuda/sampling.md).
  *
  * op.cu implements the op: it converts the engine's tokens and settings to rows for the kernel. */
 #ifndef PENSTOCK_CUDA_SAMPLING_CUH
