@@ -123,8 +123,8 @@ static int rows_with_blocks(const struct plan *plan, const struct plan_view *vie
     return min_int(blocks, view->pool->n_blocks) * view->pool->block_size - sequence->n_computed;
 }
 
-/* Adds rows of a sequence from position `from` on to the shape of the step. A negative number
- * removes rows. */
+/* Adds rows of a sequence from position `from` on to the shape of the step. If rows is negative,
+ * removes them. */
 static void count_in_shape(struct plan *plan, const struct sequence *sequence, int from, int rows) {
     struct step_shape *shape = &plan->shape;
     if (decodes(sequence)) {
@@ -190,8 +190,7 @@ static void preempt_last(struct plan *plan, const struct plan_view *view) {
     } while (next && search_together(last, next));
 }
 
-/* Assigns rows to a running sequence. Preempts from the end of the order while it has room for
- * none. */
+/* Assigns rows to a running sequence. Preempts the last in the order while it has room for none. */
 static void serve_running(struct plan *plan, const struct plan_view *view, int i) {
     struct plan_item *item = &plan->item[i];
     const struct sequence *sequence = item->sequence;
@@ -250,8 +249,7 @@ static void serve_all_running(struct plan *plan, const struct plan_view *view) {
  * row sees, which need window blocks. */
 enum counted { BLOCKS, WINDOWS };
 
-/* Returns the blocks for the due tokens of a sequence and `ahead` more tokens, within its maximum
- * length. */
+/* Returns the blocks for the due tokens and `ahead` more, within the maximum length. */
 static int blocks_ahead(const struct plan_view *view, const struct sequence *sequence, int ahead,
                         enum counted counted) {
     int slots = min_int(sequence_n_schedulable(sequence) + ahead, sequence->request->max_slots);
@@ -289,8 +287,8 @@ static int promised_blocks(const struct plan *plan, const struct plan_view *view
 }
 
 /* Returns the number of usable blocks of a waiting sequence in the prefix cache; *known is the
- * number of known ones. The last token must be computed, since its logits are needed. While prompt
- * logprobs are needed, so must everything that is not computed yet. */
+ * number of known ones. The last token must be computed, for its logits. While prompt logprobs are
+ * needed, so must all that is not computed yet. */
 static int find_hits(const struct plan *plan, const struct plan_view *view,
                      const struct sequence *sequence, int *known) {
     *known = 0;
@@ -424,8 +422,8 @@ static enum admission admit(struct plan *plan, const struct plan_view *view,
     return ADMITTED;
 }
 
-/* Admits the other beams of running searches before all other waiting sequences, since the running
- * beams wait for them and keep their blocks. Returns false if one of them lacks room. */
+/* Admits the other beams of running searches before all other waiting sequences: the running beams
+ * keep their blocks while they wait for them. Returns false if one of them lacks room. */
 static bool admit_rest(struct plan *plan, const struct plan_view *view) {
     int n_out = 0;
     list_each(node, view->waiting) {
@@ -448,7 +446,7 @@ static void begin_admission(struct plan *plan, const struct plan_view *view) {
     plan->batch_rows = batch_rows_claimed(view->running);
 }
 
-/* If nothing can be computed because the first search waits for beams that are not running, and
+/* If nothing can be computed because the first search waits for beams that are not running, while
  * later sequences hold the blocks, preempts these until a beam is admitted. */
 static void make_room_for_rest(struct plan *plan, const struct plan_view *view) {
     while (plan->rows == 0 && plan->n_kept > 0) {

@@ -1,12 +1,12 @@
-/* Measures what guessed rows cost, and whether the scheduler knows it: a known answer is drafted
- * again, with so many of its tokens wrong, on the engine and the scheduler alone.
+/* Measures the cost of draft rows, and whether the scheduler estimates it correctly: a known answer
+ * is drafted again, with a given share of wrong tokens, on the engine and the scheduler only.
  *
  *     replay MODEL THREADS        prints JSON
- *     replay MODEL THREADS cpu    only costs, of the processor's time: for a busy machine, 1 thread
+ *     replay MODEL THREADS cpu    measures only CPU time: for a busy machine, 1 thread
  *
  * "costs": microseconds of a step by its rows, one sequence, all drafts right. "replay": for each
- * share of right drafts the time of all steps, and the time that the scheduler believed each of
- * them to take when it planned it (step_cost.h). bench/speculation.py runs it. */
+ * share of right drafts, the time of all steps, and the scheduler's estimate when it planned them
+ * (step_cost.h). bench/speculation.py runs it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +21,12 @@ struct bench {
     struct engine *engine;
     struct replay replay;
     int32_t prompt[N_PROMPT], answer[N_OUT];
-    int n;      /* tokens of the answer that have come */
-    bool ended; /* the request has */
+    int n;      /* tokens of the answer so far */
+    bool ended; /* the request has ended */
     bool on_cpu;
 };
 
-/* What a run has taken: its steps behind the prompt. */
+/* The times of a run: its steps after the prompt. */
 struct times {
     int steps, rows;
     double ns, believed_ns;
@@ -44,7 +44,8 @@ static void on_events(void *arg, const struct event *events, int n) {
     struct bench *bench = arg;
     for (int i = 0; i < n; i++) {
         int32_t id = events[i].sampled.id;
-        if (bench->replay.V > 0 && bench->answer[bench->n] != id) abort(); /* drafts change none */
+        /* drafts change no token */
+        if (bench->replay.V > 0 && bench->answer[bench->n] != id) abort();
         bench->answer[bench->n++] = id;
         bench->ended |= events[i].last;
     }
@@ -123,7 +124,7 @@ static void print_replay(struct bench *bench, const struct drafter *drafter, int
     struct scheduler *s = new_scheduler(bench, drafter, MAX_DRAFTS, false);
     struct times times = {0};
     bench->replay.wrong = 100 - right;
-    for (int i = 0; i <= REPEATS; i++) { /* the first one learns */
+    for (int i = 0; i <= REPEATS; i++) { /* the first run is for learning */
         times = run(bench, s, MAX_DRAFTS);
         if (i == 0) continue;
         printf(
@@ -151,7 +152,7 @@ int main(int n, char **arguments) {
     for (int i = 0; i < N_PROMPT; i++) bench.prompt[i] = 1000 + 37 * i;
     bench.replay = (struct replay){.foresee = foresee, .random = 1};
     const struct drafter drafter = replay_drafter(&bench.replay);
-    step_us(&bench, &drafter, 0); /* the answer */
+    step_us(&bench, &drafter, 0); /* records the answer */
     bench.replay.V = engine_model(bench.engine)->V;
     printf("{\"costs\": {");
     for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)

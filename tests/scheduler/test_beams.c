@@ -1,6 +1,7 @@
-/* Beam search. The search as a function: what finishes, what goes on, when it ends, ties. And with
- * tiny models: the texts and scores of transformers (tests/vectors/make_beams.py), many searches at
- * a time, however few blocks and rows there are, and however they are preempted. */
+/* Beam search. First the search as a function: which texts finish, which beams continue, when it
+ * ends, ties. Then with tiny models: the texts and scores of transformers
+ * (tests/vectors/make_beams.py), with many searches running together, few blocks and rows, and
+ * preemptions. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ static void give(struct beams *b, int beam, int n, const struct token_logprob *b
     beams_take(b, beam, 0, &sampled);
 }
 
-/* A step of beams that have all the same tokens, 1 2 3 ... */
+/* Advances beams that all have the tokens 1 2 3 ... */
 static int advance(struct beams *b, int length, struct next_beam *next) {
     static const int32_t tokens[LENGTH] = {1, 2, 3, 4, 5, 6, 7, 8};
     const int32_t *output[MAX_BEAMS];
@@ -56,12 +57,12 @@ START_TEST(equal_candidates_come_by_beam_and_then_by_id) {
 }
 END_TEST
 
-/* Of scores that rounding makes equal the lower id comes first, whatever their order was. */
+/* If rounding makes scores equal, the lower id is first, whatever the original order was. */
 START_TEST(rounding_makes_ties) {
     struct beams *b = begin(2, BEAMS_STOP_BY_SCORE, 1);
     struct next_beam next[MAX_BEAMS];
     split(b, next);
-    b->score[0] = -1e8f; /* beside which 0.25 is nothing */
+    b->score[0] = -1e8f; /* so large that adding 0.25 changes nothing */
     give(b, 0, 4, (struct token_logprob[]){{8, -0.25f}, {7, -0.5f}, {6, -0.75f}, {5, -1}});
     give(b, 1, 0, NULL);
     ck_assert_int_eq(advance(b, 1, next), 2);
@@ -70,7 +71,7 @@ START_TEST(rounding_makes_ties) {
 }
 END_TEST
 
-/* Also where the last place is taken by an equal one. */
+/* The same holds if a candidate with an equal score has the last place. */
 START_TEST(ties_for_the_last_place) {
     struct beams *b = begin(2, BEAMS_STOP_BY_SCORE, 1);
     struct next_beam next[MAX_BEAMS];
@@ -79,12 +80,12 @@ START_TEST(ties_for_the_last_place) {
     give(b, 0, 2, (struct token_logprob[]){{STOP, -1}, {3, -2}});
     give(b, 1, 3, (struct token_logprob[]){{STOP, -0.25f}, {8, -0.5f}, {5, -0.75f}});
     ck_assert_int_eq(advance(b, 1, next), 2);
-    ck_assert(next[0].id == 3 && next[1].id == 5); /* of 5, 8 and 9 two have a place */
+    ck_assert(next[0].id == 3 && next[1].id == 5); /* two of 5, 8 and 9 have a place */
     free(b);
 }
 END_TEST
 
-/* With three end ids as many more candidates are looked at, so that all beams go on. */
+/* With three end ids, more candidates are ranked, so all beams continue. */
 START_TEST(ends_do_not_crowd_beams_out) {
     static const int32_t three[] = {STOP, 10, 11};
     const struct beam_search search = {2, BEAMS_STOP_BY_SCORE, 1};
@@ -129,8 +130,8 @@ START_TEST(only_the_first_candidates_may_finish) {
 }
 END_TEST
 
-/* Two texts finish at the second token, with sums of -2 and -2.5; the best beam has `best` then.
- * Returns how many beams go on. */
+/* Two texts finish at the second token, with sums of -2 and -2.5, while the best beam has `best`.
+ * Returns the number of beams that continue. */
 static int finish_two(enum beam_stopping stopping, double penalty, float best) {
     struct beams *b = begin(2, stopping, penalty);
     struct next_beam next[MAX_BEAMS];
@@ -146,18 +147,18 @@ static int finish_two(enum beam_stopping stopping, double penalty, float best) {
 
 START_TEST(the_three_rules_end_a_search) {
     ck_assert_int_eq(finish_two(BEAMS_STOP_EARLY, 1, -3), 0);
-    /* -2.5 / 2 is worth more than -3 / 2, and less than -3 / 8 */
+    /* -2.5 / 2 is better than -3 / 2, and worse than -3 / 8 */
     ck_assert_int_eq(finish_two(BEAMS_STOP_BY_SCORE, 1, -3), 0);
     ck_assert_int_eq(finish_two(BEAMS_NEVER_STOP_EARLY, 1, -3), 2);
-    /* -2.5 / 2 is worth more than -11 / 8 */
+    /* -2.5 / 2 is better than -11 / 8 */
     ck_assert_int_eq(finish_two(BEAMS_NEVER_STOP_EARLY, 1, -11), 0);
-    /* where length costs, the best length is the one that is */
+    /* if length lowers the score, the current length is the best */
     ck_assert_int_eq(finish_two(BEAMS_NEVER_STOP_EARLY, -1, -3), 0);
     ck_assert_int_eq(finish_two(BEAMS_NEVER_STOP_EARLY, 0, -3), 0);
 }
 END_TEST
 
-/* Where length costs, a search that never stops early is judged by the length that it has. */
+/* If length lowers the score, a search that never stops early compares at the current length. */
 START_TEST(where_length_costs_the_next_one_counts) {
     struct beams *b = begin(2, BEAMS_NEVER_STOP_EARLY, -1);
     struct next_beam next[MAX_BEAMS];
@@ -168,7 +169,7 @@ START_TEST(where_length_costs_the_next_one_counts) {
     ck_assert(b->n_finished == 1 && b->finished[0].score == -4);
     give(b, 0, 2, (struct token_logprob[]){{3, -0.5f}, {4, -5}});
     give(b, 1, 2, (struct token_logprob[]){{STOP, -0.5f}, {6, -6}});
-    ck_assert_int_eq(advance(b, 2, next), 2); /* -2.75 * 3 is worth more than -3 * 3 */
+    ck_assert_int_eq(advance(b, 2, next), 2); /* -2.75 * 3 is better than -3 * 3 */
     ck_assert(b->n_finished == 2 && b->finished[1].score == -9);
     free(b);
 }
@@ -185,7 +186,7 @@ START_TEST(better_texts_push_worse_ones_out) {
         give(b, 1, 0, NULL);
         ck_assert_int_eq(advance(b, length, next), 2);
     }
-    ck_assert_int_eq(b->n_finished, 2); /* -4 / 2 went, and -4.5 / 3 and -0.5 / 4 are left */
+    ck_assert_int_eq(b->n_finished, 2); /* -4 / 2 was dropped; -4.5 / 3 and -0.5 / 4 are left */
     ck_assert(b->finished[0].score == -0.125f && b->finished[0].n_tokens == 4);
     ck_assert(b->finished[1].score == -1.5f && b->finished[1].n_tokens == 3);
     ck_assert(b->finished[0].tokens[2] == 3 && b->finished[0].tokens[3] == STOP);
@@ -301,7 +302,7 @@ static void take_events(void *arg, const struct event *events, int n) {
     for (int i = 0; i < n; i++) {
         struct golden *g = events[i].generation->owner;
         *n_live -= events[i].last;
-        if (!g) continue; /* an urgent one's */
+        if (!g) continue; /* an urgent request */
         struct text *text = &g->got[events[i].choice];
         ck_assert(events[i].kind == EVENT_TOKEN && !g->ended);
         text->id[text->n++] = events[i].sampled.id;
@@ -313,9 +314,9 @@ static void take_events(void *arg, const struct event *events, int n) {
 static const struct room {
     int max_seqs, max_rows, block_size, n_blocks;
     bool caching;
-} rooms[] = {{64, 128, 16, 400, true}, /* all at once */
-             {9, 12, 4, 150, true},    /* few rows, so that beams sit out */
-             {64, 90, 4, 128, false},  /* few blocks: what is preempted is computed again, */
+} rooms[] = {{64, 128, 16, 400, true}, /* all run together */
+             {9, 12, 4, 150, true},    /* few rows: beams skip steps */
+             {64, 90, 4, 128, false},  /* few blocks: preempted beams are recomputed, */
              {64, 90, 4, 128, true}};  /* or found in the prefix cache */
 enum { N_ROOMS = sizeof rooms / sizeof *rooms };
 
@@ -343,12 +344,12 @@ static void check_texts(const struct golden *g) {
         ck_assert_msg(got->n == wanted->n, "case %d, text %d: %d tokens, not %d", number, i, got->n,
                       wanted->n);
         ck_assert_mem_eq(got->id, wanted->id, (size_t)got->n * sizeof *got->id);
-        /* of sums of hundreds a float has no more digits */
+        /* sums of hundreds have no more digits in a float */
         ck_assert_double_eq_tol(got->score, wanted->score, fmax(1e-4, -1e-6 * wanted->score));
     }
 }
 
-/* Requests that need all blocks of a small pool, and come before all searches. */
+/* Requests that need all blocks of a small pool, and precede all searches. */
 enum { N_URGENT = 8 };
 
 static void submit_urgent(struct scheduler *s, int *n_live) {
@@ -367,8 +368,8 @@ static void submit_urgent(struct scheduler *s, int *n_live) {
     }
 }
 
-/* Submits the searches of a model, the first `early` of them before the first step and then one a
- * step. Returns the statistics. */
+/* Submits the searches of a model: the first `early` ones before the first step, then one per step.
+ * Returns the statistics. */
 static struct scheduler_stats search_all(const char *model, const struct room *room, int early) {
     struct engine *engine = open_engine(model, room);
     struct scheduler_stats stats;

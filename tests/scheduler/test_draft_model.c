@@ -1,7 +1,7 @@
-/* A draft model, one sentence at a time: what its passes compute, what becomes of its blocks, and
- * when it is asked. Its fake is the fake engine, so that each draft which is not spoilt has to
- * hold: one that does not shows a wrong row, slot or table. That no byte changes is what
- * test_simulation.c and test_same_bytes.c show. */
+/* A draft model: the rows of its passes, the use of its blocks, and the conditions of its use. The
+ * model is a fake engine, so each draft that is not spoilt must be accepted: a refused one reveals
+ * a wrong row, slot or table. test_simulation.c and test_same_bytes.c show that drafts change no
+ * byte. */
 #include <check.h>
 #include <stdlib.h>
 
@@ -54,7 +54,7 @@ static struct world *world_new(const struct draft_room *room, int max_drafts, in
 }
 
 static void world_free(struct world *w) {
-    scheduler_free(w->scheduler); /* asserts that all blocks have come back */
+    scheduler_free(w->scheduler); /* asserts that all blocks were released */
     fake_engine_free(w->engine);
     fake_draft_close(&w->draft);
     free(w);
@@ -82,8 +82,8 @@ static const struct scheduler_stats *stats_of(const struct world *w) {
 
 /* ---- passes --------------------------------------------------------------------------------- */
 
-/* The prompt's step gives a token, each later one 1 + k; k passes draft for it. Of a step whose
- * drafts have all held, the last draft has no row yet: the next first pass computes two. */
+/* The prompt's step yields one token, each later step 1 + k; k passes draft for it. If all drafts
+ * of a step were accepted, the last one has no row yet, so the next first pass computes two. */
 START_TEST(a_model_that_is_right_saves_steps) {
     int k = _i;
     struct world *w = world_new(&ample, k, 200);
@@ -100,7 +100,7 @@ START_TEST(a_model_that_is_right_saves_steps) {
 }
 END_TEST
 
-/* Nothing is computed twice: of refused drafts the rows come again, all else stays. */
+/* No row is computed twice, except the rows of refused drafts. */
 START_TEST(a_model_that_is_wrong_computes_a_row_a_draft) {
     struct world *w = world_new(&ample, 5, 200);
     w->draft.wrong = 100;
@@ -116,7 +116,7 @@ START_TEST(a_model_that_is_wrong_computes_a_row_a_draft) {
 }
 END_TEST
 
-/* After any number of drafts that held, the next are right again. */
+/* After any number of accepted drafts, the next drafts are right again. */
 START_TEST(what_held_is_kept_and_the_rest_computed_again) {
     struct world *w = world_new(&ample, 6, 200);
     w->draft.random = (uint64_t)_i;
@@ -136,7 +136,7 @@ START_TEST(what_held_is_kept_and_the_rest_computed_again) {
 }
 END_TEST
 
-/* Several tokens have come behind a refused draft: its row and those behind it are not theirs. */
+/* If several tokens follow a refused draft, its row and the later rows do not belong to them. */
 START_TEST(drafts_from_before_a_rest_are_not_kept) {
     struct world *w = world_new(&ample, 6, 200);
     w->draft.wrong = 100;
@@ -146,7 +146,7 @@ START_TEST(drafts_from_before_a_rest_are_not_kept) {
     struct sequence *sequence = sequence_of(w->scheduler->running.head.next);
     uint64_t drafts = stats_of(w)->draft_tokens;
     ck_assert_uint_eq(drafts, 6);
-    sequence->request->max_drafts = 0; /* it rests */
+    sequence->request->max_drafts = 0; /* the draft model skips it */
     for (int i = 0; i < 4; i++) fake_step(w->scheduler);
     sequence->request->max_drafts = 6;
     w->draft.wrong = 0;
@@ -157,8 +157,8 @@ START_TEST(drafts_from_before_a_rest_are_not_kept) {
 }
 END_TEST
 
-/* There is a row of logits for one draft of three: those that come true without being verified
- * leave the last token's row to be computed again, for its logits. */
+/* The step has logit rows for only one of three drafts. If the others turn out right without
+ * verification, the row of the last token is still computed again, for its logits. */
 START_TEST(drafts_that_no_step_has_taken_are_no_hindrance) {
     struct world *w = world_new(&ample, 3, 200);
     w->scheduler->config.max_logit_rows = 2;
@@ -188,7 +188,7 @@ START_TEST(sequences_share_its_passes) {
 }
 END_TEST
 
-/* Drawn tokens are guessed with the same numbers, those of several choices too. */
+/* Drafts are drawn with the same random numbers, also for several choices. */
 START_TEST(draws_have_the_numbers_of_their_positions) {
     struct world *w = world_new(&ample, 3, 300);
     struct generation *g = ask(w, 0, 9, 1 + 5 * 4);
@@ -199,15 +199,16 @@ START_TEST(draws_have_the_numbers_of_their_positions) {
     g->stop_ids[0] = 3;
     g->stop_ids[1] = 5;
     submit(w, 0);
-    for (int i = 0; i < 3; i++) fake_step(w->scheduler); /* one of the prompt, two of four tokens */
+    /* one step of the prompt, two of four tokens */
+    for (int i = 0; i < 3; i++) fake_step(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->draft_tokens, 3 * 2 * 3);
-    ck_assert_uint_ge(stats_of(w)->accepted_tokens, 3 * 5); /* of the first seven tokens, six */
+    ck_assert_uint_ge(stats_of(w)->accepted_tokens, 3 * 5); /* among the first seven tokens, six */
     fake_run(w->scheduler);
     world_free(w);
 }
 END_TEST
 
-/* A prompt that is longer than a pass is computed beside the model's own steps. */
+/* A prompt that is longer than a pass is computed in parts, one per step. */
 START_TEST(a_long_prompt_is_computed_in_parts) {
     struct draft_room room = ample;
     room.max_rows = 16;
@@ -220,7 +221,7 @@ START_TEST(a_long_prompt_is_computed_in_parts) {
         ck_assert_uint_eq(stats_of(w)->draft_tokens, 0);
         ck_assert_uint_eq(w->draft.engine->n_rows, 16 * (uint64_t)(i + 1));
     }
-    fake_step(w->scheduler); /* 64 tokens are known, of which 48 are computed */
+    fake_step(w->scheduler); /* 64 tokens are known, 48 are computed */
     ck_assert_uint_eq(stats_of(w)->draft_tokens, 3);
     fake_run(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, stats_of(w)->draft_tokens);
@@ -228,7 +229,7 @@ START_TEST(a_long_prompt_is_computed_in_parts) {
 }
 END_TEST
 
-/* The long prompt, which is the first in order, gets what the other leaves of a pass. */
+/* The long prompt, which is first in the order, gets the rows of a pass that the other leaves. */
 START_TEST(who_catches_up_holds_up_nobody) {
     struct draft_room room = ample;
     room.max_rows = 8;
@@ -236,7 +237,7 @@ START_TEST(who_catches_up_holds_up_nobody) {
     ask(w, 1, 3, 60);
     submit(w, 1);
     for (int i = 0; i < 3; i++) fake_step(w->scheduler);
-    ask(w, 0, 60, 20)->priority = -1; /* it comes first */
+    ask(w, 0, 60, 20)->priority = -1; /* it precedes the other */
     submit(w, 0);
     while (w->client[0].choice[0].n_output == 0) fake_step(w->scheduler);
     uint64_t drafts = stats_of(w)->draft_tokens;
@@ -250,8 +251,8 @@ END_TEST
 
 /* ---- preempted, found, ended ---------------------------------------------------------------- */
 
-/* Blocks for one sequence of full length and little more: the second one is preempted, comes back
- * without a block of its own, and is drafted for as before. */
+/* There are blocks for one sequence of full length and little more. The second one is preempted,
+ * starts again without its blocks, and drafts as before. */
 START_TEST(drafts_hold_after_preemption) {
     struct world *w = world_new(&ample, 4, 30);
     for (int k = 0; k < 2; k++) {
@@ -267,7 +268,7 @@ START_TEST(drafts_hold_after_preemption) {
 }
 END_TEST
 
-/* The prefix cache spares the model a prompt, but not the draft model, which does not know it. */
+/* The prefix cache saves the main model a prompt, but not the draft model. */
 START_TEST(drafts_hold_behind_a_prefix_that_was_found) {
     struct world *w = world_new(&ample, 4, 200);
     ask(w, 0, 40, 11);
@@ -287,7 +288,7 @@ END_TEST
 
 START_TEST(a_cancelled_sequence_gives_its_blocks_back) {
     struct draft_room room = ample;
-    room.n_blocks = 12; /* for one */
+    room.n_blocks = 12; /* for one sequence */
     struct world *w = world_new(&room, 4, 200);
     for (int k = 0; k < 2; k++) ask(w, k, 20, 20);
     submit(w, 0);
@@ -305,7 +306,7 @@ END_TEST
 
 /* ---- room ----------------------------------------------------------------------------------- */
 
-/* The first in order gets the blocks; the other is drafted for when it has ended. */
+/* The first in the order gets the blocks. The other has drafts after the first has ended. */
 START_TEST(without_room_there_are_no_drafts) {
     struct draft_room room = ample;
     room.n_blocks = 13; /* 52 tokens */
@@ -327,7 +328,7 @@ START_TEST(without_room_there_are_no_drafts) {
 }
 END_TEST
 
-/* Blocks for both at first: when they grow, the later one gives way. */
+/* There are blocks for both at first. When they grow, the later one loses its blocks. */
 START_TEST(the_last_in_order_gives_way) {
     struct draft_room room = ample;
     room.n_blocks = 10; /* 40 tokens */
@@ -337,9 +338,9 @@ START_TEST(the_last_in_order_gives_way) {
         submit(w, k);
     }
     for (int i = 0; i < 3; i++) fake_step(w->scheduler);
-    ck_assert_uint_eq(stats_of(w)->draft_tokens, 2 * 2 * 3); /* both */
+    ck_assert_uint_eq(stats_of(w)->draft_tokens, 2 * 2 * 3); /* for both */
     while (!w->client[0].done) fake_step(w->scheduler);
-    ck_assert_uint_eq(w->engine->n_steps, 1 + 24 / 4); /* the first has lacked nothing */
+    ck_assert_uint_eq(w->engine->n_steps, 1 + 24 / 4); /* the first never lacked blocks */
     fake_run(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, stats_of(w)->draft_tokens);
     world_free(w);
@@ -361,7 +362,7 @@ START_TEST(who_can_never_have_room_takes_nothing) {
 }
 END_TEST
 
-/* Who rests keeps its blocks until another wants them. */
+/* A sequence without drafts keeps its blocks until another one needs them. */
 START_TEST(who_was_not_drafted_for_the_longest_gives_way) {
     struct draft_room room = ample;
     room.n_blocks = 20; /* 80 tokens */
@@ -370,7 +371,7 @@ START_TEST(who_was_not_drafted_for_the_longest_gives_way) {
     submit(w, 0);
     for (int i = 0; i < 2; i++) fake_step(w->scheduler);
     struct sequence *first = sequence_of(w->scheduler->running.head.next);
-    first->request->max_drafts = 0; /* it rests */
+    first->request->max_drafts = 0; /* the draft model skips it */
     uint64_t drafts = stats_of(w)->draft_tokens;
     submit(w, 1);
     while (!w->client[1].done) fake_step(w->scheduler);
@@ -378,7 +379,7 @@ START_TEST(who_was_not_drafted_for_the_longest_gives_way) {
     first->request->max_drafts = 3;
     drafts = stats_of(w)->draft_tokens;
     fake_step(w->scheduler);
-    ck_assert_uint_eq(stats_of(w)->draft_tokens, drafts + 3); /* what it lost was computed again */
+    ck_assert_uint_eq(stats_of(w)->draft_tokens, drafts + 3); /* its lost blocks were recomputed */
     fake_run(w->scheduler);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, stats_of(w)->draft_tokens);
     world_free(w);
@@ -392,7 +393,7 @@ START_TEST(drafts_end_where_the_draft_model_s_length_does) {
     ask(w, 0, 20, 60);
     submit(w, 0);
     fake_run(w->scheduler);
-    /* one token of the prompt's step, then 26, 31, 33 are known; then a token a step */
+    /* the prompt's step yields one token; then 26, 31, 33 are known; then one more per step */
     ck_assert_uint_eq(stats_of(w)->draft_tokens, 4 + 4 + 1);
     ck_assert_uint_eq(stats_of(w)->accepted_tokens, 4 + 4 + 1);
     ck_assert_uint_eq(w->engine->n_steps, 1 + 3 + 47);
@@ -402,14 +403,14 @@ END_TEST
 
 /* ---- when it is asked ----------------------------------------------------------------------- */
 
-/* With passes of so many thousandths of a step: 300 tokens of a sequence. */
+/* Runs 300 tokens of a sequence, with passes that take `thousandths` of a step. */
 static struct world *run_with_costs(int thousandths, int wrong) {
     struct world *w = world_new(&ample, 15, 200);
     w->scheduler->config.fixed_drafts = false;
     w->draft.wrong = wrong;
     ask(w, 0, 9, 300);
     submit(w, 0);
-    do { /* what was measured of the fakes says nothing */
+    do { /* ignore the measured times of the fakes */
         struct step_cost *cost = &w->scheduler->cost, *draft = &w->scheduler->draft_engine.cost;
         step_cost_init(cost, true);
         step_cost_init(draft, true);
@@ -439,12 +440,13 @@ START_TEST(a_model_that_is_wrong_rests) {
     struct world *w = run_with_costs(20, 100);
     ck_assert_uint_gt(w->draft.n_drafts, 0);
     ck_assert_uint_lt(w->draft.n_drafts, 60);
-    ck_assert_uint_lt(w->draft.engine->n_steps, 60); /* nor does it compute what has come */
+    ck_assert_uint_lt(w->draft.engine->n_steps, 60); /* the known tokens are not computed either */
     world_free(w);
 }
 END_TEST
 
-/* What was learnt fades while it rests: it is tried again, and stays where its drafts hold now. */
+/* The estimates fade while the model is not used: it is tried again, and stays in use if its drafts
+ * are accepted. */
 START_TEST(a_rest_ends) {
     struct world *w = world_new(&ample, 6, 200);
     w->scheduler->config.fixed_drafts = false;
@@ -465,8 +467,7 @@ START_TEST(a_rest_ends) {
 }
 END_TEST
 
-/* Of two sequences the one rests whose drafts fail; it does not keep the other from being drafted
- * for. */
+/* Only the sequence whose drafts are refused stops using the model. The other one continues. */
 START_TEST(each_sequence_rests_for_itself) {
     struct world *w = world_new(&ample, 6, 200);
     w->scheduler->config.fixed_drafts = false;
@@ -492,7 +493,7 @@ START_TEST(each_sequence_rests_for_itself) {
 }
 END_TEST
 
-/* Before its cost is known it is tried, and then it is known. */
+/* The model is tried before its cost is known. Afterwards the cost is known. */
 START_TEST(a_first_pass_measures_the_model) {
     struct world *w = world_new(&ample, 8, 200);
     w->scheduler->config.fixed_drafts = false;
@@ -506,7 +507,7 @@ START_TEST(a_first_pass_measures_the_model) {
 }
 END_TEST
 
-/* Steps with prompts verify nothing, so nothing is drafted for them. */
+/* Steps with prompts verify nothing, so no drafts are made for them. */
 START_TEST(nobody_drafts_beside_a_prompt) {
     struct world *w = world_new(&ample, 4, 300);
     ask(w, 0, 9, 100);
@@ -542,7 +543,7 @@ START_TEST(a_prediction_comes_before_the_model) {
 }
 END_TEST
 
-/* What its grammar does not let come ends the drafts of a sequence. */
+/* The drafts of a sequence end before the first token that its grammar does not allow. */
 START_TEST(drafts_end_before_what_may_not_come) {
     struct world *w = world_new(&ample, 8, 200);
     struct vocabulary *vocabulary = lettered_vocabulary(FAKE_V);
@@ -551,7 +552,7 @@ START_TEST(drafts_end_before_what_may_not_come) {
     struct grammar *grammar = draw_grammar(&random);
     g->grammar = grammar;
     g->vocabulary = vocabulary;
-    g->sampling.n_logprobs = 0; /* all is sampled */
+    g->sampling.n_logprobs = 0; /* all tokens are sampled */
     submit(w, 0);
     fake_run(w->scheduler);
     ck_assert_int_eq(w->n_ended, 1);
@@ -562,7 +563,7 @@ START_TEST(drafts_end_before_what_may_not_come) {
 }
 END_TEST
 
-/* A pass that fails gives no draft, and the sequence goes on without. */
+/* A failed pass yields no drafts, and the sequence continues without them. */
 START_TEST(a_pass_that_fails_drafts_nothing) {
     struct world *w = world_new(&ample, 3, 200);
     w->draft.engine->fails_at = 8;

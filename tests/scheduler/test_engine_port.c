@@ -1,5 +1,5 @@
-/* The port to the real engine, over stand-ins for the functions of engine.h: what goes in comes out
- * of the right one, in the order of the step. */
+/* The port to the real engine, over stand-ins for the functions of engine.h: each call reaches the
+ * right function, in the order of the step. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,8 +149,8 @@ START_TEST(a_step_is_submitted_sampled_and_waited_for) {
 }
 END_TEST
 
-/* Its draws are positions, too, so that all hold: of six tokens the prompt's step gives one, the
- * next three, the last the other two. */
+/* Its draws are positions, too, so all drafts are accepted. Of six tokens, the prompt's step yields
+ * one, the next step three, the last one two. */
 START_TEST(a_draft_engine_runs_between_the_steps) {
     struct engine engine = {0}, draft = {.memory = {.n_blocks = 8, .block_size = 4}};
     draft.memory.max_model_len = 16;

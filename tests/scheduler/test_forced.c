@@ -1,6 +1,6 @@
-/* Tokens that must come: they are not sampled, and save the steps that would have done it. That
- * they are the same tokens is what the client of the fake engine asserts; test_simulation.c and
- * test_same_bytes.c hold them to it at random. */
+/* Forced tokens: they are not sampled, and save the steps of their sampling. The client of the fake
+ * engine asserts that the tokens are the same; test_simulation.c and test_same_bytes.c check it at
+ * random. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void on_events(void *arg, const struct event *events, int n) {
     }
 }
 
-/* Of tokens the letters a to d, and pairs, none of which begins with "cd" or "d". */
+/* The tokens are the letters a to d, and pairs; no pair begins with "cd" or "d". */
 static void open_world_ahead(const char *regex, bool samples_forced, int in_flight) {
     struct scheduler_config config = {.samples_forced = samples_forced, .on_events = on_events};
     memset(&w, 0, sizeof w);
@@ -46,7 +46,7 @@ static struct generation *ask(int n_prompt, int max_tokens) {
     return &w.client[0].generation;
 }
 
-/* Returns the steps that the request takes. */
+/* Runs the request. Returns the number of steps. */
 static uint64_t run(void) {
     fake_client_submit(&w.client[0], w.on.scheduler, CONSTRAINED_LEN);
     fake_run(w.on.scheduler);
@@ -55,7 +55,7 @@ static uint64_t run(void) {
     return w.on.engine->n_steps;
 }
 
-/* The first token is sampled behind the prompt, the last behind those that are forced. */
+/* The first token is sampled after the prompt, the last after the forced ones. */
 START_TEST(a_run_of_forced_tokens_is_one_step) {
     open_world("cd{9}[ab]", _i == 1);
     struct generation *g = ask(5, 40);
@@ -68,7 +68,8 @@ START_TEST(a_run_of_forced_tokens_is_one_step) {
 }
 END_TEST
 
-/* A grammar with a letter that no token has: behind the a neither anything may come nor the end. */
+/* A grammar with a letter that no token contains: after the a, neither a token nor the end is
+ * allowed. */
 START_TEST(who_can_neither_go_on_nor_end_is_stuck) {
     open_world("ae", _i);
     ask(5, 40);
@@ -79,21 +80,20 @@ START_TEST(who_can_neither_go_on_nor_end_is_stuck) {
 }
 END_TEST
 
-/* With two steps in flight a row is computed before its token is known, and the last for
- * nothing. */
+/* With two steps in flight a row is computed before its token is known. The last row is unused. */
 START_TEST(a_step_is_planned_before_the_token_is_known) {
     open_world_ahead("[ab]{20}", false, 2);
     ask(5, 40);
     uint64_t steps = run();
     ck_assert_uint_eq(steps, w.on.scheduler->stats.generated_tokens + 1);
     ck_assert_uint_eq(w.on.engine->n_pending, steps - 1);
-    ck_assert_uint_eq(w.on.engine->n_named, 0); /* masks come later */
+    ck_assert_uint_eq(w.on.engine->n_named, 0); /* masks are made later */
     ck_assert_int_eq(w.finish, FINISH_COMPLETE);
     close_world();
 }
 END_TEST
 
-/* The row of the first token is in flight as the others become known: nothing is sampled of it. */
+/* The row of the first token is in flight when the others become known: its sample is removed. */
 START_TEST(forced_tokens_take_back_a_sample_in_flight) {
     open_world_ahead("cd{9}[ab]", _i == 1, 2);
     ask(5, 40);
@@ -106,7 +106,7 @@ START_TEST(forced_tokens_take_back_a_sample_in_flight) {
 }
 END_TEST
 
-/* A grammar's end comes without a step, and so does that of max_tokens. */
+/* The end of the grammar, or max_tokens, needs no extra step. */
 START_TEST(forced_tokens_may_be_the_last) {
     open_world(_i ? "cd{30}" : "cd{5}", false);
     ask(5, _i ? 7 : 40);
@@ -117,7 +117,7 @@ START_TEST(forced_tokens_may_be_the_last) {
 }
 END_TEST
 
-/* More of them than a step has rows: they are computed as a prompt is, in parts. */
+/* If a step has too few rows for the forced tokens, they are computed in parts, like a prompt. */
 START_TEST(a_long_run_is_computed_in_parts) {
     open_world("cd{40}[ab]", false);
     ask(5, 100);
@@ -127,7 +127,7 @@ START_TEST(a_long_run_is_computed_in_parts) {
 }
 END_TEST
 
-/* Each choice has its own. */
+/* Each choice has separate forced tokens. */
 START_TEST(choices_are_forced_apart) {
     open_world("(ad{3}|bd{6}|c|dd{9})[ab]", false);
     ask(5, 40)->n = 4;
@@ -138,7 +138,8 @@ START_TEST(choices_are_forced_apart) {
 }
 END_TEST
 
-/* What else may refuse a token has its say: then there is none left, and an error. */
+/* If another setting refuses the forced token, no token is left, and the request ends with an
+ * error. */
 START_TEST(what_forbids_a_forced_token_still_does) {
     static const struct bad_word words[] = {{.last = 3}};
     static const uint32_t allowed[] = {0xFFF7};

@@ -1,5 +1,5 @@
-/* The host cache over a pool, and a port that copies block contents: what the pool evicts is found
- * again by its key, and comes back with its content and its id. */
+/* The host cache with a pool, and a port that copies block contents: evicted blocks are found again
+ * by their keys, and loaded with their content and id. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ enum { B = 4, N_BLOCKS = 3, N_HOST = 5, MAX_BLOCKS = 8, N_TEXT = 9 };
 
 static struct block_pool pool;
 static struct swap_space swap;
-static int content[N_BLOCKS], host_content[N_HOST]; /* a number for each block's content */
+static int content[N_BLOCKS], host_content[N_HOST]; /* the content of a block is one number */
 static int n_reserved, n_host_memory, n_arrived;
 static const uint64_t salt[2] = {3, 4};
 static int32_t text[N_TEXT * B];
@@ -64,13 +64,13 @@ static void end(void) {
     block_pool_free(&pool);
 }
 
-/* The key of the i-th block of the text, after a block with this id. */
+/* Returns the key of the i-th block of the text, after a block with the id `parent`. */
 static struct block_key key_of(int i, uint64_t parent) {
     return (struct block_key){hashes[i], salt, text + i * B, parent};
 }
 
-/* Computes blocks from..from+n-1 of the text after one with the id `parent`, and releases them from
- * the end. Returns the id of the last. */
+/* Computes blocks from..from+n-1 of the text after a block with the id `parent`, and releases them
+ * from the end. Returns the id of the last. */
 static uint64_t compute(int from, int n, uint64_t parent) {
     int32_t block[N_BLOCKS];
     for (int i = 0; i < n; i++) {
@@ -95,11 +95,11 @@ static int match(int from, int n, uint64_t parent) {
 START_TEST(evicted_blocks_are_found_and_loaded) {
     compute(0, N_BLOCKS, 0);
     ck_assert_int_eq(match(0, 3, 0), 0);
-    compute(5, N_BLOCKS, 99); /* another prompt takes all blocks */
+    compute(5, N_BLOCKS, 99); /* another prompt uses all blocks */
     ck_assert_int_eq(host_cache_blocks(&swap.cache), N_BLOCKS);
     ck_assert_int_eq((int)swap.n_out, N_BLOCKS);
     ck_assert_int_eq(match(0, 3, 0), 3);
-    ck_assert_int_eq(match(0, 3, 1), 0); /* not after another block */
+    ck_assert_int_eq(match(0, 3, 1), 0); /* not found after another block */
     struct block_key key = key_of(0, 0);
     int32_t block[2];
     host_cache_claim(&swap.cache, &key, hashes, 2);
@@ -119,7 +119,7 @@ END_TEST
 START_TEST(the_oldest_goes_when_there_is_no_more_room) {
     uint64_t last = compute(0, N_BLOCKS, 0);
     compute(3, N_BLOCKS, last); /* evicts 2, 1, 0 */
-    compute(6, 3, 99);          /* evicts 5, 4, 3: of 5 host blocks the oldest is given up */
+    compute(6, 3, 99);          /* evicts 5, 4, 3: the oldest of 5 host blocks is dropped */
     ck_assert_int_eq(host_cache_blocks(&swap.cache), N_HOST);
     ck_assert_int_eq(match(0, 3, 0), 2);
 }
@@ -133,7 +133,8 @@ START_TEST(what_is_cached_twice_is_copied_once) {
     uint64_t before = swap.n_out;
     compute(5, N_BLOCKS, 98);
     ck_assert_int_eq(match(0, 1, 0), 1);
-    ck_assert_int_eq((int)(swap.n_out - before), 2); /* two of the other prompt; block 0 is there */
+    /* two of the other prompt; block 0 is already cached */
+    ck_assert_int_eq((int)(swap.n_out - before), 2);
 }
 END_TEST
 
@@ -146,7 +147,7 @@ START_TEST(swapped_sequences_come_first) {
     ck_assert_int_ge(first, 0);
     ck_assert(host_cache_blocks(&swap.cache) == 0 && swap_used(&swap) == N_HOST);
     ck_assert_int_lt(swap_out(&swap, held, 1, 0), 0);
-    compute(0, 1, 0); /* evicts, and finds no room */
+    compute(0, 1, 0); /* evicts, but there is no room */
     ck_assert_int_eq(host_cache_blocks(&swap.cache), 0);
     swap_drop(&swap, first, N_HOST);
 }
@@ -156,7 +157,7 @@ START_TEST(without_memory_the_host_blocks_shrink) {
     end();
     begin_with(N_HOST, 2, true);
     compute(0, N_BLOCKS, 0);
-    compute(5, N_BLOCKS, 99); /* one block a step: the third one finds no memory */
+    compute(5, N_BLOCKS, 99); /* one block per step: the third one finds no memory */
     ck_assert_int_eq(swap.n_host_blocks, 2);
     ck_assert_int_eq(host_cache_blocks(&swap.cache), 2);
 }

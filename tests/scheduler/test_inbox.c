@@ -1,4 +1,5 @@
-/* What submit refuses, what the numbers say, and how single requests end; stepped by hand. */
+/* Refusals of submit, the statistics, and the ends of single requests. The test runs the steps
+ * itself. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +90,7 @@ START_TEST(the_queue_is_bounded) {
 }
 END_TEST
 
-/* So that a health check does not take the time of idleness for a hanging step. */
+/* Otherwise a health check would take an idle time for a hanging step. */
 START_TEST(work_that_comes_restarts_the_clock_of_steps) {
     struct err err;
     struct scheduler_stats stats;
@@ -103,7 +104,7 @@ START_TEST(work_that_comes_restarts_the_clock_of_steps) {
 }
 END_TEST
 
-/* Every wait takes two milliseconds, and choosing tokens one. */
+/* Each wait takes two milliseconds, and each sampling one. */
 enum { MS = 1000000 };
 static const struct sampled *(*quick_wait)(void *self);
 static void (*quick_sample)(void *self, const struct sample *samples, int n);

@@ -1,6 +1,6 @@
-/* Masks that are late: their sequences sit the step out, and no others do; drafts behind which they
- * would be are dropped. That the tokens are the same is what the client of the fake engine asserts;
- * test_simulation.c and test_same_bytes.c hold late masks to it at random. */
+/* Masks that are not ready: only their sequences skip the step, and drafts without masks are
+ * dropped. The client of the fake engine asserts that the tokens are the same; test_simulation.c
+ * and test_same_bytes.c check it at random. */
 #include <check.h>
 #include <malloc.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static struct {
     struct drafter drafter;
     struct fake_client client[MOST];
     int n_tokens[MOST], n_ended;
-    uint64_t ended_after[MOST]; /* steps */
+    uint64_t ended_after[MOST]; /* in steps */
 } w;
 
 static void on_events(void *arg, const struct event *events, int n) {
@@ -34,10 +34,10 @@ static void on_events(void *arg, const struct event *events, int n) {
     }
 }
 
-/* Words of many forms over the letters a to d, so that a mask takes some steps of little work. */
+/* Texts of many forms over the letters a to d: a mask takes several steps with little work each. */
 static const char words[] = "([ab][cd]|[ac]b|d[a-c]){60}";
 
-/* So many forms that each letter of a token takes more work than a whole step is allowed. */
+/* Texts of so many forms that each letter of a token needs more work than one step allows. */
 static const char more_words[] = "([a-d]|a[a-d]{2}|b[a-d]{3}|c[a-d]{4}|d[a-d]{5}){1,400}";
 
 /* Tokens of many letters; the last two have no text. */
@@ -85,7 +85,7 @@ static struct generation *ask(int k, bool constrained) {
     return g;
 }
 
-/* Returns how many masks were late. */
+/* Returns the number of masks that were not ready. */
 static uint64_t run(int n) {
     for (int k = 0; k < n; k++) fake_client_submit(&w.client[k], w.on.scheduler, CONSTRAINED_LEN);
     while (scheduler_step(w.on.scheduler)) scheduler_check(w.on.scheduler);
@@ -93,7 +93,7 @@ static uint64_t run(int n) {
     return w.on.scheduler->stats.late_masks;
 }
 
-/* The one without a grammar ends in as many steps as beside masks that are in time. */
+/* The sequence without a grammar ends after as many steps as if all masks were ready. */
 START_TEST(only_its_own_sequence_sits_out) {
     uint64_t steps[2];
     for (int late = 0; late < 2; late++) {
@@ -106,12 +106,12 @@ START_TEST(only_its_own_sequence_sits_out) {
         steps[late] = w.ended_after[0];
         close_world();
     }
-    ck_assert_uint_ge(steps[1], steps[0]); /* a step more may be in flight as it ends */
+    ck_assert_uint_ge(steps[1], steps[0]); /* one more step may be in flight when it ends */
     ck_assert_uint_lt(steps[1], steps[0] + (uint64_t)_i);
 }
 END_TEST
 
-/* Where no other sequence would go on, nobody gains anything by waiting. */
+/* A sequence does not skip a step if no other sequence would continue. */
 START_TEST(nobody_sits_out_alone) {
     open_world(_i, 1);
     ask(0, true);
@@ -121,7 +121,7 @@ START_TEST(nobody_sits_out_alone) {
 }
 END_TEST
 
-/* A mask that is known is nobody's to wait for: the second of two alike comes no later. */
+/* A known mask needs no work: the second of two equal requests does not wait. */
 START_TEST(known_masks_are_in_time) {
     open_world(_i, 8);
     ask(0, false), ask(1, true);
@@ -135,7 +135,8 @@ START_TEST(known_masks_are_in_time) {
 }
 END_TEST
 
-/* The row of a prompt's last token is all choices': its mask is not late. */
+/* All choices share the row of the last prompt token, so its mask is made with any work it needs.
+ */
 START_TEST(choices_begin_together) {
     open_world(_i, 8);
     ask(0, false), ask(1, true)->n = 3;
@@ -145,8 +146,8 @@ START_TEST(choices_begin_together) {
 }
 END_TEST
 
-/* A sequence with drafts, all of which would hold, beside one without a grammar. Returns after how
- * many steps it ended. */
+/* Runs a sequence whose drafts are all right, together with one without a grammar. Returns the
+ * number of steps after which the first ended. */
 static uint64_t run_with_drafts(int in_flight, int max_mask_work, int max_drafts) {
     open_world(in_flight, max_mask_work);
     ask(0, false)->max_tokens = 4 * TOKENS;
@@ -156,7 +157,7 @@ static uint64_t run_with_drafts(int in_flight, int max_mask_work, int max_drafts
     return w.ended_after[1];
 }
 
-/* A draft that waits for its mask keeps no token waiting: it goes, and those behind it. */
+/* A draft whose mask is not ready delays no token: it is dropped, with the later ones. */
 START_TEST(drafts_do_not_wait) {
     uint64_t without = run_with_drafts(_i, 40, 0);
     ck_assert_uint_gt(w.on.scheduler->stats.late_masks, 0);
@@ -171,7 +172,8 @@ START_TEST(drafts_do_not_wait) {
 }
 END_TEST
 
-/* With one step in flight, each step brings a token to who did not wait for its own mask. */
+/* With one step in flight, each step yields a token for each sequence that does not wait for its
+ * mask. */
 START_TEST(who_has_a_mask_goes_on) {
     open_world(1, 40);
     ask(0, false)->max_tokens = 4 * TOKENS;
@@ -189,7 +191,7 @@ START_TEST(who_has_a_mask_goes_on) {
 }
 END_TEST
 
-/* Returns how often in a row a sequence sits out at the most. */
+/* Returns the maximum number of consecutive steps that a sequence skips. */
 static int run_with_little_work(const char *regex, int in_flight) {
     int most = 0;
     open_world_of(regex, in_flight, 1);
@@ -206,25 +208,26 @@ static int run_with_little_work(const char *regex, int in_flight) {
     return most;
 }
 
-/* When the mask is late again it may take twice as much work, then four times, and at last all that
- * it needs; so it is for each token. */
+/* If the mask is not ready again, the allowed work doubles, then quadruples, and is finally
+ * unlimited. This starts again for each token. */
 START_TEST(nobody_sits_out_for_ever) {
     int most = run_with_little_work(words, _i);
     ck_assert(most > 0 && most < 6);
     close_world();
     ck_assert_int_eq(run_with_little_work(more_words, _i), 64);
-    /* with one step in flight the client finds each mask before it is wanted, to check the token */
+    /* with one step in flight the client computes each mask before the scheduler, to check the
+     * token */
     ck_assert_uint_ge(w.on.scheduler->stats.late_masks, _i == 1 ? 64 : 65);
     close_world();
 }
 END_TEST
 
-/* Bytes of the heap that are in use. */
+/* Returns the bytes of the heap that are in use. */
 static size_t heap_bytes(void) {
     return mallinfo2().uordblks + mallinfo2().hblkhd;
 }
 
-/* Those that are cancelled while they wait for a mask leave nothing behind. */
+/* Sequences that are cancelled while they wait for a mask leak no memory. */
 START_TEST(who_waits_may_be_cancelled) {
     size_t before = 0;
     int n_waited = 0;

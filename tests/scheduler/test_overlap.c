@@ -1,6 +1,6 @@
-/* Two steps in flight give what one gives: the same random load goes through the scheduler one step
- * at a time and two at a time, and all that a client can see is compared. Then, case by case, what
- * planning ahead costs and what it must not do. */
+/* Two steps in flight have the same results as one: the same random load runs with one step and
+ * with two steps in flight, and everything that a client can see is compared. Then single cases
+ * show the cost of planning ahead and the things that it must not do. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ struct world {
     struct fake_engine *engine;
     struct scheduler *scheduler;
     struct fake_client client[MOST];
-    int cancel_after[MOST]; /* tokens of choice 0, at which it is cancelled; 0: never */
+    int cancel_after[MOST]; /* number of tokens of choice 0 after which it is cancelled; 0: never */
     int n_tokens[MOST];
     struct event event[MOST_EVENTS];
     int n_events, n_ended;
@@ -82,7 +82,7 @@ static void submit(struct world *w, int k) {
 
 /* ---- the same load -------------------------------------------------------------------------- */
 
-/* Mixed lengths, stop ids, choices, prompt logprobs, prefixes in common, cancels in flight. */
+/* Draws mixed lengths, stop ids, choices, prompt logprobs, common prefixes, cancels in flight. */
 static void draw(struct world *w, int k, uint64_t *random) {
     struct generation *g = ask(w, k, fake_between(random, 1, 60), fake_between(random, 0, 20),
                                fake_between(random, 1, 3) == 1 ? fake_between(random, 2, 5) : 1);
@@ -108,7 +108,7 @@ static struct world *run_load(enum mode mode, uint64_t seed, bool together) {
     return w;
 }
 
-/* The next event of client k from *at on. */
+/* Returns the next event of client k from *at on. */
 static const struct event *next_of(const struct world *w, int k, int *at) {
     while (*at < w->n_events) {
         const struct event *event = &w->event[(*at)++];
@@ -126,7 +126,7 @@ static void compare_event(const struct event *a, const struct event *b, bool cac
     ck_assert(memcmp(&a->sampled.logprob, &b->sampled.logprob, sizeof(float)) == 0);
 }
 
-/* Events of choices that live at the same time may come in another order, one choice's may not. */
+/* Events of choices that live together may have another order. Those of one choice may not. */
 static void compare_choice(const struct world *a, const struct world *b, int k, int choice,
                            bool cached_too) {
     int i = 0, j = 0;
@@ -137,7 +137,7 @@ static void compare_choice(const struct world *a, const struct world *b, int k, 
         ck_assert(!p == !q);
         if (!p) return;
         struct event without = *q;
-        without.last = p->last; /* of choices that end in one step any may be the last */
+        without.last = p->last; /* any of the choices that end in one step may be the last */
         compare_event(p, a->client[k].n_ended > 1 ? &without : q, cached_too);
     }
 }
@@ -179,8 +179,8 @@ START_TEST(together_they_give_the_same) {
 }
 END_TEST
 
-/* One after the other, what the prefix cache gives is the same too. (Where blocks are few, the row
- * too many may take one that was known.) */
+/* If requests run one after the other, the prefix cache also gives equal results. (If blocks are
+ * few, the superfluous row may evict a known one.) */
 START_TEST(one_by_one_the_cache_is_the_same) {
     check_modes_agree(false);
 }
@@ -206,7 +206,8 @@ static bool came_before(const struct world *w, int i) {
     return false;
 }
 
-/* Of 7 tokens that a prompt of 10 gives, one between the first and the last, as a stop id. */
+/* Returns one of the 7 tokens that follow a prompt of 10, between the first and the last, as a stop
+ * id. */
 static int32_t stop_between(void) {
     struct world *w = world_new(ONE, 100, 16);
     ask(w, 0, 10, 7, 1);
@@ -242,7 +243,7 @@ START_TEST(a_stop_throws_one_row_away) {
 }
 END_TEST
 
-/* The choices of a prompt are the host's to part, which takes it one plan; others go on. */
+/* The host forks the choices of a prompt, which delays them by one plan. Others continue. */
 START_TEST(choices_wait_for_their_fork_and_others_do_not) {
     struct world *w = world_new(TWO, 100, 16);
     ask(w, 0, 4, 30, 1);
@@ -252,15 +253,16 @@ START_TEST(choices_wait_for_their_fork_and_others_do_not) {
     ask(w, 1, 6, 5, 3);
     submit(w, 1);
     fake_run(w->scheduler);
-    ck_assert_int_eq((int)w->engine->n_rows, 4 + 29 + 2 + 3 * 4); /* 4 of the prompt were known */
+    /* 4 tokens of the prompt were known */
+    ck_assert_int_eq((int)w->engine->n_rows, 4 + 29 + 2 + 3 * 4);
     ck_assert_int_eq((int)w->engine->n_pending, 29 + 3 * 3);
     ck_assert_int_eq((int)w->engine->n_steps, 30);
-    ck_assert_int_eq((int)w->engine->n_named, 30); /* their settings travel with them */
+    ck_assert_int_eq((int)w->engine->n_named, 30); /* the step includes their settings */
     world_free(w);
 }
 END_TEST
 
-/* The blocks that a step in flight computes are not known yet, but soon. */
+/* The blocks that a step in flight computes are not known yet, but will be soon. */
 START_TEST(equal_prompts_wait_for_the_one_in_flight) {
     struct world *w = world_new((enum mode)_i, 100, 16);
     for (int k = 0; k < 2; k++) {
@@ -301,7 +303,7 @@ START_TEST(a_cancelled_request_gives_its_blocks_back_at_once) {
     struct world *w = world_new(TWO, 10, 16);
     take_in_flight(w, 9, 3);
     atomic_store(&w->client[0].generation.cancelled, true);
-    ask(w, 1, 36, 4, 1); /* takes all the blocks, in the step behind */
+    ask(w, 1, 36, 4, 1); /* uses all blocks, in the next step */
     submit(w, 1);
     ck_assert(fake_step(w->scheduler));
     ck_assert(w->client[0].done);

@@ -1,7 +1,7 @@
-/* Whose a generation is: after its last event was handed over it is the client's, which frees it.
- * The clients here poison theirs, and the fake engine checks all that its samples point to. Events
- * leave in the middle of a step if there are more than their array holds, and a step whose samples
- * wait for masks is sampled after that. */
+/* Ownership of a generation: after the delivery of its last event the client owns it and frees it.
+ * The clients here poison their generations, and the fake engine checks everything that its samples
+ * point to. Events are delivered in the middle of a step if their array is full, and a step whose
+ * samples wait for masks is sampled after that. */
 #include <check.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ static void open_world(void) {
     constrained_open(&w.on, &config, "[a-d]*", lettered_vocabulary(FAKE_V), 2);
 }
 
-/* A request with a grammar, whose samples wait for their masks in each step. */
+/* Submits a request with a grammar, whose samples wait for their masks in each step. */
 static void ask_waiting(int max_tokens) {
     constrained_ask(&w.on, &w.client[WAITS], 5, 0, max_tokens);
 }
@@ -53,7 +53,7 @@ static struct generation *ask_free(int k, int max_tokens) {
     return g;
 }
 
-/* A search whose texts are more events than the array holds. */
+/* Submits a search with more events than the array holds. */
 static void ask_search(void) {
     enum { WIDTH = 5, LENGTH = 60 };
     struct generation *g = ask_free(SEARCHES, LENGTH);
@@ -62,7 +62,7 @@ static void ask_search(void) {
     ck_assert_int_gt(WIDTH * LENGTH, w.on.scheduler->max_events);
 }
 
-/* Nearly each token stops the choice, once it has some. */
+/* Submits a request that stops at nearly every token after min_tokens. */
 static void ask_stop(int min_tokens) {
     struct generation *g = ask_free(STOPS, min_tokens + 20);
     g->min_tokens = min_tokens;
@@ -76,9 +76,10 @@ static void run(int n) {
     ck_assert_int_eq(w.n_ended, n);
 }
 
-/* Of two requests that end in one step the search is last, and its events push out the other's
- * while the next step, with a row of it, waits for a mask. When the search ends is not known, so
- * the other ends in one run after the other a token later. */
+/* Two requests end in one step. The search is the last, and its events fill the array, so the
+ * events of the other are delivered while the next step, with a row of it, waits for a mask. The
+ * end of the search is not known in advance, so from run to run the other request ends one token
+ * later. */
 START_TEST(no_sample_of_a_returned_generation_reaches_the_engine) {
     int n_early = 0;
     for (int tokens = 110; tokens < 130; tokens++) {
@@ -94,7 +95,7 @@ START_TEST(no_sample_of_a_returned_generation_reaches_the_engine) {
 }
 END_TEST
 
-/* A failed device ends all requests at once, more choices than there is room for events. */
+/* A failed device ends all requests together: more choices than the event array holds. */
 START_TEST(no_sample_is_left_when_a_device_has_failed) {
     open_world();
     w.fails = true;

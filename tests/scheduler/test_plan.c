@@ -1,5 +1,4 @@
-/* The policy, one sentence at a time: queues and a pool are set up by hand, and the plan is
- * looked at. */
+/* The policy, rule by rule: queues and a pool are set up by hand, and the plan is checked. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +40,8 @@ static void end(void) {
     block_pool_free(&pool);
 }
 
-/* A sequence with a prompt of its own and a priority, in no queue; the first of a search, if that
- * has a width. */
+/* Makes a sequence with a prompt and a priority, in no queue; the first of a search if width is not
+ * 0. */
 static struct sequence *make_search(int n_prompt, int priority, int n, int prompt_logprobs,
                                     int width) {
     int k = n_made++;
@@ -89,7 +88,7 @@ static int rows_of(const struct sequence *sequence) {
     for (int i = 0; i < plan.n_items; i++)
         if (plan.item[i].sequence == sequence && (i < plan.n_kept || i >= plan.n_running))
             return plan.item[i].rows;
-    return -1; /* preempted, or not let in */
+    return -1; /* preempted, or not admitted */
 }
 
 START_TEST(decodes_come_first_and_a_prompt_takes_the_rest) {
@@ -105,12 +104,12 @@ START_TEST(decodes_come_first_and_a_prompt_takes_the_rest) {
 }
 END_TEST
 
-/* Beside decodes a prompt gets what mixed_rows says, and the rest of the last tile of 16 rows. */
+/* In a step that decodes, a prompt gets mixed_rows, and the rest of the last tile of 16 rows. */
 START_TEST(prompts_do_not_hold_decodes_up) {
     begin(100, 8, 64, 8, false);
     struct sequence *prefill = run(200, 8, 0), *late = wait(90, 0);
     view.mixed_rows = 20;
-    plan_make(&plan, &view); /* nobody decodes */
+    plan_make(&plan, &view); /* no sequence decodes */
     ck_assert_int_eq(rows_of(prefill), 64);
     ck_assert_int_eq(rows_of(late), -1);
     struct sequence *a = run(9, 8, 0), *b = run(21, 20, 0);
@@ -121,15 +120,15 @@ START_TEST(prompts_do_not_hold_decodes_up) {
     view.mixed_rows = 1;
     plan_make(&plan, &view);
     ck_assert_int_eq(rows_of(prefill), 14);
-    view.max_rows = 3; /* which no tile exceeds */
+    view.max_rows = 3; /* less than a tile */
     plan_make(&plan, &view);
     ck_assert_int_eq(rows_of(prefill), 1);
     end();
 }
 END_TEST
 
-/* A decode takes 1 ms and a prompt's row 0.1 ms, so with a target of 6 ms a step has time for some
- * 40 rows of prompts, which end at a tile's end; a late one still brings a prompt forward. */
+/* A decode takes 1 ms and a prompt row 0.1 ms. With a target of 6 ms a step has time for about 40
+ * prompt rows, up to the end of a tile. A step that exceeds its target still advances a prompt. */
 START_TEST(prompts_get_the_rows_that_there_is_time_for) {
     struct step_cost cost;
     struct step_shape shape = {0, 100, 0};
@@ -139,7 +138,7 @@ START_TEST(prompts_get_the_rows_that_there_is_time_for) {
     view.mixed_rows = 20;
     view.cost = &cost;
     view.itl_target_ns = 6e6f;
-    plan_make(&plan, &view); /* of prompts nothing is known */
+    plan_make(&plan, &view); /* the time of prompt rows is not known */
     ck_assert_int_eq(rows_of(a), 31);
     step_cost_note(&cost, 1, 1000000);
     for (int i = 0; i < 200; i++) step_cost_note_prefill(&cost, &shape, 11000000);
@@ -156,7 +155,7 @@ START_TEST(prompts_get_the_rows_that_there_is_time_for) {
     view.itl_target_ns = 1;
     plan_make(&plan, &view);
     ck_assert_int_eq(rows_of(a), 15);
-    list_remove(&running, &decode->node); /* nobody decodes: there is nothing to keep */
+    list_remove(&running, &decode->node); /* no sequence decodes: the target does not apply */
     plan_make(&plan, &view);
     ck_assert_int_eq(rows_of(a), 192);
     ck_assert_int_eq(rows_of(b), 64);
@@ -165,7 +164,7 @@ START_TEST(prompts_get_the_rows_that_there_is_time_for) {
 }
 END_TEST
 
-/* What the first prompts leave of the time goes to the next ones; then only the tile is filled. */
+/* The next prompts get the time that the first ones leave. Then only the tile is filled. */
 START_TEST(prompts_share_the_time) {
     struct step_cost cost;
     struct step_shape shape = {0, 100, 0};
@@ -185,7 +184,7 @@ START_TEST(prompts_share_the_time) {
 }
 END_TEST
 
-/* About so long a step of this shape takes, if attention costs nothing. */
+/* Returns the estimated time of a step of this shape, if attention costs nothing. */
 static double expected_ns(const struct step_cost *cost, const struct step_shape *shape) {
     return step_cost_ns(cost, shape->decode_rows) + shape->prefill_rows * cost->prefill.per_row;
 }
@@ -194,9 +193,9 @@ static int up_to_tile(int rows, int tile) {
     return (rows + tile - 1) / tile * tile;
 }
 
-/* Whatever the machine, the tile, the decodes and the target: the first prompt gets rows in each
- * step, or it would starve. Beyond those that fill the tile, the step has time for all its rows.
- * And it leaves no time for a whole tile more to a prompt that wants one. */
+/* For any machine, tile, decodes and target: the first prompt gets rows in each step, so that it
+ * does not starve. Apart from rows that fill the tile, the step has time for all its rows. If a
+ * prompt needs more rows, the time left is less than that of a tile. */
 START_TEST(no_prompt_starves_and_none_takes_more_than_the_time) {
     int n_late = 0, n_in_time = 0;
     for (int i = 0; i < 600; i++) {
@@ -229,8 +228,8 @@ START_TEST(no_prompt_starves_and_none_takes_more_than_the_time) {
 }
 END_TEST
 
-/* Drafts are as deep as the target has time for: with costs that rise so little, each one that
- * likely holds is worth its row. */
+/* The depth of drafts is limited by the target. With costs that rise so little, each likely draft
+ * is worth its row. */
 START_TEST(drafts_are_as_deep_as_the_target_allows) {
     enum { DEPTH = 12 };
     for (int n = 1; n <= 3; n++) {
@@ -414,7 +413,7 @@ START_TEST(equal_prompts_wait_for_the_first) {
 }
 END_TEST
 
-/* All beams of a search are preempted together, although the blocks of one would be enough. */
+/* All beams of a search are preempted together, even if the blocks of one would be enough. */
 START_TEST(a_search_is_preempted_whole) {
     begin(6, 8, 32, 8, false);
     struct sequence *urgent = run(8, 8, -1);

@@ -17,14 +17,14 @@ static void teardown(void) {
     prefix_cache_free(&cache);
 }
 
-/* The hashes of the whole blocks of tokens[n] under a salt. */
+/* Computes the hashes of the full blocks of tokens[n] under a salt. */
 static void hash_all(const uint64_t *salt, const int32_t *tokens, int n,
                      struct block_hash *hashes) {
     struct block_hash parent = {salt[0], salt[1]};
     for (int i = 0; i < n / B; i++) parent = hashes[i] = prefix_hash(parent, tokens + i * B, B);
 }
 
-/* Makes blocks 0, 1, ... known as the whole blocks of tokens[n]. */
+/* Registers blocks 0, 1, ... as the full blocks of tokens[n]. */
 static void know_all(const uint64_t *salt, const int32_t *tokens, int n,
                      const struct block_hash *hashes, int32_t first_block) {
     uint64_t parent = 0;

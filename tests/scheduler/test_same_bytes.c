@@ -1,13 +1,13 @@
-/* The same bytes: a request's tokens and logprobs are bit-identical whatever else runs. Each case
- * is a seed: it draws a model, a mix of its requests, when they come and which are cancelled, and
- * the settings that may change nothing: rows (also of prompts) and sequences of a step, logit rows,
- * blocks and their size, the prefix cache (in a second pass it is warm), compute threads, the CPU
- * path, the steps in flight, the scheduler's own thread. All that comes is compared with what each
- * request gives when it runs alone on the plain path. Half of the cases have so few blocks that
- * sequences are preempted.
+/* The same bytes: the tokens and logprobs of a request are bit-identical whatever else runs. Each
+ * case is a seed. It draws a model, a mix of requests, their arrivals and cancels, and the settings
+ * that must not change results: rows (also of prompts) and sequences of a step, logit rows, blocks
+ * and their size, the prefix cache (warm in a second round), compute threads, the CPU path, the
+ * steps in flight, the scheduler's own thread. All results are compared with those of each request
+ * running alone on the plain path. In half of the cases there are so few blocks that sequences are
+ * preempted.
  *
  *     PROPERTY_SEED=123    replays one case
- *     PROPERTY_CASES=n     cases in all
+ *     PROPERTY_CASES=n     number of cases
  */
 #include <check.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 #define CASES 8
 #define ASKED 4
 #define REAL_ASKED 1
-#define REAL_SETTINGS 0 /* races show on tiny models too */
+#define REAL_SETTINGS 0 /* tiny models show races, too */
 #elif defined(__SANITIZE_ADDRESS__)
 #define CASES 40
 #define ASKED 12
@@ -37,12 +37,12 @@
 #endif
 
 #define REAL_MODEL "models/SmolLM2-135M-Instruct.Q4_1.gguf"
-#define TINY_LENGTH 640 /* two chunks of attention and a half */
+#define TINY_LENGTH 640 /* two and a half chunks of attention */
 
 /* ---- the models ----------------------------------------------------------------------------- */
 
-/* Every kind of product that a path has, experts, every cache type, groups of one and of several
- * query heads, a head whose size is no whole vector, windows in all layers or in most. */
+/* Every kind of product of a path, experts, every cache type, groups of one and of several query
+ * heads, a head size that is not a multiple of a vector, windows in all layers or in most. */
 static const struct variety {
     const char *name;
     enum dtype dtype;
@@ -50,7 +50,7 @@ static const struct variety {
     bool untied, float32;
     enum kv_dtype kv_dtype;
     int ranks, E, window;
-    const char *file; /* of a model that is there, in the place of the letters */
+    const char *file; /* of a model file, which replaces the letters */
 } varieties[] = {
     {"f32", DTYPE_F32, 300, 64, 96, 2, 4, 2, 16, false, false, KV_DTYPE_AUTO},
     {"q8_0", DTYPE_Q8_0, 300, 64, 96, 3, 4, 2, 16, true, false, KV_DTYPE_Q8_0},
@@ -77,10 +77,10 @@ static const struct variety {
 
 enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
 
-static struct request_set *sets[N_VARIETIES]; /* made when first wanted */
+static struct request_set *sets[N_VARIETIES]; /* made at first use */
 static char *files[N_VARIETIES];
 
-enum { FILE_LENGTH = 96 }; /* the context of those that are there, eight windows */
+enum { FILE_LENGTH = 96 }; /* the context of model files, eight windows */
 
 static char *make_file(int i) {
     const struct variety *v = &varieties[i];
@@ -157,7 +157,7 @@ static int blocks_for(int slots, int block_size) {
     return (slots + block_size - 1) / block_size;
 }
 
-/* Few blocks: the largest request alone fits, and little beside it. */
+/* Few blocks: the largest request fits if it is alone, with little more room. */
 static int draw_blocks(struct scenario *scenario) {
     int largest = 0, all = 0;
     for (int i = 0; i < scenario->n_asked; i++) {
@@ -171,7 +171,7 @@ static int draw_blocks(struct scenario *scenario) {
     return largest + between(scenario, 0, largest / 8 + 1);
 }
 
-/* Layers with windows keep no more than these in most cases; often as few as a sequence needs. */
+/* Window blocks for layers with windows, in most cases; often the minimum for one sequence. */
 static int draw_window_blocks(struct scenario *scenario) {
     const struct request_set *set = scenario->set;
     if (set->n_windows == 0 || chance(scenario, 20)) return 0;
@@ -181,7 +181,7 @@ static int draw_window_blocks(struct scenario *scenario) {
     return between(scenario, least, chance(scenario, 50) ? min_int(least + 3, most) : most);
 }
 
-/* The plain path is slow, and the reference has it already. */
+/* The plain path is slow, and the reference uses it already. */
 static const char *draw_path(struct scenario *scenario) {
     const char *const *paths = backend_cpu_paths();
     int n = 0;
@@ -189,18 +189,19 @@ static const char *draw_path(struct scenario *scenario) {
     return chance(scenario, 15) || n == 0 ? "plain" : paths[between(scenario, 0, n - 1)];
 }
 
-/* In half of the cases. */
+/* Draws drafts, in half of the cases. */
 static void draw_drafts(struct scenario *scenario) {
     struct setting *s = &scenario->setting;
     if (chance(scenario, 50)) return;
     s->max_drafts = between(scenario, 1, MAX_DRAFTS);
     s->wrong = chance(scenario, 30) ? 0 : between(scenario, 0, 130);
     s->fixed_drafts = chance(scenario, 60);
-    s->draft_model = scenario->seed % 3 == 0; /* nothing is drawn, so all else is as without it */
+    /* not from the random sequence, so the other settings do not change */
+    s->draft_model = scenario->seed % 3 == 0;
     s->draft_short = scenario->seed % 2 == 0;
 }
 
-/* The most beams of a search, which run together. */
+/* Returns the maximum number of beams of a search, which run together. */
 static int widest_asked(const struct scenario *scenario) {
     int widest = 1;
     for (int i = 0; i < scenario->n_asked; i++)
@@ -217,7 +218,7 @@ static void draw_setting(struct scenario *scenario) {
     s->block_size = sizes[between(scenario, 0, 11)];
     const struct variety *v = &varieties[scenario->variety];
     bool floats = v->float32 || v->kv_dtype == KV_DTYPE_FLOAT16 || v->kv_dtype == KV_DTYPE_FLOAT32;
-    if (!floats) s->block_size += s->block_size % 2; /* integers are kept in pairs */
+    if (!floats) s->block_size += s->block_size % 2; /* integers are stored in pairs */
     s->max_rows = chance(scenario, 50) ? rows[between(scenario, 0, 11)] : between(scenario, 1, 256);
     s->max_seqs = scenario->small ? between(scenario, 2, 16) : between(scenario, 1, 16);
     int widest = widest_asked(scenario);
@@ -234,13 +235,13 @@ static void draw_setting(struct scenario *scenario) {
     s->max_mask_work = scenario->seed % 4 ? (int)(scenario->seed % 97) + 1 : 0;
 }
 
-/* Where blocks are to be few, requests are short and grow: a long one would bring room for all the
- * others. */
+/* If blocks should be few, requests are short and grow: a long one would need room that is enough
+ * for all the others. */
 static const struct asked *draw_asked(struct scenario *scenario) {
     const struct request_set *set = scenario->set;
     const struct asked *asked = &set->asked[between(scenario, 0, set->n_asked - 1)];
     if (!scenario->small || chance(scenario, 5)) return asked;
-    for (int i = 0; i < 100; i++) { /* a small set may have none */
+    for (int i = 0; i < 100; i++) { /* a small set may have none of these */
         if (asked->generation.n_prompt <= 40 && asked->generation.max_tokens >= 8) break;
         asked = &set->asked[between(scenario, 0, set->n_asked - 1)];
     }
@@ -356,7 +357,7 @@ START_TEST(a_request_gives_the_same_in_any_company) {
     print_tally("cases", (int)cases, &sum, began);
     printf("%d of %d cases with few blocks preempted\n", preempted, small);
     ck_assert_msg(failed == 0, "%d of %d cases differ", failed, (int)cases);
-    if (cases >= 100) { /* enough for shares to mean something */
+    if (cases >= 100) { /* enough cases to compare shares */
         ck_assert_int_gt(preempted * 5, small * 3);
         ck_assert(sum.copies > 0 && sum.prefix_hits > 0 && sum.cancels > 0);
         ck_assert(sum.accepted > 0 && sum.drafts > sum.accepted);
@@ -410,8 +411,8 @@ static void run_real(const struct request_set *set, const struct setting *settin
     free(run);
 }
 
-/* The second setting has room for all but the long request, and little of it; the last one has
- * another path, where the machine has one that is not plain. */
+/* The second setting has room for little more than the long request. The last one uses another
+ * path, if the machine has one that is not plain. */
 START_TEST(a_real_model_gives_the_same_too) {
     const char *const *paths = backend_cpu_paths();
     const char *best = paths[0], *other = paths[1] && paths[2] ? paths[1] : best;
@@ -440,7 +441,7 @@ START_TEST(a_real_model_gives_the_same_too) {
 END_TEST
 
 int main(void) {
-    log_setup(LOG_WARNING, LOG_TEXT); /* engines that warm up say so */
+    log_setup(LOG_WARNING, LOG_TEXT); /* engines that warm up log it */
     Suite *suite = suite_create("property_same_bytes");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 600);

@@ -1,10 +1,10 @@
-/* The scheduler's policy in simulation: no model, no clock, no threads. Each scenario is a seed:
- * it draws the limits of a scheduler and a load of requests, steps until all have ended, checks
- * every invariant after every step, every token against what the request would give alone, and
- * that no request waits longer than the work before it.
+/* The policy of the scheduler in simulation: without model, clock or threads. Each scenario is a
+ * seed. It draws the limits of a scheduler and a load of requests, and runs steps until all have
+ * ended. After each step it checks every invariant, compares every token with that of the request
+ * running alone, and checks that no request waits longer than the work before it.
  *
  *     SCHEDULER_SEED=123   replays one scenario
- *     SCHEDULER_STEPS=n    steps in all, by default a million (fewer under sanitizers)
+ *     SCHEDULER_STEPS=n    number of steps, by default a million (fewer under sanitizers)
  */
 #include <check.h>
 #include <signal.h>
@@ -40,24 +40,24 @@ struct simulation {
     struct fake_client *client[MAX_CLIENTS]; /* NULL: free */
     int32_t template[N_TEMPLATES][FAKE_MAX_TOKENS];
     struct grammar *grammar[N_GRAMMARS];
-    int n_live, n_left; /* requests that live; that are still to come */
+    int n_live, n_left; /* requests that live; that will still arrive */
     bool priorities;
-    bool failed;                    /* the device has */
-    uint64_t n_steps, engine_steps; /* in all; that computed something */
-    uint64_t work_in, work_out;     /* most tokens of requests that came; that ended */
+    bool failed;                    /* the device has failed */
+    uint64_t n_steps, engine_steps; /* all steps; steps that computed rows */
+    uint64_t work_in, work_out;     /* maximum tokens of requests that arrived; that ended */
     uint64_t n_requests, n_cancelled, n_refused, n_hits, n_preemptions, n_copies, n_rows;
-    uint64_t n_pending, n_dropped; /* rows planned ahead; samples thrown away */
-    uint64_t n_out, n_in;          /* blocks swapped */
-    uint64_t n_drafts, n_accepted; /* drafts verified; that held */
+    uint64_t n_pending, n_dropped; /* rows planned ahead; dropped samples */
+    uint64_t n_out, n_in;          /* swapped blocks */
+    uint64_t n_drafts, n_accepted; /* verified drafts; accepted ones */
     uint64_t n_passes;             /* of draft models */
     uint64_t n_searches;           /* requests with beams */
-    /* choices whose grammar let nothing more come; no token at all */
+    /* choices that ended because their grammar was complete; because no token was allowed */
     uint64_t n_complete, n_stuck, n_forced, n_late;
     uint64_t n_failed; /* scenarios */
 };
 
 static struct vocabulary *vocabulary;
-static uint64_t current_seed; /* told when an assert fails */
+static uint64_t current_seed; /* printed if an assert fails */
 
 static void tell_seed(int signal) {
     (void)signal;
@@ -102,8 +102,8 @@ static void draw_config(struct simulation *sim) {
         .arg = sim};
 }
 
-/* In half of the scenarios layers with windows have blocks of their own: sometimes just as many as
- * a sequence needs, and no more than there are blocks. */
+/* In half of the scenarios layers with windows have separate blocks: sometimes just as many as a
+ * sequence needs, and at most as many as there are blocks. */
 static void draw_windows(struct simulation *sim) {
     struct scheduler_config *config = &sim->config;
     if (chance(sim, 50)) return;
@@ -114,7 +114,7 @@ static void draw_windows(struct simulation *sim) {
     config->n_window_blocks = min_int(drawn, config->n_blocks);
 }
 
-/* Host window blocks: too few or plenty, and now and then not memory for all of them. */
+/* Host window blocks: too few or plenty, and sometimes memory for only a part of them. */
 static void draw_host_windows(struct simulation *sim) {
     struct fake_engine *engine = sim->engine;
     if (engine->n_host_blocks == 0 || sim->config.n_window_blocks == 0) return;
@@ -123,7 +123,8 @@ static void draw_host_windows(struct simulation *sim) {
         chance(sim, 80) ? engine->n_host_windows : between(sim, 0, engine->n_host_windows);
 }
 
-/* Two in three scenarios speculate: on what will come, spoilt more or less often, or by lookup. */
+/* Two in three scenarios speculate: with drafts that are known to be right but are partly spoilt,
+ * or by lookup. */
 static void draw_drafter(struct simulation *sim) {
     static const struct lookup_config lookup = {.min_match = 1, .max_match = MAX_DRAFT_MATCH};
     if (chance(sim, 33)) return;
@@ -134,7 +135,7 @@ static void draw_drafter(struct simulation *sim) {
                                   .random = sim->random};
     sim->config.speculation.max_tokens = between(sim, 0, MAX_DRAFTS);
     sim->config.fixed_drafts = chance(sim, 70);
-    if (chance(sim, 20)) { /* the scheduler makes it */
+    if (chance(sim, 20)) { /* the scheduler makes the drafter */
         sim->config.speculation.method = SPECULATION_SUFFIX;
         sim->config.speculation.lookup_min = between(sim, 1, 3);
         sim->config.speculation.lookup_max = MAX_DRAFT_MATCH;
@@ -144,9 +145,9 @@ static void draw_drafter(struct simulation *sim) {
     sim->config.drafter = &sim->drafter;
 }
 
-/* Every third scenario of those in which a drafter was drawn has a draft model in its place: with
- * few blocks or many, for texts of some length, spoilt more or less often. It is drawn apart, so
- * that all else is what it is without it. */
+/* In every third scenario with a drafter, a draft model replaces it: with few blocks or many, for a
+ * limited text length, with partly spoilt drafts. It uses a separate random sequence, so everything
+ * else is unchanged. */
 static void add_draft_model(struct simulation *sim) {
     uint64_t random = sim->seed * 7717;
     if (sim->seed % 3 != 1 || !sim->config.drafter) return;
@@ -164,8 +165,8 @@ static void add_draft_model(struct simulation *sim) {
     fake_draft_open(&sim->draft, sim->scheduler, &room);
 }
 
-/* Prompts are beginnings of a few templates with some odd tokens, so that many share prefixes of
- * all lengths. */
+/* Prompts are beginnings of a few templates with some other tokens, so many share prefixes of all
+ * lengths. */
 static void draw_templates(struct simulation *sim) {
     for (int t = 0; t < N_TEMPLATES; t++)
         for (int i = 0; i < FAKE_MAX_TOKENS; i++)
@@ -194,7 +195,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     draw_host_windows(sim);
     struct engine_port port = fake_engine_port(sim->engine);
     sim->scheduler = scheduler_new_on(&sim->config, &port);
-    /* in every fifth scenario most steps have more events than there is room for */
+    /* in every fifth scenario most steps have more events than the array holds */
     if (seed % 5 == 2) sim->scheduler->max_events = 1 + (int)(seed % 7);
     add_draft_model(sim);
     if (chance(sim, 20)) {
@@ -220,13 +221,13 @@ static void draw_search(struct simulation *sim, struct generation *g) {
     g->n = between(sim, 1, g->beams.width);
 }
 
-/* A quarter of the requests have one; of these, some begin it behind one id or two. */
+/* A quarter of the requests have a grammar. In some of these it begins after one or two ids. */
 static void draw_constraint(struct simulation *sim, struct generation *g) {
     static const int32_t begin_ids[] = {3, 5};
     if (!chance(sim, 25)) return;
     g->grammar = sim->grammar[between(sim, 0, N_GRAMMARS - 1)];
     g->vocabulary = vocabulary;
-    g->sampling.n_logprobs = -1; /* what must come is not sampled then */
+    g->sampling.n_logprobs = -1; /* then forced tokens are not sampled */
     g->n_begin_ids = chance(sim, 70) ? 0 : between(sim, 1, 2);
     g->begin_ids = g->n_begin_ids == 1 ? begin_ids + 1 : begin_ids;
 }
@@ -255,7 +256,7 @@ static void draw_generation(struct simulation *sim, struct fake_client *client) 
     g->cache_salt[chance(sim, 50)] = chance(sim, 20) ? (uint64_t)between(sim, 1, 2) : 0;
 }
 
-/* What the first choice will give, with some tokens that it will not. */
+/* Predicts the output of the first choice, with some wrong tokens. */
 static void draw_prediction(struct simulation *sim, struct fake_client *client) {
     struct generation *g = &client->generation;
     int most = generation_max_tokens(g, client->max_model_len) - g->n_prompt;
@@ -271,7 +272,7 @@ static uint64_t work_of(const struct fake_client *client) {
     return (uint64_t)(g->beams.width > 0 ? g->beams.width : g->n) * (uint64_t)slots;
 }
 
-/* Each beam may need blocks of its own. */
+/* Each beam may need separate blocks. */
 static bool is_too_wide(const struct simulation *sim, const struct generation *g) {
     int size = sim->config.block_size, width = g->beams.width;
     int blocks = (generation_max_slots(g, sim->config.max_model_len) + size - 1) / size;
@@ -340,10 +341,10 @@ static void cancel_some(struct simulation *sim) {
     scheduler_cancel(sim->scheduler, &client->generation);
 }
 
-/* Nobody starves: each step brings the first sequence in order a token further, so a request ends
- * within as many steps as there are tokens in all that lived beside it. Where a more urgent one
- * comes, what it pushes out is computed again. With two steps in flight the first in order may wait
- * for its result every other step. */
+/* No request starves: each step advances the first sequence in the order by a token, so a request
+ * ends within as many steps as there are tokens in all requests that lived at the same time. A more
+ * urgent request may preempt sequences, which are recomputed. With two steps in flight the first in
+ * the order may wait for its result every other step. */
 static void check_wait(const struct simulation *sim, const struct fake_client *client) {
     uint64_t waited = sim->n_steps - client->submitted_at;
     uint64_t work = sim->work_in - client->work_before;
@@ -370,7 +371,7 @@ static void on_events(void *arg, const struct event *events, int n) {
     }
 }
 
-/* It is told once, before the ends that follow from it. */
+/* Called once, before the ends that follow from the failure. */
 static void on_failure(void *arg, const struct err *err) {
     struct simulation *sim = arg;
     assert(err->status && !sim->failed && sim->engine->fails_at > 0);
@@ -390,7 +391,7 @@ static void check_flags_took_effect(const struct simulation *sim) {
     }
 }
 
-/* Sequences of a client that have not ended; a search ends as a whole. */
+/* Returns the number of live sequences of a client; a search ends as a whole. */
 static int live_of(const struct fake_client *client) {
     const struct generation *g = &client->generation;
     bool searches =
@@ -398,8 +399,8 @@ static int live_of(const struct fake_client *client) {
     return searches ? g->beams.width : g->n - client->n_ended;
 }
 
-/* After each step, whatever has ended in it and how, the gauges say what there is. When all has
- * ended they are zero, and the whole queue is free. */
+/* The gauges are right after each step, whatever ended in it and how. When all requests have ended,
+ * the gauges are zero and the whole queue is free. */
 static void check_gauges(const struct simulation *sim) {
     struct scheduler_stats stats;
     int live = 0, swapped = 0;
@@ -456,7 +457,7 @@ static void simulation_end(struct simulation *sim) {
     sim->engine_steps = sim->engine->n_steps;
     assert(stats.running == 0 && stats.waiting == 0 && stats.blocks_used == 0);
     assert(stats.queued_tokens == 0 && stats.cached_tokens <= stats.prompt_tokens);
-    if (sim->failed) { /* what failed is not counted */
+    if (sim->failed) { /* failed steps are not counted */
         assert(stats.steps < sim->engine->n_steps && stats.step_rows < sim->n_rows);
     } else {
         assert(stats.steps == sim->engine->n_steps && stats.step_rows == sim->n_rows);

@@ -1,6 +1,5 @@
-/* Speculation, one sentence at a time: what is looked up, what is believed of costs and chances,
- * which drafts a step takes, and what becomes of them. That no byte changes is what
- * test_simulation.c and test_same_bytes.c show. */
+/* Speculation: look-ups, estimates of costs and chances, the drafts in a step, and their results.
+ * test_simulation.c and test_same_bytes.c show that drafts change no byte. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +73,7 @@ START_TEST(what_was_never_seen_is_not_guessed) {
     check_draft(&text, 4, "", 0);
     add(&text, "bcdefg");
     check_draft(&text, 4, "", 0);
-    add(&text, "a"); /* one token alone is no match */
+    add(&text, "a"); /* a single token is no match */
     check_draft(&text, 4, "", 0);
     free(text.state);
 }
@@ -116,12 +115,12 @@ START_TEST(a_prediction_is_followed_and_found_again) {
     for (size_t i = 0; i < sizeof expected; i++) tokens[i] = expected[i];
     struct prediction p = {.tokens = tokens, .n = (int)sizeof expected - 1};
     text_begin(&text);
-    check_prediction(&text, &p, "efg", "abcd", 4); /* the prompt is no part of it */
+    check_prediction(&text, &p, "efg", "abcd", 4); /* the prompt is not part of the match */
     check_prediction(&text, &p, "abc", "defg", 7);
-    check_prediction(&text, &p, "xe", "", 0); /* one token is no match */
+    check_prediction(&text, &p, "xe", "", 0); /* a single token is no match */
     check_prediction(&text, &p, "f", "ghij", 2);
     check_prediction(&text, &p, "ghij", "kl", 6);
-    check_prediction(&text, &p, "kl", "", 0); /* its end */
+    check_prediction(&text, &p, "kl", "", 0); /* the end of the text */
     check_prediction(&text, &p, "ab", "cdef", 2);
     free(text.state);
 }
@@ -136,12 +135,12 @@ START_TEST(the_longest_match_in_a_prediction_is_followed) {
     text_begin(&text);
     check_prediction(&text, &p, "---", "xab1", 4);
     check_prediction(&text, &p, "-yab", "2 za", 3);
-    check_prediction(&text, &p, "-ab", "3", 2); /* the first behind the cursor */
+    check_prediction(&text, &p, "-ab", "3", 2); /* the first match after the cursor */
     free(text.state);
 }
 END_TEST
 
-/* What the prompt ends with is no match: the output has to be found by its own tokens. */
+/* The end of the prompt is no match: the output must be found by its own tokens. */
 START_TEST(a_prediction_is_found_by_the_output_alone) {
     static const char expected[] = "qrabxcd";
     static struct text text;
@@ -150,13 +149,13 @@ START_TEST(a_prediction_is_found_by_the_output_alone) {
     struct prediction p = {.tokens = tokens, .n = (int)sizeof expected - 1};
     text_begin(&text);
     check_prediction(&text, &p, "zab", "qrab", 4);
-    check_prediction(&text, &p, "x", "", 0); /* behind "ab", as in the text */
+    check_prediction(&text, &p, "x", "", 0); /* after "ab", as in the text */
     check_prediction(&text, &p, "c", "d", 2);
     free(text.state);
 }
 END_TEST
 
-/* Tokens that were drafted and did not come leave no trace. */
+/* Drafts that were refused are not indexed. */
 START_TEST(drafts_are_not_indexed) {
     static struct text text;
     text_begin(&text);
@@ -168,7 +167,7 @@ START_TEST(drafts_are_not_indexed) {
 }
 END_TEST
 
-/* A long prompt is taken in over several calls, and found whole after them. */
+/* A long prompt is indexed over several calls, and found completely afterwards. */
 START_TEST(a_long_prompt_is_indexed_in_parts) {
     static struct text text;
     text_begin(&text);
@@ -186,7 +185,7 @@ START_TEST(a_long_prompt_is_indexed_in_parts) {
 }
 END_TEST
 
-/* Against a search of all places. */
+/* Compares with a search of all places. */
 START_TEST(lookup_equals_a_search_of_all_places) {
     static struct text text;
     uint64_t random = (uint64_t)_i + 1;
@@ -228,7 +227,7 @@ START_TEST(costs_keep_to_the_expected_form_between_measured_ones) {
         step_cost_note(&cost, 1, 1000000);
     }
     ck_assert_float_eq_tol(step_cost_ns(&cost, 8), 2e6f, 2e4f);
-    float scale = 2e6f / eight * one / 1e6f, share = 3.0f / 7; /* 4 lies between 1 and 8 */
+    float scale = 2e6f / eight * one / 1e6f, share = 3.0f / 7; /* 4 is between 1 and 8 */
     ck_assert_float_eq_tol(step_cost_ns(&cost, 4), four * 1e6f * (1 + (scale - 1) * share), 4e4f);
     step_cost_note(&cost, 8, 2000000000); /* it was interrupted */
     ck_assert(step_cost_ns(&cost, 8) < 2.3e6f);
@@ -238,7 +237,7 @@ START_TEST(costs_keep_to_the_expected_form_between_measured_ones) {
 }
 END_TEST
 
-/* One step of five rows was interrupted, and made all of more than one look dear. */
+/* A step of five rows was interrupted, which made all larger steps look expensive. */
 START_TEST(an_interrupted_step_is_forgotten) {
     struct step_cost cost;
     step_cost_init(&cost, true);
@@ -246,7 +245,8 @@ START_TEST(an_interrupted_step_is_forgotten) {
     step_cost_note(&cost, 1, 1000000);
     step_cost_note(&cost, 5, 500000000);
     ck_assert(step_cost_ns(&cost, 5) < 2.01f * five);
-    for (int i = 0; i < 40; i++) step_cost_note(&cost, 5, 500000000); /* a slow machine, for now */
+    /* the machine is slow for some time */
+    for (int i = 0; i < 40; i++) step_cost_note(&cost, 5, 500000000);
     ck_assert(step_cost_ns(&cost, 5) > 10 * five);
     for (int i = 0; i < 4000; i++) step_cost_note(&cost, 1, 1000000);
     ck_assert_float_eq_tol(step_cost_ns(&cost, 5), five, 0.02f * five);
@@ -261,7 +261,7 @@ START_TEST(a_chance_follows_what_held) {
           at4 = sequence.draft_chance[4];
     speculate_learn(&sequence, 1);
     ck_assert(sequence.draft_chance[2] > at2 && sequence.draft_chance[3] < at3);
-    ck_assert(sequence.draft_chance[4] == at4); /* was not tried */
+    ck_assert(sequence.draft_chance[4] == at4); /* not tried */
     for (int i = 0; i < 100; i++) speculate_learn(&sequence, 0);
     ck_assert(sequence.draft_chance[2] < 0.01f);
     for (int i = 0; i < 2000; i++) speculate_forget(&sequence);
@@ -349,7 +349,7 @@ static void submit(struct world *w, int k) {
     fake_client_submit(&w->client[k], w->scheduler, MODEL_LEN);
 }
 
-/* The prompt's step gives a token, each later one 1 + k. */
+/* The prompt's step yields a token, each later one 1 + k. */
 START_TEST(drafts_that_all_hold_save_steps) {
     int k = _i;
     struct world *w = world_new(0, k, 200, 1);
@@ -376,7 +376,8 @@ START_TEST(drafts_that_never_hold_cost_no_step) {
 }
 END_TEST
 
-/* What refused drafts took is free after the step, and what held is known to the prefix cache. */
+/* The blocks of refused drafts are free after the step, and the accepted tokens are known to the
+ * prefix cache. */
 START_TEST(blocks_are_those_of_the_tokens_that_held) {
     struct world *w = world_new(100, 15, 200, 1);
     ask(w, 0, 9, 60);
@@ -407,7 +408,7 @@ START_TEST(a_request_may_refuse_drafts_and_bound_them) {
 }
 END_TEST
 
-/* A step's last tokens: none is guessed that could not be given. */
+/* In the last step of a sequence, no draft goes beyond its maximum length. */
 START_TEST(drafts_end_where_the_sequence_does) {
     struct world *w = world_new(0, 15, 200, 1);
     ask(w, 0, 9, 4);
@@ -419,7 +420,7 @@ START_TEST(drafts_end_where_the_sequence_does) {
 }
 END_TEST
 
-/* While somebody waits or computes a prompt, rows are for them. */
+/* While a sequence waits or computes a prompt, it gets the rows. */
 START_TEST(drafts_take_nothing_from_others) {
     struct world *w = world_new(0, 15, 200, 1);
     ask(w, 0, 9, 100);
@@ -428,7 +429,7 @@ START_TEST(drafts_take_nothing_from_others) {
     uint64_t before = w->scheduler->stats.draft_tokens;
     ask(w, 1, 200, 5);
     submit(w, 1);
-    while (w->client[1].choice[0].n_output == 0) { /* chunks of the prompt beside the decode */
+    while (w->client[1].choice[0].n_output == 0) { /* chunks of the prompt in steps that decode */
         fake_step(w->scheduler);
         ck_assert_uint_eq(w->scheduler->stats.draft_tokens, before);
     }
@@ -442,7 +443,7 @@ END_TEST
 START_TEST(nobody_drafts_while_somebody_waits) {
     struct world *w = world_new(0, 15, 26, 1);
     ask(w, 0, 9, 80);
-    ask(w, 1, 95, 3); /* whose blocks are free when the first one ends */
+    ask(w, 1, 95, 3); /* its blocks are free when the first one ends */
     submit(w, 0);
     fake_step(w->scheduler);
     uint64_t before = w->scheduler->stats.draft_tokens;
@@ -457,7 +458,8 @@ START_TEST(nobody_drafts_while_somebody_waits) {
 }
 END_TEST
 
-/* Blocks for one sequence and a little: drafts that would need another's are left out. */
+/* There are blocks for one sequence and a little more: drafts that would need the other's are left
+ * out. */
 START_TEST(drafts_never_preempt) {
     struct world *w = world_new(0, 15, 26, 1);
     for (int k = 0; k < 2; k++) {
@@ -472,7 +474,7 @@ START_TEST(drafts_never_preempt) {
 }
 END_TEST
 
-/* With learnt costs, guesses that fail end soon, and those that hold go on. */
+/* With learnt costs, refused drafts end soon, and accepted drafts continue. */
 START_TEST(guessing_ends_where_it_does_not_pay) {
     uint64_t drafts[2];
     for (int bad = 0; bad < 2; bad++) {
@@ -485,7 +487,7 @@ START_TEST(guessing_ends_where_it_does_not_pay) {
         world_free(w);
     }
     ck_assert_uint_gt(drafts[0], 150);
-    ck_assert_uint_lt(drafts[1], 100); /* ten for each length of a match */
+    ck_assert_uint_lt(drafts[1], 100); /* ten for each match length */
 }
 END_TEST
 

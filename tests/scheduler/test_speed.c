@@ -1,6 +1,6 @@
-/* What the scheduler itself costs in a step: plan, apply, commit and events over an engine that
- * does nothing. The goal is 20 us and 0.1 us for each running sequence; the bound that is
- * asserted leaves room for a busy machine. */
+/* The time of the scheduler itself in a step: plan, apply, commit and events, over an engine that
+ * does nothing. The goal is 20 us and 0.1 us for each running sequence. The asserted limit is
+ * higher, for busy machines. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 
 static _Atomic uint64_t n_events;
 
-/* A real step reads all weights and leaves nothing of the scheduler's in the caches. */
+/* A real step reads all weights, which evicts the scheduler's data from the caches. */
 #define CACHES ((size_t)48 << 20)
 static uint64_t *evicting; /* [CACHES], or NULL: the caches stay warm */
 static uint64_t evicting_ns;
@@ -33,7 +33,7 @@ static void no_submit(void *self, const struct step *step) {
     evicting_ns += now_ns() - began;
 }
 
-/* Of the steps in flight, by the number of the step. */
+/* For the steps in flight, by the number of the step. */
 static struct sampled results[MAX_IN_FLIGHT][MAX_SEQS + MAX_SHARED_SAMPLES];
 static uint64_t n_sampled, n_waits;
 
@@ -83,8 +83,8 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Microseconds of the median step, without the eviction, in which n_seqs sequences decode after
- * n_prompt tokens. */
+/* Returns the microseconds of the median step, without the eviction, in which n_seqs sequences
+ * decode after n_prompt tokens. */
 static double median_step_us(int n_seqs, int n_prompt) {
     struct scheduler *scheduler = busy_scheduler(n_seqs, n_prompt, N_STEPS + 64);
     struct generation *generations = mem_calloc((size_t)n_seqs, sizeof *generations);
@@ -115,7 +115,7 @@ static double median_step_us(int n_seqs, int n_prompt) {
     return us[N_STEPS / 2];
 }
 
-/* With so many steps in flight. */
+/* The loop index is the number of steps in flight. */
 START_TEST(a_step_costs_little) {
     static const int seqs[] = {1, 16, 64, 256, MAX_SEQS};
     in_flight = _i;

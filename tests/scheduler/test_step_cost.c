@@ -1,6 +1,6 @@
-/* What rows of prompts take, learnt from steps of a machine that is made up: a constant, so much a
- * decode, so much a row and a pair, and noise. And the ITL target that the plan keeps by it, in a
- * closed loop: the plan asks, the machine computes, what it took is noted. */
+/* The time of prompt rows, learnt from the steps of a simulated machine: a constant, a time per
+ * decode, per row and per pair, and noise. And the ITL target of the plan, in a closed loop: the
+ * plan chooses rows, the machine takes its time, and the time is learnt. */
 #include <check.h>
 #include <limits.h>
 #include <math.h>
@@ -25,7 +25,7 @@ static double clean_ns(const struct machine *m, const struct step_shape *shape) 
 }
 
 static double noisy_ns(struct machine *m, const struct step_shape *shape) {
-    double sum = -6; /* of twelve even numbers: nearly normal */
+    double sum = -6; /* the sum of twelve uniform numbers is nearly normal */
     for (int i = 0; i < 12; i++) sum += fake_between(&m->random, 0, 1000000) * 1e-6;
     return clean_ns(m, shape) * exp(m->noise * sum);
 }
@@ -41,7 +41,7 @@ static void note_decodes(struct step_cost *cost, struct machine *m) {
     }
 }
 
-/* Rows of whole tiles of which an exact model without noise would say that there is time. */
+/* Returns the rows of whole tiles for which an exact model without noise has time. */
 static int ideal_rows(const struct machine *m, int decodes, int from, double target) {
     int rows = TILE;
     for (; rows + TILE <= MOST_ROWS; rows += TILE) {
@@ -56,8 +56,8 @@ struct outcome {
     double rows, ideal;
 };
 
-/* Long prompts go by beside a number of decodes that changes; what the first steps teach is not
- * counted. */
+/* Runs long prompts with a changing number of decodes. The first steps, which teach the model, are
+ * not counted. */
 static struct outcome keep_target(struct step_cost *cost, struct machine *m, double target,
                                   int steps, int uncounted) {
     struct outcome o = {0};
@@ -114,7 +114,7 @@ START_TEST(rows_and_pairs_are_told_apart) {
 }
 END_TEST
 
-/* Contexts that are all alike explain nothing, and are not blamed. */
+/* If all contexts are equal, the pairs explain nothing and get no share of the time. */
 START_TEST(equal_contexts_leave_all_to_the_rows) {
     struct step_cost cost;
     step_cost_init(&cost, true);
@@ -143,7 +143,8 @@ START_TEST(ninety_nine_of_a_hundred_steps_keep_the_target) {
 }
 END_TEST
 
-/* A model ten times off, either way, is mended by what it sees; a prompt gets on meanwhile. */
+/* A model that is wrong by a factor of ten, either way, is corrected by its steps. A prompt
+ * advances in the meantime. */
 START_TEST(a_wrong_model_mends) {
     for (int wrong = 0; wrong < 2; wrong++) {
         struct step_cost cost;
@@ -163,7 +164,7 @@ START_TEST(a_wrong_model_mends) {
 }
 END_TEST
 
-/* What interrupts a step is not taken for what the step takes. */
+/* Interruptions of a step are not learnt as its cost. */
 START_TEST(interruptions_count_little) {
     struct step_cost cost;
     struct machine m = cpu;

@@ -1,5 +1,5 @@
-/* Drafts from texts that have ended: who finds which, what they vote for, and what the ring keeps.
- * */
+/* Drafts from texts that have ended: who may use which text, the votes, and the contents of the
+ * ring. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,14 +23,15 @@ static void end(void) {
     suffix_free(suffix);
 }
 
-/* A text with a prompt of so many tokens has ended. */
+/* Ends a text with a prompt of n_prompt tokens. */
 static void end_text(const int32_t *tokens, int n, int n_prompt, int salt) {
     const struct draft_context context = {
         .tokens = (int32_t *)tokens, .n = n, .max_tokens = n, .salt = salts[salt]};
     drafter.finished(drafter.self, &context, n_prompt);
 }
 
-/* The drafts for a sequence of the tokens, into `out`; returns how many, and their match. */
+/* Writes the drafts for a sequence with these tokens to `out`. Returns their number, and their
+ * match in *match. */
 static int draft(const int32_t *tokens, int n, int salt, int most, int32_t *out, int *match) {
     int32_t text[64];
     void *state = mem_calloc(1, drafter.state_bytes(drafter.self, 64));
@@ -51,16 +52,18 @@ START_TEST(a_text_that_has_ended_is_found) {
     int match;
     ck_assert_int_eq(draft(TEXT(1, 2), 0, 5, out, &match), 0);
     end_text(TEXT(9, 1, 2, 3, 4), 1, 0);
-    ck_assert_int_eq(draft(TEXT(1, 2), 0, 5, out, &match), 2); /* the text is over then */
+    ck_assert_int_eq(draft(TEXT(1, 2), 0, 5, out, &match), 2); /* the text ends there */
     ck_assert(out[0] == 3 && out[1] == 4 && match == 2);
-    ck_assert_int_eq(draft(TEXT(8, 9, 1, 2), 0, 1, out, &match), 1); /* no more than is asked for */
-    ck_assert_int_eq(match, 3); /* the prompt's end is compared, too */
+    /* at most as many as requested */
+    ck_assert_int_eq(draft(TEXT(8, 9, 1, 2), 0, 1, out, &match), 1);
+    ck_assert_int_eq(match, 3); /* the end of the prompt is compared, too */
     ck_assert_int_eq(draft(TEXT(1, 2), 1, 5, out, &match), 0); /* not with another salt */
     end_text(TEXT(9, 1, 2, 7), 1, 1);
     ck_assert_int_eq(draft(TEXT(1, 2), 1, 5, out, &match), 1);
     ck_assert_int_eq(out[0], 7);
-    ck_assert_int_eq(draft(TEXT(3, 4), 0, 5, out, &match), 0); /* nothing follows in the text */
-    ck_assert_int_eq(draft(TEXT(2), 0, 5, out, &match), 0);    /* less than is compared */
+    /* the text ends after these tokens */
+    ck_assert_int_eq(draft(TEXT(3, 4), 0, 5, out, &match), 0);
+    ck_assert_int_eq(draft(TEXT(2), 0, 5, out, &match), 0); /* shorter than the minimum match */
 }
 END_TEST
 
@@ -74,7 +77,7 @@ START_TEST(places_vote) {
     ck_assert_int_eq(draft(TEXT(1, 2), 0, 3, out, &match), 3);
     ck_assert(out[0] == 3 && out[1] == 7 && out[2] == 7); /* two of four, then the later one */
     end_text(TEXT(0, 1, 2, 5, 9), 0, 0);
-    ck_assert_int_eq(draft(TEXT(0, 1, 2), 0, 3, out, &match), 2); /* a longer match counts alone */
+    ck_assert_int_eq(draft(TEXT(0, 1, 2), 0, 3, out, &match), 2); /* only the longer match counts */
     ck_assert(out[0] == 5 && out[1] == 9 && match == 3);
 }
 END_TEST
@@ -83,7 +86,7 @@ START_TEST(only_the_longest_matches_vote) {
     int32_t out[MAX_DRAFTS];
     int match;
     end_text(TEXT(0, 1, 2, 5, 9), 0, 0);
-    end_text(TEXT(7, 1, 2, 3, 3), 0, 0); /* these come first, and are more */
+    end_text(TEXT(7, 1, 2, 3, 3), 0, 0); /* these are more recent and more frequent */
     end_text(TEXT(7, 1, 2, 3, 3), 0, 0);
     ck_assert_int_eq(draft(TEXT(0, 1, 2), 0, 3, out, &match), 2);
     ck_assert(out[0] == 5 && out[1] == 9 && match == 3);
@@ -101,14 +104,14 @@ START_TEST(texts_that_end_have_no_vote) {
 }
 END_TEST
 
-/* A text that was written over by the same one, at the same place of the ring, votes no longer. */
+/* A text that was overwritten by the same one, at the same place of the ring, does not vote. */
 START_TEST(what_was_written_over_has_no_vote) {
     enum { RING = 1 << 17, FILLER = 1020, TEXT_TOKENS = 4 };
     int32_t out[MAX_DRAFTS], text[FILLER];
     int match, next = 100, left = RING - TEXT_TOKENS;
     end_text(TEXT(1, 2, 3), 0, 0);
     while (left > 0) {
-        int n = left > FILLER ? FILLER : left - 1; /* and a gap */
+        int n = left > FILLER ? FILLER : left - 1; /* plus a gap */
         for (int i = 0; i < n; i++) text[i] = next++;
         end_text(text, n, 0, 0);
         left -= n + 1;
@@ -127,14 +130,14 @@ START_TEST(own_text_comes_first) {
     end_text(TEXT(1, 2, 3), 0, 0);
     ck_assert_int_gt(draft(TEXT(1, 2, 4, 1, 2), 0, 1, out, &match), 0);
     ck_assert_int_eq(out[0], 4);
-    end_text(TEXT(4, 1, 2, 3), 0, 0); /* unless the other's match is longer */
+    end_text(TEXT(4, 1, 2, 3), 0, 0); /* unless the match of the other text is longer */
     ck_assert_int_eq(draft(TEXT(1, 2, 4, 1, 2), 0, 1, out, &match), 1);
     ck_assert(out[0] == 3 && match == 3);
 }
 END_TEST
 
-/* The ring is written over several times: old texts are gone, new ones are found, and none that is
- * half gone. */
+/* The ring is overwritten several times: old texts are gone, new ones are found, and no text is
+ * found in part. */
 START_TEST(old_texts_are_forgotten) {
     int32_t out[MAX_DRAFTS], text[100];
     int match, n_found = 0;

@@ -1,6 +1,6 @@
-/* Swapping, case by case: what comes back is not computed again, slots are given back by whoever
- * ends, without slots all is as it was, and what the prefix cache forgets is kept while no sequence
- * wants its slot. (test_scheduler_simulation has it at random.) */
+/* Swapping, case by case: swapped sequences are not recomputed, a sequence that ends frees its
+ * slots, without slots nothing changes, and blocks that the prefix cache evicts are kept while no
+ * sequence needs their slots. (test_simulation.c checks it at random.) */
 #include <check.h>
 #include <stdlib.h>
 
@@ -109,7 +109,7 @@ START_TEST(without_memory_or_slots_or_need_it_is_computed_again) {
 }
 END_TEST
 
-/* The second request, of the two, is the one that gives way. */
+/* Runs until the second of the two requests is swapped. */
 static struct world *run_to_swapped(void) {
     struct world *w = world_new(FEW, 20, 20, 1, true);
     struct scheduler_stats stats = {0};
@@ -151,7 +151,7 @@ START_TEST(a_scheduler_may_go_while_one_is_swapped) {
 }
 END_TEST
 
-/* While others compute, the step in which a sequence comes back has no rows of it. */
+/* If others compute, the step that loads a sequence has no rows of it. */
 START_TEST(who_comes_back_sits_a_step_out_beside_others) {
     struct world *w = run_to_swapped();
     while (w->engine->n_in == 0) ck_assert(fake_step(w->scheduler));
@@ -161,9 +161,8 @@ START_TEST(who_comes_back_sits_a_step_out_beside_others) {
 }
 END_TEST
 
-/* A search is preempted at every point of its steps by a request that comes before it and grows. A
- * beam whose candidates have come, or are on their way, might not go on: it leaves nothing
- * behind. */
+/* A request that precedes a search and grows preempts it at every point of its steps. A beam whose
+ * candidates are known or in flight might not continue, so it is not swapped. */
 START_TEST(a_beam_whose_candidates_come_is_not_swapped) {
     uint64_t preempted = 0;
     for (int wait = 1; wait < 16; wait++) {
@@ -189,7 +188,7 @@ END_TEST
 
 /* ---- what the prefix cache forgets ---------------------------------------------------------- */
 
-/* Runs request k alone, under this salt; how many tokens of its prompt it had from the cache. */
+/* Runs request k alone, under this salt. Returns how many tokens of its prompt were cached. */
 static int run_one(struct world *w, int k, uint64_t salt) {
     struct fake_client *client = &w->client[k];
     prepare(w, k);
@@ -200,8 +199,8 @@ static int run_one(struct world *w, int k, uint64_t salt) {
     return client->n_cached;
 }
 
-/* A prompt's two whole blocks, and 6 more of its answer, were known; then others took all blocks,
- * each of them known too, since the requests are as long as the first. */
+/* The two full blocks of a prompt, and 6 more of its answer, were known. Then others used all
+ * blocks, and all of these are known too, since the requests have the same length. */
 static struct world *run_until_evicted(int n_host_blocks, int swap_from, bool caching) {
     struct world *w = world_new(FEW, n_host_blocks, n_host_blocks, swap_from, caching);
     ck_assert_int_eq(run_one(w, 0, 0), 0);
@@ -259,7 +258,7 @@ START_TEST(nothing_is_kept_without_caching) {
 }
 END_TEST
 
-/* All slots are kept ones when two sequences want more blocks than there are. */
+/* All slots hold cached blocks when two sequences need more blocks than there are. */
 START_TEST(sequences_come_before_what_is_kept) {
     struct world *w = run_until_evicted(8, 1, true);
     ck_assert_int_eq(host_cache_blocks(&w->scheduler->swap.cache), 8);

@@ -1,5 +1,5 @@
-/* The scheduler with its engine thread running: several threads submit, cancel and read the
- * numbers. Run it under the tsan preset for what it is for. */
+/* The scheduler with a running engine thread: several threads submit, cancel and read the
+ * statistics. Its main purpose is the tsan preset. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +11,10 @@
 #include "support/suite_main.h"
 
 #define N_THREADS 4
-#define N_REQUESTS 300 /* of each thread */
+#define N_REQUESTS 300 /* per thread */
 #define N_AT_ONCE 8
 
-/* A client that another thread waits for. */
+/* A client for which another thread waits. */
 struct order {
     struct fake_client client;
     _Atomic bool done;
@@ -26,15 +26,15 @@ struct world {
     pthread_mutex_t mutex;
     pthread_cond_t ended;
     _Atomic int n_ended, n_cancelled_ends, n_submitted;
-    _Atomic int n_failures; /* that were told */
+    _Atomic int n_failures; /* number of reported failures */
 };
 
 static void on_events(void *arg, const struct event *events, int n) {
     struct world *world = arg;
     for (int i = 0; i < n; i++) {
         struct order *order = events[i].generation->owner;
-        if (events[i].finish == FINISH_ERROR)
-            ck_assert_int_eq(atomic_load(&world->n_failures), 1); /* that was told first */
+        if (events[i].finish == FINISH_ERROR) /* the failure was reported first */
+            ck_assert_int_eq(atomic_load(&world->n_failures), 1);
         else
             fake_client_check(&order->client, &events[i]);
         if (events[i].finish == FINISH_CANCELLED) atomic_fetch_add(&world->n_cancelled_ends, 1);
@@ -103,7 +103,7 @@ static void wait_for(struct world *world, struct order *order) {
     pthread_mutex_unlock(&world->mutex);
 }
 
-/* Submits, trying again while the queue is full. */
+/* Submits, and tries again while the queue is full. */
 static void submit(struct world *world, struct order *order) {
     struct err err;
     for (;;) {
@@ -212,7 +212,7 @@ START_TEST(stopping_ends_all_that_lives) {
             }
         }
         usleep((unsigned)(round % 3) * 50);
-        /* The end may come before any step: then the flag makes the checker expect it. */
+        /* The end may precede any step: then the checker expects it because of this flag. */
         for (int i = 0; i < n; i++) atomic_store(&orders[i]->client.generation.cancelled, true);
         world_end(&world);
         ck_assert_int_eq(atomic_load(&world.n_ended), n);
@@ -226,7 +226,7 @@ END_TEST
 
 enum { MOST_ACCEPTED = 400 };
 
-/* Submits until nothing is taken any more; all that was taken ends. */
+/* Submits until a request is refused. All accepted ones end. */
 static void *submit_until_refused(void *arg) {
     struct submitter *self = arg;
     struct order *orders[MOST_ACCEPTED];

@@ -1,4 +1,4 @@
-/* Window blocks: who has one, who loses one, and how few a sequence keeps while it runs. */
+/* Window blocks: their owners, their reuse, and how few a sequence keeps while it runs. */
 #include <check.h>
 #include <stdlib.h>
 
@@ -65,8 +65,8 @@ START_TEST(a_holder_that_goes_over_brings_its_window_block_where_it_is_wanted) {
 }
 END_TEST
 
-/* The first position that row n sees is in the first block that it sees, and no more blocks than
- * the most are behind that. */
+/* The first position that row n sees is in the first block that it sees, and at most `most` blocks
+ * follow up to the row. */
 START_TEST(a_row_sees_its_window_and_no_block_before_it) {
     for (int size = 1; size <= 17; size++) {
         for (int window = 1; window <= 40; window++) {
@@ -85,7 +85,7 @@ START_TEST(a_row_sees_its_window_and_no_block_before_it) {
 }
 END_TEST
 
-/* Windows of 5 positions in blocks of 4: the row behind block i sees that block alone. */
+/* Windows of 5 positions in blocks of 4: the row after block i sees only that block. */
 START_TEST(blocks_are_usable_up_to_one_whose_row_finds_all) {
     static const int32_t block[] = {0, 1, 2, 3, 4, 5};
     struct window_pool p;
@@ -95,7 +95,7 @@ START_TEST(blocks_are_usable_up_to_one_whose_row_finds_all) {
     ck_assert_int_eq(window_pool_usable(&p, block, 6, 0), 3);
     ck_assert_int_eq(window_pool_usable(&p, block, 2, 0), 0);
     ck_assert_int_eq(window_pool_usable(&p, block, 6, 2), 3);
-    ck_assert_int_eq(window_pool_usable(&p, block, 6, 5), 5); /* its own */
+    ck_assert_int_eq(window_pool_usable(&p, block, 6, 5), 5); /* the sequence's own blocks */
     window_pool_attach(&p, 5);
     ck_assert_int_eq(window_pool_usable(&p, block, 6, 0), 6);
     window_pool_free(&p);
@@ -147,7 +147,7 @@ static void world_free(struct world *w) {
     free(w);
 }
 
-/* Prompts of one `text` begin alike. */
+/* Prompts of one `text` have equal beginnings. */
 static struct fake_client *submit(struct world *w, int k, int text, int n_prompt, int n_output) {
     struct fake_client *client = &w->client[k];
     *client = (struct fake_client){
@@ -158,8 +158,8 @@ static struct fake_client *submit(struct world *w, int k, int text, int n_prompt
     return client;
 }
 
-/* Steps until all have ended, and returns the window blocks that were in use between two steps at
- * most: where a row sees the most blocks, its own is a new one. */
+/* Runs steps until all have ended. Returns the maximum number of window blocks in use between two
+ * steps. When a row sees the most blocks, its own is a new one. */
 static int run(struct world *w) {
     int most = 0;
     for (bool more = true; more;) {
@@ -190,8 +190,8 @@ START_TEST(sequences_run_together_on_the_window_blocks_that_they_see) {
 }
 END_TEST
 
-/* Runs one sequence, then two more that begin as it does and find its blocks. Returns how many have
- * run together. */
+/* Runs one sequence, then two more with the same beginning, which find its blocks. Returns the
+ * maximum number that ran together. */
 static int run_sharers(int n_window_blocks) {
     struct world *w = world_new(n_window_blocks);
     submit(w, 0, 1, 82, 60);
@@ -205,17 +205,17 @@ static int run_sharers(int n_window_blocks) {
     return together;
 }
 
-/* Blocks 18 and 19 are in the window of each, once; the last block is each one's own, and the two
- * that go on longest are promised one more. */
+/* Blocks 18 and 19 are in the window of each sequence, and count once. The last block of each is
+ * separate. The two longest sequences are promised one more. */
 START_TEST(window_blocks_that_are_shared_count_once) {
     ck_assert_int_eq(run_sharers(2 + 3 + 2), 3);
     ck_assert_int_eq(run_sharers(2 + 3 + 1), 2);
 }
 END_TEST
 
-/* What runs keeps the window blocks that its next rows see, however long it has run: a sequence
- * that is let in beside it never pushes it out, nor is pushed out itself. Prompts are longer than
- * the window here, so that no sequence comes to need more. */
+/* A running sequence keeps the window blocks that its next rows see: an admitted one never preempts
+ * it, and is never preempted itself. Prompts are longer than the window here, so no sequence needs
+ * more later. */
 START_TEST(window_blocks_that_are_promised_are_not_given_away) {
     for (int i = 0; i < 4 * 3 * SEEN; i++) {
         int n = SEEN + i / 4;
@@ -240,8 +240,7 @@ START_TEST(as_few_as_one_row_sees_are_enough) {
 }
 END_TEST
 
-/* 60 tokens are 15 blocks; the first 14 can be hits, of which the last window's are in the blocks
- * 11 to 13. */
+/* 60 tokens are 15 blocks. The first 14 can be hits; their last window is in blocks 11 to 13. */
 START_TEST(a_prefix_needs_the_window_blocks_of_its_end) {
     struct world *w = world_new(40);
     struct window_pool *windows = &w->scheduler->pool.windows;
@@ -263,7 +262,8 @@ START_TEST(a_prefix_needs_the_window_blocks_of_its_end) {
     run(w);
     ck_assert_uint_eq(w->engine->n_rows, rows + 60 - 12 * BLOCK);
     ck_assert_int_eq(w->client[2].n_cached, 12 * BLOCK);
-    ck_assert(window_pool_has(windows, hit[12])); /* the known block got what was computed again */
+    /* the known block got the recomputed window block */
+    ck_assert(window_pool_has(windows, hit[12]));
     world_free(w);
 }
 END_TEST
