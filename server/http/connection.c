@@ -1,11 +1,11 @@
 /* server/http: one connection, from accept to close.
  *
  * DESIGN
- * libmicrohttpd accepts a response only in certain states, so a refusal while it is still reading
- * (headers or body wrong, late or too large) is written past it, straight to the socket. That is
- * safe because MHD sends nothing while it reads. Then our side is shut down and what the client
- * still sends is discarded, up to a limit and for LINGER_MS: closing a socket with unread bytes
- * would reset it, and the client would never see why it was refused.
+ * libmicrohttpd (MHD) accepts a response only in certain states. So a refusal while it still reads
+ * a request (headers or body wrong, late or too large) is written directly to the socket. This is
+ * safe because MHD does not send while it reads. Then this side is shut down, and further bytes
+ * from the client are discarded, up to a limit and for LINGER_MS. Closing a socket with unread
+ * bytes would reset it, and the client would not see the refusal.
  */
 #include <arpa/inet.h>
 #include <assert.h>
@@ -24,7 +24,7 @@ struct connection *http_connection_of(struct MHD_Connection *mhd) {
     return info ? info->socket_context : NULL;
 }
 
-/* The peer's address as text; an IPv4 peer of an IPv6 socket is shown as IPv4. */
+/* Writes the peer's address as text. An IPv4 peer of an IPv6 socket is written as IPv4. */
 static void name_peer(char *out, size_t size, const struct sockaddr *address) {
     const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
     const void *bytes = &((const struct sockaddr_in *)address)->sin_addr;
@@ -37,13 +37,13 @@ static void name_peer(char *out, size_t size, const struct sockaddr *address) {
     if (!inet_ntop(family, bytes, out, (socklen_t)size)) snprintf(out, size, "unknown");
 }
 
-/* Sends what the socket accepts at once: a refused peer is not worth waiting for. */
+/* Sends as much as the socket accepts immediately; does not wait for a refused peer. */
 static void send_now(int fd, const struct buf *bytes) {
     ssize_t sent = send(fd, bytes->data, bytes->length, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)sent;
 }
 
-/* `request` is NULL if there is none yet. Without memory the refusal is empty. */
+/* `request` may be NULL, before there is one. If memory is short, `out` stays empty. */
 static void format_refusal(const struct http_server *server, struct http_request *request,
                            struct buf *out, enum status status, const char *code,
                            const char *message) {
@@ -55,14 +55,15 @@ static void format_refusal(const struct http_server *server, struct http_request
     http_response_format(out, status_http(status), "application/json", body, length, fields, n);
 }
 
-/* Far above the limit a connection is not worth memory: it gets a 503 before its request is
- * read. */
+/* Answers a connection far above the limit with a 503, without allocating memory for it and before
+ * reading its request. */
 static void turn_away(struct http_server *server, int fd) {
     struct buf response = {0};
     char unread[16384];
     format_refusal(server, NULL, &response, STATUS_UNAVAILABLE, "too_many_connections",
                    "the server has too many connections; try again later");
-    ssize_t dropped = recv(fd, unread, sizeof unread, MSG_DONTWAIT); /* or closing would reset it */
+    /* unread bytes would reset the connection */
+    ssize_t dropped = recv(fd, unread, sizeof unread, MSG_DONTWAIT);
     (void)dropped;
     send_now(fd, &response);
     shutdown(fd, SHUT_WR);
@@ -71,7 +72,7 @@ static void turn_away(struct http_server *server, int fd) {
     server->stats.refused++;
 }
 
-/* NULL: memory is short. */
+/* Returns NULL if memory is short. */
 static struct connection *connection_new(struct http_server *server, int fd,
                                          const struct sockaddr *address) {
     struct connection *connection = mem_try_calloc(1, sizeof *connection);
@@ -102,8 +103,8 @@ void http_connection_add(struct http_server *server, int fd, const struct sockad
     else
         server->stats.accepted++;
     server->adding = connection;
-    MHD_add_connection(server->daemon, fd, address, length); /* closes fd if it fails */
-    if (server->adding) mem_free(server->adding);            /* it failed before it announced it */
+    MHD_add_connection(server->daemon, fd, address, length); /* closes fd on failure */
+    if (server->adding) mem_free(server->adding);            /* it failed before the notification */
     server->adding = NULL;
 }
 
@@ -145,7 +146,7 @@ void http_connection_notify(void *cls, struct MHD_Connection *mhd, void **contex
     }
 }
 
-/* What is known of a request that libmicrohttpd has not seen. */
+/* Makes an exchange from the known parts of a request that MHD has not seen. */
 static struct exchange unseen_exchange(const struct connection *connection) {
     const struct wire *wire = &connection->wire;
     struct exchange unseen = {.server = connection->server,

@@ -1,20 +1,21 @@
-/* server/http, inside: what its files share. Nothing here is for the application.
+/* server/http, internal: declarations that the files of this folder share. The application must not
+ * use them.
  *
  * DESIGN
- * - Threads: none of its own. The loop thread owns everything; there is no lock.
- * - A `connection` lives from accept until MHD reports it closed, an `exchange` (one request and
- *   its response, as RFC 9110 calls the pair) from its headers until both libmicrohttpd and the
- *   application have released it.
- * - Turns: http_drive alone has MHD run. Application callbacks run inside it; what they
- *   ask for (responses, flushes, an abort) is noted and done by the running turn, never by a nested
- *   one.
- * - libmicrohttpd parses and writes. Accepting, deadlines, limits, disconnects and faults in what
- *   clients send are handled here, because MHD stops listening at its own limits, counts only
- *   inactivity, does not watch a suspended connection, and answers faults with pages of its own.
+ *   - Threads: this folder starts none. The loop thread owns everything; there are no locks.
+ *   - A `connection` lives from accept until MHD reports its end. An `exchange` (one request and its
+ *     response, a term of RFC 9110) lives from its headers until both MHD and the application have
+ *     released it.
+ *   - Turns: only http_drive runs MHD. Application callbacks run inside it; their requests
+ *     (responses, flushes, an abort) are recorded and executed by the running turn, never by a
+ *     nested one.
+ *   - MHD parses and writes. This folder handles accepting, deadlines, limits, disconnects and
+ *     invalid input, because MHD stops listening at its limits, measures only inactivity, does not
+ *     watch a suspended connection, and answers invalid input with HTML pages.
  *
  *     accept -> FRESH -> HEADERS -> BODY -> BUSY -> IDLE -> (HEADERS ...)
- *                 \_________\________\-> CUT: refused by bytes written past MHD; what the client
- *                                             still sends is discarded
+ *                 \_________\________\-> CUT: refused by bytes that bypass MHD; further input is
+ *                                             discarded
  *     any of them -> closed
  */
 #ifndef PENSTOCK_SERVER_HTTP_INTERNAL_H
@@ -28,30 +29,30 @@
 
 /* ---- deadlines ------------------------------------------------------------------------------ */
 
-/* Deadlines of the same length expire in the order they were set, so a list keeps them sorted. */
+/* Deadlines of equal length expire in the order in which they were set, so each list is sorted. */
 struct timeout {
     struct list deadlines; /* the earliest first */
     uint64_t ms;           /* 0: never */
 };
 
 struct deadline {
-    struct list_node node; /* in a timeout's deadlines, or in none */
-    uint64_t at_ms;        /* in uv_now's time */
+    struct list_node node; /* in a timeout's deadlines, or in no list */
+    uint64_t at_ms;        /* on the clock of uv_now */
 };
 
 /* ---- objects -------------------------------------------------------------------------------- */
 
-/* Connections above max_connections that are still read, so that they get the 503 as a response to
- * their request. Any further one is turned away when it is accepted. */
+/* Connections above max_connections that are still read, so that their request gets a 503. Further
+ * connections are refused when they are accepted. */
 enum { HTTP_HEADROOM = 48 };
 
 enum connection_state {
-    CONNECTION_FRESH,   /* accepted; nothing has been read */
+    CONNECTION_FRESH,   /* accepted; not yet read */
     CONNECTION_HEADERS, /* a request has begun */
-    CONNECTION_BODY,    /* the headers are in */
-    CONNECTION_BUSY,    /* the request is complete; its response is awaited or being sent */
-    CONNECTION_IDLE,    /* answered; the next request may come */
-    CONNECTION_CUT,     /* refused past MHD; input is discarded until the client closes */
+    CONNECTION_BODY,    /* the headers are complete */
+    CONNECTION_BUSY,    /* the request is complete; its response is pending or being sent */
+    CONNECTION_IDLE,    /* answered; waits for the next request */
+    CONNECTION_CUT,     /* refused, bypassing MHD; input is discarded until the client closes */
 };
 
 struct connection {
@@ -60,14 +61,14 @@ struct connection {
     struct MHD_Connection *mhd;
     int fd;
     enum connection_state state;
-    bool over_limit;           /* above max_connections: it only gets a 503 */
+    bool over_limit;           /* above max_connections: gets only a 503 */
     bool suspended;            /* MHD ignores it until it is resumed */
-    bool peer_closed;          /* the client has closed its sending half, or both */
+    bool peer_closed;          /* the client closed its sending half, or both */
     struct deadline deadline;  /* of reading, closing, writing, keep_alive or linger */
-    struct wire wire;          /* where in which request the bytes read so far end */
-    struct err *fault;         /* of the byte after them, or NULL */
-    uint64_t answered;         /* requests */
-    uint64_t discarded;        /* bytes that a refused client sent */
+    struct wire wire;          /* parser state after the bytes read so far */
+    struct err *fault;         /* error in the next byte, or NULL */
+    uint64_t answered;         /* number of answered requests */
+    uint64_t discarded;        /* bytes discarded from a refused client */
     struct exchange *exchange; /* the current request, or NULL */
     char client[64];
 };
@@ -75,41 +76,41 @@ struct connection {
 enum response_kind { RESPONSE_NONE, RESPONSE_WHOLE, RESPONSE_STREAM };
 
 struct exchange {
-    struct http_request request; /* first: the application's pointer is ours */
+    struct http_request request; /* must be first: the application's pointer refers to it */
     struct http_server *server;
-    struct connection *connection; /* NULL once MHD is done with the request */
+    struct connection *connection; /* NULL after MHD has finished the request */
     bool seen;                     /* on_headers was called */
-    bool released;                 /* the application is done, or never saw it */
+    bool released;                 /* the application released it or never saw it */
     bool refused;                  /* answered in on_headers: the body is not kept */
     bool discards;                 /* the application does not read the body: it is not kept */
-    bool gone;                     /* the client went away or was cut off */
-    bool gone_notified;            /* on_gone was called, or need not be */
+    bool gone;                     /* the client disconnected or was cut off */
+    bool gone_notified;            /* on_gone was called or is not needed */
     bool is_chunked, expects_continue;
     enum response_kind kind;
-    struct MHD_Response *mhd_response; /* created and not yet queued */
-    int status;                        /* that was or will be sent */
-    bool is_cut;                       /* the status was sent past MHD */
-    uint64_t bytes;                    /* of the response body that were sent */
-    uint64_t whole_bytes;              /* of a whole response's body */
-    uint64_t read_by_ms;               /* when a complete answer must be read, in uv_now's time */
-    struct buf body;                   /* of the request */
-    struct buf refusal;                /* an early response as bytes, in case the body never ends */
-    struct buf out;                    /* stream: bytes to send; */
-    size_t sent;                       /* MHD has read so many of them */
-    uint64_t turn;                     /* stream: the turn of the last write, */
-    size_t turn_bytes, max_turn_bytes; /* its bytes, and the most in any turn */
-    bool ended;                        /* stream: the application has written all */
-    struct list_node ready;  /* in server->ready: to be notified or resumed in the next turn */
-    struct deadline silence; /* in server->silence */
-    char *text;              /* memory of method and target, */
-    char *path;              /* and of a path that is not the target, or NULL */
+    struct MHD_Response *mhd_response; /* created, not yet queued */
+    int status;                        /* sent or to be sent */
+    bool is_cut;                       /* the status was sent bypassing MHD */
+    uint64_t bytes;                    /* sent bytes of the response's body */
+    uint64_t whole_bytes;              /* size of a whole response's body */
+    uint64_t read_by_ms; /* deadline for reading a complete answer, on the clock of uv_now */
+    struct buf body;     /* the request's body */
+    struct buf refusal;  /* bytes of an early response, used if the body does not end */
+    struct buf out;      /* stream: bytes to send; MHD has read */
+    size_t sent;         /* the first `sent` bytes */
+    uint64_t turn;       /* stream: the turn of the last write, */
+    size_t turn_bytes, max_turn_bytes; /* its bytes, and the maximum of all turns */
+    bool ended;                        /* stream: the application has ended it */
+    struct list_node ready;            /* in server->ready: to notify or resume in the next turn */
+    struct deadline silence;           /* in server->silence */
+    char *text;                        /* memory of method and target */
+    char *path;                        /* memory of a path that differs from the target, or NULL */
 };
 
 #define MAX_LISTENERS 4
 
 struct listener {
     uv_poll_t poll;
-    int fd; /* -1 once closed */
+    int fd; /* -1: closed */
 };
 
 struct http_server {
@@ -122,50 +123,50 @@ struct http_server {
     struct listener listeners[MAX_LISTENERS];
     int n_listeners;
     int port;
-    int watch_fd;              /* epoll set of all connections, to see peers close */
-    int reserve_fd;            /* closed for a moment when the process is out of descriptors */
-    uint64_t accept_again_ms;  /* when accepting resumes after a failure; 0: it is not paused */
-    struct connection *adding; /* passed to MHD, which has not announced it yet */
-    struct connection **by_fd; /* [n_by_fd] the connection of a descriptor, or NULL */
+    int watch_fd;              /* epoll set of all connections, to detect disconnects */
+    int reserve_fd;            /* closed briefly if the process has used up its descriptors */
+    uint64_t accept_again_ms;  /* when accepting resumes after a failure; 0: not paused */
+    struct connection *adding; /* passed to MHD, not yet announced by it */
+    struct connection **by_fd; /* [n_by_fd] connection per descriptor, or NULL */
     int n_by_fd;
     struct list connections;
-    struct list ready; /* exchanges to be notified or resumed */
+    struct list ready; /* exchanges to notify or resume */
     struct timeout reading, keep_alive, linger, silence;
-    struct timeout closing;       /* like reading and linger, once the port is closed */
-    struct timeout writing;       /* until it is looked again whether an answer is late */
-    uint64_t timer_at_ms;         /* when the timer fires; 0: it is off */
-    uint64_t turns;               /* begun so far */
+    struct timeout closing;       /* replaces reading and linger after the port is closed */
+    struct timeout writing;       /* interval of the checks for late answers */
+    uint64_t timer_at_ms;         /* when the timer fires; 0: off */
+    uint64_t turns;               /* number of turns */
     bool driving;                 /* a turn is running */
     bool again;                   /* the running turn needs another round */
-    bool announced;               /* every response asks for its connection to be closed */
-    bool draining;                /* and idle connections are closed */
-    void (*on_closed)(void *app); /* once, when draining has ended */
+    bool announced;               /* responses ask their clients to close the connection */
+    bool draining;                /* as `announced`; idle connections are closed */
+    void (*on_closed)(void *app); /* called once, after draining */
     int open_handles;
     struct http_stats stats;
 };
 
 /* ---- http/server.c -------------------------------------------------------------------------- */
 
-/* Runs MHD until nothing is left to do now, then sets the timer. Called inside a turn, it only
- * requests another round. */
+/* Runs MHD until no work is due, then sets the timer. Inside a turn, it only requests another
+ * round. */
 void http_drive(struct http_server *server);
 
 /* ---- http/listen.c -------------------------------------------------------------------------- */
 
-/* Binds a socket to every address of the configured host. Fails with a sentence. */
+/* Binds a socket to each address of the configured host. */
 enum status http_listen_open(struct http_server *server, struct err *err);
 
-/* Starts to listen and to accept. */
+/* Starts to listen and accept. */
 enum status http_listen_start(struct http_server *server, struct err *err);
 
-/* Accepts all that wait, before the port is closed: a connection that was made and not accepted
- * would be reset. Outside of turns only. */
+/* Accepts all pending connections before the port is closed; otherwise they would be reset. Only
+ * outside of turns. */
 void http_listen_take(struct http_server *server);
 
-/* Stops listening; the sockets are closed at once, their handles in the loop's next turns. */
+/* Stops listening. Closes the sockets immediately and their handles in the loop's next turns. */
 void http_listen_close(struct http_server *server);
 
-/* Resumes accepting if it is paused and the pause is over. */
+/* Resumes accepting if a pause has ended. */
 void http_listen_retry(struct http_server *server, uint64_t now_ms);
 
 /* ---- http/connection.c ---------------------------------------------------------------------- */
@@ -178,46 +179,46 @@ void http_connection_add(struct http_server *server, int fd, const struct sockad
 void http_connection_notify(void *cls, struct MHD_Connection *mhd, void **context,
                             enum MHD_ConnectionNotificationCode code);
 
-/* The connection of an MHD connection. */
+/* Returns the connection of an MHD connection. */
 struct connection *http_connection_of(struct MHD_Connection *mhd);
 
-/* Writes `response` (a complete HTTP response) past MHD, which is reading, and discards what the
- * client still sends. */
+/* Writes `response` (a complete HTTP response) while MHD reads, bypassing it. Discards further
+ * input. */
 void http_connection_cut(struct connection *connection, int status, const struct buf *response);
 
 /* The same with the error document of `status`. */
 void http_connection_refuse(struct connection *connection, enum status status, const char *code,
                             const char *message);
 
-/* A request begins, unless the one before it still awaits its answer. */
+/* Begins a request, unless the previous one is not yet answered. */
 void http_connection_begin(struct connection *connection);
 
-/* Refuses the request that has a fault, once all requests before it are answered. */
+/* Refuses the request that has a fault, after all earlier requests are answered. */
 void http_connection_refuse_fault(struct connection *connection);
 
-/* Suspends the connection in MHD. False if the peer has closed, so that nothing would resume it.
- * Call it in MHD's access handler or reader only. */
+/* Suspends the connection in MHD. Returns false if the peer has closed, because nothing would
+ * resume it. Only for MHD's access handler or reader. */
 bool http_connection_suspend(struct connection *connection);
 
-/* Closes a connection between two requests. What the client has already sent is still answered. */
+/* Closes a connection between two requests. Input that the client has already sent is still
+ * answered. */
 void http_connection_close_idle(struct connection *connection);
 
 /* ---- http/receive.c ------------------------------------------------------------------------- */
 
-/* Makes room for the connection of a descriptor. False: memory is short. */
+/* Allocates the table entry of a descriptor. Returns false if memory is short. */
 bool http_receive_reserve(struct http_server *server, int fd);
 
-/* From now on the connection's bytes are checked, and until it is removed. */
+/* Begin and end the checks of a connection's bytes. */
 void http_receive_add(struct connection *connection);
 void http_receive_remove(struct connection *connection);
 
-/* MHD_run: reads, answers and writes what is due. */
+/* Calls MHD_run, which reads, answers and writes. */
 void http_receive_run(struct http_server *server);
 
 /* ---- http/request.c ------------------------------------------------------------------------- */
 
-/* MHD's callbacks: the request line has arrived; headers, body or end have; the exchange is
- * over. */
+/* MHD's callbacks: the request line arrived; headers, body or end arrived; the exchange ended. */
 void *http_request_line(void *cls, const char *uri, struct MHD_Connection *mhd);
 enum MHD_Result http_request_access(void *cls, struct MHD_Connection *mhd, const char *url,
                                     const char *method, const char *version, const char *data,
@@ -225,48 +226,48 @@ enum MHD_Result http_request_access(void *cls, struct MHD_Connection *mhd, const
 void http_request_completed(void *cls, struct MHD_Connection *mhd, void **context,
                             enum MHD_RequestTerminationCode code);
 
-/* Sets the request's id: the one that the client asked for, if there is one and it is printable. */
+/* Sets the request's id to `asked` if that is not NULL and printable, else to a random id. */
 void http_request_name(struct http_request *request, const char *asked);
 
-/* Notes that the client is gone; the application is notified in this turn or the next. */
+/* Records that the client is gone. The application is notified in this turn or the next. */
 void http_exchange_mark_gone(struct exchange *exchange);
 
-/* Calls on_gone unless it was called or the application is done. */
+/* Calls on_gone unless it was called or the application has released the request. */
 void http_exchange_notify_gone(struct exchange *exchange);
 
-/* Has the next turn notify or resume the exchange. */
+/* Makes the next turn notify or resume the exchange. */
 void http_exchange_wake(struct exchange *exchange);
 
 /* ---- http/response.c ------------------------------------------------------------------------ */
 
-/* Passes the prepared response to MHD. Call it in the access handler only. */
+/* Passes the prepared response to MHD. Only for the access handler. */
 enum MHD_Result http_response_queue(struct exchange *exchange);
 
-/* The fields of the application that any answer to a request has. Returns how many. */
+/* Gets the application's fields for any answer to a request. Returns their number. */
 int http_response_fields(const struct http_server *server, struct http_request *request,
                          struct http_field out[HTTP_MAX_FIELDS]);
 
-/* Appends a complete HTTP response as sent on the wire; it closes the connection. False: memory is
- * short, and `out` is empty. */
+/* Appends the bytes of a complete HTTP response that closes the connection. Returns false and
+ * leaves `out` empty if memory is short. */
 bool http_response_format(struct buf *out, int status, const char *content_type, const void *body,
                           size_t length, const struct http_field *fields, int n);
 
 enum { HTTP_MAX_ERROR = 2048 };
 
-/* Writes the error document `{"error":{...}}` and returns its length. `code` may be NULL; the texts
- * must need no escapes. */
+/* Writes the error document `{"error":{...}}` and returns its length. `code` may be NULL. The texts
+ * must not need escapes. */
 size_t http_error_body(char out[HTTP_MAX_ERROR], enum status status, const char *code,
                        const char *message);
 
 /* ---- http/stream.c -------------------------------------------------------------------------- */
 
-/* The response through which MHD reads a stream, or NULL if out of memory. */
+/* Makes a response that reads from the stream. Returns NULL if memory is short. */
 struct MHD_Response *http_stream_response(struct exchange *exchange);
 
-/* Writes a comment, so that proxies do not drop a silent stream. */
+/* Writes a comment, so that proxies keep a silent stream open. */
 void http_stream_keep_alive(struct exchange *exchange);
 
-/* Resumes a slice of the exchanges that are ready. */
+/* Resumes some of the ready exchanges. */
 void http_stream_resume(struct http_server *server);
 
 /* ---- http/watch.c --------------------------------------------------------------------------- */
@@ -279,28 +280,28 @@ void http_watch_remove(struct connection *connection);
 
 void http_limits_init(struct http_server *server);
 
-/* Sets a deadline to a timeout from now; a timeout of 0 sets none. */
+/* Sets a deadline at a timeout from now; a timeout of 0 sets none. */
 void http_limits_set(struct http_server *server, struct deadline *deadline,
                      struct timeout *timeout);
 void http_limits_clear(struct deadline *deadline);
 
-/* From now until it is complete the request is read: sets the deadline for that. */
+/* Sets the deadline for the request that begins to arrive. */
 void http_limits_begin(struct connection *connection);
 
-/* The port is closed: shortens the deadline of a request that is not complete. */
+/* Shortens the deadline of an incomplete request after the port is closed. */
 void http_limits_close(struct connection *connection);
 
-/* The answer is complete, with so many bytes to be read: sets the deadline for that. */
+/* Sets the deadline for reading a complete answer of `bytes`. */
 void http_limits_answer(struct exchange *exchange, size_t bytes);
 
 /* Handles every deadline that has passed. */
 void http_limits_expire(struct http_server *server);
 
-/* The earliest deadline in uv_now's time, or 0. */
+/* Returns the earliest deadline on the clock of uv_now, or 0. */
 uint64_t http_limits_next(const struct http_server *server);
 
-/* Checks the request's size by its headers, and notes its framing in the exchange. Fails with the
- * status and sentence for the client. */
+/* Checks the request's size from its headers, and records its framing in the exchange. Fails with
+ * the status and message for the client. */
 enum status http_limits_check_headers(struct exchange *exchange, struct err *err);
 
 #endif

@@ -1,8 +1,7 @@
-/* server/http: what a client may send, and by when.
+/* server/http: limits on the size and time of clients' input.
  *
- * Deadlines are hard: they count from the start of what they bound and not from the last byte, so
- * that a client that sends a byte a second is treated like one that sends none. Whether the bytes
- * are a request at all is checked before, by wire.c.
+ * Deadlines count from the start of an action and not from the last byte. So a client that sends
+ * one byte per second is treated like one that sends nothing. wire.c checks the syntax earlier.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -13,8 +12,8 @@
 #include "server/http/internal.h"
 
 enum {
-    LINGER_MS = 3000,  /* for a refused client to read why */
-    CLOSING_MS = 1000, /* once the port is closed: for that, and for the rest of a request */
+    LINGER_MS = 3000,  /* for a refused client to read the response */
+    CLOSING_MS = 1000, /* after the port is closed: for that, and for the rest of a request */
     WRITING_MS = 1000
 };
 
@@ -71,7 +70,7 @@ uint64_t http_limits_next(const struct http_server *server) {
     return at;
 }
 
-/* ---- what has a deadline -------------------------------------------------------------------- */
+/* ---- actions with deadlines ----------------------------------------------------------------- */
 
 void http_limits_begin(struct connection *connection) {
     struct http_server *server = connection->server;
@@ -88,7 +87,7 @@ void http_limits_close(struct connection *connection) {
     if (!is_sooner) http_limits_begin(connection);
 }
 
-/* The rate is one on average: a client may pause and then read fast. */
+/* The rate is an average: a client may pause and then read fast. */
 void http_limits_answer(struct exchange *exchange, size_t bytes) {
     struct http_server *server = exchange->server;
     const struct http_config *config = &server->config;
@@ -98,7 +97,7 @@ void http_limits_answer(struct exchange *exchange, size_t bytes) {
     http_limits_set(server, &exchange->connection->deadline, &server->writing);
 }
 
-/* Headers or body were not complete in time. A client that has sent nothing gets no response. */
+/* Headers or body were incomplete at the deadline. A client that sent nothing gets no response. */
 static void reading_expired(struct connection *connection) {
     if (connection->state == CONNECTION_FRESH) {
         shutdown(connection->fd, SHUT_RDWR);
@@ -109,7 +108,7 @@ static void reading_expired(struct connection *connection) {
                            "the request was not complete in time");
 }
 
-/* The request is not complete, or its refusal not read, and the port is closed. */
+/* After the port was closed, the request is still incomplete, or its refusal still unread. */
 static void closing_expired(struct connection *connection) {
     if (connection->state == CONNECTION_CUT) {
         shutdown(connection->fd, SHUT_RDWR);
@@ -118,7 +117,7 @@ static void closing_expired(struct connection *connection) {
     http_connection_refuse(connection, STATUS_UNAVAILABLE, NULL, "The server is shutting down.");
 }
 
-/* An answer is not read yet. */
+/* An answer is not yet read. */
 static void writing_expired(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = connection->exchange;
@@ -128,7 +127,7 @@ static void writing_expired(struct connection *connection) {
         return;
     }
     server->stats.slow_readers++;
-    shutdown(connection->fd, SHUT_RDWR); /* all that MHD sees of a blocked write */
+    shutdown(connection->fd, SHUT_RDWR); /* MHD notices only this while a write is blocked */
     http_exchange_mark_gone(exchange);
 }
 
@@ -172,7 +171,7 @@ enum status http_limits_check_headers(struct exchange *exchange, struct err *err
         strcpy(err->code, "too_many_connections");
         return STATUS_UNAVAILABLE;
     }
-    const char *digits = header(connection, "Content-Length"); /* wire.c has seen that it is */
+    const char *digits = header(connection, "Content-Length"); /* wire.c has checked it */
     uint64_t length = digits ? strtoull(digits, NULL, 10) : 0;
     if (length > server->config.max_body_bytes) {
         return err_set(err, STATUS_TOO_LARGE, NULL, "the body is larger than %zu bytes",

@@ -1,9 +1,9 @@
 /* server/http: the listening sockets.
  *
- * Accepting is done here and not by libmicrohttpd, which at a limit removes its socket from the
- * event set and may never put it back. Here every connection is accepted at once, and refused with
- * a response if necessary. If the process is out of descriptors, a spare one is closed for a moment
- * so that the peer can be turned away; if even that fails, accepting pauses for ACCEPT_PAUSE_MS
+ * This file accepts connections instead of MHD, because MHD removes its socket from the event set
+ * at a limit and may never add it again. Here each connection is accepted immediately, and refused
+ * with a response if necessary. If the process has used up its descriptors, a spare one is closed
+ * briefly so that the peer can be refused. If that fails too, accepting pauses for ACCEPT_PAUSE_MS
  * instead of spinning.
  */
 #include <assert.h>
@@ -23,8 +23,8 @@ enum {
     BACKLOG = 1024,
     ACCEPT_BATCH = 64,
     ACCEPT_PAUSE_MS = 100,
-    SEND_BUFFER_BYTES = 64 << 10, /* kernel memory that a client which never reads can hold */
-    VANISHED_MS = 30000           /* a peer that acknowledges nothing for so long is gone */
+    SEND_BUFFER_BYTES = 64 << 10, /* bounds the kernel memory of a client that does not read */
+    VANISHED_MS = 30000           /* a peer that acknowledges nothing for this time is gone */
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -42,7 +42,7 @@ static const char *bind_cause(int error) {
     }
 }
 
-/* Options that accepted sockets inherit. If one fails, the kernel's default will do. */
+/* Sets options that accepted sockets inherit. On failure the kernel's defaults are acceptable. */
 static void set_options(int fd) {
     int one = 1, idle_s = 60, interval_s = 10, count = 3, buffer = SEND_BUFFER_BYTES;
     unsigned vanished_ms = VANISHED_MS;
@@ -64,7 +64,7 @@ static int bound_port(int fd) {
     return ntohs(((struct sockaddr_in *)&address)->sin_port);
 }
 
-/* Binds one address. Returns the socket, or -1 with errno. `::` accepts IPv4 as well. */
+/* Binds one address. Returns the socket, or -1 with errno. `::` also accepts IPv4. */
 static int bind_address(const struct addrinfo *info, int port) {
     int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
@@ -87,8 +87,7 @@ static int bind_address(const struct addrinfo *info, int port) {
     return -1;
 }
 
-/* A name such as localhost may stand for addresses that this machine does not have, e.g. ::1 where
- * IPv6 is off. */
+/* A name such as localhost may include addresses that this machine lacks, e.g. ::1 without IPv6. */
 static bool may_skip(int error) {
     return error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
 }
@@ -150,7 +149,7 @@ enum status http_check_address(const char *host, int port, struct err *err) {
 
 static void on_acceptable(uv_poll_t *poll, int status, int events);
 
-/* The socket stays readable, so polling it on would spin. */
+/* Stops polling: the socket stays readable, so polling would spin. */
 static void pause_accepting(struct http_server *server) {
     server->accept_again_ms = uv_now(server->loop) + ACCEPT_PAUSE_MS;
     for (int i = 0; i < server->n_listeners; i++) {
@@ -167,7 +166,7 @@ void http_listen_retry(struct http_server *server, uint64_t now_ms) {
     }
 }
 
-/* Turns one peer away with the spare descriptor. False if there is none either. */
+/* Refuses one peer with the spare descriptor. Returns false if even that is unavailable. */
 static bool shed_one(struct http_server *server, int listen_fd) {
     if (server->reserve_fd >= 0) close(server->reserve_fd);
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -177,7 +176,7 @@ static bool shed_one(struct http_server *server, int listen_fd) {
     return fd >= 0 && server->reserve_fd >= 0;
 }
 
-/* Accepts one connection. False if no more are to be accepted now. */
+/* Accepts one connection. Returns false if accepting should stop for now. */
 static bool accept_one(struct http_server *server, int listen_fd) {
     struct sockaddr_storage address;
     socklen_t length = sizeof address;
@@ -194,7 +193,7 @@ static bool accept_one(struct http_server *server, int listen_fd) {
 }
 
 void http_listen_take(struct http_server *server) {
-    assert(!server->driving); /* MHD is given no connection while it runs */
+    assert(!server->driving); /* a running MHD must not get a connection */
     for (int i = 0; i < server->n_listeners; i++) {
         int fd = server->listeners[i].fd;
         for (int j = 0; j < BACKLOG && accept_one(server, fd); j++) continue;

@@ -1,18 +1,18 @@
-/* server/http: what libmicrohttpd reads.
+/* server/http: the bytes that libmicrohttpd reads.
  *
  * DESIGN
- * libmicrohttpd has no hook between the socket and its parser, except for TLS; it calls recv. This
- * file defines the program's own recv, which the linker gives to all libraries. While a turn runs
- * on this thread, a connection's bytes pass wire.c first, and libmicrohttpd gets those that are
- * right; every other caller of recv gets the kernel's.
+ * MHD calls recv; except for TLS, it has no hook between the socket and its parser. This file
+ * defines the program's recv, which the linker binds in all libraries. While a turn runs on this
+ * thread, wire.c checks a connection's bytes first, and MHD gets only valid ones. Every other
+ * caller of recv gets the kernel's function.
  *
- * So libmicrohttpd never finds a fault, and its own answers are never sent: those are pages of
- * HTML, and 0.9.75 sends the head of one twice if it refuses a Content-Length, because
- * parse_connection_headers continues as if it had not answered. The answer to a fault is ours. It
- * is sent at once if the fault is in the request that is being read, and otherwise after the
- * answers to the requests before it. What follows a fault is discarded, and so is what follows the
- * last request of a connection: libmicrohttpd reads some Connection headers differently ("c,close"
- * without the close), and must get no byte that was not checked.
+ * So MHD never finds an error, and its error responses are never sent. They are HTML pages, and
+ * version 0.9.75 sends the head of one twice if it refuses a Content-Length, because
+ * parse_connection_headers continues after its answer. This folder answers errors itself:
+ * immediately if the error is in the current request, otherwise after the answers to the earlier
+ * requests. Bytes after an error are discarded. So are bytes after the last request of a
+ * connection, because MHD reads some Connection headers differently (it misses the close in
+ * "c,close") and must not get unchecked bytes.
  */
 #include <assert.h>
 #include <errno.h>
@@ -30,8 +30,8 @@ static ssize_t receive(int fd, void *out, size_t size, int flags) {
     return recvfrom(fd, out, size, flags, NULL, NULL);
 }
 
-/* Reads what a refused client still sends. A client that sends more than a request may have is
- * closed. */
+/* Reads and discards further input of a refused client. Closes the connection if the client sends
+ * more than the maximum size of a body. */
 static ssize_t discard_all(struct connection *connection) {
     char unread[16384];
     for (;;) {
@@ -55,13 +55,13 @@ static ssize_t read_checked(struct connection *connection, char *out, size_t siz
     if (whole < right) http_connection_begin(connection);
     if (right == (size_t)n) return n;
     connection->fault = mem_try_alloc(sizeof *connection->fault);
-    if (!connection->fault) { /* nothing can be answered, and nothing more is read */
+    if (!connection->fault) { /* the error cannot be answered; reading stops */
         shutdown(connection->fd, SHUT_RDWR);
         return 0;
     }
     *connection->fault = fault;
     http_connection_refuse_fault(connection);
-    /* Whole requests before the wrong bytes are passed on. */
+    /* Complete requests before the invalid byte are passed on. */
     return whole > 0 ? (ssize_t)whole : discard_all(connection);
 }
 

@@ -1,11 +1,10 @@
 /* server/http: one request, from its headers to its last byte.
  *
- * DESIGN libmicrohttpd calls http_request_access when the headers have arrived, then for every part
- * of the body, then once more when the request is complete, and again after each resume. Responses
- * are queued in that last call, which keeps the connection alive; one queued earlier makes MHD
- * close it. An exchange has two holders: MHD until http_request_completed, the application until
- * http_release. The second to release it frees it; neither touches the other's fields.
- *
+ * DESIGN MHD calls http_request_access after the headers, then for each part of the body, then once
+ * when the request is complete, and again after each resume. Responses are queued in that last
+ * call, which keeps the connection alive; after an earlier response MHD closes it. An exchange has
+ * two holders: MHD until http_request_completed, and the application until http_release. The second
+ * one that releases it frees it. Neither uses the other's fields.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -32,14 +31,15 @@ void http_request_name(struct http_request *request, const char *asked) {
              (unsigned long long)random[1]);
 }
 
-/* The path of a target. One in absolute form, as a proxy sends it, names the server first. */
+/* Returns the path of a target. A target in absolute form, from a proxy, begins with the server's
+ * name. */
 static const char *path_of(const char *url) {
     if (strncasecmp(url, "http://", 7) != 0) return url;
     const char *path = strchr(url + 7, '/');
     return path ? path : "/";
 }
 
-/* NULL: memory is short. */
+/* Returns NULL if memory is short. */
 static struct exchange *exchange_new(struct connection *connection, const char *method,
                                      const char *path) {
     size_t method_size = strlen(method) + 1, path_size = strlen(path) + 1;
@@ -60,15 +60,15 @@ static struct exchange *exchange_new(struct connection *connection, const char *
     memcpy(exchange->request.client, connection->client, sizeof connection->client);
     exchange->server = connection->server;
     exchange->connection = connection;
-    exchange->released = true; /* until the application has seen it */
+    exchange->released = true; /* until on_headers is called */
     connection->exchange = exchange;
     http_request_name(&exchange->request, http_header(&exchange->request, "X-Request-Id"));
     connection->server->stats.requests++;
     return exchange;
 }
 
-/* The body counts towards max_bodies_bytes only while MHD has the request: the application may keep
- * it longer, even longer than the server lives. */
+/* A body counts towards max_bodies_bytes only while MHD has the request. The application may keep
+ * it longer, even after the server is freed. */
 static void uncount_body(struct exchange *exchange) {
     if (!exchange->connection) return;
     assert(exchange->server->stats.bodies_bytes >= exchange->body.length);
@@ -157,7 +157,7 @@ void http_header_list(const struct http_request *request, const char *name, stru
     MHD_get_connection_values(exchange->connection->mhd, MHD_HEADER_KIND, add_value, &list);
 }
 
-/* ---- waking, and clients that go ------------------------------------------------------------ */
+/* ---- waking, and disconnected clients ------------------------------------------------------- */
 
 void http_exchange_wake(struct exchange *exchange) {
     assert(exchange->connection);
@@ -184,7 +184,7 @@ void http_exchange_notify_gone(struct exchange *exchange) {
     exchange->server->config.on_gone(exchange->server->config.app, &exchange->request);
 }
 
-/* ---- the request arrives -------------------------------------------------------------------- */
+/* ---- arrival of a request ------------------------------------------------------------------- */
 
 void *http_request_line(void *cls, const char *uri, struct MHD_Connection *mhd) {
     struct connection *connection = http_connection_of(mhd);
@@ -200,14 +200,14 @@ static void refuse(struct exchange *exchange, const struct err *err) {
                            err->message);
 }
 
-/* The headers have arrived. MHD reads on after this unless a response was queued. */
+/* Handles the headers. MHD then continues to read unless a response was queued. */
 static enum MHD_Result receive_headers(struct connection *connection, const char *method,
                                        const char *url, void **context) {
     if (connection->state == CONNECTION_CUT) return MHD_NO;
     assert(connection->state == CONNECTION_HEADERS && !connection->exchange);
     struct http_server *server = connection->server;
     struct exchange *exchange = *context = exchange_new(connection, method, path_of(url));
-    if (!exchange) return MHD_NO; /* which closes the connection */
+    if (!exchange) return MHD_NO; /* closes the connection */
     struct err err;
     connection->state = CONNECTION_BODY;
     if (http_limits_check_headers(exchange, &err) != STATUS_OK) {
@@ -223,7 +223,7 @@ static enum MHD_Result receive_headers(struct connection *connection, const char
     return MHD_YES;
 }
 
-/* Discards body bytes. False once the client has sent more of them than a request may have. */
+/* Discards body bytes. Returns false if the client sent more than the maximum size of a body. */
 static bool discard(struct connection *connection, size_t size) {
     connection->discarded += size;
     return connection->discarded <= connection->server->config.max_body_bytes;
@@ -261,7 +261,7 @@ static enum MHD_Result receive_part(struct exchange *exchange, const char *data,
     return MHD_YES;
 }
 
-/* The request is complete. */
+/* Handles the end of the request. */
 static void receive_end(struct exchange *exchange) {
     struct connection *connection = exchange->connection;
     struct http_server *server = connection->server;
@@ -289,9 +289,9 @@ enum MHD_Result http_request_access(void *cls, struct MHD_Connection *mhd, const
     return http_connection_suspend(connection) ? MHD_YES : MHD_NO;
 }
 
-/* ---- the exchange ends ---------------------------------------------------------------------- */
+/* ---- end of the exchange -------------------------------------------------------------------- */
 
-/* The connection may get its next request, unless MHD closes it. */
+/* Prepares for the connection's next request, unless MHD closes it. */
 static void expect_next(struct connection *connection) {
     struct http_server *server = connection->server;
     if (connection->state == CONNECTION_CUT) return;

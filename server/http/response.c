@@ -1,4 +1,4 @@
-/* server/http: whole responses, through libmicrohttpd or as bytes. */
+/* server/http: whole responses, through MHD or as bytes. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,8 +60,8 @@ size_t http_error_body(char out[HTTP_MAX_ERROR], enum status status, const char 
 
 /* ---- through MHD ---------------------------------------------------------------------------- */
 
-/* MHD refuses values with line breaks and tabs, which a value that echoes a client's may have. Such
- * a field is left out. */
+/* MHD rejects values with line breaks and tabs, which may originate from a client. Such a field is
+ * omitted. */
 static void add_field(struct MHD_Response *response, const char *name, const char *value) {
     if (MHD_add_response_header(response, name, value) == MHD_YES) return;
     log_line(LOG_WARNING, "the response header %s was left out: its value cannot be sent", name);
@@ -76,7 +76,7 @@ static void add_fields(struct exchange *exchange, struct MHD_Response *response,
     for (int i = 0; i < n_common; i++) add_field(response, common[i].name, common[i].value);
 }
 
-/* Is the request the last one that its connection may have, by its own words? */
+/* Does the request's Connection header or HTTP version make it the last one of its connection? */
 static bool is_last_request(const struct connection *connection) {
     const struct wire *wire = &connection->wire;
     return wire->phase == WIRE_IGNORED && wire->messages == connection->answered + 1;
@@ -89,14 +89,14 @@ enum MHD_Result http_response_queue(struct exchange *exchange) {
         add_field(response, "Connection", "close");
     enum MHD_Result queued =
         MHD_queue_response(exchange->connection->mhd, (unsigned)exchange->status, response);
-    MHD_destroy_response(response); /* MHD has its own reference */
+    MHD_destroy_response(response); /* MHD holds another reference */
     exchange->mhd_response = NULL;
     bool is_complete = exchange->kind == RESPONSE_WHOLE;
     if (queued == MHD_YES && is_complete) http_limits_answer(exchange, exchange->whole_bytes);
     return queued;
 }
 
-/* Notes the response; MHD gets it when its access handler returns or is called again. */
+/* Stores the response. MHD gets it when its access handler returns or is called again. */
 static void set_response(struct exchange *exchange, enum response_kind kind, int status,
                          struct MHD_Response *response) {
     assert(exchange->kind == RESPONSE_NONE && !exchange->mhd_response);
@@ -106,7 +106,7 @@ static void set_response(struct exchange *exchange, enum response_kind kind, int
     if (exchange->connection->suspended) http_exchange_wake(exchange);
 }
 
-/* Notes a response of `length` bytes, which `body` has; the response owns its own. */
+/* Stores a response of `length` bytes. `body` holds the same bytes as the response. */
 static void respond(struct exchange *exchange, int status, const char *content_type,
                     struct MHD_Response *response, const void *body, size_t length,
                     const struct http_field *fields, int n) {
@@ -152,14 +152,14 @@ void http_respond_take(struct http_request *request, int status, const char *con
             : NULL;
     if (response) {
         respond(exchange, status, content_type, response, body->data, body->length, fields, n);
-        *body = (struct buf){0}; /* the response frees its memory */
+        *body = (struct buf){0}; /* the response frees the memory */
         return;
     }
     if (is_awaited) http_exchange_mark_gone(exchange);
     buf_free(body);
 }
 
-/* ---- streams begin here; the rest is in http/stream.c --------------------------------------- */
+/* ---- begin of streams; http/stream.c has the rest ------------------------------------------- */
 
 void http_stream_begin(struct http_request *request, int status, const char *content_type,
                        const struct http_field *fields, int n) {

@@ -1,11 +1,11 @@
-/* server/http: the server itself, and how the loop turns libmicrohttpd.
+/* server/http: the server, and how the loop drives MHD.
  *
  * DESIGN
- * MHD runs in its external epoll mode: one descriptor stands for all its connections, and MHD_run
- * does what is due. A turn (http_drive) resumes a slice of the responses that are ready, runs MHD,
- * and repeats while MHD has more to do now; a resumed response needs two rounds, one to be read and
- * one to be sent. After DRIVE_ROUNDS it returns to the loop, so that thousands of streams do not
- * delay a new request. The timer is set only while something has a deadline.
+ * MHD runs in its external epoll mode: one descriptor represents all its connections, and MHD_run
+ * does all work that is due. A turn (http_drive) resumes some of the ready responses, runs MHD, and
+ * repeats while MHD has more work; a resumed response needs two rounds, one to be read and one to
+ * be sent. After DRIVE_ROUNDS it returns to the loop, so that thousands of streams do not delay a
+ * new request. The timer is set only while there are deadlines.
  */
 #include <assert.h>
 #include <errno.h>
@@ -22,9 +22,9 @@ enum {
     POOL_EXTRA_BYTES = 32 << 10
 };
 
-/* ---- turning -------------------------------------------------------------------------------- */
+/* ---- turns ---------------------------------------------------------------------------------- */
 
-/* Milliseconds until MHD wants to run, or -1. */
+/* Returns the milliseconds until MHD has work, or -1. */
 static long long mhd_timeout_ms(struct http_server *server) {
     MHD_UNSIGNED_LONG_LONG ms;
     if (MHD_get_timeout(server->daemon, &ms) != MHD_YES) return -1;
@@ -38,8 +38,8 @@ static void on_timer(uv_timer_t *timer) {
     http_drive(server);
 }
 
-/* Sets the timer for the earliest deadline. If that deadline moves later, the timer stays: firing
- * once for nothing is cheaper than setting it in every turn. */
+/* Sets the timer for the earliest deadline. If that deadline moves later, the timer is not changed:
+ * one extra wake-up is cheaper than setting it in every turn. */
 static void arm_timer(struct http_server *server, long long mhd_ms) {
     uint64_t now = uv_now(server->loop), at = http_limits_next(server);
     if (mhd_ms >= 0 && (!at || now + (uint64_t)mhd_ms < at)) at = now + (uint64_t)mhd_ms;
@@ -95,10 +95,10 @@ static void on_mhd_ready(uv_poll_t *poll, int status, int events) {
     http_drive(poll->data);
 }
 
-/* ---- starting ------------------------------------------------------------------------------- */
+/* ---- start ---------------------------------------------------------------------------------- */
 
-/* MHD's own timeout ends responses of which a client reads nothing for so long; that it reads fast
- * enough is checked in limits.c. */
+/* MHD's timeout ends responses whose client reads nothing for that time. limits.c checks that
+ * clients read fast enough. */
 static enum status start_mhd(struct http_server *server, struct err *err) {
     const struct http_config *config = &server->config;
     int longest_ms = max_int(config->request_timeout_ms, config->keep_alive_ms);
@@ -132,8 +132,8 @@ static void close_handle(struct http_server *server, uv_handle_t *handle) {
     uv_close(handle, on_handle_closed);
 }
 
-/* Opens the handles that run MHD. One that fails to open must not be closed: libuv does not know
- * it. */
+/* Opens the handles that run MHD. A handle that fails to open must not be closed, because libuv
+ * does not know it. */
 static enum status start_turning(struct http_server *server, struct err *err) {
     const union MHD_DaemonInfo *info =
         MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
@@ -161,10 +161,9 @@ static struct http_server *server_new(uv_loop_t *loop, const struct http_config 
     return server;
 }
 
-/* Closes what was opened, after a start that failed half-way too: a handle is open if its data is
- * set. */
+/* Closes all open parts, also after a failed start. A handle is open if its data is set. */
 static void close_all(struct http_server *server) {
-    server->open_handles = 1; /* ours, so that the server outlives this function */
+    server->open_handles = 1; /* the server must outlive this function */
     http_listen_close(server);
     uv_handle_t *handles[] = {(uv_handle_t *)&server->mhd_poll, (uv_handle_t *)&server->watch_poll,
                               (uv_handle_t *)&server->timer, (uv_handle_t *)&server->idle};
@@ -194,7 +193,7 @@ enum status http_server_new(struct http_server **out, uv_loop_t *loop,
     if (status == STATUS_OK) status = start_turning(server, err);
     if (status == STATUS_OK) status = http_watch_open(server, err);
     if (status == STATUS_OK) status = http_listen_start(server, err);
-    server->config.host = NULL; /* the caller's, and not needed any more */
+    server->config.host = NULL; /* the caller owns it; no longer needed */
     if (status == STATUS_OK)
         *out = server;
     else
@@ -210,7 +209,7 @@ void http_stats(const struct http_server *server, struct http_stats *out) {
     *out = server->stats;
 }
 
-/* ---- stopping ------------------------------------------------------------------------------- */
+/* ---- stop ----------------------------------------------------------------------------------- */
 
 void http_server_announce_drain(struct http_server *server) {
     server->announced = true;
@@ -221,7 +220,7 @@ void http_server_drain(struct http_server *server, void (*on_closed)(void *app))
     server->announced = server->draining = true;
     if (!server->driving) http_listen_take(server);
     http_listen_close(server);
-    http_drive(server); /* what has arrived by now is a request under way, not an idle connection */
+    http_drive(server); /* handles input that has arrived: such a connection is not idle */
     server->on_closed = on_closed;
     list_each(node, &server->connections) {
         struct connection *connection = list_entry(node, struct connection, node);

@@ -2,9 +2,9 @@
  *
  * DESIGN
  * http_stream_write only appends to the stream's buffer. The next turn resumes the connections that
- * wait for bytes, a slice at a time; MHD then calls the reader below, which copies as much as fits,
- * so that all events of one step leave as one chunk. A reader with nothing to send suspends its
- * connection: if it only returned 0, MHD would call it again at once, forever.
+ * wait for bytes, a limited number at a time. MHD then calls the reader below, which copies as much
+ * as fits, so all events of one step are sent as one chunk. If the reader has nothing to send, it
+ * suspends the connection. If it only returned 0, MHD would call it again immediately and forever.
  */
 #include <assert.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 enum {
     RESUME_SLICE = 128,
-    BREAK_OFF_S = 1,   /* a timeout that no live connection has */
+    BREAK_OFF_S = 1,   /* a timeout that no other connection has */
     BLOCK_BYTES = 2048 /* MHD's buffer for HTTP/1.0 clients, which do not support chunks */
 };
 
@@ -22,9 +22,9 @@ static size_t unread(const struct exchange *exchange) {
     return exchange->out.length - exchange->sent;
 }
 
-/* Ends the response with an error. MHD then marks the connection closed but checks it again only
- * when it has been idle for the longest. A timeout that differs from the default moves it to a list
- * that is walked in every round, so the next round cleans it up. */
+/* Ends the response with an error. MHD marks the connection as closed, but normally checks it only
+ * when it is the longest idle one. A timeout other than the default moves it to a list that MHD
+ * checks in every round, so the next round frees it. */
 static ssize_t break_off(struct exchange *exchange) {
     MHD_set_connection_option(exchange->connection->mhd, MHD_CONNECTION_OPTION_TIMEOUT,
                               (unsigned)BREAK_OFF_S);
@@ -60,8 +60,8 @@ struct MHD_Response *http_stream_response(struct exchange *exchange) {
                                              NULL);
 }
 
-/* Bytes that were sent are dropped once they are the larger part, so that the buffer does not grow
- * without end. False: memory is short. */
+/* Appends bytes. Sent bytes are dropped once they are the larger part, so that the buffer stays
+ * small. Returns false if memory is short. */
 static bool append(struct exchange *exchange, const void *data, size_t length) {
     size_t n = unread(exchange);
     if (exchange->sent > 0 && exchange->sent >= n) {
@@ -75,13 +75,14 @@ static bool append(struct exchange *exchange, const void *data, size_t length) {
     return true;
 }
 
-/* Ends a stream that cannot go on, in its midst. */
+/* Breaks off an incomplete stream. */
 static void cut_off(struct exchange *exchange) {
-    shutdown(exchange->connection->fd, SHUT_RDWR); /* all that MHD sees of a blocked write */
+    /* MHD notices only this while a write is blocked */
+    shutdown(exchange->connection->fd, SHUT_RDWR);
     http_exchange_mark_gone(exchange);
 }
 
-/* Counts the bytes of this turn; returns how many a reader may leave unread. */
+/* Counts the bytes of this turn. Returns the maximum that a reader may leave unread. */
 static size_t count_write(struct exchange *exchange, size_t length) {
     const struct http_server *server = exchange->server;
     if (exchange->turn != server->turns) exchange->turn_bytes = 0;
@@ -120,7 +121,7 @@ void http_stream_keep_alive(struct exchange *exchange) {
     static const char comment[] = ": keep-alive\n\n";
     assert(exchange->connection && !exchange->ended);
     bool waits = exchange->connection->suspended;
-    if (!waits || !append(exchange, comment, sizeof comment - 1)) { /* without memory: later */
+    if (!waits || !append(exchange, comment, sizeof comment - 1)) { /* out of memory: retry later */
         http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
     }
 }

@@ -1,9 +1,9 @@
-/* server/http: noticing that clients disconnect.
+/* server/http: detects disconnected clients.
  *
- * libmicrohttpd does not watch a suspended connection, and a stream is suspended most of its life.
- * So every connection is in a second, edge-triggered epoll set that reports only the peer's close,
- * and the loop watches that set. A client that closes only its sending half counts as gone too: the
- * two cannot be told apart, and no known client does that.
+ * MHD does not watch a suspended connection, and a stream is suspended most of the time. So each
+ * connection is also in an edge-triggered epoll set that reports only the peer's close, and the
+ * loop watches that set. A client that closes only its sending half is treated as gone, because the
+ * two cases cannot be distinguished, and no known client does that.
  */
 #include <errno.h>
 #include <string.h>
@@ -14,9 +14,9 @@
 
 enum { BATCH = 64 };
 
-/* A request that MHD is still reading, or whose whole response it is writing, is left to MHD. It
- * may have missed a close that arrived together with bytes that it read: shutting down our reading
- * half makes it check again. */
+/* Handles a peer's close. If MHD is still reading the request or writing its whole response, MHD
+ * handles the close. It may have missed a close that arrived together with data; shutting down the
+ * reading half makes it check again. */
 static void peer_closed(struct connection *connection) {
     struct exchange *exchange = connection->exchange;
     connection->peer_closed = true;
@@ -27,15 +27,15 @@ static void peer_closed(struct connection *connection) {
     http_exchange_mark_gone(exchange);
 }
 
-/* MHD runs first, so that it reads what arrived before the close. No turn runs until the whole
- * batch is noted: a turn could free a connection that is later in the batch. */
+/* MHD runs first, to read data that arrived before the close. The whole batch is then recorded
+ * before the next turn, because a turn could free a connection that is later in the batch. */
 static void on_watch(uv_poll_t *poll, int status, int flags) {
     struct http_server *server = poll->data;
     struct epoll_event events[BATCH];
     (void)status;
     (void)flags;
     http_drive(server);
-    if (uv_is_closing((uv_handle_t *)poll)) return; /* the turn has ended the server */
+    if (uv_is_closing((uv_handle_t *)poll)) return; /* the turn freed the server */
     int n = epoll_wait(server->watch_fd, events, BATCH, 0);
     for (int i = 0; i < n; i++) peer_closed(events[i].data.ptr);
     if (server->ready.n > 0) http_drive(server);

@@ -1,4 +1,4 @@
-/* server/http: checks what clients send, byte by byte (RFC 9110 and 9112).
+/* server/http: checks clients' input byte by byte (RFC 9110 and 9112).
  *
  *     BETWEEN -> METHOD -> TARGET -> VERSION -> NAME -> VALUE -> NAME ... (an empty line)
  *        ^ \__________________________________________________________________/ |      \
@@ -6,9 +6,9 @@
  *        \_____________________________________________________________________/        |
  *              \________ NAME (trailers) <- size 0 - CHUNK_SIZE <- CHUNK_END <- CHUNK <-/
  *
- * Lines end with CR LF and nothing else. A field of several lines, a name with white space around
- * it, two lengths, a length beside a coding: RFC 9112 lets a server refuse all of these, and
- * whoever guesses instead may guess differently from the proxy in front.
+ * Lines must end with CR LF. RFC 9112 allows a server to refuse a field of several lines, a name
+ * with white space around it, two lengths, or a length together with a coding. Guessing would be
+ * dangerous, because a proxy may guess differently.
  */
 #include "server/http/wire.h"
 
@@ -18,11 +18,11 @@
 #include <strings.h>
 
 enum {
-    MAX_LENGTH_DIGITS = 18, /* a Content-Length that surely fits into 64 bits */
-    MAX_SIZE_DIGITS = 15    /* a chunk's size, hexadecimal */
+    MAX_LENGTH_DIGITS = 18, /* a Content-Length that fits into 64 bits */
+    MAX_SIZE_DIGITS = 15    /* hexadecimal digits of a chunk's size */
 };
 
-/* One run of wire_check. */
+/* The state of one wire_check. */
 struct check {
     struct wire *wire;
     struct err *err;
@@ -37,9 +37,9 @@ static bool refuse_syntax(struct check *check, const char *message) {
     return refuse(check, STATUS_INVALID_REQUEST, message);
 }
 
-/* ---- the request line ----------------------------------------------------------------------- */
+/* ---- request line --------------------------------------------------------------------------- */
 
-/* The characters of methods and names: RFC 9110's tchar. */
+/* Is it a tchar of RFC 9110, allowed in methods and names? */
 static bool is_token(unsigned char c) {
     return isalnum(c) || (c && strchr("!#$%&'*+-.^_`|~", c));
 }
@@ -48,7 +48,7 @@ static bool wrong_request_line(struct check *check) {
     return refuse_syntax(check, "the request line must be METHOD PATH HTTP/1.1");
 }
 
-/* Appends to a text that is cut where its array ends. */
+/* Appends to a text that is truncated at the end of its array. */
 static void keep(char *text, size_t size, size_t *length, unsigned char c) {
     if (*length < size - 1) text[*length] = (char)c, text[*length + 1] = 0;
     (*length)++;
@@ -63,8 +63,8 @@ static bool method_byte(struct check *check, unsigned char c) {
     return true;
 }
 
-/* A NUL would end the path for whoever reads it as a C string. Arguments of the query are counted
- * as fields: libmicrohttpd keeps a record of each. */
+/* Rejects NUL, which would end the path as a C string. Arguments of the query count as fields,
+ * because MHD keeps a record of each. */
 static bool target_byte(struct check *check, unsigned char c) {
     struct wire *wire = check->wire;
     if (c == ' ') {
@@ -125,7 +125,7 @@ static bool is_named(const struct wire *wire, const char *name) {
     return strcmp(wire->name, name) == 0 && wire->name_length == strlen(name);
 }
 
-/* One option of a Connection header is complete: `value` holds it. Empty ones count for nothing. */
+/* Handles a complete option of a Connection header, in `value`. Empty options are ignored. */
 static bool end_option(struct check *check) {
     struct wire *wire = check->wire;
     size_t n = wire->value_length;
@@ -192,7 +192,7 @@ static bool end_field(struct check *check) {
     return is_right;
 }
 
-/* ---- from request to request ---------------------------------------------------------------- */
+/* ---- between requests ----------------------------------------------------------------------- */
 
 static void end_message(struct wire *wire) {
     bool is_last = wire->says_close || (wire->is_http_1_0 && !wire->says_keep_alive);
@@ -253,7 +253,7 @@ static bool size_byte(struct check *check, unsigned char c) {
     return true;
 }
 
-/* Passes over bytes of a body or chunk. Returns how many. */
+/* Skips bytes of a body or chunk. Returns their number. */
 static size_t skip_data(struct wire *wire, size_t n) {
     assert(wire->left > 0);
     size_t skipped = n < wire->left ? n : (size_t)wire->left;
@@ -297,7 +297,7 @@ static bool end_line(struct check *check) {
     }
 }
 
-/* Counts a byte of a line, whose length has a limit. */
+/* Counts a byte of a line, whose length is limited. */
 static bool count_byte(struct check *check) {
     struct wire *wire = check->wire;
     bool is_size = wire->phase == WIRE_CHUNK_SIZE || wire->phase == WIRE_CHUNK_EXTENSION;
