@@ -1,12 +1,12 @@
-/* What a compiled grammar is: a network, and the states that are found in it while it is used. For
- * engine/grammar only.
+/* The data structures of a compiled grammar: a network, and the states that are found in it during
+ * use. Private to engine/grammar.
  *
- * The network has nodes for each rule, and edges of three kinds: a byte, nothing, or another rule.
- * A state is one of Earley's sets (Earley 1970, with Aycock and Horspool 2002 for empty rules):
- * items, each a node and a frame, which says who goes on where the item's rule ends. States are
- * made when they are first reached and never change, equal ones are one, and each keeps the states
- * behind its bytes: a finite grammar becomes a finite automaton as it is used, and taking back
- * bytes is nothing but going on from an older state.
+ * The network has nodes for each rule and three kinds of edges: a byte, an empty edge, and a call
+ * of another rule. A state is one of Earley's item sets (Earley 1970, with Aycock and Horspool 2002
+ * for empty rules). An item is a node and a frame; the frame lists the items that continue after
+ * the item's rule ends. A state is created when it is first reached and never changes. Equal states
+ * are shared, and each state caches its successor per byte class. So a finite grammar becomes a
+ * finite automaton during use, and removing bytes means returning to an older state.
  */
 #ifndef PENSTOCK_GRAMMAR_AUTOMATON_H
 #define PENSTOCK_GRAMMAR_AUTOMATON_H
@@ -23,20 +23,20 @@ enum edge_kind {
     EDGE_BYTES,
     EDGE_EMPTY,
     EDGE_CALL,
-    EDGE_BEGIN, /* empty, at the beginning of the text only: in drafts of searches */
+    EDGE_BEGIN, /* empty; only at the beginning of the text; only in graphs of searches */
 };
 
 struct edge {
-    uint8_t kind, low, high; /* bytes of an EDGE_BYTES */
-    bool is_tail;            /* a call after which its rule does nothing more */
-    uint32_t rule;           /* of an EDGE_CALL */
+    uint8_t kind, low, high; /* range of an EDGE_BYTES */
+    bool is_tail;            /* a call that is the last step of its rule */
+    uint32_t rule;           /* called by an EDGE_CALL */
     uint32_t to;
 };
 
 struct node {
-    uint32_t edges, n_edges; /* the first one's index; how many */
-    bool is_end;             /* of its rule */
-    bool is_kept;            /* it waits for a byte, or for the end of a call */
+    uint32_t edges, n_edges; /* index of the first edge, number of edges */
+    bool is_end;             /* the end of its rule */
+    bool is_kept;            /* a byte, or a call that is not a tail call, leaves the node */
 };
 
 struct network {
@@ -48,70 +48,72 @@ struct network {
         bool is_nullable, is_productive;
     } * rules;
     int n_rules, root;
-    int n_classes;         /* of bytes that no edge tells apart */
-    uint8_t class_of[256]; /* of a byte */
-    uint8_t first_of[256]; /* byte of a class */
-    uint8_t size_of[256];  /* of a class, 0 is 256 */
+    int n_classes;         /* number of byte classes; no edge distinguishes bytes of one class */
+    uint8_t class_of[256]; /* class of each byte */
+    uint8_t first_of[256]; /* lowest byte of each class */
+    uint8_t size_of[256];  /* bytes of each class; 0 means 256 */
     size_t bytes;
 };
 
-/* Edges as they are drawn. */
+/* Nodes and edges while they are added; network_new copies them into a network. */
 struct draft {
     struct builder *b;
     struct draft_edge {
         struct edge edge;
-        uint32_t next; /* of the same node, index + 1; 0: none */
+        uint32_t next; /* next edge of the same node, index + 1; 0: last */
     } * edges;
     uint32_t n_edges, max_edges;
-    uint32_t *first; /* edge of a node, index + 1 */
+    uint32_t *first; /* first edge of each node, index + 1 */
     uint32_t n_nodes, max_nodes;
 };
 
-/* A new node; beyond the limit it fails and returns 0. */
+/* Adds a node and returns its index. Above the limit the builder fails and the result is 0. */
 uint32_t draft_node(struct draft *draft);
 void draft_edge(struct draft *draft, uint32_t from, struct edge edge);
 void draft_bytes(struct draft *draft, uint32_t from, int low, int high, uint32_t to);
 void draft_empty(struct draft *draft, uint32_t from, uint32_t to);
 void draft_free(struct draft *draft);
 
-/* Draws an expression between two nodes. It adds no edge into `from` and none out of `to`. */
+/* Adds an expression between two nodes. No new edge enters `from` or leaves `to`. */
 void draft_expr(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to);
 
-/* Draws one of the characters of a class as UTF-8. */
+/* Adds the UTF-8 encodings of a class's characters. */
 void draft_class(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to);
 
-/* Draws an EXPR_AND or EXPR_NOT as a deterministic automaton (dfa.c). */
+/* Adds an EXPR_AND or EXPR_NOT as a deterministic automaton (dfa.c). */
 void draft_regular(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to);
 
-/* A deterministic automaton over classes of bytes that no state tells apart. State 0 is where no
- * text goes on any more: all its bytes lead back to it. */
+/* A deterministic automaton over byte classes; no state distinguishes bytes of one class. State 0
+ * is the sink: all its bytes lead back to it. */
 struct dfa {
     uint32_t n, max, n_classes;
-    uint8_t class_of[256]; /* of a byte */
-    uint8_t first_of[256]; /* a byte of a class */
+    uint8_t class_of[256]; /* class of each byte */
+    uint8_t first_of[256]; /* lowest byte of each class */
     uint32_t *next;        /* [n][n_classes] */
     bool *accepts;         /* [n] */
     uint32_t start;
-    uint32_t first; /* where a text begins that nothing precedes; unlike start with an EDGE_BEGIN */
+    /* the start state at the beginning of a text; differs from `start` only after an EDGE_BEGIN */
+    uint32_t first;
 };
 
 static inline uint32_t dfa_next(const struct dfa *dfa, uint32_t state, uint8_t byte) {
     return dfa->next[(size_t)state * dfa->n_classes + dfa->class_of[byte]];
 }
 
-/* Makes it of a draft without calls; after a failure it is still to be freed. */
+/* Builds the automaton of a graph without calls. The caller frees it, even after a failure. */
 void dfa_of_draft(struct builder *b, const struct draft *draft, uint32_t start, uint32_t end,
                   struct dfa *dfa);
 void dfa_free(struct dfa *dfa);
 
-/* Which states reach one that accepts. The caller frees it. (dfa_draw.c) */
+/* Returns for each state whether an accepting state is reachable. The caller frees the array.
+ * (dfa_draw.c) */
 bool *dfa_find_live(const struct dfa *dfa);
 
-/* Draws it between two nodes. */
+/* Adds the automaton to a graph between two nodes. */
 void dfa_draw(struct draft *draft, const struct dfa *dfa, uint32_t from, uint32_t to);
 
-/* Makes the network of the builder's rules. NULL: the builder failed; that no text at all keeps to
- * the grammar is a failure too. */
+/* Builds the network of the builder's rules. Returns NULL if the builder failed. A grammar that
+ * matches no text is a failure too. */
 struct network *network_new(struct builder *b, int root);
 void network_free(struct network *network);
 
@@ -124,90 +126,93 @@ struct item {
     struct frame *frame;
 };
 
-/* Who goes on where a rule ends that began in an earlier state. It does not matter in which one, so
- * that what comes behind a text of any length is one state. */
+/* The items that continue after the end of a rule that began in an earlier state. The frame does
+ * not say which state that was, so texts of any length can lead to the same state. */
 struct frame {
     uint32_t rule;
     uint32_t serial;      /* orders items */
-    struct state *origin; /* where to look who waits for the rule; NULL: they are listed */
+    struct state *origin; /* the state whose items wait for the rule; NULL: `callers` lists them */
     struct frame *same_hash;
     uint32_t hash;
     bool is_marked;
     int n_callers;
-    struct item *callers; /* [n_callers] behind their calls, in order */
+    struct item *callers; /* [n_callers] the nodes after the calls, with their frames; sorted */
 };
 
-/* The frame of a rule that began in a state. */
+/* The cached frame of a rule that began in a state. */
 struct known_frame {
     struct frame *frame;
     struct known_frame *next; /* of the same state */
 };
 
-/* Characters that grammars seldom tell apart (slices.c). */
+/* Sets of characters that grammars seldom distinguish (slices.c). */
 enum character_set {
-    SET_SLICE, /* the text of JSON's strings */
+    SET_SLICE, /* characters of JSON strings, except '"' and '\' */
     SET_SLICE_WITHOUT_TAGS,
     N_SLICES,
     SET_LOWER = N_SLICES, /* a to z */
     SET_UPPER,
     SET_DIGIT,
-    SET_BEYOND, /* all characters beyond ASCII */
+    SET_BEYOND, /* all characters outside ASCII */
     N_SETS,
 };
 
-/* Tokens that may come. Most states have one that others have too: equal ones are one. */
+/* The allowed tokens of a state. States with equal masks share one. */
 struct mask {
     struct mask *same_hash;
-    uint32_t hash, n_states; /* that have it */
-    uint64_t of;             /* the vocabulary */
+    uint32_t hash, n_states; /* n_states: states that refer to it */
+    uint64_t of;             /* id of the vocabulary */
     size_t words;
     uint32_t bits[]; /* [words] */
 };
 
 struct state {
     struct state *same_hash;
-    struct state *through[N_SETS]; /* behind any one character of a set; dead: none comes; NULL:
-                                      several, or not looked for yet */
+    /* the state after any one character of a set. dead: no character is allowed; NULL: the
+     * characters lead to several states, or it is unknown */
+    struct state *through[N_SETS];
     bool knows_through[N_SETS];
     struct known_frame *frames; /* of rules that began here */
     struct item *items;
     int n_items;
     uint32_t hash;
     bool may_end, is_marked;
-    uint8_t n_wanted;     /* how often its mask was at hand since states were last freed */
-    struct mask *mask;    /* of the vocabulary that was last asked for; NULL: not found yet */
-    struct walk *walk;    /* that is to find it and was interrupted; NULL: none */
-    struct state *next[]; /* by class of bytes; NULL: not found yet */
+    uint8_t n_wanted;     /* number of requests for a known mask since the last collection */
+    struct mask *mask;    /* of the vocabulary last used; NULL: unknown */
+    struct walk *walk;    /* the interrupted walk that computes the mask; NULL: no walk */
+    struct state *next[]; /* by byte class; NULL: unknown */
 };
 
 struct automaton {
     const struct network *network;
-    size_t bytes, max_bytes; /* of states and masks; when unused ones are freed */
-    struct frame *here;      /* [n_rules + 1]: rules that begin in the item's own state; the root */
+    /* bytes of states, frames, masks and walks; above max_bytes unused ones are freed */
+    size_t bytes, max_bytes;
+    /* [n_rules + 1] frames of rules that began in the item's state; the last one is the root's */
+    struct frame *here;
     struct frames {
         struct frame **buckets;
         uint32_t n, n_buckets, next_serial;
-        struct item *callers; /* [max_callers] of the frames that are being made */
+        struct item *callers; /* [max_callers] callers of the frames under construction */
         int n_callers, max_callers;
-        bool *is_open; /* [n_rules] rules whose frames are being made, */
-        int n_open;    /* of which there are so many */
+        bool *is_open; /* [n_rules] rules whose frames are under construction */
+        int n_open;    /* number of such rules */
     } frames;
     struct masks {
         struct mask **buckets;
         uint32_t n, n_buckets;
         size_t bytes;
     } masks;
-    struct state *dead; /* nothing comes back from it */
+    struct state *dead; /* the state after bytes that are not allowed */
     struct state *start;
     struct state **buckets;
     uint32_t n_states, n_buckets;
-    bool is_exhausted; /* a limit made a state dead */
-    int64_t work;      /* of walks and of making states: nodes of tries, or what takes as long */
-    /* the state that is being made */
+    bool is_exhausted; /* a limit turned a state into the dead state */
+    int64_t work;      /* work of walks and of new states, in trie nodes or steps of equal cost */
+    /* the state under construction */
     struct making {
         struct item *items;
-        uint32_t *same_node; /* [items]: index + 1 of an item of the same node, 0: none */
-        uint32_t *last;      /* [nodes]: index + 1 of its last item */
+        uint32_t *same_node; /* [items] another item of the same node, index + 1; 0: last */
+        uint32_t *last;      /* [nodes] newest item of the node, index + 1 */
         int n, max;
         bool may_end, is_too_ambiguous;
     } making;
@@ -217,26 +222,27 @@ void automaton_init(struct automaton *a, const struct network *network, size_t m
 void automaton_free(struct automaton *a);
 void state_free(struct automaton *a, struct state *state);
 
-/* The frame of a rule that began in `origin`, as items of later states hold it; other frames stay
- * as they are (frames.c). */
+/* Returns the frame that items of later states use for a rule that began in `origin`. Frames other
+ * than "here" frames stay the same. (frames.c) */
 struct frame *frame_in_later(struct automaton *a, struct frame *frame, struct state *origin);
 
-/* The bytes of all frames that are left after those are freed that are not marked; unmarks them. */
+/* Frees unmarked frames, unmarks the others and returns their bytes. */
 size_t frames_sweep(struct automaton *a);
 void frames_free(struct automaton *a);
 
-/* The mask with these bits[words], for one state more; and for one less. NULL: none (masks.c). */
+/* Returns the mask with these bits[words] and adds a reference. mask_release removes one; NULL is
+ * allowed. (masks.c) */
 struct mask *mask_share(struct automaton *a, uint64_t of, const uint32_t *bits, size_t words);
 void mask_release(struct automaton *a, struct mask *mask);
 
-/* Puts items in order (states.c). */
+/* Order of items (states.c). */
 int item_order(const struct item *x, const struct item *y);
 void sort_items(struct item *items, int n);
 
-/* Finds the state behind a byte class that state->next does not know yet. */
+/* Finds a successor that state->next does not know yet. */
 struct state *automaton_find(struct automaton *a, struct state *state, int class);
 
-/* The state behind a byte; a->dead: there is none. */
+/* Returns the state after a byte; a->dead if the byte is not allowed. */
 static inline struct state *automaton_step(struct automaton *a, struct state *state, uint8_t byte) {
     int class = a->network->class_of[byte];
     struct state *next = state->next[class];
@@ -247,102 +253,120 @@ static inline struct state *automaton_step(struct automaton *a, struct state *st
 
 struct grammar {
     atomic_int owners;
-    pthread_mutex_t lock; /* of the automaton and of the list */
+    pthread_mutex_t lock; /* guards the automaton and the list */
     struct list matchers;
     struct network *network;
     struct automaton automaton;
-    atomic_bool is_broken; /* memory was short in the midst of a change to the automaton */
-    bool is_private;       /* of one compilation, which it ends with: the blocks are its own */
-    struct mem_scope rest; /* blocks of that change, freed with the grammar */
-    atomic_size_t bytes;   /* of all, when the lock was last released */
+    atomic_bool is_broken; /* memory ran out during a change to the automaton */
+    bool is_private;       /* belongs to one compilation, whose scope owns its blocks */
+    struct mem_scope rest; /* blocks of an incomplete change, freed with the grammar */
+    atomic_size_t bytes;   /* total, at the last release of the lock */
 };
 
-/* Releases the lock of a grammar, and counts how much the grammar has grown (compile.c). */
+/* Releases the lock of a grammar and updates its memory count (compile.c). */
 void grammar_unlock(struct grammar *grammar);
 
-/* Counts memory that a grammar or a search has taken or, below 0, freed (compile.c). */
+/* Adds to the memory count of all grammars and searches; negative after a release (compile.c). */
 void live_bytes_add(ptrdiff_t bytes);
 
 struct matcher {
     struct list_node in_grammar;
     struct grammar *grammar;
     const struct vocabulary *vocabulary;
-    struct state **states; /* [n]: before the first token, and behind each */
+    struct state **states; /* [n] before the first token and after each token */
     size_t n, max;
 };
 
-/* Calls run(arg), which may make states and masks, under the lock. False: memory is short, or was
- * short before. Then the automaton is half made: nothing reads it any more until it is freed. If
- * the grammar is private, lack of memory ends the caller's scope instead. */
+/* Calls run(arg), which may create states and masks, under the lock. False: memory ran out, now or
+ * earlier. Then the automaton is incomplete and is not read again until it is freed. If the grammar
+ * is private, lack of memory ends the caller's scope instead. */
 bool grammar_run(struct grammar *grammar, void (*run)(void *arg), void *arg);
 
-/* Frees the states that no matcher stands at or can go back to, and all masks, once they take more
- * than the limit. The caller holds the lock (collect.c). */
+/* If the automaton exceeds its limit: frees the masks, and the states that no matcher refers to.
+ * Useful states stay if there is room. The caller holds the lock. (collect.c) */
 void grammar_collect(struct grammar *grammar);
 
 /* ---- vocabularies --------------------------------------------------------------------------- */
 
-/* Depth-first: a node's subtree lies behind it, up to `skip`. */
+/* A node of the plain trie: one byte of tokens. Nodes are in depth-first order, so a subtree is
+ * contiguous. Six tokens, 0 "a", 1 "ab", 2 "b", 3 "b1", 4 "7" and 5 "é" (C3 A9):
+ *
+ *   root +-- '7' token 4                node   0   1   2   3   4   5   6
+ *        +-- 'a' token 0 -- 'b' 1       byte  '7' 'a' 'b' 'b' '1'  C3  A9
+ *        +-- 'b' token 2 -- '1' 3       depth  0   0   1   0   1   0   1
+ *        +-- C3 ----------- A9 5        skip   1   3   3   5   5   7   7
+ *                                       token  4   0   1   2   3  -1   5
+ *
+ * `skip` is the index of the first node after the subtree. */
 struct trie_node {
     uint32_t skip;
-    int32_t token; /* that ends here, -1: none */
+    int32_t token; /* the token that ends here; -1: none does */
     uint16_t depth;
     uint8_t byte;
 };
 
-/* Tokens by their shapes: a letter, a digit and a character beyond ASCII stand for every one of
- * their set, all other bytes for themselves. There are far fewer shapes than tokens, and most
- * states lead to one place behind all of a set. A node's children lie side by side. */
+/* A node of a shape trie. It replaces each letter, digit and character outside ASCII by its set;
+ * other bytes stay. There are far fewer shapes than tokens, and in most states all characters of a
+ * set lead to one state. The children of a node are adjacent. The same six tokens:
+ *
+ *   root +-- digit  {4}
+ *        +-- lower  {0, 2} +-- lower  {1}
+ *        |                 +-- digit  {3}
+ *        +-- beyond {5} */
 struct shape_node {
-    uint32_t children;              /* the first one's index */
-    uint32_t ids, own_end, all_end; /* the tokens that end here, then those of its subtree */
+    uint32_t children; /* index of the first child */
+    /* ranges of shape_trie.ids: tokens that end here are ids..own_end, those of the subtree
+     * ids..all_end */
+    uint32_t ids, own_end, all_end;
     uint16_t n_children;
-    uint8_t byte; /* or one of the set */
-    uint8_t set;  /* N_SETS: only the byte */
+    uint8_t byte; /* if `set` is N_SETS */
+    uint8_t set;  /* character_set; N_SETS: only the byte */
 };
 
 struct shape_trie {
-    struct shape_node *nodes; /* [n_nodes]: the root, each node before its children */
+    struct shape_node *nodes; /* [n_nodes] the root first; parents before children */
     uint32_t n_nodes;
     int32_t *ids;
 };
 
-/* Where a walk over shapes is: among siblings, whose parent led to the state. */
+/* A level of a walk over shapes: a range of siblings, and the state after their parent. */
 struct shape_level {
     uint32_t at, end;
     struct state *state;
-    bool is_exact; /* the path has no set */
+    bool is_exact; /* no set on the path */
 };
 
-/* Tokens of at most MAX_CHARACTERS whole characters that are all in one set: where a state takes
- * every such character, it takes these tokens without a walk, which goes over the rest only. */
+/* The tokens of at most MAX_CHARACTERS characters, all of one set. If every such character is
+ * allowed in a state, these tokens are allowed without a walk; the walk visits only the rest. */
 enum { MAX_CHARACTERS = 24 };
 struct slice {
-    uint32_t *at_most[MAX_CHARACTERS + 1]; /* masks: its tokens of so many characters or fewer */
-    struct shape_trie rest;                /* the other tokens */
+    /* masks of the tokens with at most this many characters */
+    uint32_t *at_most[MAX_CHARACTERS + 1];
+    struct shape_trie rest; /* all other tokens */
 };
 
-/* How a slice is taken in a state. */
+/* The use of a slice in a state. */
 struct slice_use {
-    int characters;    /* its tokens of at most so many are allowed, longer ones are not; */
-    bool differs[256]; /* but of those that begin with these bytes nothing is known */
+    /* the slice's tokens of at most this many characters are allowed, longer ones are not, ... */
+    int characters;
+    bool differs[256]; /* ... except those that begin with these bytes: they need a walk */
 };
 
 struct vocabulary {
-    struct slice slices[N_SLICES]; /* the text of JSON's strings; that without '<' */
-    uint64_t id;                   /* unlike that of every other */
+    struct slice slices[N_SLICES]; /* characters of JSON strings; the same without '<' */
+    uint64_t id;                   /* unique in the process */
     int V, max_depth;
     char *bytes;
-    uint32_t *at;       /* [V + 1]: token i is bytes[at[i]] to bytes[at[i + 1]] */
-    int32_t *same_next; /* [V]: another token of the same bytes, -1: none */
+    uint32_t *at;       /* [V + 1] token i is bytes[at[i]]..bytes[at[i + 1]] */
+    int32_t *same_next; /* [V] another token with the same bytes; -1: none */
     struct trie_node *nodes;
     uint32_t n_nodes;
-    uint32_t first[256];        /* the node of a first byte, n_nodes: no token begins with it */
+    uint32_t first[256];        /* the node of each first byte; n_nodes: no token begins with it */
     struct shape_trie shapes;   /* of all tokens */
-    struct shape_trie by_first; /* the same, but the first bytes stand for themselves */
+    struct shape_trie by_first; /* of all tokens, with exact first bytes */
 };
 
-/* A token as it is sorted: most are told apart by their first eight bytes. */
+/* A token for sorting. The first eight bytes distinguish most tokens. */
 struct sorted_token {
     uint64_t prefix; /* big-endian */
     const char *bytes;
@@ -350,21 +374,22 @@ struct sorted_token {
     uint32_t length;
 };
 
-/* Makes a trie of the shapes of sorted tokens (shapes.c). */
+/* Builds the shape trie of sorted tokens (shapes.c). */
 struct shape_trie shape_trie_new(const struct vocabulary *v, const struct sorted_token *tokens,
                                  int n, bool first_is_exact);
 void shape_trie_free(struct shape_trie *trie);
 
-/* How many characters lead to each node, OUTSIDE_SLICE where not all of them are in the slice or
- * they are more than MAX_CHARACTERS: all tokens of a node are in a slice, or none. The caller frees
- * it. */
+/* Returns for each node the number of characters before it, or OUTSIDE_SLICE if one of them is not
+ * in the slice or they are more than MAX_CHARACTERS. So the tokens of a node are either all in the
+ * slice or all outside. The caller frees the array. */
 enum { OUTSIDE_SLICE = 255 };
 uint8_t *shape_trie_characters(const struct shape_trie *trie, enum character_set slice);
 
-/* Makes the trie of the tokens that are in no slice, by what shape_trie_characters has found. */
+/* Builds the trie of the tokens outside a slice from the result of shape_trie_characters. */
 struct shape_trie shape_trie_rest(const struct shape_trie *trie, const uint8_t *characters);
 
-/* Finds the state behind every character of a set; dead: none comes; NULL: it depends. */
+/* Finds the state after every character of a set. dead: no character is allowed; NULL: they lead to
+ * several states. */
 struct state *automaton_find_through(struct automaton *a, enum character_set set,
                                      struct state *state);
 
@@ -374,24 +399,24 @@ static inline struct state *automaton_through(struct automaton *a, enum characte
     return automaton_find_through(a, set, state);
 }
 
-/* Is a character of ASCII in a set? */
+/* Is an ASCII character in a set? */
 bool set_has(enum character_set set, int c);
 
-/* The bytes that characters of a set begin with, by what is behind them: most lead to one state,
- * which it returns, and those of `differs` elsewhere, or nobody knows. */
+/* Returns the state to which most first bytes of a set's characters lead, and sets `differs` for
+ * the bytes that lead elsewhere or to several states. */
 struct state *automaton_most_common(struct automaton *a, enum character_set set,
                                     struct state *state, bool differs[256]);
 
-/* Finds which tokens may come in a state whose mask is not known. False: that takes more than about
- * max_work; the next call goes on, unless states were freed in between. (mask.c) */
+/* Computes the unknown mask of a state. False: this takes more than about max_work; the next call
+ * continues, unless states were freed in between. (mask.c) */
 bool mask_find(struct automaton *a, const struct vocabulary *v, struct state *state,
                int64_t max_work);
 void walk_free(struct walk *walk);
 
-/* May any token come in a state? */
+/* Is any token allowed in a state? */
 bool mask_has_any(struct automaton *a, const struct vocabulary *v, struct state *state);
 
-/* Is a slice of use in the state? It may say no where it is (slices.c). */
+/* Can the slice shorten the walk in this state? May return false although it can (slices.c). */
 bool slice_use(struct automaton *a, enum character_set slice, struct state *state,
                struct slice_use *use);
 

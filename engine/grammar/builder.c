@@ -1,4 +1,4 @@
-/* Rules and expressions, in the arena of a builder. */
+/* Rules and expressions in the arena of a builder. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -197,7 +197,7 @@ struct expr *expr_class(struct builder *b, const struct range *ranges, int n) {
     struct range *copy = builder_alloc(b, (size_t)(n + 1) * sizeof *copy);
     if (!copy) return &b->spare;
     int count = 0;
-    for (int i = 0; i < n; i++) { /* UTF-8 has no surrogates */
+    for (int i = 0; i < n; i++) { /* surrogates are not characters in UTF-8 */
         struct range range = ranges[i];
         if (range.low < 0xD800 && range.high > 0xDFFF && count < n) {
             copy[count++] = (struct range){range.low, 0xD7FF};

@@ -1,13 +1,13 @@
-/* Frees what an automaton has found and nobody stands at: sequences come and go, and with counts
- * and nesting there is no end of states. States whose masks were wanted more than once stay with
- * them, if that leaves room for others. */
+/* Garbage collection of an automaton's states. Sequences start and end, and counts and nesting
+ * allow an unlimited number of states. States whose masks were reused keep them if there is room
+ * for others. */
 #include <assert.h>
 #include <stdlib.h>
 
 #include "engine/grammar/automaton.h"
 
-/* States and frames that are in use and that were not looked into yet. Texts nest as deep as they
- * are long, so this does not call itself. */
+/* Marked states and frames whose references were not visited yet. An explicit stack, since frames
+ * nest as deeply as the text. */
 struct marking {
     struct state **states;
     struct frame **frames;
@@ -37,7 +37,7 @@ static void mark_frame(struct marking *marking, const struct automaton *a, struc
     marking->frames[marking->n_frames++] = frame;
 }
 
-/* Marks what is behind that which is marked. */
+/* Marks everything that is reachable from marked states. */
 static void mark_all_behind(struct marking *marking, const struct automaton *a) {
     while (marking->n_states + marking->n_frames > 0) {
         if (marking->n_states > 0) {
@@ -54,7 +54,8 @@ static void mark_all_behind(struct marking *marking, const struct automaton *a) 
     mem_free(marking->frames);
 }
 
-/* Who finds a mask asks for it twice. */
+/* Was the mask reused? The sequence that computes a mask asks for it once more, so one request does
+ * not count. */
 static bool is_useful(const struct state *state) {
     return state->mask && state->n_wanted > 1;
 }
@@ -67,7 +68,7 @@ static void mark_useful(struct marking *marking, const struct automaton *a) {
     }
 }
 
-/* Marks what matchers hold, the useful states, and all that these need. */
+/* Marks the states of matchers, the useful states, and all that these refer to. */
 static void mark_used(struct grammar *grammar) {
     struct automaton *a = &grammar->automaton;
     struct marking marking = {0};
@@ -81,7 +82,7 @@ static void mark_used(struct grammar *grammar) {
     mark_all_behind(&marking, a);
 }
 
-/* Forgets what a state that stays knows of those that go. */
+/* Removes a marked state's references to states that will be freed. */
 static void forget(struct automaton *a, struct state *state) {
     for (int i = 0; i < a->network->n_classes; i++) {
         if (state->next[i] && !state->next[i]->is_marked) state->next[i] = NULL;
@@ -113,8 +114,8 @@ static size_t bytes_of(const struct automaton *a, const struct state *state) {
     return bytes;
 }
 
-/* Frees all states that are not marked; returns the bytes of the others, which it unmarks. Masks go
- * with the last state that has them. */
+/* Frees unmarked states. Unmarks the others and returns their bytes. A mask is freed with its last
+ * state. */
 static size_t sweep(struct automaton *a) {
     size_t bytes = 0;
     for (uint32_t i = 0; i < a->n_buckets; i++) {
@@ -146,11 +147,13 @@ static void free_unused(struct grammar *grammar) {
     a->bytes = bytes + frames_sweep(a) + a->masks.bytes;
 }
 
-/* None is useful any more the second time. */
+/* The first pass keeps useful states. It also resets n_wanted, so the second pass finds no useful
+ * states. */
 void grammar_collect(struct grammar *grammar) {
     struct automaton *a = &grammar->automaton;
     if (a->bytes <= a->max_bytes) return;
     free_unused(grammar);
     if (a->bytes > a->max_bytes / 2) free_unused(grammar);
-    if (a->max_bytes < 2 * a->bytes) a->max_bytes = 2 * a->bytes; /* else each call would collect */
+    /* otherwise each call would collect */
+    if (a->max_bytes < 2 * a->bytes) a->max_bytes = 2 * a->bytes;
 }

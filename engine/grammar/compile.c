@@ -1,4 +1,5 @@
-/* From the text of a grammar to a grammar: the limits, the reader of its kind, the network. */
+/* Compiles the text of a grammar: applies the limits, calls the reader of its kind, builds the
+ * network. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

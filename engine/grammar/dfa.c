@@ -1,7 +1,6 @@
-/* Intersections and complements of regular expressions, as deterministic automata over bytes (the
- * subset construction of Rabin and Scott 1959, and products). State 0 is where no text of the
- * operand goes on any more: all its bytes lead back to it. Bytes that no state tells apart share a
- * column of the tables. */
+/* Intersections and complements of regular expressions as deterministic automata over bytes (the
+ * subset construction of Rabin and Scott 1959, and products). State 0 is the sink: all its bytes
+ * lead back to it. Bytes that no state distinguishes share a column of the tables. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +9,8 @@
 
 /* ---- classes of bytes ----------------------------------------------------------------------- */
 
-/* Gives a byte the class of the first one with the same key, or a new class. Bytes come in order,
- * before there are states. */
+/* Assigns a byte to the class with the same key, or to a new class. Called for bytes in ascending
+ * order, before states exist. */
 static void add_byte(struct dfa *dfa, int byte, uint32_t key, uint32_t keys[256]) {
     uint32_t class = 0;
     while (class < dfa->n_classes && keys[class] != key) class ++;
@@ -22,7 +21,7 @@ static void add_byte(struct dfa *dfa, int byte, uint32_t key, uint32_t keys[256]
     dfa->class_of[byte] = (uint8_t) class;
 }
 
-/* Runs of bytes that no edge of the draft divides. */
+/* Forms classes of adjacent bytes that no edge of the graph divides. */
 static void classes_of_draft(const struct draft *draft, struct dfa *dfa) {
     bool begins[257] = {[0] = true};
     uint32_t keys[256], run = 0;
@@ -33,14 +32,14 @@ static void classes_of_draft(const struct draft *draft, struct dfa *dfa) {
     for (int byte = 0; byte < 256; byte++) add_byte(dfa, byte, run += begins[byte], keys);
 }
 
-/* Bytes that both tell apart. */
+/* Forms the common refinement of two automata's classes. */
 static void classes_of_both(const struct dfa *x, const struct dfa *y, struct dfa *out) {
     uint32_t keys[256];
     for (int byte = 0; byte < 256; byte++)
         add_byte(out, byte, (uint32_t)x->class_of[byte] << 8 | y->class_of[byte], keys);
 }
 
-/* A number for each class: classes that no state tells apart have the same one. */
+/* Hashes each class's column of successors. Equal columns have equal hashes. */
 static void hash_columns(const struct dfa *dfa, uint64_t hashes[256]) {
     for (uint32_t c = 0; c < dfa->n_classes; c++) hashes[c] = 0;
     for (uint32_t i = 0; i < dfa->n; i++) {
@@ -58,7 +57,7 @@ static bool same_column(const struct dfa *dfa, uint32_t x, uint32_t y) {
     return true;
 }
 
-/* Joins the classes that no state tells apart. */
+/* Joins classes with equal columns. */
 static void join_classes(struct dfa *dfa) {
     uint32_t becomes[256], kept[256], n = 0;
     uint64_t hashes[256];
@@ -81,7 +80,7 @@ static void join_classes(struct dfa *dfa) {
 
 /* ---- states --------------------------------------------------------------------------------- */
 
-/* Adds a state, all of whose bytes lead to 0. */
+/* Adds a state whose bytes all lead to state 0. */
 static uint32_t dfa_add(struct builder *b, struct dfa *dfa, bool accepts) {
     const size_t row = dfa->n_classes * sizeof *dfa->next, bytes = dfa->n * row;
     assert(dfa->n_classes > 0);
@@ -110,12 +109,13 @@ void dfa_free(struct dfa *dfa) {
 
 /* ---- a table from keys to states ------------------------------------------------------------ */
 
-/* Keys are runs of `n` numbers; the state of a key is its place. */
+/* A key is a sequence of `n` numbers. Its index is the index of its state. */
 struct key_table {
     struct key {
-        uint32_t at, n, hash, next; /* of its numbers; index + 1 of the same bucket */
+        /* at: offset in `numbers`; next: key of the same bucket, index + 1 */
+        uint32_t at, n, hash, next;
     } * keys;
-    uint32_t *numbers; /* of all keys */
+    uint32_t *numbers; /* of all keys, concatenated */
     uint32_t n, max, n_numbers, max_numbers, n_buckets, *buckets;
 };
 
@@ -153,7 +153,7 @@ static uint32_t add_numbers(struct key_table *table, const uint32_t *numbers, ui
     return at;
 }
 
-/* The place of a key, which is copied if it is new. */
+/* Returns the index of a key. Copies the numbers if the key is new. */
 static uint32_t key_place(struct key_table *table, const uint32_t *numbers, uint32_t n) {
     uint32_t hash = hash_numbers(numbers, n);
     if (table->n == table->max) grow_table(table);
@@ -176,9 +176,9 @@ static void key_table_free(struct key_table *table) {
     mem_free(table);
 }
 
-/* ---- from a draft --------------------------------------------------------------------------- */
+/* ---- from a graph --------------------------------------------------------------------------- */
 
-/* A set of a draft's nodes. */
+/* A set of nodes. A node is in the set if seen[node] == stamp. */
 struct node_set {
     uint32_t *nodes, n, stamp, *seen; /* [n_nodes] each */
 };
@@ -190,12 +190,12 @@ static void set_add(const struct draft *draft, struct node_set *set, uint32_t no
     (void)draft;
 }
 
-/* Adds what follows without a byte, and sorts. */
 static int by_number(const void *a, const void *b) {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);
 }
 
+/* Adds the nodes that empty edges reach, and sorts. */
 static void set_close(const struct draft *draft, struct node_set *set, bool at_begin) {
     for (uint32_t i = 0; i < set->n; i++) {
         for (uint32_t e = draft->first[set->nodes[i]]; e; e = draft->edges[e - 1].next) {
@@ -207,8 +207,8 @@ static void set_close(const struct draft *draft, struct node_set *set, bool at_b
     qsort(set->nodes, set->n, sizeof *set->nodes, by_number);
 }
 
-/* Where the classes of a state lead, which are runs of bytes: for each that an edge of its nodes
- * divides from the one before, the set of nodes behind it. */
+/* Finds the successors of a state. Its classes are ranges of bytes; the successor is computed once
+ * per range between two bounds of the edges that leave the state's nodes. */
 static void expand(struct builder *b, const struct draft *draft, struct dfa *dfa,
                    struct key_table *table, struct node_set *set, uint32_t state, uint32_t end) {
     bool begins[257] = {[0] = true};
@@ -242,7 +242,7 @@ static void expand(struct builder *b, const struct draft *draft, struct dfa *dfa
     }
 }
 
-/* The state in which a text begins. */
+/* Returns the start state; at_begin: at the beginning of the text. */
 static uint32_t begin_dfa(struct builder *b, const struct draft *draft, struct dfa *dfa,
                           struct key_table *table, struct node_set *set, const uint32_t ends[2],
                           bool at_begin) {
@@ -262,7 +262,7 @@ void dfa_of_draft(struct builder *b, const struct draft *draft, uint32_t start, 
     set.nodes = mem_alloc((draft->n_nodes + 1) * sizeof *set.nodes);
     set.seen = mem_calloc(draft->n_nodes + 1, sizeof *set.seen);
     classes_of_draft(draft, dfa);
-    key_place(table, NULL, 0); /* state 0: no node */
+    key_place(table, NULL, 0); /* state 0: the empty set */
     dfa_add(b, dfa, false);
     dfa->start = begin_dfa(b, draft, dfa, table, &set, (uint32_t[]){start, end}, false);
     dfa->first = begin_dfa(b, draft, dfa, table, &set, (uint32_t[]){start, end}, true);
@@ -279,7 +279,7 @@ void dfa_of_draft(struct builder *b, const struct draft *draft, uint32_t start, 
 
 static void make(struct builder *b, const struct expr *expr, struct dfa *dfa);
 
-/* Both at once: states are pairs. */
+/* Intersects two automata. States are pairs. */
 static void intersect(struct builder *b, const struct dfa *x, const struct dfa *y,
                       struct dfa *out) {
     struct key_table *table = mem_calloc(1, sizeof *table);
@@ -301,7 +301,7 @@ static void intersect(struct builder *b, const struct dfa *x, const struct dfa *
     key_table_free(table);
 }
 
-/* Is it a DFA none of whose texts begins another? */
+/* Is no matching text the beginning of another one? The empty text is a beginning of all texts. */
 static bool is_prefix_free(const struct dfa *dfa) {
     for (uint32_t i = 0; i < dfa->n; i++) {
         for (uint32_t c = 0; c < dfa->n_classes && dfa->accepts[i]; c++) {
@@ -311,8 +311,8 @@ static bool is_prefix_free(const struct dfa *dfa) {
     return dfa->n > 0 && !dfa->accepts[dfa->start];
 }
 
-/* x and `repeat`, whose child is `unit`, prefix-free: states are (of x, of the unit, units so far).
- * Most counts need no more states than x alone has, times the count. */
+/* Intersects x with a repeat of the prefix-free `unit`. States are (state of x, state of the unit,
+ * number of complete units). Most counts need at most count times as many states as x. */
 static void intersect_counted(struct builder *b, const struct dfa *x, const struct dfa *unit,
                               const struct expr *repeat, struct dfa *out) {
     struct key_table *table = mem_calloc(1, sizeof *table);
@@ -345,7 +345,7 @@ static void intersect_counted(struct builder *b, const struct dfa *x, const stru
     key_table_free(table);
 }
 
-/* x and one more operand. */
+/* Intersects x with another operand. */
 static void intersect_expr(struct builder *b, const struct dfa *x, const struct expr *expr,
                            struct dfa *out) {
     struct dfa other = {0};
@@ -374,7 +374,7 @@ static void make_and(struct builder *b, const struct expr *expr, struct dfa *dfa
     }
 }
 
-/* Does divisor divide remainder * 10^digits? */
+/* Is remainder * 10^digits a multiple of divisor? */
 static bool divides(int divisor, uint32_t remainder, int digits) {
     for (; digits > 0; digits--)
         remainder = (uint32_t)((uint64_t)remainder * 10 % (uint32_t)divisor);
@@ -385,10 +385,10 @@ static void link(struct dfa *dfa, uint32_t from, uint32_t byte, uint32_t to) {
     dfa->next[(size_t)from * dfa->n_classes + dfa->class_of[byte]] = to;
 }
 
-/* Multiples of divisor / 10^scale. Behind `scale` digits of a fraction only zeros may follow.
+/* Multiples of divisor / 10^scale. After `scale` digits of a fraction only zeros may follow.
  *
- *     1 start, 2 behind '-', 3 behind a first 0, then [place][remainder of the digits so far]:
- *     place 0 is before the point, place i behind the point and i - 1 digits */
+ *     1 start, 2 after '-', 3 after a leading 0, then [place][remainder of the digits so far]:
+ *     place 0 is before the point, place i after the point and i - 1 digits */
 static void make_multiples(struct builder *b, const struct expr *expr, struct dfa *dfa) {
     uint32_t first = 4, size = (uint32_t)expr->divisor, scale = (uint32_t)expr->scale;
     uint32_t last = scale ? scale + 1 : 2, n = size * (last + 1);
@@ -439,7 +439,7 @@ static void make(struct builder *b, const struct expr *expr, struct dfa *dfa) {
     }
 }
 
-/* ---- into the draft of a grammar ------------------------------------------------------------ */
+/* ---- into the graph of a grammar ------------------------------------------------------------ */
 
 void draft_regular(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to) {
     struct dfa dfa = {0};

@@ -1,18 +1,18 @@
-/* From a deterministic automaton to the nodes and edges of a grammar. States that reach no end
- * are left out. */
+/* Adds a deterministic automaton to the graph of a grammar, without the states from which no
+ * accepting state is reachable. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/grammar/automaton.h"
 
-/* The states that lead to each state: those of state i are from[end[i - 1]] to from[end[i]], and
- * begin at from[0] for state 0. */
+/* The predecessors of each state: those of state i are from[end[i - 1]]..from[end[i]]; those of
+ * state 0 begin at from[0]. */
 struct sources {
     uint32_t *end, *from;
 };
 
-/* Does this class lead back, or to the same state as the class before it? */
+/* Is the edge redundant: a self loop, or the same target as the previous class? */
 static bool is_repeated(const uint32_t *next, uint32_t class, uint32_t state) {
     return next[class] == state || (class > 0 && next[class] == next[class - 1]);
 }
@@ -27,7 +27,7 @@ static struct sources sources_find(const struct dfa *dfa) {
             if (!is_repeated(next, c, i)) sources.end[next[c]]++;
     }
     for (uint32_t i = 0; i < dfa->n;
-         i++) { /* from a count to a beginning, which the filling moves */
+         i++) { /* turns counts into offsets, which the next loop advances */
         uint32_t count = sources.end[i];
         sources.end[i] = n;
         n += count;
@@ -63,7 +63,7 @@ bool *dfa_find_live(const struct dfa *dfa) {
     return live;
 }
 
-/* ends[byte]: the last byte of the run of one class in which it stands. */
+/* ends[byte] is the last byte of the run of equal classes that contains `byte`. */
 static void draw_state(struct draft *draft, const struct dfa *dfa, const uint32_t *nodes,
                        const uint8_t ends[256], uint32_t state) {
     for (int low = 0, high; low < 256; low = high + 1) {
@@ -75,7 +75,8 @@ static void draw_state(struct draft *draft, const struct dfa *dfa, const uint32_
 }
 
 void dfa_draw(struct draft *draft, const struct dfa *dfa, uint32_t from, uint32_t to) {
-    uint32_t *nodes = mem_calloc(dfa->n + 1, sizeof *nodes); /* 0: it reaches no end */
+    /* 0: no accepting state is reachable */
+    uint32_t *nodes = mem_calloc(dfa->n + 1, sizeof *nodes);
     bool *live = dfa_find_live(dfa);
     uint8_t ends[256] = {[255] = 255};
     for (int byte = 254; byte >= 0; byte--) {

@@ -1,4 +1,4 @@
-/* From expressions to nodes and edges. */
+/* Adds expressions to a graph as nodes and edges. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,9 +75,9 @@ static void draw_sequence(struct draft *draft, const struct expr *expr, uint32_t
     }
 }
 
-/* The child min times, and then
- *     a loop:  from --> loop --child--> back --> loop,  loop --> to
- *     or up to max - min times, each with a way out:  from --> to,  from --child--> next */
+/* Adds the child `min` times, and then
+ *     if unbounded, a loop:  from --> loop --child--> back --> loop,  loop --> to
+ *     else max - min optional repeats:  from --> to,  from --child--> next */
 static void draw_repeat(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to) {
     struct builder *b = draft->b;
     for (int i = 0; i < expr->min && b->status == STATUS_OK; i++) {
@@ -113,9 +113,9 @@ static size_t common_prefix(const struct expr *x, const struct expr *y) {
     return n;
 }
 
-/* Draws sorted texts as a tree, so that many that begin alike take few nodes. path[i] is the node
- * behind the first i bytes of the text before; of a text that the next one goes on with, the last
- * byte has a node of its own. */
+/* Adds sorted texts as a trie, so that common beginnings share nodes. path[i] is the node after the
+ * first i bytes of the previous text. If a longer text follows, the last byte of a text has a
+ * separate node. */
 static void draw_tree(struct draft *draft, const struct expr **texts, size_t n, uint32_t from,
                       uint32_t to) {
     size_t longest = 0;
@@ -124,7 +124,7 @@ static void draw_tree(struct draft *draft, const struct expr **texts, size_t n, 
     path[0] = from;
     for (size_t i = 0; i < n && draft->b->status == STATUS_OK; i++) {
         size_t at = i ? common_prefix(texts[i - 1], texts[i]) : 0, length = texts[i]->n;
-        if (i && at == length) continue; /* the same text again */
+        if (i && at == length) continue; /* a duplicate */
         bool goes_on = false;
         for (size_t j = i + 1; j < n && common_prefix(texts[i], texts[j]) == length; j++) {
             goes_on = texts[j]->n > length;
@@ -140,7 +140,7 @@ static void draw_tree(struct draft *draft, const struct expr **texts, size_t n, 
     mem_free(path);
 }
 
-/* Texts together, anything else for itself. */
+/* Adds all texts as one trie and each other alternative separately. */
 static void draw_alternatives(struct draft *draft, const struct expr *expr, uint32_t from,
                               uint32_t to) {
     size_t n = 0, max = 0;
@@ -199,8 +199,8 @@ void draft_expr(struct draft *draft, const struct expr *expr, uint32_t from, uin
 
 /* ---- characters ----------------------------------------------------------------------------- */
 
-/* Nodes from which one, two or three more bytes 80 to BF lead to `to`: [0] is `to` itself, 0 is not
- * drawn yet (node 0 is a rule's first, to which no such edge leads). */
+/* Nodes from which one, two or three continuation bytes lead to `to`. node[0] is `to`; 0 means not
+ * created yet, since node 0 is the start of a rule. */
 struct tails {
     uint32_t node[4];
 };
@@ -214,7 +214,7 @@ static uint32_t tail(struct draft *draft, struct tails *tails, int n) {
     return tails->node[n];
 }
 
-/* Draws characters whose encodings are low[i] to high[i], each byte for itself. */
+/* Adds the characters whose encodings have byte i between low[i] and high[i]. */
 static void draw_encoded(struct draft *draft, const char *low, const char *high, int n,
                          uint32_t from, struct tails *tails) {
     for (int i = 0; i < n && draft->b->status == STATUS_OK; i++) {
@@ -230,7 +230,7 @@ static void draw_encoded(struct draft *draft, const char *low, const char *high,
     }
 }
 
-/* Splits a range until its characters are all combinations of ranges of bytes, as RE2 does. */
+/* Splits a range until its encodings are a product of byte ranges, as RE2 does. */
 static void draw_range(struct draft *draft, uint32_t low, uint32_t high, uint32_t from,
                        struct tails *tails) {
     static const uint32_t last[] = {0x7F, 0x7FF, 0xFFFF};

@@ -1,16 +1,16 @@
-/* DESIGN. Who goes on where a rule ends: the frames of an automaton.
+/* DESIGN. The frames of an automaton: the items that continue after the end of a rule.
  *
- * An item in the state where its rule began has a "here" frame. As soon as a byte is taken it gets
- * a frame that lists who waited for the rule in that state: a node each, and the frame of the rule
- * that the node is in. Equal lists are one frame, so that a string that began behind two blanks is
- * in the same states as one that began behind three.
+ * An item in the state in which its rule began has a "here" frame. After the next byte it gets a
+ * frame that lists the items that waited for the rule in that state: a node each, and the frame of
+ * the node's rule. Equal lists share one frame, so a string that begins after two blanks has the
+ * same states as one that begins after three.
  *
- * A rule that waits for itself (one that is left-recursive, or several that begin with each other)
- * would be in its own list. Its frame names the state instead, where those that wait are looked up
- * when it ends. Of several such rules one is enough to break the circle. So does one that is called
- * through very many others: lists are made of lists, and the stack is not endless.
+ * A rule that waits for itself (left recursion, or several rules that begin with each other) would
+ * be in its own list. Its frame instead names the state, whose items are searched when the rule
+ * ends. One such frame per cycle is enough. The same is done for a rule that is called through very
+ * many others: lists consist of lists, and the stack is limited.
  *
- * Frames live in one table, until nobody holds them (collect.c). Under the grammar's lock.
+ * One table holds all frames until they are unused (collect.c). Guarded by the grammar's lock.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 #include "engine/grammar/automaton.h"
 
-/* ---- equal frames are one ------------------------------------------------------------------- */
+/* ---- sharing equal frames -------------------------------------------------------------------- */
 
 static uint32_t hash_frame(uint32_t rule, const struct state *origin, const struct item *callers,
                            int n) {
@@ -85,7 +85,7 @@ static struct frame *find_or_add(struct automaton *a, uint32_t rule, struct stat
 
 /* ---- making one ----------------------------------------------------------------------------- */
 
-/* Frames that are being made for one another. */
+/* The maximum recursion of make_frame. */
 enum { MAX_OPEN = 100 };
 
 static void add_caller(struct frames *frames, uint32_t node, struct frame *frame) {
@@ -97,8 +97,8 @@ static void add_caller(struct frames *frames, uint32_t node, struct frame *frame
     frames->callers[frames->n_callers++] = (struct item){node, frame};
 }
 
-/* Adds those that wait for the rule in a state. False: it waits for itself, or they are not known
- * without going too deep. */
+/* Appends the items that wait for the rule in a state. False: the rule waits for itself, or the
+ * recursion is too deep. */
 static bool add_callers(struct automaton *a, uint32_t rule, struct state *origin) {
     const struct network *network = a->network;
     for (int i = 0; i < origin->n_items; i++) {
@@ -115,7 +115,7 @@ static bool add_callers(struct automaton *a, uint32_t rule, struct state *origin
     return true;
 }
 
-/* In order, each once; returns how many are left. */
+/* Sorts callers, removes duplicates, and returns the new number. */
 static int sort_callers(struct item *callers, int n) {
     int kept = 0;
     sort_items(callers, n);

@@ -1,18 +1,17 @@
-/* DESIGN. Which tokens may come in a state.
+/* DESIGN. Computes the tokens that are allowed in a state.
  *
- * A walk over the shapes of tokens: behind a letter there is mostly one state, whichever letter it
- * is, and a subtree whose first element leads nowhere is skipped. Where it is not one state, the
- * walk goes on with the most common one, and the bytes that lead elsewhere are looked at again:
- * what was allowed behind them is taken back, and they are walked from the right state, over shapes
- * behind the first byte, over the bytes of the plain trie elsewhere. Behind a path that is a shape
- * itself nobody knows which bytes these are: there the tokens are taken one by one, or all of the
- * plain trie is walked.
+ * The walk visits the shape trie: after a letter there is usually one state, whichever letter it
+ * is, and a subtree whose first element is not allowed is skipped. If the characters of a set lead
+ * to several states, the walk continues with the most common one and queues the bytes that lead
+ * elsewhere. For these, the bits set so far are cleared, and their subtrees are walked from the
+ * correct state: over shapes after a first byte, otherwise over the bytes of the plain trie. Below
+ * a set the path does not determine the bytes, so the tokens are checked one by one; if these
+ * become too many, the walk restarts over the whole plain trie.
  *
- * Where all characters of a slice may come, its tokens are allowed without a walk.
+ * If all characters of a slice are allowed, its tokens are allowed without a walk.
  *
- * A walk may be interrupted after any node. It is then kept at its state, with all that it has
- * come to, and whoever wants the mask next goes on with it. What it holds are states, so it goes
- * when states are freed.
+ * A walk can be interrupted after any node. Its state then keeps it, and the next request for the
+ * mask continues it. A walk refers to states, so it is freed when states are freed.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -20,40 +19,48 @@
 
 #include "engine/grammar/automaton.h"
 
-/* Nodes of the plain trie to look at again, each with the state behind its byte. */
+/* A queued node of the plain trie and the state after its byte. */
 struct again {
     uint32_t node;
     struct state *state;
 };
 
-/* Where a walk over shapes began. */
+/* The beginning of a walk over shapes. */
 struct beginning {
     const struct shape_trie *trie;
-    uint32_t n_bytes; /* before it */
-    uint32_t node;    /* of the plain trie, n_nodes: before the first byte */
+    uint32_t n_bytes; /* bytes before it */
+    uint32_t node;    /* in the plain trie; n_nodes: before the first byte */
     struct state *state;
 };
 
+/* A walk over the six tokens of automaton.h, in a state that allows letters and digits. It has
+ * allowed {0, 2} and {1} and is at the digit after a lower-case letter:
+ *
+ *   levels[0]   digit  [lower]  beyond     state: before the token
+ *   levels[1]   lower  [digit]             state: after any lower-case letter
+ *
+ * If 'b' leads to another state than most letters, node 3 ('b') of the plain trie is queued: the
+ * bits of its subtree, {2, 3}, are then cleared, and it is walked from the state after 'b'. */
 struct walk {
     struct automaton *a;
     const struct vocabulary *v;
-    uint64_t v_id;    /* of the vocabulary */
-    struct state *of; /* whose mask it finds */
+    uint64_t v_id;    /* id of the vocabulary */
+    struct state *of; /* the state whose mask it computes */
     uint32_t *mask;
-    struct again *again; /* from next_again on they are still to be looked at */
+    struct again *again; /* queue; entries before next_again are done */
     int next_again, n_again, max_again;
-    bool first_again[256];  /* first bytes whose nodes are among them */
-    uint32_t n_single;      /* tokens that are taken one by one */
-    bool gave_up;           /* these became too many: bytes are the faster way, */
-    bool is_plain;          /* by which alone it goes */
-    int64_t until;          /* of the automaton's work, where it is interrupted */
-    struct beginning begin; /* over shapes: */
+    bool first_again[256];  /* first bytes that were queued */
+    uint32_t n_single;      /* number of tokens checked one by one */
+    bool gave_up;           /* too many of them: restart over bytes */
+    bool is_plain;          /* the walk was restarted over bytes only */
+    int64_t until;          /* value of a->work at which it is interrupted */
+    struct beginning begin; /* of the walk over shapes */
     struct shape_level *levels;
-    int depth;                   /* -1: it has ended */
-    uint32_t single, single_end; /* ids of its trie that are to be taken one by one */
-    uint32_t at, end;            /* over bytes: the next node, and behind the last */
-    struct state **path;         /* [depth]: the state before the byte of that depth */
-    size_t bytes;                /* that it takes, as counted in the automaton's */
+    int depth;                   /* of the last level; -1: finished */
+    uint32_t single, single_end; /* the rest of begin.trie's ids to check one by one */
+    uint32_t at, end;            /* of the walk over bytes: the next node and the end */
+    struct state **path;         /* [depth] the state before the byte of that depth */
+    size_t bytes;                /* of the walk, included in a->bytes */
 };
 
 static void count_bytes(struct walk *w, size_t bytes) {
@@ -61,7 +68,8 @@ static void count_bytes(struct walk *w, size_t bytes) {
     w->a->bytes += bytes;
 }
 
-/* A first byte is looked at once. A node below one may come twice, from the same state. */
+/* Queues a node. A first byte is queued at most once; a node below one may be queued twice with the
+ * same state. */
 static void look_again(struct walk *w, uint32_t node, struct state *state) {
     const struct trie_node *at = &w->v->nodes[node];
     if (at->depth == 0 && w->first_again[at->byte]) return;
@@ -89,7 +97,7 @@ static bool is_interrupted(struct walk *w) {
     return ++w->a->work > w->until;
 }
 
-/* Allows the tokens of a node whose byte leads to `state`; those behind it are to be walked. */
+/* Allows the tokens of a node whose byte leads to `state` and starts a walk over its subtree. */
 static void begin_bytes(struct walk *w, uint32_t from, struct state *state) {
     const struct trie_node *node = &w->v->nodes[from];
     for (int32_t id = node->token; id >= 0; id = w->v->same_next[id]) set_bit(w->mask, id);
@@ -117,7 +125,7 @@ static bool walk_bytes(struct walk *w) {
     return true;
 }
 
-/* Allows a token if its bytes from `skip` on may come. */
+/* Allows a token if its bytes after the first `skip` ones are allowed. */
 static void walk_token(struct walk *w, int32_t id, uint32_t skip, struct state *state) {
     const struct vocabulary *v = w->v;
     for (uint32_t at = v->at[id] + skip; at < v->at[id + 1] && state != w->a->dead; at++)
@@ -135,7 +143,7 @@ static void forbid_bytes(struct walk *w, uint32_t from) {
 
 /* ---- shapes --------------------------------------------------------------------------------- */
 
-/* The plain trie's node of a byte behind a node, which there is. */
+/* Returns the child of a plain-trie node for a byte; it must exist. */
 static uint32_t child_of(struct walk *w, uint32_t node, uint8_t byte) {
     const struct vocabulary *v = w->v;
     if (node == v->n_nodes) return v->first[byte];
@@ -145,7 +153,7 @@ static uint32_t child_of(struct walk *w, uint32_t node, uint8_t byte) {
     return child;
 }
 
-/* The plain trie's node of the path to levels[depth]. */
+/* Returns the plain-trie node of the path to levels[depth]. */
 static uint32_t node_of_path(struct walk *w) {
     uint32_t node = w->begin.node;
     for (int i = 0; i < w->depth; i++) {
@@ -155,7 +163,7 @@ static uint32_t node_of_path(struct walk *w) {
     return node;
 }
 
-/* The tokens of a node are to be taken one by one, unless they are too many. */
+/* Starts checking the tokens of a subtree one by one, unless there are too many. */
 static void begin_tokens(struct walk *w, const struct shape_node *node) {
     w->n_single += node->all_end - node->ids;
     w->gave_up = w->n_single > (uint32_t)w->v->V / 16;
@@ -174,7 +182,7 @@ static bool walk_tokens(struct walk *w) {
     return true;
 }
 
-/* Looks again at the bytes of `differs` behind a node of the plain trie, n_nodes: at its roots. */
+/* Queues the bytes of `differs` below a plain-trie node; n_nodes: the first bytes. */
 static void look_again_behind(struct walk *w, uint32_t node, const bool differs[256],
                               struct state *state) {
     const struct vocabulary *v = w->v;
@@ -187,10 +195,11 @@ static void look_again_behind(struct walk *w, uint32_t node, const bool differs[
     }
 }
 
-/* To look at the characters of a set takes about as long as to walk over so many nodes. */
+/* The cost of visiting the characters of a set, in trie nodes. */
 enum { NODES_OF_A_SET = 100 };
 
-/* Goes on where the characters of a node's set lead to several states; returns with which. */
+/* Handles a set whose characters lead to several states. Returns the state with which the walk
+ * continues. */
 static struct state *divide(struct walk *w, const struct shape_node *node) {
     const struct shape_level *level = &w->levels[w->depth];
     bool differs[256];
@@ -216,7 +225,7 @@ static void begin_shapes(struct walk *w, struct beginning begin, const struct sh
         (struct shape_level){from->children, from->children + from->n_children, begin.state, true};
 }
 
-/* Allows the tokens behind the node of shapes where the walk has begun. */
+/* Allows the tokens below the shape node at which the walk began. */
 static bool walk_shapes(struct walk *w) {
     struct automaton *a = w->a;
     const struct shape_trie *trie = w->begin.trie;
@@ -243,7 +252,7 @@ static bool walk_shapes(struct walk *w) {
     return true;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------ */
+/* ---- the whole walk ------------------------------------------------------------------------- */
 
 static const struct shape_node *first_shape(const struct vocabulary *v, uint8_t byte) {
     const struct shape_node *root = &v->by_first.nodes[0], *node = root;
@@ -274,7 +283,7 @@ static void walk_again(struct walk *w, struct again again) {
     if (again.state != w->a->dead) begin_bytes(w, again.node, again.state);
 }
 
-/* Allows what a slice has, and goes on with the rest. */
+/* Allows the tokens of a slice and limits the walk to the rest. */
 static void begin_with_slice(struct walk *w, struct beginning *begin, const struct slice *slice,
                              const struct slice_use *use) {
     const struct vocabulary *v = w->v;
@@ -284,7 +293,7 @@ static void begin_with_slice(struct walk *w, struct beginning *begin, const stru
     look_again_behind(w, v->n_nodes, use->differs, begin->state);
 }
 
-/* From here on over the plain trie alone, from each first byte. */
+/* Restarts over the plain trie, from each first byte. */
 static void begin_all_bytes(struct walk *w) {
     const struct vocabulary *v = w->v;
     memset(w->mask, 0, ((size_t)v->V + 31) / 32 * sizeof *w->mask);
@@ -326,7 +335,7 @@ void walk_free(struct walk *w) {
     mem_free(w);
 }
 
-/* Goes on to the end, or until it is interrupted. */
+/* Continues until the end or an interruption. */
 static bool go_on(struct walk *w) {
     while (walk_shapes(w) && walk_bytes(w)) {
         if (w->gave_up) begin_all_bytes(w);

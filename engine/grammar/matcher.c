@@ -1,12 +1,12 @@
-/* DESIGN. A sequence's place in a grammar: the states behind each of its tokens.
+/* DESIGN. The position of a sequence in a grammar: the states after each of its tokens.
  *
- * A mask (mask.c) is kept at the state, for every sequence that comes there. States are made and
- * freed while the grammar's lock is held, none that a matcher stands at is freed, and may_end never
- * changes, so matcher_may_end needs no lock. Where a matcher stands changes under the lock, because
- * whoever frees states looks at all matchers.
+ * A state caches its mask (mask.c) for every sequence that reaches it. States are created and freed
+ * under the grammar's lock. A state of a matcher is never freed and its may_end never changes, so
+ * matcher_may_end needs no lock. A matcher's position changes under the lock, because collection
+ * reads all matchers.
  *
- * If memory is short while states are made, the automaton stays as it is, half made: the grammar is
- * broken. From then on its matchers let nothing pass, so that its sequences end.
+ * If memory runs out while states are created, the automaton stays incomplete and the grammar is
+ * broken. From then on its matchers allow nothing, so that its sequences end.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static void add_to_grammar(struct matcher *matcher) {
     grammar_unlock(matcher->grammar);
 }
 
-/* One with room for `max` states. */
+/* Returns a matcher with room for `max` states, or NULL if memory is short. */
 static struct matcher *matcher_alloc(struct grammar *grammar, const struct vocabulary *vocabulary,
                                      size_t max) {
     struct matcher *matcher = mem_try_alloc(sizeof *matcher);
@@ -80,14 +80,14 @@ static struct state *here(const struct matcher *matcher) {
     return matcher->states[matcher->n - 1];
 }
 
-/* What a call asks of the automaton, and what it gets. */
+/* The arguments and the result of a call that runs in grammar_run. */
 struct question {
     struct matcher *matcher;
     struct grammar *grammar;
     int64_t max_work;
     uint32_t *mask;
     int32_t id;
-    char *bytes; /* [max] forced ones */
+    char *bytes; /* [max] forced bytes */
     int max;
     const char *text; /* [n] */
     size_t n;
@@ -110,7 +110,7 @@ static bool knows_mask(const struct matcher *matcher) {
     return state->mask && state->mask->of == matcher->vocabulary->id;
 }
 
-/* Finds the mask of the matcher's state, unless it is known. */
+/* Computes the mask of the matcher's state unless it is known. Called by grammar_run. */
 static bool find_mask(struct matcher *matcher, int64_t max_work) {
     struct grammar *grammar = matcher->grammar;
     struct state *state = here(matcher);
@@ -207,7 +207,7 @@ void matcher_roll_back(struct matcher *matcher, int n) {
     grammar_unlock(matcher->grammar);
 }
 
-/* The only byte that may come, or -1 where there are several or the text may end. */
+/* Returns the only allowed byte; -1 if several are allowed or the text may end. */
 static int only_byte(struct automaton *a, struct state *state) {
     const struct network *network = a->network;
     int found = -1;

@@ -1,12 +1,12 @@
-/* From the builder's rules to a network: draws them, finds out which rules may be empty, and takes
- * away what can never end, so that every state that is reached has an end. */
+/* Builds a network from the builder's rules. Finds the nullable rules and removes edges from which
+ * no end is reachable, so every reachable state can reach an end. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/grammar/automaton.h"
 
-/* ---- drawing -------------------------------------------------------------------------------- */
+/* ---- nodes and edges ------------------------------------------------------------------------- */
 
 static void draw_rules(struct draft *draft, struct network *network) {
     struct builder *b = draft->b;
@@ -19,15 +19,15 @@ static void draw_rules(struct draft *draft, struct network *network) {
     }
 }
 
-/* Does the node only lead on, without a byte and to one place? Then where, else itself. */
+/* If the node's only edge is an empty one, returns its target; otherwise the node. */
 static uint32_t leads_to(const struct draft *draft, uint32_t node) {
     uint32_t first = draft->first[node];
     const struct draft_edge *edge = first ? &draft->edges[first - 1] : NULL;
     return edge && !edge->next && edge->edge.kind == EDGE_EMPTY ? edge->edge.to : node;
 }
 
-/* Follows such nodes from each node, and returns the last node of each way. Each way is walked
- * once: its nodes remember its end. A circle ends at any of its nodes. The caller frees the
+/* Follows chains of such nodes and returns the last node of each chain. Each chain is followed
+ * once, since its nodes store its end. A cycle ends at any of its nodes. The caller frees the
  * result. */
 static uint32_t *find_ends(const struct draft *draft) {
     enum { UNKNOWN = UINT32_MAX };
@@ -37,7 +37,7 @@ static uint32_t *find_ends(const struct draft *draft) {
     for (uint32_t i = 0; i < draft->n_nodes; i++) {
         uint32_t n = 0, node = i;
         while (end[node] == UNKNOWN) {
-            end[node] = node; /* until the way's end is known */
+            end[node] = node; /* until the chain's end is known */
             way[n++] = node;
             node = leads_to(draft, node);
         }
@@ -47,7 +47,7 @@ static uint32_t *find_ends(const struct draft *draft) {
     return end;
 }
 
-/* Lays each node's edges side by side. */
+/* Makes the edges of each node adjacent. */
 static void lay_out(const struct draft *draft, struct network *network) {
     network->n_nodes = draft->n_nodes;
     network->nodes = mem_calloc(draft->n_nodes, sizeof *network->nodes);
@@ -67,7 +67,7 @@ static void lay_out(const struct draft *draft, struct network *network) {
     for (int i = 0; i < network->n_rules; i++) network->nodes[network->rules[i].end].is_end = true;
 }
 
-/* ---- what can be empty, and what can end ---------------------------------------------------- */
+/* ---- nullable and productive rules ----------------------------------------------------------- */
 
 static bool edge_passes(const struct network *network, const struct edge *edge, bool empty) {
     const struct network_rule *rule = &network->rules[edge->kind == EDGE_CALL ? edge->rule : 0];
@@ -76,14 +76,14 @@ static bool edge_passes(const struct network *network, const struct edge *edge, 
     return empty ? rule->is_nullable : rule->is_productive;
 }
 
-/* Edges by the node and the rule that they wait for: an edge lets its node reach an end once the
- * node after it does and, if the edge is a call, once its rule can end. */
+/* Edges by the condition that they wait for. An edge lets its node reach an end as soon as its
+ * target does and, for a call, its rule can end. */
 struct waiting {
-    uint32_t *from;                /* [edges] the node that an edge leaves */
-    uint32_t *next_into, *into;    /* [edges], [nodes] edges into a node, index + 1 */
+    uint32_t *from;                /* [edges] the source of each edge */
+    uint32_t *next_into, *into;    /* [edges], [nodes] incoming edges of a node, index + 1 */
     uint32_t *next_call, *calls;   /* [edges], [rules] calls of a rule, index + 1 */
     uint32_t *next_start, *starts; /* [rules], [nodes] rules that start at a node, index + 1 */
-    uint32_t *stack, n;            /* [nodes] that were found to reach an end */
+    uint32_t *stack, n;            /* [nodes] found to reach an end, not yet propagated */
 };
 
 static void waiting_init(struct waiting *w, const struct network *network) {
@@ -133,7 +133,8 @@ static void mark_reaching(struct waiting *w, bool *reaches, uint32_t node) {
     w->stack[w->n++] = node;
 }
 
-/* A node reaches an end: so do those before it, and the rules that start at it can end. */
+/* Propagates that a node reaches an end: to its predecessors, and to the callers of rules that
+ * start at it. */
 static void spread(struct waiting *w, struct network *network, bool *reaches, bool empty,
                    uint32_t node) {
     for (uint32_t e = w->into[node]; e; e = w->next_into[e - 1]) {
@@ -149,8 +150,8 @@ static void spread(struct waiting *w, struct network *network, bool *reaches, bo
     }
 }
 
-/* Which nodes reach their rule's end: without a byte (`empty`), or at all. Each node and edge is
- * looked at once. The caller frees it. */
+/* Returns for each node whether it reaches the end of its rule: without a byte if `empty`,
+ * otherwise in any way. Visits each node and edge once. The caller frees the array. */
 static bool *find_reaching(struct builder *b, struct network *network, bool empty) {
     bool *reaches = mem_calloc(network->n_nodes, sizeof *reaches);
     struct waiting waiting;
@@ -165,7 +166,7 @@ static bool *find_reaching(struct builder *b, struct network *network, bool empt
     return reaches;
 }
 
-/* Takes away the edges that lead to no end, and marks tail calls. */
+/* Removes the edges from which no end is reachable and marks tail calls. */
 static void prune(struct network *network, const bool *reaches) {
     for (uint32_t i = 0; i < network->n_nodes; i++) {
         struct node *node = &network->nodes[i];

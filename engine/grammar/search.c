@@ -1,13 +1,13 @@
-/* DESIGN. Looks for the first match of a regular expression in a text that comes byte by byte.
+/* DESIGN. Finds the first match of a regular expression in a text that arrives byte by byte.
  *
- * The expression becomes one deterministic automaton, whole, when it is compiled, so that a byte
- * costs a look into a table for each match that is begun, whatever the expression is. At each byte
- * a new match may begin. Of two that are in the same state only the earlier is followed: both end
- * together, and the earlier is the longer one. So there are never more than states. A state from
- * which no match is reached is 0, where a match is given up.
+ * The expression is compiled to one complete deterministic automaton, so a byte costs one table
+ * lookup per open match, for any expression. A new match may begin at each byte. If two open
+ * matches reach the same state, only the earlier one is kept: both end together, and the earlier
+ * one is longer. So there are never more open matches than states. States from which no match is
+ * reachable become state 0, which ends an open match.
  *
- * The automaton does not change once it is made, so that any threads may search with it; what a
- * search has come to is in its run, which one thread has at a time.
+ * The automaton is immutable, so any number of threads may search with it. The position of a search
+ * is in its run, which belongs to one thread at a time.
  */
 #include <assert.h>
 #include <stdatomic.h>
@@ -18,19 +18,19 @@
 
 enum state_kind {
     IS_MATCH = 1,
-    GOES_ON = 2, /* some text leads from it to a match */
+    GOES_ON = 2, /* a match is reachable with more text */
 };
 
 struct search {
     atomic_int owners;
     uint32_t n_states, n_classes;
-    uint32_t start, first; /* as a dfa's */
-    uint8_t class_of[256]; /* of bytes that no state tells apart */
+    uint32_t start, first; /* as in struct dfa */
+    uint8_t class_of[256]; /* no state distinguishes bytes of one class */
     uint16_t *next;        /* [n_states][n_classes] */
-    uint8_t *kinds;        /* [n_states]: a sum of state_kind */
+    uint8_t *kinds;        /* [n_states] sum of state_kind */
 };
 
-enum { MOST_NODES = 16000 }; /* of the draft, whose sets the automaton's states are */
+enum { MOST_NODES = 16000 }; /* of the graph; the automaton's states are sets of its nodes */
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
@@ -56,7 +56,7 @@ static struct search *search_new(const struct dfa *dfa, const bool *live) {
     return search;
 }
 
-/* Checks that there are matches, and that each has a byte. */
+/* Checks that a match exists and that no match is empty. */
 static void check(struct builder *b, const struct dfa *dfa, const bool *live) {
     if (dfa->accepts[dfa->start] || dfa->accepts[dfa->first])
         builder_fail(b, "The regular expression matches the empty text, which is everywhere.");
@@ -125,7 +125,7 @@ int search_states(const struct search *search) {
 
 /* ---- searching ------------------------------------------------------------------------------ */
 
-/* Keeps a thread that has moved, unless it was given up or an earlier one is in its state. */
+/* Keeps a moved thread, unless it has ended or an earlier thread is in the same state. */
 static void keep(const struct search *search, struct search_run *run, size_t begin, uint32_t state,
                  size_t *length) {
     if (state == 0 || run->seen[state] == run->stamp) return;

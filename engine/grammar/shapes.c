@@ -1,17 +1,17 @@
-/* Makes tries of the shapes of tokens. A character beyond ASCII is one element, however long it is;
- * bytes that are no whole character stand for themselves. */
+/* Builds shape tries. A character outside ASCII is one element, whatever its length. Bytes that do
+ * not form a character are elements as they are. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/grammar/automaton.h"
 
-/* A trie that is being made: nodes are found by their parent and element. */
+/* A node of a shape trie under construction, found by its parent and element. */
 struct draft_shape {
-    uint32_t parent, sibling, child; /* index, 0: none */
-    uint32_t same_hash;              /* another node, 0: none */
-    uint32_t own, all;               /* tokens that end here; of the subtree */
-    uint32_t at;                     /* in the trie that is made of it */
+    uint32_t parent, sibling, child; /* indices; 0: none */
+    uint32_t same_hash;              /* next node of the bucket; 0: last */
+    uint32_t own, all;               /* number of tokens that end here; in the subtree */
+    uint32_t at;                     /* index in the finished trie */
     uint16_t n_children;
     uint8_t byte, set;
 };
@@ -19,7 +19,7 @@ struct draft_shape {
 struct draft_shapes {
     struct draft_shape *nodes;
     uint32_t n, max;
-    uint32_t *table; /* [1 << table_bits]: the newest node of a hash, 0: none */
+    uint32_t *table; /* [1 << table_bits] newest node of each hash; 0: none */
     int table_bits;
 };
 
@@ -54,7 +54,7 @@ static enum character_set set_of(uint8_t byte) {
     return byte >= '0' && byte <= '9' ? SET_DIGIT : N_SETS;
 }
 
-/* The element that begins the bytes, and how many of them it takes. */
+/* Returns the first element of `bytes` and its size in bytes. */
 static struct element element_at(const char *bytes, size_t n, size_t *size) {
     uint8_t byte = (uint8_t)*bytes;
     enum character_set set = set_of(byte);
@@ -64,10 +64,10 @@ static struct element element_at(const char *bytes, size_t n, size_t *size) {
     return (struct element){set == N_SETS ? byte : 0, (uint8_t)set};
 }
 
-/* A token's way through the trie, of which the next one's shares a beginning. */
+/* The path of a token through the trie. The next token reuses their common beginning. */
 struct shape_path {
     struct element *elements; /* [n] */
-    uint32_t *nodes;          /* [n]: behind each */
+    uint32_t *nodes;          /* [n] the node after each element */
     uint32_t n;
 };
 
@@ -89,7 +89,7 @@ static uint32_t find_shape(struct draft_shapes *draft, struct shape_path *path, 
     return node;
 }
 
-/* Finds the nodes where tokens end, shape_of[n]. */
+/* Finds the node at which each token ends: shape_of[n]. */
 static void find_shapes(struct draft_shapes *draft, int max_depth,
                         const struct sorted_token *tokens, int n, bool first_is_exact,
                         uint32_t *shape_of) {
@@ -106,8 +106,8 @@ static void find_shapes(struct draft_shapes *draft, int max_depth,
 
 /* ---- laying out ----------------------------------------------------------------------------- */
 
-/* Gives a node's tokens and children their places: children of one node lie side by side, the
- * oldest first, and all is in the order in which place_all and walks come to it. */
+/* Assigns indices to a node's tokens and children. Children are adjacent, in order of creation, and
+ * all indices follow the order in which place_all and walks visit the nodes. */
 static void place(struct draft_shapes *draft, struct shape_trie *trie, uint32_t from,
                   uint32_t *n_placed) {
     const struct draft_shape *node = &draft->nodes[from];
@@ -184,7 +184,7 @@ uint8_t *shape_trie_characters(const struct shape_trie *trie, enum character_set
     return characters;
 }
 
-/* Copies the ids of tokens that are in no slice. before[i] is how many of them stand before the
+/* Copies the ids of tokens outside the slice. before[i] is the number of copied ids before the
  * i-th. */
 static void copy_ids(const struct shape_trie *trie, const uint8_t *characters, uint32_t *before,
                      int32_t *ids) {
@@ -202,7 +202,7 @@ static void copy_ids(const struct shape_trie *trie, const uint8_t *characters, u
     before[n_ids] = n;
 }
 
-/* Copies the nodes that hold any of these tokens. nodes_before is for nodes what before is for
+/* Copies the nodes whose subtree has such a token. nodes_before counts nodes as `before` counts
  * tokens. */
 static void copy_nodes(const struct shape_trie *trie, const uint32_t *before,
                        uint32_t *nodes_before, struct shape_trie *rest) {

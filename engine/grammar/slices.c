@@ -1,11 +1,11 @@
-/* Which states take all characters of a slice: the inside of strings and of free text, where a walk
- * over the whole vocabulary would be long. */
+/* Finds the states in which all characters of a slice are allowed: inside strings and free text,
+ * where a walk over the vocabulary would be long. */
 #include <string.h>
 
 #include "engine/grammar/automaton.h"
 
-/* The lead bytes of characters beyond ASCII, with the range of the second byte and how many more
- * follow it (Unicode, table 3-7). */
+/* Lead bytes of characters outside ASCII, the range of the second byte, and the number of further
+ * bytes (Unicode, table 3-7). */
 static const struct lead {
     uint8_t first, last, low, high;
     int more;
@@ -15,8 +15,9 @@ static const struct lead {
     {0xF1, 0xF3, 0x80, 0xBF, 2}, {0xF4, 0xF4, 0x80, 0x8F, 2},
 };
 
-/* The one state behind all bytes low..high and then `more` bytes that characters go on with; dead:
- * there is none; NULL: there are several. Bytes of one class lead to the same state. */
+/* Returns the one state after all bytes low..high and `more` continuation bytes. dead: no such
+ * bytes are allowed; NULL: they lead to several states. Bytes of one class lead to the same state.
+ */
 static struct state *behind(struct automaton *a, struct state *state, int low, int high, int more) {
     const uint8_t *class_of = a->network->class_of;
     struct state *found = NULL;
@@ -30,14 +31,14 @@ static struct state *behind(struct automaton *a, struct state *state, int low, i
     return found;
 }
 
-/* The one state behind all characters that begin with a lead byte; else as `behind`. */
+/* Returns the one state after all characters with this lead byte; dead and NULL as in `behind`. */
 static struct state *behind_lead(struct automaton *a, struct state *state, const struct lead *lead,
                                  int first) {
     struct state *next = automaton_step(a, state, (uint8_t)first);
     return next == a->dead ? next : behind(a, next, lead->low, lead->high, lead->more);
 }
 
-/* A set's characters of ASCII, and whether it has all beyond. */
+/* The ASCII characters of each set; beyond: it also has all other characters. */
 static const struct characters {
     uint8_t low, high;
     bool beyond;
@@ -52,7 +53,7 @@ bool set_has(enum character_set set, int c) {
     return c != '"' && c != '\\' && (c != '<' || set != SET_SLICE_WITHOUT_TAGS);
 }
 
-/* The one state behind every character beyond ASCII; else as `behind`. */
+/* Returns the one state after every character outside ASCII; dead and NULL as in `behind`. */
 static struct state *behind_beyond(struct automaton *a, struct state *state) {
     const uint8_t *class_of = a->network->class_of;
     struct state *found = NULL;
@@ -88,8 +89,8 @@ struct state *automaton_find_through(struct automaton *a, enum character_set set
     return found;
 }
 
-/* How many characters of the slice may follow, whichever they are, up to MAX_CHARACTERS; -1: that
- * depends on them. */
+/* Returns how many characters of the slice may follow, whichever they are, up to MAX_CHARACTERS;
+ * -1: the number depends on the characters. */
 static int characters_behind(struct automaton *a, enum character_set slice, struct state *state) {
     for (int n = 0; n < MAX_CHARACTERS; n++) {
         struct state *next = automaton_through(a, slice, state);
@@ -101,7 +102,7 @@ static int characters_behind(struct automaton *a, enum character_set slice, stru
     return MAX_CHARACTERS;
 }
 
-/* Boyer and Moore's vote. */
+/* The majority vote of Boyer and Moore. */
 static void vote(struct state **found, int *votes, struct state *next) {
     if (*votes == 0) *found = next;
     *votes += next == *found ? 1 : -1;

@@ -1,14 +1,14 @@
-/* DESIGN. States of an automaton, made when they are first reached.
+/* DESIGN. The states of an automaton, created when they are first reached.
  *
- * A state is a set of items (node, frame). Making one closes it under three rules: an item before a
- * call begins the called rule here; an item before a rule that may be empty also goes on behind it;
- * an item at the end of a rule goes on with every item that waits for it where the rule began. A
- * call that is the last thing its rule does is not waited for: the called rule ends what its caller
- * would have ended, so that loops written as recursion at the end stay finite.
+ * A state is a set of items (node, frame), closed under three rules. An item before a call adds the
+ * start of the called rule. An item before a nullable rule also adds the node after the call. An
+ * item at the end of a rule adds every item that waits for the rule. A tail call, the last step of
+ * its rule, is not waited for: the called rule ends in place of its caller, so a loop written as
+ * tail recursion stays finite.
  *
- * A frame names a rule and who goes on where it ends (frames.c); "here" frames stand for the state
- * that the item is in, so that equal sets at different places of a text are one state. Only items
- * that wait for a byte or for a call are kept. Under the grammar's lock.
+ * A frame stands for a rule and the items that continue after it (frames.c). A "here" frame refers
+ * to the item's own state, so equal sets at different places of a text are one state. Only items
+ * that wait for a byte or a call are kept. Guarded by the grammar's lock.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -16,11 +16,11 @@
 
 #include "engine/grammar/automaton.h"
 
-/* Beyond so many items of a state, or so many that differ in nothing but their frames, a grammar is
- * too ambiguous to be followed. The latter are compared with one another. */
+/* Limits of a state: its items, and its items that differ only in their frames, which are compared
+ * one by one. Above a limit the grammar is too ambiguous. */
 enum { MAX_ITEMS = 20000, MAX_FRAMES = 500 };
 
-/* Comparisons that take as long as to walk over a node of a trie. */
+/* Comparisons that cost as much as one trie node. */
 enum { COMPARISONS_OF_A_NODE = 4 };
 
 /* ---- making a state ------------------------------------------------------------------------- */
@@ -45,8 +45,8 @@ static void add_item(struct automaton *a, uint32_t node, struct frame *frame) {
     making->last[node] = (uint32_t)++making->n;
 }
 
-/* The item's rule has ended: goes on with those that wait for it. Where a rule is empty, its
- * callers have gone on already. */
+/* Adds the items that wait for a rule that has ended. If the rule is empty, `follow` has added them
+ * already. */
 static void complete(struct automaton *a, const struct frame *frame) {
     const struct network *network = a->network;
     struct state *origin = frame->origin;
@@ -86,7 +86,7 @@ static void begin_making(struct automaton *a) {
     a->making.may_end = a->making.is_too_ambiguous = false;
 }
 
-/* ---- equal states are one ------------------------------------------------------------------- */
+/* ---- sharing equal states -------------------------------------------------------------------- */
 
 int item_order(const struct item *x, const struct item *y) {
     if (x->node != y->node) return x->node < y->node ? -1 : 1;
@@ -98,7 +98,7 @@ static int by_item(const void *a, const void *b) {
     return item_order(a, b);
 }
 
-/* Sorts a few items where they are, many by qsort. */
+/* Insertion sort for few items, qsort for many. */
 void sort_items(struct item *items, int n) {
     if (n > 24) {
         qsort(items, (size_t)n, sizeof *items, by_item);
@@ -171,7 +171,7 @@ static bool has_items(const struct state *state, const struct item *items, int n
 static struct state *find_or_add(struct automaton *a, const struct item *items, int n,
                                  bool may_end) {
     uint32_t hash = hash_items(items, n, may_end);
-    assert(a->n_buckets > 0); /* the dead state is in one */
+    assert(a->n_buckets > 0); /* the dead state is in one of them */
     for (struct state *s = a->buckets[hash % a->n_buckets]; s; s = s->same_hash) {
         if (s->hash == hash && s->may_end == may_end && s != a->dead && has_items(s, items, n))
             return s;
@@ -179,7 +179,7 @@ static struct state *find_or_add(struct automaton *a, const struct item *items, 
     return state_new(a, items, n, hash, may_end);
 }
 
-/* Follows all items, then finds or makes the state of those that are kept. */
+/* Closes the set of items, and finds or creates the state of those that are kept. */
 static struct state *end_making(struct automaton *a) {
     struct making *making = &a->making;
     for (int i = 0; i < making->n && making->n <= MAX_ITEMS; i++) follow(a, making->items[i]);
@@ -198,7 +198,8 @@ static struct state *end_making(struct automaton *a) {
     return find_or_add(a, making->items, kept, making->may_end);
 }
 
-/* Takes the edge if it has the byte, and narrows low..high to what it does not tell apart. */
+/* Follows the edge if it matches the byte. Narrows low..high to the bytes that the edge treats the
+ * same. */
 static void take_edge(struct automaton *a, struct state *state, const struct item *item,
                       const struct edge *edge, int byte, int *low, int *high) {
     if (byte < edge->low) {
@@ -212,7 +213,7 @@ static void take_edge(struct automaton *a, struct state *state, const struct ite
     }
 }
 
-/* To look at an item takes about as long as to walk over so many nodes. */
+/* The cost of one item, in trie nodes. */
 enum { NODES_OF_AN_ITEM = 16 };
 
 struct state *automaton_find(struct automaton *a, struct state *state, int class) {

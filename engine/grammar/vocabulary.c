@@ -1,4 +1,4 @@
-/* A vocabulary as a flat trie: its tokens sorted by their bytes, and each prefix once. */
+/* A vocabulary as a flat trie: tokens sorted by bytes, each prefix stored once. */
 #include <assert.h>
 #include <endian.h>
 #include <stdatomic.h>
@@ -17,7 +17,7 @@ static int by_bytes(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* What is sorted first: a token by its prefix. */
+/* The key of the first sort. */
 struct sort_key {
     uint64_t prefix;
     uint32_t id;
@@ -29,8 +29,8 @@ static uint32_t digit_of(struct sort_key key, int pass) {
     return (uint32_t)(key.prefix >> (pass * DIGIT_BITS)) & (N_DIGITS - 1);
 }
 
-/* A radix sort by the lowest digit first; equal keys stay in their order. Returns the one of two
- * arrays [n] that has the result. */
+/* Radix sort, least significant digit first; stable. Returns the array, one of the two, that holds
+ * the result. */
 static struct sort_key *sort_by_prefix(struct sort_key *from, struct sort_key *to, int n) {
     uint32_t(*places)[N_DIGITS] = mem_calloc(N_PASSES, sizeof *places);
     for (int i = 0; i < n; i++)
@@ -51,7 +51,7 @@ static struct sort_key *sort_by_prefix(struct sort_key *from, struct sort_key *t
     return from;
 }
 
-/* bytes[length] has 8 bytes at least. */
+/* Reads 8 bytes: bytes[length] is followed by padding. */
 static uint64_t prefix_of(const char *bytes, uint32_t length) {
     uint64_t prefix;
     memcpy(&prefix, bytes, sizeof prefix);
@@ -59,8 +59,8 @@ static uint64_t prefix_of(const char *bytes, uint32_t length) {
     return length < 8 ? prefix & ~(UINT64_MAX >> (8 * length)) : prefix;
 }
 
-/* The tokens that have bytes in the order of their keys. Copies the bytes into that order, too:
- * they are *ordered. */
+/* Returns the tokens with text in the order of their keys. Copies their bytes to *ordered in the
+ * same order. */
 static struct sorted_token *take_in_order(const struct vocabulary *v, const struct sort_key *keys,
                                           int n, char **ordered) {
     struct sorted_token *sorted = mem_alloc(((size_t)n + 1) * sizeof *sorted);
@@ -101,21 +101,21 @@ static uint32_t common_prefix(const struct sorted_token *x, const struct sorted_
     return i < n ? i : n;
 }
 
-/* A trie that is being made. */
+/* A trie under construction. */
 struct trie {
     struct trie_node *nodes;
     uint32_t n;
 };
 
-/* Adds the nodes of sorted tokens: each begins where it differs from the one before. open[d] is the
- * node of depth d on the path to the last one. */
+/* Adds the nodes of sorted tokens. Each token adds nodes from its first difference to the previous
+ * one. open[d] is the node of depth d on the path of the last token. */
 static void add_nodes(struct vocabulary *v, struct trie *trie, const struct sorted_token *sorted,
                       int n) {
     uint32_t *open = mem_calloc((size_t)v->max_depth + 1, sizeof *open);
     uint32_t depth = 0;
     for (int i = 0; i < n; i++) {
         uint32_t shared = i ? common_prefix(&sorted[i - 1], &sorted[i]) : 0;
-        if (i && shared == sorted[i].length && depth == shared) { /* the same bytes again */
+        if (i && shared == sorted[i].length && depth == shared) { /* a duplicate */
             v->same_next[sorted[i - 1].id] = sorted[i].id;
             continue;
         }
@@ -144,7 +144,7 @@ static struct trie trie_new(struct vocabulary *v, const struct sorted_token *sor
 
 /* ---- slices --------------------------------------------------------------------------------- */
 
-/* The masks of the slice's tokens; the trie has the others. */
+/* Builds the masks of the slice's tokens, and the trie of all others. */
 static void make_slice(struct vocabulary *v, enum character_set set) {
     struct slice *slice = &v->slices[set];
     size_t words = ((size_t)v->V + 31) / 32 + 1;
@@ -202,7 +202,7 @@ struct vocabulary *vocabulary_new(const char *const *bytes, const int *lengths, 
         assert(lengths[id] >= 0 && lengths[id] <= UINT16_MAX && total <= UINT32_MAX);
     }
     v->at[V] = (uint32_t)total;
-    v->bytes = mem_calloc(total + 8, 1); /* prefix_of reads so many */
+    v->bytes = mem_calloc(total + 8, 1); /* prefix_of reads 8 bytes */
     for (int id = 0; id < V; id++) {
         if (lengths[id]) memcpy(v->bytes + v->at[id], bytes[id], (size_t)lengths[id]);
     }
