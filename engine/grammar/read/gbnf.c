@@ -1,11 +1,11 @@
-/* Grammars as text: GBNF as llama-server has it, the EBNF of vLLM, which is the same with other
- * quotes, and a part of Lark. They differ in how a rule begins and in a few atoms.
+/* Grammars as text: llama-server's GBNF, vLLM's EBNF (the same with other quotes), and a part of
+ * Lark. They differ in the beginning of a rule and in a few atoms.
  *
  *     GBNF, EBNF   root ::= "a" [0-9]+ (x | y)?      # comment       starts at root
  *     Lark         start: "a" /[0-9]+/ [x | Y]       // comment      starts at start
  *
- * Of Lark these are refused by name: templates, priorities, %ignore and other directives, but not
- * %import of common's terminals. All of them change what is matched or need a lexer.
+ * Lark's templates, priorities and directives such as %ignore change the match or need a lexer;
+ * they are refused by name. %import of common's terminals is supported.
  */
 #include <assert.h>
 #include <ctype.h>
@@ -16,15 +16,15 @@
 #include "engine/grammar/read/regex.h"
 
 struct text_grammar {
-    struct regex r; /* the place, and classes */
+    struct regex r; /* position, and the reader of classes */
     bool is_lark;
     struct named_rule {
         const char *name, *used_at; /* NULL: not used yet */
         size_t n;
-        int rule, next; /* of the same bucket, index + 1 */
+        int rule, next; /* next: same bucket, index + 1; 0: last */
         bool is_defined;
     } * names;
-    int n_names, max_names, *buckets, n_buckets; /* a power of 2 */
+    int n_names, max_names, *buckets, n_buckets; /* n_buckets is a power of 2 */
 };
 
 static struct expr *read_alternatives(struct text_grammar *g);
@@ -84,8 +84,8 @@ static void grow_names(struct text_grammar *g) {
     }
 }
 
-/* The rule of a name, made at its first use or definition. The clock is looked at along a bucket:
- * a client may choose names that share one. */
+/* Returns the rule of a name, created at its first use or definition. Checks the time limit along a
+ * bucket, since a client may choose names with equal hashes. */
 static struct named_rule *find_name(struct text_grammar *g, const char *name, size_t n) {
     if (g->n_names == g->max_names) grow_names(g);
     int *bucket = bucket_of(g, name, n);
@@ -102,7 +102,7 @@ static struct named_rule *find_name(struct text_grammar *g, const char *name, si
     return named;
 }
 
-/* Does a rule's definition begin here? Then its bytes up to behind the sign, else 0. */
+/* If a rule's definition begins here, returns its bytes up to the end of its sign; otherwise 0. */
 static size_t definition_length(const struct text_grammar *g, const char **name, size_t *n) {
     const char *p = g->r.at, *end = g->r.end;
     for (int i = 0; i < 2 && g->is_lark && p < end && (*p == '?' || *p == '!'); i++) p++;
@@ -148,7 +148,7 @@ static int32_t read_long_escape(struct regex *r) {
     return value > MAX_CODE_POINT ? -1 : value;
 }
 
-/* Adds one character of a literal, which may be an escape. */
+/* Adds one character or escape of a literal. */
 static void add_character(struct text_grammar *g, struct buf *text) {
     struct regex *r = &g->r;
     const char *at = r->at++;
@@ -167,7 +167,7 @@ static void add_character(struct text_grammar *g, struct buf *text) {
     buf_add(text, bytes, utf8_write((uint32_t)c, bytes));
 }
 
-/* In either case of its letters. */
+/* Matches the text in either case of each letter. */
 static struct expr *caseless(struct builder *b, const struct buf *text) {
     struct expr *all = expr_new(b, EXPR_CAT);
     for (size_t at = 0; at < text->length;) {
@@ -203,7 +203,7 @@ static struct expr *read_literal(struct text_grammar *g) {
     return expr;
 }
 
-/* Reads /regex/flags of Lark. */
+/* Reads Lark's /regex/flags. */
 static struct expr *read_slashed(struct text_grammar *g) {
     struct regex *r = &g->r;
     const char *open = r->at++, *from = r->at;
@@ -239,7 +239,7 @@ static struct expr *read_group(struct text_grammar *g, char close) {
     return close == ']' ? expr_repeat(g->r.b, expr, 0, 1) : expr;
 }
 
-/* "a".."z" of Lark, of which the first part was read. */
+/* Reads the rest of Lark's "a".."z" after its first literal. */
 static struct expr *read_span(struct text_grammar *g, const char *at, struct expr *low) {
     g->r.at += 2;
     skip_space(g);
@@ -293,7 +293,7 @@ static int read_count(struct text_grammar *g, int none) {
     return n;
 }
 
-/* Reads {m}, {m,}, {m,n} behind its brace, or m..n behind Lark's ~. */
+/* Reads {m}, {m,} or {m,n} after the brace, or m..n after Lark's ~. */
 static bool read_counts(struct text_grammar *g, int *min, int *max) {
     struct regex *r = &g->r;
     const char *at = r->at - 1;
@@ -333,7 +333,7 @@ static struct expr *read_repeated(struct text_grammar *g) {
     return expr;
 }
 
-/* Skips the alias of an alternative of Lark: -> name. */
+/* Skips the alias of an alternative in Lark: -> name. */
 static void skip_alias(struct text_grammar *g) {
     if (!g->is_lark || !looking_at(g, "->")) return;
     g->r.at += 2;
@@ -374,7 +374,7 @@ static void define(struct text_grammar *g, const char *name, size_t n, struct ex
     named->is_defined = true;
 }
 
-/* Defines what Lark's common.NAME stands for. */
+/* Defines Lark's common.NAME. */
 static void import_common(struct text_grammar *g, const char *at, const char *name, size_t n) {
     static const struct {
         const char *name, *pattern;

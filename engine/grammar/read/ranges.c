@@ -1,4 +1,4 @@
-/* Sets of characters by name: of Perl, of POSIX, of Unicode. */
+/* Named sets of characters: Perl's, POSIX's, Unicode's. */
 #include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -49,12 +49,12 @@ size_t ranges_fold(struct ranges *ranges) {
 
 /* ---- by name -------------------------------------------------------------------------------- */
 
-/* Adds pairs of first and last characters. */
+/* Adds ranges given as pairs of their first and last characters. */
 static void add_pairs(struct ranges *ranges, const char *pairs) {
     for (; *pairs; pairs += 2) ranges_add(ranges, (uint8_t)pairs[0], (uint8_t)pairs[1]);
 }
 
-/* The blanks of ECMA-262 beyond Latin-1. */
+/* The blanks of ECMA-262 outside Latin-1. */
 static void add_ecma_blanks(struct ranges *ranges) {
     static const struct range blanks[] = {{0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029},
                                           {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000},
@@ -110,13 +110,13 @@ bool ranges_add_posix(struct ranges *ranges, const char *name, size_t n) {
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
         if (strlen(classes[i].name) != n || memcmp(classes[i].name, name, n) != 0) continue;
         add_pairs(ranges, classes[i].pairs);
-        if (classes[i].pairs[0] == 1) ranges_add(ranges, 0, 0); /* NUL, which ends the pairs */
+        if (classes[i].pairs[0] == 1) ranges_add(ranges, 0, 0); /* `pairs` cannot contain NUL */
         return true;
     }
     return false;
 }
 
-/* The short name of a category that was given in full. */
+/* Returns the short name of a category's full name. */
 static const char *short_category(const char *name, size_t n) {
     static const struct {
         const char *full, *category;
@@ -146,8 +146,8 @@ static const char *short_category(const char *name, size_t n) {
     return NULL;
 }
 
-/* Runs of characters of one category, in order. They are found once, at their first use, since
- * that looks at every character there is, and a pattern may name thousands of categories. */
+/* Runs of adjacent characters of one category, in order. Built once, at the first use, since this
+ * visits all of Unicode and a pattern may name thousands of categories. */
 enum { MAX_RUNS = 8192 };
 static struct run {
     uint32_t first;

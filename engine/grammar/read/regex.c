@@ -1,6 +1,6 @@
-/* Regular expressions in RE2's syntax, read by descent. What is not regular is refused by name:
- * references back, looking around, words' boundaries. Greedy and lazy are the same here: a mask
- * allows what some way of matching allows. */
+/* Recursive descent reader of regular expressions in RE2's syntax. Constructs that are not regular
+ * are refused by name: backreferences, lookaround, word boundaries. Greedy and lazy repetitions are
+ * the same, since a mask allows every way of matching. */
 #include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 static struct expr *read_alternatives(struct regex *r);
 
-/* The regular expression's name, with its place in a schema. */
+/* The name of the regular expression, with its place in a schema. */
 static void write_name(const struct regex *r, struct buf *out) {
     buf_puts(out, r->what);
     if (!r->b->pattern) return;
@@ -60,7 +60,7 @@ static struct expr *read_dot(struct regex *r) {
     return expr_class(r->b, ranges, 2);
 }
 
-/* Reads \Q...\E, of which the Q was read. */
+/* Reads the rest of \Q...\E after the Q. */
 static struct expr *read_quoted(struct regex *r) {
     const char *end = memmem(r->at, (size_t)(r->end - r->at), "\\E", 2);
     struct expr *expr = expr_bytes(r->b, r->at, (size_t)((end ? end : r->end) - r->at));
@@ -68,7 +68,7 @@ static struct expr *read_quoted(struct regex *r) {
     return expr;
 }
 
-/* An anchor, which stands at `at`. */
+/* Reads an anchor at `at`. */
 static struct expr *anchor(struct regex *r, const char *at, bool at_end) {
     if (!r->is_stop) return pattern_anchor_new(r->b, at_end);
     if (at_end) pattern_fail(r, at, "the end of the text, before which an answer cannot be ended");
@@ -108,7 +108,7 @@ static struct expr *read_escape(struct regex *r) {
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
-/* Reads the letters of (?i), (?s-i:...). False: that is no such group. */
+/* Reads the flags of (?i) or (?s-i:...). False: it is another group. */
 static bool read_flags(struct regex *r) {
     for (bool on = true; r->at < r->end && *r->at != ':' && *r->at != ')'; r->at++) {
         if (*r->at == '-')
@@ -123,7 +123,8 @@ static bool read_flags(struct regex *r) {
     return r->at < r->end;
 }
 
-/* Reads what follows "(?" up to where the group's expression begins. Only flags: *is_done. */
+/* Reads from after "(?" to the beginning of the group's expression. *is_done: the group has flags
+ * only. */
 static void read_group_kind(struct regex *r, bool *is_done) {
     const char *at = r->at - 2;
     size_t left = (size_t)(r->end - r->at);
@@ -157,7 +158,7 @@ static struct expr *read_group(struct regex *r) {
     }
     if (!builder_down(r->b, r->what)) return expr;
     if (next_is(r, '?')) read_group_kind(r, &is_done);
-    if (is_done) { /* flags for the rest of the group around it */
+    if (is_done) { /* flags for the rest of the enclosing group */
         expr = expr_new(r->b, EXPR_CAT);
     } else if (r->b->status == STATUS_OK) {
         expr = read_alternatives(r);
@@ -207,7 +208,7 @@ static bool read_number(struct regex *r, int *n) {
     return true;
 }
 
-/* Reads {n}, {n,} or {n,m}; other braces are characters, as in RE2. */
+/* Reads {n}, {n,} or {n,m}. Other braces are literal characters, as in RE2. */
 static bool read_counts(struct regex *r, int *min, int *max) {
     const char *at = r->at;
     bool is_count = next_is(r, '{') && read_number(r, min);
@@ -243,7 +244,7 @@ static struct expr *read_repeated(struct regex *r) {
     int min = 0, max = 0;
     const char *at = r->at;
     if (!read_repetition(r, &min, &max)) return expr;
-    next_is(r, '?'); /* lazy: the same texts */
+    next_is(r, '?'); /* lazy: matches the same texts */
     if (max != NO_MAX && max < min) {
         pattern_fail(r, at, "a count whose end comes before its beginning");
         return expr;

@@ -1,10 +1,10 @@
-/* Between the files that read regular expressions. */
+/* Shared by the files that read regular expressions. */
 #ifndef PENSTOCK_GRAMMAR_REGEX_H
 #define PENSTOCK_GRAMMAR_REGEX_H
 
 #include "engine/grammar/build.h"
 
-struct ranges { /* all zero is empty */
+struct ranges { /* all zero: empty */
     struct range *list;
     int n, max;
 };
@@ -13,48 +13,48 @@ void ranges_add(struct ranges *ranges, uint32_t low, uint32_t high);
 void ranges_negate(struct ranges *ranges);
 void ranges_free(struct ranges *ranges);
 
-/* Adds the other case of every letter. Returns how many characters it has looked at. */
+/* Adds the other case of each letter. Returns the number of visited characters. */
 size_t ranges_fold(struct ranges *ranges);
 
-/* Adds what \d, \w, \s and, in capitals, their complements stand for; false: the letter is none.
- * \s is that of RE2, or of ECMA-262: every blank of Unicode. */
+/* Adds the set of \d, \w, \s or, in capitals, its complement. False: another letter. is_ecma: \s is
+ * ECMA-262's, all blanks of Unicode; otherwise RE2's. */
 bool ranges_add_perl(struct ranges *ranges, char letter, bool is_ecma);
 
-/* Adds a category of Unicode by its name of one or two letters or in full; false: there is none. */
+/* Adds a Unicode category by its name: one letter, two letters, or in full. False: unknown. */
 bool ranges_add_category(struct ranges *ranges, const char *name, size_t n);
 
-/* Adds what [:name:] stands for; false: there is none. */
+/* Adds the set of [:name:]. False: unknown. */
 bool ranges_add_posix(struct ranges *ranges, const char *name, size_t n);
 
-/* What is read. */
+/* The state of the reader. */
 struct regex {
     struct builder *b;
     const char *what, *text, *at, *end;
     bool ignores_case, dot_takes_newline;
-    bool counts_lines; /* messages give line and column, not a byte */
+    bool counts_lines; /* messages give line and column instead of the byte */
     bool is_stop;      /* REGEX_STOP */
-    bool is_ecma;      /* a schema's pattern: where ECMA-262 and RE2 differ, the former holds */
+    bool is_ecma;      /* a schema's pattern: follows ECMA-262 instead of RE2 */
 };
 
 enum status pattern_fail(struct regex *r, const char *at, const char *problem);
 
-/* Reads what follows '[', with the ']'. */
+/* Reads a class after its '[', up to and including the ']'. */
 struct expr *pattern_class(struct regex *r);
 
-/* Reads the escape of one character, after its backslash; -1: it is no such escape. */
+/* Reads the escape of one character after its backslash. Returns -1 if it is another escape. */
 int32_t pattern_escaped(struct regex *r);
 
-/* Reads \pN or \p{Name} or \P, of which the letter was read. */
+/* Reads the rest of \pN, \p{Name} or \P after the letter. */
 bool pattern_property(struct regex *r, char letter, struct ranges *into);
 
-/* A class of the ranges, which are freed, with the other case where that is ignored. */
+/* Returns a class of the ranges, with both cases if case is ignored, and frees them. */
 struct expr *pattern_ranges(struct regex *r, struct ranges *ranges);
 
-/* Takes the anchors off the ends of `expr`, and lets any text stand there where there are none if
- * it is to be found in a text. Fails if there are others. */
+/* Removes the anchors at the ends of `expr`. For a search, adds any text at each end without an
+ * anchor. Fails on anchors elsewhere. */
 struct expr *pattern_anchor(struct regex *r, struct expr *expr, enum regex_match match);
 
-/* What ^ and $ are until then. */
+/* The placeholder of ^ or $ for pattern_anchor. */
 struct expr *pattern_anchor_new(struct builder *b, bool at_end);
 
 #endif

@@ -1,10 +1,10 @@
-/* The anchors of a regular expression. They stand at the ends of a pattern or of its alternatives,
- * where they say whether other text may stand before and after it; elsewhere they are refused. */
+/* Anchors of regular expressions. At the ends of a pattern or of its alternatives they exclude
+ * other text before and after it; elsewhere they are refused. */
 #include <string.h>
 
 #include "engine/grammar/read/regex.h"
 
-static const char anchors[2][1]; /* their addresses are what marks an expression */
+static const char anchors[2][1]; /* an expression with one of these addresses is an anchor */
 
 struct expr *pattern_anchor_new(struct builder *b, bool at_end) {
     struct expr *expr = expr_new(b, EXPR_BYTES);
@@ -16,7 +16,7 @@ static bool is_anchor(const struct expr *expr, bool at_end) {
     return expr->kind == EXPR_BYTES && expr->text == anchors[at_end];
 }
 
-/* Does the expression begin (or end) with an anchor, whichever alternative is taken? */
+/* Does each alternative of the expression begin (or end) with an anchor? */
 static bool is_anchored(const struct expr *expr, bool at_end) {
     if (is_anchor(expr, at_end)) return true;
     if (expr->kind == EXPR_CAT)
@@ -28,7 +28,7 @@ static bool is_anchored(const struct expr *expr, bool at_end) {
     return true;
 }
 
-/* Takes off the anchors that is_anchored has found. */
+/* Removes the anchors that is_anchored found. */
 static void take_anchors(struct expr *expr, bool at_end) {
     if (is_anchor(expr, at_end)) expr->text = NULL;
     if (expr->kind == EXPR_CAT && expr->child)
@@ -53,7 +53,7 @@ static struct expr *any_text(struct builder *b) {
 
 static struct expr *anchor_branch(struct regex *r, struct expr *expr, enum regex_match match) {
     struct builder *b = r->b;
-    bool free_end[2]; /* may other text stand at the beginning, and at the end? */
+    bool free_end[2]; /* other text is allowed at the beginning, at the end */
     for (int at_end = 0; at_end < 2; at_end++) {
         free_end[at_end] = match == REGEX_SEARCH && !is_anchored(expr, at_end);
         if (match == REGEX_WHOLE || !free_end[at_end]) take_anchors(expr, at_end);

@@ -1,4 +1,4 @@
-/* Classes of characters in regular expressions, and escapes. */
+/* Character classes and escapes of regular expressions. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ struct expr *pattern_ranges(struct regex *r, struct ranges *ranges) {
 
 /* ---- escapes -------------------------------------------------------------------------------- */
 
-/* Reads `min` to `max` digits of a base; -1: there are too few. */
+/* Reads `min` to `max` digits of a base. Returns -1 if they are too few. */
 static int32_t read_digits(struct regex *r, int min, int max, int base) {
     int32_t value = 0;
     int n = 0;
@@ -45,7 +45,7 @@ int32_t pattern_escaped(struct regex *r) {
         r->at++;
         return c == 'x' ? read_hex(r) : read_digits(r, 4, 4, 16);
     }
-    if (c >= '0' && c <= '7') { /* \0 and three digits; \1 would be a reference */
+    if (c >= '0' && c <= '7') { /* \0 or three digits; \1 is a backreference */
         bool is_octal = c == '0' || (r->end - r->at >= 3 && isdigit((unsigned char)r->at[1]) &&
                                      isdigit((unsigned char)r->at[2]));
         return is_octal ? read_digits(r, 1, 3, 8) : -1;
@@ -78,7 +78,7 @@ bool pattern_property(struct regex *r, char letter, struct ranges *into) {
     }
     if (n > 0 && *name == '^') negated = !negated, name++, n--;
     if (!ranges_add_category(&named, name, n)) return false;
-    builder_works(r->b, 5000); /* that looks through all runs of characters of one category */
+    builder_works(r->b, 5000); /* for the search through all runs of categories */
     if (negated) ranges_negate(&named);
     for (int i = 0; i < named.n; i++) ranges_add(into, named.list[i].low, named.list[i].high);
     ranges_free(&named);
@@ -87,7 +87,7 @@ bool pattern_property(struct regex *r, char letter, struct ranges *into) {
 
 /* ---- [...] ---------------------------------------------------------------------------------- */
 
-/* Reads a character of a class; -1: it is a set, which was added, or it failed. */
+/* Reads one character of a class. Returns -1 after a set, which it adds, or after a failure. */
 static int32_t read_member(struct regex *r, struct ranges *ranges) {
     const char *at = r->at;
     if (*at == '[' && r->end - at > 2 && at[1] == ':') {

@@ -1,10 +1,10 @@
-/* Structural tags: text of which parts keep to grammars of their own.
+/* Structural tags: free text with parts that follow grammars.
  *
  *     {"type": "structural_tag", "format": FORMAT}         the published form
  *     {"structures": [{"begin", "schema", "end"}], "triggers": [...]}    the older one
  *
- * Free text is any bytes up to a trigger. A trigger counts where it first ends: from there on one
- * of the tags that begin with it must go on. Free text inside a tag ends at the tag's end.
+ * Free text is any bytes without a trigger. At the first end of a trigger, one of the tags that
+ * begin with this trigger must continue. Free text inside a tag ends at the tag's end.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -16,14 +16,14 @@
 struct tags_reader {
     struct builder *b;
     const struct json *root;
-    const struct json *end; /* of the innermost tag around, NULL: none */
+    const struct json *end; /* of the innermost enclosing tag; NULL: none */
     bool is_older;          /* the older form */
 };
 
 static struct expr *read_format(struct tags_reader *r, const struct json *format);
 
 static struct expr *fail(struct tags_reader *r, const struct json *at, const char *problem) {
-    if (r->b->status != STATUS_OK) return &r->b->spare; /* finding the place takes long */
+    if (r->b->status != STATUS_OK) return &r->b->spare; /* finding the place is slow */
     struct buf pointer = {0};
     json_pointer(r->root, at, &pointer);
     builder_fail(r->b, "The structural tag at \"%.200s\" %s.", pointer.data, problem);
@@ -31,7 +31,7 @@ static struct expr *fail(struct tags_reader *r, const struct json *at, const cha
     return &r->b->spare;
 }
 
-/* The member of this name and type, or NULL after a failure. */
+/* Returns the member of this name and type; NULL after a failure. */
 static const struct json *need(struct tags_reader *r, const struct json *object, const char *name,
                                enum json_type type) {
     static const char *const problems[] = {[JSON_STRING] = "needs a string",
@@ -45,14 +45,14 @@ static const struct json *need(struct tags_reader *r, const struct json *object,
     return NULL;
 }
 
-/* A member that is true, false or absent. */
+/* Reads a member that is true, false or absent. */
 static bool flag(struct tags_reader *r, const struct json *format, const char *name) {
     const struct json *member = json_member(format, name);
     if (member && !json_is(member, JSON_BOOL)) fail(r, member, "must be true or false");
     return json_true(member);
 }
 
-/* Fails for a value that is no object, and for members that are not in the list, which ends with
+/* Fails if the value is not an object or has members outside the list `names`, which ends with
  * NULL. */
 static void check_members(struct tags_reader *r, const struct json *format,
                           const char *const *names) {
@@ -75,7 +75,7 @@ static struct expr *any_bytes(struct builder *b) {
     return expr_repeat(b, expr_new(b, EXPR_BYTE), 0, NO_MAX);
 }
 
-/* The strings of an array, or the one string, as alternatives; a string that is empty fails. */
+/* Adds a string, or the strings of an array, as alternatives. Fails on an empty string. */
 static void add_texts(struct tags_reader *r, struct expr *alternatives, const struct json *texts) {
     if (json_is(texts, JSON_STRING)) {
         if (json_length(texts) == 0) fail(r, texts, "must not be empty");
@@ -91,7 +91,7 @@ static void add_texts(struct tags_reader *r, struct expr *alternatives, const st
     }
 }
 
-/* Text in which none of the triggers stands, and not the end of the tag around. */
+/* Text without any trigger and without the end of the enclosing tag. */
 static struct expr *text_without(struct tags_reader *r, const struct json *triggers) {
     struct builder *b = r->b;
     struct expr *ends = expr_new(b, EXPR_ALT);
@@ -102,7 +102,7 @@ static struct expr *text_without(struct tags_reader *r, const struct json *trigg
     return expr_of(b, EXPR_NOT, expr_of(b, EXPR_CAT, any_bytes(b), ends, any_bytes(b), NULL), NULL);
 }
 
-/* Text that ends in `last`, and in which neither it nor one of the triggers ends earlier. */
+/* Text that ends with `last`. Neither `last` nor a trigger ends earlier in it. */
 static struct expr *text_up_to(struct tags_reader *r, const struct json *last,
                                const struct json *triggers) {
     struct builder *b = r->b;
@@ -118,7 +118,7 @@ static struct expr *text_up_to(struct tags_reader *r, const struct json *last,
 
 /* ---- tags ----------------------------------------------------------------------------------- */
 
-/* What follows the first `skip` bytes of a tag's beginning. */
+/* Reads a tag without the first `skip` bytes of its beginning. */
 static struct expr *read_tag(struct tags_reader *r, const struct json *tag, size_t skip) {
     const char *const names[] = {"begin", r->is_older ? "schema" : "content", "end", NULL};
     struct builder *b = r->b;
@@ -149,7 +149,7 @@ static bool starts_with(const struct json *text, const struct json *start) {
            memcmp(json_text(text), json_text(start), json_length(start)) == 0;
 }
 
-/* Each tag must begin with a trigger, or it could never begin. */
+/* Fails if a tag does not begin with a trigger, since it could never begin. */
 static void check_triggers(struct tags_reader *r, const struct json *triggers,
                            const struct json *tags) {
     if (!json_first(triggers)) fail(r, triggers, "needs a trigger");
@@ -169,8 +169,7 @@ static void check_triggers(struct tags_reader *r, const struct json *triggers,
     }
 }
 
-/* A tag, for each trigger that it begins with behind the text up to that: one rule, since it stands
- * at several places. */
+/* Returns the rule of: text up to a trigger, then the rest of a tag that begins with it. */
 static int triggered_rule(struct tags_reader *r, const struct json *triggers,
                           const struct json *tags) {
     struct builder *b = r->b;
@@ -189,7 +188,7 @@ static int triggered_rule(struct tags_reader *r, const struct json *triggers,
     return rule;
 }
 
-/* With at_least_one the text begins with a tag; with stop_after_first nothing follows one. */
+/* at_least_one: the text begins with a tag. stop_after_first: the text ends after a tag. */
 static struct expr *read_triggered(struct tags_reader *r, const struct json *format) {
     const char *const names[] = {"triggers", r->is_older ? "structures" : "tags", "at_least_one",
                                  "stop_after_first", NULL};
@@ -267,7 +266,7 @@ static struct expr *read_schema(struct tags_reader *r, const struct json *format
                 "is no style that is served: json, qwen_xml, glm_xml, seed_xml and python are");
 }
 
-/* Any text but those that hold one of `excludes`, or begin as the pattern `not_at_start` says. */
+/* Any text, except texts that contain one of `excludes` or begin with a match of `not_at_start`. */
 static struct expr *read_any(struct tags_reader *r, const struct json *format) {
     static const char *const names[] = {"excludes", "not_at_start", NULL};
     const struct json *start = json_member(format, "not_at_start");

@@ -1,12 +1,12 @@
-/* The arguments of a call in the spellings of models that do not write JSON:
+/* The arguments of a call for models that do not write JSON:
  *
  *   <parameter=zone>\nUTC\n</parameter>\n      qwen_xml
  *   <arg_key>zone</arg_key>\n<arg_value>UTC</arg_value>\n      glm_xml
  *   <parameter=zones>[None, "UTC"]</parameter>\n               seed_xml
  *   zone="UTC", n=3                           python
  *
- * The parameters come in the schema's order. What stands behind parameter i depends only on whether
- * something stands before it, so each has two rules. */
+ * Parameters are in the schema's order. The text after a parameter depends only on whether a
+ * parameter precedes it, so each parameter has two rules. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,9 +14,9 @@
 
 struct style {
     const char *name;
-    const char *open, *middle, *close; /* around the name, and behind the value */
+    const char *open, *middle, *close; /* around the name, and after the value */
     const char *between;
-    const char *end; /* no text may hold this */
+    const char *end; /* values must not contain it */
     bool is_python;
 };
 
@@ -33,9 +33,10 @@ struct arguments {
     const struct json *texts;
 };
 
-/* ---- what can be written -------------------------------------------------------------------- */
+/* ---- allowed parameters ---------------------------------------------------------------------- */
 
-/* Only what stands in `properties` can be written: the parser reads a parameter by its name. */
+/* Fails on keywords other than `properties` that could add parameters: the output parser finds a
+ * parameter by its name. */
 static void check_root(struct arguments *a, const struct json *root) {
     static const char *const others[] = {"$ref",          "allOf",         "anyOf",
                                          "oneOf",         "enum",          "const",
@@ -55,7 +56,7 @@ static void check_root(struct arguments *a, const struct json *root) {
     }
 }
 
-/* Can a parameter of this name be told from what stands around it? */
+/* Can the name be distinguished from the text around it? */
 static bool name_is_right(const struct style *style, const char *name) {
     static const char word[] = "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     size_t length = strlen(name);
@@ -95,9 +96,10 @@ static struct expr *parameter(struct arguments *a, const struct json *root,
                    expr_text(b, style->close), NULL);
 }
 
-/* ---- all of them ---------------------------------------------------------------------------- */
+/* ---- all parameters -------------------------------------------------------------------------- */
 
-/* What may stand from `property` on; two rules each: nothing stands before it, something does. */
+/* The parameters from `property` on. Rules at + 0 and at + 1: without and with a parameter before
+ * it. */
 static struct expr *parameters(struct arguments *a, const struct json *root) {
     const struct json *properties = json_member(root, "properties");
     struct builder *b = a->r->b;

@@ -1,4 +1,4 @@
-/* Arrays of JSON Schema. The first items may each have a schema, the others share one. */
+/* Arrays of JSON Schema. The first items may have separate schemas; the others share one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,20 +6,20 @@
 
 #define MAX_PREFIX 1000
 
-/* The schemas of the first items: of prefixItems, or of items where that is an array (draft 7). */
+/* The schemas of the first items: prefixItems, or items if it is an array (draft 7). */
 static const struct json *prefix_of(const struct json *schema) {
     const struct json *prefix = json_member(schema, "prefixItems");
     const struct json *items = json_member(schema, "items");
     return prefix ? prefix : json_is(items, JSON_ARRAY) ? items : NULL;
 }
 
-/* What one schema says of the items after its first ones, or NULL. */
+/* The schema of the items after the first ones, or NULL. */
 static const struct json *rest_of(const struct json *schema) {
     const struct json *items = json_member(schema, "items");
     return json_is(items, JSON_ARRAY) ? json_member(schema, "additionalItems") : items;
 }
 
-/* What all schemas say of item number `at`. */
+/* The conjunction of all schemas for item `at`. */
 static struct conj item_conj(struct schema_reader *r, const struct conj *conj, int at) {
     struct conj out = {0};
     conj_each(schema, conj) {
@@ -43,9 +43,9 @@ static struct expr *item(struct schema_reader *r, const struct conj *conj, int a
     return expr_add(all, json_call(b, JSON_RULE_SPACE));
 }
 
-/* What follows the first `at` items, of which `prefix` have schemas of their own. Below min nothing
- * may be left out; each later item of its own schema begins a part that may be left out as a whole,
- * a rule, so that many of them nest no expression. */
+/* The items from index `at` on. The first `prefix` items have separate schemas; items below min are
+ * required. Each optional item of the prefix begins an optional part with all later items. Each
+ * part is a rule, so expressions do not nest. */
 static struct expr *items_from(struct schema_reader *r, const struct conj *conj, int at, int prefix,
                                int min, int max) {
     struct builder *b = r->b;
@@ -63,7 +63,7 @@ static struct expr *items_from(struct schema_reader *r, const struct conj *conj,
     }
     if (at == max) return all;
     int least = max_int(min - at, 0), most = max == NO_MAX ? NO_MAX : max - at;
-    if (at == 0) { /* the first of them has no comma */
+    if (at == 0) { /* the first item has no comma */
         struct expr *others = expr_repeat(b, item(r, conj, 1), max_int(least - 1, 0),
                                           most == NO_MAX ? most : most - 1);
         struct expr *some = expr_of(b, EXPR_CAT, item(r, conj, 0), others, NULL);

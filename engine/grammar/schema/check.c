@@ -1,5 +1,5 @@
-/* The keywords of JSON Schema: which there are, what their values must be, and where $ref leads.
- * Every schema is checked before it is used, so that the other files may trust what they read. */
+/* The keywords of JSON Schema: their names, the form of their values, and the target of $ref. Each
+ * schema is checked before it is used, so the other files rely on correct forms. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,21 +7,21 @@
 #include "engine/grammar/schema/schema.h"
 
 enum form {
-    FORM_NOTE,       /* an annotation, which is ignored */
+    FORM_NOTE,       /* an annotation; ignored */
     FORM_SCHEMA,     /* a schema */
     FORM_SCHEMAS,    /* an array of schemas */
     FORM_SCHEMA_MAP, /* an object of schemas */
     FORM_ITEMS,      /* a schema, or an array of them as in draft 7 */
-    FORM_DEFS,       /* an object of schemas that says nothing by itself */
-    FORM_COUNT,      /* a whole number from 0 */
+    FORM_DEFS,       /* an object of schemas that apply only through a $ref */
+    FORM_COUNT,      /* an integer of at least 0 */
     FORM_NUMBER,
     FORM_STRING,
     FORM_STRINGS, /* an array of strings */
-    FORM_TYPE,    /* a type's name, or an array of them */
+    FORM_TYPE,    /* a name of a type, or an array of names */
     FORM_VALUES,  /* an array of any values */
     FORM_VALUE,   /* any value */
-    FORM_FALSE,   /* false: what true asks for cannot be enforced */
-    FORM_DIALECT, /* the name of a draft, each of which has these keywords */
+    FORM_FALSE,   /* false; true cannot be enforced */
+    FORM_DIALECT, /* the name of a supported draft */
 };
 
 static const struct schema_keyword {
@@ -134,7 +134,7 @@ static bool all_schemas(const struct json *object) {
     return json_is(object, JSON_OBJECT);
 }
 
-/* What is wrong with a keyword's value, or NULL. */
+/* Returns the problem of a keyword's value, or NULL. */
 static const char *wrong_form(const struct json *value, enum form form) {
     bool is_count =
         json_is(value, JSON_NUMBER) && json_is_integer(value) && json_integer(value) >= 0;
@@ -224,13 +224,13 @@ static int hex_digit(char c) {
     return (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
 }
 
-/* The byte of exactly two hex digits, or -1. */
+/* Returns the byte of two hex digits, or -1. */
 static int hex_byte(const char *text) {
     int high = hex_digit(text[0]), low = high < 0 ? -1 : hex_digit(text[1]);
     return low < 0 ? -1 : high * 16 + low;
 }
 
-/* Undoes ~0, ~1 and %XX of a pointer's step, in place. */
+/* Replaces ~0, ~1 and %XX in a step of a pointer, in place. */
 static void unescape(char *step) {
     char *to = step;
     for (const char *from = step; *from; from++, to++) {
@@ -252,7 +252,7 @@ static void unescape(char *step) {
     *to = 0;
 }
 
-/* The index that a step names: digits without a zero before them (RFC 6901), or -1. */
+/* Returns the index that a step names, without leading zeros (RFC 6901), or -1. */
 static int index_named(const char *step) {
     size_t n = strspn(step, "0123456789");
     bool is_index = n > 0 && n < 10 && !step[n] && (step[0] != '0' || n == 1);
@@ -283,7 +283,7 @@ const struct json *schema_target(struct schema_reader *r, const struct json *ref
     }
     mem_free(steps);
     if (at && is_schema(at)) {
-        schema_check(r, at); /* it may stand where none is looked for */
+        schema_check(r, at); /* the target may be outside all checked schemas */
         return at;
     }
     schema_fail(r, ref, "refers to \"%.100s\", where there is no schema.", place);

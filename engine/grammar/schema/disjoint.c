@@ -1,4 +1,4 @@
-/* Finds conjunctions that share no value, as the branches of a oneOf must. */
+/* Proves that conjunctions share no value, as oneOf requires of its branches. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static bool values_disjoint(struct schema_reader *r, const struct conj *x, const
     return !values_overlap(r, both, 2);
 }
 
-/* Does x require a property whose values in x and in y are disjoint? */
+/* Does x require a property whose values in x and y are disjoint? */
 static bool properties_disjoint(struct schema_reader *r, const struct conj *x, const struct conj *y,
                                 int depth) {
     conj_each_value(required, x, "required") {
@@ -37,7 +37,7 @@ bool conj_disjoint(struct schema_reader *r, const struct conj *x, const struct c
 
 /* ---- many conjunctions ---------------------------------------------------------------------- */
 
-/* Does each conjunction list its values, and does no value stand in two lists? */
+/* Does each conjunction list its values, and are the lists disjoint? */
 static bool lists_disjoint(struct schema_reader *r, const struct conj *all, int n) {
     struct pointers *lists = builder_alloc(r->b, (size_t)n * sizeof *lists);
     for (int i = 0; i < n && lists; i++) {
@@ -54,7 +54,7 @@ static bool requires(struct schema_reader *r, const struct conj *conj, const cha
     return false;
 }
 
-/* Does each conjunction require this property of an object, with values in disjoint lists? */
+/* Does each conjunction require this property, with values in disjoint lists? */
 static bool tag_disjoint(struct schema_reader *r, const struct conj *all, int n, const char *name) {
     struct conj *of_all = builder_alloc(r->b, (size_t)n * sizeof *of_all);
     for (int i = 0; i < n && of_all; i++) {

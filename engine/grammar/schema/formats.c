@@ -1,11 +1,11 @@
-/* The formats of strings, as regular expressions: what each RFC allows, without the parts that a
- * pattern cannot check (that a host exists) and without obsolete forms. */
+/* String formats as regular expressions: the forms of each RFC, except parts that a pattern cannot
+ * check (that a host exists) and obsolete forms. */
 #include <string.h>
 
 #include "engine/grammar/schema/schema.h"
 
 #define DIGIT2 "[0-9]{2}"
-/* All years but 0000, and of 29 February only those that have one. */
+/* All years except 0000; 29 February only in leap years. */
 #define YEAR "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
 #define LEAP "(?:" DIGIT2 "(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 #define DATE                                                                                       \
@@ -24,7 +24,7 @@
     ":){0,2}" GROUP ")?::(?:" GROUP ":){2}" LAST32 "|(?:(?:" GROUP ":){0,3}" GROUP ")?::" GROUP    \
     ":" LAST32 "|(?:(?:" GROUP ":){0,4}" GROUP ")?::" LAST32 "|(?:(?:" GROUP ":){0,5}" GROUP       \
     ")?::" GROUP "|(?:(?:" GROUP ":){0,6}" GROUP ")?::)"
-/* Of one version. */
+/* A UUID of one version. */
 #define UUID(version)                                                                              \
     "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-" version "[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{"  \
     "12}"
@@ -38,7 +38,7 @@
     "\\])(?::[0-9]{1,5})?"
 
 static const struct {
-    const char *name, *pattern; /* NULL: any string, the format only says what it is for */
+    const char *name, *pattern; /* NULL: any string; the format describes only its use */
 } formats[] = {
     {"date", DATE},
     {"time", TIME},
@@ -85,8 +85,8 @@ bool format_find(const char *name, const char **pattern) {
     return false;
 }
 
-/* What stands before the path has at most LONGEST_HEAD characters, so that only the path needs to
- * be counted: a count beside every place of the whole pattern would be too many states. */
+/* The text before the path has at most LONGEST_HEAD characters, so only the path is counted. A
+ * count over the whole pattern would multiply its states. */
 #define LONGEST_HEAD 285
 struct expr *format_short_uri(struct builder *b, int max) {
     if (max < 2 * LONGEST_HEAD) return NULL;

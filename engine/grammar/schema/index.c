@@ -1,7 +1,6 @@
-/* Finds members, elements and strings of a schema's nodes in n log n steps. A long list is sorted
- * when one of its entries is first looked for. Names are sorted and not hashed, since a client can
- * choose names that have one hash. Nodes are found by their addresses, which a client cannot
- * choose. */
+/* Finds members, elements and strings of schema nodes in n log n steps. A long list is sorted at
+ * its first lookup. Names are sorted, not hashed, since a client may choose names with equal
+ * hashes. Nodes are hashed by address, which a client cannot choose. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +53,8 @@ static int compare_texts(const void *a, const void *b) {
     return strcmp(json_text(x), json_text(y));
 }
 
-/* The children of a node, sorted unless `compare` is NULL; made once. NULL: the builder failed. */
+/* Returns the children of a node, sorted if `compare` is not NULL. Cached. NULL: the builder
+ * failed. */
 static const struct json **children_of(struct schema_reader *r, struct node_map *map,
                                        const struct json *parent,
                                        int (*compare)(const void *, const void *)) {

@@ -1,7 +1,7 @@
-/* What JSON grammars share: the spelling of values, and the rules of any value.
+/* Rules that JSON grammars share: the spelling of values, and any value.
  *
- * Between elements stand a line break at most, then 40 blanks at most: with more, models run on in
- * white space until their tokens are used up. Before and after the whole there is none.
+ * Between elements at most a line break and then 40 blanks are allowed: with more, models produce
+ * white space until their token limit. White space before and after the whole text is not allowed.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #define PLAIN "[^\"\\\\\\x00-\\x1f]"
 #define HEX "[0-9a-fA-F]"
-/* A unit of UTF-16 that is a character of its own, or two that are one. */
+/* A UTF-16 unit that is a character, or a surrogate pair. */
 #define UNICODE                                                                                    \
     "\\\\u(?:[0-9a-cA-CefEF]" HEX "{3}|[dD][0-7]" HEX "{2}"                                        \
     "|[dD][89abAB]" HEX "{2}\\\\u[dD][c-fC-F]" HEX "{2})"
@@ -31,7 +31,7 @@ static struct expr *space(struct builder *b) {
     return json_call(b, JSON_RULE_SPACE);
 }
 
-/* open space (element (, space element)*)? close, where an element brings the space behind it */
+/* open space (element (, space element)*)? close; an element includes the space after it */
 static struct expr *container(struct builder *b, const char *open, const char *close,
                               struct expr *(*element)(struct builder *b)) {
     struct expr *more = expr_of(b, EXPR_CAT, expr_text(b, ","), space(b), element(b), NULL);
@@ -89,14 +89,14 @@ struct expr *json_word(struct builder *b, const char *json) {
 
 /* ---- spelling ------------------------------------------------------------------------------- */
 
-/* The short escape of a character, or 0. */
+/* Returns the second byte of a character's two-byte escape, or 0. */
 static char short_escape(uint32_t c) {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
     const char *found = c ? memchr(from, (int)c, c < 0x80 ? sizeof from - 1 : 0) : NULL;
     return found ? to[found - from] : 0;
 }
 
-/* \uXXXX in either case of its digits. */
+/* \uXXXX with digits in either case. */
 static struct expr *unicode_escape(struct builder *b, uint32_t unit) {
     struct expr *all = expr_of(b, EXPR_CAT, expr_text(b, "\\u"), NULL);
     for (int shift = 12; shift >= 0; shift -= 4) {
@@ -111,7 +111,7 @@ static struct expr *unicode_escape(struct builder *b, uint32_t unit) {
     return all;
 }
 
-/* A character that is not written as itself only. */
+/* A character with spellings other than itself. */
 static struct expr *spelled_character(struct builder *b, uint32_t c, const char *bytes, size_t n) {
     struct expr *all = expr_new(b, EXPR_ALT);
     char escape[2] = {'\\', short_escape(c)};
@@ -124,12 +124,12 @@ static struct expr *spelled_character(struct builder *b, uint32_t c, const char 
                                  unicode_escape(b, 0xDC00 + ((c - 0x10000) & 0x3FF)), NULL));
 }
 
-/* Adds the spelling of a text to a sequence: plain runs as one. */
+/* Appends the spelling of a text. Each run of plain characters is one expression. */
 static void add_spelled(struct builder *b, struct expr *sequence, const char *text, size_t n) {
     size_t run = 0;
     for (size_t at = 0; at < n && b->status == STATUS_OK;) {
         size_t size = utf8_character(text + at, n - at);
-        assert(size > 0); /* JSON and regular expressions are read as UTF-8 */
+        assert(size > 0); /* JSON and regular expressions were validated as UTF-8 */
         uint32_t c = utf8_code_point(text + at, size);
         if (c >= 0x80 || c < 0x20 || short_escape(c)) {
             if (at > run) expr_add(sequence, expr_bytes(b, text + run, at - run));
@@ -141,7 +141,7 @@ static void add_spelled(struct builder *b, struct expr *sequence, const char *te
     if (n > run) expr_add(sequence, expr_bytes(b, text + run, n - run));
 }
 
-/* Are all characters spelled as themselves only? */
+/* Does each character have only itself as spelling? */
 static bool is_plain(const char *text, size_t n) {
     for (size_t i = 0; i < n; i++) {
         uint8_t c = (uint8_t)text[i];
@@ -151,7 +151,7 @@ static bool is_plain(const char *text, size_t n) {
 }
 
 struct expr *json_quoted(struct builder *b, const char *text, size_t n) {
-    if (is_plain(text, n)) { /* one text, of which alternatives can share the beginning */
+    if (is_plain(text, n)) { /* one text, so that alternatives can share its beginning */
         struct buf quoted = {0};
         buf_puts(&quoted, "\"");
         buf_add(&quoted, text, n);
@@ -167,7 +167,7 @@ struct expr *json_quoted(struct builder *b, const char *text, size_t n) {
 
 /* ---- expressions over a string's characters ------------------------------------------------- */
 
-/* Adds the part of a range that lies in low..high to `out`, which it counts. */
+/* Appends the intersection of a range and low..high to out[*n]. */
 static void add_part(struct range range, uint32_t low, uint32_t high, struct range *out, int *n) {
     if (range.low > low) low = range.low;
     if (range.high < high) high = range.high;
@@ -182,7 +182,7 @@ static struct expr *spelled_class(struct builder *b, const struct expr *class) {
     for (int i = 0; i < class->n_ranges; i++) {
         struct range range = class->ranges[i];
         bool has_controls = range.low == 0 && range.high >= 0x1F;
-        if (has_controls) { /* few states for what counts of characters repeat */
+        if (has_controls) { /* one pattern for all, since a repeat multiplies its states */
             expr_add(all, pattern_own(b, "\\\\(?:[bfnrt]|u00[01]" HEX ")"));
             range.low = 0x20;
         }
@@ -223,7 +223,8 @@ static struct expr *number_literal(struct builder *b, const struct json *value) 
         snprintf(text, sizeof text, "%lld", (long long)json_integer(value));
     else
         snprintf(text, sizeof text, "%.17g", json_number(value));
-    for (int digits = 1; digits < 17 && !json_is_integer(value); digits++) { /* the shortest */
+    /* the shortest that is the same number */
+    for (int digits = 1; digits < 17 && !json_is_integer(value); digits++) {
         char shorter[64];
         snprintf(shorter, sizeof shorter, "%.*g", digits, json_number(value));
         if (strtod(shorter, NULL) != json_number(value)) continue;
@@ -266,9 +267,9 @@ struct expr *json_literal(struct builder *b, const struct json *value) {
     return expr_add(all, expr_text(b, is_object ? "}" : "]"));
 }
 
-/* ---- places of a document ------------------------------------------------------------------- */
+/* ---- places in a document -------------------------------------------------------------------- */
 
-/* Writes the way from `at` down to `node`; false: it is not there. */
+/* Writes the path from `at` down to `node`. False: `node` is not below `at`. */
 static bool write_way(const struct json *at, const struct json *node, struct buf *out) {
     if (at == node) return true;
     size_t length = out->length;

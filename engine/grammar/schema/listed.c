@@ -1,5 +1,5 @@
-/* The values that several lists of a schema share. Each value is written as a key, equal values as
- * equal keys, and the keys are sorted: n log n, whatever the values are. */
+/* The values that several lists of a schema share. Each value is written as a key; equal values
+ * have equal keys. The keys are sorted, so the time is n log n for all values. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,8 @@
 
 /* ---- keys ----------------------------------------------------------------------------------- */
 
-/* Numbers are equal as in JSON Schema: 1.0 is 1. Members of an object may stand in any order. */
+/* Writes a value's key. Numbers are equal as in JSON Schema: 1.0 is 1. The order of an object's
+ * members does not matter. */
 static void write_key(struct buf *out, const struct json *value);
 
 static int by_name(const void *a, const void *b) {
@@ -58,7 +59,7 @@ static void write_key(struct buf *out, const struct json *value) {
 struct key {
     const char *text; /* in the builder's arena */
     size_t n;
-    int list; /* that the value is of */
+    int list; /* index of the value's list */
 };
 
 static int by_text(const void *a, const void *b) {
@@ -67,7 +68,7 @@ static int by_text(const void *a, const void *b) {
     return order ? order : (x->n > y->n) - (x->n < y->n);
 }
 
-/* The key of a value, whose text is empty if the builder failed. */
+/* Returns the key of a value. Its text is empty if the builder failed. */
 static struct key key_of(struct builder *b, const struct json *value, int list) {
     struct buf text = {0};
     struct key key = {"", 0, list};
@@ -86,7 +87,7 @@ static void sort_keys(struct builder *b, struct key *keys, int n) {
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-/* The values of a schema's enum, or its const as the only one. */
+/* The values of an enum, or the one value of a const. */
 static struct pointers values_of(struct builder *b, const struct json *list) {
     struct pointers values = {0};
     bool is_const = strcmp(list->name, "const") == 0;

@@ -1,5 +1,5 @@
-/* Numbers of JSON Schema. Without bounds every number of JSON's is taken. With bounds numbers are
- * written without an exponent, and the bounds become comparisons of digits from the left. */
+/* Numbers of JSON Schema. Without bounds every JSON number is allowed. With bounds numbers have no
+ * exponent, and the bounds become comparisons of digits from the left. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,11 +8,12 @@
 
 #include "engine/grammar/schema/schema.h"
 
-/* Of multipleOf without its point: a state for each, and for each digit of the fraction. */
+/* The limit of multipleOf without its point. The automaton has a state per remainder and digit of
+ * the fraction. */
 #define MAX_DIVISOR 2000
 #define MAX_SCALE 9
 
-/* A magnitude as digits: "12", "5" for 12.5; the fraction has no zeros at its end. */
+/* The digits of a magnitude: "12", "5" for 12.5. The fraction has no trailing zeros. */
 struct decimal {
     char whole[400], fraction[400];
 };
@@ -54,8 +55,8 @@ static struct expr *any_fraction(struct builder *b) {
     return expr_repeat(b, fraction, 0, 1);
 }
 
-/* Digits that differ from n given ones first at some place, where they are above (or below), of the
- * same count; from 1 on at the first place of a number of several digits. */
+/* Digits whose first difference from than[n] is larger (`above`) or smaller. A whole number has n
+ * digits and no leading zero; a fraction continues with any digits. */
 static struct expr *differing(struct builder *b, const char *than, size_t n, bool above,
                               bool is_whole, struct expr *(*rest)(struct builder *b)) {
     struct expr *all = expr_new(b, EXPR_ALT);
@@ -71,7 +72,8 @@ static struct expr *differing(struct builder *b, const char *than, size_t n, boo
     return all;
 }
 
-/* A fraction with its point: above or below `than`, or equal to it unless that is excluded. */
+/* A fraction, with its point, that is above or below `than`; an equal one is allowed unless
+ * `strict`. */
 static struct expr *fraction_beyond(struct builder *b, const char *than, bool above, bool strict) {
     size_t n = strlen(than);
     struct expr *all = expr_new(b, EXPR_ALT);
@@ -81,18 +83,18 @@ static struct expr *fraction_beyond(struct builder *b, const char *than, bool ab
     struct expr *zeros = expr_repeat(b, expr_text(b, "0"), n == 0, NO_MAX);
     if (!strict) expr_add(all, expr_add(equal, zeros));
     if (!strict && n == 0) expr_add(all, expr_new(b, EXPR_CAT));
-    if (above) /* longer, with a digit above 0 */
+    if (above) /* `than` and more digits, one of them above 0 */
         expr_add(all, expr_of(b, EXPR_CAT, expr_text(b, "."), expr_bytes(b, than, n),
                               expr_repeat(b, expr_text(b, "0"), 0, NO_MAX), digits(b, '1', '9'),
                               any_digits(b, 0, NO_MAX), NULL));
-    for (size_t i = 1; i < n && !above; i++) { /* shorter */
+    for (size_t i = 1; i < n && !above; i++) { /* a proper beginning of `than` */
         expr_add(all, expr_of(b, EXPR_CAT, expr_text(b, "."), expr_bytes(b, than, i), NULL));
     }
-    if (n > 0 && !above) expr_add(all, expr_new(b, EXPR_CAT)); /* no fraction at all */
+    if (n > 0 && !above) expr_add(all, expr_new(b, EXPR_CAT)); /* the empty fraction */
     return all;
 }
 
-/* Magnitudes above or below `than`, or equal to it unless that is excluded. */
+/* Magnitudes above or below `than`; an equal one is allowed unless `strict`. */
 static struct expr *beyond(struct builder *b, double magnitude, bool above, bool strict) {
     struct decimal than = decimal_of(magnitude);
     size_t n = strlen(than.whole);
@@ -115,10 +117,10 @@ static struct expr *any_magnitude(struct builder *b) {
     return pattern_own(b, "(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?");
 }
 
-/* Numbers on one side of a bound: at least it, or at most it. */
+/* The numbers that are at least, or at most, a bound. */
 static struct expr *side(struct builder *b, double bound, bool at_least, bool strict) {
     struct expr *all = expr_new(b, EXPR_ALT);
-    const char *far_sign = at_least ? "" : "-"; /* of the numbers that go on for ever */
+    const char *far_sign = at_least ? "" : "-"; /* sign of the unbounded side */
     const char *near_sign = at_least ? "-" : "";
     double m = at_least ? bound : -bound;
     if (m > 0 || (m == 0 && strict)) {
@@ -132,7 +134,7 @@ static struct expr *side(struct builder *b, double bound, bool at_least, bool st
 
 /* ---- multiples ------------------------------------------------------------------------------ */
 
-/* Adds the multiples that each multipleOf asks for to an EXPR_AND. */
+/* Adds the multiples of each multipleOf to an EXPR_AND. */
 static void add_multiples(struct schema_reader *r, const struct conj *conj, struct expr *all) {
     conj_each_value(multiple, conj, "multipleOf") {
         struct decimal d = decimal_of(json_number(multiple));
@@ -154,9 +156,9 @@ static void add_multiples(struct schema_reader *r, const struct conj *conj, stru
     }
 }
 
-/* ---- all of it ------------------------------------------------------------------------------ */
+/* ---- the whole number ------------------------------------------------------------------------ */
 
-/* Adds what the keyword's values ask for to an EXPR_AND. */
+/* Adds the bounds of a keyword to an EXPR_AND. */
 static void add_bounds(struct schema_reader *r, const struct conj *conj, struct expr *all,
                        const char *keyword, bool at_least, bool strict) {
     conj_each_value(bound, conj, keyword) {

@@ -1,18 +1,19 @@
-/* Objects of JSON Schema: the named properties in the schemas' order, each once, then the others.
+/* Objects of JSON Schema: the named properties in the schemas' order, each at most once, then the
+ * others.
  *
- * Where a first property may be left out, the rule "tail i" is what may follow once something
- * stands before property i; each tail calls the next one last, which costs no depth. */
+ * If leading properties are optional, rule "tail i" is the text that may follow property i. Each
+ * tail ends with a call of the next one, and tail calls need no nesting. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/grammar/schema/schema.h"
 
-#define MAX_PATTERNS 4 /* of other properties: each of their combinations is a kind of key */
+#define MAX_PATTERNS 4 /* each combination of patterns that match a key is a separate kind of key */
 
 struct property {
     const char *name;
-    int order; /* in which the schemas name them */
+    int order; /* position in the schemas */
     bool is_required;
 };
 
@@ -23,13 +24,14 @@ struct object {
     int n, max;
     const struct json *patterns[MAX_PATTERNS]; /* members of patternProperties */
     int n_patterns;
-    struct conj names; /* what propertyNames says; values in it are properties */
+    struct conj names; /* propertyNames; names that it lists become properties */
     bool has_others;
 };
 
-/* ---- what schemas say of a property --------------------------------------------------------- */
+/* ---- the schemas of a property --------------------------------------------------------------- */
 
-/* Adds what one schema says of the property: its additionalProperties do if nothing else does. */
+/* Adds the constraints of one schema on a property. additionalProperties applies only if no other
+ * keyword does. */
 static void add_property(struct schema_reader *r, struct conj *out, const struct json *schema,
                          const char *name) {
     const struct json *own = schema_member(r, json_member(schema, "properties"), name);
@@ -80,7 +82,7 @@ static int by_order(const void *a, const void *b) {
     return x->order - y->order;
 }
 
-/* Joins properties of the same name, in the place of the first one. */
+/* Merges properties of the same name at the position of the first one. */
 static void unite_names(struct object *o) {
     int n = 0;
     if (o->n == 0 || o->r->b->status != STATUS_OK) return;
@@ -97,7 +99,7 @@ static void unite_names(struct object *o) {
     builder_works(o->r->b, (size_t)n * 20);
 }
 
-/* What propertyNames says: of listed names each becomes a property, which cannot come twice. */
+/* Reads propertyNames. Each name that it lists becomes a property, so it cannot be repeated. */
 static void gather_names(struct object *o) {
     bool has_properties = o->n > 0;
     conj_each_value(schema, o->conj, "propertyNames") {
@@ -164,16 +166,16 @@ static struct expr *after_comma(struct builder *b, struct expr *member) {
     return expr_of(b, EXPR_CAT, expr_text(b, ","), json_call(b, JSON_RULE_SPACE), member, NULL);
 }
 
-/* The text of a key in spellings by which names are told apart: printable ASCII is itself. With
- * patterns, which know characters as themselves, so is all that may be. */
+/* Characters of a key in a unique spelling: printable ASCII is never escaped. With patterns, which
+ * match unescaped characters, all characters that can be are unescaped. */
 #define PLAIN_KEY "[^\"\\\\\\x00-\\x1f]|\\\\[\"\\\\bfnrt]"
 #define HEX "[0-9a-fA-F]"
 #define OTHER_KEY                                                                                  \
     PLAIN_KEY "|\\\\u(?:00[0189a-fA-F]" HEX "|0[1-9a-fA-F]" HEX "{2}|[1-9a-cA-CefEF]" HEX          \
               "{3}|[dD][0-7]" HEX "{2}|[dD][89abAB]" HEX "{2}\\\\u[dD][c-fC-F]" HEX "{2})"
 
-/* Keys that no property has, that match the patterns of `chosen` and not the other ones. Printable
- * ASCII is spelled as itself in them, so that no escape makes one of the names. */
+/* Keys that are not properties, that match the patterns of the bit set `chosen` and no other
+ * pattern. Printable ASCII is unescaped in them, so an escape cannot spell a property's name. */
 static struct expr *other_key(struct object *o, unsigned chosen) {
     struct builder *b = o->r->b;
     struct expr *all = expr_new(b, EXPR_AND), *own = expr_new(b, EXPR_ALT);
@@ -199,7 +201,7 @@ static struct expr *other_key(struct object *o, unsigned chosen) {
     return expr_of(b, EXPR_CAT, expr_text(b, "\""), inside, expr_text(b, "\""), NULL);
 }
 
-/* What the schemas say of the value of such a key. */
+/* The conjunction of the schemas for the value of such a key. */
 static struct conj other_value(struct object *o, unsigned chosen) {
     struct conj out = {0};
     conj_each(schema, o->conj) {
@@ -220,7 +222,7 @@ static struct conj other_value(struct object *o, unsigned chosen) {
     return out;
 }
 
-/* The rule of a member that no property names; made once an object. */
+/* Creates the rule of a member without a named property; once per object. */
 static int other_rule(struct object *o) {
     struct builder *b = o->r->b;
     struct expr *all = expr_new(b, EXPR_ALT);
@@ -239,7 +241,7 @@ static int other_rule(struct object *o) {
 
 /* ---- the order of members ------------------------------------------------------------------- */
 
-/* What may follow once something stands before property `at`: in one sequence. */
+/* The members after property `at` - 1, if a member precedes them. */
 static struct expr *rest(struct object *o, int at, int others) {
     struct builder *b = o->r->b;
     struct expr *all = expr_new(b, EXPR_CAT);
@@ -254,7 +256,7 @@ static struct expr *rest(struct object *o, int at, int others) {
     return all;
 }
 
-/* All members: any of those up to the first required one may be the first. */
+/* All members. Each property up to the first required one may be the first member. */
 static struct expr *members(struct object *o, int others) {
     struct builder *b = o->r->b;
     int first = 0;
@@ -263,7 +265,7 @@ static struct expr *members(struct object *o, int others) {
     int n_tails = may_be_empty ? o->n : first + 1, tails = b->n_rules;
     for (int i = 0; i < n_tails; i++) rule_new(b, NULL);
     struct expr *all = expr_new(b, EXPR_ALT);
-    for (int i = 0; i < n_tails && builder_in_time(b); i++) { /* tail i stands behind property i */
+    for (int i = 0; i < n_tails && builder_in_time(b); i++) { /* tail i follows property i */
         struct expr *tail = i + 1 == n_tails ? rest(o, i + 1, others) : expr_new(b, EXPR_CAT);
         if (i + 1 < n_tails) {
             struct expr *next = after_comma(b, named_member(o, i + 1));
@@ -284,15 +286,15 @@ static struct expr *members(struct object *o, int others) {
 
 /* ---- counted members ------------------------------------------------------------------------ */
 
-/* Rules of the members that may follow, where their number has bounds: rule [i][c] stands before
- * property i (n: before the others) with c members written. Without an upper bound, c stops at the
- * lower one, to which the others count as one. Each calls the next one last. */
+/* Rules that count members. Rule [i][c] is the text from property i on (n: the other members) after
+ * c members. Without an upper bound, c stops at the lower bound; the other members count as one.
+ * Each rule ends with a call of the next one. */
 struct counting {
     struct object *o;
-    int min, max;    /* NO_MAX: none */
-    int first;       /* rule [0][0] */
-    int cap;         /* the largest c */
-    int own, others; /* rules of the members */
+    int min, max;    /* max may be NO_MAX */
+    int first;       /* index of rule [0][0] */
+    int cap;         /* maximum of c */
+    int own, others; /* first rule of the properties' members, rule of other members */
 };
 
 static struct expr *counted_rest(struct counting *k, int i, int count) {
@@ -300,7 +302,7 @@ static struct expr *counted_rest(struct counting *k, int i, int count) {
     return expr_call(k->o->r->b, k->first + i * (k->cap + 1) + next);
 }
 
-/* One more member, then rule [i][count + 1]. */
+/* Another member, then rule [i][count + 1]. */
 static struct expr *counted_member(struct counting *k, int rule, int i, int count) {
     struct builder *b = k->o->r->b;
     struct expr *member = expr_call(b, rule);
@@ -344,7 +346,8 @@ static struct expr *counted_members(struct object *o, int others, int min, int m
     return expr_call(b, k.first);
 }
 
-/* Others may come twice, and are one then: together they count as one. */
+/* Fails if minProperties needs several other members: their names may be equal, which makes them
+ * one member, so all of them count as one. */
 static void check_least(struct object *o) {
     conj_each_value(least, o->conj, "minProperties") {
         if (o->has_others && json_integer(least) > o->n + 1)
@@ -354,7 +357,7 @@ static void check_least(struct object *o) {
     }
 }
 
-/* The members, whose number is counted where the schema's order does not keep to its bounds. */
+/* The members. They are counted only if the schema does not already imply the bounds. */
 static struct expr *bounded_members(struct object *o, int others) {
     int min = conj_largest(o->conj, "minProperties", 0), required = 0;
     int max = conj_smallest(o->conj, "maxProperties", NO_MAX);

@@ -1,4 +1,4 @@
-/* Conjunctions of schemas, and their rules. */
+/* Conjunctions of schemas and their rules. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,7 +30,8 @@ bool pointers_have(const struct pointers *pointers, const void *pointer) {
 
 void schema_fail(struct schema_reader *r, const struct json *at, const char *format, ...) {
     char problem[256];
-    if (r->b->status != STATUS_OK) return; /* finding the place takes as long as reading it all */
+    /* finding the place takes as long as reading the schema */
+    if (r->b->status != STATUS_OK) return;
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(problem, sizeof problem, format, arguments);
@@ -124,8 +125,8 @@ int conj_smallest(const struct conj *conj, const char *keyword, int none) {
 
 /* ---- bodies --------------------------------------------------------------------------------- */
 
-/* The conjunction without `choice`, the anyOf or oneOf of its schema number `at`, and with one of
- * its branches. */
+/* Returns a copy of the conjunction with one branch of `choice`, an anyOf or oneOf, and with
+ * `choice` marked as resolved. */
 static struct conj with_branch(struct schema_reader *r, const struct conj *conj,
                                const struct json *choice, const struct json *branch) {
     struct conj out = {.is_false = conj->is_false};
@@ -141,7 +142,8 @@ static struct conj with_branch(struct schema_reader *r, const struct conj *conj,
     return out;
 }
 
-/* Fails if two branches of a oneOf may hold at once. with[i] is the conjunction with branch i. */
+/* Fails if two branches of a oneOf may match the same value. with[i] is the conjunction with branch
+ * i. */
 static void check_disjoint(struct schema_reader *r, const struct json *one_of,
                            const struct conj *with) {
     int i = 0;
@@ -160,7 +162,7 @@ static void check_disjoint(struct schema_reader *r, const struct json *one_of,
     }
 }
 
-/* An anyOf or oneOf whose branches were not chosen yet, or NULL. */
+/* Returns an unresolved anyOf or oneOf, or NULL. */
 static const struct json *open_choice(const struct conj *conj) {
     static const char *const keywords[] = {"anyOf", "oneOf"};
     for (int i = 0; i < 2; i++) {
@@ -227,8 +229,8 @@ static uint32_t hash_conj(const struct conj *conj) {
     return (uint32_t)(hash >> 32);
 }
 
-/* Remembers the rule; its body is read later, so that neither recursion nor a long chain of schemas
- * is one here. */
+/* Stores the rule of a conjunction. Its body is read later, so neither a recursive schema nor a
+ * long chain of schemas recurses here. */
 static void remember(struct schema_reader *r, const struct conj *conj, uint32_t hash, int rule) {
     if (r->n_memos == r->max_memos) {
         int max = r->max_memos ? 2 * r->max_memos : 64;
@@ -261,7 +263,7 @@ struct expr *conj_call(struct schema_reader *r, const struct conj *conj) {
 
 void conj_define_rules(struct schema_reader *r) {
     for (int i = 0; i < r->n_memos && builder_in_time(r->b); i++) {
-        struct memo memo = r->memos[i]; /* they move as more are added */
+        struct memo memo = r->memos[i]; /* a copy, since the array may move */
         rule_define(r->b, memo.rule, body(r, &memo.conj));
     }
 }

@@ -1,15 +1,15 @@
-/* Between the files that read JSON Schema.
+/* Shared by the files that read JSON Schema.
  *
- * What a value must keep to is a conjunction: a list of schemas that hold together, by allOf, by
- * $ref and its siblings, by properties that several schemas name. Each becomes one rule, found
- * again by its list, so that recursion ends.
+ * The constraints on a value are a conjunction: a list of schemas that must all hold, from allOf,
+ * from $ref and its siblings, and from schemas that name the same property. Each distinct
+ * conjunction has one rule, so recursive schemas end.
  */
 #ifndef PENSTOCK_GRAMMAR_SCHEMA_H
 #define PENSTOCK_GRAMMAR_SCHEMA_H
 
 #include "engine/grammar/build.h"
 
-enum { /* kinds of values; a number is an integer or has a fraction */
+enum { /* kinds of values; a number is an integer or a fraction */
        TYPE_NULL = 1 << 0,
        TYPE_BOOL = 1 << 1,
        TYPE_INTEGER = 1 << 2,
@@ -27,156 +27,158 @@ struct pointers {
 };
 
 struct conj {
-    struct pointers schemas;  /* objects with keywords that say something; none: any value */
-    struct pointers resolved; /* the anyOf and oneOf of them, of which a branch is in the list */
-    bool is_false;            /* no value at all */
+    struct pointers schemas;  /* schemas with constraints; empty: any value */
+    struct pointers resolved; /* their anyOf and oneOf with a chosen branch in `schemas` */
+    bool is_false;            /* no value matches */
 };
 
-/* From nodes of the schema, by their addresses. */
+/* Maps nodes of a schema, by address, to values. */
 struct node_map {
     struct node_entry {
-        const struct json *key; /* NULL: the place is free */
+        const struct json *key; /* NULL: the entry is free */
         void *value;
-    } * entries;     /* [max], open addressing, at most half full */
+    } * entries;     /* [max] open addressing, at most half full */
     uint32_t n, max; /* max is a power of 2, or 0 */
 };
 
 struct schema_reader {
     struct builder *b;
     const struct json *root;
-    struct node_map checked;  /* schemas that schema_check has read */
-    struct node_map members;  /* objects and arrays: their children, sorted by name or in order */
-    struct node_map strings;  /* arrays of strings: these, sorted */
-    struct node_map patterns; /* members of patternProperties: the compiled pattern */
+    struct node_map checked;  /* checked by schema_check */
+    struct node_map members;  /* children of objects, sorted by name, and of arrays, in order */
+    struct node_map strings;  /* sorted children of arrays of strings */
+    struct node_map patterns; /* compiled patterns of patternProperties' members */
     struct memo {
         struct conj conj;
         uint32_t hash;
-        int rule, next; /* of the same bucket, index + 1 */
+        int rule, next; /* next: same bucket, index + 1; 0: last */
     } * memos;
     int n_memos, max_memos, buckets[256];
-    struct pointers path; /* of $ref and allOf that are being followed */
+    struct pointers path; /* the $ref and allOf that are being followed */
 };
 
 /* ---- schema.c ------------------------------------------------------------------------------- */
 
-/* Adds a schema to a conjunction, with those that it refers to. */
+/* Adds a schema, and the schemas that it refers to, to a conjunction. */
 void conj_add(struct schema_reader *r, struct conj *conj, const struct json *schema);
 void pointers_add(struct builder *b, struct pointers *pointers, const void *pointer);
 bool pointers_have(const struct pointers *pointers, const void *pointer);
 
-/* The types that values of the conjunction may have. */
+/* Returns the types that the conjunction allows. */
 unsigned conj_types(const struct conj *conj);
 
-/* Calls the rule of a conjunction. */
+/* Returns a call of the conjunction's rule. */
 struct expr *conj_call(struct schema_reader *r, const struct conj *conj);
 
-/* Reads the bodies of all rules that conj_call has made, and of those that they call. */
+/* Defines all rules that conj_call created, and the rules that these call. */
 void conj_define_rules(struct schema_reader *r);
 
-/* Walks the schemas of a conjunction. */
+/* Iterates over the schemas of a conjunction. */
 #define conj_each(schema, conj)                                                                    \
     for (int schema##_i = 0; schema##_i < (conj)->schemas.n; schema##_i++)                         \
         for (const struct json *schema = (conj)->schemas.list[schema##_i]; schema; schema = NULL)
 
-/* Walks the values that the schemas of a conjunction give a keyword. */
+/* Iterates over the values of a keyword in the schemas of a conjunction. */
 #define conj_each_value(value, conj, keyword)                                                      \
     conj_each(value##_of, conj) for (const struct json *value = json_member(value##_of, keyword);  \
                                      value; value = NULL)
 
-/* Fails, naming the place of `at`, which is a node of the schema: "... at /a/b ...". */
+/* Fails with a message that names the place of `at`, a node of the schema: "... at /a/b ...". */
 void schema_fail(struct schema_reader *r, const struct json *at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The largest of the values of a count keyword, or the smallest; `none` where there is none. */
+/* Return the largest, or smallest, value of a count keyword; `none` if it is absent. */
 int conj_largest(const struct conj *conj, const char *keyword, int none);
 int conj_smallest(const struct conj *conj, const char *keyword, int none);
 
 /* ---- index.c -------------------------------------------------------------------------------- */
 
-/* The value of a key, NULL at first; NULL: the builder failed. It moves as keys are added. */
+/* Returns the value of a key, which is NULL at first. Valid until the next key is added. NULL: the
+ * builder failed. */
 void **node_map_at(struct builder *b, struct node_map *map, const struct json *key);
 
-/* As json_member, but n lookups in n members take n log n steps. */
+/* Like json_member, but n lookups in n members take n log n steps. */
 const struct json *schema_member(struct schema_reader *r, const struct json *object,
                                  const char *name);
 
-/* The element of this index, or NULL. */
+/* Returns the element of an index, or NULL. */
 const struct json *schema_element(struct schema_reader *r, const struct json *array, int index);
 
-/* Is the text one of an array's strings? */
+/* Does an array of strings contain the text? */
 bool schema_lists(struct schema_reader *r, const struct json *array, const char *text);
 
-/* Is the name of a member of patternProperties found, as a pattern, in a property's name? It is
- * compiled once. */
+/* Does the pattern that names a member of patternProperties match anywhere in a property's name? It
+ * is compiled once. */
 bool schema_pattern_matches(struct schema_reader *r, const struct json *pattern, const char *name);
 
-/* Releases the patterns; all else is in the builder's arena. */
+/* Frees the patterns; the arena holds the rest. */
 void schema_reader_free(struct schema_reader *r);
 
 /* ---- the other files ------------------------------------------------------------------------ */
 
-/* Checks that the keywords are known and have values of their kind, through the whole schema. */
+/* Fails on unknown keywords and wrong values in a schema and all schemas inside it. */
 void schema_check(struct schema_reader *r, const struct json *schema);
 
-/* Keyword number i that is known, NULL behind the last one; is it an annotation? */
+/* Returns the name of keyword i, or NULL after the last one. *is_note: is it an annotation? */
 const char *schema_keyword(size_t i, bool *is_note);
 
-/* Does it have a keyword that says something about values by itself? */
+/* Does the schema itself constrain values? $ref and allOf do not count. */
 bool schema_says(const struct json *schema);
 
-/* The schema that a $ref means, or NULL after a failure. */
+/* Returns the target of a $ref; NULL after a failure. */
 const struct json *schema_target(struct schema_reader *r, const struct json *ref);
 
-/* No value is in both: provably. */
+/* Is it proven that no value matches both? */
 bool conj_disjoint(struct schema_reader *r, const struct conj *x, const struct conj *y, int depth);
 
-/* Is it plain from listed values that no two of n conjunctions share a value? Either each lists its
- * values, or each requires a property that lists its values. False may also mean "unknown". */
+/* Is it proven from listed values that no two of n conjunctions share a value? Either each lists
+ * its values, or each requires a property that lists its values. */
 bool conjs_disjoint(struct schema_reader *r, const struct conj *all, int n);
 
-/* The values of one kind. */
+/* The values of one type. */
 struct expr *schema_string(struct schema_reader *r, const struct conj *conj);
-/* The strings of one as they are, without quotes and escapes: an EXPR_AND, to which more may be
- * added. */
+/* The strings of a conjunction as plain text without quotes and escapes: an EXPR_AND, to which the
+ * caller may add. */
 struct expr *schema_text(struct schema_reader *r, const struct conj *conj);
 struct expr *schema_number(struct schema_reader *r, const struct conj *conj, bool is_integer);
 struct expr *schema_array(struct schema_reader *r, const struct conj *conj);
 struct expr *schema_object(struct schema_reader *r, const struct conj *conj);
 
-/* The conjunction of what schemas say of a property's value. */
+/* Returns the conjunction of the schemas for a property's value. */
 struct conj schema_property(struct schema_reader *r, const struct conj *conj, const char *name);
 
 /* The values of a conjunction with enum or const. */
 struct expr *schema_values(struct schema_reader *r, const struct conj *conj, unsigned types);
 bool schema_has_values(const struct conj *conj);
 
-/* The values that every enum and const of the conjunction lists, in the order of the first one. */
+/* Returns the values that all enum and const of the conjunction list, in the order of the first
+ * one. */
 struct pointers schema_listed(struct schema_reader *r, const struct conj *conj);
 
-/* Walks a list of nodes. */
+/* Iterates over a list of nodes. */
 #define pointers_each(value, pointers)                                                             \
     for (int value##_i = 0; value##_i < (pointers)->n; value##_i++)                                \
         for (const struct json *value = (pointers)->list[value##_i]; value; value = NULL)
 
-/* Do two of the lists share a value? n log n in all values. */
+/* Do two of n lists share a value? Takes n log n steps for all values. */
 bool values_overlap(struct schema_reader *r, const struct pointers *lists, int n);
 
-/* Fails where another keyword says more of a listed value, which must keep to that too. */
+/* Fails if another keyword constrains the type of a listed value, since it is not enforced. */
 void schema_check_value(struct schema_reader *r, const struct conj *conj, const struct json *value);
 
-/* The regular expression of a format, or NULL: any string; false: the format is not known. */
+/* Finds the regular expression of a format; NULL: any string. False: the format is unknown. */
 bool format_find(const char *name, const char **pattern);
 
-/* The name of format number i, NULL behind the last one. */
+/* Returns the name of format i, or NULL after the last one. */
 const char *format_name(size_t i);
 
-/* URIs of at most `max` characters, as a regular expression; NULL: that is too few for it. */
+/* URIs of at most `max` characters, as a regular expression; NULL if max is too small. */
 struct expr *format_short_uri(struct builder *b, int max);
 
-/* The strings of a conjunction without their quotes, as a regular expression; NULL: all strings. */
+/* The strings of a conjunction without quotes, as a regular expression; NULL: any string. */
 struct expr *schema_string_inside(struct schema_reader *r, const struct conj *conj);
 
-/* Those of its values that are strings, without quotes. */
+/* The listed values that are strings, without quotes. */
 struct expr *schema_text_values(struct schema_reader *r, const struct conj *conj);
 
 #endif

@@ -24,7 +24,7 @@ static struct expr *read_pattern(struct schema_reader *r, const struct json *pat
     return expr;
 }
 
-/* Adds what a format asks for to an EXPR_AND. */
+/* Adds the pattern of a format to an EXPR_AND. */
 static void add_format(struct schema_reader *r, struct expr *all, const struct json *format) {
     const char *pattern;
     if (!format_find(json_text(format), &pattern))
@@ -35,7 +35,7 @@ static void add_format(struct schema_reader *r, struct expr *all, const struct j
         expr_add(all, pattern_own(r->b, pattern));
 }
 
-/* A URI whose length is bounded, and nothing else; NULL: the conjunction asks for more. */
+/* A URI of limited length without other constraints; NULL: the conjunction has others. */
 static struct expr *short_uri(struct schema_reader *r, const struct conj *conj, int min, int max) {
     int n = 0;
     bool is_uri = true;
@@ -47,7 +47,7 @@ static struct expr *short_uri(struct schema_reader *r, const struct conj *conj, 
     return is_uri && n > 0 && min <= 5 ? format_short_uri(r->b, max) : NULL;
 }
 
-/* What the string's characters must match at once, as the children of an EXPR_AND. */
+/* The patterns and formats of a string, as children of an EXPR_AND. */
 static struct expr *contents(struct schema_reader *r, const struct conj *conj) {
     struct expr *all = expr_new(r->b, EXPR_AND);
     conj_each_value(pattern, conj, "pattern") expr_add(all, read_pattern(r, pattern));
@@ -60,7 +60,7 @@ struct expr *schema_string_inside(struct schema_reader *r, const struct conj *co
     int min = conj_largest(conj, "minLength", 0), max = conj_smallest(conj, "maxLength", NO_MAX);
     if (max != NO_MAX && max < min) return expr_new(b, EXPR_ALT);
     struct expr *uri = short_uri(r, conj, min, max);
-    if (uri) return uri; /* its characters are all spelled as themselves */
+    if (uri) return uri; /* its characters have no other spellings */
     struct expr *all = contents(r, conj);
     if (b->status != STATUS_OK || (!all->child && min == 0 && max == NO_MAX)) return NULL;
     if (min > 0 || max != NO_MAX) expr_add(all, any_characters(b, min, max));

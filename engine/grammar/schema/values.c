@@ -1,4 +1,4 @@
-/* Schemas that list their values, and what can be said of two schemas at once. */
+/* Schemas that list their values. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static unsigned type_of(const struct json *value) {
     return 0;
 }
 
-/* The keyword, if any, that says more of values of this type than their type. */
+/* Returns a keyword that constrains values of this type further, or NULL. */
 static const struct json *constraint_on(const struct conj *conj, unsigned type) {
     static const struct {
         const char *keyword;
