@@ -15,7 +15,7 @@ static void choice_add(struct fake_choice *choice, int32_t token, int position) 
 
 /* ---- searches ------------------------------------------------------------------------------- */
 
-/* A beam as the search follows it when nothing else is there. */
+/* A beam of a search that runs alone. */
 struct fake_beam {
     struct fake_choice choice;
     int32_t output[FAKE_MAX_TOKENS];
@@ -41,7 +41,7 @@ static void keep_texts(struct fake_client *client, const struct beams *beams) {
     }
 }
 
-/* What a client's search must find. */
+/* Computes the texts that the search of a client must find. */
 static void search_alone(struct fake_client *client, const struct fake_choice *prompt) {
     const struct generation *g = &client->generation;
     int most = generation_max_tokens(g, client->max_model_len) - g->n_prompt, n = 1;
@@ -104,7 +104,8 @@ static void take_prompt_token(struct fake_client *client, const struct event *ev
     for (int i = 0; i < generation->n; i++) assert(client->choice[i].n_output == 0);
 }
 
-/* Before the grammar has begun all may come but an end; then an end where it may. */
+/* Returns the mask of the next token. Before the grammar begins, all tokens except stop ids are
+ * allowed; then stop ids are allowed if the grammar may end. */
 static uint32_t mask_due(const struct generation *generation, const struct fake_choice *choice) {
     uint32_t mask = UINT32_MAX, ends = 0;
     if (!choice->matcher) return mask;
@@ -114,8 +115,8 @@ static uint32_t mask_due(const struct generation *generation, const struct fake_
     return choice->begun && matcher_may_end(choice->matcher) ? mask | ends : mask;
 }
 
-/* The matcher takes a token; or the grammar begins behind it and, if there are two ids that say so,
- * the one before it. */
+/* Makes the matcher read a token, or begins the grammar after it (if there are two begin ids, after
+ * both). */
 static void take_due(const struct generation *generation, struct fake_choice *choice,
                      int32_t before, int32_t due) {
     int n = generation->n_begin_ids;
@@ -146,7 +147,7 @@ static enum finish finish_due(const struct fake_client *client, const struct fak
     return FINISH_NONE;
 }
 
-/* The next token of a choice, which it then knows. */
+/* Returns the next token of a choice, and appends it to the choice. */
 static int32_t choice_next(const struct generation *generation, struct fake_choice *choice,
                            int number) {
     int position = generation->n_prompt + choice->n_output;
@@ -246,7 +247,7 @@ void fake_client_check(struct fake_client *client, const struct event *event) {
     struct fake_choice *choice = &client->choice[event->choice];
     assert(event->generation == &client->generation && !client->done);
     assert(event->choice >= 0 && event->choice < client->generation.n);
-    assert(!choice->ended || event->kind == EVENT_PROMPT_TOKEN); /* the prompt is all choices' */
+    assert(!choice->ended || event->kind == EVENT_PROMPT_TOKEN); /* all choices share the prompt */
     if (event->kind == EVENT_PROMPT_TOKEN) take_prompt_token(client, event);
     if (event->kind == EVENT_TOKEN) take_token(client, event);
     if (event->kind == EVENT_END) take_end(client, event);

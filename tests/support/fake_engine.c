@@ -111,7 +111,7 @@ static void check_shape(const struct fake_engine *engine, const struct step *ste
     }
 }
 
-/* Neither reads nor writes of a step may meet what has not arrived. */
+/* A step must not read or write blocks that have not arrived. */
 static void check_arrived(const struct fake_engine *engine, const struct step *step, int s) {
     const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
     int last = step->position[step->row_start[s + 1] - 1];
@@ -119,7 +119,7 @@ static void check_arrived(const struct fake_engine *engine, const struct step *s
         assert(engine->swap[0].comes_from[table[i]] < 0);
 }
 
-/* Rows of one sequence stand in order and go to the slots that its table says. */
+/* The rows of a sequence are in order, and their slots are those of its table. */
 static void check_rows(struct fake_engine *engine, const struct step *step, int s) {
     const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
     assert(step->row_start[s] < step->row_start[s + 1]);
@@ -135,7 +135,7 @@ static void check_rows(struct fake_engine *engine, const struct step *step, int 
     }
 }
 
-/* No sequence reads a block that another writes in the same step. */
+/* A sequence does not read a block that another one writes in the same step. */
 static void check_reads(const struct fake_engine *engine, const struct step *step, int s) {
     const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
     int last = step->position[step->row_start[s + 1] - 1];
@@ -149,7 +149,7 @@ static uint64_t sum_before(struct fake_engine *engine, const int32_t *table, int
     return sum;
 }
 
-/* Writes a row's word, and compares what the row sees in its window with what all layers see. */
+/* Writes the word of a row, and compares the words in its window with those of the other layers. */
 static void run_window(struct fake_engine *engine, const struct step *step, int s, int m) {
     size_t row = (size_t)s * (size_t)step->table_stride;
     const int32_t *window_table = step->window_table + row, *table = step->table + row;
@@ -163,12 +163,12 @@ static void run_window(struct fake_engine *engine, const struct step *step, int 
         assert(*window_slot_at(engine, window_table, i) == *slot_at(engine, table, i));
 }
 
-enum { NO_TOKEN = -2 }; /* a sample to which nothing was left */
+enum { NO_TOKEN = -2 }; /* a sample without an allowed token */
 
 static int32_t token_at(const struct fake_engine *engine, const struct step *step, int m) {
     int32_t token = step->token[m];
     if (token < 0) token = engine->id[pending_token(token)];
-    if (token == NO_TOKEN) token = 0; /* a device computes something, which nobody reads */
+    if (token == NO_TOKEN) token = 0; /* a device computes an unused result */
     assert(token >= 0 && token < FAKE_V);
     return token;
 }
@@ -229,7 +229,7 @@ static void fake_submit(void *self, const struct step *step) {
     assert(pass->R == step->R);
 }
 
-/* All of them fit in the first part. */
+/* The first part holds all of them. */
 static struct sampled best_of(uint64_t logits, const struct sample *sample) {
     const struct sampling *s = sample->sampling;
     struct sampled out = {0};
@@ -238,7 +238,7 @@ static struct sampled best_of(uint64_t logits, const struct sample *sample) {
     return out;
 }
 
-/* The last token of a history is the row's, whether the host knows it or not. */
+/* The last token of the history is that of the row, whether or not the host knows it. */
 static struct sampled sample_one(const struct fake_pass *pass, const struct sample *sample) {
     uint64_t logits = pass->logits[sample->row];
     int32_t last = pass->last[sample->row];

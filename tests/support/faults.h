@@ -1,7 +1,7 @@
 /* tests/support/faults: allocations that fail.
  *
- * Counts the allocations of all threads that pass config/memory.c, except for those of threads that
- * are spared. One count at a time. */
+ * Counts the allocations through config/memory.c of all threads that are not spared. Only one
+ * count at a time. */
 #ifndef PENSTOCK_TESTS_FAULTS_H
 #define PENSTOCK_TESTS_FAULTS_H
 
@@ -9,16 +9,16 @@
 
 enum fault_kind {
     FAULT_ONCE,   /* one allocation fails */
-    FAULT_ALWAYS, /* that one and all that follow */
+    FAULT_ALWAYS, /* that one and all later ones */
 };
 
-/* From here on the allocation after n others fails. */
+/* From now on, the allocation after n others fails. */
 void faults_begin(int n, enum fault_kind kind);
 
-/* Ends it. Returns how many allocations have failed. */
+/* Ends the count. Returns the number of failed allocations. */
 int faults_end(void);
 
-/* Spares the calling thread, or not. For the part of a test that is not under test. */
+/* Sets whether the calling thread is spared, for the parts of a test that are not under test. */
 void faults_spare(bool spared);
 
 #endif

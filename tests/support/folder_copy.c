@@ -21,7 +21,7 @@ static void read_file(struct buf *out, const char *path) {
     free(bytes);
 }
 
-/* Calls fn with the path of each file of a folder, and the file's name. */
+/* Calls fn with the path and the name of each file of a folder. */
 static void each_file(const char *path, void (*fn)(const char *path, const char *name)) {
     char file[2 * FOLDER_PATH_BYTES];
     DIR *dir = opendir(path);

@@ -6,17 +6,17 @@
 
 enum { FOLDER_PATH_BYTES = 512 };
 
-/* Copies the folder to a new one below /tmp, whose path stays until the next call. */
+/* Copies the folder to a new one below /tmp. Returns its path, valid until the next call. */
 const char *folder_copy(const char *from);
 void folder_copy_remove(void);
 
-/* The path of the copy's file, until the next call. */
+/* Returns the path of a file of the copy, valid until the next call. */
 const char *folder_copy_path(const char *file);
 
 void folder_copy_read(struct buf *out, const char *file);
 void folder_copy_write(const char *file, const void *bytes, size_t n);
 
-/* Puts `to` in the place of the first `from` in a file that may hold any bytes. */
+/* Replaces the first `from` with `to` in a file that may hold any bytes. */
 void folder_copy_replace(const char *file, const char *from, const char *to);
 
 #endif

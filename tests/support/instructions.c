@@ -1,10 +1,9 @@
-/* DESIGN. A processor that does not know an instruction raises SIGILL before it. The handler reads
- * the instruction at the thread's program counter, does to the thread's saved registers and its
- * memory what the manual says (Intel 64 and IA-32 Architectures Software Developer's Manual, volume
- * 2), moves the program counter behind it and returns. So the very object files that are shipped
- * run, with the encoding and order of operands that the compiler gave them. Tile registers are the
- * thread's own. A handler runs on the thread that met the instruction and shares nothing but a
- * counter. */
+/* DESIGN. A processor raises SIGILL at an unknown instruction. The handler reads the instruction at
+ * the thread's program counter, changes the thread's saved registers and memory as the manual
+ * defines (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2), moves the
+ * program counter after it and returns. So the shipped object files run unchanged, with the
+ * compiler's encoding and order of operands. Tile registers are thread-local. The handler runs on
+ * the thread that met the instruction, and shares only a counter. */
 #include "support/instructions.h"
 
 #include <assert.h>
@@ -21,16 +20,16 @@ static atomic_long carried_out;
 
 enum prefix { NO_PREFIX, PREFIX_66, PREFIX_F3, PREFIX_F2 };
 
-/* An instruction of VEX's three bytes and the opcode map 0F38. */
+/* An instruction with a VEX prefix of three bytes and the opcode map 0F38. */
 struct instruction {
     enum prefix prefix;
     int opcode;
     bool wide;           /* 256 bits */
-    int reg, rm, second; /* numbers of registers; `second` is VEX.vvvv */
-    bool memory;         /* the operand rm is memory: */
-    uint8_t *address;    /* without the index of a tile's memory, which is */
-    int64_t stride;      /* its distance between rows */
-    int bytes;           /* of the instruction */
+    int reg, rm, second; /* register numbers; `second` is VEX.vvvv */
+    bool memory;         /* the operand rm is in memory */
+    uint8_t *address;    /* without the index register, which for tiles is */
+    int64_t stride;      /* the distance between rows */
+    int bytes;           /* length of the instruction */
 };
 
 static int64_t general(const ucontext_t *context, int number) {
@@ -47,7 +46,7 @@ static int64_t displacement(const uint8_t *at, int bytes) {
     return bytes ? four : 0;
 }
 
-/* Reads the address behind the ModRM byte at `at`; x and b are the high bits of index and base. */
+/* Reads the address after the ModRM byte at `at`; x and b are the high bits of index and base. */
 static void read_address(struct instruction *in, const ucontext_t *context, const uint8_t *at,
                          const uint8_t *begin, int x, int b) {
     int mod = *at >> 6, rm = *at & 7, bytes = mod == 1 ? 1 : mod == 2 ? 4 : 0;
@@ -112,7 +111,7 @@ static bool configure(const uint8_t *config) {
     return true;
 }
 
-/* Between a tile and memory; a load clears the rest of the tile. */
+/* Copies between a tile and memory. A load clears the rest of the tile. */
 static bool move(const struct instruction *in, bool load) {
     int t = in->reg;
     if (t >= TILES || tiles.rows[t] == 0) return false;
@@ -132,7 +131,7 @@ static int byte_of(uint8_t byte, bool is_signed) {
     return is_signed ? (int8_t)byte : byte;
 }
 
-/* One dword of the sums: 4 bytes a step of the row of a, times those of the column of b. */
+/* Adds to one dword of the sums: the row of a times the column of b, in groups of 4 bytes. */
 static void add_products(uint8_t *sum, int a, int b, int m, int n, bool a_signed, bool b_signed) {
     int32_t total;
     memcpy(&total, sum, 4);
@@ -144,7 +143,7 @@ static void add_products(uint8_t *sum, int a, int b, int m, int n, bool a_signed
     memcpy(sum, &total, 4);
 }
 
-/* tdpbssd and its kin: reg += rm * second. */
+/* tdpbssd and its variants: reg += rm * second. */
 static bool multiply(const struct instruction *in) {
     int c = in->reg, a = in->rm, b = in->second;
     bool a_signed = in->prefix == PREFIX_F2 || in->prefix == PREFIX_F3;
@@ -176,8 +175,8 @@ static bool tile_instruction(const struct instruction *in) {
 
 /* ---- vpdpbusd and vpdpwssd ------------------------------------------------------------------ */
 
-/* What the system saved of a thread's vector registers: the area of xsave, whose header says which
- * parts were in use; a part that was not is zero and not written. */
+/* The saved vector registers of a thread, in the xsave area. Its header says which parts were in
+ * use; other parts are zero and not written. */
 enum { XSAVE_HEADER = 512, UPPER_HALVES = 576, PART_XMM = 2, PART_UPPER = 4 };
 
 enum { DOTS_OF_BYTES = 0x50, DOTS_OF_PAIRS = 0x52 }; /* opcodes */
@@ -205,8 +204,8 @@ static void write_vector(const uint8_t *value, const ucontext_t *context, int nu
     memcpy(area + UPPER_HALVES + 16 * number, value + 16, 16);
 }
 
-/* reg += second * rm in each of eight lanes: four unsigned by four signed bytes, or two by two
- * signed 16-bit numbers. */
+/* reg += second * rm in each of eight lanes: four unsigned times four signed bytes, or two times
+ * two signed 16-bit numbers. */
 static bool add_dots(const struct instruction *in, const ucontext_t *context) {
     uint8_t second[32], rm[32];
     int16_t a[16], b[16];
@@ -236,7 +235,7 @@ static void carry_out(int number, siginfo_t *info, void *arg) {
     bool done = read_instruction(&in, context) &&
                 (in.opcode == DOTS_OF_BYTES || in.opcode == DOTS_OF_PAIRS ? add_dots(&in, context)
                                                                           : tile_instruction(&in));
-    if (!done) { /* comes again, and then ends the process */
+    if (!done) { /* it is raised again, and then ends the process */
         signal(number, SIG_DFL);
         return;
     }

@@ -1,14 +1,13 @@
-/* Carries out instructions that the machine lacks, as their manual defines them, so that a path can
- * be run where no processor has its instructions: those of AMX for bytes, and vpdpbusd in the form
- * that AVX-VNNI brought. */
+/* Emulates instructions that the machine lacks, as their manual defines them, so that their path
+ * can be tested on any processor: those of AMX for bytes, and vpdpbusd in the form of AVX-VNNI. */
 #ifndef PENSTOCK_TESTS_INSTRUCTIONS_H
 #define PENSTOCK_TESTS_INSTRUCTIONS_H
 
-/* From here on, such an instruction that the machine refuses is carried out. Others end the process
- * as ever. */
+/* From now on, emulates such an instruction if the machine refuses it. Other unknown instructions
+ * still end the process. */
 void instructions_carry_out(void);
 
-/* How many were carried out so far, by all threads. */
+/* Returns the number of emulated instructions so far, of all threads. */
 long instructions_carried_out(void);
 
 #endif

@@ -1,9 +1,9 @@
-/* A generation job without a model, a scheduler or a server. The functions below stand in for those
- * of the engine and the scheduler that jobs call: the linker takes a program's own first. So one
- * source of a program includes this, and gives the events itself.
+/* A generation job without a model, a scheduler or a server. The functions below replace those of
+ * the engine and the scheduler that jobs call: the linker prefers a program's own functions. So
+ * exactly one source of a program includes this header, and it produces the events itself.
  *
- * The vocabulary is small: a printable ASCII character is a token of its own, the end token is
- * JOB_END. */
+ * The vocabulary is small: each printable ASCII character is a token, and the end token is JOB_END.
+ */
 #ifndef PENSTOCK_TESTS_JOB_FIXTURE_H
 #define PENSTOCK_TESTS_JOB_FIXTURE_H
 
@@ -22,9 +22,9 @@
 #endif
 
 static struct tokenizer *vocabulary;
-static struct chat_template *template; /* of chats; NULL: none is served */
-static int n_submitted, n_cancels;     /* calls */
-static int refused_submit = -1;        /* number of the submit that fails, from 0 */
+static struct chat_template *template; /* for chats; NULL: there is no template */
+static int n_submitted, n_cancels;     /* numbers of calls */
+static int refused_submit = -1;        /* index of the submit that fails, from 0 */
 
 const struct tokenizer *engine_tokenizer(const struct engine *engine) {
     (void)engine;
@@ -69,7 +69,7 @@ void scheduler_cancel(struct scheduler *scheduler, struct generation *generation
 static struct app app;
 static struct generation_job job;
 
-/* An empty job of an API, whose answers have these formats. */
+/* Makes an empty job of an API, whose answers have these formats. */
 static inline void job_begin(const struct api *api, const struct job_listener *listener,
                              const char *tools, const char *reasoning) {
     static struct grammar_store *grammars;
@@ -91,9 +91,9 @@ static inline void job_begin(const struct api *api, const struct job_listener *l
     job = (struct generation_job){.app = &app, .api = api, .listener = listener};
 }
 
-/* Makes the job of a completion's body, or of a chat's whose answers have these formats. */
+/* Makes the job of a completion's body, or of a chat's body whose answers have these formats. */
 static inline void job_make_as(const struct api *api, const struct job_listener *listener,
-                        const char *tools, const char *reasoning, const char *body) {
+                               const char *tools, const char *reasoning, const char *body) {
     struct json *json;
     job_begin(api, listener, tools, reasoning);
     ck_assert_int_eq(json_parse(&json, "The body", body, strlen(body), &job.err), STATUS_OK);
@@ -110,7 +110,7 @@ static inline int32_t token_of(char c) {
     return id;
 }
 
-/* An event of prompt p's choice c: a token, with which it may end. */
+/* Returns an event of choice c of prompt p: a token, with its finish. */
 static inline struct event token_event(int p, int c, int32_t id, enum finish finish) {
     return (struct event){.generation = &job.prompts[p].generation,
                           .kind = EVENT_TOKEN,

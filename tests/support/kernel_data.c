@@ -39,7 +39,7 @@ static void put_half(uint8_t *p, float value) {
     memcpy(p, &half, sizeof half);
 }
 
-/* Gives a block of random bytes scales of ordinary size. */
+/* Gives scales of ordinary size to a block of random bytes. */
 static void put_scales(uint64_t *state, uint8_t *block, enum dtype type) {
     float scale = 0.01f + 0.02f * fabsf(random_float(state)), min = -0.1f * random_float(state);
     if (random_below(state, 8) == 0) scale = -scale;
@@ -75,7 +75,7 @@ static void put_scales(uint64_t *state, uint8_t *block, enum dtype type) {
         scale /= 8;
         memcpy(block, &scale, sizeof scale);
         break;
-    case DTYPE_MXFP4: /* powers of two of ordinary size, and once in a while none */
+    case DTYPE_MXFP4: /* powers of two of ordinary size, and sometimes zero */
         *block = (uint8_t)(scale == 0 ? 0 : 119 + random_below(state, 6));
         break;
     case DTYPE_Q4_K:
@@ -102,7 +102,7 @@ static void put_float(uint64_t *state, uint8_t *p, enum dtype type) {
         memcpy(p, type == DTYPE_BF16 ? &top : &half, 2);
 }
 
-/* Puts scales, or floats, into blocks whose bytes are there. */
+/* Writes scales, or floats, into blocks of random bytes. */
 static void put_all(uint64_t *state, enum dtype type, uint8_t *weights, size_t bytes) {
     size_t step = (size_t)dtype_block_bytes((int)type);
     for (size_t i = 0; i < bytes; i += step) {

@@ -8,7 +8,7 @@
 
 enum { LETTERS = 4, MOST_TEXTS = 6, MOST_LENGTH = 40 };
 
-/* Of length 1 there are 4, of length 2 the next 16, and so on. */
+/* Writes text i: 4 texts have length 1, the next 16 have length 2, and so on. */
 static int spell(int i, char *out) {
     int length = 1, of_length = LETTERS;
     for (; i >= of_length; length++, of_length *= LETTERS) i -= of_length;
@@ -31,7 +31,7 @@ struct vocabulary *lettered_vocabulary(int V) {
     return vocabulary;
 }
 
-/* Half of the texts begin as the one before them does. */
+/* Half of the texts have the same beginning as the text before them. */
 static void draw_texts(uint64_t *random, struct buf *out) {
     char text[MOST_LENGTH + 1] = "";
     int n = fake_between(random, 1, MOST_TEXTS);

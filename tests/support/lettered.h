@@ -1,5 +1,5 @@
-/* lettered: a vocabulary of letters, and grammars drawn at random over it, for tests of what runs
- * constrained requests. */
+/* lettered: a vocabulary of letters, and random grammars over it, for tests of constrained
+ * requests. */
 #ifndef PENSTOCK_TESTS_LETTERED_H
 #define PENSTOCK_TESTS_LETTERED_H
 
@@ -7,11 +7,12 @@
 
 #include "engine/grammar/grammar.h"
 
-/* The strings of a, b, c and d by their length are the tokens of V; the last two have no text. */
+/* The tokens are the strings of a, b, c and d in the order of their length. The last two have no
+ * text. */
 struct vocabulary *lettered_vocabulary(int V);
 
-/* One of several kinds: texts to choose from, of which some begin others, or a pattern that may go
- * on, end early or end at one length. */
+/* Returns a random grammar: a choice of texts, some of which are prefixes of others, or a pattern
+ * that may continue, end early or end at one length. */
 struct grammar *draw_grammar(uint64_t *random);
 
 #endif

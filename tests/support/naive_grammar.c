@@ -53,7 +53,8 @@ struct naive_grammar naive_random(uint64_t *seed, bool is_regular) {
                                   is_regular ? 1 : 2 + naive_draw(seed, NAIVE_MAX_RULES - 1)};
     g.arena = arena_new(1 << 20);
     for (int i = 0; i < g.n_rules; i++) {
-        g.rules[i] = make(&g, NAIVE_ALT); /* one alternative ends, whatever the other one does */
+        /* the second alternative ends, whatever the first one does */
+        g.rules[i] = make(&g, NAIVE_ALT);
         g.rules[i]->first = random_expr(&g, seed, 4);
         g.rules[i]->second = random_leaf(&g, seed);
     }
@@ -111,8 +112,8 @@ void naive_write(const struct naive_grammar *grammar, bool as_regex, struct buf 
 
 /* ---- matching ------------------------------------------------------------------------------- */
 
-/* Where a match that began at some place may be: bit j, it ended before byte j; the highest bit, it
- * goes on behind the text's end. */
+/* The possible ends of a match that began at some place. Bit j: it ended before byte j. The highest
+ * bit: it continues after the end of the text. */
 #define BEHIND ((uint64_t)1 << 63)
 
 struct tables {
@@ -130,7 +131,8 @@ static uint64_t match_text(const struct tables *t, const char *text, size_t leng
     return (uint64_t)1 << (from + (int)length);
 }
 
-/* One character that is not of the class; a beginning of a character may become another one. */
+/* Matches one character that is not in the class. An incomplete character may become such a
+ * character. */
 static uint64_t match_other(const struct tables *t, const char *class, int from) {
     size_t left = (size_t)(t->n - from), size = utf8_character(t->text + from, left);
     if (left == 0 || utf8_partial(t->text + from, left)) return BEHIND;
@@ -142,7 +144,7 @@ static uint64_t match_other(const struct tables *t, const char *class, int from)
 
 static uint64_t match(const struct tables *t, const struct naive_expr *expr, int from);
 
-/* From every place of a set. */
+/* Matches from every place of a set. */
 static uint64_t match_from(const struct tables *t, const struct naive_expr *expr, uint64_t places) {
     uint64_t out = places & BEHIND;
     for (int i = 0; i <= t->n; i++) {

@@ -10,8 +10,8 @@ static void put_half(uint8_t *out, float value) {
     memcpy(out, &half, sizeof half);
 }
 
-/* The number as it will be read back: levels are counted with it, so that rounding the scale costs
- * nothing. */
+/* Returns the number as it will be read back. Levels are computed with it, so rounding the scale
+ * adds no error. */
 static float as_half(float value) {
     return half_to_float(float_to_half(value));
 }
@@ -22,7 +22,7 @@ static int level(float value, float step, int least, int most) {
     return rounded < (float)least ? least : rounded > (float)most ? most : (int)rounded;
 }
 
-/* The number of the largest size in a block, with its sign. */
+/* Returns the number of the largest magnitude in a block, with its sign. */
 static float extreme(const float *x) {
     float best = 0;
     for (int i = 0; i < BLOCK; i++) {
@@ -37,7 +37,7 @@ static void block_q8_0(const float *x, uint8_t *out) {
     for (int i = 0; i < BLOCK; i++) out[2 + i] = (uint8_t)(int8_t)level(x[i], step, -127, 127);
 }
 
-/* Levels -8..7: the extreme goes to -8, whatever its sign, which gives the step the other one. */
+/* Levels -8..7: the extreme becomes -8, whatever its sign, so the step has the opposite sign. */
 static void block_q4_0(const float *x, uint8_t *out) {
     float step = as_half(extreme(x) / -8);
     put_half(out, step);
@@ -71,8 +71,8 @@ static void put_bf16(float value, uint8_t *out) {
     memcpy(out, &top, sizeof top);
 }
 
-/* Random bytes, the same for the same numbers, but for a scale by which weights are about as large
- * as a matrix of 256 inputs has them. */
+/* Writes random bytes, the same for the same numbers, with a scale that makes weights about as
+ * large as those of a matrix with 256 inputs. */
 static void block_looked_up(enum dtype type, const float *x, uint8_t *out) {
     uint8_t scale[2];
     uint32_t state;
@@ -92,7 +92,7 @@ static void block_looked_up(enum dtype type, const float *x, uint8_t *out) {
         memcpy(out, scale, 2);
 }
 
-/* The same of a type that products read as it lies. */
+/* Does the same for a type that products read without conversion. */
 static void block_random(enum dtype type, const float *x, uint8_t *out) {
     uint32_t seed;
     struct random_weights weights;

@@ -5,7 +5,7 @@
 
 #include "server/message/internal.h"
 
-/* A message as one line: R{thoughts} C{content} name(arguments) ... */
+/* Writes a message as one line: R{thoughts} C{content} name(arguments) ... */
 static void show(const struct message *message, struct buf *out) {
     buf_clear(out);
     buf_puts(out, "");
@@ -19,7 +19,7 @@ static void show(const struct message *message, struct buf *out) {
     }
 }
 
-/* Adds what a stream has brought to what it brought before, as a client does. */
+/* Adds a delta of a stream to the sum of the earlier ones, as a client does. */
 static void join(struct message *sum, const struct message *delta) {
     buf_add(&sum->reasoning, delta->reasoning.data, delta->reasoning.length);
     buf_add(&sum->content, delta->content.data, delta->content.length);
@@ -32,7 +32,7 @@ static void join(struct message *sum, const struct message *delta) {
             memcpy(to->id, from->id, sizeof to->id);
             memcpy(to->name, from->name, sizeof to->name);
         } else {
-            ck_assert(from->arguments.length > 0); /* an empty delta is none */
+            ck_assert(from->arguments.length > 0); /* a delta must not be empty */
         }
         buf_add(&to->arguments, from->arguments.data, from->arguments.length);
     }

@@ -1,8 +1,8 @@
-/* A run: an engine and a scheduler under some settings, and clients that compare what comes.
+/* A run: an engine and a scheduler with some settings, and clients that compare the events.
  *
- * DESIGN. In a stepped run all happens on the test's thread. In a threaded one events come on the
- * scheduler's thread, which alone touches clients between their submit and their last event; only
- * n_live crosses, under the mutex. */
+ * DESIGN. A stepped run uses only the thread of the test. In a threaded run events are delivered on
+ * the scheduler's thread. Only that thread accesses a client between its submit and its last event.
+ * The threads share only n_live, under the mutex. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static bool may_be_cancelled(const struct client *client, int choice) {
     return client->cancel_at >= 0 && (client->cancel_choice < 0 || client->cancel_choice == choice);
 }
 
-/* A choice that ends has given all that it gives alone, or was cancelled. */
+/* A choice that ends has produced all tokens that it produces alone, or was cancelled. */
 static void compare_end(struct client *client, const struct event *event) {
     const struct answer *answer = &client->asked->answer;
     int c = event->choice;
@@ -125,7 +125,7 @@ static void on_events(void *arg, const struct event *events, int n) {
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-/* The same model once more, with all keys and values in blocks of one kind. */
+/* The same model in a second engine, with all keys and values in blocks of one kind. */
 static struct engine_config draft_config(const struct run *run) {
     const struct setting *s = &run->setting;
     const struct model_choice *m = &run->set->model;
@@ -143,12 +143,12 @@ static struct engine_config draft_config(const struct run *run) {
                                   .cpu_path = s->path};
 }
 
-/* The set gets exactly the blocks that were asked for. */
+/* Opens the engine with exactly the requested blocks. */
 static struct engine *open_engine(const struct run *run) {
     const struct setting *s = &run->setting;
     const struct model_choice *m = &run->set->model;
     const struct engine_config drafter = draft_config(run);
-    const int pool = s->n_blocks * s->block_size; /* no sequence is longer */
+    const int pool = s->n_blocks * s->block_size; /* the maximum length of a sequence */
     struct engine_config config = {.model = m->file,
                                    .threads = s->threads,
                                    .ranks = m->ranks,
@@ -208,7 +208,7 @@ static struct engine *open_draft_engine(const struct run *run) {
     exit(1);
 }
 
-/* What a choice gives after n_known tokens, when it runs alone. */
+/* Writes the tokens of a choice after n_known tokens, as it runs alone. */
 static int foresee(void *owner, int choice, int n_known, int32_t *out, int n) {
     const struct client *client = owner;
     const struct answer *answer = &client->asked->answer;
@@ -240,7 +240,7 @@ static void set_drafter(struct run *run, struct scheduler_config *config) {
     config->drafter = &run->drafter;
 }
 
-/* Grammars are the set's, whose references have found all their masks. */
+/* The set owns the grammars. Their masks are already known from the reference runs. */
 static void forget_masks(const struct request_set *set) {
     for (int i = 0; i < set->n_asked; i++) {
         struct grammar *grammar = set->asked[i].generation.grammar;

@@ -1,4 +1,4 @@
-/* The requests of a set, and the answers that they give alone. */
+/* The requests of a set, and their answers when they run alone. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +21,7 @@ bool drawn_chance(uint64_t *random, int percent) {
 
 /* ---- drawing -------------------------------------------------------------------------------- */
 
-/* Lengths around a chunk's end (256 positions) and a block's are drawn more often than chance
- * would. */
+/* Lengths near the end of a chunk (256 positions) and of a block are drawn more often. */
 static int draw_length(uint64_t *random, int most) {
     static const int edges[] = {1,  4,  7,  8,   9,   15,  16,  17,  24,  31,
                                 32, 33, 64, 128, 250, 255, 256, 257, 510, 513};
@@ -35,8 +34,8 @@ static int draw_length(uint64_t *random, int most) {
     return length < most ? length : most;
 }
 
-/* A beginning of a theme, often with one token changed, so that prefixes of all lengths are
- * shared. */
+/* Returns the beginning of a theme, often with one changed token, so that prefixes of all lengths
+ * are shared. */
 static const int32_t *draw_prompt(const struct request_set *set, uint64_t *random, int n) {
     int32_t *prompt = mem_calloc((size_t)n, sizeof *prompt);
     memcpy(prompt, set->theme[drawn_between(random, 0, N_THEMES - 1)], (size_t)n * sizeof *prompt);
@@ -45,7 +44,7 @@ static const int32_t *draw_prompt(const struct request_set *set, uint64_t *rando
     return prompt;
 }
 
-/* Bad words: no token may come twice in a row, as it often does in what small models choose. */
+/* Bad words: no token may follow itself, which is frequent in the output of small models. */
 static void draw_forbidden(const struct request_set *set, struct asked *asked, uint64_t *random) {
     struct sampling *s = &asked->generation.sampling;
     if (drawn_chance(random, 15)) {
@@ -61,7 +60,7 @@ static void draw_forbidden(const struct request_set *set, struct asked *asked, u
     s->bad_words = asked->bad_words;
 }
 
-/* Drawn apart, as grammars are. What small models choose is full of repeats. */
+/* Uses a separate random sequence, like grammars. The output of small models has many repeats. */
 static void draw_repeats(struct asked *asked, uint64_t random) {
     struct sampling *s = &asked->generation.sampling;
     if (!drawn_chance(&random, 25)) return;
@@ -119,25 +118,26 @@ static void draw_asked(const struct request_set *set, struct asked *asked, int l
     draw_sampling(set, asked, random);
 }
 
-/* Every fourth request has a grammar, which may begin behind a token that others may be, too. They
- * are drawn apart, so that all other requests are what they are without them. */
+/* Every fourth request has a grammar, which may begin after a token that is also a normal token. A
+ * separate random sequence keeps all other requests unchanged. */
 static void draw_constraint(const struct request_set *set, struct asked *asked, uint64_t random) {
     static const int32_t begin_ids[] = {7};
     struct generation *g = &asked->generation;
     if (!drawn_chance(&random, 25)) return;
     g->grammar = draw_grammar(&random);
     g->vocabulary = set->vocabulary;
-    if (drawn_chance(&random, 60)) g->sampling.n_logprobs = -1; /* what must come is not sampled */
+    /* then forced tokens are not sampled */
+    if (drawn_chance(&random, 60)) g->sampling.n_logprobs = -1;
     g->n_begin_ids = drawn_chance(&random, 20);
     g->begin_ids = begin_ids;
     if (g->n_begin_ids == 0) return;
-    asked->bias[0] = (struct logit_bias){begin_ids[0], 3}; /* or it would hardly ever come */
+    asked->bias[0] = (struct logit_bias){begin_ids[0], 3}; /* otherwise it would be very rare */
     g->sampling.bias = asked->bias;
     g->sampling.n_bias = 1;
 }
 
-/* Every eighth request of a set with searches. Nothing is drawn in one, so what else is drawn of
- * its sampling are the changes to the logits. */
+/* Every eighth request of a set with searches. A search does not sample, so only changes to the
+ * logits remain of its sampling settings. */
 static void draw_search(struct asked *asked, uint64_t random) {
     struct generation *g = &asked->generation;
     if (!drawn_chance(&random, 12) || g->grammar || g->max_tokens == 0) return;
@@ -160,7 +160,7 @@ static void draw_themes(struct request_set *set, uint64_t *random) {
     }
 }
 
-/* What only the opened model tells. */
+/* Reads the properties of the model that are known only after it is opened. */
 static void ask_model(struct request_set *set) {
     struct engine_config config = {.model = set->model.file,
                                    .threads = 1,

@@ -1,6 +1,6 @@
-/* The sampler in its plainest form: every id is weighed, what may be kept is sorted as a
- * heap. It is the oracle of engine/sampling/sampling.c, which looks at few ids and must choose the
- * same ones. */
+/* The sampler in its simplest form: every id is weighed, and all candidates are sorted as a heap.
+ * It is the oracle of engine/sampling/sampling.c, which examines few ids and must choose the same
+ * ones. */
 #include "support/sampling_reference.h"
 
 #include <assert.h>
@@ -21,7 +21,7 @@ struct reference {
     int V;
     float *weight;               /* [V] e of every id */
     float *distance;             /* [V] from the mean exponent */
-    float *raw;                  /* [V] the untouched logits, while they are changed */
+    float *raw;                  /* [V] the original logits while they are changed */
     struct candidate *candidate; /* [V] */
 };
 
@@ -58,12 +58,12 @@ static float largest(const float *x, int n) {
     return best;
 }
 
-/* A weight in units of 2^-44. */
+/* Returns a weight in units of 2^-44. */
 static uint64_t share_of(float weight) {
     return (uint64_t)rint((double)weight * 0x1p44);
 }
 
-/* weight[i] = exp((x[i] - max) * inverse); returns the sum of their shares. */
+/* weight[i] = exp((x[i] - max) * inverse). Returns the sum of their shares. */
 static uint64_t exponentials(float *weight, const float *x, int n, float max, float inverse) {
     uint64_t sum = 0;
     for (int i = 0; i < n; i++) {
@@ -78,7 +78,7 @@ static int32_t argmax(const float *x, int n) {
     for (int i = 0; i < n; i++) {
         if (x[i] == max) return i;
     }
-    return 0; /* a row of NaN: any id is as good, and the request goes on */
+    return 0; /* a row of NaN: any id will do; the request continues */
 }
 
 /* ---- logprobs ------------------------------------------------------------------------------- */
@@ -88,8 +88,8 @@ static bool better(float a, int32_t a_id, float b, int32_t b_id) {
     return a > b || (a == b && a_id < b_id);
 }
 
-/* The n best of x in order, by insertion: n is at most 20 and almost every id fails the first
- * comparison. */
+/* Finds the n best of x in order, by insertion: n is at most 20, and almost every id fails the
+ * first comparison. */
 static int best_of_row(const float *x, int V, int n, struct token_logprob *top) {
     int found = 0;
     for (int32_t id = 0; id < V && n > 0; id++) {
@@ -104,8 +104,8 @@ static int best_of_row(const float *x, int V, int n, struct token_logprob *top) 
     return found;
 }
 
-/* log of the sum of the exponentials of a row. In double: a logprob is the small difference of two
- * large numbers, and is rounded once. */
+/* Returns the log of the sum of the exponentials of a row. It uses doubles: a logprob is the small
+ * difference of two large numbers, and is rounded once. */
 static double log_sum(struct reference *sampler, const float *logits) {
     float max = largest(logits, sampler->V);
     uint64_t sum = exponentials(sampler->weight, logits, sampler->V, max, 1.0f);
@@ -148,11 +148,10 @@ static int occurrences(const int32_t *ids, int n, int32_t id) {
     return found;
 }
 
-/* Step 3 as it is written down, for each id where it occurs first: quadratic, and without a table
- * of counts. */
+/* Step 3, literally, for each id at its first occurrence: quadratic, without a table of counts. */
 static void apply_penalties(const struct sampling *s, float *logits, const int32_t *history,
                             int n_prompt, int n_output) {
-    if (s->penalty_last_n > 0) { /* as if nothing had come before, and all had been generated */
+    if (s->penalty_last_n > 0) { /* as if there were no earlier tokens, and all were generated */
         int skipped = n_prompt + n_output - s->penalty_last_n;
         history += skipped > 0 ? skipped : 0;
         n_output = n_prompt + n_output - (skipped > 0 ? skipped : 0);
@@ -170,7 +169,7 @@ static void apply_penalties(const struct sampling *s, float *logits, const int32
     }
 }
 
-/* Is the id the last of a word that would be whole with it? */
+/* Does the id complete a bad word? */
 static bool completes_bad_word(const struct sampling *s, int32_t id, const int32_t *output, int n) {
     for (int w = 0; w < s->n_bad_words; w++) {
         const struct bad_word *word = &s->bad_words[w];
@@ -185,8 +184,8 @@ static bool has_bit(const uint32_t *bits, int32_t id) {
     return !bits || (bits[id / 32] & ((uint32_t)1 << id % 32));
 }
 
-/* How many tokens, the last of the history, stand before place `at` too: within the window, and
- * none of them a breaker. */
+/* Returns how many of the last tokens of the history are also before place `at`: within the window,
+ * and without breakers. */
 static int repeat_before(const struct sampling *s, const int32_t *history, int n, int at) {
     int first = n > s->dry_last_n ? n - s->dry_last_n : 0, length = 0;
     while (at - 1 - length >= first && length < MAX_REPEAT) {
@@ -198,7 +197,7 @@ static int repeat_before(const struct sampling *s, const int32_t *history, int n
     return length;
 }
 
-/* What DRY takes off an id: after every place at which the id stood. */
+/* Returns the amount that DRY subtracts from an id, for all places of the id. */
 static float repeat_penalty(const struct sampling *s, const int32_t *history, int n, int32_t id) {
     int longest = -1;
     for (int at = n > s->dry_last_n ? n - s->dry_last_n : 0; at < n; at++) {
@@ -211,7 +210,7 @@ static float repeat_penalty(const struct sampling *s, const int32_t *history, in
     return penalty < (double)FLT_MAX ? (float)penalty : FLT_MAX;
 }
 
-/* Would the id complete a run of n tokens that the history has? */
+/* Does the id complete a run of n tokens that the history contains? */
 static bool completes_ngram(const int32_t *history, int n_history, int n, int32_t id) {
     for (int at = 0; at + n <= n_history; at++) {
         bool same = history[at + n - 1] == id;
@@ -249,7 +248,8 @@ static void change_logits(const struct sample *sample, float *logits, int V) {
 
 /* ---- rules that need the whole row ---------------------------------------------------------- */
 
-/* Of a row's finite logits; those far below the largest count as 256 below it. */
+/* Returns the deviation of the finite logits of a row. Those far below the largest count as 256
+ * below it. */
 static double deviation(const float *logits, int V, float max) {
     unsigned __int128 sum = 0, squares = 0;
     double n = 0;
@@ -266,7 +266,8 @@ static double deviation(const float *logits, int V, float max) {
     return variance > 0 ? sqrt(variance) : 0;
 }
 
-/* The shares of all weights, and of each weight times how far its logit is below the largest. */
+/* Sums the shares of all weights, and of each weight times the distance of its logit from the
+ * largest. */
 static void sum_up(const struct reference *r, const float *logits, float max, float inverse,
                    uint64_t *total, uint64_t *energy) {
     *total = *energy = 0;
@@ -277,13 +278,13 @@ static void sum_up(const struct reference *r, const float *logits, float max, fl
     }
 }
 
-/* Sets weights below the least to 0. */
+/* Sets weights below `least` to 0. */
 static void drop_below(struct reference *r, float least) {
     for (int i = 0; i < r->V; i++)
         if (!(r->weight[i] >= least)) r->weight[i] = 0;
 }
 
-/* The least weight that mirostat keeps. */
+/* Returns the smallest weight that mirostat keeps. */
 static float mirostat_floor(const struct reference *r, float mu) {
     uint64_t total = 0;
     for (int i = 0; i < r->V; i++) total += share_of(r->weight[i]);
@@ -297,7 +298,7 @@ static float smaller(double a, double b) {
     return (float)(a < b ? a : b);
 }
 
-/* The least weights that epsilon_cutoff and eta_cutoff keep, the larger of both. */
+/* Returns the smallest weight that both epsilon_cutoff and eta_cutoff keep. */
 static float cutoff(const struct reference *r, const struct sampling *s, const float *logits,
                     float max, float inverse) {
     uint64_t total, energy;
@@ -317,7 +318,7 @@ static int by_distance(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Drops those that are further from the mean than typical_p reaches. */
+/* Drops the ids that are further from the mean than typical_p reaches. */
 static void keep_typical(struct reference *r, float part, const float *logits, float max,
                          float inverse) {
     uint64_t total, energy, sum = 0, wanted;
@@ -334,7 +335,7 @@ static void keep_typical(struct reference *r, float part, const float *logits, f
     if (wanted > total) wanted = total;
     for (int k = 0; k < n && (k == 0 || sum < wanted);) {
         reach = sorted[k];
-        for (int i = 0; i < r->V; i++) /* all that are as near */
+        for (int i = 0; i < r->V; i++) /* all ids at the same distance */
             if (r->weight[i] > 0 && r->distance[i] == reach) sum += share_of(r->weight[i]);
         while (k < n && sorted[k] == reach) k++;
     }
@@ -343,7 +344,7 @@ static void keep_typical(struct reference *r, float part, const float *logits, f
         if (!(r->distance[i] <= reach)) r->weight[i] = 0;
 }
 
-/* Step 5 up to typical_p: sets the weights of what is dropped to 0. */
+/* Step 5 up to typical_p: sets the weights of dropped ids to 0. */
 static void cut(struct reference *r, const struct sampling *s, const float *logits, float max,
                 float inverse, float mu) {
     float least = s->min_p;
@@ -362,7 +363,7 @@ static void cut(struct reference *r, const struct sampling *s, const float *logi
 
 /* ---- the draw ------------------------------------------------------------------------------- */
 
-/* The first id, in their order, at which the sum is above u * total. */
+/* Returns the first id, in their order, at which the sum is above u * total. */
 static int32_t pick_from_all(const float *weight, int V, uint64_t total, double u) {
     uint64_t target = (uint64_t)(u * (double)total), sum = 0;
     for (int i = 0; i < V; i++) {
@@ -387,7 +388,7 @@ static void sift_down(struct candidate *heap, int n, int i) {
     heap[i] = moved;
 }
 
-/* Takes the heaviest off the heap and puts it behind the heap's new end. */
+/* Removes the heaviest candidate and stores it after the new end of the heap. */
 static struct candidate heap_pop(struct candidate *heap, int *n) {
     struct candidate top = heap[0];
     heap[0] = heap[--*n];
@@ -407,14 +408,15 @@ static int collect(struct candidate *candidate, const float *weight, int V) {
     return n;
 }
 
-/* Sum of the k heaviest; they end up in descending order at heap[n - 1], heap[n - 2], ... */
+/* Returns the sum of the k heaviest. They are then in descending order at heap[n - 1], heap[n - 2],
+ * ... */
 static uint64_t pop_heaviest(struct candidate *heap, int n, int k) {
     uint64_t sum = 0;
     for (int left = n; k > 0; k--) sum += share_of(heap_pop(heap, &left).weight);
     return sum;
 }
 
-/* How many of the kept ones xtc takes away: all but the last that reach the threshold. */
+/* Returns how many of the kept ids xtc removes: all but the last that reach the threshold. */
 static int count_excluded(const struct sampling *s, const struct candidate *heap, int n, int kept,
                           uint64_t sum, double chance) {
     int above = 0;

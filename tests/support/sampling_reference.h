@@ -1,4 +1,4 @@
-/* The plain sampler that the engine's is compared with. */
+/* The simple sampler with which the engine's is compared. */
 #ifndef PENSTOCK_TESTS_SAMPLING_REFERENCE_H
 #define PENSTOCK_TESTS_SAMPLING_REFERENCE_H
 
@@ -8,7 +8,7 @@ struct reference;
 struct reference *reference_new(int V);
 void reference_free(struct reference *reference);
 
-/* As sampler_sample and sampler_score. */
+/* Same contracts as sampler_sample and sampler_score. */
 void reference_sample(struct reference *reference, const struct sample *sample, float *logits,
                       struct sampled *out);
 void reference_score(struct reference *reference, const float *logits, int32_t id, int n_top,

@@ -3,8 +3,8 @@
 #include <signal.h>
 #include <string.h>
 
-/* Who starts tests in the background, or under nohup, has them ignore signals; suites of signals
- * want the usual answer. */
+/* A program that starts tests in the background, or under nohup, makes them ignore signals. Suites
+ * of signals need the default action. */
 int suite_main(Suite *suite) {
     for (int i = 0; i < 3; i++) signal((int[]){SIGTERM, SIGINT, SIGHUP}[i], SIG_DFL);
     SRunner *runner = srunner_create(suite);

@@ -6,7 +6,7 @@
 
 #include "config/json.h"
 
-/* Renders into `out`; false if that fails. */
+/* Renders into `out`. Returns false if that fails. */
 static bool render(const char *source, const struct json *variables, struct buf *out,
                    struct err *err) {
     static struct json no_messages = {.type = JSON_ARRAY};

@@ -1,28 +1,28 @@
 /* The chat template interpreter for tests: whole renders, and a render whose parts a test calls
- * itself. */
+ * directly. */
 #ifndef PENSTOCK_TESTS_TEMPLATE_FIXTURE_H
 #define PENSTOCK_TESTS_TEMPLATE_FIXTURE_H
 
 #include "engine/text/template/template.h"
 
-/* Renders `source` with the members of the JSON object `variables` (NULL: none) as variables.
- * Returns what it wrote, or the error's message if it cannot be compiled or rendered. Free with
+/* Renders `source` with the members of the JSON object `variables` (may be NULL) as variables.
+ * Returns the output, or the message of the error if it cannot be compiled or rendered. Free with
  * free. */
 char *fixture_render(const char *source, const char *variables);
 
-/* Fails the test unless `source` renders to `wanted` (or, for errors, the message contains it). */
+/* Fails the test unless `source` renders to `wanted` (for errors: the message contains it). */
 void expect_template(const char *source, const char *variables, const char *wanted);
 void expect_template_failure(const char *source, const char *variables, const char *cause);
 
-/* One template and what it shows, without variables; NULL ends a list of them. */
+/* One template and its expected output, without variables. NULL ends a list. */
 struct fixture_case {
     const char *source, *wanted;
 };
 void expect_templates(const struct fixture_case *cases);
 
-/* A render without a template: an arena of `max_bytes`, no globals, one scope. A failure aborts the
- * test, unless it comes within EXPECT_FAILURE or the test has called setjmp(r->guard.escape). Free
- * with fixture_render_free. */
+/* Returns a render without a template: an arena of `max_bytes`, no globals, one scope. A failure
+ * aborts the test, unless it occurs within EXPECT_FAILURE or the test has called
+ * setjmp(r->guard.escape). Free with fixture_render_free. */
 struct render *fixture_render_new(size_t max_bytes);
 void fixture_render_free(struct render *r);
 

@@ -27,8 +27,7 @@ void tiny_model_defaults(struct tiny_model *model) {
 
 static const char *const specials[] = {"<|begin|>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"};
 
-/* In the byte-level alphabet, where a space is U+0120. The product of each is a token of its
- * own. */
+/* In the byte-level alphabet a space is U+0120. The product of each merge is a separate token. */
 static const char *const merges[] = {
     "t h", "th e", "\u0120 the", "i n",  "a n",           "an d",  "\u0120 a", "e r",
     "o n", "r e",  "l l",        "e ll", "\u0120 \u0120", "h ell", "hell o",   "in g",
@@ -37,8 +36,7 @@ static const char *const merges[] = {
 #define N_MERGES ((int)(sizeof merges / sizeof *merges))
 #define LEAST_V (TINY_MERGED + N_MERGES)
 
-/* GPT-2's alphabet: bytes that show stand for themselves, the others for U+0100 and up, in their
- * order. */
+/* GPT-2's alphabet: printable bytes are themselves, the others are U+0100 and up, in order. */
 static int letter_of(int byte) {
     int hidden = 0;
     for (int b = 0; b <= byte; b++) {
@@ -125,7 +123,7 @@ static uint64_t next_random(uint64_t *state) {
     return z ^ z >> 31;
 }
 
-/* n numbers spread evenly over centre - reach .. centre + reach. */
+/* Fills n numbers spread evenly over centre - reach .. centre + reach. */
 static void fill(float *out, size_t n, float centre, float reach, uint64_t *state) {
     for (size_t i = 0; i < n; i++) {
         float unit = (float)(next_random(state) >> 40) * 0x1p-24f;
@@ -147,8 +145,8 @@ static void write_vector(struct maker *maker, const char *name, int K) {
     free(x);
 }
 
-/* N rows of K, or of each of E experts, whose products with unit inputs have unit variance, so that
- * deep models neither fade nor burst. */
+/* Writes N rows of K, or of each of E experts. Their products with unit inputs have unit variance,
+ * so that values neither vanish nor grow in deep models. */
 static void write_matrices(struct maker *maker, const char *name, int N, int K, int E) {
     enum dtype type = maker->model->dtype;
     if (K % dtype_block_elements((int)type) != 0) type = DTYPE_F32;
