@@ -41,7 +41,7 @@
 #include "scheduler/internal.h"
 
 /* MASK_WORK is about 0.2 ms of the walk for a mask (one thread of a Zen 4). If the mask is not
- * ready again, the limit doubles, up to four times, so a mask of 3 ms needs 5 steps instead of 15.
+ * ready again, the limit doubles, up to a factor of 4, so a mask of 3 ms needs 5 steps, not 15.
  * It grows no further: a grammar with masks of 20 ms should slow only its sequence, not the steps
  * of all. */
 enum { MASK_WORK = 30000, MAX_DOUBLINGS = 2, MAX_LATE = 64 };

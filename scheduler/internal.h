@@ -139,7 +139,7 @@ void end_search(struct scheduler *scheduler, struct request *request, enum finis
 void cancel_wanted(struct scheduler *scheduler);
 void end_everything(struct scheduler *scheduler, enum finish finish);
 
-/* ---- constraint.c: choices that keep to a grammar ------------------------------------------- */
+/* ---- constraint.c: choices with a grammar ---------------------------------------------------- */
 
 /* Sets the state of the grammar before the first token. */
 void constraint_begin(struct sequence *sequence);
@@ -165,10 +165,10 @@ int32_t constraint_forced(struct scheduler *scheduler, const struct sequence *se
 
 /* Advances by the last token of the sequence, which does not end it. Returns FINISH_COMPLETE if no
  * token can follow, FINISH_STUCK if the grammar does not allow the token, because it exceeded its
- * limits, FINISH_NO_MEMORY, otherwise FINISH_NONE. */
+ * limits, FINISH_NO_MEMORY if it ran out of memory, otherwise FINISH_NONE. */
 enum finish constraint_take(struct sequence *sequence);
 
-/* Why a sequence with a grammar has no token left: FINISH_STUCK or FINISH_NO_MEMORY. */
+/* Returns why a sequence with a grammar cannot continue: FINISH_STUCK or FINISH_NO_MEMORY. */
 enum finish constraint_stuck(const struct sequence *sequence);
 
 /* ---- ends ----------------------------------------------------------------------------------- */

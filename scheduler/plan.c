@@ -212,7 +212,7 @@ static void serve_running(struct plan *plan, const struct plan_view *view, int i
     plan->short_of_blocks = true;
 }
 
-/* If a beam that decodes has no row, the other beams of its search give theirs up. */
+/* If a beam that decodes has no row, the other beams of its search skip the step, too. */
 static void serve_searches_as_one(struct plan *plan, const struct plan_view *view) {
     for (int first = 0, end; first < plan->n_kept; first = end) {
         const struct sequence *sequence = plan->item[first].sequence;

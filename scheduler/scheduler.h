@@ -14,7 +14,7 @@
 struct grammar;
 struct vocabulary;
 
-/* ---- what is asked for ---------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 #define MAX_CHOICES 128
 #define MAX_BEAMS 16
@@ -77,7 +77,7 @@ struct generation {
     _Atomic uint64_t cancelled_choices[2];
 };
 
-/* ---- what comes back ------------------------------------------------------------------------ */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 enum finish {
     FINISH_NONE,      /* not the end */
@@ -178,7 +178,8 @@ enum status scheduler_check_fits(const struct scheduler *scheduler,
 /* Submits a generation. Any thread. If it fails, it fails immediately and keeps nothing. Fails with
  * STATUS_INVALID_REQUEST if the generation can never fit (code context_length_exceeded, or the KV
  * memory is too small; the message has both numbers), with STATUS_OVERLOADED if the queue is full,
- * and with STATUS_UNAVAILABLE if the scheduler is stopping or the device has failed. */
+ * and with STATUS_UNAVAILABLE if memory is lacking, the scheduler is stopping or the device has
+ * failed. */
 enum status scheduler_submit(struct scheduler *scheduler, struct generation *generation,
                              struct err *err);
 

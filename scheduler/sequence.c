@@ -23,15 +23,14 @@ bool generation_stops_at(const struct generation *generation, int32_t token) {
     return false;
 }
 
-/* Is there anything to search for? */
+/* Does the request search with beams? */
 static bool searches(const struct request *request) {
     return request->generation->beams.width > 0 && request->max_tokens > request->n_prompt;
 }
 
-/* One piece for the request, its sequences, its search, their hashes, what drafters remember and
- * their tokens, in falling order of alignment. It begins all zero. Of a large one, what the output
- * may need is asked for but not touched, so it costs address space and no memory until it is
- * used. */
+/* Allocates one zeroed piece for the request, its sequences, its search, their hashes, the states
+ * of the drafter and their tokens, in falling order of alignment. A large piece costs only address
+ * space until it is touched, so the unused part of the output costs no memory. */
 static struct request *request_alloc(const struct request *head, bool hashed,
                                      const struct drafter *drafter) {
     size_t n = (size_t)head->n;
@@ -115,7 +114,7 @@ int sequence_beam(const struct sequence *sequence) {
 int batch_rows_claimed(const struct list *running) {
     const struct request *before = NULL;
     int n = 0;
-    list_each(node, running) { /* the beams of a search stand together */
+    list_each(node, running) { /* the beams of a search are adjacent */
         const struct request *request = sequence_of(node)->request;
         n += !request->beams ? 1 : request != before ? request->n : 0;
         before = request;

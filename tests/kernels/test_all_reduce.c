@@ -1,5 +1,5 @@
-/* Ranks that add up: every element is the sum in the order of the ranks, on all of them, whatever
- * their threads' luck. */
+/* Sums over ranks: every element is the sum in the order of the ranks, on all of them, whatever the
+ * timing of their threads. */
 #include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 enum { TESTED_RANKS = 5, MAX_ROWS = 40, K = 333, ROUNDS = 60, MOST = MAX_ROWS * K };
 
-/* What all ranks of a test share. */
+/* The data that all ranks of a test share. */
 struct world {
     struct rank_group *group;
     int ranks, threads;
@@ -23,7 +23,8 @@ struct rank {
     pthread_t thread;
 };
 
-/* Numbers of many sizes, so that another order gives other bits; the same for the same place. */
+/* Returns numbers of many magnitudes, so that another order gives other bits. The same arguments
+ * give the same number. */
 static float number_at(int round, int rank, size_t i) {
     uint64_t x = ((uint64_t)round << 40) + ((uint64_t)rank << 32) + i;
     x = (x ^ (x >> 31)) * 0x9E3779B97F4A7C15u;
@@ -42,7 +43,7 @@ static float sum_at(int round, int ranks, size_t i) {
     return sum;
 }
 
-/* One round, late by a time that differs. */
+/* Runs one round. Each rank starts with a different delay. */
 static void run_round(struct rank *rank, struct backend *b, float *x, float *part, int round) {
     int M = rows_of(round), ranks = rank->world->ranks;
     size_t n = (size_t)M * K;

@@ -1,6 +1,6 @@
-/* Attention over the paged cache: against double precision, and the same bytes on every path,
- * however the context is cut into steps, wherever its blocks lie, whatever else is in the batch
- * and however many threads there are. */
+/* Attention over the paged cache: compared with double precision, and the same bytes on every path,
+ * for any division of the context into steps, any order of its blocks, any other sequences in the
+ * batch and any number of threads. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "support/kernel_data.h"
 #include "support/suite_main.h"
 
-/* A head's shape and the cache's, and what is asked of attention. */
+/* The shape of a head and of the cache, and the options of attention. */
 struct shape {
     int H, G, D, B;
     enum dtype dtype;
@@ -36,7 +36,7 @@ static const struct shape shapes[] = {
     {2, 1, 128, 24, DTYPE_I16},
     {3, 3, 80, 48, DTYPE_Q8_0},
     {8, 1, 100, 10, DTYPE_I16},
-    /* a cap, windows of one position, of some, of about a chunk, and of more than that */
+    /* a cap; windows of one position, of some, of about a chunk, and of more than that */
     {9, 3, 64, 16, DTYPE_F16, 0, 5},
     {9, 3, 64, 16, DTYPE_Q8_0, 0, 5},
     {26, 1, 16, 7, DTYPE_F32, 1, 0},
@@ -57,8 +57,8 @@ static const struct shape shapes[] = {
 static const float sinks[14] = {-9, 1, 4, 0.5f, 60, -60, 2, 7, 0, -1, 3, 5, 90, 1};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, LAYERS = 2, LAYER = 1, TOKENS = 525 };
 
-/* The positions that are looked at: a sequence's first, and those around the ends of chunks of
- * context. Others have their keys and values written but ask for no attention, which keeps the
+/* The positions that are compared: the first of a sequence, and those around the ends of chunks of
+ * context. The keys and values of other positions are written without attention, which keeps the
  * test short. */
 static const int windows[][2] = {{0, 20}, {250, 262}, {505, 525}};
 enum { N_WINDOWS = sizeof windows / sizeof *windows };
@@ -69,7 +69,7 @@ static bool looked_at(int from, int to) {
     return false;
 }
 
-/* One sequence: queries, keys and values of all its tokens, and where its blocks lie. */
+/* One sequence: queries, keys and values of all its tokens, and the places of its blocks. */
 struct sequence {
     float *q, *k, *v; /* [TOKENS][H or G][D] */
     int32_t *table;
@@ -79,7 +79,8 @@ static int table_blocks(const struct shape *s) {
     return (TOKENS + s->B - 1) / s->B;
 }
 
-/* Sequence `number` of those that share a cache; `spread` makes its blocks lie in another order. */
+/* Makes sequence `number` of those that share a cache. If `spread` is not 0, its blocks are in
+ * another order. */
 static struct sequence sequence_new(const struct shape *s, uint64_t seed, int number, int spread) {
     uint64_t state = seed;
     struct sequence sequence;
@@ -109,7 +110,7 @@ static struct kv_cache *cache_new(struct backend *b, const struct shape *s) {
 
 enum { MAX_ROWS = 96, MAX_SEQUENCES = 3 };
 
-/* A step as it is gathered: rows from..to-1 of some sequences. */
+/* The rows of a step: rows from..to-1 of some sequences. */
 struct gathered {
     struct step step;
     int32_t token[MAX_ROWS], position[MAX_ROWS], slot[MAX_ROWS], row_start[MAX_SEQUENCES + 1];
@@ -155,8 +156,8 @@ static int first_seen(const struct shape *s, int position) {
     return s->window && position >= s->window ? position - s->window + 1 : 0;
 }
 
-/* Spoils what no row from position `from` on may look at: keys and values before its window become
- * NaN, or codes whose scales are, and blocks before it are no longer in the table. */
+/* Overwrites the data that rows from position `from` on must not read: keys and values before their
+ * window become NaN (for codes, their scales), and blocks before it are removed from the table. */
 static void forget(struct kv_cache *cache, const struct shape *s, const struct sequence *sequence,
                    struct gathered *g, int from) {
     const struct kv_kind *kv = kv_kind(cache, LAYER);
@@ -199,8 +200,8 @@ static void run_step(struct backend *b, struct kv_cache *cache, const struct sha
     b->compute->attention(b, g->y, g->q, cache, LAYER, &attention);
 }
 
-/* Runs a sequence's tokens in steps of at most `chunk` rows into y [n][H][D], as far as they are
- * looked at, and spoils behind them what they have left behind. */
+/* Runs the tokens of a sequence in steps of at most `chunk` rows. Writes the compared rows to y
+ * [n][H][D], and overwrites the positions that the windows have passed. */
 static void run_alone(struct backend *b, struct kv_cache *cache, const struct shape *s,
                       const struct sequence *sequence, int n, int chunk, float *y) {
     struct gathered *g = gathered_new(s);
@@ -234,7 +235,7 @@ static void assert_same_windows(const struct shape *s, const float *y, const flo
     }
 }
 
-/* What plain C gives for a sequence; to be freed. */
+/* Returns the result of plain C for a sequence. The caller frees it. */
 static float *plain_result(const struct shape *s, const struct sequence *sequence) {
     struct backend *b = open_backend("plain", 1, MAX_ROWS, 256);
     struct kv_cache *cache = cache_new(b, s);
@@ -245,7 +246,7 @@ static float *plain_result(const struct shape *s, const struct sequence *sequenc
     return y;
 }
 
-/* What the cache makes of number d of a head's vector x. */
+/* Returns number d of a head's vector x as the cache stores it. */
 static double kept(const struct shape *s, const float *x, int d) {
     if (s->dtype == DTYPE_F32) return (double)x[d];
     if (s->dtype == DTYPE_F16) return (double)half_to_float(float_to_half(x[d]));
@@ -255,7 +256,7 @@ static double kept(const struct shape *s, const float *x, int d) {
     return nearbyint((double)x[d] * most / largest) * largest / most;
 }
 
-/* One row's head in double precision. */
+/* Computes the head of one row in double precision. */
 static void reference(const struct shape *s, const struct sequence *sequence, int position, int h,
                       double *y) {
     int g = h / (s->H / s->G), first = first_seen(s, position);
@@ -278,9 +279,9 @@ static void reference(const struct shape *s, const struct sequence *sequence, in
     }
 }
 
-/* A score of tens is a sum of D products rounded to 24 bits, and its error is one of the weight's
- * exponent: 2e-5. With a cache of codes, queries are rounded to 1/8190 of their largest number,
- * which is 20 times an ordinary one in one head of eight: 3e-2. */
+/* A score in the tens is a sum of D products rounded to 24 bits, and its error is an error of the
+ * weight's exponent: 2e-5. With a cache of codes, queries are rounded to 1/8190 of their largest
+ * number, which is 20 times an ordinary one in one of eight heads: 3e-2. */
 START_TEST(attention_is_accurate) {
     const struct shape *s = &shapes[_i];
     double bound = s->dtype == DTYPE_I16 || s->dtype == DTYPE_Q8_0 ? 3e-2 : 2e-5;
@@ -300,7 +301,8 @@ START_TEST(attention_is_accurate) {
 }
 END_TEST
 
-/* Every path, one to four threads, steps of one row up to MAX_ROWS, blocks in another order. */
+/* Checks every path, one to four threads, steps of one row up to MAX_ROWS, and blocks in another
+ * order. */
 START_TEST(steps_paths_and_blocks_change_nothing) {
     static const int chunks[] = {MAX_ROWS, 1, 17, 50};
     const struct shape *s = &shapes[_i];
@@ -324,7 +326,7 @@ START_TEST(steps_paths_and_blocks_change_nothing) {
 }
 END_TEST
 
-/* Three sequences in one batch, at different lengths, give what each gives alone. */
+/* Three sequences of different lengths in one batch have the same results as each alone. */
 START_TEST(sequences_do_not_see_each_other) {
     const struct shape *s = &shapes[_i];
     static const int from[3] = {520, 0, 250}, to[3] = {521, 20, 262};
@@ -352,7 +354,7 @@ START_TEST(sequences_do_not_see_each_other) {
 }
 END_TEST
 
-/* A block that was copied serves as the one that it was copied from. */
+/* A copied block gives the same results as the original. */
 START_TEST(copies_serve_as_the_original) {
     const struct shape *s = &shapes[_i];
     struct sequence first = sequence_new(s, 41, 0, 0), second = sequence_new(s, 41, 1, 3);

@@ -1,5 +1,5 @@
-/* Types: reading GGUF blocks against the vectors that tests/vectors/make_dequantise.py made with
- * the gguf package, and half precision in full. */
+/* Types: GGUF blocks are read and compared with the vectors that tests/vectors/make_dequantise.py
+ * made with the gguf package; all values of half precision are checked. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ START_TEST(names_and_sizes) {
 }
 END_TEST
 
-/* One type of the file of vectors; false at its end. */
+/* Checks one type of the file of vectors. Returns false at its end. */
 static bool check_vector(FILE *file) {
     int32_t head[3];
     if (fread(head, sizeof head, 1, file) != 1) return false;
@@ -41,7 +41,8 @@ static bool check_vector(FILE *file) {
     ck_assert_uint_eq(fread(data, 1, bytes, file), bytes);
     ck_assert_uint_eq(fread(right, sizeof *right, n, file), n);
     dequantise((enum dtype)head[0], data, got, n);
-    for (size_t i = 0; i < n; i++) /* equal as numbers: the sign of a zero is not the format's */
+    /* equal as numbers: the format does not define the sign of a zero */
+    for (size_t i = 0; i < n; i++)
         ck_assert_msg(got[i] == right[i], "%s: weight %zu is %a, not %a", dtype_name(head[0]), i,
                       (double)got[i], (double)right[i]);
     free(data), free(right), free(got);
@@ -53,12 +54,12 @@ START_TEST(every_type_is_read_as_gguf_reads_it) {
     ck_assert_ptr_nonnull(file);
     int types = 0;
     while (check_vector(file)) types++;
-    ck_assert_int_eq(types, N_TYPES - 3 + N_LOOKUP); /* INT4, INT4H and INT8 are not GGUF's */
+    ck_assert_int_eq(types, N_TYPES - 3 + N_LOOKUP); /* INT4, INT4H and INT8 are not in GGUF */
     fclose(file);
 }
 END_TEST
 
-/* Blocks enough that each entry of a grid is met, by a checksum of the weights that the gguf
+/* Enough blocks to use each entry of a grid, checked by a checksum of the weights that the gguf
  * package reads from them:
  *   s = 1; for each byte: s = (s * 1664525 + 1013904223) % 2**32; byte = s >> 24
  *   data[:, :2] = 0, 0x3c; zlib.crc32(dequantize(data.ravel(), kind).astype("<f4").tobytes()) */
@@ -82,7 +83,7 @@ START_TEST(every_entry_of_a_grid_is_the_format_s) {
 }
 END_TEST
 
-/* Blocks of INT8 have the same weights, bit for bit. */
+/* The INT8 blocks have the same weights, bit for bit. */
 START_TEST(types_that_are_looked_up_are_kept_exactly) {
     static const enum dtype types[] = {DTYPE_IQ1_S, DTYPE_IQ2_XXS, DTYPE_IQ3_XXS, DTYPE_IQ3_S};
     uint8_t data[4 * 110], kept[4 * 8 * 36];
@@ -101,7 +102,7 @@ START_TEST(types_that_are_looked_up_are_kept_exactly) {
 }
 END_TEST
 
-/* (code - zero point) * scale, exactly. */
+/* Each weight is exactly (code - zero point) * scale. */
 START_TEST(codes_of_folders_are_read) {
     uint8_t four[21] = {0}, half[19] = {0}, eight[36] = {0};
     float scale = -0x1.9p-7f, got[32];
@@ -126,7 +127,7 @@ START_TEST(codes_of_folders_are_read) {
 }
 END_TEST
 
-/* What a half stands for, by its definition. */
+/* Returns the value of a half, by its definition. */
 static double half_value(int half) {
     int exponent = half >> 10 & 31, fraction = half & 1023;
     double value = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
@@ -137,12 +138,12 @@ START_TEST(every_half_is_read_and_written_back) {
     for (int half = 0; half < 65536; half++) {
         float value = half_to_float((uint16_t)half);
         int exponent = half >> 10 & 31, fraction = half & 1023;
-        float of_row[8]; /* as several at once are read */
+        float of_row[8]; /* several halves are read together */
         dequantise(DTYPE_F16, (uint16_t[8]){[5] = (uint16_t)half}, of_row, 8);
         ck_assert_mem_eq(&of_row[5], &value, sizeof value);
         if (exponent == 31 && fraction) {
             ck_assert(isnan(value));
-            ck_assert_int_eq(float_to_half(value), half | 0x200); /* made quiet */
+            ck_assert_int_eq(float_to_half(value), half | 0x200); /* the NaN becomes quiet */
         } else {
             if (exponent == 31)
                 ck_assert(isinf(value) && !signbit(value) == !(half >> 15));
@@ -154,8 +155,8 @@ START_TEST(every_half_is_read_and_written_back) {
 }
 END_TEST
 
-/* Between every two neighbours: just below the middle goes down, just above goes up, the middle to
- * the even one. */
+/* For each pair of neighbours: a value just below the middle is rounded down, just above it up, and
+ * the middle to the even one. */
 START_TEST(floats_are_rounded_to_the_nearest_half) {
     for (int half = 0; half < 0x7c00; half++) {
         double low = half_value(half), high = half == 0x7bff ? 65536 : half_value(half + 1);

@@ -1,5 +1,6 @@
-/* The op over experts against its steps in plain C, each expert as a matrix of its own and each row
- * alone: the same bytes on every path, for every form of weights, number of rows and threads. */
+/* The op over experts, compared with its steps in plain C, with each expert as a separate matrix
+ * and each row alone: the same bytes on every path, for every form of weights, number of rows and
+ * threads. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -61,7 +62,7 @@ START_TEST(weights_are_of_all_experts_unless_normalised) {
 }
 END_TEST
 
-/* exp of a difference to the largest is at most 1, whatever the logits are. */
+/* The exp of a difference from the largest logit is at most 1. */
 START_TEST(large_logits_do_not_overflow) {
     static const float logits[E] = {-150, 200, 10, 199, -3, 0};
     int32_t expert[2];
@@ -76,7 +77,7 @@ END_TEST
 
 static const float of_groups[8] = {0, 3, 1, 1, 2, 2.5f, -4, 5};
 
-/* By sigmoids: the correction counts where scores are compared, and not in the weights. */
+/* With sigmoids the correction is used to compare scores, but not in the weights. */
 START_TEST(sigmoids_are_chosen_with_their_correction) {
     static const float correction[8] = {0.9f, -0.5f, 0, 0, 0, 0, 0.3f, -0.2f};
     struct experts experts = {
@@ -118,7 +119,8 @@ START_TEST(only_the_best_groups_count) {
 }
 END_TEST
 
-/* Nothing that a broken model gives may leave a row with fewer experts, or with one twice. */
+/* NaN logits of a broken model must not leave a row with fewer experts, or with the same expert
+ * twice. */
 START_TEST(nans_leave_a_choice) {
     float logits[E], weight[N_USED];
     int32_t expert[N_USED];
@@ -133,16 +135,16 @@ END_TEST
 
 /* ---- the op --------------------------------------------------------------------------------- */
 
-/* Weights as a file has them. The shared expert is F_shared wide; 0: there is none. */
+/* Weights as in a file. The shared expert has the width F_shared; 0: no shared expert. */
 struct world {
     int K, F, F_shared;
     bool normalises;
     enum dtype type, down_type;
     void *gate, *up, *down, *shared_gate, *shared_up, *shared_down;
     float *router, *weigher, *x, *gain;
-    /* with biases the gates are clamped; NULL: none */
+    /* with biases the gates are clamped; NULL: no biases */
     float *router_bias, *gate_bias, *up_bias, *down_bias;
-    struct norm router_norm; /* without gains: the router sees what the experts do */
+    struct norm router_norm; /* without gains: the router gets the same rows as the experts */
     float *router_gain, *expert_scale;
 };
 
@@ -162,7 +164,7 @@ static struct world make_world(int K, int F, int F_shared, enum dtype type, enum
     w.weigher = random_floats(&state, (size_t)K);
     w.x = random_floats(&state, (size_t)MAX_ROWS * (size_t)K);
     w.gain = random_floats(&state, (size_t)K);
-    /* two experts that are always tied: every row takes both, or neither, or the lower one */
+    /* two experts that are always tied: every row uses both, or neither, or the lower one */
     memcpy(w.router + 4 * K, w.router + K, (size_t)K * sizeof(float));
     return w;
 }
@@ -175,7 +177,7 @@ static struct world add_biases(struct world w) {
     w.up_bias = random_floats(&state, F);
     w.down_bias = random_floats(&state, (size_t)E * (size_t)w.K);
     for (size_t i = 0; i < F; i += 3) w.gate_bias[i] += 9, w.up_bias[i] -= 9;
-    w.router_bias[4] = w.router_bias[1]; /* they stay tied */
+    w.router_bias[4] = w.router_bias[1]; /* keeps them tied */
     return w;
 }
 
@@ -240,7 +242,7 @@ static void free_experts(struct backend *b, struct experts *x) {
         if (all[i]) b->memory->matrix_free(b, all[i]);
 }
 
-/* sum[K] += weight * down(hidden), of one row and one expert's matrices. */
+/* sum[K] += weight * down(hidden), for one row and the matrices of one expert. */
 static void add_mlp(struct backend *b, const struct mlp *mlp, float *sum, const float *h,
                     float weight, int K, int F) {
     float *gate = mem_alloc((size_t)F * sizeof *gate), *up = mem_alloc((size_t)F * sizeof *up);
@@ -271,7 +273,8 @@ static struct mlp expert_alone(struct backend *b, const struct world *w, int e) 
     return mlp;
 }
 
-/* The rows of the router after its own norm, or those that the experts have. */
+/* Computes the router's logits, from the rows after the router's own norm, or from the rows of the
+ * experts. */
 static void ask_router(struct backend *b, const struct world *w, const struct experts *whole,
                        const float *h, float *logits) {
     size_t K = (size_t)w->K;
@@ -283,7 +286,7 @@ static void ask_router(struct backend *b, const struct world *w, const struct ex
     free(own);
 }
 
-/* What the op is to add to x[MAX_ROWS][K]: goes through the experts one after the other. */
+/* Returns the expected x[MAX_ROWS][K]. Computes one expert after the other. */
 static float *make_right(const struct world *w) {
     struct backend *b = open_for(w, "plain", 1, MAX_ROWS);
     size_t K = (size_t)w->K;
@@ -316,7 +319,7 @@ static float *make_right(const struct world *w) {
     return sum;
 }
 
-/* Twice: what the first left in the scratch must not be taken for the second's. */
+/* Runs the op twice: leftovers of the first run in the scratch must not affect the second. */
 static void check_rows(struct backend *b, const struct world *w, const float *right, int M) {
     const struct norm norm = {.gain = w->gain, .epsilon = 1e-5f};
     size_t n = (size_t)M * (size_t)w->K;
@@ -367,7 +370,7 @@ START_TEST(each_expert_has_its_biases) {
 }
 END_TEST
 
-/* Chosen by another norm of the rows, with products of a scale; then weights have scales. */
+/* The router has a separate norm and scales its products; the weights have scales. */
 START_TEST(the_router_may_have_its_own_norm) {
     check_world(add_norm_of_router(make_world(64, 96, 0, DTYPE_Q8_0, DTYPE_BF16)));
     check_world(add_norm_of_router(make_world(48, 16, 0, DTYPE_F32, DTYPE_F32)));
@@ -386,7 +389,7 @@ START_TEST(each_expert_has_its_scale) {
 }
 END_TEST
 
-/* Hidden blocks of 32 that are half empty. */
+/* Hidden blocks of 32 are half empty. */
 START_TEST(widths_of_sixteen_fit) {
     check_world(make_world(48, 16, 0, DTYPE_F32, DTYPE_F32));
     check_world(make_world(80, 48, 16, DTYPE_F16, DTYPE_BF16));

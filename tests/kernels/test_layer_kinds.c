@@ -1,7 +1,6 @@
-/* Layers that differ from each other: caches whose layers have heads of different numbers and
- * sizes, values with a norm or taken from the keys, layers without keys of their own, and gates
- * that multiply given rows. Each against its steps in plain C: the same bytes on every path of this
- * machine. */
+/* Layers that differ from each other: caches with heads of different numbers and sizes, values with
+ * a norm or copied from the keys, layers without keys, and gates that multiply given rows. Each is
+ * compared with its steps in plain C: the same bytes on every path of this machine. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -45,7 +44,7 @@ static float value_at(const struct kv_cache *cache, int layer, int row, int g, i
     return value;
 }
 
-/* What a layer's rows are made of, and what is to come of them. */
+/* The inputs of a layer's rows, and the expected results. */
 struct rows {
     float *q, *k, *v, *want_k, *want_v;
 };
@@ -83,7 +82,7 @@ static void check_rows(const struct kv_cache *cache, int layer, const struct row
     }
 }
 
-/* Rows go into all layers; then queries alone of one that reads layer 1 change nothing there. */
+/* Writes rows to all layers. Then queries that only read layer 1 change nothing in it. */
 static void check_path(const char *path, const float *gains) {
     struct backend *b = open_backend(path, 2, ROWS, WIDEST);
     struct kv_cache *cache = cache_new(b);
@@ -131,7 +130,7 @@ START_TEST(a_token_takes_what_its_layers_take) {
 }
 END_TEST
 
-/* Layers of one shape are of two kinds where only some have window blocks. */
+/* Layers of one shape are of two kinds if only some have window blocks. */
 START_TEST(window_blocks_make_kinds_of_their_own) {
     static const bool has_window[L] = {true, false, false, true};
     struct backend *b = open_backend("plain", 1, ROWS, WIDEST);
@@ -180,7 +179,8 @@ static struct linear take(struct backend *b, int N, int K, const float *rows) {
     return linear;
 }
 
-/* Columns FIRST.. of wider rows multiply a gate's outputs, which are no whole number of blocks. */
+/* Columns FIRST.. of wider rows multiply the outputs of a gate, which are not a whole number of
+ * blocks. */
 START_TEST(gates_multiply_rows_that_are_given) {
     enum { K = 24, F = 40, FIRST = 7, STRIDE = 61 };
     uint64_t state = 5;
@@ -211,9 +211,9 @@ START_TEST(gates_multiply_rows_that_are_given) {
 }
 END_TEST
 
-/* Pages of mapped memory that the process has. */
+/* Returns the resident pages of mapped memory. */
 static size_t resident(void *memory, size_t bytes) {
-    size_t pages = bytes / 4096, n = 0; /* whole ones */
+    size_t pages = bytes / 4096, n = 0; /* whole pages */
     unsigned char *has = mem_alloc(pages);
     ck_assert_int_eq(mincore(memory, pages * 4096, has), 0);
     for (size_t i = 0; i < pages; i++) n += has[i] & 1;
@@ -232,7 +232,7 @@ START_TEST(a_touched_cache_has_its_memory) {
     b->cache->kv_touch(b, cache);
     for (int k = 0; k < cache->n_kinds; k++) {
         const struct kv_kind *kv = &cache->kind[k];
-        ck_assert_uint_gt(kv->keys_bytes, 8 << 20); /* several slices, and a part of one */
+        ck_assert_uint_gt(kv->keys_bytes, 8 << 20); /* several slices and a part of one */
         ck_assert_uint_eq(resident(kv->keys, kv->keys_bytes), kv->keys_bytes / 4096);
         ck_assert_uint_eq(resident(kv->values, kv->values_bytes), kv->values_bytes / 4096);
     }
@@ -241,7 +241,7 @@ START_TEST(a_touched_cache_has_its_memory) {
 }
 END_TEST
 
-/* More rows than a step has, as those of all layers are; the sum is multiplied. */
+/* Uses more rows than a step, as the rows of all layers together are. The sum is multiplied. */
 START_TEST(a_sum_behind_a_norm_is_scaled) {
     enum { K = 20, ALL = 5 * ROWS };
     uint64_t state = 7;

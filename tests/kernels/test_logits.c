@@ -1,4 +1,4 @@
-/* Reductions over a row of logits: what they say, and the same bytes on every path. */
+/* Reductions over a row of logits: their results, and the same bytes on every path. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ enum { MOST = 5003, PAD = 32 };
 static float x[MOST + PAD], maxima[MOST], weight[MOST + PAD], value[MOST];
 static int32_t id[MOST];
 
-/* Ordinary numbers, and with each kind more that are special. */
+/* Fills x with ordinary numbers; a higher kind has more special values. */
 static void fill(int n, int kind) {
     static const float special[] = {NAN, -INFINITY, INFINITY, -0.0f, 0, 3e38f, -3e38f, 1e-40f};
     uint64_t state = 5 + (uint64_t)n * 10 + (uint64_t)kind;
@@ -24,7 +24,7 @@ static void fill(int n, int kind) {
         if (kind > 0 && random_below(&state, 8 / kind) == 0)
             x[i] = special[random_below(&state, kind > 2 ? 8 : 2)];
     }
-    for (int i = n; i < n + PAD; i++) x[i] = 1e38f; /* never looked at */
+    for (int i = n; i < n + PAD; i++) x[i] = 1e38f; /* must not be read */
 }
 
 #define EACH_PATH(ops)                                                                             \
@@ -50,7 +50,7 @@ START_TEST(maxima_are_of_their_columns) {
 }
 END_TEST
 
-/* The bits of words are mixed, all set, or none. */
+/* The bits of words are mixed, all set, or all clear. */
 START_TEST(a_mask_is_laid_over_a_row) {
     static float right[MOST + PAD], right_maxima[MOST], own[MOST + PAD];
     uint32_t mask[(MOST + 31) / 32];
@@ -127,7 +127,8 @@ START_TEST(weights_have_the_same_bytes) {
 }
 END_TEST
 
-/* Every exponent that counts, in steps finer than a float's, has the oracle's bits. */
+/* Compares with the oracle's bits for every relevant exponent, in steps finer than those of a
+ * float. */
 START_TEST(weights_agree_over_their_whole_range) {
     for (float at = 0; at > -90;) {
         for (int i = 0; i < MOST; i++) x[i] = at -= 0.00037f;
@@ -144,7 +145,7 @@ START_TEST(weights_agree_over_their_whole_range) {
 }
 END_TEST
 
-/* To nearest, ties to even. The machine's own rounding of the product is the other way to it. */
+/* Rounds to nearest, ties to even, as the machine rounds the product. */
 START_TEST(shares_are_rounded_weights) {
     ck_assert_uint_eq(weight_share(0), 0);
     ck_assert_uint_eq(weight_share(1), (uint64_t)1 << 44);

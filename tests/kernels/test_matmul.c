@@ -1,5 +1,5 @@
-/* Products: each type against double precision, and the same bytes on every path, for every number
- * of rows and threads. */
+/* Products: each type compared with double precision, and the same bytes on every path, for every
+ * number of rows and threads. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static struct matrix *matrix_of(struct backend *b, enum dtype type, int N, int K
     return w;
 }
 
-/* y[M][N] for one matrix; to be freed. */
+/* Returns y[M][N] for one matrix. The caller frees it. */
 static float *product(struct backend *b, enum dtype type, int N, int K, const void *rows,
                       const float *x, int M, bool as_float) {
     struct matrix *w = matrix_of(b, type, N, K, rows, as_float);
@@ -30,10 +30,10 @@ static float *product(struct backend *b, enum dtype type, int N, int K, const vo
 
 /* ---- accuracy ------------------------------------------------------------------------------- */
 
-/* The error that rounding activations to 8 bits in blocks of 32 may make: half a step in each, all
- * to one side, is never seen; six standard deviations of a uniform error are the tolerance. With
- * weights of two bytes the steps are 1/8191, of inputs, and 1/4096, of weights. With float weights
- * or as_float there is only the rounding of a chain of K fma. */
+/* The maximum error from rounding activations to 8 bits in blocks of 32. Half a step in each, all
+ * in one direction, never occurs, so the tolerance is six standard deviations of a uniform error.
+ * With two-byte weights the steps are 1/8191 for inputs and 1/4096 for weights. With float weights
+ * or as_float the only error is the rounding of a chain of K fma. */
 static double tolerance(const float *x, const float *w, int K, enum dtype type) {
     bool half = type == DTYPE_F16 || type == DTYPE_BF16;
     double variance = 0, sum = 0;
@@ -90,8 +90,9 @@ static void check_paths(enum dtype type, int N, int K, bool as_float, const int 
     uint64_t state = 1000 * (uint64_t)N + (uint64_t)K + (uint64_t)type;
     void *rows = random_weights(&state, type, (size_t)N * (size_t)K);
     float *x = random_floats(&state, (size_t)MAX_ROWS * (size_t)K);
-    memset(x + K, 0, 32 * sizeof *x);                    /* a block of zeros */
-    for (int k = 0; k < 32; k++) x[2 * K + k] *= 1e-36f; /* one so small that it counts as zeros */
+    memset(x + K, 0, 32 * sizeof *x); /* a block of zeros */
+    /* a block so small that it counts as zeros */
+    for (int k = 0; k < 32; k++) x[2 * K + k] *= 1e-36f;
     struct backend *plain = open_backend("plain", 1, MAX_ROWS, K);
     float *right = product(plain, type, N, K, rows, x, MAX_ROWS, as_float);
     backend_close(plain);
@@ -111,8 +112,8 @@ static void check_paths(enum dtype type, int N, int K, bool as_float, const int 
     free(rows), free(x), free(right);
 }
 
-/* Every number of rows of a tile, and some that need several: row i is the same as in the call of
- * 70 rows. */
+/* Every number of rows of a tile, and some that need several tiles: row i is the same as in the
+ * call of 70 rows. */
 START_TEST(rows_do_not_depend_on_each_other) {
     int counts[20] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 48, 70};
     check_paths(all_types[_i], 50, 256, false, counts, 20);
@@ -132,8 +133,8 @@ START_TEST(shapes_of_every_kind) {
 }
 END_TEST
 
-/* All codes at an end of their range, all inputs at one of theirs: the largest sums, which no path
- * may cut off. */
+/* All codes and all inputs are at an end of their range: the largest sums, which no path may
+ * saturate. */
 START_TEST(the_largest_sums_are_exact) {
     enum { N = 16, K = 256, M = 3 };
     static const uint8_t bytes[] = {0xff, 0x00, 0x80, 0x7f};
@@ -157,7 +158,7 @@ START_TEST(the_largest_sums_are_exact) {
 }
 END_TEST
 
-/* Several matrices of a call, of different types and sizes, give what each gives alone. */
+/* Several matrices of a call, of different types and sizes, have the same results as each alone. */
 START_TEST(matrices_share_a_call) {
     enum { M = 9 };
     const int K = 512, sizes[3] = {40, 3, 100};
@@ -184,7 +185,7 @@ START_TEST(matrices_share_a_call) {
 }
 END_TEST
 
-/* An infinity or a NaN among the inputs reaches the outputs and no other row. */
+/* An infinity or a NaN among the inputs reaches the outputs of its row only. */
 START_TEST(what_is_not_finite_is_not_hidden) {
     const int K = 64, N = 20;
     uint64_t state = 5;
@@ -225,11 +226,11 @@ START_TEST(embedding_reads_a_matrix_back) {
     float *y = mem_alloc((size_t)N * (size_t)K * sizeof *y);
     b->compute->embed(b, y, &(struct embedding){.tokens = w, .scale = 1});
     bool rounded = (type == DTYPE_F16 || type == DTYPE_BF16) && _i % 2 == 0;
-    for (int i = 0; i < N && !rounded; i++) /* kernels/test_pack_half.c has those */
+    for (int i = 0; i < N && !rounded; i++) /* kernels/test_pack_half.c checks the rounded ones */
         assert_same_floats(y + i * K, right + token[i] * K, (size_t)K, dtype_name((int)type));
     size_t file_bytes =
         _i % 2 ? (size_t)N * (size_t)K * 4 : dtype_bytes(type, (size_t)N * (size_t)K);
-    /* a scale for 32 weights where the file has one for 256, or of two bytes instead of one */
+    /* one scale for 32 weights instead of 256 in the file, or of two bytes instead of one */
     bool wider = type == DTYPE_TQ1_0 || type == DTYPE_TQ2_0 || type == DTYPE_MXFP4;
     size_t more = wider && _i % 2 == 0 ? (size_t)48 * (size_t)K / 8 : file_bytes / 16;
     ck_assert_uint_le(b->memory->matrix_bytes(w), file_bytes / 37 * 48 + more);

@@ -1,6 +1,6 @@
-/* Paths that this machine may lack the instructions of (AMX, AVX-VNNI), with those instructions
- * carried out by a trap: the same bytes as the plain path. Where the machine has them they run as
- * they are, and test_kernels_matmul runs the path as well. */
+/* Paths whose instructions this machine may lack (AMX, AVX-VNNI), with a trap that emulates these
+ * instructions: the same bytes as the plain path. If the machine has the instructions, it runs them
+ * directly, and test_kernels_matmul tests the path as well. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { N = 20, MAX_ROWS = 100 };
 
-/* The quantised types, which these paths have products of their own for. */
+/* The quantised types, for which these paths have separate products. */
 static const enum dtype types[] = {
 #define ENTRY(TYPE, ...) DTYPE_##TYPE,
     QUANT_TYPES(ENTRY)
@@ -21,7 +21,7 @@ static const enum dtype types[] = {
 };
 enum { N_QUANTISED = sizeof types / sizeof *types };
 
-/* A path with the one that it builds on, without which its other instructions are lacking. */
+/* A path and its base path. The machine must have the instructions of the base. */
 struct lacking {
     const struct path *path;
     const char *base;
@@ -34,13 +34,13 @@ static bool has(const char *name) {
     return false;
 }
 
-/* False, and a line, where not even the path below can run. */
+/* Can the machine run the base of the path? Prints a line if it cannot. */
 static bool can_run(const struct lacking *l) {
     if (!has(l->base)) printf("%s needs %s: not tested here\n", l->path->name, l->base);
     return has(l->base);
 }
 
-/* y[M][N] by a path, whether the machine has it or not; to be freed. */
+/* Returns y[M][N] by a path, whether or not the machine has it. The caller frees it. */
 static float *product(const struct path *path, int threads, enum dtype type, int K,
                       const void *rows, const float *x, int M) {
     struct backend *b = open_backend("plain", threads, MAX_ROWS, K);
@@ -54,7 +54,7 @@ static float *product(const struct path *path, int threads, enum dtype type, int
     return y;
 }
 
-/* Inputs with outliers, a block of zeros, and one so small that it counts as zeros. */
+/* Returns inputs with outliers, a block of zeros, and a block so small that it counts as zeros. */
 static float *inputs(uint64_t *state, int K) {
     float *x = random_floats(state, (size_t)MAX_ROWS * (size_t)K);
     memset(x + K, 0, 32 * sizeof *x);
@@ -63,7 +63,7 @@ static float *inputs(uint64_t *state, int K) {
     return x;
 }
 
-/* The instructions that the path adds were run, by the machine or by the trap. */
+/* Asserts that the instructions that the path adds were run, by the machine or by the trap. */
 static void assert_ran(const struct lacking *l, long before) {
     ck_assert_msg(has(l->path->name) || instructions_carried_out() > before,
                   "%s ran without its instructions", l->path->name);
@@ -91,8 +91,8 @@ static int depth(enum dtype type, int K) {
     return dtype_block_elements((int)type) == 256 ? (K + 255) / 256 * 256 : K;
 }
 
-/* K types have 8 blocks at least, and every trap takes its microseconds: they do every third
- * number, which makes every number of rows of a last tile. */
+/* K types have at least 8 blocks, and every trap takes some microseconds, so they test every third
+ * number of rows, which includes every number of rows of a last tile. */
 START_TEST(amx_of_every_number_of_rows) {
     int counts[MAX_ROWS], n = 0, step = depth(types[_i], 64) > 64 ? 3 : 1;
     for (int rows = 1; rows <= MAX_ROWS; rows += step) counts[n++] = rows;
@@ -100,8 +100,8 @@ START_TEST(amx_of_every_number_of_rows) {
 }
 END_TEST
 
-/* Depths of one block, of a whole stretch, and of one block more, with whole tiles and last ones of
- * each kernel. */
+/* Depths of one block, of a whole stretch, and of one block more, with whole tiles and the last
+ * tiles of each kernel. */
 START_TEST(amx_of_every_depth) {
     static const int depths[] = {32, 1024, 1056}, counts[] = {32, 33, 40, 44};
     for (int i = 0; i < 3 && can_run(&amx); i++)
@@ -133,7 +133,7 @@ enum {
     TABLE = (TOKENS + SLOTS - 1) / SLOTS
 };
 
-/* The attention of one step of TOKENS rows by a path; to be freed. */
+/* Returns the attention of one step of TOKENS rows by a path. The caller frees it. */
 static float *attend(const struct path *path, enum dtype type, int window, const float *q, float *k,
                      float *v) {
     int32_t numbers[TOKENS], table[TABLE], start[2] = {0, TOKENS}, token[TOKENS] = {0};
@@ -173,7 +173,7 @@ static void check_attention(const struct lacking *l, enum dtype type, int window
     free(q), free(k), free(v), free(right), free(y);
 }
 
-/* Without a window and a cap, and with both. */
+/* Checks both without a window and a cap, and with both. */
 START_TEST(attention_over_every_cache) {
     static const enum dtype caches[] = {DTYPE_I16, DTYPE_Q8_0, DTYPE_F16, DTYPE_F32};
     int window = _i < 4 ? 0 : 21;
@@ -185,7 +185,7 @@ START_TEST(attention_over_every_cache) {
 }
 END_TEST
 
-/* All codes at an end of their range, all inputs at one of theirs. */
+/* All codes and all inputs are at an end of their range. */
 static void check_largest(const struct lacking *l, enum dtype type, uint8_t byte) {
     enum { K = 256, M = 16 };
     uint64_t state = 17;
@@ -207,7 +207,7 @@ START_TEST(the_largest_sums_are_exact) {
 }
 END_TEST
 
-/* The rest of a path is the other paths' source, compiled once more. */
+/* The rest of a path is the source of the other paths, compiled again. */
 static void check_rest(const struct lacking *l) {
     enum { K = 333 };
     uint64_t state = 3;

@@ -1,5 +1,5 @@
-/* The ops that are several steps in one, against the steps one by one in plain C: the same bytes on
- * every path, for every type, number of rows and threads. */
+/* The ops that combine several steps, compared with the separate steps in plain C: the same bytes
+ * on every path, for every type, number of rows and threads. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { MAX_ROWS = 300 };
 static const int row_counts[] = {1, 2, 5, 15, 16, 17, 40, 300};
 enum { N_ROW_COUNTS = sizeof row_counts / sizeof *row_counts };
 
-/* An MLP's weights as a file has them. */
+/* The weights of an MLP as in a file. */
 struct world {
     int K, F;
     enum dtype type, down_type;
@@ -43,7 +43,7 @@ static struct matrix *take(struct backend *b, enum dtype type, int N, int K, con
     return w;
 }
 
-/* y[M][N] = x times the matrix, without anything before or after. */
+/* y[M][N] = x times the matrix, without other steps. */
 static void multiply(struct backend *b, float *y, const float *x, enum dtype type, int N, int K,
                      const void *rows, int M) {
     struct matrix *w = take(b, type, N, K, rows);
@@ -53,10 +53,10 @@ static void multiply(struct backend *b, float *y, const float *x, enum dtype typ
 
 /* ---- one step after the other --------------------------------------------------------------- */
 
-/* What the ops are to give for MAX_ROWS rows. */
+/* The expected results for MAX_ROWS rows. */
 struct right {
     float *normed_gate; /* norm(x) times gate */
-    float *added;       /* x times the gate's first outputs, as many as inputs at most */
+    float *added;       /* x times the gate's first outputs, at most as many as inputs */
     float *mlp;
 };
 
@@ -104,7 +104,7 @@ static void check_matmul(struct backend *b, const struct world *w, const struct 
     free(y);
 }
 
-/* The first outputs of the gate, as many as there are inputs, added to what stands there. */
+/* Adds the first outputs of the gate, as many as there are inputs, to existing numbers. */
 static void check_add(struct backend *b, const struct world *w, const struct right *right, int M) {
     int N = w->K < w->F ? w->K : w->F;
     size_t n = (size_t)M * (size_t)N;
@@ -117,7 +117,7 @@ static void check_add(struct backend *b, const struct world *w, const struct rig
     free(sum), free(want);
 }
 
-/* Twice: what the first left in a thread's scratch must not be taken for the second's. */
+/* Runs the op twice: leftovers of the first run in the scratch must not affect the second. */
 static void check_mlp(struct backend *b, const struct world *w, const struct right *right, int M) {
     const struct norm norm = {.gain = w->gain, .epsilon = 1e-5f};
     size_t n = (size_t)M * (size_t)w->K;
@@ -161,7 +161,8 @@ START_TEST(ops_are_their_steps) {
 }
 END_TEST
 
-/* A hidden size that no block divides, which only two-byte and float weights may have. */
+/* A hidden size that is not a multiple of a block, which is possible only for two-byte and float
+ * weights. */
 START_TEST(sizes_need_not_fit) {
     check_world(make_world(64, 77, DTYPE_Q8_0, DTYPE_F16));
     check_world(make_world(45, 50, DTYPE_F32, DTYPE_F32));

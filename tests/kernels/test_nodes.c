@@ -1,5 +1,5 @@
-/* Products on several nodes of memory, which a made-up placement says that there are: the bytes are
- * those of one thread, and each node's threads have the pieces whose weights they wrote. */
+/* Products on several memory nodes of an invented placement: the bytes are the same as with one
+ * thread, and each node's threads run the pieces whose weights they wrote. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 
 enum { K = 96, N = 330, KV = 50, F = 416, MAX_ROWS = 530 };
 
-/* Threads on nodes, all of them bound to the first processor that there is: a job's pieces are run
- * by whoever comes, and are not on the system's node. */
+/* Returns a placement of threads on nodes, all bound to the first available processor. Any thread
+ * may run the pieces of a job, and the pieces are not on the system's nodes. */
 static struct placement *made_up(const int *node_of, int n_threads) {
     int numbers[MAX_PROCESSORS];
     processors_allowed(numbers, MAX_PROCESSORS);
@@ -44,7 +44,7 @@ struct results {
     float *q, *k, *v, *sum;
 };
 
-/* Three matrices of one input, an MLP, and a product that is added, of M rows. */
+/* Computes three matrices of one input, an MLP, and a product that is added, for M rows. */
 static struct results compute(struct backend *b, enum dtype type, int M) {
     uint64_t state = 11;
     static const int shapes[][2] = {{N, K}, {KV, K}, {KV, K}, {F, K}, {F, K}, {K, F}, {K, K}};
@@ -100,7 +100,7 @@ START_TEST(nodes_give_the_same_bytes) {
 }
 END_TEST
 
-/* Which node's threads are to run a piece: by the borders, its own threads' share. */
+/* Counts the pieces that run on threads of their node. The borders assign pieces to nodes. */
 struct seen {
     int node_of[5];
     _Atomic int in_place, pieces;
@@ -115,7 +115,8 @@ static void see(void *arg, int piece, int thread) {
     if (seen->node_of[thread] == node) atomic_fetch_add(&seen->in_place, 1);
 }
 
-/* A caller alone runs its own node's pieces first, then those of the others; all of them once. */
+/* A caller without help runs the pieces of its node first, then those of the others. Each piece
+ * runs once. */
 START_TEST(borders_are_kept) {
     struct pool *pool = pool_new(5, made_up(node_maps[1], 5));
     for (int round = 0; round < 50; round++) {
@@ -130,7 +131,7 @@ START_TEST(borders_are_kept) {
 }
 END_TEST
 
-/* Mapped weights multiply as copied ones do. */
+/* Mapped weights have the same products as copied ones. */
 START_TEST(maps_are_placed_too) {
     uint64_t state = 3;
     struct backend *b = open_nodes(0);

@@ -1,7 +1,8 @@
-/* What a model family may ask of the ops beside what llama needs: biases, layer norms, activations,
- * norms of heads, windows, caps, scales, learned positions. Each op against its steps one by one in
- * plain C: the same bytes on every path, of every form of weights, number of rows and threads.
- * Paths whose instructions this machine lacks run by a trap, as in test_missing_ops.c. */
+/* The options of the ops that model families other than llama use: biases, layer norms,
+ * activations, norms of heads, windows, caps, scales, learned positions. Each op is compared with
+ * its separate steps in plain C: the same bytes on every path, for every form of weights, number of
+ * rows and threads. Paths whose instructions this machine lacks run by a trap, as in
+ * test_missing_ops.c. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 enum { MAX_ROWS = 40, N_ROW_COUNTS = 5 };
 static const int row_counts[N_ROW_COUNTS] = {1, 2, 15, 17, MAX_ROWS};
 
-/* Every path, and the one whose instructions it needs the machine to have. */
+/* Each path, and the base path that the machine must have. */
 static const struct tested_path {
     const struct path *path;
     const char *base;
@@ -33,7 +34,8 @@ static bool machine_has(const char *name) {
     return false;
 }
 
-/* A backend that runs a path, or NULL and a line where not even its base can run. */
+/* Returns a backend that runs a path. If the machine cannot run the base, prints a line and returns
+ * NULL. */
 static struct backend *open_path(int i, int threads, int max_k) {
     if (!machine_has(all_paths[i].base)) {
         printf("%s needs %s: not tested here\n", all_paths[i].path->name, all_paths[i].base);
@@ -52,7 +54,7 @@ static struct linear take(struct backend *b, enum dtype type, int N, int K, cons
     return linear;
 }
 
-/* y[MAX_ROWS][N] = x times the matrix in plain C, without anything before or after; to be freed. */
+/* Returns y[MAX_ROWS][N] = x times the matrix in plain C, and no more. The caller frees it. */
 static float *multiply(enum dtype type, int N, int K, const void *rows, const float *x) {
     struct backend *b = open_backend("plain", 1, MAX_ROWS, K);
     struct linear linear = take(b, type, N, K, rows, NULL);
@@ -103,7 +105,7 @@ static double right_activation(double x, enum activation activation) {
     }
 }
 
-/* The error of an erf, or of a tanh, that would give the same: order.md states it. */
+/* The error of an erf, or a tanh, that would cause the error of the result. order.md states it. */
 START_TEST(activations_are_accurate) {
     static const double bounds[] = {5e-7, 2e-7, 2.5e-7, 1e-30};
     double worst = 0;
@@ -128,7 +130,8 @@ static void check_activate(const struct path *path, enum activation activation) 
     uint64_t state = 7;
     float *x = random_floats(&state, N), *times = random_floats(&state, N), right[N], y[N];
     memcpy(x, extremes, sizeof extremes);
-    for (int i = LANES; i < N; i++) x[i] *= (float)(i / LANES); /* as far as any of them bends */
+    /* up to the range in which each activation is linear or constant */
+    for (int i = LANES; i < N; i++) x[i] *= (float)(i / LANES);
     for (int gated = 0; gated < 2; gated++) {
         memcpy(right, x, sizeof right), memcpy(y, x, sizeof y);
         for (int i = 0; i < N; i++) {
@@ -149,7 +152,7 @@ END_TEST
 
 /* ---- norms ---------------------------------------------------------------------------------- */
 
-/* Gates and ups within the limits, at them, and beyond. */
+/* Gates and ups within the limits, at the limits, and beyond. */
 START_TEST(clamped_gates_are_accurate_and_the_same) {
     enum { SIDE = 64, N = SIDE * SIDE };
     static float gate[N], up[N], right[N], y[N];
@@ -204,7 +207,7 @@ START_TEST(layernorm_is_accurate_and_the_same) {
 }
 END_TEST
 
-/* x += norm(y), and y is zero; both kinds, over 1 to 4 threads. */
+/* x += norm(y), and y becomes zero. Checks both kinds of norm, with 1 to 4 threads. */
 START_TEST(norm_add_adds_and_clears) {
     enum { K = 333 };
     uint64_t state = 23;
@@ -235,7 +238,7 @@ END_TEST
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-/* A matrix of every form with everything that may stand around it. */
+/* A matrix of each form, with all options of a product. */
 struct product_case {
     enum dtype type;
     int N, K;
@@ -261,8 +264,8 @@ static void product_case_free(struct product_case *c) {
     free(c->rows), free(c->x), free(c->bias), free(c->gain), free(c->norm_bias);
 }
 
-/* norm(x) times the matrix, + bias, and then scaled as logits; x times the matrix, + bias, added as
- * it is and scaled. */
+/* norm(x) times the matrix, + bias, and then scaled as logits; x times the matrix, + bias, added
+ * unscaled and scaled. */
 struct product_right {
     float *normed, *logits, *added, *added_scaled;
 };
@@ -324,7 +327,7 @@ START_TEST(products_take_norms_biases_scales_and_caps) {
 }
 END_TEST
 
-/* Matrices of one call with a bias and without. */
+/* Matrices of one call, with a bias and without. */
 START_TEST(matrices_of_a_call_have_their_own_biases) {
     struct product_case c = product_case_new(DTYPE_Q5_1);
     float *plain = multiply(c.type, c.N, c.K, c.rows, c.x), *right[3];
@@ -469,7 +472,7 @@ START_TEST(embeddings_are_scaled_and_have_positions) {
         b->compute->step_begin(b, &step, NULL);
         b->compute->embed(b, y, &(struct embedding){tokens.w, 8.5f, positions.w});
         assert_same_floats(y, right, n, cpu_of(b)->path->name);
-        /* rows that stand there get positions alone */
+        /* existing rows get only positions */
         for (int m = 0; m < MAX_ROWS; m++) {
             matrix_row(positions.w, position[m], row);
             for (int k = 0; k < K; k++) right[m * K + k] = right[m * K + k] + row[k];
@@ -490,7 +493,7 @@ struct heads_case {
     int H, G, D, D_rope;
     enum rope_layout layout;
     enum head_norms norms;
-    int q_scale_every; /* 0: queries have no scales */
+    int q_scale_every; /* 0: queries are not scaled */
 };
 static const struct heads_case heads_cases[] = {{6, 2, 64, 64, ROPE_HALVES, HEAD_NORMS_ALIKE, 0},
                                                 {3, 3, 20, 14, ROPE_ADJACENT, HEAD_NORMS_ALIKE, 5},

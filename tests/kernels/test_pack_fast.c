@@ -1,4 +1,4 @@
-/* Panels written from 16 rows at once hold the same bytes as panels written row by row. */
+/* Panels written from 16 rows at a time have the same bytes as panels written row by row. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "support/kernel_data.h"
 #include "support/suite_main.h"
 
-/* The same panels, row by row; to be freed. */
+/* Returns the same panels, written row by row. The caller frees them. */
 static uint8_t *row_by_row(const struct matrix *made, const uint8_t *rows) {
     struct matrix w = *made;
     w.panels = mem_calloc(1, w.bytes);
@@ -19,7 +19,7 @@ static uint8_t *row_by_row(const struct matrix *made, const uint8_t *rows) {
 static void compare(struct backend *b, enum dtype type, int N, int K) {
     uint64_t state = (uint64_t)N * 1000 + (uint64_t)type;
     size_t bytes = dtype_bytes(type, (size_t)N * (size_t)K);
-    uint8_t *rows = mem_alloc(bytes); /* any bytes are weights of these types */
+    uint8_t *rows = mem_alloc(bytes); /* any bytes are valid weights of these types */
     for (size_t i = 0; i < bytes; i++) rows[i] = (uint8_t)random_u32(&state);
     struct matrix *w = NULL;
     struct err err = {0};

@@ -1,5 +1,5 @@
-/* Weights of two-byte floats, which are kept as blocks of integers: the same bytes on every path,
- * how far products and read-back weights are from the file's, and weights that are not ordinary. */
+/* Weights of two-byte floats, which are stored as blocks of integers: the same bytes on every path,
+ * the errors of products and of weights that are read back, and special weights. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 static const enum dtype types[2] = {DTYPE_F16, DTYPE_BF16};
 
-/* y[M][N] for one matrix; to be freed. */
+/* Returns y[M][N] for one matrix. The caller frees it. */
 static float *product(struct backend *b, enum dtype type, int N, int K, const void *rows,
                       const float *x, int M) {
     struct matrix *w = NULL;
@@ -34,7 +34,7 @@ static void put(uint16_t *weights, size_t i, enum dtype type, float value) {
 
 enum { MAX_ROWS = 40 };
 
-/* Weights with rows of zeros, of a few outliers, and of subnormal halves. */
+/* Returns weights with rows of zeros, of a few outliers, and of subnormal halves. */
 static uint16_t *awkward_weights(uint64_t *state, enum dtype type, int N, int K) {
     uint16_t *weights = random_weights(state, type, (size_t)N * (size_t)K);
     for (int n = 0; n < N; n++) {
@@ -59,7 +59,7 @@ static float *awkward_inputs(uint64_t *state, int K) {
     return x;
 }
 
-/* Row i of a call of any number of rows is the same as in the plain path's call of 40. */
+/* Row i of a call with any number of rows is the same as in the plain path's call with 40. */
 static void check_shape(enum dtype type, int N, int K, const int *counts, int n_counts) {
     uint64_t state = 1000 * (uint64_t)N + (uint64_t)K + (uint64_t)type;
     uint16_t *rows = awkward_weights(&state, type, N, K);
@@ -101,7 +101,7 @@ START_TEST(lengths_of_models) {
 }
 END_TEST
 
-/* All weights at the largest code and all inputs at theirs: 32 products are just below 2^31. */
+/* All weights and inputs have the largest code: the sum of 32 products is just below 2^31. */
 START_TEST(the_largest_sums_are_exact) {
     enum { N = 17, K = 32, M = 2 };
     enum dtype type = types[_i];
@@ -124,7 +124,7 @@ END_TEST
 
 /* ---- accuracy ------------------------------------------------------------------------------- */
 
-/* The variance of a product's error when roundings to the steps of both sides are independent. */
+/* Returns the variance of a product's error, if the roundings of both sides are independent. */
 static double variance(const float *x, const float *w, int K) {
     double sum = 0;
     for (int from = 0; from < K; from += 32) {
@@ -140,7 +140,7 @@ static double variance(const float *x, const float *w, int K) {
     return sum / 12;
 }
 
-/* Outliers make some inputs and weights 100 times as large. */
+/* With `outliers`, some inputs and weights are 100 times as large. */
 static void check_accuracy(enum dtype type, bool outliers) {
     enum { N = 40, K = 576, M = 20 };
     uint64_t state = 11 + (uint64_t)type;
@@ -172,8 +172,8 @@ START_TEST(products_are_close_to_double_precision) {
 }
 END_TEST
 
-/* A weight is read back within half a step, 1/8192 of its block's largest, and exactly where its
- * bits all stand above the step. */
+/* A weight is read back within half a step, 1/8192 of the largest of its block, and exactly if all
+ * its bits are above the step. */
 START_TEST(embedding_reads_weights_back) {
     enum { N = 33, K = 75 };
     enum dtype type = types[_i];
@@ -203,9 +203,9 @@ START_TEST(embedding_reads_weights_back) {
 }
 END_TEST
 
-/* ---- what is not finite --------------------------------------------------------------------- */
+/* ---- infinities and NaN ---------------------------------------------------------------------- */
 
-/* An infinity or a NaN reaches the outputs of its row of weights, or of inputs, and no others. */
+/* An infinity or a NaN reaches only the outputs of its row of weights, or of inputs. */
 START_TEST(what_is_not_finite_is_not_hidden) {
     enum { N = 20, K = 70, M = 3 };
     enum dtype type = types[_i];
@@ -232,7 +232,7 @@ START_TEST(what_is_not_finite_is_not_hidden) {
 }
 END_TEST
 
-/* The ends of the range: bfloats so small that they count as zero, or as large as there are. */
+/* The ends of the range: bfloats so small that they count as zero, and the largest ones. */
 START_TEST(the_smallest_and_the_largest_weights) {
     enum { N = 3, K = 32 };
     static const float values[N] = {0x1p-126f, 0x1p-100f, 0x1.fep127f};

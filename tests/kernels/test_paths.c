@@ -1,5 +1,5 @@
-/* Which path is taken on which processor: no path that lacks anything, and no path less than that.
- * The bits are given here once more, as the manuals have them. */
+/* The choice of a path for a processor: each path needs exactly its listed features. The bits are
+ * listed here a second time, as in the manuals. */
 #include <check.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum { AMX = 1, AVX512VNNI = 2, AVXVNNI = 4, AVX2 = 8, ALL_FAST = 15 };
 
-/* One bit of what processor and system tell, and the paths that cannot do without it. */
+/* One bit that the processor or the system reports, and the paths that need it. */
 struct need {
     const char *name;
     int word, bit, paths;
@@ -55,7 +55,8 @@ static struct features everything(void) {
     return f;
 }
 
-/* The features have exactly the paths of a set, and plain C; the first of them is the best. */
+/* Asserts that the features allow exactly this set of paths, and plain C. The first path is the
+ * best. */
 static void assert_paths(const struct features *f, int paths, const char *what) {
     const char *names[MAX_PATHS + 1];
     int n = 0;
@@ -88,7 +89,7 @@ static const char *name_of(int word, int bit) {
     return "a bit that no path needs";
 }
 
-/* Every single bit of every word, those included that should not matter. */
+/* Clears each single bit of every word, including bits that should not matter. */
 START_TEST(a_missing_bit_takes_its_paths_away) {
     struct features all = everything();
     assert_paths(&all, ALL_FAST, "everything");
@@ -102,7 +103,7 @@ START_TEST(a_missing_bit_takes_its_paths_away) {
 }
 END_TEST
 
-/* What is needed is enough: with nothing but a path's bits it is there. */
+/* The needed bits are sufficient: the path exists with only these bits. */
 START_TEST(what_a_path_needs_is_enough) {
     static const int below[N_FAST] = {AMX | AVX512VNNI | AVX2, AVX512VNNI | AVX2, AVXVNNI | AVX2,
                                       AVX2};
@@ -116,7 +117,8 @@ START_TEST(what_a_path_needs_is_enough) {
 }
 END_TEST
 
-/* This machine: the compiler's own reading of CPUID agrees, as far as it knows the features. */
+/* This machine: the result agrees with the compiler's reading of CPUID, for the features that it
+ * knows. */
 START_TEST(this_machine_is_read_right) {
     struct features f = features_read();
     const char *names[MAX_PATHS + 1];
@@ -133,7 +135,7 @@ START_TEST(this_machine_is_read_right) {
 }
 END_TEST
 
-/* A path is forced by its name or refused by name, with those that there are. */
+/* A path is forced by its name. If the machine lacks it, the refusal names it. */
 START_TEST(a_path_is_forced_or_refused) {
     static const char *const asked[] = {"amx", "avx512", "avx512vnni", "avxvnni", "avx2", "plain"};
     struct features f = features_read();

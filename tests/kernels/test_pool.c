@@ -1,4 +1,5 @@
-/* The compute threads: every piece runs once, whatever the threads' luck; idle threads sleep. */
+/* The compute threads: every piece runs once, whatever the timing of the threads; idle threads
+ * sleep. */
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,7 +15,7 @@ enum { MAX_PIECES = 300, TESTED_THREADS = 8, CROWD = 40 };
 struct count {
     _Atomic int runs[MAX_PIECES];
     int on_thread[TESTED_THREADS]
-                 [16]; /* not atomic: no two pieces of a thread run at once; padded apart */
+                 [16]; /* not atomic: two pieces of a thread never run at the same time; padded */
     int spin;
 };
 
@@ -54,7 +55,7 @@ START_TEST(every_piece_runs_once) {
 }
 END_TEST
 
-/* Pauses longer than the threads spin, so that they sleep and are woken again. */
+/* The pauses are longer than the threads spin, so they sleep and must be woken. */
 START_TEST(sleepers_are_woken) {
     struct pool *pool = pool_new(4, NULL);
     struct count count = {.spin = 10};
@@ -66,8 +67,8 @@ START_TEST(sleepers_are_woken) {
 }
 END_TEST
 
-/* A plain variable that every piece reads and the caller writes between jobs: seen by all, without
- * a race. */
+/* A plain variable that every piece reads and the caller writes between jobs: all threads see the
+ * value, without a race. */
 struct chain {
     int input;
     int output[MAX_PIECES];
@@ -94,7 +95,7 @@ END_TEST
 /* The pieces in the order in which each thread ran them. */
 struct order {
     int piece[TESTED_THREADS][MAX_PIECES], n[TESTED_THREADS];
-    bool late; /* the caller's first piece takes until all others but its own are done */
+    bool late; /* the caller's first piece takes until all other pieces are done */
     _Atomic int done;
     int pieces;
 };
@@ -111,11 +112,12 @@ static bool is_within(int piece, int from, int to) {
     return piece >= from && piece < to;
 }
 
-/* Sleepers that were woken longer ago are woken by the next job. */
+/* A pause after which the next job wakes the sleepers again. */
 enum { LONG_AGO_US = 3000 };
 
-/* A thread's own pieces are neighbours and come first, in rising order; then those that others have
- * not begun. Where the caller is late, others do all pieces but the one that it has begun. */
+/* A thread first runs its own pieces, which are neighbours, in rising order; then pieces that
+ * others have not begun. If the caller is slow, the others run all pieces except the one that it
+ * has begun. */
 START_TEST(threads_run_neighbouring_pieces) {
     enum { THREADS = 3, PIECES = 61 };
     struct pool *pool = pool_new(THREADS, NULL);
@@ -137,8 +139,8 @@ START_TEST(threads_run_neighbouring_pieces) {
 }
 END_TEST
 
-/* A job that begins when its workers have just been woken and sleep again is not left to the caller
- * alone: they are woken while it runs. */
+/* If a job begins when its workers have just been woken and sleep again, they are woken while it
+ * runs, so the caller does not run it alone. */
 static void long_piece(void *arg, int i, int thread) {
     struct order *order = arg;
     (void)i;
@@ -152,18 +154,18 @@ START_TEST(sleepers_are_woken_while_a_job_runs) {
     for (int round = 0; round < 20; round++) {
         struct order order = {0};
         run_and_check(pool, &count, 9);
-        usleep(300); /* they sleep, perhaps woken just before */
+        usleep(300); /* they sleep; perhaps they were just woken */
         run_and_check(pool, &count, 9);
         usleep(300);
-        pool_run(pool, long_piece, &order, 10000); /* two seconds for a caller alone */
+        pool_run(pool, long_piece, &order, 10000); /* two seconds if the caller ran alone */
         ck_assert_int_eq(atomic_load(&order.done), 1);
     }
     pool_free(pool);
 }
 END_TEST
 
-/* Many more threads than cores, in several groups: each piece runs once, and jobs of one after the
- * other do not wait for a turn of each thread. */
+/* Many more threads than cores, in several groups: each piece runs once, and consecutive jobs do
+ * not wait for a turn of each thread. */
 START_TEST(crowds_run_every_piece_once) {
     struct pool *pool = pool_new(CROWD, NULL);
     _Atomic int runs[MAX_PIECES];
@@ -185,8 +187,7 @@ static void *burn(void *arg) {
     return NULL;
 }
 
-/* With the cores taken by others, jobs still end: a late thread holds up nothing but its own
- * piece. */
+/* If other threads occupy the cores, jobs still end: a slow thread delays only its own piece. */
 START_TEST(taken_cores_do_not_stop_it) {
     _Atomic int stop = 0;
     pthread_t burner[2];

@@ -1,5 +1,5 @@
-/* Quantising: the bits of ggml's reference (tests/vectors/make_quantise.py), and for Q4_K and Q6_K,
- * whose rounding is our own, errors that are as small as their bits allow. */
+/* Quantisation: the same bits as ggml's reference (tests/vectors/make_quantise.py). Q4_K and Q6_K
+ * use a different rounding; their errors are as small as their bits allow. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "support/kernel_data.h"
 #include "support/suite_main.h"
 
-/* One type of the file of vectors; false at its end. */
+/* Checks one type of the file of vectors. Returns false at its end. */
 static bool check_vector(FILE *file, const float *weights, size_t n) {
     int32_t head[2];
     if (fread(head, sizeof head, 1, file) != 1) return false;
@@ -43,7 +43,7 @@ START_TEST(blocks_are_those_of_the_reference) {
 }
 END_TEST
 
-/* The root of the mean squared error of n weights in a type, relative to their own. */
+/* Returns the root mean square error of n weights in a type, relative to their root mean square. */
 static double error_of(enum dtype type, const float *weights, size_t n) {
     uint8_t *blocks = mem_alloc(dtype_bytes(type, n));
     float *got = mem_alloc(n * sizeof *got);
@@ -58,7 +58,7 @@ static double error_of(enum dtype type, const float *weights, size_t n) {
     return sqrt(error / square);
 }
 
-/* One weight in 500 is 20 times as large as others, and its block's errors with it. */
+/* One weight in 500 is 20 times as large as the others, which makes its block's errors larger. */
 START_TEST(errors_of_k_types_are_small) {
     enum { N = 256 * 64 };
     static const float sizes[] = {1e-3f, 1, 30};
@@ -75,7 +75,7 @@ START_TEST(errors_of_k_types_are_small) {
 }
 END_TEST
 
-/* Weights that a type holds exactly stay what they are. */
+/* Weights that a type can represent are unchanged. */
 START_TEST(what_fits_is_exact) {
     float weights[256];
     for (int k = 0; k < 256; k++) weights[k] = (float)(k % 16) * 0.5f - 2.0f * (float)(k / 32 % 2);
@@ -89,7 +89,7 @@ START_TEST(what_fits_is_exact) {
 }
 END_TEST
 
-/* As the reference rounds bytes: from the middle away from 0. */
+/* Halves are rounded away from 0, as in the reference. */
 START_TEST(halves_are_rounded_away_from_zero) {
     float x[32] = {127, 0.5f, -0.5f, 2.5f, -2.5f, 4.5f, 0.49999997f, -0.49999997f};
     static const int8_t right[] = {127, 1, -1, 3, -3, 5, 0, 0, 0};
@@ -99,7 +99,7 @@ START_TEST(halves_are_rounded_away_from_zero) {
 }
 END_TEST
 
-/* The small blocks' scales are bytes, of which the largest is as large as one can be. */
+/* The scales of the small blocks are bytes; the largest one uses the full range. */
 START_TEST(scales_of_q6_k_use_their_bytes) {
     uint64_t state = 9;
     uint8_t blocks[4 * 210];
@@ -139,10 +139,10 @@ END_TEST
 
 /* ---- every path ----------------------------------------------------------------------------- */
 
-/* Blocks in which the order of numbers, their signs or their ends could show. */
+/* Writes blocks whose results could depend on the order of numbers, their signs or their range. */
 static void put_odd_blocks(float *x) {
     static const float odd[][4] = {
-        {0.0f, -0.0f, 0.0f, -0.0f}, /* which zero comes first */
+        {0.0f, -0.0f, 0.0f, -0.0f}, /* the first of two zeros */
         {-0.0f, 0.0f, -0.0f, -0.0f},
         {-0.0f, 0.0f, 3, 5},
         {0.0f, -0.0f, -3, -5},
@@ -150,10 +150,10 @@ static void put_odd_blocks(float *x) {
         {-2, 2, -2, 2},
         {127, 0.5f, -2.5f, 126.5f}, /* halves */
         {-127, 63.5f, 0.49999997f, -0.49999997f},
-        {3e38f, -3e38f, 1, 0}, /* a range that is no float */
+        {3e38f, -3e38f, 1, 0}, /* a range that overflows a float */
         {1e-45f, -1e-44f, 3e-39f, 0},
-        {1e-8f, 2e-8f, -6e-8f, 4e-8f}, /* scales that are small halves, or none */
-        {7e4f, 1e7f, -9e6f, 0},        /* and none that is a half */
+        {1e-8f, 2e-8f, -6e-8f, 4e-8f}, /* scales that are small halves, or 0 */
+        {7e4f, 1e7f, -9e6f, 0},        /* a scale that is too large for a half */
         {INFINITY, 1, 2, 3},
         {1, 2, -INFINITY, 3},
         {1, NAN, 2, 3},
@@ -162,9 +162,9 @@ static void put_odd_blocks(float *x) {
         for (size_t k = 0; k < 32; k++) x[32 * i + k] = odd[i][(k + k / 4 * i) % 4];
 }
 
-enum { N_FLOATS = 1024 + 768 }; /* a piece and a part of one */
+enum { N_FLOATS = 1024 + 768 }; /* a piece and a part of a piece */
 
-/* Rows of a float type. */
+/* Returns rows of a float type. */
 static void *rows_of(enum dtype type, const float *x) {
     uint8_t *rows = mem_alloc(N_FLOATS * 4);
     memcpy(rows, x, N_FLOATS * 4);
@@ -199,7 +199,7 @@ START_TEST(every_path_gives_the_plain_ones_bits) {
 }
 END_TEST
 
-/* A file with the rows behind `offset` bytes, or with the first `bytes` of them. */
+/* Makes a file with the first `bytes` bytes of the rows, after `offset` bytes. */
 static struct file_place file_of(const void *rows, size_t bytes, int64_t offset) {
     char path[] = "/tmp/penstock-quantise-XXXXXX";
     struct file_place place = {mkstemp(path), offset};
@@ -209,7 +209,7 @@ static struct file_place file_of(const void *rows, size_t bytes, int64_t offset)
     return place;
 }
 
-/* What making matrices took is given back when a cache is made. */
+/* Making a cache frees the scratch that making matrices used. */
 static void check_scratch_goes(struct backend *b) {
     const struct kv_config config = {
         .L = 1, .G = 1, .D = 32, .n_blocks = 1, .block_size = 16, .dtype = DTYPE_I16};
@@ -220,8 +220,8 @@ static void check_scratch_goes(struct backend *b) {
     b->cache->kv_free(b, cache);
 }
 
-/* A matrix that is quantised by a path on the way into its panels has the bytes of one of blocks
- * that were made before. */
+/* A matrix that is quantised while its panels are written has the same bytes as a matrix of blocks
+ * that were quantised before. */
 static void check_on_the_way(const char *path, enum dtype to, enum dtype from, const float *x) {
     enum { K = 256, N = N_FLOATS / K * 6 + 1 };
     struct backend *b = open_backend(path, 2, 1, K);
@@ -242,7 +242,8 @@ static void check_on_the_way(const char *path, enum dtype to, enum dtype from, c
         struct err err;
         ck_assert(!b->memory->matrix_new(b, &a, to, N, K, blocks, form, &err));
         for (int i = 0; i < 3; i++) {
-            const void *at = i == 1 ? zeros : rows; /* a whole file is read */
+            /* if the file is complete, the rows are read from it */
+            const void *at = i == 1 ? zeros : rows;
             ck_assert(
                 !b->memory->matrix_quantised(b, &w, to, from, N, K, at, place[i], form, &err));
             ck_assert_int_eq(a->type, w->type);
@@ -271,7 +272,7 @@ START_TEST(a_matrix_is_quantised_on_the_way) {
 }
 END_TEST
 
-/* Of a matrix of many pieces, which are read side by side. */
+/* Reads a matrix of many pieces with several threads in parallel. */
 START_TEST(threads_read_pieces_of_their_own) {
     enum { K = 256, N = 8192 };
     struct backend *b = open_backend(backend_cpu_paths()[0], 2, 1, K);

@@ -1,5 +1,5 @@
-/* Ops on rows: against double precision, and the same bytes on every path, alone or in a batch, on
- * any number of threads. */
+/* Ops on rows: compared with double precision, and the same bytes on every path, alone or in a
+ * batch, with any number of threads. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ enum { MAX_ROWS = 70 };
 static const int lengths[] = {1, 15, 16, 33, 64, 576, 1536};
 enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
 
-/* Runs `op` on M rows for plain C and for every path and 1 to 4 threads; the results must be the
+/* Runs `op` on M rows in plain C, and on every path with 1 to 4 threads. The results must have the
  * same bytes. */
 struct rows {
     int M, K;
@@ -47,7 +47,7 @@ static void do_rmsnorm(struct backend *b, const struct rows *r) {
         cpu_of(b)->path->rmsnorm(r->y + m * r->K, r->x + m * r->K, r->more, r->K, 1e-5f);
 }
 
-/* y[n] = silu(gate) * up, as what becomes the inputs of float weights. */
+/* y[n] = silu(gate) * up, computed as inputs of float weights. */
 static void gate_row(const struct path *path, float *y, const float *gate, const float *up, int n) {
     struct activations a = {.M = 1, .K = n, .width = 1, .floats = true, .x = y};
     for (int i = 0; i < blocks_of(n); i++) {
@@ -65,7 +65,7 @@ static void do_gate(struct backend *b, const struct rows *r) {
         gate_row(cpu_of(b)->path, r->y + m * r->K, r->x + m * r->K, r->more + m * r->K, r->K);
 }
 
-/* Columns of 16 at a time, as a panel's outputs come. */
+/* Adds 16 columns at a time, like the outputs of a panel. */
 static void do_add_panels(struct backend *b, const struct rows *r) {
     memcpy(r->y, r->x, (size_t)(r->M * r->K) * sizeof(float));
     for (int m = 0; m < r->M; m++)
@@ -106,7 +106,8 @@ END_TEST
 
 /* ---- the exponential ------------------------------------------------------------------------ */
 
-/* Below 1.1 units in the last place over the whole range (measured 1.01); order.md states it. */
+/* The error is below 1.1 units in the last place over the whole range (measured 1.01). order.md
+ * states it. */
 START_TEST(exponential_is_accurate) {
     double worst = 0;
     for (double x = -87.33; x < 88.37; x += 0.000731) {
@@ -144,7 +145,8 @@ END_TEST
 
 /* ---- rope ----------------------------------------------------------------------------------- */
 
-/* A float32 cache of one layer keeps keys as [D][B] and values as [B][D_padded] of each head. */
+/* A float32 cache of one layer stores the keys of each head as [D][B] and its values as
+ * [B][D_padded]. */
 static void assert_written(const struct kv_cache *cache, const float *k, const float *v, int n) {
     const struct kv_kind *kv = kv_kind(cache, 0);
     for (int m = 0; m < n; m++) {
@@ -160,8 +162,8 @@ static void assert_written(const struct kv_cache *cache, const float *k, const f
     }
 }
 
-/* Turns x [n][heads][D] as rows at the given positions: as queries, whose keys are the same numbers
- * and whose values are the numbers unturned. */
+/* Rotates x [n][heads][D] as queries at the given positions. The keys are the same numbers, and the
+ * values are the same numbers without rotation. */
 static void turn(struct backend *b, float *x, int heads, int D, const struct rope *rope,
                  const int32_t *position, int n) {
     struct kv_config config = {1, heads, D, (n + 3) / 4, 4, DTYPE_F32};
@@ -236,8 +238,7 @@ START_TEST(rope_turns_pairs) {
 }
 END_TEST
 
-/* More lists of frequencies than tables are kept for, and a new step, give the right angles each
- * time. */
+/* Uses more lists of frequencies than there are tables, and new steps: all angles are right. */
 START_TEST(rope_tables_are_of_this_step) {
     float inv_freq[6][2], x[4], right[4];
     struct backend *b = open_backend(NULL, 1, 4, 32), *fresh = open_backend(NULL, 1, 4, 32);
@@ -316,7 +317,7 @@ START_TEST(paths_are_forced_or_refused) {
         ck_assert_str_eq(opened, paths[i]);
     }
     ck_assert_int_eq(open_path(paths[0], 1, opened, &err),
-                     STATUS_OK); /* the argument is the stronger one */
+                     STATUS_OK); /* the argument takes precedence */
     ck_assert_str_eq(opened, paths[0]);
     setenv("PENSTOCK_CPU", "abacus", 1);
     ck_assert_int_eq(open_path(NULL, 1, opened, &err), STATUS_USAGE);

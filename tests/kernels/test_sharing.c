@@ -1,7 +1,8 @@
-/* Who takes which piece: every piece once, whatever the threads' speeds. A model of cores and nodes
- * of memory drives the sharing that the pool uses, for machines that are not here: it says how long
- * cores wait for the last piece, how much they read from other nodes' memory, and what beginning
- * and ending a job costs. PENSTOCK_WRITE_TABLE=1 prints the table of docs/performance.md. */
+/* The distribution of pieces: every piece runs once, whatever the speeds of the threads. A model of
+ * cores and memory nodes drives the sharing that the pool uses, to test other machines. It computes
+ * how long cores wait for the last piece, how much they read from the memory of other nodes, and
+ * the cost of the beginning and end of a job. PENSTOCK_WRITE_TABLE=1 prints the table of
+ * docs/performance.md. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,16 +15,16 @@ enum { MOST_THREADS = 128, MOST_PIECES = 8192 };
 
 /* ---- the model ------------------------------------------------------------------------------ */
 
-/* Nanoseconds that a line takes from another core's cache, on its node and on another; how many
- * times longer a piece takes whose weights are another node's. */
+/* The nanoseconds to get a line from another core's cache, on the same node and on another; and the
+ * factor by which a piece is slower if its weights are on another node. */
 enum { NEAR_LINE = 50, FAR_LINE = 150 };
 static const double FAR_MEMORY = 1.8;
 
 struct machine {
     const char *name;
     int threads, nodes;
-    double slow;   /* speed of the second half of each node's threads, of 1 */
-    double jitter; /* speeds vary by so much more, up and down */
+    double slow;   /* relative speed of the second half of each node's threads */
+    double jitter; /* random variation of the speeds, up and down */
 };
 
 struct run {
@@ -31,12 +32,12 @@ struct run {
     struct sharing *sharing;
     int node_of[MOST_THREADS], border[MAX_NODES + 1], pieces;
     double speed[MOST_THREADS];
-    double time[MOST_THREADS]; /* of a thread's next look for a piece; then of its end */
+    double time[MOST_THREADS]; /* time of a thread's next claim; at last, of its end */
     bool done[MOST_THREADS];
     int runs[MOST_PIECES];
-    /* what comes out, all in ns but the share */
+    /* results, in ns except the share */
     double end, longest_wait, longest_piece, least, far_share;
-    int fewest, most; /* pieces of a thread */
+    int fewest, most; /* pieces of one thread */
 };
 
 static double draw(uint32_t *seed) { /* in [-1, 1) */
@@ -62,7 +63,7 @@ static int home_of(const struct run *run, int piece) {
     return node;
 }
 
-/* The thread whose turn it is; -1: all are done. */
+/* Returns the thread that acts next; -1: all are done. */
 static int next_thread(const struct run *run) {
     int next = -1;
     for (int t = 0; t < run->machine->threads; t++)
@@ -86,7 +87,7 @@ static void judge(struct run *run, const int *pieces_of, double far, double piec
     run->far_share = far / run->pieces;
 }
 
-/* A job of pieces that take piece_ns on a core of speed 1, whose weights its node has. */
+/* Runs a job of pieces that take piece_ns on a core of speed 1 with local weights. */
 static void simulate(struct run *run, int pieces, double piece_ns) {
     struct search search[MOST_THREADS];
     int pieces_of[MOST_THREADS] = {0}, touched_by[MOST_PIECES], threads = run->machine->threads;
@@ -145,21 +146,21 @@ static const struct machine machines[] = {
 enum { MACHINES = sizeof machines / sizeof *machines };
 
 /* Jobs of a model of 8 billion parameters, one stream: gate and up, 448 pairs of panels; down and
- * o, 256 panels. A core reads 4 GB a second of its share. */
+ * o, 256 panels. A core reads 4 GB of its share per second. */
 static const struct {
     int units;
     double unit_ns;
 } jobs[] = {{448, 41000}, {256, 36000}, {256, 10000}};
 enum { JOBS = sizeof jobs / sizeof *jobs };
 
-/* As matmul.c makes pieces. */
+/* Makes pieces like matmul.c. */
 static int pieces_of_units(int units, int threads) {
     int by_threads = units / (12 * threads), each = by_threads < 1 ? 1 : by_threads;
     return (units + each - 1) / each;
 }
 
-/* No core waits for longer than one piece takes on the slowest core from the farthest memory, and a
- * line or two; a job takes no longer than the cores' speeds allow and that. */
+/* A core waits no longer than one piece takes on the slowest core with the farthest memory, plus
+ * one or two lines. A job takes no longer than the speeds of the cores allow, plus that. */
 START_TEST(no_core_waits_longer_than_a_piece) {
     const struct machine *machine = &machines[_i];
     for (uint32_t seed = 1; seed <= 5; seed++) {
@@ -179,8 +180,8 @@ START_TEST(no_core_waits_longer_than_a_piece) {
 }
 END_TEST
 
-/* Equal cores hardly read from other nodes; of unequal ones each node has as many, so they do not
- * either. */
+/* Equal cores rarely read from other nodes. With unequal cores each node has the same mix, so the
+ * same holds. */
 START_TEST(pieces_stay_with_their_node) {
     const struct machine *machine = &machines[_i];
     struct run run;
@@ -193,7 +194,7 @@ START_TEST(pieces_stay_with_their_node) {
 }
 END_TEST
 
-/* Where half of the cores have half the speed, they run about half as many pieces. */
+/* If half of the cores have half the speed, they run about half as many pieces. */
 START_TEST(slow_cores_have_less_to_do) {
     static const struct machine hybrid = {"hybrid", 16, 1, 0.5, 0};
     struct run run;
@@ -207,7 +208,8 @@ END_TEST
 
 /* ---- odd jobs ------------------------------------------------------------------------------- */
 
-/* Any number of pieces on any number of threads and nodes, with borders that leave nodes empty. */
+/* Any number of pieces on any number of threads and nodes, with borders that leave some nodes
+ * empty. */
 START_TEST(every_piece_once_whatever_the_borders) {
     uint32_t seed = 1;
     for (int round = 0; round < 300; round++) {
@@ -224,7 +226,7 @@ START_TEST(every_piece_once_whatever_the_borders) {
 }
 END_TEST
 
-/* A node's part goes by its number of threads. */
+/* The part of a node is proportional to its number of threads. */
 START_TEST(borders_go_by_threads) {
     static const int node_of[] = {0, 0, 0, 1};
     struct sharing *s = sharing_new(node_of, 4);
@@ -237,7 +239,7 @@ START_TEST(borders_go_by_threads) {
 }
 END_TEST
 
-/* All pieces are one node's: the others take them too. */
+/* All pieces belong to one node: the other nodes run them, too. */
 START_TEST(a_node_with_all_the_work_is_helped) {
     static const int node_of[] = {0, 0, 1, 1, 2, 2};
     struct sharing *s = sharing_new(node_of, 6);
@@ -253,7 +255,7 @@ START_TEST(a_node_with_all_the_work_is_helped) {
 }
 END_TEST
 
-/* A thread's pieces are looked for in its own share, its group, its node, then elsewhere. */
+/* A thread looks for pieces in its own share, then its group, its node, and elsewhere. */
 START_TEST(the_nearest_pieces_come_first) {
     int node_of[72], last = 0, changes = 0;
     for (int t = 0; t < 72; t++) node_of[t] = t / 36;
@@ -281,8 +283,8 @@ START_TEST(the_nearest_pieces_come_first) {
 }
 END_TEST
 
-/* A thread that comes with the number of a job that is over gets nothing, and takes nothing from
- * the present one: not even a share that was empty in its job. */
+/* A thread with the number of a job that is over gets no piece, and claims none of the current job:
+ * not even from a share that was empty in its job. */
 START_TEST(who_comes_late_claims_nothing) {
     struct sharing *s = sharing_new(NULL, 3);
     const int one[] = {0, 1}, three[] = {0, 3};
@@ -302,8 +304,8 @@ START_TEST(who_comes_late_claims_nothing) {
 }
 END_TEST
 
-/* Shares have 28 bits of a job's number. A share that was not used since these bits were last the
- * same does not look as if it were used up. */
+/* Shares store 28 bits of a job's number. A share that was not used since the last job with the
+ * same bits must not appear to be used up. */
 START_TEST(numbers_come_again) {
     struct sharing *s = sharing_new(NULL, 2);
     const int two[] = {0, 2};
@@ -315,7 +317,7 @@ START_TEST(numbers_come_again) {
         ck_assert_int_eq(sharing_claim(s, &search), 1);
         ck_assert_int_eq(sharing_claim(s, &search), -1);
     }
-    /* number 5 of the next round, where share 1 was last used in number 5 of this one */
+    /* number 5 of the next round; share 1 was last used in number 5 of this one */
     atomic_store(&s->number, 4);
     struct search search;
     sharing_search(s, &search, sharing_begin(s, two), 0);
@@ -332,8 +334,8 @@ END_TEST
 
 /* ---- the cost of beginnings and ends -------------------------------------------------------- */
 
-/* Threads that end at once count in lines; each change of a line waits for the one before. Returns
- * when the caller knows; `flat`: all count in one line. */
+/* Threads that end together count in lines, and each change of a line waits for the change before
+ * it. Returns the time until the caller knows; `flat`: all count in one line. */
 static double ending_ns(const struct run *run, bool flat) {
     const struct sharing *s = run->sharing;
     double root = 0, line = 0;
@@ -373,7 +375,7 @@ static void write_table(void) {
     }
 }
 
-/* From two groups on, a tree takes less than one line for all. */
+/* With two or more groups, a tree is faster than one line for all. */
 START_TEST(a_tree_ends_sooner) {
     struct run run;
     set_up(&run, &machines[_i], 1);

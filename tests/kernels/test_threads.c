@@ -1,5 +1,5 @@
-/* How many threads suit a process: its affinity mask, and the quotas of control groups in made-up
- * folders. */
+/* The default number of threads of a process: from its affinity mask, and from the quotas of
+ * control groups in invented folders. */
 #include <check.h>
 #include <sched.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void remove_root(void) {
     ck_assert_int_eq(system(command), 0);
 }
 
-/* Writes a file in folders that are made as needed. */
+/* Writes a file. Makes its folders if needed. */
 static void put(const char *path, const char *text) {
     char full[256];
     snprintf(full, sizeof full, "%s/%s", root, path);
@@ -80,8 +80,8 @@ START_TEST(the_least_of_all_groups_above_holds) {
 }
 END_TEST
 
-/* Inside a container /proc may name the group as the host sees it, while the folder shows the
- * group itself as the root. */
+/* Inside a container /proc may name the group as on the host, while the folder shows the group as
+ * the root. */
 START_TEST(a_container_is_bound_by_its_root) {
     put("proc/self/cgroup", "0::/\n");
     put("cg/cpu.max", "400000 100000\n");

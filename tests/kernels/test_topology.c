@@ -1,5 +1,5 @@
-/* Which processors there are and what threads are bound to, in made-up folders: sockets, hardware
- * threads, fast and slow cores, some of the processors only, and files that make no sense. */
+/* The processors of a machine and the binding of threads, in invented folders: sockets, hardware
+ * threads, fast and slow cores, only some of the processors, and invalid files. */
 #include <check.h>
 #include <sched.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static void remove_root(void) {
     ck_assert_int_eq(system(command), 0);
 }
 
-/* Writes a file in folders that are made as needed. */
+/* Writes a file. Makes its folders if needed. */
 static void put(const char *path, const char *text) {
     char full[256];
     snprintf(full, sizeof full, "%s/%s", root, path);
@@ -62,7 +62,7 @@ static void read_some(int n, int first, int step) {
     ck_assert_int_eq(t.n, n);
 }
 
-/* Two sockets of 4 cores with two hardware threads each: 0-3 and 8-11 are the first's. */
+/* Two sockets of 4 cores with two hardware threads each: 0-3 and 8-11 belong to the first. */
 static void put_two_sockets(void) {
     put("node/online", "0-1\n");
     put("node/node0/cpulist", "0-3,8-11\n");
@@ -96,7 +96,7 @@ START_TEST(two_sockets) {
         ck_assert_int_eq(t.processors[i].node, i / 8);
         ck_assert_int_eq(t.processors[i].sibling, i / 4 % 2);
     }
-    /* threads are spread over the nodes, and have cores of their own while there are any */
+    /* threads are spread over the nodes, and get separate cores while there are enough */
     ck_assert_int_eq(placement_of(&p, &t, "cores", 6, as_many, &err), STATUS_OK);
     check_threads((int[]){0, 0, 0, 1, 1, 1}, (int[]){0, 1, 2, 4, 5, 6}, 6);
     ck_assert_int_eq(placement_of(&p, &t, "nodes", 4, as_many, &err), STATUS_OK);
@@ -114,7 +114,7 @@ START_TEST(lists_choose) {
     read_some(16, 0, 1);
     ck_assert_int_eq(placement_of(&p, &t, "12-13,5,0", 0, as_many, &err), STATUS_OK);
     check_threads((int[]){0, 1, 1, 1}, (int[]){0, 5, 12, 13}, 4);
-    /* a list of one node's processors leaves the other out */
+    /* a list of processors of one node excludes the other node */
     ck_assert_int_eq(placement_of(&p, &t, "4-6", 2, as_many, &err), STATUS_OK);
     check_threads((int[]){0, 0}, (int[]){4, 5}, 2);
     ck_assert_int_eq(p.n_nodes, 1);
@@ -124,7 +124,7 @@ END_TEST
 
 START_TEST(what_cannot_be_is_refused) {
     put_two_sockets();
-    read_some(3, 1, 1); /* a set of processors 1, 2 and 3 */
+    read_some(3, 1, 1); /* the set of processors 1, 2 and 3 */
     static const char *const odd[] = {
         "",  "node",  "0-",    "3-1", "1,x", "1 2", "-1", "1,", "99999999999999999999",
         "0", "1-200", "131072"};
@@ -137,29 +137,29 @@ START_TEST(what_cannot_be_is_refused) {
 }
 END_TEST
 
-/* Some of the processors only: nodes without any are not counted. */
+/* With only some of the processors, nodes without processors are not counted. */
 START_TEST(a_set_of_processors) {
     put_two_sockets();
     read_some(3, 5, 1);
     ck_assert_int_eq(t.n_nodes, 1);
     ck_assert_int_eq(t.nodes[0], 1);
     for (int i = 0; i < 3; i++) ck_assert_int_eq(t.processors[i].number, 5 + i);
-    read_some(3, 3, 4); /* 3, 7, 11: two of the first node, siblings; one of the second */
+    read_some(3, 3, 4); /* 3, 7, 11: two siblings of the first node, one of the second */
     ck_assert_int_eq(t.n_nodes, 2);
     ck_assert_int_eq(t.processors[0].number, 3);
     ck_assert_int_eq(t.processors[1].number, 11);
     ck_assert_int_eq(t.processors[1].sibling, 1);
     ck_assert_int_eq(placement_of(&p, &t, "nodes", 1, as_many, &err), STATUS_OK);
     check_threads((int[]){0}, NULL, 1);
-    ck_assert_int_eq(p.n_nodes, 1); /* the second; the first one's processors are nobody's */
+    ck_assert_int_eq(p.n_nodes, 1); /* the second node; those of the first are unassigned */
     ck_assert_int_eq(p.topology.nodes[0], 1);
     ck_assert_int_eq(p.topology.processors[0].node, -1);
     ck_assert_int_eq(p.topology.processors[2].node, 0);
 }
 END_TEST
 
-/* Fast cores have two hardware threads, slow ones one: fast ones first, slow ones next, the fast
- * ones' second threads last. */
+/* Fast cores have two hardware threads, slow ones one. The order is: fast cores, slow cores, the
+ * second threads of the fast cores. */
 START_TEST(fast_and_slow_cores) {
     put("node/online", "0\n");
     put("node/node0/cpulist", "0-7\n");
@@ -170,7 +170,7 @@ START_TEST(fast_and_slow_cores) {
     read_some(8, 0, 1);
     static const int order[] = {0, 2, 4, 5, 6, 7, 1, 3};
     for (int i = 0; i < 8; i++) ck_assert_int_eq(t.processors[i].number, order[i]);
-    put_number(6, "cpu_capacity", 9000000); /* goes before the frequency */
+    put_number(6, "cpu_capacity", 9000000); /* takes precedence over the frequency */
     read_some(8, 0, 1);
     ck_assert_int_eq(t.processors[0].number, 6);
 }
@@ -203,10 +203,10 @@ START_TEST(odd_files_do_no_harm) {
     for (size_t i = 0; i + 1 < sizeof endless; i++) endless[i] = i % 2 ? ',' : '3';
     put("node/online", "0-1\n");
     put("node/node0/cpulist", "0-1\n");
-    put("node/node1/cpulist", endless); /* cut off, so nothing of it counts */
+    put("node/node1/cpulist", endless); /* it is cut off, so all of it is ignored */
     read_some(4, 0, 1);
     ck_assert_int_eq(t.n_nodes, 1);
-    put("node/online", "0-1\n"); /* processor 1 is on both, 3 on none */
+    put("node/online", "0-1\n"); /* processor 1 is on both nodes, 3 on neither */
     put("node/node0/cpulist", "0-1\n");
     put("node/node1/cpulist", "1-2\n");
     read_some(4, 0, 1);
@@ -217,7 +217,7 @@ START_TEST(odd_files_do_no_harm) {
 }
 END_TEST
 
-/* This machine: binding is what it says, and moving memory leaves its bytes. */
+/* This machine: threads are bound as reported, and moving memory preserves its bytes. */
 START_TEST(this_machine) {
     int numbers[MAX_PROCESSORS], n = processors_allowed(numbers, MAX_PROCESSORS);
     ck_assert_int_ge(n, 1);

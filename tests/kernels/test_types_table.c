@@ -1,5 +1,5 @@
-/* The table of weight types in docs/formats.md has each type once, with the bits that a weight
- * takes in a file and in the CPU's memory. */
+/* The table of weight types in docs/formats.md has each type once, with the bits per weight in a
+ * file and in the CPU's memory. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ enum { N = 64, K = 1024, COLUMNS = 3, CELL = 128 };
 
 static const struct {
     enum dtype type;
-    const char *name; /* as the table spells it */
+    const char *name; /* as spelled in the table */
 } types[] = {
 #define ENTRY(TYPE, ...) {DTYPE_##TYPE, #TYPE},
     WEIGHT_TYPES(ENTRY) LOOKUP_TYPES(ENTRY)
@@ -21,7 +21,7 @@ static const struct {
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
-/* A line of a table as cells; false for what is none. */
+/* Splits a line of a table into cells. Returns false for other lines. */
 static bool read_cells(char cells[COLUMNS][CELL], const char *line) {
     if (strncmp(line, "| ", 2) != 0) return false;
     for (int i = 0; i < COLUMNS; i++) {
@@ -36,13 +36,13 @@ static bool read_cells(char cells[COLUMNS][CELL], const char *line) {
     return true;
 }
 
-/* Entry i of "a, b, c", or the only one there is. */
+/* Returns entry i of "a, b, c", or the only entry. */
 static void entry(char out[CELL], const char *list, int i) {
     for (; i > 0 && strstr(list, ", "); i--) list = strstr(list, ", ") + 2;
     snprintf(out, CELL, "%.*s", (int)strcspn(list, ","), list);
 }
 
-/* The place of a name in "a, b, c", or -1. */
+/* Returns the index of a name in "a, b, c", or -1. */
 static int place_in(const char *list, const char *name) {
     for (int i = 0;; i++) {
         size_t n = strcspn(list, ",");
@@ -52,7 +52,7 @@ static int place_in(const char *list, const char *name) {
     }
 }
 
-/* The row of a type, and its place in that row. */
+/* Finds the row of a type. Returns the index of the type in that row. */
 static int find_row(char cells[COLUMNS][CELL], const char *name) {
     FILE *file = fopen("docs/formats.md", "r");
     char line[512], row[COLUMNS][CELL];
@@ -88,7 +88,7 @@ static double bits_on_cpu(enum dtype type) {
     return bits;
 }
 
-/* The cell, such as "2.63", has two places at most. */
+/* Checks a cell such as "2.63", with at most two decimals. */
 static void expect_cell(const char *name, const char *what, const char *cell, double bits) {
     char right[16];
     snprintf(right, sizeof right, "%g", (double)(int)(bits * 100 + 0.5) / 100);
@@ -102,7 +102,7 @@ START_TEST(a_type_has_its_bits) {
     int place = find_row(cells, types[_i].name);
     size_t elements = (size_t)dtype_block_elements((int)type);
     entry(cell, cells[1], place);
-    if (type == DTYPE_INT4 || type == DTYPE_INT4H || type == DTYPE_INT8) /* of no file */
+    if (type == DTYPE_INT4 || type == DTYPE_INT4H || type == DTYPE_INT8) /* not in any file */
         ck_assert_str_eq(cell, "");
     else
         expect_cell(types[_i].name, "in the file", cell,

@@ -208,7 +208,7 @@ static int run_with_little_work(const char *regex, int in_flight) {
     return most;
 }
 
-/* If the mask is not ready again, the allowed work doubles, then quadruples, and is finally
+/* If the mask is not ready again, the allowed work is twice, then four times as much, and finally
  * unlimited. This starts again for each token. */
 START_TEST(nobody_sits_out_for_ever) {
     int most = run_with_little_work(words, _i);

@@ -186,7 +186,7 @@ START_TEST(one_by_one_the_cache_is_the_same) {
 }
 END_TEST
 
-/* ---- what it costs -------------------------------------------------------------------------- */
+/* ---- costs ----------------------------------------------------------------------------------- */
 
 START_TEST(an_end_by_length_is_known_before) {
     struct world *w = world_new((enum mode)_i, 100, 16);

@@ -1,5 +1,5 @@
-/* Drafts from texts that have ended: who may use which text, the votes, and the contents of the
- * ring. */
+/* Drafts from texts that have ended: the access to texts, the votes, and the contents of the ring.
+ */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

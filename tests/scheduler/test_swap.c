@@ -186,7 +186,7 @@ START_TEST(a_beam_whose_candidates_come_is_not_swapped) {
 }
 END_TEST
 
-/* ---- what the prefix cache forgets ---------------------------------------------------------- */
+/* ---- blocks that the prefix cache evicts ----------------------------------------------------- */
 
 /* Runs request k alone, under this salt. Returns how many tokens of its prompt were cached. */
 static int run_one(struct world *w, int k, uint64_t salt) {

@@ -74,7 +74,7 @@ struct engine_port fake_engine_port(struct fake_engine *engine);
 /* Overwrites all free window blocks. */
 void fake_engine_poison(struct fake_engine *engine, const struct window_pool *windows);
 
-/* ---- what it computes ----------------------------------------------------------------------- */
+/* ---- its results ----------------------------------------------------------------------------- */
 
 /* Returns the word of a slot: it depends on the token, its position and all words before it. */
 uint64_t fake_word(int32_t token, int position, uint64_t sum_before);
