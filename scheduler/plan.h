@@ -104,7 +104,7 @@ struct plan {
     uint64_t now_ns;
     struct plan_item *item; /* [max_seqs] the running sequences in order, then the admitted ones */
     int n_running, n_kept;  /* item[n_kept .. n_running) are preempted */
-    int n_items;            /* equals n_running if any sequence is preempted */
+    int n_items;            /* n_running and the admitted ones */
     int rows, logit_rows, samples;
     int batch_rows;          /* claimed by running and admitted sequences */
     struct step_shape shape; /* of the rows: decodes with their drafts, and prompts */

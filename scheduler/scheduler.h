@@ -4,7 +4,7 @@
  * makes a `struct generation`: a prompt, sampling settings and n choices. The scheduler makes a
  * `struct sequence` for each choice, and a `struct event` for each token. A `struct scheduler` owns
  * the queues, the block pool and the engine thread. Any thread may call submit, cancel and stats.
- * Everything else runs on the engine thread, which passes the events of a step to `on_events`.
+ * Everything else runs on the engine thread, which hands the events of a step to `on_events`.
  */
 #ifndef PENSTOCK_SCHEDULER_H
 #define PENSTOCK_SCHEDULER_H
@@ -21,10 +21,10 @@ struct vocabulary;
 
 /* When a beam search ends that has found as many texts as it has beams. */
 enum beam_stopping {
-    /* if the best beam, at its current length, does not score higher than the texts */
+    /* if the best beam, at its current length, does not score higher than the worst text */
     BEAMS_STOP_BY_SCORE,
     BEAMS_STOP_EARLY, /* immediately */
-    /* if the best beam could not score higher than the texts at any length */
+    /* if the best beam could not score higher than the worst text at any length */
     BEAMS_NEVER_STOP_EARLY,
 };
 
@@ -81,7 +81,7 @@ struct generation {
 
 enum finish {
     FINISH_NONE,      /* not the end */
-    FINISH_STOP,      /* a stop id, which is `token` */
+    FINISH_STOP,      /* a stop id, in sampled.id */
     FINISH_COMPLETE,  /* no token can follow; the token is part of the text */
     FINISH_LENGTH,    /* max_tokens, or the maximum length of the model */
     FINISH_CANCELLED, /* on request, or the server is stopping */

@@ -111,7 +111,7 @@ static void choose_depths(struct scheduler *s) {
 /* ---- proposing ------------------------------------------------------------------------------ */
 
 /* Is the next row of the sequence that of its last known token? With mirostat a sequence may not
- * draft: mu passes from one token to the next, so its samples are made one after the other. */
+ * draft: each token changes mu for the next one, so its samples are made one after the other. */
 static bool may_draft(const struct sequence *sequence) {
     const struct request *request = sequence->request;
     return request->max_drafts > 0 && sequence->n_tokens - sequence->n_computed == 1 &&

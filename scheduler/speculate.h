@@ -22,7 +22,7 @@
  *
  * A draft model (draft/model.c) takes time before the value of its drafts is known. So the depth,
  * and the sequences that it drafts for, are chosen before its passes, by the same calculation
- * including their time. A pass is one forward run of the draft model. Other sequences skip it.
+ * including their time. A pass is one forward run of the draft model.
  */
 #ifndef PENSTOCK_SPECULATE_H
 #define PENSTOCK_SPECULATE_H
@@ -46,7 +46,7 @@ void speculate_learn(struct sequence *sequence, int taken);
  * try. */
 void speculate_forget(struct sequence *sequence);
 
-/* Ends a sequence: passes its text to a drafter that collects texts, and releases the drafter's
+/* Ends a sequence: hands its text to a drafter that collects texts, and releases the drafter's
  * state of it. */
 void speculate_end(struct scheduler *scheduler, const struct sequence *sequence);
 

@@ -18,7 +18,8 @@
 
 struct swap_space;
 
-/* The maximum number of blocks that one step copies to the host: more would delay the next step. */
+/* Maximum number of evicted blocks that one call of host_cache_offload copies: more would delay the
+ * next step. */
 #define MAX_OFFLOADED_PER_STEP 64
 
 /* A block that the pool has just evicted. Its tokens and content are still intact. `window` is its

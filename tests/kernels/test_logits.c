@@ -145,7 +145,7 @@ START_TEST(weights_agree_over_their_whole_range) {
 }
 END_TEST
 
-/* Rounds to nearest, ties to even, as the machine rounds the product. */
+/* Shares are rounded to nearest, ties to even, like the machine's rounding of the product. */
 START_TEST(shares_are_rounded_weights) {
     ck_assert_uint_eq(weight_share(0), 0);
     ck_assert_uint_eq(weight_share(1), (uint64_t)1 << 44);

@@ -237,7 +237,7 @@ START_TEST(costs_keep_to_the_expected_form_between_measured_ones) {
 }
 END_TEST
 
-/* A step of five rows was interrupted, which made all larger steps look expensive. */
+/* A step of five rows was interrupted, which made all steps of several rows look expensive. */
 START_TEST(an_interrupted_step_is_forgotten) {
     struct step_cost cost;
     step_cost_init(&cost, true);
