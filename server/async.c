@@ -49,15 +49,19 @@ static void after_trim(uv_work_t *work, int status) {
     app->trimming = false;
 }
 
+static void begin_trim(struct app *app) {
+    assert(!app->trimming);
+    app->trimming = true;
+    app->trim_work.data = app;
+    uv_queue_work(&app->loop, &app->trim_work, trim, after_trim);
+}
+
 static void on_trim_due(uv_timer_t *timer) {
     struct app *app = timer->data;
     assert(app->trims_due > 0);
     if (!app->trimming) app->trims_due--;
     if (app->trims_due > 0) uv_timer_start(timer, on_trim_due, TRIM_DELAY_MS, 0);
-    if (app->trimming) return;
-    app->trimming = true;
-    app->trim_work.data = app;
-    uv_queue_work(&app->loop, &app->trim_work, trim, after_trim);
+    if (!app->trimming) begin_trim(app);
 }
 
 /* ---- requests ------------------------------------------------------------------------------- */
@@ -181,6 +185,8 @@ void async_init(struct app *app) {
     mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
     uv_timer_init(&app->loop, &app->trim_timer);
     app->trim_timer.data = app;
+    /* libuv starts its threads now: later it aborts if there is no memory for them */
+    begin_trim(app);
     app->lanes = lanes_new(&app->loop, run, end_run);
     lanes_set_limit(app->lanes, LANE_TEXT, MAX_WAITING_TEXTS);
     lanes_set_limit(app->lanes, LANE_GRAMMAR, max_int(1, app->options->max_queued_requests / 2));
