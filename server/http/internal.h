@@ -2,16 +2,16 @@
  * use them.
  *
  * DESIGN
- *   - Threads: this folder starts none. The loop thread owns everything; there are no locks.
- *   - A `connection` lives from accept until MHD reports its end. An `exchange` (one request and its
- *     response, a term of RFC 9110) lives from its headers until both MHD and the application have
- *     released it.
- *   - Turns: only http_drive runs MHD. Application callbacks run inside it; their requests
- *     (responses, flushes, an abort) are recorded and executed by the running turn, never by a
- *     nested one.
- *   - MHD parses and writes. This folder handles accepting, deadlines, limits, disconnects and
- *     invalid input, because MHD stops listening at its limits, measures only inactivity, does not
- *     watch a suspended connection, and answers invalid input with HTML pages.
+ * - Threads: this folder starts none. The loop thread owns everything; there are no locks.
+ * - A `connection` lives from accept until MHD reports its end. An `exchange` (one request and its
+ *   response, a term of RFC 9110) lives from its headers until both MHD and the application have
+ *   released it.
+ * - Turns: only http_drive runs MHD. Application callbacks run inside it; their requests
+ *   (responses, flushes, an abort) are recorded and executed by the running turn, never by a
+ *   nested one.
+ * - MHD parses and writes. This folder handles accepting, deadlines, limits, disconnects and
+ *   invalid input, because MHD stops listening at its limits, measures only inactivity, does not
+ *   watch a suspended connection, and answers invalid input with HTML pages.
  *
  *     accept -> FRESH -> HEADERS -> BODY -> BUSY -> IDLE -> (HEADERS ...)
  *                 \_________\________\-> CUT: refused by bytes that bypass MHD; further input is
