@@ -1,10 +1,9 @@
-/* API keys: "Authorization: Bearer <key>". Every request is compared with all keys, in constant
- * time.
+/* API keys: "Authorization: Bearer <key>". Each request is compared with all keys in constant time.
  *
- * If there are several keys, each has a salt of its own in the prefix cache: else the number of
- * cached tokens, or the time to the first token, would tell one key what prompts another has sent.
- * The salt is a hash of the key under a random seed of the process, and never leaves the process.
- * So no client can compute it, or choose a `cache_salt` that leads to another key's blocks. */
+ * If there are several keys, each has a separate salt in the prefix cache. Otherwise the number of
+ * cached tokens, or the time to the first token, would tell one key which prompts another has sent.
+ * The salt is a hash of the key under a random seed of the process and is never sent. So a client
+ * cannot compute it, or choose a `cache_salt` that matches another key's blocks. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -41,7 +40,7 @@ static enum status add_file(struct app *app, const char *path, struct err *err) 
                    "--api-key-file %s holds no key; write one a line", path);
 }
 
-/* Adds the keys of an option, separated by commas. One that is given must hold a key. */
+/* Adds the keys of an option, separated by commas. Fails if the option is set but has no keys. */
 static enum status add_list(struct buf *keys, const char *list, const char *option,
                             const char *variable, struct err *err) {
     if (!list) return STATUS_OK;
@@ -70,7 +69,7 @@ enum status auth_load(struct app *app, struct err *err) {
     return options->api_key_file ? add_file(app, options->api_key_file, err) : STATUS_OK;
 }
 
-/* Reads every byte of the key, whichever the given one is. */
+/* Compares keys. Reads every byte of `key` for any given one. */
 static bool same_key(const char *given, size_t n_given, const char *key, size_t n_key) {
     unsigned char differs = n_given != n_key;
     for (size_t i = 0; i < n_key; i++) {
@@ -79,7 +78,7 @@ static bool same_key(const char *given, size_t n_given, const char *key, size_t 
     return differs == 0;
 }
 
-/* The key that a request carries: as OpenAI's clients send it, as Anthropic's, or as Azure's. */
+/* Returns the request's key, from the header of OpenAI's, Anthropic's or Azure's clients. */
 static const char *key_of(const struct http_request *http) {
     const char *bearer = http_header(http, "Authorization");
     if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) return bearer + 7;
@@ -120,7 +119,7 @@ bool auth_accepts(const struct app *app, const struct buf *keys, const struct ht
 
 /* ---- salts ---------------------------------------------------------------------------------- */
 
-/* Is there a key that differs from the first one? */
+/* Are there two keys that differ? */
 static bool has_several_keys(const struct app *app) {
     const struct buf *lists[] = {&app->keys, &app->admin_keys};
     const char *first = NULL;

@@ -1,12 +1,12 @@
-/* Cross-origin requests of browsers (the Fetch standard's CORS protocol): --cors-origins names the
- * origins whose pages may read answers. The server has no cookies, so no answer allows
+/* Cross-origin requests of browsers (CORS protocol of the Fetch standard): --cors-origins lists the
+ * origins whose pages may read answers. The server does not use cookies, so answers never allow
  * credentials. */
 #include <string.h>
 #include <strings.h>
 
 #include "server/app.h"
 
-/* Is the origin in the list of the option? */
+/* Is the origin in the option's list? */
 static bool is_allowed(const char *list, const char *origin) {
     size_t length = strlen(origin);
     while (*list) {
@@ -31,7 +31,7 @@ int cors_fields(const struct app *app, const struct http_request *http, struct h
     return n;
 }
 
-/* The headers that a page may send: those that it asks for, if they are a list of names. */
+/* Returns the headers that a page may send: the requested ones, if they are a list of names. */
 static const char *allowed_headers(const struct http_request *http) {
     static const char usual[] = "Authorization, Content-Type, X-Api-Key, Api-Key, X-Request-Id";
     const char *asked = http_header(http, "Access-Control-Request-Headers");

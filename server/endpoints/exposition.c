@@ -1,4 +1,4 @@
-/* The lines of both formats, and the choice between them. */
+/* Writes the lines of both formats, and selects the format. */
 #include "server/endpoints/exposition.h"
 
 #include <assert.h>
@@ -7,10 +7,9 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- which format --------------------------------------------------------------------------- */
+/* ---- format --------------------------------------------------------------------------------- */
 
-/* The value of a parameter of an Accept item ("q", "version") and its length; NULL if it has
- * none. */
+/* Returns the value of a parameter of an Accept item ("q", "version") and its length, or NULL. */
 static const char *parameter(const char *item, size_t n, const char *name, size_t *length) {
     size_t n_name = strlen(name);
     for (const char *p = memchr(item, ';', n); p; p = memchr(p, ';', (size_t)(item + n - p))) {
@@ -84,7 +83,7 @@ void exposition_declare(const struct exposition *to, enum metric_type type, cons
     buf_printf(to->out, "# HELP %.*s %s\n", (int)n, name, help);
 }
 
-/* name + end, the labels in braces if there are any, the value. */
+/* Writes name + end, the labels in braces if there are any, and the value. */
 static void line(const struct exposition *to, const char *name, const char *end, const char *labels,
                  double value) {
     const char *open = labels[0] ? "{" : "", *close = labels[0] ? "}" : "";
@@ -103,7 +102,7 @@ void exposition_histogram(const struct exposition *to, const char *name, const c
     for (int i = 0; i <= n; i++) {
         char bound[32] = "+Inf";
         assert(i == n || i == 0 || bounds[i] > bounds[i - 1]);
-        if (i < n) { /* a float's text: OpenMetrics wants it, and boards ask for le="1.0" */
+        if (i < n) { /* OpenMetrics requires a float, and dashboards query le="1.0" */
             int length = snprintf(bound, sizeof bound, "%g", bounds[i]);
             if (!strpbrk(bound, ".e"))
                 snprintf(bound + length, sizeof bound - (size_t)length, ".0");

@@ -1,8 +1,8 @@
-/* What the process reports of itself: liveness, readiness, metrics, version. */
+/* The state of the process: liveness, readiness, metrics, version. */
 #include "server/app.h"
 #include "server/endpoints/exposition.h"
 
-/* A step that runs this long means that the engine hangs. */
+/* If a step runs for this time, the engine hangs. */
 #define STUCK_S 60
 
 static void respond_and_release(struct http_request *http, struct buf *body) {
@@ -71,7 +71,7 @@ void health_metrics(struct app *app, struct http_request *http) {
     http_release(http);
 }
 
-/* As vLLM's: how many requests are open. */
+/* As in vLLM: writes the number of open requests. */
 void health_load(struct app *app, struct http_request *http) {
     struct buf body = {0};
     buf_printf(&body, "{\"server_load\":%d}", app->requests.n);

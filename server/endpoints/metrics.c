@@ -1,5 +1,5 @@
-/* What GET /metrics shows: one row for each series, with its name, its help and where its number
- * stands. Names of vLLM are there for the boards, gateways and autoscalers that read them. */
+/* Writes GET /metrics: one row per series, with its name, its help and the location of its value.
+ * vLLM's names are included for dashboards, gateways and autoscalers that use them. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 
 /* ---- bounds --------------------------------------------------------------------------------- */
 
-/* Upper bounds of a histogram's buckets. Boards ask for vLLM's by their text, so all of vLLM's are
- * there; a small model on a fast machine needs more of them below 10 ms. */
+/* Upper bounds of a histogram's buckets. Dashboards query vLLM's bounds by their text, so all of
+ * vLLM's bounds are included. A small model on a fast machine needs more bounds below 10 ms. */
 struct bounds {
     int n;
     double at[METRIC_BUCKETS];
@@ -25,7 +25,7 @@ static const struct bounds of_token = {
 static const struct bounds of_request = {
     29, {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1,   1.5,  2,   2.5,
          5,     10,    15,    20,   30,   40,   50,  60,  120, 240, 480, 960, 1920, 7680}};
-/* up to the longest context that can be served; those above that of the model are not shown */
+/* up to the longest supported context; bounds above the model's context are not written */
 static const struct bounds of_tokens = {22, {1,     2,     5,    10,   20,   50,   100,  200,
                                              500,   1000,  2000, 5000, 10e3, 20e3, 50e3, 100e3,
                                              200e3, 500e3, 1e6,  2e6,  5e6,  10e6}};
@@ -77,7 +77,7 @@ void metrics_count_http(struct metrics *metrics, const char *path, const char *m
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* What the rows point into. */
+/* The values that the rows refer to. */
 struct shown {
     struct metrics metrics;
     struct scheduler_stats stats;
@@ -86,7 +86,7 @@ struct shown {
     struct process_stats process;
     int connections;
     uint64_t answer_bytes;
-    uint64_t computed_tokens; /* of prompts, that did not come from the prefix cache */
+    uint64_t computed_tokens; /* prompt tokens that were not in the prefix cache */
     double kv_usage, swap_usage;
     double zero, one;
 };
@@ -95,12 +95,12 @@ enum number { NUMBER_INT, NUMBER_COUNT, NUMBER_NS, NUMBER_REAL };
 
 struct metric {
     enum metric_type type;
-    const char *name; /* exposition.h says what a name ends in */
-    const char *help; /* NULL: the row is another series of the family above it */
+    const char *name; /* see exposition.h for its suffix */
+    const char *help; /* NULL: another series of the previous row's family */
     const char *label, *value;
     enum number number;
-    size_t offset;               /* of the number in struct shown */
-    enum histogram_id histogram; /* of METRIC_HISTOGRAM, instead */
+    size_t offset;               /* of the value in struct shown */
+    enum histogram_id histogram; /* for METRIC_HISTOGRAM, instead of a value */
 };
 
 #define KIND(member)                                                                               \
@@ -287,11 +287,11 @@ struct writer {
     struct exposition to;
     const struct metrics_view *view;
     struct shown shown;
-    struct buf labels; /* of the sample that is being written */
+    struct buf labels; /* labels of the current sample */
 };
 
-/* Names of vLLM carry its labels: the number of the engine, of which there is one, and the model's
- * name. Returns what exposition_sample wants. */
+/* Makes the labels for exposition_sample. vLLM's names have vLLM's labels: the index of the only
+ * engine, and the model's name. */
 static const char *labels_of(struct writer *writer, const char *name, const char *label,
                              const char *value) {
     bool is_vllm = strncmp(name, "vllm:", 5) == 0;
@@ -302,7 +302,7 @@ static const char *labels_of(struct writer *writer, const char *name, const char
     return writer->labels.length > 0 ? writer->labels.data : "";
 }
 
-/* Buckets above the model's context would always be full. */
+/* Writes a histogram. Omits buckets above the model's context, which would always be full. */
 static void write_histogram(struct writer *writer, const char *name, const char *labels,
                             const struct bounds *bounds, const struct histogram *histogram) {
     uint64_t counts[METRIC_BUCKETS + 1];
@@ -338,7 +338,7 @@ static double number_of(const struct shown *shown, const struct metric *metric) 
     return 0;
 }
 
-/* A number that is not known leaves out its row. */
+/* Writes a row. Omits it if its value is unknown. */
 static void write_row(struct writer *writer, const struct metric *metric) {
     const struct exposition *to = &writer->to;
     const char *name = metric->name;
@@ -381,7 +381,7 @@ static void write_infos(struct writer *writer) {
     exposition_sample(&writer->to, "vllm:cache_config_info", labels->data, 1);
 }
 
-/* The names of the library that instruments vLLM's HTTP server, for boards of that. */
+/* Writes the metrics of the library that instruments vLLM's HTTP server, for its dashboards. */
 static void write_http(struct writer *writer) {
     const struct metrics *metrics = &writer->shown.metrics;
     const char *name = "http_requests_total";

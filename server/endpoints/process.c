@@ -1,4 +1,4 @@
-/* process_...: the numbers of the operating system that every Prometheus client library shows. */
+/* process_...: the operating system's values that every Prometheus client library exports. */
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@ static double clock_s(clockid_t clock) {
     return clock_gettime(clock, &now) == 0 ? (double)now.tv_sec + (double)now.tv_nsec * 1e-9 : NAN;
 }
 
-/* Times and sizes, from the line that proc(5) describes. The second field is the program's name, in
- * parentheses, and may hold anything; those that are wanted stand behind it. */
+/* Reads times and sizes from the line that proc(5) describes. The second field is the program's
+ * name in parentheses, which may contain any characters; the needed fields follow it. */
 static void read_stat(struct process_stats *out) {
     char line[1024];
     unsigned long utime, stime, virtual_bytes;

@@ -1,8 +1,8 @@
-/* --trusted-proxies: whose word on the client's address is taken.
+/* --trusted-proxies: proxies that may state the client's address.
  *
- * A proxy appends the address that it was asked from to X-Forwarded-For, so the list is right from
- * its end on, as far as trusted proxies wrote it: the client is the right-most address that is not
- * a trusted proxy's own. What stands left of it, anyone may have written.
+ * A proxy appends its peer's address to X-Forwarded-For. So the end of the list is reliable, as far
+ * as trusted proxies wrote it: the client is the right-most address that is not a trusted proxy.
+ * Addresses to its left may be forged.
  */
 #include <arpa/inet.h>
 #include <assert.h>
@@ -12,13 +12,13 @@
 
 #include "server/app.h"
 
-/* All addresses of 16 bytes that begin with the same `bits`; an IPv4 address is ::ffff:a.b.c.d. */
+/* All addresses of 16 bytes with the same first `bits`. An IPv4 address is ::ffff:a.b.c.d. */
 struct address_range {
     uint8_t bytes[16];
     int bits;
 };
 
-/* Reads an address of either family. */
+/* Reads an IPv6 or IPv4 address. */
 static bool read_address(const char *text, uint8_t bytes[16], int *max_bits) {
     static const uint8_t mapped[12] = {[10] = 0xFF, [11] = 0xFF};
     *max_bits = 128;
@@ -28,7 +28,7 @@ static bool read_address(const char *text, uint8_t bytes[16], int *max_bits) {
     return inet_pton(AF_INET, text, bytes + sizeof mapped) == 1;
 }
 
-/* Writes an address in its usual form, so that a client has one name in the log. */
+/* Writes an address in canonical form, so that a client has one name in the log. */
 static void write_address(const uint8_t bytes[16], char *out, size_t size) {
     struct in6_addr address;
     memcpy(&address, bytes, sizeof address);
@@ -96,7 +96,7 @@ static bool is_trusted(const struct app *app, const uint8_t bytes[16]) {
     return false;
 }
 
-/* Reads one entry of the list: an address, perhaps with a port as some proxies add it. */
+/* Reads one entry of the list: an address, and optionally a port, which some proxies add. */
 static bool read_entry(const char *text, size_t length, char *address, size_t size) {
     while (length > 0 && strchr(" \t\"", text[length - 1])) length--;
     while (length > 0 && strchr(" \t\"", *text)) text++, length--;

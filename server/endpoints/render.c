@@ -1,18 +1,19 @@
-/* {path}/render of every API: the token ids that a generation of the same body would compute,
- * without computing it. Routers ask for them to find the replica that has the prefix in its cache.
+/* {path}/render of each API: returns the token ids that a generation from the same body would
+ * compute, without computing it. Routers use them to find the replica that has the prefix in its
+ * cache.
  *
- * The body goes the way of a generation up to the scheduler's door, on workers: what is refused
- * there is refused here, in the same words. That includes a seed, which is drawn for each prompt.
+ * Workers process the body as for a generation, up to the submission to the scheduler: the same
+ * errors are returned. A seed is drawn for each prompt too.
  */
 #include <stdlib.h>
 
 #include "server/generation/job.h"
 
 struct render_request {
-    struct async_request async; /* first: http_request.app points here */
+    struct async_request async; /* must be first: http_request.app points here */
     struct generation_job job;
     struct answer_share share;
-    struct buf body; /* of the answer; or job.err is what it says */
+    struct buf body; /* of the answer; unused if job.err is set */
 };
 
 static void write_prompts(struct render_request *request) {

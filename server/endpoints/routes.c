@@ -1,4 +1,4 @@
-/* Which path does what, and which requests are refused before their body is read. */
+/* Maps paths to functions, and refuses requests before their body is read. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +8,13 @@
 /* ---- paths ---------------------------------------------------------------------------------- */
 
 enum {
-    MAX_PATH = 512, /* longer ones are unknown */
+    MAX_PATH = 512, /* longer paths are unknown */
     ROUTE_PATH = 48
 };
 
-/* The path by which a route is found. A slash at its end counts for nothing, as clients join it to
- * their base address, and what llama-server serves without /v1 is served without it. Returns
- * `out`. */
+/* Writes the canonical form of a path, by which routes are found, and returns `out`. It omits a
+ * slash at the end, which clients add to their base address, and adds /v1 to paths that
+ * llama-server also serves without it. */
 static const char *canonical(const char *path, char out[MAX_PATH]) {
     static const char *const short_paths[] = {"/models", "/completions", "/chat/completions"};
     size_t n = strlen(path);
@@ -31,18 +31,18 @@ static const char *canonical(const char *path, char out[MAX_PATH]) {
 
 /* ---- routes --------------------------------------------------------------------------------- */
 
-/* One path. The APIs have two each, which routes_open makes. */
+/* One path. Each API has two routes, which routes_open makes. */
 struct route {
-    char path[ROUTE_PATH]; /* one that ends in '/' stands for everything below it */
-    const char *method;    /* GET also answers HEAD */
-    bool public;           /* needs no key: what probes ask */
-    bool monitored;        /* needs one of --metrics-key, if there are any: what monitors read */
+    char path[ROUTE_PATH]; /* a path that ends in '/' includes all paths below it */
+    const char *method;    /* GET includes HEAD */
+    bool public;           /* does not need a key: for probes */
+    bool monitored;        /* for monitors: needs one of --metrics-key, if set */
     bool admin;            /* needs an admin key */
-    bool reads_body;       /* or the body is discarded as it arrives */
-    bool generates;        /* is refused while there is no room in the queue */
-    const struct api *api; /* whose requests it takes and whose errors it gives, or NULL */
+    bool reads_body;       /* false: the body is discarded as it arrives */
+    bool generates;        /* refused while the queue is full */
+    const struct api *api; /* the API of its requests and errors, or NULL */
     void (*start)(struct app *app, struct http_request *http, const struct api *api);
-    void (*answer)(struct app *app, struct http_request *http); /* if there is no API */
+    void (*answer)(struct app *app, struct http_request *http); /* used if `api` is NULL */
 };
 
 /* ---- answers -------------------------------------------------------------------------------- */
@@ -62,7 +62,7 @@ static void drop_error(void *arg) {
     buf_free(&((struct error_answer *)arg)->body);
 }
 
-/* Answers an error even without memory for its text. */
+/* Sends an error without allocating memory for its text. */
 static void respond_short(struct http_request *http) {
     static const char body[] =
         "{\"error\":{\"message\":\"Not enough memory for this request: try again later, or send a "
@@ -116,7 +116,7 @@ static void on_models(struct app *app, struct http_request *http) {
     http_release(http);
 }
 
-/* The server ends as after a SIGTERM; the answer says when. */
+/* Drains the server as SIGTERM does. The answer states the delays. */
 static void on_drain(struct app *app, struct http_request *http) {
     struct buf body = {0};
     lifecycle_drain(app, true);
@@ -145,7 +145,7 @@ static const struct route fixed_routes[] = {
     {"/drain", "POST", .admin = true, .answer = on_drain},
 };
 
-/* Of a path that is not served. */
+/* The route of unknown paths. */
 static const struct route nowhere = {.path = ""};
 
 static void add_route(struct app *app, const struct route *route) {
@@ -183,7 +183,7 @@ void routes_close(struct app *app) {
     app->n_routes = 0;
 }
 
-/* The route of a canonical path. */
+/* Returns the route of a canonical path. */
 static const struct route *find_route(const struct app *app, const char *path) {
     for (int i = 0; i < app->n_routes; i++) {
         const char *known = app->routes[i].path;
@@ -206,13 +206,13 @@ static enum status not_json(struct err *err) {
                    "The body must be JSON: Content-Type: application/json.");
 }
 
-/* Is the media type, without its parameters, this one? */
+/* Is it this media type, ignoring parameters? */
 static bool is_type(const char *type, const char *name) {
     size_t n = strcspn(type, "; \t");
     return n == strlen(name) && strncasecmp(type, name, n) == 0;
 }
 
-/* curl -d calls whatever it sends a form, and people paste such lines. */
+/* curl -d marks all bodies as forms, and users paste such commands. */
 static bool is_form(const struct http_request *http) {
     const char *type = http_header(http, "Content-Type");
     return type && is_type(type, "application/x-www-form-urlencoded");
@@ -269,7 +269,7 @@ static enum status check_key(const struct app *app, const struct http_request *h
 static enum status check_headers(struct app *app, const struct http_request *http,
                                  const struct route *route, const char **allow, struct err *err) {
     if (check_key(app, http, route, err)) return err->status;
-    if (!is_served(route)) { /* OpenAI's clients show the message for its paths that are not */
+    if (!is_served(route)) { /* OpenAI's clients show the message for unsupported paths */
         return err_set(err, STATUS_NOT_FOUND, NULL, "Unknown path %.200s.%s", http->target,
                        strncmp(http->path, "/v1/", 4) == 0
                            ? " This server generates text: POST /v1/chat/completions or "
@@ -287,8 +287,8 @@ static enum status check_headers(struct app *app, const struct http_request *htt
     return route->generates ? refuse_generation(app, err) : STATUS_OK;
 }
 
-/* The path is made canonical here, once, and its route found: all that follows reads these two.
- * False: memory is short. */
+/* Computes the canonical path and finds its route, once; later code uses these two. Returns false
+ * if memory is short. */
 static bool set_route(const struct app *app, struct http_request *http) {
     char path[MAX_PATH];
     assert(!http->route);
@@ -298,7 +298,7 @@ static bool set_route(const struct app *app, struct http_request *http) {
     return true;
 }
 
-/* What the callbacks of HTTP do with a request. */
+/* The arguments of an HTTP callback, run in a scope of memory. */
 struct visit {
     struct app *app;
     struct http_request *http;
@@ -324,7 +324,8 @@ static void take_headers(void *arg) {
     http_release(http);
 }
 
-/* Without memory the request is refused: whatever allocates does so before it answers. */
+/* Runs a callback; refuses the request if memory is short. The callback must allocate all memory
+ * before it answers. */
 static void visit(struct app *app, struct http_request *http, void (*take)(void *visit)) {
     struct visit arg = {app, http};
     if (mem_run(take, NULL, &arg)) return;
@@ -368,7 +369,7 @@ void routes_on_gone(void *arg, struct http_request *http) {
     if (http->app)
         async_gone(http->app);
     else
-        http_release(http); /* its body never came */
+        http_release(http); /* its body never arrived */
 }
 
 int routes_fields(void *arg, struct http_request *http, struct http_field *out) {
@@ -378,8 +379,8 @@ int routes_fields(void *arg, struct http_request *http, struct http_field *out) 
 
 /* ---- access log ----------------------------------------------------------------------------- */
 
-/* The request's place in a trace, as W3C's Trace Context writes it: version, trace, span, flags.
- * NULL: there is none, or it is not of this form. */
+/* Returns the request's traceparent header (W3C Trace Context: version, trace, span, flags), or
+ * NULL if it is missing or invalid. */
 static const char *trace_parent(const struct http_request *http) {
     static const int dashes[] = {2, 35, 52};
     const char *text = http_header(http, "traceparent");
@@ -396,7 +397,7 @@ static const char *trace_parent(const struct http_request *http) {
     return text;
 }
 
-/* The method as a label of metrics, which a client is not to invent. */
+/* Returns the method as a label of metrics; a client must not create new labels. */
 static const char *method_name(const char *method) {
     static const char *const known[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -405,19 +406,20 @@ static const char *method_name(const char *method) {
     return "other";
 }
 
-/* The route of a request that may have been refused before its path was made canonical. */
+/* Returns the route, also of a request that was refused before its canonical path was set. */
 static const struct route *route_of(const struct app *app, const struct http_request *http) {
     char path[MAX_PATH];
     return http->route ? http->route : find_route(app, canonical(http->target, path));
 }
 
-/* Probes and scrapes come every second: they are neither logged, unless they fail, nor counted. */
+/* Writes the access log. Probes and scrapes arrive every second: they are not counted, and are
+ * logged only at level DEBUG unless they fail. */
 void routes_on_done(void *arg, struct http_request *http, int status, uint64_t bytes) {
     struct app *app = arg;
     const struct route *route = route_of(app, http);
     bool quiet = route->public || route->monitored;
     double seconds = (double)(now_ns() - http->received_ns) * 1e-9;
-    bool is_counted = status >= 100 && status < 600; /* or nothing was sent */
+    bool is_counted = status >= 100 && status < 600; /* false: nothing was sent */
     if (is_counted) app->metrics.http_requests[status / 100]++;
     if (is_counted && !quiet) {
         const char *path = is_served(route) ? route->path : "none";

@@ -1,15 +1,15 @@
 /* /tokenize, /detokenize and /tokenizer_info, on a worker thread: a text may be as large as a body,
- * and a list of special tokens as long as the vocabulary. */
+ * and the list of special tokens as long as the vocabulary. */
 #include <stdlib.h>
 
 #include "server/app.h"
 #include "server/generation/prompt.h"
 
 struct token_request {
-    struct async_request async; /* first: http_request.app points here */
+    struct async_request async; /* must be first: http_request.app points here */
     struct answer_share share;
     struct buf body; /* of the answer */
-    struct err err;  /* or what it says */
+    struct err err;  /* the error, if any */
 };
 
 static bool reserve(struct token_request *request, size_t bytes, const char *param) {
