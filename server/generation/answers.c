@@ -1,21 +1,21 @@
-/* DESIGN: memory for answers that clients have not read yet.
+/* DESIGN: bounds the memory of answers that clients have not yet read.
  *
- * A client chooses how large some answers are: ids that stand for long texts, logprobs of a whole
- * prompt, many choices. An answer's size is bounded before the work on it begins, as far as the
- * request says it, and counted from then until its last byte has left. A worker or the loop counts,
- * so the sum is atomic. Small answers are not counted: the number of connections bounds them. The
- * bytes of a stream are bounded by server/http/stream.c.
+ * A client controls the size of some answers: ids that represent long texts, logprobs of a whole
+ * prompt, many choices. An answer's size is estimated from the request, as far as possible, before
+ * the work on it begins, and is counted from then until its last byte is sent. Workers and the loop
+ * count, so the sum is atomic. Small answers are not counted, because the number of connections
+ * bounds them. server/http/stream.c bounds the bytes of a stream.
  */
 #include <assert.h>
 
 #include "server/app.h"
 
-/* What an answer of so many bytes counts for. */
+/* Returns the counted size of an answer of `bytes`. */
 static size_t answers_counted(size_t bytes) {
     return bytes > ANSWER_SMALL_BYTES ? bytes : 0;
 }
 
-/* Adds to the sum unless it would exceed its bound. */
+/* Adds to the sum. Returns false if it would exceed its bound. */
 static bool answers_add(struct answers *answers, size_t more) {
     size_t sum = atomic_load(&answers->bytes);
     do {

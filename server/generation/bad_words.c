@@ -1,12 +1,13 @@
-/* Bad words as tokens, and what the ids that may be chosen come to. Worker threads.
+/* Converts bad words to tokens, and checks that other tokens remain. Runs on worker threads.
  *
- * A word stands for the tokens that it encodes to at the start of a text, and for those after a
- * space. One of a single token is taken out of the allowed ids, which a sampler reads anyway. Of a
- * longer one the sampler sees when all but its last token has come (struct bad_word).
+ * A word represents two sequences of tokens: its encoding at the start of a text, and its encoding
+ * after a space. If a sequence is a single token, the token is removed from the allowed ids, which
+ * a sampler reads anyway. For a longer one, the sampler bans the last token after all others have
+ * been generated (struct bad_word).
  *
- * A sampler with nothing left to choose from could only break a promise. So a request is refused
- * unless one token can always be chosen: it is allowed, ends no bad word and is no end token that
- * min_tokens forbids.
+ * A sampler without allowed tokens would have to break a constraint. So a request is refused unless
+ * at least one token can always be chosen: an allowed token that does not end a bad word and is not
+ * an end token forbidden by min_tokens.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 #include "server/generation/job.h"
 
-/* What is being made, in memory of the request's arena. */
+/* The state of the conversion, in memory of the request's arena. */
 struct forbidding {
     const struct tokenizer *tokenizer;
     int V;
@@ -35,7 +36,7 @@ static enum status no_memory(struct err *err) {
     return err_set(err, STATUS_UNAVAILABLE, "bad_words", "Not enough memory.");
 }
 
-/* A copy of a bitmap; NULL stands for one of all ids. */
+/* Copies a bitmap. NULL is a bitmap of all ids. */
 static uint32_t *copy_bits(struct arena *arena, const uint32_t *from, int V) {
     size_t bytes = bitmap_length(V) * sizeof(uint32_t);
     uint32_t *bits = arena_alloc(arena, bytes);
@@ -102,7 +103,7 @@ static enum status add_words(struct forbidding *f, struct api_request *request, 
     return STATUS_OK;
 }
 
-/* ---- what is left --------------------------------------------------------------------------- */
+/* ---- remaining tokens ----------------------------------------------------------------------- */
 
 static enum status check_left(const struct generation_job *job, struct err *err) {
     const struct api_request *request = job->request;

@@ -1,4 +1,4 @@
-/* One choice as it grows: tokens become text, stop strings end it, logprobs are collected. */
+/* One growing choice: converts tokens to text, ends it at stop strings, collects logprobs. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -6,10 +6,11 @@
 
 #include "server/generation/job.h"
 
-/* As answers write minus infinity, which a token may have that a bias has brought. */
+/* The value for minus infinity in answers; a bias may select a token with that logprob. */
 #define LEAST_LOGPROB (-9999.0)
 
-/* Ids of calls differ between requests and choices, and are the same for the same request_id. */
+/* Seeds the ids of calls. They differ between requests and choices, and are equal for equal request
+ * ids. */
 static uint64_t id_seed(const struct generation_job *job, int index) {
     uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
     for (const char *c = job->id; *c; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001B3u;
@@ -21,7 +22,7 @@ void choice_init(struct choice *choice, const struct generation_job *job, int in
     *choice = (struct choice){.stop_id = -1};
     choice->detokenizer.tokenizer = engine_tokenizer(job->app->engine);
     choice->detokenizer.skip_special = job->request->skip_special_tokens;
-    /* after a prompt, a first space is a space */
+    /* after a prompt, leading spaces are kept */
     choice->detokenizer.started = choice->detokenizer.is_past_start = true;
     stop_matcher_init(&choice->stops, job->request, job->stop_searches);
     if (!format.tools && !format.reasoning) return;
@@ -40,7 +41,7 @@ void choice_free(struct choice *choice) {
     *choice = (struct choice){.done = choice->done};
 }
 
-/* Grows an array, by doubling, if it has no room for one more element. */
+/* Ensures capacity for one more element of an array by doubling it. */
 static void *room_for_one(void *array, int n, int *capacity, size_t element) {
     if (n < *capacity) return array;
     int grown = *capacity ? 2 * *capacity : 16;
@@ -57,7 +58,7 @@ static void add_logprob(struct choice *choice, const struct sampled *sampled, in
         (struct api_logprob){.text_offset = offset, .has_logprob = has, .sampled = *sampled};
 }
 
-/* With echo an answer begins with its prompt, and its logprobs with the prompt's. */
+/* Begins a choice. With echo, it begins with the prompt's text and logprobs. */
 static void start(struct choice *choice, const struct prompt_run *run) {
     const struct api_request *request = run->job->request;
     assert(!choice->started && choice->n_tokens == 0);
@@ -66,7 +67,7 @@ static void start(struct choice *choice, const struct prompt_run *run) {
     buf_add(&choice->text, run->text.data, run->text.length);
     for (int i = 0; request->sampling.n_logprobs >= 0 && i < run->n_ids; i++) {
         const struct api_logprob *logprob = &run->prompt_logprobs[i];
-        struct sampled sampled = logprob->sampled; /* it may have more of the best */
+        struct sampled sampled = logprob->sampled; /* it may have more of the best tokens */
         if (sampled.n_top > request->sampling.n_logprobs)
             sampled.n_top = request->sampling.n_logprobs;
         add_logprob(choice, &sampled, logprob->text_offset, logprob->has_logprob);
@@ -74,7 +75,7 @@ static void start(struct choice *choice, const struct prompt_run *run) {
     choice->offset = utf8_count(run->text.data, run->text.length);
 }
 
-/* Is the token one of the model's own ends, and so no stop_reason? Under ignore_eos none is. */
+/* Is the token one of the model's end tokens, and so not a stop_reason? False with ignore_eos. */
 static bool is_end_id(const struct generation_job *job, int32_t id) {
     int n;
     if (job->request->ignore_eos) return false;
@@ -85,7 +86,8 @@ static bool is_end_id(const struct generation_job *job, int32_t id) {
     return false;
 }
 
-/* A special token that marks a call or a thought is part of the text in which these are found. */
+/* Is the token's text omitted? Special tokens that mark calls or reasoning are kept, because the
+ * parser needs them. */
 static bool is_skipped(const struct choice *choice, const struct generation_job *job, int32_t id) {
     const struct tokenizer *tokenizer = engine_tokenizer(job->app->engine);
     if (!job->request->skip_special_tokens || !choice->parser) {
@@ -96,12 +98,12 @@ static bool is_skipped(const struct choice *choice, const struct generation_job 
            !message_has_marker(job->format.tools, job->format.reasoning, name, strlen(name));
 }
 
-/* Thoughts that the request does not want are counted, and dropped. */
+/* Drops unwanted reasoning after counting it. */
 static void drop_thoughts(struct choice *choice, const struct api_request *request) {
     if (!request->include_reasoning) buf_clear(&choice->message.reasoning);
 }
 
-/* Reads the text that has come as parts of a message. */
+/* Parses the new text as parts of a message. */
 static void read_text(struct choice *choice, const struct api_request *request) {
     bool was_reasoning = message_parser_is_reasoning(choice->parser);
     message_parser_add(choice->parser, choice->text.data, choice->text.length, &choice->message);
@@ -110,7 +112,7 @@ static void read_text(struct choice *choice, const struct api_request *request) 
     drop_thoughts(choice, request);
 }
 
-/* Is the one call that the answer may have whole? */
+/* Is the only call that the answer may have complete? */
 static bool has_last_call(const struct choice *choice, const struct api_request *request) {
     return choice->parser && !request->parallel_tool_calls &&
            message_parser_calls(choice->parser) > 0 && message_parser_is_idle(choice->parser);
@@ -212,7 +214,8 @@ void choice_describe(const struct choice *choice, const struct prompt_run *run, 
     assert(!choice->done || choice->finish_reason); /* a dropped choice is not written */
     bool stopped = choice->finish_reason && strcmp(choice->finish_reason, "stop") == 0;
     bool called = choice->parser && message_parser_calls(choice->parser) > 0;
-    called = called && !request->callable.only; /* who names the tool gets "stop", as from OpenAI */
+    /* OpenAI returns "stop" if the request names the tool */
+    called = called && !request->callable.only;
     *out = (struct api_choice){
         .index = index,
         .text = choice->text.data ? choice->text.data : "",

@@ -1,4 +1,4 @@
-/* What the answers of a job keep to: from the text of a field to a compiled grammar. Worker
+/* Constraints on a job's answers: converts a field's text to a compiled grammar. Runs on worker
  * threads. */
 #include <assert.h>
 #include <stdlib.h>
@@ -8,13 +8,13 @@
 #include "server/generation/job.h"
 #include "server/json/json.h"
 
-/* The work of a first mask (grammar.h): some 0.3 s of a thread in all, and as much of it at once as
- * others that keep to the same grammar may wait for. */
+/* Work to find a first mask (grammar.h): the maximum, about 0.3 s of a thread, and the amount done
+ * at a time, during which other users of the grammar may have to wait. */
 enum { MAX_FIRST_WORK = 40000000, WORK_AT_ONCE = 30000 };
 
 /* ---- formats of structural tags ------------------------------------------------------------- */
 
-/* Any of the texts of an array. */
+/* Writes a format for any text of an array. */
 static void write_choices(const struct json *choices, struct buf *out) {
     buf_puts(out, "{\"type\":\"or\",\"elements\":[");
     json_each(choice, choices) {
@@ -26,7 +26,8 @@ static void write_choices(const struct json *choices, struct buf *out) {
     buf_puts(out, "]}");
 }
 
-/* The format of a structural tag; of an older one, which has none, its structures as tags. */
+/* Writes the format of a structural tag. An older kind of tag lacks a format; its structures are
+ * written as tags. */
 static void write_tag(const struct json *tag, struct buf *out) {
     const struct json *format = json_member(tag, "format");
     const struct json *structures = json_member(tag, "structures");
@@ -49,7 +50,7 @@ static void write_tag(const struct json *tag, struct buf *out) {
     buf_puts(out, "]}");
 }
 
-/* Appends what a field says, which was compiled or is a schema, as a format. */
+/* Appends a field's constraint as a format. It was compiled before, or is a schema. */
 static enum status write_content(const struct api_grammar *asked, struct buf *out,
                                  struct err *err) {
     static const struct {
@@ -82,7 +83,7 @@ static enum status write_content(const struct api_grammar *asked, struct buf *ou
     return STATUS_OK;
 }
 
-/* Makes a structural tag the request's grammar, which is a field's. */
+/* Makes a structural tag the request's grammar, under the name of a field. */
 static enum status keep_tag(struct api_request *request, const char *field, const struct buf *text,
                             struct err *err) {
     request->grammar = (struct api_grammar){
@@ -97,7 +98,7 @@ static enum status keep_tag(struct api_request *request, const char *field, cons
 
 /* ---- tools ---------------------------------------------------------------------------------- */
 
-/* May the answer begin with a block of thoughts? */
+/* May the answer begin with a block of reasoning? */
 static bool may_think(const struct generation_job *job) {
     const struct message_settings *format = &job->format;
     bool is_open = !format->starts_inside && !format->starts_behind;
@@ -112,7 +113,7 @@ static enum status check_beside_tools(const struct api_grammar *asked, struct er
                    asked->field);
 }
 
-/* A field's own grammar then holds for text outside calls. It is ignored if there must be calls. */
+/* A field's grammar then applies to text outside of calls. If calls are required, it is ignored. */
 enum status job_ask_for_calls(struct generation_job *job, struct err *err) {
     struct api_request *request = job->request;
     const struct message_settings *format = &job->format;
@@ -137,7 +138,7 @@ enum status job_ask_for_calls(struct generation_job *job, struct err *err) {
     return status;
 }
 
-/* ---- the steps ------------------------------------------------------------------------------ */
+/* ---- steps ---------------------------------------------------------------------------------- */
 
 static enum job_progress progress_of(struct generation_job *job, enum claim_verdict verdict,
                                      const struct err *why) {
@@ -158,8 +159,8 @@ static enum job_progress get_searches(struct generation_job *job, bool may_compi
     return progress_of(job, verdict, &why);
 }
 
-/* The vocabulary has text of its own for markers of calls and thoughts if the answer may have
- * such. */
+/* Gets the grammar and its vocabulary. If the answer may have calls or reasoning, the vocabulary
+ * includes the text of their markers. */
 static enum job_progress get_grammar(struct generation_job *job, bool may_compile) {
     const struct api_grammar *asked = &job->request->grammar;
     const bool has_markers = job->tools || job->thinks;
@@ -185,8 +186,8 @@ static enum job_progress get_grammar(struct generation_job *job, bool may_compil
     return progress_of(job, verdict, &why);
 }
 
-/* Works towards the first mask. False: it takes more than the limit, or than one look if the caller
- * may not compile, or the client has gone. */
+/* Works towards the first mask. Returns false if the work exceeds the limit, or one portion if the
+ * caller may not compile, or if the client has left. */
 static bool find_first_mask(struct generation_job *job, struct matcher *matcher, bool may_compile) {
     int left = may_compile ? MAX_FIRST_WORK / WORK_AT_ONCE : 1;
     while (!matcher_prepare(matcher, WORK_AT_ONCE))
@@ -194,7 +195,7 @@ static bool find_first_mask(struct generation_job *job, struct matcher *matcher,
     return true;
 }
 
-/* Lets thoughts precede the text that the field asks for: that is compiled next. */
+/* Allows reasoning before the text of the field's grammar. The result is compiled next. */
 static enum status let_think(struct generation_job *job, struct err *err) {
     struct api_request *request = job->request;
     struct buf content = {0}, text = {0};
@@ -209,16 +210,16 @@ static enum status let_think(struct generation_job *job, struct err *err) {
     return status;
 }
 
-/* The next step of a grammar whose first mask is known. The text of a field is compiled by itself
- * first, so that a mistake in it is named as the client has written it. */
+/* Sets the step after the first mask. The field's text is compiled separately first, so that an
+ * error refers to the text that the client wrote. */
 static void end_mask(struct generation_job *job) {
     bool thinks = !job->tools && !job->thinks && may_think(job);
     job->step = thinks ? STEP_GRAMMAR : STEP_BEGIN;
     if (thinks) let_think(job, &job->err);
 }
 
-/* Finds the first mask, so that the engine's thread has it at once. A grammar that only an empty
- * text keeps to would end an answer before it begins. */
+/* Finds the first mask, so that the engine thread has it immediately. Refuses a grammar that
+ * accepts only the empty text, because it would end an answer before it begins. */
 static enum job_progress get_mask(struct generation_job *job, bool may_compile) {
     const char *field = job->request->grammar.field;
     struct matcher *matcher = matcher_new(job->grammar, job->vocabulary);
@@ -242,8 +243,8 @@ static enum job_progress get_mask(struct generation_job *job, bool may_compile) 
     return JOB_PREPARED;
 }
 
-/* The text behind which the grammar begins: the end of the thoughts in which the prompt has ended,
- * if it has. */
+/* Returns the text after which the grammar begins: the end of reasoning that is open at the end of
+ * the prompt, or NULL. */
 static const char *beginning(const struct generation_job *job) {
     const struct reasoning_format *reasoning = job->format.reasoning;
     if (job->request->grammar.begins_after) return job->request->grammar.begins_after;

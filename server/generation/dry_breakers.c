@@ -1,16 +1,16 @@
-/* DRY's sequence breakers, texts such as the end of a line, as a bit for each token that holds one.
- * Workers.
+/* DRY's sequence breakers: texts, such as a line end, stored as a bit for each token that contains
+ * one. Runs on workers.
  *
- * A token that holds a breaker's text ends whatever repeat it stands in. A text that no token holds
- * could never be met, so it is refused: its user would take it for one that is. All tokens are
- * looked at once for each request that wants this, which takes a few milliseconds at most. */
+ * A token that contains a breaker ends a repeat. A text that no token contains would have no
+ * effect, so it is refused. All tokens are checked for each request that uses DRY, which takes a
+ * few milliseconds at most. */
 #include <string.h>
 
 #include "server/generation/job.h"
 
 static const struct api_text defaults[] = {{"\n", 1}, {":", 1}, {"\"", 1}, {"*", 1}};
 
-/* Sets the bits of the tokens that hold the text; false if none does. */
+/* Sets the bits of the tokens that contain the text. Returns false if no token does. */
 static bool find(const struct tokenizer *tokenizer, int V, const struct api_text *text,
                  uint32_t *bits) {
     bool found = false;

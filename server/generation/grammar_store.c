@@ -1,20 +1,19 @@
-/* DESIGN: a table of compiled grammars, and of automata that look for the ends of answers.
+/* DESIGN: a table of compiled grammars, and of automata that search for the ends of answers.
  *
- *     text --> entry    being compiled: its claims are those of all requests that want it
- *                       compiled: in `kept`, until newer ones need its place
- *                       refused: in `refused`, likewise, with the sentence
+ *     text --> entry    being compiled: has the claims of all requests that want it
+ *                       compiled: in `kept`, until newer entries need its space
+ *                       refused: in `refused`, with the message, until newer ones need its space
  *
- * One mutex guards the table and is never held while something compiles. A worker that finds no
- * entry for its text adds one, compiles it, and answers all claims. A worker that finds an entry
- * that is being compiled adds its claim, and is free: equal texts that arrive together compile
- * once, and waiting costs no worker. If all requests with a claim have left, the compilation is
- * cancelled; one that arrives after that begins anew.
+ * One mutex guards the table. It is not held while a worker compiles. A worker that finds no entry
+ * for its text adds one, compiles it, and answers all claims. A worker that finds an entry being
+ * compiled adds its claim and is free: equal texts that arrive together are compiled once, and
+ * no worker waits. If all requests with a claim have left, the compilation is cancelled.
  *
- * An entry keeps its text, because hashes of texts that clients choose may be equal. A grammar
- * grows while it is used (states, masks), so an entry's size is updated whenever it is found.
+ * An entry stores its text, because clients may choose texts with equal hashes. A grammar grows
+ * while it is used (states, masks), so an entry's size is updated whenever it is found.
  *
- * Refusals are remembered: the same text would take as long and be refused again. A refusal that
- * took as long as the time limit may depend on the load, so it is forgotten after a minute.
+ * Refusals are stored, because the same text would take the same time and be refused again. A
+ * refusal at the time limit may depend on the load, so it expires after a minute.
  */
 #include "server/generation/grammar_store.h"
 
@@ -26,28 +25,28 @@
 
 enum {
     N_BUCKETS = 1024,
-    KIND_SEARCH = -1, /* of a text that becomes a search, beside the kinds of grammars */
+    KIND_SEARCH = -1, /* a text compiled to a search; other kinds are those of grammars */
     MAX_REFUSED = 1024,
     MAX_REFUSED_BYTES = 4 << 20,
-    GRAMMAR_MS = 500, /* of the processor, for a compilation */
+    GRAMMAR_MS = 500, /* CPU time of a compilation */
     SEARCH_MS = 250,
-    TIMED_REFUSAL_S = 60 /* for which a refusal is remembered that took as long */
+    TIMED_REFUSAL_S = 60 /* lifetime of a refusal at the time limit */
 };
 
 struct entry {
-    struct list_node by_age; /* in `kept` or `refused`; in neither while it is being compiled */
-    struct entry *next;      /* in its bucket */
+    struct list_node by_age; /* in `kept` or `refused`; in neither during its compilation */
+    struct entry *next;      /* in the same bucket */
     uint64_t hash;
     int kind;
     struct compiled compiled;
-    const struct err *refusal;      /* NULL: it is not refused */
-    uint64_t forgotten_ns;          /* when a refusal is; 0: when others need its place */
-    struct grammar_claim *compiler; /* whose worker compiles it; NULL: its client has left */
-    struct list claims;             /* that wait */
+    const struct err *refusal;      /* NULL: not refused */
+    uint64_t forgotten_ns;          /* expiry of a refusal; 0: only when others need its space */
+    struct grammar_claim *compiler; /* its worker compiles the entry; NULL: its client has left */
+    struct list claims;             /* waiting claims */
     bool is_compiling;
-    bool is_removed;       /* from the table, while it is being compiled */
-    atomic_bool cancelled; /* no request wants it any more */
-    size_t bytes;          /* as counted in its list's; 0: it is in none */
+    bool is_removed;       /* from the table, during its compilation */
+    atomic_bool cancelled; /* no request wants it */
+    size_t bytes;          /* counted in its list; 0: in no list */
     size_t length;
     char text[];
 };
@@ -56,19 +55,19 @@ struct entry {
 struct entries {
     struct list list;
     size_t bytes, max_bytes;
-    int max_n; /* 0: any number */
+    int max_n; /* 0: no limit */
 };
 
 struct grammar_store {
     const struct engine *engine;
     int V;
     size_t max_live_bytes;
-    pthread_mutex_t mutex; /* guards all that follows */
+    pthread_mutex_t mutex; /* guards the fields below */
     struct entries kept, refused;
     struct entry *bucket[N_BUCKETS];
-    struct grammar_store_stats stats;    /* counts */
-    pthread_mutex_t reading;             /* guards the next */
-    struct vocabulary *vocabulary[2][2]; /* with the markers of calls; of thoughts */
+    struct grammar_store_stats stats;    /* counters */
+    pthread_mutex_t reading;             /* guards `vocabulary` */
+    struct vocabulary *vocabulary[2][2]; /* [with markers of calls][with markers of reasoning] */
 };
 
 struct grammar_store *grammar_store_new(const struct engine *engine, int V, size_t max_bytes,
@@ -87,7 +86,7 @@ struct grammar_store *grammar_store_new(const struct engine *engine, int V, size
     return store;
 }
 
-/* The refusal of an entry whose own one found no memory. */
+/* Used if a refusal cannot be allocated. */
 static const struct err no_memory = {.status = STATUS_UNAVAILABLE,
                                      .code = "out_of_memory",
                                      .message = "Not enough memory for this grammar."};
@@ -118,7 +117,7 @@ static struct entry **place_of(struct grammar_store *store, uint64_t hash, int k
     return place;
 }
 
-/* NULL: memory is short. */
+/* Returns NULL if memory is short. */
 static struct entry *entry_new(uint64_t hash, int kind, const char *text, size_t length) {
     struct entry *entry = mem_try_alloc(sizeof *entry + length);
     if (!entry) return NULL;
@@ -139,7 +138,7 @@ static struct entries *entries_of(struct grammar_store *store, const struct entr
     return entry->refusal ? &store->refused : &store->kept;
 }
 
-/* Takes an entry out of the table and frees it; one that is compiled is freed by its worker. */
+/* Removes an entry from the table and frees it; during its compilation, its worker frees it. */
 static void remove_entry(struct grammar_store *store, struct entry *entry) {
     struct entry **place = &store->bucket[entry->hash % N_BUCKETS];
     while (*place != entry) place = &(*place)->next;
@@ -166,7 +165,7 @@ static size_t bytes_of(const struct entry *entry) {
     return bytes + sizeof *entry->refusal;
 }
 
-/* An entry that was just made or found becomes the newest; the oldest ones go until all fit. */
+/* Makes an entry, new or found, the newest one. Removes the oldest entries until all fit. */
 static void renew(struct grammar_store *store, struct entry *entry) {
     struct entries *entries = entries_of(store, entry);
     list_detach(&entry->by_age);
@@ -192,7 +191,7 @@ void grammar_store_free(struct grammar_store *store) {
 
 /* ---- claims --------------------------------------------------------------------------------- */
 
-/* Gives all claims that wait the entry's result. */
+/* Answers all waiting claims with the entry's result. */
 static void answer_claims(struct entry *entry) {
     for (struct list_node *node; (node = list_first(&entry->claims));) {
         struct grammar_claim *claim = list_entry(node, struct grammar_claim, node);
@@ -249,7 +248,7 @@ static enum claim_verdict refuse_left(struct err *err) {
     return CLAIM_REFUSED;
 }
 
-/* ---- compiling ------------------------------------------------------------------------------ */
+/* ---- compilations --------------------------------------------------------------------------- */
 
 static uint64_t thread_ns(void) {
     struct timespec t;
@@ -268,7 +267,7 @@ static enum status compile_text(int kind, const char *text, size_t length,
                            err);
 }
 
-/* A compilation in a scope of its own: its result is shared. */
+/* A compilation, in a separate memory scope because its result is shared. */
 struct compilation {
     struct entry *entry;
     enum status status;
@@ -288,7 +287,7 @@ static void undo_compilation(void *arg) {
     c->status = err_out_of_memory(&c->why);
 }
 
-/* Remembers why nothing became of a text. */
+/* Stores the reason of a refusal. */
 static void keep_refusal(struct entry *entry, const struct err *err, uint64_t took_ns) {
     uint64_t limit_ms = entry->kind == KIND_SEARCH ? SEARCH_MS : GRAMMAR_MS;
     struct err *refusal = mem_try_alloc(sizeof *err);
@@ -305,7 +304,7 @@ static void count_end(struct grammar_store *store, enum status status) {
     store->stats.refused += status != STATUS_OK && status != STATUS_CANCELLED;
 }
 
-/* The entry has its result, in `compiled` or `refusal`. */
+/* Ends a compilation after the entry's result is set, in `compiled` or `refusal`. */
 static void end_compiling(struct grammar_store *store, struct entry *entry, enum status status) {
     bool is_lasting = status == STATUS_OK || status == STATUS_INVALID_REQUEST;
     if (entry->compiler) entry->compiler->entry = NULL;
@@ -320,7 +319,7 @@ static void end_compiling(struct grammar_store *store, struct entry *entry, enum
         renew(store, entry);
 }
 
-/* Compiles the text of a new entry. Called and returns with the mutex held. */
+/* Compiles the text of a new entry. The caller holds the mutex. */
 static enum claim_verdict compile(struct grammar_store *store, struct entry *entry,
                                   struct grammar_claim *claim, struct compiled *out,
                                   struct err *err) {
@@ -342,9 +341,9 @@ static enum claim_verdict compile(struct grammar_store *store, struct entry *ent
     return status ? CLAIM_REFUSED : CLAIM_READY;
 }
 
-/* ---- asking --------------------------------------------------------------------------------- */
+/* ---- lookup --------------------------------------------------------------------------------- */
 
-/* Is there room for one more grammar? Those that no request has go first. */
+/* Is there memory for one more grammar? Removes grammars that are not in use first. */
 static bool has_room(struct grammar_store *store) {
     if (store->max_live_bytes == 0) return true;
     while (grammar_live_bytes() >= store->max_live_bytes && store->kept.list.n > 0)
@@ -360,7 +359,7 @@ static enum claim_verdict refuse_full(const struct grammar_store *store, struct 
     return CLAIM_REFUSED;
 }
 
-/* An entry that is not being compiled. */
+/* Uses an entry that is not being compiled. */
 static enum claim_verdict use(struct grammar_store *store, struct entry *entry,
                               struct compiled *out, struct err *err) {
     enum claim_verdict verdict = entry->refusal ? CLAIM_REFUSED : CLAIM_READY;
@@ -445,7 +444,7 @@ void grammar_store_stats(struct grammar_store *store, struct grammar_store_stats
     pthread_mutex_unlock(&store->mutex);
 }
 
-/* ---- the vocabulary ------------------------------------------------------------------------- */
+/* ---- vocabulary ----------------------------------------------------------------------------- */
 
 static bool ends_answers(const struct engine *engine, int32_t id) {
     int n;
@@ -455,7 +454,8 @@ static bool ends_answers(const struct engine *engine, int32_t id) {
     return false;
 }
 
-/* Has the token no text in an answer? Control tokens but those of markers, and ends, have none. */
+/* Is the token without text in an answer? True for end tokens and for control tokens that are not
+ * markers. */
 static bool is_silent(const struct engine *engine, int32_t id, const struct tool_format *tools,
                       const struct reasoning_format *reasoning) {
     const struct tokenizer *tokenizer = engine_tokenizer(engine);
@@ -496,5 +496,5 @@ const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store,
     pthread_mutex_lock(&store->reading);
     if (!*place) mem_run(read_vocabulary, NULL, &(struct reading){store, tools, reasoning, place});
     pthread_mutex_unlock(&store->reading);
-    return *place; /* NULL if that failed */
+    return *place; /* NULL on failure */
 }

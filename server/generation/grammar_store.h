@@ -1,7 +1,6 @@
-/* grammar_store: compiled grammars and stop_regex, kept for the next request that gives the same
- * text, and the vocabulary that all grammars go over. What it keeps outlives the request that has
- * it made, so it is made in scopes of its own (config/config.h); lack of memory is
- * STATUS_UNAVAILABLE. */
+/* grammar_store: compiled grammars and stop_regex, cached by their text, and the vocabulary that
+ * all grammars use. Cached objects outlive the requests that create them, so they are created in
+ * separate memory scopes (config/config.h). Lack of memory is STATUS_UNAVAILABLE. */
 #ifndef PENSTOCK_SERVER_GRAMMAR_STORE_H
 #define PENSTOCK_SERVER_GRAMMAR_STORE_H
 
@@ -12,80 +11,79 @@
 
 struct grammar_store;
 
-/* For the engine's vocabulary of V, which must outlive it. Keeps what takes at most max_bytes
- * together, 0: nothing. While all grammars of the process take max_live_bytes or more, no other one
- * is compiled; 0: no limit. */
+/* Makes a store for the engine's vocabulary of V tokens. The engine must outlive it. It caches at
+ * most max_bytes; 0: nothing. While all grammars of the process have max_live_bytes or more, new
+ * ones are refused; 0: no limit. */
 struct grammar_store *grammar_store_new(const struct engine *engine, int V, size_t max_bytes,
                                         size_t max_live_bytes);
-/* No thread may use it any more; grammars that requests have stay. NULL is ignored. */
+/* Frees the store, which must not be in use. Requests keep their grammars. NULL is ignored. */
 void grammar_store_free(struct grammar_store *store);
 
 /* ---- claims --------------------------------------------------------------------------------- */
 
-/* What a text becomes, one of the two by its kind. */
+/* The result for a text: one of the two, by its kind. */
 struct compiled {
     struct grammar *grammar;
     struct search *search;
 };
 
-/* The interest of one request in the text that it needs next. A text is compiled as long as one
- * request wants it. All zero before its first use, except for `resume`; its other fields are
- * grammar_store.c's. */
+/* A request's interest in the text that it needs next. A text is compiled as long as one request
+ * wants it. Zero-initialise it, except for `resume`. The other fields are private to
+ * grammar_store.c. */
 struct grammar_claim {
-    /* The request, which was told CLAIM_WAITS, may ask again and has its answer then. Called with a
-     * lock of the store's held. Any thread. */
+    /* Called after CLAIM_WAITS: the request may ask again and then gets its answer. The caller
+     * holds a lock of the store. Any thread may call it. */
     void (*resume)(struct grammar_claim *claim);
-    struct list_node node;  /* among those that wait for the entry */
-    struct entry *entry;    /* that is compiled for this request; NULL: none */
-    bool is_answered;       /* it was resumed, and has not asked again */
-    bool is_left;           /* its client has gone: it gets STATUS_CANCELLED from now on */
-    struct compiled result; /* of an answer */
-    struct err refusal;     /* or why it has failed */
+    struct list_node node;  /* among the claims that wait for the entry */
+    struct entry *entry;    /* the entry being compiled for this request, or NULL */
+    bool is_answered;       /* resumed, and not yet asked again */
+    bool is_left;           /* its client has left: all calls return STATUS_CANCELLED */
+    struct compiled result; /* the answer, if it succeeded */
+    struct err refusal;     /* the answer, if it failed */
 };
 
 enum claim_verdict {
-    CLAIM_READY,      /* the caller has it now, and releases it */
-    CLAIM_REFUSED,    /* `err` says why */
-    CLAIM_UNCOMPILED, /* the caller may not compile, and the text is not compiled yet */
+    CLAIM_READY,      /* the caller gets a reference and releases it */
+    CLAIM_REFUSED,    /* `err` has the reason */
+    CLAIM_UNCOMPILED, /* not compiled yet, and the caller may not compile */
     CLAIM_WAITS,      /* another thread compiles it: ask again after `resume` */
 };
 
-/* The compiled grammar of a text. Refuses it as grammar_compile does; with STATUS_OVERLOADED if the
- * grammars in use take too much memory; with STATUS_CANCELLED after grammar_store_leave. Only if
- * may_compile it compiles or waits. Workers only. */
+/* Gets the compiled grammar of a text. Fails as grammar_compile does; with STATUS_OVERLOADED if the
+ * grammars in use have too much memory; with STATUS_CANCELLED after grammar_store_leave. Compiles
+ * or waits only if may_compile is set. For workers only. */
 enum claim_verdict grammar_store_get(struct grammar_store *store, struct grammar_claim *claim,
                                      bool may_compile, enum grammar_kind kind, const char *text,
                                      size_t length, struct grammar **out, struct err *err);
 
-/* States of the automata of all regular expressions that end a request's answers: their memory is
- * bounded by it. */
+/* Maximum number of states of all regular expressions that end a request's answers; bounds their
+ * memory. */
 #define MAX_SEARCH_STATES 4000
 
-/* The same for a regular expression that is looked for, of at most MAX_SEARCH_STATES; refused as
- * search_compile does. A store of NULL keeps nothing; its claim may be
- * NULL. */
+/* The same for a regular expression to search for, with at most MAX_SEARCH_STATES states; fails as
+ * search_compile does. If the store is NULL, nothing is cached, and the claim may be NULL. */
 enum claim_verdict grammar_store_search(struct grammar_store *store, struct grammar_claim *claim,
                                         bool may_compile, const char *text, size_t length,
                                         struct search **out, struct err *err);
 
-/* The claim's client has gone: it is not resumed any more, and a compilation that only it wants is
- * cancelled. Releases an answer that was not taken. Any thread. */
+/* Ends a claim whose client has left: it is not resumed, and a compilation that only it wants is
+ * cancelled. Releases an unused answer. Any thread may call it. */
 void grammar_store_leave(struct grammar_store *store, struct grammar_claim *claim);
 
-/* ---- what it has ---------------------------------------------------------------------------- */
+/* ---- statistics ----------------------------------------------------------------------------- */
 
 struct grammar_store_stats {
-    uint64_t compiled, refused, cancelled; /* compilations, by how they have ended */
-    int compiling;                         /* texts that are being compiled */
-    size_t kept_bytes;                     /* of compiled texts */
-    size_t live_bytes;                     /* of all grammars, also those that only requests have */
+    uint64_t compiled, refused, cancelled; /* finished compilations, by result */
+    int compiling;                         /* compilations in progress */
+    size_t kept_bytes;                     /* of cached entries */
+    size_t live_bytes;                     /* of all grammars, also those that only requests hold */
 };
 void grammar_store_stats(struct grammar_store *store, struct grammar_store_stats *out);
 
-/* The model's vocabulary, which is made at the first call: that takes up to a tenth of a second.
- * Special tokens have no text in it, so that no grammar lets them pass, but those that mark calls
- * and thoughts of these formats: either may be NULL, and is at each call NULL or the same. It lives
- * as long as the store. NULL: memory is short. Workers only. */
+/* Returns the model's vocabulary. The first call creates it, in up to 0.1 s. In it, special tokens
+ * are without text, so grammars do not accept them, except for the markers of calls and reasoning
+ * of these formats. Each format is NULL or, in all calls, the same one. The vocabulary lives as
+ * long as the store. Returns NULL if memory is short. For workers only. */
 const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store,
                                                   const struct tool_format *tools,
                                                   const struct reasoning_format *reasoning);

@@ -1,14 +1,14 @@
-/* DESIGN: a generation request between its body and its answer.
+/* DESIGN: a generation request, from its body to its answer.
  *
- *   job_prepare   the body becomes prompts of token ids (prepare.c, on any thread)
- *   job_submit    each prompt is a generation of the scheduler's
- *   job_event     one event: a choice grows or ends, and the listener is told
+ *   job_prepare   converts the body to prompts of token ids (prepare.c, on any thread)
+ *   job_submit    submits each prompt to the scheduler as a generation
+ *   job_event     handles one event: a choice grows or ends, and the listener is called
  *   on_end        all choices are done, or an error has ended the job
  *   on_idle       the scheduler has returned the last generation: the job may be freed
  *
- * A job that is cancelled, by its listener or by an error, waits for the last events of its
- * generations, whose memory is its own. After job_prepare, all happens on one thread: the loop of a
- * server, the main thread of a batch.
+ * After a job is cancelled, by its listener or by an error, it waits for the last events of its
+ * generations, whose memory it owns. After job_prepare, everything runs on one thread: the loop of
+ * a server, or the main thread of a batch.
  */
 #include <assert.h>
 #include <stdatomic.h>
@@ -22,7 +22,7 @@ static void end(struct generation_job *job) {
     if (job->listener->on_end) job->listener->on_end(job);
 }
 
-/* The job ends with job->err. */
+/* Ends the job with job->err. */
 static void end_failed(struct generation_job *job) {
     assert(job->err.status);
     job->app->metrics.finished_error++;
@@ -46,8 +46,8 @@ static void fail(struct generation_job *job, enum finish finish) {
     end_failed(job);
 }
 
-/* Counts a token's part of a whole answer, which grows until all choices are done. Fails as
- * answer_reserve does. The pieces of a stream leave at once and are not counted. */
+/* Counts the bytes that a token adds to a whole answer. Fails as answer_reserve does. The chunks of
+ * a stream are sent immediately and are not counted. */
 static enum status count_token(struct generation_job *job, const struct event *event) {
     enum { PIECE_BYTES = 64 << 10, LOGPROB_BYTES = 100, ID_BYTES = 11 };
     const struct api_request *request = job->request;
@@ -71,7 +71,7 @@ static void add_prompt_token(struct prompt_run *run, const struct event *event) 
     logprob->has_logprob = true;
 }
 
-/* An event has the counts of its choice so far. */
+/* Updates the job's counts; an event has the total counts of its choice. */
 static void count_predicted(struct generation_job *job, struct choice *choice,
                             const struct event *event) {
     job->predicted_held += event->predicted_held - choice->predicted_held;
@@ -80,7 +80,7 @@ static void count_predicted(struct generation_job *job, struct choice *choice,
     choice->predicted_refused = event->predicted_refused;
 }
 
-/* An event that is added to its choice. */
+/* An event to add to its choice. */
 struct addition {
     struct prompt_run *run;
     const struct event *event;
@@ -154,7 +154,7 @@ void job_event(const struct event *event) {
     if (last && --job->n_running == 0 && job->listener->on_idle) job->listener->on_idle(job);
 }
 
-/* ---- beginning and end ---------------------------------------------------------------------- */
+/* ---- submission and end --------------------------------------------------------------------- */
 
 enum status job_submit(struct generation_job *job, uint64_t received_ns) {
     assert(job->request && !job->err.status && job->n_running == 0);
@@ -225,8 +225,7 @@ struct api_usage job_usage(const struct generation_job *job) {
     };
 }
 
-/* How many of n choices come before choice i: those of a better mean logprob, and of an equal one
- * those with a lower number. */
+/* Returns the rank of choice i among n choices by mean logprob; ties go to the lower index. */
 static int rank_of(const struct choice *choices, int n, int i) {
     int before = 0;
     for (int k = 0; k < n; k++)
@@ -235,8 +234,8 @@ static int rank_of(const struct choice *choices, int n, int i) {
     return before;
 }
 
-/* Frees what the choices hold of an answer that was written. The scheduler may still run one that
- * a stop string has ended; it reads the prompt's ids, which stay. */
+/* Frees the content of choices after the answer was written. The scheduler may still run a choice
+ * that a stop string has ended; it reads the prompt's ids, which are kept. */
 static void drop_choices(struct generation_job *job) {
     for (int i = 0; i < job->n_prompts; i++) {
         struct prompt_run *run = &job->prompts[i];

@@ -1,4 +1,4 @@
-/* The long and pure part of a request, on a worker thread: JSON, template, tokens. */
+/* Prepares a request on a worker thread: JSON, template, tokens. */
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -8,20 +8,21 @@
 #include "server/generation/prompt.h"
 #include "server/json/json.h"
 
-/* Bytes of a logprob in an answer, with the text of a usual token. */
+/* Bytes of a logprob in an answer, with the text of a typical token. */
 #define LOGPROB_BYTES 100
 
-/* Bytes of an id with its comma. */
+/* Bytes of an id and its comma. */
 #define ID_BYTES 11
 
-/* The best of each prompt token that are asked for, by either field; -1: no logprobs. */
+/* Returns the number of best tokens per prompt token, as either field requests; -1: no logprobs. */
 static int best_of_prompt(const struct api_request *request) {
     int echoed = request->echo ? request->sampling.n_logprobs : -1;
     return echoed > request->prompt_logprobs ? echoed : request->prompt_logprobs;
 }
 
-/* Counts what the answer repeats of this prompt: it is known before anything is generated, and a
- * short body may ask for much. Fails if it is more than one answer may have, or than is left. */
+/* Reserves memory for the part of the answer that repeats this prompt: it is known before the
+ * generation, and a short body may request a large one. Fails if it exceeds the limit of one answer
+ * or the memory available. */
 static enum status reserve_answer(struct generation_job *job, const struct prompt_run *run,
                                   struct err *err) {
     const struct api_request *request = job->request;
@@ -42,7 +43,7 @@ static enum status reserve_answer(struct generation_job *job, const struct promp
     return answer_reserve(&job->app->answers, &job->share, job->answer_bytes, param, err);
 }
 
-/* The numbers of tokens around an encoded prompt that the client did not write. */
+/* The number of tokens that were added before and after the client's prompt. */
 struct added {
     int before, after;
 };
@@ -56,8 +57,8 @@ static struct added added_tokens(const struct generation_job *job, const struct 
     return added;
 }
 
-/* Keeps the last tokens of a prompt, after the model's begin tokens. Returns whether it was
- * longer. */
+/* Keeps only the last tokens of a prompt, after the model's begin tokens. Returns true if the
+ * prompt was longer. */
 static bool truncate_prompt(const struct generation_job *job, struct prompt_run *run,
                             const struct api_prompt *asked) {
     const struct api_request *request = job->request;
@@ -74,7 +75,7 @@ static bool truncate_prompt(const struct generation_job *job, struct prompt_run 
     return true;
 }
 
-/* Echo returns the client's own text, or the text of its ids. */
+/* Prepares echo: the client's text, or the text of its ids. */
 static void prepare_echo(const struct generation_job *job, struct prompt_run *run,
                          const struct api_prompt *asked, bool truncated) {
     const struct tokenizer *tokenizer = engine_tokenizer(job->app->engine);
@@ -93,7 +94,7 @@ static void prepare_prompt_logprobs(const struct generation_job *job, struct pro
     struct detokenizer detokenizer = {.tokenizer = engine_tokenizer(job->app->engine)};
     struct buf text = {0};
     int offset = 0;
-    int before = added_tokens(job, asked).before; /* they have no text of their own */
+    int before = added_tokens(job, asked).before; /* these tokens are not part of the text */
     for (int i = 0; i < run->n_ids; i++) {
         run->prompt_logprobs[i].text_offset = offset;
         run->prompt_logprobs[i].sampled.id = run->ids[i];
@@ -117,11 +118,11 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
     g->min_tokens = request->min_tokens;
     g->max_drafts = request->speculative_tokens;
     g->sampling = request->sampling;
-    if (request->n_generated > request->n) /* the best are those of the best mean logprob */
+    if (request->n_generated > request->n) /* the best ones have the best mean logprobs */
         g->sampling.n_logprobs = max_int(g->sampling.n_logprobs, 0);
     if (!request->has_seed) {
-        /* From --seed, or a number of the system's, and a count: a server that is started again
-         * with the same --seed draws the same for the same sequence of requests. */
+        /* The seed depends on --seed (or a random number) and a counter. So a restarted server with
+         * the same --seed draws the same seeds for the same sequence of requests. */
         uint64_t count = atomic_fetch_add(&job->app->n_seeds, 1);
         g->sampling.seed = job->app->limits.default_seed + count * 0x9E3779B97F4A7C15u;
     }
@@ -139,8 +140,7 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
     assert(g->n >= 1 && g->n <= MAX_CHOICES && g->n_stop_ids <= MAX_STOP_IDS);
 }
 
-/* Guesses cost nothing unless they are verified, but who expects more than there is room for has
- * mistaken something. */
+/* Prepares a predicted output. A prediction longer than the context is an error of the client. */
 static enum status prepare_prediction(const struct generation_job *job, struct prompt_run *run,
                                       struct err *err) {
     const struct api_request *request = job->request;
@@ -182,7 +182,7 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
     return STATUS_OK;
 }
 
-/* How the answers of a chat are to be read; of other requests they are text. */
+/* Sets how the answers of a chat are parsed; other answers are text. */
 static void set_format(struct generation_job *job) {
     const struct api_request *request = job->request;
     const struct api_limits *limits = &job->app->limits;
@@ -192,7 +192,7 @@ static void set_format(struct generation_job *job) {
     job->tools = tool_set_new(request->prompts[0].tools, &request->callable);
     job->format.tools = limits->tool_format;
     job->format.known = job->tools;
-    job->format.stream_calls = true; /* the answers keep to a grammar */
+    job->format.stream_calls = true; /* the grammar makes this possible */
 }
 
 bool job_is_abandoned(struct generation_job *job) {
@@ -212,7 +212,7 @@ static void prepare_prompts(struct generation_job *job) {
     job->n_open = job->n_prompts * request->n_generated;
 }
 
-/* The choices of a prompt, all of whose constraints are compiled. */
+/* Prepares the choices of a prompt after all constraints are compiled. */
 static void prepare_choices(struct generation_job *job, struct prompt_run *run) {
     struct generation *g = &run->generation;
     const int n = job->request->n_generated;

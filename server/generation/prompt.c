@@ -1,5 +1,5 @@
-/* From what a client sent to token ids. Worker threads; the model's tokenizer and template are
- * read-only. */
+/* Converts a client's prompt to token ids. Runs on worker threads; the model's tokenizer and
+ * template are read-only. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +8,10 @@
 
 #include "server/generation/prompt.h"
 
-/* A prompt of this many times the context is not tokenised to its end: it cannot be served. */
+/* Tokenising stops at this multiple of the context: such a prompt cannot be served. */
 #define GIVE_UP_FACTOR 4
 
-/* How much a chat template may write. */
+/* Maximum output of a chat template. */
 #define MAX_PROMPT_BYTES ((size_t)64 << 20)
 
 static struct chat_input chat_input_of(const struct engine *engine,
@@ -31,7 +31,7 @@ static struct chat_input chat_input_of(const struct engine *engine,
     };
 }
 
-/* Puts the begin and end tokens that the model's file asks for around the ids, as around a text. */
+/* Adds the model's begin and end tokens around the ids, as around a text. */
 static void add_special_ids(const struct tokenizer *tokenizer, int32_t **ids, int *n) {
     const int32_t *before, *after;
     int n_before, n_after;
@@ -43,8 +43,8 @@ static void add_special_ids(const struct tokenizer *tokenizer, int32_t **ids, in
     *n += n_before + n_after;
 }
 
-/* An answer may begin inside of a block of thoughts that the template, or the message that is
- * continued, has begun. */
+/* Detects reasoning that the template, or the continued message, has begun: the answer begins
+ * inside it. */
 static void see_prompt(struct message_settings *format, const struct api_prompt *prompt,
                        const struct buf *text) {
     const struct json *last = json_first(prompt->messages);
@@ -55,8 +55,8 @@ static void see_prompt(struct message_settings *format, const struct api_prompt 
                                 continues ? json_text(content) : NULL);
 }
 
-/* An effort that the template cannot pass on would change nothing. One that can only switch
- * thoughts off knows "none". */
+/* Fails if the template ignores the effort. A template that can only switch reasoning off accepts
+ * "none". */
 static enum status check_effort(const struct chat_template *chat, const char *effort,
                                 struct err *err) {
     if (!effort || chat_template_names(chat, "reasoning_effort")) return STATUS_OK;

@@ -1,24 +1,24 @@
-/* server/prompt: from a prompt as a client gave it to token ids. Internal to server/; any thread:
- * the model's tokenizer and template are read-only. */
+/* server/generation: converts a client's prompt to token ids. Internal to server/. Any thread may
+ * call these functions: the model's tokenizer and template are read-only. */
 #ifndef PENSTOCK_SERVER_PROMPT_H
 #define PENSTOCK_SERVER_PROMPT_H
 
 #include "server/openai/openai.h"
 
-/* Renders messages with the model's template and encodes the result: what the template writes may
- * name special tokens, what users wrote may not. Or encodes text, with the model's own tokens
- * around it if `add_special`; or copies ids. *ids is malloc'd. Unless `format` is NULL, it
- * learns from the rendered text where thoughts begin.
+/* Renders messages with the model's template and encodes the result; special tokens are recognised
+ * in the template's text, but not in the users' text. Or encodes a text, with the model's begin and
+ * end tokens if `add_special` is set. Or copies ids. The caller frees *ids. Unless `format` is
+ * NULL, sets in it where reasoning begins, from the rendered text.
  *
- * Fails with STATUS_INVALID_REQUEST: no template, one that leaves out a part of the messages, an
- * error of the template's, an empty result of messages, or context_length_exceeded when there are
- * far too many tokens. */
+ * Fails with STATUS_INVALID_REQUEST: no template, a template that omits a part of the messages, an
+ * error of the template, an empty result of messages, or context_length_exceeded if there are far
+ * too many tokens. */
 enum status prompt_encode(const struct engine *engine, const struct api_prompt *prompt,
                           bool add_special, struct message_settings *format, int32_t **ids, int *n,
                           struct err *err);
 
-/* Fails with STATUS_INVALID_REQUEST for messages of which the template would leave out a part:
- * those of a role that it does not know, and calls of tools (shown.c). */
+/* Fails with STATUS_INVALID_REQUEST if the template would omit a part of the messages: those of an
+ * unknown role, or tool calls (shown.c). */
 enum status check_shown(const struct chat_template *chat, const struct json *messages,
                         struct err *err);
 

@@ -1,17 +1,17 @@
-/* DESIGN: the HTTP side of a generation request, from its whole body to its last byte.
+/* DESIGN: the HTTP side of a generation request, from its complete body to its last byte.
  *
- *   reply_start   loop     the body is whole: a worker gets it
- *   prepare       worker   JSON, template, tokens, then in a lane of its own what is to be
- *                          compiled; the job is the worker's alone
- *   begin         loop     submit each prompt, begin the stream
+ *   reply_start   loop     the body is complete: queues the request for a worker
+ *   prepare       worker   JSON, template, tokens; then, in a separate lane, compilations; only
+ *                          the worker may use the job
+ *   begin         loop     submits each prompt, begins the stream
  *   on_choice     loop     a token of a choice: metrics, a chunk of the stream
- *   on_end        loop     the whole answer, the end of the stream, or an error; HTTP is released
- *   on_idle       loop     the scheduler has returned the generations: their reference goes
+ *   on_end        loop     sends the answer, the stream's end, or an error; releases HTTP
+ *   on_idle       loop     the scheduler has returned the generations: drops their reference
  *
  * The references of its async_request are held by its lane, by HTTP (twice, see async.c), and by
- * the scheduler while it has a generation of the job's. When the client goes while the job is
- * prepared, the job leaves its lane (async.c); later, or if an error ends it, its generations
- * are cancelled, and the last event frees it.
+ * the scheduler while it holds a generation of the job. If the client leaves during the
+ * preparation, the job leaves its lane (async.c). If it leaves later, or if an error ends the job,
+ * its generations are cancelled, and the last event frees it.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -21,11 +21,11 @@
 #include "server/generation/job.h"
 
 struct reply {
-    struct async_request async; /* first: http_request.app points here */
+    struct async_request async; /* must be first: http_request.app points here */
     struct generation_job job;
-    struct buf out; /* bytes on their way to the client */
-    bool answered;  /* the full response has been queued */
-    bool streaming; /* headers of the stream went out */
+    struct buf out; /* bytes to send to the client */
+    bool answered;  /* the full response was queued */
+    bool streaming; /* the stream's headers were sent */
 };
 
 static struct reply *reply_of(struct generation_job *job) {
@@ -39,7 +39,7 @@ static void push(struct reply *reply) {
     buf_clear(&reply->out);
 }
 
-/* The answer has the generation's id, unless the client has named the request. */
+/* Uses the generation's id as the answer's id, unless the client has set one. */
 static void name_request(struct reply *reply) {
     struct http_request *http = reply->async.http;
     if (!http->has_own_id) snprintf(http->id, sizeof http->id, "%s", reply->job.id);
@@ -54,10 +54,10 @@ static void begin_stream(struct reply *reply) {
     reply->streaming = true;
 }
 
-/* Text to be written into reply->out. */
+/* Arguments for writing text to reply->out. */
 struct text {
     struct reply *reply;
-    const struct prompt_run *run; /* of a chunk */
+    const struct prompt_run *run; /* for a chunk */
     struct choice *choice;
 };
 
@@ -83,7 +83,7 @@ static void write_chunk(void *arg) {
                           job->request->continuous_usage_stats ? &usage : NULL);
 }
 
-/* False: memory is short. */
+/* Returns false if memory is short. */
 static bool send_chunk(struct reply *reply, const struct prompt_run *run, struct choice *choice) {
     struct text text = {reply, run, choice};
     assert(reply->streaming && !reply->answered);
@@ -107,7 +107,7 @@ static void write_whole(void *arg) {
     job->api->write_done(&reply->out);
 }
 
-/* False: memory is short. */
+/* Returns false if memory is short. */
 static bool send_answer(struct reply *reply) {
     struct text text = {.reply = reply};
     assert(!reply->answered);
@@ -129,7 +129,7 @@ static void write_error_event(void *arg) {
     reply->job.api->write_done(&reply->out);
 }
 
-/* Answers with job->err, as the last event if a stream has begun. */
+/* Answers with job->err; if a stream has begun, as its last event. */
 static void send_error(struct reply *reply) {
     static const char no_memory[] =
         "data: {\"error\":{\"message\":\"Not enough memory for this request.\",\"type\":"
@@ -148,7 +148,7 @@ static void send_error(struct reply *reply) {
     http_stream_end(reply->async.http);
 }
 
-/* Memory is short: the request ends with an error, and its generations with it. */
+/* Ends the request and its generations with an error, for lack of memory. */
 static void give_up(struct reply *reply) {
     job_cancel(&reply->job);
     err_out_of_memory(&reply->job.err);
@@ -156,9 +156,10 @@ static void give_up(struct reply *reply) {
     async_release_http(&reply->async);
 }
 
-/* ---- what the job tells --------------------------------------------------------------------- */
+/* ---- events of the job ---------------------------------------------------------------------- */
 
-/* A step's time is taken before it takes in what has arrived: a request may be younger than it. */
+/* A request may be younger than its first step: a step's time is measured before it accepts new
+ * requests. */
 static void observe(struct reply *reply, enum histogram_id id, uint64_t from_ns, uint64_t to_ns) {
     double seconds = to_ns > from_ns ? (double)(to_ns - from_ns) * 1e-9 : 0;
     metrics_observe(&reply->job.app->metrics, id, seconds);
@@ -166,7 +167,7 @@ static void observe(struct reply *reply, enum histogram_id id, uint64_t from_ns,
 
 static void note_token(struct reply *reply, struct prompt_run *run, struct choice *choice) {
     uint64_t now = now_ns();
-    bool searched = reply->job.request->beams.width > 0; /* all its tokens come at once */
+    bool searched = reply->job.request->beams.width > 0; /* all its tokens arrive together */
     if (choice->last_token_ns && !searched)
         observe(reply, HISTOGRAM_INTER_TOKEN, choice->last_token_ns, now);
     else
@@ -177,11 +178,11 @@ static void note_token(struct reply *reply, struct prompt_run *run, struct choic
     observe(reply, HISTOGRAM_FIRST_TOKEN, run->generation.received_ns, now);
 }
 
-/* All choices of a prompt are done, and the last one was not aborted. */
+/* Called when all choices of a prompt are done and the last one was not aborted. */
 static void note_prompt_end(struct reply *reply, const struct prompt_run *run, int longest) {
     struct metrics *metrics = &reply->job.app->metrics;
     uint64_t now = now_ns(), first = run->first_token_ns ? run->first_token_ns : now;
-    assert(run->first_scheduled_ns); /* what is done has run */
+    assert(run->first_scheduled_ns); /* a finished choice was scheduled */
     observe(reply, HISTOGRAM_PREFILL, run->first_scheduled_ns, first);
     observe(reply, HISTOGRAM_DECODE, first, now);
     observe(reply, HISTOGRAM_INFERENCE, run->first_scheduled_ns, now);
@@ -246,7 +247,7 @@ static void on_idle(struct generation_job *job) {
 
 static const struct job_listener listener = {on_choice, on_end, on_idle};
 
-/* ---- a request's life ----------------------------------------------------------------------- */
+/* ---- life of a request ---------------------------------------------------------------------- */
 
 static enum async_next prepare(struct async_request *async) {
     return job_run(&((struct reply *)async)->job, async->http);
@@ -267,7 +268,7 @@ static void undo_prepare(struct async_request *async) {
     err_out_of_memory(&job->err);
 }
 
-/* Ends the request early, with an error for the client or, if that is NULL, because it has gone. */
+/* Ends the request early, with an error for the client; NULL: the client has left. */
 static void stop(struct async_request *async, const struct err *err) {
     struct reply *reply = (struct reply *)async;
     job_cancel(&reply->job);
@@ -316,7 +317,7 @@ static int log_fields_of(const struct async_request *async, struct log_field *fi
     fields[n++] = LOG_I("prompt_tokens", job->prompt_tokens);
     fields[n++] = LOG_I("cached_tokens", job->cached_tokens);
     fields[n++] = LOG_I("output_tokens", job->completion_tokens);
-    const struct prompt_run *first = job->prompts; /* of several prompts, the first to run */
+    const struct prompt_run *first = job->prompts; /* the first of several prompts */
     if (job->n_prompts == 0 || !first->first_token_ns) return n;
     uint64_t received = first->generation.received_ns;
     fields[n++] = LOG_R("ttft_ms", (double)(first->first_token_ns - received) * 1e-6);

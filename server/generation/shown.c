@@ -1,10 +1,10 @@
-/* What of a conversation a chat template shows. Many templates have no case for tools, and leave
- * their calls and results out: the model would answer another conversation. So before a
- * conversation with anything but plain turns, the template renders a small one with the same part,
- * which holds a word of its own, and that word must appear.
+/* Checks that a chat template shows all of a conversation. Many templates do not handle tools and
+ * omit calls and results, so the model would answer a different conversation. If a conversation has
+ * parts other than plain turns, the template renders a small conversation with the same kind of
+ * part, which contains a unique word. The word must appear in the output.
  *
- * A template that refuses the small conversation is believed: it says itself what it does not know,
- * and it sees the whole one next. */
+ * If a template rejects the small conversation, that is accepted: the template reports errors
+ * itself, and it gets the whole conversation next. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,11 +12,11 @@
 #include "server/generation/prompt.h"
 #include "server/json/json.h"
 
-#define WORD "Shown7Word" /* no template has it */
-#define MAX_ROLES 8       /* different ones of a conversation, beside the plain ones */
+#define WORD "Shown7Word" /* does not occur in templates */
+#define MAX_ROLES 8       /* distinct roles in a conversation, in addition to the plain ones */
 #define MAX_SHOWN_BYTES ((size_t)1 << 20)
 
-/* Would the template leave the word out of these messages? */
+/* Does the template omit the word of these messages? */
 static bool leaves_out(const struct chat_template *chat, const char *messages, size_t length) {
     struct json *json;
     struct err err = {0};
@@ -39,7 +39,8 @@ static bool leaves_out_calls(const struct chat_template *chat) {
     return leaves_out(chat, messages, strlen(messages));
 }
 
-/* Both as the first message, as a system's would be, and as the result of a call. */
+/* Tests the role in both places: as the first message, like a system message, and as the result of
+ * a call. */
 static bool leaves_out_role(const struct chat_template *chat, const char *role) {
     static const char *const before[] = {
         "[", "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"\","
@@ -66,7 +67,7 @@ static bool is_plain(const char *role) {
     return false;
 }
 
-/* Different roles of a conversation that the template shows. */
+/* Distinct roles of a conversation that the template shows. */
 struct roles {
     const char *name[MAX_ROLES];
     int n;

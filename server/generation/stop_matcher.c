@@ -1,14 +1,14 @@
-/* DESIGN. Finds up to 16 stop strings in a text that comes in parts, in time linear in its length
- * for any text, and as many regular expressions (engine/grammar/search.c).
+/* DESIGN. Finds up to 16 stop strings and up to 16 regular expressions (engine/grammar/search.c) in
+ * a text that arrives in parts. The time for stop strings is linear in the length of any text.
  *
- * Each string has the automaton of Knuth, Morris and Pratt: after every byte its state is the
- * length of the longest end of the text that begins the string. So the largest state is exactly
- * what must be held back: a byte less could still become a match, a byte more would delay text that
- * is certain. A state never begins inside a UTF-8 character, as no stop string does; the bytes of a
- * character that is incomplete yet are held as well.
+ * Each string has an automaton (Knuth, Morris and Pratt). Its state after each byte is the length
+ * of the longest suffix of the text that is a prefix of the string. So the maximum state is exactly
+ * the number of bytes to hold back: one byte less could miss a match, one more would delay text
+ * that is certain. A state never begins inside a UTF-8 character, because stop strings do not. The
+ * bytes of an incomplete character are held back too.
  *
- * A regular expression holds back what it may still match, too, unless its match is to stay in the
- * text: then nothing depends on where it begins.
+ * A regular expression also holds back the text that it may still match, unless the match stays in
+ * the output; then the beginning of the match does not matter.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 #include "server/generation/stop_matcher.h"
 
-/* border[i]: length of the longest proper end of text[0..i] that also begins it. */
+/* border[i]: length of the longest proper suffix of text[0..i] that is also its prefix. */
 static void find_borders(const char *text, size_t length, uint32_t *border) {
     uint32_t k = 0;
     border[0] = 0;
@@ -30,7 +30,7 @@ static void find_borders(const char *text, size_t length, uint32_t *border) {
 
 /* ---- regular expressions -------------------------------------------------------------------- */
 
-/* Says which expression is refused, unless that is not its own fault. */
+/* Adds the name of the refused expression to an error, if the expression is the cause. */
 static void name_regex(const struct api_request *request, const char *name, int i,
                        const struct err *why, struct err *err) {
     char path[32];
@@ -80,7 +80,7 @@ void stop_searches_free(struct search **searches, int n) {
     mem_free(searches);
 }
 
-/* ---- both ----------------------------------------------------------------------------------- */
+/* ---- strings and regular expressions -------------------------------------------------------- */
 
 void stop_matcher_init(struct stop_matcher *matcher, const struct api_request *request,
                        struct search *const *searches) {
@@ -107,15 +107,15 @@ void stop_matcher_init(struct stop_matcher *matcher, const struct api_request *r
     }
 }
 
-/* Takes a stop that ends here, if it is the longest one. */
+/* Records a stop that ends here, if it is the longest one. */
 static void meet(struct stop_matcher *matcher, const char *stop, size_t length, size_t *longest) {
     if (length <= *longest || matcher->asleep) return;
     matcher->matched = stop;
     *longest = length;
 }
 
-/* Moves all automata by one byte. Returns the length of the longest stop that ends here, 0: there
- * is none. */
+/* Advances all automata by one byte. Returns the length of the longest stop that ends here; 0:
+ * none. */
 static size_t step(struct stop_matcher *matcher, char c) {
     size_t longest = 0;
     for (int i = 0; i < matcher->n; i++) {
@@ -147,8 +147,8 @@ static size_t bytes_to_hold(const struct stop_matcher *matcher) {
     return longest;
 }
 
-/* Releases all that is held but its last `keep` bytes. Released bytes stay in the buffer until they
- * are as many as those that are kept, so that a byte is moved once and not at every token. */
+/* Releases all held text except its last `keep` bytes. Released bytes stay in the buffer until they
+ * outnumber the kept bytes, so that bytes are not moved at every token. */
 static void release(struct stop_matcher *matcher, size_t keep, struct buf *out) {
     struct buf *held = &matcher->held;
     assert(keep <= held->length - matcher->released);
