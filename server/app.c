@@ -1,9 +1,9 @@
 /* DESIGN: the parts of a serving process.
  *
- * Opened in this order and closed in the reverse: engine (model, memory), scheduler (its thread),
- * loop, HTTP. The port is bound last, so every client that can connect is answered. The loop runs
- * until lifecycle.c stops it; then no job is left, so the scheduler sends no more events and its
- * thread can end before the loop's handles are closed.
+ * They are opened in this order and closed in the reverse order: engine (model, memory), scheduler
+ * (its thread), loop, HTTP. The port is bound last, so every client that can connect is answered.
+ * The loop runs until lifecycle.c stops it. All jobs have then ended, so the scheduler sends no
+ * more events and its thread can end before the loop's handles are closed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,15 +17,15 @@
 #include "server/generation/grammar_store.h"
 
 #define IDLE_CONNECTION_MS 75000
-#define ANSWER_MS 30000        /* for a client to read an answer, and a second for each: */
-#define ANSWER_RATE (32 << 10) /* bytes */
+#define ANSWER_MS 30000        /* for a client to read an answer, plus a second per */
+#define ANSWER_RATE (32 << 10) /* this many bytes */
 #define MAX_HEADER_BYTES (64 << 10)
 #define MAX_STREAM_BACKLOG (1 << 20)
 #define SILENCE_MS 15000
-#define MAX_BODIES 16 /* how many maximum-size request bodies may be buffered at once */
+#define MAX_BODIES 16 /* limit on buffered request bodies of the maximum size */
 #define MAX_PROMPTS 256
 
-/* ---- what is served, and under which name --------------------------------------------------- */
+/* ---- names and limits ----------------------------------------------------------------------- */
 
 void app_set_name(struct app *app) {
     const char *served = app->options->served_model_name;
@@ -68,7 +68,7 @@ enum status app_check_parsers(const struct options *options, struct err *err) {
     return status;
 }
 
-/* How the model writes calls and thoughts: as the options say, or as its template shows. */
+/* Sets the model's formats of calls and reasoning, from the options or its template. */
 static void set_formats(struct app *app) {
     const struct chat_template *chat = engine_chat_template(app->engine, true);
     const char *tool = app->options->tool_call_parser, *reasoning = app->options->reasoning_parser;
@@ -82,7 +82,7 @@ static void set_formats(struct app *app) {
         app->limits.reasoning_format = reasoning_format_of_template(source, length);
 }
 
-/* The model and the options bound what one request may ask for. */
+/* Sets the limits on a request, from the model and the options. */
 void app_set_limits(struct app *app) {
     const struct options *options = app->options;
     uint64_t seed = (uint64_t)options->seed;
@@ -94,7 +94,7 @@ void app_set_limits(struct app *app) {
         .V = engine_model(app->engine)->V,
         .max_model_len = engine_memory(app->engine)->max_model_len,
         .max_choices = min_int(options->max_num_seqs, MAX_CHOICES),
-        /* more would never be queued */
+        /* more could never be queued */
         .max_prompts = min_int(options->max_queued_requests, MAX_PROMPTS),
         .default_seed = seed,
         .has_chat_template = engine_chat_template(app->engine, false) != NULL,

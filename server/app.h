@@ -1,8 +1,8 @@
-/* server/app: the application behind the HTTP front end. Internal to server/.
+/* server/app: the application that uses the HTTP front end. Internal to server/.
  *
- * A `struct app` is one serving process: model, scheduler, loop, metrics. A `struct
- * async_request` is one HTTP request that a worker prepares, from its complete body to the last
- * byte of its response. Both belong to the loop thread unless a comment says otherwise.
+ * A `struct app` is one serving process: model, scheduler, loop, metrics. A `struct async_request`
+ * is one HTTP request that a worker prepares, from its complete body to the last byte of its
+ * response. Both belong to the loop thread unless a comment says otherwise.
  */
 #ifndef PENSTOCK_SERVER_APP_H
 #define PENSTOCK_SERVER_APP_H
@@ -20,22 +20,22 @@
 struct grammar_store;
 struct route;
 
-/* ---- the process ---------------------------------------------------------------------------- */
+/* ---- process -------------------------------------------------------------------------------- */
 
-/* Events on their way from the engine thread, which appends, to the loop, which swaps the vector
- * for an empty one. */
+/* Events on their way from the engine thread, which appends them, to the loop, which swaps the
+ * vector for an empty one. */
 struct event_vector {
     struct event *events;
     int n, capacity;
 };
 
-/* Bytes of answers from the first estimate until the last byte has left (generation/answers.c). */
+/* The bytes of answers, from the first estimate to the last sent byte (generation/answers.c). */
 struct answers {
     _Atomic size_t bytes;
-    size_t max_bytes; /* of all together; 0: any number, as in a batch */
+    size_t max_bytes; /* limit on the sum; 0: none, as in a batch */
 };
 
-/* What one answer counts for. Zero at first. */
+/* The counted bytes of one answer; initially zero. */
 struct answer_share {
     size_t bytes;
 };
@@ -45,33 +45,34 @@ struct answer_share {
 
 struct app {
     const struct options *options;
-    char names[1024];       /* that clients may use, each NUL-terminated; an empty one at the end */
-    const char *model_name; /* the first of them, or another one of a command's */
+    char names[1024];       /* accepted names, each NUL-terminated; ended by an empty one */
+    const char *model_name; /* the first name, or one set by a command */
     int64_t started_s;      /* seconds since 1970 */
     struct engine *engine;
-    struct engine *draft_engine; /* that guesses for it; NULL: none does */
+    struct engine *draft_engine; /* the draft model's, or NULL */
     struct scheduler *scheduler;
     struct http_server *http;
-    struct route *routes; /* all paths that are served, [n_routes] */
+    struct route *routes; /* [n_routes] all paths */
     int n_routes;
     struct api_limits limits;
-    struct grammar_store *grammars; /* of all requests; any worker */
+    struct grammar_store *grammars; /* shared by all requests; any worker may use it */
     struct answers answers;
     struct metrics metrics;
-    struct buf keys;          /* accepted API keys, each NUL-terminated; empty: none is required */
-    struct buf metrics_keys;  /* of --metrics-key, in the same form; empty: none is required */
-    struct buf admin_keys;    /* of --admin-key, in the same form; empty: no one is an admin */
-    uint64_t key_seed[2];     /* random, of the salts that keys have in the prefix cache */
-    struct buf proxies;       /* of --trusted-proxies: ranges of addresses */
-    _Atomic uint64_t n_seeds; /* seeds given to prompts that came without one; any thread */
-    struct list requests;     /* all that are running: struct async_request */
-    int n_preparing;          /* of those that generate, the ones that are in a lane */
-    bool signalled;           /* the next signal is the second one */
-    bool draining;            /* new generations are refused */
-    bool port_closed;         /* after --drain-delay */
-    bool aborted;             /* after --drain-timeout, or at a second signal */
-    bool http_closed;         /* drained, and no connection is left */
-    struct err failure;       /* how the device failed; STATUS_OK: it did not */
+    struct buf keys;         /* accepted API keys, each NUL-terminated; empty: none is required */
+    struct buf metrics_keys; /* of --metrics-key, in the same form; empty: none is required */
+    struct buf admin_keys;   /* of --admin-key, in the same form; empty: there are no admins */
+    uint64_t key_seed[2];    /* random; for the keys' salts in the prefix cache */
+    struct buf proxies;      /* ranges of addresses of --trusted-proxies */
+    /* number of seeds drawn for prompts without one; any thread may add */
+    _Atomic uint64_t n_seeds;
+    struct list requests; /* all running requests: struct async_request */
+    int n_preparing;      /* generating requests that are in a lane */
+    bool signalled;       /* a first signal arrived */
+    bool draining;        /* new generations are refused */
+    bool port_closed;     /* after --drain-delay */
+    bool aborted;         /* after --drain-timeout, or at a second signal */
+    bool http_closed;     /* drained; all connections are closed */
+    struct err failure;   /* of the device; STATUS_OK: it runs */
 
     uv_loop_t loop;
     uv_signal_t signals[APP_SIGNALS]; /* SIGTERM, SIGINT, SIGHUP */
@@ -79,114 +80,114 @@ struct app {
     uv_timer_t drain_timer;
     /* async.c: */
     struct lanes *lanes;   /* the workers */
-    uv_timer_t trim_timer; /* until free memory is returned */
+    uv_timer_t trim_timer; /* until free memory is returned to the system */
     uv_work_t trim_work;
-    int trims_due; /* how often it is to be returned yet */
-    bool trimming; /* a worker returns it */
+    int trims_due; /* remaining number of times to return it */
+    bool trimming; /* a worker is returning it */
     /* event_bridge.c: */
     uv_async_t wake;
-    void (*notify)(struct app *app); /* something has arrived. Engine thread */
-    pthread_mutex_t mutex;           /* guards the next two */
-    pthread_cond_t received_some;    /* bridge_receive has made room */
+    void (*notify)(struct app *app); /* called on the engine thread after something arrived */
+    pthread_mutex_t mutex;           /* guards arrived and arrived_failure */
+    pthread_cond_t received_some;    /* bridge_receive has freed space */
     struct event_vector arrived;
     struct err arrived_failure;
-    struct event_vector received; /* the loop's */
+    struct event_vector received; /* the loop's vector */
 };
 
-/* ---- app.c: the parts of a server ----------------------------------------------------------- */
+/* ---- app.c: parts of a server --------------------------------------------------------------- */
 
-/* Sets the model's names from the options: those of --served-model-name, or the file's name. */
+/* Sets the model's names: those of --served-model-name, or the file's name. */
 void app_set_name(struct app *app);
 
-/* Fills the limits of a request, from the options, the name and the opened engine. */
+/* Sets the limits on requests, from the options, the name and the opened engine. */
 void app_set_limits(struct app *app);
 
-/* Are --tool-call-parser and --reasoning-parser auto, none or names that are known? Fails with
+/* Are --tool-call-parser and --reasoning-parser "auto", "none" or known names? Fails with
  * STATUS_USAGE. */
 enum status app_check_parsers(const struct options *options, struct err *err);
 
-/* Opens scheduler, loop and HTTP around the engine of an app whose options and model_name are set;
- * uv_run of its loop then serves until lifecycle.c stops it. The engine stays the caller's. Call
- * app_close afterwards, even if this fails. */
+/* Opens scheduler, loop and HTTP for an app whose engine, options and model_name are set. uv_run of
+ * its loop then serves until lifecycle.c stops it. The caller keeps the engine. Call app_close
+ * afterwards, even on failure. */
 enum status app_open(struct app *app, struct err *err);
 void app_close(struct app *app);
 
-/* ---- routes.c: which path does what --------------------------------------------------------- */
+/* ---- routes.c: paths ------------------------------------------------------------------------ */
 
-/* Makes and frees the app's table of routes. */
+/* Make and free the app's table of routes. */
 void routes_open(struct app *app);
 void routes_close(struct app *app);
 
-/* The callbacks of http_config; `app` is the struct app. */
+/* The callbacks of http_config. `app` is a struct app. */
 void routes_on_headers(void *app, struct http_request *http);
 void routes_on_request(void *app, struct http_request *http);
 void routes_on_gone(void *app, struct http_request *http);
 void routes_on_done(void *app, struct http_request *http, int status, uint64_t bytes);
 int routes_fields(void *app, struct http_request *http, struct http_field *out);
 
-/* Answers with an error body, with Retry-After or Allow where the status wants them, and nothing
- * else. */
+/* Answers with an error body, and with Retry-After or Allow if the status requires them. */
 void respond_error(struct http_request *http, const struct err *err, const char *allow);
 
-/* Answers 200 with a JSON body, whose memory is taken: `body` is empty afterwards. */
+/* Answers 200 with a JSON body. Takes ownership of its memory and leaves `body` empty. */
 void respond_json(struct http_request *http, struct buf *body);
 
-/* ---- generation/answers.c: memory for answers that wait to be read -------------------------- */
+/* ---- generation/answers.c: memory of unread answers ----------------------------------------- */
 
-#define ANSWER_SMALL_BYTES ((size_t)64 << 10) /* an answer of this size is not counted */
-#define ANSWER_MAX_BYTES ((size_t)32 << 20)   /* of one answer */
-#define ANSWERS_MAX_BYTES ((size_t)256 << 20) /* of all that a server has */
+#define ANSWER_SMALL_BYTES ((size_t)64 << 10) /* answers up to this size are not counted */
+#define ANSWER_MAX_BYTES ((size_t)32 << 20)   /* limit of one answer */
+#define ANSWERS_MAX_BYTES ((size_t)256 << 20) /* limit of all answers of a server */
 
-/* Raises an answer's share to `bytes`. Fails with STATUS_INVALID_REQUEST and `param` if that is
- * more than one answer may have, and with STATUS_UNAVAILABLE and the code too_many_answers if too
- * little is left of the sum of all; then the share is as before. Any thread. */
+/* Raises an answer's share to `bytes`. Fails with STATUS_INVALID_REQUEST and `param` if that
+ * exceeds the limit of one answer, and with STATUS_UNAVAILABLE and the code too_many_answers if it
+ * exceeds the limit of all; the share is then unchanged. Any thread may call it. */
 enum status answer_reserve(struct answers *answers, struct answer_share *share, size_t bytes,
                            const char *param, struct err *err);
 
-/* The answer was written and has `bytes`. Any thread. */
+/* Sets the share of a written answer to its size. Any thread may call it. */
 void answer_settle(struct answers *answers, struct answer_share *share, size_t bytes);
 
-/* The answer has left, or there will be none. Any thread; a second call does nothing. */
+/* Sets the share to 0 after the answer was sent, or if it is not needed. Any thread may call it,
+ * also repeatedly. */
 void answer_release(struct answers *answers, struct answer_share *share);
 
 /* ---- auth.c --------------------------------------------------------------------------------- */
 
-/* Collects the keys of --api-key and --api-key-file into app->keys, those of --metrics-key and
- * --admin-key into lists of their own. */
+/* Reads the keys of --api-key and --api-key-file into app->keys, and those of --metrics-key and
+ * --admin-key into separate lists. */
 enum status auth_load(struct app *app, struct err *err);
 
-/* Does the request carry one of `keys`, a list of the app's, or an admin key, or is the list empty?
- * Takes the same time for every wrong key of one length. */
+/* Is `keys`, a list of the app, empty, or does the request have one of them or an admin key? Takes
+ * equal time for all wrong keys of equal length. */
 bool auth_accepts(const struct app *app, const struct buf *keys, const struct http_request *http);
 
-/* A hash of the client's key or, if the server has no keys, of its address: clients share workers
- * by it. */
+/* Returns a hash of the client's key or, if the server has no keys, of its address. Workers are
+ * shared fairly among these. */
 uint64_t auth_client(const struct app *app, const struct http_request *http);
 
-/* Does it carry an admin key? */
+/* Does the request have an admin key? */
 bool auth_is_admin(const struct app *app, const struct http_request *http);
 
-/* The salt of the request's key in the prefix cache; zero without a key, if the server has only
- * one, and with --share-prefixes. */
+/* Sets the salt of the request's key in the prefix cache. It is zero without a key, if the server
+ * has only one, and with --share-prefixes. */
 void auth_cache_salt(const struct app *app, const struct http_request *http, uint64_t salt[2]);
 
-/* ---- proxies.c: the client behind a proxy --------------------------------------------------- */
+/* ---- proxies.c: clients of proxies ---------------------------------------------------------- */
 
 /* Reads --trusted-proxies into app->proxies. */
 enum status proxies_load(struct app *app, struct err *err);
 
-/* If the peer is a trusted proxy, http->client becomes the client that it speaks for. */
+/* If the peer is a trusted proxy, sets http->client to the proxy's client. */
 void proxies_name_client(const struct app *app, struct http_request *http);
 
-/* ---- cors.c: pages of other origins --------------------------------------------------------- */
+/* ---- cors.c: web pages of other origins ----------------------------------------------------- */
 
-/* The fields that every answer to this request has; at most 3. Returns how many. */
+/* Gets the fields, at most 3, for any answer to this request. Returns their number. */
 int cors_fields(const struct app *app, const struct http_request *http, struct http_field *out);
 
-/* Answers OPTIONS, which may be a browser's preflight, with the methods of the path. */
+/* Answers OPTIONS, possibly a browser's preflight, with the methods of the path. */
 void cors_answer_options(const struct app *app, struct http_request *http, const char *methods);
 
-/* ---- health.c: what the process says of itself ---------------------------------------------- */
+/* ---- health.c: state of the process --------------------------------------------------------- */
 
 void health_live(struct app *app, struct http_request *http);
 void health_ready(struct app *app, struct http_request *http);
@@ -194,7 +195,7 @@ void health_load(struct app *app, struct http_request *http);
 void health_metrics(struct app *app, struct http_request *http);
 void health_version(struct app *app, struct http_request *http);
 
-/* The version as one line of text, and as the JSON of /version; `backend` may be NULL. */
+/* Write the version as one line of text, and as the JSON of /version; `backend` may be NULL. */
 void version_write(struct buf *out);
 void version_write_json(struct buf *out, const char *backend);
 
@@ -204,131 +205,133 @@ void tokenize_start(struct app *app, struct http_request *http);
 void detokenize_start(struct app *app, struct http_request *http);
 void tokenizer_info_start(struct app *app, struct http_request *http);
 
-/* ---- endpoints/render.c: the token ids that a generation would compute ---------------------- */
+/* ---- endpoints/render.c: token ids of a generation, without computing it -------------------- */
 
 void render_start(struct app *app, struct http_request *http, const struct api *api);
 
 /* ---- generation/reply.c: requests that generate --------------------------------------------- */
 
-/* Takes a whole request: parses and tokenises on a worker, submits, and answers as tokens come. */
+/* Starts a complete request: parses and tokenises it on a worker, submits it, and answers as tokens
+ * arrive. */
 void reply_start(struct app *app, struct http_request *http, const struct api *api);
 
 /* ---- async.c: requests that need a worker --------------------------------------------------- */
 
 struct async_request;
 
-/* What a request does after a worker has run it. */
+/* The next action of a request after a run on a worker. */
 enum async_next {
     ASYNC_ANSWER,  /* `done` answers it */
-    ASYNC_COMPILE, /* it runs again, in the lane of grammars */
-    ASYNC_WAIT,    /* it runs again after async_resume; no worker waits with it */
+    ASYNC_COMPILE, /* runs again, in the lane of grammars */
+    ASYNC_WAIT,    /* runs again after async_resume, without occupying a worker */
 };
 
-/* What such a request does. */
+/* The functions of such a request. */
 struct async_kind {
-    enum lane lane; /* in which it runs first */
-    /* On a worker: the long and pure part. */
+    enum lane lane; /* of its first run */
+    /* On a worker: does the long work, without side effects. */
     enum async_next (*run)(struct async_request *request);
-    /* Then: answers, unless `gone` is set. request->err is why the request has ended before its
-     * last run, if it has. */
+    /* On the loop, after the last run: answers, unless `gone` is set. request->err is set if the
+     * request ended before its last run. */
     void (*done)(struct async_request *request);
-    /* After that, if it still goes on: ends it early, with an error for the client or, if that is
-     * NULL, because the client has gone. NULL: `done` has ended it. */
+    /* After `done`, while the request is not finished: ends it early, with an error for the client,
+     * or with NULL because the client has left. NULL: `done` finishes the request. */
     void (*stop)(struct async_request *request, const struct err *err);
-    /* Before `done`, of a request that is cancelled: afterwards nothing resumes it. NULL: it never
-     * waits. */
+    /* Before `done`, if the request is cancelled: ensures that it is not resumed afterwards. NULL:
+     * the request never waits. */
     void (*leave)(struct async_request *request);
-    /* On a worker, if `run` lacked memory: frees what it has made, and notes err_out_of_memory;
-     * `done` follows. */
+    /* On a worker, if `run` lacked memory: frees its results and sets err_out_of_memory; `done`
+     * follows. */
     void (*undo)(struct async_request *request);
-    /* Fields for the access log, at most 8; returns how many. May be NULL. */
+    /* Writes at most 8 fields for the access log and returns their number. May be NULL. */
     int (*log_fields)(const struct async_request *request, struct log_field *fields);
     void (*free)(struct async_request *request);
 };
 
-/* The head of such a request; http_request.app points to it. Loop thread, except for `run` and
- * async_resume. */
+/* The first member of such a request; http_request.app points to it. For the loop thread, except
+ * for `run` and async_resume. */
 struct async_request {
     const struct async_kind *kind;
     struct app *app;
-    struct http_request *http; /* NULL once released */
+    struct http_request *http; /* NULL after release */
     struct list_node node;     /* in app->requests */
     struct lane_work work;
-    enum async_next next; /* after its last run */
-    struct err err;       /* why it has ended before its last run; STATUS_OK: it has not */
-    uint64_t owner;       /* a hash of the client: clients share a lane */
+    enum async_next next; /* result of its last run */
+    struct err err;       /* the error that ended it before its last run; STATUS_OK: none */
+    uint64_t owner;       /* hash of the client, for fair sharing of lanes */
     int references;
-    bool running;          /* it is in a lane: only `gone` and `cancelled` may be changed */
-    bool gone;             /* the client is */
-    atomic_bool cancelled; /* its result is not needed: `run` ends at its next check. Any thread */
+    bool running; /* in a lane: only `gone` and `cancelled` may be changed */
+    bool gone;    /* the client has left */
+    /* the result is not needed: `run` ends at its next check; any thread may read it */
+    atomic_bool cancelled;
 };
 
-/* Opens and closes what a server has for such requests. */
+/* Open and close the server's data for such requests. */
 void async_init(struct app *app);
 void async_close(struct app *app);
 
-/* Queues a whole request for a worker, or ends it with STATUS_OVERLOADED if its lane is full. It is
- * zeroed, and freed by its kind. */
+/* Queues a complete request for a worker, or ends it with STATUS_OVERLOADED if its lane is full.
+ * The request must be zeroed; its kind frees it. */
 void async_start(struct async_request *request, const struct async_kind *kind, struct app *app,
                  struct http_request *http);
 
-/* A request that waits runs again. Any thread. */
+/* Runs a waiting request again. Any thread may call it. */
 void async_resume(struct async_request *request);
 
-/* Another reference, and one less; the last one frees the request. */
+/* Add and drop a reference. Dropping the last one frees the request. */
 void async_ref(struct async_request *request);
 void async_unref(struct async_request *request);
 
-/* Releases the HTTP request, unless it was released: it was answered, or its client is gone. */
+/* Releases the HTTP request unless it was released. It must be answered, or its client gone. */
 void async_release_http(struct async_request *request);
 
-/* For `done`: answers with a JSON body, which it takes over, or with the error that has ended the
- * request, which is `err` unless it ended early; then releases the HTTP request. */
+/* For `done`: answers with a JSON body, taking ownership of it, or with the error that ended the
+ * request: its own if it ended early, else `err`. Then releases the HTTP request. */
 void async_respond(struct async_request *request, struct buf *body, const struct err *err);
 
-/* The client has gone. */
+/* Called when the client has left. */
 void async_gone(struct async_request *request);
 
-/* What the kind has to say in the access log. */
+/* Writes the kind's fields for the access log. Returns their number. */
 int async_log_fields(const struct async_request *request, struct log_field *fields);
 
-/* Ends every request with an error; app->aborted is set. */
+/* Ends every request with an error. app->aborted must be set. */
 void async_abort_all(struct app *app, const struct err *err);
 
 /* ---- event_bridge.c: events from the engine thread to the loop ------------------------------ */
 
-/* `notify` is called on the engine thread when something has arrived; NULL: the loop is woken, and
- * passes each event to its job. */
+/* Initialises the bridge. `notify` is called on the engine thread after something arrived. NULL:
+ * the loop is woken and passes each event to its job. */
 void bridge_init(struct app *app, void (*notify)(struct app *app));
 void bridge_close(struct app *app);
 
-/* The scheduler's on_events. Engine thread. */
+/* The scheduler's on_events, on the engine thread. */
 void bridge_on_events(void *app, const struct event *events, int n);
 
-/* The scheduler's on_failure. Engine thread. The loop learns of it before the events that
- * follow. */
+/* The scheduler's on_failure, on the engine thread. The loop receives the failure before the events
+ * that follow it. */
 void bridge_on_failure(void *app, const struct err *err);
 
-/* Moves the events that have arrived to app->received, and copies the failure that has. The caller
- * holds app->mutex. */
+/* Moves the arrived events to app->received, and copies the arrived failure. The caller must hold
+ * app->mutex. */
 void bridge_receive(struct app *app, struct err *failure);
 
 /* ---- lifecycle.c: signals and shutdown ------------------------------------------------------ */
 
 /* First SIGTERM: readiness and new generations are refused; after --drain-delay the port is closed,
- * and running requests finish within --drain-timeout. First SIGINT or SIGHUP: the same without
- * delay. Second one of them: running requests are aborted. */
+ * and running requests finish within --drain-timeout. First SIGINT or SIGHUP: the same without the
+ * delay. A second signal: running requests are aborted. */
 void lifecycle_init(struct app *app);
-void lifecycle_close(struct app *app); /* closes its handles after the loop has stopped */
+void lifecycle_close(struct app *app); /* after the loop has stopped */
 
-/* Begins what a first SIGTERM begins (`delayed`) or a first SIGINT. Without delay it also ends a
- * delay that has begun. */
+/* Begins the shutdown of a first SIGTERM (`delayed`) or of a first SIGINT, which also ends a delay
+ * that has begun. */
 void lifecycle_drain(struct app *app, bool delayed);
 
-/* The device has failed, as app->failure says: all requests end, then the process. */
+/* Ends all requests, then the process, because the device has failed (app->failure). */
 void lifecycle_fail(struct app *app);
 
-/* A request has ended: stops the loop if it was the last one that a drain waited for. */
+/* Called after a request has ended. Stops the loop if it was the last one of a drain. */
 void lifecycle_request_ended(struct app *app);
 
 #endif

@@ -1,25 +1,25 @@
 /* DESIGN: HTTP requests that need a worker.
  *
  *   async_start   loop     counts the request and queues it in a lane (lanes.c)
- *   kind->run     worker   the long and pure part; the request is the worker's alone
- *   kind->done    loop     answers, or begins to; the body is gone
- *   kind->stop    loop     the client has gone or the server ends, while the request goes on
- *   kind->free    loop     no reference is left
+ *   kind->run     worker   the long work; only the worker may use the request
+ *   kind->done    loop     answers, or begins to; the body is freed
+ *   kind->stop    loop     the client has left or the server ends before the request is finished
+ *   kind->free    loop     after the last reference
  *
- * `run` may end with ASYNC_COMPILE: the loop drops the body and queues the request in the lane of
- * grammars, where `run` goes on. There it may end with ASYNC_WAIT: the request keeps no worker, and
- * async_resume queues it again.
+ * `run` may return ASYNC_COMPILE: the loop frees the body and queues the request in the lane of
+ * grammars, where `run` is called again. There it may return ASYNC_WAIT: the request then occupies
+ * no worker, and async_resume queues it again.
  *
- * A request in a lane is cancelled if its client goes or the server ends. It leaves the lane at
- * once if it waits there, else at its next look at `cancelled`; then `done` follows as always.
+ * A request in a lane is cancelled if its client leaves or the server ends. If it waits there, it
+ * leaves the lane immediately, else at its next check of `cancelled`. `done` follows in both cases.
  *
- * A reference each is held by the lane until `done` has returned, by HTTP until the request is
- * released, by HTTP until it reports the request done (in whatever order), and by whom the kind
- * gives one. The process ends when the list of requests is empty.
+ * References are held by the lane until `done` has returned, by HTTP until the request is released,
+ * by HTTP until it reports the end of the request (in either order), and by other holders that the
+ * kind adds. The process ends when the list of requests is empty.
  *
- * A large body takes up to 30 times its size while a worker reads it, and the C library keeps what
- * is freed for the thread that had it. So a second after such a body a worker returns the free
- * memory of all threads to the system, and twice more, for what its answer held until later.
+ * A large body takes up to 30 times its size while a worker parses it, and the C library keeps
+ * freed memory for the thread that used it. So one second after such a body, a worker returns the
+ * free memory of all threads to the system, and twice more, for the memory that its answer held.
  */
 #include <assert.h>
 #include <malloc.h>
@@ -28,14 +28,14 @@
 #include "server/app.h"
 
 enum {
-    LARGE_BODY = 64 << 10, /* bytes from which on a body's memory is worth returning */
+    LARGE_BODY = 64 << 10, /* bytes; bodies of this size trigger trims */
     TRIM_DELAY_MS = 1000,
     N_TRIMS = 3,
-    TRIM_THRESHOLD = 1 << 20, /* free memory at the end of a thread's own that it may keep */
-    MAX_WAITING_TEXTS = 256   /* requests that wait in the lane of texts */
+    TRIM_THRESHOLD = 1 << 20, /* free memory at the end of a thread's heap that it may keep */
+    MAX_WAITING_TEXTS = 256   /* limit of waiting requests in the lane of texts */
 };
 
-/* ---- memory that large bodies leave behind -------------------------------------------------- */
+/* ---- memory that large bodies used ---------------------------------------------------------- */
 
 static void trim(uv_work_t *work) {
     (void)work;
@@ -120,7 +120,7 @@ static enum lane_verdict run(struct lane_work *work) {
     return request->next == ASYNC_WAIT ? LANE_PARKED : LANE_ENDED;
 }
 
-/* A body is read in the first run; later ones find it dropped. */
+/* Frees the body, which only the first run reads. */
 static void drop_body(struct async_request *request) {
     struct app *app = request->app;
     bool is_large = request->http->body_length >= LARGE_BODY;
@@ -179,8 +179,8 @@ void async_start(struct async_request *request, const struct async_kind *kind, s
 
 /* ---- opening and closing -------------------------------------------------------------------- */
 
-/* malloc_trim leaves alone what is free at the end of a thread's memory; the threshold, which the
- * C library otherwise raises by itself to twice the largest block that was freed, bounds that. */
+/* malloc_trim does not return free memory at the end of a thread's heap. The threshold bounds it;
+ * otherwise the C library raises the threshold to twice the largest freed block. */
 void async_init(struct app *app) {
     mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
     uv_timer_init(&app->loop, &app->trim_timer);
@@ -199,9 +199,9 @@ void async_close(struct app *app) {
     uv_close((uv_handle_t *)&app->trim_timer, NULL);
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
+/* ---- end ------------------------------------------------------------------------------------ */
 
-/* Of a request in a lane. */
+/* Cancels a request in a lane. */
 static void cancel(struct async_request *request, const struct err *err) {
     assert(request->running);
     if (atomic_exchange(&request->cancelled, true)) return;
@@ -220,7 +220,7 @@ void async_gone(struct async_request *request) {
 }
 
 int async_log_fields(const struct async_request *request, struct log_field *fields) {
-    if (request->running || !request->kind->log_fields) return 0; /* a worker may write them */
+    if (request->running || !request->kind->log_fields) return 0; /* a worker may be writing them */
     return request->kind->log_fields(request, fields);
 }
 

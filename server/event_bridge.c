@@ -1,13 +1,13 @@
-/* DESIGN: from the engine thread to the loop.
+/* DESIGN: moves events from the engine thread to the loop.
  *
  * The engine thread appends a step's events to `arrived` under the mutex and wakes the loop once.
- * The loop swaps that vector for its own empty one, so the mutex is held only for a copy or a swap,
- * passes each event to its job, and then flushes HTTP once: all chunks of a step leave together.
- * Events of one choice stay in order. Vectors grow to the largest step seen and are then reused; if
- * one cannot grow, the engine thread waits until the loop has taken what is there. A failure of the
- * device arrives the same way, before the events that follow from it.
+ * The loop swaps that vector for an empty one, so the mutex is held only for a copy or a swap. It
+ * passes each event to its job and then flushes HTTP once, so all chunks of a step are sent
+ * together. Events of one choice stay in order. Vectors grow to the largest step and are then
+ * reused. If a vector cannot grow, the engine thread waits until the loop has received its events.
+ * A failure of the device arrives the same way, before the events that it causes.
  *
- * `penstock batch` has no loop: it waits for `notify` and receives on its main thread.
+ * `penstock batch` does not have a loop: it waits for `notify` and receives on its main thread.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -15,11 +15,11 @@
 
 #include "server/generation/job.h"
 
-enum { FIRST_EVENTS = 256 }; /* that a vector has room for from the start */
+enum { FIRST_EVENTS = 256 }; /* initial capacity of a vector */
 
 /* ---- engine thread -------------------------------------------------------------------------- */
 
-/* Makes room for n events more, if there is memory for it. */
+/* Ensures capacity for n more events, if there is memory. */
 static void grow(struct event_vector *vector, int n) {
     if (vector->capacity - vector->n >= n) return;
     int capacity = max_int(vector->n + n, vector->capacity * 2);
@@ -30,7 +30,7 @@ static void grow(struct event_vector *vector, int n) {
     vector->capacity = capacity;
 }
 
-/* Adds as many of n events as there is room for. Returns how many. */
+/* Adds as many of n events as fit. Returns their number. */
 static int add(struct event_vector *vector, const struct event *events, int n) {
     grow(vector, n);
     int taken = min_int(n, vector->capacity - vector->n);

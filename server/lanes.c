@@ -1,21 +1,21 @@
-/* DESIGN: three queues of work, each with threads of its own.
+/* DESIGN: three queues of work, each with separate threads.
  *
- * The order of a queue is by turns. New work gets the turn after the one that its lane is in, or
- * after the last one in which its client has work waiting, whichever is later:
+ * Turns define the order of a queue. New work gets the turn after the lane's current one, or after
+ * the last turn in which its client has waiting work, whichever is later:
  *
  *     turn        7 (running)   8        9        10
  *     client A    a1            a2       a3       a4
  *     client B                  b1                        <- a client that has just arrived
  *
  * So a client waits for at most one work of each other client, and a client that sends one request
- * after the other does not overtake those that wait. Resumed work keeps its turn, which is an
- * earlier one, so it goes first.
+ * after another does not overtake waiting ones. Resumed work keeps its earlier turn, so it runs
+ * first.
  *
- * One mutex guards all queues; it is never held while work runs. Ended work goes to a list that
- * wakes the loop. A dropped work ends through the same list, so `done` is called in one place only.
+ * One mutex guards all queues; it is not held while work runs. Finished work is added to a list,
+ * and the loop is woken. Dropped work ends through the same list, so `done` is called in one place
+ * only.
  *
- * Compilations yield the processor to the compute threads of the engine: Linux has a niceness for
- * each thread.
+ * Compilations yield the CPU to the engine's compute threads: Linux has a niceness per thread.
  */
 #include "server/lanes.h"
 
@@ -45,7 +45,7 @@ struct queue {
     struct list waiting; /* by turn */
     struct list parked;
     int n_running;
-    uint64_t turn; /* of the work that was started last */
+    uint64_t turn; /* turn of the last started work */
     int max_waiting;
 };
 
@@ -53,13 +53,13 @@ struct lanes {
     enum lane_verdict (*run)(struct lane_work *work);
     void (*done)(struct lane_work *work);
     uv_async_t wake;
-    pthread_mutex_t mutex; /* guards all that follows, and the works' fields */
+    pthread_mutex_t mutex; /* guards the fields below, and those of works */
     struct queue queues[N_LANES];
     struct list ended;
     bool is_closing;
 };
 
-/* ---- the order of a queue ------------------------------------------------------------------- */
+/* ---- order of a queue ----------------------------------------------------------------------- */
 
 static struct lane_work *work_of(struct list_node *node) {
     return list_entry(node, struct lane_work, node);
@@ -71,7 +71,7 @@ static int count_of(const struct list *list, uint64_t owner) {
     return n;
 }
 
-/* The turn of new work of a client. */
+/* Returns the turn of a client's new work. */
 static uint64_t next_turn(const struct queue *queue, uint64_t owner) {
     uint64_t last = queue->turn;
     list_each(node, &queue->waiting) {
@@ -88,7 +88,7 @@ static void enqueue(struct queue *queue, struct lane_work *work) {
     pthread_cond_signal(&queue->arrived);
 }
 
-/* Is there room for one more work of the client? */
+/* May the client queue one more work? */
 static bool has_room(const struct queue *queue, uint64_t owner) {
     int n = queue->waiting.n + queue->parked.n;
     int own = count_of(&queue->waiting, owner) + count_of(&queue->parked, owner);
@@ -144,7 +144,7 @@ static void *serve(void *arg) {
     return NULL;
 }
 
-/* ---- the loop's thread ---------------------------------------------------------------------- */
+/* ---- loop thread ---------------------------------------------------------------------------- */
 
 static void on_wake(uv_async_t *wake) {
     struct lanes *lanes = wake->data;
@@ -226,7 +226,7 @@ static void start_queue(struct lanes *lanes, enum lane lane) {
     }
 }
 
-/* Signals are the loop thread's. */
+/* Blocks signals on the threads: the loop thread handles them. */
 struct lanes *lanes_new(uv_loop_t *loop, enum lane_verdict (*run)(struct lane_work *work),
                         void (*done)(struct lane_work *work)) {
     struct lanes *lanes = mem_calloc(1, sizeof *lanes);

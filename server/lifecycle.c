@@ -2,43 +2,42 @@
  *
  *   serving -- SIGTERM, POST /drain --> delay -- --drain-delay is over --> port closed
  *      |                                  |                                    |
- *      |------ SIGINT, SIGHUP ------------|----------------------------------->|
+ *      |------ SIGINT, SIGHUP ---|--->|
  *      |                                  |                                    |
  *      |                    second signal |      second signal, --drain-timeout |
  *      |                                  v                                    v
  *      \------ device fails --> failed (port open) -- FAILED_OPEN_MS --> aborted --> loop stops
  *
- * SIGTERM is what a supervisor sends, and behind it may be routers that know nothing of it yet. So
- * readiness and new generations are refused at once, but for --drain-delay port and connections
- * stay open: a router gets a 503, which it may retry elsewhere, and not a refused or cut
- * connection. Then port and idle connections are closed, and running requests finish. When the last
- * connection is closed and the last request is freed, the loop is stopped; the exit code is 0.
- * After --drain-timeout, or at a second signal, the requests that still run end with an error of
- * status 503 (a stream gets it as its last event), and connections that do not accept it within a
- * second are cut off.
+ * A supervisor sends SIGTERM, and routers may not yet know about it. So readiness and new
+ * generations are refused immediately, but port and connections stay open for --drain-delay: a
+ * router gets a 503, which it may retry elsewhere, instead of a refused or broken connection. Then
+ * the port and idle connections are closed, and running requests finish. When the last connection
+ * is closed and the last request is freed, the loop is stopped; the exit code is 0. After
+ * --drain-timeout, or at a second signal, the remaining requests end with an error of status 503 (a
+ * stream gets it as its last event). Connections that do not accept it within a second are cut off.
  *
- * SIGINT comes from a person at a terminal and SIGHUP from a terminal that closes: neither waits,
- * and both end a delay that has begun. SIGHUP stays ignored if it is ignored at the start, as nohup
- * does. POST /drain is no signal: the SIGTERM that may follow it changes nothing.
+ * SIGINT is sent by a person at a terminal, SIGHUP by a terminal that closes: they skip the delay,
+ * and end one that has begun. If SIGHUP is ignored at the start, as with nohup, it stays ignored.
+ * POST /drain is not a signal: a SIGTERM after it has no further effect.
  *
- * SIGUSR1 and SIGUSR2 change nothing: log rotation and monitors send them, and by default they
- * would end the process. main.c ignores them from the start; here they get a line in the log.
+ * SIGUSR1 and SIGUSR2 have no effect: log rotation and monitors send them, and by default they
+ * would end the process. main.c ignores them from the start; here each one is logged.
  *
- * If the device fails, nothing can be served any more, and only a new process may have a working
- * device. All requests end with an error. The port stays open for half a second, so that readiness
- * checks and clients get their 503; then the rest is aborted as at a second signal, and the process
- * ends with an exit code of its own, so that a supervisor starts it again. A signal in that time
- * changes nothing, and a drain during which the device fails ends as soon.
+ * If the device fails, only a new process may have a working device. All requests end with an
+ * error. The port stays open for half a second, so that readiness checks and clients get their 503.
+ * Then the rest is aborted as at a second signal, and the process ends with a special exit code, so
+ * that a supervisor restarts it. Signals during that time have no effect. A failure during a drain
+ * ends it in the same time.
  */
 #include <assert.h>
 #include <signal.h>
 
 #include "server/app.h"
 
-/* How long the error responses of aborted requests may take to be sent. */
+/* Time for sending the error responses of aborted requests. */
 #define ABORT_GRACE_MS 1000
 
-/* How long the port stays open after the device has failed. */
+/* Time that the port stays open after the device has failed. */
 #define FAILED_OPEN_MS 500
 
 void lifecycle_request_ended(struct app *app) {
@@ -54,7 +53,7 @@ static void on_http_closed(void *arg) {
     lifecycle_request_ended(app);
 }
 
-/* No new connections; running requests go on. */
+/* Refuses new connections; running requests continue. */
 static void close_port(struct app *app) {
     if (app->port_closed) return;
     app->draining = app->port_closed = true;
@@ -95,7 +94,7 @@ static void on_delay_over(uv_timer_t *timer) {
 void lifecycle_drain(struct app *app, bool delayed) {
     int delay_s = delayed ? app->options->drain_delay_s : 0;
     if (app->failure.status || app->port_closed) return;
-    if (app->draining && delay_s > 0) return; /* the delay has begun */
+    if (app->draining && delay_s > 0) return; /* the delay has already begun */
     log_line(LOG_INFO, "draining: %d requests running, the port closes in %d s", app->requests.n,
              delay_s);
     if (!app->draining) http_server_announce_drain(app->http);
@@ -110,7 +109,7 @@ static void on_failure_announced(uv_timer_t *timer) {
     abort_all(timer->data, "the device has failed");
 }
 
-/* An abort uses the timer for its grace already. */
+/* During an abort, the timer is already used for the grace period. */
 void lifecycle_fail(struct app *app) {
     assert(app->failure.status);
     log_line(LOG_ERROR, "%s %d requests end with an error, then the server stops.",
@@ -158,7 +157,7 @@ void lifecycle_init(struct app *app) {
     app->drain_timer.data = app;
 }
 
-/* The shutdown is complete: another signal must not change the exit code. */
+/* The shutdown is complete: further signals must not change the exit code. */
 void lifecycle_close(struct app *app) {
     for (int i = 0; i < APP_SIGNALS; i++) {
         uv_close((uv_handle_t *)&app->signals[i], NULL);

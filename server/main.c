@@ -37,7 +37,7 @@ static int print_help(const char *command, FILE *out) {
     return out == stdout ? 0 : 2;
 }
 
-/* A command whose output was lost, on a full disk say, has not succeeded. */
+/* Fails a command whose output was lost, for example on a full disk. */
 static int end_output(int code) {
     bool lost = fflush(stdout) != 0 || ferror(stdout);
     if (!lost || code != 0) return code;
@@ -45,8 +45,8 @@ static int end_output(int code) {
     return 1;
 }
 
-/* A model or a flag where a command belongs is told how it goes on; otherwise the error names the
- * command that is most like the unknown one. */
+/* Explains how to use a model or a flag that was given instead of a command; otherwise reports the
+ * most similar command. */
 static int refuse_command(const char *name) {
     struct options options;
     struct err err;
@@ -86,21 +86,21 @@ static int run(const struct subcommand *command, int argc, char **argv) {
     return code;
 }
 
-/* Where standard input, output or error is closed, the next file that is opened would take its
- * place: input would be read from a pipe of our own, and messages written into a connection. */
+/* Opens closed standard files. Otherwise the next opened file would replace one: input would be
+ * read from an internal pipe, and messages written to a connection. */
 static void hold_standard_files(void) {
     int fd;
     do {
-        fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* so that writing fails, as it should */
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* read-only, so that writes still fail */
     } while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0) close(fd);
 }
 
-/* Signals that would end the process although it can go on. */
+/* Ignores signals that would end the process although it can continue. */
 static void ignore_signals(void) {
-    signal(SIGPIPE, SIG_IGN); /* a reader that is gone makes writes fail, and nothing more */
-    signal(SIGXFSZ, SIG_IGN); /* so does a file that may not grow any more */
-    signal(SIGUSR1, SIG_IGN); /* log rotation and monitors send these, while a model loads too */
+    signal(SIGPIPE, SIG_IGN); /* writes to a closed reader only fail */
+    signal(SIGXFSZ, SIG_IGN); /* writes to a file at its size limit only fail */
+    signal(SIGUSR1, SIG_IGN); /* sent by log rotation and monitors, also while a model loads */
     signal(SIGUSR2, SIG_IGN);
 }
 
