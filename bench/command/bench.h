@@ -13,7 +13,7 @@
 /* Context of a decode test at its start, in tokens. */
 #define BENCH_CONTEXT 16
 
-/* What is measured. */
+/* The values to measure. */
 #define BENCH_MAX_LIST 32
 struct bench_list {
     int value[BENCH_MAX_LIST];

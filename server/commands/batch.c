@@ -1,6 +1,6 @@
 /* DESIGN: `penstock batch` reads a file of requests and writes a file of their responses.
  *
- *   fill_window      reads, checks, tokenises and submits lines until enough are open
+ *   read_one         reads, checks, tokenises and submits a line; called until enough are open
  *   bridge_on_...    engine thread: appends a step's events, signals
  *   handle_events    waits for events; a line's last event writes its response and frees it
  *

@@ -69,7 +69,7 @@ enum status auth_load(struct app *app, struct err *err) {
     return options->api_key_file ? add_file(app, options->api_key_file, err) : STATUS_OK;
 }
 
-/* Compares keys. Reads every byte of `key` for any given one. */
+/* Compares two keys. Reads every byte of `key`, so that the time does not depend on `given`. */
 static bool same_key(const char *given, size_t n_given, const char *key, size_t n_key) {
     unsigned char differs = n_given != n_key;
     for (size_t i = 0; i < n_key; i++) {

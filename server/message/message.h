@@ -44,7 +44,7 @@ bool message_has_marker(const struct tool_format *tools, const struct reasoning_
 /* Is it a valid tool name? */
 bool tool_name_is_right(const char *name, size_t length);
 
-/* What an answer may do with tools: only text, text or calls, calls. */
+/* How an answer may use tools: only text, text or calls, only calls. */
 enum tool_choice { TOOL_CHOICE_NONE, TOOL_CHOICE_AUTO, TOOL_CHOICE_REQUIRED };
 
 /* Selects the tools of a request that may be called. All zero: every tool. */
