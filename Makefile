@@ -24,7 +24,7 @@ help:
 	@echo "make gpu            check and time the CUDA kernels on this machine's GPU"
 	@echo "make oracle         judge the server by fresh tiny models of every family (SEED=1; fetches 6 GB the first time)"
 	@echo "make fuzz           a minute of each fuzzer (FUZZ_SECONDS=60)"
-	@echo "make soak           what takes too long for CI: fuzzers, slow suites under sanitizers, planted bugs, restarts (hours)"
+	@echo "make soak           what takes too long for CI: fuzzers, slow suites under sanitizers, hostile clients, planted bugs, restarts (hours)"
 	@echo "make clients        run the server with programs of others, and write docs/compatibility.md (fetches about 7 GB)"
 	@echo "make format         format the C files"
 	@echo "make readme         write the option table into docs/options.md"
@@ -104,7 +104,7 @@ fuzz: deps
 soak: model
 	@docker/setup.sh test
 	@JOBS=$(JOBS) FUZZ_SECONDS=$(FUZZ_SECONDS) SOAK_MINUTES=$(SOAK_MINUTES) \
-	    tests/run.sh fuzz asan_slow tsan_slow mutants schemas_soak restarts
+	    tests/run.sh fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak restarts
 
 clients: model
 	@docker/setup.sh test

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every test, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those stages.
 # The last lines are a summary for a log: one line a stage, with counts. The stages of `make soak` take hours and run only if
-# they are named: fuzz asan_slow tsan_slow mutants schemas_soak restarts. So does that of `make clients`: clients.
+# they are named: fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak restarts. So does that of `make clients`: clients.
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -24,7 +24,7 @@ finish() {
 trap finish EXIT
 
 passed() {
-    summary="$summary$(printf '%-9s %s' "$stage" "$1")
+    summary="$summary$(printf '%-10s %s' "$stage" "$1")
 "
 }
 
@@ -108,6 +108,27 @@ e2e() {
     python_tests .venv tests/e2e -o asyncio_default_fixture_loop_scope=function
 }
 
+# chaos_of PRESET MINUTES [flags]: hostile requests to the program of a preset, beside valid ones.
+chaos_of() {
+    preset=$1 minutes=$2 folder=build/$1
+    shift 2
+    [ "$preset" != release ] || folder=build
+    docker/build.sh "$preset" "$jobs" penstock
+    logged plain_addresses python3 -u tests/chaos/chaos.py --binary "$folder/penstock" --minutes "$minutes" "$@"
+}
+
+chaos() {
+    chaos_of asan "${CHAOS_MINUTES:-3}"
+}
+
+# The same for longer and with other seeds, with both sanitizers; then without one, and memory must not grow.
+chaos_soak() {
+    seed=$(($(date +%s) % 1000000 * 1000))
+    chaos_of asan "${CHAOS_MINUTES:-60}" --seed "$seed"
+    chaos_of tsan "${CHAOS_MINUTES:-60}" --seed "$seed"
+    chaos_of release 10 --seed "$seed" --round 60 --memory
+}
+
 # What JSON schemas accept, beside the suite of JSON Schema, pydantic and jsonschema.
 schemas() {
     docker/build.sh release "$jobs" schema_driver
@@ -179,18 +200,20 @@ restarts() {
     PYTHONPATH=tests:tests/e2e logged build/clients/venv/bin/python -u tests/clients/soak.py --minutes "${SOAK_MINUTES:-30}"
 }
 
-for stage in ${*:-tidy release asan tsan schemas e2e}; do
+for stage in ${*:-tidy release asan tsan chaos schemas e2e}; do
     case $stage in
     tidy) say "tidy: include direction, sizes, dead files, what the docs name" ;;
     release) say "release: unit suites, fuzz seeds, CUDA kernels under emulation, plain and race-checked" ;;
     asan) say "asan: the same with address and undefined-behaviour sanitizers" ;;
     tsan) say "tsan: suites with threads, with the thread sanitizer" ;;
+    chaos) say "chaos: ${CHAOS_MINUTES:-3} minutes of hostile requests beside valid ones, with sanitizers" ;;
     schemas) say "schemas: JSON Schema's test suite, pydantic's schemas, random ones" ;;
     e2e) say "e2e: the program, over HTTP" ;;
     clients) say "clients: the program and what others made for such servers" ;;
     fuzz) say "fuzz: each parser's fuzzer for ${FUZZ_SECONDS:-60} s" ;;
     asan_slow) say "asan_slow: the slow suites and the emulated kernels with address and undefined-behaviour sanitizers" ;;
     tsan_slow) say "tsan_slow: the slow suites with the thread sanitizer" ;;
+    chaos_soak) say "chaos_soak: the same for ${CHAOS_MINUTES:-60} minutes with each sanitizer, then memory without one" ;;
     mutants) say "mutants: planted bugs that the tests must find" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
     restarts) say "restarts: ${SOAK_MINUTES:-30} minutes of clients behind a proxy while a server is restarted" ;;

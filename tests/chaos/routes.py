@@ -1,0 +1,154 @@
+"""The table of routes: a valid request of each kind on each route, which the chaos mutates.
+
+A row is (name, method, path, body). `check` compares the table with the server's sources: a route or field without a row fails.
+"""
+import sources
+
+MODEL = "tiny"
+GET, POST, HEAD, OPTIONS = "GET", "POST", "HEAD", "OPTIONS"
+USER = [{"role": "user", "content": "hello"}]
+SCHEMA = {"type": "object", "additionalProperties": False, "required": ["a"],
+          "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}, "b": {"enum": ["x", "y", None]},
+                         "c": {"type": "array", "items": {"$ref": "#/$defs/d"}, "maxItems": 2}},
+          "$defs": {"d": {"type": "string", "maxLength": 3}}}
+TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {
+    "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string", "maxLength": 4}}, "required": ["a"]}}}
+OTHER = {"type": "function", "function": {"name": "g", "parameters": {"type": "object",
+                                        "properties": {"c": {"enum": [True, "z"]}}}}}
+GBNF = 'root ::= "a" digit+ tail?\ndigit ::= [0-9]\ntail ::= " " root | "x"{1,2}'
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "type": "function",
+                                                              "function": {"name": "f", "arguments": "{\"a\": 1}"}}]}
+
+
+def completion(prompt="the ant", **fields):
+    return {"model": MODEL, "prompt": prompt, "max_tokens": 12, "temperature": 0, **fields}
+
+
+def chat(**fields):
+    return {"model": MODEL, "messages": USER, "max_tokens": 12, "temperature": 0, **fields}
+
+
+def tag(form):
+    return {"type": "structural_tag", "format": form}
+
+
+def style(name):
+    return tag({"type": "json_schema", "style": name, "json_schema": SCHEMA["properties"]["b"] if name == "json" else {
+        "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string", "maxLength": 3}},
+        "required": ["a"]}})
+
+
+COMPLETIONS = {
+    "plain": completion(), "ids": completion([3, 1, 4, 1, 5]), "several": completion(["the", "ant", "and"]),
+    "lists of ids": completion([[9, 2], [6, 5, 3]]), "n": completion(n=3, seed=5, temperature=0.9),
+    "stream": completion(stream=True, stream_options={"include_usage": True, "continuous_usage_stats": True}),
+    "logprobs": completion(logprobs=3), "stream of logprobs": completion(logprobs=2, stream=True, n=2, seed=1, temperature=1),
+    "echo": completion(echo=True, logprobs=2, max_tokens=4), "only echo": completion(echo=True, max_tokens=0),
+    "prompt_logprobs": completion("the ant and the ant", prompt_logprobs=2),
+    "best_of": completion(best_of=4, n=2, seed=3, temperature=1),
+    "beams": completion(use_beam_search=True, best_of=4, n=2, length_penalty=0.5, early_stopping=True),
+    "beams never": completion(use_beam_search=True, best_of=3, n=3, early_stopping="never"),
+    "bias": completion(logit_bias={"7": 5, "8": -100}, allowed_token_ids=list(range(60, 120))),
+    "bad words": completion(bad_words=["a", "th", "xyz"]), "stops": completion(stop=["a", "zz"],
+                                        include_stop_str_in_output=True),
+    "stop_regex": completion(stop_regex="[b-y]+", max_tokens=40),
+    "stop ids": completion(stop_token_ids=[50, 60, 70], min_tokens=3),
+    "n-grams": completion("th th th th", no_repeat_ngram_size=2, dry_multiplier=1, dry_base=2, dry_allowed_length=1,
+                          dry_penalty_last_n=20, dry_sequence_breakers=["x", "\n"]),
+    "penalties": completion(presence_penalty=1, frequency_penalty=0.5, repetition_penalty=1.2, repeat_last_n=8),
+    "names": {"prompt": "the", "n_predict": 5, "n_cmpl": 1, "temperature": 0, "repeat_penalty": 1.1},
+    "cuts": completion(seed=9, temperature=1.5, top_p=0.9, top_k=40, min_p=0.01, typical_p=0.9, top_n_sigma=2,
+                       epsilon_cutoff=0.0001,
+                       eta_cutoff=0.001, xtc_probability=0.5, xtc_threshold=0.05),
+    "mirostat": completion(seed=2, temperature=1, mirostat=2, mirostat_tau=4, mirostat_eta=0.2),
+    "delivery": completion(suffix="", return_token_ids=True, user="u", priority=-1, request_id="mine", cache_salt="s",
+                           speculative_tokens=3,
+                           ignore_eos=True, skip_special_tokens=False, add_special_tokens=False, max_completion_tokens=6),
+    "repeats": completion("th the th the th the th the", max_tokens=30),
+    "truncated": completion("word " * 90, truncate_prompt_tokens=20),
+    "guided_json": completion(guided_json=SCHEMA, max_tokens=40), "json_schema": completion(json_schema=SCHEMA, max_tokens=20),
+    "guided_regex": completion(guided_regex="a[0-9]{1,3}(b|cd)*"),
+    "guided_choice": completion(guided_choice=["one", "two", "th"]),
+    "guided_grammar": completion(guided_grammar=GBNF),
+    "grammar": completion(grammar="start: \"a\" /[b-d]+/ INT?\n%import common.INT\n"),
+    "object": completion(response_format={"type": "json_object"}, max_tokens=30),
+    "text": completion(response_format={"type": "text"}),
+    "response_format": completion(response_format={"type": "json_schema",
+                                        "json_schema": {"name": "n", "strict": True, "schema": SCHEMA}}),
+    **{f"structured {name}": completion(structured_outputs={name: value}, max_tokens=24) for name, value in {
+        "json": SCHEMA, "json_object": True, "regex": "[a-c]+x", "choice": ["yes", "no"], "grammar": GBNF,
+        "structural_tag": tag({"type": "const_string", "value": "th"})}.items()},
+    **{f"tag {form['type']}": completion(structural_tag=tag(form), max_tokens=24) for form in [
+        {"type": "json_schema", "json_schema": SCHEMA}, {"type": "any_text", "excludes": ["x"], "not_at_start": "[a-f]"},
+        {"type": "regex", "pattern": "a+b"}, {"type": "grammar", "grammar": GBNF},
+        {"type": "sequence", "elements": [{"type": "const_string", "value": "a"}, {"type": "regex", "pattern": "[0-9]"}]},
+        {"type": "or", "elements": [{"type": "const_string", "value": "a"}, {"type": "const_string", "value": "b"}]},
+        {"type": "tag", "begin": "<", "content": {"type": "regex", "pattern": "[ab]+"}, "end": ">"},
+        {"type": "triggered_tags", "triggers": ["t"], "at_least_one": True, "stop_after_first": False, "tags": [
+            {"type": "tag", "begin": "th", "content": {"type": "json_schema", "json_schema": {"type": "integer"}},
+             "end": ";"}]},
+        {"type": "tags_with_separator", "separator": ",", "at_least_one": True, "stop_after_first": False, "tags": [
+            {"type": "tag", "begin": "[", "content": {"type": "const_string", "value": "q"}, "end": "]"}]}]},
+    **{f"style {name}": completion(structural_tag=style(name), max_tokens=24)
+       for name in ("json", "qwen_xml", "glm_xml", "seed_xml", "python")},
+    "older tag": completion(max_tokens=24, structural_tag={"triggers": ["<f"],
+                                        "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}]}),
+}
+CHATS = {
+    "plain": chat(), "stream": chat(stream=True, stream_options={"include_usage": True}), "parts": chat(messages=[
+        {"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "a"},
+                                        {"type": "text", "text": "b"}]}]),
+    "logprobs": chat(logprobs=True, top_logprobs=2, n=2, seed=4, temperature=1),
+    "stops": chat(stop="a", max_completion_tokens=9),
+    "history": chat(messages=[*USER, CALL, {"role": "tool", "tool_call_id": "call_1", "content": "7"}], tools=[TOOL]),
+    **{f"tools {choice if isinstance(choice, str) else choice['type']}": chat(tools=[TOOL, OTHER], tool_choice=choice,
+                                        max_tokens=60, seed=1)
+       for choice in ("auto", "none", "required", {"type": "function", "function": {"name": "f"}}, {
+           "type": "allowed_tools", "allowed_tools": {"mode": "required",
+                                        "tools": [{"type": "function", "function": {"name": "g"}}]}})},
+    "stream of calls": chat(tools=[TOOL, OTHER], tool_choice="required", stream=True, parallel_tool_calls=False, max_tokens=60),
+    "thoughts": chat(reasoning_effort="low", include_reasoning=False, reasoning_format="deepseek", max_tokens=30),
+    "kwargs": chat(chat_template_kwargs={"begin": "<think>", "x": [1, {"y": None}]}, add_special_tokens=True, max_tokens=30),
+    "continued": chat(messages=[*USER, {"role": "assistant", "content": "the"}], add_generation_prompt=False,
+                      continue_final_message=True),
+    "prediction": chat(prediction={"type": "content", "content": [{"type": "text", "text": "the ant"}]}, max_tokens=30),
+    "schema": chat(response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}, max_tokens=40),
+    "functions": chat(functions=[TOOL["function"]], function_call="auto"), "guided_json": chat(guided_json=SCHEMA),
+}
+TOKENIZE = {"text": {"prompt": "the ant", "return_token_strs": True, "add_special_tokens": True},
+            "chat": {"model": MODEL, "messages": USER, "tools": [TOOL], "add_generation_prompt": True,
+                     "continue_final_message": False,
+                     "chat_template_kwargs": {"begin": "b"}}}
+ROWS = [
+    *((f"completion: {name}", POST, "/v1/completions", body) for name, body in COMPLETIONS.items()),
+    *((f"chat: {name}", POST, "/v1/chat/completions", body) for name, body in CHATS.items()),
+    ("render", POST, "/v1/completions/render", completion(seed=1, guided_regex="a+")),
+    ("render of a chat", POST, "/v1/chat/completions/render", chat(seed=1, tools=[TOOL])),
+    *((f"tokenize: {name}", POST, "/tokenize", body) for name, body in TOKENIZE.items()),
+    ("detokenize", POST, "/detokenize", {"model": MODEL, "tokens": [72, 73, 257, 74]}),
+    *((path, GET, path, None) for path in ("/v1/models", "/tokenizer_info", "/health", "/health/live", "/health/ready", "/ping",
+                                        "/load",
+                                           "/metrics", "/version")),
+    ("a model", GET, f"/v1/models/{MODEL}", None), ("head", HEAD, "/v1/models", None),
+    ("head of metrics", HEAD, "/metrics", None),
+    *((f"options of {path}", OPTIONS, path, None) for path in ("/v1/chat/completions", "/v1/models", "/health", "/drain")),
+]
+DRAIN = ("/drain", POST)  # answered 401 by every server of the chaos: it has no admin key, or the clients do not know it
+PATHS = sorted({row[2] for row in ROWS} | {DRAIN[0]})
+
+
+def members(value):
+    """All member names in a value."""
+    if isinstance(value, dict):
+        return set(value).union(*map(members, value.values()))
+    return set().union(*map(members, value)) if isinstance(value, list) else set()
+
+
+def check():
+    """Fails if the server has a route, or serves a field, that no row speaks of."""
+    known = {(path, method) for _, method, path, _ in ROWS} | {DRAIN}
+    for path, method in sources.routes():
+        covered = any(method == m and (p == path or path.endswith("/") and p.startswith(path)) for p, m in known)
+        assert covered, f"tests/chaos/routes.py has no row for {method} {path}"
+    left = set(sources.served_fields()) - set().union(*(members(body) for *_, body in ROWS))
+    assert not left, f"tests/chaos/routes.py has no valid request with the fields {sorted(left)}"
