@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Some that outweigh all positions, some that none sees. */
+/* Returns the sink of a head: some outweigh all positions, some add nothing. */
 float sink_of(int head) {
     return (float)(head % 5) * 3.0f - 5.0f;
 }
@@ -20,7 +20,7 @@ static size_t element_bytes(enum kv_type type) {
     return type == KV_F32 ? 4 : type == KV_E4M3 ? 1 : 2;
 }
 
-/* A number as the cache holds it: its bytes, and what is read back. */
+/* Writes a number as the cache stores it. Returns the value that is read back. */
 static float stored(enum kv_type type, float number, float scale, uint8_t *to) {
     if (type == KV_E4M3) {
         const __nv_fp8_e4m3 small(number / scale);
@@ -33,7 +33,7 @@ static float stored(enum kv_type type, float number, float scale, uint8_t *to) {
     return unpacked(dtype, bytes)[0];
 }
 
-/* Draws the keys or values of a sequence and puts them where its blocks lie. */
+/* Draws the keys or values of a sequence and writes them to its blocks. */
 void attention_world::place(uint64_t *state, floats *numbers, std::vector<uint8_t> *cache,
                             const floats &scales, int sequence) {
     const attention_shape &s = shape;
@@ -51,7 +51,7 @@ void attention_world::place(uint64_t *state, floats *numbers, std::vector<uint8_
         }
 }
 
-/* Powers of two, so that taking another block's scale is seen. */
+/* Powers of two, so that a kernel that uses another block's scale is found. */
 static floats random_scales(size_t n) {
     uint64_t state = 77;
     floats scales(n);
@@ -62,7 +62,7 @@ static floats random_scales(size_t n) {
 attention_world::attention_world(const attention_shape &shape_, std::vector<int> lengths_,
                                  uint64_t seed, int placement)
     : shape(shape_), lengths(lengths_), n_blocks(2), planned() {
-    /* scores spread over a few units: neither flat nor one position alone */
+    /* Scores spread over a few units: neither flat nor dominated by one position. */
     scale = shape.cap != 0.0f ? 8.0f / sqrtf((float)shape.D) : 3.0f / sqrtf((float)shape.D);
     for (int length : lengths) n_blocks += (length + shape.B - 1) / shape.B;
     std::vector<int> order;
@@ -78,7 +78,7 @@ attention_world::attention_world(const attention_shape &shape_, std::vector<int>
     const size_t heads = (size_t)(n_blocks * shape.G);
     keys.assign(heads * (size_t)(shape.B * shape.D) * element_bytes(shape.cache), 0xff);
     values = keys;
-    /* scales go with blocks: where they lie must not change the numbers */
+    /* scales go with blocks: the place of the blocks must not change the numbers */
     key_scale = value_scale = floats(heads, NAN);
     for (const std::vector<int> &mine : blocks) {
         const floats drawn = random_scales(2 * mine.size() * (size_t)shape.G);
@@ -153,7 +153,7 @@ static size_t some(size_t bytes) {
     return std::max(bytes, (size_t)16);
 }
 
-/* Plans the step, or does what stands in for it in float32, and runs it twice. */
+/* Plans the step and runs it twice. In float32 the float kernel runs instead. */
 static std::vector<uint8_t> run_planned(attention_args *args, const attention_shape &shape,
                                         const step_arrays &a, attention_plan *planned,
                                         int64_t max_parts, bool chunks, buffer *y) {
@@ -164,7 +164,7 @@ static std::vector<uint8_t> run_planned(attention_args *args, const attention_sh
                         chunks);
     ck_assert_uint_le((size_t)plan.n_items, items.size());
     ck_assert(plan.n_parts <= max_parts);
-    if (!chunks) { /* and one without rows, as a captured launch has */
+    if (!chunks) { /* one item without rows, as in a captured launch */
         items.resize((size_t)++plan.n_items);
         items.back() = {};
     }
@@ -223,7 +223,7 @@ std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_p
 
 /* ---- double precision ----------------------------------------------------------------------- */
 
-/* Queries as the products take them: of the cache's 16-bit type, or bfloat16. */
+/* Queries as the products read them: in the cache's 16-bit type, or bfloat16. */
 static floats operands(const attention_shape &shape, const floats &q) {
     if (shape.act == DTYPE_F32) return q;
     return rounded(shape.cache == KV_F16 ? DTYPE_F16 : DTYPE_BF16, q);

@@ -1,6 +1,6 @@
-/* Sequences with their keys and values in a paged cache, for the tests of attention. What no row
- * may read is poison: blocks that no sequence has, positions after a sequence's end, lines of the
- * table beyond what a step's rows see. */
+/* Sequences with keys and values in a paged cache, for the tests of attention. All memory that no
+ * row may read is poison: unused blocks, positions after a sequence's end, entries of the block
+ * table after the last one that the step's rows see. */
 #ifndef PENSTOCK_TESTS_CUDA_ATTENTION_WORLD_H
 #define PENSTOCK_TESTS_CUDA_ATTENTION_WORLD_H
 
@@ -13,7 +13,7 @@ struct attention_shape {
     enum dtype act; /* DTYPE_F32: the oracle mode */
     int window;
     float cap;
-    bool has_sinks; /* head h has the score sink_of(h) beside those of the positions */
+    bool has_sinks; /* head h has the score sink_of(h) in addition to those of the positions */
 };
 float sink_of(int head);
 std::string shape_text(const attention_shape &s);
@@ -28,17 +28,18 @@ struct attention_world {
     attention_shape shape;
     float scale;
     std::vector<int> lengths; /* of the sequences */
-    std::vector<floats> q;    /* [sequence] [length][H][D], as stored in act */
-    std::vector<floats> k, v; /* [sequence] [length][G][D], as the cache gives them back */
+    std::vector<floats> q;    /* [sequence][length][H][D], as stored in act */
+    std::vector<floats> k, v; /* [sequence][length][G][D], as read back from the cache */
     std::vector<std::vector<int>> blocks;
     int n_blocks;
     attention_plan planned; /* of the last run */
 
-    /* `seed` makes the numbers, `placement` says where the blocks lie. */
+    /* `seed` selects the numbers, `placement` the places of the blocks. */
     attention_world(const attention_shape &shape, std::vector<int> lengths, uint64_t seed,
                     int placement);
-    /* y of a step, [rows][H][D]. It is computed twice, into poison; the bytes must be the same, and
-     * counters zero. max_parts and chunks as for the plan. */
+    /* Returns the bytes of a step's y[rows][H][D]. Computes it twice, into poison; the bytes must
+     * be the same, and the counters must end as zero. max_parts and chunks are arguments of the
+     * plan. */
     std::vector<uint8_t> run(const step_parts &parts, int64_t max_parts = INT32_MAX,
                              bool chunks = false);
     /* The same in double precision. */
@@ -51,7 +52,7 @@ struct attention_world {
                int sequence);
 };
 
-/* Adds a test that runs n times, numbered from 0, each with five minutes. */
+/* Adds a test that runs n times, numbered from 0. The limit is five minutes per run. */
 void add_attention_case(Suite *suite, const char *name, const TTest *test, int n);
 
 #endif

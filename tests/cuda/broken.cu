@@ -29,7 +29,7 @@ KERNEL(right_in_warp) {
     a.out[t] = t & 1 ? other + 1 : other - 1;
 }
 
-/* The last block adds up what all have written. */
+/* The last block adds the numbers of all blocks. */
 template <bool WRITER_FENCE, bool LEADER_FENCE, bool READER_FENCE>
 __device__ __forceinline__ void last_block(broken_args a) {
     __shared__ int last;
@@ -72,7 +72,7 @@ KERNEL(right_cp_async) {
 
 /* ---- grids that begin early ----------------------------------------------------------------- */
 
-/* Launched before the others, which read what it writes. */
+/* Launched before the kernels that read its output. */
 KERNEL(front) {
     grid_begin();
     a.part[threadIdx.x] = a.in[threadIdx.x];
@@ -169,7 +169,7 @@ KERNEL(bounds_global_before) {
 }
 
 KERNEL(bounds_far) {
-    int block = a.counter[0] - 1; /* as an entry of a block table that was never set */
+    int block = a.counter[0] - 1; /* like an entry of a block table that was never set */
     float far = a.in[(long)block * 4096 + threadIdx.x];
     a.out[threadIdx.x] = far < 0 ? -1.0f : a.in[threadIdx.x];
 }

@@ -78,7 +78,7 @@ __device__ __forceinline__ void start_copy(const broken_args &a, float *s, uint6
     if (F == WRITTEN_OVER) *(volatile uint64_t *)barrier = 0;
 }
 
-/* One thread copies, all wait. */
+/* One thread copies, all threads wait. */
 template <fault F> __global__ void copy_kernel(broken_args a) {
     float *s = dyn_smem<float>();
     uint64_t *barrier = reinterpret_cast<uint64_t *>(s + BROKEN_N + 4);
@@ -86,7 +86,7 @@ template <fault F> __global__ void copy_kernel(broken_args a) {
     if (threadIdx.x == 0) start_copy<F>(a, s, barrier);
     if (F != NO_WAIT) mbarrier_wait(barrier, F == WRONG_PARITY);
     if (F == SAME_PARITY) mbarrier_wait(barrier, 0);
-    if (F == HALF_EXPECTED) mbarrier_wait(barrier, 1); /* meanwhile the other half lands */
+    if (F == HALF_EXPECTED) mbarrier_wait(barrier, 1); /* meanwhile the other half arrives */
     a.out[threadIdx.x] = s[threadIdx.x];
 }
 
@@ -97,7 +97,7 @@ struct ring {
     uint64_t *full, *empty;
 };
 
-/* The last warp fills the ring with the same numbers again and again. */
+/* The last warp fills the ring with the same numbers on each turn. */
 template <fault F> __device__ __forceinline__ void fill_ring(const broken_args &a, const ring &r) {
     for (int turn = 0; turn < TURNS; turn++) {
         const int stage = turn % STAGES, parity = turn / STAGES % 2;
@@ -106,7 +106,7 @@ template <fault F> __device__ __forceinline__ void fill_ring(const broken_args &
         bulk_copy(r.stages + stage * (STAGE / 4), a.in, STAGE, r.full + stage);
     }
 }
-/* The first two take a number each, a turn after the other. */
+/* Each thread of the first two warps reads one number per turn. */
 template <fault F> __device__ __forceinline__ float use_ring(const ring &r) {
     float sum = 0;
     for (int turn = 0; turn < TURNS; turn++) {
@@ -141,7 +141,7 @@ template <fault F> __global__ void ring_kernel(broken_args a) {
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-/* Row 0 of k of 128 columns is 1, 2, ..., the others are 0. */
+/* Writes 128 columns: row 0 of k is 1, 2, ..., the other rows are 0. */
 __device__ __forceinline__ void write_matrix(uint8_t *lines) {
     auto *line = reinterpret_cast<__nv_bfloat16 *>(lines + threadIdx.x * 128);
     for (int i = 0; i < 64; i++) line[i] = from_float<__nv_bfloat16>(0);
@@ -178,14 +178,14 @@ template <fault F> __global__ void product_kernel(broken_args a) {
     else if (F != NEVER_WAITS)
         wgmma_wait<0>(sum);
     if (threadIdx.x < 4)
-        for (int i = 0; i < BROKEN_N / 2; i += i % 2 ? 3 : 1) /* those of row 0 */
+        for (int i = 0; i < BROKEN_N / 2; i += i % 2 ? 3 : 1) /* the numbers of row 0 */
             a.out[i / 4 * 8 + (int)threadIdx.x * 2 + i % 2] = sum[i];
     if (F == READS_EARLY) wgmma_wait<0>(sum);
 }
 
 /* ---- registers ------------------------------------------------------------------------------ */
 
-/* The first warpgroup of two takes what the other gives. */
+/* The first of two warpgroups takes the registers that the other one releases. */
 template <fault F> __global__ void registers_kernel(broken_args a) {
     if (threadIdx.x < BROKEN_N)
         registers_take<F == ODD_REGISTERS ? 252 : 256>();

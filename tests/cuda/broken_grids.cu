@@ -1,20 +1,23 @@
-/* DESIGN: a barrier of all blocks of a grid, and what can be wrong with it.
+/* DESIGN: a barrier of all blocks of a grid, and its possible faults.
  *
- * Two words of global memory: how many blocks have arrived, and the generation, which the last
- * block to arrive raises. Before that it sets the count back, so the barrier is ready for its next
- * use, whatever the others do meanwhile: nobody can arrive again before the generation changes.
+ * Two words of global memory: the number of blocks that have arrived, and the generation, which the
+ * last block to arrive increments. Before that it resets the count, so the barrier is ready for its
+ * next use. The other blocks cannot interfere: none of them arrives again before the generation
+ * changes.
  *
  *     all threads: write ... __syncthreads
  *     thread 0:    read the generation, fence, arrive, poll the generation, fence
  *     all threads: __syncthreads ... read
  *
- * Order of memory. The first __syncthreads puts the block's writes before thread 0's fence, the
- * fence before its arrival. The last block's thread 0 sees all arrivals, fences (all blocks' writes
- * are now before what it does next), and raises the generation. Who sees that, fences, and lets its
- * block go on past the second __syncthreads. Thread 0 reads the generation before it arrives: after
- * that the last block may raise it at any time, and a block that read only then would wait for a
- * barrier more. The last block's fence is for those who poll by loads (LOADS): polls that write
- * each hand on what their own block has released.
+ * Order of memory. The first __syncthreads puts the block's writes before thread 0's fence, and the
+ * fence precedes its arrival. Thread 0 of the last block sees all arrivals and fences: all blocks'
+ * writes now precede its next accesses. Then it increments the generation. A thread that sees the
+ * new generation fences and lets its block pass the second __syncthreads.
+ *
+ * Thread 0 reads the generation before it arrives. After its arrival the last block may increment
+ * it at any time, and a later read would make the block wait for one more barrier. The last block's
+ * fence serves blocks that poll with loads (LOADS). A poll that writes passes on the writes that
+ * its own block has released.
  */
 #include "tests/cuda/broken_grids.cuh"
 
@@ -49,14 +52,15 @@ template <fault F> __device__ void arrive(int *arrived, int *generation) {
     if (F != NO_FENCE_BEFORE) __threadfence();
     const bool last = atomicAdd(arrived, 1) + 1 == all;
     if (F == GENERATION_READ_LATE) {
-        __nanosleep(20); /* meanwhile the last block raises it */
+        __nanosleep(20); /* meanwhile the last block increments it */
         before = atomicAdd(generation, 0);
     }
     if (last) {
         if (F != NOT_RESET) atomicExch(arrived, 0);
         if (F != LOADS_UNFENCED) __threadfence();
         if (F != GENERATION_NOT_RAISED) atomicAdd(generation, 1);
-        if (F == LOADS_UNFENCED) __nanosleep(20); /* the others poll before it comes again */
+        /* the others poll before this block arrives again */
+        if (F == LOADS_UNFENCED) __nanosleep(20);
     } else if (F == LOADS || F == LOADS_UNFENCED) {
         while (load_acquire((unsigned *)generation) == (unsigned)before) __nanosleep(20);
     } else {
@@ -71,13 +75,14 @@ template <fault F> __device__ void meet(int *words) {
     if (F != NO_SYNC_AFTER) __syncthreads();
 }
 
-/* Each block hands its numbers to the block before it, ROUNDS times, by global memory. The numbers
- * stand in dynamic and in static shared memory meanwhile. */
+/* Each block passes its numbers to the block before it, ROUNDS times, through global memory.
+ * Between rounds the numbers are in dynamic shared memory, and the original ones in static shared
+ * memory. */
 template <fault F> __global__ void pass_on_kernel(const broken_args a) {
     __shared__ float kept[BROKEN_N];
     float *now = dyn_smem<float>();
     const int t = threadIdx.x, next = (int)((blockIdx.x + 1) % gridDim.x);
-    const int other = (t + 40) % BROKEN_N; /* of another warp */
+    const int other = (t + 40) % BROKEN_N; /* a number that a thread of another warp wrote */
     if (F == BLOCK_STAYS_AWAY && blockIdx.x == 1) return;
     now[t] = a.in[t] + (float)blockIdx.x;
     kept[t] = now[t];
@@ -96,7 +101,7 @@ template <fault F> __global__ void pass_on_kernel(const broken_args a) {
     if (blockIdx.x == 0 || !right) a.out[t] = right ? a.in[t] : -1.0f;
 }
 
-/* mbarriers belong to a block, and the emulation does not put them away. */
+/* An mbarrier belongs to one block, and the emulation does not save it when it switches blocks. */
 __global__ void mbarrier_kernel(const broken_args a) {
     if (threadIdx.x == 0) mbarrier_init(dyn_smem<uint64_t>(), 1);
     if (blockIdx.x == 0) a.out[threadIdx.x] = a.in[threadIdx.x];

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_OUTPUT = 3000 }; /* of a case: what Check can print */
+enum { MAX_OUTPUT = 3000 }; /* bytes of a case's output that Check can print */
 enum { SEEDS = 3 };
 
 static bool is_checked;
@@ -19,7 +19,7 @@ void say_result(bool right) {
     fprintf(stderr, "result %s\n", right ? "right" : "wrong");
 }
 
-/* The process ends at once: what a case leaves behind is no leak of the suite. */
+/* The process ends without cleanup, so a case's memory is not reported as a leak of the suite. */
 static void run_case(case_runner run, const char *name, int seed, const char *lazy) {
     setenv("CUDA_EMU_SEED", std::to_string(seed).c_str(), 1);
     setenv("CUDA_EMU_LAZY", lazy, 1);

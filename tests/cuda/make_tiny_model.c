@@ -1,5 +1,6 @@
-/* make_tiny_model PATH: writes the model that tests/e2e serves on the emulated device. It has what
- * a kernel meets in large ones: groups of query heads, a head of its own, two layers. */
+/* make_tiny_model PATH: writes the model that tests/e2e serves on the emulated device. It has the
+ * features of large models that matter to kernels: groups of query heads, a separate output matrix,
+ * two layers. */
 #include <stdio.h>
 
 #include "support/tiny_model.h"
@@ -13,7 +14,7 @@ int main(int n_arguments, char **arguments) {
     tiny_model_defaults(&model);
     model.K = 32;
     model.F = 40;
-    model.untied = true; /* a tied one repeats its last token for ever */
+    model.untied = true; /* a tied model repeats its last token for ever */
     model.context_length = 512;
     tiny_model_write(&model, arguments[1]);
     return 0;

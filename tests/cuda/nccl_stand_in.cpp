@@ -9,7 +9,7 @@
 
 enum { SUCCESS = 0, UNHANDLED_ERROR = 1, UINT8 = 1 };
 
-/* A rank's end of the communication. */
+/* One rank's end of the communication. */
 struct ncclComm {
     int rank;
 };

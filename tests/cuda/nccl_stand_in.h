@@ -1,5 +1,5 @@
-/* NCCL with functions of our own in the place of the library's: ranks are threads that meet, and
- * copies among them are the host's, which a real collective is not. */
+/* Functions that replace NCCL's. Ranks are threads that meet, and the host copies data among them,
+ * unlike a real collective. */
 #ifndef PENSTOCK_TESTS_CUDA_NCCL_STAND_IN_H
 #define PENSTOCK_TESTS_CUDA_NCCL_STAND_IN_H
 
@@ -12,12 +12,12 @@ enum nccl_state {
     NCCL_IS_MISSING,
     NCCL_LACKS_A_FUNCTION,
     NCCL_IS_BROKEN,
-    NCCL_FAILS /* once it is open */
+    NCCL_FAILS /* after it is open */
 };
 
-/* From now on NCCL is this, in the state given. */
+/* Replaces NCCL from now on, in the given state. */
 void nccl_stand_in(enum nccl_state state);
-/* How often all ranks have met since, and how many communicators are open. */
+/* Returns how often all ranks have met since then, and the number of open communicators. */
 int nccl_stand_in_meetings(void);
 int nccl_stand_in_open(void);
 

@@ -1,4 +1,5 @@
-/* Overwrites a window block of a cache on the device with NaNs, which later steps find. */
+/* Overwrites a window block of a cache on the device with NaNs. Later steps that read it find them.
+ */
 #ifndef PENSTOCK_TESTS_CUDA_POISON_H
 #define PENSTOCK_TESTS_CUDA_POISON_H
 

@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/runtime/ptx90.cuh"
 
-/* What a kernel multiplies: 16-bit numbers, or e4m3. */
+/* The operands of a kernel: 16-bit numbers, or e4m3. */
 template <class T, bool ROWS> struct Plain {
     static constexpr int SUMS = PROBE_COLUMNS / 2;
     __device__ static void multiply(float (&d)[SUMS], const uint32_t (&a)[4], uint64_t b) {

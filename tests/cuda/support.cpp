@@ -1,4 +1,5 @@
-#include "kernels/cuda/runtime/device.cuh" /* before Check, which has a macro for a name of C++'s */
+/* before Check, which defines a macro that collides with a C++ name */
+#include "kernels/cuda/runtime/device.cuh"
 
 #include "tests/cuda/support.h"
 
@@ -49,8 +50,8 @@ cudaStream_t test_stream() {
     return stream;
 }
 
-/* The test ends with the words of a launch that was refused. The note of it goes, so that the next
- * test launches again. */
+/* Fails the test with the message of a launch that was refused. Clears the error first, so that the
+ * next test can launch. */
 void finish() {
     struct err err;
     const bool failed = cuda_failure(&err);

@@ -1,5 +1,5 @@
-/* Helpers of the CUDA kernels' tests. They run alike on the emulation and on a device: device
- * memory is reached by copies only. Every buffer that a kernel writes starts as poison. */
+/* Helpers for the tests of CUDA kernels. They work the same on the emulation and on a device: only
+ * copies access device memory. Each buffer that a kernel writes starts as poison. */
 #ifndef PENSTOCK_TESTS_CUDA_SUPPORT_H
 #define PENSTOCK_TESTS_CUDA_SUPPORT_H
 
@@ -15,15 +15,15 @@ extern "C" {
 
 using floats = std::vector<float>;
 
-/* Fails the test when a CUDA call did. */
+/* Fails the test if a CUDA call fails. */
 #define CUDA_OK(call) ck_assert_msg((call) == cudaSuccess, "%s", #call)
 
-/* The types of activations, and how far a result may be off: half a unit in the last place of the
- * type, and what float32 sums cost. */
+/* The types of activations, and the largest error of a result: half a unit in the last place of the
+ * type, plus the error of float32 sums. */
 extern const enum dtype activation_types[3];
 double rounding_of(enum dtype act);
 
-/* Device memory. Without contents it is poisoned: NaN in every float type, -1 in integers. */
+/* Device memory. Without contents it is poison: NaN in every float type, -1 in integers. */
 struct buffer {
     void *data = nullptr;
     size_t bytes;
@@ -48,17 +48,16 @@ struct buffer {
     }
 };
 
-/* Floats as elements of `act`, rounded, and back. */
+/* Converts floats to elements of `act`, with rounding, and back. */
 std::vector<uint8_t> packed(enum dtype act, const floats &values);
 floats unpacked(enum dtype act, const std::vector<uint8_t> &bytes);
-/* The values as they are once stored in `act`. */
+/* Returns the values rounded to `act`. */
 floats rounded(enum dtype act, const floats &values);
 floats read_activations(enum dtype act, const buffer &from);
 
-/* A vector of random floats. */
 floats random_vector(uint64_t *state, size_t n);
 
-/* Fails unless |got - want| <= tolerance * (|want| + size) for all; NaN fails. */
+/* Fails unless |got - want| <= tolerance * (|want| + size) for all values; NaN fails. */
 void check_close(const floats &got, const floats &want, double tolerance, double size,
                  const std::string &what);
 
@@ -66,7 +65,7 @@ std::string text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The stream of the test program. */
 cudaStream_t test_stream();
-/* Waits for all that was queued on it. */
+/* Waits for all work of this stream. Fails the test if a launch failed. */
 void finish();
 
 #endif

@@ -1,5 +1,5 @@
-/* Sums over ranks: the order and the one rounding, in rows of every width; and what is said where
- * GPUs or NCCL are not there. */
+/* Sums over ranks: their order and single rounding, in rows of all widths; and the messages if GPUs
+ * or NCCL are missing. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "tests/cuda/nccl_stand_in.h"
 #include "tests/cuda/support.h"
 
-/* In the order of the ranks, in float32, rounded once. */
+/* Adds in the order of the ranks, in float32, and rounds once. */
 static floats right_sum(enum dtype act, const std::vector<floats> &rows) {
     floats sum = rows[0];
     for (size_t r = 1; r < rows.size(); r++)
@@ -25,7 +25,8 @@ static std::vector<floats> rows_of_ranks(enum dtype act, int ranks, size_t n) {
     uint64_t state = 5;
     for (int r = 0; r < ranks; r++) {
         floats row = random_vector(&state, n);
-        for (size_t i = r % 2; i < n; i += 3) row[i] *= 1000; /* so that the order shows */
+        /* so that the order changes the sum */
+        for (size_t i = r % 2; i < n; i += 3) row[i] *= 1000;
         rows.push_back(rounded(act, row));
     }
     return rows;
@@ -64,7 +65,7 @@ END_TEST
 
 enum { RANKS = 2, ROWS = 21, WIDTH = 12 };
 
-/* One rank's thread: its part of the rows, in pieces of so many. */
+/* One rank's thread: reduces its part of the rows, in pieces of `at_once` elements. */
 static void run_rank(struct rank_group *group, int rank, enum dtype act, size_t at_once,
                      const floats &given, floats *got, floats *left) {
     const size_t element = act == DTYPE_F32 ? 4 : 2, bytes = (size_t)ROWS * WIDTH * element;
@@ -76,7 +77,7 @@ static void run_rank(struct rank_group *group, int rank, enum dtype act, size_t 
         all.bytes = at_once * RANKS * WIDTH * element;
         const buffer gathered(all.bytes), mine(packed(act, given)), other(bytes);
         all.gathered = gathered.data;
-        finish(); /* poison is on the test's stream */
+        finish(); /* the poison is written on the test's stream */
         all_reduce_run(&all, act, rank ? other.data : mine.data, rank ? mine.data : NULL, ROWS,
                        WIDTH, stream);
         CUDA_OK(cudaStreamSynchronize(stream));
@@ -112,7 +113,7 @@ START_TEST(all_ranks_get_the_sum) {
 }
 END_TEST
 
-/* ---- what is not there ---------------------------------------------------------------------- */
+/* ---- missing libraries and GPUs -------------------------------------------------------------- */
 
 static void refused(int ranks, const char *words) {
     struct rank_group *group = NULL;
@@ -136,9 +137,9 @@ START_TEST(it_says_what_is_not_there) {
 }
 END_TEST
 
-/* ---- what ends the process ------------------------------------------------------------------ */
+/* ---- failures that end the process ----------------------------------------------------------- */
 
-/* Runs rank 1's part, which fails, in a process of its own whose words come back. */
+/* Runs rank 1's part, which fails, in a separate process. Returns the process's output. */
 static std::string last_words(bool device_fails) {
     int pipes[2], status;
     ck_assert(pipe(pipes) == 0);

@@ -1,13 +1,13 @@
-/* Attention against double precision: every type of cache, sizes of heads and groups, lengths on
- * and around steps, blocks and splits, chunks and decode rows in one step. */
+/* Attention compared with double precision: all types of caches, sizes of heads and groups; lengths
+ * on and around the bounds of tiles, blocks and splits; chunks and decode rows in one step. */
 #include <algorithm>
 #include <math.h>
 
 #include "tests/cuda/attention_world.h"
 
-/* Sizes of heads that fill their kernel's and that do not; groups that fill a product's rows, that
- * do not, and that are cut into unequal parts; blocks of one position, of powers of two and
- * others. */
+/* Head sizes that fill their kernel's size and head sizes that do not. Groups that fill a product's
+ * rows, groups that do not, and groups that are cut into unequal parts. Blocks of one position, of
+ * powers of two, and of other sizes. */
 static const attention_shape shapes[] = {
     {4, 4, 64, 16, KV_BF16, DTYPE_BF16, 0, 0},
     {6, 2, 64, 16, KV_F16, DTYPE_F16, 0, 0},
@@ -37,7 +37,7 @@ static const attention_shape shapes[] = {
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-/* What rounding the weights and the output leaves. */
+/* The error from rounding the weights and the output. */
 static double tolerance_of(const attention_shape &s) {
     const double weights = rounding_of(s.cache == KV_F16 ? DTYPE_F16 : DTYPE_BF16);
     if (s.act == DTYPE_F32) return s.D > ATTENTION_MAX_D ? 2e-5 : 4e-6; /* scores are long sums */
@@ -50,7 +50,8 @@ static void check_step(attention_world *world, const step_parts &parts) {
                 shape_text(world->shape));
 }
 
-/* Decode rows on both sides of a block, of one to four splits, and of one span, two and four. */
+/* Decode rows on both sides of a block's end, with one to four splits, and with one, two and four
+ * spans. */
 START_TEST(decode_rows_are_right) {
     attention_world world(shapes[_i], {1100, 260, 40}, 5 + (uint64_t)_i, 1);
     check_step(&world, {{0, 1099, 1100},
@@ -79,7 +80,8 @@ START_TEST(mixed_steps_are_right) {
 }
 END_TEST
 
-/* Of 512 numbers, as Gemma 4's, and of some that no thread has two of; several chunks of 256. */
+/* Heads of 512 numbers, as in Gemma 4, and of 272, so that some threads have one number only.
+ * Several chunks of 256 positions. */
 START_TEST(heads_that_are_too_wide_for_tiles_are_right) {
     static const attention_shape wide[] = {{2, 1, 512, 16, KV_BF16, DTYPE_BF16, 0, 0, true},
                                            {2, 2, 272, 16, KV_E4M3, DTYPE_F16, 270, 5},
@@ -100,15 +102,16 @@ START_TEST(few_rows_of_a_long_context_are_right) {
 }
 END_TEST
 
-/* Decode rows of two sequences above 1,024 positions: with two key-value heads, each pair of row
- * and head has parts and a counter of its own. Twice, as the counters are zero again. */
+/* Decode rows of two sequences with more than 1,024 positions. With two key-value heads, each pair
+ * of row and head has separate parts and a separate counter. The test runs twice to check that the
+ * counters return to zero. */
 START_TEST(long_rows_side_by_side_are_right) {
     attention_world world({4, 2, 32, 16, KV_F16, DTYPE_F16, 0, 0}, {1290, 1100}, 31, 5);
     for (int again = 0; again < 2; again++) check_step(&world, {{0, 1289, 1290}, {1, 1099, 1100}});
 }
 END_TEST
 
-/* Equal scores share their weight; scores far apart leave one. */
+/* Equal scores share the weight. Scores far apart give it all to one position. */
 START_TEST(ties_and_extremes_are_right) {
     attention_world world({4, 2, 32, 16, KV_F16, DTYPE_F16, 0, 0}, {600}, 21, 4);
     world.scale = 0.0f;
@@ -134,8 +137,8 @@ START_TEST(no_rows_are_no_work) {
 }
 END_TEST
 
-/* Steps at random, planned with whatever memory: each row is in a whole item, or in the items of
- * all its splits, and no bound is passed. */
+/* Random steps, planned with random amounts of memory. Each row is in a whole item, or in the items
+ * of all its splits, and no bound is exceeded. */
 START_TEST(plans_stay_within_their_bounds) {
     uint64_t state = 17;
     for (int round = 0; round < 400; round++) {
@@ -159,7 +162,8 @@ START_TEST(plans_stay_within_their_bounds) {
         ck_assert_int_le(plan.n_items, most);
         ck_assert(plan.n_parts <= max_parts);
         ck_assert_int_le(plan.n_counters, attention_max_counters(step.M, S));
-        std::vector<int> splits(position.size(), 0); /* that are seen to */
+        /* number of splits of each row that were found */
+        std::vector<int> splits(position.size(), 0);
         for (int i = 0; i < plan.n_items; i++) {
             const attention_item &item = items[(size_t)i];
             const int first = std::max(item.first_split, item.span * SPAN_SPLITS);
@@ -168,7 +172,7 @@ START_TEST(plans_stay_within_their_bounds) {
             const int n = item.span < 0 ? item.n_splits : last - first;
             for (int r = 0; r < item.rows; r++) splits[(size_t)(item.row + r)] += n;
         }
-        for (size_t r = 0; r < splits.size(); r++) /* rows of an item share its splits */
+        for (size_t r = 0; r < splits.size(); r++) /* the rows of an item share its splits */
             ck_assert_int_ge(splits[r], position[r] / SPLIT + 1);
     }
 }

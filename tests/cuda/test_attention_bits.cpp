@@ -1,5 +1,5 @@
-/* A row's attention has the same bytes however its step was composed: alone, in a batch, in
- * whichever chunk, split or whole, wherever its blocks lie. And in float32 they are the CPU's. */
+/* A row's attention has the same bytes in every composition of its step: alone, in a batch, in any
+ * chunk, split or whole, with its blocks anywhere. In float32 they are the CPU's bytes. */
 #include <algorithm>
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 using bytes = std::vector<uint8_t>;
 
-/* The bytes of rows from..to-1, counted from the step's first. */
+/* The bytes of rows from..to-1, counted from the step's first row. */
 static bytes rows_of(const attention_world &world, const bytes &y, int from, int to) {
     const size_t row =
         (size_t)(world.shape.H * world.shape.D) * (world.shape.act == DTYPE_F32 ? 4 : 2);
@@ -35,7 +35,7 @@ static const attention_shape shapes[] = {
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-/* The rows that are compared stand around the ends of steps and splits. */
+/* The compared rows are around the ends of tiles and splits. */
 static const int looked_at[][2] = {{0, 3}, {62, 67}, {254, 259}, {510, 515}};
 enum { LENGTH = 515 };
 
@@ -60,7 +60,7 @@ START_TEST(compositions_give_the_same_bytes) {
         check_alone(&world, want, at, range[0], range[1]);
         at += range[1] - range[0];
     }
-    /* a long chunk that holds some of them, beside another sequence's row */
+    /* a long chunk that holds some of the rows, in one step with another sequence's row */
     const bytes chunk = world.run({{1, 59, 60}, {0, 225, 259}});
     check_same(world, rows_of(world, chunk, 1 + 29, 1 + 34), rows_of(world, want, 8, 13), "chunk");
     const bytes later = world.run({{0, 496, 515}, {1, 0, 9}});
@@ -70,7 +70,7 @@ END_TEST
 
 /* ---- the CPU -------------------------------------------------------------------------------- */
 
-/* What the CPU's plain path makes of the same numbers. */
+/* The result of the CPU's plain path for the same numbers. */
 static floats cpu_attention(const attention_world &world, enum dtype cache_type) {
     const attention_shape &s = world.shape;
     const int M = world.lengths[0], n_blocks = (M + s.B - 1) / s.B;
@@ -129,7 +129,7 @@ START_TEST(float32_gives_the_bytes_of_the_cpu) {
 }
 END_TEST
 
-/* Caches that the CPU lacks, and windows and caps again. */
+/* Cache types that the CPU lacks, and windows and caps. */
 START_TEST(float32_is_right_beyond_the_cpu) {
     const attention_shape ours[] = {{4, 2, 32, 16, KV_BF16, DTYPE_F32, 0, 0},
                                     {3, 1, 48, 7, KV_E4M3, DTYPE_F32, 0, 0},

@@ -1,5 +1,5 @@
-/* `penstock bench` where a device computes: what it prints, and that timing changes nothing.
- * ctest label: slow */
+/* `penstock bench` on a device: its output, and that timing does not change the results. ctest
+ * label: slow */
 #include <check.h>
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 
-/* What `penstock bench` prints with these flags. */
+/* Returns the output of `penstock bench` with these flags. */
 static char *printed(char *model, int *code) {
     char path[] = "/tmp/penstock-bench-XXXXXX";
     char *flags[] = {
@@ -80,7 +80,7 @@ static struct engine *open_small(const char *file) {
     return engine;
 }
 
-enum { STEPS = 220, FEW = 12 }; /* the first: more stamps than there are places for them */
+enum { STEPS = 220, FEW = 12 }; /* the first: more time stamps than there is room for */
 
 static int32_t run_steps(struct engine *engine, struct op_times *times, int n) {
     int32_t last = 7, start[] = {0, 1}, table[32], row = 0;
@@ -109,8 +109,8 @@ START_TEST(times_are_of_every_op) {
     ck_assert_int_eq(run_steps(engine, &steps, FEW), run_steps(engine, NULL, FEW));
     for (int op = 0; op < N_OPS; op++) {
         bool once = op != OP_STEP && op != OP_GATHER && op != OP_NORM_ADD &&
-                    op != OP_EXPERTS &&  /* other models */
-                    op != OP_ALL_REDUCE; /* several ranks */
+                    op != OP_EXPERTS &&  /* only in other models */
+                    op != OP_ALL_REDUCE; /* only with several ranks */
         ck_assert_msg(!once || all.calls[op] >= STEPS, "%s", op_name((enum op)op));
         ck_assert(op == OP_STEP || op == OP_BETWEEN || steps.calls[op] == 0);
     }
@@ -154,7 +154,7 @@ START_TEST(a_profiler_sees_steps_and_ops) {
 }
 END_TEST
 
-/* Layers with windows have blocks of their own there, which sequences use in turn. */
+/* Layers with windows have separate blocks there. Sequences use them in turn. */
 START_TEST(models_with_windows_are_measured) {
     struct tiny_model tiny;
     int code;

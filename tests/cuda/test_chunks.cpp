@@ -1,20 +1,21 @@
-/* Chunks on sm_90a: against the other kernel's bytes, which are the same under emulation, where
- * both kinds of products add in one order, and against double precision. */
+/* Chunks on sm_90a compared with double precision, and with the bytes of the other kernel. Under
+ * emulation the bytes are the same, because both kinds of products add in one order. */
 #include <algorithm>
 #include <string.h>
 
 #include "tests/cuda/attention_world.h"
 
-/* On a device wgmma may add in another order than mma.sync: bench/gpu.sh first says so. */
+/* On a device wgmma may add in another order than mma.sync. bench/gpu.sh first prints whether it
+ * does. */
 #if __has_include(<emu_memory.h>)
 constexpr bool IS_EMULATED = true;
 #else
 constexpr bool IS_EMULATED = false;
 #endif
 
-/* Both sizes of heads and types of caches, with activations of the other type; groups whose rows
- * stand on both sides of a warpgroup's end, and some that are cut in two; blocks of one tile, of
- * several and of odd numbers of them; windows within a tile, a split and a span; caps, sinks. */
+/* Both head sizes and types of caches, with activations of the other type. Groups whose rows are on
+ * both sides of a warpgroup's end, and groups that are cut in two. Blocks of one tile, of several,
+ * and of odd numbers of tiles. Windows within a tile, a split and a span. Caps and sinks. */
 static const attention_shape shapes[] = {
     {8, 2, 128, 16, KV_BF16, DTYPE_BF16, 0, 0},
     {4, 2, 64, 16, KV_F16, DTYPE_F16, 0, 0},
@@ -48,8 +49,9 @@ static int check_step(attention_world *world, const step_parts &parts) {
     return n_chunks;
 }
 
-/* Chunks of less than a warpgroup's vectors and of several items, that begin and end anywhere in
- * tiles, splits and spans, beside decode rows; a sequence without rows. */
+/* Chunks with less than a warpgroup's vectors and chunks of several items, which begin and end
+ * anywhere in tiles, splits and spans, in one step with decode rows; and a sequence without rows.
+ */
 START_TEST(chunks_are_right) {
     attention_world world(shapes[_i], {600, 90, 130}, 60 + (uint64_t)_i, 2);
     check_step(&world, {{0, 517, 600}, {1, 88, 89}, {1, 0, 0}, {2, 0, 40}, {0, 255, 256}});
@@ -57,7 +59,7 @@ START_TEST(chunks_are_right) {
 }
 END_TEST
 
-/* One row too many for a warpgroup and for an item, and one too few. */
+/* One row too many for a warpgroup and for an item, and one row less than fits. */
 START_TEST(chunks_end_around_a_warpgroup) {
     attention_world world({2, 1, 64, 16, KV_BF16, DTYPE_BF16, 0, 0}, {140}, 5, 1);
     for (int rows : {31, 32, 33, 63, 64, 65}) check_step(&world, {{0, 140 - rows, 140}});
@@ -65,7 +67,7 @@ START_TEST(chunks_end_around_a_warpgroup) {
 }
 END_TEST
 
-/* Rows of which one sees much more than another: a decode row without room for parts. */
+/* Rows with very different numbers of visible positions: a decode row without memory for parts. */
 START_TEST(whole_items_of_single_rows_are_right) {
     attention_world world({4, 2, 128, 16, KV_BF16, DTYPE_BF16, 0, 0}, {700, 20}, 6, 1);
     const step_parts parts = {{0, 699, 700}, {1, 3, 20}};
@@ -77,7 +79,7 @@ START_TEST(whole_items_of_single_rows_are_right) {
 }
 END_TEST
 
-/* More items and heads than an H200 has multiprocessors: blocks take several. */
+/* More items and heads than an H200 has multiprocessors, so a block processes several. */
 START_TEST(blocks_take_several_items) {
     attention_world world({8, 8, 64, 16, KV_F16, DTYPE_F16, 0, 0}, {70, 17, 18, 33}, 7, 1);
     step_parts parts;
@@ -98,8 +100,8 @@ END_TEST
 
 /* ---- plans ---------------------------------------------------------------------------------- */
 
-/* Split items first, the same as without chunks; then chunks for the rows of all other sequences,
- * each row once. */
+/* Split items are first and are the same as without chunks. Chunks follow with the rows of all
+ * other sequences, each row once. */
 static void check_plan(const struct step &step, int H, int G, int64_t max_parts) {
     const size_t most = (size_t)attention_max_items(step.M, step.S, 5000, H, G, max_parts);
     std::vector<attention_item> items(most), others(most);

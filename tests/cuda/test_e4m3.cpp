@@ -1,7 +1,8 @@
-/* Products of e4m3 by wgmma: fp8 weights times rows that become e4m3, against a model on the host
- * with the same order of sums (docs/cuda/tensor-cores.md, "e4m3 activations"), and few rows against
- * many, both to the last bit. On a device the sums have other bits, because its tensor cores keep
- * fewer; there the model is compared to 1 % of the largest outputs, all else bit by bit. */
+/* Products of e4m3 by wgmma: fp8 weights times rows that are converted to e4m3. They are compared
+ * with a model on the host that adds in the same order (docs/cuda/tensor-cores.md, "e4m3
+ * activations"), and few rows are compared with many; both to the last bit. On a device the sums
+ * have other bits, because its tensor cores keep fewer. There the outputs may differ from the model
+ * by 1 % of the largest one; all other comparisons are bit by bit. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static float value_of(uint8_t code) {
         exponent ? ldexpf((float)(8 + mantissa), exponent - 10) : ldexpf((float)mantissa, -9);
     return code & 128 ? -size : size;
 }
-/* The nearest of all codes; of two that are equally near, the even one. 448 is the most. */
+/* Returns the nearest e4m3 number, the even code on a tie, and at most 448. */
 static float nearest_e4m3(float x) {
     if (isnan(x)) return NAN;
     int best = 0;
@@ -38,7 +39,7 @@ static float nearest_e4m3(float x) {
     return copysignf(value_of((uint8_t)best), x);
 }
 
-/* Rows as the kernel should make them. */
+/* Rows as the kernel should convert them. */
 struct quantised {
     floats codes, scales;
 };
@@ -55,7 +56,7 @@ static quantised quantise(const floats &x, int M, int K) {
     return q;
 }
 
-/* One product of 32 columns: element k of an operand is a column of its own choosing. */
+/* One product of 32 columns. The kernel maps element k of an operand to `column`. */
 static float step_of(const float *x, const float *w, int first, int K) {
     float sum = 0;
     for (int k = 0; k < 32; k++) {
@@ -70,7 +71,7 @@ static float chain_of(const float *x, const float *w, int slab, int slabs, int K
     return chain;
 }
 
-/* The sums of an output over all ranges. */
+/* The sum of an output over all ranges. */
 static float sum_of(const float *x, const float *w, int K, int ranges) {
     const int slabs = (K + 63) / 64;
     float total = 0;
@@ -84,7 +85,7 @@ static float sum_of(const float *x, const float *w, int K, int ranges) {
     return total;
 }
 
-/* What is done to x before it is multiplied: x times the codes of a matrix and its scales. */
+/* The expected output: x times the codes of a matrix, times the scales. */
 static float output_of(const quantised &x, int m, const rows &w, int n, int ranges) {
     floats codes((size_t)w.K);
     for (int k = 0; k < w.K; k++) codes[(size_t)k] = value_of(w.bytes[(size_t)(n * w.K + k)]);
@@ -100,8 +101,8 @@ static floats outputs_of(const quantised &x, int M, const rows &w, int ranges) {
 
 /* ---- the device ----------------------------------------------------------------------------- */
 
-/* Memory with what a launch needs and no more; and perhaps for sharing, of which the counters are
- * zero again at the end. */
+/* Exactly the memory that a launch needs, and memory for sharing if asked. check() fails unless the
+ * counters are zero again. */
 struct e4m3_memory {
     buffer rows, counters, parts;
     struct gemm_scratch scratch;
@@ -115,7 +116,7 @@ struct e4m3_memory {
     }
 };
 
-/* The float32 outputs of some rows. */
+/* Returns the float32 outputs of M rows. */
 static floats multiply(const struct gemm_weights &w, enum dtype act, const floats &x, int M,
                        bool shares = false, const struct norm *norm = nullptr) {
     buffer in(packed(act, x)), y((size_t)(M * w.N * 4));
@@ -136,7 +137,7 @@ static void check_equal(const floats &got, const floats &want, const std::string
                       (double)want[i]);
 }
 
-/* The same of sums that the model made. */
+/* The same for sums of the model. */
 static void check_model(const floats &got, const floats &want, const std::string &what) {
     float most = 0;
     if (IS_EMULATED) return check_equal(got, want, what);
@@ -156,7 +157,7 @@ static floats random_x(enum dtype act, int M, int K, uint64_t seed) {
 
 /* ---- sums ----------------------------------------------------------------------------------- */
 
-/* On and around blocks of rows, tiles, slabs, chains, ranges and what the ring holds. */
+/* Shapes on and around the sizes of blocks of rows, tiles, slabs, chains, ranges and the ring. */
 static const struct {
     int M, N, K;
     bool shares;
@@ -213,7 +214,7 @@ START_TEST(a_launch_takes_several) {
 }
 END_TEST
 
-/* A row's bits are the same alone and among others, in the first place and in the last. */
+/* A row has the same bits in a batch of one row and among others, first or last. */
 START_TEST(rows_do_not_know_of_one_another) {
     const int N = 70, K = 1096, most = 150;
     const enum dtype act = short_types[_i];
@@ -229,13 +230,14 @@ START_TEST(rows_do_not_know_of_one_another) {
 }
 END_TEST
 
-/* More pieces than an H200 has multiprocessors, each of one slab: a block goes on to another. */
+/* More pieces than an H200 has multiprocessors, each of one slab, so blocks process several pieces.
+ */
 START_TEST(blocks_take_several_pieces) {
     const int M = 132 * 128 + 1, K = 8, N = 2;
     const rows w = make_rows(e4m3, N, K, 1);
     matrix_on_device on(e4m3, DTYPE_BF16, w);
     const floats x = random_x(DTYPE_BF16, M, K, 4), got = multiply(on.w, DTYPE_BF16, x, M);
-    for (int first = 0; first < M; first += 44 * 128) { /* in the first, ..., the last piece */
+    for (int first = 0; first < M; first += 44 * 128) { /* in the first piece up to the last one */
         const floats one(x.begin() + first * K, x.begin() + (first + 1) * K);
         check_model(floats(got.begin() + first * N, got.begin() + (first + 1) * N),
                     outputs_of(quantise(one, 1, K), 1, w, 1), text("row %d", first));
@@ -245,8 +247,8 @@ END_TEST
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-/* A norm before the product is that of its own kernel, for numbers of less than a vector a thread
- * and of more. */
+/* A norm before the product has the bits of the separate norm kernel, for rows of less than one
+ * vector per thread and of more. */
 START_TEST(a_norm_has_the_bits_of_its_own_kernel) {
     const int Ms[] = {2, 33, 65}, Ks[] = {72, 2312, 200}, M = Ms[_i], K = Ks[_i];
     const enum dtype act = short_types[_i % 2];
@@ -269,7 +271,7 @@ START_TEST(other_norms_are_kernels) {
 }
 END_TEST
 
-/* Kinds of rows, by what they have at places 3 and 9 among small numbers. */
+/* Kinds of rows, by their numbers at columns 3 and 9 among small numbers. */
 static const struct {
     const char *name;
     float at_3, at_9, others;
@@ -312,8 +314,8 @@ START_TEST(rows_of_all_kinds) {
 }
 END_TEST
 
-/* Numbers that are exact: an identity of weights shows the codes, and the scale is a power of two
- * where 448 times one is the largest. */
+/* Exact numbers: an identity matrix shows the codes, and the scale is a power of two if the largest
+ * number is 448 times a power of two. */
 START_TEST(codes_are_the_nearest) {
     const int K = 64, M = 20;
     rows w = {K, K, std::vector<uint8_t>((size_t)(K * K)), floats((size_t)K, 1.0f), {}};
@@ -322,7 +324,7 @@ START_TEST(codes_are_the_nearest) {
     floats x = random_x(DTYPE_F16, M, K, 8), want = x;
     for (int m = 0; m < M; m++) {
         x[(size_t)(m * K)] = 448;
-        x[(size_t)(m * K + 1)] = 1.0625f + 0.125f * (float)(m % 8); /* between two codes */
+        x[(size_t)(m * K + 1)] = 1.0625f + 0.125f * (float)(m % 8); /* halfway between two codes */
         for (int k = 0; k < K; k++)
             want[(size_t)(m * K + k)] = nearest_e4m3(x[(size_t)(m * K + k)]) + 0.0f; /* no -0 */
     }
@@ -332,8 +334,8 @@ END_TEST
 
 /* ---- which matrices ------------------------------------------------------------------------- */
 
-/* Those with scales of blocks, or of rows that vectors do not divide, keep 16-bit rows; nothing
- * becomes e4m3 unasked. */
+/* Matrices with scales per block, or with rows that vectors do not divide, keep 16-bit rows. Rows
+ * are converted to e4m3 only if asked. */
 START_TEST(others_keep_their_format) {
     const struct {
         bool asked;

@@ -1,4 +1,4 @@
-/* Does the emulation find what is wrong, and nothing where nothing is? */
+/* Does the emulation report faults, and nothing else? */
 #include <string.h>
 
 #include "tests/cuda/broken.cuh"
@@ -21,7 +21,7 @@ static void run_kernel(const char *name) {
     say_result_of(g.args);
 }
 
-/* What the host does wrong, and its right ways. */
+/* Faults of the host, and the right ways. */
 static void run_host(const char *name) {
     given g = prepare(name);
     cudaStream_t other;
@@ -55,7 +55,7 @@ static void run_host(const char *name) {
     cudaFreeHost(pinned);
 }
 
-/* What is done while a stream is under capture. */
+/* Calls while a stream is under capture. */
 static void do_in_capture(const char *name, const given &g) {
     cudaEvent_t event;
     void *memory;
@@ -70,7 +70,7 @@ static void do_in_capture(const char *name, const given &g) {
     cudaEventDestroy(event);
 }
 
-/* A graph that is launched twice, over what is there at the time of each launch. */
+/* A graph that is launched twice. Each launch reads the memory's contents at that time. */
 static void run_graph(const char *name) {
     given g = prepare(name);
     cudaGraph_t graph = nullptr;

@@ -1,5 +1,5 @@
-/* Does the emulation find what is wrong with mbarriers, bulk copies, products of warpgroups and
- * their registers, and nothing where nothing is? */
+/* Does the emulation report faults with mbarriers, bulk copies, products of warpgroups and their
+ * registers, and nothing else? */
 #include "tests/cuda/broken_async.cuh"
 #include "tests/cuda/emulated_cases.h"
 

@@ -1,5 +1,4 @@
-/* Does the emulation find what is wrong with cooperative grids and their barriers, and nothing
- * where nothing is? */
+/* Does the emulation report faults of cooperative grids and their barriers, and nothing else? */
 #include "tests/cuda/broken_grids.cuh"
 #include "tests/cuda/emulated_cases.h"
 
@@ -8,8 +7,8 @@ enum { MOST_BLOCKS = 9 };
 static void run_kernel(const char *name) {
     const given g = give_arguments(MOST_BLOCKS, 2, 0);
     cudaDeviceSynchronize();
-    for (int i = 0; i < 2; i++) /* what the first leaves must do for the second */
-        broken_grids_launch(name, g.args, test_stream());
+    /* the second launch starts with the state that the first one left */
+    for (int i = 0; i < 2; i++) broken_grids_launch(name, g.args, test_stream());
     say_result_of(g.args);
 }
 

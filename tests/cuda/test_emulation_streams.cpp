@@ -1,17 +1,17 @@
-/* Races between streams: does the checker find what is unordered, in whatever order the streams
- * run, and nothing where an event or a wait of the host is between? */
+/* Races between streams. Does the checker report unordered accesses, in any order of the streams,
+ * and nothing if an event or a wait of the host orders them? */
 #include <string.h>
 
 #include "tests/cuda/broken.cuh"
 #include "tests/cuda/emulated_cases.h"
 
-/* Three streams that know nothing of one another, and memory that they may share. */
+/* Three unordered streams, and memory that they may share. */
 struct world {
     cudaStream_t a, b, c;
     cudaEvent_t event[2];
     broken_args args; /* the kernel reads `in` and writes `out` */
-    float *other;     /* device memory as long as `out` */
-    float *pinned;    /* the host's, as long */
+    float *other;     /* device memory of the same length */
+    float *pinned;    /* host memory of the same length */
 };
 
 enum : size_t { BYTES = BROKEN_N * sizeof(float) };
@@ -64,7 +64,7 @@ static void event_too_early(world &w) {
     copy(w.pinned, w.args.out, w.b);
 }
 
-/* A wait is for the record before it, not for a later one. */
+/* A wait refers to the record before it, not to a later one. */
 static void event_recorded_again(world &w) {
     order(w.a, w.b, w.event[0]);
     compute(w, w.a);
@@ -78,7 +78,8 @@ static void event_never_recorded(world &w) {
     copy(w.pinned, w.args.out, w.b);
 }
 
-/* The way back is missing: the stage is filled again while it is read. */
+/* The second stream does not order the first one after it: the stage is filled again while it is
+ * read. */
 static void stage_refilled(world &w) {
     compute(w, w.a);
     order(w.a, w.b, w.event[0]);
@@ -91,7 +92,7 @@ static void two_writers(world &w) {
     compute(w, w.b);
 }
 
-/* Later reads of the writer's own stream do not hide the other stream's. */
+/* Later reads by the writer's own stream do not hide the other stream's read. */
 static void read_long_ago(world &w) {
     copy(w.pinned, w.args.out, w.a);
     for (int i = 0; i < 3; i++) copy(w.other, w.args.out, w.b);
@@ -185,7 +186,7 @@ static void halves(world &w) {
     }
 }
 
-/* Streams that are not non-blocking and the default one wait for one another. */
+/* The default stream and streams without the non-blocking flag wait for one another. */
 static void blocking_streams(world &w) {
     cudaStreamCreateWithFlags(&w.c, cudaStreamDefault);
     compute(w, w.c);
@@ -222,7 +223,7 @@ static const act right_acts[] = {
     ACT(both_read), ACT(host_waits_for_stream), ACT(host_waits_for_event),
     ACT(halves),    ACT(blocking_streams),
 };
-static const char *const lazy[] = {"1", "0", "random"}; /* in which order streams run */
+static const char *const lazy[] = {"1", "0", "random"}; /* the order in which streams run */
 
 #define COUNT(array) ((int)(sizeof array / sizeof *array))
 

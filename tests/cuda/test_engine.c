@@ -1,13 +1,14 @@
 /* Tiny models through the engine and the scheduler on the CUDA backend.
  *
- * In float32 its tokens are the CPU's. And a request gives the same bytes on it whatever else runs:
- * in batches of few rows and of many, which other kernels multiply, in chunks, with copies of
- * shared blocks, after a preemption, across the ends of attention's splits; logprobs too, in
- * float32, and in bfloat16 and float16 with every kind of weights and of cache that they have. What
- * each request gives is learnt by running it alone. Steps of many rows are multiplied by wgmma, as
- * far as it serves them, the others by mma.sync: under emulation both add in one order. With fp8
- * weights rows become e4m3, and all steps are multiplied by wgmma.
- * ctest label: slow */
+ * In float32 the tokens equal the CPU's. The bytes of a request, logprobs included, do not depend
+ * on other requests: in batches of few rows and of many, which run other kernels; in chunks; with
+ * copies of shared blocks; after a preemption; across the ends of attention's splits. This is
+ * tested in float32, and in bfloat16 and float16 with all kinds of weights and caches. The expected
+ * bytes are those of the request in a run without others.
+ *
+ * Steps of many rows are multiplied by wgmma if it supports them, others by mma.sync. Under
+ * emulation both add in one order. With fp8 weights rows are converted to e4m3, and wgmma
+ * multiplies all steps. ctest label: slow */
 #include <check.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -16,7 +17,8 @@
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 
-/* On a device wgmma may add in another order than mma.sync: bench/gpu.sh first says so. */
+/* On a device wgmma may add in another order than mma.sync. bench/gpu.sh first prints whether it
+ * does. */
 #if __has_include(<emu_memory.h>)
 enum { IS_EMULATED = true };
 #else
@@ -29,14 +31,14 @@ struct variety {
     enum dtype dtype;
     int K, F, L, H, G, D;
     bool untied;
-    enum compute_dtype compute; /* of the runs in 16 bits */
+    enum compute_dtype compute; /* for the runs in 16 bits */
     enum quantization quantization;
     enum kv_dtype kv;
-    int long_prompt; /* above 256 it is of two splits, and runs among the others too */
+    int long_prompt; /* above 256 it has two splits, and runs with the others too */
 };
 
-/* In float32. Float, and blocks of 32; groups of query heads; a head that is no whole number of
- * vectors. */
+/* In float32: float weights and blocks of 32; groups of query heads; a head size that is not a
+ * whole number of vectors. */
 static const struct variety exact[] = {
     {DTYPE_F32, 32, 40, 1, 4, 2, 8, false, COMPUTE_AUTO, QUANTIZATION_NONE, KV_DTYPE_FLOAT32, 140},
     {DTYPE_Q8_0, 32, 64, 2, 4, 1, 12, true, COMPUTE_AUTO, QUANTIZATION_NONE, KV_DTYPE_FLOAT32, 140},
@@ -44,7 +46,7 @@ static const struct variety exact[] = {
      140},
 };
 
-/* In 16 bits: the heads that attention on the tensor cores takes, and every type of cache. */
+/* In 16 bits: the head sizes that attention on the tensor cores supports, and all cache types. */
 static const struct variety narrow[] = {
     {DTYPE_F32, 32, 40, 1, 4, 2, 8, false, COMPUTE_FLOAT16, QUANTIZATION_NONE, KV_DTYPE_FLOAT16,
      140},
@@ -56,7 +58,7 @@ static const struct variety narrow[] = {
     {DTYPE_F32, 32, 40, 1, 2, 2, 8, false, COMPUTE_FLOAT16, QUANTIZATION_NONE, KV_DTYPE_BFLOAT16,
      140},
     {DTYPE_BF16, 32, 40, 1, 2, 1, 64, false, COMPUTE_BFLOAT16, QUANTIZATION_NONE, KV_DTYPE_BFLOAT16,
-     140}, /* chunks go through wgmma */
+     140}, /* wgmma multiplies the chunks */
     {DTYPE_F32, 32, 40, 1, 2, 1, 32, false, COMPUTE_BFLOAT16, QUANTIZATION_NONE, KV_DTYPE_FP8, 140},
 };
 enum { N_EXACT = sizeof exact / sizeof *exact, N_NARROW = sizeof narrow / sizeof *narrow };
@@ -78,7 +80,7 @@ static char *model_file(const struct variety *v, int i) {
     return tiny_model_temporary(&tiny);
 }
 
-/* The same requests for every device: they are drawn from the variety's number. */
+/* The same requests for all devices: they are drawn from the variety's number. */
 static struct request_set *learn(const struct variety *v, const char *file, int i,
                                  enum device device, bool float32) {
     struct request_set *set = mem_calloc(1, sizeof *set);
@@ -99,7 +101,7 @@ static struct request_set *learn(const struct variety *v, const char *file, int 
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
-/* The requests from `first` on at once, some several times. The long one is number 0. */
+/* Runs all requests from `first` on together, some several times. Number 0 is the long one. */
 static void run_mixed(const struct request_set *set, int first, const struct setting *setting,
                       struct tally *tally) {
     struct run *run = mem_calloc(1, sizeof *run);
@@ -118,8 +120,8 @@ static void run_mixed(const struct request_set *set, int first, const struct set
     free(run);
 }
 
-/* The long request alone: chunks of its prompt have no logits and follow one another without the
- * host. */
+/* Runs only the long request. The chunks of its prompt have no logits and follow one another
+ * without the host. */
 static void run_long(const struct request_set *set, const struct setting *setting) {
     struct run *run = mem_calloc(1, sizeof *run);
     run_open(run, set, setting);
@@ -140,14 +142,14 @@ static int blocks_for_largest(const struct request_set *set, int first, int bloc
     return largest;
 }
 
-/* Chunks of 7 rows with prefixes shared; so few blocks that sequences are preempted, and are
- * computed again or swapped to the host's memory and back; with one step in flight and with two;
- * and, in 16 bits, prompts whole and side by side, some 100 rows, which in float32 go the same way
- * as few. In e4m3 a block's first vector sets its scale, so that the size of blocks is a part of
- * the model there: it is the one that the requests were learnt with.
+/* Chunks of 7 rows with shared prefixes. Too few blocks for all sequences: preempted ones are
+ * recomputed, or swapped to the host's memory and back. One step in flight, and two. In 16 bits
+ * also whole prompts in one step of about 100 rows; float32 uses the same kernels for these as for
+ * few rows. In e4m3 a block's first vector sets its scale, so the block size changes the results;
+ * there it is the size with which the expected bytes were computed.
  *
- * Every second of these, from the first or the second on, as emulation is slow: in each half some
- * are preempted and some are swapped. */
+ * Only every second setting runs, from the first or the second on, because emulation is slow. Each
+ * half has a run with preemption and a run with swapping. */
 static void check_same_bytes(const struct request_set *set, int half) {
     const bool e4m3 = set->kv.dtype == DTYPE_E4M3;
     const int few_size = e4m3 ? LEARNT_BLOCK : 4, few = blocks_for_largest(set, 1, few_size);
@@ -168,7 +170,7 @@ static void check_same_bytes(const struct request_set *set, int half) {
     ck_assert_int_gt((int)tally.preemptions, 0);
 }
 
-/* All at once and none waiting, with drafts of which a third are wrong. */
+/* All requests run together and none waits. A third of their drafts are wrong. */
 static void check_drafts(const struct request_set *set) {
     const struct setting setting = {.path = "plain",
                                     .threads = 1,
@@ -191,7 +193,7 @@ static void check_drafts(const struct request_set *set) {
     ck_assert(n_drafting == 0 || tally.drafts > 0);
 }
 
-/* The long request among the others, where there are blocks for one of it and some more. */
+/* The long request among the others. There are blocks for one of it and a few more. */
 static void check_long(const struct request_set *set) {
     const int few = blocks_for_largest(set, 0, LEARNT_BLOCK) + 4;
     const struct setting setting = {"plain", 1, 47, 8, 8, LEARNT_BLOCK, few, true, 2};
@@ -258,8 +260,8 @@ START_TEST(types_of_a_gpu_are_refused_elsewhere) {
 }
 END_TEST
 
-/* Where each access is watched one model of each kind is enough: the kernels' own suites have the
- * shapes, and what matters here is what a step's launches leave for the next. */
+/* If each access is watched, one model of each kind is enough. The kernels' own suites test the
+ * shapes; this suite tests the state that one launch of a step leaves for the next. */
 int main(int n_arguments, char **arguments) {
     assert(n_arguments > 0);
     const bool watched = suite_is_watched(arguments[0]);

@@ -1,7 +1,7 @@
-/* Drafts on the CUDA backend: whatever is guessed, by whom, of which sampling settings, and
- * whatever happens to a sequence meanwhile, its bytes are those that it gives alone without
- * guesses. Drafts that all hold save the steps that they should, those of sequences with penalties
- * too, and steps with drafts run as graphs. A draft model has a cache of its own on the device.
+/* Drafts on the CUDA backend. A sequence has the same bytes as in a run without others and without
+ * drafts, for all sources of drafts, all sampling settings, and all events such as preemption. If
+ * all drafts are accepted, the number of steps falls as expected, also for sequences with
+ * penalties. Steps with drafts run as graphs. A draft model has a separate cache on the device.
  * ctest label: slow */
 #include <assert.h>
 #include <check.h>
@@ -13,7 +13,7 @@
 
 enum { LENGTH = 256, ASKED = 6, CLIENTS = 8, BLOCK = 16, SEQUENCES = 24, MANY = 150 };
 
-/* The emulation's; a device does not tell. */
+/* Only the emulation has this counter. */
 __attribute__((weak)) unsigned long cuda_emu_graph_launches(void);
 
 /* ---- requests ------------------------------------------------------------------------------- */
@@ -30,7 +30,7 @@ static const struct variety {
 };
 enum { N_VARIETIES = sizeof varieties / sizeof *varieties, E4M3 = 1 };
 
-/* All give some tokens, and two of three keep something on the device from one to the next. */
+/* All requests produce tokens. Two of three keep sampling state on the device between tokens. */
 static void shape_requests(struct request_set *set) {
     for (int i = 0; i < set->n_asked; i++) {
         struct generation *g = &set->asked[i].generation;
@@ -111,8 +111,8 @@ static struct tally run_all(const struct request_set *set, const struct setting 
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-/* Random, right, wrong and looked-up drafts; blocks for all, and for little more than the longest,
- * where what is preempted is computed again or comes back from the host's memory. */
+/* Random, right, wrong and looked-up drafts; blocks for all sequences, and for little more than the
+ * longest one. Preempted sequences are recomputed, or swapped back from the host's memory. */
 START_TEST(bytes_are_those_without_drafts) {
     struct request_set *set = learn(_i);
     const int few = fewest_blocks(set) + (varieties[_i].ranks == 1);
@@ -133,7 +133,8 @@ START_TEST(bytes_are_those_without_drafts) {
 }
 END_TEST
 
-/* The model drafts for itself, with blocks as the plan gives it and for one sequence alone. */
+/* The model drafts for itself, with the planned number of blocks and with blocks for one sequence.
+ */
 START_TEST(a_draft_model_has_a_cache_of_its_own) {
     struct request_set *set = learn(_i);
     struct setting settings[] = {setting_of(MANY, 1, 0), setting_of(fewest_blocks(set) + 2, 1, 0)};
@@ -148,7 +149,7 @@ START_TEST(a_draft_model_has_a_cache_of_its_own) {
 }
 END_TEST
 
-/* Does each step verify as many drafts of a request, alone, as there may be? */
+/* Does each step verify as many drafts of a lone request as possible? */
 static bool drafts_always(const struct generation *g) {
     return g->n == 1 && g->prompt_logprobs < 0 && !g->grammar && g->max_tokens > 0;
 }
@@ -180,7 +181,7 @@ START_TEST(right_drafts_save_steps) {
 }
 END_TEST
 
-/* Where each access is watched a step takes several times as long. */
+/* A step takes several times as long if each access is watched. */
 int main(int n_arguments, char **arguments) {
     assert(n_arguments > 0);
     const bool watched = suite_is_watched(arguments[0]);

@@ -1,8 +1,7 @@
-/* Decode steps as CUDA graphs, through the scheduler: what requests give alone where every kernel
- * is launched by itself, they give in any company where steps are replayed, in sizes that go
- * through the buckets and back, with one step in flight and with two, where sequences are preempted
- * and where they are cancelled, with so few graphs that they take each other's place, and where the
- * device refuses to record. ctest label: slow */
+/* Decode steps as CUDA graphs, through the scheduler. Replayed steps produce the bytes of runs
+ * without other requests and without graphs. Batch sizes rise and fall through the buckets, with
+ * one step in flight and with two. The tests cover preemption, cancellation, a limit on graphs that
+ * makes them replace each other, and a device that refuses to record. ctest label: slow */
 #include <assert.h>
 #include <check.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@
 
 enum { LENGTH = 640, ASKED = 10, BLOCK = 4, SEQUENCES = 11, MANY = 160, N_SHAPES = 15 };
 
-/* The emulation's; a device does not tell. */
+/* Only the emulation has these counters. */
 __attribute__((weak)) unsigned long cuda_emu_graph_launches(void);
 __attribute__((weak)) unsigned long cuda_emu_captures(void);
 
@@ -24,7 +23,7 @@ static unsigned long captures(void) {
     return cuda_emu_captures ? cuda_emu_captures() : 0;
 }
 
-static unsigned long captures_at_start; /* when the last run's engine was open */
+static unsigned long captures_at_start; /* when the last run's engine was opened */
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
@@ -32,7 +31,7 @@ struct variety {
     enum dtype dtype;
     enum compute_dtype compute;
     enum kv_dtype kv;
-    int block; /* the cache's, where it belongs to the model */
+    int block; /* slots of a block if they are a part of the model, as in e4m3 */
 };
 static const struct variety varieties[] = {
     {DTYPE_F32, COMPUTE_FLOAT32, KV_DTYPE_FLOAT32, BLOCK},
@@ -60,7 +59,7 @@ static struct request_set *learn(int number) {
     request_set_shorten(set, 12);
     const unsigned long before = launches();
     request_set_learn(set);
-    ck_assert_uint_eq(launches(), before); /* what all others are compared with is plain */
+    ck_assert_uint_eq(launches(), before); /* the expected bytes are computed without graphs */
     return set;
 }
 
@@ -79,9 +78,9 @@ static struct setting setting_of(int number, int in_flight, int n_blocks, int gr
                             .graphs = graphs};
 }
 
-/* All requests but the first, that come one after another, so that the number of rows goes up and
- * down; with `cancels` every third one is cancelled while it runs. Returns how many graphs were
- * launched. */
+/* Runs all requests except the first, which arrive one after another, so that the number of rows
+ * rises and falls. With `cancels` every third one is cancelled while it runs. Returns the number of
+ * graphs that were launched. */
 static unsigned long run_all(const struct request_set *set, const struct setting *setting,
                              bool cancels, struct tally *tally) {
     struct run *run = mem_calloc(1, sizeof *run);
@@ -109,7 +108,8 @@ static void check_used(unsigned long n) {
     ck_assert(n > 8 || !cuda_emu_graph_launches);
 }
 
-/* As many as the largest request alone takes: the others are preempted. */
+/* Returns the number of blocks that the largest request needs. With this number the others are
+ * preempted. */
 static int fewest_blocks(const struct request_set *set) {
     int most = 0;
     for (int i = 1; i < set->n_asked; i++) {
@@ -149,7 +149,7 @@ START_TEST(sequences_give_way_under_graphs) {
 }
 END_TEST
 
-/* Two are kept; there are five buckets. */
+/* Two graphs are kept; there are five buckets. */
 START_TEST(graphs_take_each_other_s_place) {
     const struct setting few = setting_of(BFLOAT16, 2, MANY, 2),
                          all = setting_of(BFLOAT16, 2, MANY, 0);
@@ -211,7 +211,7 @@ START_TEST(a_warm_up_keeps_to_the_graphs_that_are_kept) {
 }
 END_TEST
 
-/* Where each access is watched a step takes several times as long. */
+/* A step takes several times as long if each access is watched. */
 int main(int n_arguments, char **arguments) {
     assert(n_arguments > 0);
     const bool watched = suite_is_watched(arguments[0]);

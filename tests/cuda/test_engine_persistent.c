@@ -1,6 +1,6 @@
-/* Decode steps as one grid, through the scheduler: what requests give alone where every kernel is
- * launched by itself, they give in any company with --persistent-step, in sizes that go through the
- * buckets and back, beside steps with prompts, which are launched as ever. */
+/* Decode steps as one grid (--persistent-step), through the scheduler. They produce the bytes of
+ * runs without other requests in which each kernel is a separate launch. Batch sizes rise and fall
+ * through the buckets. Steps with prompts are launched as usual. */
 #include <assert.h>
 #include <check.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 enum { LENGTH = 640, ASKED = 5, MANY = 160, SEQUENCES = 11, ROWS = 29, BLOCK = 16 };
 
-/* The emulation's; a device does not tell. */
+/* Only the emulation has these counters. */
 __attribute__((weak)) unsigned long emu_cooperative_run(void);
 __attribute__((weak)) unsigned long cuda_emu_graph_launches(void);
 
@@ -60,7 +60,8 @@ static struct request_set *learn(const struct tiny_model *tiny, const struct var
     request_set_shorten(set, 7);
     const unsigned long before = persistent_steps();
     request_set_learn(set);
-    ck_assert_uint_eq(persistent_steps(), before); /* what others are compared with is plain */
+    /* the expected bytes are computed without persistent steps */
+    ck_assert_uint_eq(persistent_steps(), before);
     return set;
 }
 
@@ -79,8 +80,8 @@ static struct setting setting_of(int in_flight) {
                             .persistent_step = true};
 }
 
-/* All requests, that come one after another, so that the number of rows goes up and down. Returns
- * how many persistent steps there were. */
+/* Runs all requests, which arrive one after another, so that the number of rows rises and falls.
+ * Returns the number of persistent steps. */
 static unsigned long run_all(const struct request_set *set, const struct setting *setting) {
     struct run *run = mem_calloc(1, sizeof *run);
     run_open(run, set, setting);
@@ -114,12 +115,12 @@ START_TEST(bytes_are_those_of_single_kernels) {
     const unsigned long graphs = graph_launches();
     const unsigned long n = run_all(set, &setting);
     ck_assert_msg(n > 4 || !emu_cooperative_run, "%lu persistent steps", n);
-    ck_assert_uint_eq(graph_launches(), graphs); /* they replace all of them */
+    ck_assert_uint_eq(graph_launches(), graphs); /* they replace all graphs */
     if (set != common) tiny_set_drop(set);
 }
 END_TEST
 
-/* Codes have no order: such steps are graphs. */
+/* The grid cannot multiply quantised codes, so these steps are graphs. */
 START_TEST(other_models_have_graphs) {
     struct tiny_model tiny = model_of(&varieties[0]);
     tiny.dtype = DTYPE_Q8_0;
@@ -133,7 +134,7 @@ START_TEST(other_models_have_graphs) {
 }
 END_TEST
 
-/* More query heads for a key-value head than a split item takes. */
+/* More query heads per key-value head than a split item can hold. */
 START_TEST(rows_of_many_heads_have_graphs) {
     struct tiny_model tiny = model_of(&varieties[0]);
     tiny.H = 20;
@@ -146,7 +147,7 @@ START_TEST(rows_of_many_heads_have_graphs) {
 }
 END_TEST
 
-/* Two are kept; there are more sizes. */
+/* Two steps are kept; there are more sizes. */
 START_TEST(steps_take_each_other_s_place) {
     struct setting setting = setting_of(2);
     setting.graphs = 2;
@@ -154,7 +155,7 @@ START_TEST(steps_take_each_other_s_place) {
 }
 END_TEST
 
-/* Where each access is watched a step takes several times as long. */
+/* A step takes several times as long if each access is watched. */
 int main(int n_arguments, char **arguments) {
     assert(n_arguments > 0);
     const bool watched = suite_is_watched(arguments[0]);

@@ -1,7 +1,7 @@
 /* Tiny models on two ranks of the CUDA backend, each with an emulated device, and a stand-in for
- * NCCL: in float32 tokens are those of one rank on the CPU; and a request gives the same bytes
- * whatever else runs, with preemption, and with two steps in flight, whose pending tokens only rank
- * 0's device knows. ctest label: slow */
+ * NCCL. In float32 the tokens equal those of one rank on the CPU. A request's bytes do not depend
+ * on other requests, with preemption, and with two steps in flight. Only rank 0's device knows the
+ * pending tokens of those. ctest label: slow */
 #include <check.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ static const struct variety {
 } varieties[] = {
     {DTYPE_F32, COMPUTE_FLOAT32, KV_DTYPE_FLOAT32, NULL},
     {DTYPE_Q8_0, COMPUTE_BFLOAT16, KV_DTYPE_FLOAT16, NULL},
-    /* experts beside MLPs, and a shared one */
+    /* layers with experts and layers with MLPs, and a shared expert */
     {DTYPE_BF16, COMPUTE_FLOAT32, KV_DTYPE_FLOAT32, "tests/vectors/folders/qwen2moe_mixed"},
 };
 enum { N_VARIETIES = sizeof varieties / sizeof *varieties };

@@ -1,6 +1,6 @@
-/* Sampling where the device does it, through the scheduler: what requests with settings of all
- * kinds give alone where the host samples from the device's logits, they give where the device
- * does, in company, to the last bit of their logprobs. */
+/* Sampling on the device, through the scheduler. Requests with all kinds of settings run together
+ * and produce the bytes, logprobs included, of runs without others in which the host samples from
+ * the device's logits. */
 #include <check.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ static struct request_set *learn_on_host(const char *file, uint64_t seed) {
                                 .longest = 12,
                                 .mirostat = true};
     request_set_init(set, seed, ASKED, NULL, 0);
-    for (int i = 0; i < ASKED; i++) { /* a step takes long */
+    for (int i = 0; i < ASKED; i++) { /* few, because a step is slow */
         struct generation *g = &set->asked[i].generation;
         if (g->max_tokens > 9) g->max_tokens = 9;
         if (g->min_tokens > g->max_tokens) g->min_tokens = g->max_tokens;
@@ -33,7 +33,7 @@ static struct request_set *learn_on_host(const char *file, uint64_t seed) {
     return set;
 }
 
-/* That the settings are of all kinds is luck, so it is looked at. */
+/* The settings are random, so this checks that all kinds occur. */
 static void check_variety(const struct request_set *set) {
     int drawn = 0, cut = 0, penalised = 0, biased = 0, banned = 0, forked = 0, scored = 0, best = 0;
     int allowed = 0, words = 0, constrained = 0, listed = 0;
@@ -60,8 +60,8 @@ static void check_variety(const struct request_set *set) {
     ck_assert_int_gt(listed, 1);
 }
 
-/* Nine sequences at most, and so few blocks that some are preempted. With little work for masks in
- * a step, some are late. */
+/* At most nine sequences, and so few blocks that some are preempted. With a small limit on the work
+ * for masks per step, some masks are late. */
 static void run_together(const struct request_set *set, int n_blocks, int max_mask_work) {
     struct setting setting = {.path = "plain",
                               .threads = 1,

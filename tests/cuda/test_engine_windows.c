@@ -1,9 +1,9 @@
-/* Families whose layers have windows, with blocks of their own for these, on the CUDA backend: in
- * float32 the tokens of the CPU, and the same bytes whatever else runs: in chunks that end around
- * the window's edge, with prefix hits, forks and preemption, computed again or swapped, with one
- * step in flight and with two. Blocks that no window shows any more are overwritten after each
- * step. What each request gives is learnt with all layers keeping all positions.
- * ctest label: slow */
+/* Families whose layers have windows, with separate blocks for these layers, on the CUDA backend.
+ * In float32 the tokens equal the CPU's. The bytes do not depend on other requests: in chunks that
+ * end around the window's edge, with prefix hits, forks, preemption by recomputing and by swapping,
+ * with one step in flight and with two. After each step, blocks that no window needs any more are
+ * overwritten. The expected bytes are computed with all layers keeping all positions. ctest label:
+ * slow */
 #include <check.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -21,8 +21,8 @@ struct variety {
     enum kv_dtype kv;
 };
 
-/* All layers have one or some of them; caps, sinks, experts. The others, of which each is a form of
- * one of these, pass too, but take minutes under emulation. */
+/* All layers or some have windows; caps, sinks, experts. The other families are forms of these.
+ * They pass too, but take minutes under emulation. */
 static const struct variety varieties[] = {
     {"families/gemma2.gguf", COMPUTE_FLOAT32, KV_DTYPE_FLOAT32},
     {"folders/mistral", COMPUTE_BFLOAT16, KV_DTYPE_FLOAT16},
@@ -30,7 +30,7 @@ static const struct variety varieties[] = {
 };
 enum { N_VARIETIES = sizeof varieties / sizeof *varieties };
 
-/* The same requests for every device: they are drawn from the variety's number. */
+/* The same requests for all devices: they are drawn from the variety's number. */
 static struct request_set *learn(int i, enum device device) {
     static char file[N_VARIETIES][64];
     const struct variety *v = &varieties[i];
@@ -50,12 +50,12 @@ static struct request_set *learn(int i, enum device device) {
     return set;
 }
 
-/* Where each access is watched, one run is enough: the kernels' own suites have the shapes. */
+/* If each access is watched, one run is enough: the kernels' own suites test the shapes. */
 static bool watched;
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
-/* All requests, some several times, a new one every few steps. */
+/* Runs all requests, some several times, with a new one every few steps. */
 static void run_mixed(const struct request_set *set, const struct setting *setting,
                       struct tally *tally) {
     struct run *run = mem_calloc(1, sizeof *run);
@@ -83,9 +83,9 @@ static int blocks_for_largest(const struct request_set *set, int block_size) {
     return largest;
 }
 
-/* Few blocks or few window blocks; steps of a window, of one row less and more, and of many. In
- * e4m3 a block's first vector sets its scale, so that the size of blocks is a part of the model.
- * Each model goes without one of the settings, as emulation is slow. */
+/* Few blocks, or few window blocks; steps of a window's length, of one row less and more, and of
+ * many rows. In e4m3 a block's first vector sets its scale, so the block size changes the results.
+ * Each model skips one of the settings, because emulation is slow. */
 static void check_same_bytes(const struct request_set *set, size_t left_out, struct tally *tally) {
     const int size = set->kv.dtype == DTYPE_E4M3 ? LEARNT_BLOCK : 4, W = set->window;
     const int few = blocks_for_largest(set, size), least = window_blocks_seen(W, size);

@@ -1,5 +1,5 @@
-/* Experts on the device: in float32 what the CPU's plain path gives, in 16 bits nearly that, and
- * the same bytes whatever the number of rows. */
+/* Experts on the device. In float32 the results are near those of the CPU's plain path, in 16 bits
+ * less near, and the bytes do not depend on the number of rows. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,18 +8,18 @@
 
 enum { E = 37, N_USED = 3, K = 96, F = 48, F_SHARED = 64, MAX_M = 70 };
 using bytes = std::vector<uint8_t>;
-/* One block of an expert's rows and several of them, with and without a part of one. */
+/* One block of an expert's rows and several of them, full or partly filled. */
 static const int row_counts[] = {1, 2, 16, 45, MAX_M};
 
-/* What the matrices of experts are of. Experts of few rows, and of so many that each has several
- * blocks. */
+/* The types of the experts' matrices, and their number E. Some experts have few rows, others have
+ * several blocks of rows. */
 struct kind {
     enum dtype gate, up, down;
     int E;
     bool normalises, has_shared;
-    bool is_clamped; /* with biases of the router and of the experts */
-    int groups;      /* by sigmoids, half of so many groups; 0: by softmax */
-    bool has_router_norm; /* of its own; with scales of the router and of the experts */
+    bool is_clamped;      /* with biases of the router and of the experts */
+    int groups;           /* routing by sigmoids within half of this many groups; 0: by softmax */
+    bool has_router_norm; /* a separate norm; with scales of the router and of the experts */
 };
 static const kind kinds[] = {
     {DTYPE_F32, DTYPE_F32, DTYPE_F32, E, true, false},
@@ -34,7 +34,7 @@ static const kind kinds[] = {
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-/* A backend with a layer's experts on it. */
+/* A backend that holds a layer's experts. */
 struct layer {
     struct backend *b = nullptr;
     enum dtype act;
@@ -135,7 +135,7 @@ layer::~layer() {
     backend_close(b);
 }
 
-/* The last M rows of x[MAX_M][K], with what the experts add to them. */
+/* Returns the last M rows of x[MAX_M][K] with the output of the experts added. */
 floats layer::run(const floats &x, int M, bytes *raw) {
     const struct norm norm = {NORM_RMS, gain, nullptr, 1e-5f};
     const bytes in = packed(act, floats(x.end() - M * K, x.end()));
@@ -154,7 +154,8 @@ static floats some_rows(enum dtype act) {
     return rounded(act, random_vector(&state, MAX_M * K));
 }
 
-/* Rows in which some number is off by more than that part of the numbers' size. */
+/* Counts the rows in which a number differs by more than this fraction of the row's largest number.
+ */
 static int rows_off(const floats &got, const floats &want, double tolerance) {
     int n = 0;
     for (size_t m = 0; m < MAX_M; m++) {
@@ -175,7 +176,7 @@ START_TEST(float32_is_what_the_cpu_gives) {
 }
 END_TEST
 
-/* But for rows whose choice of experts is so close that rounding the inputs changes it. */
+/* Except in rows whose choice of experts is so close that rounding the inputs changes it. */
 START_TEST(sixteen_bits_are_near_it) {
     const enum dtype act = _i % 2 ? DTYPE_F16 : DTYPE_BF16;
     layer cpu(kinds[_i], true, DTYPE_F32), cuda(kinds[_i], false, act);
@@ -200,7 +201,7 @@ START_TEST(the_number_of_rows_changes_no_byte) {
 }
 END_TEST
 
-/* A router that has the same row for all experts: the lower numbers are taken, as on the CPU. */
+/* The router has the same row for all experts: the lower numbers are chosen, as on the CPU. */
 START_TEST(ties_go_to_the_lower_number) {
     const kind &k = kinds[0];
     layer cpu(k, true, DTYPE_F32), cuda(k, false, DTYPE_F32);

@@ -1,8 +1,8 @@
-/* A device that fails at work, through engine and scheduler: at calls of every kind, early and
- * late, for good and once, with one step in flight and with two, sampling on the device and on the
- * host, in graphs and without, with chunks, choices, preemptions and swapping under way. Every
- * request ends, once; the failure is told once, with the call; nothing is taken any more; nothing
- * is left. */
+/* A device that fails at work, through the engine and the scheduler: calls of all kinds fail, early
+ * and late, permanently and once, with one step in flight and with two, with sampling on the device
+ * and on the host, with graphs and without. Chunks, choices, preemptions and swapping are under way
+ * at the time. Each request ends once. The failure is reported once and names the call. Later
+ * requests are refused. Nothing leaks. */
 #include <check.h>
 #include <emu_failure.h>
 #include <emu_memory.h>
@@ -56,7 +56,7 @@ struct world {
     pthread_mutex_t mutex;
 };
 
-/* A token after the failure would be made of nothing. */
+/* After a failure no token may arrive. */
 static void on_events(void *arg, const struct event *events, int n) {
     struct world *world = arg;
     pthread_mutex_lock(&world->mutex);
@@ -94,7 +94,8 @@ static void ask(struct request_seen *seen, int i) {
     g->sampling = (struct sampling){.temperature = i % 2 ? 0.8f : 0,
                                     .top_p = 1,
                                     .repetition_penalty = i % 2 ? 1.2f : 1,
-                                    .no_repeat_ngram = i == 1 ? 3 : 0, /* settings that follow */
+                                    /* settings that depend on the history */
+                                    .no_repeat_ngram = i == 1 ? 3 : 0,
                                     .seed = (uint64_t)i,
                                     .n_logprobs = i == 4 ? 3 : -1};
 }
@@ -143,7 +144,7 @@ static void submit_all(struct world *world) {
     }
 }
 
-/* Returns whether the device has failed, and holds all to it. */
+/* Returns whether the device has failed, and checks the requests accordingly. */
 static bool check(struct world *world, const char *words) {
     const bool failed = world->n_failures > 0;
     struct err err = {0};
@@ -185,8 +186,8 @@ static void end(struct world *world) {
 struct failure {
     enum emu_call kind;
     const char *words;
-    int at[6]; /* calls after the requests came; 0: no more */
-    bool must; /* it is met, however many calls a step makes */
+    int at[6]; /* number of calls after the requests were submitted; 0: end of the list */
+    bool must; /* the failure happens for any number of calls per step */
 };
 
 static const struct failure failures[] = {
@@ -200,8 +201,7 @@ enum { N_FAILURES = sizeof failures / sizeof *failures };
 
 static bool watched; /* a build in which kernels take several times as long */
 
-/* A number of its own for each run picks what else is different. Returns whether the device has
- * failed. */
+/* The run's number selects the other settings. Returns whether the device has failed. */
 static bool run_failing(const struct failure *failure, int n, int in_flight, int number) {
     struct world *world = mem_calloc(1, sizeof *world);
     const bool for_good = number % 2 == 0, host_samples = number % 3 == 2;
@@ -229,7 +229,7 @@ START_TEST(everything_ends) {
 }
 END_TEST
 
-/* Requests that wait, run, are swapped: while the device works, all are served. */
+/* Waiting, running and swapped requests are all served while the device works. */
 START_TEST(nothing_fails_of_itself) {
     struct world *world = mem_calloc(1, sizeof *world);
     struct scheduler_stats stats;
@@ -246,7 +246,7 @@ START_TEST(nothing_fails_of_itself) {
 }
 END_TEST
 
-/* On the scheduler's own thread; afterwards it sleeps until it is to end. */
+/* On the scheduler's thread, which sleeps after the failure until it is told to end. */
 START_TEST(a_thread_goes_on_to_its_end) {
     struct world *world = mem_calloc(1, sizeof *world);
     begin(world, 2, false, false);
@@ -266,7 +266,7 @@ START_TEST(a_thread_goes_on_to_its_end) {
 }
 END_TEST
 
-/* Another engine is opened on a device that works again. */
+/* Opens another engine on a device that works again. */
 START_TEST(a_failure_is_forgotten_with_its_backend) {
     struct world *world = mem_calloc(1, sizeof *world);
     begin(world, 2, false, false);
@@ -287,7 +287,7 @@ START_TEST(a_failure_is_forgotten_with_its_backend) {
 }
 END_TEST
 
-/* A start is refused in one sentence, wherever the device fails in it. */
+/* A start is refused with one sentence, at each call that fails during the start. */
 START_TEST(a_start_on_a_broken_device_is_refused) {
     const struct engine_config config = {.model = file,
                                          .threads = 1,

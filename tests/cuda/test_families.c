@@ -1,6 +1,6 @@
-/* Each model family on the CUDA backend: in float32 the tokens and nearly the logprobs of the CPU,
- * and in 16 bits the same bytes however a sequence is split into steps. So every option that a
- * family needs beside another one is exercised through the engine: biases, QK norm, LayerNorm,
+/* Each model family on the CUDA backend: in float32 the tokens equal the CPU's and the logprobs are
+ * near them; in 16 bits the bytes do not depend on how a sequence is split into steps. So all
+ * combinations of options that a family needs run through the engine: biases, QK norm, LayerNorm,
  * learned positions, ungated and tanh GELU, windows, caps, norms after a branch. */
 #include <assert.h>
 #include <check.h>
@@ -80,7 +80,7 @@ START_TEST(float32_agrees_with_the_cpu) {
 }
 END_TEST
 
-/* Where each access is watched, one size shows the kernels all that the others would. */
+/* If each access is watched, one size runs the same kernels as all of them. */
 static bool watched;
 
 START_TEST(steps_of_any_size_give_the_same_bytes) {

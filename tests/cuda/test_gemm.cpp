@@ -1,5 +1,6 @@
-/* Matrix products against double precision, for every format, type of activations and epilogue; and
- * against each other: a row's bits must not depend on what else is in the batch. */
+/* Matrix products compared with double precision, for all formats, types of activations and
+ * epilogues; and compared with each other: a row's bits must not depend on the rest of the batch.
+ */
 #include <assert.h>
 #include <math.h>
 #include <memory>
@@ -10,7 +11,7 @@
 
 /* ---- the reference -------------------------------------------------------------------------- */
 
-/* Sums of x[M][K] times w[N][K]^T, and the sums of the products' sizes. */
+/* Sums of x[M][K] times w[N][K]^T, and sums of the absolute values of the products. */
 struct reference {
     std::vector<double> sum, size;
 };
@@ -30,8 +31,8 @@ static reference multiply_exactly(const floats &x, const floats &w, int M, int N
     return r;
 }
 
-/* Fails unless each output is as near as float32 sums and one rounding to `act` allow. `slope` is
- * by how much the end of the product magnifies an error of a sum. */
+/* Fails unless each output is within the error of float32 sums and one rounding to `act`. `slope`
+ * is the factor by which the epilogue magnifies an error of a sum. */
 static void check_products(const floats &got, const std::vector<double> &want,
                            const std::vector<double> &size, enum dtype act, double slope,
                            const std::string &what) {
@@ -43,7 +44,7 @@ static void check_products(const floats &got, const std::vector<double> &want,
     }
 }
 
-/* The bytes of a product of M rows. */
+/* Returns the bytes of a product of M rows. */
 static std::vector<uint8_t> product(const struct gemm_weights *w, const buffer &x, int M,
                                     const struct gemm_epilogue *end = nullptr) {
     const struct gemm_job job = {w, nullptr, end};
@@ -62,7 +63,8 @@ static void check_product(const kind &k, enum dtype act, int M, int N, int K) {
                    text("%s, activations %d, %d rows, %d x %d", k.name, act, M, N, K));
 }
 
-/* Shapes on and around tiles, blocks of both tiled kernels, slabs, ranges; K around vectors. */
+/* Shapes on and around the sizes of tiles, of both tiled kernels' blocks, of slabs and ranges; K on
+ * and around vectors. */
 static const int row_counts[] = {1, 8, 9, 16, 17, 33, 65, 129};
 static const int shapes[][2] = {{1, 1}, {17, 64}, {16, 200}, {33, 1056}, {130, 328}, {15, 7}};
 
@@ -80,7 +82,8 @@ END_TEST
 
 enum { MAX_ROWS = 137 };
 
-/* Rows first .. first + M alone have the bytes that they have among all. */
+/* Fails unless rows first .. first + M have the same bytes in a separate batch as among all rows.
+ */
 static void check_same(const struct gemm_weights *w, const floats &x, int first, int M,
                        const std::vector<uint8_t> &all) {
     auto K = (size_t)w->K, row = all.size() / MAX_ROWS;
@@ -107,7 +110,7 @@ START_TEST(a_row_has_the_same_bits_in_any_batch) {
 }
 END_TEST
 
-/* Ranges of 9 slabs and more, so that the skinny kernel's places for weights are filled thrice. */
+/* Ranges of 9 slabs and more, so the skinny kernel fills its buffers for weights three times. */
 START_TEST(long_ranges_are_right) {
     const kind &k = kinds[_i];
     enum dtype act = short_types[_i % 2];
@@ -124,7 +127,7 @@ START_TEST(long_ranges_are_right) {
 }
 END_TEST
 
-/* One request's NaN is not another's, not even through what pads K. */
+/* A NaN of one request does not reach another, also not through the padding of K. */
 START_TEST(a_nan_stays_in_its_row) {
     const kind &k = kinds[_i];
     for (enum dtype act : activation_types)
@@ -158,7 +161,7 @@ static double activated_exactly(enum activation kind, double x) {
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-/* What the epilogue makes of sums; sizes grow by what is added. An activation's slope is at most
+/* Applies the epilogue to sums; sizes grow by the added numbers. An activation's slope is at most
  * 1.13. */
 static void end_exactly(const ending &e, reference *r, const reference *up, const floats &bias,
                         const floats &residual, int N) {
@@ -211,13 +214,13 @@ static void check_ending(const kind &k, enum dtype act, const ending &e, int M, 
                         e.activation, (double)e.cap));
 }
 
-/* The kernel for few rows and both shapes of that for many, of a format. */
+/* The kernel for few rows and both shapes of the kernel for many rows, for one format. */
 static void check_endings(const ending &e, int *turn) {
     const int K = 96, N = *turn % 2 ? 21 : 39;
     for (enum dtype act : activation_types)
         for (int M : {5, 40, 70}) {
             const kind &k = kinds[(*turn)++ % N_FORMATS];
-            if (e.gated && act == DTYPE_F32) continue; /* no pair */
+            if (e.gated && act == DTYPE_F32) continue; /* float32 has no pairs */
             check_ending(k, act, e, M, N, whole(k, K));
         }
 }
@@ -265,7 +268,7 @@ START_TEST(a_residual_may_be_the_output) {
 }
 END_TEST
 
-/* Queries, keys and values as one matrix are what they are apart. */
+/* Queries, keys and values in one matrix have the results of separate matrices. */
 START_TEST(matrices_may_be_packed_in_parts) {
     const kind &k = kinds[_i];
     for (enum dtype act : activation_types) {
@@ -296,7 +299,7 @@ END_TEST
 
 /* ---- several products of one launch --------------------------------------------------------- */
 
-/* Products of the same x by gemm_many have the bytes that each has alone. */
+/* Products of the same x by gemm_many have the bytes of separate launches. */
 static void check_many(const std::vector<const kind *> &of, const std::vector<int> &outputs,
                        enum dtype act, int M, int K) {
     std::vector<std::unique_ptr<matrix_on_device>> w;
@@ -333,16 +336,16 @@ START_TEST(products_may_share_a_launch) {
 }
 END_TEST
 
-/* One has 8 ranges, the others as many as it has slabs: in one block some warps have none. */
+/* One matrix has 8 ranges, the others as many as slabs, so in one block some warps are idle. */
 START_TEST(shared_launches_bear_other_ranges) {
     for (int M : {2, 12})
         check_many({&kinds[5], &kinds[5], &kinds[5]}, {20, 4096, 7}, DTYPE_BF16, M, 9 * 64 + 32);
 }
 END_TEST
 
-/* ---- K shared out over blocks --------------------------------------------------------------- */
+/* ---- K divided among blocks ------------------------------------------------------------------ */
 
-/* Memory for sharing, which checks at its end that the counters are zero again. */
+/* Memory for sharing. Its check at the end fails unless the counters are zero again. */
 struct shared_memory {
     buffer counters{std::vector<int32_t>(GEMM_SCRATCH_COUNTERS)};
     buffer parts;
@@ -354,8 +357,8 @@ struct shared_memory {
     }
 };
 
-/* A matrix, a pair and a narrow matrix in one launch, whose blocks share out ranges of 11 slabs and
- * more, have the bytes that each has alone. */
+/* A matrix, a pair and a narrow matrix in one launch, whose blocks divide ranges of 11 slabs and
+ * more among them, have the bytes of separate launches. */
 START_TEST(shared_k_keeps_the_bits) {
     const kind &k = kinds[_i];
     const enum dtype act = short_types[_i % 2];
@@ -380,7 +383,7 @@ START_TEST(shared_k_keeps_the_bits) {
 }
 END_TEST
 
-/* With too little memory nothing is shared; nor are float32's products and those of few rows. */
+/* Without enough memory nothing is shared. Products in float32 and of few rows are never shared. */
 START_TEST(sharing_wants_memory) {
     struct gemm_weights w;
     matrix_on_device::plan(&w, kinds[2], DTYPE_BF16, 64, 1024);
@@ -400,8 +403,9 @@ START_TEST(sharing_wants_memory) {
 }
 END_TEST
 
-/* Each matrix of Llama-3.1-8B alone keeps an H200 busy at 32 rows: two blocks on nearly all of its
- * 132 multiprocessors, with more under way than the 23 KB each that 4.3 TB/s at 0.7 us need. */
+/* A single matrix of Llama-3.1-8B keeps an H200 busy at 32 rows: two blocks on nearly all of its
+ * 132 multiprocessors, and more bytes in flight than the 23 KB per multiprocessor that 4.3 TB/s at
+ * 0.7 us need. */
 START_TEST(llama_fills_the_device) {
     static const int shapes[][2] = {{4096, 4096},  {1024, 4096},  {1024, 4096}, {4096, 4096},
                                     {14336, 4096}, {14336, 4096}, {4096, 14336}};
@@ -420,26 +424,26 @@ START_TEST(llama_fills_the_device) {
 }
 END_TEST
 
-/* Types that are packed as another, larger one: as often as their file, at most. */
+/* The largest ratio of packed bytes to file bytes. Some types are packed as larger ones. */
 static double packed_as_larger(enum dtype type) {
     switch (type) {
     case DTYPE_IQ4_NL:
-        return 1.9; /* as Q8_0 */
+        return 1.9; /* packed as Q8_0 */
     case DTYPE_Q3_K:
-        return 1.92; /* as Q6_K */
+        return 1.92; /* packed as Q6_K */
     case DTYPE_INT4:
         return 1.15; /* minima in float32 */
     case DTYPE_INT4H:
-        return 1.28; /* as INT4 */
+        return 1.28; /* packed as INT4 */
     case DTYPE_TQ1_0:
     case DTYPE_TQ2_0:
-        return 2.7; /* as Q4_0 */
+        return 2.7; /* packed as Q4_0 */
     default:
         return 1.03;
     }
 }
 
-/* A packed matrix takes no more than its file, but for the padding. */
+/* A packed matrix is no larger than its file, except for padding and the types above. */
 START_TEST(packed_bytes_are_those_of_the_file) {
     for (const kind &k : kinds) {
         if (k.type == DTYPE_F32 && !k.fp8) continue;
@@ -457,7 +461,7 @@ END_TEST
 
 /* ---- float32 -------------------------------------------------------------------------------- */
 
-/* The same bytes as the CPU's oracle mode. */
+/* Fails unless the bytes are those of the CPU's oracle mode. */
 static void check_oracle(const kind &k, int M, int N, int K) {
     rows r = make_rows(k, N, K, 9);
     matrix_on_device w(k, DTYPE_F32, r);
@@ -493,7 +497,7 @@ int main(int n_arguments, char **arguments) {
     TCase *exact = tcase_create("float32");
     tcase_add_loop_test(products, products_are_right, 0, N_KINDS);
     tcase_add_loop_test(products, long_ranges_are_right, 0, N_FORMATS);
-    /* the kernels of other formats differ in nothing that is watched */
+    /* the kernels of other formats have the same watched accesses */
     tcase_add_loop_test(bits, a_row_has_the_same_bits_in_any_batch, 0, watched ? 2 : N_FORMATS);
     tcase_add_loop_test(bits, a_nan_stays_in_its_row, 0, 4);
     tcase_add_test(endings, epilogues_are_right);

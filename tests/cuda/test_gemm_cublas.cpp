@@ -1,6 +1,6 @@
-/* Products by cuBLAS, with functions of our own in the place of the library's: that it is loaded
- * when asked for and not before, that it is told the right shapes, that each device has a handle of
- * its own, and what happens where it is not there, or fails. */
+/* Products by cuBLAS, with stand-ins for the library's functions. The library is loaded only if the
+ * user asks for it; it receives the right shapes; each device has a separate handle; and failures
+ * are handled if the library is missing or fails. */
 #include <cublas_v2.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,11 +12,11 @@
 
 /* ---- the stand-in --------------------------------------------------------------------------- */
 
-static int looked_up, products, fails_at; /* the product that fails; 0: none */
+static int looked_up, products, fails_at; /* the product that fails; 0: all succeed */
 static bool is_missing, is_broken;
-static cudaStream_t chosen, expected; /* NULL: one that the test does not know */
+static cudaStream_t chosen, expected; /* NULL: a stream that the test does not know */
 
-/* A handle says which device it is for. */
+/* A handle identifies its device. */
 static int devices[MAX_RANKS];
 static cublasStatus_t create(cublasHandle_t *handle) {
     int device;
@@ -42,8 +42,8 @@ static floats download(cudaDataType type, const void *from, size_t n) {
     return unpacked(dtype_of(type), bytes);
 }
 
-/* c[n][m] = alpha times a[k][m] of columns, transposed, times b[k][n], plus what was there for a
- * beta of 1, as cuBLAS counts. */
+/* c[n][m] = alpha times a[k][m] of columns, transposed, times b[k][n], plus the old c if beta is 1,
+ * in cuBLAS's notation. */
 static cublasStatus_t gemm_ex(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m,
                               int n, int k, const void *alpha, const void *a, cudaDataType a_type,
                               int lda, const void *b, cudaDataType b_type, int ldb,
@@ -89,7 +89,7 @@ static void start(bool missing, bool broken) {
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-/* A product of random float32 weights, against our own. */
+/* Compares a product of random float32 weights with the project's kernels. */
 static void check(enum dtype act, int M, int K, bool asked, bool float_out,
                   enum gemm_format format) {
     const int N = 19;
@@ -117,7 +117,7 @@ static void check(enum dtype act, int M, int K, bool asked, bool float_out,
         buffer on_device((size_t)(M * N) * (out == DTYPE_F32 ? 4 : 2));
         gemm(&w, on_device.data, x.data, M, &end, test_stream());
         y[turn] = read_activations(out, on_device);
-        if (float_out) continue; /* a sum is of the activations' type */
+        if (float_out) continue; /* a residual has the type of activations */
         struct gemm_epilogue more = {bias.as<float>(), on_device.data};
         more.scale = 0.375f;
         gemm(&w, on_device.data, x.data, M, &more, test_stream());
@@ -132,8 +132,9 @@ START_TEST(it_is_used_when_asked_for) {
         start(false, false);
         check(act, 3, 64, true, false, GEMM_ROWS);
         check(act, 20, 128, true, true, GEMM_ROWS);
-        ck_assert_int_eq(products, act == DTYPE_F32 ? 3 : 1); /* 3 rows are for a kernel of ours */
-        ck_assert_int_eq(looked_up, 3);                       /* once for each function */
+        /* 3 rows run on the project's kernel */
+        ck_assert_int_eq(products, act == DTYPE_F32 ? 3 : 1);
+        ck_assert_int_eq(looked_up, 3); /* once for each function */
     }
 }
 END_TEST
@@ -142,7 +143,7 @@ START_TEST(it_is_not_touched_unless_asked_for) {
     start(false, false);
     check(DTYPE_BF16, 3, 64, false, false, GEMM_16);
     check(DTYPE_F32, 3, 64, false, false, GEMM_FLOAT);
-    check(DTYPE_BF16, 20, 33, true, false, GEMM_16); /* no whole slabs */
+    check(DTYPE_BF16, 20, 33, true, false, GEMM_16); /* 33 columns are not whole slabs */
     ck_assert_int_eq(looked_up, 0);
 }
 END_TEST
@@ -187,7 +188,7 @@ static enum status open_backend_of(struct backend **b, enum dtype act,
     return backend_cuda_open(b, &config, err);
 }
 
-/* x after a gated MLP and a product that is added, all of matrices of one type. */
+/* Returns x after a gated MLP and an added product. All matrices have one type. */
 static floats run_ops(struct backend *b, enum dtype act, enum dtype type, int M) {
     struct err err;
     const enum matrix_form form = act == DTYPE_F32 ? MATRIX_FLOAT32 : MATRIX_NATIVE;
@@ -239,8 +240,8 @@ static floats run_cuda(bool allow_batch_variant_gemm, enum dtype act, enum dtype
     return y;
 }
 
-/* The library multiplies many rows by matrices whose rows are whole slabs: 128 are, 48 are not. Of
- * few rows our kernel reads the library's rows. What comes out is near. */
+/* The library multiplies many rows by matrices whose rows are whole slabs: 128 columns are, 48 are
+ * not. For few rows the project's kernel reads the library's layout. The results are near. */
 static void check_ops(enum dtype act, enum dtype type, int M, int expected_products) {
     start(false, false);
     expected = nullptr;
@@ -271,12 +272,12 @@ END_TEST
 
 START_TEST(a_backend_does_not_use_it_for_others) {
     check_ops(DTYPE_BF16, DTYPE_Q8_0, 20, 0);
-    check_ops(DTYPE_F32, DTYPE_F32, B_ROWS, 0); /* as much memory between ops as there is */
+    check_ops(DTYPE_F32, DTYPE_F32, B_ROWS, 0); /* the rows between the ops use all memory */
 }
 END_TEST
 
-/* What fails is the device, for all that the host can tell: it is noted, nothing is multiplied any
- * more, and the process lives to tell. */
+/* To the host any failure looks like the device's: it is recorded, all later products are skipped,
+ * and the process continues and reports it. */
 START_TEST(a_failure_is_the_device_s) {
     struct backend *b;
     struct err err;

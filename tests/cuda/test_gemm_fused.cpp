@@ -1,21 +1,21 @@
-/* What a product may have before it and in it: a norm of its rows, and a gate for what it gates.
- * The bytes are those of the kernels that do these apart, or for many rows. */
+/* Operations that a product may include: a norm of its rows, and the gate of a gated MLP. The bytes
+ * equal those of the separate kernels, and of the kernels for many rows. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cuda/rows/rows.cuh"
 #include "tests/cuda/gemm_data.h"
 
-/* Rows that either kernel for many rows multiplies, and that the one for not so many does. */
+/* Rows for both kernels for many rows, and for the smaller of the two. */
 enum { MANY_ROWS = 70, SOME_ROWS = 17, MAX_FEW = GEMM_SKINNY_ROWS };
 static const int few[] = {1, 3, 8, 9, MAX_FEW};
 
-/* Rows first .. first + M of some. */
+/* Rows first .. first + M of x. */
 static buffer some_rows(enum dtype act, const floats &x, int K, int first, int M) {
     return buffer(packed(act, floats(x.begin() + first * K, x.begin() + (first + M) * K)));
 }
 
-/* Fails unless `part` is what rows first .. have in `all`. */
+/* Fails unless `part` equals rows first .. first + M of `all`. */
 static void check_part(const std::vector<uint8_t> &part, const std::vector<uint8_t> &all, int first,
                        int M, const std::string &what) {
     const size_t row = part.size() / (size_t)M;
@@ -25,7 +25,7 @@ static void check_part(const std::vector<uint8_t> &part, const std::vector<uint8
 
 /* ---- pairs ---------------------------------------------------------------------------------- */
 
-/* A gate and what it gates, with the most ranges that a matrix has and with few. */
+/* A gate and up matrix as a pair, with the most ranges and with few. */
 static void check_pair(const kind &k, enum dtype act, int N, int K) {
     matrix_on_device gate(k, act, make_rows(k, N, K, 1)), up(k, act, make_rows(k, N, K, 2));
     const struct gemm_job job = {&gate.w, nullptr, nullptr, &up.w};
@@ -43,7 +43,7 @@ START_TEST(a_pair_has_the_same_bits_in_any_batch) {
 }
 END_TEST
 
-/* Each half is the other's where the matrices change places. */
+/* If the two matrices are exchanged, so are the halves. */
 START_TEST(a_pair_has_its_own_matrices) {
     const int N = 40, K = 96, M = 5;
     const kind &k = kinds[_i];
@@ -83,7 +83,7 @@ END_TEST
 
 constexpr float EPSILON = 1e-5f;
 
-/* x of rows of all sizes, the last one zeros. */
+/* Rows of many magnitudes, the last row zero. */
 static floats uneven_x(enum dtype act, int M, int K) {
     floats x = make_x(act, M, K);
     for (int m = 0; m < M; m++)
@@ -92,7 +92,7 @@ static floats uneven_x(enum dtype act, int M, int K) {
     return rounded(act, x);
 }
 
-/* Products of rows that rows_norm has normed, in the kernel for many rows. */
+/* Products of rows that rows_norm has normalized, in the kernel for many rows. */
 static std::vector<uint8_t> normed_apart(const struct gemm_job *job, enum dtype act,
                                          const floats &x, const float *gain, int K) {
     buffer in(packed(act, x)), normed(packed(act, x));
@@ -117,7 +117,7 @@ static void check_norm(const kind &k, enum dtype act, int N, int K, bool paired)
     }
 }
 
-/* Sums of squares of less than a vector a thread, and of more than one; K that ends in a slab. */
+/* Sums of squares of less than one vector per thread, and of more; K that ends within a slab. */
 START_TEST(a_norm_has_the_bits_of_its_own_kernel) {
     const kind &k = kinds[_i];
     check_norm(k, short_types[_i % 2], 21, whole(k, 72), false);
@@ -126,7 +126,7 @@ START_TEST(a_norm_has_the_bits_of_its_own_kernel) {
 }
 END_TEST
 
-/* Three matrices of two formats: each launch norms the rows for itself. */
+/* Three matrices of two formats: each launch normalizes the rows again. */
 START_TEST(products_that_are_joined_share_a_norm) {
     const int K = 96, N = 24, M = 4;
     const enum dtype act = DTYPE_BF16;
@@ -149,7 +149,7 @@ START_TEST(products_that_are_joined_share_a_norm) {
 }
 END_TEST
 
-/* A launch with less shared memory comes between a recording and its replay. */
+/* A launch with less shared memory runs between the recording and its replay. */
 START_TEST(a_recorded_norm_keeps_its_memory) {
     const int K = 4096, N = 16, M = 8;
     matrix_on_device w(kinds[2], DTYPE_BF16, make_rows(kinds[2], N, K, 1));
@@ -173,7 +173,7 @@ START_TEST(a_recorded_norm_keeps_its_memory) {
 }
 END_TEST
 
-/* One request's NaN is not another's. */
+/* A NaN of one request does not reach another. */
 START_TEST(a_nan_stays_in_its_row) {
     const int K = 128, N = 20, M = 6;
     matrix_on_device w(kinds[2], DTYPE_BF16, make_rows(kinds[2], N, K, 3));
@@ -190,13 +190,14 @@ START_TEST(a_nan_stays_in_its_row) {
 }
 END_TEST
 
-/* Where rows would take too much of a block's memory, or are not whole vectors, it stays apart. */
+/* The norm is a separate kernel if the rows would need too much of a block's memory or are not
+ * whole vectors. */
 START_TEST(a_norm_is_taken_as_far_as_it_fits) {
     auto takes = [](int i, enum dtype act, int K, int M) {
         struct gemm_weights w;
         matrix_on_device::plan(&w, kinds[i], act, 16, K);
         const struct norm rms = {NORM_RMS}, layer = {NORM_LAYER};
-        ck_assert(!gemm_takes_norm(&w, &layer, M)); /* its kernel's alone */
+        ck_assert(!gemm_takes_norm(&w, &layer, M)); /* LayerNorm is always a separate kernel */
         return gemm_takes_norm(&w, &rms, M);
     };
     for (int i : {2, 3, 5, 8}) {

@@ -1,5 +1,5 @@
-/* Steps as graphs replay them: that nothing but a step's own numbers depends on it, that what is
- * there without being the step's has no effect, and which graphs are made, used and dropped. */
+/* Steps as graph replays: only the numbers of a step depend on it; stale data in memory has no
+ * effect; and the rules for making, using and dropping graphs. */
 #include "kernels/cuda/graph.cuh"
 #include "kernels/cuda/rows/rows.cuh"
 #include "kernels/cuda/step.cuh"
@@ -8,7 +8,7 @@
 
 #include "tests/cuda/support.h"
 
-/* The emulation's; a device does not tell. */
+/* Only the emulation has this counter. */
 extern "C" __attribute__((weak)) unsigned long cuda_emu_graphs(void);
 
 /* ---- steps ---------------------------------------------------------------------------------- */
@@ -20,7 +20,8 @@ struct decode_step {
     struct step step = {};
 };
 
-/* n rows at positions up to `last`: one for each sequence, and those of up to `drafts` drafts. */
+/* Draws n rows at positions up to `last`: one row per sequence, and rows of up to `drafts` drafts.
+ */
 static void draw(decode_step *d, int n, int last, int stride, uint64_t *state, int drafts = 0) {
     *d = {};
     int S = 0;
@@ -80,7 +81,7 @@ static std::vector<int32_t> numbers(const int32_t *at, int n) {
     return out;
 }
 
-/* ---- what is in a graph's arguments --------------------------------------------------------- */
+/* ---- the arguments of a graph ---------------------------------------------------------------- */
 
 static bool same_places(const struct device_step &a, const struct device_step &b) {
     return a.M == b.M && a.R == b.R && a.token == b.token && a.position == b.position &&
@@ -108,7 +109,8 @@ START_TEST(arguments_depend_on_bucket_and_class_alone) {
 }
 END_TEST
 
-/* Room is for whole classes, and at most twice what is wanted. Returns it. */
+/* A class has room for the plan's items, in multiples of the rows, and for less than twice as many.
+ * Returns the room. */
 static int check_class(world *w, const decode_step &d) {
     const int rows = d.step.M;
     w->upload(d, 0);
@@ -138,11 +140,12 @@ START_TEST(classes_hold_their_plans) {
             check_class(&w, d);
         }
     for (int32_t &position : d.position) position = CONTEXT - 1;
-    ck_assert_int_eq(check_class(&w, d), w.work.max_items); /* the class would have more */
+    /* the class would need more than the maximum */
+    ck_assert_int_eq(check_class(&w, d), w.work.max_items);
 }
 END_TEST
 
-/* ---- what the step's memory holds ----------------------------------------------------------- */
+/* ---- the contents of the step's memory ------------------------------------------------------- */
 
 static void check_rows(const world &w, const decode_step &d, int rows) {
     const struct device_step &at = w.memory.at;
@@ -165,7 +168,7 @@ static void check_rows(const world &w, const decode_step &d, int rows) {
     }
 }
 
-/* Items name their rows' lines as the rows do. */
+/* Items and rows refer to the same lines of the block table. */
 static void check_items(const world &w, int rows) {
     const int n = w.work.plan[0].n_items;
     const auto line = numbers(w.memory.at.line[KV_WHOLE], rows);
@@ -194,7 +197,7 @@ START_TEST(a_step_is_there_and_padding_writes_nothing) {
 }
 END_TEST
 
-/* Two steps are laid out before the stream has reached the first. */
+/* Two steps are laid out before the stream has started the first. */
 START_TEST(two_steps_may_wait_for_the_stream) {
     world w;
     uint64_t state = 4;
@@ -211,7 +214,7 @@ START_TEST(two_steps_may_wait_for_the_stream) {
 }
 END_TEST
 
-/* ---- which graphs there are ----------------------------------------------------------------- */
+/* ---- which graphs exist ---------------------------------------------------------------------- */
 
 START_TEST(buckets) {
     static const struct {
@@ -232,7 +235,7 @@ START_TEST(buckets) {
         step.R = c.M - 1;
         ck_assert_int_eq(graphs_rows(&graphs, &step), 0);
         step.R = c.M;
-        step.S = 1; /* and drafts */
+        step.S = 1; /* with drafts */
         ck_assert_int_eq(graphs_rows(&graphs, &step), c.rows);
         graphs_close(&graphs);
     }
@@ -258,7 +261,7 @@ START_TEST(buckets_are_listed) {
 }
 END_TEST
 
-/* Adds 1 to a number, which so counts what was done; `calls` counts who asked for it. */
+/* Adds 1 to a number on the device, which counts executions; `calls` counts calls on the host. */
 struct counted {
     buffer x, one;
     int calls = 0;
@@ -307,27 +310,27 @@ START_TEST(the_graph_used_longest_ago_goes) {
         run(&graphs, &c, rows, 1, 1);
     }
     run(&graphs, &c, 1, 1, 0);
-    run(&graphs, &c, 8, 1, 1); /* takes the place of 2 */
+    run(&graphs, &c, 8, 1, 1); /* replaces 2 */
     run(&graphs, &c, 1, 1, 0);
     run(&graphs, &c, 4, 1, 0);
     run(&graphs, &c, 2, 1, 1);
     ck_assert_int_eq(graphs.n, 3);
-    if (cuda_emu_graphs) ck_assert_uint_eq(cuda_emu_graphs(), 2); /* and a key without one */
+    if (cuda_emu_graphs) ck_assert_uint_eq(cuda_emu_graphs(), 2); /* and one key without a graph */
     graphs_close(&graphs);
     if (cuda_emu_graphs) ck_assert_uint_eq(cuda_emu_graphs(), 0);
 }
 END_TEST
 
-/* It is done all the same, with and without having been recorded; the others are as they were. */
+/* The work runs in any case, recorded or not, and the other graphs stay. */
 START_TEST(a_launch_without_memory_is_plain) {
-    if (!cuda_emu_graphs) return; /* no device refuses when it is told to */
+    if (!cuda_emu_graphs) return; /* only the emulation refuses on request */
     struct graphs graphs;
     counted c;
     graphs_open(&graphs, 8, 3);
     for (int calls : {1, 1, 0}) run(&graphs, &c, 1, 1, calls);
     run(&graphs, &c, 2, 1, 1);
     setenv("CUDA_EMU_FAIL", "cudaGraphLaunch", 1);
-    run(&graphs, &c, 2, 1, 2); /* once to be recorded */
+    run(&graphs, &c, 2, 1, 2); /* the first run records */
     unsetenv("CUDA_EMU_FAIL");
     ck_assert(graphs.failed && !cuda_failed());
     run(&graphs, &c, 2, 1, 1);
@@ -337,9 +340,9 @@ START_TEST(a_launch_without_memory_is_plain) {
 }
 END_TEST
 
-/* A refusal costs nothing that was there; only new keys are launched plainly from then on. */
+/* A refusal keeps the existing graphs. From then on only new keys are launched without a graph. */
 START_TEST(a_refusal_ends_recording) {
-    if (!cuda_emu_graphs) return; /* no device refuses when it is told to */
+    if (!cuda_emu_graphs) return; /* only the emulation refuses on request */
     struct graphs graphs;
     counted c;
     graphs_open(&graphs, 8, 3);
@@ -347,9 +350,9 @@ START_TEST(a_refusal_ends_recording) {
     run(&graphs, &c, 1, 1, 1);
     setenv("CUDA_EMU_FAIL", "cudaGraphInstantiate", 1);
     run(&graphs, &c, 2, 1, 1);
-    run(&graphs, &c, 2, 1, 2); /* once to be recorded */
+    run(&graphs, &c, 2, 1, 2); /* the first run records */
     ck_assert(graphs.failed);
-    run(&graphs, &c, 2, 1, 1); /* no second attempt */
+    run(&graphs, &c, 2, 1, 1); /* not tried again */
     unsetenv("CUDA_EMU_FAIL");
     run(&graphs, &c, 1, 1, 0);
     graphs_close(&graphs);
@@ -381,7 +384,7 @@ struct backend_world {
         w->calls++;
         w->b->compute->step_begin(w->b, step, w->cache);
     }
-    /* Runs steps of so many rows up to a position, and returns how often the pass was queued. */
+    /* Runs steps of `rows` rows up to a position. Returns how often the pass was queued. */
     int run(int rows, int last, uint64_t *state) {
         decode_step d;
         draw(&d, rows, last, CONTEXT / B, state);
@@ -391,7 +394,7 @@ struct backend_world {
     }
 };
 
-/* Contexts of one class share a graph, those of another have their own. */
+/* Contexts of one class share a graph. Another class has another graph. */
 START_TEST(a_longer_context_is_another_graph) {
     backend_world w;
     uint64_t state = 5;

@@ -1,4 +1,4 @@
-/* Blocks of the cache: copied, gathered and scattered; sizes that a cache cannot have. */
+/* Blocks of the cache: copying, gathering and scattering; and invalid sizes of a cache. */
 #include <string.h>
 
 #include "kernels/cuda/attention/kv.cuh"
@@ -6,7 +6,7 @@
 #include "tests/cuda/support.h"
 
 enum { L = 3, BLOCKS = 7, WINDOW_BLOCKS = 5 };
-/* Layers with blocks of their own, in the caches that have such: not side by side. */
+/* Layers with window blocks in the caches that have such blocks. They are not adjacent. */
 static const bool has_window[L] = {true, false, true};
 
 static const struct kv_config configs[] = {
@@ -25,7 +25,7 @@ enum { N_CONFIGS = sizeof configs / sizeof *configs };
 
 using bytes = std::vector<uint8_t>;
 
-/* Memory of the cache beside a copy that is kept on the host. */
+/* Memory of the cache, and a copy of it on the host. */
 struct mirrored {
     uint8_t *device = nullptr;
     bytes now;
@@ -43,7 +43,7 @@ struct mirrored {
     }
 };
 
-/* A cache with random bytes, and those bytes: of keys and of values, and of their scales. */
+/* A cache with random bytes, and these bytes: keys and values, and their scales. */
 struct filled {
     struct kv_cache *cache = nullptr;
     size_t scale_bytes = 0; /* of a block in one layer */
@@ -72,7 +72,7 @@ struct filled {
         const bool windows = cache->config.n_window_blocks > 0;
         return (windows && has_window[layer]) == (kind == KV_WINDOW);
     }
-    /* The layers of a kind stand in their order, and behind those without windows the others. */
+    /* Layers without windows are first, the others follow, each kind in order. */
     size_t place(int layer, int block) const {
         if (!cache->config.n_window_blocks) return (size_t)(layer * BLOCKS + block);
         return (size_t)(layer == 1 ? block : BLOCKS + layer / 2 * WINDOW_BLOCKS + block);
@@ -119,9 +119,9 @@ START_TEST(blocks_are_copied) {
 }
 END_TEST
 
-/* A list of copies has the effect of its copies one after the other: where a copy reads what an
- * earlier one wrote, where it reads what a later one writes, and where two write one block. Copies
- * of window blocks may meet where those of the others do not, and the other way round. */
+/* A list of copies has the effect of its copies in sequence: if a copy reads a block that an
+ * earlier one wrote, if it reads a block that a later one writes, and if two write one block.
+ * Window blocks may collide when the other blocks do not, and vice versa. */
 START_TEST(copies_that_meet_keep_their_order) {
     static const std::vector<int32_t> lists[][2] = {{{0, 3, 6}, {3, 1, 5}},
                                                     {{3, 0, 6}, {1, 3, 5}},
@@ -153,7 +153,8 @@ START_TEST(copies_that_meet_keep_their_order) {
 }
 END_TEST
 
-/* A stage of the blocks: pieces of elements, scales, and what the kernel leaves alone. */
+/* The expected stage for the blocks: elements, scales, and the padding that the kernel leaves
+ * unchanged. */
 static bytes staged_pieces(filled *f, enum kv_kind kind, const std::vector<int32_t> &blocks) {
     bytes stage;
     for (int32_t block : blocks)
@@ -197,7 +198,7 @@ START_TEST(sizes_that_cannot_be_are_refused) {
         {L, 2, 64, -1, 16, DTYPE_F16},
         {L, 2, 64, BLOCKS, 16, DTYPE_F16, -1, has_window},
         {1 << 20, 1 << 20, 1 << 20, 1 << 20, 16, DTYPE_F16},
-        {1 << 10, 1 << 10, 1 << 10, 1 << 10, 1, DTYPE_F16}, /* more than a device has */
+        {1 << 10, 1 << 10, 1 << 10, 1 << 10, 1, DTYPE_F16}, /* more than a device's memory */
     };
     for (const struct kv_config &config : bad)
         ck_assert_int_eq(kv_cache_new(&cache, &config, &err), STATUS_USAGE);

@@ -1,5 +1,5 @@
-/* Writing a cache of e4m3: each number within the format's rounding, scales from each block's first
- * vector, and the same bytes however a sequence was cut into steps. */
+/* Writes to an e4m3 cache: each number is within the format's rounding, each block's first vector
+ * sets its scale, and the bytes do not depend on how a sequence is cut into steps. */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ struct written {
     floats key_scale, value_scale;
 };
 
-/* The slots of a sequence whose blocks are 7, 14, 21, 28, 5 and so on. */
+/* Returns the slots of a sequence whose blocks are 7, 14, 21, 28, 5 and so on. */
 static std::vector<int32_t> slots_of(int B) {
     std::vector<int32_t> slot;
     for (int p = 0; p < TOKENS; p++) slot.push_back(7 * (p / B + 1) % N_BLOCKS * B + p % B);
@@ -37,7 +37,7 @@ struct writer {
         cache.keys = keys.as<uint8_t>(), cache.values = values.as<uint8_t>();
         cache.key_scale = key_scale.as<float>(), cache.value_scale = value_scale.as<float>();
     }
-    /* A step of the rows at positions from `from` on: n of k and v, then `more` of the others. */
+    /* A step at positions `from` and later: n rows of k and v, then `more` rows of the others. */
     void step(const floats &k, const floats &v, int from, int n, const floats &other_k,
               const floats &other_v, int more) {
         const std::vector<int32_t> slot = slots_of(B);
@@ -75,7 +75,7 @@ static written write_in_steps(enum dtype act, int B, const floats &k, const floa
     return w.read();
 }
 
-/* Writes them one by one, each with up to so many others behind it. */
+/* Writes the tokens one by one, each followed by up to `drafts` others. */
 static written write_with_drafts(enum dtype act, int B, const floats &k, const floats &v,
                                  const floats &other_k, const floats &other_v, int drafts) {
     writer w(act, B);
@@ -92,7 +92,7 @@ static float number_of(uint8_t byte) {
     return (float)small;
 }
 
-/* The scale that a block's first vector sets. */
+/* Returns the scale that a block's first vector sets. */
 static double scale_of(const float *x) {
     double most = 0;
     for (int d = 0; d < D; d++) most = fmax(most, (double)fabsf(x[d]));
@@ -125,9 +125,9 @@ START_TEST(steps_do_not_change_the_bytes) {
         uint64_t state = 3;
         floats k = rounded(act, random_vector(&state, TOKENS * G * D));
         floats v = rounded(act, random_vector(&state, TOKENS * G * D));
-        for (int d = 0; d < G * D; d++) k[(size_t)(4 * G * D + d)] = 0.0f; /* no scale from it */
+        for (int d = 0; d < G * D; d++) k[(size_t)(4 * G * D + d)] = 0.0f; /* sets no scale */
         for (int d = 0; d < G * D; d++) v[(size_t)(5 * G * D + d)] *= 64;  /* saturates */
-        /* the largest numbers that a scale of 1 and of 4 take, and powers of two */
+        /* the largest numbers that fit a scale of 1 and of 4, and powers of two */
         for (int d = 0; d < G * D; d++)
             for (int p = 0; p < TOKENS; p += B)
                 if (p != 4)
@@ -150,8 +150,8 @@ START_TEST(steps_do_not_change_the_bytes) {
 }
 END_TEST
 
-/* Drafts are written like all vectors, also at the beginning of a block, whose scale they set then.
- * When they are refused, the vectors that come there leave no trace of them. */
+/* Drafts are written like all vectors, also at the start of a block, and set its scale there. After
+ * they are refused, the vectors that replace them have the bytes of a run without drafts. */
 START_TEST(a_refused_vector_leaves_no_trace) {
     const enum dtype act = activation_types[_i];
     for (int B : {1, 4, 16}) {
@@ -159,7 +159,7 @@ START_TEST(a_refused_vector_leaves_no_trace) {
         floats k = rounded(act, random_vector(&state, TOKENS * G * D));
         floats v = rounded(act, random_vector(&state, TOKENS * G * D));
         floats refused_k = k, refused_v = v;
-        for (int p = 0; p < TOKENS; p++) /* larger, smaller, and nothing at all */
+        for (int p = 0; p < TOKENS; p++) /* larger, smaller, and zero */
             for (int d = p * G * D; d < (p + 1) * G * D; d++) {
                 const float times = p / B % 3 == 0 ? 1000.0f : p / B % 3 == 1 ? 0x1p-9f : 0.0f;
                 refused_k[(size_t)d] *= times, refused_v[(size_t)d] *= -times;

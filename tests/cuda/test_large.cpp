@@ -1,6 +1,6 @@
-/* Matrices of more than 2^31 bytes: where they are packed, looked up and multiplied, places in them
- * need 64 bits. Only the last tile of each has memory, and any other byte would be an illegal
- * address; only the last block of each product runs, which the emulation alone can do. */
+/* Matrices of more than 2^31 bytes: packing, lookup and products need 64-bit offsets. Only the last
+ * tile of each matrix has memory, so any other byte is an illegal address. Only the last block of
+ * each product runs, which is possible only in the emulation. */
 #include <emu_count.h>
 #include <string.h>
 
@@ -9,8 +9,8 @@
 
 enum { K = 16384, TILE = 16 };
 
-/* Kinds whose parts lie differently, and the tiles that their codes are more than 2^31 bytes of:
- * one more than a multiple of 8, so that the last block of a product has the last one alone. */
+/* Kinds with different layouts, and the number of tiles whose codes exceed 2^31 bytes: one more
+ * than a multiple of 8, so that the last block of a product has only the last tile. */
 static const struct large {
     const kind *of;
     enum dtype act;
@@ -18,18 +18,18 @@ static const struct large {
 } larges[] = {
     {&kinds[0], DTYPE_F32, 8192 + 9},   /* rows of 64 KiB, and more than 2^31 weights */
     {&kinds[2], DTYPE_BF16, 4096 + 9},  /* tiles of 512 KiB */
-    {&kinds[3], DTYPE_F16, 8192 + 9},   /* q8_0: of 256 KiB, and scales */
-    {&kinds[6], DTYPE_BF16, 16384 + 9}, /* q4_k: of 128 KiB, scales and supers */
-    {&kinds[8], DTYPE_BF16, 8192 + 9},  /* fp8, with a scale a row */
+    {&kinds[3], DTYPE_F16, 8192 + 9},   /* q8_0: tiles of 256 KiB, and scales */
+    {&kinds[6], DTYPE_BF16, 16384 + 9}, /* q4_k: tiles of 128 KiB, scales and supers */
+    {&kinds[8], DTYPE_BF16, 8192 + 9},  /* fp8, with a scale per row */
 };
 enum { N_LARGES = sizeof larges / sizeof *larges };
 
-/* A part of `tiles` tiles that ends with the one at `last`. */
+/* Returns the address of a part of `tiles` tiles whose last tile is at `last`. */
 static uint8_t *part_before(uint8_t *last, const uint8_t *from, const uint8_t *to, int tiles) {
     return last - (to - from) / tiles * (tiles - 1);
 }
 
-/* The large matrix whose last tile lies where `tile` has its only one. */
+/* Returns the large matrix whose last tile is at the address of the only tile of `tile`. */
 static struct gemm_weights large_of(const large &l, const struct gemm_weights &tile) {
     struct gemm_weights w;
     uint8_t *const anywhere = (uint8_t *)256;
@@ -43,7 +43,7 @@ static struct gemm_weights large_of(const large &l, const struct gemm_weights &t
     return w;
 }
 
-/* The last 16 outputs of each of M rows. */
+/* Returns the last 16 outputs of each of M rows. */
 static std::vector<uint8_t> last_outputs(const std::vector<uint8_t> &y, int M, enum dtype act) {
     const size_t row = y.size() / (size_t)M, bytes = TILE * (act == DTYPE_F32 ? 4 : 2);
     std::vector<uint8_t> out;
@@ -63,7 +63,8 @@ static std::vector<uint8_t> embedded(const struct gemm_weights &w, std::vector<i
 static void check_products(const large &l, const struct gemm_weights &w,
                            const struct gemm_weights &right) {
     for (const int M : {1, 8, 20, 70}) {
-        if (l.act == DTYPE_F32 && M > 8) continue; /* of more rows not all are the last block's */
+        /* with more rows, not all of them are the last block's */
+        if (l.act == DTYPE_F32 && M > 8) continue;
         const buffer x(packed(l.act, make_x(l.act, M, K)));
         const struct gemm_job all = {&w, NULL}, alone = {&right, NULL};
         emu_run_last_blocks(1);
@@ -82,7 +83,7 @@ START_TEST(places_need_64_bits) {
     tile.pack(*l.of, w.N - TILE, last);
     ck_assert(tile.memory.read<uint8_t>() == right.memory.read<uint8_t>());
     ck_assert(embedded(w, {w.N - 1, w.N - TILE}) == embedded(right.w, {TILE - 1, 0}));
-    right.w.ranges = w.ranges; /* the same order of sums */
+    right.w.ranges = w.ranges; /* the same order of additions */
     check_products(l, w, right.w);
 }
 END_TEST

@@ -1,6 +1,6 @@
-/* How many kernels a decode step runs for each layer: at most six. Models that are alike but for
- * the number of their layers tell. And what stands between the graphs of two steps: a copy, the
- * next step's arrays and the settings of its samples, and a kernel, which samples. */
+/* The number of kernels of a decode step per layer is at most six. It is the difference between two
+ * models with different numbers of layers. Between the graphs of two steps there are one copy (the
+ * next step's arrays and the settings of its samples) and one kernel (sampling). */
 #include <check.h>
 #include <emu_count.h>
 #include <stdlib.h>
@@ -60,8 +60,8 @@ static struct engine *open_layers(const struct variety *v, int L) {
     return engine;
 }
 
-/* Submits a row of each of M sequences, at the beginning of a block of its own; with `samples`,
- * what each is sampled as is known. */
+/* Submits one row of each of M sequences, each at the start of a separate block. `samples`: the
+ * settings of the samples, if known already. */
 static void submit_decode(struct engine *engine, int M, const struct sample *samples) {
     int32_t token[MAX_ROWS], position[MAX_ROWS], slot[MAX_ROWS], number[MAX_ROWS + 1];
     for (int m = 0; m < M; m++) {
@@ -85,7 +85,7 @@ static void submit_decode(struct engine *engine, int M, const struct sample *sam
     engine_submit(engine, &step);
 }
 
-/* Kernels of a decode step of M rows. */
+/* Returns the number of kernels of a decode step of M rows. */
 static unsigned long kernels(const struct variety *v, int L, int M) {
     struct engine *engine = open_layers(v, L);
     const unsigned long before = emu_grids_run();
@@ -103,7 +103,8 @@ START_TEST(a_layer_is_six_kernels) {
 }
 END_TEST
 
-/* With e4m3 activations a kernel more makes the rows of each product, the norm included. */
+/* With e4m3 activations one more kernel per product converts the rows, with the norm if there is
+ * one. */
 START_TEST(of_e4m3_it_is_ten) {
     const struct variety v = {DTYPE_BF16,       64,  96, COMPUTE_BFLOAT16, KV_DTYPE_BFLOAT16,
                               QUANTIZATION_FP8, true};
@@ -112,7 +113,7 @@ START_TEST(of_e4m3_it_is_ten) {
 }
 END_TEST
 
-/* Where the norms are kernels of their own. */
+/* With many rows the norms are separate kernels. */
 START_TEST(of_many_rows_it_is_eight) {
     ck_assert_uint_eq(kernels(&varieties[0], 3, 33) - kernels(&varieties[0], 1, 33),
                       2 * (MAX_IN_DECODE + 2));
@@ -131,7 +132,7 @@ static const struct {
 };
 enum { N_SETTINGS = sizeof settings / sizeof *settings };
 
-/* A token for each of M rows. */
+/* Makes one sample per row. */
 static void fill_samples(struct sample *samples, int M) {
     static const int32_t history[] = {TINY_BYTE};
     for (int m = 0; m < M; m++)
@@ -143,7 +144,7 @@ static void fill_samples(struct sample *samples, int M) {
                                      .sequence = (uint64_t)m + 1};
 }
 
-/* Two steps are in flight, as when a server decodes. Returns what stands between their graphs. */
+/* Keeps two steps in flight, as a server does in decode. Returns the work between their graphs. */
 static struct emu_between run_steps(struct engine *engine, int M, const struct sample *samples,
                                     bool known) {
     enum { STEPS = 6 };
@@ -170,13 +171,13 @@ START_TEST(between_two_graphs_are_a_copy_and_a_kernel) {
     between = run_steps(engine, M, samples, false);
     ck_assert_uint_eq(between.copies, 1);
     ck_assert_uint_eq(between.launches, 1);
-    ck_assert_uint_eq(between.copies_elsewhere, 1); /* the settings, beside the step */
+    ck_assert_uint_eq(between.copies_elsewhere, 1); /* the settings, parallel to the step */
     engine_close(engine);
 }
 END_TEST
 
-/* More settings than there is room for beside a step follow by themselves, and so do those whose
- * histories the host looks at while the step runs. */
+/* Settings that do not fit next to a step's arrays are copied separately, and so are settings whose
+ * histories the host reads while the step runs. */
 START_TEST(settings_may_be_too_many_or_late) {
     enum { M = 40, MANY = 1000 };
     static struct logit_bias many[MANY];

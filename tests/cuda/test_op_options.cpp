@@ -1,6 +1,6 @@
-/* Every option of the op table's ops through the CUDA backend, against double precision: biases,
- * kinds of norms and activations, scales, caps and learned positions. A row's bytes are the same
- * whatever the number of rows beside it. */
+/* All options of the op table's ops on the CUDA backend, compared with double precision: biases,
+ * kinds of norms and activations, scales, caps and learned positions. A row's bytes do not depend
+ * on the number of rows. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +11,11 @@
 
 enum { K = 96, F = 64, V = 37, MAX_M = 40, POSITIONS = 50 };
 using bytes = std::vector<uint8_t>;
-/* One row, the norm in the product; more of them; the norm apart; the kernel for many rows. */
+/* One row, with the norm in the product; several rows; a separate norm; the kernel for many rows.
+ */
 static const int row_counts[] = {1, 5, 17, MAX_M};
 
-/* ---- a backend and what lies on it ---------------------------------------------------------- */
+/* ---- a backend and its memory ---------------------------------------------------------------- */
 
 struct opened {
     enum dtype act;
@@ -32,7 +33,7 @@ struct opened {
     opened &operator=(const opened &) = delete;
 };
 
-/* Memory of the backend's. */
+/* Memory of the backend. */
 struct array {
     const opened &on;
     size_t size;
@@ -86,7 +87,7 @@ struct weights {
 
 /* ---- double precision ----------------------------------------------------------------------- */
 
-/* Numbers, and how large what they were summed from is. */
+/* Values, and the sums of the absolute values of their terms. */
 struct sums {
     std::vector<double> value, size;
 };
@@ -115,7 +116,7 @@ static double activated_exactly(enum activation kind, double x) {
     return x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
 }
 
-/* The kinds of norms, none first. */
+/* The kinds of norms; the first one is no norm. */
 struct norm_choice {
     bool there, layer, biased;
 };
@@ -150,7 +151,7 @@ static void check_sums(const floats &got, const sums &want, double rounding,
 
 /* ---- the ops' inputs ------------------------------------------------------------------------ */
 
-/* Rows for an op, with a gain and a bias of a norm. */
+/* Rows for an op, with the gain and bias of a norm. */
 struct inputs {
     const opened &on;
     floats x, gain, bias;
@@ -158,10 +159,10 @@ struct inputs {
     explicit inputs(const opened &on_)
         : on(on_), x(make(MAX_M * K, 5)), gain(make(K, 6, 0.1f)), bias(make(K, 7)),
           gain_on_device(on_, gain, DTYPE_F32), bias_on_device(on_, bias, DTYPE_F32) {
-        for (float &value : x) value += 0.5f; /* a mean */
+        for (float &value : x) value += 0.5f; /* a mean that is not 0 */
         x = rounded(on.act, x);
     }
-    /* Gains are small, so that no product leaves float16's range. */
+    /* Random numbers times `by`. Gains are small, so that products stay in float16's range. */
     static floats make(size_t n, uint64_t seed, float by = 1) {
         floats made = random_vector(&seed, n);
         for (float &value : made) value *= by;
@@ -180,7 +181,7 @@ struct inputs {
     }
 };
 
-/* Remembers what the most rows came to; fewer must be its last ones. */
+/* Remembers the bytes of the largest batch. Smaller batches must equal its last rows. */
 struct same_bytes {
     bytes all;
     void check(const bytes &got, const std::string &what) {
@@ -196,7 +197,7 @@ struct same_bytes {
 
 static const enum dtype weight_types[] = {DTYPE_Q8_0, DTYPE_Q4_1, DTYPE_BF16};
 
-/* A biased matrix beside one without, and a residual's. */
+/* A matrix with a bias next to one without, and one with a residual. */
 static void check_linear(const opened &on, const norm_choice &c, enum dtype type) {
     const struct compute_ops *ops = on.b->compute;
     const inputs in(on);
@@ -278,10 +279,10 @@ END_TEST
 struct mlp_case {
     enum activation activation;
     bool gated, biased;
-    enum dtype gate_type; /* of another one than up's there is no pair */
+    enum dtype gate_type; /* if it differs from up's type, the two are not a pair */
 };
 
-/* What goes into the down projection, rounded. */
+/* The rounded input of the down projection. */
 static floats hidden(const mlp_case &c, const floats &rows, const weights &gate, const weights &up,
                      enum dtype act) {
     const sums a = multiply(rows, c.gated ? gate : up, c.biased), b = multiply(rows, up, c.biased);
@@ -310,7 +311,7 @@ static void check_mlp(const opened &on, const mlp_case &c) {
             want.value[i] = want.value[i] * (c.gated ? 0.75 : 1) + (double)in.rows(M)[i];
         const std::string what = text("mlp, activation %d, gated %d, biased %d, %d rows, act %d",
                                       c.activation, c.gated, c.biased, M, on.act);
-        /* a gate of float16 weights is rounded apart, which moves a sum of `size` more */
+        /* a gate of float16 weights is rounded separately, which changes a sum of `size` more */
         check_sums(unpacked(on.act, sum.read()), want, 8 * rounding_of(on.act), what);
         if (c.gate_type == DTYPE_Q8_0) same.check(sum.read(), what);
     }
@@ -355,8 +356,8 @@ START_TEST(norms_are_added) {
 }
 END_TEST
 
-/* Embeds tokens at positions that run down, in a step of a sequence for each; without tokens it
- * begins with rows of zeros. */
+/* Embeds tokens at falling positions, one sequence per row. Without tokens it starts from rows of
+ * zeros. */
 static bytes embedded(const opened &on, struct kv_cache *cache, const struct embedding *embedding,
                       int M) {
     std::vector<int32_t> token, position, slot, row_start;
@@ -404,7 +405,7 @@ static void check_embedding(const opened &on, struct kv_cache *cache, enum dtype
     }
 }
 
-/* Rows that stand there get positions alone. */
+/* Rows that exist already only get positions added. */
 static void check_positions(const opened &on, struct kv_cache *cache) {
     const weights positions(on, DTYPE_F16, POSITIONS, K, 2);
     const struct embedding embedding = {nullptr, 1, positions.w};

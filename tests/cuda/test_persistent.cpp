@@ -1,6 +1,7 @@
-/* Lists of orders, and the grid that does them: products with norms, residuals and pairs, of more
- * tiles than there are blocks, give the bytes of single launches; what is no order makes a list
- * useless. Heads and attention, in lists as the engine makes them: test_engine_persistent.c. */
+/* Lists of orders, and the grid that executes them. Products with norms, residuals and pairs, of
+ * more tiles than there are blocks, have the bytes of separate launches. A launch that is not an
+ * order makes a list useless. For heads and attention, in lists that the engine makes, see
+ * test_engine_persistent.c. */
 #include <string.h>
 
 #include "kernels/cuda/attention/rope.cuh"
@@ -9,7 +10,7 @@
 #include "kernels/cuda/rows/rows.cuh"
 #include "tests/cuda/gemm_data.h"
 
-/* 10 slabs of K: more parts of a tile than warps, and of a pair's tile 16. */
+/* 10 slabs of K: a tile has more parts than a block has warps, and a pair's tile has 16. */
 enum { K = 640, Q = 144, F = 80, V = 212, MAX_M = GEMM_SKINNY_ROWS, LAYERS = 2, N_STEPS = 2 };
 constexpr float EPSILON = 1e-5f;
 
@@ -28,7 +29,7 @@ struct weights_on_device : matrix_on_device {
 
 /* ---- a pass of products --------------------------------------------------------------------- */
 
-/* What looks like a model without heads: what is between q and o is left out. */
+/* Like a model without heads: the work between q and o is left out. */
 struct pass {
     enum dtype act;
     int M;
@@ -121,19 +122,20 @@ START_TEST(one_grid_gives_the_bytes_of_single_launches) {
     p.x.poison(), p.logits.poison();
     struct persistent_step *step = persistent_record(&on.all, test_stream(), pass::queue_of, &p);
     ck_assert_ptr_nonnull(step);
-    for (int again = 0; again < 2; again++) { /* what a grid leaves must do for the next */
+    /* the second grid starts with the state that the first one left */
+    for (int again = 0; again < 2; again++) {
         ck_assert(persistent_launch(&on.all, step, test_stream()));
         ck_assert_msg(p.result() == want, "%d rows, launch %d", p.M, again);
         ck_assert_uint_eq(on.all.launched, again + 1);
     }
     unsigned word;
     CUDA_OK(cudaMemcpy(&word, on.all.word, sizeof word, cudaMemcpyDeviceToHost));
-    ck_assert_uint_eq(word << 1, 0); /* but for the phase */
+    ck_assert_uint_eq(word << 1, 0); /* except for the phase */
     persistent_free(step);
 }
 END_TEST
 
-/* Grids of other sizes may follow one another. */
+/* Grids of different sizes may follow one another. */
 START_TEST(steps_of_other_rows_use_the_same_barrier) {
     struct persistent_step *steps[2];
     pass one(DTYPE_BF16, 1), many(DTYPE_BF16, 12);
@@ -154,7 +156,7 @@ START_TEST(steps_of_other_rows_use_the_same_barrier) {
 }
 END_TEST
 
-/* A device that others share may have less room than it says: then graphs go on. */
+/* A shared device may have less room than it reports. Then graphs are used instead. */
 START_TEST(a_grid_without_room_is_no_failure) {
     pass p(DTYPE_BF16, 1);
     opened on({&p});
@@ -168,7 +170,7 @@ START_TEST(a_grid_without_room_is_no_failure) {
 }
 END_TEST
 
-/* As when other sizes take a graph's place. */
+/* A freed step's memory serves another step. */
 START_TEST(a_freed_step_s_place_is_used_again) {
     pass p(DTYPE_BF16, 1), other(DTYPE_BF16, 8);
     opened on({&p, &other});
@@ -194,7 +196,7 @@ END_TEST
 enum { ROOM = 32 };
 static struct order listed[ROOM];
 
-/* What a list of a pass is, after `also` has added to it; nothing may have run. */
+/* Returns the list of a pass, after `also` has added to it. Nothing runs. */
 template <class Also> static struct order_list list_of(pass *p, Also also, int room = ROOM) {
     struct order_list list;
     orders_begin(&list, listed, room);
@@ -220,7 +222,7 @@ START_TEST(orders_wait_for_one_another) {
     const int n = list.n;
     ck_assert(!list.misfit && list.groups == 1 && list.act == DTYPE_BF16);
     ck_assert_int_eq(n, 1 + 4 * LAYERS + 2 + 1);
-    for (int i = 0; i < n; i++) { /* the first has nobody before it, and angles need nobody */
+    for (int i = 0; i < n; i++) { /* the first order has no predecessor, and angles need none */
         ck_assert_int_eq(list.orders[i].waits, i > 0 && i < n - 1);
         ck_assert_int_eq(list.orders[i].meets, i < n - 2);
     }
@@ -246,7 +248,7 @@ START_TEST(a_list_counts_what_it_has_no_room_for) {
         &p, [] {}, LITTLE);
     ck_assert_int_eq(part.n, whole.n);
     ck_assert(part.smem == whole.smem && part.groups == whole.groups && !part.misfit);
-    for (int i = 0; i < LITTLE; i++) { /* arguments have gaps */
+    for (int i = 0; i < LITTLE; i++) { /* arguments have padding, so they are not compared */
         ck_assert(listed[i].kind == before[i].kind && listed[i].items == before[i].items);
         ck_assert(listed[i].waits == before[i].waits && listed[i].meets == before[i].meets);
     }
@@ -255,7 +257,7 @@ START_TEST(a_list_counts_what_it_has_no_room_for) {
 }
 END_TEST
 
-/* What one grid cannot do beside a pass of 3 rows in bfloat16. */
+/* Adds a launch that one grid cannot execute after a pass of 3 rows in bfloat16. */
 static void add_misfit(pass *p, int which, pass *wide, pass *other) {
     const struct norm norm = p->norm();
     if (which == 0) rows_norm(p->act, p->x.data, p->x.data, &norm, p->M, K, test_stream());
@@ -269,7 +271,7 @@ static void add_misfit(pass *p, int which, pass *wide, pass *other) {
 enum { N_MISFITS = 5 };
 
 START_TEST(a_misfit_makes_a_list_useless) {
-    /* made before the list: packing their matrices is no order either */
+    /* made before the list begins, because packing their matrices is not an order either */
     pass p(DTYPE_BF16, 3), wide(DTYPE_BF16, 12), other(DTYPE_F16, 3);
     struct order_list list = list_of(&p, [&] { add_misfit(&p, _i, &wide, &other); });
     ck_assert_ptr_nonnull(list.misfit);
@@ -287,7 +289,7 @@ static void queue_misfit(void *arg) {
     add_misfit(m->p, m->which, nullptr, nullptr);
 }
 
-/* After which everything is launched as ever. */
+/* A pass with such a launch is launched kernel by kernel. */
 START_TEST(a_useless_list_is_no_step) {
     pass p(DTYPE_BF16, 3);
     opened on({&p});
@@ -305,7 +307,8 @@ START_TEST(a_useless_list_is_no_step) {
 }
 END_TEST
 
-/* The start decides: nothing is launched, no memory is taken, and it is told why. */
+/* The decision is made at the start: nothing is launched, no memory is allocated, and the reason is
+ * kept. */
 START_TEST(a_misfit_is_found_at_the_start) {
     cudaDeviceProp prop;
     struct persistent all;
@@ -338,7 +341,7 @@ START_TEST(a_device_may_lack_such_grids) {
 }
 END_TEST
 
-/* Where each access is watched a grid takes several times as long. */
+/* A grid takes several times as long if each access is watched. */
 int main(int, char **arguments) {
     const int n = suite_is_watched(arguments[0]) ? 2 : 2 * N_COUNTS;
     Suite *suite = suite_create("cuda_persistent");

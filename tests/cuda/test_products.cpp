@@ -1,5 +1,5 @@
-/* The backend's own products, through its op table: every type of weights in every type of
- * activations, several matrices of the same rows, logits, and what it says of matrices. */
+/* The backend's products through its op table: all types of weights with all types of activations,
+ * several matrices for the same rows, logits, and queries about matrices. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 enum { K = 256, MAX_ROWS = 70, N_MATRICES = 4 };
 static const int outputs[N_MATRICES] = {16, 37, 5, 130};
 
-/* A backend, and matrices of which the first and third are of one type. */
+/* A backend and its matrices. The first and third have one type. */
 struct world {
     enum dtype act;
     struct backend *b = nullptr;
@@ -48,7 +48,7 @@ struct world {
     }
 };
 
-/* Device memory of the backend's. */
+/* Device memory of the backend. */
 struct rows_of {
     struct backend *b;
     size_t bytes;
@@ -67,7 +67,8 @@ struct rows_of {
     }
 };
 
-/* Each product is as near as sums in float32, weights and results rounded to `act` allow. */
+/* Fails unless each product is within the error of float32 sums with weights and results rounded to
+ * `act`. */
 static void check(const floats &got, const floats &x, const floats &w, int M, int N,
                   double rounding, const std::string &what) {
     for (int m = 0; m < M; m++)
@@ -84,7 +85,7 @@ static void check(const floats &got, const floats &x, const floats &w, int M, in
         }
 }
 
-/* Numbers that every type of activations has. */
+/* Numbers that all types of activations represent exactly. */
 static floats make_x(int M) {
     uint64_t state = 3;
     floats x((size_t)(M * K));
@@ -119,7 +120,7 @@ static void check_products(const world &on, int M) {
           text("logits of %d rows, activations %s", M, dtype_name(on.act)));
 }
 
-/* Where each access is watched, a type's kernels are shown one type of activations, in turn. */
+/* If each access is watched, each type of weights runs with one type of activations, in turn. */
 static bool watched;
 
 START_TEST(every_type_is_served) {

@@ -1,5 +1,5 @@
-/* The instructions of ptx.cuh against the PTX manual's words. Under emulation this tests the twins,
- * on a device the functions themselves. */
+/* The instructions of ptx.cuh compared with the PTX manual. Under emulation this tests their
+ * emulated versions, on a device the functions themselves. */
 #include "tests/cuda/probes.cuh"
 #include "tests/cuda/support.h"
 
@@ -30,7 +30,7 @@ static int c_column(int lane, int i) {
     return in_group(lane) * 2 + (i & 1);
 }
 
-/* Small whole numbers: every sum is exact in any order. */
+/* Small whole numbers, so that sums are exact in any order. */
 static floats whole_numbers(uint64_t *state, size_t n) {
     floats values(n);
     for (float &value : values) value = (float)(random_below(state, 17) - 8);
@@ -63,7 +63,8 @@ END_TEST
 
 /* ---- ldmatrix ------------------------------------------------------------------------------- */
 
-/* Element (lane, matrix, which of two) of what the load gives: rows by lane / 4, or columns. */
+/* Element (lane, matrix, which of two) of the expected result: by rows, row lane / 4, or
+ * transposed. */
 static uint16_t element(const std::vector<uint16_t> &tile, bool transposed, int lane, int matrix,
                         int which) {
     int row = lane / 4, column = lane % 4 * 2 + which;

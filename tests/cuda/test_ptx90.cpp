@@ -1,6 +1,6 @@
-/* The instructions of ptx90.cuh against the PTX manual's words: a product of a warpgroup by a
- * matrix that a bulk copy has brought to shared memory, in each of the four layouts. Under
- * emulation this tests the twins, on a device of sm_90 the functions themselves. */
+/* The instructions of ptx90.cuh compared with the PTX manual: a warpgroup's product with a matrix
+ * that a bulk copy has written to shared memory, in each of the four layouts. Under emulation this
+ * tests their emulated versions, on a device of sm_90 the functions themselves. */
 #include <algorithm>
 #include <math.h>
 
@@ -8,17 +8,17 @@
 #include "tests/cuda/support.h"
 
 constexpr int THREADS = 128, DEPTH = 16, SUMS = PROBE_COLUMNS / 2, ROWS = PROBE_ROWS;
-constexpr int BYTES_DEPTH = 32; /* of e4m3 */
+constexpr int BYTES_DEPTH = 32; /* for e4m3 */
 
-/* "Shared memory matrix layout", K-major: where 8 neighbours of k of a column begin. Lines of a
- * column follow one another, and their pieces of 16 bytes change places; without a swizzle 8 pieces
- * of neighbouring columns do. */
+/* "Shared memory matrix layout", K-major: the offset of 8 adjacent k of a column. Lines of a column
+ * follow one another, and the swizzle permutes their pieces of 16 bytes. Without a swizzle, 8
+ * pieces of adjacent columns follow one another. */
 struct layout {
     const char *name;
     uint64_t mode;
     int line, leading, stride;
-    int step;  /* which 16 neighbours of k of the line */
-    bool rows; /* "MN-major": lines are of 64 neighbouring columns of one k */
+    int step;  /* which 16 adjacent k of the line */
+    bool rows; /* "MN-major": a line holds 64 adjacent columns of one k */
 };
 static const layout layouts[] = {
     {"no swizzle", 0, 16, 128, 256, 0},    {"swizzle of 128", 1, 128, 16, 1024, 0},
@@ -40,7 +40,7 @@ static floats whole_numbers(uint64_t *state, size_t n) {
     return values;
 }
 
-/* The same, of one element of a matrix whose lines are rows. */
+/* The same offset for one element of a matrix whose lines are rows. */
 static size_t place_in_rows(const layout &l, int column, int k) {
     return (size_t)(column / 64 * l.leading + k / 8 * l.stride + k % 8 * l.line +
                     (column % 64 / 8 ^ k % 8) * 16 + column % 8 * 2);
@@ -66,7 +66,7 @@ static struct probe_matrix matrix_of(const layout &l, const buffer &bytes) {
             l.step * 32, l.rows};
 }
 
-/* Row of a thread's elements, and of its sums. */
+/* The row of a thread's elements, and of its sums. */
 static int row_of(int thread, int which) {
     return thread / 32 * 16 + thread % 32 / 4 + which % 2 * 8;
 }
@@ -96,7 +96,7 @@ START_TEST(products_of_warpgroups_are_right) {
 }
 END_TEST
 
-/* The code of a whole number from -8 to 8: 3 bits of a mantissa, exponents from 2^-6 on. */
+/* The code of a whole number from -8 to 8: 3 bits of mantissa, exponents from 2^-6. */
 static uint8_t e4m3_code(float value) {
     const int size = (int)fabsf(value), exponent = size > 0 ? ilogbf((float)size) : 0;
     const int code = size == 0 ? 0 : (exponent + 7) * 8 + (size << 3 >> exponent) - 8;
@@ -108,7 +108,7 @@ static std::vector<uint8_t> e4m3_codes(const floats &values) {
     return codes;
 }
 
-/* Of each width, with a sum to add to and without. */
+/* For each width, with and without an old sum. */
 START_TEST(products_of_e4m3_are_right) {
     const layout &l = layouts[_i / 6];
     const int columns = _i / 2 % 3 == 0 ? 16 : _i / 2 % 3 == 1 ? 64 : 128, sums = columns / 2;

@@ -1,5 +1,5 @@
-/* Random weights made on the device: the host's bytes, for every type, wherever a part begins and
- * however odd its end is. */
+/* Random weights that the device makes have the host's bytes, for all types, at any start of a part
+ * and any odd end. */
 #include <string.h>
 
 #include "kernels/cuda/gemm/matrix.cuh"

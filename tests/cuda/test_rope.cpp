@@ -1,5 +1,5 @@
-/* Bias, QK norm, RoPE and the write to the cache against double precision, for every type of
- * activations and of cache. */
+/* Bias, QK norm, RoPE and the write to the cache compared with double precision, for all types of
+ * activations and caches. */
 #include <math.h>
 #include <string.h>
 
@@ -11,8 +11,8 @@ struct head_case {
     int H, G, D, D_rope;
     enum rope_layout layout;
     bool bias, norm;
-    enum dtype cache; /* DTYPE_Q8_0: none */
-    bool own;         /* norms are LayerNorms with gains of each head, and queries are scaled */
+    enum dtype cache; /* DTYPE_Q8_0: without a cache */
+    bool own;         /* norms are LayerNorms with a gain per head, and queries are scaled */
 };
 
 enum { M = 3, BLOCKS = 5, B = 4, TILED_B = 8, L = 2, LAYER = 1, NO_CACHE = DTYPE_Q8_0 };
@@ -36,7 +36,7 @@ enum { SCALE_EVERY = 60000 };
 
 /* ---- the right answer ----------------------------------------------------------------------- */
 
-/* Takes one vector through bias, norm and turn. */
+/* Applies bias, norm and rotation to one vector. */
 static void prepare(float *x, const head_case &c, const float *bias, const float *gain,
                     const float *cosine, const float *sine, bool turned) {
     std::vector<double> v(x, x + c.D);
@@ -90,15 +90,17 @@ static int block_size_of(const head_case &c) {
     return c.D % 64 == 0 ? TILED_B : B;
 }
 
-/* Where number d of a position stands in a head's part of a block: in tiles of eight positions if D
- * is a multiple of 64 and the block one of 8, in columns of 64 numbers; else in rows. */
+/* The offset of number d of a position in a head's part of a block. If D is a multiple of 64 and
+ * the block size one of 8: in tiles of eight positions, in columns of 64 numbers. Otherwise in
+ * rows. */
 static size_t place_of(const struct kv_config &c, int offset, int d) {
     if (c.dtype == DTYPE_F32 || c.D % 64 || c.block_size % 8) return (size_t)(offset * c.D + d);
     const int tile = offset / 8, row = offset % 8, piece = d % 64 / 8 ^ row;
     return (size_t)(((tile * (c.D / 64) + d / 64) * 8 + row) * 64 + piece * 8 + d % 8);
 }
 
-/* The vectors of the step's rows as the cache holds them; all other slots are still zero. */
+/* Reads the vectors of the step's rows from the cache. Fails unless all other slots are still zero.
+ */
 static floats read_cache(const struct kv_cache *cache, const uint8_t *base, int G, int D) {
     std::vector<uint8_t> bytes(BLOCKS * cache->block_bytes);
     finish();
@@ -181,7 +183,7 @@ START_TEST(heads_are_prepared) {
 }
 END_TEST
 
-/* A step may have queries or keys alone. */
+/* A step may have only queries or only keys. */
 START_TEST(groups_may_be_absent) {
     uint64_t state = 1;
     floats x = random_vector(&state, M * 2 * 8), cosine(M * 4, 0.0f), sine(M * 4, 1.0f);
@@ -198,7 +200,7 @@ START_TEST(groups_may_be_absent) {
 }
 END_TEST
 
-/* Keys and values go into the cache, and nothing is done to them. */
+/* Writes keys and values to the cache unchanged. */
 static void write_as_they_are(enum dtype act, const struct kv_cache *cache, const head_case &c,
                               void *k, void *v, const int32_t *slot) {
     struct rope_args args = {};
@@ -209,12 +211,12 @@ static void write_as_they_are(enum dtype act, const struct kv_cache *cache, cons
     rope_prepare(act, &args, test_stream());
 }
 
-/* A cache of e4m3 holds the result of preparing in place and writing that, scales included; with
- * bias and norm, and with neither and no turn. */
+/* A cache of e4m3 holds the same bytes, scales included, as after preparing in place and writing
+ * the result; with bias, norm and rotation, and without them. */
 static void check_e4m3(const head_case &c, enum dtype act) {
     uint64_t state = 5;
     floats angle(M * 8), other(M * 8);
-    for (size_t i = 0; i < angle.size(); i++) { /* so that rows want scales of their own */
+    for (size_t i = 0; i < angle.size(); i++) { /* so that rows need different scales */
         const int row = (int)i / (c.D_rope ? c.D_rope / 2 : 8);
         angle[i] = ldexpf(0.6f, -2 * row);
         other[i] = ldexpf(0.8f, -2 * row);

@@ -5,13 +5,14 @@
 
 #include "tests/cuda/support.h"
 
-/* On and around a vector, a warp, a block of threads, and more than 48 KiB of shared memory. */
+/* On and around the sizes of a vector, a warp and a block of threads, and above 48 KiB of shared
+ * memory. */
 static const int lengths[] = {1, 7, 8, 10, 33, 64, 255, 576, 2048, 2056, 13000};
 enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
 
 /* ---- norms ---------------------------------------------------------------------------------- */
 
-/* A norm: of each kind, without and with a bias, before a product or after a branch. */
+/* A norm: of each kind, with and without a bias, before a product or after a branch. */
 struct norm_case {
     int M, K;
     enum norm_kind kind;
@@ -24,7 +25,8 @@ static norm_case make_norm(enum dtype act, int M, int K, enum norm_kind kind, bo
     uint64_t state = 11 + (uint64_t)K;
     const size_t n = (size_t)M * (size_t)K;
     norm_case c{M, K, kind, biased, added, random_vector(&state, n), {}, {}, {}};
-    for (float &value : c.x) value += kind == NORM_LAYER ? 3.0f : 0.0f; /* a mean to take away */
+    /* a mean that the norm subtracts */
+    for (float &value : c.x) value += kind == NORM_LAYER ? 3.0f : 0.0f;
     c.x = rounded(act, c.x);
     c.sum = rounded(act, random_vector(&state, n));
     c.gain = random_vector(&state, (size_t)K);
@@ -32,7 +34,7 @@ static norm_case make_norm(enum dtype act, int M, int K, enum norm_kind kind, bo
     return c;
 }
 
-/* y of one row. */
+/* Computes y of one row. */
 static void norm_row(const norm_case &c, const float *x, const float *sum, float *y) {
     double total = 0, squares = 0;
     for (int k = 0; k < c.K; k++) total += (double)x[k];
@@ -79,13 +81,13 @@ START_TEST(norms_are_right) {
 }
 END_TEST
 
-/* Devices have from 99 to 227 KiB of shared memory for a block: from 25,344 floats on. */
+/* Devices have 99 to 227 KiB of shared memory per block, the smallest for 25,344 floats. */
 static const char *const architectures[] = {"80", "86", "90", "100", "120", "121"};
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
 START_TEST(long_norms_run_on_every_device) {
     setenv("CUDA_EMU_ARCH", architectures[_i], 1);
-    early_grids_find(); /* older devices have none */
+    early_grids_find(); /* older devices do not have early grids */
     for (const int K : {12032, 12033, 12288, 24576, 24577, 25344, 25352, 41736, (int)NORM_MAX_K})
         for (const bool added : {false, true})
             check_norm(DTYPE_BF16,

@@ -1,6 +1,6 @@
-/* Sampling on the device against the CPU's sampler: the same logits, settings and history must give
- * the same token, rank and logprobs, for rows of every kind whose settings are mixed in one
- * launch. */
+/* Sampling on the device compared with the CPU's sampler. The same logits, settings and history
+ * must give the same token, rank and logprobs, for rows of all kinds whose settings are mixed in
+ * one launch. */
 #include "kernels/cuda/sampling/sampling.cuh"
 
 #include <math.h>
@@ -39,9 +39,9 @@ enum kind {
 static float logit_of(uint64_t *state, enum kind kind) {
     float x = random_float(state);
     switch (kind) {
-    case FLAT: /* many may be chosen */
+    case FLAT: /* many tokens may be chosen */
         return 0.3f * x;
-    case TIED: /* few values, all many times */
+    case TIED: /* few values, each many times */
         return roundf(x * 2) / 2;
     case EQUAL:
         return 1.25f;
@@ -49,9 +49,9 @@ static float logit_of(uint64_t *state, enum kind kind) {
         return x * 300;
     case MASKED:
         return random_below(state, 20) ? -INFINITY : x;
-    case CLOSE: /* nearer to each other than the exponential can tell */
+    case CLOSE: /* differences too small for the exponential */
         return 3 + x * 1e-6f;
-    case BAND: /* weights that only their last bits tell apart, a floor below the best */
+    case BAND: /* weights that differ only in their last bits, a fixed distance below the best */
         return random_below(state, 30) ? -3 - (float)random_below(state, 64) * 0x1p-22f : 0;
     case LARGE:
         return x * 1e30f;
@@ -71,7 +71,7 @@ static float logit_of(uint64_t *state, enum kind kind) {
 static void fill_row(uint64_t *state, float *row, int V, enum kind kind) {
     for (int i = 0; i < V; i++) row[i] = logit_of(state, kind);
     if (random_below(state, 4)) return;
-    int run = random_below(state, V) + 1; /* a token stands out, or many do alike */
+    int run = random_below(state, V) + 1; /* one token stands out, or many equal ones */
     float value = random_below(state, 2) ? row[0] : 30;
     for (int i = V - run; i < V && i < V - run + 1 + (random_below(state, 2) ? 0 : 60); i++)
         row[i] = value;
@@ -95,7 +95,7 @@ static float one_of(uint64_t *state, const floats &values) {
 static void draw_changes(uint64_t *state, setting *t, int V) {
     struct sampling *s = &t->sampling;
     int few = V < 3 ? V : 3;
-    for (int i = random_below(state, MAX_BIAS + 1); i > 0; i--) /* some of them twice */
+    for (int i = random_below(state, MAX_BIAS + 1); i > 0; i--) /* some ids twice */
         t->bias.push_back({random_below(state, random_below(state, 2) ? V : few),
                            one_of(state, {-100, -1, 2, 100})});
     for (int i = random_below(state, MAX_BANNED + 1); i > 0; i--)
@@ -125,7 +125,7 @@ static void draw_history(uint64_t *state, setting *t, int V) {
         t->history.push_back(random_below(state, spread));
 }
 
-/* Often one of them alone, sometimes several. */
+/* Often only one of them, sometimes several. */
 static void draw_cuts(uint64_t *state, struct sampling *s) {
     int only = random_below(state, 12);
     bool all = only == 5;
@@ -220,7 +220,7 @@ struct on_device {
     std::list<buffer> lists; /* the rows' */
     buffer logits, rows, counts, words, ids, results;
     template <class T> const T *list(std::vector<T> items) {
-        items.push_back({}); /* an empty one needs memory too */
+        items.push_back({}); /* an empty list needs memory too */
         return lists.emplace_back(items).template as<T>();
     }
     std::vector<sample_row> rows_of(const batch &all) {
@@ -233,7 +233,8 @@ struct on_device {
             s.n_bias = (int)t.bias.size();
             s.banned = list(t.banned);
             s.n_banned = (int)t.banned.size();
-            s.n_bad_words = (int)t.bad_words.size(); /* they and the allowed ids are the slot's */
+            /* these and the allowed ids belong to the slot */
+            s.n_bad_words = (int)t.bad_words.size();
             made.back().n_output = t.n_output;
         }
         return made;
@@ -259,7 +260,7 @@ struct on_device {
             finish();
         }
     }
-    /* The rows as the settings are now. */
+    /* Writes the rows with the current settings. */
     void fill_rows() {
         rows.fill_from(rows_of(b).data());
     }
@@ -328,14 +329,14 @@ static void check_results(const batch &b, const on_device &d, const std::vector<
         ck_assert_msg(got.rank == right.rank && same_logprob(got.logprob, right.logprob),
                       "%s: rank %d, logprob %.9g, not %d, %.9g", what.c_str(), got.rank,
                       (double)got.logprob, right.rank, (double)right.logprob);
-        if (!has_nan(b, r)) check_best(got, right, what); /* where NaN stand is not promised */
+        if (!has_nan(b, r)) check_best(got, right, what); /* the order of NaNs is unspecified */
     }
     floats after = d.logits.read<float>();
     ck_assert_msg(memcmp(after.data(), b.logits.data(), after.size() * sizeof(float)) == 0,
                   "V %d: the logits are not as they were", b.V);
 }
 
-/* Twice: the second token of a row comes after the first. */
+/* Samples twice: the second token of a row follows the first. */
 static void compare(batch *b) {
     std::vector<sampled> want = sample_on_cpu(b);
     on_device d(*b);
@@ -344,7 +345,8 @@ static void compare(batch *b) {
     check_results(*b, d, want, "at first");
     for (size_t r = 0; r < want.size(); r++) {
         setting *t = &b->settings[r];
-        if (t->slot < 0 || want[r].id < 0) continue; /* nobody counts its tokens, or it has none */
+        /* its tokens are not counted, or no token was sampled */
+        if (t->slot < 0 || want[r].id < 0) continue;
         t->history.push_back(want[r].id);
         t->n_output++;
     }
@@ -355,7 +357,8 @@ static void compare(batch *b) {
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-/* Vocabularies of one id, around a warp and a vector, for both sizes of blocks. */
+/* Vocabularies of one id, and on and around the sizes of a warp and a vector, for both sizes of
+ * blocks. */
 static const struct {
     int V, R, rounds;
 } sizes[] = {{1, 12, 1},    {2, 12, 1},    {32, 48, 8},   {33, 48, 4},   {513, 24, 4},
@@ -375,8 +378,8 @@ START_TEST(mixed_rows_are_sampled_as_on_the_cpu) {
 }
 END_TEST
 
-/* The vocabularies of models. The kinds are chosen so that the list is enough, that it is not, and
- * that it overflows. */
+/* The vocabularies of models. With these kinds of rows the list is sufficient, insufficient, or
+ * overflows. */
 START_TEST(large_vocabularies_are_sampled_as_on_the_cpu) {
     struct {
         int V, R;
@@ -397,7 +400,7 @@ START_TEST(large_vocabularies_are_sampled_as_on_the_cpu) {
 }
 END_TEST
 
-/* A row whose k-th place is shared, for every k there is and one more. */
+/* A row with ties at the k-th place, for all k and one more. */
 START_TEST(every_k_is_cut_at_the_lower_id) {
     const int V = 70;
     uint64_t state = 3;
@@ -416,7 +419,7 @@ START_TEST(every_k_is_cut_at_the_lower_id) {
 }
 END_TEST
 
-/* Sums of equal weights stop just at top_p. */
+/* Sums of equal weights reach exactly top_p. */
 START_TEST(equal_logits_stop_where_top_p_says) {
     const int V = 64;
     batch b{V, floats((size_t)V * 128, 0.5f), {}, {}};
@@ -441,7 +444,8 @@ START_TEST(equal_logits_stop_where_top_p_says) {
 }
 END_TEST
 
-/* As many biases and bans as a row may have, many ids several times, for both sizes of blocks. */
+/* The maximum number of biases and bans of a row, many ids several times, for both sizes of blocks.
+ */
 START_TEST(the_most_changes_are_made) {
     const int V = _i ? 9000 : 1500;
     uint64_t state = 23;
@@ -459,7 +463,7 @@ START_TEST(the_most_changes_are_made) {
 }
 END_TEST
 
-/* Neither the number of rows nor a row's place changes a bit of what comes out. */
+/* The number of rows and a row's place do not change the result. */
 START_TEST(a_row_is_sampled_alike_alone) {
     const int V = _i ? 8193 : 700, R = 10;
     uint64_t state = 31;
@@ -489,7 +493,7 @@ START_TEST(a_row_is_sampled_alike_alone) {
 }
 END_TEST
 
-/* Counts are set anew, whatever was there, and only the row's own are. */
+/* The history replaces the old counts of the row, and only of that row. */
 START_TEST(counts_are_of_the_history) {
     const int V = 300, n_prompt = 250, n_output = 300 * _i;
     uint64_t state = 41;

@@ -1,8 +1,8 @@
-/* The op that samples against the CPU's sampler, over many steps: sequences come, sit steps out and
- * go, several choose from one row, some rows are only scored, and some sequences have drafts, of
- * which any number holds. Settings travel with a step's arrays, or by themselves. Slots for counts
- * are as few as may be. Results must be the CPU's to the last bit, and the last token of a history
- * that the device must know itself is not there to be read. */
+/* The sampling op compared with the CPU's sampler over many steps. Sequences arrive, skip steps and
+ * leave. Several sample from one row, some rows are only scored, and some sequences have drafts of
+ * which any number is accepted. Settings travel with a step's arrays or separately. The slots for
+ * counts are as few as possible. Results must equal the CPU's to the last bit. If only the device
+ * knows the last token of a history, the test does not pass that token. */
 #include "kernels/cuda/sampling/sampling.cuh"
 
 #include <string.h>
@@ -21,19 +21,19 @@ struct sequence {
     struct sampling sampling;
     std::vector<logit_bias> bias;
     std::vector<int32_t> banned, tokens;
-    std::vector<uint32_t> allowed, mask; /* the mask is of its next token */
+    std::vector<uint32_t> allowed, mask; /* the mask is for its next token */
     std::vector<bad_word> bad_words;
     int n_prompt;
     float mu;
     bool in_step_before;
-    bool thrown_away; /* the last token that was drawn */
+    bool thrown_away; /* the last token was drawn and discarded */
 };
 
 static float one_of(uint64_t *state, const floats &values) {
     return values[(size_t)random_below(state, (int)values.size())];
 }
 
-/* Few ids are likely, so words of these come up. */
+/* Few ids are likely, so that words of these ids occur. */
 static void draw_forbidden(uint64_t *state, sequence *q, int V) {
     if (random_below(state, 3) == 0) {
         q->allowed.resize((size_t)(V + 31) / 32);
@@ -48,7 +48,7 @@ static void draw_forbidden(uint64_t *state, sequence *q, int V) {
         if (word.n_before > 2) word.n_before = 1 + word.n_before % 2;
 }
 
-/* What the host lists of the history. */
+/* Settings whose changes the host lists from the history. */
 static void draw_repeats(uint64_t *state, sequence *q) {
     struct sampling *s = &q->sampling;
     if (random_below(state, 3) > 0) return;
@@ -93,8 +93,8 @@ static sequence new_sequence(uint64_t *state, int V, bool lists) {
 
 /* ---- a step --------------------------------------------------------------------------------- */
 
-/* What is sampled, and the CPU's result. Histories are copies, of which the device's may
- * lack the last token. */
+/* A sample and the CPU's result. Histories are copies. The device's copy may lack the last token.
+ */
 struct wanted {
     struct sample sample;
     sequence *of;
@@ -105,7 +105,7 @@ struct wanted {
 
 struct world {
     int V;
-    bool lists; /* sequences may have changes that are listed */
+    bool lists; /* sequences may have changes that the host lists */
     uint64_t state, ahead;
     struct sampler *cpu;
     struct device_sampler *device;
@@ -113,7 +113,7 @@ struct world {
     std::vector<sequence> sequences;
     floats logits;
     std::vector<wanted> all;
-    buffer travelled{1 << 20}; /* where a step's settings are */
+    buffer travelled{1 << 20}; /* a step's settings */
     int rows, counted;
     uint64_t n_unknown, n_shared, n_stuck, n_beams, n_listed, n_held, n_refused, n_sent;
 };
@@ -154,7 +154,7 @@ static void add_choice(world *w, sequence *q, int choice, bool shared) {
     w->all.push_back(t);
 }
 
-/* A beam's row: its best, in as many samples as they take. No token of it is counted. */
+/* A beam's row: its best tokens, in as many samples as they need. Its tokens are not counted. */
 static void add_beam(world *w, sequence *q, int n_best) {
     q->in_step_before = false;
     for (int part = 0; part < sample_parts(n_best); part++) {
@@ -175,7 +175,7 @@ static void add_score(world *w) {
     w->all.push_back(t);
 }
 
-/* A sequence's row: its choice, or that of several which share its beginning. */
+/* A sequence's row: its choice, or the choices of several sequences that share its start. */
 static void add_row(world *w, sequence *q) {
     q->mask.resize(random_below(&w->state, 3) ? 0 : (size_t)(w->V + 31) / 32);
     if (!q->mask.empty())
@@ -195,7 +195,7 @@ static bool has_slot(sequence *q) {
     return sampling_takes_slot(&q->sampling);
 }
 
-/* Rows of a sequence with drafts behind its tokens, as far as there are slots for them. */
+/* Adds rows of a sequence with drafts after its tokens, up to the number of slots. */
 static void add_drafts(world *w, sequence *q) {
     const bool takes = has_slot(q);
     const size_t n_known = q->tokens.size();
@@ -209,7 +209,7 @@ static void add_drafts(world *w, sequence *q) {
         w->all.back().drafted = i > 0;
         w->counted += takes;
         w->rows++;
-        q->tokens.push_back(random_below(&w->state, 6)); /* the likely ones */
+        q->tokens.push_back(random_below(&w->state, 6)); /* the likely ids */
     }
     q->tokens.resize(n_known);
 }
@@ -230,7 +230,7 @@ static void choose_rows(world *w) {
             q.in_step_before = false;
         if (random_below(&w->state, 6) == 0) add_score(w);
     }
-    /* Few are likely, so that it matters how often each was chosen. */
+    /* Few ids are likely, so that their counts matter. */
     w->logits = random_vector(&w->state, (size_t)(w->rows * w->V));
     for (size_t i = 0; i < w->logits.size(); i++) w->logits[i] -= i % (size_t)w->V < 6 ? 0 : 5;
 }
@@ -265,8 +265,8 @@ static void sample_on_cpu(world *w) {
     }
 }
 
-/* As a step's upload does it: the settings are there before the step runs. Not where changes are
- * listed, nor each time. */
+/* Copies settings before the step runs, like a step's upload. Skipped if changes are listed, and at
+ * random. */
 static void send_ahead(world *w, const std::vector<struct sample> &samples) {
     static std::vector<uint8_t> host(w->travelled.bytes);
     for (const struct sample &sample : samples)
@@ -274,7 +274,7 @@ static void send_ahead(world *w, const std::vector<struct sample> &samples) {
     if (samples.empty() || random_below(&w->ahead, 4) == 0) return;
     const size_t bytes = device_sampler_plan(w->device, samples.data(), (int)samples.size(), NULL);
     ck_assert_uint_le(bytes, host.size());
-    if (random_below(&w->ahead, 4) == 0) return; /* there is no room */
+    if (random_below(&w->ahead, 4) == 0) return; /* as if memory were short */
     const struct settings_memory memory = {host.data(), (uint8_t *)w->travelled.data};
     device_sampler_lay_out(w->device, samples.data(), NULL, &memory);
     CUDA_OK(
@@ -293,7 +293,7 @@ static void sample_on_device(world *w, const buffer &logits, const buffer &ids,
     device_sampler_run(w->device, (float *)logits.data, samples.data(), (int)samples.size(),
                        change_lists_fill(w->changes, samples.data(), (int)samples.size()),
                        (int32_t *)ids.data, (struct sampled *)results.data, test_stream());
-    for (wanted &t : w->all) /* read by now */
+    for (wanted &t : w->all) /* already read */
         for (int32_t &token : t.known) token = UNKNOWN;
 }
 
@@ -318,14 +318,13 @@ static void check_step(const world *w, const buffer &logits, const buffer &ids,
             ck_assert_int_eq(id[(size_t)t.sample.row], t.right.id);
     }
     const floats after = logits.read<float>();
-    for (const wanted &t : w->all) { /* a beam's row is its own, and stays changed */
+    for (const wanted &t : w->all) { /* a beam's row belongs to it and stays changed */
         const size_t at = (size_t)(t.sample.row * w->V), bytes = (size_t)w->V * sizeof(float);
         ck_assert(t.sample.n_best > 0 || memcmp(&after[at], &w->logits[at], bytes) == 0);
     }
 }
 
-/* Does the draft before a sample hold? Those of its sequence that stand before it may have ended
- * what is taken. */
+/* Is the draft before a sample accepted? Earlier drafts of its sequence may have been refused. */
 static bool holds(world *w, const wanted *t) {
     const bool held = (int)t->of->tokens.size() == t->sample.position &&
                       t->of->tokens.back() == t->history.back();
@@ -334,7 +333,7 @@ static bool holds(world *w, const wanted *t) {
     return held;
 }
 
-/* Of choices that share a row the first goes on. A token may be thrown away. */
+/* If several choices share a row, the first one continues. A token may be discarded. */
 static void commit(world *w) {
     for (size_t i = 0; i < w->all.size(); i++) {
         wanted &t = w->all[i];
@@ -342,7 +341,7 @@ static void commit(world *w) {
         if (t.drafted && !holds(w, &t)) continue;
         const bool drafts = t.drafted || (i + 1 < w->all.size() && w->all[i + 1].drafted);
         t.of->in_step_before = false;
-        if (t.right.id < 0) { /* it ends */
+        if (t.right.id < 0) { /* the sequence ends */
             w->n_stuck++;
             *t.of = new_sequence(&w->state, w->V, w->lists);
             continue;
@@ -391,8 +390,8 @@ START_TEST(steps_are_sampled_as_on_the_cpu) {
 }
 END_TEST
 
-/* As many choices of one row as there may be, with a bias that none sees twice, nor what the
- * history changes. */
+/* The maximum number of choices of one row, with a bias. The bias and the changes by the history
+ * are applied once. */
 START_TEST(a_row_has_many_choices) {
     const int V = 40, n = 1 + MAX_SHARED_SAMPLES;
     uint64_t state = 3;

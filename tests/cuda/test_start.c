@@ -1,5 +1,6 @@
-/* The start on a device: what the pool comes to, and that what cannot be had ends in one sentence,
- * with everything freed: every allocation of a start fails once. And which device "auto" is. */
+/* The start on a device: the size of the block pool; and that a start without enough memory fails
+ * with one sentence and frees everything, tested for each allocation of a start. Also the device
+ * that "auto" selects. */
 #include <check.h>
 #include <emu_memory.h>
 #include <stdlib.h>
@@ -53,7 +54,8 @@ static struct engine *open_one(const struct engine_config *config) {
     return engine;
 }
 
-/* What must be said where there is no room: what for, how much, what is there, what to do. */
+/* If memory is short, the message must name its purpose, the amount, the free amount, and a remedy.
+ */
 static void check_sentence(const struct err *err) {
     const char *m = err->message;
     ck_assert_int_eq(err->status, STATUS_USAGE);
@@ -75,7 +77,7 @@ static void check_refused(const struct engine_config *config, const char *words)
 
 /* ---- failures ------------------------------------------------------------------------------- */
 
-/* Types of cache and weights that take what the others do not. */
+/* Types of caches and weights that allocate memory that the others do not. */
 static const struct {
     enum kv_dtype kv_dtype;
     enum quantization quantization;
@@ -117,7 +119,8 @@ START_TEST(a_sequence_that_does_not_fit_is_refused) {
     struct engine_config config = usual();
     struct engine *engine = open_one(&config);
     int64_t cache = 512 * engine_memory(engine)->kv_bytes_per_token;
-    size_t rest = emu_memory_used() - (size_t)engine_memory(engine)->kv_cache; /* pinned, too */
+    /* includes pinned memory */
+    size_t rest = emu_memory_used() - (size_t)engine_memory(engine)->kv_cache;
     engine_close(engine);
     emu_memory_set(rest + (size_t)cache);
     config.gpu_memory_utilization = 0.8;
@@ -133,12 +136,12 @@ START_TEST(a_sequence_that_does_not_fit_is_refused) {
 }
 END_TEST
 
-/* ---- what the pool comes to ----------------------------------------------------------------- */
+/* ---- the size of the pool -------------------------------------------------------------------- */
 
-/* The device's bytes, without what is pinned, stay within the share that was given. */
+/* The device's bytes, without pinned memory, stay within the given share. */
 START_TEST(the_share_decides_the_pool) {
     struct engine_config config = usual();
-    config.max_num_seqs = 200; /* so that sequences do not bound it */
+    config.max_num_seqs = 200; /* so that sequences do not limit the pool */
     int64_t before = 0;
     emu_memory_set(24 * MIB);
     for (int percent = 50; percent <= 100; percent += 10) {
@@ -148,7 +151,7 @@ START_TEST(the_share_decides_the_pool) {
         int64_t budget = (int64_t)(24 * MIB) * percent / 100 - m->kept;
         int64_t taken = m->weights + m->scratch + m->sampling + m->steps + m->kv_cache;
         ck_assert_int_le(taken, budget);
-        ck_assert_int_gt(taken, budget - (int64_t)MIB / 2); /* what was loading is let go */
+        ck_assert_int_gt(taken, budget - (int64_t)MIB / 2); /* memory for loading is freed */
         ck_assert_int_gt(m->kv_cache, before);
         ck_assert_uint_eq(m->device.total, 24 * MIB);
         ck_assert_int_ge(m->sampling, 4 * 300 * 200);
@@ -193,7 +196,7 @@ START_TEST(auto_is_a_gpu_where_there_is_one) {
 }
 END_TEST
 
-/* As one that was built on another machine. */
+/* Like a program that was built on another machine. */
 START_TEST(a_program_without_code_for_the_gpu_says_so) {
     struct engine_config config = usual();
     struct engine *engine;
@@ -208,7 +211,7 @@ START_TEST(a_program_without_code_for_the_gpu_says_so) {
 }
 END_TEST
 
-/* What opening an engine logs. */
+/* Writes the log of opening an engine to `text`. */
 static void opening_logs(const struct engine_config *config, char *text, size_t size) {
     FILE *log = tmpfile();
     const int stderr_was = dup(STDERR_FILENO);
@@ -286,7 +289,7 @@ END_TEST
 
 static const struct {
     const char *option;
-    struct engine_config with; /* what is not 0 counts */
+    struct engine_config with; /* fields that are not 0 apply */
 } contradictions[] = {
     {"--device cpu", {0}},
     {"--enforce-eager", {.enforce_eager = true}},
@@ -315,7 +318,7 @@ START_TEST(a_persistent_step_is_refused_where_none_can_be) {
 }
 END_TEST
 
-/* Models, and what the start says of their steps. */
+/* Models, and the start's message about their steps. */
 static const struct {
     struct tiny_model model;
     int max_seqs, max_logit_rows;
@@ -333,7 +336,7 @@ static const struct {
 };
 enum { N_DECIDED = sizeof decided / sizeof *decided };
 
-/* The path of a model's file, which is freed. */
+/* Writes a model file and returns its path. The caller removes the file and frees the path. */
 static char *file_of(struct tiny_model tiny) {
     tiny.V = 300;
     tiny.K = tiny.F = 64;

@@ -1,6 +1,6 @@
-/* Blocks to the host's memory and back: byte for byte, whatever is queued around them, in lists
- * longer than a stage and a launch, over several chunks, while slots and blocks go to others at
- * once. */
+/* Swapping of blocks to the host's memory and back: byte for byte, for any queued work around it,
+ * for lists longer than a stage and a launch, over several chunks, while slots and blocks are
+ * reused immediately. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@
 enum { L = 3 };
 static const bool has_window[L] = {true, false, true};
 
-/* A cache on `test_stream`, its swap space, and what each block and slot of a kind must hold: a
- * number, of which all its bytes are made. */
+/* A cache on `test_stream`, its swap space, and the expected contents of each block and slot of a
+ * kind: a number that fills all its bytes. */
 struct world {
     struct kv_cache *cache = nullptr;
     struct kv_swap *swap = nullptr;
@@ -38,7 +38,7 @@ struct world {
     world(const world &) = delete;
     world &operator=(const world &) = delete;
 
-    /* The parts of a block: where and how long. */
+    /* The address and length of each part of a block. */
     std::vector<std::pair<uint8_t *, size_t>> parts(int32_t b) const {
         std::vector<std::pair<uint8_t *, size_t>> all;
         const size_t G = (size_t)cache->config.G;
@@ -55,7 +55,7 @@ struct world {
         return all;
     }
 
-    /* A step writes a block: on the stream, as late as that is. */
+    /* A step writes a block, in the order of the stream. */
     void write(int32_t b) {
         block[(size_t)b] = next++;
         int i = 0;
@@ -95,7 +95,7 @@ static const struct kv_config configs[] = {
     {L, 2, 64, 11, 16, DTYPE_F16},
     {L, 1, 3, 11, 1, DTYPE_F16}, /* blocks of 6 bytes */
     {L, 3, 16, 11, 5, DTYPE_E4M3},
-    {L, 2, 64, 22, 16, DTYPE_F16, 11, has_window}, /* of these the window blocks */
+    {L, 2, 64, 22, 16, DTYPE_F16, 11, has_window}, /* only the window blocks of this cache */
     {L, 3, 16, 22, 5, DTYPE_E4M3, 11, has_window},
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
@@ -103,7 +103,7 @@ enum { N_CONFIGS = sizeof configs / sizeof *configs };
 static void check_that_blocks_come_back(const struct kv_config &config) {
     world w(config, 1 << 20);
     w.out({4, 0, 7}, {2, 3, 0});
-    w.write(4), w.write(0), w.write(7); /* others have them at once */
+    w.write(4), w.write(0), w.write(7); /* the blocks are reused immediately */
     w.check("out");
     w.in({3, 2, 0}, {0, 1, 9});
     kv_swap_arrive(nullptr, w.swap);
@@ -119,15 +119,15 @@ START_TEST(blocks_come_back_as_they_were) {
 }
 END_TEST
 
-/* Slots and blocks change hands while copies are under way: what was in a slot goes to a block, the
- * slot to another block, the first block to a third slot. */
+/* Slots and blocks are reused while copies are under way: the contents of a slot go to a block, the
+ * slot serves another block, and the first block goes to a third slot. */
 static void check_the_order_of_calls(const struct kv_config &config) {
     world w(config, 1 << 20);
     w.write(5);
     w.out({5}, {0});
     w.write(5);
     w.in({0}, {1});
-    w.out({5}, {0}); /* the slot is free since it was asked to bring its block */
+    w.out({5}, {0}); /* the slot is free as soon as its block was requested */
     kv_swap_arrive(nullptr, w.swap);
     w.out({1}, {1});
     w.write(1);
@@ -143,7 +143,7 @@ START_TEST(all_is_in_the_order_of_the_calls) {
 }
 END_TEST
 
-/* A block that was written by a step before is brought back over what that step has written. */
+/* A block that an earlier step wrote is overwritten by the block that is swapped in. */
 static void check_that_what_comes_waits(const struct kv_config &config) {
     world w(config, 1 << 20);
     w.out({5}, {0});
@@ -159,8 +159,8 @@ START_TEST(what_comes_waits_for_the_steps_before) {
 }
 END_TEST
 
-/* The emulation's streams run as late as they may, or now and then at once, copies before the steps
- * and after them. */
+/* The emulation runs streams as late as possible or, at random, immediately, so copies run before
+ * and after the steps. */
 START_TEST(neither_stream_need_be_the_slower_one) {
     setenv("CUDA_EMU_LAZY", "random", 1);
     for (int i = 0; i < 2; i++) {
@@ -172,7 +172,7 @@ START_TEST(neither_stream_need_be_the_slower_one) {
 }
 END_TEST
 
-/* More blocks than a launch's list has; three stages, of which two are filled in turn. */
+/* More blocks than a launch's list holds; three stages, two of them filled in turn. */
 START_TEST(lists_may_be_longer_than_a_stage) {
     const struct kv_config config = {L, 1, 8, 700, 1, DTYPE_F16};
     world w(config, 1 << 20);
@@ -190,9 +190,9 @@ START_TEST(lists_may_be_longer_than_a_stage) {
 }
 END_TEST
 
-/* Chunks of two blocks, stages of one and of four. */
+/* Chunks of two blocks; stages of one block and of four. */
 START_TEST(slabs_are_taken_as_they_are_wanted) {
-    const struct kv_config config = {L, 2, 8, 7, 4, DTYPE_F16}; /* 768 bytes a block */
+    const struct kv_config config = {L, 2, 8, 7, 4, DTYPE_F16}; /* 768 bytes per block */
     world w(config, 5 * 768 + 100, {1800, _i ? 3150u : 900u});
     ck_assert_int_eq(w.n_slots[KV_WHOLE], 5);
     ck_assert_int_eq(w.n_slots[KV_WINDOW], 0);
@@ -204,8 +204,8 @@ START_TEST(slabs_are_taken_as_they_are_wanted) {
 }
 END_TEST
 
-/* The bytes are divided as the cache's blocks are: a window block for each two others, which are
- * half as large. */
+/* The bytes are divided in proportion to the cache's blocks: one window block per two others, which
+ * are half as large. */
 START_TEST(window_blocks_have_slots_of_their_own) {
     const struct kv_config config = {L, 2, 8, 22, 4, DTYPE_F16, 11, has_window};
     const int64_t block = 256; /* of one layer */
@@ -215,7 +215,8 @@ START_TEST(window_blocks_have_slots_of_their_own) {
     ck_assert(kv_swap_reserve(nullptr, w.swap, false, 8));
     w.out({7, 10}, {3, 0});
     const int32_t slots[] = {0}, blocks[] = {1};
-    kv_swap_out(nullptr, w.swap, false, blocks, slots, 1); /* the same slot of the other kind */
+    /* the same slot number of the other kind */
+    kv_swap_out(nullptr, w.swap, false, blocks, slots, 1);
     w.write(7);
     w.in({3, 0}, {2, 4});
     kv_swap_arrive(nullptr, w.swap);

@@ -1,5 +1,5 @@
-/* Weights of every type on the device: rows of the embedding have the bits of the CPU's dequantise,
- * whatever the parts in which a matrix came; and float weights are quantised to the nearest. */
+/* Weights of all types on the device: rows of the embedding have the bits of the CPU's dequantise,
+ * for any division of a matrix into parts, and float weights are quantised to the nearest code. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "kernels/cuda/gemm/ops.cuh"
 #include "tests/cuda/support.h"
 
-/* Rows of a file, and the weights that they mean. */
+/* Rows of a file, and the weights that they represent. */
 struct file_rows {
     enum dtype type;
     int N, K;
@@ -29,7 +29,7 @@ struct file_rows {
     }
 };
 
-/* Staging of its own, with parts of so many bytes; 0: as many as there are by default. */
+/* Separate staging, with parts of part_bytes bytes; 0: the default. */
 struct way {
     struct staging staging;
     explicit way(size_t part_bytes = 0, struct backend *host = nullptr) {
@@ -48,7 +48,8 @@ struct taken {
     struct matrix *matrix = nullptr;
     taken(way *by, enum dtype act, const file_rows &rows, enum matrix_form form = MATRIX_NATIVE) {
         struct err err = {};
-        std::vector<uint8_t> gone(rows.bytes); /* the caller's memory ends with the call */
+        /* the caller's memory is valid only during the call */
+        std::vector<uint8_t> gone(rows.bytes);
         enum status status = matrix_alloc(&matrix, &by->staging, act, {}, rows.type, rows.N, rows.K,
                                           gone.data(), form, &err);
         memset(gone.data(), 0xff, gone.size());
@@ -62,7 +63,7 @@ struct taken {
     taken &operator=(const taken &) = delete;
     floats rows(const std::vector<int32_t> &tokens) const {
         const struct gemm_weights &w = matrix->packed;
-        std::vector<int32_t> asked(tokens), late; /* every third comes from the device */
+        std::vector<int32_t> asked(tokens), late; /* every third token is read from the device */
         for (size_t i = 0; i < asked.size(); i += 3) {
             late.push_back(tokens[i]);
             asked[i] = -(int32_t)late.size();
@@ -91,7 +92,7 @@ static void check_rows(const taken &w, const floats &weights, const std::vector<
     check_close(w.rows(tokens), rounded(w.matrix->packed.act, want), 0, 0, what);
 }
 
-/* Every row once, and again. */
+/* Each row once, and the first ones again. */
 static std::vector<int32_t> all_rows(int N) {
     std::vector<int32_t> tokens;
     for (int i = 0; i < N; i++) tokens.push_back(N - 1 - i);
@@ -115,7 +116,7 @@ END_TEST
 
 /* ---- parts ---------------------------------------------------------------------------------- */
 
-/* Parts of one and of two tiles go through both halves more than once. */
+/* Parts of one tile and of two pass both halves more than once. */
 START_TEST(a_matrix_may_come_in_parts) {
     const enum dtype type = all_types[_i];
     file_rows rows(type, 83, length_of(type, 2));
@@ -135,7 +136,7 @@ START_TEST(a_matrix_may_come_in_parts) {
 }
 END_TEST
 
-/* Halves grow for a wider matrix, and the host's threads share the copying. */
+/* Halves grow for a wider matrix, and the host's threads divide the copying. */
 START_TEST(wide_rows_are_taken_whole) {
     struct backend *host = open_backend("plain", 2, 1, 1);
     {
@@ -158,7 +159,7 @@ static float e4m3(int bits) {
     return exponent ? ldexpf((float)(8 + mantissa), exponent - 10) : ldexpf((float)mantissa, -9);
 }
 
-/* The nearest number of e4m3, of two the one whose code is even; 448 for what is beyond. */
+/* The nearest e4m3 number, on a tie the one with an even code; 448 for anything larger. */
 static float nearest_e4m3(float x) {
     const float size = fabsf(x);
     int best = 0;
@@ -198,7 +199,7 @@ START_TEST(float_weights_become_e4m3) {
 }
 END_TEST
 
-/* Numbers halfway between two codes, and rows of one weight. */
+/* Numbers halfway between two codes, and rows of one equal weight. */
 START_TEST(ties_go_to_even_codes) {
     file_rows rows(DTYPE_F32, 2, 300);
     for (int k = 0; k < 300; k++) {

@@ -1,5 +1,5 @@
-/* Products by wgmma against those by mma.sync, to the last bit: under emulation both add in the
- * same order. On a device bench/gpu says whether they do. */
+/* Products by wgmma compared with those by mma.sync, to the last bit: under emulation both add in
+ * the same order. On a device bench/gpu prints whether they do. */
 #include <math.h>
 #include <string.h>
 
@@ -9,8 +9,8 @@ static const kind &plain_kind(enum dtype act) {
     return kinds[act == DTYPE_F16 ? 1 : 2];
 }
 
-/* Memory for the rows that wgmma multiplies, with what a launch needs and no more; and perhaps for
- * sharing, of which the counters are zero again at the end. */
+/* Exactly the memory that a launch needs for the rows that wgmma multiplies, and memory for sharing
+ * if asked. The check fails unless the counters are zero again. */
 struct wide_memory {
     buffer rows, counters, parts;
     struct gemm_scratch scratch;
@@ -24,7 +24,7 @@ struct wide_memory {
     }
 };
 
-/* A matrix of N outputs, a pair of half as many and a matrix of 3 in one launch. */
+/* A matrix of N outputs, a pair of half as many, and a matrix of 3 outputs in one launch. */
 static void check_bits(enum dtype act, int M, int N, int K, bool shares) {
     const kind &k = plain_kind(act);
     const int half = (N + 1) / 2;
@@ -45,8 +45,8 @@ static void check_bits(enum dtype act, int M, int N, int K, bool shares) {
     memory.check();
 }
 
-/* On and around blocks of rows, tiles, slabs, ranges and what the ring holds. Few pieces are shared
- * out; among many, some blocks take several. */
+/* On and around the sizes of blocks of rows, tiles, slabs, ranges and the ring. Few pieces are
+ * divided among blocks; with many pieces some blocks process several. */
 static const struct {
     int M, N, K;
     bool shares;
@@ -60,7 +60,8 @@ START_TEST(bits_are_those_of_mma) {
 }
 END_TEST
 
-/* More pieces than an H200 has multiprocessors, each of one slab: a block goes on to another. */
+/* More pieces than an H200 has multiprocessors, each of one slab, so blocks process several pieces.
+ */
 START_TEST(blocks_take_several_pieces) {
     const int M = 132 * 192 + 1, K = 8;
     matrix_on_device w(kinds[2], DTYPE_BF16, make_rows(kinds[2], 2, K, 1));
@@ -70,7 +71,7 @@ START_TEST(blocks_take_several_pieces) {
     const struct gemm_job job = {&w.w, y.data};
     gemm_many(&job, 1, x.data, nullptr, M, test_stream(), &memory.scratch);
     const std::vector<uint8_t> got = y.read<uint8_t>();
-    for (int first = 0; first < M; first += 44 * 192) { /* in the first, ..., the last piece */
+    for (int first = 0; first < M; first += 44 * 192) { /* in the first piece up to the last one */
         const floats one(rows.begin() + first * K, rows.begin() + (first + 1) * K);
         const auto want = multiplied(&job, buffer(packed(DTYPE_BF16, one)), nullptr, 1);
         ck_assert_msg(memcmp(&got[(size_t)first * 4], want.data(), 4) == 0, "row %d", first);
@@ -78,7 +79,8 @@ START_TEST(blocks_take_several_pieces) {
 }
 END_TEST
 
-/* What wgmma does not serve is multiplied as ever: few rows, odd rows, other formats, no memory. */
+/* Products that wgmma does not support use the other kernels: few rows, odd rows, other formats,
+ * too little memory. */
 START_TEST(others_are_left_alone) {
     const struct {
         int kind, M, K;

@@ -1,7 +1,7 @@
-/* Layers of several attention windows through the CUDA backend: queries and keys with QK norm and a
- * partial rotation, scores with a cap, against double precision; and the same bytes in chunks, row
- * by row, in batches and as graphs, and with window blocks that are overwritten as soon as no row
- * sees them. */
+/* Layers with different attention windows on the CUDA backend: queries and keys with QK norm and a
+ * partial rotation, and scores with a cap, compared with double precision. The bytes are the same
+ * in chunks, row by row, in batches and as graphs, and with window blocks that are overwritten as
+ * soon as no row sees them. */
 #include <math.h>
 #include <string.h>
 
@@ -9,11 +9,13 @@
 
 enum { L = 3, H = 4, G = 2, D = 32, ROTATED = 16, B = 16, MAX_ROWS = 64, MAX_SEQS = 4 };
 enum { CONTEXT = 1200, N_BLOCKS = 225, GRAPH_ROWS = 4 };
-/* The second is shorter than a split, so that the layers' plans differ; the third is cut by one. */
+/* The second window is shorter than a split, so the layers' plans differ. A split's bound cuts the
+ * third window. */
 static const int windows[L] = {0, 40, 300};
 static const int lengths[] = {1100, 70, 530};
-enum { N_SEQUENCES = 3, LAST = 9 /* rows of each that are looked at */ };
-/* Window blocks of a sequence, used in turn: those that a step's first row sees, and its own. */
+enum { N_SEQUENCES = 3, LAST = 9 /* the last rows of each sequence, which are compared */ };
+/* Window blocks of a sequence, used in turn: the blocks that a step's first row sees, and the
+ * step's blocks. */
 enum { RING = (300 - 2) / 16 + 2 + 64 / 16 };
 static const bool has_window[L] = {false, true, true};
 using bytes = std::vector<uint8_t>;
@@ -33,9 +35,9 @@ struct part {
 };
 using parts = std::vector<part>;
 
-/* ---- what the rows are ---------------------------------------------------------------------- */
+/* ---- the contents of rows -------------------------------------------------------------------- */
 
-/* The vectors of one row in a layer, of n heads; `what` 0: queries, 1: keys, 2: values. */
+/* The vectors of n heads of one row in a layer; `what` 0: queries, 1: keys, 2: values. */
 static floats drawn(enum dtype act, int what, int layer, int sequence, int position, int n) {
     uint64_t state = 1 + (uint64_t)((((position * 8) + sequence) * 8 + layer) * 3 + what);
     floats all = random_vector(&state, (size_t)(n * D));
@@ -137,12 +139,12 @@ static void forward(void *arg, const struct step *step) {
     }
 }
 
-/* A step's blocks for layers that have their own. */
+/* A step's blocks for layers with separate blocks. */
 struct own_blocks {
     std::vector<int32_t> slot, table;
 };
 
-/* Block i of a sequence is the i-th of its ring. What no row sees has no block. */
+/* Block i of a sequence is the i-th of its ring. Positions that no row sees have no block. */
 static void add_own_blocks(own_blocks *own, const part &of, int stride) {
     const auto block = [&](int i) { return i % (int)RING * (int)N_SEQUENCES + of.sequence; };
     const int first = of.from >= windows[2] ? (of.from - windows[2] + 1) / B : 0;
@@ -151,7 +153,7 @@ static void add_own_blocks(own_blocks *own, const part &of, int stride) {
         own->table.push_back(i < first || i > (of.to - 1) / B ? INT32_MIN : block(i));
 }
 
-/* Runs a step; returns each layer's rows. Block i of a sequence is 3 * i + sequence. */
+/* Runs a step and returns each layer's rows. Block i of a sequence is 3 * i + sequence. */
 static std::vector<bytes> run(world *w, const parts &of) {
     std::vector<int32_t> token, position, slot, row_start = {0}, table, logit_row;
     const int stride = (int)CONTEXT / B;
@@ -193,7 +195,7 @@ static std::vector<bytes> run(world *w, const parts &of) {
     return y;
 }
 
-/* Puts the first n positions of a sequence into the cache. */
+/* Writes the first n positions of a sequence to the cache. */
 static void prefill(world *w, int sequence, int n) {
     w->attends = false;
     for (int from = 0; from < n; from += MAX_ROWS)
@@ -203,7 +205,7 @@ static void prefill(world *w, int sequence, int n) {
 
 /* ---- double precision ----------------------------------------------------------------------- */
 
-/* A head's vector after its norm and its rotation, rounded to a type. */
+/* A head's vector after norm and rotation, rounded to a type. */
 static floats prepared(const floats &x, int head, const floats &gain, const floats &frequencies,
                        int position, enum dtype type) {
     double squares = 0, v[D];
@@ -269,15 +271,15 @@ static void check_same(const world &w, const std::vector<bytes> &got, int row,
             "%s: window %d has other bytes, act %d, cache %d", how, windows[l], w.v.act, w.v.kv);
 }
 
-/* Rows of decode steps are those of a chunk, alone and beside others; each step is run three times
- * and more: plainly, recorded, replayed. */
+/* Rows of decode steps equal those of a chunk, in separate steps and in batches. Each step runs at
+ * least three times: without a graph, recorded, replayed. */
 START_TEST(windows_are_right_in_any_company) {
     world w(varieties[_i]);
     std::vector<std::vector<bytes>> chunk;
     for (int s = 0; s < N_SEQUENCES; s++) {
         prefill(&w, s, lengths[s] - LAST);
         chunk.push_back(run(&w, {{s, lengths[s] - LAST, lengths[s]}}));
-        if (w.v.kv == DTYPE_E4M3) continue; /* codes of 8 bits: compared by bytes only */
+        if (w.v.kv == DTYPE_E4M3) continue; /* codes of 8 bits are compared only by bytes */
         for (int l = 0; l < L; l++)
             check_row(w, chunk.back()[(size_t)l], l, LAST - 1, s, lengths[s] - 1);
     }
@@ -301,7 +303,8 @@ START_TEST(windows_are_right_in_any_company) {
 }
 END_TEST
 
-/* Chunks, and decode steps in a batch, plainly and as graphs: window blocks change no byte. */
+/* Chunks, and decode steps in a batch, without graphs and as graphs: window blocks change no byte.
+ */
 START_TEST(window_blocks_change_no_byte) {
     world whole(varieties[_i]), own(varieties[_i], true);
     std::vector<std::vector<bytes>> chunk;

@@ -1,5 +1,6 @@
-/* The kernels that tests/cuda_budgets.py holds to figures, and no others, so that compiling them is
- * quick: the hottest of decode and prefill, of bfloat16. The table there has their names. */
+/* The kernels whose resources tests/cuda_budgets.py checks: the hottest ones of decode and prefill,
+ * in bfloat16. The file holds no other kernels, so that it compiles fast. The names are in the
+ * table of that script. */
 #include "kernels/cuda/attention/kernel.cuh"
 #include "kernels/cuda/gemm/skinny.cuh"
 #include "kernels/cuda/gemm/tiled.cuh"
@@ -7,7 +8,7 @@
 
 using bf16 = __nv_bfloat16;
 
-/* A kernel is compiled if its address is needed. */
+/* A kernel is compiled only if its address is used. */
 __device__ const void *const budgeted[] = {
     reinterpret_cast<const void *>(&skinny_kernel<Format16, bf16, 1, true, false>),
     reinterpret_cast<const void *>(&skinny_kernel<Format16, bf16, 2, true, false>),

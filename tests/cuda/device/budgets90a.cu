@@ -1,4 +1,4 @@
-/* As budgets.cu, of the kernels that are compiled for sm_90a. */
+/* Like budgets.cu, for the kernels that are compiled for sm_90a. */
 #include "kernels/cuda/wgmma/chunks.cuh"
 #include "kernels/cuda/wgmma/e4m3.cuh"
 #include "kernels/cuda/wgmma/wide.cuh"

@@ -8,7 +8,7 @@
 
 enum { MAX_TESTS = 256, MAX_FIXTURES = 4 };
 
-/* One suite is all that a program has. */
+/* A program has one suite. */
 struct test {
     const TTest *test;
     int from, to;
@@ -91,7 +91,7 @@ static void run_test(Suite *suite, const TTest *test, int i) {
     fflush(stdout);
 }
 
-/* Calls fixtures; false where one fails. */
+/* Calls fixtures. Returns false if one of them fails. */
 static bool call_all(Suite *suite, void (*const *fixtures)(void)) {
     if (setjmp(suite->leave)) {
         suite->failed++;

@@ -1,6 +1,6 @@
-/* What the suites use of Check, for a GPU's machine, which need not have that library. A failure
- * ends its test, not its suite; each test is named before it runs, so that after a crash it is
- * known where. */
+/* The part of Check that the suites use, for a GPU's machine without that library. A failure ends
+ * its test and the suite continues. The name of each test is printed before the test runs, so that
+ * it is known after a crash. */
 #ifndef PENSTOCK_TESTS_CUDA_DEVICE_CHECK_H
 #define PENSTOCK_TESTS_CUDA_DEVICE_CHECK_H
 
@@ -24,8 +24,9 @@ typedef struct {
 Suite *suite_create(const char *name);
 TCase *tcase_create(const char *name);
 void suite_add_tcase(Suite *suite, TCase *cases);
-void tcase_set_timeout(TCase *cases, double seconds); /* the caller of the program has one */
-/* The one suite's: before its first test and after its last. */
+/* ignored: the caller of the program sets a limit */
+void tcase_set_timeout(TCase *cases, double seconds);
+/* The fixtures of the suite: before its first test and after its last. */
 void tcase_add_unchecked_fixture(TCase *cases, void (*setup)(void), void (*teardown)(void));
 void tcase_add_test(TCase *cases, const TTest *test);
 void tcase_add_loop_test(TCase *cases, const TTest *test, int from, int to);
@@ -34,7 +35,7 @@ void srunner_run_all(SRunner *runner, enum print_output output);
 int srunner_ntests_failed(SRunner *runner);
 void srunner_free(SRunner *runner);
 
-/* Says what is wrong and leaves the test. */
+/* Prints the message and ends the test. */
 void check_fail(const char *file, int line, const char *format, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
 void check_numbers(const char *file, int line, const char *text, bool right, intmax_t a,
