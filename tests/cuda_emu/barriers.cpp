@@ -1,15 +1,17 @@
 /* DESIGN: mbarriers, and bulk copies that complete on them.
  *
- * A barrier's phase ends when nothing is missing: neither arrivals nor bytes that somebody expects.
- * A thread that waits gives way until then. Bulk copies land as late as they may: when no thread of
- * the block can go on otherwise, and then one of them, in any order. Until then there is rubbish
- * where they will land.
+ * A barrier's phase ends when all arrivals and all expected bytes are there. A thread that waits
+ * yields until then. Bulk copies land as late as possible: one at a time, in any order, only when
+ * no thread of the block can continue otherwise. Until a copy lands, its destination holds rubbish.
  *
- * What the rules leave to luck is an error here: a copy that lands in another phase than the one in
- * which it was started (too few bytes were expected), bytes that nobody expected, a thread that
- * waits for the same parity twice in a row, one arrival too many, a barrier that is made again
- * while somebody needs it, one whose making no fence has shown to the copies, and copies that
- * outlive the block.
+ * Some faults have undefined results on a device. They are errors here:
+ *
+ *   - a copy that lands in another phase than the one in which it was started (too few bytes were
+ *     expected), and bytes that were not expected
+ *   - a thread that waits for the same parity twice in a row, and one arrival too many
+ *   - a barrier that is made again while it is needed
+ *   - a barrier whose initialization was not fenced for the copies
+ *   - copies that outlive the block
  */
 #include <algorithm>
 #include <map>
@@ -22,12 +24,12 @@
 namespace emu {
 
 struct mbarrier {
-    unsigned count, missing; /* arrivals of a phase; of this one */
-    long bytes;              /* expected and not landed */
-    unsigned phase;          /* how many have ended */
+    unsigned count, missing; /* arrivals per phase; still missing in this phase */
+    long bytes;              /* expected and not landed yet */
+    unsigned phase;          /* number of phases that have ended */
     int maker;
-    unsigned maker_fences;        /* that the maker had done before */
-    std::map<int, unsigned> seen; /* the parity that each thread waited for last */
+    unsigned maker_fences;        /* number of fences that the maker had done before */
+    std::map<int, unsigned> seen; /* the parity that each thread last waited for */
     knowledge arrived, published;
 };
 
@@ -44,7 +46,7 @@ struct landing {
 static std::map<uint64_t *, mbarrier> barriers;
 static std::vector<landing> under_way;
 static unsigned fences[MAX_THREADS];
-constexpr uint64_t MARK = 0x62617272696572; /* what stands where a barrier is */
+constexpr uint64_t MARK = 0x62617272696572; /* the contents of a barrier's memory */
 
 void async_begin() {
     barriers.clear();

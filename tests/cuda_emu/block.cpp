@@ -1,21 +1,21 @@
 /* DESIGN: the threads of a block.
  *
- * Each CUDA thread is a fiber. It runs until it waits (at a barrier, or for the other lanes of a
- * warp's collective), ends, or comes to a point where another may go first; then one of the ready
- * threads is picked, in order, in reverse or at random. The last thread to arrive at a barrier or a
- * collective completes it and makes the others ready. When no thread is ready and some wait, the
- * block is deadlocked: that is reported with the threads' places, and the grid is given
- * up. Fibers that wait then are left where they are; their stacks are used again by the next block.
+ * Each CUDA thread is a fiber. It runs until it ends, waits (at a barrier, or for the other lanes
+ * of a warp's collective), or reaches a point where another thread may run first. Then one of the
+ * ready threads is selected: in order, in reverse or at random. The last thread to arrive at a
+ * barrier or a collective completes it and makes the others ready. If no thread is ready and some
+ * wait, the block is deadlocked: this is reported with the threads' places, and the grid is
+ * abandoned. Its waiting fibers never continue; the next block reuses their stacks.
  *
- * Threads that have ended count as arrived at barriers and collectives, as on the devices of today.
- * All threads that wait at a barrier must wait at the same line, and lanes in the same collective.
- * Others wait for a word: an mbarrier, the rest of a warpgroup. When nobody is ready, a bulk copy
- * lands (barriers.cpp), if there is one.
+ * Threads that have ended count as arrived at barriers and collectives, as on current devices. All
+ * threads that wait at a barrier must wait at the same line, and so must lanes in the same
+ * collective. Other threads wait for an object: an mbarrier, the rest of a warpgroup. If no thread
+ * is ready, a bulk copy lands if one is under way (barriers.cpp).
  *
- * Where the blocks of a grid live at once (together.cpp), a thread that calls __nanosleep sleeps
- * until its block's next turn, and the turn ends when nobody of the block is ready, or now and
- * then before an atomic. What a block is in the midst of is a `live_block`, which another one's
- * replaces.
+ * If the blocks of a grid are alive at the same time (together.cpp), a thread that calls
+ * __nanosleep sleeps until its block's next turn. The turn ends when no thread of the block is
+ * ready, or at random before an atomic. The state of a running block is a `live_block`. Another
+ * block's state replaces it.
  */
 #include <array>
 #include <deque>
@@ -28,7 +28,7 @@
 
 #include "internal.h"
 
-/* The running thread's; device code sees them as constants. */
+/* The running thread's variables. Device code sees them as constants. */
 uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emu {
@@ -46,13 +46,13 @@ struct thread {
     uint3 index;
     int number, lane, warp;
     life state;
-    site at;       /* where it waits */
-    int predicate; /* given to the barrier, then how many gave one */
+    site at;       /* the place where it waits */
+    int predicate; /* the thread's predicate at the barrier, then the count of predicates */
     unsigned mask; /* of the collective */
     exchange fn;
     void *argument;
     bool orders_memory;
-    const void *awaited;                        /* what it waits for, WAITING */
+    const void *awaited;                        /* the object it waits for, if WAITING */
     bool has_waited;                            /* for the grids before this one */
     std::deque<std::vector<async_copy>> groups; /* committed */
     std::vector<async_copy> open_group;
@@ -63,21 +63,21 @@ struct warp_lanes {
     unsigned alive, waiting;
 };
 
-/* All that a block is in the midst of. */
+/* The state of a running block. */
 struct live_block {
     uint3 index;
     std::vector<thread> threads;
     std::array<warp_lanes, MAX_THREADS / WARP> warps;
-    std::vector<thread *> ready; /* from next_ready on */
+    std::vector<thread *> ready; /* valid from next_ready on */
     size_t next_ready;
     unsigned n_threads, n_ended, n_at_barrier;
     unsigned long n_spins;
     bool halted;
-    char *stacks; /* MAX_THREADS of them; NULL: none yet */
+    char *stacks; /* MAX_THREADS stacks; NULL: not allocated yet */
 };
 
 static live_block here;                   /* the block that runs */
-static std::vector<live_block> elsewhere; /* by the number that the grid gives them */
+static std::vector<live_block> elsewhere; /* by number in the grid */
 static auto &threads = here.threads;
 static auto &warps = here.warps;
 static auto &ready = here.ready;
@@ -90,9 +90,9 @@ static thread_local thread *running; /* NULL: the host */
 static fiber host;
 static const body *running_body;
 static bool grid_begins_early, lives_with_others;
-static unsigned long progress; /* what other threads and blocks may have waited for */
+static unsigned long progress; /* counts events that other threads and blocks may wait for */
 
-enum : unsigned long { MAX_SPINS = 20000000 }; /* switches that atomics asked for, in a block */
+enum : unsigned long { MAX_SPINS = 20000000 }; /* switches at atomics, per block */
 
 bool in_kernel() {
     return running != nullptr;
@@ -110,7 +110,7 @@ const char *block_stacks() {
     return here.stacks;
 }
 
-/* ---- who runs ------------------------------------------------------------------------------- */
+/* ---- selecting the thread that runs ---------------------------------------------------------- */
 
 static void make_ready(thread *t) {
     if (t->state == life::IN_WARP) warps[t->warp].waiting &= ~(1u << t->lane);
@@ -135,7 +135,8 @@ static thread *pick() {
 }
 
 static void halt() {
-    std::map<std::string, std::pair<int, int>> places; /* how many wait there, and the first */
+    /* the number of threads that wait there, and the first one */
+    std::map<std::string, std::pair<int, int>> places;
     for (unsigned i = 0; i < n_threads; i++) {
         const thread &t = threads[i];
         if (t.state == life::READY || t.state == life::ENDED) continue;
@@ -156,7 +157,7 @@ static bool somebody_sleeps() {
     return false;
 }
 
-/* The running thread has said in its state why it stops; another one runs. */
+/* Runs another thread. The running thread has set its state to the reason why it stops. */
 static void run_another() {
     thread *me = running, *next = halted ? nullptr : pick();
     while (!next && !halted && n_ended < n_threads && land_one()) next = pick();
@@ -176,7 +177,7 @@ static void count_spin() {
     halted = true;
 }
 
-/* Another block goes on; the running thread is ready, and goes on some time after that. */
+/* Another block continues. The running thread stays ready and continues later. */
 static void end_turn() {
     thread *me = running;
     progress++;
@@ -238,7 +239,7 @@ static bool stand_together(const site &a, const site &b) {
     return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0);
 }
 
-/* Completes the barrier when all threads that have not ended are there. */
+/* Completes the barrier if all threads that have not ended are there. */
 static void try_barrier() {
     if (n_at_barrier == 0 || n_at_barrier + n_ended < n_threads) return;
     int count = 0;
@@ -291,7 +292,7 @@ static bool do_the_same(const thread *a, const thread *b) {
     return false;
 }
 
-/* Completes t's collective when every lane of its mask that has not ended is there. */
+/* Completes t's collective if all lanes of its mask that have not ended are there. */
 static void try_warp(thread *t) {
     void *arguments[WARP] = {};
     unsigned present = 0;
@@ -330,8 +331,8 @@ void warp_collective(unsigned mask, exchange fn, void *argument, bool orders_mem
 
 /* ---- asynchronous copies -------------------------------------------------------------------- */
 
-/* Nothing lands before the wait, and rubbish stands there meanwhile, so that a missing wait
- * shows. */
+/* The bytes land at the wait. Until then the destination holds rubbish, so that a missing wait is
+ * found. */
 void cp_async(void *to, const void *from, int bytes, int total) {
     if ((uintptr_t)to % 16 || (bytes && (uintptr_t)from % 16))
         report("misaligned", "cp.async from %p to %p", from, to);
@@ -370,12 +371,13 @@ bool is_early() {
 
 /* ---- a block -------------------------------------------------------------------------------- */
 
-/* The thread has returned from the kernel: it may have been the last that others waited for. */
+/* The thread has returned from the kernel. Others may have waited only for this thread. */
 static void end_thread(thread *me) {
     if (!me->open_group.empty() || !me->groups.empty())
         report("cp.async", "a thread ends with copies that it never waited for");
     wgmma_end(me->number);
-    if (is_early()) /* the grid may end before earlier grids, which waiting for it would not show */
+    /* the grid may end before earlier grids, and a wait for it would not reveal that */
+    if (is_early())
         report("early grid",
                "a thread ends that has not waited for the grids before it: grid_wait");
     me->state = life::ENDED;
@@ -437,7 +439,7 @@ void block_begin(const dim3 &size, const uint3 &index, const body &body, bool be
 }
 
 turn_end block_run() {
-    host = {}; /* whichever thread that is now */
+    host = {}; /* the host may be another thread now */
     blockIdx = here.index;
     for (unsigned i = 0; i < n_threads; i++)
         if (threads[i].state == life::ASLEEP) make_ready(&threads[i]);

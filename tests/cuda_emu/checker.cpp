@@ -1,22 +1,22 @@
-/* DESIGN: the checker of races, bounds and initialisation.
+/* DESIGN: the checker of races, bounds and initialization.
  *
- * Kernels are compiled with -fsanitize=thread, by which the compiler announces every access to
- * memory; the calls end here and not in its own library. For each byte of device memory and of
- * shared memory a `shadow` keeps the last write and two reads, with when they were. An access is a
- * race when one of those did not happen before it and one of the two writes, unless both are
- * atomics. Reads that are kept are of different warps where there were some, and one of an earlier
- * block is kept too: any of them is enough to find a later write wrong.
+ * Kernels are compiled with -fsanitize=thread, so the compiler calls a function for each access to
+ * memory. The functions are here instead of in the compiler's library. For each byte of device and
+ * shared memory a `shadow` keeps the last write, two reads, and their times. An access is a race if
+ * one of these did not happen before it, one of the two is a write, and they are not both atomics.
+ * The two reads are of different warps if possible, and one read of an earlier block is kept too:
+ * any of them is enough to find a later wrong write.
  *
- * A thread of a grid that may begin before earlier grids have ended, and that has not waited for
- * them, may read what they did not write, and may write nothing. Earlier grids are those since
- * the last copy, or since one that did not begin so.
+ * A grid may begin before earlier grids have ended. Until a thread of such a grid waits for them,
+ * it must not write, and must not read data that they wrote. Earlier grids are those since the last
+ * copy, or since a grid that did not begin early.
  *
- * Copies and fills are checked like the accesses of a kernel, in pinned memory of the host too:
- * they are races when what they meet was in another stream and no event or wait of the host is
- * between.
+ * Copies and fills are checked like the accesses of a kernel, also in pinned memory of the host.
+ * They are races if the other access was in another stream and no event or wait of the host orders
+ * the two.
  *
- * A thread's own stack and the kernel's parameters are free. Constants of the program may be read.
- * All else that is neither shared nor allocated device memory is out of bounds.
+ * A thread's stack and the kernel's parameters are not checked. Constants of the program may be
+ * read. All other addresses that are neither shared nor allocated device memory are out of bounds.
  */
 #include <algorithm>
 #include <iterator>
@@ -36,33 +36,33 @@ namespace emu {
 
 struct access {
     event when;
-    uint32_t pc = 0; /* as an offset in the program */
+    uint32_t pc = 0; /* an offset in the program */
 };
 
 struct shadow {
     access write, read[2];
-    /* the last read of another stream that nothing orders before what came then */
+    /* the last read by another stream that no later access is ordered after */
     access elsewhere;
-    bool atomic;      /* the write was */
-    bool async;       /* ... by the async proxy */
-    bool initialised; /* by anybody, and its bytes have arrived */
+    bool atomic;      /* was the write an atomic? */
+    bool async;       /* ... by the async proxy? */
+    bool initialised; /* has any thread written it, and have the bytes arrived? */
 };
 
 enum { MAX_REPORTS = 40 };
-enum : uint32_t { PC_COPY = 1, PC_FILL }; /* what is no place in the program */
+enum : uint32_t { PC_COPY = 1, PC_FILL }; /* values that are not places in the program */
 
 struct shadowed {
     shadow *bytes;
     size_t n;
 };
-static std::map<uintptr_t, shadowed> device_shadows; /* by the start of an allocation */
-static std::map<uintptr_t, shadowed> pinned_shadows; /* by the start of a piece */
+static std::map<uintptr_t, shadowed> device_shadows; /* by the start of the allocation */
+static std::map<uintptr_t, shadowed> pinned_shadows; /* by the start of the piece */
 static shadow *dynamic_shadow, *image_shadow;
-static thread_local bool checking; /* of the thread that runs a kernel */
+static thread_local bool checking; /* does this thread run a kernel? */
 static int thread_now;
 static uintptr_t stacks;
-static range parameters; /* of the kernel, which its threads read */
-static range known;      /* the allocation found last */
+static range parameters; /* the kernel's parameters, which its threads read */
+static range known;      /* the allocation of the last lookup */
 static shadow *known_shadow;
 
 static shadow *shadow_new(size_t bytes) {
@@ -76,7 +76,7 @@ static uintptr_t address(const char &symbol) {
 
 /* ---- reports -------------------------------------------------------------------------------- */
 
-/* File and line of a place in the program, by addr2line where it is installed. */
+/* Returns file and line of a place in the program, by addr2line if it is installed. */
 static std::string place_of(uint32_t pc) {
     if (pc == PC_COPY || pc == PC_FILL) return pc == PC_COPY ? "a copy" : "a fill";
     char command[600], program[400] = "", line[400] = "";
@@ -95,7 +95,7 @@ struct attempt {
     size_t n;
     bool write, atomic;
     uint32_t pc;
-    bool async = false; /* by bulk copies and wgmma */
+    bool async = false; /* by a bulk copy or wgmma */
 };
 
 static bool is_new(const char *kind, uint32_t pc, uint32_t other) {
@@ -129,7 +129,7 @@ static bool same_warp(const event &a, const event &b) {
     return a.thread / WARP == b.thread / WARP;
 }
 
-/* Puts a read beside, or in the place of, one of the two that are kept. */
+/* Stores a read next to the two that are kept, or replaces one of them. */
 static void keep_read(shadow &s, const access &mine) {
     access &last = s.read[0], &other = s.read[1];
     bool last_is_ours = last.when.epoch == mine.when.epoch;
@@ -147,7 +147,7 @@ static void keep_read(shadow &s, const access &mine) {
     }
 }
 
-/* A write is in the place of all that was before it. */
+/* A write replaces all earlier accesses. */
 static void keep_write(shadow &s, const access &mine, bool atomic, bool async) {
     s = {};
     s.write = mine;
@@ -156,14 +156,13 @@ static void keep_write(shadow &s, const access &mine, bool atomic, bool async) {
     s.initialised = true;
 }
 
-/* What the shared memory of an earlier block saw is gone with it. */
+/* Accesses to the shared memory of an earlier block do not matter. */
 static relation relation_to(const event &e, bool shared) {
     if (shared && !order_is_block(e)) return relation::ORDERED;
     return order_of(e);
 }
 
-/* Earlier grids may still run: what do they write, and what do they read that is written
- * here? */
+/* Earlier grids may still run. Fails if they write this byte, or read it and this is a write. */
 static void check_early(const shadow &s, const attempt &a) {
     if (a.write)
         complain("early write", a);
@@ -171,7 +170,7 @@ static void check_early(const shadow &s, const attempt &a) {
         complain("early read", a);
 }
 
-/* Bulk copies and wgmma read what the block has written without them. */
+/* Bulk copies and wgmma may read ordinary writes of the block only after a fence. */
 static void check_proxy(const shadow &s, const attempt &a) {
     if (!s.async && order_is_block(s.write.when) && !order_is_fenced(s.write.when))
         complain("proxy", a);
@@ -187,7 +186,8 @@ static void check_byte(shadow &s, const attempt &a, bool shared) {
         relation how = relation_to(s.write.when, shared);
         if (how != relation::ORDERED) complain_race(how, a, s.write, true);
     }
-    if (!a.write && a.atomic) return; /* it races with no atomic: others are not looked at */
+    /* atomics do not race with it, and other accesses are not compared */
+    if (!a.write && a.atomic) return;
     if (!a.write) return keep_read(s, mine);
     for (const access &read : {s.read[0], s.read[1], s.elsewhere}) {
         relation how = relation_to(read.when, shared);
@@ -198,7 +198,7 @@ static void check_byte(shadow &s, const attempt &a, bool shared) {
 
 /* ---- one access ----------------------------------------------------------------------------- */
 
-/* The shadow of device memory, or NULL when it is not all of one allocation. */
+/* Returns the shadow of device memory, or NULL unless it is all in one allocation. */
 static shadow *device_shadow(const void *p, size_t n) {
     if (!known.has_all(p, n)) {
         known = allocation_at(p);
@@ -208,7 +208,7 @@ static shadow *device_shadow(const void *p, size_t n) {
     return known_shadow + (static_cast<const char *>(p) - known.start);
 }
 
-/* The shadow of pinned memory, or NULL when it is not all of one allocation. */
+/* Returns the shadow of pinned memory, or NULL unless it is all in one allocation. */
 static shadow *pinned_shadow(const void *p, size_t n) {
     auto after = pinned_shadows.upper_bound((uintptr_t)p);
     if (after == pinned_shadows.begin()) return nullptr;
@@ -221,8 +221,8 @@ static bool is_own_stack(uintptr_t p) {
     return p - stacks - (uintptr_t)STACK_BYTES * (uintptr_t)thread_now < STACK_BYTES;
 }
 
-/* The shadow of the program's own image, where shared variables are; NULL after a complaint, or
- * when a constant is read. */
+/* Returns the shadow of the program's image, which holds shared variables. Returns NULL after a
+ * complaint, or if a constant is read. */
 static shadow *image_shadow_of(const attempt &a) {
     uintptr_t p = (uintptr_t)a.p, start = address(__executable_start);
     place where = static_place(a.p, a.n);
@@ -260,7 +260,7 @@ static uint32_t offset_of(const void *pc) {
     return (uint32_t)((uintptr_t)pc - address(__executable_start));
 }
 
-/* What the check itself does is no kernel's doing. */
+/* Checks without recording the accesses of the check. */
 static void check_alone(const attempt &a) {
     checking = false;
     check(a);
@@ -306,7 +306,8 @@ void checker_landed(const void *p, size_t n, int thread, uint32_t when, knowledg
 
 /* ---- copies --------------------------------------------------------------------------------- */
 
-/* The shadow of what a copy reads or writes; NULL for memory of the host that is not pinned. */
+/* Returns the shadow of memory that a copy reads or writes; NULL for host memory that is not
+ * pinned. */
 static shadow *shadow_of_copy(const void *p, size_t n) {
     return is_device_memory(p) ? device_shadow(p, n) : pinned_shadow(p, n);
 }
@@ -332,7 +333,7 @@ void checker_copied(const void *to, const void *from, size_t bytes) {
     check_copied({to, bytes, true, false, pc}, now);
 }
 
-/* ---- what the emulation tells --------------------------------------------------------------- */
+/* ---- calls from the emulation ---------------------------------------------------------------- */
 
 void checker_stacks(const char *start) {
     stacks = (uintptr_t)start;
@@ -348,7 +349,7 @@ static void drop(std::map<uintptr_t, shadowed> &shadows, const void *p) {
     shadows.erase(found);
 }
 
-/* Its addresses are never given again. */
+/* Addresses are never reused. */
 void checker_freed(const void *p) {
     drop(device_shadows, p);
     known = {};
@@ -380,7 +381,7 @@ void checker_block(unsigned threads) {
 }
 
 void checker_swap(size_t number) {
-    static std::vector<std::pair<shadow *, shadow *>> kept; /* of shared memory */
+    static std::vector<std::pair<shadow *, shadow *>> kept; /* shadows of shared memory */
     const range window = dynamic_window();
     while (kept.size() <= number)
         kept.push_back({shadow_new((size_t)(window.end - window.start)), nullptr});

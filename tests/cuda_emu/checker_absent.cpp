@@ -1,4 +1,4 @@
-/* Stands in for the checker where kernels are not compiled to be checked. */
+/* Replaces the checker in builds that do not compile kernels for checking. */
 #include "internal.h"
 
 namespace emu {

@@ -1,5 +1,5 @@
-/* The functions that -fsanitize=thread has the compiler call, and the emulation's own announcements
- * of what the compiler does not see. */
+/* The functions that the compiler calls with -fsanitize=thread, and the emulation's calls for
+ * accesses that the compiler does not see. */
 #include "checker.h"
 
 namespace emu {
@@ -12,8 +12,8 @@ void note_fence() {
     checker_fence();
 }
 
-/* A device traps where an access is not aligned to its size. What stands on a thread's own stack is
- * placed by the compiler, here as there. */
+/* A device traps if an access is not aligned to its size. The compiler aligns variables on a
+ * thread's stack, so they are not checked. */
 static void aligned_access(const void *p, size_t n, bool write, const void *pc) {
     const char *stacks = block_stacks();
     const range local{stacks, stacks + (size_t)STACK_BYTES * MAX_THREADS};

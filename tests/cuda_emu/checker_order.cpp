@@ -1,25 +1,25 @@
-/* DESIGN: what happened before what, in one grid.
+/* DESIGN: the order of events in one grid.
  *
- * In a block: all before a barrier happened before all after it. In a warp: what a lane did before
- * a __syncwarp happened before what the others of the mask do after it; each thread keeps for every
- * lane of its warp the clock that it has heard of (a vector clock of one warp). Shuffles and votes
- * order nothing. An mbarrier passes on what those that arrive know of all threads of the block to
- * those that wait.
+ * In a block: events before a barrier happened before all events after it. In a warp: events of a
+ * lane before a __syncwarp happened before later events of the other lanes of the mask. Each thread
+ * keeps, for each lane of its warp, the latest clock that it knows (a vector clock of one warp).
+ * Shuffles and votes do not order memory. An mbarrier passes the knowledge of the arriving threads,
+ * about all threads of the block, to the waiting threads.
  *
- * Between blocks there is one bridge, an atomic with fences on both sides:
+ * Only one pattern orders blocks, an atomic with fences on both sides:
  *
  *     block A: write ... fence ... atomic on X        block B: atomic on X ... fence ... read
  *
- * where "..." is a thread's own order, a barrier or a __syncwarp. The fence on A's side may be the
- * writer's own, or that of the thread that does the atomic, after it has heard of the write. An
- * atomic leaves a `release` at its address: what it and the fences before it cover. A thread that
- * does an atomic there, or loads the word as one (load_acquire), picks up the releases; the fence
- * of a thread that has heard of that (itself, or another one after a barrier) makes them
- * `acquired`. Releases pass on what their own block had
- * acquired. Of what a whole block knows, at a barrier, only each thread's last release is kept: it
- * covers what the earlier ones did.
+ * Here "..." is a thread's program order, a barrier or a __syncwarp. The fence on A's side may be
+ * the writer's, or that of the thread that does the atomic after it knows of the write. An atomic
+ * leaves a `release` at its address: the events that it and the fences before it cover. A thread
+ * that does an atomic at that address, or loads the word with load_acquire, picks up the releases.
+ * A later fence of a thread that knows of this (the same thread, or another one after a barrier)
+ * makes them `acquired`. Releases include the releases that their block had acquired. If the whole
+ * block knows several releases at a barrier, only each thread's last release is kept: it covers the
+ * earlier ones.
  *
- * Blocks that live at once number their epochs in turns, so each epoch has an owner.
+ * Blocks that are alive at the same time number their epochs in turns, so each epoch has one owner.
  */
 #include <algorithm>
 #include <iterator>
@@ -31,52 +31,53 @@
 
 namespace emu {
 
-/* A thread's place in its block, with what it has heard of its warp. */
+/* A thread's place in its block, and its knowledge of its warp. */
 struct view {
     event at;
     uint32_t heard[WARP];
-    knowledge far; /* of the whole block, by mbarriers; empty: nothing */
+    knowledge far; /* of the whole block, by mbarriers; empty: unknown */
 };
 
 struct release {
     size_t block;
     view at;                          /* of the atomic */
-    view fence;                       /* the last fence of the thread that did it */
-    bool fenced;                      /* there was one */
+    view fence;                       /* the last fence of the thread that did the atomic */
+    bool fenced;                      /* was there such a fence? */
     std::vector<uint32_t> own_fences; /* each thread's clock at its last fence before the epoch */
-    std::vector<uint32_t> new_fences; /* ... and at its last fence at all; 0: none */
+    std::vector<uint32_t> new_fences; /* ... and at its last fence; 0: it has not fenced */
 };
 using releases = std::vector<std::shared_ptr<const release>>;
 
-/* What an atomic has left: its own release, and those of other blocks that it passes on. */
+/* An atomic's releases: that of its thread, and those of other blocks that it passes on. */
 struct left_there {
     std::shared_ptr<const release> own;
     releases inherited;
 };
 
-/* A release that a thread of this block has come to know, and when. */
+/* A release that a thread of this block knows, and since when. */
 struct known {
     std::shared_ptr<const release> what;
     event at;
 };
 
-/* What is known of a block. */
+/* The state of a block. */
 struct block_history {
-    uint32_t first;               /* epoch */
-    size_t number;                /* in the grid, as blocks begin */
+    uint32_t first;               /* first epoch */
+    size_t number;                /* in the order in which blocks of the grid begin */
     std::vector<view> views;      /* of the block's threads */
     std::vector<view> last_fence; /* of each thread */
     std::vector<uint32_t> old_fences, new_fences;
     bool any_fence;
     std::vector<std::vector<view>> proxy_fences; /* of each thread */
-    std::vector<known> picked_up, acquired;      /* by atomics; by fences after them */
+    /* picked up by atomics; acquired by fences after them */
+    std::vector<known> picked_up, acquired;
 };
 
 static uint32_t epoch = 1, grid_first;
-/* By stream: the grids that may still run when the next one begins. */
+/* Per stream: the grids that may still run when the next one begins. */
 struct chain {
-    uint32_t first;      /* epoch of the first */
-    bool settled = true; /* there are none */
+    uint32_t first;      /* epoch of the first one */
+    bool settled = true; /* true: all have ended */
 };
 static std::vector<chain> chains;
 static int running;
@@ -87,7 +88,7 @@ static auto &any_fence = here.any_fence;
 static auto &proxy_fences = here.proxy_fences;
 static auto &picked_up = here.picked_up, &acquired = here.acquired;
 static std::vector<size_t> owners; /* the block of each epoch from grid_first on */
-static size_t n_blocks;            /* of the grid that have begun */
+static size_t n_blocks;            /* blocks of the grid that have begun */
 static std::unordered_map<uintptr_t, std::vector<left_there>> released;
 
 /* ---- within a block ------------------------------------------------------------------------- */
@@ -103,7 +104,7 @@ event order_now() {
 }
 
 bool order_is_block(const event &e) {
-    const size_t at = e.epoch - grid_first; /* a copy's epoch after the grid has no owner */
+    const size_t at = e.epoch - grid_first; /* a copy's epoch after the grid is not in the list */
     return e.epoch >= here.first && (at >= owners.size() || owners[at] == here.number);
 }
 
@@ -186,7 +187,8 @@ static bool is_older(const release &a, const release &b) {
     return a.at.at.clock < b.at.at.clock;
 }
 
-/* Of what is known to the same threads: at a barrier, to all. */
+/* Keeps only the newest release of each thread, if the same threads know the older ones: at a
+ * barrier, all do. */
 static void keep_newest(std::vector<known> &all) {
     std::vector<known> newest;
     for (known &k : all) {
@@ -220,7 +222,7 @@ void checker_fence() {
     any_fence = true;
 }
 
-/* What the running thread's atomic passes on of other blocks' releases. */
+/* Returns the releases of other blocks that the running thread's atomic passes on. */
 static releases passed_on() {
     std::vector<known> heard;
     std::copy_if(acquired.begin(), acquired.end(), std::back_inserter(heard),
@@ -238,7 +240,7 @@ void order_atomic(uintptr_t address, bool write) {
         picked_up.push_back({left.own, views[me].at});
         for (auto &what : left.inherited) picked_up.push_back({what, views[me].at});
     }
-    if (!write || !any_fence) return; /* nothing is left, or covered */
+    if (!write || !any_fence) return; /* nothing is released, or nothing is covered by a fence */
     auto mine = std::make_shared<release>();
     mine->block = here.number;
     mine->at = views[me];
@@ -246,7 +248,7 @@ void order_atomic(uintptr_t address, bool write) {
     mine->fenced = new_fences[me] != 0;
     mine->own_fences = old_fences;
     mine->new_fences = new_fences;
-    /* A thread's later release covers what its earlier one did. */
+    /* A thread's later release covers its earlier one. */
     std::erase_if(there, [&](auto &old) { return by_same_thread(*old.own, *mine); });
     there.push_back({mine, passed_on()});
 }
@@ -255,10 +257,10 @@ void order_atomic(uintptr_t address, bool write) {
 static bool covers(const release &r, const event &e) {
     if (r.fenced && happened_before(e, r.fence)) return true;
     size_t writer = e.thread;
-    if (e.clock < r.own_fences[writer]) return true; /* fenced, and then a barrier */
+    if (e.clock < r.own_fences[writer]) return true; /* a fence, and then a barrier */
     if (e.clock >= r.new_fences[writer]) return false;
     event fence{e.epoch, e.thread, 0};
-    fence.epoch = r.at.at.epoch; /* no barrier since that fence: the warp must have heard of it */
+    fence.epoch = r.at.at.epoch; /* no barrier since that fence: the warp must know of it */
     fence.clock = r.new_fences[writer] - 1;
     return happened_before(fence, r.at);
 }
@@ -301,7 +303,7 @@ void order_grid(bool begins_early) {
     chain &chain = chain_here();
     if (chain.settled || !begins_early) chain.first = grid_first;
     chain.settled = false;
-    owners.assign(1, SIZE_MAX); /* of the grid's own epoch */
+    owners.assign(1, SIZE_MAX); /* of the grid's first epoch */
     n_blocks = 0;
     released.clear();
 }

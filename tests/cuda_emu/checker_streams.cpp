@@ -1,13 +1,13 @@
-/* DESIGN: what happened before what, between streams.
+/* DESIGN: the order of events between streams.
  *
  * A `task` is a grid or a copy. It has the epochs from its first one up to the next task's, in the
- * order in which the emulation ran them, and a place in the work of its stream. Streams run in some
- * order here and in another one on a device, so that order proves nothing: a task has happened
- * before the one that runs now if the clock of the stream at work (stream.cpp) has passed its
- * place.
+ * order in which the emulation ran them, and a position in the work of its stream. A device may run
+ * streams in another order than the emulation, so that order proves nothing. A task has happened
+ * before the current work only if the clock of the current stream (stream.cpp) has passed its
+ * position.
  *
- * Nearly every byte was touched last by a task that has: all epochs below `all_before` belong to
- * such tasks.
+ * For nearly all bytes the last access is by such a task. To make this fast, all epochs below
+ * `all_before` are known to belong to such tasks.
  */
 #include <algorithm>
 #include <vector>
@@ -17,13 +17,13 @@
 namespace emu {
 
 struct task {
-    uint32_t first; /* epoch */
+    uint32_t first; /* first epoch */
     unsigned stream;
-    uint32_t number; /* of the work in its stream */
+    uint32_t number; /* position in its stream */
 };
 
-static std::vector<task> tasks;                  /* by their first epochs */
-static std::vector<std::vector<size_t>> streams; /* the tasks of each */
+static std::vector<task> tasks;                  /* by first epoch */
+static std::vector<std::vector<size_t>> streams; /* the tasks of each stream */
 static unsigned stream_now;
 static const stream_clock *clock_now;
 static uint32_t all_before;
@@ -41,7 +41,7 @@ unsigned streams_current() {
     return stream_now;
 }
 
-/* The first epoch of a stream that is not known to be over. */
+/* Returns the first epoch of a stream that is not known to have ended. */
 static uint32_t first_open(unsigned stream) {
     const std::vector<size_t> &all = streams[stream];
     auto open = std::upper_bound(all.begin(), all.end(), passed(stream),

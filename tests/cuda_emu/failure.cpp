@@ -1,14 +1,14 @@
-/* DESIGN: a device that fails when a test wants it to.
+/* DESIGN: a device that fails on a test's request.
  *
- * A test program in the same process calls emu_break. A server is told by its environment:
+ * A test program in the same process calls emu_break. A server reads its environment:
  *
  *   CUDA_EMU_BREAK=launch:40          the 40th launch since the start fails, and all after it
- *   CUDA_EMU_BREAK=copy:3:once        the third copy alone
+ *   CUDA_EMU_BREAK=copy:3:once        only the third copy fails
  *   CUDA_EMU_BREAK=wait:2:signal      the second wait after a SIGUSR1, and all calls after it
- *   CUDA_EMU_BREAK=wait:2:once:signal and that one alone
+ *   CUDA_EMU_BREAK=wait:2:once:signal only that wait
  *
- * The kinds are launch, copy, wait, record and allocate (emu_failure.h). A signal only raises a
- * flag, which the next call sees: all else belongs to the one host thread that calls.
+ * The kinds are launch, copy, wait, record and allocate (emu_failure.h). A signal only sets a flag,
+ * which the next call reads: only the one host thread that calls may change the other state.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@
 namespace emu {
 
 static struct {
-    int kind = -1; /* none */
-    int left;      /* calls until the one that fails, itself included; 0: it has been */
+    int kind = -1; /* -1: no failure is set */
+    int left;      /* calls until the failing one, which is included; 0: it has failed */
     bool for_good, on_signal;
 } plan;
 static bool broken;
@@ -39,7 +39,7 @@ static void refuse_setting(const char *text) {
     exit(2);
 }
 
-/* Is the word at *text? Then it is passed over. */
+/* Does *text begin with the word? If so, advances *text past it. */
 static bool takes(const char **text, const char *word) {
     bool is = strncmp(*text, word, strlen(word)) == 0;
     if (is) *text += strlen(word);
@@ -74,7 +74,7 @@ cudaError_t call_fails(enum emu_call kind) {
     if (broken) return set_error(cudaErrorLaunchFailure);
     if (plan.kind != kind || plan.left == 0 || (plan.on_signal && !signalled)) return cudaSuccess;
     if (--plan.left > 0) return cudaSuccess;
-    if (kind == EMU_ALLOCATE) return cudaErrorMemoryAllocation; /* which breaks no device */
+    if (kind == EMU_ALLOCATE) return cudaErrorMemoryAllocation; /* this does not break the device */
     if (!plan.for_good) return cudaErrorInvalidValue;
     broken = true;
     drop_all_streams();

@@ -1,5 +1,5 @@
-/* Switching from one stack to another. What the calling convention of x86-64 (System V) leaves to
- * the callee is pushed on the old stack; the rest the compiler has saved around the call. */
+/* Switches between stacks. Registers that the callee must save in the calling convention of x86-64
+ * (System V) are pushed on the old stack. The compiler has saved the others around the call. */
 #include "internal.h"
 
 #ifndef __x86_64__
@@ -39,8 +39,8 @@ namespace emu {
 
 enum { SAVED_REGISTERS = 6 };
 
-/* Above the saved registers stands the entry's address, for `ret`; above that a null return
- * address, so that the stack is aligned as after a call. */
+/* The entry's address is above the saved registers, for `ret`. A null return address is above it,
+ * so that the stack is aligned as after a call. */
 void fiber_prepare(fiber *f, char *stack, void (*entry)()) {
     f->stack = stack;
     f->stack_bytes = STACK_BYTES;
@@ -48,7 +48,7 @@ void fiber_prepare(fiber *f, char *stack, void (*entry)()) {
 #ifdef __SANITIZE_ADDRESS__
     __asan_unpoison_memory_region(stack, STACK_BYTES);
 #endif
-    /* Ends at equal distances would share the same few sets of the caches. */
+    /* Stack ends at equal distances would share the same few sets of the caches. */
     size_t apart = (uintptr_t)stack / STACK_BYTES % WARP * (4096 + 128);
     void **top = reinterpret_cast<void **>(stack + STACK_BYTES - apart) - 3;
     *top = nullptr;
@@ -58,14 +58,14 @@ void fiber_prepare(fiber *f, char *stack, void (*entry)()) {
 }
 
 #ifdef __SANITIZE_ADDRESS__
-static fiber *previous; /* whose stack the sanitizer tells us of when the switch is done */
+static fiber *previous; /* after the switch the sanitizer reports this fiber's stack */
 
 static void finish_switch(void *fake_stack) {
     const void *bottom;
     size_t size;
     __sanitizer_finish_switch_fiber(fake_stack, &bottom, &size);
     if (previous->stack) return;
-    previous->stack = static_cast<char *>(const_cast<void *>(bottom)); /* the host thread's */
+    previous->stack = static_cast<char *>(const_cast<void *>(bottom)); /* the host thread's stack */
     previous->stack_bytes = size;
 }
 

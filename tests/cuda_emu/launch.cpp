@@ -1,5 +1,5 @@
-/* Launches: what a device would refuse is refused, and a grid is run block by block, in an order
- * that the settings choose; a cooperative grid by together.cpp. */
+/* Launches. A launch that a device would refuse is refused. A grid runs block by block, in an order
+ * that the settings select; a cooperative grid runs in together.cpp. */
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -13,7 +13,7 @@ namespace emu {
 
 enum { MAX_BLOCKS_YZ = 65535, MAX_THREADS_Z = 64 };
 
-static std::map<const void *, size_t> allowed_shared; /* by cudaFuncSetAttribute */
+static std::map<const void *, size_t> allowed_shared; /* set by cudaFuncSetAttribute */
 
 static size_t shared_limit(const void *kernel) {
     turn mine;
@@ -68,7 +68,7 @@ static bool is_cooperative(const cudaLaunchConfig_t &config) {
 static unsigned long grids_run, cooperative_run;
 static unsigned last_blocks;
 
-/* The blocks of a grid in the order in which they run. */
+/* Returns the blocks of a grid in the order in which they run. */
 static std::vector<unsigned> blocks_of(const dim3 &grid, unsigned last) {
     const size_t n = (size_t)grid.x * grid.y * grid.z;
     std::vector<unsigned> blocks = block_order(n);
@@ -103,7 +103,7 @@ static bool has_cluster(const cudaLaunchConfig_t &config) {
     return false;
 }
 
-/* May it begin before the grids before it have ended? */
+/* May the grid begin before earlier grids have ended? */
 static bool may_begin_early(const cudaLaunchConfig_t &config) {
     for (unsigned i = 0; i < config.numAttrs; i++)
         if (config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
@@ -111,7 +111,7 @@ static bool may_begin_early(const cudaLaunchConfig_t &config) {
     return false;
 }
 
-/* The blocks of a cooperative grid must all fit at once. */
+/* All blocks of a cooperative grid must fit on the device at the same time. */
 static cudaError_t check_together(const cudaLaunchConfig_t &config) {
     const dim3 &grid = config.gridDim, &block = config.blockDim;
     const size_t blocks = (size_t)grid.x * grid.y * grid.z;

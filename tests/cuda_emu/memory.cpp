@@ -1,13 +1,13 @@
 /* DESIGN: device memory.
  *
- * One range of addresses is reserved. Allocations are cut from it in order and never reused, so
- * that a freed pointer stays one. Each ends at an inaccessible page:
+ * One range of addresses is reserved. Allocations are cut from it in order and addresses are never
+ * reused, so a freed pointer stays invalid. Each allocation ends at an inaccessible page:
  *
  *     | slack | bytes ... | guard page | slack | bytes ... | guard page |
  *
- * What is allocated is filled with rubbish that is NaN in every float type. While no stream runs,
- * the pages are closed: host code that touches device memory ends the process with a sentence. They
- * are opened for as long as kernels or copies run.
+ * Allocated memory is filled with rubbish that is NaN in every float type. While no stream runs,
+ * the pages are inaccessible: host code that accesses device memory ends the process with a
+ * message. The pages are accessible only while kernels or copies run.
  */
 #include <iterator>
 #include <map>
@@ -62,13 +62,13 @@ device_scope::~device_scope() {
     one_caller.unlock();
 }
 
-/* ---- what an address is --------------------------------------------------------------------- */
+/* ---- what an address refers to --------------------------------------------------------------- */
 
 bool is_device_memory(const void *p) {
     return reserved && p >= reserved && p < reserved + RESERVED;
 }
 
-/* The allocation that starts at or before p. */
+/* Returns the allocation that starts at or before p. */
 static const std::pair<const char *const, allocation> *allocation_before(const void *p) {
     auto after = allocations.upper_bound(static_cast<const char *>(p));
     return after == allocations.begin() ? nullptr : &*std::prev(after);
@@ -128,7 +128,7 @@ static void reserve() {
 
 /* ---- allocating ----------------------------------------------------------------------------- */
 
-/* Slack before and after the bytes of an allocation, which only the address sanitizer can watch. */
+/* Poisons the slack before and after an allocation. Only the address sanitizer can watch it. */
 static void poison_slack(const char *pages, const char *start, size_t bytes, size_t page_bytes) {
 #ifdef __SANITIZE_ADDRESS__
     __asan_poison_memory_region(pages, (size_t)(start - pages));

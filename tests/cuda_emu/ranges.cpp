@@ -1,4 +1,4 @@
-/* Ranges that a profiler would be told of. */
+/* Records the ranges that a profiler would see. */
 #include <nvtx3/nvToolsExt.h>
 #include <string.h>
 #include <string>

@@ -24,14 +24,14 @@ unsigned error_count() {
     return errors;
 }
 
-/* How often an error of this kind was found under the kernel. Never freed: errors may still come
- * while the program ends. */
+/* The number of errors of this kind in the kernel. Never freed: errors may still be reported while
+ * the program ends. */
 static unsigned &times_seen(const char *kind) {
     static auto *seen = new std::map<std::pair<std::string, const void *>, unsigned>;
     return (*seen)[{kind, kernel_now}];
 }
 
-/* At the end, a program that was wrong must not look right. */
+/* A program with errors must not end with success. */
 static void at_end() {
     fprintf(stderr, "cuda_emu: %u error%s\n", errors, errors == 1 ? "" : "s");
     fflush(nullptr);

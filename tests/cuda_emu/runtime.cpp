@@ -1,4 +1,4 @@
-/* The CUDA runtime's calls on devices and memory. Host threads take turns. */
+/* The CUDA runtime's calls for devices and memory. Host threads take turns. */
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -56,7 +56,7 @@ void emu_present(bool there) {
     present = there;
 }
 
-/* They are one in all but their number. */
+/* All devices are one device with several numbers. */
 static int n_devices() {
     const char *text = getenv("CUDA_EMU_DEVICES");
     return !present ? 0 : text ? atoi(text) : 1;
@@ -131,7 +131,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
 
 namespace emu {
 
-/* Of a multiprocessor's limits, registers are not known here. */
+/* The register limit of a multiprocessor is not emulated. */
 unsigned blocks_per_multiprocessor(unsigned threads, size_t dynamic_bytes) {
     const size_t shared = SHARED_AT_ONCE / (dynamic_bytes + SHARED_RESERVED);
     return (unsigned)std::min(
@@ -152,8 +152,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-static std::map<void *, size_t> pinned; /* bytes of each piece of pinned memory */
-static int n_allocations, fails_at;     /* since they were set; 0: none fails */
+static std::map<void *, size_t> pinned; /* size in bytes of each piece of pinned memory */
+static int n_allocations, fails_at;     /* since the last emu_fail_at; 0: no failure is set */
 
 void emu_memory_set(size_t bytes) {
     device_bytes = bytes;
@@ -245,8 +245,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     return enqueue(stream, [=] { device_copy(to, from, bytes); });
 }
 
-/* To the host it waits until all is there. To the device it may return when ordinary memory has
- * been read, and the device has nothing yet. */
+/* A copy to the host waits until all work is done. A copy to the device may return when ordinary
+ * memory has been read and before the device has the bytes. */
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
     turn mine;
     if (refuse_in_capture("cudaMemcpy")) return cudaErrorStreamCaptureUnsupported;
@@ -266,7 +266,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     return enqueue(stream, [=] { device_fill(to, value, bytes); });
 }
 
-/* Nothing waits for it. */
+/* Does not wait. */
 cudaError_t cudaMemset(void *to, int value, size_t bytes) {
     if (refuse_in_capture("cudaMemset")) return cudaErrorStreamCaptureUnsupported;
     return enqueue(nullptr, [=] { device_fill(to, value, bytes); });

@@ -1,9 +1,10 @@
 /* DESIGN: shared memory.
  *
- * Dynamic shared memory is a window that ends at an inaccessible page; a launch gets its last
- * bytes. Static shared variables are static variables of the program, found by the tag in their
- * mangled names (include/cuda_runtime.h) in the program's symbol table, which a test program must
- * keep. The guards beside them hold a pattern that is looked at after every block.
+ * Dynamic shared memory is a window that ends at an inaccessible page; a launch uses its last
+ * bytes. Static shared variables are static variables of the program. The emulation finds them in
+ * the program's symbol table, by the tag in their mangled names (include/cuda_runtime.h); test
+ * programs must not be stripped. The guards next to them hold a pattern that is checked after each
+ * block.
  */
 #include <algorithm>
 #include <cxxabi.h>
@@ -38,7 +39,7 @@ struct variable {
     std::string name;
 };
 
-/* Takes the tagged variables of one symbol table. */
+/* Collects the tagged variables of one symbol table. */
 static void take_symbols(const char *file, const Elf64_Shdr *sections, const Elf64_Shdr &table,
                          uintptr_t base, std::vector<variable> &out) {
     auto *symbols = reinterpret_cast<const Elf64_Sym *>(file + table.sh_offset);
@@ -126,7 +127,7 @@ void shared_plan(size_t bytes) {
 #endif
 }
 
-/* ---- around a block ------------------------------------------------------------------------- */
+/* ---- before and after a block ---------------------------------------------------------------- */
 
 void shared_fill() {
     memset(dynamic_start, RUBBISH, dynamic_size);
@@ -144,7 +145,7 @@ void shared_check() {
     }
 }
 
-/* Exchanges the two, of which one is the block's memory. */
+/* Exchanges the block's memory with the saved bytes. Returns the number of bytes. */
 static size_t swap_bytes(char *memory, size_t bytes, char *kept) {
     std::swap_ranges(memory, memory + bytes, kept);
     return bytes;

@@ -1,21 +1,21 @@
 /* DESIGN: streams, events, graphs.
  *
- * A stream is a queue of pending work. It is done when the host waits: for the
- * stream, for an event in it, for the device. So a host that reads without waiting reads what was
- * there before. The legacy default stream, in which cudaMemset and cudaMemcpy work, and all streams
- * that were not made non-blocking wait for one another; a non-blocking one knows nothing of it. An
- * event is done when its place in a queue has been passed; a stream that waits for one runs the
- * other queue that far and no further, since later work may wait for this one.
+ * A stream is a queue of pending work. The work runs when the host waits for the stream, for an
+ * event in it, or for the device. So a host that reads without waiting reads the old contents. The
+ * legacy default stream, which cudaMemset and cudaMemcpy use, and all streams that were not created
+ * as non-blocking wait for one another; a non-blocking stream does not wait for it. An event is
+ * done when its position in a queue has been passed. A stream that waits for an event runs the
+ * other queue only that far, because later work there may wait for this stream.
  *
- * Under capture, work is written down instead and belongs to the graph; a launch of the graph
- * queues it again, with the parameters that it was captured with. What a real capture forbids is
- * refused, and ends the capture without a graph. An event that is recorded under capture belongs to
- * it: nothing can wait for it. A graph may go only when none of its launches is still to run.
+ * Under capture, work is recorded instead and belongs to the graph. A launch of the graph queues it
+ * again, with the captured parameters. Calls that a real capture forbids are refused, and end the
+ * capture without a graph. An event that is recorded under capture belongs to the graph: no call
+ * can wait for it. A graph may be destroyed only when all of its launches have run.
  *
- * Each stream has a vector clock, which says what is known to have happened before the work that
- * it runs: its own earlier work; what an event brought that it waited for; and what the host had
- * waited for when it queued the work. The checker compares these clocks, and not the order in which
- * work happened to run (checker_streams.cpp).
+ * Each stream has a vector clock of the work that is known to have happened before its current
+ * work: its earlier work, the work before events that it waited for, and the work that the host had
+ * waited for when it queued the current work. The checker compares these clocks, not the order in
+ * which work happened to run (checker_streams.cpp).
  */
 #include <algorithm>
 #include <deque>
@@ -32,31 +32,31 @@ using known_before = std::shared_ptr<const stream_clock>;
 
 struct queued {
     work what;
-    known_before after; /* what happened before it, beside the stream's own work */
+    known_before after; /* work that happened before it, in other streams */
 };
 
 struct CUstream_st {
     std::deque<queued> queue;
-    unsigned number = 0; /* counts all streams, and is never used again */
-    stream_clock clock;  /* of the work that runs or ran last */
+    unsigned number = 0; /* a number is never reused */
+    stream_clock clock;  /* of the current or last work */
     bool running = false, capturing = false;
-    bool alone = false;   /* non-blocking */
-    bool invalid = false; /* the capture was: it did what it may not */
+    bool alone = false;   /* is it non-blocking? */
+    bool invalid = false; /* has a forbidden call made the capture invalid? */
     std::vector<work> recorded;
-    struct emu_between since_graph = {}; /* what was queued since the last graph */
+    struct emu_between since_graph = {}; /* work queued since the last graph */
 };
 
 /* One record of an event. */
 struct mark {
     CUstream_st *stream;
     bool done = false;
-    stream_clock clock; /* the stream's, when it came to the record */
+    stream_clock clock; /* the stream's clock at the record */
 };
 
 struct CUevent_st {
     CUstream_st *stream = nullptr;
-    std::shared_ptr<mark> last; /* none: never recorded */
-    bool captured = false;      /* it was recorded under capture last */
+    std::shared_ptr<mark> last; /* NULL: never recorded */
+    bool captured = false;      /* was the last record under capture? */
 };
 
 struct CUgraph_st {
@@ -73,7 +73,7 @@ namespace emu {
 static CUstream_st default_stream;
 static std::set<CUstream_st *> streams{&default_stream};
 static cudaError_t last_error;
-/* what the host has waited for */
+/* the work that the host has waited for */
 static known_before host_clock = std::make_shared<stream_clock>();
 
 void stream_clock::join(const stream_clock &other) {
@@ -97,7 +97,7 @@ static CUstream_st *stream_of(cudaStream_t stream) {
     return stream ? stream : &default_stream;
 }
 
-/* The stream's next work begins. */
+/* Starts the stream's next work. */
 static void advance(CUstream_st *stream, const stream_clock &after) {
     stream_clock &clock = stream->clock;
     clock.join(after);
@@ -106,8 +106,8 @@ static void advance(CUstream_st *stream, const stream_clock &after) {
     checker_work(stream->number, clock);
 }
 
-/* Runs a stream until it has come to the mark, or to its end. Work may wait for another stream, and
- * that one for this; the one that runs already goes on alone. */
+/* Runs a stream until it reaches the mark, or its end. Work of two streams may wait for each other;
+ * a stream that already runs is not entered again. */
 static void run(CUstream_st *stream, const mark *until = nullptr) {
     turn mine;
     if (stream->running || stream->queue.empty()) return;
@@ -122,14 +122,15 @@ static void run(CUstream_st *stream, const mark *until = nullptr) {
     stream->running = false;
 }
 
-/* Do both wait for one another, as the default stream and those do that are not non-blocking? */
+/* Do the two wait for one another, like the default stream and all streams that are not
+ * non-blocking? */
 static bool wait_mutually(const CUstream_st *stream, const CUstream_st *other) {
     return stream == &default_stream ? other != stream && !other->alone
                                      : !stream->alone && other == &default_stream;
 }
 
-/* Runs what must end before new work of the stream begins; returns all that is known to have
- * happened before it. */
+/* Runs work that must end before new work of the stream begins. Returns all work that is known to
+ * have happened before it. */
 static known_before run_others(const CUstream_st *stream) {
     if (stream->alone) return host_clock;
     auto before = std::make_shared<stream_clock>(*host_clock);
@@ -200,7 +201,7 @@ bool refuse_in_capture(const char *what) {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
     turn mine;
-    static unsigned n_made = 1; /* with the default one */
+    static unsigned n_made = 1; /* 1: the default stream */
     *out = new CUstream_st;
     (*out)->number = n_made++;
     (*out)->alone = flags & cudaStreamNonBlocking;
@@ -310,7 +311,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     return cudaEventSynchronize(event);
 }
 
-/* Time means nothing here. */
+/* Times are not emulated. */
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) {
     *ms = 0;
     return cudaSuccess;
@@ -319,7 +320,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) {
 /* ---- graphs --------------------------------------------------------------------------------- */
 
 static unsigned long n_graphs, n_graph_launches, n_captures;
-static struct emu_between before_graph; /* the last one */
+static struct emu_between before_graph; /* the work before the last graph */
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     if (!stream || stream->capturing) return set_error(cudaErrorStreamCaptureUnsupported);

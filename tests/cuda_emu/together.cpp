@@ -1,16 +1,16 @@
-/* DESIGN: the blocks of a cooperative grid, which all live at once.
+/* DESIGN: the blocks of a cooperative grid, which are all alive at the same time.
  *
- * They take turns. In its turn a block runs until nobody of it is ready: all have ended, or wait
- * for threads that sleep, which poll something that another block is to do. Before an atomic a turn
- * may end as well, so that blocks meet in between. Each block has its own stacks; shared memory,
- * the program's static variables among it, stands at the same addresses for all of them and is put
- * away between a block's turns, as is what the checker knows of it.
+ * The blocks take turns. In its turn a block runs until none of its threads is ready: each has
+ * ended, sleeps, or waits for threads that sleep. Sleeping threads poll for an action of another
+ * block. A turn may also end before an atomic, so that blocks interleave. Each block has separate
+ * stacks. Shared memory, including static variables, is at the same addresses for all blocks: its
+ * contents are saved between a block's turns, and so is the checker's state of the block.
  *
- * When for two rounds nothing has happened but polling, the grid is deadlocked. That is reported
- * with a place, and the grid is given up. Whoever polls calls __nanosleep; a loop that does not is
- * found to be without progress, much later (block.cpp).
+ * If two rounds pass in which threads only poll, the grid is deadlocked. This is reported with a
+ * place, and the grid is abandoned. Loops that poll call __nanosleep. A loop that does not is found
+ * to make no progress much later (block.cpp).
  *
- * Left out: mbarriers, bulk copies and products of warpgroups in such grids.
+ * Not supported in such grids: mbarriers, bulk copies and products of warpgroups.
  */
 #include <algorithm>
 #include <vector>
@@ -21,7 +21,7 @@ namespace emu {
 
 enum { IDLE_ROUNDS = 2 };
 
-/* Puts a block in its place, or away. */
+/* Restores a block's state, or saves it. */
 static void swap_block(size_t number) {
     block_swap(number);
     shared_swap(number);
@@ -54,7 +54,7 @@ static void say_deadlock(size_t n_blocks, const std::vector<unsigned> &alive) {
            n_blocks - alive.size(), n_blocks, alive[0], place.c_str());
 }
 
-/* Gives each block a turn; false after a deadlock in one of them. */
+/* Gives each block a turn. Returns false after a deadlock in one of them. */
 static bool run_round(std::vector<unsigned> &alive) {
     std::vector<unsigned> still;
     for (unsigned i : block_order(alive.size())) {

@@ -1,5 +1,5 @@
-/* What the lanes of a warp compute together: votes, matrix loads, matrix products. Each function is
- * run once, with every lane's argument. */
+/* Computations of a warp's lanes together: votes, matrix loads, matrix products. Each function runs
+ * once, with the arguments of all lanes. */
 #include <string.h>
 
 #include "include/emu_ptx.h"
@@ -27,7 +27,7 @@ static unsigned joined(vote_kind kind, unsigned a, unsigned b) {
     }
 }
 
-/* What lane l brings: for a ballot its own bit, for a match the bits of the lanes that hold the
+/* The contribution of lane l: for a ballot its bit, for a match the bits of the lanes that hold the
  * same value. */
 static unsigned brought(void *const arguments[32], unsigned mask, int l) {
     const auto *mine = static_cast<const vote_of *>(arguments[l]);
@@ -59,8 +59,8 @@ static bool all_lanes(unsigned mask, const char *what) {
     return false;
 }
 
-/* Matrix m has its rows where lanes 8m .. 8m+7 point; a lane gets two neighbours of a row, or of a
- * column when transposed. */
+/* Lanes 8m .. 8m+7 point to the rows of matrix m. A lane receives two adjacent elements of a row,
+ * or of a column if transposed. */
 void load_matrices(void *const arguments[32], unsigned mask, int n, bool transposed) {
     if (!all_lanes(mask, "ldmatrix")) return;
     auto load = [&](int l) { return static_cast<matrix_load *>(arguments[l]); };
@@ -80,8 +80,8 @@ static uint16_t part_of(const uint32_t *registers, int i) {
     return (uint16_t)(registers[i / 2] >> 16 * (i % 2));
 }
 
-/* d[16][8] += a[16][16] times b[16][8]. The device does not say in which order it adds; here it is
- * that of k. */
+/* d[16][8] += a[16][16] times b[16][8]. A device's order of additions is unspecified; here it is
+ * the order of k. */
 void multiply_matrices(void *const arguments[32], unsigned mask, element_of element) {
     if (!all_lanes(mask, "mma")) return;
     float a[16][16], b[16][8];

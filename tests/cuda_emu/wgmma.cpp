@@ -1,16 +1,16 @@
 /* DESIGN: products of a warpgroup, which are asynchronous.
  *
- * A thread's wgmma only goes on a list. When the thread waits and a group must be over, the four
- * warps meet and the last one to come multiplies, so operands are read as late as they may be: the
- * registers of `a` and shared memory must not have changed since. An accumulator is NaN from its
- * first product until its group is waited for. Arrays that are given as `a` and `d` must
- * live until then; on a device they are registers.
+ * A thread's wgmma only adds to a list. When the thread waits and a group must be complete, the
+ * four warps meet and the last one to arrive multiplies. So operands are read as late as possible:
+ * the registers of `a` and shared memory must not have changed since. An accumulator is NaN from
+ * its first product until its group is waited for. The arrays `a` and `d` must live until then; on
+ * a device they are registers.
  *
- * Not emulated: how many bits of a sum a device keeps. Of e4m3 those of sm_90 are said to be about
- * 14; here every addition is float32's.
+ * Not emulated: the number of bits of a sum that a device keeps. For e4m3 on sm_90 about 14 bits
+ * are reported; here all additions are in float32.
  *
- * Every group begins with a fence: it makes the registers of `a`, and what was done to `d`, known
- * to the products. Shared memory is read by way of the other proxy (checker_async_read).
+ * Each group begins with a fence, which makes the registers of `a` and changes to `d` visible to
+ * the products. Shared memory is read through the other proxy (checker_async_read).
  */
 #include <algorithm>
 #include <deque>
@@ -30,11 +30,11 @@ struct product {
     const uint32_t *a;
     uint64_t b;
     wgmma_kind kind;
-    int depth() const { /* neighbours of k: 32 bytes */
+    int depth() const { /* number of k per product: 32 bytes */
         return 32 / kind.width;
     }
 };
-/* What an accumulator will be. */
+/* The future contents of an accumulator. */
 struct accumulator {
     float *d;
     std::vector<float> sums;
@@ -68,7 +68,7 @@ void wgmma_end(int thread) {
         report("wgmma", "a thread ends with products that it never waited for");
 }
 
-/* Waits until all threads of the warpgroup are here; true for the last one. */
+/* Waits until all threads of the warpgroup are here. Returns true for the last one. */
 static bool is_last_of_warpgroup(const site &at) {
     warpgroup &g = warpgroups[running_thread() / GROUP_THREADS];
     if (g.arrived && (g.at.line != at.line || strcmp(g.at.file, at.file) != 0))
@@ -127,8 +127,8 @@ uint32_t shared_address(const void *p) {
     return (uint32_t)(static_cast<const char *>(p) - window.start);
 }
 
-/* Where 16 bytes of neighbours of k of a column are: PTX manual, "Shared Memory Matrix Layout". A
- * swizzle flips bits of the address by the 128 bytes that it is in. */
+/* Returns the address of 16 bytes of adjacent k of a column: PTX manual, "Shared Memory Matrix
+ * Layout". A swizzle flips bits of the address that depend on its 128-byte line. */
 static uint32_t chunk_address(uint64_t b, int column, int half) {
     const uint32_t start = (uint32_t)(b & 0x3fff) << 4, leading = (uint32_t)(b >> 16 & 0x3fff) << 4,
                    stride = (uint32_t)(b >> 32 & 0x3fff) << 4;
@@ -140,7 +140,8 @@ static uint32_t chunk_address(uint64_t b, int column, int half) {
     return line ^ ((line >> 7 & (width / 16 - 1)) << 4);
 }
 
-/* Where 8 neighbouring columns of one k are, in lines of 64 of them: the same section, MN-major. */
+/* Returns the address of 8 adjacent columns of one k, in lines of 64 columns: the same section,
+ * MN-major. */
 static uint32_t row_chunk_address(uint64_t b, int k, int column) {
     const uint32_t start = (uint32_t)(b & 0x3fff) << 4, leading = (uint32_t)(b >> 16 & 0x3fff) << 4,
                    stride = (uint32_t)(b >> 32 & 0x3fff) << 4;
@@ -149,14 +150,14 @@ static uint32_t row_chunk_address(uint64_t b, int k, int column) {
     return line ^ ((line >> 7 & 7) << 4);
 }
 
-/* Element i of those that begin at `from`. */
+/* Returns element i of the elements at `from`. */
 static float element_at(const product &p, const void *from, int i) {
     uint16_t bits = 0;
     memcpy(&bits, static_cast<const char *>(from) + i * p.kind.width, (size_t)p.kind.width);
     return p.kind.element(bits);
 }
 
-/* 16 bytes of shared memory; NULL if the descriptor leads elsewhere. */
+/* Returns 16 bytes of shared memory; NULL if the descriptor points outside. */
 static const char *chunk_at(const product &p, uint32_t address) {
     const char *chunk = dynamic_window().start + address;
     if (!dynamic_range().has_all(chunk, 16)) {
@@ -187,10 +188,10 @@ static void read_columns(float (*b)[MAX_COLUMNS], const product &p) {
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-/* A word has neighbours of k of row g of a warp, then of g + 8, then both of the second half of
- * k: as the operand of an mma. */
+/* A word holds adjacent k of row g of a warp. The second word is row g + 8. The next two are the
+ * same rows in the second half of k, as in the operand of an mma. */
 static void read_rows(float (*a)[MAX_DEPTH], const std::vector<const product *> &all) {
-    const int depth = all[0]->depth(), each = depth / 8; /* in a word */
+    const int depth = all[0]->depth(), each = depth / 8; /* elements of a word */
     for (int thread = 0; thread < GROUP_THREADS; thread++) {
         const int warp = thread / WARP, group = thread % WARP / 4, first = thread % 4 * each;
         for (int i = 0; i < 4 * each; i++) {
@@ -227,7 +228,7 @@ static void run_product(int first, const std::vector<const product *> &all) {
     }
 }
 
-/* Gives back the accumulators that no product needs any more. */
+/* Returns the accumulators that no product uses any more. */
 static void give_back_sums(worker &w) {
     auto is_needed = [&](const float *d) {
         for (const auto &group : w.groups)
@@ -272,15 +273,15 @@ void wgmma_wait(int pending, site at) {
     for (size_t before; (int)groups.size() > pending;) {
         before = groups.size();
         run_oldest_group(first);
-        if (groups.size() == before) break; /* it was wrong */
+        if (groups.size() == before) break; /* the product was wrong */
     }
     release_warpgroup();
 }
 
 /* ---- registers ------------------------------------------------------------------------------ */
 
-/* A block has what its launch gave it: 64 Ki registers, shared by its threads. A warpgroup that
- * takes more waits until others have given. */
+/* A block has the registers of its launch: 64 Ki, divided among its threads. A warpgroup that takes
+ * more waits until others have released theirs. */
 void set_registers(int count, bool more, site at) {
     worker &w = workers[(size_t)running_thread()];
     const int change = (count - w.registers) * GROUP_THREADS;

@@ -1,5 +1,5 @@
-/* The few types of cuBLAS's interface that kernels/cuda/runtime/cublas.cu uses, with the values
- * that its documentation gives. The functions are looked up by name; a test brings its own. */
+/* The few types of cuBLAS's interface that kernels/cuda/runtime/cublas.cu uses, with the values of
+ * its documentation. The functions are looked up by name; a test provides its functions. */
 #ifndef CUDA_EMU_CUBLAS_H
 #define CUDA_EMU_CUBLAS_H
 

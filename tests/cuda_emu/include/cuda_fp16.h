@@ -1,6 +1,6 @@
-/* Half precision for the emulation, by the compiler's own _Float16. Conversions round to nearest,
- * ties to even, as CUDA's do. Arithmetic is done in float and rounded once, which for one addition,
- * multiplication or fma of halves is the rounding of the exact result. */
+/* Half precision for the emulation, by the compiler's _Float16. Conversions round to nearest, ties
+ * to even, as in CUDA. Arithmetic is done in float and rounded once. For one addition,
+ * multiplication or fma of halves this is the rounding of the exact result. */
 #ifndef CUDA_EMU_FP16_H
 #define CUDA_EMU_FP16_H
 

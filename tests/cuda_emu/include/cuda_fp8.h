@@ -1,5 +1,5 @@
-/* FP8 for the emulation: e4m3 as in the OCP specification, no infinities, 448 the largest, rounded
- * to nearest, ties to even. Conversions saturate, as CUDA's constructor from float does. */
+/* FP8 for the emulation: e4m3 of the OCP specification, without infinities, at most 448, rounded to
+ * nearest, ties to even. Conversions saturate, like CUDA's constructor from float. */
 #ifndef CUDA_EMU_FP8_H
 #define CUDA_EMU_FP8_H
 

@@ -1,10 +1,10 @@
 /* The emulation's <cuda_runtime.h>: CUDA C++ for a plain C++ compiler. The keywords become
- * attributes or nothing, the built-in functions are in the headers included here, and a launch
- * freezes its parameters and goes to the emulation.
+ * attributes or nothing. The headers included here define the built-in functions. A launch copies
+ * its parameters and calls the emulation.
  *
- * A __shared__ variable is a static one, since one block runs at a time. Its mangled name carries
- * the tag "shared", by which the emulation finds it: to fill it with rubbish before each block, and
- * to know its bounds. The array before it keeps neighbours apart.
+ * A __shared__ variable is a static one, because one block runs at a time. Its mangled name
+ * contains the tag "shared", by which the emulation finds it: to fill it with rubbish before each
+ * block, and to know its bounds. The array before it keeps variables apart.
  */
 #ifndef CUDA_EMU_RUNTIME_H
 #define CUDA_EMU_RUNTIME_H

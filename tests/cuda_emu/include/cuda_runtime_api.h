@@ -1,7 +1,7 @@
-/* The part of the CUDA runtime's host interface that this project uses, for the emulation. It is
- * found in the place of NVIDIA's header of the same name: the include folder that it stands in
- * comes first. Names and meanings are those of the CUDA runtime's documentation; what is not
- * declared here is not emulated. */
+/* The part of the CUDA runtime's host interface that this project uses, for the emulation. It
+ * replaces NVIDIA's header of the same name, because its include folder is first. Names and
+ * meanings are those of the CUDA runtime's documentation. Functions that are not declared here are
+ * not emulated. */
 #ifndef CUDA_EMU_RUNTIME_API_H
 #define CUDA_EMU_RUNTIME_API_H
 
@@ -136,8 +136,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
-/* Not CUDA's: how many instantiated graphs there are, and how many launches of such there were; how
- * often a capture was begun. */
+/* Additions to CUDA: the number of instantiated graphs, of their launches, and of captures that
+ * were begun. */
 unsigned long cuda_emu_graphs(void);
 unsigned long cuda_emu_graph_launches(void);
 unsigned long cuda_emu_captures(void);
@@ -174,7 +174,7 @@ enum cudaFuncAttribute {
 };
 
 struct cudaFuncAttributes {
-    int ptxVersion, binaryVersion; /* 10 times the major one, and the minor one */
+    int ptxVersion, binaryVersion; /* 10 times the major version, plus the minor one */
 };
 
 enum cudaLaunchAttributeID {

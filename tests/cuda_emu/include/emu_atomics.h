@@ -1,5 +1,5 @@
-/* Atomics on shared and global memory. Threads are fibers, so a plain read and write is atomic; the
- * switch before it lets another thread come first. */
+/* Atomics on shared and global memory. Threads are fibers, so a plain read and write is atomic.
+ * Another thread may run at the switch before it. */
 #ifndef CUDA_EMU_ATOMICS_H
 #define CUDA_EMU_ATOMICS_H
 
@@ -18,7 +18,7 @@ template <class T, class F> EMU_UNCHECKED T atomic(T *p, F change) {
     return old;
 }
 
-/* A read that races with no atomic. */
+/* A read that does not race with atomics. */
 template <class T> EMU_UNCHECKED T atomic_load(const T *p) {
     maybe_switch();
     note_access(p, sizeof(T), false, true);

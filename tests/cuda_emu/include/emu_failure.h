@@ -1,4 +1,4 @@
-/* What a test may do to the emulated device: break it. */
+/* Lets a test break the emulated device. */
 #ifndef CUDA_EMU_FAILURE_H
 #define CUDA_EMU_FAILURE_H
 
@@ -9,18 +9,19 @@ extern "C" {
 #endif
 
 /* Kinds of calls: launches of kernels and graphs; copies and fills that are queued; waits of the
- * host for a stream or an event; records of events; allocations, of device memory and pinned. */
+ * host for a stream or an event; records of events; allocations of device memory and pinned memory.
+ */
 enum emu_call { EMU_LAUNCH, EMU_COPY, EMU_WAIT, EMU_RECORD, EMU_ALLOCATE, EMU_N_CALLS };
 
-/* Lets the n-th call of a kind from now on fail, 1 being the next one. Where it fails for good, as
- * after a fault of a kernel, what was queued is lost and every call fails from then on, but memory,
- * streams and events are freed; otherwise the one call alone does nothing. */
+/* Makes the n-th call of a kind from now on fail; 1 is the next one. for_good: as after a fault of
+ * a kernel, queued work is lost and all later calls fail, except those that free memory, streams
+ * and events. Otherwise only this call fails and does nothing. */
 void emu_break(enum emu_call kind, int n, bool for_good);
 
-/* Has the call failed that was told to? */
+/* Has that call failed? */
 bool emu_is_broken(void);
 
-/* The device is as new; what was made on it can only be freed. */
+/* Makes the device work again. Objects of the old device can only be freed. */
 void emu_mend(void);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
-/* Device arithmetic: the functions of CUDA that the C library does not have under their names. The
- * fast ones (__expf and the like) are as exact as the library's here; how far they are off on a
- * device only a device tells. */
+/* Device arithmetic: functions of CUDA that the C library lacks, or has under other names. The fast
+ * ones (__expf and the like) are as exact as the C library's here; their errors on a device are not
+ * emulated. */
 #ifndef CUDA_EMU_MATH_H
 #define CUDA_EMU_MATH_H
 
@@ -118,14 +118,14 @@ inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
     return (unsigned)(((uint64_t)high << 32 | low) >> (by & 31));
 }
 
-/* c plus the products of four signed bytes. */
+/* Returns c plus the products of four signed bytes. */
 inline int __dp4a(int a, int b, int c) {
     for (int i = 0; i < 32; i += 8) c += (int)(int8_t)(a >> i) * (int8_t)(b >> i);
     return c;
 }
 
-/* Byte i of the result is the byte of (b, a) that nibble i of `pick` names; its top bit spreads
- * that byte's sign. */
+/* Byte i of the result is the byte of (b, a) that nibble i of `pick` selects. If the nibble's top
+ * bit is set, that byte's sign fills the byte. */
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned pick) {
     uint64_t bytes = (uint64_t)b << 32 | a;
     unsigned result = 0;

@@ -1,4 +1,4 @@
-/* What a test may do to the emulated device's memory. */
+/* Lets a test control the emulated device's memory. */
 #ifndef CUDA_EMU_MEMORY_H
 #define CUDA_EMU_MEMORY_H
 
@@ -9,19 +9,20 @@
 extern "C" {
 #endif
 
-/* Is there a device? There is until it is taken away. */
+/* Sets whether a device is present. Initially it is. */
 void emu_present(bool there);
 
-/* The device's memory from now on; 16 GiB unless set. */
+/* Sets the size of the device's memory from now on; initially 16 GiB. */
 void emu_memory_set(size_t bytes);
 
-/* Bytes in use, of the device and pinned. */
+/* Returns the bytes in use, of the device and pinned. */
 size_t emu_memory_used(void);
 
-/* Lets the n-th allocation from now on fail, of device memory or pinned; 0: none. Counts anew. */
+/* Makes the n-th allocation from now on fail, of device memory or pinned; 0: none. Resets the
+ * count. */
 void emu_fail_at(int n);
 
-/* Allocations that were asked for since then. */
+/* Returns the number of allocation calls since then. */
 int emu_allocations(void);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
-/* Twins of the functions of kernels/cuda/runtime/ptx.cuh. Fragment layouts follow the PTX manual,
- * "Matrix fragments for mma.m16n8k16" and "ldmatrix": in a warp, lane l belongs to group l / 4 and
- * is number l % 4 of it. */
+/* Emulated versions of the functions of kernels/cuda/runtime/ptx.cuh. Fragment layouts follow the
+ * PTX manual, "Matrix fragments for mma.m16n8k16" and "ldmatrix": in a warp, lane l belongs to
+ * group l / 4 and is number l % 4 of it. */
 #ifndef CUDA_EMU_PTX_H
 #define CUDA_EMU_PTX_H
 
@@ -27,7 +27,7 @@ inline void grid_wait() {
     emu::grid_wait();
 }
 
-/* ---- words that blocks hand one another ----------------------------------------------------- */
+/* ---- words that blocks pass to one another --------------------------------------------------- */
 
 inline unsigned add_release(unsigned *word, unsigned value) {
     emu::note_fence();

@@ -1,5 +1,6 @@
-/* Twins of the functions of kernels/cuda/runtime/ptx90.cuh: mbarriers, bulk copies, products of
- * warpgroups, registers that move between them. barriers.cpp and wgmma.cpp have the rules. */
+/* Emulated versions of the functions of kernels/cuda/runtime/ptx90.cuh: mbarriers, bulk copies,
+ * products of warpgroups, and transfers of registers between warpgroups. The rules are in
+ * barriers.cpp and wgmma.cpp. */
 #ifndef CUDA_EMU_PTX90_H
 #define CUDA_EMU_PTX90_H
 
@@ -16,8 +17,8 @@ void proxy_fence();
 
 uint32_t shared_address(const void *p);
 void wgmma_fence();
-/* What a product has: its columns, bytes of an element, whether it adds to d, and whether lines of
- * b have neighbouring columns, not neighbours of k. */
+/* The kind of a product: its columns, bytes of an element, whether it adds to d, and whether lines
+ * of b hold adjacent columns instead of adjacent k. */
 struct wgmma_kind {
     int columns, width;
     element_of element;

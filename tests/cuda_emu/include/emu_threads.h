@@ -1,4 +1,4 @@
-/* What a thread knows of itself, barriers, and the functions that a warp's lanes run together. */
+/* A thread's variables, barriers, and functions that a warp's lanes run together. */
 #ifndef CUDA_EMU_THREADS_H
 #define CUDA_EMU_THREADS_H
 
@@ -6,7 +6,7 @@
 
 #include "emu.h"
 
-/* Constant, for a thread: its own values stand here whenever it runs. */
+/* Constants for a thread: they hold its values whenever it runs. */
 extern const uint3 threadIdx, blockIdx, blockDim, gridDim;
 constexpr int warpSize = 32;
 
@@ -40,7 +40,7 @@ inline void __nanosleep(unsigned, EMU_SITE) {
     __builtin_trap();
 }
 
-/* The least that the rules promise: whoever calls it. */
+/* The rules guarantee only the calling lane. */
 inline unsigned __activemask() {
     return 1u << emu::lane();
 }
@@ -110,7 +110,7 @@ struct vote_of {
     vote_kind kind;
 };
 
-/* Unions, sums and extremes of the lanes' values, every lane's answer the same; or for MATCH the
+/* Unions, sums and extremes of the lanes' values, with the same result for all lanes. MATCH: the
  * lanes that hold the same value. */
 void vote_lanes(void *const arguments[32], unsigned mask);
 

@@ -1,4 +1,4 @@
-/* NVTX as a test sees it: what is pushed and popped is written down (tests/cuda_emu/ranges.cpp). */
+/* NVTX for tests: pushes and pops are recorded (tests/cuda_emu/ranges.cpp). */
 #ifndef PENSTOCK_EMU_NVTX_H
 #define PENSTOCK_EMU_NVTX_H
 
@@ -9,8 +9,8 @@ extern "C" {
 int nvtxRangePushA(const char *name);
 int nvtxRangePop(void);
 
-/* What was pushed ("name(") and popped (")") since the last call, as one text: the caller's to
- * free. */
+/* Returns the pushes ("name(") and pops (")") since the last call as one text. The caller frees it.
+ */
 char *emu_ranges_taken(void);
 
 #ifdef __cplusplus
