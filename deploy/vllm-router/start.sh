@@ -1,10 +1,10 @@
 #!/bin/sh
 # vllm-router (PyPI, 0.1.17) in front of two Penstock servers, either of which may be restarted without a lost request. Change the
-# addresses; further flags may follow. docs/operations.md, "Behind a proxy", says how this goes together with --drain-delay.
+# addresses; further flags may follow. docs/operations.md, "Behind a proxy", explains the connection with --drain-delay.
 #
-# Its policy cache_aware tries the server again that has the prompt's prefix in its cache, until a health check has failed. So
-# checks are made every second instead of every minute, one is enough, and retries last longer than a second. The circuit breaker
-# would leave a restarted server out for a minute, and when the other is restarted meanwhile, none is left.
+# Its policy cache_aware retries the server that has the prompt's prefix in its cache, until a health check has failed. So checks
+# run every second instead of every minute, one failure suffices, and retries last longer than a second. The circuit breaker would
+# exclude a restarted server for a minute; if the other server restarts meanwhile, no server is left.
 exec vllm-router \
     --host 127.0.0.1 --port 8080 \
     --worker-urls http://127.0.0.1:8081 http://127.0.0.1:8082 \

@@ -1,4 +1,4 @@
-"""docs/compatibility.md: what each client can do with the server, as the tests of `make clients` saw it.
+"""docs/compatibility.md: the results of the tests of `make clients`, by client.
 
 A test says what it saw (`Saw`, the fixture `saw`). A run in which all tests passed leaves that in a file, and
 
@@ -18,16 +18,15 @@ HERE = pathlib.Path(__file__).parent
 PAGE = HERE.parents[1] / "docs/compatibility.md"
 KINDS = ["works", "refused", "missing"]
 COLUMNS = ["client or tool", "version", *KINDS]
-INTRODUCTION = """# What works with which client
+INTRODUCTION = """# Tested clients
 
-`make clients` has written this page: it drives the built server with each of these programs, and what a test saw stands here
-(`tests/clients/compatibility.py`). Do not edit it.
+`make clients` runs the built server with each of these programs and writes this page (`tests/clients/compatibility.py`). Do not edit it.
 
-- **works**: a test checked the answers, against those of the server to plain HTTP where there are any.
-- **refused**: the client's user gets an error that names the field. Nothing is ignored silently.
-- **missing**: the client asks for a path that the server does not have, and its user gets a 404 that names the path.
+- **works**: a test checked the answers, against the server's answers to plain HTTP if there are any.
+- **refused**: the client's user gets an error that names the field. The server never ignores such a field silently.
+- **missing**: the client requests a path that the server lacks, and its user gets a 404 that names the path.
 
-Versions are those that were tested; others of about the same age behave alike.
+The versions are the tested ones; others of about the same age behave alike.
 """
 
 

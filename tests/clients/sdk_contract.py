@@ -142,7 +142,7 @@ class Contract:
             assert not answer.done()
             leave()
             assert answer.result().text and time.monotonic() - begun >= 0.8  # Retry-After is at least 1 s
-        saw.works(self.sdk.name, "429 of a full queue is a `RateLimitError`, tried again after `Retry-After`")
+        saw.works(self.sdk.name, "429 of a full queue is a `RateLimitError` and is retried after `Retry-After`")
 
     def test_shutting_down(self, saw):
         server = Server("--max-model-len", "1024", "--kv-cache-memory", "64MiB", "--admin-key", "boss", "--drain-delay", "30")
@@ -171,7 +171,7 @@ class Contract:
         assert len([next(pieces) for _ in range(5)]) == 5
         pieces.close()
         narrow.wait_until_idle()
-        saw.works(self.sdk.name, "so does leaving a stream")
+        saw.works(self.sdk.name, "a closed stream ends the computation")
 
     def test_threads_share_a_client(self, client, right):
         found = []

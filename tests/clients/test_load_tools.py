@@ -96,7 +96,7 @@ def test_locust(server, saw):
     assert found["whole"]["num_requests"] > 0 and found["stream"]["num_requests"] > 0
     assert not any(one["num_failures"] for one in found.values())
     assert counted.since()[0] == sum(one["num_requests"] for one in found.values())
-    saw.works("locust", "whole answers and streams, several users, none failed")
+    saw.works("locust", "whole answers and streams of several users, without failures")
 
 
 def test_ab(server, tmp_path, saw):
@@ -110,7 +110,7 @@ def test_ab(server, tmp_path, saw):
         assert number["Complete requests"] == n and number["Failed requests"] == 0 and "Non-2xx responses" not in number, text
         assert number.get("Keep-Alive requests", 0) == (n if flags else 0), text
         assert counted.since() == (n, n * OUTPUT)
-    saw.works("ab", "HTTP/1.0 with and without keep-alive, all answers of one length, none failed")
+    saw.works("ab", "HTTP/1.0 with and without keep-alive: answers of equal length, without failures")
 
 
 WRK = """
@@ -140,4 +140,4 @@ def test_wrk(server, tmp_path, saw):
     good, bad, errors = map(int, re.search(r"good=(\d+) bad=(\d+) errors=(\d+)", text).groups())
     assert good > 0 and bad == errors == 0, text
     assert good <= counted.since()[0] <= good + 4  # wrk goes away in the middle of the last ones
-    saw.works("wrk", "keep-alive connections, every answer whole")
+    saw.works("wrk", "keep-alive connections with complete answers")

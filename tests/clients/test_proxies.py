@@ -54,7 +54,7 @@ def test_a_token_a_read(shipped_proxy, proxy_name, saw):
         if counts.count(1) >= 30:
             break
     assert counts.count(1) >= 30, counts
-    saw.works(proxy_name, "streams pass token by token, as `deploy/` configures it")
+    saw.works(proxy_name, "streams pass token by token with the configuration in `deploy/`")
 
 
 def test_what_is_for_one_server_is_not_passed_on(shipped_proxy):
@@ -84,4 +84,4 @@ def test_restarts_lose_nothing(servers, name, capsys, saw):
     with capsys.disabled():
         print(f"\n{name}: {crowd.answered} streams, 6 restarts, {len(crowd.lost)} lost")
     assert not crowd.lost, crowd.lost[:5]
-    saw.works(ROWS[name], "6 restarts of servers behind it lose no stream")
+    saw.works(ROWS[name], "6 restarts of its servers lose no stream")
