@@ -2,8 +2,8 @@
  * In float32 the tokens equal the CPU's. The bytes do not depend on other requests: in chunks that
  * end around the window's edge, with prefix hits, forks, preemption by recomputing and by swapping,
  * with one step in flight and with two. After each step, blocks that no window needs any more are
- * overwritten. The expected bytes are computed with all layers keeping all positions. ctest label:
- * slow */
+ * overwritten. The expected bytes are computed with all layers keeping all positions.
+ * ctest label: slow */
 #include <check.h>
 #include <stdlib.h>
 #include <unistd.h>
