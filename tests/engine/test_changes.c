@@ -1,5 +1,5 @@
-/* What the history changes of a row: n-grams that transformers forbids
- * (tests/vectors/make_ngrams.py), and DRY where it can be counted by hand. */
+/* Changes to a row's logits that follow from its history: the n-grams that transformers forbids
+ * (tests/vectors/make_ngrams.py), and DRY in cases that can be counted by hand. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ START_TEST(ngrams_that_transformers_forbids) {
 }
 END_TEST
 
-/* The only penalty, which is of `id`. */
+/* Returns the only penalty of the list. Fails unless it is for `id`. */
 static float only_penalty(const struct sampling *s, int n, int32_t id) {
     ck_assert_int_eq(list(s, 1, n - 1), 1);
     ck_assert_int_eq(change[0].id, id);
@@ -69,26 +69,27 @@ START_TEST(repeats_are_counted) {
                          .dry_last_n = INT32_MAX,
                          .repetition_penalty = 1};
     ck_assert(only_penalty(&s, 7, 4) == 6); /* 2 3 was followed by 4 */
-    s.dry_last_n = 5;                       /* 3 4 9 2 3: no 2 stands before the first 3 */
+    s.dry_last_n = 5;                       /* 3 4 9 2 3: the first 3 has no 2 before it */
     ck_assert(only_penalty(&s, 7, 4) == 3);
     s.dry_last_n = 4; /* 4 9 2 3 */
     ck_assert_int_eq(list(&s, 1, 6), 0);
     s.dry_last_n = 7;
-    s.dry_breakers = breakers; /* 2 breaks: 3 is left */
+    s.dry_breakers = breakers; /* 2 is a breaker, so only 3 repeats */
     ck_assert(only_penalty(&s, 7, 4) == 3);
     s.dry_allowed_length = 2;
     ck_assert_int_eq(list(&s, 1, 6), 0);
     s.dry_breakers = NULL;
     ck_assert(only_penalty(&s, 7, 4) == 3);
     s.dry_base = 1e6f, s.dry_multiplier = 1e6f, s.dry_allowed_length = 1;
-    for (int i = 0; i < MOST; i++) history[i] = 5; /* as long as is compared: finite all the same */
+    /* the longest comparison: the penalty is still finite */
+    for (int i = 0; i < MOST; i++) history[i] = 5;
     ck_assert(isfinite(only_penalty(&s, MOST, 5)));
     s.dry_base = 1;
     ck_assert(only_penalty(&s, MOST, 5) == 1e6f);
 }
 END_TEST
 
-/* OpenAI's penalties count the output, a window counts all that is in it. */
+/* OpenAI's penalties count only the output. A window counts all of its tokens. */
 START_TEST(windows_count_prompts_too) {
     struct sampling s = {.repetition_penalty = 1.5f};
     memcpy(history, (int32_t[]){1, 2, 2, 3, 2}, 5 * sizeof *history);

@@ -1,5 +1,5 @@
 /* The rules that need the whole row keep the ids that transformers' warpers keep
- * (tests/vectors/make_warpers.py), and of a standard deviation what doubles say. */
+ * (tests/vectors/make_warpers.py). The standard deviation agrees with double precision. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static void fill_row(uint64_t seed, float spread) {
     }
 }
 
-/* How many ids the rules keep; the sum of them goes to *sum. */
+/* Returns the number of ids that the rules keep and writes their sum to *sum. */
 static int count_kept(const struct sampling *s, float mu, int *sum) {
     const struct logit_ops *ops = backend_cpu_logit_ops(NULL);
     float max = -INFINITY, inverse = 1.0f / s->temperature;
@@ -88,7 +88,7 @@ START_TEST(sigma_counts_standard_deviations_of_finite_logits) {
 }
 END_TEST
 
-/* 2^-mu is the least probability, but the likeliest id is always kept. */
+/* 2^-mu is the smallest probability, but the likeliest id is always kept. */
 START_TEST(mirostat_keeps_what_does_not_surprise) {
     const struct sampling s = {.temperature = 1, .mirostat_tau = 1, .mirostat_eta = 0.5f};
     int sum;
@@ -102,7 +102,7 @@ START_TEST(mirostat_keeps_what_does_not_surprise) {
         ck_assert_int_eq(count_kept(&s, mu, &sum), right > 0 ? right : 1);
     }
     ck_assert_int_eq(count_kept(&s, 1000, &sum), V);
-    ck_assert(mirostat_next(&s, 3, 1, 8) == 2); /* 3 bits, 2 more than are aimed at */
+    ck_assert(mirostat_next(&s, 3, 1, 8) == 2); /* 3 bits, 2 above the target */
     ck_assert(mirostat_next(&s, 3, 5, 5) == 3.5f);
 }
 END_TEST

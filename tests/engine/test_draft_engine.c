@@ -1,4 +1,4 @@
-/* An engine that drafts for another: what it is bound by, and which vocabularies are refused. */
+/* An engine that drafts for another: its limits, and the vocabularies that are refused. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static struct engine *open_target(const char *path, int length) {
     return engine;
 }
 
-/* A file of the model with `from`, a part of its bytes, spelt `to`. */
+/* Writes a file of the model in which `from`, a part of its bytes, is replaced by `to`. */
 static char *write_model(const struct tiny_model *model, const char *from, const char *to) {
     struct buf bytes = {0};
     char *path = tiny_model_temporary(model);
@@ -99,7 +99,7 @@ START_TEST(another_vocabulary_is_refused) {
 }
 END_TEST
 
-/* What the target has planned is not the draft model's, and neither are its last positions. */
+/* The draft model must not use the target's planned memory, nor the target's last positions. */
 START_TEST(the_target_s_plan_comes_first) {
     struct tiny_model model;
     tiny_model_defaults(&model);
@@ -123,7 +123,7 @@ START_TEST(the_target_s_plan_comes_first) {
 }
 END_TEST
 
-/* What the machine has left no longer counts a cache that was touched. */
+/* A cache that was touched is already missing from the machine's free memory. */
 START_TEST(a_touched_cache_is_counted_once) {
     struct tiny_model model;
     tiny_model_defaults(&model);
@@ -158,7 +158,7 @@ START_TEST(without_room_for_one_sequence_it_is_refused) {
 END_TEST
 
 int main(void) {
-    log_setup(LOG_WARNING, LOG_TEXT); /* engines that warm up say so */
+    log_setup(LOG_WARNING, LOG_TEXT); /* without the messages of warm-ups */
     Suite *suite = suite_create("engine_draft_engine");
     TCase *core = tcase_create("core");
     tcase_add_test(core, the_same_model_may_draft_for_itself);

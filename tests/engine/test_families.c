@@ -1,6 +1,6 @@
-/* Each family on a tiny random model, as a GGUF file and as a folder: the tokens and logprobs of
- * transformers in float32 (tests/vectors/make_families.py, make_folders.py), on every CPU path; the
- * same bytes on all paths and however a sequence is split into steps; and the same tokens when two
+/* Each family on a tiny random model, as a GGUF file and as a folder: transformers' tokens and
+ * logprobs in float32 (tests/vectors/make_families.py, make_folders.py), on all CPU paths; the same
+ * bytes on all paths and for any division of a sequence into steps; and the same tokens if two
  * ranks share the model. */
 #include <check.h>
 #include <math.h>
@@ -65,7 +65,7 @@ static const char *const models[] = {
     "folders/gemma4_large",
     "families/gemma4_moe.gguf",
     "folders/gemma4_moe",
-    /* packed, in blocks of 32 that no two ranks share */
+    /* packed, in blocks of 32 that two ranks cannot share */
     "folders/gptq",
     "folders/gptq-act-order",
     "folders/awq",
@@ -86,7 +86,7 @@ static const char *const models[] = {
     "folders/bnb-fp4",
     "folders/float8-modelopt",
     "folders/bnb-int8",
-    /* on one rank alone: norms of all heads, then experts that are too narrow */
+    /* only on one rank: norms over all heads, then experts that are too narrow */
     "families/olmo2.gguf",
     "folders/olmo2",
     "families/olmo3.gguf",
@@ -105,12 +105,7 @@ static const char *const models[] = {
     "families/gpt_oss.gguf",
     "folders/gpt_oss_mxfp4",
 };
-enum {
-    N_MODELS = sizeof models / sizeof *models,
-    N_ONE_RANK = 17,
-    N_NARROW = 11,
-    N_PACKED = 20
-};
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 17, N_NARROW = 11, N_PACKED = 20 };
 
 static const struct {
     enum compute_dtype dtype;
@@ -123,11 +118,11 @@ static const struct {
 };
 enum { N_CACHES = sizeof caches / sizeof *caches };
 
-/* A prompt and what follows it. */
+/* A prompt and its continuation. */
 struct golden {
-    int n_prompt, n; /* ids of the prompt, and all */
+    int n_prompt, n; /* number of ids of the prompt, and of all */
     int32_t id[MAX_LENGTH];
-    double logprob[MAX_LENGTH]; /* of those after the prompt */
+    double logprob[MAX_LENGTH]; /* of the ids after the prompt */
 };
 
 static void read_golden(const char *model, struct golden golden[N_PROMPTS]) {
@@ -184,7 +179,8 @@ static struct engine *open_model(const char *model, const char *path, int ranks,
     return engine;
 }
 
-/* Logits of all rows but the last, [n - 1][V], in steps of `chunk` rows. The caller frees them. */
+/* Returns the logits of all rows except the last, [n - 1][V], in steps of `chunk` rows. The caller
+ * frees them. */
 static float *all_logits(struct engine *engine, const struct golden *g, int chunk) {
     float *out = mem_alloc((size_t)g->n * V * sizeof *out);
     for (int at = 0; at < g->n - 1; at += chunk) {
@@ -195,7 +191,8 @@ static float *all_logits(struct engine *engine, const struct golden *g, int chun
     return out;
 }
 
-/* The largest difference of a logprob from the reference's; every token is its choice. */
+/* Returns the largest difference of a logprob from the reference. Fails unless all tokens are the
+ * reference's choices. */
 static double compare(const float *logits, const struct golden *g, const char *what) {
     double worst = 0;
     for (int i = g->n_prompt; i < g->n; i++) {
@@ -235,8 +232,8 @@ START_TEST(two_ranks_give_the_same_tokens) {
 }
 END_TEST
 
-/* Of a file whose positions are stretched by one list of factors up to a length and by another
- * beyond it: the length that is served decides, from the first token on. */
+/* A file that stretches positions by one list of factors up to a length and by another beyond it.
+ * The served length selects the list, from the first token on. */
 START_TEST(a_short_context_takes_the_short_factors) {
     struct golden golden[N_PROMPTS];
     char file[64];
@@ -256,7 +253,7 @@ START_TEST(a_short_context_takes_the_short_factors) {
 }
 END_TEST
 
-/* A norm over all heads would need the sums of all ranks; experts are not cut below a tile. */
+/* A norm over all heads would need the sums of all ranks. Experts are not cut below a tile. */
 START_TEST(what_one_rank_must_do_refuses_ranks) {
     char file[64];
     struct err err = {0};
@@ -276,7 +273,7 @@ static void check_equal(const float *parts, const float *whole, int n, const cha
     ck_assert_msg(memcmp(parts, whole, bytes) == 0, "the bytes differ: %s", what);
 }
 
-/* Each with every type of cache. */
+/* With all types of caches. */
 START_TEST(all_paths_give_the_same_bytes) {
     struct golden golden[N_PROMPTS];
     read_golden(models[_i], golden);

@@ -1,5 +1,5 @@
-/* Broken folders: each is refused before anything is computed, with one sentence that names the
- * file, what was expected there and what was found. */
+/* Broken folders. Each is refused before any computation, with one sentence that names the file,
+ * the expectation and the finding. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +16,13 @@
 #define INDEX "model.safetensors.index.json"
 #define SHARD "model-00002-of-00003.safetensors"
 
-/* What is done to a copy of a folder. */
+/* A change to a copy of a folder. */
 enum change {
-    REPLACE, /* the first `from` in the file becomes `to` */
-    KEEP,    /* only the first n bytes stay */
+    REPLACE, /* replaces the first `from` in the file by `to` */
+    KEEP,    /* keeps only the first n bytes */
     REMOVE,
-    WRITE, /* `to` is all that the file holds; it may be a new one */
-    FOLDER /* a folder stands in the file's place */
+    WRITE, /* writes `to` as the whole file, which may be new */
+    FOLDER /* replaces the file by a folder */
 };
 
 static const struct {
@@ -30,7 +30,7 @@ static const struct {
     enum change change;
     const char *from, *to;
     long n;
-    const char *named, *words; /* the file that the sentence begins with, and what is in it */
+    const char *named, *words; /* the file at the start of the sentence, and words of it */
 } broken[] = {
     /* config.json */
     {"mistral", CONFIG, REMOVE, .named = CONFIG, .words = "No such file"},
@@ -173,7 +173,7 @@ static const struct {
      "\"hidden_size_per_layer_input\": 8, \"sliding_window\": 12", .named = "",
      .words = "inputs of 8 numbers for each of 2 layers are not supported in a model of the "},
 
-    /* config.json and weights that do not belong together */
+    /* config.json and weights that do not match */
     {"mistral", CONFIG, REPLACE, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3",
      .named = "", .words = "missing model.layers.2.input_layernorm.weight, "},
     {"mistral", CONFIG, REPLACE, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1",
@@ -215,7 +215,7 @@ static const struct {
     {"mistral", "model.safetensors", REPLACE, "model.norm.weight", "model.none.weight", .named = "",
      .words = "missing model.norm.weight; unknown model.none.weight"},
     {"mistral", "model.safetensors", REPLACE, "model.norm.weight\"", "norm.weight\"      ",
-     .named = "", .words = ""}, /* other beginnings are served: see below */
+     .named = "", .words = ""}, /* other text at the start is accepted: see below */
 
     /* files by index */
     {"llama", INDEX, REMOVE, .named = "", .words = "has no weights"},
@@ -304,7 +304,7 @@ START_TEST(broken_folders_are_refused) {
     enum status status = open_folder(&err);
     double ms = (double)(now_ns() - began) * 1e-6;
     folder_copy_remove();
-    if (!words[0]) { /* not broken at all */
+    if (!words[0]) { /* this one is not broken */
         ck_assert_msg(status == STATUS_OK, "%s", err.message);
         return;
     }
@@ -318,7 +318,7 @@ START_TEST(broken_folders_are_refused) {
 }
 END_TEST
 
-/* Sizes that only a config.json claims are found wrong before they are allocated. */
+/* Sizes that only config.json states are refused before they are allocated. */
 START_TEST(claims_take_no_memory) {
     struct err err = {0};
     copy_folder("mistral");

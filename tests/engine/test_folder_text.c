@@ -1,5 +1,5 @@
-/* A folder's text: which file the tokenizer is read from, what the files beside it say, and where
- * the chat templates are. */
+/* The text files of a folder: which file the tokenizer is read from, the information in the other
+ * files, and where the chat templates are. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,7 +143,7 @@ START_TEST(a_folder_without_a_tokenizer_is_refused) {
 }
 END_TEST
 
-/* Each of them is broken, so that the first one is named. */
+/* All of them are broken, so the message names the first one. */
 START_TEST(the_first_of_the_files_is_read) {
     static const char *const files[][2] = {{"tokenizer.json", "{"},
                                            {"vocab.json", "{"},
@@ -161,7 +161,7 @@ START_TEST(the_first_of_the_files_is_read) {
 }
 END_TEST
 
-/* With nobody who writes into it, a pipe would be waited for without end. */
+/* A read from a pipe without a writer would block forever. */
 START_TEST(a_pipe_is_refused) {
     static const char *const files[] = {"tokenizer.json", "tokenizer_config.json", "vocab.json",
                                         "tekken.json"};

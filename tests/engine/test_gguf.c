@@ -1,5 +1,5 @@
-/* The reader of model files on right files: small ones, and the real model against the reference
- * reader's list. */
+/* The reader of model files with valid files: small ones, and the real model compared with the
+ * reference reader's list. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ struct opened {
     struct buf file;
 };
 
-/* Ends the writer. */
+/* Opens the writer's file and frees the writer. */
 static struct opened open_written(struct gguf_writer *writer) {
     struct opened opened = {0};
     struct err err = {0};
@@ -297,9 +297,9 @@ START_TEST(the_model_is_read_as_the_reference_reads_it) {
 }
 END_TEST
 
-/* ---- pages that are let go ------------------------------------------------------------------ */
+/* ---- pages that are released ----------------------------------------------------------------- */
 
-/* KiB of mapped files that this process has in memory. */
+/* Returns the KiB of mapped files that are in this process's memory. */
 static long resident_kib(void) {
     char line[256];
     long kib = -1;
@@ -310,9 +310,9 @@ static long resident_kib(void) {
     return kib;
 }
 
-enum { BIG = 2 << 20, SMALL = 1024 }; /* floats */
+enum { BIG = 2 << 20, SMALL = 1024 }; /* in floats */
 
-/* A file of a large tensor between two small ones, all of the numbers 0, 1, ... */
+/* Writes a file with a large tensor between two small ones. All hold the numbers 0, 1, ... */
 static void write_three(struct gguf_writer *writer, float *numbers) {
     static const char *const names[] = {"before", "big", "after"};
     for (int i = 0; i < BIG; i++) numbers[i] = (float)i;
@@ -329,8 +329,8 @@ static void check_three(const struct gguf *gguf, const float *numbers) {
     }
 }
 
-/* They leave memory and come again when they are read; a file in memory of our own is left
- * alone. */
+/* Released pages leave memory and return when they are read. A file in ordinary memory is not
+ * released. */
 START_TEST(released_pages_are_read_again) {
     char path[] = "/tmp/test-gguf-XXXXXX";
     float *numbers = mem_alloc(BIG * sizeof *numbers);
@@ -349,7 +349,7 @@ START_TEST(released_pages_are_read_again) {
     check_three(gguf, numbers);
     long before = resident_kib();
     weights_release_file_pages(&gguf->weights);
-    ck_assert_int_ge(before - resident_kib(), BIG / 256 * 3 / 4); /* others come and go */
+    ck_assert_int_ge(before - resident_kib(), BIG / 256 * 3 / 4); /* other pages change meanwhile */
     check_three(gguf, numbers);
     gguf_close(gguf);
     unlink(path);

@@ -1,6 +1,6 @@
-/* The reader of model files on wrong files of many kinds, each with the sentence that a user gets.
- * Files are copied to memory of their exact size, so that a sanitizer sees the first byte that is
- * read behind them. */
+/* The reader of model files with invalid files of many kinds, each with the user's message. Files
+ * are copied to memory of their exact size, so that a sanitizer reports the first byte that is read
+ * after their end. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 
 /* ---- helpers -------------------------------------------------------------------------------- */
 
-/* Opens a copy of data[size] of exactly that size; *copy is to be freed after the file is
- * closed. */
+/* Opens a copy of data[size] of exactly that size. The caller frees *copy after closing the file.
+ */
 static enum status open_copy(struct gguf **out, const void *data, size_t size, void **copy,
                              struct err *err) {
     *copy = mem_alloc(size);
@@ -35,7 +35,7 @@ static void expect_broken(const void *data, size_t size, const char *message, co
     free(copy);
 }
 
-/* Ends the writer. */
+/* Expects the writer's file to be refused, and frees the writer. */
 static void expect_written_broken(struct gguf_writer *writer, const char *message,
                                   const char *param) {
     struct buf file = {0};
@@ -93,7 +93,7 @@ END_TEST
 
 /* ---- broken keys ---------------------------------------------------------------------------- */
 
-/* Appends an array's head with a count that nothing backs. */
+/* Appends the head of an array with a count that exceeds its data. */
 static void write_forged_array(struct gguf_writer *writer, uint32_t element, uint64_t count) {
     struct buf payload = {0};
     buf_add(&payload, &element, sizeof element);
@@ -207,7 +207,7 @@ END_TEST
 
 /* ---- broken tensors ------------------------------------------------------------------------- */
 
-/* A file whose only tensor is called "t" and has 128 bytes of data behind it. */
+/* Expects a file to be refused whose only tensor is called "t" and has 128 bytes of data. */
 static void expect_broken_entry(uint32_t type, uint32_t n_dims, const int64_t *dim, uint64_t offset,
                                 const char *message) {
     struct gguf_writer writer = {0};
@@ -279,7 +279,7 @@ START_TEST(overlaps_and_duplicates_are_refused) {
 }
 END_TEST
 
-/* ---- every truncation, every flipped bit ---------------------------------------------------- */
+/* ---- all truncations, all flipped bits ------------------------------------------------------- */
 
 START_TEST(every_truncation_is_refused) {
     struct gguf_writer writer = {0};
@@ -292,7 +292,7 @@ START_TEST(every_truncation_is_refused) {
 }
 END_TEST
 
-/* Reads every byte that an opened file vouches for. */
+/* Reads all bytes of an opened file that the reader has checked. */
 static uint32_t read_all(const struct gguf *gguf) {
     uint32_t sum = 0;
     for (int i = 0; i < gguf->n_values; i++) {

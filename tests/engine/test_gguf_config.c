@@ -1,5 +1,4 @@
-/* What is read from a llama model's keys, and the sentence for each way in which they can be
- * wrong. */
+/* The settings that are read from a llama model's keys, and the message for each kind of error. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +38,7 @@ static void expect_refused(struct gguf_writer *writer, const char *param, const 
     buf_free(&file);
 }
 
-/* A right model but for the value of one number. */
+/* Expects a model to be refused that is valid except for one number. */
 static void expect_number_refused(const char *key, uint32_t value, const char *message) {
     struct gguf_writer writer = {0};
     llama_keys(&writer, key);
@@ -185,7 +184,7 @@ START_TEST(odd_floats_are_refused) {
 }
 END_TEST
 
-/* What a file says of sampling; the writer ends. */
+/* Reads a file's sampling settings and frees the writer. */
 static enum status read_sampling(struct gguf_writer *writer, struct sampling_defaults *out,
                                  struct err *err) {
     struct buf file = {0};
@@ -261,7 +260,7 @@ START_TEST(what_would_give_wrong_answers_is_refused) {
 }
 END_TEST
 
-/* Mixtral's keys but for the value of one number. */
+/* Expects Mixtral's keys to be refused that are valid except for one number. */
 static void expect_expert_refused(const char *key, uint32_t value, const char *message) {
     static const struct number_key keys[] = {{"llama.expert_count", 8},
                                              {"llama.expert_used_count", 2}};
@@ -307,11 +306,11 @@ static void expect_tensor_refused(const char *name) {
     expect_refused(&writer, name, "is not supported in a model of the architecture \"llama\"");
 }
 
-/* A tensor that no part of the forward pass reads. */
+/* Tensors that no part of the forward pass reads. */
 START_TEST(tensors_that_would_be_left_out_are_refused) {
     expect_tensor_refused("blk.0.ffn_norm.bias");
     expect_tensor_refused("blk.0.attn_q_norm.weight");
-    expect_tensor_refused("blk.2.attn_norm.weight"); /* of 2 layers */
+    expect_tensor_refused("blk.2.attn_norm.weight"); /* there are 2 layers */
     expect_tensor_refused("blk.01.attn_norm.weight");
     expect_tensor_refused("attn_norm.weight");
     expect_tensor_refused("blk.0.output_norm.weight");
@@ -320,7 +319,8 @@ START_TEST(tensors_that_would_be_left_out_are_refused) {
 }
 END_TEST
 
-/* Layer 0 has an MLP and layer 1 experts: a tensor of the other kind is no tensor of it. */
+/* Layer 0 has an MLP and layer 1 experts. A tensor of the other kind does not belong to the layer.
+ */
 START_TEST(layers_have_an_mlp_or_experts) {
     static const char *const names[] = {"blk.1.ffn_gate.weight", "blk.0.ffn_gate_inp.weight"};
     const float data[64] = {0};
@@ -346,7 +346,8 @@ START_TEST(layers_have_an_mlp_or_experts) {
 }
 END_TEST
 
-/* No key says it: YaRN's range ends between pairs in gpt-oss' files, and at pairs in others. */
+/* The keys do not state it: YaRN's range ends between pairs in gpt-oss' files, and at pairs in
+ * others. */
 START_TEST(yarn_ends_as_the_family_says) {
     static const char *const files[] = {"tests/vectors/families/gpt_oss.gguf",
                                         "tests/vectors/families/olmo3.gguf"};

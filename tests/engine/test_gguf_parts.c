@@ -1,5 +1,5 @@
-/* Models in parts ("name-00001-of-00003.gguf"): the answers of the file that was cut, and what is
- * said of parts that do not fit. */
+/* Models in parts ("name-00001-of-00003.gguf"): the same answers as from the whole file, and the
+ * messages about parts that do not match. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,12 +19,12 @@ static char folder[] = "/tmp/penstock_parts_XXXXXX", path[128];
 
 /* ---- cutting -------------------------------------------------------------------------------- */
 
-/* How a model is cut; what a test changes of it is wrong. */
+/* The way to cut a model. A test changes a field to make an error. */
 struct cut {
-    const char *name;                     /* of files, with two numbers; NULL: as it should be */
-    int left_out;                         /* part that is not written, from 1 on; 0: none */
-    int doubled;                          /* part that has a tensor of the first one, too */
-    int no[PARTS], count[PARTS], tensors; /* what is added to the keys */
+    const char *name;                     /* of files, with two numbers; NULL: the right name */
+    int left_out;                         /* part that is not written, from 1; 0: all are written */
+    int doubled;                          /* part that also contains a tensor of the first part */
+    int no[PARTS], count[PARTS], tensors; /* added to the keys */
 };
 
 static const char *part_path(const struct cut *cut, int i) {
@@ -51,7 +51,7 @@ static void put_tensor(struct gguf_writer *writer, const struct gguf *from, int 
     gguf_writer_tensor(writer, w->name, w->type, w->n_dims, w->dim, w->data, w->bytes);
 }
 
-/* Part i: the first one has the keys and no tensor, as is usual. */
+/* Writes part i. As usual, the first one has the keys and no tensor. */
 static void write_part(const struct cut *cut, const struct gguf *from, int i) {
     struct gguf_writer writer = {0};
     struct buf file = {0};
@@ -107,7 +107,7 @@ START_TEST(parts_answer_as_the_whole) {
 }
 END_TEST
 
-/* A name for clients, and a number that any part's change changes. */
+/* A name for clients, and a stamp that changes if any part changes. */
 START_TEST(parts_have_one_name_and_stamp) {
     static const struct cut cut = {0};
     char name[MODEL_NAME_BYTES];
@@ -142,7 +142,7 @@ END_TEST
 
 static const struct broken {
     struct cut cut;
-    int given; /* part that is opened, from 1 on */
+    int given; /* part that is opened, from 1 */
     const char *words;
 } breaks[] = {
     {{0},

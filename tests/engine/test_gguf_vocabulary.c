@@ -1,5 +1,5 @@
-/* What is read of a vocabulary from a GGUF file's keys, the ids that end a generation, and the
- * sentence for each way in which they can be wrong. */
+/* The vocabulary in a GGUF file's keys, the ids that end a generation, and the message for each
+ * kind of error. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

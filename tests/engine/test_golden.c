@@ -1,8 +1,7 @@
-/* ctest label: slow
- * The default model against the reference (tests/vectors/golden.json): in the oracle mode every
- * greedy token is equal and the logits are within 2e-3; in the default mode the first difference
- * may only fall where the two best logits are close, and the mean KL divergence from the oracle
- * mode is bounded. */
+/* ctest label: slow The default model compared with the reference (tests/vectors/golden.json). In
+ * the oracle mode all greedy tokens are equal and the logits are within 2e-3. In the default mode
+ * the first difference may only be at a position whose two best logits are close, and the mean KL
+ * divergence from the oracle mode is bounded. */
 #include <check.h>
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -37,7 +36,7 @@ static void free_golden(void) {
     cJSON_Delete(golden);
 }
 
-/* Appends an array of ids; returns the new length. */
+/* Appends an array of ids and returns the new length. */
 static int append_ids(const cJSON *array, int32_t *out, int n) {
     const cJSON *item;
     cJSON_ArrayForEach(item, array) {
@@ -47,7 +46,7 @@ static int append_ids(const cJSON *array, int32_t *out, int n) {
     return n;
 }
 
-/* The largest difference between a row and a golden position's logits. */
+/* Returns the largest difference between a row and a golden position's logits. */
 static double worst_difference(const float *row, const cJSON *position, int V) {
     const cJSON *ids = cJSON_GetObjectItem(position, "ids");
     const cJSON *logits = cJSON_GetObjectItem(position, "logits");
@@ -68,7 +67,7 @@ static const cJSON *position_of(const cJSON *prompt, int position) {
     return NULL;
 }
 
-/* Goes through prompt + greedy in chunks of `chunk` and counts what differs. */
+/* Runs prompt + greedy in chunks of `chunk` and counts differences. */
 static void check_prompt(struct engine *engine, const cJSON *prompt, int chunk, int *tokens,
                          int *rows, double *worst) {
     int32_t ids[MOST];
@@ -119,7 +118,8 @@ static double divergence(const float *p, const float *q, int V) {
 }
 
 struct closeness {
-    double kl, worst_gap; /* sum of KL; the largest oracle gap at which the best token differed */
+    /* sum of KL; the largest oracle gap of positions with different best tokens */
+    double kl, worst_gap;
     int rows, differing;
 };
 
@@ -132,7 +132,7 @@ static void compare_row(const float *p, const float *q, int V, struct closeness 
     c->worst_gap = fmax(c->worst_gap, (double)(p[best] - p[other]));
 }
 
-/* The types of the KV cache beside float32 and how close each has to be. */
+/* The types of the KV cache except float32, and how close each has to be. */
 static const struct mode {
     enum kv_dtype kv_dtype;
     double most_kl;

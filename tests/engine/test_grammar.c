@@ -1,4 +1,4 @@
-/* Grammars: what each kind accepts, and what is refused with which sentence. */
+/* Grammars: the texts that each kind accepts, and the message for each refusal. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "engine/grammar/grammar.h"
 #include "support/suite_main.h"
 
-/* Texts begin with '+' (accepted), '~' (a beginning) or '-' (neither). */
+/* Texts begin with '+' (accepted), '~' (a prefix of an accepted text) or '-' (neither). */
 struct example {
     enum grammar_kind kind;
     const char *text;
@@ -341,7 +341,7 @@ END_TEST
 
 #define COUNT(table) (int)(sizeof(table) / sizeof *(table))
 
-/* A regular expression with many states: the flag is looked at before they are made. */
+/* A regular expression with many states: the flag is read before they are made. */
 START_TEST(a_cancelled_compilation_stops) {
     static const char text[] = "(?:a|b)*a(?:a|b){10}";
     atomic_bool cancelled = true;

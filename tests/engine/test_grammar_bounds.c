@@ -1,5 +1,5 @@
-/* Bounds of schemas, on both sides: for random bounds of numbers, lengths and counts, and for each
- * set of required names, exactly the values are taken that an evaluation of the keywords takes. */
+/* Bounds of schemas, on both sides. For random bounds of numbers, lengths and counts, and for each
+ * set of required names, the grammar accepts exactly the values that satisfy the keywords. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static int draw(int n) {
     return (int)((random_state >> 33) % (uint64_t)n);
 }
 
-/* NULL: no text keeps to it. */
+/* Returns NULL if no text can match. */
 static struct grammar *compile(enum grammar_kind kind, const char *text) {
     struct grammar *grammar = NULL;
     struct err err = {0};
@@ -93,7 +93,7 @@ static void write_schema(char *out, size_t size, const struct bounds *bounds) {
     snprintf(out + n, size - n, "}");
 }
 
-/* An integer is written without a fraction: 1.0 is refused where one is asked for. */
+/* An integer is written without a fraction: 1.0 is refused for an integer type. */
 static void check_number(const struct bounds *bounds, struct grammar *grammar, const char *schema,
                          int value) {
     for (int has_zeros = 0; has_zeros < 2; has_zeros++) {
@@ -119,7 +119,7 @@ START_TEST(numbers_are_taken_up_to_their_bounds) {
                 check_number(&bounds, grammar, schema, bounds.value[k] - steps[s]);
                 check_number(&bounds, grammar, schema, -bounds.value[k] - steps[s]);
             }
-            int near = bounds.value[k] / ONE * ONE; /* the next whole numbers */
+            int near = bounds.value[k] / ONE * ONE; /* the nearest whole numbers */
             for (int d = -2; d <= 2; d++) check_number(&bounds, grammar, schema, near + d * ONE);
         }
         for (int k = 0; k < 20; k++) check_number(&bounds, grammar, schema, draw(400001) - 200000);
@@ -132,7 +132,7 @@ END_TEST
 
 static const struct counted {
     enum grammar_kind kind;
-    const char *grammar; /* with the least and the largest count */
+    const char *grammar; /* with the smallest and the largest count */
     const char *open, *one, *between, *close;
 } counteds[] = {
     {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":%d,\"maxLength\":%d}", "\"", "a", "",
@@ -185,9 +185,9 @@ END_TEST
 
 enum { N_NAMES = 4 };
 
-/* How members are written: as JSON, or as the arguments of a call. */
+/* The ways to write members: as JSON, or as the arguments of a call. */
 static const struct spelling {
-    const char *style; /* NULL: a schema by itself */
+    const char *style; /* NULL: a plain schema */
     const char *open, *member, *between, *close;
 } spellings[] = {
     {NULL, "{", "\"%c\":1", ",", "}"},
@@ -210,7 +210,7 @@ static struct grammar *compile_object(const struct spelling *spelling, unsigned 
                    spelling->style);
     buf_puts(&text, "{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"c\":{},\"d\":{}},"
                     "\"required\":[");
-    for (int i = N_NAMES - 1; i >= 0; i--) { /* their order says nothing */
+    for (int i = N_NAMES - 1; i >= 0; i--) { /* their order must not matter */
         if (!(required >> i & 1)) continue;
         buf_printf(&text, is_second ? ",\"%c\"" : "\"%c\"", 'a' + i);
         is_second = true;
@@ -276,7 +276,7 @@ END_TEST
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-/* Lists share a value if it is equal as JSON, however it is written. */
+/* Two values are the same if they are equal as JSON, in any spelling. */
 START_TEST(several_lists_take_the_values_that_each_has) {
     static const char *const values[] = {"1",           "2",         "1.5",    "\"1\"",
                                          "null",        "true",      "[]",     "[1]",
@@ -330,10 +330,10 @@ START_TEST(equal_values_are_found_in_each_spelling) {
 }
 END_TEST
 
-/* A branch of a oneOf that may hold beside another one is refused by its place. */
+/* If two branches of a oneOf may hold together, the message names the second one's place. */
 START_TEST(branches_that_may_hold_together_are_refused) {
     static const struct {
-        const char *schema, *place; /* NULL: it is served */
+        const char *schema, *place; /* NULL: it is accepted */
     } rows[] = {
         {"{\"oneOf\":[{\"const\":1},{\"const\":2},{\"const\":1.0}]}", "/oneOf/2"},
         {"{\"oneOf\":[{\"enum\":[1,1]},{\"const\":2}]}", NULL},

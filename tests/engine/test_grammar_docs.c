@@ -1,5 +1,5 @@
-/* docs/structured-output.md names each keyword and format of JSON Schema that the program knows,
- * and no other, as what it is: enforced (first column of the table) or an annotation. */
+/* docs/structured-output.md lists each keyword and format of JSON Schema that the program knows,
+ * and no others, with the right kind: enforced (first column of the table) or an annotation. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct names {
     int n;
 };
 
-/* Adds what stands in `backquotes` up to `end`. */
+/* Adds all names in `backquotes` up to `end`. */
 static void add_quoted(struct names *names, const char *text, const char *end) {
     while ((text = memchr(text, '`', (size_t)(end - text)))) {
         const char *close = memchr(text + 1, '`', (size_t)(end - text - 1));
@@ -33,7 +33,7 @@ static bool has(const struct names *names, const char *name) {
     return false;
 }
 
-/* The names in the page's section. */
+/* Reads the names in the page's section. */
 static struct names enforced, notes, formats;
 
 static void read_page(void) {

@@ -1,4 +1,4 @@
-/* How long compiling takes, as grammars grow: for families of grammars of n parts, in processor
+/* How the time to compile grows with grammars, for families of grammars of n parts, in processor
  * time of the thread. Twice the parts take a bit more than twice the time, as n log n does, and
  * never four times. No text of the allowed size takes more than twice the time limit. */
 #include <check.h>
@@ -19,8 +19,8 @@
 #define XML TAG "{\"type\":\"json_schema\",\"style\":\"qwen_xml\",\"texts\":["
 #define ANY "{\"type\":\"any_text\"}"
 
-/* A text is `open`, n times `first`, `middle`, n times `second`, `close`. In a part, @ stands for
- * its number and ^ for the number after it. The last part has no comma at its end. */
+/* A text is `open`, n times `first`, `middle`, n times `second`, `close`. In a part, @ is its
+ * number and ^ the number after it. The last part does not end with a comma. */
 static const struct family {
     enum grammar_kind kind;
     const char *open, *first, *middle, *second, *close;
@@ -142,8 +142,7 @@ static const struct family {
      "}}}}"},
 };
 
-/* Grammars whose work grows by four as their parts double, by their nature: only the time limit
- * bounds it. */
+/* Grammars whose work quadruples when their parts double. Only the time limit bounds it. */
 static const struct family heavy[] = {
     {T, TAG "{\"type\":\"triggered_tags\",\"triggers\":[", "\"<@\",", "],\"tags\":[",
      "{\"begin\":\"<@>\",\"content\":{\"type\":\"const_string\",\"value\":\"\"},\"end\":\">\"},",
@@ -206,7 +205,7 @@ static double thread_ms(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-/* The milliseconds that compiling takes, also if it fails. */
+/* Returns the milliseconds to compile, also if it fails. */
 static double compile_ms(const struct family *family, int n, int max_ms) {
     const struct grammar_limits limits = {.max_ms = max_ms, .max_text = (size_t)4 << 20};
     struct buf text = {0};
@@ -230,7 +229,7 @@ static double least_ms(const struct family *family, int n, int runs) {
     return least;
 }
 
-/* The number of parts of a text of the largest size. */
+/* Returns the number of parts of a text of the largest size. */
 static int most_parts(const struct family *family) {
     struct buf text = {0};
     write_text(&text, family, 1000);
@@ -243,7 +242,7 @@ static int most_parts(const struct family *family) {
     return n;
 }
 
-/* What takes less is not measured: memory and caches count for more there. */
+/* Shorter times are not compared, because effects of memory and caches dominate them. */
 static const double floor_ms = 4;
 
 START_TEST(twice_the_parts_take_about_twice_the_time) {
@@ -253,7 +252,8 @@ START_TEST(twice_the_parts_take_about_twice_the_time) {
     for (int n = most / 16; n > 0 && n <= most / 2; n *= 2) {
         double once = before, twice = least_ms(family, 2 * n, 2);
         for (int again = 0; again < 3 && once > floor_ms && twice > 3 * once; again++) {
-            double more = least_ms(family, n, 3); /* something else was running */
+            /* another process may have disturbed the measurement */
+            double more = least_ms(family, n, 3);
             once = more > once ? more : once;
             twice = least_ms(family, 2 * n, 3);
         }

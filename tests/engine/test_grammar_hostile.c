@@ -1,5 +1,5 @@
-/* Grammars that are made to hurt: each compiles, or is refused by a sentence that says why, in
- * bounded time and memory. What compiles is used: a mask, and some tokens under masks. */
+/* Hostile grammars: each compiles, or is refused with a message that gives the reason, in bounded
+ * time and memory. A grammar that compiles is used: a mask, and some tokens under masks. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #define NOTHING "Nothing can match"
 #define SYNTAX "is not valid JSON"
 
-/* The text is n times `open`, then `middle`, then n times `close`; n == 0 is n == 1. */
+/* The text is n times `open`, then `middle`, then n times `close`; n == 0 means n == 1. */
 static const struct hostile {
     enum grammar_kind kind;
     const char *open;
@@ -135,7 +135,7 @@ static const struct hostile {
     {J, "{\"$ref\":\"file:///etc/passwd\"}", 0, "", "", "only places in this schema"},
     {J, "{\"$ref\":\"#/examples/0\",\"examples\":[{\"typo\":1}]}", 0, "", "",
      "\"/examples/0/typo\""},
-    /* nothing can match */
+    /* no text matches */
     {J, "false", 0, "", "", NOTHING},
     {J, "{\"enum\":[1],\"type\":\"string\"}", 0, "", "", NOTHING},
     {J, "{\"const\":1,\"enum\":[2]}", 0, "", "", NOTHING},
@@ -166,7 +166,7 @@ static const struct hostile {
     {J, "{\"anyOf\":[{},{},{},{},{},{},{},{},{},{}]}", 0, "", "", NULL},
     {J, "{\"anyOf\":[{\"anyOf\":[{},{}]},{\"anyOf\":[{},{}]}]}", 0, "", "", NULL},
     {R, "(a?b?c?d?e?f?g?h?){40}", 0, "", "", NULL},
-    /* bytes that are no text */
+    /* bytes that are not text */
     {R, "\xff", 0, "", "", "not UTF-8"},
     {R, "a\xc3", 0, "", "", "not UTF-8"},
     {R, "\xed\xa0\x80", 0, "", "", "not UTF-8"},
@@ -213,7 +213,7 @@ static const struct hostile {
     {J, "{\"pattern\":\"a\\u0000b\",\"type\":\"string\"}", 0, "", "", ""},
     {J, "{\"enum\":[\"\\ud83d\\ude00\"]}", 0, "", "", NULL},
     {J, "\xef\xbb\xbf{}", 0, "", "", SYNTAX},
-    /* JSON that is none */
+    /* invalid JSON */
     {J, "", 0, "", "", SYNTAX},
     {J, "{", 0, "", "", SYNTAX},
     {J, "{}{}", 0, "", "", SYNTAX},
@@ -231,7 +231,7 @@ static const struct hostile {
     {T, "{\"structures\":[],\"triggers\":[]}", 0, "", "", ""},
     {T, "{\"structures\":[{\"begin\":\"\",\"schema\":{},\"end\":\"\"}],\"triggers\":[\"\"]}", 0, "",
      "", ""},
-    /* keywords with values of another kind */
+    /* keywords with values of a wrong type */
     {J, "{\"type\":[]}", 0, "", "", "must be one of"},
     {J, "{\"type\":[\"null\",5]}", 0, "", "", "must be one of"},
     {J, "{\"enum\":[]}", 0, "", "", "must be an array of values"},
@@ -273,7 +273,7 @@ static void teardown(void) {
     vocabulary_free(vocabulary);
 }
 
-/* Takes some tokens under the masks. */
+/* Accepts some tokens under the masks. */
 static void use(struct grammar *grammar) {
     struct matcher *matcher = matcher_new(grammar, vocabulary);
     uint32_t mask[9];
@@ -290,7 +290,7 @@ static void use(struct grammar *grammar) {
     matcher_free(matcher);
 }
 
-/* Compiles and uses; the sentence of the refusal, "" for none. */
+/* Compiles and uses a grammar. Returns the message of the refusal, or "". */
 static const char *result_of(enum grammar_kind kind, const struct buf *text) {
     static struct err err;
     struct grammar *grammar;
@@ -326,7 +326,7 @@ START_TEST(a_hostile_grammar_is_refused_or_served) {
 }
 END_TEST
 
-/* A text of `n` members, each written with its number twice. */
+/* A text of `n` members. Each contains its number twice. */
 static void write_many(struct buf *text, const char *open, const char *member, int n,
                        const char *close) {
     char one[200];
@@ -381,7 +381,7 @@ START_TEST(a_large_grammar_is_refused_or_served) {
 }
 END_TEST
 
-/* Chains of $ref are as long as they like, as each is a rule. */
+/* Chains of $ref may have any length, because each is a rule. */
 START_TEST(a_long_chain_of_references_is_served) {
     struct buf text = {0};
     buf_puts(&text, "{\"$ref\":\"#/$defs/d0\",\"$defs\":{");
@@ -396,9 +396,10 @@ START_TEST(a_long_chain_of_references_is_served) {
 }
 END_TEST
 
-/* Rules that begin with one another all wait where the text begins. The second go in a circle. */
+/* Each rule begins with the next one, so all of them wait at the start of the text. In the second
+ * grammar they form a cycle. */
 START_TEST(a_long_chain_of_rules_is_served) {
-    const struct grammar_limits limits = {.max_ms = 100000}; /* of a build with sanitizers */
+    const struct grammar_limits limits = {.max_ms = 100000}; /* for a build with sanitizers */
     struct grammar *grammar;
     struct err err = {0};
     struct buf text = {0};
@@ -413,8 +414,9 @@ START_TEST(a_long_chain_of_rules_is_served) {
 }
 END_TEST
 
-/* Each letter may be of any of the words before it: the states grow with the text, until they are
- * too ambiguous. Nothing comes behind that, and it takes no longer the longer the text is. */
+/* Each letter may belong to any of the words before it: the states grow with the text, until they
+ * are too ambiguous. The matcher stops there, so the time does not grow with the rest of the text.
+ */
 START_TEST(an_ambiguous_text_comes_to_an_end) {
     const char *source = "root ::= s\ns ::= a s \"b\" | \"c\"\na ::= \"a\"+\n";
     static char text[20000];
@@ -430,7 +432,7 @@ START_TEST(an_ambiguous_text_comes_to_an_end) {
 }
 END_TEST
 
-/* Every beginning of a grammar is some text: none crashes. */
+/* Compiles all prefixes of a grammar. None may crash. */
 START_TEST(each_beginning_of_a_grammar_has_a_result) {
     static const struct {
         enum grammar_kind kind;

@@ -1,6 +1,6 @@
-/* Masks are exact: over random grammars and regular expressions each one equals what a naive
- * recogniser says of every token, also after tokens were taken back, and again from the cache.
- * ctest label: slow */
+/* Masks are exact: for random grammars and regular expressions each mask equals the result of a
+ * naive recogniser for all tokens, also after a rollback, and when it is read from the cache. ctest
+ * label: slow */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@ static char tokens[V][16];
 static int lengths[V];
 static struct vocabulary *vocabulary;
 
-/* ASCII, all that characters go on with, random mixes of what grammars have, a few doubles, and one
- * without bytes. */
+/* Tokens: ASCII, all continuation bytes of characters, random mixes of the grammars' parts, a few
+ * duplicates, and an empty one. */
 static void setup(void) {
     static const char *const parts[] = {"a",  "b",  "ab", "aab", "\u00e9", "\xc3",     "\xa9",
                                         "c",  ",",  "(",  ")",   "\u20ac", "\xe2\x82", "x",
@@ -49,7 +49,7 @@ struct place {
     struct matcher *matcher;
     const char *grammar_text;
     char text[NAIVE_MAX_TEXT + 1];
-    int n, n_taken, taken[STEPS]; /* bytes; tokens */
+    int n, n_taken, taken[STEPS]; /* number of bytes; tokens */
 };
 
 static bool is_in(const uint32_t *mask, int id) {
@@ -72,7 +72,7 @@ static void check_mask(struct place *p, const uint32_t *mask) {
                   p->n, p->text);
 }
 
-/* The forced bytes are those that may come alone. */
+/* Forced bytes are bytes without an alternative. */
 static void check_forced(struct place *p) {
     char forced[8], text[NAIVE_MAX_TEXT + 9];
     int n = matcher_forced(p->matcher, forced, 8);
@@ -91,7 +91,7 @@ static void check_forced(struct place *p) {
     }
 }
 
-/* Takes a random token of the mask, or takes back some. False: the end. */
+/* Accepts a random token of the mask, or rolls some back. Returns false at the end. */
 static bool move(struct place *p, const uint32_t *mask, uint64_t *seed) {
     if (p->n_taken > 0 && naive_draw(seed, 4) == 0) {
         int n = 1 + naive_draw(seed, p->n_taken);
@@ -114,12 +114,12 @@ static bool move(struct place *p, const uint32_t *mask, uint64_t *seed) {
     return true;
 }
 
-/* The next mask that is not known has all states freed first that nobody stands at. */
+/* Makes the matcher free all unused states before it computes the next unknown mask. */
 static void free_states(struct grammar *grammar) {
     grammar->automaton.max_bytes = 1;
 }
 
-/* One walk, checked; the second time every mask comes from the cache, unless states are freed. */
+/* One checked walk. In the second walk all masks are in the cache, unless states are freed. */
 static void walk(struct grammar *grammar, struct naive_grammar naive, const char *text,
                  uint64_t seed, bool checks) {
     bool frees = !checks && seed % 2 == 0;
@@ -177,7 +177,7 @@ static const struct {
     {GRAMMAR_REGEX, "([^a\"]{0,5}|aa[^\"]{0,7})x"},
     {GRAMMAR_REGEX, "(?:[^\"\u00a9\u00e9]|\u00e9[^a])*"},
     {GRAMMAR_REGEX, "[\\x00-\\x{ffff}]{3,40}"},
-    /* letters that lead to several states: at once, behind a byte, behind other letters */
+    /* letters that lead to several states: immediately, after a byte, after other letters */
     {GRAMMAR_REGEX, "[b-z].*|a[ab]*|\\(a[^b]*|\\([b-d]+"},
     {GRAMMAR_REGEX, "[b-z].*|a[a-z][4-9].*"},
     {GRAMMAR_REGEX, "[\\x00-\\x7f]*\u20ac?"},
@@ -189,7 +189,7 @@ static const struct {
                           "\"b\":{\"type\":\"integer\"},\"\u00e9\":{\"type\":\"null\"}}}"},
 };
 
-/* Where no naive recogniser is at hand, the mask is held against a match byte by byte. */
+/* Without a naive recogniser, the mask is compared with a match of each token's bytes. */
 static void check_by_match(struct grammar *grammar, const uint32_t *mask, char *text, int n) {
     for (int id = 0; id < V; id++) {
         bool ends;
@@ -231,8 +231,8 @@ START_TEST(masks_of_long_texts_are_exact_while_states_are_freed) {
 }
 END_TEST
 
-/* Gets a mask in as many calls as that takes with so much work each; where states are freed in
- * between, walks begin again, so that there is an end to it. Returns how many were too few. */
+/* Computes a mask in as many calls as needed with `work` each. If states are freed in between,
+ * walks start again, so the number of calls is limited. Returns the number of incomplete calls. */
 static int mask_in_parts(struct matcher *matcher, int work, uint32_t *mask) {
     int interrupted = 0;
     while (interrupted < 3000 && !matcher_prepare(matcher, work)) interrupted++;
@@ -241,7 +241,7 @@ static int mask_in_parts(struct matcher *matcher, int work, uint32_t *mask) {
     return interrupted;
 }
 
-/* Beside it other sequences keep to the same grammar, and are elsewhere in it. */
+/* Meanwhile another sequence uses the same grammar, at another place in it. */
 START_TEST(interrupted_walks_find_the_same_masks) {
     const char *source = long_texts[_i / 2].text;
     struct grammar *grammars[2];

@@ -1,4 +1,5 @@
-/* What matchers say beside masks, what a vocabulary is made of, and one grammar in many threads. */
+/* The results of matchers other than masks, the tries of a vocabulary, and one grammar in many
+ * threads. */
 #include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 /* ---- forced bytes --------------------------------------------------------------------------- */
 
-/* A token for each byte. */
+/* A vocabulary with one token per byte. */
 static struct vocabulary *bytes_vocabulary(void) {
     static char text[256];
     const char *bytes[256];
@@ -23,7 +24,7 @@ static struct vocabulary *bytes_vocabulary(void) {
     return vocabulary_new(bytes, lengths, 256);
 }
 
-/* Bytes that no edge tells apart are one class: that is no byte that must come. */
+/* Bytes that all edges treat the same are one class, so none of them is forced. */
 static const struct {
     const char *regex, *before, *forced;
 } forced[] = {
@@ -50,7 +51,7 @@ START_TEST(bytes_are_forced_where_no_other_may_come) {
 }
 END_TEST
 
-/* Some token has to go on: that the beginning of one may come is not enough. */
+/* A token must match as a whole: a match of its first bytes is not enough. */
 START_TEST(nothing_may_come_where_no_token_does) {
     static const char *const texts[] = {"ab", "c"};
     static const int sizes[] = {2, 1};
@@ -62,7 +63,7 @@ START_TEST(nothing_may_come_where_no_token_does) {
         ck_assert(
             !grammar_compile(GRAMMAR_REGEX, regexes[i], strlen(regexes[i]), NULL, &grammar, NULL));
         struct matcher *matcher = matcher_new(grammar, vocabulary);
-        for (int known = 0; known < 2; known++) { /* the second time the mask is */
+        for (int known = 0; known < 2; known++) { /* the second time the mask is in the cache */
             ck_assert_int_eq(matcher_may_go_on(matcher), i == 1 || i == 2);
             ck_assert_int_eq(matcher_mask(matcher, &mask), i > 0);
         }
@@ -75,8 +76,8 @@ END_TEST
 
 /* ---- what is freed -------------------------------------------------------------------------- */
 
-/* Nested in one token: nobody has stood where the outer rules began, and states are freed at every
- * mask. The second grammar's rules wait for themselves. */
+/* The rules are nested within one token, so no sequence was at the start of the outer ones, and
+ * states are freed at every mask. The rules of the second grammar wait for themselves. */
 static const struct {
     enum grammar_kind kind;
     const char *text, *taken[5];
@@ -115,7 +116,7 @@ START_TEST(who_waits_stays_while_states_are_freed) {
 }
 END_TEST
 
-/* What a sequence finds and no other asks for goes first. */
+/* States that only one sequence has needed are freed first. */
 START_TEST(masks_that_are_wanted_again_stay) {
     struct vocabulary *vocabulary = bytes_vocabulary();
     struct grammar *grammar;
@@ -138,7 +139,7 @@ START_TEST(masks_that_are_wanted_again_stay) {
     ck_assert(!a->start->mask);
     matcher_roll_back(first, 2);
     a->max_bytes = 1;
-    matcher_mask(first, mask); /* as in the beginning */
+    matcher_mask(first, mask); /* the same as at the start */
     ck_assert_uint_eq(a->bytes, bytes);
     matcher_free(first);
     grammar_release(grammar);
@@ -153,7 +154,7 @@ enum { V = 3200, LONGEST = 40 };
 static char tokens[V][LONGEST];
 static int lengths[V];
 
-/* In no order, many of them with the same long beginning, some twice; of bytes of all kinds. */
+/* Unordered tokens with bytes of all kinds: many share a long prefix, some are duplicates. */
 static struct vocabulary *long_vocabulary(void) {
     static const char *const parts[] = {"inter", "nation", "  ",   "\u00e9", "7",
                                         "A",     "_",      "\xa9", "a",      "\t"};
@@ -171,7 +172,7 @@ static struct vocabulary *long_vocabulary(void) {
     return vocabulary_new(bytes, lengths, V);
 }
 
-/* Siblings ascend, so no beginning of tokens has two nodes; and each token ends at its node. */
+/* Siblings are in ascending order, so each prefix has one node; and each token ends at its node. */
 START_TEST(a_trie_has_each_beginning_once) {
     struct vocabulary *v = long_vocabulary();
     int n_found = 0, depth = -1;
@@ -192,7 +193,7 @@ START_TEST(a_trie_has_each_beginning_once) {
 }
 END_TEST
 
-/* Returns how many tokens end in a subtree of shapes; no two siblings are alike. */
+/* Returns the number of tokens that end in a subtree of shapes. Fails if two siblings are equal. */
 static int check_shapes(const struct shape_trie *trie, uint32_t at) {
     const struct shape_node *node = &trie->nodes[at];
     bool seen[N_SETS + 1][256] = {{false}};
@@ -207,7 +208,7 @@ static int check_shapes(const struct shape_trie *trie, uint32_t at) {
     return n;
 }
 
-/* Is the token whole characters of the slice, and not too many? */
+/* Does the token consist of whole characters of the slice, within the limit? */
 static bool is_in_slice(int id, enum character_set slice) {
     int n = 0;
     for (size_t at = 0, size, length = (size_t)lengths[id]; at < length; at += size, n++) {
@@ -255,7 +256,7 @@ static struct {
     const struct vocabulary *vocabulary;
 } shared;
 
-/* Takes a token of the mask at random; -1: there is none. */
+/* Returns a random token of the mask; -1: the mask is empty. */
 static int draw_token(const uint32_t *mask, uint64_t *seed) {
     int from = naive_draw(seed, V);
     for (int i = 0; i < V; i++) {
@@ -265,7 +266,7 @@ static int draw_token(const uint32_t *mask, uint64_t *seed) {
     return -1;
 }
 
-/* One sequence: its masks are those of a grammar that no other thread has. */
+/* One sequence. Its masks equal those of a grammar that only this thread uses. */
 static void keep_to_it(struct grammar *own, uint64_t seed) {
     uint32_t mask[WORDS], expected[WORDS];
     struct matcher *matcher = matcher_new(shared.grammar, shared.vocabulary);

@@ -1,6 +1,6 @@
-/* Schemas whose keywords have values of every type, in every place that a schema is read from: as
- * JSON, and as the arguments of calls in each style. Each compiles or is refused by a sentence that
- * names the place; none is read as a value of another type. */
+/* Schemas whose keywords have values of all types, in all places of a schema: as JSON, and as the
+ * arguments of calls in each style. Each compiles or is refused with a message that names the
+ * place. No value is read as another type. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,7 +79,7 @@ static void check_compiled(enum grammar_kind kind, const struct buf *text) {
                   err.message);
 }
 
-/* Compiles a schema as itself, and as the arguments of a call in each style. */
+/* Compiles a schema alone, and as the arguments of a call in each style. */
 static void check_schema(const char *schema) {
     struct buf text = {0};
     buf_puts(&text, schema);
@@ -209,7 +209,7 @@ START_TEST(what_cannot_be_read_is_refused_by_a_sentence) {
 }
 END_TEST
 
-/* Each spelling leads to the only schema there is: the value must be null. */
+/* All spellings refer to the only schema, which requires null. */
 START_TEST(a_reference_is_read_in_each_of_its_spellings) {
     static const char *const names[][2] = {
         {"a b", "a%20b"},       {"a%b", "a%25b"}, {"a/b", "a~1b"}, {"a~b", "a~0b"},

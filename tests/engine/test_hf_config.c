@@ -1,5 +1,5 @@
-/* A config.json in place of a model file: what is read out of it, what is refused and with which
- * words, and that a model of random weights runs, in the same way every time. */
+/* A config.json instead of a model file: the settings that are read, the messages for refusals, and
+ * that a model with random weights runs with the same results each time. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
     "{\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "                      \
     "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}"
 
-/* The config of a text, and what else the file says in *file, which the caller closes. */
+/* Returns the config of a text, and the rest of the file in *file, which the caller closes. */
 static struct model_config read_config(struct model_file *file, const char *text) {
     struct model_config config;
     struct err err = {0};
@@ -54,7 +54,7 @@ START_TEST(shapes_are_read) {
 }
 END_TEST
 
-/* Of each tensor the name, shape and type are those of a file, and nothing is read of it. */
+/* Each tensor has the name, shape and type of a file's tensor, without data. */
 START_TEST(tensors_are_listed) {
     struct model_file file;
     const struct weight *weight;
@@ -70,13 +70,13 @@ START_TEST(tensors_are_listed) {
     ck_assert_int_eq(c.n_parameters,
                      2 * 300 * 64 + 64 + 8 * (2 * 64 + 2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64));
     ck_assert_str_eq(c.quantisation, "bf16");
-    /* what the memory plan counts: matrices of 2 bytes, norms of 4 */
+    /* the memory plan counts 2 bytes per matrix weight and 4 per norm weight */
     ck_assert_int_eq(c.file_bytes, 2 * c.n_parameters + 2 * (64 + 8 * 2 * 64));
     model_file_close(&file);
 }
 END_TEST
 
-/* Keys by other names, options, and tensors that only some families have. */
+/* Keys with other names, options, and tensors that only some families have. */
 START_TEST(families_differ) {
     struct model_file file;
     struct model_config c = read_config(
@@ -232,7 +232,7 @@ END_TEST
 
 /* ---- a model -------------------------------------------------------------------------------- */
 
-/* The logits of four tokens, from a config.json of a dtype. */
+/* Returns the logits of four tokens, from a config.json with this dtype. */
 static float *logits_of(const char *dtype, int threads) {
     char folder[] = "/tmp/penstock-config-XXXXXX", path[64];
     ck_assert_ptr_nonnull(mkdtemp(folder));
@@ -274,8 +274,8 @@ static float *logits_of(const char *dtype, int threads) {
     return logits;
 }
 
-/* Float weights are the same numbers in every type; eight layers neither blow logits up nor let
- * them vanish. */
+/* Float weights are the same numbers in all types. After eight layers the logits are neither huge
+ * nor zero. */
 START_TEST(a_random_model_runs) {
     float *bf16 = logits_of("bfloat16", 1), *f32 = logits_of("float32", 2);
     double squares = 0;
@@ -297,7 +297,7 @@ START_TEST(without_weights_it_must_be_asked_for) {
 }
 END_TEST
 
-/* A file need not say how layers rotate of a kind that it has none of. */
+/* A file need not describe the rotation of a kind of layer that the model does not have. */
 START_TEST(rotations_are_of_the_kinds_that_there_are) {
     struct model_file file;
     struct model_config c = read_config(
@@ -310,7 +310,7 @@ START_TEST(rotations_are_of_the_kinds_that_there_are) {
 }
 END_TEST
 
-/* As Gemma 3's 4B model has it: transformers wrote what differs from its class. */
+/* Like Gemma 3's 4B model: transformers wrote only the values that differ from its class's. */
 START_TEST(a_text_config_may_leave_out_what_is_usual) {
     struct model_file file;
     struct model_config c = read_config(

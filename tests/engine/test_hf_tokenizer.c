@@ -1,6 +1,6 @@
-/* tokenizer.json files against the library that they are made for: the same ids, special tokens and
- * text, for each configuration in tests/vectors/hf_tokenizers. With PENSTOCK_HF_TOKENIZERS=FOLDER,
- * those of another folder. */
+/* tokenizer.json files compared with the library that they are made for: the same ids, special
+ * tokens and text, for each configuration in tests/vectors/hf_tokenizers. With
+ * PENSTOCK_HF_TOKENIZERS=FOLDER, those of another folder. */
 #include <check.h>
 #include <cjson/cJSON.h>
 #include <dirent.h>
@@ -13,7 +13,7 @@
 #include "support/suite_main.h"
 #include "support/tokenizer_fixture.h"
 
-/* The tokenizer of the file beside NAME.jsonl: NAME.model is SentencePiece's, tekken.json
+/* Returns the tokenizer of the file next to NAME.jsonl: NAME.model is SentencePiece's, tekken.json
  * Mistral's, all others are tokenizer.json files. */
 static struct tokenizer *tokenizer_beside(const char *lines) {
     struct tokenizer_spec spec;
@@ -80,7 +80,7 @@ static void check_ids(struct comparison *comparison, const cJSON *line, const ch
     free(ids);
 }
 
-/* What the ids stand for, as a stream: whole characters only. */
+/* Checks the text of the ids as a stream, which consists of whole characters. */
 static void check_text(struct comparison *comparison, const cJSON *line, const struct buf *text) {
     const cJSON *decoded = cJSON_GetObjectItem(line, "decoded"), *id;
     struct detokenizer detokenizer = {.tokenizer = comparison->tokenizer};

@@ -1,5 +1,5 @@
-/* Broken tokenizer files: each is refused with one sentence that names the file, the key, what was
- * expected and what was found, within a second. */
+/* Broken tokenizer files. Each is refused within a second, with one sentence that names the file,
+ * the key, the expectation and the finding. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +107,7 @@ static const struct {
 };
 #define N_CASES ((int)(sizeof cases / sizeof *cases))
 
-/* Reads the text, and builds the tokenizer if that is possible. */
+/* Reads the text, and builds the tokenizer if possible. */
 static enum status read_text(const char *text, size_t length, struct err *err) {
     struct tokenizer_spec spec;
     struct tokenizer *tokenizer = NULL;

@@ -1,6 +1,6 @@
-/* The host's sampler of a step's rows, over stand-ins for the samplers of one row: whichever thread
- * runs a task, each sample is computed once, by a sampler that no other task uses, and shared
- * logits stay as they are. */
+/* The host's sampler of a step's rows, with stand-ins for the samplers of one row. Each sample is
+ * computed once, by a sampler that no other task uses at that time, and shared logits stay
+ * unchanged, for any assignment of tasks to threads. */
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -74,7 +74,7 @@ static void parallel(struct backend *b, void (*fn)(void *arg, int i), void *arg,
     pthread_t threads[64];
     struct task tasks[64];
     (void)b;
-    ck_assert(n >= 1 && n <= THREADS); /* more samplers could not work at once */
+    ck_assert(n >= 1 && n <= THREADS); /* more samplers could not work at the same time */
     for (int i = 0; i < n; i++) {
         tasks[i] = (struct task){fn, arg, i};
         ck_assert_int_eq(pthread_create(&threads[i], NULL, run_task, &tasks[i]), 0);
@@ -87,7 +87,7 @@ static struct backend backend = {.device = &device};
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-/* Of three samples one is shared, one scores and one chooses alone. The shared ones read row 0. */
+/* One of three samples is shared, one scores and one chooses. The shared ones read row 0. */
 static void set_samples(struct sample *samples, const int32_t *history, float *logits) {
     static const struct sampling sampling = {.top_p = 1};
     for (int i = 0; i < N_SAMPLES; i++) {
@@ -144,7 +144,7 @@ START_TEST(few_samples_need_few_tasks) {
 }
 END_TEST
 
-/* The best of a beam's row come from one call, whatever the number of results that they fill. */
+/* One call computes the best tokens of a beam's row, for any number of results that they fill. */
 START_TEST(the_best_of_a_row_fill_several_results) {
     static float logits[2 * V];
     static const struct sampling sampling = {.top_p = 1};

@@ -1,4 +1,4 @@
-/* What inspection prints, for a tiny model and for files that are refused half-way. */
+/* The output of inspection, for a tiny model and for files that are refused partway. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +10,10 @@
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 
-/* Inspects the file at `path`, with its tensors. The text is the caller's to free. */
+/* Inspects the file at `path`, with its tensors. The caller frees the text. */
 static enum status inspect(const char *path, int64_t kv_memory, char **text, struct err *err) {
     struct engine_config config = {.model = path,
-                                   .dummy = true, /* of a config.json; a .gguf file has weights */
+                                   .dummy = true, /* for a config.json; a .gguf file has weights */
                                    .max_num_seqs = 4,
                                    .max_num_batched_tokens = 64,
                                    .block_size = 16,
@@ -114,7 +114,7 @@ START_TEST(stretched_positions_are_told) {
 }
 END_TEST
 
-/* Files of Llama 3.1 name no type of stretch: they have its factors. */
+/* Files of Llama 3.1 do not name a type of stretch. Their factors are in the file. */
 START_TEST(factors_of_the_file_are_told) {
     static const float slower[] = {1, 1, 1, 1, 2.5f, 4, 8, 8}, none[] = {1, 1, 1, 1, 1, 1, 1, 1};
     static const float part[] = {1, 1, 1, 1, 1, 1, 1e30f, 1e30f};
@@ -141,7 +141,7 @@ START_TEST(factors_of_the_file_are_told) {
 }
 END_TEST
 
-/* A config.json has no bytes of its own: the plan counts those of the random weights. */
+/* A config.json does not contain weights: the plan counts the bytes of the random ones. */
 START_TEST(a_config_json_is_told_with_its_weights) {
     static const char json[] =
         "{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64, "
@@ -163,7 +163,7 @@ START_TEST(a_config_json_is_told_with_its_weights) {
 }
 END_TEST
 
-/* Layers that could draft are there, and nobody asks them. */
+/* Layers for drafts that the file contains and the program does not use. */
 START_TEST(layers_that_are_not_used_are_told) {
     char *text;
     struct err err = {0};

@@ -1,5 +1,5 @@
-/* Types whose codes are looked up, in a whole model: beside one that has the floats that they stand
- * for. */
+/* Types whose codes are looked up, in a whole model, compared with a model of the floats that the
+ * codes represent. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static const enum dtype types[] = {
 };
 enum { N_LOOKED_UP = sizeof types / sizeof *types };
 
-/* The last row of logits of a prompt; [V] for the caller to free. */
+/* Returns the last row of logits of a prompt, [V]. The caller frees it. */
 static float *logits_of(const struct tiny_model *tiny, bool float32, int threads) {
     int32_t ids[LENGTH];
     char *path = tiny_model_temporary(tiny);
@@ -41,8 +41,8 @@ static struct tiny_model model_of(enum dtype type, int experts) {
     return tiny;
 }
 
-/* In float32 arithmetic the same bits as of floats; with integer products close to that, and the
- * same bits for any number of threads. */
+/* In float32 arithmetic the bits equal those of floats. With integer products the results are near
+ * them, with the same bits for any number of threads. */
 START_TEST(a_model_has_the_logits_of_its_floats) {
     struct tiny_model tiny = model_of(types[_i], _i % 4 == 1 ? 4 : 0), floats = tiny;
     size_t bytes = 300 * sizeof(float);

@@ -1,5 +1,6 @@
-/* Files that change while they are mapped: one that is cut short ends the process with a sentence
- * that names it, one that is written to fails the start, and one that is replaced is as it was. */
+/* Files that change while they are mapped. A truncated file ends the process with a sentence that
+ * names the file. A file that is written to makes the start fail. A replaced file keeps its old
+ * contents. */
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -20,9 +21,9 @@
 
 #define SHARD "model-00002-of-00003.safetensors"
 enum { PAGES = 3, PAGE = 4096, THREADS = 8 };
-static const char *folder;  /* a copy of a model's, with the file `path` beside it */
-static char path[512];      /* of PAGES pages of 'x' */
-static char said[16 << 10]; /* by the last child, on standard error */
+static const char *folder;  /* a copy of a model's folder; the file `path` is next to it */
+static char path[512];      /* a file of PAGES pages of 'x' */
+static char said[16 << 10]; /* the last child's standard error */
 static volatile uint8_t sink;
 
 /* ---- helpers -------------------------------------------------------------------------------- */
@@ -51,7 +52,7 @@ static void read_bytes(const void *data, size_t size) {
     sink = sum;
 }
 
-/* Runs `act` in a child; returns how it ended, and fills in `said`. */
+/* Runs `act` in a child. Returns its exit status and fills `said`. */
 static int child(void (*act)(void)) {
     int ends[2], how;
     size_t n = 0;
@@ -73,7 +74,7 @@ static int child(void (*act)(void)) {
     return how;
 }
 
-/* The child ended because of `file`, with one sentence. */
+/* Fails unless the child ended because of `file`, with one sentence. */
 static void expect_lost(int how, const char *file) {
     const char *sentence = strstr(said, "cannot be read any more; the file was cut short");
     ck_assert_msg(WIFEXITED(how) && WEXITSTATUS(how) == 1, "%s: ended by %#x: %s", file, how, said);
@@ -81,7 +82,7 @@ static void expect_lost(int how, const char *file) {
     ck_assert_ptr_null(strstr(sentence + 1, "cannot be read any more"));
 }
 
-/* ---- every kind of mapped file, cut short --------------------------------------------------- */
+/* ---- truncation of all kinds of mapped files ------------------------------------------------- */
 
 static struct mapping mapping;
 
@@ -89,7 +90,7 @@ static void lose_file(void) {
     if (mapping_open(&mapping, path, NULL)) _exit(9);
     read_bytes(mapping.data, mapping.size);
     if (truncate(path, PAGE)) _exit(9);
-    read_bytes(mapping.data, PAGE); /* what is left can be read */
+    read_bytes(mapping.data, PAGE); /* the remaining bytes can be read */
     read_bytes(mapping.data, mapping.size);
 }
 
@@ -168,7 +169,7 @@ static struct engine_config config_of(const char *model) {
                                   .kv_memory = 16 << 20};
 }
 
-/* The one file of the folder's cache becomes empty. */
+/* Truncates the only file in the folder of the cache. */
 static void cut_cache(const char *cache) {
     DIR *files = opendir(cache);
     char name[1024];
@@ -180,7 +181,7 @@ static void cut_cache(const char *cache) {
     closedir(files);
 }
 
-/* While it serves. */
+/* Truncation while it serves. */
 static void lose_weight_cache(void) {
     static const int32_t prompt[] = {5, 17, 2};
     struct engine_config config = config_of("tests/vectors/families/qwen2.gguf");
@@ -261,7 +262,7 @@ static void grow(void) {
     write_path('x', "ab");
 }
 
-/* The same size, later. */
+/* Changes the time and keeps the size. */
 static void touch(void) {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 12345}};
     ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
@@ -328,7 +329,7 @@ START_TEST(a_model_that_is_written_to_while_it_loads_is_refused) {
 }
 END_TEST
 
-/* Another model takes the name, as `mv` does it. */
+/* Another model replaces the file, as `mv` does. */
 static void replace_while_loading(void *arg, const char *what, double part) {
     (void)arg, (void)what;
     if (part < 1) return;
@@ -345,7 +346,7 @@ static int count_kept(void) {
     return n;
 }
 
-/* Its weights would be kept under the stamp of the model that has the name now. */
+/* Otherwise its weights would be stored under the stamp of the new file. */
 START_TEST(a_model_that_is_replaced_while_it_loads_is_served_but_not_kept) {
     begin();
     copy_gguf();
@@ -365,7 +366,7 @@ START_TEST(a_model_that_is_replaced_while_it_loads_is_served_but_not_kept) {
 }
 END_TEST
 
-/* As with the folder's own name for --weight-cache. */
+/* As if --weight-cache named the model's folder. */
 START_TEST(files_that_are_no_part_of_a_folder_do_not_change_its_stamp) {
     begin();
     uint64_t stamp = model_file_stamp(folder);

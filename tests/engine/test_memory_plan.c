@@ -1,4 +1,4 @@
-/* The memory plan as arithmetic, and the reading of a machine's memory from made-up /proc and
+/* The arithmetic of the memory plan, and the reading of a machine's memory from fake /proc and
  * cgroup folders. */
 #include <check.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
 
-/* SmolLM2-135M: 2 * 30 * 3 heads a token, each of 64 codes of two bytes and a scale of four. */
+/* SmolLM2-135M: 2 * 30 * 3 heads per token, each with 64 codes of two bytes and a scale of four. */
 static const struct model_config info = {
     .V = 49152,
     .K = 576,
@@ -224,7 +224,7 @@ static struct engine_config on_gpu(void) {
     return config;
 }
 
-/* A pool costs its blocks, and half a MiB. */
+/* A pool costs its blocks plus half a MiB. */
 static int64_t cost_of(void *arg, int n_blocks) {
     (void)arg;
     return (int64_t)n_blocks * 2 * NUMBERS * 16 + MIB / 2;
@@ -251,18 +251,18 @@ START_TEST(the_share_less_what_was_taken_is_the_pool_s) {
     int64_t left = 8 * GIB - 512 * MIB - GIB, block = 16 * 2 * NUMBERS;
     ck_assert_int_eq(memory.n_blocks, (left - MIB / 2) / block);
     ck_assert_int_eq(memory.steps, MIB / 2);
-    /* others have so much that the share is not there */
+    /* other processes use so much memory that the share is not available */
     ck_assert_int_eq(pool_of(&memory, &config, 5 * GIB, 4 * GIB, &err), STATUS_OK);
     ck_assert_int_eq(memory.n_blocks, (4 * GIB - 512 * MIB - MIB / 2) / block);
-    config.gpu_memory_utilization = 0; /* nine tenths, of which two sequences can fill less */
+    config.gpu_memory_utilization = 0; /* nine tenths, more than two sequences can fill */
     config.max_num_seqs = 2;
     ck_assert_int_eq(pool_of(&memory, &config, 16 * GIB, 15 * GIB, &err), STATUS_OK);
     ck_assert_int_eq(memory.n_blocks, 4 * 2 * CHAIN);
 }
 END_TEST
 
-/* Room for a model that drafts is kept: what it takes at once, and its part of each block. It gets
- * as many blocks as the other has, or what fits. */
+/* The plan reserves memory for a draft model: its fixed memory, and its part of each block. The
+ * draft model gets as many blocks as the target, or as many as fit. */
 START_TEST(a_draft_model_has_its_share) {
     struct engine_config config = on_gpu();
     struct device_memory before = {16 * (size_t)GIB, 15 * (size_t)GIB};
@@ -336,7 +336,8 @@ START_TEST(a_gpu_s_pool_is_estimated_before) {
 }
 END_TEST
 
-/* A token of this small model is computed sooner than it is sent; a large one's is not. */
+/* A token of this small model is recomputed faster than it is copied. For a large model the copy is
+ * faster. */
 START_TEST(swap_space_is_the_gpu_s_and_where_it_is_worth_it) {
     struct engine_config config = on_gpu();
     config.swap_space = -1;

@@ -1,5 +1,5 @@
-/* The division of the KV pool where layers have windows: what a long sequence takes, that one
- * always fits, and when all layers keep all positions. */
+/* The division of the KV pool between layers with windows and others: the memory of a long
+ * sequence, that one sequence always fits, and the cases in which all layers keep all positions. */
 #include <check.h>
 #include <math.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
 
-/* The letters of a model, of whose layers each `full_every`-th has no window; 0: all have one. */
+/* The dimensions of a model. Each `full_every`-th layer has no window; 0: all have one. */
 struct shape {
     int L, G, D, window, full_every, context;
 };
@@ -58,7 +58,8 @@ static struct engine_memory planned(const struct engine_config *config) {
     return memory;
 }
 
-/* Bytes of a sequence of so many tokens, as a share of what all layers would take. */
+/* Returns the bytes of a sequence of `tokens` tokens, as a fraction of the bytes if all layers kept
+ * all positions. */
 static double share_of(const struct shape *shape, int tokens) {
     set_model(shape);
     struct engine_config config = usual();
@@ -82,7 +83,7 @@ START_TEST(a_long_sequence_takes_a_part) {
 }
 END_TEST
 
-/* Half a gibibyte in all, which eight windows' tokens use up evenly. */
+/* The pool is half a gibibyte, which sequences eight windows long fill evenly. */
 START_TEST(more_sequences_fit) {
     static const struct {
         const struct shape *shape;
@@ -101,8 +102,8 @@ START_TEST(more_sequences_fit) {
 }
 END_TEST
 
-/* At each number of bytes: no more is taken, one sequence of full length fits, and one byte less
- * than that takes is refused with what would do. */
+/* For each pool size: the plan stays within it, and one sequence of full length fits. One byte less
+ * than that needs is refused. */
 START_TEST(the_bytes_are_kept_to) {
     static const struct shape *const shapes[] = {&gemma3_1b, &gpt_oss_20b, &mistral_7b};
     struct engine_config config = usual();
@@ -127,7 +128,8 @@ START_TEST(the_bytes_are_kept_to) {
 }
 END_TEST
 
-/* A context that a window and a step fill anyway; a caller who keeps no tables of window blocks. */
+/* If a window and a step fill the context anyway, or if the caller does not keep tables of window
+ * blocks. */
 START_TEST(where_nothing_is_saved_all_layers_keep_all) {
     struct engine_config config = usual();
     set_model(&gemma3_1b);
@@ -147,7 +149,7 @@ struct planned_cost {
     const struct engine_config *config;
 };
 
-/* What steps work in grows with the blocks, too. */
+/* The work memory of steps grows with the blocks, too. */
 static int64_t cost_of(void *arg, int n_blocks) {
     const struct planned_cost *cost = arg;
     return memory_pool_bytes(cost->memory, cost->config, n_blocks) + (int64_t)n_blocks * 1000;
@@ -177,12 +179,13 @@ static struct engine_memory pool_on_gpu(const struct engine_config *config) {
     return memory;
 }
 
-/* Window blocks are as many as go with the blocks: never fewer than one sequence needs, nor more
- * than there are blocks; in the proportion of sequences eight windows long. */
+/* The number of window blocks follows from the number of blocks: at least as many as one sequence
+ * needs, at most the number of blocks, otherwise in the proportion of sequences eight windows long.
+ */
 START_TEST(a_gpu_s_pool_is_divided) {
     static const struct {
         const struct shape *shape;
-        double more; /* times the sequences of 32k tokens */
+        double more; /* times as many sequences of 32k tokens */
     } cases[] = {{&gemma3_1b, 3}, {&gpt_oss_20b, 1.7}, {&mistral_7b, 3.5}};
     struct engine_config config = usual();
     set_model(cases[_i].shape);
@@ -205,7 +208,7 @@ START_TEST(a_gpu_s_pool_is_divided) {
 }
 END_TEST
 
-/* The bytes that are asked for are kept to, and no block more would fit. */
+/* The plan stays within the requested bytes, and one more block would not fit. */
 START_TEST(a_gpu_s_bytes_are_kept_to) {
     static const struct shape *const shapes[] = {&gemma3_1b, &gpt_oss_20b};
     struct engine_config config = usual();

@@ -1,4 +1,4 @@
-/* Packed matrices of folders as the blocks that they become. */
+/* Packed matrices of folders, converted to blocks. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 
 enum { BLOCK32 = 32, ROWS = 3, BLOCKS = 5, CODES = 16, BLOCK_BYTES = 17 };
 
-/* Byte i of the codes of a block in a folder has inputs 2 i and 2 i + 1; that of a GGUF file has
- * inputs i and i + 16. Each block has a scale of its own. */
+/* Byte i of a block's codes holds inputs 2 i and 2 i + 1 in a folder, and inputs i and i + 16 in a
+ * GGUF file. Each block has a separate scale. */
 START_TEST(each_block_of_mxfp4_has_its_scale_and_codes) {
     uint8_t codes[ROWS * BLOCKS * CODES], scales[ROWS * BLOCKS], want[ROWS * BLOCKS * BLOCK_BYTES];
     for (int b = 0; b < ROWS * BLOCKS; b++) {
@@ -39,7 +39,7 @@ START_TEST(each_block_of_mxfp4_has_its_scale_and_codes) {
 }
 END_TEST
 
-/* The blocks of a type, as floats. */
+/* Reads the blocks of a type as floats. */
 static void read_as(struct backend *b, enum dtype type, struct packed *packed, float *out) {
     struct weight weight = {.type = type, .dim = {packed->K, packed->N}, .packed = packed};
     weight.bytes = (size_t)packed->N * dtype_bytes(type, (size_t)packed->K);
@@ -48,7 +48,7 @@ static void read_as(struct backend *b, enum dtype type, struct packed *packed, f
     mem_large_free(made, weight.bytes);
 }
 
-/* Scales that are halves are kept as they are, the smallest ones too, with every zero point. */
+/* Scales in float16 are kept exactly, the smallest ones too, with all zero points. */
 START_TEST(halves_keep_the_bits_of_four_bit_weights) {
     enum { N = 8, K = 64, GROUPS = K / BLOCK32 };
     uint32_t codes[N * K / 8], zeros[GROUPS];

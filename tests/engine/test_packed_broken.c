@@ -1,6 +1,6 @@
-/* Broken quantised folders: what config.json says of the quantisation, the parts of a matrix, and
- * the numbers in them. Each is refused as the folder is opened, within a second, with one sentence
- * that names the folder's file or tensor, what was expected and what was found. */
+/* Broken quantised folders: the description in config.json, the parts of a matrix, and the numbers
+ * in them. Each is refused when the folder is opened, within a second, with one sentence that names
+ * the file or tensor, the expectation and the finding. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,21 +16,21 @@
 #define DOWN "model.layers.0.mlp.down_proj"
 #define Q "model.layers.0.self_attn.q_proj"
 
-/* What is done to a copy of a folder. */
+/* A change to a copy of a folder. */
 enum change {
-    CONFIG_TEXT, /* the first `from` in config.json becomes `to` */
-    HEADER,      /* the same in the header of the weights, whose length is mended */
-    NUMBER,      /* of the tensor `from`, the bytes at place `at` become `to` */
+    CONFIG_TEXT, /* replaces the first `from` in config.json by `to` */
+    HEADER,      /* the same in the header of the weights, whose length is adjusted */
+    NUMBER,      /* replaces bytes at offset `at` of the tensor `from` by `to` */
 };
 
 static const struct {
     const char *base;
     enum change change;
     const char *from, *to;
-    const char *words; /* of the sentence */
-    size_t at, n;      /* bytes of `to`; 0: it is text */
+    const char *words; /* words of the message */
+    size_t at, n;      /* bytes of `to`; n == 0: it is text */
 } broken[] = {
-    /* what config.json says */
+    /* the description in config.json */
     {"gptq", CONFIG_TEXT, "\"gptq\"", "\"eetq\"",
      "the method \"eetq\" is not supported; gptq, awq, compressed-tensors, fp8, mxfp4, modelopt"},
     {"gptq", CONFIG_TEXT, "\"gptq\"", "\"bitsandbytes\"",
@@ -219,7 +219,7 @@ enum { N_BROKEN = sizeof broken / sizeof *broken };
 
 /* ---- breaking ------------------------------------------------------------------------------- */
 
-/* The length of the header, which stands before it. */
+/* Returns the length of the header, from the bytes before it. */
 static uint64_t header_bytes(const struct buf *file) {
     uint64_t bytes;
     memcpy(&bytes, file->data, sizeof bytes);

@@ -1,6 +1,6 @@
-/* The shapes of published models: their config.json, cut to a layer or two of each kind
- * (tests/vectors/published/), as `--load-format dummy` takes it. With all its layers each has as
- * many weights as it was published with; the two smallest also run. */
+/* The shapes of published models: their config.json, cut to one or two layers of each kind
+ * (tests/vectors/published/), as read with `--load-format dummy`. With all layers each has as many
+ * weights as the published model. The two smallest also run. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,14 +12,15 @@
 
 static const struct published {
     const char *name, *architecture;
-    int layers[4]; /* of the published model, that each layer of the test's stands for */
+    /* number of layers of the published model that each layer of the test represents */
+    int layers[4];
     int64_t parameters;
-    int windowed; /* of the test's layers */
+    int windowed; /* number of the test's layers with windows */
 } models[] = {
     {"gpt2", "gpt2", {6, 6}, 124439808, 0},
     {"gemma-2b", "gemma", {9, 9}, 2506172416, 0},
     {"Llama-2-7b-hf", "llama", {16, 16}, 6738415616, 0},
-    {"opt-1.3b", "opt", {12, 12}, 1315758080 - 2 * 2048, 0}, /* 2 rows of positions unused */
+    {"opt-1.3b", "opt", {12, 12}, 1315758080 - 2 * 2048, 0}, /* 2 rows of positions are unused */
     {"opt-125m", "opt", {6, 6}, 125239296 - 2 * 768, 0},
     {"opt-350m", "opt", {12, 12}, 331196416 - 2 * 1024, 0},
     {"Llama-3.2-1B", "llama", {8, 8}, 1235814400, 0},
@@ -27,10 +28,10 @@ static const struct published {
     {"Qwen3-0.6B", "qwen3", {14, 14}, 596049920, 0},
     {"Meta-Llama-3-8B-Instruct", "llama", {16, 16}, 8030261248, 0},
     {"Olmo-3-7B-Think", "olmo2", {16, 16}, 7298011136, 2},
-    {"gemma-3-4b-it", "gemma3", {29, 5}, 3880263168, 1}, /* leaves out what is usual */
+    {"gemma-3-4b-it", "gemma3", {29, 5}, 3880263168, 1}, /* its config.json omits usual values */
     {"gpt-oss-20b", "gpt-oss", {12, 12}, 20914757184, 1},
-    /* the text's decoder, as transformers counts it, and a factor for each layer: layers with
-     * windows and without, in E2B those that read the keys of others too */
+    /* the text decoder's weights as transformers counts them, plus one factor per layer: layers
+     * with and without windows, in E2B also layers that read the keys of others */
     {"gemma-4-E2B", "gemma4", {12, 3, 16, 4}, 4628569344 + 35, 2},
     {"gemma-4-31B", "gemma4", {50, 10}, 30697345280 + 60, 1},
     {"gemma-4-26B-A4B", "gemma4", {25, 5}, 25233141760 + 30, 1},
@@ -41,7 +42,8 @@ static void path_of(char path[96], const char *name) {
     snprintf(path, 96, "tests/vectors/published/%s", name);
 }
 
-/* What the published model has of a tensor's weights beyond those of the test's. */
+/* Returns the number of weights that the published model has in addition to the test's, for one
+ * tensor. */
 static int64_t further_weights(const struct published *m, const struct weight *weight, int L) {
     int layer, n_layers = 0;
     for (int i = 0; i < L; i++) n_layers += m->layers[i];
@@ -77,7 +79,7 @@ START_TEST(shapes_are_those_that_were_published) {
 }
 END_TEST
 
-/* Random weights of such a shape give numbers, the same ones each time. */
+/* Random weights of such a shape produce finite numbers, the same ones each time. */
 START_TEST(the_smallest_run) {
     static const char *const names[] = {"gpt2", "opt-125m"};
     char path[96];

@@ -1,5 +1,5 @@
-/* Which type a matrix becomes, by the length of its rows, its name and its own type; and that
- * blocks do not depend on how rows are divided among threads. */
+/* The type that a matrix is quantised to follows from the length of its rows, its name and its old
+ * type. The blocks do not depend on the division of rows among threads. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 #include "engine/quantise/quantise.h"
 #include "support/suite_main.h"
 
-/* What the layers' matrices and the ends (embedding, head) become, of rows that are whole blocks of
- * 256, and of other rows that are whole blocks of 32. */
+/* The types for the layers' matrices and the ends (embedding, head): for rows that are whole blocks
+ * of 256, and for other rows that are whole blocks of 32. */
 static const struct {
     enum quantization wanted;
     enum dtype layers, ends, layers_32, ends_32;
@@ -46,7 +46,7 @@ static void expect_type(enum quantization wanted, const char *name, enum dtype f
     ck_assert_int_eq(K % dtype_block_elements((int)found), 0);
 }
 
-/* Of each length up to some blocks of 256, for each wanted type. */
+/* For all lengths up to some blocks of 256, and each wanted type. */
 START_TEST(the_length_of_rows_chooses_the_type) {
     for (int64_t K = 1; K <= 1025; K++)
         for (int f = 0; f < COUNT(floats); f++) {
@@ -95,8 +95,8 @@ static void add(struct weights *weights, const char *name, int n_dims, int64_t K
     ck_assert_int_eq(weights_add(weights, &weight, &err), STATUS_OK);
 }
 
-/* Matrices of odd rows and vectors stay; a matrix that lies as columns has the rows that it will
- * have. */
+/* Matrices of odd rows and vectors stay unquantised. A matrix that is stored by columns counts with
+ * the rows that it will have. */
 START_TEST(bytes_are_those_of_each_matrix_in_its_type) {
     struct weights weights;
     weights_init(&weights, 7);
@@ -118,7 +118,7 @@ START_TEST(bytes_are_those_of_each_matrix_in_its_type) {
 END_TEST
 
 /* ---- rows ----------------------------------------------------------------------------------- */
-/* so that threads have several rows at once, and the last few */
+/* so that threads have several rows at a time, and a few last ones */
 
 enum { SHORT = 256, MANY = 1027 };
 
@@ -127,7 +127,7 @@ static const struct {
     int K;
 } shapes[] = {{1, SHORT}, {3, 512}, {MANY, SHORT}, {2, 66048}, {259, 768}};
 
-/* Rows that differ. */
+/* Rows with different contents. */
 static float *make_rows(int64_t n) {
     float *rows = mem_alloc((size_t)n * sizeof *rows);
     for (int64_t i = 0; i < n; i++) rows[i] = sinf((float)i * 0.37f) * (float)(1 + i % 1009);

@@ -1,7 +1,7 @@
-/* Several ranks against one: their sums are rounded in another order. In float32 logits differ in
- * their last bits; where inputs of products, keys and values are rounded to integers, such a bit
- * may move one to the next integer. Tokens are equal wherever the choice is not as close as
- * that. */
+/* Several ranks compared with one. Their sums are rounded in another order, so in float32 the
+ * logits differ in their last bits. If inputs of products, keys and values are rounded to integers,
+ * such a bit may move a number to the next integer. Tokens are equal unless the choice is that
+ * close. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -40,12 +40,12 @@ static int32_t choose(struct sampler *sampler, const struct sampling *sampling, 
     return sampled.id;
 }
 
-/* What a generation on several ranks came to beside that on one. */
+/* The results of a generation on several ranks compared with one rank. */
 struct comparison {
     int tokens, equal;
-    double worst; /* difference of logits */
-    double gap;   /* the largest between two logits that changed places at the top */
-    double kl;    /* sum of the divergences of several ranks' distributions from one's */
+    double worst; /* largest difference of logits */
+    double gap;   /* the largest gap between two top logits that changed places */
+    double kl;    /* sum of the divergences of several ranks' distributions from one rank's */
 };
 
 static double divergence(const float *p, const float *q, int V) {
@@ -64,7 +64,8 @@ static void compare_rows(const float *a, const float *b, int V, struct compariso
     for (int i = 0; i < V; i++) c->worst = fmax(c->worst, fabs((double)a[i] - (double)b[i]));
 }
 
-/* Both go along one's tokens, so that one differing choice does not make all that follow differ. */
+/* Both follow the tokens of one rank, so that one different choice does not change all later ones.
+ */
 static void compare(struct engine *one, struct engine *several, const struct sampling *sampling,
                     struct comparison *c) {
     int V = engine_model(one)->V, n = PROMPT;
@@ -90,7 +91,8 @@ static const struct shape {
     enum dtype dtype;
     int K, F, H, G, D, ranks;
     bool float32;
-    double most; /* difference of logits; 0: the oracle mode's, where all tokens are equal */
+    /* largest difference of logits; 0: the oracle mode, in which all tokens are equal */
+    double most;
 } shapes[] = {
     {"f32", DTYPE_F32, 64, 96, 4, 2, 16, 2, true, 0},
     {"f32, 3 ranks", DTYPE_F32, 96, 93, 6, 3, 16, 3, true, 0},
@@ -134,7 +136,7 @@ START_TEST(tiny_models_give_the_same_tokens) {
 }
 END_TEST
 
-/* The same bits whatever threads there are, and from run to run. */
+/* The same bits for any number of threads, and in each run. */
 START_TEST(threads_change_nothing) {
     struct tiny_model tiny;
     tiny_model_defaults(&tiny);
@@ -152,7 +154,7 @@ START_TEST(threads_change_nothing) {
 }
 END_TEST
 
-/* Bytes of memory that the process has. */
+/* Returns the process's resident bytes. */
 static long resident_bytes(void) {
     long all, has;
     FILE *f = fopen("/proc/self/statm", "r");
@@ -190,7 +192,7 @@ START_TEST(a_warm_up_takes_the_caches_of_all_ranks) {
 }
 END_TEST
 
-/* ---- what cannot be shared ------------------------------------------------------------------ */
+/* ---- matrices that ranks cannot share -------------------------------------------------------- */
 
 static void expect_refused(struct tiny_model tiny, int ranks, const char *words) {
     char *file = tiny_model_temporary(&tiny);
@@ -221,12 +223,12 @@ START_TEST(it_says_what_divides) {
 }
 END_TEST
 
-/* Under sanitizers the tiny ones show it all. */
+/* Under sanitizers the tiny models are sufficient. */
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 /* ---- the real model ------------------------------------------------------------------------- */
 
-/* Of 9 query heads and 3 key-value heads. Draws go the same way but for those that fall close to
- * the border of two tokens, by the divergence. */
+/* 9 query heads and 3 key-value heads. Drawn tokens are equal except for draws close to the border
+ * of two tokens, whose number the divergence bounds. */
 static void check_real(bool float32, const struct sampling *sampling, int least_equal,
                        double most_kl) {
     struct engine *one = runner_open_ranks(REAL_MODEL, float32, 2, KV_DTYPE_AUTO, 1);
@@ -254,7 +256,7 @@ END_TEST
 #endif
 
 int main(void) {
-    log_setup(LOG_WARNING, LOG_TEXT); /* engines that warm up say so */
+    log_setup(LOG_WARNING, LOG_TEXT); /* without the messages of warm-ups */
     Suite *suite = suite_create("engine_ranks");
     TCase *tiny = tcase_create("tiny");
     tcase_set_timeout(tiny, 60);

@@ -1,5 +1,5 @@
-/* The frequencies of rotary positions against those of transformers, for each way to stretch them:
- * tests/vectors/rope.txt, made by tests/vectors/make_rope.py. */
+/* The frequencies of rotary positions compared with those of transformers, for each kind of
+ * stretch: tests/vectors/rope.txt, made by tests/vectors/make_rope.py. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { MAX_PAIRS = 64, N_CASES = 17 };
 
-/* The config of a text, as a model that is made of it has it. */
+/* Returns the rotary config of a model with this config.json. */
 static struct rope_config read_rope(const char *text) {
     static struct model_config config;
     struct err err = {0};
@@ -65,7 +65,7 @@ START_TEST(frequencies_are_those_of_transformers) {
 }
 END_TEST
 
-/* How far a stretch reaches, which --max-model-len may ask for. */
+/* A stretch sets the largest --max-model-len. */
 START_TEST(stretched_contexts_may_be_longer) {
     static const struct {
         const char *scaling;
@@ -96,7 +96,7 @@ START_TEST(stretched_contexts_may_be_longer) {
 }
 END_TEST
 
-/* By a factor of 0 a frequency would be infinite, and every answer of NaN. */
+/* With a factor of 0 a frequency would be infinite, and all logits NaN. */
 START_TEST(factors_that_are_no_factors_are_refused) {
     static const float bad[] = {0, -1, INFINITY, NAN};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -1,6 +1,6 @@
-/* A rotation may be spelt in several ways. Each spelling of a config.json has the frequencies of
- * tests/vectors/rope.txt, each key that is missing its usual number, and each scaling of a GGUF
- * file the frequencies of a config.json that says the same. */
+/* A rotation has several spellings. All spellings of a config.json have the frequencies of
+ * tests/vectors/rope.txt, missing keys have their usual values, and a scaling in a GGUF file has
+ * the frequencies of the equivalent config.json. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ enum { MAX_PAIRS = 64, N_CASES = 17 };
 
 /* A model's rotations, as frequencies. */
 struct rotation {
-    int n, window_n; /* pairs; 0 of windows: as the others */
+    int n, window_n; /* pairs; window_n == 0: windows rotate like the others */
     float full[MAX_PAIRS], window[MAX_PAIRS];
     float scale, window_scale; /* of cosines and sines */
 };
@@ -66,11 +66,12 @@ static void expect_same(const float *found, int n, const float *right, int n_rig
 /* A case of rope.txt in parts: a shape, a base, and the other members of rope_parameters. */
 struct parts {
     char shape[512], theta[32], rest[1024];
-    char partial[64], context[64]; /* members that may stand in the root: `"key": number, ` or "" */
-    char rest_without[1024];       /* both of them */
+    /* members that may be in the root object: `"key": number, ` or "" */
+    char partial[64], context[64];
+    char rest_without[1024]; /* without these two */
 };
 
-/* Moves the member of that key, which is not the first one, out of `rest`. */
+/* Moves the member with that key, which is not the first one, from `rest` to `out`. */
 static void take_member(char *rest, const char *key, char out[64]) {
     char *at = strstr(rest, key);
     out[0] = 0;
@@ -97,7 +98,7 @@ static struct parts parts_of(const char *line) {
     return p;
 }
 
-/* Llama 3's scaling alone wants the first context among its own members. */
+/* Only Llama 3's scaling needs the original context among its members. */
 static bool has_context_within(const struct parts *p) {
     return strstr(p->rest, "llama3") != NULL;
 }
@@ -119,7 +120,7 @@ static void spell_old(struct buf *out, const struct parts *p) {
                within ? "" : p->context, p->theta, within ? p->context : "", p->rest_without);
 }
 
-/* Before "rope_type" the key was "type". */
+/* The older name of "rope_type" is "type". */
 static void spell_older(struct buf *out, const struct parts *p) {
     struct parts own = *p;
     take_member(own.rest, "\"partial_rotary_factor\"", own.partial);
@@ -135,7 +136,7 @@ static void spell_within_text_config(struct buf *out, const struct parts *p) {
                p->shape, p->theta, p->rest);
 }
 
-/* A family whose layers may differ, in which layer 0 slides. */
+/* A family with two kinds of layers, in which layer 0 has a window if `slides`. */
 static void spell_of_kinds(struct buf *out, const struct parts *p, bool slides) {
     static const char other[] = "\"rope_theta\": 77, \"rope_type\": \"default\"";
     char own[1200];
@@ -181,7 +182,7 @@ static void check_spelling(int i, const struct parts *p, int length, float scale
     float found_scale = windows ? found.window_scale : found.scale;
     ck_assert_msg(fabsf(found_scale - scale) < 1e-6f, "%s: scale %g", text.data,
                   (double)found_scale);
-    /* the other kind of layer is not stretched, and has a base of its own */
+    /* the other kind of layer is not stretched, and has another base */
     if (windows) ck_assert(found.scale == 1 && found.full[1] > found.full[2]);
     if (windows) ck_assert_float_eq_tol(found.full[1], powf(77, -1.0f / (float)found.n), 1e-6f);
     buf_free(&text);
@@ -258,7 +259,8 @@ START_TEST(a_number_that_is_missing_is_the_usual_one) {
 }
 END_TEST
 
-/* And a number that is no usual one is read: else the test above would hold for any key. */
+/* Unusual numbers are read from the same keys. Without this check the test above would hold for any
+ * key. */
 static const struct {
     const char *type, *members, *changed;
 } read_numbers_of[] = {
@@ -324,7 +326,7 @@ START_TEST(a_number_without_a_usual_one_is_demanded) {
 }
 END_TEST
 
-/* The pairs that a part leaves out stand still, and so do those of a partial rotation. */
+/* Pairs beyond the rotated part do not rotate, and neither do those of a partial rotation. */
 START_TEST(a_part_of_a_head_rotates_and_the_rest_does_not) {
     struct rotation part = read_rotation(SHAPE "\"rope_parameters\": {\"rope_type\": "
                                                "\"proportional\", \"rope_theta\": 100, \"factor\": "
@@ -360,12 +362,12 @@ static struct rotation read_keys(struct gguf_writer *writer) {
     "\"rms_norm_eps\": 1e-05, \"max_position_embeddings\": 256, \"rope_parameters\": {"
 
 static const struct {
-    const char *type; /* NULL: the file has no such key */
+    const char *type; /* NULL: the file lacks the key */
     struct {
         const char *name;
         float value;
     } key[4];
-    const char *same; /* of a config.json */
+    const char *same; /* the equivalent in config.json */
 } scalings[] = {
     {"none", {{"factor", 8}}, "\"rope_type\": \"default\"}}"},
     {"none", {{"factor", 8}}, "\"rope_theta\": 10000}}"},
@@ -388,7 +390,7 @@ static const struct {
     {"yarn",
      {{"factor", 4}, {"yarn_log_multiplier", 0.5f}},
      "\"rope_type\": \"yarn\", \"factor\": 4, \"mscale\": 1, \"mscale_all_dim\": 0.5}}"},
-    /* of 31 turns the range would begin at another pair */
+    /* with 31 turns the range would begin at another pair */
     {"yarn",
      {{"factor", 4}, {"original_context_length", 625}},
      "\"rope_type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 625, "

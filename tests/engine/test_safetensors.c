@@ -1,4 +1,4 @@
-/* A safetensors file: what is read out of it, and what is refused and with which words. */
+/* A safetensors file: the tensors that are read, and the messages for refusals. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 enum { MAX_BYTES = 4096 };
 
-/* A file of a header and of n bytes 0, 1, 2, ...; in `bytes`. Returns its size. */
+/* Builds a file with a header and n bytes 0, 1, 2, ... in `bytes`. Returns its size. */
 static size_t build(uint8_t bytes[MAX_BYTES], const char *header, size_t n) {
     uint64_t length = strlen(header);
     ck_assert(8 + length + n <= MAX_BYTES);
@@ -126,7 +126,7 @@ START_TEST(broken_files_are_refused) {
 }
 END_TEST
 
-/* The first bytes decide how much is read: none of it may be believed. */
+/* The first bytes state the header's length, which must be checked. */
 START_TEST(lengths_of_headers_are_checked) {
     static const uint64_t lengths[] = {40, 1 << 20, UINT64_MAX, UINT64_MAX - 7, (uint64_t)1 << 63};
     uint8_t bytes[MAX_BYTES];
@@ -147,7 +147,7 @@ START_TEST(lengths_of_headers_are_checked) {
 }
 END_TEST
 
-/* A header of 128 brackets and more is refused before the reader's stack is used up. */
+/* A header with 128 or more brackets is refused before the reader's stack overflows. */
 START_TEST(nesting_ends) {
     uint8_t bytes[MAX_BYTES];
     char header[2048] = "{\"a\":";

@@ -1,5 +1,5 @@
-/* Sampling: the numbers underneath, greedy and drawn tokens, each knob, logprobs, and the same bits
- * again. */
+/* Sampling: the random numbers, greedy and drawn tokens, each setting, logprobs, and reproducible
+ * bits. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static void ranking(int *order) {
 }
 
 START_TEST(philox_matches_the_published_vectors) {
-    /* the known answers of Random123's distribution for philox4x32-10 */
+    /* the known answers for philox4x32-10 in Random123's distribution */
     uint32_t zero[4] = {0, 0, 0, 0};
     philox4x32_10(zero, 0, 0);
     ck_assert_uint_eq(zero[0], 0x6627e8d5u);
@@ -199,7 +199,7 @@ START_TEST(only_allowed_ids_are_chosen) {
     struct sampling s = neutral();
     uint32_t allowed[(V + 31) / 32] = {0};
     s.allowed = allowed;
-    allowed[999 / 32] |= 1u << 999 % 32; /* the last id, in a part of a word of bits */
+    allowed[999 / 32] |= 1u << 999 % 32; /* the last id, in a partly used word of bits */
     for (int i = 0; i < 20; i++) ck_assert_int_eq(sample_at(&s, i).id, 999);
     allowed[1] = 0x80000001u; /* ids 32 and 63 */
     int seen[V] = {0};
@@ -209,14 +209,14 @@ START_TEST(only_allowed_ids_are_chosen) {
     s.temperature = 0;
     int best = logits[32] > logits[63] ? 32 : 63;
     ck_assert_int_eq(sample_at(&s, 0).id, logits[best] > logits[999] ? best : 999);
-    s.n_logprobs = 1; /* of the model's own distribution, in which all ids are */
+    s.n_logprobs = 1; /* of the model's distribution, which includes all ids */
     ck_assert_float_lt(sample_at(&s, 0).logprob, -0.5f);
     memset(allowed, 0xff, sizeof allowed);
     ck_assert_int_eq(sample_at(&s, 0).rank, 1);
 }
 END_TEST
 
-/* Bad words of two and three tokens: the last may not come where the ones before it have. */
+/* Bad words of two and three tokens: the last token is banned after the others. */
 START_TEST(a_bad_word_is_not_completed) {
     const struct bad_word words[] = {
         {.last = 40, .n_before = 1, .before = {6}},
@@ -235,15 +235,15 @@ START_TEST(a_bad_word_is_not_completed) {
         const struct sample sample = {
             .sampling = &s, .history = history, .n_prompt = 2, .n_output = n_output, .position = 5};
         sampler_sample(sampler, &sample, row, &out);
-        bool both = n_output == 3; /* the prompt's 6 is no part of the output */
+        bool both = n_output == 3; /* the prompt's 6 does not count as output */
         ck_assert(!isinf(row[40]) == !six && !isinf(row[60]) == !seven && !isinf(row[50]) == !both);
         for (int i = 0; i < V; i++) ck_assert(i == 40 || i == 50 || i == 60 || !isinf(row[i]));
     }
 }
 END_TEST
 
-/* A mask is of one sample: what it leaves is chosen from, whatever else is liked better, and with
- * nothing left there is no token. Logprobs are of the row as it was. */
+/* A mask belongs to one sample. The sample is chosen from its ids, even if others are likelier. An
+ * empty mask leaves no token. Logprobs are those of the unchanged row. */
 START_TEST(a_mask_leaves_what_may_come) {
     struct sampling s = neutral();
     uint32_t mask[(V + 31) / 32] = {0};
@@ -290,7 +290,7 @@ START_TEST(penalties_follow_their_formulas) {
     again[20] = 3;
     sample.n_prompt = sample.n_output = 0;
     sampler_sample(sampler, &sample, again, &out);
-    ck_assert_float_eq(again[20], 3.0f); /* the counts of the call before are gone */
+    ck_assert_float_eq(again[20], 3.0f); /* the counts of the previous call are cleared */
 }
 END_TEST
 
@@ -320,7 +320,7 @@ START_TEST(logprobs_are_of_the_models_own_distribution) {
 }
 END_TEST
 
-/* Large logits leave a float few digits behind the point; the sum's logarithm must not lose
+/* Large logits leave few digits after the point in a float. The logarithm of the sum must not lose
  * them. */
 START_TEST(logprobs_keep_their_digits_beside_large_logits) {
     for (int i = 0; i < V; i++) logits[i] = 0;
@@ -337,14 +337,14 @@ END_TEST
 
 /* ---- beams ---------------------------------------------------------------------------------- */
 
-static float changed[V]; /* what the best are taken from, written down plainly */
+static float changed[V]; /* the row from which the best tokens are taken, computed directly */
 
 static int changed_descending(const void *a, const void *b) {
     float x = changed[*(const int *)a], y = changed[*(const int *)b];
     return x != y ? (x < y) - (x > y) : *(const int *)a - *(const int *)b;
 }
 
-/* Log-softmax first, then the bias, what is forbidden and the repetition penalty. */
+/* Log-softmax first, then the bias, the bans and the repetition penalty. */
 static void change_plainly(const struct sampling *s, const int32_t *history, int n) {
     double sum = 0, max = -INFINITY;
     for (int i = 0; i < V; i++) max = fmax(max, logits[i]);
@@ -367,7 +367,7 @@ START_TEST(the_best_of_a_beam_are_those_of_its_changed_log_softmax) {
     uint32_t mask[(V + 31) / 32];
     if (_i >= 4) s.bias = bias, s.n_bias = 2, s.banned = banned, s.n_banned = 2;
     if (_i >= 8) s.repetition_penalty = 1.5f;
-    logits[5] = logits[9] = logits[800] = 4.5f; /* ties, some of them across the last place */
+    logits[5] = logits[9] = logits[800] = 4.5f; /* ties, some at the last place */
     memcpy(row, logits, sizeof row);
     change_plainly(&s, history, 3);
     memset(mask, 0x55, sizeof mask); /* the even ids */

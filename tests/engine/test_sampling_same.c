@@ -1,5 +1,5 @@
-/* The sampler looks at few ids; it must choose what the plain one chooses that looks at all, and
- * score it with the same bits, for every setting, every kind of row and every path. */
+/* The sampler reads few ids. It must choose the token of a plain sampler that reads all ids, and
+ * score it with the same bits, for all settings, kinds of rows and paths. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ enum kind { SMOOTH, TIED, EQUAL, STEEP, MASKED, CLOSE, LARGE, HEADED, HOLES, N_K
 static float logit_of(uint64_t *state, enum kind kind) {
     float x = random_float(state);
     switch (kind) {
-    case TIED: /* few values, all many times */
+    case TIED: /* few values, each many times */
         return roundf(x * 2) / 2;
     case EQUAL:
         return 1.25f;
@@ -38,7 +38,7 @@ static float logit_of(uint64_t *state, enum kind kind) {
         return x * 300;
     case MASKED:
         return random_below(state, 20) ? -INFINITY : x;
-    case CLOSE: /* nearer to each other than the exponential can tell */
+    case CLOSE: /* differences too small for the exponential */
         return 3 + x * 1e-6f;
     case LARGE:
         return x * 1e30f;
@@ -54,7 +54,7 @@ static float logit_of(uint64_t *state, enum kind kind) {
 static void fill_row(uint64_t *state, float *row, int V, enum kind kind) {
     for (int i = 0; i < V; i++) row[i] = logit_of(state, kind);
     if (random_below(state, 4)) return;
-    int run = random_below(state, V) + 1; /* the best stand together, or a mass of equals does */
+    int run = random_below(state, V) + 1; /* the best ids are adjacent, or many ids are equal */
     float value = random_below(state, 2) ? row[0] : 6;
     for (int i = V - run; i < V && i < V - run + 60; i++) row[i] = value;
 }
@@ -112,7 +112,7 @@ static void draw_changes(uint64_t *state, struct setting *t, int V, bool any) {
     s->repetition_penalty = ONE_OF(state, 1, 1, 1.2f, 0.8f);
 }
 
-/* What follows from repeats: the history is of few ids, so that it has some. */
+/* Settings about repeats. The history has few different ids, so that it contains some. */
 static void draw_repeats(uint64_t *state, struct setting *t, int V) {
     struct sampling *s = &t->sampling;
     int kinds = 1 + random_below(state, 5), n_history = t->n_prompt + t->n_output;
@@ -130,7 +130,7 @@ static void draw_repeats(uint64_t *state, struct setting *t, int V) {
     s->dry_breakers = t->breakers;
 }
 
-/* Often one of them alone, sometimes several. */
+/* Often only one of them, sometimes several. */
 static void draw_cuts(uint64_t *state, struct sampling *s) {
     int only = random_below(state, 12);
     bool all = only == 5;
@@ -168,7 +168,7 @@ static bool same_bits(float a, float b) {
     return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
 }
 
-/* What a mask leaves out may be left as it was. */
+/* Ids outside the mask may keep their old logits. */
 static bool same_row(const float *a, const float *b, int n, const uint32_t *mask) {
     for (int i = 0; i < n; i++) {
         bool matters = !mask || mask[i / 32] >> i % 32 & 1;

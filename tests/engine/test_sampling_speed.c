@@ -1,6 +1,6 @@
-/* What one row costs a sampling thread, in microseconds of its processor time, on the best path.
- * The goals are for a vocabulary of 49,152; the bound that is asserted leaves room for a busy
- * machine and for one without vector units. */
+/* The cost of one row for a sampling thread, in microseconds of its processor time, on the best
+ * path. The goals are for a vocabulary of 49,152. The asserted bound has room for a busy machine
+ * and for one without vector units. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ enum { MOST = 128256, HISTORY = 500, POSITIONS = 20, REPEATS = 8 };
 static float row[MOST], work[MOST];
 static int32_t history[HISTORY];
 
-/* Like a model's row: most ids near the middle, a falling head of likely ones all over the
+/* Like a model's row: most ids near the middle, and likely ones with falling logits all over the
  * vocabulary. */
 static void make_row(int V) {
     uint64_t state = 11;
@@ -41,8 +41,8 @@ static double thread_us(void) {
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-/* The mean over positions, which draw different ids, of the least of many. Every call begins with a
- * row in the second cache, as the head leaves it. */
+/* Returns the mean over positions, which draw different ids, of the least of many calls. At the
+ * start of each call the row is in the second-level cache, as after the head. */
 static double row_us(const struct sampling *s, int V) {
     struct sampler *sampler = sampler_new(V, NULL);
     double sum = 0;

@@ -1,5 +1,5 @@
-/* GGUF files with a block whose scale is no finite number: each is refused as the model is opened,
- * with one sentence that names the file, the tensor and the block. */
+/* GGUF files with a block whose scale is not finite. Each is refused when the model is opened, with
+ * one sentence that names the file, the tensor and the block. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 
 enum { TENSORS = 4 };
 
-/* Where the formats have a scale or a minimum, as their specification says, and bytes of it that
- * are infinite or NaN. */
+/* The offsets of scales and minima in the formats, from their specification, and bytes that make
+ * them infinite or NaN. */
 static const struct {
     enum dtype type;
     size_t at;
@@ -42,7 +42,7 @@ enum { N_BROKEN = sizeof broken / sizeof *broken };
 static const char *const names[TENSORS] = {"token_embd.weight", "blk.0.attn_q.weight",
                                            "blk.1.ffn_up", "blk.1.ffn_down"};
 
-/* The tensor's name in the i-th model: every second one has experts. */
+/* The tensor's name in the i-th model: every second model has experts. */
 static void tensor_name(char out[64], int number, bool experts) {
     snprintf(out, 64, "%s%s", names[number],
              number < 2 ? ""
@@ -56,7 +56,7 @@ static struct tiny_model model_of(enum dtype type, bool experts) {
     return tiny;
 }
 
-/* The file's bytes of a tensor's block. */
+/* Returns the file's bytes of a tensor's block. */
 static char *block_of(const struct buf *file, const char *name, size_t block) {
     struct gguf *gguf = NULL;
     struct err err = {0};
@@ -111,11 +111,11 @@ START_TEST(a_scale_that_is_no_number_is_refused) {
 }
 END_TEST
 
-/* Of several the first is named, whichever thread finds its own first. */
+/* If several are broken, the first one is named, in any order of threads. */
 START_TEST(the_first_of_several_is_named) {
     struct tiny_model tiny = model_of(DTYPE_Q8_0, false);
     struct buf file = {0};
-    tiny.V = 8192; /* more blocks than a thread takes at a time */
+    tiny.V = 8192; /* more blocks than a thread processes at a time */
     tiny_model_bytes(&tiny, &file);
     for (size_t block = 8000; block < 65536; block += 8000)
         memcpy(block_of(&file, names[0], block), "\x00\x7c", 2);
@@ -124,7 +124,7 @@ START_TEST(the_first_of_several_is_named) {
 }
 END_TEST
 
-/* The largest finite scales, which are beside the broken ones, are served. */
+/* The largest finite scales, which are next to the broken ones, are accepted. */
 START_TEST(large_scales_are_read) {
     static const uint8_t halves[] = {0xff, 0x7b, 0x00, 0x00, 0xff, 0xfb};
     struct tiny_model tiny = model_of(DTYPE_Q8_0, false);

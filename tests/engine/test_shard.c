@@ -1,4 +1,4 @@
-/* How ranks share a model: which numbers of ranks divide it, what each has of its letters, that the
+/* How ranks share a model: which numbers of ranks divide it, the dimensions of each rank, that the
  * pieces of a matrix together are the matrix, and which tensors a rank's model holds. */
 #include <check.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 static const struct model_config six_heads = {
     .V = 100, .K = 60, .F = 96, .L = 1, .H = 6, .G = 6, .D = 16};
 
-/* A file that has only the tensors whose blocks matter, without data. */
+/* Adds a tensor without data. Only tensors whose blocks matter are added. */
 static void add(struct weights *weights, const char *name, enum dtype type, int K, int N) {
     struct weight weight = {.type = type, .n_dims = 2, .dim = {K, N}};
     strcpy(weight.name, name);
@@ -59,7 +59,8 @@ START_TEST(blocks_are_not_cut) {
 }
 END_TEST
 
-/* Experts of 32 are two whole tiles, which three ranks cannot share; the MLP is none's. */
+/* Experts of 32 are two whole tiles, which three ranks cannot share. F matters only if a
+ * layer has an MLP. */
 START_TEST(experts_are_not_cut_below_a_tile) {
     struct weights weights = sharable(DTYPE_F32);
     struct model_config c = six_heads;
@@ -113,7 +114,7 @@ START_TEST(pieces_of_outputs_are_rows_in_place) {
 }
 END_TEST
 
-/* Two experts of three rows each: a rank has a row of each. */
+/* Two experts of three rows each: a rank has one row of each. */
 START_TEST(pieces_of_experts_are_rows_of_each) {
     size_t bytes, row = dtype_bytes(DTYPE_Q8_0, K);
     uint8_t *rows = matrix_of(DTYPE_Q8_0, &bytes);
@@ -185,7 +186,7 @@ START_TEST(roles_have_names_and_lengths) {
 }
 END_TEST
 
-/* The parts of a fused tensor are its rows, all of them; each is a tensor of its own kind. */
+/* The parts of a fused tensor are all of its rows. Each part is a tensor with a role. */
 START_TEST(fused_tensors_have_their_parts) {
     int n_fused = 0;
     for (enum role role = 0; role < N_ROLES; role++) {

@@ -1,5 +1,5 @@
-/* The models that tests make are what the tests of the engine rest on: the tensors that llama
- * wants, the same numbers in every type, a vocabulary that a tokenizer can be built from. */
+/* The engine's tests rely on models that tests make: they have the tensors that llama needs, the
+ * same numbers in all types, and a vocabulary for a tokenizer. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static void discard(struct made *made) {
 
 /* ---- quantising ----------------------------------------------------------------------------- */
 
-/* The largest distance between what was quantised and what is read back. */
+/* Returns the largest error after quantising and reading back. */
 static float worst_error(enum dtype type, const float *x, size_t n) {
     float *back = mem_alloc(n * sizeof *back);
     void *packed = mem_alloc(dtype_bytes(type, n));
@@ -45,7 +45,7 @@ static float worst_error(enum dtype type, const float *x, size_t n) {
 }
 
 /* Numbers from -1 to 1: a step is 2/15 at 4 bits with a base, 1/8 without, and 1/127 at 8 bits. The
- * largest number that q4_0 cannot reach is one step away. */
+ * largest number that q4_0 cannot represent is one step away. */
 START_TEST(quantising_errs_by_half_a_step) {
     float x[256];
     for (int i = 0; i < 256; i++) x[i] = sinf((float)(i * i));

@@ -1,5 +1,5 @@
-/* --weight-cache: matrices that a start maps are those that it would have laid out, of every kind;
- * and a file that cannot be trusted is not used. */
+/* --weight-cache: the matrices that a start maps equal those that it would make, for all kinds. A
+ * damaged or unsuitable file is not used. */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -15,13 +15,13 @@
 
 enum { PROMPT = 9 };
 static const int32_t prompt[PROMPT] = {5, 17, 2, 90, 41, 7, 7, 120, 33};
-static int64_t weights; /* memory of them, in the last start */
+static int64_t weights; /* their memory in the last start */
 static char cache[] = "/tmp/penstock_weights_XXXXXX", path[512];
 
 /* ---- helpers -------------------------------------------------------------------------------- */
 
-/* Opens a model with the cache; the logits of the prompt become `logits`, which is the caller's.
- * True where the weights came out of the cache. */
+/* Opens a model with the cache. Sets *logits to the logits of the prompt, which the caller frees.
+ * Returns whether the weights were mapped from the cache. */
 static bool answer(struct engine_config config, float **logits) {
     struct engine *engine;
     struct err err = {0};
@@ -41,7 +41,7 @@ static bool answer(struct engine_config config, float **logits) {
     return mapped;
 }
 
-/* The files of the cache; `path` becomes one of them. */
+/* Returns the number of files in the cache. `path` becomes one of them. */
 static int count_files(void) {
     DIR *folder = opendir(cache);
     int n = 0;
@@ -59,8 +59,8 @@ static void remove_files(void) {
     while (count_files() > 0) ck_assert_int_eq(unlink(path), 0);
 }
 
-/* Two starts with the same settings: the second one maps what the first one kept, and has the same
- * bits. The cache has `files` afterwards. */
+/* Two starts with the same settings: the second one maps the first one's matrices and has the same
+ * bits. The cache has `files` files afterwards. */
 static void start_twice(struct engine_config config, int files) {
     float *first, *second;
     ck_assert(!answer(config, &first));
@@ -80,7 +80,7 @@ static const struct engine_config kinds[] = {
     {.model = "tests/vectors/families/qwen2.gguf"},
     {.model = "tests/vectors/families/qwen2.gguf", .dtype = COMPUTE_FLOAT32},
     {.model = "tests/vectors/families/qwen2.gguf", .quantization = QUANTIZATION_Q8_0},
-    {.model = "tests/vectors/families/gpt2.gguf"}, /* fused, and of columns */
+    {.model = "tests/vectors/families/gpt2.gguf"}, /* fused, and stored by columns */
     {.model = "tests/vectors/folders/gpt2"},
     {.model = "tests/vectors/folders/opt_350m"},     /* projections of the embedding */
     {.model = "tests/vectors/folders/stablelm_12b"}, /* gains of heads */
@@ -88,8 +88,9 @@ static const struct engine_config kinds[] = {
     {.model = "tests/vectors/folders/bnb-nf4"},
     {.model = "tests/vectors/folders/qwen2moe"}, /* experts, and one that is shared */
     {.model = "tests/vectors/folders/gpt_oss"},
-    {.model = "tests/vectors/families/gemma4.gguf"}, /* inputs of layers, readers of others' keys */
-    {.model = "tests/vectors/folders/gemma4_large"}, /* heads that differ, no values */
+    /* inputs of layers, layers that read others' keys */
+    {.model = "tests/vectors/families/gemma4.gguf"},
+    {.model = "tests/vectors/folders/gemma4_large"}, /* heads of two sizes, no values */
 };
 
 static void remove_folder(void) {
@@ -133,7 +134,8 @@ START_TEST(another_model_of_the_same_name_is_loaded) {
 }
 END_TEST
 
-/* Where a file of the cache is damaged: from its beginning, or below 0 from its end. */
+/* The place of damage in a file of the cache: an offset from its start, or if negative from its
+ * end. */
 static const struct damage {
     const char *what;
     long at;

@@ -1,5 +1,5 @@
-/* What a file of kept weights says of its matrices: counts, shapes and places that differ from
- * those of the model are refused, also if the sums are right. */
+/* The index of a weight cache file: counts, shapes and offsets that differ from those of the model
+ * are refused, even if the checksums are right. */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -12,14 +12,14 @@
 #include "support/suite_main.h"
 #include "support/tiny_model.h"
 
-/* An embedding of three whole pieces, and matrices of a part of one. */
+/* An embedding of three whole pieces, and matrices smaller than one piece. */
 enum { V = 49152 };
 
 static char *model_path;
 static struct engine *engine;
 static struct backend *backend;
 static const struct model *model;
-static struct weight_index good; /* of the model itself */
+static struct weight_index good; /* of the model */
 
 static void open_model(void) {
     struct tiny_model tiny;
@@ -49,7 +49,7 @@ static void close_model(void) {
     free(model_path);
 }
 
-/* The file of an index, whose bytes are to be freed with mem_free. */
+/* Returns the bytes of a file with this index. Free them with mem_free. */
 static uint8_t *file_of(const struct weight_index *index, size_t *size) {
     FILE *file = tmpfile();
     ck_assert_ptr_nonnull(file);
@@ -81,7 +81,7 @@ static enum verdict read_index(const struct weight_index *index) {
     return verdict;
 }
 
-/* A copy that a test may change: room for one matrix and one sum more. */
+/* A copy for a test to change, with room for one more matrix and sum. */
 static struct weight_index copy_good(void) {
     struct weight_index copy = good;
     copy.entry = mem_calloc(good.n + 1, sizeof *copy.entry);
@@ -93,7 +93,7 @@ static struct weight_index copy_good(void) {
     return copy;
 }
 
-/* The entry of one piece that is last in the file. */
+/* Returns the entry of one piece that is last in the file. */
 static struct weight_entry *last(struct weight_index *index) {
     return &index->entry[index->n - 1];
 }
@@ -163,12 +163,12 @@ static void be_of_role_beyond(struct weight_index *index) {
     last(index)->role = N_ROLES;
 }
 
-/* A vector's role. */
+/* The role of a vector. */
 static void be_of_a_vector(struct weight_index *index) {
     last(index)->role = ROLE_ATTN_NORM;
 }
 
-/* The head of a model whose embedding is its head, too. */
+/* The head, in a model whose embedding is also its head. */
 static void be_of_a_role_that_is_lacking(struct weight_index *index) {
     ck_assert_int_eq(index->entry[0].role, ROLE_TOKEN_EMBEDDING);
     index->entry[0].role = ROLE_OUTPUT;
@@ -178,7 +178,7 @@ static void lie_askew(struct weight_index *index) {
     last(index)->at -= 4;
 }
 
-/* After the sums, but before the matrices begin. */
+/* After the sums, but before the start of the matrices. */
 static void lie_in_the_padding(struct weight_index *index) {
     size_t end = sizeof(struct weight_header) + index->n * sizeof *index->entry +
                  index->n_pieces * sizeof *index->sum;
@@ -211,7 +211,7 @@ START_TEST(an_index_that_differs_is_refused) {
     struct weight_index copy = copy_good();
     changes[_i](&copy);
     size_t size;
-    copy.end += 4096; /* of what lies outside, too, all is written */
+    copy.end += 4096; /* so that matrices outside the file are written, too */
     uint8_t *bytes = file_of(&copy, &size);
     struct weight_header h;
     memcpy(&h, bytes, sizeof h);
@@ -259,7 +259,7 @@ END_TEST
 
 /* ---- headers -------------------------------------------------------------------------------- */
 
-/* Counts that would need more memory than there is, or overflow. */
+/* Counts that would need more memory than the machine has, or overflow. */
 START_TEST(counts_of_a_header_allocate_nothing_unchecked) {
     static const uint64_t counts[] = {0,          1,          INT32_MAX,      1ull << 32,
                                       1ull << 58, 1ull << 61, UINT64_MAX / 8, UINT64_MAX};

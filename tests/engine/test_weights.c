@@ -1,5 +1,5 @@
-/* The directory of a file's tensors: what is measured, added and found, and the sentence for each
- * way in which it can be wrong. */
+/* The directory of a file's tensors: measuring, adding and finding, and the message for each kind
+ * of error. */
 #include <check.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -132,7 +132,7 @@ START_TEST(names_and_bytes_belong_to_one_tensor) {
 }
 END_TEST
 
-/* Only a mapping's pages can be read again, so others stay. */
+/* Only the pages of a mapping can be read again, so others are kept. */
 START_TEST(memory_that_is_no_mapping_is_not_released) {
     struct weights weights;
     const size_t n = 1 << 16;
@@ -147,9 +147,9 @@ START_TEST(memory_that_is_no_mapping_is_not_released) {
 }
 END_TEST
 
-enum { PAGE = 4096, N_PAGES = 256, FIRST = 100, LAST = 200 }; /* pages that a tensor lies in */
+enum { PAGE = 4096, N_PAGES = 256, FIRST = 100, LAST = 200 }; /* pages of a tensor */
 
-/* A mapped file, whose pages are not in memory where its file system lets them go. */
+/* A mapped file. Its pages are not in memory if its file system supports that. */
 static uint8_t *map_cold_file(void) {
     char path[] = "/tmp/penstock-weights-XXXXXX";
     static const uint8_t page[PAGE] = {1};
@@ -186,7 +186,8 @@ START_TEST(a_tensor_is_read_ahead_without_being_touched) {
 }
 END_TEST
 
-/* Bytes of tensors are found in the file that they are mapped from, and others in none. */
+/* The bytes of tensors are found in the file that they are mapped from. Other memory is not in any
+ * file. */
 START_TEST(places_in_files_are_known) {
     struct weights weights;
     uint8_t *first = map_cold_file(), *second = map_cold_file(), other;
