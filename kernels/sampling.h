@@ -168,7 +168,7 @@ struct sample {
     /* other samples may read the row, or the token may be discarded: it is not counted */
     bool shared;
     /* the host does not know the last token of the history; the device has counted it */
-    bool late;
+    bool last_is_pending;
     /* 0: sample a token. Otherwise the row belongs to one beam, no other sample reads it, and the
      * result is the n_best best tokens. As in transformers, the logits processors apply after the
      * log-softmax. The tokens fill the `top` arrays of this sample's result and of the following

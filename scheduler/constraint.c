@@ -24,8 +24,8 @@
  * time. Its sequence then skips the step: its sample and its last row are removed, and the next
  * step computes the row again and continues the work on the mask. Which step that is depends on the
  * work of other sequences with the same grammar, but the tokens do not depend on it. A sequence
- * does not skip a step if no other sample would be left, after MAX_LATE skipped steps in a row, or
- * if several choices share the row. If only the mask after a draft is not ready, the sequence
+ * does not skip a step if no other sample would be left, after MAX_UNREADY skipped steps in a row,
+ * or if several choices share the row. If only the mask after a draft is not ready, the sequence
  * continues without that draft and the later ones. If more work shows that only one token is
  * allowed, the token is sampled.
  *
@@ -44,7 +44,7 @@
  * ready again, the limit doubles, up to a factor of 4, so a mask of 3 ms needs 5 steps, not 15.
  * It grows no further: a grammar with masks of 20 ms should slow only its sequence, not the steps
  * of all. */
-enum { MASK_WORK = 30000, MAX_DOUBLINGS = 2, MAX_LATE = 64 };
+enum { MASK_WORK = 30000, MAX_DOUBLINGS = 2, MAX_UNREADY = 64 };
 
 void constraint_begin(struct sequence *sequence) {
     const struct request *request = sequence->request;
@@ -133,10 +133,10 @@ static void make_mask(const struct sequence *sequence, uint32_t *mask, int words
 
 /* Is the mask ready within the allowed work? */
 static bool is_in_time(const struct inflight *inflight, int at, const struct constraint *c) {
-    bool may_be_late = inflight->max_mask_work > 0 && !inflight->samples[at].shared &&
-                       c->n_late < MAX_LATE && c->begins_at >= 0 && c->matcher;
-    int max_work = inflight->max_mask_work << min_int(c->n_late, MAX_DOUBLINGS);
-    return !may_be_late || matcher_prepare(c->matcher, max_work);
+    bool may_wait = inflight->max_mask_work > 0 && !inflight->samples[at].shared &&
+                    c->n_unready < MAX_UNREADY && c->begins_at >= 0 && c->matcher;
+    int max_work = inflight->max_mask_work << min_int(c->n_unready, MAX_DOUBLINGS);
+    return !may_wait || matcher_prepare(c->matcher, max_work);
 }
 
 /* Makes the masks of one sequence: after its last token, and after each draft, up to the first that
@@ -172,7 +172,7 @@ bool constraint_masks(const struct inflight *inflight) {
 
 bool constraint_waits(const struct inflight *inflight) {
     for (int i = 0; i < inflight->n_samples; i++) {
-        if (inflight->samples[i].late && keeps_to_grammar(inflight, i)) return true;
+        if (inflight->samples[i].last_is_pending && keeps_to_grammar(inflight, i)) return true;
     }
     return false;
 }
@@ -188,16 +188,16 @@ static void postpone(struct scheduler *s, struct inflight *inflight, struct sequ
         inflight_cut_drafts(inflight, sequence, masks - 1);
     } else {
         inflight_postpone(inflight, sequence);
-        sequence->constraint.n_late++;
+        sequence->constraint.n_unready++;
     }
     int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed);
     while (sequence->n_blocks > blocks) release_last_block(s, sequence);
-    s->stats.late_masks++;
+    s->stats.unready_masks++;
 }
 
 /* Continues without the samples whose masks are not ready, of the n constrained sequences. It
  * starts with the last, since later samples move up. */
-static void postpone_late(struct scheduler *s, struct inflight *inflight, int n) {
+static void postpone_unready(struct scheduler *s, struct inflight *inflight, int n) {
     for (int i = n - 1; i >= 0; i--) {
         int first = inflight->constrained[i];
         postpone(s, inflight, inflight->owner[first], &inflight->samples[first]);
@@ -207,11 +207,11 @@ static void postpone_late(struct scheduler *s, struct inflight *inflight, int n)
 /* Are samples of other sequences left if those whose masks are not ready skip the step? n is the
  * number of constrained sequences. */
 static bool others_go_on(const struct inflight *inflight, int n) {
-    int late = 0, owners = 0;
-    for (int i = 0; i < n; i++) late += !inflight->samples[inflight->constrained[i]].mask;
+    int unready = 0, owners = 0;
+    for (int i = 0; i < n; i++) unready += !inflight->samples[inflight->constrained[i]].mask;
     for (int i = 0; i < inflight->n_samples; i++)
         owners += i == 0 || inflight->owner[i] != inflight->owner[i - 1];
-    return owners > late;
+    return owners > unready;
 }
 
 static int max_mask_work(const struct scheduler *s) {
@@ -230,7 +230,7 @@ void constraint_make_masks(struct scheduler *s, struct inflight *inflight) {
     inflight->max_mask_work = max_mask_work(s);
     s->port.parallel(s->port.self, make_masks, inflight, n);
     if (others_go_on(inflight, n)) {
-        postpone_late(s, inflight, n);
+        postpone_unready(s, inflight, n);
         return;
     }
     inflight->max_mask_work = 0;
@@ -276,7 +276,7 @@ enum finish constraint_take(struct sequence *sequence) {
     assert(c->n_tokens == sequence->n_tokens - 1);
     if (!advance(sequence)) return constraint_stuck(sequence);
     assert(c->n_tokens == sequence->n_tokens);
-    c->n_late = 0;
+    c->n_unready = 0;
     if (c->begins_at < 0 || !matcher_may_end(c->matcher)) return FINISH_NONE;
     if (matcher_may_go_on(c->matcher)) return FINISH_NONE;
     return grammar_is_broken(sequence->request->generation->grammar) ? FINISH_NO_MEMORY

@@ -61,7 +61,7 @@ static struct sample sample_behind(const struct sequence *leader, const struct s
                            .n_output = n_output,
                            .sequence = number,
                            .shared = shared,
-                           .late = !shared && sequence->n_pending > 0,
+                           .last_is_pending = !shared && sequence->n_pending > 0,
                            .n_best = request->beams ? request->beams->n_best : 0};
 }
 

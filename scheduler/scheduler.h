@@ -218,7 +218,7 @@ struct scheduler_stats {
     uint64_t drafts, draft_tokens, accepted_tokens;
     /* generated tokens that were not sampled, since the grammar allowed only one */
     uint64_t forced_tokens;
-    uint64_t late_masks; /* masks that were not ready: a sequence skipped a step, or lost drafts */
+    uint64_t unready_masks;
     /* blocks of swap space: all, owned by swapped sequences, kept for the prefix cache */
     int host_blocks_total, host_blocks_used, host_blocks_cached;
     /* of layers with windows; 0 if these have no separate blocks */

@@ -55,7 +55,7 @@ struct constraint {
     struct matcher *matcher; /* made before the first sample */
     int n_tokens;            /* tokens of the sequence that it has read, including the prompt */
     int begins_at;           /* index at which the grammar begins, or -1: not known yet */
-    int n_late; /* consecutive steps that were skipped because the mask was not ready */
+    int n_unready; /* consecutive steps that were skipped because the mask was not ready */
 };
 
 struct sequence {

@@ -24,8 +24,8 @@ static const float forgetting = 1.0f / 400;
 static const double keeping = 0.98;
 
 /* The deviation of steps with decodes and prompts from the expected time is averaged over about
- * late_steps steps. The 99% quantile is the mean plus this number of deviations. */
-static const double late_steps = 64, deviations = 2.4;
+ * averaged_steps steps. The 99% quantile is the mean plus this number of deviations. */
+static const double averaged_steps = 64, deviations = 2.4;
 
 /* Updates the estimates. Between two measured row counts the estimate has the expected form, scaled
  * to meet both. Outside of them it is scaled like the nearest. */
@@ -49,13 +49,13 @@ static void believe(struct step_cost *cost) {
 
 /* Learns that a step took `times` the expected time. An outlier was interrupted, and counts only up
  * to a limit. */
-static void note_late(struct prefill_cost *p, double times) {
+static void note_ratio(struct prefill_cost *p, double times) {
     double apart = times - p->mean, far = 0.1 + 4 * sqrt(p->variance);
     if (fabs(apart) > far) apart = apart > 0 ? far : -far;
-    p->mean += apart / late_steps;
-    p->variance += (apart * apart - p->variance) / late_steps;
-    double late = p->mean + deviations * sqrt(p->variance);
-    p->late = late < 1 ? 1 : late > 2 ? 2 : late;
+    p->mean += apart / averaged_steps;
+    p->variance += (apart * apart - p->variance) / averaged_steps;
+    double quantile = p->mean + deviations * sqrt(p->variance);
+    p->quantile_99 = quantile < 1 ? 1 : quantile > 2 ? 2 : quantile;
 }
 
 void step_cost_init(struct step_cost *cost, bool on_host) {
@@ -69,7 +69,7 @@ void step_cost_init(struct step_cost *cost, bool on_host) {
     }
     for (int m = 1; m <= MAX_COST_ROWS; m++) cost->ns[m] = cost->expected[m];
     cost->prefill.mean = 1.1; /* an initial guess: most machines are shared */
-    note_late(&cost->prefill, cost->prefill.mean);
+    note_ratio(&cost->prefill, cost->prefill.mean);
 }
 
 /* Moves row counts that do not run for a long time back to the expected form, scaled like the
@@ -126,7 +126,7 @@ void step_cost_note_prefill(struct step_cost *cost, const struct step_shape *sha
     double rows = shape->prefill_rows, took = (double)ns, expected = step_ns(cost, shape);
     assert(rows > 0 && shape->pairs >= 0);
     if (p->known && expected > 0) {
-        if (shape->decode_rows > 0) note_late(p, took / expected);
+        if (shape->decode_rows > 0) note_ratio(p, took / expected);
         if (took > 2 * expected) took = 2 * expected; /* it was interrupted */
     }
     double added = took - decodes_ns(cost, shape->decode_rows);
@@ -144,7 +144,7 @@ int step_cost_rows_in(const struct step_cost *cost, const struct step_shape *sha
                       float target_ns) {
     const struct prefill_cost *p = &cost->prefill;
     if (!p->known) return INT_MAX;
-    double left = target_ns / p->late - step_ns(cost, shape);
+    double left = target_ns / p->quantile_99 - step_ns(cost, shape);
     double each = p->per_row + from * p->per_pair;
     if (left <= 0) return 0;
     return left < each * INT_MAX ? (int)(left / each) : INT_MAX;

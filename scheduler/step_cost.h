@@ -25,7 +25,7 @@ struct prefill_cost {
     double rows2, rows_pairs, pairs2, rows_ns, pairs_ns; /* sums of products over those steps */
     double per_row, per_pair;
     double mean, variance; /* of the times of steps with decodes, divided by the expected times */
-    double late;           /* the 99% quantile of that ratio */
+    double quantile_99;    /* the 99% quantile of that ratio */
     bool known;
 };
 

@@ -14,7 +14,7 @@ bool changes_logits(const struct sample *sample) {
            sampling_has_penalties(s) || sampling_lists_changes(s);
 }
 
-/* ---- biases and bans ------------------------------------------------------------------------- */
+/* ---- biases and bans ------------------------------------------------------------------------ */
 
 static void forbid_all_but(const uint32_t *allowed, float *logits, int V) {
     for (int start = 0; start < V; start += 32) {
@@ -157,7 +157,7 @@ void apply_changes(const struct sampling *s, const struct logit_change *change, 
     }
 }
 
-/* ---- listing changes for a device ------------------------------------------------------------ */
+/* ---- listing changes for a device ----------------------------------------------------------- */
 
 struct change_lists {
     int V, max_samples;
@@ -206,7 +206,7 @@ const struct logit_changes *change_lists_fill(struct change_lists *lists,
     for (int i = 0; i < n; i++) {
         lists->lists[i] = (struct logit_changes){0};
         if (most_changes(&samples[i], lists->V) == 0) continue;
-        assert(!samples[i].late);
+        assert(!samples[i].last_is_pending);
         int listed = list_changes(&samples[i], lists->place, to);
         lists->lists[i] = (struct logit_changes){to, listed};
         to += listed;

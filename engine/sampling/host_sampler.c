@@ -52,7 +52,7 @@ static void run_one(struct host_sampler *s, int i, const struct sample *sample,
                     struct sampled *out) {
     size_t V = (size_t)s->V;
     float *logits = s->logits + (size_t)sample->row * V;
-    assert(!sample->late);
+    assert(!sample->last_is_pending);
     if (!sample->sampling) {
         sampler_score(s->sampler[i], logits, sample->scored, sample->n_top, out);
         return;

@@ -81,7 +81,7 @@ static void run_together(const struct request_set *set, int n_blocks, int max_ma
     ck_assert_msg(run->tally.differences == 0, "%s", run->first_difference);
     ck_assert_uint_gt(run->tally.tokens, 40);
     ck_assert_uint_gt(run->tally.scores, 0);
-    ck_assert_uint_gt(max_mask_work > 0 ? run->tally.late : run->tally.preemptions, 0);
+    ck_assert_uint_gt(max_mask_work > 0 ? run->tally.unready : run->tally.preemptions, 0);
     free(run);
 }
 

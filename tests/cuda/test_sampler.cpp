@@ -137,7 +137,7 @@ static void add_choice(world *w, sequence *q, int choice, bool shared) {
     w->n_listed += lists;
     if (q->in_step_before && !shared && !lists) {
         t.known.back() = UNKNOWN;
-        t.sample.late = true;
+        t.sample.last_is_pending = true;
         w->n_unknown++;
     }
     bind(q);

@@ -206,7 +206,7 @@ START_TEST(no_prompt_starves_and_none_takes_more_than_the_time) {
         step_cost_note(&cost, n_decodes, 1000000);
         cost.prefill.known = true;
         cost.prefill.per_row = 1000 * (1 + i % 97);
-        cost.prefill.late = 1 + i % 5 * 0.2;
+        cost.prefill.quantile_99 = 1 + i % 5 * 0.2;
         view.row_quantum = tile;
         view.cost = &cost;
         view.itl_target_ns = (float)(i % 7) * 1e6f + 1;
@@ -217,7 +217,8 @@ START_TEST(no_prompt_starves_and_none_takes_more_than_the_time) {
         const int rows = plan.shape.prefill_rows, filled = up_to_tile(n_decodes + 1, tile);
         ck_assert_int_eq(plan.shape.decode_rows, n_decodes);
         ck_assert_int_ge(rows_of(first), 1);
-        double left = view.itl_target_ns / cost.prefill.late - expected_ns(&cost, &plan.shape);
+        double left =
+            view.itl_target_ns / cost.prefill.quantile_99 - expected_ns(&cost, &plan.shape);
         bool late = left < 0;
         if (late) ck_assert_int_le(n_decodes + rows, filled);
         if (rows < 196 + 150) ck_assert_double_lt(left, (tile + 1) * cost.prefill.per_row);

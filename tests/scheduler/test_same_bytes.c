@@ -317,20 +317,20 @@ static void add_tally(struct tally *sum, const struct tally *tally) {
     sum->drafts += tally->drafts;
     sum->accepted += tally->accepted;
     sum->forced += tally->forced;
-    sum->late += tally->late;
+    sum->unready += tally->unready;
 }
 
 static void print_tally(const char *what, int n, const struct tally *t, uint64_t began) {
     printf("%d %s in %.1f s: %llu tokens and %llu prompt scores compared in %llu steps; %llu "
            "preemptions, %llu copies, "
            "%llu prefix tokens hit, %llu choices cancelled, %llu of %llu drafts held, %llu tokens "
-           "forced, %llu masks late\n",
+           "forced, %llu masks unready\n",
            n, what, (double)(now_ns() - began) * 1e-9, (unsigned long long)t->tokens,
            (unsigned long long)t->scores, (unsigned long long)t->steps,
            (unsigned long long)t->preemptions, (unsigned long long)t->copies,
            (unsigned long long)t->prefix_hits, (unsigned long long)t->cancels,
            (unsigned long long)t->accepted, (unsigned long long)t->drafts,
-           (unsigned long long)t->forced, (unsigned long long)t->late);
+           (unsigned long long)t->forced, (unsigned long long)t->unready);
 }
 
 static uint64_t number_from(const char *name, uint64_t otherwise) {
@@ -361,7 +361,7 @@ START_TEST(a_request_gives_the_same_in_any_company) {
         ck_assert_int_gt(preempted * 5, small * 3);
         ck_assert(sum.copies > 0 && sum.prefix_hits > 0 && sum.cancels > 0);
         ck_assert(sum.accepted > 0 && sum.drafts > sum.accepted);
-        ck_assert(sum.forced > 0 && sum.late > 0);
+        ck_assert(sum.forced > 0 && sum.unready > 0);
     }
     free(run);
 }

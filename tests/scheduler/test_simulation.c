@@ -52,7 +52,7 @@ struct simulation {
     uint64_t n_passes;             /* of draft models */
     uint64_t n_searches;           /* requests with beams */
     /* choices that ended because their grammar was complete; because no token was allowed */
-    uint64_t n_complete, n_stuck, n_forced, n_late;
+    uint64_t n_complete, n_stuck, n_forced, n_unready;
     uint64_t n_failed; /* scenarios */
 };
 
@@ -447,7 +447,7 @@ static void simulation_end(struct simulation *sim) {
     sim->n_drafts = stats.draft_tokens;
     sim->n_accepted = stats.accepted_tokens;
     sim->n_forced = stats.forced_tokens;
-    sim->n_late = stats.late_masks;
+    sim->n_unready = stats.unready_masks;
     ck_assert(!sim->config.samples_forced || sim->n_forced == 0);
     sim->n_out = sim->engine->n_out;
     sim->n_in = sim->engine->n_in;
@@ -505,7 +505,7 @@ START_TEST(each_request_gives_what_it_gives_alone) {
         sum->n_complete += sim->n_complete;
         sum->n_stuck += sim->n_stuck;
         sum->n_forced += sim->n_forced;
-        sum->n_late += sim->n_late;
+        sum->n_unready += sim->n_unready;
         sum->n_failed += sim->failed;
         if (only) break;
     }
@@ -515,7 +515,7 @@ START_TEST(each_request_gives_what_it_gives_alone) {
            "samples thrown away, %llu blocks swapped out and %llu in, %llu of %llu drafts held, "
            "%llu passes of draft models, "
            "%llu searches, %llu choices complete and %llu stuck, %llu tokens forced, "
-           "%llu masks late\n",
+           "%llu masks unready\n",
            (unsigned long long)(only ? 1 : seed - 1), (unsigned long long)done,
            (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done,
            (unsigned long long)sum->n_requests, (unsigned long long)sum->n_refused,
@@ -526,10 +526,10 @@ START_TEST(each_request_gives_what_it_gives_alone) {
            (unsigned long long)sum->n_accepted, (unsigned long long)sum->n_drafts,
            (unsigned long long)sum->n_passes, (unsigned long long)sum->n_searches,
            (unsigned long long)sum->n_complete, (unsigned long long)sum->n_stuck,
-           (unsigned long long)sum->n_forced, (unsigned long long)sum->n_late);
+           (unsigned long long)sum->n_forced, (unsigned long long)sum->n_unready);
     ck_assert(only || sum->n_searches > 0);
     ck_assert(only || (sum->n_complete > 0 && sum->n_stuck > 0 && sum->n_forced > 0));
-    ck_assert(only || (sum->n_late > 0 && sum->n_failed > 0));
+    ck_assert(only || (sum->n_unready > 0 && sum->n_failed > 0));
     ck_assert(only || (sum->n_accepted > 0 && sum->n_drafts > sum->n_accepted));
     ck_assert(only || sum->n_passes > 0);
     ck_assert(only || (sum->n_out > sum->n_in && sum->n_in > 0));

@@ -246,9 +246,9 @@ static struct sampled sample_one(const struct fake_pass *pass, const struct samp
     if (!sample->sampling)
         return (struct sampled){.id = sample->scored,
                                 .logprob = fake_score(logits, sample->scored, sample->n_top)};
-    int known = sample->n_prompt + sample->n_output - sample->late;
+    int known = sample->n_prompt + sample->n_output - sample->last_is_pending;
     assert(sample->position == sample->n_prompt + sample->n_output);
-    assert(sample->late || sample->history[known - 1] == last);
+    assert(sample->last_is_pending || sample->history[known - 1] == last);
     if (sample->n_best > 0) return best_of(logits, sample);
     return (struct sampled){.id = fake_choose(logits, sample->sampling->seed, sample->position,
                                               sample->choice, last, sample->sampling->banned,

@@ -145,7 +145,7 @@ struct tally {
     uint64_t tokens, scores;          /* number of compared events */
     uint64_t swapped_out, swapped_in; /* blocks */
     uint64_t preemptions, copies, prefix_hits, cancels, steps;
-    uint64_t drafts, accepted, forced, late;
+    uint64_t drafts, accepted, forced, unready;
     uint64_t differences;
 };
 

@@ -292,7 +292,7 @@ static void take_stats(struct run *run) {
     run->tally.drafts = stats.draft_tokens;
     run->tally.accepted = stats.accepted_tokens;
     run->tally.forced = stats.forced_tokens;
-    run->tally.late = stats.late_masks;
+    run->tally.unready = stats.unready_masks;
 }
 
 void run_close(struct run *run) {

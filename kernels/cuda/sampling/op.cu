@@ -194,7 +194,7 @@ static void lend_slots(struct device_sampler *s, const struct sample *samples, i
         const bool follows = follows_draft(samples, i);
         s->source[i] = source_of(s, samples, i, lent);
         /* the slot could not be rebuilt from the history */
-        assert(!sample->late || (!follows && s->source[i].n_held == sample->n_output));
+        assert(!sample->last_is_pending || (!follows && s->source[i].n_held == sample->n_output));
         s->slots[s->slot[i]] = {sample->sequence, sample->n_prompt, sample->n_output + 1,
                                 !sample->shared && !follows, s->n_launches};
     }

@@ -90,7 +90,7 @@ static uint64_t run(int n) {
     for (int k = 0; k < n; k++) fake_client_submit(&w.client[k], w.on.scheduler, CONSTRAINED_LEN);
     while (scheduler_step(w.on.scheduler)) scheduler_check(w.on.scheduler);
     ck_assert_int_eq(w.n_ended, n);
-    return w.on.scheduler->stats.late_masks;
+    return w.on.scheduler->stats.unready_masks;
 }
 
 /* The sequence without a grammar ends after as many steps as if all masks were ready. */
@@ -126,7 +126,7 @@ START_TEST(known_masks_are_in_time) {
     open_world(_i, 8);
     ask(0, false), ask(1, true);
     ck_assert_uint_gt(run(2), 0);
-    uint64_t before = w.on.scheduler->stats.late_masks;
+    uint64_t before = w.on.scheduler->stats.unready_masks;
     memset(w.n_tokens, 0, sizeof w.n_tokens);
     w.n_ended = 0;
     ask(0, false), ask(1, true);
@@ -135,8 +135,8 @@ START_TEST(known_masks_are_in_time) {
 }
 END_TEST
 
-/* All choices share the row of the last prompt token, so its mask is made with any work it needs.
- */
+/* All choices share the row of the last prompt token, so its mask is made with any work it
+ * needs. */
 START_TEST(choices_begin_together) {
     open_world(_i, 8);
     ask(0, false), ask(1, true)->n = 3;
@@ -160,11 +160,11 @@ static uint64_t run_with_drafts(int in_flight, int max_mask_work, int max_drafts
 /* A draft whose mask is not ready delays no token: it is dropped, with the later ones. */
 START_TEST(drafts_do_not_wait) {
     uint64_t without = run_with_drafts(_i, 40, 0);
-    ck_assert_uint_gt(w.on.scheduler->stats.late_masks, 0);
+    ck_assert_uint_gt(w.on.scheduler->stats.unready_masks, 0);
     close_world();
     uint64_t with = run_with_drafts(_i, 40, DRAFTS);
     const struct scheduler_stats *stats = &w.on.scheduler->stats;
-    ck_assert_uint_gt(stats->late_masks, 0);
+    ck_assert_uint_gt(stats->unready_masks, 0);
     ck_assert_uint_gt(stats->draft_tokens, 0);
     ck_assert_uint_eq(stats->accepted_tokens, stats->draft_tokens);
     ck_assert_msg(with <= without, "%d, without drafts %d steps", (int)with, (int)without);
@@ -183,7 +183,7 @@ START_TEST(who_has_a_mask_goes_on) {
         list_each(node, &w.on.scheduler->running) {
             const struct sequence *sequence = sequence_of(node);
             if (!sequence->request->generation->grammar || before == 0) continue;
-            ck_assert(w.n_tokens[1] > before || sequence->constraint.n_late > 0);
+            ck_assert(w.n_tokens[1] > before || sequence->constraint.n_unready > 0);
         }
     }
     ck_assert_uint_gt(w.on.scheduler->stats.draft_tokens, 0);
@@ -200,7 +200,7 @@ static int run_with_little_work(const char *regex, int in_flight) {
     while (scheduler_step(w.on.scheduler)) {
         scheduler_check(w.on.scheduler);
         list_each(node, &w.on.scheduler->running) {
-            most = max_int(most, sequence_of(node)->constraint.n_late);
+            most = max_int(most, sequence_of(node)->constraint.n_unready);
         }
     }
     ck_assert_int_eq(w.n_tokens[1], TOKENS);
@@ -217,7 +217,7 @@ START_TEST(nobody_sits_out_for_ever) {
     ck_assert_int_eq(run_with_little_work(more_words, _i), 64);
     /* with one step in flight the client computes each mask before the scheduler, to check the
      * token */
-    ck_assert_uint_ge(w.on.scheduler->stats.late_masks, _i == 1 ? 64 : 65);
+    ck_assert_uint_ge(w.on.scheduler->stats.unready_masks, _i == 1 ? 64 : 65);
     close_world();
 }
 END_TEST
@@ -239,7 +239,7 @@ START_TEST(who_waits_may_be_cancelled) {
             fake_client_submit(&w.client[k], w.on.scheduler, CONSTRAINED_LEN);
         for (int i = 0; i < 3 + round % 9; i++) scheduler_step(w.on.scheduler);
         list_each(node, &w.on.scheduler->running) n_waited +=
-            sequence_of(node)->constraint.n_late > 0;
+            sequence_of(node)->constraint.n_unready > 0;
         for (int k = 0; k < 2; k++) scheduler_cancel(w.on.scheduler, &w.client[k].generation);
         while (scheduler_step(w.on.scheduler)) scheduler_check(w.on.scheduler);
         ck_assert_int_eq(w.n_ended, 2);
@@ -252,7 +252,7 @@ START_TEST(who_waits_may_be_cancelled) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("scheduler/late");
+    Suite *suite = suite_create("scheduler/unready_masks");
     TCase *core = tcase_create("core");
     tcase_add_loop_test(core, only_its_own_sequence_sits_out, 1, MAX_IN_FLIGHT + 1);
     tcase_add_loop_test(core, nobody_sits_out_alone, 1, MAX_IN_FLIGHT + 1);
