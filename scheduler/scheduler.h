@@ -10,6 +10,7 @@
 #define PENSTOCK_SCHEDULER_H
 
 #include "engine/engine.h"
+#include "scheduler/beams/beams.h"
 
 struct grammar;
 struct vocabulary;
@@ -17,23 +18,6 @@ struct vocabulary;
 /* ---- requests -------------------------------------------------------------------------------- */
 
 #define MAX_CHOICES 128
-#define MAX_BEAMS 16
-
-/* When a beam search ends that has found as many texts as it has beams. */
-enum beam_stopping {
-    /* if the best beam, at its current length, does not score higher than the worst text */
-    BEAMS_STOP_BY_SCORE,
-    BEAMS_STOP_EARLY, /* immediately */
-    /* if the best beam could not score higher than the worst text at any length */
-    BEAMS_NEVER_STOP_EARLY,
-};
-
-/* The settings of a beam search (beams/beams.h). */
-struct beam_search {
-    int width; /* number of beams, 1..MAX_BEAMS; 0: no search */
-    enum beam_stopping stopping;
-    double length_penalty; /* above 0 favours long texts */
-};
 
 /* One prompt and n choices to generate from it. The server makes it. After a successful
  * scheduler_submit the scheduler reads it, and the server must keep it and everything that it
@@ -218,6 +202,7 @@ struct scheduler_stats {
     uint64_t drafts, draft_tokens, accepted_tokens;
     /* generated tokens that were not sampled, since the grammar allowed only one */
     uint64_t forced_tokens;
+    /* masks that were not ready: a sequence skipped a step, or lost drafts */
     uint64_t unready_masks;
     /* blocks of swap space: all, owned by swapped sequences, kept for the prefix cache */
     int host_blocks_total, host_blocks_used, host_blocks_cached;

@@ -104,7 +104,7 @@ MAY_INCLUDE = {
     "engine": ENGINE | {"engine/files", "engine/memory", "engine/models", "engine/quantise", "engine/sampling"},
     "scheduler/kv": SCHEDULER,
     "scheduler/draft": {"config", "kernels"},
-    "scheduler/beams": SCHEDULER,
+    "scheduler/beams": {"config", "kernels"},
     "scheduler": SCHEDULER | {"scheduler/kv", "scheduler/draft", "scheduler/beams"},
     "server/json": {"config"},
     "server/message": {"config", "server/json"},

@@ -21,7 +21,30 @@
 #ifndef PENSTOCK_BEAMS_H
 #define PENSTOCK_BEAMS_H
 
-#include "scheduler/scheduler.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+
+/* Maximum number of beams of a search. */
+#define MAX_BEAMS 16
+
+/* When a beam search ends that has found as many texts as it has beams. */
+enum beam_stopping {
+    /* if the best beam, at its current length, does not score higher than the worst text */
+    BEAMS_STOP_BY_SCORE,
+    BEAMS_STOP_EARLY, /* immediately */
+    /* if the best beam could not score higher than the worst text at any length */
+    BEAMS_NEVER_STOP_EARLY,
+};
+
+/* The settings of a search. */
+struct beam_search {
+    int width; /* number of beams, 1..MAX_BEAMS; 0: no search */
+    enum beam_stopping stopping;
+    double length_penalty; /* above 0 favours long texts */
+};
 
 /* A text that has ended. */
 struct finished_beam {
@@ -59,6 +82,9 @@ int beams_n_best(int width, int n_stop_ids);
 
 /* Returns the bytes of memory that beams_init needs, for outputs of up to max_length tokens. */
 size_t beams_bytes(int width, int max_length);
+
+/* Makes a search with one live beam, the prompt, in that memory, which must be aligned to 8 bytes.
+ * The caller keeps stop_ids[n_stop_ids] alive. Nothing needs to be freed but the memory. */
 struct beams *beams_init(void *memory, const struct beam_search *search, int max_length,
                          const int32_t *stop_ids, int n_stop_ids);
 
