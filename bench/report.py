@@ -103,7 +103,7 @@ def accuracy_table(accuracy):
             rows.append([entry["type"], score["who"], f"{score['perplexity']:.4f}", kl,
                          less_llama(score["who"], windows, "+.6f"), f"{score['p99_kl']:.4f}", f"{score['best_token_differs']:.2%}",
                          paths if score["who"].startswith("penstock") else ""])
-    head = ["file", "who", "perplexity", "mean KL", "less llama.cpp's", "p99 of KL", "best token differs", "other paths"]
+    head = ["file", "engine", "perplexity", "mean KL", "less llama.cpp's", "p99 of KL", "best token differs", "other paths"]
     return table(head, rows)
 
 
@@ -113,7 +113,7 @@ def greedy_table(accuracy):
         of, equal = entry["greedy"]["of"], entry["greedy"]["equal"]
         rows += [[entry["type"], who, f"{with_error(n, '.1f')} of {of}", less_llama(who, equal, "+.1f"),
                   f"{sum(one == of for one in n)} of {len(n)}"] for who, n in equal.items() if who != "float32"]
-    return table(["file", "who", "greedy tokens before a first difference", "less llama.cpp's", "answers equal to the end"], rows)
+    return table(["file", "engine", "greedy tokens before a first difference", "less llama.cpp's", "answers equal to the end"], rows)
 
 
 def quality_table(report):
