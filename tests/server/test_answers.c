@@ -1,5 +1,5 @@
-/* Memory for answers that wait to be read: the bound of one answer, the bound of all together, and
- * a sum of zero after all have left. */
+/* Memory for answers that wait to be read: the limit of one answer, the limit of all together, and
+ * a sum of zero after all are gone. */
 #include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ START_TEST(all_answers_have_a_bound) {
 }
 END_TEST
 
-/* An answer that was written is counted, however much there is. */
+/* A finished answer is counted in full, even above the limits. */
 START_TEST(what_was_written_is_counted) {
     struct answers answers = {.max_bytes = ALL};
     struct answer_share share = {0};

@@ -1,5 +1,5 @@
-/* The lines of a batch's files: what is read of a request's line, what an answer's line looks like,
- * and which lines an output file is found to have answered. */
+/* The lines of a batch's files: reading a request's line, the format of an answer's line, and the
+ * lines that an output file has answered already. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ START_TEST(broken_lines_are_refused) {
     static const struct {
         const char *text, *param;
         enum status status;
-        bool named; /* custom_id was understood */
+        bool named; /* was custom_id read? */
     } broken[] = {
         {"", "", STATUS_INVALID_REQUEST, false},
         {"{\"custom_id\":\"a\"", "", STATUS_INVALID_REQUEST, false},
@@ -64,13 +64,14 @@ START_TEST(broken_lines_are_refused) {
 }
 END_TEST
 
-/* The key of an input line is the one that is read from its answer. */
+/* An input line and its answer must have the same key. */
 static void check_key(int64_t number, const struct buf *custom_id, const struct buf *answer) {
     struct buf written = {0}, found = {0};
     api_batch_key(&written, number, custom_id);
     ck_assert(api_batch_read_key(&found, answer->data, answer->length));
     ck_assert_str_eq(found.data, written.data);
-    for (size_t n = 0; n < answer->length; n++) { /* part of a line is no line, or has its key */
+    /* a part of a line is not a line, or has its key */
+    for (size_t n = 0; n < answer->length; n++) {
         buf_clear(&found);
         if (!api_batch_read_key(&found, answer->data, n)) continue;
         ck_assert_str_eq(found.data, written.data);

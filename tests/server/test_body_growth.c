@@ -1,6 +1,6 @@
-/* The processor time that a body takes from its bytes to its prompts, through parser, checks, chat
- * template and tokenizer, grows no faster than n log n with its length, and has a bound. Each
- * family is one way to fill a body. ctest label: slow */
+/* The processor time from a body's bytes to its prompts, through parser, checks, chat template and
+ * tokenizer, grows at most as n log n with its length, and is bounded. Each family is one way to
+ * fill a body. ctest label: slow */
 #define JOB_CONTEXT (1 << 20)
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* As templates of chat models are: they look back, strip, split and print tools as JSON. */
+/* Like templates of chat models: they look back, strip, split and print tools as JSON. */
 static const char template_text[] =
     "{%- set ns = namespace(last=messages|length - 1, found=false) %}"
     "{%- if tools %}{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}{% endif %}"
@@ -31,12 +31,11 @@ static const char template_text[] =
 
 enum reader { COMPLETION, CHAT, TOKENIZE, DETOKENIZE, LINE };
 
-/* A body is `head`, then pieces with a comma between them, each with its number for %d, then
- * `tail`. */
+/* A body is `head`, then pieces separated by `comma`, each with its number for %d, then `tail`. */
 struct family {
     enum reader reader;
     const char *head, *piece, *tail;
-    const char *comma;  /* NULL: none */
+    const char *comma;  /* NULL: no separator */
     enum status status; /* of a body of 8 pieces */
 };
 
@@ -195,7 +194,7 @@ static enum status read_as(enum reader reader, const struct buf *body) {
 
 /* ---- rules ---------------------------------------------------------------------------------- */
 
-/* The least of `runs` times, which noise lengthens alone. */
+/* Returns the least of `runs` times, because noise only lengthens them. */
 static double least_seconds(const struct family *family, size_t length, int runs) {
     struct buf body = {0};
     double least = INFINITY;
@@ -218,8 +217,8 @@ START_TEST(each_family_is_read_as_meant) {
 }
 END_TEST
 
-/* Linear time grows fourfold, n log n somewhat more, n^2 16-fold. Below a hundredth of a second
- * noise may be larger than growth. */
+/* For four times the length, linear time grows fourfold, n log n somewhat more, n^2 16-fold. Below
+ * a hundredth of a second noise may be larger than the growth. */
 START_TEST(time_grows_no_faster_than_n_log_n) {
     const struct family *family = &families[_i];
     for (size_t length = MIB / 32; length <= MIB / 4; length *= 8) {
@@ -237,7 +236,7 @@ END_TEST
 #define MAX_SECONDS 6.0
 #endif
 
-/* The largest body that a server takes by default. */
+/* The default limit of a body. */
 START_TEST(no_body_takes_longer_than_the_bound) {
     const struct family *family = &families[_i];
     double seconds = least_seconds(family, 16 * MIB, 1);

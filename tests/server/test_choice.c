@@ -1,4 +1,4 @@
-/* A choice as its tokens come: its text, what is held back, how it ends, and what is echoed. */
+/* A choice as its tokens arrive: its text, text that is held back, its end, and echoed text. */
 #include "support/job_fixture.h"
 #include "support/suite_main.h"
 
@@ -16,7 +16,7 @@ static enum choice_change add(int32_t id, enum finish finish) {
     return choice_add(choice, &job.prompts[0], &event);
 }
 
-/* Adds a token for each character; all of them leave the choice open. */
+/* Adds a token for each character. The choice stays open. */
 static void say(const char *text) {
     for (; *text; text++) ck_assert_int_eq(add(token_of(*text), FINISH_NONE), CHOICE_GROWN);
 }
@@ -80,7 +80,7 @@ END_TEST
 START_TEST(a_stop_regex_stops) {
     make("{\"prompt\":\"x\",\"stop_regex\":[\"zz\",\"l+[aeiou]\"],\"min_tokens\":2}");
     say("hell");
-    expect("he", NULL); /* "ll" may still be the beginning of a match */
+    expect("he", NULL); /* "ll" may still be the start of a match */
     ck_assert_int_eq(add(token_of('o'), FINISH_NONE), CHOICE_STOPPED);
     expect("he", "stop");
     ck_assert_str_eq(choice->stop_string, "l+[aeiou]");
@@ -124,7 +124,7 @@ START_TEST(held_text_comes_with_the_end) {
 }
 END_TEST
 
-/* The model's own end is no stop_reason; an id that the client asked for is one. */
+/* The model's end token is not a stop_reason; an id that the client asked for is one. */
 START_TEST(stop_ids_are_told_apart) {
     make("{\"prompt\":\"x\",\"stop_token_ids\":[70]}");
     ck_assert_int_eq(add(JOB_END, FINISH_STOP), CHOICE_ENDED);
@@ -142,7 +142,7 @@ START_TEST(stop_ids_are_told_apart) {
 }
 END_TEST
 
-/* The token behind which a grammar lets nothing come is text. */
+/* If a grammar allows no further token, the last token is still text. */
 START_TEST(a_complete_text_stops_with_its_last_token) {
     make("{\"prompt\":\"x\"}");
     say("a");

@@ -1,4 +1,4 @@
-/* Answers that are messages: calls and thoughts in what a choice gives, whole and as a stream. */
+/* Answers that are messages: calls and thoughts in a choice's text, whole and as a stream. */
 #include "support/job_fixture.h"
 #include "support/suite_main.h"
 
@@ -39,7 +39,7 @@ static void say(const char *text) {
     for (; *text; text++) add(token_of(*text), FINISH_NONE, CHOICE_GROWN);
 }
 
-/* Ends the job and looks for each part, in order, in its whole answer. */
+/* Ends the job and expects each part, in order, in its whole answer. */
 static void expect_answer(const char *const *parts) {
     struct buf out = {0};
     job.n_open = job.n_running = 0;
@@ -93,7 +93,7 @@ START_TEST(without_tools_calls_are_text) {
 }
 END_TEST
 
-/* What cuts an answer inside of a call leaves its text as content. */
+/* If an answer ends inside a call, its text is content. */
 START_TEST(a_cut_call_is_content) {
     make("hermes", "none", TOOLS ",\"max_tokens\":20}");
     say("<tool_call>{\"name\":");
@@ -146,7 +146,7 @@ START_TEST(thoughts_may_stay_in_the_content) {
 }
 END_TEST
 
-/* They count as before. */
+/* Their tokens are counted as before. */
 START_TEST(thoughts_may_be_left_out) {
     make("none", "qwen3", USER ",\"include_reasoning\":false}");
     say_to_job("<think>ab</think>c");
@@ -155,14 +155,14 @@ START_TEST(thoughts_may_be_left_out) {
     expect_answer((const char *[]){"\"content\":\"c\",\"refusal\":null}",
                                    "\"completion_tokens_details\":{\"reasoning_tokens\":11}",
                                    NULL});
-    make("none", "qwen3", USER ",\"include_reasoning\":false}"); /* an unended block */
+    make("none", "qwen3", USER ",\"include_reasoning\":false}"); /* a block without an end */
     say("<think>a</th");
     add(JOB_END, FINISH_STOP, CHOICE_ENDED);
     expect_answer((const char *[]){"\"content\":\"\",\"refusal\":null}", NULL});
 }
 END_TEST
 
-/* The last ids of the prompt are what the template has made of the effort. */
+/* Expects the prompt's last ids to be the template's output for the effort. */
 static void expect_prompt_end(const char *fields, char end) {
     char body[200];
     snprintf(body, sizeof body, USER "%s}", fields);
@@ -185,7 +185,7 @@ START_TEST(the_template_gets_the_effort) {
 }
 END_TEST
 
-/* A template that cannot pass an effort on. */
+/* A template that does not use the effort. */
 START_TEST(an_effort_without_effect_is_refused) {
     static const struct {
         const char *source, *effort, *message;
@@ -212,7 +212,7 @@ START_TEST(an_effort_without_effect_is_refused) {
 }
 END_TEST
 
-/* A prompt that ends inside of a block of thoughts. */
+/* A prompt that ends inside a block of thoughts. */
 START_TEST(an_answer_may_begin_with_thoughts) {
     make("none", "qwen3", USER ",\"chat_template_kwargs\":{\"begin\":\"<think>\\n\"}}");
     say("ab</think>");
@@ -221,7 +221,7 @@ START_TEST(an_answer_may_begin_with_thoughts) {
 }
 END_TEST
 
-/* The deltas of a stream, in the form in which a client gets them. */
+/* The deltas of a stream, as a client receives them. */
 START_TEST(a_stream_gives_name_then_arguments) {
     make("hermes", "qwen3", TOOLS ",\"stream\":true}");
     struct api_answer answer = job_answer(&job);
@@ -242,7 +242,7 @@ START_TEST(a_stream_gives_name_then_arguments) {
     call =
         strstr(call, "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]}");
     ck_assert_ptr_nonnull(call);
-    for (const char *c = "n:1}"; *c; c++) { /* each its own delta, without id and name */
+    for (const char *c = "n:1}"; *c; c++) { /* each is a separate delta, without id and name */
         char delta[80];
         snprintf(delta, sizeof delta, "[{\"index\":0,\"function\":{\"arguments\":\"%s\"}}]",
                  (char[]){*c, 0});

@@ -1,5 +1,5 @@
 /* Clients that leave while their request is prepared, at each of its stages: the request is freed,
- * its work stops, and all gauges return to zero. With sanitizers: nothing is used after that. */
+ * its work stops, and all gauges return to zero. Sanitizers find uses after that. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static int sequences(void) {
     return stats.running + stats.waiting + stats.swapped;
 }
 
-/* Turns the loop until a condition holds. */
+/* Runs the loop until a condition holds. */
 #define TURN_UNTIL(condition)                                                                      \
     for (uint64_t end_ns = now_ns() + GIVE_UP_S * 1000000000ull; !(condition);) {                  \
         ck_assert_msg(now_ns() < end_ns, "never: %s", #condition);                                 \
@@ -62,7 +62,7 @@ static struct lane_stats grammars(void) {
     return lanes_stats(app->lanes, LANE_GRAMMAR);
 }
 
-/* Nothing of a request is left. */
+/* Fails unless all requests are gone. */
 static void check_idle(void) {
     TURN_UNTIL(app->requests.n == 0 && sequences() == 0);
     for (int i = 0; i < N_LANES; i++) {
@@ -87,7 +87,7 @@ START_TEST(a_compilation_whose_client_leaves_stops) {
 }
 END_TEST
 
-/* Only those that a thread compiles are begun, and these stop, too. */
+/* Only requests that a thread compiles have begun, and these stop, too. */
 START_TEST(a_request_whose_client_leaves_while_it_waits_is_not_begun) {
     int fds[12];
     for (int i = 0; i < 12; i++) fds[i] = send_slow(paths[_i], i);
@@ -99,13 +99,13 @@ START_TEST(a_request_whose_client_leaves_while_it_waits_is_not_begun) {
 }
 END_TEST
 
-/* Four clients of one text: one compiles, three are parked. They leave in different orders. */
+/* Four clients send one text: one compiles, three are parked. They leave in different orders. */
 START_TEST(parked_requests_leave_in_any_order) {
     static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 0, 3, 2}};
     int fds[4];
     for (int i = 0; i < 4; i++) fds[i] = send_slow(paths[i % 2], 1);
     TURN_UNTIL(grammars().parked == 3);
-    ck_assert_int_eq(grammars().running, 1); /* waiting costs no thread */
+    ck_assert_int_eq(grammars().running, 1); /* a waiting request does not occupy a thread */
     for (int i = 0; i < 4; i++) {
         close(fds[orders[_i][i]]);
         uv_run(&app->loop, UV_RUN_NOWAIT);
@@ -124,7 +124,7 @@ static void expect_answer(int fd, const char *text) {
     expect_text(text);
 }
 
-/* The client that compiles leaves; the others of the text get its result. */
+/* The client whose request compiles leaves; the others with this text get the result. */
 START_TEST(those_that_stay_get_the_result) {
     int fds[3];
     for (int i = 0; i < 3; i++) fds[i] = send_slow(paths[i % 2], 1);
@@ -141,12 +141,13 @@ START_TEST(those_that_stay_get_the_result) {
 }
 END_TEST
 
-/* The workers have prepared it, and the loop learns that together with the client's departure. */
+/* The workers have prepared the request, and the loop is told of that and of the client's departure
+ * in the same turn. */
 START_TEST(a_prepared_request_leaves) {
     int fd =
         send_request(paths[_i], "{\"prompt\":\"hi\",\"max_tokens\":1,\"guided_regex\":\"a+\"}");
     TURN_UNTIL(app->requests.n == 1);
-    uint64_t until_ns = now_ns() + 20000000; /* long enough in most runs; either is right */
+    uint64_t until_ns = now_ns() + 20000000; /* long enough in most runs; both outcomes are right */
     while (now_ns() < until_ns) sched_yield();
     close(fd);
     check_idle();
@@ -182,7 +183,7 @@ START_TEST(requests_of_texts_leave) {
 }
 END_TEST
 
-/* Clients of all kinds leave after a drawn number of turns of the loop. */
+/* Clients of all kinds leave after a random number of turns of the loop. */
 START_TEST(clients_leave_at_any_time) {
     enum { AT_ONCE = 16, ROUNDS = 120 };
     int fds[AT_ONCE] = {0};
@@ -204,7 +205,7 @@ START_TEST(clients_leave_at_any_time) {
 }
 END_TEST
 
-/* A server that is aborted answers those that compile, wait or are parked, and ends. */
+/* An aborted server answers requests that compile, wait or are parked, and ends. */
 START_TEST(an_abort_ends_requests_at_every_stage) {
     struct err err;
     int fds[6];
@@ -230,13 +231,13 @@ START_TEST(a_plain_request_waits_for_no_grammar) {
     TURN_UNTIL(store_stats().compiling == GRAMMAR_THREADS);
     ask(COMPLETION, "", PROMPT);
     expect_status("a plain request", 200);
-    ck_assert_uint_lt(store_stats().refused, 12); /* the others are not through */
+    ck_assert_uint_lt(store_stats().refused, 12); /* the others are not finished */
     for (int i = 0; i < 12; i++) close(fds[i]);
     check_idle();
 }
 END_TEST
 
-/* One that finds its grammar compiled does not wait for others, either. */
+/* A request whose grammar is compiled already does not wait for others, either. */
 START_TEST(a_known_grammar_waits_for_no_other) {
     static const char known[] = "{\"prompt\":\"hi\",\"max_tokens\":1,\"guided_regex\":\"a+\"}";
     int fds[12];

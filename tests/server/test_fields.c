@@ -1,5 +1,5 @@
-/* Every field of the completions and chat APIs of OpenAI, vLLM and llama-server, and what becomes
- * of it here: none may be taken and its meaning ignored. The lists are those of openai-python
+/* All fields of the completions and chat APIs of OpenAI, vLLM and llama-server, and their treatment
+ * here: no field may be accepted and its meaning ignored. The lists are those of openai-python
  * (types/completion_create_params.py, types/chat/completion_create_params.py), of vLLM (protocol.py
  * of both APIs and of /tokenize, with the extra and sampling parameters of 0.11 and later), and of
  * llama-server (server-schema.cpp and the README). */
@@ -18,19 +18,19 @@ static struct api_limits limits = {.model = "m",
                                    .max_prompts = 8,
                                    .has_chat_template = true};
 
-/* What becomes of a field in the bodies of one API. */
+/* The treatment of a field in the bodies of one API. */
 enum class {
-    NONE,    /* no server has it there: not tried */
-    SERVED,  /* a right value is taken, one of the wrong type is refused by name */
-    REFUSED, /* a value that means something is refused by name, a neutral one is taken */
-    IGNORED, /* whatever its value: it does not concern the answer */
+    NONE,    /* no server has it there: not tested */
+    SERVED,  /* a right value is accepted, one of a wrong type is refused by name */
+    REFUSED, /* a value with an effect is refused by name, a neutral one is accepted */
+    IGNORED, /* any value is accepted, because it does not affect the answer */
 };
 
 struct known {
     const char *name;
     enum class completions, chat;
-    const char *value;   /* JSON: one that means something */
-    const char *neutral; /* JSON: one that asks for nothing; NULL: there is none but null */
+    const char *value;   /* JSON: a value with an effect */
+    const char *neutral; /* JSON: a value without an effect; NULL: only null is neutral */
 };
 
 static const struct known known[] = {
@@ -139,7 +139,7 @@ static const struct known known[] = {
     {"use_beam_search", SERVED, SERVED, "true", "false"},
     {"vllm_xargs", REFUSED, REFUSED, "{\"a\":1}", "{}"},
     {"watermarking", REFUSED, REFUSED, "true", "false"},
-    /* ---- transformers: what it has moved out of its generate, and another name -------------- */
+    /* ---- transformers: fields moved out of its generate, and another name -------------------- */
     {"constraints", REFUSED, REFUSED, "[\"a\"]", "[]"},
     {"diversity_penalty", REFUSED, REFUSED, "0.5", "0.0"},
     {"dola_layers", REFUSED, REFUSED, "\"high\"", "\"\""},
@@ -148,12 +148,12 @@ static const struct known known[] = {
     {"num_beam_groups", REFUSED, REFUSED, "2", "1"},
     {"num_beams", REFUSED, REFUSED, "4", "1"},
     {"penalty_alpha", REFUSED, REFUSED, "0.6", "0"},
-    /* settings of constraints that are refused, and of images, which no message may hold */
+    /* settings of constraints that are refused, and of images, which messages cannot contain */
     {"guided_whitespace_pattern", REFUSED, REFUSED, "\" \"", NULL},
     {"guided_decoding_backend", IGNORED, IGNORED, "\"outlines\"", NULL},
     {"media_io_kwargs", IGNORED, IGNORED, "{}", NULL},
     {"mm_processor_kwargs", IGNORED, IGNORED, "{}", NULL},
-    /* how an answer travels, what a router is told, and what only other endpoints read */
+    /* the transport of an answer, hints for a router, and fields of other endpoints */
     {"return_mm_kwargs", IGNORED, IGNORED, "true", NULL},
     {"return_token_offsets", IGNORED, IGNORED, "true", NULL},
     {"routed_experts_prompt_start", IGNORED, IGNORED, "1", NULL},
@@ -204,7 +204,7 @@ static const struct known known[] = {
     {"reasoning_budget_end_tags", IGNORED, IGNORED, "[\"</think>\"]", NULL},
     {"reasoning_budget_message", IGNORED, IGNORED, "\"stop\"", NULL},
     {"reasoning_budget_start_tag", IGNORED, IGNORED, "\"<think>\"", NULL},
-    /* what its cache and its slots do, and how it reports */
+    /* its cache, slots and reports */
     {"backend_sampling", IGNORED, IGNORED, "true", NULL},
     {"cache_prompt", IGNORED, IGNORED, "false", NULL},
     {"chat_format", IGNORED, IGNORED, "1", NULL},
@@ -223,9 +223,9 @@ static const struct known known[] = {
 
 #define N_KNOWN (sizeof known / sizeof *known)
 
-/* ---- trying a field ------------------------------------------------------------------------- */
+/* ---- testing a field ------------------------------------------------------------------------- */
 
-/* A body of the API that is complete but for one field. */
+/* Writes a body of the API that is complete except for one field. */
 static void write_body(struct buf *body, const struct api *api, const char *name,
                        const char *value) {
     bool chat = api == &api_chat;
@@ -276,7 +276,7 @@ static void expect_class(const struct api *api, const struct known *one, enum cl
     if (class == SERVED) {
         expect_taken(api, one->name, one->value);
         if (one->neutral) expect_taken(api, one->name, one->neutral);
-        expect_refused(api, one->name, "[[[]]]"); /* right for none */
+        expect_refused(api, one->name, "[[[]]]"); /* wrong for all fields */
     } else if (class == REFUSED) {
         expect_refused(api, one->name, one->value);
         expect_taken(api, one->name, "null");
@@ -297,7 +297,7 @@ END_TEST
 /* ---- fields that depend on others ----------------------------------------------------------- */
 
 struct pair {
-    const char *fields, *param, *says; /* param NULL: taken */
+    const char *fields, *param, *says; /* param NULL: accepted */
 };
 
 static const struct pair pairs[] = {
@@ -307,7 +307,7 @@ static const struct pair pairs[] = {
     {"\"samplers\":null,\"samplers\":[\"x\"]", "samplers", "leave it out or give []."},
     {"\"input_prefix\":\"\\u0000\"", "input_prefix", "leave it out or give \"\"."},
     {"\"mirostat\":2,\"lora\":[\"a\"]", "lora", "leave it out or give []."},
-    {"\"min_keep\":2", "min_keep", "leave it out or give 0."}, /* the first of its neutral ones */
+    {"\"min_keep\":2", "min_keep", "leave it out or give 0."}, /* the first of its neutral values */
     {"\"min_keep\":1", NULL, NULL},
     {"\"n_probs\":-0.0", NULL, NULL},
     {"\"n_probs\":1", "n_probs", "or give 0; use 'logprobs'."},
@@ -415,7 +415,7 @@ START_TEST(fields_that_depend_on_others) {
 }
 END_TEST
 
-/* Other names lead to the same place. */
+/* Other names of the same fields. */
 START_TEST(other_names_are_served) {
     static const struct {
         const char *fields;

@@ -1,6 +1,6 @@
-/* The store of compiled grammars and stop_regex: equal texts compile once, also at the same time,
- * and none is compiled for clients that have left; the least recently used go; refusals are
- * remembered. And the vocabulary that it makes. */
+/* The store of compiled grammars and stop_regex. Equal texts compile once, also at the same time,
+ * and compilation stops if all clients have left. The least recently used ones are freed. Refusals
+ * are remembered. Also tested: the vocabulary that the store makes. */
 #include <check.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -19,7 +19,7 @@ enum { V = 762, END = 761, AT_ONCE = 6, ROUNDS = 40 };
 
 static struct tokenizer *tokenizer;
 
-/* ---- stand-ins of the engine's -------------------------------------------------------------- */
+/* ---- stand-ins for the engine ---------------------------------------------------------------- */
 
 const struct tokenizer *engine_tokenizer(const struct engine *engine) {
     (void)engine;
@@ -42,7 +42,7 @@ static void open_store(size_t max_bytes) {
     store = grammar_store_new(NULL, V, max_bytes, 0);
 }
 
-/* A request that waits for its answer with its thread, which the server's do not. */
+/* A request that blocks its thread until the answer, unlike the server's. */
 struct asker {
     struct grammar_claim claim;
     sem_t resumed;
@@ -99,7 +99,7 @@ static struct grammar *get(enum grammar_kind kind, const char *text) {
     return grammar;
 }
 
-/* Returns the grammar's address, by which another one with the same text is known. */
+/* Returns the grammar's address, which identifies it among grammars with the same text. */
 static void *used(enum grammar_kind kind, const char *text) {
     struct grammar *grammar = get(kind, text);
     grammar_release(grammar);
@@ -116,19 +116,20 @@ START_TEST(equal_texts_of_a_kind_compile_once) {
     ck_assert_ptr_ne(c, a);
     grammar_store_free(store);
     bool complete;
-    ck_assert_uint_eq(grammar_match(a, "a", 1, &complete), 1); /* those handed out stay */
+    ck_assert_uint_eq(grammar_match(a, "a", 1, &complete), 1); /* a grammar in use stays valid */
     grammar_release(a), grammar_release(b), grammar_release(c);
 }
 END_TEST
 
-/* One is kept at a time: with the first one held, a new one cannot have its address. */
+/* The store keeps one of these at a time. The first one is held, so a new one has another address.
+ */
 START_TEST(the_least_recently_used_go) {
     open_store(1 << 20);
     struct grammar *probe = get(GRAMMAR_REGEX, "a{3}");
     size_t bytes = grammar_bytes(probe);
     grammar_release(probe);
     grammar_store_free(store);
-    open_store(3 * bytes + 3 * 256); /* of such ones three are kept, and no four */
+    open_store(3 * bytes + 3 * 256); /* three of these fit in the store, four do not */
     struct grammar *a = get(GRAMMAR_REGEX, "a{3}"), *b = get(GRAMMAR_REGEX, "b{3}");
     struct grammar *c = get(GRAMMAR_REGEX, "c{3}");
     ck_assert_ptr_eq(used(GRAMMAR_REGEX, "a{3}"), a); /* so that b is the oldest */
@@ -168,7 +169,7 @@ START_TEST(a_refused_text_is_compiled_once) {
 }
 END_TEST
 
-/* 1,024 are remembered: with one more than that, the oldest is forgotten. */
+/* 1,024 refusals are remembered. One more, and the oldest is forgotten. */
 START_TEST(refusals_are_remembered_within_bounds) {
     struct grammar *grammar;
     char text[32];
@@ -176,7 +177,8 @@ START_TEST(refusals_are_remembered_within_bounds) {
     for (int i = 0; i < 1025; i++) {
         snprintf(text, sizeof text, "(%d", i);
         get_grammar(GRAMMAR_REGEX, text, &grammar, NULL);
-        if (i % 100 == 0) get_grammar(GRAMMAR_REGEX, "(1", &grammar, NULL); /* it stays young */
+        /* keeps it recently used */
+        if (i % 100 == 0) get_grammar(GRAMMAR_REGEX, "(1", &grammar, NULL);
     }
     ck_assert_uint_eq(stats_of_store().refused, 1025);
     get_grammar(GRAMMAR_REGEX, "(1", &grammar, NULL);
@@ -187,13 +189,13 @@ START_TEST(refusals_are_remembered_within_bounds) {
     buf_puts(&large, "(");
     while (large.length < 5 << 20) buf_puts(&large, "aaaaaaaaaaaaaaaa");
     for (int i = 0; i < 2; i++) get_grammar(GRAMMAR_REGEX, large.data, &grammar, NULL);
-    ck_assert_uint_eq(stats_of_store().refused, 1028); /* its text alone is too large to keep */
+    ck_assert_uint_eq(stats_of_store().refused, 1028); /* its text is too large to keep */
     buf_free(&large);
     grammar_store_free(store);
 }
 END_TEST
 
-/* Bytes of the heap that are in use. */
+/* Returns the bytes of the heap that are in use. */
 static size_t heap_bytes(void) {
     return mallinfo2().uordblks + mallinfo2().hblkhd;
 }
@@ -206,7 +208,7 @@ START_TEST(ten_thousand_failures_leave_memory_flat) {
         struct grammar *grammar;
         snprintf(text, sizeof text, "(%d", i);
         ck_assert_int_ne(get_grammar(GRAMMAR_REGEX, text, &grammar, NULL), STATUS_OK);
-        if (i == 1999) before = heap_bytes(); /* as many are remembered as may be */
+        if (i == 1999) before = heap_bytes(); /* the list of refusals is full */
     }
     ck_assert_uint_le(heap_bytes(), before + 65536);
     grammar_store_free(store);
@@ -236,7 +238,8 @@ START_TEST(ten_thousand_schemas_leave_memory_flat) {
 }
 END_TEST
 
-/* A stop_regex shares the store's bound with the grammars, and is no grammar of the same text. */
+/* A stop_regex and a grammar share the store's limit. They are different entries even if their
+ * texts are equal. */
 START_TEST(what_ends_answers_is_kept_too) {
     struct search *first, *again, *unkept;
     open_store(1 << 20);
@@ -258,7 +261,7 @@ START_TEST(what_ends_answers_is_kept_too) {
 }
 END_TEST
 
-/* The heap grows no more once the store is full. */
+/* The heap stops growing after the store is full. */
 START_TEST(ten_thousand_of_them_leave_memory_flat) {
     size_t kept = 1 << 20, before = 0;
     open_store(kept);
@@ -271,14 +274,14 @@ START_TEST(ten_thousand_of_them_leave_memory_flat) {
         if (i == 4999) before = heap_bytes();
     }
     ck_assert_uint_lt(heap_bytes(), before + kept / 4);
-    ck_assert(before == 0 || before > kept / 2); /* sanitizers' heaps do not tell */
+    ck_assert(before == 0 || before > kept / 2); /* not with a sanitizer's heap */
     grammar_store_free(store);
 }
 END_TEST
 
 static pthread_barrier_t together;
 
-/* Large enough that some come while another thread compiles the same. */
+/* Large enough that requests arrive while another thread compiles the same text. */
 static void *get_many(void *arg) {
     for (int i = 0; i < ROUNDS; i++) {
         char text[32];
@@ -297,7 +300,7 @@ static void *get_many(void *arg) {
     return NULL;
 }
 
-/* Those that come together get the same grammar, which one of them has compiled. */
+/* Threads that ask at the same time get the same grammar, which one of them has compiled. */
 START_TEST(many_threads_share_them) {
     static struct grammar *got[AT_ONCE][ROUNDS];
     pthread_t threads[AT_ONCE];
@@ -322,7 +325,7 @@ static void *fail_once(void *arg) {
     return NULL;
 }
 
-/* Those that have waited for a text that fails get the sentence without compiling it, too. */
+/* Threads that wait for a text that fails get the message without compiling the text, too. */
 START_TEST(many_threads_share_a_failure) {
     struct err err[AT_ONCE];
     pthread_t threads[AT_ONCE];
@@ -381,7 +384,7 @@ START_TEST(a_compilation_stops_when_its_only_client_leaves) {
     grammar_store_leave(store, &compiler.claim);
     ck_assert_int_eq(status_of(thread), STATUS_CANCELLED);
     ck_assert_uint_eq(stats_of_store().cancelled, 1);
-    ck_assert_uint_eq(stats_of_store().refused, 0); /* nothing is remembered of it */
+    ck_assert_uint_eq(stats_of_store().refused, 0); /* the refusal is not remembered */
     ck_assert_int_eq(stats_of_store().compiling, 0);
     struct err err;
     ck_assert_int_eq(ask_slow(&compiler, &err), CLAIM_REFUSED); /* at its next check, again */
@@ -390,7 +393,7 @@ START_TEST(a_compilation_stops_when_its_only_client_leaves) {
 }
 END_TEST
 
-/* Of those that wait, one leaves too; the last one gets the result. */
+/* Two requests wait and one of them leaves; the other gets the result. */
 START_TEST(a_compilation_goes_on_for_those_that_wait) {
     struct asker compiler, waiting, leaving;
     struct err err;
@@ -403,7 +406,7 @@ START_TEST(a_compilation_goes_on_for_those_that_wait) {
     grammar_store_leave(store, &compiler.claim);
     grammar_store_leave(store, &leaving.claim);
     sem_wait(&waiting.resumed);
-    ck_assert_int_eq(status_of(thread), STATUS_CANCELLED); /* of the one that has left */
+    ck_assert_int_eq(status_of(thread), STATUS_CANCELLED); /* for the one that has left */
     ck_assert_int_eq(ask_slow(&waiting, &err), CLAIM_REFUSED);
     ck_assert_int_eq(err.status, STATUS_INVALID_REQUEST);
     ck_assert_uint_eq(stats_of_store().refused, 1);
@@ -412,7 +415,8 @@ START_TEST(a_compilation_goes_on_for_those_that_wait) {
 }
 END_TEST
 
-/* The last of several that leave stops it, and one that comes after that begins anew. */
+/* The last of several requests that leave stops the compilation. A later request starts it again.
+ */
 START_TEST(a_compilation_that_was_given_up_begins_anew) {
     struct asker compiler, waiting, late;
     struct err err;
@@ -434,7 +438,7 @@ START_TEST(a_compilation_that_was_given_up_begins_anew) {
 }
 END_TEST
 
-/* As the workers ask that compile nothing. */
+/* Like workers that do not compile. */
 START_TEST(only_who_may_compiles) {
     struct grammar *grammar, *other;
     struct asker waiting;
@@ -457,7 +461,7 @@ END_TEST
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Grammars that only the store has make room; those that requests have do not. */
+/* Grammars that only the store holds are freed for room; those in use by requests are not. */
 START_TEST(grammars_in_use_are_bounded_together) {
     struct grammar *grammar;
     struct err err;
@@ -486,7 +490,7 @@ START_TEST(grammars_in_use_are_bounded_together) {
 }
 END_TEST
 
-/* What a grammar finds out while it is used counts, until it is freed. */
+/* A grammar grows while it is used. This memory is counted until the grammar is freed. */
 START_TEST(growth_of_a_grammar_is_counted) {
     open_store(0);
     size_t before = grammar_live_bytes();
@@ -505,7 +509,7 @@ START_TEST(growth_of_a_grammar_is_counted) {
 }
 END_TEST
 
-/* Searches with automata that take long enough to make that others wait for them. */
+/* Searches with automata that take long enough that other threads wait for them. */
 static void *search_many(void *arg) {
     for (int i = 0; i < ROUNDS; i++) {
         char text[32];
@@ -541,7 +545,7 @@ START_TEST(many_threads_search_with_them) {
 }
 END_TEST
 
-/* A token may come as the text that it has; one without text of its own never does. */
+/* A token's text decides whether it may be chosen. A token without text is never allowed. */
 START_TEST(the_vocabulary_has_the_texts_of_tokens) {
     uint32_t mask[(V + 31) / 32];
     open_store(1 << 20);
@@ -560,7 +564,8 @@ START_TEST(the_vocabulary_has_the_texts_of_tokens) {
 }
 END_TEST
 
-/* With tools the control tokens that mark calls and thoughts have a text, and no others do. */
+/* With tools, control tokens that mark calls and thoughts have a text. Other control tokens do not.
+ */
 START_TEST(markers_have_a_text_where_calls_are_read) {
     static const char *const names[] = {"a", "[TOOL_CALLS]", "[THINK]", "[INST]"};
     static const uint32_t lengths[] = {1, 12, 7, 6};

@@ -1,5 +1,4 @@
-/* The history's file: what is appended is found again, whatever it holds, and the file stays
- * bounded. */
+/* The history's file: any appended text is read back, and the file stays bounded. */
 #include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,7 +24,7 @@ static void remove_place(void) {
     ck_assert_int_eq(system(command), 0);
 }
 
-/* Entries as they were loaded, with a bar after each. */
+/* Appends a loaded entry, followed by a bar. */
 static void collect(void *arg, const char *text) {
     buf_printf(arg, "%s|", text);
 }
@@ -91,7 +90,7 @@ START_TEST(only_the_newest_entries_are_kept) {
     }
     history_load(path, collect, &all);
     ck_assert_int_eq(strncmp(all.data, "999|1000|", 9), 0);
-    ck_assert_int_eq(count_lines(), 2 * HISTORY_ENTRIES - 1); /* not yet */
+    ck_assert_int_eq(count_lines(), 2 * HISTORY_ENTRIES - 1); /* not shortened yet */
     append("last");
     buf_clear(&all);
     history_load(path, collect, &all);
@@ -120,7 +119,7 @@ START_TEST(long_entries_are_left_out) {
 }
 END_TEST
 
-/* Written by hand, or cut off by a full disk. */
+/* Lines that were written by hand, or cut off by a full disk. */
 START_TEST(odd_lines_do_no_harm) {
     make_place();
     append("one");
@@ -157,7 +156,7 @@ START_TEST(the_place_follows_the_environment) {
     ck_assert(history_path(&place));
     ck_assert_str_eq(place.data, "/state/penstock/history");
     buf_clear(&place);
-    setenv("XDG_STATE_HOME", "relative", 1); /* the specification wants it ignored */
+    setenv("XDG_STATE_HOME", "relative", 1); /* the specification says to ignore it */
     ck_assert(history_path(&place));
     ck_assert_str_eq(place.data, "/home/me/.local/state/penstock/history");
     buf_clear(&place);

@@ -44,7 +44,7 @@ START_TEST(test_head_of_a_stream_ends) {
 }
 END_TEST
 
-/* The bytes come one by one, and the loop turns in between. */
+/* The bytes arrive one by one, and the loop runs in between. */
 START_TEST(test_split_at_every_byte) {
     static const char text[] =
         "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 11\r\n\r\nhello world";
@@ -56,7 +56,7 @@ START_TEST(test_split_at_every_byte) {
 }
 END_TEST
 
-/* Two parts, cut at every place, on one connection. */
+/* Two parts, cut at each place, on one connection. */
 START_TEST(test_split_in_two) {
     static const char text[] = "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
                                "chunked\r\n\r\n4\r\nwiki\r\n5\r\npedia\r\n0\r\n\r\n";

@@ -1,5 +1,5 @@
-/* Requests with a fault, over sockets: each gets one answer, ours, after the answers to requests
- * before it, and then the connection ends. Among them is all that libmicrohttpd refuses. */
+/* Invalid requests over sockets. Each gets one answer of this server, after the answers to earlier
+ * requests, and then the connection ends. They include all faults that libmicrohttpd refuses. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +69,7 @@ static const struct {
 
 #define N_FAULTS ((int)(sizeof faults / sizeof *faults))
 
-/* The connection has ended after `before` and one more answer: exactly this one. */
+/* Fails unless the connection has ended after `before` and exactly this answer. */
 static void expect_answer(const char *before, const char *status, const char *says) {
     EXPECT_SOON(&fixture, peer_is_closed(&peer));
     ck_assert(!peer.is_reset);
@@ -91,7 +91,8 @@ static void expect_answer(const char *before, const char *status, const char *sa
     ck_assert_uint_eq(strlen(peer.in.data), peer.in.length);
 }
 
-/* Once the client has gone too, the refusal is in the log, after so many answered requests. */
+/* After the client has gone too, the log contains the refusal, after this many answered requests.
+ */
 static void expect_report(int requests) {
     peer_close(&peer);
     EXPECT_SOON(&fixture, fixture.done == requests + 1);
@@ -127,7 +128,7 @@ static void http_reopen(void) {
     peer_open(&peer, &fixture);
 }
 
-/* The answer to GET /now, as libmicrohttpd writes it, but for its date. */
+/* The answer to GET /now, as libmicrohttpd writes it, without its date. */
 static char first_answer[512];
 
 static void take_first_answer(void) {
@@ -148,7 +149,7 @@ START_TEST(after_an_answer) {
 }
 END_TEST
 
-/* Nothing is said of the fault while the request before it still waits for its answer. */
+/* The fault is not answered while the request before it waits for its answer. */
 START_TEST(while_an_answer_is_awaited) {
     struct buf text = {0};
     buf_printf(&text, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n%s", faults[_i].text);
@@ -172,8 +173,8 @@ START_TEST(after_an_idle_time) {
 }
 END_TEST
 
-/* Heads of a connection's last request. libmicrohttpd by itself overlooks the `close` after a
- * beginning of that word. */
+/* Heads of a connection's last request. libmicrohttpd misses a `close` after a prefix of that word.
+ */
 static const char *const last[] = {
     "1.1\r\nConnection: close",
     "1.1\r\nConnection: c,close",
@@ -194,7 +195,7 @@ static void say_last(const char *path, const char *head, const char *more) {
     buf_free(&text);
 }
 
-/* The connection has ended after one answer, which says so once. */
+/* Fails unless the connection has ended after one answer, which says so once. */
 static void expect_one_answer(const char *body) {
     EXPECT_SOON(&fixture, peer_is_closed(&peer));
     ck_assert_msg(peer_count(&peer, "HTTP/1.1") == 1, "%s", peer.in.data);
@@ -204,7 +205,7 @@ static void expect_one_answer(const char *body) {
     ck_assert_int_eq(fixture.requests, 1);
 }
 
-/* What follows the last request of a connection is discarded, whenever it arrives. */
+/* Bytes after the last request of a connection are discarded, whenever they arrive. */
 START_TEST(after_the_last_request) {
     for (int i = 0; i < N_LAST; i++) {
         say_last("/now", last[i], faults[_i].text);
@@ -244,7 +245,8 @@ START_TEST(a_last_request_may_follow_others) {
 }
 END_TEST
 
-/* A client that goes on sending after a fault is read to its end, up to what a body may have. */
+/* If a client continues to send after a fault, its bytes are read to the end, up to the limit of a
+ * body. */
 START_TEST(what_follows_is_discarded) {
     char *more = mem_alloc(500000);
     memset(more, 'x', 500000);
@@ -289,8 +291,8 @@ static void setup_usual_limits(void) {
     http_open(config);
 }
 
-/* libmicrohttpd's memory of a connection holds all that wire.c lets pass: a head of the full size
- * with as many fields, cookies and arguments as there may be. */
+/* libmicrohttpd's memory per connection is enough for all heads that wire.c accepts: a head of the
+ * full size with the maximum of fields, cookies and arguments. */
 static void largest_head(struct buf *out, int arguments, int headers, int cookies,
                          size_t cookie_bytes) {
     buf_puts(out, "GET /now?");

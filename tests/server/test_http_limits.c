@@ -1,4 +1,4 @@
-/* The HTTP front end: what clients may send, and by when. */
+/* The HTTP front end: sizes, framing and deadlines of requests. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,8 @@
 
 #include "tests/support/http_suite.h"
 
-/* The connection ends after an answer with this status and a JSON document of this type. */
+/* Fails unless the connection ends after an answer with this status and a JSON document of this
+ * type. */
 static void expect_refusal(struct peer *client, const char *status, const char *type) {
     char field[80], line[80];
     snprintf(field, sizeof field, "\"type\":\"%s\",\"param\":null,\"code\":", type);
@@ -76,7 +77,7 @@ START_TEST(test_length_above_the_limit) {
 }
 END_TEST
 
-/* Four bodies of the largest size are the most that the fixture allows at a time. */
+/* The fixture allows four bodies of the largest size at a time. */
 START_TEST(test_bodies_that_are_too_many) {
     struct peer others[4], last;
     char *body = mem_calloc(1, 1 << 20);
@@ -144,7 +145,7 @@ START_TEST(test_chunks_above_the_limit) {
 }
 END_TEST
 
-/* What is refused early has its own answer, even when its body does not end. */
+/* An early refusal is answered even if the body does not end. */
 START_TEST(test_refused_chunks_without_end) {
     say_chunks("/refuse", (1 << 20) + 4096);
     EXPECT_SOON(&fixture, peer_is_closed(&peer));
@@ -185,7 +186,7 @@ static void setup_hasty(void) {
     http_open(config);
 }
 
-/* Sends a byte every 10 ms until the server hangs up, and returns how long that took. */
+/* Sends a byte every 10 ms until the server closes the connection. Returns the time until then. */
 static uint64_t drip_ms(const char *text) {
     uint64_t since_ns = now_ns();
     for (size_t i = 0; !peer_is_closed(&peer) && now_ns() - since_ns < 4000000000u; i++) {
@@ -255,7 +256,7 @@ START_TEST(test_idle_connection_is_closed) {
 }
 END_TEST
 
-/* A request that is whole may wait for its answer as long as it takes. */
+/* A complete request may wait for its answer without a limit. */
 START_TEST(test_waiting_has_no_deadline) {
     peer_say(&peer, &fixture, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");
     fixture_run(&fixture, 500);
@@ -265,8 +266,8 @@ START_TEST(test_waiting_has_no_deadline) {
 }
 END_TEST
 
-/* The next deadline is the earliest of all kinds: one of reading is far off, one of an idle
- * connection near. */
+/* The next deadline is the earliest of all kinds: the deadline of reading is later than that of an
+ * idle connection. */
 START_TEST(test_the_earliest_deadline_counts) {
     struct peer silent;
     peer_open(&silent, &fixture);
@@ -291,8 +292,7 @@ START_TEST(test_no_timeout_is_no_deadline) {
 }
 END_TEST
 
-/* With nothing to wait for the loop sleeps for ever; with deadlines only, until the next of
- * them. */
+/* Without deadlines the loop sleeps forever, otherwise until the next deadline. */
 START_TEST(test_loop_sleeps) {
     fixture_run(&fixture, 20);
     ck_assert_int_gt(uv_backend_timeout(&fixture.loop), 20);
@@ -369,8 +369,8 @@ START_TEST(test_far_above_the_limit) {
 }
 END_TEST
 
-/* The process has no descriptor left when clients come; it turns them away and hears the next
- * ones. */
+/* The process has no free descriptor when clients connect. It closes their connections and accepts
+ * later ones. */
 START_TEST(test_no_descriptors_left) {
     struct peer more[5];
     struct rlimit saved, low;

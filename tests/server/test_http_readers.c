@@ -1,4 +1,4 @@
-/* The HTTP front end: how long a client may take to read a complete answer. */
+/* The HTTP front end: the time that a client may take to read a complete answer. */
 #include <string.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ static void ask_for(struct peer *client, const char *path) {
     peer_say(client, &fixture, text);
 }
 
-/* The server has given the answer up: no memory of it is left, and it is logged once. */
+/* Fails unless the server has dropped n answers: their memory is free, and each is logged once. */
 static void expect_cut(int n) {
     struct http_stats stats;
     EXPECT_SOON(&fixture, fixture.done == n);
@@ -65,7 +65,8 @@ START_TEST(a_trickle_does_not_keep_an_answer) {
 }
 END_TEST
 
-/* What a stream leaves unread at its end; while it runs, its backlog is bounded instead. */
+/* The unread bytes of a stream at its end count as an answer. While it runs, its backlog is bounded
+ * instead. */
 START_TEST(the_end_of_a_stream_is_an_answer) {
     static char event[1 << 20];
     struct peer client;
@@ -86,7 +87,8 @@ START_TEST(the_end_of_a_stream_is_an_answer) {
 }
 END_TEST
 
-/* A client above the rate may take longer than the timeout, however often the server looks. */
+/* A client above the minimum rate may take longer than the timeout, however often the server
+ * checks. */
 START_TEST(a_steady_reader_gets_its_answer) {
     struct peer client;
     char part[FIXTURE_BIG / 20];
@@ -109,7 +111,7 @@ START_TEST(a_steady_reader_gets_its_answer) {
 }
 END_TEST
 
-/* An answer that was read leaves no deadline: the connection goes on. */
+/* An answer that was read leaves no deadline, and the connection continues. */
 START_TEST(the_next_request_has_its_own_time) {
     for (int i = 1; i <= 3; i++) {
         peer_say(&peer, &fixture, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -1,4 +1,4 @@
-/* The HTTP front end: where it listens, and how it stops. */
+/* The HTTP front end: its addresses, and how it stops. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -45,8 +45,8 @@ START_TEST(test_drain_closes_idle_connections) {
 }
 END_TEST
 
-/* What a client had sent before the port was closed is answered, on a connection that was idle or
- * not even accepted. */
+/* Requests that arrived before the port was closed are answered, on idle connections and on ones
+ * that are not accepted yet. */
 START_TEST(test_drain_answers_what_has_arrived) {
     struct peer fresh;
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -67,7 +67,7 @@ START_TEST(test_drain_answers_what_has_arrived) {
 }
 END_TEST
 
-/* Clients are told to leave, and can come and ask meanwhile. */
+/* Clients are told to leave, and new ones can connect and ask meanwhile. */
 START_TEST(test_an_announced_drain_keeps_the_port_open) {
     struct peer idle, fresh;
     peer_open(&idle, &fixture);
@@ -89,7 +89,7 @@ START_TEST(test_an_announced_drain_keeps_the_port_open) {
 }
 END_TEST
 
-/* A stream goes on to its end, new clients are refused. */
+/* A stream continues to its end, and new clients are refused. */
 START_TEST(test_drain_lets_requests_finish) {
     struct peer later;
     peer_open(&later, &fixture);
@@ -122,7 +122,7 @@ START_TEST(test_drain_lets_requests_finish) {
 }
 END_TEST
 
-/* What has begun to arrive is a request under way. */
+/* A partly received request counts as a running one. */
 START_TEST(test_drain_lets_a_half_sent_request_finish) {
     peer_say(&peer, &fixture, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc");
     EXPECT_SOON(&fixture, fixture.headers == 1);
@@ -134,8 +134,7 @@ START_TEST(test_drain_lets_a_half_sent_request_finish) {
 }
 END_TEST
 
-/* Requests that do not become complete get a 503 soon, long before --request-timeout; a complete
- * one goes on. */
+/* Incomplete requests get a 503 soon, long before --request-timeout; a complete one continues. */
 START_TEST(test_drain_does_not_wait_for_half_requests) {
     static const char *const texts[] = {
         "GET /n", "GET /now HTTP/1.1\r\nHost: x\r\nX-Slow: ",
@@ -221,7 +220,7 @@ static void keep(void *app, struct http_request *request) {
     kept = request;
 }
 
-/* Opens `inner` and a client that has said `text` to it. */
+/* Opens `inner` and a client that sends `text` to it. */
 static void open_inner(struct peer *client, struct http_config config, const char *text) {
     struct err err;
     config.on_headers = config.on_gone = ignore;
@@ -348,8 +347,8 @@ START_TEST(test_bind_failures) {
 }
 END_TEST
 
-/* The port is free at once for the next server, although connections of the last one linger in the
- * kernel. */
+/* The next server can use the port immediately, although the kernel still has connections of the
+ * last one. */
 START_TEST(test_port_is_free_after_stop) {
     struct http_config config = fixture_config();
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -1,4 +1,4 @@
-/* The HTTP front end: streams, and clients that go. */
+/* The HTTP front end: streams, and clients that disconnect. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@ static bool write_text(struct http_request *request, const char *text) {
     return http_stream_write(request, text, strlen(text));
 }
 
-/* Opens the stream of `client` and returns the request once its headers are here. */
+/* Opens the stream of `client` and returns its request after the headers have arrived. */
 static struct http_request *open_stream(struct peer *client) {
     int n = fixture.n_held;
     peer_say(client, &fixture, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -42,7 +42,7 @@ START_TEST(test_headers_leave_before_the_first_byte) {
 }
 END_TEST
 
-/* One chunk a flush, at once and whole. */
+/* Each flush sends one chunk, immediately and whole. */
 START_TEST(test_events_arrive_as_they_are_written) {
     struct http_request *request = open_stream(&peer);
     for (int i = 0; i < 50; i++) {
@@ -133,7 +133,7 @@ START_TEST(test_three_hundred_streams) {
 }
 END_TEST
 
-/* ---- clients that go ------------------------------------------------------------------------ */
+/* ---- clients that disconnect ----------------------------------------------------------------- */
 
 static void expect_gone_soon(uint64_t since_ns) {
     EXPECT_SOON(&fixture, fixture.gone == 1 && fixture.done == 1);
@@ -177,8 +177,8 @@ START_TEST(test_fin_before_the_answer) {
 }
 END_TEST
 
-/* The request and the end of the connection come in one piece: what is answered at once still
- * arrives. */
+/* The request and the end of the connection arrive together. An immediate answer still reaches the
+ * client. */
 START_TEST(test_fin_behind_the_request) {
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     shutdown(peer.fd, SHUT_WR);
@@ -238,7 +238,7 @@ START_TEST(test_all_of_many_go_at_once) {
 }
 END_TEST
 
-/* The client never reads: its buffer fills, the stream is cut off, the others go on. */
+/* The client never reads: its buffer fills, its stream is cut off, and the others continue. */
 START_TEST(test_slow_reader_is_cut_off) {
     struct http_stats stats;
     char block[4096];
@@ -260,7 +260,7 @@ START_TEST(test_slow_reader_is_cut_off) {
 }
 END_TEST
 
-/* A large event is not the reader's fault; what it then leaves unread of others is. */
+/* A large event alone does not cut the stream off. Unread bytes of other events do. */
 START_TEST(test_write_above_the_backlog) {
     enum { BACKLOG = 1 << 18, LARGE = 32 << 20 };
     struct http_request *request = open_stream(&peer);
@@ -307,7 +307,7 @@ START_TEST(test_silent_stream_gets_a_comment) {
 }
 END_TEST
 
-/* A stream that ended needs no comments, however long its reader takes. */
+/* A stream that has ended gets no more comments, however slowly its reader reads. */
 START_TEST(test_an_ended_stream_is_silent) {
     enum { LARGE = 16 << 20 };
     struct http_request *request = open_stream(&peer);
@@ -321,7 +321,7 @@ START_TEST(test_an_ended_stream_is_silent) {
 }
 END_TEST
 
-/* Fills the block with a pattern that does not repeat soon, continued from call to call. */
+/* Fills the block with a pattern with a long period, which continues from call to call. */
 static void fill(char *block, size_t length, uint32_t *state) {
     for (size_t i = 0; i < length; i++) {
         *state = *state * 1664525 + 1013904223;
@@ -329,8 +329,8 @@ static void fill(char *block, size_t length, uint32_t *state) {
     }
 }
 
-/* The reader has taken most of a large event when the next one is written: what it has not read
- * moves to the front of the buffer, and no byte is lost or doubled. */
+/* The reader has read most of a large event when the next one is written. The unread rest moves to
+ * the front of the buffer, and no byte is lost or doubled. */
 START_TEST(test_events_behind_a_slow_reader) {
     enum { LARGE = 16 << 20, SMALL = 1 << 16 };
     struct http_request *request = open_stream(&peer);
@@ -359,7 +359,7 @@ START_TEST(test_events_behind_a_slow_reader) {
 }
 END_TEST
 
-/* What is written in one turn counts as one event, which may be larger than the backlog. */
+/* Writes of one turn count as one event, which may be larger than the backlog. */
 START_TEST(test_writes_of_a_turn_count_together) {
     enum { BACKLOG = 1 << 18 };
     struct http_request *request = open_stream(&peer);

@@ -1,11 +1,11 @@
-/* A job between its body and its answer: what it submits, what it tells its listener and when, and
- * how it ends early. */
+/* A job from its body to its answer: the requests that it submits, the calls to its listener and
+ * their times, and its early ends. */
 #include <stdatomic.h>
 
 #include "support/job_fixture.h"
 #include "support/suite_main.h"
 
-static char told[64]; /* a letter for each call: c choice, e end, i idle */
+static char told[64]; /* a letter per call: c choice, e end, i idle */
 
 static void note(char letter) {
     size_t n = strlen(told);
@@ -101,7 +101,7 @@ START_TEST(a_prompt_that_is_far_too_long_is_an_error) {
 }
 END_TEST
 
-/* An answer needs room for a token; without one, the prompt may fill the context. */
+/* A prompt may fill the context only if no token is generated. */
 START_TEST(a_prompt_as_long_as_the_context_leaves_no_room) {
     for (int max_tokens = 0; max_tokens < 2; max_tokens++) {
         struct buf body = {0};
@@ -129,7 +129,7 @@ START_TEST(too_many_echoed_logprobs_are_an_error) {
     buf_puts(&body, "{\"prompt\":[[1");
     for (int i = 1; i < JOB_CONTEXT; i++) buf_puts(&body, ",1");
     buf_puts(&body, "]],\"echo\":true,\"max_tokens\":0,\"logprobs\":20,\"n\":8}");
-    make(body.data); /* 64 * 8 * 21 of them are few enough */
+    make(body.data); /* 64 * 8 * 21 of them are within the limit */
     ck_assert_int_eq(job.err.status, STATUS_OK);
     ck_assert_int_eq(job.prompts[0].generation.prompt_logprobs, 20);
     job_clear(&job);
@@ -137,7 +137,7 @@ START_TEST(too_many_echoed_logprobs_are_an_error) {
 }
 END_TEST
 
-/* A chat has the prompt's logprobs once, a completion has them in each choice. */
+/* A chat's answer has the prompt's logprobs once, a completion's has them in each choice. */
 START_TEST(what_an_answer_repeats_of_its_prompts_is_reserved) {
     static const struct {
         const char *fields;
@@ -192,7 +192,7 @@ static void token_with_logprobs(enum finish finish) {
     job_event(&event);
 }
 
-/* Its pieces are freed once it is written, so that it is in memory once. */
+/* Its pieces are freed after it is written, so that it is in memory once. */
 START_TEST(a_whole_answer_is_counted_until_the_job_is_cleared) {
     struct buf answer = {0};
     submit("{\"prompt\":\"x\",\"logprobs\":20}");
@@ -277,8 +277,8 @@ START_TEST(prompt_tokens_are_scored) {
 }
 END_TEST
 
-/* The scheduler still runs a choice that a stop string has ended: it is told, and its last event
- * changes nothing. */
+/* The scheduler still runs a choice that a stop string has ended. It is told to stop, and its last
+ * event changes nothing. */
 START_TEST(a_stop_string_cancels_its_choice) {
     submit("{\"prompt\":\"x\",\"n\":2,\"stop\":\"!\"}");
     token(0, 1, '!', FINISH_NONE, false);

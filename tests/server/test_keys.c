@@ -1,5 +1,5 @@
-/* Who may ask a whole server for what: keys, admin keys, origins of pages, trusted proxies; and the
- * ids that requests have. */
+/* The access rights of a whole server: keys, admin keys, origins of pages, trusted proxies; and the
+ * ids of requests. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ START_TEST(metrics_have_keys_of_their_own) {
 }
 END_TEST
 
-/* Only an admin key drains, and it opens the other paths too. */
+/* Only an admin key may drain. It may use the other paths too. */
 START_TEST(admin_keys_drain) {
     buf_add(&app->keys, "secret", sizeof "secret");
     ask("POST /drain", "Authorization: Bearer secret\r\n", "");
@@ -180,7 +180,7 @@ END_TEST
 
 /* ---- prefixes ------------------------------------------------------------------------------- */
 
-/* Sends a prompt with a key, or without one. Returns how many of its tokens were cached. */
+/* Sends a prompt with a key, or without one. Returns the number of its tokens that were cached. */
 static int cached_tokens(const char *key, const char *prompt) {
     struct buf fields = {0}, body = {0};
     if (key) buf_printf(&fields, "Authorization: Bearer %s\r\n", key);
@@ -213,7 +213,7 @@ START_TEST(keys_do_not_share_prefixes) {
 }
 END_TEST
 
-/* An admin key generates too. Without API keys, requests without a key share the common salt. */
+/* An admin key may generate too. Without API keys, requests without a key share the common salt. */
 START_TEST(one_key_or_none_shares_the_common_prefixes) {
     ck_assert_int_eq(cached_tokens(NULL, secret), 0);
     int own = cached_tokens("any", secret);
@@ -230,7 +230,7 @@ START_TEST(one_key_or_none_shares_the_common_prefixes) {
 }
 END_TEST
 
-/* The same key has another salt in another process, so that nothing can be computed from it. */
+/* The same key has another salt in another process, so that clients cannot compute it. */
 START_TEST(salts_of_keys_depend_on_a_random_seed) {
     uint64_t before[2] = {app->key_seed[0], app->key_seed[1]};
     struct err err;

@@ -1,6 +1,6 @@
-/* Lanes of work: a lane takes turns among its clients, is bounded, and does not wait for another
- * lane; work that was dropped or parked ends once. The threads are real; the tests say
- * how each work behaves. */
+/* Lanes of work: a lane takes turns among its clients, is bounded, and does not wait for other
+ * lanes; dropped or parked work ends once. The threads are real; the tests control the behaviour of
+ * each work. */
 #include <check.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -15,8 +15,8 @@ enum { MAX_WORKS = 64, GRAMMAR_THREADS = 2 };
 
 struct job {
     struct lane_work work;
-    sem_t *gate;            /* it runs until this is posted; NULL: it ends at once */
-    int n_parks;            /* it parks so often before it ends */
+    sem_t *gate;            /* it runs until this is posted; NULL: it ends immediately */
+    int n_parks;            /* number of times that it parks before it ends */
     bool is_resumed_inside; /* and is resumed before it has returned */
     int n_runs, n_done;
     int order; /* of its first run, from 1 */
@@ -72,7 +72,7 @@ static void teardown(void) {
     sem_destroy(&gate);
 }
 
-/* Keeps both threads of the lane of grammars busy with jobs 0 and 1 of client 1. */
+/* Keeps both threads of the grammar lane busy with jobs 0 and 1 of client 1. */
 static void occupy(void) {
     for (int i = 0; i < GRAMMAR_THREADS; i++) {
         jobs[i].gate = &gate;
@@ -85,11 +85,11 @@ static void set_free(void) {
     for (int i = 0; i < GRAMMAR_THREADS; i++) sem_post(&gate);
 }
 
-/* Jobs 2 to 9 of client 1 wait when client 2 sends two, then client 3 one. One work is started
- * after the other: a job of a client that has just arrived waits for one of each other client. */
+/* Jobs 2 to 9 of client 1 wait when client 2 sends two, then client 3 one. Work starts one at a
+ * time. A job of a client that has just arrived waits for one job of each other client. */
 START_TEST(clients_take_turns) {
     static const uint64_t owners[] = {1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3};
-    static const int order[] = {1, 4, 6, 7, 8, 9, 10, 11, 2, 5, 3}; /* of the waiting ones */
+    static const int order[] = {1, 4, 6, 7, 8, 9, 10, 11, 2, 5, 3}; /* of the waiting jobs */
     sem_t alone;
     sem_init(&alone, 0, 0);
     occupy();
@@ -122,8 +122,8 @@ START_TEST(a_lane_does_not_wait_for_another) {
 }
 END_TEST
 
-/* Of 8 that may wait one client takes 4, the next one 2, the next one 1, and the last place is for
- * yet another client. Parked work counts, too. */
+/* Of 8 places for waiting work one client gets 4, the next one 2, the next one 1, and yet another
+ * client the last one. Parked work counts, too. */
 START_TEST(no_client_fills_a_lane) {
     static const int share[] = {4, 2, 1, 1, 0};
     int n = GRAMMAR_THREADS;
@@ -147,7 +147,8 @@ START_TEST(no_client_fills_a_lane) {
 }
 END_TEST
 
-/* Parked work needs no thread: more are parked than there are threads, while another runs. */
+/* Parked work does not occupy a thread: more work is parked than there are threads, while other
+ * work runs. */
 START_TEST(parked_work_costs_no_thread) {
     for (int i = 0; i < GRAMMAR_THREADS + 1; i++) {
         jobs[i].n_parks = 1;
@@ -162,7 +163,7 @@ START_TEST(parked_work_costs_no_thread) {
 }
 END_TEST
 
-/* A thread that answers a claim may be faster than the one that parks. */
+/* The thread that answers a claim may be faster than the thread that parks. */
 START_TEST(work_that_is_resumed_while_it_runs_runs_again) {
     jobs[0].n_parks = 3;
     jobs[0].is_resumed_inside = true;
@@ -172,7 +173,7 @@ START_TEST(work_that_is_resumed_while_it_runs_runs_again) {
 }
 END_TEST
 
-/* Of each kind one is dropped: that waits, that is parked, that runs, and that is about to park. */
+/* Drops one job of each kind: waiting, parked, running, and about to park. */
 START_TEST(dropped_work_ends_once) {
     jobs[2].n_parks = 1;
     ck_assert(lanes_push(lanes, &jobs[2].work, LANE_GRAMMAR, 1));
@@ -184,7 +185,7 @@ START_TEST(dropped_work_ends_once) {
     for (int i = 0; i < 4; i++) lanes_drop(lanes, &jobs[i].work);
     turn_until_done(2);
     ck_assert(jobs[2].n_done == 1 && jobs[2].n_runs == 1); /* it was parked */
-    ck_assert(jobs[3].n_done == 1 && jobs[3].n_runs == 0); /* it had waited */
+    ck_assert(jobs[3].n_done == 1 && jobs[3].n_runs == 0); /* it was waiting */
     lanes_resume(lanes, &jobs[2].work);                    /* too late */
     set_free();
     turn_until_done(4);

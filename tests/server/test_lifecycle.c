@@ -1,5 +1,5 @@
-/* The shutdown: signals, drains, aborts and a failed device, with a loop of its own and stand-ins
- * for HTTP and the requests. */
+/* The shutdown: signals, drains, aborts and a failed device, with a separate loop and stand-ins for
+ * HTTP and the requests. */
 #include <check.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,11 +11,11 @@
 
 static struct app *app;
 static struct options options;
-static struct list_node request; /* stands for a running one */
+static struct list_node request; /* represents a running request */
 static int announced, drains, aborts, requests_aborts;
 static void (*on_closed)(void *app);
 
-/* ---- stand-ins, which the linker takes in place of HTTP's and the requests' ----------------- */
+/* ---- stand-ins for functions of HTTP and requests; the linker prefers them ------------------- */
 
 void http_server_announce_drain(struct http_server *server) {
     (void)server;
@@ -68,7 +68,7 @@ static void stop_waiting(uv_timer_t *timer) {
     uv_stop(timer->loop);
 }
 
-/* Runs the loop for so long. True if it was stopped earlier, by the lifecycle. */
+/* Runs the loop for `ms`. Returns true if the lifecycle stopped it earlier. */
 static bool run_for(uint64_t ms) {
     uv_timer_t timer;
     uv_timer_init(&app->loop, &timer);
@@ -107,7 +107,7 @@ START_TEST(a_signal_drains) {
 }
 END_TEST
 
-/* A request that a worker has may outlive its connection. */
+/* A worker's request may outlive its connection. */
 START_TEST(the_last_one_stops_the_loop) {
     struct list_node other = {0};
     list_append(&app->requests, &request);
@@ -143,7 +143,7 @@ START_TEST(a_second_signal_aborts) {
     ck_assert_int_eq(aborts, 0);
     send_signal(SIGTERM); /* a third one changes nothing */
     ck_assert_int_eq(requests_aborts, 1);
-    ck_assert(!run_for(1200)); /* the grace is over, the request still there */
+    ck_assert(!run_for(1200)); /* the grace period is over, and the request still exists */
     ck_assert_int_eq(aborts, 1);
     list_remove(&app->requests, &request);
     on_closed(app);
@@ -169,7 +169,7 @@ static void setup_delay(void) {
     options.drain_delay_s = 1;
 }
 
-/* New generations are refused at once, the port is open for a second. */
+/* New generations are refused immediately. The port stays open for a second. */
 START_TEST(sigterm_waits_before_the_port_is_closed) {
     list_append(&app->requests, &request);
     send_signal(SIGTERM);
@@ -222,7 +222,7 @@ START_TEST(a_person_does_not_wait) {
 }
 END_TEST
 
-/* A supervisor's signal after it begins nothing anew and aborts nothing; a person's ends the
+/* A later SIGTERM of a supervisor neither restarts the drain nor aborts. A person's signal ends the
  * delay. */
 START_TEST(a_drain_without_a_signal) {
     lifecycle_drain(app, true);
@@ -284,7 +284,7 @@ START_TEST(a_failure_shortens_a_drain) {
 }
 END_TEST
 
-/* The abort's grace is not made longer. */
+/* The abort's grace period does not change. */
 START_TEST(a_failure_after_an_abort_changes_nothing) {
     list_append(&app->requests, &request);
     send_signal(SIGTERM);
@@ -302,7 +302,7 @@ END_TEST
 
 /* ---- signals -------------------------------------------------------------------------------- */
 
-/* As nohup starts a server. */
+/* Like a server that nohup started. */
 START_TEST(an_ignored_hangup_stays_ignored) {
     teardown();
     signal(SIGHUP, SIG_IGN);
@@ -316,7 +316,8 @@ START_TEST(an_ignored_hangup_stays_ignored) {
 }
 END_TEST
 
-/* Log rotation and monitors send them: nothing drains, and they count as no first signal. */
+/* Log rotation and monitors send these signals. They do not drain, and do not count as the first
+ * signal. */
 START_TEST(user_signals_change_nothing) {
     list_append(&app->requests, &request);
     for (int i = 0; i < 6; i++) send_signal(i % 2 ? SIGUSR1 : SIGUSR2);

@@ -1,6 +1,6 @@
-/* A whole server of which each allocation fails in turn, on the loop thread, a worker or the engine
- * thread: the client gets a whole answer or a closed connection, and the next request gets the same
- * bytes as in a quiet run. */
+/* A whole server in which each allocation fails in turn, on the loop thread, a worker or the engine
+ * thread. The client gets a complete answer or a closed connection, and the next request gets the
+ * same bytes as in a run without failures. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,13 +48,13 @@ enum { N_REQUESTS = sizeof requests / sizeof *requests };
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-/* The body of the last answer; NULL: it has no whole head. */
+/* Returns the body of the last answer; NULL: its head is incomplete. */
 static const char *body_of_answer(void) {
     const char *end = strstr(answer.data, "\r\n\r\n");
     return end ? end + 4 : NULL;
 }
 
-/* Removes numbers that differ from one run to the next. */
+/* Removes numbers that differ between runs. */
 static void blank(char *text, const char *name) {
     for (char *at = text; (at = strstr(at, name));) {
         at += strlen(name);
@@ -63,11 +63,11 @@ static void blank(char *text, const char *name) {
     }
 }
 
-/* Joins the chunks of a stream, whose sizes depend on when its tokens have come. */
+/* Joins the chunks of a stream, whose sizes depend on the times of its tokens. */
 static void join_chunks(char *body) {
     char *to = body, *at = body, *end = body + strlen(body);
     for (size_t size; at < end && (size = strtoul(at, &at, 16)) > 0; at += size + 2) {
-        at += 2; /* the line's end; another one comes after the bytes */
+        at += 2; /* the end of the line; another one follows the bytes */
         ck_assert_uint_le(size, (size_t)(end - at));
         memmove(to, at, size);
         to += size;
@@ -85,7 +85,7 @@ static char *copy_of_body(int i) {
     return copy;
 }
 
-/* Is it one of HTTP's answers, whole unless its stream was cut off? */
+/* Fails unless the answer is valid HTTP, and complete unless its stream was cut off. */
 static void expect_well_formed(int i, int n) {
     if (answer.length == 0) return; /* the connection was closed */
     const char *body = body_of_answer(), *length = strstr(answer.data, "Content-Length: ");
@@ -115,7 +115,7 @@ static void wait_until_idle(void) {
     ck_assert_int_eq(app->n_preparing, 0);
 }
 
-/* Steps grow with n: a request with a grammar has thousands of allocations. */
+/* The step grows with n, because a request with a grammar has thousands of allocations. */
 static void fail_each(int i, enum fault_kind kind) {
     faults_spare(false);
     ask(requests[i].line, requests[i].body ? JSON : "", requests[i].body);
@@ -144,7 +144,7 @@ START_TEST(a_server_goes_on_after_a_time_without_memory) {
 END_TEST
 
 START_TEST(a_request_that_lacks_memory_gets_503) {
-    faults_begin(6, FAULT_ALWAYS); /* its connection, its headers and its body have theirs */
+    faults_begin(6, FAULT_ALWAYS); /* the connection, the headers and the body succeed */
     ask(COMPLETION, JSON, PLAIN "}");
     ck_assert_int_gt(faults_end(), 0);
     expect_status(COMPLETION, 503);

@@ -1,5 +1,5 @@
-/* Every allocation of a request's way to the scheduler and back may fail: the request ends with a
- * 503, nothing of it is left, and the next one is served. The sanitizer build finds leaks. */
+/* Each allocation between a request's arrival and its answer may fail: the request ends with a 503,
+ * all its memory is freed, and the next request is served. The sanitizer build finds leaks. */
 #include "support/faults.h"
 #include "support/job_fixture.h"
 #include "support/suite_main.h"
@@ -76,7 +76,7 @@ static void undo_job(void *body) {
     err_out_of_memory(&job.err);
 }
 
-/* Does the job get all memory, if the allocation after n others fails? */
+/* Is the job complete if the allocation after n others fails? */
 static bool survives(const struct body *body, int n, enum fault_kind kind) {
     job = (struct generation_job){.app = &app, .api = body->api, .listener = &silent};
     faults_begin(n, kind);
@@ -90,10 +90,11 @@ static bool survives(const struct body *body, int n, enum fault_kind kind) {
     return !is_short;
 }
 
-/* The bodies that the fixture's model serves; others are refused in words, before a 503. */
+/* Fails each allocation in turn until the request succeeds. The body must be one that the fixture's
+ * model accepts; others are refused before they could get a 503. */
 static void fail_each(const struct body *body, enum fault_kind kind) {
     int n = 0;
-    job_make(&silent, "{\"prompt\":\"a\"}"); /* the fixture's own tables */
+    job_make(&silent, "{\"prompt\":\"a\"}"); /* allocates the fixture's tables */
     job_clear(&job);
     app.limits.has_chat_template = true;
     app.limits.tool_format = tool_format_find("hermes");
@@ -123,7 +124,7 @@ static void on_end(struct generation_job *ending) {
     ended = true;
 }
 
-/* Gives a choice a text, of which one allocation fails. Returns how many have failed. */
+/* Adds a text to a choice while one allocation fails. Returns the number of failed allocations. */
 static int answer_with_fault(const struct body *body, const char *text, int n) {
     static const struct job_listener listener = {.on_end = on_end};
     job_make_as(body->api, &listener, "hermes", "qwen3", body->text);
@@ -187,7 +188,7 @@ static int follow_with_fault(struct grammar *grammar, const struct vocabulary *v
     if (grammar_is_broken(grammar)) {
         ck_assert(!matcher_mask(matcher, mask) && !matcher_may_end(matcher));
         ck_assert(!matcher_may_go_on(matcher) && !matcher_accept(matcher, token_of('"')));
-        ck_assert(matcher_prepare(matcher, 1)); /* there is nothing to wait for */
+        ck_assert(matcher_prepare(matcher, 1)); /* without waiting */
     }
     matcher_free(matcher);
     return failed;
@@ -199,7 +200,8 @@ START_TEST(a_grammar_without_memory_lets_nothing_pass_and_is_freed_whole) {
     int n = 0, failed = 1;
     for (; failed; n += 1 + n / 100) {
         struct grammar *grammar;
-        const struct grammar_limits limits = {.max_bytes = 100000}; /* it collects, too */
+        /* so that states are freed, too */
+        const struct grammar_limits limits = {.max_bytes = 100000};
         ck_assert(!grammar_compile(GRAMMAR_JSON_OBJECT, "", 0, &limits, &grammar, NULL));
         failed = follow_with_fault(grammar, v, n);
         grammar_release(grammar);

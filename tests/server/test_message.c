@@ -1,5 +1,5 @@
-/* Answers as messages: each family's calls and thoughts are found, wherever the text is cut, and
- * what only looks like them stays content. */
+/* Answers as messages: the calls and thoughts of each family are found, for any cuts of the text.
+ * Similar text stays content. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "support/read_message.h"
 #include "support/suite_main.h"
 
-/* ---- the tools that all answers may call ---------------------------------------------------- */
+/* ---- the tools that all answers may call ----------------------------------------------------- */
 
 static const char tools_text[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
@@ -75,8 +75,8 @@ static void expect_row(const struct row *row, bool stream) {
 #define SEP DS("sep")
 #define V3 CALL("begin") "function" SEP
 
-/* Each family's calls: alone, several, behind text, with the freedom that models take, and those
- * that are whole but for their end. */
+/* Calls of each family: one, several, after text, with the variations that models use, and complete
+ * except for their end. */
 static const struct row calls[] = {
     {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>",
      "f({\"n\": 1})"},
@@ -204,13 +204,13 @@ START_TEST(calls_are_found_wherever_the_text_is_cut) {
 }
 END_TEST
 
-/* The same, given before they are whole. */
+/* The same, streamed before they are complete. */
 START_TEST(calls_are_given_as_they_come) {
     expect_row(&calls[_i], true);
 }
 END_TEST
 
-/* What only looks like a call, or breaks before it is whole: every byte of it is content. */
+/* Text that resembles a call, or breaks off before it is complete: all of it is content. */
 static const struct row texts[] = {
     {"hermes", "a <tool_call> is a tag", NULL},
     {"hermes", "<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>", NULL},
@@ -268,7 +268,7 @@ START_TEST(what_only_looks_like_a_call_stays_content) {
 }
 END_TEST
 
-/* Calls before one that breaks are whole; the rest is content. */
+/* Calls before a broken one are complete; the rest is content. */
 START_TEST(a_run_keeps_its_whole_calls) {
     static const struct row rows[] = {
         {"pythonic", "[f(n=1), see below]", "C{, see below]}f({\"n\": 1})"},
@@ -283,7 +283,7 @@ START_TEST(a_run_keeps_its_whole_calls) {
 }
 END_TEST
 
-/* A call that was given is not taken back: its arguments end where they break. */
+/* A streamed call is not withdrawn: its arguments end at the fault. */
 START_TEST(a_given_call_stays) {
     static const struct row rows[] = {
         {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\": x}}</tool_call>",
@@ -296,7 +296,7 @@ START_TEST(a_given_call_stays) {
 }
 END_TEST
 
-/* A text of many beginnings takes time in proportion to its length. */
+/* The time for a text with many starts of calls is proportional to its length. */
 START_TEST(beginnings_without_end_are_read_in_linear_time) {
     static const struct row rows[] = {
         {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"<tool_call>{\\\"name\\\"",
@@ -343,7 +343,7 @@ START_TEST(ids_are_the_familys_and_differ) {
 }
 END_TEST
 
-/* Kimi's template writes the id of a call behind its result, as the model has written it. */
+/* Kimi's template writes the id of a call after its result, as the model wrote it. */
 START_TEST(ids_of_kimi_are_the_models_own) {
     struct message_settings settings = {.tools = tool_format_find("kimi_k2"), .stream_calls = true};
     const char *text = "<|tool_calls_section_begin|><|tool_call_begin|>functions.f.g:17"
@@ -363,7 +363,7 @@ END_TEST
 
 struct thought {
     const char *format;
-    const char *prompt, *last; /* what the answer follows */
+    const char *prompt, *last; /* the answer follows these */
     const char *text, *message;
 };
 
@@ -405,7 +405,7 @@ END_TEST
 #define H_FINAL "<|channel|>final<|message|>"
 #define H_CALL "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
 
-/* Harmony's answers, of which each part has a channel. */
+/* Harmony's answers. Each part has a channel. */
 START_TEST(parts_go_to_their_places) {
     static const struct row rows[] = {
         {NULL, H_THINK H_NEXT H_FINAL "Yes. <|x", "R{Hm. <b>}C{Yes. <|x}"},
@@ -450,7 +450,7 @@ START_TEST(calls_come_behind_thoughts) {
 }
 END_TEST
 
-/* ---- which format --------------------------------------------------------------------------- */
+/* ---- selecting the format -------------------------------------------------------------------- */
 
 START_TEST(formats_are_found_by_name) {
     static const char *const none[] = {"", "herm", "hermes ", "qwen3_coder qwen3_xml", "none"};

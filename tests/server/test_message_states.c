@@ -1,5 +1,5 @@
-/* The parser of answers at the places where its state may be wrong: each depth of arguments up to
- * the deepest, each control character, and each thing that may follow a call. */
+/* The parser of answers at places where its state could be wrong: each depth of arguments up to the
+ * deepest, each control character, and each text that may follow a call. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static struct message_settings settings_of(const char *format) {
     return settings;
 }
 
-/* The message of a text that comes whole, as read_message_in_parts writes it. */
+/* Writes the message of a text that arrives whole, like read_message_in_parts. */
 static void read_whole(const struct message_settings *settings, const struct buf *text,
                        struct buf *out) {
     read_message_in_parts(settings, text->data, text->length, text->length, out);
@@ -48,8 +48,8 @@ static const struct {
     {"mistral_v11", "[TOOL_CALLS]f[ARGS]", ""},
 };
 
-/* Reads a call with nested arguments. Returns whether it is one; then its arguments are as they
- * were written, and otherwise nothing is lost. */
+/* Reads a call with nested arguments. Returns whether it is a call. If so, its arguments must be
+ * unchanged, otherwise the text must be. */
 static bool is_call(int form, enum nesting nesting, int depth, int wrong) {
     struct buf text = {0}, arguments = {0}, expected = {0}, message = {0};
     struct message_settings settings = settings_of(nested_forms[form].format);
@@ -79,7 +79,8 @@ START_TEST(arguments_of_each_depth_are_read) {
 }
 END_TEST
 
-/* Kinds of containers are kept in words of 64 bits, so both words and their ends are tried. */
+/* Kinds of containers are stored in words of 64 bits, so the test includes both words and their
+ * ends. */
 START_TEST(a_wrong_bracket_at_any_depth_is_no_call) {
     static const int depths[] = {1, 2, 31, 32, 33, 63, 64, 65, 66, 100, 127, 128};
     for (enum nesting nesting = ARRAYS; nesting < N_NESTINGS; nesting++) {
@@ -92,7 +93,7 @@ START_TEST(a_wrong_bracket_at_any_depth_is_no_call) {
 }
 END_TEST
 
-/* A container that was closed leaves no trace in the next one at its depth. */
+/* A closed container does not affect the next one at its depth. */
 START_TEST(siblings_of_other_kinds_are_read) {
     struct json_scan scan = {0};
     struct buf text = {0};
@@ -111,7 +112,7 @@ START_TEST(siblings_of_other_kinds_are_read) {
 }
 END_TEST
 
-/* What is taken for a call in Python is JSON of the same depth, whatever the depth. */
+/* A call in Python becomes JSON of the same depth, at all depths. */
 START_TEST(python_of_each_depth_becomes_json) {
     struct message_settings settings = settings_of("pythonic");
     for (int depth = 1; depth <= JSON_MAX_DEPTH + 2; depth++) {
@@ -144,7 +145,7 @@ END_TEST
 
 static const struct control_form {
     const char *format, *before, *after;
-    bool is_text; /* it may stand in the text, and is escaped in the arguments */
+    bool is_text; /* allowed in the text, and escaped in the arguments */
 } control_forms[] = {
     {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"a", "b\"}}</tool_call>"},
     {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{\"a", "b\":1}}</tool_call>"},
@@ -155,14 +156,14 @@ static const struct control_form {
      "b\n</parameter>\n</function>\n</tool_call>", true},
 };
 
-/* The arguments of a message of one call, or NULL. */
+/* Returns the arguments of a message of one call, or NULL. */
 static char *arguments_of(const struct buf *message) {
     size_t n = message->length;
     if (n < 3 || strncmp(message->data, "f(", 2) != 0 || message->data[n - 1] != ')') return NULL;
     return strndup(message->data + 2, n - 3);
 }
 
-/* Each in 1 to 31, and 127, which JSON takes raw. */
+/* The characters 1 to 31, and 127, which JSON allows unescaped. */
 START_TEST(a_raw_control_character_is_refused_or_escaped) {
     const struct control_form *form = &control_forms[_i];
     struct message_settings settings = settings_of(form->format);
@@ -190,9 +191,9 @@ START_TEST(a_raw_control_character_is_refused_or_escaped) {
 }
 END_TEST
 
-/* ---- after a call --------------------------------------------------------------------------- */
+/* ---- text after a call ----------------------------------------------------------------------- */
 
-/* A call of f and one of g, and text between calls, where there may be any. */
+/* A call of f and one of g, and text between calls, if the format allows it. */
 static const struct after_form {
     const char *format, *f, *g, *between;
 } after_forms[] = {
@@ -208,8 +209,8 @@ static const struct after_form {
      "x"},
 };
 
-/* White space around calls is dropped, and white space after other text is kept. Several calls may
- * stand between one pair of markers. A streamed call that breaks stays, and the next call is
+/* White space around calls is dropped, and white space after other text is kept. One pair of
+ * markers may contain several calls. A streamed call that breaks stays, and the next call is
  * separate from it. */
 static const struct {
     const char *format, *text, *message;

@@ -1,5 +1,5 @@
-/* GET /metrics: which numbers it shows under which names, in Prometheus' format and in OpenMetrics;
- * which of them a client gets; and that histograms add up. */
+/* GET /metrics: its numbers and their names, in Prometheus' format and in OpenMetrics; the
+ * selection of the format; and that histograms add up. */
 #include <check.h>
 #include <fcntl.h>
 #include <math.h>
@@ -169,7 +169,7 @@ START_TEST(http_requests_are_told_apart) {
 }
 END_TEST
 
-/* However many paths there are, the list does not grow without end. */
+/* The list of paths is bounded. */
 START_TEST(http_counts_are_bounded) {
     static char paths[MAX_HTTP_COUNTS + 10][16];
     uint64_t sum = 0;
@@ -262,7 +262,7 @@ START_TEST(older_names_have_the_same_numbers) {
 }
 END_TEST
 
-/* Tokens have bounds up to the model's context; what lies above the last one counts as more. */
+/* Bounds of tokens end at the model's context. Larger values count as above the last bound. */
 START_TEST(bounds_of_tokens_end_at_the_context) {
     metrics_observe(&metrics, HISTOGRAM_PROMPT, 1000);
     metrics_observe(&metrics, HISTOGRAM_PROMPT, 1001);

@@ -1,5 +1,5 @@
-/* Progress: nothing within a second, then one line that is rewritten, or a log line every five
- * seconds. The clock is moved by moving the beginning. */
+/* Progress: no output within the first second, then one line that is rewritten, or a log line every
+ * five seconds. The tests shift the start instead of the clock. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #define SECOND_NS 1000000000ull
 
-/* What a function writes to standard error. The text is valid until the next call. */
+/* Returns the text that the function writes to standard error. It is valid until the next call. */
 static const char *written(struct progress *progress, double part) {
     static char text[4096];
     int ends[2], saved = dup(STDERR_FILENO);

@@ -1,5 +1,5 @@
-/* From texts, ids and messages to the ids that are computed. The functions below stand in for those
- * of the engine: the linker takes a program's own first. */
+/* From texts, ids and messages to the prompt's ids. The functions below replace those of the
+ * engine: the linker prefers a program's definitions. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,7 +87,7 @@ START_TEST(special_tokens_around_messages) {
 }
 END_TEST
 
-/* The same ids that the tokenizer gives to the text itself, with an end token too. */
+/* The same ids as the tokenizer's for the text, with an end token too. */
 START_TEST(special_tokens_are_those_of_a_text) {
     struct err err;
     struct api_prompt text = {.text = "Hello", .length = 5};
@@ -124,7 +124,7 @@ START_TEST(what_is_far_too_long_names_the_field) {
 }
 END_TEST
 
-/* ---- what a template would leave out -------------------------------------------------------- */
+/* ---- messages that a template would leave out ------------------------------------------------ */
 
 #define PLAIN                                                                                      \
     "{% for m in messages %}{% if m.role == 'user' %}U{{ m.content }}"                             \
@@ -148,7 +148,7 @@ END_TEST
     "\"arguments\":{\"x\":1}}}]}"
 
 struct shown {
-    const char *chat, *messages, *param, *says; /* param NULL: taken */
+    const char *chat, *messages, *param, *says; /* param NULL: accepted */
 };
 
 static const struct shown shown[] = {
@@ -180,7 +180,7 @@ START_TEST(nothing_is_left_out) {
 }
 END_TEST
 
-/* Templates in the shape of models' own, each with a way of its own to show calls and results. */
+/* Templates like those of models. Each shows calls and results in another way. */
 START_TEST(calls_pass_where_a_model_knows_them) {
     size_t length;
     char *text = fixture_read("tests/vectors/template.json", &length);

@@ -1,5 +1,5 @@
-/* --trusted-proxies: which addresses are in a range, and which client a list of X-Forwarded-For
- * names, against a reading of bits and lists that is as plain as can be. */
+/* --trusted-proxies: which addresses are in a range, and which client a list in X-Forwarded-For
+ * means, compared with a plain reading of bits and lists. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ static struct app app;
 static struct options options;
 static const char *forwarded; /* X-Forwarded-For of the request */
 
-/* A stand-in, which the linker takes in place of the HTTP front end's. */
+/* Replaces the function of the HTTP front end; the linker prefers it. */
 void http_header_list(const struct http_request *request, const char *name, struct buf *out) {
     (void)request;
     ck_assert_str_eq(name, "X-Forwarded-For");
@@ -37,7 +37,7 @@ static enum status trust(const char *list, struct err *err) {
     return proxies_load(&app, err);
 }
 
-/* The client of a request from `peer` with this list. */
+/* Returns the client of a request from `peer` with this list. */
 static const char *client_of(const char *peer, const char *list) {
     static struct http_request http;
     http = (struct http_request){0};
@@ -47,7 +47,7 @@ static const char *client_of(const char *peer, const char *list) {
     return http.client;
 }
 
-/* A trusted peer's word counts, any other's does not. */
+/* The list of a trusted peer is used, that of any other peer is not. */
 static bool is_trusted(const char *address) {
     return strcmp(client_of(address, "192.0.2.77"), "192.0.2.77") == 0;
 }
@@ -65,8 +65,8 @@ static bool same_bits(const uint8_t *a, const uint8_t *b, int bits) {
     return true;
 }
 
-/* Loads the range of the first bits of an address, and asks for addresses that differ from it in
- * one bit, in each place. */
+/* Loads a range of the first bits of an address, and tests addresses that differ from it in one
+ * bit, for all bits. */
 static void check_range(int family, const uint8_t *base, int n_bits, int bits) {
     char text[INET6_ADDRSTRLEN], range[64];
     struct err err = {0};
@@ -103,7 +103,7 @@ START_TEST(a_range_has_the_addresses_of_its_first_bits) {
 }
 END_TEST
 
-/* Ends of ranges that are no whole bytes, as people write them. */
+/* Ranges that do not end at whole bytes, as people write them. */
 START_TEST(ends_of_ranges) {
     static const struct {
         const char *range, *first, *last, *before, *after;
@@ -154,7 +154,7 @@ END_TEST
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-/* What proxies write, with the address that it means; NULL: none. */
+/* Entries that proxies write, and the address that each means; NULL: it is invalid. */
 static const struct {
     const char *text, *address;
 } entries[] = {
@@ -167,7 +167,7 @@ static const struct {
     {" 203.0.113.9\t", "203.0.113.9"},
     {"\"[2001:db8::1]\"", "2001:db8::1"},
     {"2001:DB8::2", "2001:db8::2"},
-    {"unknown", NULL}, /* no address */
+    {"unknown", NULL}, /* invalid */
     {"", NULL},
     {" ", NULL},
     {"10.0.0.1.2", NULL},
@@ -182,7 +182,7 @@ static const struct {
 
 enum { N_ENTRIES = sizeof entries / sizeof *entries, N_TRUSTED = 5 };
 
-/* Right to left: each trusted proxy's word names the one before it, as long as it is an address. */
+/* Right to left: each trusted proxy's entry is the address before it, if it is valid. */
 static const char *expected_client(const int *list, int n, const char *peer) {
     const char *client = peer;
     for (int i = n - 1; i >= 0; i--) {
@@ -207,7 +207,7 @@ START_TEST(the_client_is_the_last_that_no_trusted_proxy_is) {
         const char *expected = expected_client(list, n, "10.0.0.7");
         ck_assert_msg(strcmp(client, expected) == 0, "%s: %s is not %s", text.data, client,
                       expected);
-        ck_assert_str_eq(client_of("10.16.0.7", text.data), "10.16.0.7"); /* is not believed */
+        ck_assert_str_eq(client_of("10.16.0.7", text.data), "10.16.0.7"); /* is not trusted */
         buf_free(&text);
     }
 }

@@ -1,4 +1,4 @@
-/* What bodies are taken, and with which defaults. */
+/* The bodies that are accepted, and their defaults. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ START_TEST(chat_defaults) {
 }
 END_TEST
 
-/* What the model's files say counts for the fields that a body leaves out, and no other. */
+/* The defaults of the model's files apply only to fields that a body leaves out. */
 START_TEST(defaults_of_the_model) {
     static const struct {
         const struct api *api;
@@ -89,7 +89,7 @@ START_TEST(defaults_of_the_model) {
         ck_assert_int_eq(sampling->top_k, cases[i].top_k);
         api_request_free(request);
     }
-    with.sampling = &none; /* a model that says nothing */
+    with.sampling = &none; /* a model without defaults */
     ck_assert(!request_read(&request, &api_completions, "{\"prompt\":\"x\"}", 14, &with, &err));
     ck_assert(request->sampling.temperature == 1 && request->sampling.top_p == 1);
     ck_assert(request->sampling.repetition_penalty == 1 && request->sampling.top_k == 0);
@@ -158,7 +158,7 @@ START_TEST(all_chat_fields) {
 }
 END_TEST
 
-/* The arguments of all calls together, of which each becomes a tree. */
+/* The arguments of all calls together are bounded, because each becomes a tree. */
 START_TEST(arguments_are_bounded) {
     for (int more = 0; more < 2; more++) {
         struct api_request *request;
@@ -181,7 +181,7 @@ START_TEST(arguments_are_bounded) {
 }
 END_TEST
 
-/* `part` n times, separated by commas, between two texts; free with free. */
+/* Returns `part` n times, separated by commas, between two texts. Free it with free. */
 static char *body_of(const char *head, const char *part, int n, const char *tail) {
     struct buf body = {0};
     buf_puts(&body, head);
@@ -193,7 +193,7 @@ static char *body_of(const char *head, const char *part, int n, const char *tail
     return body.data;
 }
 
-/* What each limit just allows; one more is refused in test_request_refused.c. */
+/* Values at each limit; test_request_refused.c tests one more. */
 START_TEST(limits_are_allowed) {
     char *body = body_of("{\"n\":16,\"prompt\":[", "[1]", 8, "]}");
     struct api_request *r = request_expect(&api_completions, body);
@@ -234,7 +234,7 @@ START_TEST(stops_have_a_longest_length) {
 }
 END_TEST
 
-/* n times the number of prompts, where both alone are within their limits. */
+/* n times the number of prompts. Each is within its own limit. */
 START_TEST(sequences_are_limited) {
     struct api_limits wide = request_limits;
     wide.max_choices = 128;
@@ -261,7 +261,7 @@ START_TEST(an_empty_list_of_calls_is_none) {
 }
 END_TEST
 
-/* A positive number must not become a float of zero, and usage in each chunk needs usage at all. */
+/* A positive number must not become a float of zero, and usage in each chunk needs usage. */
 START_TEST(fields_depend_on_others) {
     struct api_request *r = request_expect(
         &api_completions, "{\"prompt\":\"x\",\"repetition_penalty\":1e-60,\"stream\":true,"

@@ -1,12 +1,12 @@
-/* A member that a body gives twice, at any depth, is refused by every reader of bodies: otherwise
- * a check might see the first one and its user the last. */
+/* If a body contains a member twice, at any depth, all readers of bodies refuse it. Otherwise a
+ * check might read the first one and its user the last. */
 #include <check.h>
 #include <string.h>
 
 #include "support/request_reader.h"
 #include "support/suite_main.h"
 
-/* Writes a value as JSON, and the member number `doubled` of all a second time. `n` counts. */
+/* Writes a value as JSON, with member number `doubled` written twice. `n` counts members. */
 static void write_doubled(struct buf *out, const struct json *value, int doubled, int *n) {
     const char *before = json_is(value, JSON_OBJECT) ? "{" : "[";
     if (!json_first(value)) {

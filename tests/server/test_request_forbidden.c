@@ -1,5 +1,4 @@
-/* What a body says about tokens that may not be chosen or not come again, and about prompts that
- * are cut. */
+/* The fields of a body about banned tokens, banned repeats, and truncated prompts. */
 #include <check.h>
 #include <string.h>
 
@@ -119,7 +118,7 @@ START_TEST(mirostat_is_the_only_cut) {
 }
 END_TEST
 
-/* A prompt of more ids than the context holds is taken if it is cut to fit. */
+/* A prompt with more ids than the context is accepted if it is truncated to fit. */
 START_TEST(truncation_takes_long_prompts) {
     struct buf body = {0};
     buf_puts(&body, "{\"truncate_prompt_tokens\":-1,\"prompt\":[1");

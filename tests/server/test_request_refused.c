@@ -1,4 +1,4 @@
-/* What bodies are refused, and that each refusal names the field and says what would be right. */
+/* The bodies that are refused. Each message names the field and the right values. */
 #include <check.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* What a chat's body says about tools: which are seen, which may or must be called. */
+/* The fields of a chat's body about tools: which are visible, which may or must be called. */
 #include <check.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static struct api_request *parsed(const char *body) {
     return request;
 }
 
-/* The template gets tools as they are, and of calls the arguments as objects. */
+/* The template gets the tools unchanged, and the arguments of calls as objects. */
 START_TEST(tools_are_for_the_template) {
     struct api_request *r =
         parsed("{\"messages\":[{\"role\":\"assistant\",\"refusal\":null,\"tool_calls\":[{\"id\":"
@@ -55,7 +55,7 @@ START_TEST(tools_are_for_the_template) {
     ck_assert_int_eq(json_member(arguments, "a")->n_children, 2);
     const struct json *function = json_member(call->next, "function");
     ck_assert(json_is(json_member(function, "arguments"), JSON_OBJECT));
-    /* what came after is still there */
+    /* the later members are still there */
     ck_assert_str_eq(json_member(function, "name")->string, "g");
     function = json_member(call->next->next, "function");
     ck_assert_int_eq(json_member(json_member(function, "arguments"), "b")->integer, 1);
@@ -64,7 +64,7 @@ START_TEST(tools_are_for_the_template) {
 }
 END_TEST
 
-/* The template sees tools that the answer may call. */
+/* The template sees the tools that the answer may call. */
 START_TEST(tools_are_seen_unless_the_choice_is_none) {
     static const struct {
         const char *fields;
@@ -102,7 +102,7 @@ START_TEST(tools_are_seen_unless_the_choice_is_none) {
 }
 END_TEST
 
-/* ---- what is refused ------------------------------------------------------------------------ */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static const struct {
     const char *fields, *param, *says;

@@ -1,4 +1,4 @@
-/* The answers, byte by byte, and that whatever goes into a string comes out as valid JSON. */
+/* The answers, byte by byte. Any bytes in a string become valid JSON. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -6,8 +6,7 @@
 
 #include "server/openai/internal.h"
 
-/* A vocabulary of this test's own: the writers ask for a token's bytes and name and nothing
- * else. */
+/* A vocabulary for this test: the writers only ask for a token's bytes and name. */
 struct tokenizer {
     int n;
     const char *bytes[8];
@@ -91,7 +90,7 @@ START_TEST(completion_answer) {
          .length = 2,
          .finish_reason = "stop",
          .stop_string = "\"",
-         .stop_id = 5}, /* the string counts, whatever token it ended in */
+         .stop_id = 5}, /* the string counts, not the token in which it ended */
         {.index = 1, .text = "", .finish_reason = "length", .stop_id = -1},
         {.index = 2, .text = "b", .length = 1, .finish_reason = "stop", .stop_id = 5}};
     respond(&request, "m\"x", choices, 3, &usage);
@@ -169,7 +168,8 @@ END_TEST
 START_TEST(completion_logprobs) {
     struct api_logprob two[2] = {logprob_of(0, 0, 0), logprob_of(2, NAN, 2)};
     two[0].has_logprob = false;
-    two[1].sampled.n_top = 3; /* 0 and 5 have the same text, the chosen one is not among the best */
+    /* 0 and 5 have the same text, and the chosen token is not among the best */
+    two[1].sampled.n_top = 3;
     two[1].sampled.top[0] = (struct token_logprob){0, -1};
     two[1].sampled.top[1] = (struct token_logprob){5, -2};
     two[1].sampled.top[2] = (struct token_logprob){1, -0.1f};
@@ -289,7 +289,7 @@ START_TEST(documents) {
 }
 END_TEST
 
-/* A bound is derived from the ids alone, and is near to the size for usual texts. */
+/* A bound follows from the ids only, and is near the size for usual texts. */
 START_TEST(answers_are_no_longer_than_their_bounds) {
     int32_t ids[1000];
     for (int n = 0; n <= 1000; n += 125) {
@@ -359,7 +359,7 @@ static struct api_request rendered_request(const struct api *api) {
     return request;
 }
 
-/* What was not asked for is null; a completion's answer is a list. */
+/* Fields that were not requested are null. A completion's answer is a list. */
 START_TEST(rendered_prompts) {
     static const int32_t ids[] = {5, 6, 7};
     struct generation first = {.prompt = ids, .n_prompt = 3, .max_tokens = 9};
@@ -411,7 +411,7 @@ START_TEST(a_rendered_chat) {
 }
 END_TEST
 
-/* A schema and the like as text; a choice and an object as they are. */
+/* A schema and other texts as text; a choice and an object as they are. */
 START_TEST(rendered_grammars) {
     static const struct {
         struct api_grammar grammar;
@@ -455,16 +455,16 @@ START_TEST(strings_are_escaped) {
     check_string("a\"b\\c/\x7f", 7, "\"a\\\"b\\\\c/\x7f\"");
     check_string("\x01\b\t\n\f\r\x1f", 7, "\"\\u0001\\u0008\\t\\n\\u000c\\r\\u001f\"");
     check_string("\xE2\x82\xAC\xF4\x8F\xBF\xBF", 7, "\"\xE2\x82\xAC\xF4\x8F\xBF\xBF\"");
-    check_string("\xE2\x82", 2, "\"\xEF\xBF\xBD\""); /* a cut character is one mark */
+    check_string("\xE2\x82", 2, "\"\xEF\xBF\xBD\""); /* a cut character becomes one mark */
     check_string("\xE2\x82x", 3, "\"\xEF\xBF\xBDx\"");
-    check_string("\xC0\x80", 2, "\"\xEF\xBF\xBD\xEF\xBF\xBD\""); /* overlong: a mark each byte */
+    check_string("\xC0\x80", 2, "\"\xEF\xBF\xBD\xEF\xBF\xBD\""); /* overlong: one mark per byte */
     check_string("\xED\xA0\x80", 3, "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
     check_string("\xF4\x90\x80\x80", 4, "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
     check_string("\xF0\x9F\x98", 3, "\"\xEF\xBF\xBD\"");
 }
 END_TEST
 
-/* What is read and written again is the same value, without white space. */
+/* A value that is read and written is the same, without white space. */
 START_TEST(values_are_written_as_they_were) {
     static const char text[] =
         " { \"b\" : [ 1, -2.5, 1e300, 0.1, 0.30000000000000004, 9007199254740993 ],"

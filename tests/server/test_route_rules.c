@@ -1,5 +1,5 @@
-/* Rules of all routes of a whole server: a path means the same however a client writes it, and a
- * body that is not read takes no memory. */
+/* Rules for all routes of a whole server: all spellings of a path are equivalent, and a body that
+ * the route does not read is not kept in memory. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 static const struct {
     const char *path, *method;
-    const char *body;    /* that it answers with 200; NULL: it reads none */
+    const char *body;    /* a body that it answers with 200; NULL: it reads no body */
     int status;          /* of its answer */
     const char *handler; /* its name in metrics; NULL: it is not counted there */
 } routes[] = {
@@ -49,7 +49,7 @@ enum { N_METHODS = sizeof methods / sizeof *methods };
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
-/* The same path as a client may also write it. `%` stands for the path. */
+/* Equivalent spellings of a path. `%` is the path. */
 static const char *const same[] = {"%", "%/", "%?a=b", "%/?a=/x/", "%%2F", "%?", "http://h%/"};
 
 /* Paths that are not served. */
@@ -60,7 +60,7 @@ static void write_path(struct buf *out, const char *form, const char *path) {
     buf_printf(out, "%.*s%s%s", (int)strcspn(form, "%"), form, path, strchr(form, '%') + 1);
 }
 
-/* One that has escapes for every character but the first slash. */
+/* A spelling with escapes for all characters except the first slash. */
 static void escape(struct buf *out, const char *path) {
     buf_clear(out);
     buf_puts(out, "/");
@@ -131,8 +131,8 @@ START_TEST(any_other_path_is_unknown) {
 }
 END_TEST
 
-/* A route that is added is to be added here too; /v1/models/tiny and the paths without /v1 are the
- * second names of others. */
+/* A new route must be added here too. /v1/models/tiny and the paths without /v1 are second names.
+ */
 START_TEST(all_routes_are_listed) {
     ck_assert_int_eq(app->n_routes, N_ROUTES - N_SHORT);
 }
@@ -148,8 +148,8 @@ static size_t kept_bytes(void) {
     return stats.bodies_bytes;
 }
 
-/* Turns the loop until the server has answered, or some milliseconds at least. Returns the most
- * bytes of bodies that it kept meanwhile. */
+/* Runs the loop until the server has answered, or for at least 3 ms. Returns the maximum bytes of
+ * bodies that it kept meanwhile. */
 static size_t most_kept(int fd, bool until_answer) {
     size_t most = 0;
     char part[512];
@@ -165,8 +165,8 @@ static size_t most_kept(int fd, bool until_answer) {
     return most;
 }
 
-/* Sends a request with most of a body, then the rest of it. Returns the most bytes that were kept
- * of it, and the status. */
+/* Sends a request with most of a body, then the rest of it. Returns the maximum bytes of it that
+ * were kept, and the status. */
 static size_t send_body(const char *line, const char *fields, int *status) {
     static char body[WHOLE];
     struct buf head = {0};

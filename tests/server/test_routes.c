@@ -1,5 +1,5 @@
-/* Paths, methods and early refusals of a whole server around a tiny model, over real connections;
- * and that each API is reached by its path. Keys and origins are in test_keys.c. */
+/* Paths, methods and early refusals of a whole server with a tiny model, over real connections; and
+ * that each API has its path. test_keys.c tests keys and origins. */
 #include <check.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -120,7 +120,7 @@ START_TEST(metrics_come_as_openmetrics_if_asked_for) {
 }
 END_TEST
 
-/* Clients that try paths and methods make no series of their own, and scrapes count nowhere. */
+/* Unknown paths and methods do not create new series, and scrapes are not counted. */
 START_TEST(requests_are_counted_by_route) {
     ask("GET /metrics", "", NULL);
     ask("GET /health", "", NULL);
@@ -237,7 +237,7 @@ START_TEST(prompts_and_choices_are_measured) {
 }
 END_TEST
 
-/* A choice of one token has no time between tokens, and one of none no first token. */
+/* A choice of one token has no time between tokens, and an empty one has no first token. */
 START_TEST(short_choices_are_measured) {
     ask(COMPLETION, "", "{\"prompt\":\"hi\",\"max_tokens\":1}");
     expect_status("one token", 200);
@@ -267,7 +267,7 @@ START_TEST(a_stream_ends_with_done) {
 }
 END_TEST
 
-/* Clients that go at any time leave nothing behind. */
+/* Clients may disconnect at any time, and all their memory is freed. */
 START_TEST(clients_may_go) {
     static const char *const texts[] = {
         COMPLETION " HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{",

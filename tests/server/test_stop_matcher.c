@@ -1,5 +1,5 @@
-/* Stop strings: any split of a text gives what the whole text gives, and nothing is held longer
- * than it must be. */
+/* Stop strings: the result does not depend on how a text is split, and the matcher holds bytes no
+ * longer than necessary. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +24,7 @@ static struct api_request request_of(int n, const char *const *stops, bool inclu
     return request;
 }
 
-/* The definition, slowly: the match that ends first; of those that end there the longest. -1:
- * none. */
+/* The definition, slowly: the match that ends first; among those the longest. -1: no match. */
 static int oracle(const struct api_request *request, const char *text, size_t *certain) {
     for (size_t end = 1; end <= strlen(text); end++) {
         int found = -1;
@@ -42,7 +41,7 @@ static int oracle(const struct api_request *request, const char *text, size_t *c
     return -1;
 }
 
-/* Bytes at the end of text that begin some stop string. */
+/* Returns the number of bytes at the end of the text that begin a stop string. */
 static size_t needed(const struct api_request *request, const char *text, size_t length) {
     size_t most = 0;
     for (int i = 0; i < request->n_stops; i++) {
@@ -131,7 +130,8 @@ START_TEST(cases) {
 }
 END_TEST
 
-/* What ends while it sleeps is let pass; what began then and ends later is met. */
+/* A match that ends while the matcher sleeps is ignored. One that ends later counts, even if it
+ * began then. */
 START_TEST(asleep) {
     const char *const stops[] = {"aba"};
     struct api_request request = request_of(1, stops, false);

@@ -1,5 +1,5 @@
-/* Regular expressions that end a text: any split of it gives what a slow recogniser says of the
- * whole, and nothing is held longer than it must be. */
+/* Regular expressions that end a text: for any split of the text the result is that of a slow
+ * recogniser for the whole text, and bytes are held no longer than necessary. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static unsigned below(unsigned n) {
 
 enum { MAX_NODES = 64, MAX_TEXT = 40 };
 
-/* An expression as a tree, beside its text. Positions of a text are the bits of a number. */
+/* An expression as a tree, next to its text. Positions of a text are the bits of a number. */
 struct node {
     enum { CHARACTER, ANY, CAT, ALT, REPEAT, BEGIN } kind;
     const char *text; /* of a CHARACTER */
@@ -71,7 +71,7 @@ static int random_node(struct buf *out, int depth) {
     return add_node((struct node){.kind = is_alt ? ALT : CAT, .child = {first, second}});
 }
 
-/* One that is looked for at the beginning only, in one of two alternatives. */
+/* Sometimes one alternative of two matches only at the start. */
 static int random_regex(struct buf *out) {
     n_nodes = 0;
     if (below(5) > 0) return random_node(out, 4);
@@ -83,8 +83,8 @@ static int random_regex(struct buf *out) {
     return add_node((struct node){.kind = CAT, .child = {either, rest}});
 }
 
-/* Where a match of a character from the positions `from` ends. Those that the text's end cuts short
- * set *is_cut: more text could go on with them. */
+/* Returns the ends of matches of a character from the positions `from`. Sets *is_cut if the text's
+ * end cuts a match short: more text could continue it. */
 static uint64_t ends_of_character(const char *c, const char *text, size_t length, uint64_t from,
                                   bool *is_cut) {
     uint64_t ends = 0;
@@ -124,8 +124,8 @@ static uint64_t ends_of(int at, const char *text, size_t length, uint64_t from, 
     return ends;
 }
 
-/* The match that ends first, after the first `asleep` bytes; of those that end there the longest.
- * Returns its length, 0: none. */
+/* The match that ends first, after the first `asleep` bytes; among those the longest. Returns its
+ * length; 0: no match. */
 static size_t oracle(int root, const char *text, size_t length, size_t asleep, size_t *end) {
     bool ignored;
     uint64_t ends[MAX_TEXT];
@@ -137,7 +137,7 @@ static size_t oracle(int root, const char *text, size_t length, size_t asleep, s
     return 0;
 }
 
-/* How many of the last bytes may begin a match, or a character. */
+/* Returns how many of the last bytes may begin a match, or a character. */
 static size_t needed(int root, const char *text, size_t length, bool include) {
     for (size_t begin = 0; begin < length && !include; begin++) {
         bool is_cut = false;
@@ -203,9 +203,9 @@ START_TEST(splits_do_not_matter) {
 }
 END_TEST
 
-/* ---- chosen ones ---------------------------------------------------------------------------- */
+/* ---- selected ones --------------------------------------------------------------------------- */
 
-/* What is left of a text that comes byte by byte, and which stop was met. */
+/* Returns the remaining text if `text` arrives byte by byte, and the stop that matched. */
 static const char *run(const char *stop, const char *regex, const char *other, const char *text) {
     static char result[1200];
     struct api_text regexes[] = {{regex, strlen(regex)}, {other, other ? strlen(other) : 0}};
@@ -270,13 +270,13 @@ START_TEST(what_is_refused) {
         ck_assert(strstr(said, "stop_regex: 'stop_regex' cannot be looked for: ") == said);
     }
     ck_assert(strstr(run(NULL, "a", "b*", ""), "stop_regex[1]: 'stop_regex[1]' cannot") != NULL);
-    /* the states of all together are limited */
+    /* the states of all expressions together are limited */
     ck_assert(strstr(run(NULL, "a.{300}b", "b.{300}c", ""), "stop_regex[1]") != NULL);
 }
 END_TEST
 
-/* Adds a text 4 bytes at a time to a matcher of one regular expression that it does not match.
- * Returns how many bytes are held; at no time are more matches open than `most`. */
+/* Adds a text 4 bytes at a time to a matcher of one regular expression that does not match it.
+ * Returns the number of held bytes. Fails if more than `most` matches are open at any time. */
 static size_t held_of(const char *regex, const char *text, size_t length, int most) {
     struct api_text one = {regex, strlen(regex)};
     struct api_request request = {.n_stop_regexes = 1, .stop_regexes = &one};
@@ -298,7 +298,8 @@ static size_t held_of(const char *regex, const char *text, size_t length, int mo
     return held;
 }
 
-/* Of matches that go on alike, one is followed: each byte costs a look into a table for each. */
+/* One of several equivalent matches is followed: each byte costs one table lookup per followed
+ * match. */
 START_TEST(the_cost_of_a_byte_is_bounded) {
     static char text[20000];
     memset(text, 'a', sizeof text);
@@ -308,7 +309,7 @@ START_TEST(the_cost_of_a_byte_is_bounded) {
 }
 END_TEST
 
-/* What has begun like a match, and no text can make one. */
+/* Text that begins like a match, but cannot become one. */
 START_TEST(what_cannot_match_is_not_held) {
     ck_assert_uint_eq(held_of("xa^b|y", "xa", 2, 1), 0);
     ck_assert_uint_eq(held_of("^xab|y", "xaxa", 4, 1), 0);

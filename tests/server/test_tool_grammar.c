@@ -1,5 +1,6 @@
-/* The grammar of answers with tools, over every family's row: what it lets pass the parser reads as
- * calls that keep to the schemas, wherever the text is cut, and what each family writes passes. */
+/* The grammar of answers with tools, for all rows of families: the parser reads all texts that it
+ * allows as calls that match the schemas, for any cuts of the text, and it allows the formats of
+ * all families. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,9 +62,9 @@ static bool accepts(struct grammar *grammar, const char *text) {
     return grammar_match(grammar, text, n, &may_end) == n && may_end;
 }
 
-/* ---- every row ------------------------------------------------------------------------------ */
+/* ---- all rows -------------------------------------------------------------------------------- */
 
-/* The first names of all rows; each is 0-terminated. */
+/* Writes the first names of all rows; each ends with a 0. */
 static int row_names(char names[32][40]) {
     struct buf all = {0};
     const struct tool_format *last = NULL;
@@ -89,7 +90,7 @@ static struct tool_grammar asked_of(const char *name) {
 
 /* ---- drawing texts -------------------------------------------------------------------------- */
 
-/* Single bytes, and what forms, values and thoughts are made of. */
+/* Single bytes, and parts of forms, values and thoughts. */
 static const char *const pieces[] = {"f",
                                      "get_time-2.x",
                                      "{\"n\": 1",
@@ -149,8 +150,8 @@ static uint32_t draw(uint32_t n) {
     return (draw_state >> 8) % n;
 }
 
-/* One of the tokens that may come, now and then one that closes something, and long ones before
- * bytes; -1: none may. */
+/* Returns one of the allowed tokens: sometimes a closing one, and long ones before bytes; -1: none
+ * is allowed. */
 static int choose(const uint32_t *mask) {
     static const char closers[] = "\"}])";
     int allowed[V], n = 0, n_long = 0;
@@ -167,7 +168,7 @@ static int choose(const uint32_t *mask) {
     return allowed[n_long > 0 && draw(2) ? draw((uint32_t)n_long) : draw((uint32_t)n)];
 }
 
-/* Draws a text under the grammar's masks; false: it has not ended after many tokens. */
+/* Draws a text under the grammar's masks. Returns false if it has not ended after many tokens. */
 static bool draw_text(struct grammar *grammar, const struct vocabulary *vocabulary,
                       const char **bytes, const int *lengths, struct buf *out) {
     struct matcher *matcher = matcher_new(grammar, vocabulary);
@@ -207,8 +208,8 @@ static void check_calls(const struct tool_grammar *asked, const char *text,
     }
 }
 
-/* Whatever is drawn is read as calls that keep to their schemas, the same in one piece, cut
- * anywhere, in chunks, and by a parser that waits until a call is whole. */
+/* A drawn text is read as calls that match their schemas: in one piece, cut anywhere, in chunks,
+ * and by a parser that waits until a call is complete. */
 static void check_text(const struct tool_grammar *asked, const char *text,
                        struct grammar *schemas[2]) {
     struct message_settings settings = {.tools = asked->tools,
@@ -278,7 +279,7 @@ START_TEST(what_passes_is_read_as_calls_that_keep_to_the_schemas) {
 }
 END_TEST
 
-/* ---- what families write -------------------------------------------------------------------- */
+/* ---- the formats of families ----------------------------------------------------------------- */
 
 #define DS(word) "<\xEF\xBD\x9Ctool\xE2\x96\x81" word "\xEF\xBD\x9C>"
 #define CALLS(word) DS("calls\xE2\x96\x81" word)
@@ -363,14 +364,14 @@ START_TEST(every_row_is_written) {
 }
 END_TEST
 
-/* ---- what passes, by choice ----------------------------------------------------------------- */
+/* ---- allowed texts, by tool choice ----------------------------------------------------------- */
 
 #define HERMES(name, arguments) TOOL("{\"name\": \"" name "\", \"arguments\": " arguments "}")
 #define H_CALL "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
 #define H_THINK "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
 
-/* Of an answer that may call, one that must, one that must with a single call, and one that must
- * call f: '+' passes, '-' does not. */
+/* Answers that may call, that must call, that must call once, and that must call f: '+' is allowed,
+ * '-' is not. */
 static const struct {
     const char *format, *passes, *text;
 } answers[] = {
@@ -427,7 +428,7 @@ START_TEST(a_choice_lets_pass_what_it_says) {
 }
 END_TEST
 
-/* Of the tools that are there those are called that the choice allows. */
+/* Only tools that the choice allows may be called. */
 START_TEST(allowed_tools_are_the_only_ones) {
     const char *text = "[{\"type\":\"function\",\"function\":{\"name\":\"get_time-2.x\"}}]";
     struct json *allowed;
@@ -450,7 +451,7 @@ START_TEST(allowed_tools_are_the_only_ones) {
 }
 END_TEST
 
-/* A schema that lists its properties means no others, unless it says so. */
+/* A schema that lists its properties allows no others, unless it says so. */
 START_TEST(arguments_have_no_other_members) {
     static const char *const more[] = {"", ",\"additionalProperties\":true"};
     for (int i = 0; i < 2; i++) {
@@ -474,7 +475,7 @@ START_TEST(arguments_have_no_other_members) {
 }
 END_TEST
 
-/* A format for what is no call stands in the place of free text. */
+/* A format for content replaces free text outside calls. */
 START_TEST(content_may_have_a_format) {
     struct tool_grammar asked = asked_of("hermes");
     asked.content = "{\"type\":\"json_schema\",\"json_schema\":{\"type\":\"integer\"}}";
@@ -493,7 +494,7 @@ static const struct {
 } thoughts[] = {
     {"qwen3", "12", true},
     {"qwen3", "<think>\nIt is 13.\n</think>\n\n12", true},
-    {"qwen3", "\n12", false}, /* blanks come behind thoughts, where the parser drops them */
+    {"qwen3", "\n12", false}, /* blanks follow thoughts, and the parser drops them */
     {"qwen3", "<think>a</think><think>", false},
     {"qwen3", "<think>a</think>a", false},
     {"qwen3", "12<think>", false},
@@ -504,7 +505,7 @@ static const struct {
     {"openai_gptoss", "<|channel|>commentary<|message|>", false}, /* it is content */
 };
 
-/* Without tools, too. What passes is read as thoughts and a content that keeps to the format. */
+/* Also without tools. An allowed text is read as thoughts, and content that matches the format. */
 START_TEST(thoughts_come_before_content) {
     struct message_settings settings = {.reasoning = reasoning_format_find(thoughts[_i].reasoning)};
     const char *text = thoughts[_i].text;
@@ -527,9 +528,9 @@ START_TEST(thoughts_come_before_content) {
 }
 END_TEST
 
-/* ---- what cannot be kept to ----------------------------------------------------------------- */
+/* ---- schemas that cannot be enforced --------------------------------------------------------- */
 
-/* Compiles the grammar of a tool "g" of this schema, which must be refused. */
+/* Fails unless the grammar of a tool "g" with this schema is refused. */
 static void check_refused(const char *format, const char *schema, struct err *err) {
     struct buf text = {0};
     struct json *json;

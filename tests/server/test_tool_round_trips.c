@@ -1,8 +1,8 @@
-/* Calls there and back, for every family: what a model writes is read as calls, which a client
- * sends back as a message, which a template of the family's kind writes again, as calls that are
- * read the same.
+/* Round trips of calls, for all families: the calls in a model's text are parsed, a client sends
+ * them back as a message, a template of the family's kind writes them, and the result parses to the
+ * same calls.
  *
- *     test_server_tool_round_trips FILE...    says what becomes of templates of models
+ *     test_server_tool_round_trips FILE...    prints the results for templates of models
  */
 #include <check.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 #define KIMI(word) "<|tool_" word "|>"
 #define FIRST "{\"n\": 1, \"p\": \"a\\nb\", \"l\": [true, null]}"
 
-/* What templates say of a call `c`. */
+/* Parts of templates that write a call `c`. */
 #define EACH(text) "{% for c in m.tool_calls %}{% set f = c.function %}" text "{% endfor %}"
 #define NAME "{{ f.name }}"
 #define ARGS "{{ f.arguments | tojson }}"
@@ -38,7 +38,7 @@
 #define EACH_VALUE(text) "{% for k, v in f.arguments | items %}" text "{% endfor %}"
 #define VALUE "{{ v if v is string else v | tojson }}"
 
-/* How models of the family write calls in their templates, in short. */
+/* How models of the family write calls in their templates, simplified. */
 static const struct family {
     const char *name, *calls;
     bool is_single; /* a message has one call */
@@ -47,10 +47,9 @@ static const struct family {
     {"qwen3_coder",
      EACH(BETWEEN(LF) "<tool_call>" LF "<function=" NAME ">" LF EACH_VALUE(
          "<parameter={{ k }}>" LF VALUE LF "</parameter>" LF) "</function>" LF "</tool_call>")},
-    {"seed_oss",
-     EACH(BETWEEN(LF) "<seed:tool_call>" LF "<function=" NAME
-                      ">" LF EACH_VALUE("<parameter={{ k }}>{{ v if v is string else v | string "
-                                        "}}</parameter>" LF) "</function>" LF "</seed:tool_call>")},
+    {"seed_oss", EACH(BETWEEN(LF) "<seed:tool_call>" LF "<function=" NAME ">" LF EACH_VALUE(
+                     "<parameter={{ k }}>{{ v if v is string else v | string "
+                     "}}</parameter>" LF) "</function>" LF "</seed:tool_call>")},
     {"glm45",
      EACH(BETWEEN(LF) "<tool_call>" NAME LF EACH_VALUE(
          "<arg_key>{{ k }}</arg_key>" LF "<arg_value>" VALUE "</arg_value>" LF) "</tool_call>")},
@@ -85,7 +84,7 @@ static const struct family {
 
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-/* A template: what a user says on a line, then calls. */
+/* A template: the user's text on a line, then calls. */
 static void write_template(const struct family *family, struct buf *out) {
     buf_printf(out,
                "{%% for m in messages %%}{%% if m.role == 'user' %%}{{ m.content + '\\n' }}"
@@ -95,7 +94,8 @@ static void write_template(const struct family *family, struct buf *out) {
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-/* The conversation of a question and, unless `message` is NULL, its calls, as clients send it. */
+/* Writes the conversation of a question and, unless `message` is NULL, its calls, as clients send
+ * it. */
 static void write_messages(const struct message *message, struct buf *out) {
     buf_puts(out, "[{\"role\":\"user\",\"content\":\"Which?\"}");
     for (int i = 0; message && i < message->n_calls; i++) {
@@ -110,7 +110,7 @@ static void write_messages(const struct message *message, struct buf *out) {
     buf_puts(out, "]");
 }
 
-/* Renders a conversation. False: the template refuses it, and `out` says why. */
+/* Renders a conversation. Returns false if the template refuses it; `out` then holds the reason. */
 static bool render(const struct chat_template *chat, const struct message *message,
                    struct buf *out) {
     struct buf text = {0};
@@ -145,7 +145,7 @@ static void add_call(struct message *message, const char *id, const char *name,
     buf_puts(&call->arguments, arguments);
 }
 
-/* One call or two, with ids that the family's templates take. */
+/* Makes n calls with ids that the family's templates accept. */
 static void make_calls(const struct tool_format *format, int n, struct message *out) {
     bool is_kimi = format->ids == ID_KIMI;
     *out = (struct message){0};
@@ -154,7 +154,7 @@ static void make_calls(const struct tool_format *format, int n, struct message *
         add_call(out, is_kimi ? "functions.get_time-2.x:1" : "AbCd56789", "get_time-2.x", "{}");
 }
 
-/* Do both say the same? Values are compared as JSON writes them. */
+/* Are the messages equal? Values are compared as JSON. */
 static bool are_same(const struct message *x, const struct message *y, bool with_ids) {
     bool same = x->n_calls == y->n_calls;
     for (int i = 0; same && i < x->n_calls; i++) {
@@ -176,7 +176,7 @@ static bool are_same(const struct message *x, const struct message *y, bool with
     return same;
 }
 
-/* ---- there and back ------------------------------------------------------------------------- */
+/* ---- round trips ----------------------------------------------------------------------------- */
 
 START_TEST(calls_come_back_from_the_familys_template) {
     const struct family *family = &families[_i];
@@ -190,7 +190,7 @@ START_TEST(calls_come_back_from_the_familys_template) {
     enum status status = chat_template_new(&chat, source.data, source.length, &err);
     ck_assert_msg(status == STATUS_OK, "%s: %s", family->name, err.message);
     make_calls(format, family->is_single ? 1 : 2, &given);
-    for (int k = 0; k < 2; k++) { /* what was read is written again */
+    for (int k = 0; k < 2; k++) { /* the calls that were read are written again */
         ck_assert_msg(render(chat, k ? &read[0] : &given, &texts[k]), "%s", texts[k].data);
         ck_assert_msg(strncmp(texts[k].data, "Which?\n", 7) == 0, "%s", texts[k].data);
         read_text(format, texts[k].data + 7, &read[k]);
@@ -207,7 +207,7 @@ START_TEST(calls_come_back_from_the_familys_template) {
 }
 END_TEST
 
-/* Every row of the table has its family here. */
+/* Each row of the table has its family here. */
 START_TEST(every_family_is_tried) {
     struct buf names = {0};
     tool_format_names(&names);
@@ -223,7 +223,7 @@ END_TEST
 
 /* ---- templates of models -------------------------------------------------------------------- */
 
-/* Says of a template which format it is taken for, and whether calls come back from it. */
+/* Prints whether calls survive a round trip through a template in this format. */
 static void try_calls(const struct chat_template *chat, const struct tool_format *format, int n) {
     struct buf before = {0}, behind = {0};
     struct message given, read = {{0}};

@@ -1,14 +1,14 @@
-/* What is left of a prompt: its last tokens, what echo repeats of it, and the places of its
- * logprobs, for every length, way of writing and limit. */
+/* Truncated prompts: their last tokens, the text that echo repeats, and the offsets of their
+ * logprobs, for all lengths, kinds of prompts and limits. */
 #include "support/job_fixture.h"
 #include "support/suite_main.h"
 
 enum { LONGEST = 100, ANY = -2, DEFAULT_OUTPUT = 16 };
 
-/* How a prompt is given. */
-enum writing { TEXT, IDS, TEXT_ALONE, N_WRITINGS }; /* the last without the tokens around it */
+/* The kinds of prompts. TEXT_ALONE: without the tokens around the text. */
+enum writing { TEXT, IDS, TEXT_ALONE, N_WRITINGS };
 
-static int n_before, n_after; /* tokens that the model's file puts around a text */
+static int n_before, n_after; /* tokens that the model's file adds around a text */
 
 static void setup(void) {
     const int32_t *before, *after;
@@ -17,7 +17,7 @@ static void setup(void) {
     ck_assert(n_before == 1 && n_after == 1);
 }
 
-/* The text of n letters, and its ids with those around it. Returns the number of ids. */
+/* Writes a text of n letters, and its ids with the added tokens. Returns the number of ids. */
 static int text_of(int n, struct buf *text, int32_t **ids) {
     buf_clear(text);
     for (int i = 0; i < n; i++) buf_printf(text, "%c", "qzxjkvwy"[(i * 5 + i / 8) % 8]);
@@ -47,14 +47,15 @@ static void make_prompt(const struct buf *text, const int32_t *ids, int n, enum 
     buf_free(fields);
 }
 
-/* How many tokens are left of n. */
+/* Returns how many of n tokens remain. */
 static int left_of(int n, int keep, int max_tokens) {
     int output = max_tokens == ANY ? DEFAULT_OUTPUT : max_tokens;
     int most = keep == ANY ? n : keep > 0 ? keep : max_int(JOB_CONTEXT - output, 1);
     return min_int(n, most);
 }
 
-/* Of a text the begin token stays and then come the last tokens; ids are all the client's. */
+/* A text keeps its begin token and then its last tokens. In a list of ids all are the client's, so
+ * the last ones remain. */
 static void check_left(const int32_t *whole, int n, int first, int left) {
     const struct prompt_run *run = job.prompts;
     ck_assert_msg(run->n_ids == left, "%d of %d tokens are left, not %d (keep %d, max_tokens %d)",
@@ -102,8 +103,8 @@ START_TEST(a_prompt_keeps_its_last_tokens_behind_its_begin_token) {
 }
 END_TEST
 
-/* The text that echo repeats is that of the tokens that are left, without those around it, and each
- * logprob stands where its token begins in the text. */
+/* echo repeats the text of the remaining tokens, without the added tokens. Each logprob has the
+ * offset of its token in this text. */
 static void check_echo(const struct buf *text, enum writing writing, int left) {
     const struct prompt_run *run = job.prompts;
     int first = writing == TEXT ? n_before : 0, last = writing == TEXT ? n_after : 0;
@@ -140,7 +141,8 @@ START_TEST(echo_repeats_the_text_that_is_left) {
 }
 END_TEST
 
-/* As many of each prompt token as the field that asks for more wants: `logprobs` only with echo. */
+/* The number of logprobs per prompt token is the larger one of two fields; `logprobs` counts only
+ * with echo. */
 START_TEST(prompt_logprobs_are_those_of_the_field_that_asks_for_more) {
     static const int numbers[] = {ANY, 0, 1, 5};
     for (int i = 0; i < 2 * 4 * 4; i++) {

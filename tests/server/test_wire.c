@@ -1,4 +1,5 @@
-/* The bytes of requests: what is right, what is wrong and where, in one piece and byte by byte. */
+/* The bytes of requests: valid ones, invalid ones and the offset of the fault, in one piece and
+ * byte by byte. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #define HOST "Host: x\r\n"
 #define MAX_HEAD 1024
 
-/* What a check of some bytes gave. */
+/* The results of a check. */
 struct found {
     size_t right, whole;
     uint64_t messages;
@@ -25,7 +26,7 @@ static struct found check_all(const char *bytes, size_t n) {
     return found;
 }
 
-/* The same, a byte at a time. */
+/* The same, byte by byte. */
 static struct found check_bytes(const char *bytes, size_t n) {
     struct found found = {.wire.max_head_bytes = MAX_HEAD};
     size_t right = 1, whole;
@@ -48,9 +49,10 @@ static struct found check(const char *bytes, size_t n) {
     return all;
 }
 
-/* ---- what is right -------------------------------------------------------------------------- */
+/* ---- valid bytes ----------------------------------------------------------------------------- */
 
-/* The longest option of a Connection header that is read, and one after which ",close" ends it. */
+/* The longest option of a Connection header that is read, and one that a following ",close" ends.
+ */
 #define PART "o23456789012345678901234567890123456789012345678901234567"
 #define LONG PART "123456"
 
@@ -130,12 +132,12 @@ START_TEST(whole_requests_are_counted) {
 }
 END_TEST
 
-/* ---- what is wrong -------------------------------------------------------------------------- */
+/* ---- invalid bytes --------------------------------------------------------------------------- */
 
 #define POST "POST / HTTP/1.1\r\n" HOST
 #define CHUNKED POST "Transfer-Encoding: chunked\r\n\r\n"
 
-/* `|` stands before the first byte that is wrong. */
+/* `|` precedes the first invalid byte. */
 static const struct {
     const char *text;
     enum status status;
@@ -319,7 +321,7 @@ START_TEST(lines_of_chunk_sizes_have_a_limit) {
     text_of(&text, CHUNKED "1;", WIRE_MAX_CHUNK_LINE - 3, "x", "\r\n");
     ck_assert_int_eq((int)status_of(&text), STATUS_INVALID_REQUEST);
     text_of(&text, CHUNKED "1;x\r\na\r\n1;", WIRE_MAX_CHUNK_LINE - 4, "x", "\r\n");
-    ck_assert_int_eq((int)status_of(&text), STATUS_OK); /* each line has its own */
+    ck_assert_int_eq((int)status_of(&text), STATUS_OK); /* each line has its own limit */
     buf_free(&text);
 }
 END_TEST
