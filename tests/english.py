@@ -132,7 +132,7 @@ def self_test():
     assert idioms_in(plain) == 0, "plain sentences have idioms"
     source = '/* Keeps what is left. */ f("a word"); g("It stands at the end of what follows."); // so many'
     assert [kind for kind, _ in prose("a.c", source)] == ["comments", "messages", "comments"]
-    assert next(prose("a.md", "what is\n\n    what is\n`what is`"))[1].count("what is") == 1, "code is no prose"
+    assert next(prose("a.md", "what is\n\n    what is\n`what is`\n\nwhat is"))[1].count("what is") == 2, "code is no prose"
 
 
 def main():
