@@ -1,4 +1,5 @@
-/* JSON documents: what each type holds, which of two equal names counts, and changing a tree. */
+/* JSON documents: the values of each type, which of two equal names counts, and changes to a tree.
+ */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,7 +134,7 @@ START_TEST(depth_and_place_are_told) {
 }
 END_TEST
 
-/* Siblings are not deeper than each other, and a number may have 127 characters. */
+/* Siblings do not count as depth, and a number may have 127 characters. */
 START_TEST(siblings_and_numbers_have_limits) {
     struct buf text = {0};
     buf_puts(&text, "[[]");

@@ -1,4 +1,4 @@
-/* An object that has a name twice is refused, wherever it is, and the sentence names the place. */
+/* An object that contains a name twice is refused at any place, and the message names the place. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void expect_refused(const char *text, const char *pointer) {
     ck_assert_msg(strstr(err.message, pointer) != NULL, "%s", err.message);
 }
 
-/* An object of n members whose member `second` has the name of the member `first`. */
+/* Writes an object of n members; the member `second` has the name of the member `first`. */
 static void write_object(struct buf *out, int n, int first, int second) {
     for (int i = 0; i < n; i++)
         buf_printf(out, "%s\"name%d\":%d", i > 0 ? "," : "{", i == second ? first : i, i);
@@ -77,7 +77,7 @@ START_TEST(a_long_name_is_shown_in_part) {
 }
 END_TEST
 
-/* The deepest object that the reader takes. */
+/* The deepest object that the reader accepts. */
 START_TEST(the_deepest_object_is_checked) {
     struct buf text = {0};
     struct err err;

@@ -12,8 +12,7 @@
 #include "config/config.h"
 #include "support/suite_main.h"
 
-/* Standard error stands aside while a packet pipe takes its place: each read of it gives exactly
- * one write. */
+/* A packet pipe replaces standard error: each read returns exactly one write. */
 static int saved_stderr, packets;
 
 static void capture_begin(void) {
@@ -25,7 +24,7 @@ static void capture_begin(void) {
     packets = ends[0];
 }
 
-/* Gives the next write, or "" where there is none, and checks that it is one line. */
+/* Returns the next write, or "" if there was none. Fails unless it is one line. */
 static const char *capture_next(void) {
     static char line[2 * PIPE_BUF];
     ssize_t n = read(packets, line, sizeof line - 1);
@@ -46,7 +45,7 @@ static void capture_end(void) {
     log_setup(LOG_INFO, LOG_TEXT);
 }
 
-/* The text after the time, which is checked for its form. */
+/* Returns the text after the time. Fails unless the time has the right form. */
 static const char *after_time(const char *line) {
     static const char form[] = "dddd-dd-ddTdd:dd:dd.dddZ ";
     for (size_t i = 0; form[i]; i++) {
@@ -144,7 +143,7 @@ START_TEST(json_lines_read_back) {
 }
 END_TEST
 
-/* Whatever the lengths are, the line is one write of at most PIPE_BUF and, as JSON, whole. */
+/* A line of any length is one write of at most PIPE_BUF and, as JSON, valid. */
 START_TEST(long_lines_stay_whole) {
     capture_begin();
     log_setup(LOG_INFO, LOG_JSON);

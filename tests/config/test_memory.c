@@ -46,7 +46,7 @@ END_TEST
 
 START_TEST(buf_clear_keeps_its_memory) {
     struct buf buf = {0};
-    buf_clear(&buf); /* nothing was added yet */
+    buf_clear(&buf); /* still empty */
     buf_puts(&buf, "something longer than sixty-four bytes, so that it has grown at least once");
     size_t capacity = buf.capacity;
     buf_clear(&buf);
@@ -149,8 +149,8 @@ START_TEST(err_set_fills_and_returns) {
 }
 END_TEST
 
-/* A message of `lead` ASCII bytes and then many of one character: what is left must be whole
- * characters. */
+/* A message of `lead` ASCII bytes and then many of one character: after cutting, it must consist of
+ * whole characters. */
 static void check_cut(size_t lead, const char *character) {
     struct buf buf = {0};
     struct err err;

@@ -1,5 +1,5 @@
-/* Lack of memory inside a scope ends the scope and frees its blocks. The sanitizer build finds what
- * is left. */
+/* Lack of memory inside a scope ends the scope and frees its blocks. The sanitizer build finds
+ * leaks. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "support/suite_main.h"
 
 struct work {
-    char *kept;      /* what the function has stored where its caller finds it */
+    char *kept;      /* a block that the function has stored for its caller */
     void *before;    /* allocated outside the scope */
     int n_undone;    /* calls of undo */
     int n_allocated; /* blocks that were allocated before the failure */
@@ -80,7 +80,7 @@ END_TEST
 static void make_shared(void *arg) {
     struct work *work = arg;
     work->kept = mem_strdup("shared");
-    work->before = mem_realloc(work->before, 64); /* a block of the outer scope's */
+    work->before = mem_realloc(work->before, 64); /* a block of the outer scope */
 }
 
 static void make_shared_then_fail(void *arg) {

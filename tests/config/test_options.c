@@ -9,13 +9,12 @@
 
 #define MAX_ARGUMENTS 32
 
-/* The last parse: what it gave. */
+/* The results of the last parse. */
 static struct options options;
 static struct err err;
 static bool help;
 
-/* Parses a command line given as one text, with words split at spaces, in an environment split the
- * same way. */
+/* Parses a command line in an environment. Both are texts that are split at spaces. */
 static enum status parse_in(const char *environment, const char *line) {
     static char words[2][2048];
     char *lists[2][MAX_ARGUMENTS + 1] = {{0}};
@@ -36,7 +35,7 @@ static enum status parse(const char *line) {
     return parse_in("", line);
 }
 
-/* The parse must fail with STATUS_USAGE and say `expected` in its message. */
+/* Fails unless the parse fails with STATUS_USAGE and `expected` in its message. */
 static void refused_in(const char *environment, const char *line, const char *expected) {
     enum status status = parse_in(environment, line);
     ck_assert_msg(status == STATUS_USAGE, "%s: status %d", line, status);
@@ -408,7 +407,7 @@ START_TEST(help_wins_over_the_rest) {
 }
 END_TEST
 
-/* Every option stands in the help of exactly its commands, and no line is wider than a terminal. */
+/* Each option is in the help of exactly its commands, and no line is wider than a terminal. */
 START_TEST(help_is_whole) {
     for (int c = 0; c < command_count; c++) {
         struct buf text = {0};
@@ -438,7 +437,7 @@ END_TEST
 
 /* ---- the table itself ----------------------------------------------------------------------- */
 
-/* Every name of every list is accepted and gives its value. */
+/* Each word of each list is accepted and sets its value. */
 START_TEST(words_become_values) {
     for (int i = 0; i < option_count; i++) {
         const struct option *option = &option_table[i];
@@ -497,7 +496,7 @@ START_TEST(table_is_sound) {
 }
 END_TEST
 
-/* docs/options.md holds the table between two marks; `make readme` writes it there. */
+/* docs/options.md contains the table between two marks; `make readme` writes it. */
 START_TEST(docs_hold_the_table) {
     static char page[1 << 18];
     struct buf table = {0};

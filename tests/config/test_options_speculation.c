@@ -1,4 +1,4 @@
-/* The value of --speculative-config: what it may be, and the sentences about what it may not. */
+/* The value of --speculative-config: valid values, and the messages for invalid ones. */
 #include <check.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Errors: what a message may hold, and how it is cut. */
+/* Errors: the contents of a message, and how it is cut. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-/* What may be written to a descriptor: codes go to terminals that understand them, and nowhere
- * else. */
+/* Output to a descriptor: escape codes are written only to terminals that understand them. */
 #include <check.h>
 #include <fcntl.h>
 #include <stdlib.h>

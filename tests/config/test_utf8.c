@@ -1,4 +1,4 @@
-/* UTF-8: what is a character, what is the beginning of one, and where a text may be cut. */
+/* UTF-8: complete characters, prefixes of characters, and the places to cut a text. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "config/config.h"
 #include "support/suite_main.h"
 
-/* Does a character come back, and is each of its beginnings known as one? */
+/* Is a character read back, and is each of its prefixes recognised? */
 static bool comes_back(uint32_t point) {
     char bytes[4];
     size_t n = utf8_write(point, bytes);
@@ -27,7 +27,7 @@ START_TEST(every_code_point_comes_back) {
 }
 END_TEST
 
-/* Of what is no character, a U+FFFD stands for as much as could have begun one. */
+/* One U+FFFD replaces the longest prefix of a character in invalid bytes. */
 static void check_broken(const char *bytes, size_t subpart) {
     ck_assert_uint_eq(utf8_character(bytes, strlen(bytes)), 0);
     ck_assert_uint_eq(utf8_maximal_subpart(bytes, strlen(bytes)), subpart);

@@ -1,4 +1,4 @@
-/* The YAML file of options: any bytes either set options or are refused with a sentence. */
+/* The YAML file of options: any bytes either set options or are refused with a message. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>

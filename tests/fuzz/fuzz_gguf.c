@@ -1,5 +1,5 @@
-/* Any bytes as a model file: opening either refuses them with a sentence, or all that the directory
- * vouches for can be read. */
+/* Any bytes as a model file: it is refused with a message, or all data in its directory can be
+ * read. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static volatile uint8_t sink; /* keeps the reads from being left out */
+static volatile uint8_t sink; /* so that the compiler keeps the reads */
 
 static void touch(const void *data, size_t size) {
     const uint8_t *at = data;

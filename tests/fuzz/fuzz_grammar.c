@@ -1,6 +1,6 @@
-/* Fuzzes the readers of grammars: the first byte chooses the kind, the rest is the text. What
- * compiles is also used: its first mask, and a text held against it. A regular expression is also
- * looked for in a text, as where an answer is to stop. */
+/* The readers of grammars: the first byte selects the kind, the rest is the text. A grammar that
+ * compiles is used: for its first mask, and to match a text. A regular expression is also searched
+ * in a text, as for stop_regex. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Any bytes as a config.json: it is refused with a sentence, or its shape, tensors and vocabulary
+/* Any bytes as a config.json: it is refused with a message, or its shape, tensors and vocabulary
  * can be read. */
 #include <stdlib.h>
 

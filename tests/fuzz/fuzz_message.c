@@ -1,6 +1,7 @@
-/* Any bytes as an answer, read by every family's format and each way of marking thoughts. The first
- * byte chooses both, and how the text is cut. However it is cut, the message is the same; no byte
- * that is no white space or marker is lost where nothing was found; whole calls have objects. */
+/* Any bytes as an answer, read in each family's format and with each way to mark thoughts. The
+ * first byte selects both, and the cuts of the text. The message must not depend on the cuts. If no
+ * call is found, only white space and markers may be missing. The arguments of whole calls are
+ * objects. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,7 @@ static bool is_same(const struct buf *a, const struct buf *b) {
     return a->length == b->length && (a->length == 0 || memcmp(a->data, b->data, a->length) == 0);
 }
 
-/* Texts are UTF-8 where the answer is; what it lacks becomes U+FFFD where JSON is written. */
+/* Texts are UTF-8 if the answer is. Invalid bytes become U+FFFD when JSON is written. */
 static void check_arguments(const struct message_call *call) {
     struct json *json;
     struct err err = {0};

@@ -1,5 +1,5 @@
 /* Any bytes as a quantised folder: a config.json, a byte of 0, and a file of weights. It is refused
- * with a sentence, or the rows of each matrix that was joined can be made. */
+ * with a message, or the rows of each joined matrix can be made. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static void require(bool holds) {
     if (!holds) abort();
 }
 
-/* What a backend does for rows, on this thread. */
+/* Replaces a backend's loop over rows, on this thread. */
 static void each(struct backend *b, void (*fn)(void *arg, int i), void *arg, int n) {
     (void)b;
     for (int i = 0; i < n; i++) fn(arg, i);

@@ -1,6 +1,6 @@
-/* Any bytes as a body of each endpoint, and as a line of a batch: none may crash, a refusal has a
- * sentence, and what is taken is within its limits. The bytes are also written as a JSON string,
- * which must read back as the same text. */
+/* Any bytes as a body of each endpoint, and as a line of a batch: no crash, each refusal has a
+ * message, and an accepted request is within its limits. The bytes are also written as a JSON
+ * string, which must read back as the same text. */
 #include <assert.h>
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static const struct api_limits limits = {.model = "m",
                                          .max_prompts = 8,
                                          .has_chat_template = true};
 
-/* Reads a body as a server does: first as JSON, then by its API. */
+/* Reads a body like the server: first as JSON, then by its API. */
 static enum status request_read(struct api_request **out, const struct api *api, const char *body,
                                 size_t length, const struct api_limits *by, struct err *err) {
     struct json *json;
@@ -91,7 +91,7 @@ static void try_batch_line(const char *text, size_t size) {
     buf_free(&key);
 }
 
-/* The same tree, as far as cJSON holds it: it cuts strings at a NUL byte. */
+/* Compares two trees, as far as cJSON can represent them: it cuts strings at a NUL byte. */
 static void compare_values(const struct json *ours, const cJSON *theirs) {
     assert(json_is(ours, JSON_STRING) == cJSON_IsString(theirs));
     assert(json_is(ours, JSON_NUMBER) == cJSON_IsNumber(theirs));
@@ -109,7 +109,8 @@ static void compare_values(const struct json *ours, const cJSON *theirs) {
     assert(!their);
 }
 
-/* What is read here is JSON to cJSON as well; it may refuse only what it cannot hold. */
+/* JSON that this reader accepts must be JSON for cJSON, too. It may refuse only values that it
+ * cannot represent. */
 static void compare_readers(const char *text, size_t size) {
     struct json *ours;
     struct err err = {0};
@@ -144,7 +145,7 @@ static void try_string(const char *text, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    char *body = mem_alloc(size); /* exactly as long, so that reading behind it is seen */
+    char *body = mem_alloc(size); /* of the exact length, so that a read past the end is found */
     if (size) memcpy(body, data, size);
     for (int i = 0; api_at(i); i++) try_request(api_at(i), body, size);
     try_tokens(body, size);

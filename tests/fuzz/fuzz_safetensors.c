@@ -1,12 +1,12 @@
-/* Any bytes as a file of weights: it is refused with a sentence, or all that its directory vouches
- * for can be read. */
+/* Any bytes as a file of weights: it is refused with a message, or all data in its directory can be
+ * read. */
 #include <stdlib.h>
 
 #include "engine/files/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static volatile uint8_t sink; /* keeps the reads from being left out */
+static volatile uint8_t sink; /* so that the compiler keeps the reads */
 
 static void require(bool holds) {
     if (!holds) abort();

@@ -1,5 +1,5 @@
-/* Any bytes as SentencePiece's tokenizer.model: refused with a sentence, or a tokenizer is built
- * that encodes and decodes. */
+/* Any bytes as SentencePiece's tokenizer.model: it is refused with a message, or its tokenizer
+ * encodes and decodes. */
 #include "tokenizer_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,4 +1,4 @@
-/* Fuzzes the chat template interpreter: the input is a template's text, rendered for a fixed
+/* The chat template interpreter: the input is a template's text, which is rendered for a fixed
  * conversation. */
 #include <assert.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* The tokenizer's door. The first byte chooses the vocabulary and how special tokens are taken, the
- * rest is the text. Whatever it is: ids are in range, their bytes are the text again, and a stream
- * of them decodes as the whole does. */
+/* Encoding and decoding. The first byte selects the vocabulary and the rule for special tokens, the
+ * rest is the text. For any text the ids are in range, their bytes are the text, and a stream of
+ * them decodes to the same text as the whole. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 
 #define N_VOCABULARIES 6
 
-/* Vocabularies whose tokens hold every byte and whose text is not normalised: what goes in must
- * come out. */
+/* Vocabularies whose tokens cover all bytes and whose text is not normalised, so that decoding
+ * returns the same text. */
 static const char *const names[N_VOCABULARIES] = {"gpt-2",        "llama-bpe", "gpt-4o",
                                                   "deepseek-llm", "llama",     "gemma"};
 
@@ -20,7 +20,8 @@ static const struct tokenizer *vocabulary(int i) {
     return tokenizer[i];
 }
 
-/* SentencePiece writes U+2581 and the space alike, and puts one first and behind special tokens. */
+/* SentencePiece writes U+2581 and the space the same way, and adds one at the start and after
+ * special tokens. */
 static bool same_text(const char *name, const struct buf *back, const char *text, size_t size) {
     if (strcmp(name, "llama") == 0 || strcmp(name, "gemma") == 0) return true;
     return back->length == size && memcmp(back->data, text, size) == 0;

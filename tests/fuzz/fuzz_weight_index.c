@@ -1,6 +1,6 @@
-/* Any bytes as a file of kept weights: it is refused, or each matrix that it lists is one of the
- * model, in its shape, with all its bytes inside the file. The sum of the index is made right, as
- * it would hide all that is after it. */
+/* Any bytes as a weight cache file: it is refused, or each matrix in its list belongs to the model,
+ * has the right shape, and has all its bytes inside the file. The checksum of the index is
+ * corrected, because a wrong one would hide all later checks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,13 +9,13 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { LAYERS = 2 };
-static volatile uint8_t sink; /* keeps the reads from being left out */
+static volatile uint8_t sink; /* so that the compiler keeps the reads */
 
 static void require(bool holds) {
     if (!holds) abort();
 }
 
-/* A llama with tied ends: K 32, heads of 16. */
+/* A llama with a tied embedding: K 32, heads of 16. */
 static void describe(struct model *model) {
     static const char text[] =
         "{\"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 300, \"hidden_size\": 32, "
@@ -31,13 +31,13 @@ static void describe(struct model *model) {
     model_file_close(&file);
 }
 
-/* What a backend does for pieces, on this thread. */
+/* Replaces a backend's loop over pieces, on this thread. */
 static void each(struct backend *b, void (*fn)(void *arg, int i), void *arg, int n) {
     (void)b;
     for (int i = 0; i < n; i++) fn(arg, i);
 }
 
-/* Gives the header of the copy the sum of what follows it, if that is inside the file. */
+/* Writes the right checksum into the header, if the bytes that it covers are inside the file. */
 static void make_sum_right(uint8_t *bytes, size_t size) {
     struct weight_header h;
     if (size < sizeof h) return;

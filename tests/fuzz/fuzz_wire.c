@@ -1,5 +1,5 @@
-/* The bytes of HTTP requests: the same is right, wrong and complete in one piece and byte by byte,
- * and every refusal has a sentence. */
+/* The bytes of HTTP requests: the results are the same in one piece and byte by byte, and each
+ * refusal has a message. */
 #include <assert.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Runs a fuzzer's entry point over the files of its corpus folders, so that the seeds are a plain
- * test where libFuzzer is not linked. Arguments that begin with '-' are libFuzzer's and are passed
- * over. */
+ * test if libFuzzer is not linked. Arguments that begin with '-' are libFuzzer's and are skipped.
+ */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* What the fuzzers of tokenizer files do with what a reader made of any bytes: a refusal has a
- * sentence, and a tokenizer encodes, decodes, and gives valid UTF-8. */
+/* The common end of the fuzzers of tokenizer files: a refusal has a message, and a tokenizer
+ * encodes, decodes, and writes valid UTF-8. */
 #ifndef PENSTOCK_FUZZ_TOKENIZER_FILE_H
 #define PENSTOCK_FUZZ_TOKENIZER_FILE_H
 
@@ -26,7 +26,7 @@ static void encode_and_decode(const struct tokenizer *tokenizer) {
     free(ids);
 }
 
-/* `status`, `spec` and `err` are what the reader returned and filled; the spec is freed. */
+/* `status`, `spec` and `err` are the reader's results. Frees the spec. */
 static int use_tokenizer_file(enum status status, struct tokenizer_spec *spec, struct err *err) {
     struct tokenizer *tokenizer = NULL;
     if (!status) {

@@ -1,15 +1,16 @@
-/* Holds grammars against texts and draws texts from them, for tests/schemas and bench/grammar.py:
+/* Matches texts with grammars and draws texts from them, for tests/schemas and bench/grammar.py:
  * `build/schema_driver VOCABULARY`.
  *
- * VOCABULARY has a line per token: its bytes in hexadecimal. A line of standard input is a task, a
- * line of standard output its result:
+ * VOCABULARY has one line per token: its bytes in hexadecimal. A line of standard input is a task,
+ * a line of standard output its result:
  *     {"kind": "json_schema", "text": SCHEMA, "texts": [TEXT, ...], "draws": 4, "max_tokens": 200,
  *      "seed": 1, "times": false}
  *     {"error": SENTENCE}  or  {"accepted": [bool, ...], "drawn": [TEXT or null, ...]}
- * A text that is accepted byte by byte must also be accepted in random tokens, each of which the
- * mask before it allows; else the program ends. A drawn text takes a random token of each mask, and
- * is null if it has not ended after max_tokens. With "times", microseconds of this thread's CPU
- * come too: of compiling up to the first mask, of each mask's first visit, of a second one. */
+ * A text that is accepted byte by byte must also be accepted in random tokens, each allowed by the
+ * mask before it; otherwise the program ends with an error. A drawn text consists of random tokens
+ * of each mask, and is null if it has not ended after max_tokens. With "times", the result also has
+ * microseconds of this thread's processor time: to compile up to the first mask, for the first
+ * visit of each mask, and for the second one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +106,7 @@ static void find_mask(struct driver *d, struct matcher *matcher) {
     buf_printf(&d->again, "%s%.2f", d->again.length ? "," : "", cpu_us() - found);
 }
 
-/* A token that the text goes on with: the longest, or any. */
+/* Returns a token that matches the next bytes of the text: the longest, or any. */
 static int next_token(struct driver *d, const char *text, size_t n, bool longest) {
     int found = d->of_byte[(uint8_t)text[0]], seen = 1;
     for (int id = 0; id < d->V; id++) {
@@ -140,7 +141,8 @@ static bool check_text(struct driver *d, struct grammar *grammar, const struct j
     return true;
 }
 
-/* A token of the mask, -1: none. A text that is to end soon takes what closes something. */
+/* Returns a token of the mask; -1: it is empty. If the text should end soon, prefers tokens that
+ * close something. */
 static int random_token(struct driver *d, bool ends_soon) {
     static const char closing[] = "}]\",:0:";
     for (const char *c = closing; *c && (ends_soon || draw(d, 3) == 0); c++) {
@@ -154,7 +156,7 @@ static int random_token(struct driver *d, bool ends_soon) {
     return found;
 }
 
-/* Appends a text drawn under the masks; false: it has no end within the tokens. */
+/* Appends a text drawn under the masks. Returns false if it has not ended within max_tokens. */
 static bool draw_text(struct driver *d, const struct task *task, struct buf *text) {
     struct matcher *matcher = matcher_new(task->grammar, d->vocabulary);
     bool ended = false;
@@ -211,7 +213,7 @@ static void run(struct driver *d, const struct task *task, struct buf *out) {
     buf_free(&text);
 }
 
-/* Times compiling and the first mask. */
+/* Measures compiling and the first mask. */
 static enum status compile(struct driver *d, const struct json *task, struct grammar **grammar,
                            struct buf *out, struct err *err) {
     const struct json *text = json_member(task, "text");

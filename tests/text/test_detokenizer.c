@@ -1,5 +1,5 @@
-/* Decoding: bytes into whole characters as Python's decoder replaces them, in any portions; special
- * tokens; the first space. */
+/* Decoding: bytes become whole characters with the replacements of Python's decoder, in any
+ * portions; special tokens; the first space. */
 #include <check.h>
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -33,8 +33,7 @@ static struct buf unhex(const cJSON *line, const char *key) {
     return out;
 }
 
-/* What was given so far is always the beginning of the right text, and ends with a whole
- * character. */
+/* The output so far is always a prefix of the right text, and ends with a whole character. */
 static void check_beginning(const struct buf *out, const struct buf *expected) {
     ck_assert_uint_le(out->length, expected->length);
     ck_assert_mem_eq(out->data, expected->data, out->length);
@@ -85,7 +84,7 @@ static struct buf stream(const struct tokenizer *tokenizer, const int32_t *ids, 
     return out;
 }
 
-/* Any ids at all: random tokens cut characters wherever they can be cut. */
+/* Random tokens cut characters at all possible places. */
 START_TEST(a_stream_gives_the_same_as_the_whole) {
     static const char *const names[] = {"gpt-2", "deepseek-llm", "llama", "gemma"};
     struct tokenizer *tokenizer = fixture_tokenizer(names[_i]);

@@ -1,5 +1,5 @@
-/* Filters, tests, methods, functions and operators that templates call: the edges of each, with
- * what jinja2 and Python give; common use is compared with jinja2 in test_template.c. */
+/* Filters, tests, methods, functions and operators that templates call: the edge cases of each,
+ * with the results of jinja2 and Python. test_template.c compares common use with jinja2. */
 #include <check.h>
 
 #include "support/suite_main.h"

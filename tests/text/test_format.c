@@ -1,4 +1,4 @@
-/* Formatted strings: "..." % values and "...".format(...), with what Python 3 prints. */
+/* Formatted strings: "..." % values and "...".format(...), with the results of Python 3. */
 #include <check.h>
 
 #include "support/suite_main.h"
@@ -84,7 +84,7 @@ START_TEST(fields_refuse_what_python_refuses) {
 }
 END_TEST
 
-/* Widths and precisions up to the limit, and beyond. */
+/* Widths and precisions up to the limit and above it. */
 START_TEST(widths_are_bounded) {
     expect_template("{{ '{:10000}'.format(1)|length }}", NULL, "10000");
     expect_template_failure("{{ '{:10001}'.format(1) }}", NULL, "width is too large");

@@ -1,5 +1,5 @@
-/* The lexer: which tokens a template's text becomes, white space control, numbers, strings, limits.
- * What whole templates show is compared with jinja2 in test_template.c. */
+/* The lexer: the tokens of a template's text, white space control, numbers, strings, limits.
+ * test_template.c compares the output of whole templates with jinja2. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static void show_token(struct buf *out, const struct token *token) {
     }
 }
 
-/* The tokens of a source, separated by '|', or the error's message. */
+/* Returns the tokens of a source, separated by '|', or the error's message. */
 static char *lexed(const char *source) {
     struct render *r = fixture_render_new(1 << 24);
     struct buf out = {0};
@@ -72,7 +72,7 @@ START_TEST(tags_and_data_alternate) {
     expect_tokens("{% if x %}", "<4>|if|x|<5>");
     expect_tokens("a{# {{ b }} #}c", "data:a|data:c");
     expect_tokens("{ {", "data:{ {");
-    expect_tokens("a\r\nb\rc\n", "data:a\nb\nc"); /* one newline at the very end is dropped */
+    expect_tokens("a\r\nb\rc\n", "data:a\nb\nc"); /* one newline at the end is dropped */
     expect_tokens("a\n\n", "data:a\n");
 }
 END_TEST
@@ -103,7 +103,7 @@ START_TEST(numbers_are_those_of_python) {
     expect_tokens("{{ 1.5 1e3 1.5e-3 1_0.2_5 }}", "<2>|1.5f|1000f|0.0015f|10.25f|<3>");
     expect_tokens("{{ 007 }}", "<2>|0|7|<3>");
     expect_tokens("{{ 1.x }}", "<2>|1|.|x|<3>");
-    expect_tokens("{{ a.1.2 }}", "<2>|a|.|1|.|2|<3>"); /* indexes, no float */
+    expect_tokens("{{ a.1.2 }}", "<2>|a|.|1|.|2|<3>"); /* indexes, not a float */
     expect_tokens("{{ 0x }}", "<2>|0|x|<3>");
     expect_tokens("{{ 9223372036854775807 }}", "<2>|9223372036854775807|<3>");
     expect_refused("{{ 9223372036854775808 }}", "too large");
@@ -116,7 +116,7 @@ START_TEST(strings_decode_their_escapes) {
     expect_tokens("{{ 'a\\nb\\\\\\'\\x41\\u00e9\\U0001F600' }}",
                   "<2>|'a\nb\\'A\xC3\xA9\xF0\x9F\x98\x80|<3>");
     expect_tokens("{{ '\\101\\7\\q' }}", "<2>|'A\a\\q|<3>");
-    /* a newline after a backslash is no character */
+    /* a newline after a backslash is dropped */
     expect_tokens("{{ 'a\\\nb' }}", "<2>|'ab|<3>");
     expect_tokens("{{ '}}' }}", "<2>|'}}|<3>");
     expect_refused("{{ '\\x4' }}", "too few hexadecimal digits");
@@ -143,7 +143,7 @@ START_TEST(operators_and_brackets_are_checked) {
 }
 END_TEST
 
-/* The deepest brackets that are allowed, and one more. */
+/* The deepest allowed brackets, and one more. */
 START_TEST(brackets_nest_to_the_limit) {
     struct buf source = {0};
     buf_puts(&source, "{{ ");

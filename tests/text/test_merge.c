@@ -1,5 +1,6 @@
-/* Merging, against an oracle that searches all pairs anew for each merge, and byte-level BPE's two
- * ways against each other: a row of symbols for short pieces, a heap for long ones. */
+/* Merging, compared with an oracle that searches all pairs again for each merge. Also the two
+ * methods of byte-level BPE, compared with each other: a row of symbols for short pieces, a heap
+ * for long ones. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "support/suite_main.h"
 #include "support/tokenizer_fixture.h"
 
-/* "c" has no merge of its own; some merges only come about through others, "aa a" and "a aa"
+/* "c" does not merge with a token on its own; some merges only follow others; "aa a" and "a aa"
  * compete. */
 static const char *const tokens[] = {"a",   "b",   "c",   "d",   "ab", "aa",
                                      "aaa", "bab", "abc", "aab", "dd", "dddd"};
@@ -40,7 +41,7 @@ static struct tokenizer *tokenizer_of(enum tokenizer_kind kind, const double *sc
     return tokenizer;
 }
 
-/* The rank of a pair of neighbouring runs by definition, or -1; *id is what they become. */
+/* Returns the rank of a pair of adjacent runs by definition, or -1; *id is the token of both. */
 static int rank_of(const struct tokenizer *tokenizer, const char *text, size_t start, size_t middle,
                    size_t end, const double *scores, int32_t *id) {
     char joined[8], merge[8];
@@ -49,7 +50,7 @@ static int rank_of(const struct tokenizer *tokenizer, const char *text, size_t s
     joined[end - start] = 0;
     *id = tokenizer_find(tokenizer, joined, end - start);
     if (*id < 0) return -1;
-    if (scores) { /* how many tokens have a better score */
+    if (scores) { /* number of tokens with a better score */
         int rank = 0;
         for (int i = 0; i < N_TOKENS; i++) rank += scores[i] > scores[*id];
         return rank;
@@ -64,7 +65,7 @@ static int rank_of(const struct tokenizer *tokenizer, const char *text, size_t s
     return -1;
 }
 
-/* Merges by definition: the best pair first, of equals the leftmost. Returns the number of ids. */
+/* Merges by definition: the best pair first, on a tie the leftmost. Returns the number of ids. */
 static int merge_slowly(const struct tokenizer *tokenizer, const char *text, int n,
                         const double *scores, int32_t *ids) {
     size_t at[64];
@@ -128,7 +129,7 @@ START_TEST(merges_by_rank_as_the_definition_does) {
 }
 END_TEST
 
-/* Positive, zero and negative scores, and two that are equal. */
+/* Positive, zero and negative scores, and two equal ones. */
 START_TEST(merges_by_score_as_the_definition_does) {
     static const double scores[N_TOKENS] = {0, 0, 0, 0, 1.5, -1, -0.5, 2, 0.25, 2, -3, 0};
     struct tokenizer *tokenizer = tokenizer_of(TOKENIZER_SENTENCEPIECE, scores);
@@ -137,8 +138,8 @@ START_TEST(merges_by_score_as_the_definition_does) {
 }
 END_TEST
 
-/* Pieces up to and beyond the length at which byte-level BPE changes its way; the same ids from a
- * tokenizer that knows already which tokens merge to themselves. */
+/* Pieces up to and above the length at which byte-level BPE changes its method. The ids are the
+ * same after the tokenizer has recorded which tokens merge to themselves. */
 START_TEST(short_and_long_pieces_merge_alike) {
     struct tokenizer *tokenizer = tokenizer_of(TOKENIZER_BYTE_BPE, NULL);
     uint64_t seed = 9;
@@ -157,8 +158,7 @@ START_TEST(short_and_long_pieces_merge_alike) {
 }
 END_TEST
 
-/* Characters without a token, of which the vocabulary has no bytes either: one unknown token a
- * run. */
+/* Characters without a token, in a vocabulary without byte tokens: one unknown token per run. */
 START_TEST(a_run_of_unknown_characters_is_one_token) {
     static const double scores[N_TOKENS] = {0};
     struct tokenizer *tokenizer = tokenizer_of(TOKENIZER_SENTENCEPIECE, scores);
@@ -173,8 +173,8 @@ START_TEST(a_run_of_unknown_characters_is_one_token) {
 }
 END_TEST
 
-/* "aab" is a token, but "a a" comes before "a ab", so merging gives "aa" and "b"; "abc" does come
- * about. */
+/* "aab" is a token, but "a a" ranks before "a ab", so merging results in "aa" and "b". "abc" merges
+ * to itself. */
 START_TEST(a_token_need_not_merge_to_itself) {
     struct tokenizer *tokenizer = tokenizer_of(TOKENIZER_BYTE_BPE, NULL);
     for (int again = 0; again < 3; again++) {

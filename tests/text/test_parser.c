@@ -1,5 +1,5 @@
-/* The parser: the shape of the tree, what it notes about macros, what it refuses, and how deep a
- * tree may be. The meaning of each node is compared with jinja2 in test_template.c. */
+/* The parser: the shape of the tree, its notes about macros, its refusals, and the limit on the
+ * height of a tree. test_template.c compares the meaning of each node with jinja2. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static struct node *parsed(struct render *r, const char *source) {
     return template_parse(&r->guard, source, strlen(source));
 }
 
-/* The expression of "{{ ... }}". */
+/* Returns the expression of "{{ ... }}". */
 static const struct node *expression(struct render *r, const char *source) {
     const struct node *output = parsed(r, source);
     ck_assert_int_eq(output->kind, NODE_OUTPUT);
@@ -37,7 +37,8 @@ START_TEST(operators_bind_by_precedence) {
     ck_assert_int_eq(compare->kind, NODE_COMPARE);
     ck_assert_int_eq(compare->b->op, '<');
     ck_assert_int_eq(compare->b->next->op, TEMPLATE_NOT_IN);
-    const struct node *filter = expression(r, "{{ -a|f }}"); /* the filter takes -a, not a */
+    /* the filter applies to -a, not to a */
+    const struct node *filter = expression(r, "{{ -a|f }}");
     ck_assert_int_eq(filter->kind, NODE_FILTER);
     ck_assert_int_eq(filter->a->kind, NODE_NEGATIVE);
     fixture_render_free(r);
@@ -61,7 +62,7 @@ START_TEST(statements_hold_their_parts) {
 }
 END_TEST
 
-/* A macro's node says what its body, and the macros in it, ask for. */
+/* A macro's node notes what its body, and the macros in it, use. */
 START_TEST(macros_note_what_their_bodies_use) {
     struct render *r = fixture_render_new(1 << 20);
     const struct node *plain = parsed(r, "{% macro m(a) %}{{ a }}{% endmacro %}");
@@ -114,7 +115,7 @@ START_TEST(names_what_it_expected) {
 }
 END_TEST
 
-/* A tree of the greatest height is accepted and can be run; one more is refused. */
+/* A tree of the maximum height is accepted and can run; one level more is refused. */
 START_TEST(trees_are_as_high_as_the_limit) {
     for (int over = 0; over < 2; over++) {
         struct buf source = {0};

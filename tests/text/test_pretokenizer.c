@@ -1,5 +1,5 @@
-/* Pieces: what each family's pattern makes of short texts, that pieces are the whole text whatever
- * it holds, that PCRE2's interpreter and its compiled code agree, and normal form C. */
+/* Pieces: the pieces of short texts for each family's pattern; that pieces together are the whole
+ * text, for any text; that PCRE2's interpreter and its compiled code agree; and normal form C. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +80,8 @@ START_TEST(deepseek_splits_in_steps) {
 }
 END_TEST
 
-/* The Mongolian vowel separator is no space since Unicode 6.3; the next-line character is one. */
+/* The Mongolian vowel separator is not a space since Unicode 6.3; the next-line character is one.
+ */
 START_TEST(later_families_split_as_their_patterns_say) {
     static const char text[] = "\u4e2d\u6587ABC\u6f22\u5b57def's HELLOWorld 1234\n\n x!!\n it'S  ";
     expect_pieces("kimi-k2", text,
@@ -204,8 +205,8 @@ END_TEST
 static const char *const shapes[] = {"gpt-2",  "llama-bpe",    "qwen35",
                                      "gpt-4o", "deepseek-llm", "deepseek-v3"};
 
-/* Long text that ends otherwise than it goes on makes every repeat step back as far as it can.
- * Neither way may come upon a limit of PCRE2's. */
+/* Long text with a different end makes each repeat backtrack as far as possible. Neither method may
+ * reach a limit of PCRE2. */
 START_TEST(long_pieces_come_near_no_limit) {
     struct pretokenizer pretokenizer = pretokenizer_of(shapes[_i]);
     struct pretokenizer interpreted = pretokenizer;

@@ -1,4 +1,4 @@
-/* Strings of the template interpreter: whose each byte is, sharing, searching, characters. */
+/* Strings of the template interpreter: the owner of each byte, sharing, searching, characters. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static const struct string *users(const char *text) {
     return string_copy(r, text, strlen(text), true).string;
 }
 
-/* Checks the bytes, and whose each is: `owners` has 'u' for the user's. */
+/* Checks the bytes and their owners: `owners` has 'u' for the user's. */
 static void expect_string(const struct string *text, const char *wanted, const char *owners) {
     ck_assert_msg(string_is(text, wanted), "wanted <%s>, got <%.*s>", wanted, (int)text->length,
                   text->data);
@@ -47,7 +47,7 @@ START_TEST(every_byte_knows_its_owner) {
 }
 END_TEST
 
-/* A string grows in its builder only once: a second sum of it must not write over the first. */
+/* A string grows in its builder only once: a second sum of it must not overwrite the first. */
 START_TEST(two_sums_of_one_string_differ) {
     const struct string *base = string_append(r, mine("a"), mine("b")).string;
     const struct string *first = string_append(r, base, mine("1")).string;
@@ -81,7 +81,7 @@ START_TEST(finds_parts) {
 }
 END_TEST
 
-/* Characters begin at bytes that continue no other, also in invalid UTF-8. */
+/* Each byte that does not continue a character starts one, also in invalid UTF-8. */
 START_TEST(counts_characters) {
     const struct string *text = mine("a\xC3\xA9\xE2\x82\xAC\xFF\x80");
     ck_assert_uint_eq(string_points(r, text), 4);

@@ -1,5 +1,5 @@
-/* Chat templates against Python's jinja2 as transformers sets it up
- * (tests/vectors/make_template.py), and what jinja2 does not have: whose each byte is, bounds,
+/* Chat templates compared with Python's jinja2 in the setup of transformers
+ * (tests/vectors/make_template.py), and features that jinja2 lacks: the owner of each byte, limits,
  * errors with their line. */
 #include <check.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static struct chat_input input_of(const struct json *json) {
     };
 }
 
-/* The pieces must be the output, in order and whole, and neighbours must differ. */
+/* The pieces must cover the output in order, and adjacent pieces must have different owners. */
 static void check_pieces(const struct buf *out, const struct chat_piece *pieces, int n) {
     size_t at = 0;
     for (int i = 0; i < n; i++) {
@@ -68,7 +68,7 @@ static void check_pieces(const struct buf *out, const struct chat_piece *pieces,
     ck_assert_uint_eq(at, out->length);
 }
 
-/* Renders a template; the result is "" with *failed set where that or compiling fails. */
+/* Renders a template. If that or compiling fails, the result is "" and *failed is set. */
 static struct buf render(const char *source, const struct chat_input *input, struct err *err,
                          bool *failed) {
     struct chat_template *chat_template;
@@ -87,7 +87,7 @@ static struct buf render(const char *source, const struct chat_input *input, str
     return out;
 }
 
-/* One template with one input; true when it does what jinja2 does. */
+/* Does one template with one input have the result of jinja2? */
 static bool agrees(const char *source, const struct json *json, const char *input_name,
                    const struct json *expected) {
     const char *wanted = text_of(expected);
@@ -126,12 +126,12 @@ START_TEST(agrees_with_jinja2) {
 }
 END_TEST
 
-/* ---- whose each byte is --------------------------------------------------------------------- */
+/* ---- the owner of each byte ------------------------------------------------------------------ */
 
 static const char talk[] = "[{\"role\": \"user\", \"content\": \" Zo\\u00eb <|x|>\\n\", \"n\": 7, "
                            "\"list\": [\"a\", \"b\"]}]";
 
-/* Renders `source` and writes it with the user's parts in brackets. */
+/* Renders `source` and expects it with the user's parts in brackets. */
 static void expect_shown(const char *source, const char *wanted) {
     struct json *messages = document_of(talk), *extra = document_of("{\"k\": \"v\"}");
     struct chat_input input = {.messages = messages, .extra = extra, .bos_token = "<s>"};
@@ -194,7 +194,7 @@ END_TEST
 
 /* ---- bounds --------------------------------------------------------------------------------- */
 
-/* Renders and wants an error that has `cause` in it. */
+/* Expects rendering to fail with an error that contains `cause`. */
 static void expect_failure(const char *source, const char *cause) {
     struct json *messages = document_of(talk);
     struct chat_input input = {.messages = messages};
@@ -207,7 +207,7 @@ static void expect_failure(const char *source, const char *cause) {
     json_free(messages);
 }
 
-/* `part` n times, then `tail`. */
+/* Returns `head`, then `part` n times, then `tail`. */
 static char *repeated(const char *head, const char *part, int n, const char *tail) {
     struct buf buf = {0};
     buf_puts(&buf, head);
@@ -281,7 +281,7 @@ START_TEST(tells_line_and_cause) {
 }
 END_TEST
 
-/* A message's reasoning has several names; null under one of them is none. */
+/* A message's reasoning has several names; null under one of them does not count. */
 START_TEST(reasoning_has_two_names) {
     static const char source[] = "{{ messages[0].thinking }}|{{ messages[0].reasoning_content }}";
     static const char *const texts[] = {

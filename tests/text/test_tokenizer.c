@@ -1,5 +1,5 @@
-/* Encoding: golden vectors of every family, what a vocabulary must be, limits, hostile texts,
- * threads. */
+/* Encoding: golden vectors of all families, invalid vocabularies, limits, hostile texts, threads.
+ */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ START_TEST(families_encode_as_their_oracles) {
 }
 END_TEST
 
-/* ---- specifications that are no good -------------------------------------------------------- */
+/* ---- invalid specifications ------------------------------------------------------------------ */
 
 static const char *const abc[] = {"a", "b", "ab", "c"};
 static const uint32_t abc_length[] = {1, 1, 2, 1};
@@ -242,7 +242,7 @@ START_TEST(users_cannot_write_control_tokens) {
 }
 END_TEST
 
-/* ---- any text comes back -------------------------------------------------------------------- */
+/* ---- decoding returns any text --------------------------------------------------------------- */
 
 static void expect_same_back(const struct tokenizer *tokenizer, const struct buf *text,
                              enum special_rule rule) {
@@ -274,7 +274,7 @@ START_TEST(any_valid_text_comes_back) {
 }
 END_TEST
 
-/* Bytes that are no text come back byte for byte, too, as the tokens' bytes. */
+/* Bytes that are not text are returned unchanged, too, as the tokens' bytes. */
 START_TEST(any_bytes_come_back) {
     static const char *const names[] = {"gpt-2", "gpt-4o", "deepseek-llm", "gemma"};
     struct tokenizer *tokenizer = fixture_tokenizer(names[_i]);
@@ -302,7 +302,7 @@ START_TEST(any_bytes_come_back) {
 }
 END_TEST
 
-/* ---- hostile texts: a megabyte each; the times are printed, completion is demanded ---------- */
+/* ---- hostile texts of a megabyte; their times are printed and not checked -------------------- */
 
 #define MEGABYTE 1000000
 
@@ -316,7 +316,7 @@ static void fill_random(char *text, uint32_t first, uint32_t many) {
     for (size_t i = 0; i < MEGABYTE; i++) text[i] = (char)(first + fixture_random(&state) % many);
 }
 
-/* The thread's own time: what else the machine does must not count. */
+/* The thread's processor time, so that other work on the machine does not count. */
 static double cpu_s(void) {
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -410,7 +410,7 @@ static void *encode_vectors(void *argument) {
     return NULL;
 }
 
-/* All threads begin on a fresh tokenizer, whose notes on whole words are yet to be made. */
+/* All threads start on a fresh tokenizer, which has not recorded anything about whole words. */
 START_TEST(threads_share_a_tokenizer) {
     struct tokenizer *tokenizer = fixture_tokenizer("tekken");
     struct job job[4];

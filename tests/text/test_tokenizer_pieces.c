@@ -1,5 +1,5 @@
-/* Encoding a rendered chat prompt: what a template wrote may name control tokens, what a user wrote
- * may not. */
+/* Encoding a rendered chat prompt: the template's text may name control tokens, the user's text may
+ * not. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,7 @@
 
 #define MAX_PARTS 4
 
-/* Encodes the parts as one prompt; a part that begins with '!' came from a user (without the
- * '!'). */
+/* Encodes the parts as one prompt. A part that begins with '!' is a user's, without the '!'. */
 static int encode_parts(const struct tokenizer *tokenizer, const char *const *parts,
                         struct buf *text, int32_t **ids) {
     struct chat_piece pieces[MAX_PARTS];
@@ -35,7 +34,7 @@ static void expect_parts(const char *const *parts, const int32_t *expected, int 
     tokenizer_free(tokenizer);
 }
 
-/* The ids of whole texts under one rule, one after another. */
+/* Appends the ids of whole texts under one rule. */
 static int append_ids(const char *text, enum special_rule rule, int32_t *out) {
     struct tokenizer *tokenizer = fixture_model_tokenizer();
     int32_t *ids;

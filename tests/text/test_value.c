@@ -1,4 +1,4 @@
-/* Values and dicts: equality, order and truth as Python has them, growing lists, hash tables. */
+/* Values and dicts: equality, order and truth as in Python, growing lists, hash tables. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -122,7 +122,7 @@ static struct value key_of(int i) {
     return i % 2 ? VALUE_OF_INT(i) : string_copy(r, text, (size_t)n, i % 4 == 0);
 }
 
-/* Across the sizes at which a dict gets its hash table and grows it. */
+/* Over the sizes at which a dict makes its hash table and grows it. */
 START_TEST(dicts_find_all_their_keys_in_order) {
     struct dict *dict = dict_new(r);
     for (int i = 0; i < 300; i++) {

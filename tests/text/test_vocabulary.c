@@ -1,5 +1,5 @@
-/* The tokenizer's tables: spellings and bytes, look-ups, the trie of special tokens, normal form
- * C. */
+/* The tokenizer's tables: spellings and bytes, lookups, the trie of special tokens, normal form C.
+ */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ START_TEST(every_byte_has_one_character) {
 END_TEST
 
 START_TEST(spellings_depend_on_kind_and_type) {
-    static const char outside[] = "a\xE2\x82\xAC"; /* a euro sign: not of the alphabet */
+    static const char outside[] = "a\xE2\x82\xAC"; /* the euro sign is not in the alphabet */
     expect_decoded(TOKENIZER_BYTE_BPE, TOKEN_NORMAL, outside, outside, 4);
     expect_decoded(TOKENIZER_BYTE_BPE, TOKEN_CONTROL, "\xC4\xA0x", "\xC4\xA0x", 3);
     expect_decoded(TOKENIZER_BYTE_BPE, TOKEN_USER_DEFINED, "\xC4\xA0x", "\xC4\xA0x", 3);
@@ -83,7 +83,7 @@ START_TEST(a_pair_table_keeps_the_last_meaning) {
 }
 END_TEST
 
-/* Strings of every length up to three words, that differ in one byte. */
+/* Strings of all lengths up to three words, which differ in one byte. */
 START_TEST(a_string_table_compares_whole_strings) {
     char data[40 * 80];
     size_t start[81];
@@ -100,7 +100,7 @@ START_TEST(a_string_table_compares_whole_strings) {
     string_table_init(&table, &strings, 80);
     for (int i = 0; i < 80; i++) {
         int32_t other = string_table_add(&table, i);
-        ck_assert_int_eq(other, i == 1 ? 0 : -1); /* both of length 0 are equal */
+        ck_assert_int_eq(other, i == 1 ? 0 : -1); /* two of length 0 are equal */
     }
     for (int32_t i = 0; i < 80; i++) {
         size_t length;
@@ -171,12 +171,12 @@ static void normalizes(const char *text, const char *wanted) {
 }
 
 START_TEST(normal_form_c_composes_and_orders) {
-    normalizes("e\xCC\x81", "\xC3\xA9");                     /* e, acute */
-    normalizes("\xC3\xA9", "\xC3\xA9");                      /* composed already */
-    normalizes("e\xCC\x81\xCC\xA3", "\xE1\xBA\xB9\xCC\x81"); /* the dot below goes first */
+    normalizes("e\xCC\x81", "\xC3\xA9");                                /* e, acute */
+    normalizes("\xC3\xA9", "\xC3\xA9");                                 /* composed already */
+    normalizes("e\xCC\x81\xCC\xA3", "\xE1\xBA\xB9\xCC\x81");            /* the dot below is first */
     normalizes("\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB", "\xED\x95\x9C"); /* Hangul */
     normalizes("\xE2\x84\xAB", "\xC3\x85");                             /* the Angstrom sign */
-    normalizes("a\xFF\x65\xCC\x81\x80", "a\xFF\xC3\xA9\x80");           /* bad bytes stay */
+    normalizes("a\xFF\x65\xCC\x81\x80", "a\xFF\xC3\xA9\x80");           /* invalid bytes stay */
     normalizes("\xCC\x81", "\xCC\x81");
     ck_assert(!normalize_needed("caf\xC3\xA9", 5) && normalize_needed("e\xCC\x81", 3));
 }
