@@ -4,6 +4,7 @@
  * time. */
 #include "bench/gpu/times.h"
 #include "kernels/cuda/attention/attention.cuh"
+#include "kernels/cuda/wgmma/wgmma.cuh"
 
 #include <algorithm>
 
@@ -187,7 +188,7 @@ static point step_point(const std::shared_ptr<shared<pool>> &cache, const model 
                     attention_args args = j->args;
                     args.table =
                         j->tables->as<int32_t>() + (size_t)(i % j->n_tables) * j->table_numbers;
-                    attention_run(act, &args, &j->plan, the_stream());
+                    attention_run(act, &args, &j->plan, the_stream(), &wgmma_chunks);
                 };
             }};
 }
@@ -208,7 +209,7 @@ static void list_chunk(std::vector<point> *points, const std::shared_ptr<shared<
     const kv_view kv = {kind.type, m.G, m.D, BLOCK};
     const int context = chunk.before + chunk.rows;
     points->push_back(step_point(cache, m, kind, "chunk", {chunk}, context));
-    if (has_wgmma() && attention_chunks_serve(&kv) && (tiny || chunk.rows >= CHUNK_STEP_ROWS))
+    if (has_wgmma() && wgmma_chunks.serves(&kv) && (tiny || chunk.rows >= CHUNK_STEP_ROWS))
         points->push_back(step_point(cache, m, kind, "chunk by wgmma", {chunk}, context, true));
 }
 

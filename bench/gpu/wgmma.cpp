@@ -4,6 +4,7 @@
 #include "bench/gpu/times.h"
 
 #include "kernels/cuda/gemm/gemm.cuh"
+#include "kernels/cuda/wgmma/wgmma.cuh"
 
 #include <algorithm>
 
@@ -59,8 +60,8 @@ two_ways::two_ways(const wgmma_shape &s, int rows, bool of_fp8) : fp8(of_fp8), M
     y = std::make_unique<timed_memory>(outputs);
     counters = std::make_unique<timed_memory>(std::vector<int32_t>(GEMM_SCRATCH_COUNTERS));
     parts = std::make_unique<timed_memory>(gemm_scratch_bytes(DTYPE_BF16, M, std::max(s.N, s.K)));
-    wide = std::make_unique<timed_memory>(fp8 ? gemm_e4m3_bytes(M, s.K)
-                                              : gemm_wide_bytes(DTYPE_BF16, M, s.K));
+    wide = std::make_unique<timed_memory>(fp8 ? wide_e4m3_bytes(M, s.K)
+                                              : wide_bytes(DTYPE_BF16, M, s.K));
     gemm_place(&w, weights->data);
     gemm_pack(&w, &source, 0, s.N, the_stream());
     cuda_check(cudaStreamSynchronize(the_stream()), "packing");
@@ -69,8 +70,9 @@ two_ways::two_ways(const wgmma_shape &s, int rows, bool of_fp8) : fp8(of_fp8), M
 
 void two_ways::multiply(bool by_wgmma, int copy) const {
     gemm_weights mine = w;
-    const gemm_scratch scratch = {counters->as<int32_t>(), parts->as<float>(), parts->bytes,
-                                  by_wgmma ? wide->data : nullptr, wide->bytes};
+    const gemm_scratch scratch = {
+        counters->as<int32_t>(),         parts->as<float>(), parts->bytes,
+        by_wgmma ? wide->data : nullptr, wide->bytes,        by_wgmma ? &wgmma_products : nullptr};
     if (fp8) mine.format = by_wgmma ? GEMM_E4M3 : GEMM_FP8; /* the packed bytes are equal */
     gemm_place(&mine, weights->data + (size_t)(copy % copies) * stride);
     gemm(&mine, y->data, x->data, M, nullptr, the_stream(), &scratch);

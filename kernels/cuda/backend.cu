@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "kernels/cuda/backend.cuh"
+#include "kernels/cuda/generation.cuh"
 #include "kernels/cuda/rows/rows.cuh"
 #include "kernels/cuda/runtime/cublas.cuh"
 #include "kernels/cuda/runtime/runtime.cuh"
@@ -123,18 +124,14 @@ static enum status check_config(const struct backend_config *config, struct err 
     return STATUS_OK;
 }
 
-static bool has_wgmma(const cudaDeviceProp *prop) {
-    return prop->major == 9 && prop->minor == 0;
-}
-
 /* Checks that the device supports all options of the configuration. */
 static enum status check_device(const struct backend_config *config, const cudaDeviceProp *prop,
-                                struct err *err) {
+                                bool has_generation, struct err *err) {
     if (config->allow_batch_variant_gemm && !cublas_open())
         return err_set(err, STATUS_USAGE, "deterministic",
                        "--no-deterministic: cuBLAS could not be loaded (libcublas.so.13, .12); "
                        "install it, or leave the option out");
-    if (config->wgmma && !has_wgmma(prop) && !gemm_has_tcgen05())
+    if (config->wgmma && !has_generation)
         return err_set(err, STATUS_USAGE, "wgmma",
                        "--wgmma: %s has compute capability %d.%d, and only 9.0 (H100, H200) has "
                        "these instructions; leave the option out",
@@ -159,10 +156,11 @@ static enum status open_stream(struct cuda *cuda, struct err *err) {
 }
 
 /* Logs the instructions for products of many rows while no device has confirmed them. */
-static void log_tcgen05(void) {
+static void log_unproven(const struct generation *generation) {
     log_line(LOG_WARNING,
-             "--wgmma: 16-bit weights are multiplied by tcgen05 in steps of more than 64 "
-             "rows, which is unproven: it was compiled, but never run on a GPU");
+             "--wgmma: 16-bit weights are multiplied by %s in steps of more than 64 "
+             "rows, which is unproven: it was compiled, but never run on a GPU",
+             generation->name);
 }
 
 /* Steps with cuBLAS products are not captured: cuBLAS may allocate memory at any time. */
@@ -178,17 +176,20 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     const struct backend_config host_config = {config->threads, NULL, 1, 1, DTYPE_F32};
     enum status status = check_config(config, err);
     if (!status) status = device_select(&prop, config->rank, err);
-    if (!status) status = check_device(config, &prop, err);
+    struct generation generation = {};
+    const bool has_generation = !status && generation_find(&generation, &prop);
+    if (!status) status = check_device(config, &prop, has_generation, err);
     if (!status) status = backend_cpu_open(&host, &host_config, err);
     if (status) return status;
     cuda_failure_open();
     struct cuda *cuda = (struct cuda *)mem_calloc(1, sizeof *cuda);
     cuda->host = host;
     cuda->act = config->activations;
-    const bool wgmma = config->wgmma && has_wgmma(&prop);
-    cuda->ways = {config->allow_batch_variant_gemm, wgmma};
-    cuda->limits = {config->max_rows, config->max_seqs, config->max_context, config->heads, wgmma,
-                    config->n_windows};
+    if (!config->wgmma) generation = {};
+    const bool has_e4m3 = generation.products && generation.products->multiply_e4m3;
+    cuda->ways = {config->allow_batch_variant_gemm, has_e4m3};
+    cuda->limits = {config->max_rows, config->max_seqs,  config->max_context,
+                    config->heads,    generation.chunks, config->n_windows};
     memcpy(cuda->limits.windows, config->windows, sizeof config->windows);
     snprintf(cuda->architecture, sizeof cuda->architecture, "sm_%d%d", prop.major, prop.minor);
     cuda->head = {&cuda_compute_ops,
@@ -207,14 +208,14 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     cuda->head.ranges = nvtx_ranges();
     early_grids_find();
     device_log(&prop, config->rank);
-    if (config->wgmma && !wgmma) log_tcgen05();
+    if (generation.is_unproven) log_unproven(&generation);
     graphs_open(&cuda->graphs, graph_rows(config), config->graphs ? config->graphs : DEFAULT_GRAPHS,
                 &cuda->persistent);
     status = open_stream(cuda, err);
     if (!status) status = persistent_open(&cuda->persistent, config->persistent_step, &prop, err);
     if (!status)
         status = gemm_workspace_open(&cuda->gemm, cuda->act, config->max_rows, config->max_k,
-                                     config->wgmma, cuda->stream, err);
+                                     generation.products, cuda->stream, err);
     if (!status)
         status = expert_workspace_open(&cuda->experts, &config->experts, cuda->act,
                                        config->max_rows, err);

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/cuda/wgmma/wgmma.cuh"
+
 /* Returns the sink of a head: some outweigh all positions, some add nothing. */
 float sink_of(int head) {
     return (float)(head % 5) * 3.0f - 5.0f;
@@ -181,7 +183,7 @@ static std::vector<uint8_t> run_planned(attention_args *args, const attention_sh
         if (shape.act == DTYPE_F32 || shape.D > ATTENTION_MAX_D)
             attention_float(shape.act, args, sequence.as<int32_t>(), a.step.M, test_stream());
         else
-            attention_run(shape.act, args, &plan, test_stream());
+            attention_run(shape.act, args, &plan, test_stream(), &wgmma_chunks);
         std::vector<uint8_t> now = y->read<uint8_t>();
         if (launch)
             ck_assert_msg(now == before, "%s: not the same twice", shape_text(shape).c_str());

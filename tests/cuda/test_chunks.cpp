@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string.h>
 
+#include "kernels/cuda/wgmma/wgmma.cuh"
 #include "tests/cuda/attention_world.h"
 
 /* On a device wgmma may add in another order than mma.sync. bench/gpu.sh first prints whether it
@@ -163,7 +164,7 @@ START_TEST(only_some_caches_are_served) {
                  {{KV_F16, 1, 256, 16}, false}, {{KV_E4M3, 1, 128, 16}, false},
                  {{KV_F32, 1, 64, 16}, false},  {{KV_BF16, 1, 128, 12}, false},
                  {{KV_BF16, 1, 96, 16}, false}, {{KV_F16, 1, 64, 1}, false}};
-    for (const auto &c : cases) ck_assert_int_eq(attention_chunks_serve(&c.kv), c.serves);
+    for (const auto &c : cases) ck_assert_int_eq(wgmma_chunks.serves(&c.kv), c.serves);
 }
 END_TEST
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/cuda/rows/rows.cuh"
+#include "kernels/cuda/wgmma/wgmma.cuh"
 #include "tests/cuda/gemm_data.h"
 
 #if __has_include(<emu_memory.h>)
@@ -107,9 +108,10 @@ struct e4m3_memory {
     buffer rows, counters, parts;
     struct gemm_scratch scratch;
     e4m3_memory(int M, int K, bool shares)
-        : rows(gemm_e4m3_bytes(M, K)), counters(std::vector<int32_t>(GEMM_SCRATCH_COUNTERS)),
+        : rows(wide_e4m3_bytes(M, K)), counters(std::vector<int32_t>(GEMM_SCRATCH_COUNTERS)),
           parts(shares ? 8 << 20 : 16), scratch() {
-        scratch = {counters.as<int32_t>(), parts.as<float>(), parts.bytes, rows.data, rows.bytes};
+        scratch = {counters.as<int32_t>(), parts.as<float>(), parts.bytes, rows.data, rows.bytes,
+                   &wgmma_products};
     }
     void check() {
         for (int32_t counter : counters.read<int32_t>()) ck_assert_int_eq(counter, 0);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/cuda/wgmma/wgmma.cuh"
 #include "tests/cuda/gemm_data.h"
 
 static const kind &plain_kind(enum dtype act) {
@@ -15,9 +16,10 @@ struct wide_memory {
     buffer rows, counters, parts;
     struct gemm_scratch scratch;
     wide_memory(enum dtype act, int M, int K, bool shares)
-        : rows(gemm_wide_bytes(act, M, K)), counters(std::vector<int32_t>(GEMM_SCRATCH_COUNTERS)),
+        : rows(wide_bytes(act, M, K)), counters(std::vector<int32_t>(GEMM_SCRATCH_COUNTERS)),
           parts(shares ? 8 << 20 : 16), scratch() {
-        scratch = {counters.as<int32_t>(), parts.as<float>(), parts.bytes, rows.data, rows.bytes};
+        scratch = {counters.as<int32_t>(), parts.as<float>(), parts.bytes, rows.data, rows.bytes,
+                   &wgmma_products};
     }
     void check() {
         for (int32_t counter : counters.read<int32_t>()) ck_assert_int_eq(counter, 0);
@@ -91,13 +93,13 @@ START_TEST(others_are_left_alone) {
         buffer x(packed(DTYPE_BF16, make_x(DTYPE_BF16, c.M, c.K))), y((size_t)(c.M * 20 * 2));
         wide_memory memory(DTYPE_BF16, 80, 128, true);
         const struct gemm_job job = {&w.w, y.data};
-        if (c.less) memory.scratch.wide_bytes = gemm_wide_bytes(DTYPE_BF16, c.M, c.K) - 1;
+        if (c.less) memory.scratch.wide_bytes = wide_bytes(DTYPE_BF16, c.M, c.K) - 1;
         gemm_many(&job, 1, x.data, nullptr, c.M, test_stream(), &memory.scratch);
         ck_assert(y.read<uint8_t>() == multiplied(&job, x, nullptr, c.M));
         for (uint32_t word : memory.rows.read<uint32_t>()) ck_assert_uint_eq(word, UINT32_MAX);
     }
-    ck_assert_uint_eq(gemm_wide_bytes(DTYPE_F32, 100, 64), 0);
-    ck_assert_uint_eq(gemm_wide_bytes(DTYPE_F16, 64, 64), 0);
+    ck_assert_uint_eq(wide_bytes(DTYPE_F32, 100, 64), 0);
+    ck_assert_uint_eq(wide_bytes(DTYPE_F16, 64, 64), 0);
 }
 END_TEST
 

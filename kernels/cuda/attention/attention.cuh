@@ -85,15 +85,29 @@ struct attention_args {
     int32_t *counters;                  /* zero before and after a launch */
 };
 
+struct attention_chunks;
+
 /* y = softmax(scale * q . keys) . values for each row and head; head h reads key-value head h * G /
  * H. act is DTYPE_F16 or DTYPE_BF16. Keys and values have 16 or 8 bits. D is even and at most
- * ATTENTION_MAX_D, and a key is a whole number of 16-byte pieces. */
+ * ATTENTION_MAX_D, and a key is a whole number of 16-byte pieces. If the plan has chunks, `chunks`
+ * runs them. */
 void attention_run(enum dtype act, const struct attention_args *args,
-                   const struct attention_plan *plan, cudaStream_t stream);
-/* A step with chunks (rows without logits) can use wgmma from this number of rows on. */
+                   const struct attention_plan *plan, cudaStream_t stream,
+                   const struct attention_chunks *chunks = nullptr);
+
+/* A step with chunks (rows without logits) has chunk items from this number of rows on. */
 constexpr int CHUNK_STEP_ROWS = 65;
-/* Are there kernels for chunks over this cache? Only for sm_90a. */
-bool attention_chunks_serve(const struct kv_view *kv);
+
+struct attention_launch;
+
+/* Attention for chunks by the instructions of one GPU generation (kernels/cuda/generation.cuh). */
+struct attention_chunks {
+    /* Are there kernels for chunks over this cache? */
+    bool (*serves)(const struct kv_view *kv);
+    void (*run)(const attention_args &args, const attention_launch &how, int n_items,
+                cudaStream_t stream);
+};
+
 /* Does attention_run support these, or attention_float for D above ATTENTION_MAX_D? */
 bool attention_fits(enum dtype act, const struct kv_view *kv);
 

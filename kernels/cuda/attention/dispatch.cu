@@ -16,7 +16,8 @@ bool attention_fits(enum dtype act, const struct kv_view *kv) {
 }
 
 void attention_run(enum dtype act, const struct attention_args *args,
-                   const struct attention_plan *plan, cudaStream_t stream) {
+                   const struct attention_plan *plan, cudaStream_t stream,
+                   const struct attention_chunks *chunks) {
     assert(attention_fits(act, &args->kv) && args->kv.D <= ATTENTION_MAX_D &&
            args->H % args->kv.G == 0);
     const attention_launch how = {act, plan->heads, plan->head_parts,
@@ -26,7 +27,8 @@ void attention_run(enum dtype act, const struct attention_args *args,
                                            : attention_run_e4m3;
     const int others = plan->n_items - plan->n_chunks;
     run(*args, how, others, stream);
-    attention_args chunks = *args;
-    chunks.items += others;
-    if (plan->n_chunks > 0) attention_run_chunks(chunks, how, plan->n_chunks, stream);
+    if (plan->n_chunks == 0) return;
+    attention_args last = *args;
+    last.items += others;
+    chunks->run(last, how, plan->n_chunks, stream);
 }

@@ -94,8 +94,8 @@ __device__ __forceinline__ void attend_whole(const attention_args &args,
 struct span_block {
     /* range of splits that the rows see in a span; in the first warp's */
     int first_split, end_split;
-    int base;                   /* split of the first warp */
-    int warps;                  /* warps per y */
+    int base;  /* split of the first warp */
+    int warps; /* warps per y */
     int first_y, end_y;
 };
 
@@ -305,10 +305,6 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, attention_memory<C>::BLOCKS
 }
 
 /* ---- launching ------------------------------------------------------------------------------ */
-
-/* Launches chunks (kernels/cuda/wgmma/). */
-void attention_run_chunks(const attention_args &args, const attention_launch &how, int n_items,
-                          cudaStream_t stream);
 
 /* The kinds of heads and caches that persistent steps support. */
 template <class C>

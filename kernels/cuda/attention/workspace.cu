@@ -47,11 +47,11 @@ static enum status check_heads(enum dtype act, const struct step_limits *limits,
 }
 
 static bool has_chunks(const struct attention_workspace *work, const struct kv_config *c) {
-    bool serves = work->limits.wgmma;
+    bool serves = work->limits.chunks != nullptr;
     for (int i = 0; i < c->L && serves; i++) {
         const struct kv_heads heads = kv_heads_of(c, i);
         const struct kv_view kv = {kv_type_of(c->dtype), heads.G, heads.D, c->block_size};
-        serves = attention_chunks_serve(&kv);
+        serves = work->limits.chunks->serves(&kv);
     }
     return serves;
 }
@@ -193,5 +193,5 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
     args.items = work->items[plan];
     args.parts = work->parts;
     args.counters = work->counters;
-    attention_run(work->act, &args, &work->plan[plan], stream);
+    attention_run(work->act, &args, &work->plan[plan], stream, work->limits.chunks);
 }

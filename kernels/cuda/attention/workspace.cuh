@@ -1,6 +1,6 @@
 /* attention_workspace: attention in the backend. Holds the memory for the plans of all steps,
- * allocated before the first one, and a step's plans; chooses between the tensor cores and float32.
- */
+ * allocated before the first one, and a step's plans; chooses between the tensor cores and
+ * float32. */
 #ifndef PENSTOCK_CUDA_ATTENTION_WORK_CUH
 #define PENSTOCK_CUDA_ATTENTION_WORK_CUH
 
@@ -10,8 +10,8 @@
 struct step_limits {
     int max_rows, max_seqs, max_context;
     int H;
-    bool wgmma;    /* for chunks, if kernels for them exist for all layers */
-    int n_windows; /* 0: a single window of length 0 */
+    const struct attention_chunks *chunks; /* used if it serves all layers; NULL: not used */
+    int n_windows;                         /* 0: a single window of length 0 */
     struct attention_window windows[MAX_WINDOWS];
 };
 
@@ -22,7 +22,7 @@ struct attention_workspace {
     int G[MAX_WINDOWS];                      /* key-value heads of each plan */
     int64_t max_parts[MAX_WINDOWS];          /* capacity */
     int max_items;                           /* per plan */
-    bool chunks;                             /* steps with chunks use wgmma */
+    bool chunks;                             /* steps have chunk items (limits.chunks) */
     int kinds;                               /* kinds of blocks: 2 with window blocks, else 1 */
     float *parts;                            /* of the running layer */
     int32_t *counters;                       /* zero between launches */

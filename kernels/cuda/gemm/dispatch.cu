@@ -49,11 +49,11 @@ static void multiply_alike(const struct gemm_job *jobs, int n, const void *x,
     else if (format == GEMM_FLOAT)
         for (int i = 0; i < n; i++) gemm_float(&jobs[i], x, M, stream);
     else if (format == GEMM_E4M3)
-        gemm_e4m3(jobs, n, x, norm, M, stream, scratch);
+        scratch->generation->multiply_e4m3(jobs, n, x, norm, M, stream, scratch);
     else if (M <= GEMM_SKINNY_ROWS)
         gemm_skinny(jobs, n, x, norm, M, stream);
-    else if (gemm_wide_serves(jobs->w, M, scratch))
-        (gemm_has_tcgen05() ? gemm_tcgen05 : gemm_wide)(jobs, n, x, M, stream, scratch);
+    else if (scratch && scratch->generation && scratch->generation->serves(jobs->w, M, scratch))
+        scratch->generation->multiply(jobs, n, x, M, stream, scratch);
     else
         gemm_tiled(jobs, n, x, M, stream, scratch);
 }

@@ -104,21 +104,18 @@ struct gemm_scratch {
     int32_t *counters; /* [GEMM_SCRATCH_COUNTERS], zero between launches */
     float *parts;
     size_t bytes; /* size of the parts; if a launch needs more, its blocks do not share K */
-    void *wide;   /* rows for wgmma, or NULL: only GEMM_E4M3 needs it */
+    void *wide;   /* rows for the generation's products, or NULL: only GEMM_E4M3 needs it */
     size_t wide_bytes;
+    const struct gemm_generation *generation; /* with `wide`: its products */
 };
 /* The number of blocks that fill an H200: two on each of its 132 multiprocessors. */
 enum { GEMM_FULL_BLOCKS = 264, GEMM_SCRATCH_COUNTERS = GEMM_FULL_BLOCKS / 2 };
 
-/* From this number of rows on, wgmma can multiply weights of GEMM_16. */
-enum { GEMM_WIDE_ROWS = 65 };
-/* Returns the bytes that wgmma (only sm_90a) needs for M rows of at most K inputs. */
-size_t gemm_wide_bytes(enum dtype act, int M, int K);
-/* Is the current device of sm_100's family, and does the program contain its kernel? */
-bool gemm_has_tcgen05(void);
-
-/* Returns the bytes of `wide` that GEMM_E4M3 needs for any M rows of K inputs. */
-size_t gemm_e4m3_bytes(int M, int K);
+/* The parts of a gemm_scratch that a kernel uses. */
+struct gemm_shared {
+    int32_t *counters;
+    float *parts;
+};
 
 /* Returns the maximum bytes of parts for products of M rows and K inputs or outputs. */
 size_t gemm_scratch_bytes(enum dtype act, int M, int K);
@@ -128,6 +125,25 @@ size_t gemm_scratch_bytes(enum dtype act, int M, int K);
 void gemm(const struct gemm_weights *w, void *y, const void *x, int M,
           const struct gemm_epilogue *epilogue, cudaStream_t stream,
           const struct gemm_scratch *scratch = nullptr);
+
+struct gemm_job;
+
+/* Products by the instructions of one GPU generation (kernels/cuda/generation.cuh). Their sums have
+ * the order of all other kernels. */
+struct gemm_generation {
+    /* Returns the bytes of gemm_scratch's `wide` for M rows of at most K inputs, or 0 if `multiply`
+     * does not serve them. */
+    size_t (*bytes)(enum dtype act, int M, int K);
+    /* Can it multiply M rows by these weights, with this memory? */
+    bool (*serves)(const struct gemm_weights *w, int M, const struct gemm_scratch *scratch);
+    void (*multiply)(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
+                     const struct gemm_scratch *scratch);
+    /* The same for GEMM_E4M3 and any number of rows, optionally with a norm. NULL: not supported. */
+    size_t (*e4m3_bytes)(int M, int K);
+    void (*multiply_e4m3)(const struct gemm_job *jobs, int n, const void *x,
+                          const struct norm *norm, int M, cudaStream_t stream,
+                          const struct gemm_scratch *scratch);
+};
 
 /* One of several products of the same x. With `up` it multiplies a pair, a gate and its up
  * projection: y = activation(x times w^T) * (x times up^T), rounded once at the end. */

@@ -34,7 +34,7 @@ template <class T> Product<T> product_of(const struct gemm_job *job, const void 
 struct Sharing {
     int blocks;                   /* number of blocks that share K; 1: no sharing */
     int first[GEMM_MAX_JOBS + 1]; /* first[i] is the first part of product i */
-    struct gemm_scratch in;
+    struct gemm_shared in;
 };
 
 /* The products of one launch. Their blocks are contiguous in one dimension of the grid: first[i] is
@@ -103,17 +103,6 @@ void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, const struct
                  cudaStream_t stream);
 void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                 const struct gemm_scratch *scratch);
-/* For n matrices that gemm_wide_serves: sm_90a's kernel (kernels/cuda/wgmma/). */
-void gemm_wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
-               const struct gemm_scratch *scratch);
-bool gemm_wide_serves(const struct gemm_weights *w, int M, const struct gemm_scratch *scratch);
-/* The same with sm_100's kernel (kernels/cuda/tcgen05/), if gemm_has_tcgen05. */
-void gemm_tcgen05(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
-                  const struct gemm_scratch *scratch);
-/* For n matrices of GEMM_E4M3 and any number of rows, optionally with a norm (kernels/cuda/wgmma/).
- */
-void gemm_e4m3(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
-               cudaStream_t stream, const struct gemm_scratch *scratch);
 void gemm_float(const struct gemm_job *job, const void *x, int M, cudaStream_t stream);
 
 #endif

@@ -1,5 +1,5 @@
-/* Loads weights in parts of whole tiles, which are packed, or quantised and packed, as they arrive.
- */
+/* Loads weights in parts of whole tiles, which are packed, or quantised and packed, as they
+ * arrive. */
 #include "kernels/cuda/gemm/matrix.cuh"
 
 #include <stdlib.h>
@@ -84,7 +84,7 @@ static enum status make(struct matrix **out, struct staging *staging, enum dtype
     source.fp8 = form == MATRIX_FP8 && dtype_block_elements(type) == 1;
     source.cublas =
         ways.cublas && !source.fp8 && act != DTYPE_F32 && dtype_block_elements(type) == 1;
-    source.e4m3 = ways.wgmma;
+    source.e4m3 = ways.e4m3;
     source.scale_rows = 1;
     source.scale_columns = K;
     made.bytes = gemm_plan(&made.packed, act, &source, N, K);

@@ -15,7 +15,7 @@ struct matrix {
 /* The available methods for products besides the mma.sync kernels. */
 struct gemm_ways {
     bool cublas; /* float weights of 16 bits are stored in rows, as cuBLAS needs them */
-    bool wgmma;  /* wgmma of sm_90a multiplies e4m3 weights with e4m3 activations */
+    bool e4m3;   /* e4m3 weights are multiplied with e4m3 activations (gemm_generation) */
 };
 
 /* Implements matrix_new of the op table, for products of activations of `act`. The rows pass

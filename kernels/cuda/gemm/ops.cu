@@ -12,7 +12,8 @@ enum {
 };
 
 enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int max_rows,
-                                int max_k, bool wgmma, cudaStream_t stream, struct err *err) {
+                                int max_k, const struct gemm_generation *generation,
+                                cudaStream_t stream, struct err *err) {
     static const struct alloc_hint hint = {"the workspace of matrix products",
                                            "max-num-batched-tokens",
                                            "lower --max-num-batched-tokens"};
@@ -29,9 +30,11 @@ enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int
     status = device_calloc(&counters, COUNTER_BYTES + work->scratch.bytes, &hint, err);
     work->scratch.counters = (int32_t *)counters;
     work->scratch.parts = (float *)((char *)counters + COUNTER_BYTES);
-    if (!status && wgmma) {
-        const size_t plain = gemm_wide_bytes(act, max_rows, max_k);
-        const size_t e4m3 = act == DTYPE_F32 ? 0 : gemm_e4m3_bytes(max_rows, max_k);
+    if (!status && generation) {
+        const size_t plain = generation->bytes(act, max_rows, max_k);
+        const bool has_e4m3 = generation->e4m3_bytes && act != DTYPE_F32;
+        const size_t e4m3 = has_e4m3 ? generation->e4m3_bytes(max_rows, max_k) : 0;
+        work->scratch.generation = generation;
         work->scratch.wide_bytes = plain > e4m3 ? plain : e4m3;
         status = device_alloc(&work->scratch.wide, work->scratch.wide_bytes, &hint, err);
     }

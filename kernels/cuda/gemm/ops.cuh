@@ -15,10 +15,11 @@ struct gemm_workspace {
     struct gemm_scratch scratch;
 };
 
-/* With `wgmma`, products of many rows and those of GEMM_E4M3 use sm_90a's kernels. Fails with
- * STATUS_USAGE if the device is out of memory. */
+/* With a generation, its products serve many rows and GEMM_E4M3; NULL: those of mma.sync serve all.
+ * Fails with STATUS_USAGE if the device is out of memory. */
 enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int max_rows,
-                                int max_k, bool wgmma, cudaStream_t stream, struct err *err);
+                                int max_k, const struct gemm_generation *generation,
+                                cudaStream_t stream, struct err *err);
 void gemm_workspace_close(struct gemm_workspace *work);
 
 /* Implement matmul, matmul_add, mlp and logits of the op table. */

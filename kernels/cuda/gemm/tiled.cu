@@ -20,7 +20,7 @@ static void share_k(Products<T> *all, int n, int M, const struct gemm_scratch *s
     }
     share->blocks = 1;
     if (!scratch || (size_t)share->first[n] * S::PART * sizeof(float) > scratch->bytes) return;
-    share->in = *scratch;
+    share->in = {scratch->counters, scratch->parts};
     while (share->blocks * 2 <= most && share->blocks * 2 * blocks <= GEMM_FULL_BLOCKS)
         share->blocks *= 2;
 }
@@ -69,7 +69,7 @@ void gemm_tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaSt
         tiled_of<__nv_bfloat16>(jobs, n, x, M, stream, scratch);
 }
 
-/* ---- memory needs and traffic ---------------------------------------------------------------- */
+/* ---- memory needs and traffic --------------------------------------------------------------- */
 
 /* A launch whose blocks share K has at most GEMM_SCRATCH_COUNTERS blocks of 128 by 128 sums per
  * range. Launches with many ranges do not share: 32 MiB are enough for 8 ranges of 64 blocks. */

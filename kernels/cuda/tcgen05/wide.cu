@@ -1,20 +1,13 @@
 /* Launches the kernel for many rows on sm_100 and its family. */
 #include "kernels/cuda/tcgen05/wide.cuh"
+
+#include "kernels/cuda/tcgen05/tcgen05.cuh"
 #include "kernels/cuda/wgmma/arrange.cuh"
+#include "kernels/cuda/wgmma/wgmma.cuh"
 
 using Narrow = TensorShape<128>;
 using Broad = TensorShape<256>;
 enum { TENSOR_MULTIPROCESSORS = 148 }; /* multiprocessors of a B200, with one block each */
-
-bool gemm_has_tcgen05(void) {
-    int device = 0, major = 0, minor = 0;
-    cuda_check(cudaGetDevice(&device), "asking for the GPU");
-    cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-               "asking for the GPU's capability");
-    cuda_check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
-               "asking for the GPU's capability");
-    return major == 10 && (minor == 0 || minor == 3);
-}
 
 /* The sequential work of a multiprocessor, in rows. */
 template <class S> static int turns(int M, int blocks) {
@@ -51,10 +44,16 @@ static void wide_of(const struct gemm_job *jobs, int n, const void *x, int M, cu
         wide<T, Narrow>(jobs, n, x, M, stream, scratch);
 }
 
-void gemm_tcgen05(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
-                  const struct gemm_scratch *scratch) {
+static void multiply(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
+                     const struct gemm_scratch *scratch) {
     if (jobs->w->act == DTYPE_F16)
         wide_of<__half>(jobs, n, x, M, stream, scratch);
     else
         wide_of<__nv_bfloat16>(jobs, n, x, M, stream, scratch);
+}
+
+const struct gemm_generation *tcgen05_products(void) {
+    static const struct gemm_generation products = {wide_bytes, wide_serves, multiply, nullptr,
+                                                    nullptr};
+    return &products;
 }

@@ -2,10 +2,11 @@
 #include "kernels/cuda/wgmma/chunks.cuh"
 
 #include "kernels/cuda/wgmma/launch.cuh"
+#include "kernels/cuda/wgmma/wgmma.cuh"
 
 static_assert(CHUNK_STEP_ROWS == GEMM_WIDE_ROWS, "a step's rows go through one kind of products");
 
-bool attention_chunks_serve(const struct kv_view *kv) {
+static bool serves(const struct kv_view *kv) {
     return (kv->type == KV_F16 || kv->type == KV_BF16) && (kv->D == 64 || kv->D == 128) &&
            kv_has_tiles(2, kv->D, kv->B);
 }
@@ -31,11 +32,13 @@ static void launch_all_chunks(const attention_args &args, const attention_launch
     run(args, how, n_items, stream);
 }
 
-void attention_run_chunks(const attention_args &args, const attention_launch &how, int n_items,
-                          cudaStream_t stream) {
-    assert(attention_chunks_serve(&args.kv));
+static void run(const attention_args &args, const attention_launch &how, int n_items,
+                cudaStream_t stream) {
+    assert(serves(&args.kv));
     if (args.kv.type == KV_F16)
         launch_all_chunks<__half>(args, how, n_items, stream);
     else
         launch_all_chunks<__nv_bfloat16>(args, how, n_items, stream);
 }
+
+const struct attention_chunks wgmma_chunks = {serves, run};

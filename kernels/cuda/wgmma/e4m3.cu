@@ -2,6 +2,7 @@
 #include "kernels/cuda/wgmma/e4m3.cuh"
 
 #include "kernels/cuda/wgmma/launch.cuh"
+#include "kernels/cuda/wgmma/wgmma.cuh"
 
 /* Blocks for up to 16, up to 64 and more rows; with fewer rows there are more stages. */
 using Few = WideE4m3<16, 16>;
@@ -13,7 +14,7 @@ static size_t rows_room(int M) {
     return ((size_t)M + Many::ROWS - 1) / Many::ROWS * Many::ROWS;
 }
 
-size_t gemm_e4m3_bytes(int M, int K) {
+size_t wide_e4m3_bytes(int M, int K) {
     const size_t slabs = ((size_t)K + GEMM_SLAB - 1) / GEMM_SLAB;
     return rows_room(M) * (slabs * E4M3_LINE + sizeof(float));
 }
@@ -54,9 +55,9 @@ static void multiply_of(const struct gemm_job *jobs, int n, const void *x, const
         multiply<T, Many>(jobs, n, x, norm, M, stream, scratch);
 }
 
-void gemm_e4m3(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
+void wide_e4m3(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
                cudaStream_t stream, const struct gemm_scratch *scratch) {
-    assert(scratch && scratch->wide && gemm_e4m3_bytes(M, jobs->w->K) <= scratch->wide_bytes);
+    assert(scratch && scratch->wide && wide_e4m3_bytes(M, jobs->w->K) <= scratch->wide_bytes);
     assert(jobs->w->K % 8 == 0 && jobs->w->scale_slabs == jobs->w->slabs);
     if (jobs->w->act == DTYPE_F16)
         multiply_of<__half>(jobs, n, x, norm, M, stream, scratch);

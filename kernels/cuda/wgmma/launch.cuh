@@ -19,7 +19,7 @@ static inline int shares_of(int pieces, int most) {
 template <class S, class T>
 void share_ranges(WideWork<T> *work, int n, const struct gemm_scratch *scratch) {
     const size_t sums = (size_t)S::ROWS * S::NB * GEMM_TILE;
-    work->in = *scratch;
+    work->in = {scratch->counters, scratch->parts};
     work->shares = 1;
     for (int i = 0; i < n; i++)
         if (work->all.of[i].w.ranges > work->ranges) work->ranges = work->all.of[i].w.ranges;

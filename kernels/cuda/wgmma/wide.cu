@@ -1,6 +1,7 @@
 /* Launches the kernel for many rows on sm_90a. */
 #include "kernels/cuda/wgmma/arrange.cuh"
 #include "kernels/cuda/wgmma/launch.cuh"
+#include "kernels/cuda/wgmma/wgmma.cuh"
 
 using Narrow = Wide<128>;
 using Broad = Wide<192>;
@@ -10,16 +11,16 @@ static int padded_rows(int M) {
     return M + Broad::ROWS - 1;
 }
 
-size_t gemm_wide_bytes(enum dtype act, int M, int K) {
+size_t wide_bytes(enum dtype act, int M, int K) {
     const size_t slabs = ((size_t)K + GEMM_SLAB - 1) / GEMM_SLAB;
     if (act == DTYPE_F32 || M < GEMM_WIDE_ROWS) return 0;
     return (size_t)padded_rows(M) * slabs * LINE_BYTES;
 }
 
-bool gemm_wide_serves(const struct gemm_weights *w, int M, const struct gemm_scratch *scratch) {
+bool wide_serves(const struct gemm_weights *w, int M, const struct gemm_scratch *scratch) {
     if (!scratch || !scratch->wide || M < GEMM_WIDE_ROWS) return false;
     return w->format == GEMM_16 && w->K % 8 == 0 &&
-           gemm_wide_bytes(w->act, M, w->K) <= scratch->wide_bytes;
+           wide_bytes(w->act, M, w->K) <= scratch->wide_bytes;
 }
 
 /* The sequential work of a multiprocessor, in units of the smallest rows. */
@@ -49,10 +50,13 @@ static void wide_of(const struct gemm_job *jobs, int n, const void *x, int M, cu
         wide<T, Narrow>(jobs, n, x, M, stream, scratch);
 }
 
-void gemm_wide(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
-               const struct gemm_scratch *scratch) {
+static void multiply(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
+                     const struct gemm_scratch *scratch) {
     if (jobs->w->act == DTYPE_F16)
         wide_of<__half>(jobs, n, x, M, stream, scratch);
     else
         wide_of<__nv_bfloat16>(jobs, n, x, M, stream, scratch);
 }
+
+const struct gemm_generation wgmma_products = {wide_bytes, wide_serves, multiply, wide_e4m3_bytes,
+                                               wide_e4m3};

@@ -54,7 +54,7 @@ template <class T> struct WideWork {
     int pieces;
     int shares; /* blocks that share the ranges of a piece; 1: no sharing */
     int ranges; /* maximum over the products */
-    struct gemm_scratch in;
+    struct gemm_shared in;
 };
 
 /* ---- a block's shared memory ---------------------------------------------------------------- */
@@ -183,7 +183,7 @@ __device__ __forceinline__ void use_wide_stage(float (&acc)[S::SUMS], const uint
     wgmma_wait<0>(acc);
 }
 
-/* ---- sharing a piece ------------------------------------------------------------------------- */
+/* ---- sharing a piece ------------------------------------------------------------------------ */
 
 /* The place of a thread's four sums in the memory of a consumer's range. */
 template <class S, class T>
