@@ -1,5 +1,5 @@
-/* GPU generations with instructions of their own for many rows: a row per generation, as the CPU has
- * paths (kernels/cpu/paths.c). Devices without a row use the kernels of mma.sync for everything. */
+/* The table of GPU generations that have their own instructions for products of many rows. It
+ * corresponds to the CPU's paths (kernels/cpu/paths.c). Other devices use mma.sync everywhere. */
 #ifndef PENSTOCK_CUDA_GENERATION_CUH
 #define PENSTOCK_CUDA_GENERATION_CUH
 

@@ -138,7 +138,7 @@ struct gemm_generation {
     bool (*serves)(const struct gemm_weights *w, int M, const struct gemm_scratch *scratch);
     void (*multiply)(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                      const struct gemm_scratch *scratch);
-    /* The same for GEMM_E4M3 and any number of rows, optionally with a norm. NULL: not supported. */
+    /* The same for GEMM_E4M3, any number of rows, and an optional norm. NULL: not supported. */
     size_t (*e4m3_bytes)(int M, int K);
     void (*multiply_e4m3)(const struct gemm_job *jobs, int n, const void *x,
                           const struct norm *norm, int M, cudaStream_t stream,
