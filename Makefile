@@ -1,4 +1,4 @@
-# The two commands that matter: `make run` serves the default model, `make test` runs every test.
+# The two main commands: `make run` serves the default model, `make test` runs all tests.
 .PHONY: oracle help deps build model run test bench bench-families bench-grammar bench-models bench-quantised peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
@@ -40,7 +40,8 @@ build: deps
 model: deps
 	@docker/fetch_model.sh
 
-# The CUDA kernels take most of the time of a first build: they are compiled for this machine's GPU alone, and not without one.
+# The CUDA kernels take most of the time of a first build. They are compiled only for this machine's GPU, and not at all
+# without one.
 run: deps model
 	@if docker/gpus.sh >/dev/null; then cuda=AUTO; else cuda=OFF; fi; \
 	    PENSTOCK_CUDA=$$cuda PENSTOCK_CUDA_ONLY=native docker/build.sh release $(JOBS) penstock
@@ -53,11 +54,11 @@ test: model
 bench: build model bench-models
 	@python3 bench/compare.py --model $(MODEL) $(ARGS)
 
-# llama.cpp's quantiser makes the other file types; without that peer they are left out.
+# llama.cpp's quantiser makes the other file types; without that peer they are skipped.
 bench-models: model
 	@[ ! -x $(LLAMA) ] || { $(LLAMA) bench/models.py --model $(MODEL) && $(LLAMA) bench/random_files.py --model $(MODEL); }
 
-# Files of `penstock quantize` beside those of llama.cpp's own quantiser, which must be installed.
+# Compares files of `penstock quantize` with those of llama.cpp's quantiser, which must be installed.
 bench-quantised: build model
 	@$(LLAMA) bench/quantised.py --model $(MODEL) $(ARGS)
 
@@ -68,7 +69,7 @@ bench-families: build
 	@[ -e build/bench-shapes/vocabulary/tokenizer.json ] || build/peers/grammar/bin/python bench/shapes.py vocabulary
 	@python3 bench/families.py $(ARGS)
 
-# Beside llguidance and xgrammar if `bench/peers.sh grammar` has installed them.
+# Compares with llguidance and xgrammar if `bench/peers.sh grammar` has installed them.
 bench-grammar: model
 	@docker/setup.sh test
 	@docker/build.sh release $(JOBS) schema_driver

@@ -1,14 +1,14 @@
-"""Perplexity and KL divergence from float32, for every file type and CPU path, beside the peers on the same weights.
+"""Perplexity and KL divergence from float32, for all file types and CPU paths, compared with peers on the same weights.
 
     build/peers/llama.cpp/bin/python bench/accuracy.py [--windows 6] [--text FILE ...] [--out docs/measurements/NAME.json] [TYPE ...]
 
-bench/accuracy.txt (an older state of this project's documents), or other texts one after the other, is divided into windows of
-512 tokens, each a text of its own, and the prediction after each token from the 64th on is scored. The reference is the same file
-in Penstock's oracle mode: weights, activations and cache in float32 (tests/engine/test_golden.c compares that with transformers).
-The best path computes all windows; the other paths compute the beginnings of the first ones, and each of their bytes is compared
-with the best path's.
-Then all continue beginnings from the same text greedily, and their tokens are compared with those of the reference.
-A TYPE in small letters is one of `penstock quantize`, whose file is made of the default model's halves unless it is there.
+bench/accuracy.txt (an older state of this project's documents), or other texts one after another, is divided into
+windows of 512 tokens. Each is a separate text, and the prediction after each token from the 64th is scored. The
+reference is the same file in Penstock's oracle mode: weights, activations and cache in float32
+(tests/engine/test_golden.c compares that with transformers). The best path computes all windows. The other paths
+compute the beginnings of the first ones, and all their bytes are compared with the best path's. Then all sides continue
+beginnings of the same text greedily, and their tokens are compared with the reference's. A TYPE in small letters is one
+of `penstock quantize`. Its file is made from the default model's halves unless it exists.
 """
 import argparse
 import dataclasses
@@ -26,7 +26,7 @@ import served
 import works
 
 WINDOW, FIRST, PATH_TOKENS = 512, 63, 64
-CACHES = ["q8_0", "float16"]  # beside the default, int16
+CACHES = ["q8_0", "float16"]  # in addition to the default, int16
 TYPES = ["Q4_1", "Q4_0", "Q8_0", "Q4_K_M", "BF16", "F16"]
 QUANTIZE = ["q8_0", "q6_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0"]
 FILES = "build/bench-models"
@@ -79,7 +79,7 @@ def llama_side(model, threads):
 
 
 def peers_of(args, file_type, model):
-    """What starts each peer that is installed and reads the file, by its name."""
+    """Returns the functions that start each installed peer that reads the file, by name."""
     peers = {}
     if llama.is_installed():
         peers["llama.cpp"] = lambda: llama_side(model, args.threads)
@@ -100,13 +100,13 @@ class Beginnings(works.Work):
 
 
 def answers(side, work):
-    """The tokens of all answers, in the order of users and of their prompts."""
+    """Returns the tokens of all answers, in the order of users and of their prompts."""
     side.prepare(work)
     return [r["tokens"] for r in sorted(side.tokens(work, 0), key=lambda r: r["user"])]
 
 
 def greedy(args, model, peers, ids):
-    """How many tokens of each answer are those of the reference, up to the first other one."""
+    """Counts how many tokens of each answer equal the reference's, up to the first different one."""
     work = Beginnings("beginnings", "", 32, 32, users=10, queue_length=args.prompts // 10, ids=tuple(ids))
 
     def ours(*flags):
@@ -155,7 +155,7 @@ def cpu_paths(binary):
 
 
 def token_ids(binary, model, *paths):
-    """Of texts one after the other."""
+    """Returns the ids of texts one after another."""
     ids = []
     for path in paths:
         with open(path, encoding="utf-8") as f:
@@ -199,7 +199,7 @@ def measure(args, name, model, windows, ids):
 
 
 def file_of(args, name):
-    """The file of a type, made if it is one of ours; None where bench/models.py must make it."""
+    """Returns the file of a type. Penstock's own types are made; None: bench/models.py must make the file."""
     if name == "Q4_1":
         return args.model
     path, source = f"{FILES}/{'quantize-' if name in QUANTIZE else ''}{name}.gguf", f"{FILES}/halves.gguf"

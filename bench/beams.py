@@ -1,9 +1,10 @@
-"""Measures what beams cost (C13f): a search with 4 beams beside 4 plain streams of the same prompt, in turns, on one server.
+"""Measures the cost of beams (C13f): a search with 4 beams compared with 4 plain streams of the same prompt, in turns,
+on one server.
 
     python3 bench/beams.py [--program build/penstock] [--model models/....gguf] [--repeats 5] [--beams 4]
 
-Both generate 128 tokens from 128. The figure is the time of the streams divided by that of the search, the median of the
-repeats: a search computes as many rows, and ranks their candidates and forks their blocks besides.
+Both generate 128 tokens from 128. The figure is the time of the streams divided by that of the search, the median of
+the repeats. A search computes as many rows, and also ranks their candidates and forks their blocks.
 """
 
 import argparse

@@ -61,7 +61,7 @@ def draw(report, path):
 
 
 def dots(report, accuracy, path):
-    """Speed against divergence, a dot for each engine whose logits are known."""
+    """Speed against divergence, with a dot per engine whose logits are known."""
     row = next(row for row in report["rows"] if row["id"] == "C3")
     scores = next(result["scores"] for result in accuracy["types"] if result["type"] == row["file_type"])
     known = {"penstock" if score["who"].startswith("penstock") else score["who"]: score["mean_kl"] for score in scores}

@@ -1,4 +1,4 @@
-"""Measures Penstock beside its peers, on this machine, in one run: `make bench`.
+"""Compares Penstock with its peers, on this machine, in one run: `make bench`.
 
     python3 bench/compare.py [--only C1 C2 ...] [--repeats 5] [--out docs/measurements/NAME.json]
 

@@ -1,6 +1,6 @@
-"""Writes a GGUF file of the Llama family as a folder that CTranslate2 can run, with int8 weights: one scale for a row.
+"""Writes a GGUF file of the Llama family as a folder that CTranslate2 can run, with int8 weights: one scale per row.
 
-    build/peers/ctranslate2/bin/python bench/ctranslate2_model.py models/NAME.gguf FOLDER
+build/peers/ctranslate2/bin/python bench/ctranslate2_model.py models/NAME.gguf FOLDER
 """
 import os
 import sys
@@ -26,7 +26,8 @@ class Converter:
     def empty(self):
         values = self.values
         heads = values["attention.head_count"]
-        # A GGUF file of this family has the pairs of a rotation side by side, which is "interleaved" there.
+        # In a GGUF file of this family the two numbers of a rotated pair are adjacent, which CTranslate2 calls
+        # "interleaved".
         return transformer_spec.TransformerDecoderModelSpec.from_config(
             values["block_count"], heads, activation=common_spec.Activation.SWISH, pre_norm=True, ffn_glu=True, rms_norm=True,
             rotary_dim=values.get("rope.dimension_count", values["embedding_length"] // heads), rotary_interleave=True,
@@ -52,7 +53,7 @@ class Converter:
         decoder.projection.weight = self.file["output.weight" if "output.weight" in self.file else "token_embd.weight"]
         for i, layer in enumerate(decoder.layer):
             self.fill_layer(layer, i)
-        # Two tokens may have the same text; the vocabulary wants different ones, and the bench sends ids.
+        # Two tokens may have the same text, but the vocabulary needs different ones. The bench sends ids.
         spec.register_vocabulary([str(i) for i in range(len(decoder.embeddings.weight))])
         spec.config.bos_token = spec.config.eos_token = spec.config.unk_token = "0"
         spec.config.layer_norm_epsilon = self.values["attention.layer_norm_rms_epsilon"]

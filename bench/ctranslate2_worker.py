@@ -1,13 +1,13 @@
 """Runs CTranslate2's generator, without any server. bench/direct.py starts it with the peer's Python.
 
     {"do": "load", "model": FOLDER, "threads": N}     a folder that bench/ctranslate2_model.py wrote
-    {"do": "prepare", "shared": S}                    nothing: the generator has no settings that depend on a work
+    {"do": "prepare", "shared": S}                    does nothing: the generator's settings do not depend on the work
     {"do": "run", "queues": [[[ids], ...], ...], "n_out": N, "shared": S}
-                                  a queue of prompts for each user; gives times, tokens
+                                  a queue of prompts for each user; returns times, tokens
     {"do": "scores", "ids": [ids], "file": PATH}      the logits [len(ids)][V] as raw float32 in a file
 
-It has no continuous batching: the users' prompts are one batch, and the next batch begins when all are answered. A common
-beginning of S tokens is given as the "static prompt", whose state it keeps.
+It does not support continuous batching: the users' prompts are one batch, and the next batch begins when all are
+answered. A common beginning of S tokens is passed as the "static prompt", whose state it keeps.
 """
 import time
 

@@ -1,11 +1,13 @@
-"""Measures models of other shapes beside llama.cpp, folders beside files, and a vocabulary beside the library `tokenizers`.
+"""Measures models of other shapes compared with llama.cpp, folders compared with files, and a vocabulary compared with
+the library `tokenizers`.
 
     python3 bench/families.py [--only qwen3-0.6b folder vocabulary ...] [--repeats 3] [--out docs/measurements/NAME.json]
 
-bench/shapes.py makes what is measured. Sides take turns in the order A B B A; llama.cpp has its usual settings (--tune: its best). The
-works are short, so that all of it ends in six minutes on a quiet machine: one stream (its tokens a second after the first), one prompt of
-512 tokens, 16 streams. A folder in bfloat16 is started beside a GGUF file of the same size, both in the page cache; the memory that it
-takes at most is compared with what it holds once it has answered. `tokenizers` loads a vocabulary of 262,144 tokens and encodes one text.
+bench/shapes.py makes the models. Sides take turns in the order A B B A; llama.cpp has its usual settings (--tune: its
+best). The works are short, so that the run takes six minutes on a quiet machine: one stream (tokens per second after
+the first), one prompt of 512 tokens, 16 streams. A folder in bfloat16 is started, and a GGUF file of the same size,
+both in the page cache. The peak of the memory is compared with the memory after an answer. `tokenizers` loads a
+vocabulary of 262,144 tokens and encodes one text.
 """
 import argparse
 import datetime
@@ -62,7 +64,8 @@ class Bench:
         self.args, self.thrown, self.kept = args, 0, 0
 
     def measure(self, act, pids):
-        """act(attempt)'s result; of two runs where the first was disturbed. Each has prompts of its own (bench/compare.py)."""
+        """Returns act(attempt)'s result; that of the second run if the first was disturbed. Each has different prompts
+        (bench/compare.py)."""
         for attempt in range(2):
             with machine.Watch(pids) as watch:
                 result = act(attempt)
@@ -94,7 +97,8 @@ def goal(against, hard):
 # ---- shapes -----------------------------------------------------------------------------------------------------
 
 def step_bytes(binary, path):
-    """Bytes of the weights that a step of one token reads: the layers' that a token goes through, and the head's."""
+    """Returns the bytes of the weights that a step of one token reads: of the layers that a token passes, and of the
+    head."""
     text = subprocess.run([binary, "inspect", path], check=True, capture_output=True, text=True).stdout
     shape = machine.model_shape(binary, path)
     layers = re.search(r"a step of one token reads ([\d.]+) MiB of the layers", text)
@@ -135,7 +139,7 @@ def measure_shape(bench, name, kind, number):
 # ---- folders ----------------------------------------------------------------------------------------------------
 
 def memory_of(pid):
-    """(at most, now) of a process, in bytes."""
+    """Returns (peak, now) of a process's memory, in bytes."""
     with open(f"/proc/{pid}/status") as f:
         lines = dict(re.findall(r"^(VmHWM|VmRSS):\s+(\d+) kB", f.read(), re.M))
     return int(lines["VmHWM"]) * 1024, int(lines["VmRSS"]) * 1024
@@ -152,7 +156,7 @@ def start(bench, path, seen):
 
 
 def read_anew(path):
-    """Into the page cache by reading, whoever wrote the file: how large the cache's pieces are depends on that."""
+    """Reads the file into the page cache again: the size of the cache's pieces depends on how it was filled."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -176,7 +180,7 @@ def measure_folder(bench):
 # ---- text -------------------------------------------------------------------------------------------------------
 
 def measure_vocabulary(bench):
-    """Least times, of the processor, of some loads and encodings in one process for each side."""
+    """The least processor times of several loads and encodings, in one process per side."""
     folder = f"{HERE}/vocabulary"
     python = next((path for path in (bench.args.tokenizers, *PYTHONS) if path and os.path.exists(path)), None)
     if not python:
@@ -206,7 +210,7 @@ def measure_vocabulary(bench):
 # ---- the whole --------------------------------------------------------------------------------------------------
 
 def parts():
-    """{what --only names: (what it needs, what measures it)}"""
+    """Returns {name for --only: (its requirements, its function)}."""
     made = {"vocabulary": (f"{HERE}/vocabulary/tokenizer.json", measure_vocabulary),
             "folder": (f"{HERE}/{FOLDER}-bf16.gguf", measure_folder)}
     for i, (name, kind) in enumerate((name, kind) for name in MODELS for kind in TYPES):

@@ -3,7 +3,7 @@ import json
 
 
 def read(paths):
-    """The runs, each with the rows that no later run has, and the first run with the rows and tokens of all."""
+    """Returns the runs, each with the rows that later runs lack, and the first run with all rows and tokens."""
     runs = []
     for path in paths:
         with open(path, encoding="utf-8") as f:

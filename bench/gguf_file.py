@@ -1,4 +1,4 @@
-"""Reads a GGUF file with numpy alone, its metadata and its tensors as float32, and writes it with halves.
+"""Reads a GGUF file with numpy only, its metadata and its tensors as float32, and writes it with halves.
 
 The format is described at https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, the blocks in docs/formats.md.
 """
@@ -34,7 +34,7 @@ class Cursor:
         return [self.value(kind) for _ in range(n)]
 
 
-# ---- blocks: (numbers in a block, its fields, what makes floats [n][numbers] of n of them) -------------------------------
+# ---- blocks: (numbers in a block, its fields, a function that makes floats [n][numbers] of n blocks) ---------------------
 
 def nibbles(codes):
     """The low halves of a block's bytes are its first numbers, the high halves the others."""

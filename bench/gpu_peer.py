@@ -70,7 +70,7 @@ class Peer:
 
 
 def decode_rate(peer, model, n_prompt, n_output, warm):
-    """Tokens a second after the first one: the time of the whole generation minus that of one token."""
+    """Tokens per second after the first one: the time of the whole generation minus that of one token."""
     def generate(n):
         return model.generate(peer.prompt(n_prompt), max_new_tokens=n, min_new_tokens=n, do_sample=False,
                               cache_implementation="static", disable_compile=not warm)

@@ -1,12 +1,13 @@
-"""Measures masks: the program's grammars beside llguidance and xgrammar from their wheels, over the same schemas and vocabularies.
+"""Measures masks: the program's grammars compared with llguidance and xgrammar from their wheels, for the same schemas
+and vocabularies.
 
     python3 bench/grammar.py [--peers build/peers/grammar/bin/python] [--vocabularies 49k,152k,256k] [--repeats 3]
 
-Schemas are those of tests/schemas/models.py and a share of tests/schemas/generate.py, each with a value, whose compact JSON is walked in
-the longest tokens: a mask before each, and at the end. All figures are CPU time of one thread in microseconds, so that other work on the
-machine changes them little; of the repeats each mask's smallest counts. A first visit is a mask that is not known yet: the peers keep none
-between calls. Vocabularies: 49k is the default model's, 152k Qwen's (from the wheel of dashscope), 256k is made: Qwen's and pairs of its
-tokens.
+Schemas are those of tests/schemas/models.py and a part of tests/schemas/generate.py. Each has a value, whose compact
+JSON is walked in the longest tokens, with a mask before each token and one at the end. All figures are CPU time of one
+thread in microseconds, so that other work on the machine changes them little. Of the repeats, each mask's smallest time
+counts. A first visit is a mask that is not known yet; the peers keep no masks between calls. Vocabularies: 49k is the
+default model's, 152k Qwen's (from the wheel of dashscope), 256k is made from Qwen's and pairs of its tokens.
 """
 import argparse
 import base64
@@ -70,7 +71,7 @@ def qwen_tokens():
 
 
 def vocabulary(name):
-    """Tokens as bytes; those of control have none. The last one ends a text."""
+    """Returns tokens as bytes; control tokens are empty. The last one ends a text."""
     if name == "49k":
         letters = byte_alphabet()
         tokens = [b"" if token.startswith("<|") else bytes(letters[c] for c in token if c in letters) for token in gguf_tokens(MODEL)]
@@ -87,7 +88,7 @@ def vocabulary(name):
     return tokens + [b""]
 
 
-# ---- what is asked ----------------------------------------------------------------------------------------------------------------
+# ---- the tasks --------------------------------------------------------------------------------------------------------------------
 
 
 def tasks():
@@ -110,7 +111,7 @@ def tasks():
 
 
 class Tokeniser:
-    """The longest tokens, as schema_driver takes them."""
+    """Splits a text into the longest tokens, like schema_driver."""
 
     def __init__(self, tokens):
         self.ids, self.longest = {}, max(map(len, tokens))
@@ -126,7 +127,7 @@ class Tokeniser:
         return out
 
 
-# ---- who is asked: each gives for a task microseconds of compiling and of each mask, or None ----------------------------------------
+# ---- the sides: each returns microseconds of compiling and of each mask for a task, or None -----------------------------------------
 
 
 def cpu_us(since=0.0):
@@ -134,7 +135,7 @@ def cpu_us(since=0.0):
 
 
 def walk(ids, mask, accept):
-    """Masks before each token and behind the last one."""
+    """Computes the masks before each token and after the last one."""
     times = []
     for id in [*ids, None]:
         began = cpu_us()
@@ -183,7 +184,7 @@ class Xgrammar:
 
     def ask(self, schema, ids):
         compiler = self.module.GrammarCompiler(self.info, max_threads=1, cache_enabled=False)
-        began = time.process_time_ns() / 1e3  # it may use a thread of its own
+        began = time.process_time_ns() / 1e3  # it may use a separate thread
         try:
             compiled = compiler.compile_json_schema(json.dumps(schema), any_whitespace=True)
         except Exception:

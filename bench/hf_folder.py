@@ -1,6 +1,8 @@
-"""Writes folders in the Hugging Face layout with numpy alone: safetensors, config.json and a tokenizer of byte-level BPE.
+"""Writes folders in the Hugging Face layout with numpy only: safetensors, config.json and a tokenizer of byte-level
+BPE.
 
-A GGUF file of the family llama becomes a folder of the same halves, so that `penstock quantize` can be compared on both.
+A GGUF file of the family llama becomes a folder of the same halves, so that `penstock quantize` can be compared on
+both.
 """
 import json
 import os
@@ -31,7 +33,7 @@ def write_json(folder, name, value):
 
 
 def write_tokenizer(folder, keys):
-    """Of a GGUF file whose pre-tokenizer is "smollm": digits stand alone, then GPT-2's words."""
+    """For a GGUF file whose pre-tokenizer is "smollm": digits are separate pieces, then GPT-2's words."""
     if keys["tokenizer.ggml.model"] != "gpt2" or keys["tokenizer.ggml.pre"] != "smollm":
         raise SystemExit("hf_folder.py: knows the pre-tokenizer smollm alone")
     tokens = keys["tokenizer.ggml.tokens"]
@@ -78,7 +80,7 @@ def folder_name(name):
 
 
 def in_halves(rows, heads):
-    """A head's rows with the two halves of each rotation apart, as folders have them; GGUF has them side by side."""
+    """Returns a head's rows with the two halves of each rotation apart, as in folders; in GGUF they are adjacent."""
     N, K = rows.shape
     return rows.reshape(heads, N // heads // 2, 2, K).swapaxes(1, 2).reshape(N, K)
 

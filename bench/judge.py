@@ -4,7 +4,8 @@ import sys
 
 
 def compare_values(values, metric_is_less):
-    """Ratios of Penstock to each peer: that of the medians, and the lowest of the repeats that were measured side by side."""
+    """Returns the ratios of Penstock to each peer: that of the medians, and the lowest of repeats that were measured in
+    the same turn."""
     own, ratios = values["penstock"], {}
     for name, others in values.items():
         if name != "penstock":

@@ -1,7 +1,7 @@
 """llama.cpp's prompt lookup, in its Python library; bench/speculation.py runs it with the peer's Python.
 
-Reads {"model", "threads", "cpu", "n_out", "repeats", "prompts": {name: ids}} from standard input; writes for each name the seconds
-without and with lookup, and how many times as fast it is, of the best repeat of each.
+Reads {"model", "threads", "cpu", "n_out", "repeats", "prompts": {name: ids}} from standard input. For each name it
+writes the seconds without and with lookup and their ratio, from the best repeat of each.
 """
 import json
 import sys
@@ -12,7 +12,7 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 
 def seconds(clock, model, ids, n_out):
-    """Of decoding alone: the prompt's own pass is not in it."""
+    """Returns the seconds of decoding, without the prompt's pass."""
     began, n = None, 0
     for _ in model.generate(ids, temp=0, top_k=1, reset=True):
         n += 1

@@ -1,10 +1,10 @@
-"""Quantises a GGUF file with llama.cpp's own quantiser, and says what that took. bench/quantised.py runs it.
+"""Quantises a GGUF file with llama.cpp's quantiser, and prints the cost. bench/quantised.py runs it.
 
     build/peers/llama.cpp/bin/python bench/llama_quantise.py IN.gguf OUT.gguf TYPE THREADS
 
-All matrices get the type, where their rows are whole blocks of it, and the embedding Q8_0, as `penstock quantize` does it with
-rows of 576; llama.cpp's own mixtures of types are left out. Prints {"seconds", "cpu_s", "memory_bytes"}: the time of the
-call, and how much larger the process was at its largest than before.
+All matrices whose rows are whole blocks of the type get it, and the embedding gets Q8_0, like `penstock quantize` with
+rows of 576. llama.cpp's mixtures of types are not used. Prints {"seconds", "cpu_s", "memory_bytes"}: the time of the
+call, and the difference between the largest memory of the process and the memory before.
 """
 import ctypes
 import json
@@ -17,7 +17,7 @@ import llama_cpp as lib
 TYPES = {"q8_0": lib.LLAMA_FTYPE_MOSTLY_Q8_0, "q4_0": lib.LLAMA_FTYPE_MOSTLY_Q4_0, "q4_1": lib.LLAMA_FTYPE_MOSTLY_Q4_1,
          "q5_0": lib.LLAMA_FTYPE_MOSTLY_Q5_0, "q5_1": lib.LLAMA_FTYPE_MOSTLY_Q5_1, "q4_k": lib.LLAMA_FTYPE_MOSTLY_Q4_K_S,
          "q6_k": lib.LLAMA_FTYPE_MOSTLY_Q6_K}
-Q8_0 = 8  # as a tensor's type
+Q8_0 = 8  # the number of this tensor type
 
 
 @lib.llama_log_callback

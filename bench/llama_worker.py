@@ -1,17 +1,18 @@
-"""Runs llama.cpp through its batch API, without any server: its best case. bench/llama.py starts it with the peer's Python.
+"""Runs llama.cpp through its batch API, without any server: its best case. bench/llama.py starts it with the peer's
+Python.
 
     {"do": "load", "model": PATH}                 loads the file; answers with the library's version and features
     {"do": "context", "n_ctx": ..., ...}          makes a context with these llama_context_params; keeps the last few
     {"do": "run", "queues": [[[ids], ...], ...], "n_out": N, "shared": S}
-                                                  a queue of prompts for each user, who waits for each answer; gives times, tokens
+                                                  a queue of prompts per user, each sent after the last answer; returns times, tokens
     {"do": "logits", "ids": [ids], "first": N}    for each i >= N: the likeliest id after ids[:i], and how much likelier
                                                   than ids[i] it is, as a difference of logits
     {"do": "scores", "ids": [ids], "file": PATH}  the logits [len(ids)][V] as raw float32 in a file
     {"do": "memory"}                              the process's memory, and the seconds since its imports
 
-Requests join the batch as in its server: a step holds one token of every sequence that decodes, then as much
-of the waiting prompts as n_batch allows. The first S tokens of all prompts, if S > 0, are computed once and then
-copied from sequence to sequence, which copies no data.
+Requests join the batch as in its server: a step holds one token of every sequence that decodes, then as much of the
+waiting prompts as n_batch allows. The first S tokens of all prompts, if S > 0, are computed once and then copied from
+sequence to sequence, which copies no data.
 """
 import ctypes
 import json

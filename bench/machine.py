@@ -68,8 +68,8 @@ class Watch:
         self.pids = pids
 
     def own_seconds(self):
-        # Of our children, those still running are servers, of which only the measured side counts; those that ended did
-        # a repeat's work, such as wrk.
+        # Child processes that still run are servers, and only the measured side's count. Those that ended did a
+        # repeat's work, such as wrk.
         own = os.times()
         return sum(own[:4]) + sum(process_seconds(pid) for pid in self.pids or [])
 
@@ -132,7 +132,7 @@ def least_seconds(limit, model, work, is_float):
 
 
 def model_shape(binary, path):
-    """The sizes for the limits, from `penstock inspect`."""
+    """Returns the sizes for the limits, from `penstock inspect`."""
     text = subprocess.run([binary, "inspect", "--tensors", path], check=True, capture_output=True, text=True).stdout
     tensors = re.findall(r"^  (\S+)\s+(\S+)\s+\[([^\]]*)\]\s+(\d+) bytes", text, re.M)
     sizes = {name: eval_product(shape) for name, _, shape, _ in tensors}

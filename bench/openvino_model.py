@@ -1,10 +1,10 @@
-"""Writes a GGUF file as a folder for OpenVINO whose products have int8 weights: one scale for a row.
+"""Writes a GGUF file as a folder for OpenVINO whose products have int8 weights: one scale per row.
 
     build/peers/openvino/bin/python bench/openvino_model.py models/NAME.gguf FOLDER
 
-OpenVINO GenAI reads the file with its weights decoded to halves, and writes its graph. In that graph this makes the weights of every
-product int8: what OpenVINO's own exporters do, which need the original model and some GB of packages. (The graph of a Q4_1 file
-would not do: its minima are rounded to whole multiples of the scales.)
+OpenVINO GenAI reads the file with its weights decoded to halves, and writes its graph. This script converts the weights
+of all products in that graph to int8, like OpenVINO's exporters, which need the original model and some GB of packages.
+(The graph of a Q4_1 file is not suitable: its minima are rounded to whole multiples of the scales.)
 """
 import os
 import sys
@@ -18,13 +18,13 @@ import gguf_file
 
 
 def folded(output):
-    """The value of a part of the graph that has no inputs."""
+    """Returns the value of a part of the graph without inputs."""
     model = openvino.Model([opset13.result(output)], [])
     return openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})({})[0]
 
 
 def int8(weights, kind):
-    """The node weights [outputs][inputs], from codes and a scale a row."""
+    """Returns the node weights [outputs][inputs], from codes and one scale per row."""
     weights = weights.astype(np.float32)
     scales = np.maximum(np.abs(weights).max(axis=1, keepdims=True) / 127, 1e-30)
     codes = np.clip(np.rint(weights / scales), -127, 127).astype(np.int8)

@@ -4,7 +4,7 @@
                                   PATH is a GGUF file, or a folder that bench/openvino_model.py wrote
     {"do": "prepare", "shared": S}     a pipeline for a work; with S > 0 it keeps the keys and values of common beginnings
     {"do": "run", "queues": [[[ids], ...], ...], "n_out": N, "shared": S}
-                                  a queue of prompts for each user, who waits for each answer; gives times, tokens
+                                  a queue of prompts per user, each sent after the last answer; returns times, tokens
     {"do": "scores", "ids": [ids], "file": PATH}    the logits [len(ids)][V] as raw float32 in a file
 """
 import os
@@ -98,7 +98,7 @@ class Worker:
         return {"requests": Loop(self.pipeline, queues, n_out).run()}
 
     def graph(self):
-        """The model's graph, which the pipeline writes beside a GGUF file."""
+        """Returns the model's graph, which the pipeline writes next to a GGUF file."""
         if os.path.isdir(self.path):
             return openvino.Core().read_model(f"{self.path}/openvino_model.xml")
         with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ class Worker:
             return openvino.Core().read_model(f"{folder}/openvino_model.xml")
 
     def scores(self, ids, file):
-        """The pipeline gives no logits: the same graph, compiled without paged attention."""
+        """The pipeline does not return logits, so the same graph is compiled without paged attention."""
         if not self.request:
             self.request = openvino.Core().compile_model(self.graph(), "CPU", self.properties).create_infer_request()
         n = len(ids)

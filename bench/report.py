@@ -87,7 +87,7 @@ def with_error(values, form):
 
 
 def less_llama(who, kept, form):
-    """By how much someone's values are above llama.cpp's, pair by pair."""
+    """Returns how far a side's values are above llama.cpp's, pair by pair."""
     if not who.startswith("penstock") or not kept.get("llama.cpp"):
         return ""
     return with_error([a - b for a, b in zip(kept[who], kept["llama.cpp"])], form)
@@ -117,7 +117,8 @@ def greedy_table(accuracy):
 
 
 def quality_table(report):
-    """Of bench/quantised.py: what each type loses, and whether llama.cpp computes the same from our files."""
+    """The table of bench/quantised.py: the loss of each type, and whether llama.cpp's results for Penstock's files
+    agree."""
     apart = {(row["type"], row["from"]): row for row in report["loads"]["rows"]}
     source, *types = report["quality"]["rows"]
     rows = [["halves, the source", "", f"{source['perplexity']:.4f}", "", "", "", "", ""]]

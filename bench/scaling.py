@@ -2,8 +2,8 @@
 
     python3 bench/scaling.py [--threads 1,2,4,8,16] [--affinity nodes] [--repeats 3] [--json FILE] [--markdown FILE]
 
-One stream and 16 streams (tokens a second while decoding), a prompt of 512 (tokens a second), each as the median of the repeats,
-and how many times as fast as the first number of threads that is. Without --threads: 1, 2, 4 and so on, up to all processors
+One stream and 16 streams (tokens per second while decoding), a prompt of 512 (tokens per second), each as the median of
+the repeats, and its ratio to the first number of threads. Without --threads: 1, 2, 4 and so on, up to all processors
 that this process may use. More threads than processors may be given; the report says so.
 """
 import argparse
@@ -26,7 +26,7 @@ def all_threads():
 
 
 def measure(args, threads):
-    """Tokens a second by row, and processor seconds of the whole run."""
+    """Returns tokens per second by row, and processor seconds of the whole run."""
     command = [args.program, "bench", "--model", args.model, "--threads", str(threads), "--bench-prompt", "512", "--bench-batch",
                "1,16", "--bench-generate", str(args.generate), "--bench-repeats", "1", "--log-level", "error"]
     before = os.times()

@@ -33,14 +33,14 @@ class Stream:
         self.socket.sendall(raw)
 
     def read(self, began):
-        """Reads what has arrived; False at the end."""
+        """Reads the bytes that have arrived. Returns False at the end."""
         data = self.socket.recv(1 << 16)
         if data:
             self.arrived.append((time.perf_counter() - began, data))
         return bool(data)
 
     def result(self):
-        """When each token arrived, and the tokens if the server was asked for them."""
+        """Returns the arrival time of each token, and the tokens if the server was asked for them."""
         whole = b"".join(data for _, data in self.arrived)
         if not re.match(rb"HTTP/1\.1 200 ", whole):
             raise RuntimeError(f"the server answered {whole[:500].decode(errors='replace')}")
@@ -69,7 +69,7 @@ class Served:
         self.wants_tokens = False
 
     def pids(self):
-        """Processes whose time counts for this side; None if they are not known."""
+        """Returns the processes whose time counts for this side; None if they are not known."""
         return None
 
     def prepare(self, _work):
@@ -110,7 +110,7 @@ class Served:
         return results
 
     def tokens(self, work, repeat):
-        """The same work, for its tokens; none if the server does not return ids."""
+        """Runs the same work for its tokens. Returns an empty list if the server does not return ids."""
         self.wants_tokens = True
         try:
             return self.run(work, repeat)
@@ -122,7 +122,7 @@ class Served:
 
 
 class Process(Served):
-    """A server that we start; it is ready when the constructor returns."""
+    """A server that this program starts; it is ready when the constructor returns."""
 
     def __init__(self, name, command, port, model, patience_s, environment=None):
         super().__init__(name, f"http://127.0.0.1:{port}", model)

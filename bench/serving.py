@@ -1,8 +1,8 @@
-"""Measures a running Penstock over HTTP, as its users experience it: fairness, sharing, memory, start, idleness.
+"""Measures a running Penstock over HTTP, from its users' side: fairness, sharing, memory, start, idleness.
 
     .venv/bin/python bench/serving.py [--binary build/penstock] [--model models/....gguf] [--only NAME ...]
 
-Every part starts its own server, prints its figures as soon as it has them, and ends the server. No part fails because of
+Each part starts a server, prints its figures as soon as it has them, and ends the server. Parts do not fail because of
 a time: the output is a report, with the machine and its load at the top.
 """
 
@@ -190,7 +190,7 @@ def part_idle(args):
 
 
 def part_leave(args):
-    """200 clients disconnect during their streams; does anything of them remain?"""
+    """200 clients disconnect during their streams. Is all their memory freed?"""
     with Server(args) as server:
         for i in range(200):
             body = json.dumps({"model": "m", "prompt": ids(40, i), "max_tokens": 500, "stream": True,

@@ -1,12 +1,13 @@
-"""Makes what bench/families.py measures: models of published shapes with random weights, and a vocabulary of 262,144 tokens.
+"""Makes the models for bench/families.py: published shapes with random weights, and a vocabulary of 262,144 tokens.
 
     build/peers/llama.cpp/bin/python bench/shapes.py [--binary build/penstock] [--out build/bench-shapes] [NAME ...]
     build/peers/grammar/bin/python bench/shapes.py vocabulary
 
-Each model is a folder NAME in bfloat16 (of qwen3-0.6b also a GGUF file in bfloat16), and of it `penstock quantize` makes NAME-q8_0.gguf and NAME-q4_k.gguf, which both sides
-read; llama.cpp's K types fall back to Q5_0 for rows of 1,152, and so do ours. The weights are normal ones of the size that a trained
-model's have, drawn from one block of numbers. `vocabulary` needs the package `tokenizers`: it trains 60,000 tokens on this tree, and
-fills up with pairs of them; normalizer and pieces are those of Gemma's.
+Each model is a folder NAME in bfloat16 (for qwen3-0.6b also a GGUF file in bfloat16). `penstock quantize` makes
+NAME-q8_0.gguf and NAME-q4_k.gguf from it, which both sides read. For rows of 1,152, the K types of both fall back to
+Q5_0. The weights are normally distributed with the size of a trained model's, drawn from one block of numbers.
+`vocabulary` needs the package `tokenizers`: it trains 60,000 tokens on this tree and adds pairs of them; normalizer and
+pieces are those of Gemma.
 """
 import argparse
 import json
@@ -18,11 +19,11 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIZE_OF_VOCABULARY = 262144
-BLOCK = 1 << 22  # numbers that are drawn
+BLOCK = 1 << 22  # random numbers
 
 
 def decoder(V, K, F, L, H, G, D, **more):
-    """The tensors and config.json of a model of llama's blocks."""
+    """Returns the tensors and config.json of a model of llama's blocks."""
     shapes = {"model.embed_tokens.weight": (V, K), "model.norm.weight": (K,)}
     for i in range(L):
         layer = {"self_attn.q_proj": (H * D, K), "self_attn.k_proj": (G * D, K), "self_attn.v_proj": (G * D, K),
@@ -59,7 +60,8 @@ def gpt2():
 
 
 def qwen3_moe():
-    """Qwen3-30B-A3B's widths, heads and experts of a token; 6 of 48 layers, 32 of 128 experts, a third of the vocabulary."""
+    """Qwen3-30B-A3B's widths, heads and experts per token; 6 of 48 layers, 32 of 128 experts, a third of the
+    vocabulary."""
     E, F, K, L = 32, 768, 2048, 6
     shapes, config = decoder(49152, K, 6144, L, 32, 4, 128, architectures=["Qwen3MoeForCausalLM"], num_experts=E,
                              num_experts_per_tok=8, moe_intermediate_size=F, norm_topk_prob=True)
@@ -76,7 +78,7 @@ MODELS = {"qwen3-0.6b": qwen3, "gemma3-1b": gemma3, "gpt2-124m": gpt2, "qwen3moe
 
 
 def byte_letters():
-    """How byte-level BPE spells each byte."""
+    """Returns the spelling of each byte in byte-level BPE."""
     kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
     return [chr(byte if byte in kept else next(others)) for byte in range(256)]
@@ -129,7 +131,7 @@ def make_model(binary, out, name):
 
 
 def make_bf16(out, name):
-    """A GGUF file of the folder's size; llama.cpp makes it of the one in Q8_0."""
+    """A GGUF file of the folder's size, which llama.cpp makes from the one in Q8_0."""
     import ctypes
 
     import llama_cpp as lib
@@ -150,7 +152,7 @@ def texts():
 
 
 def make_vocabulary(out):
-    """A tokenizer.json like Gemma's: pieces of characters with a bar for a space, bytes for what is not there."""
+    """A tokenizer.json like Gemma's: pieces of characters with a bar for a space, and bytes for missing characters."""
     import tokenizers
     trained = tokenizers.Tokenizer(tokenizers.models.BPE())
     trained.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="never")

@@ -1,16 +1,19 @@
-"""Measures what guessed tokens save (C13a, b, c), whether their cost is known (C13d) and whether they cost nothing when off (C13e).
+"""Measures the savings of speculation (C13a, b, c), whether its cost is known (C13d), and that it costs nothing when
+off (C13e).
 
     python3 bench/speculation.py [--out docs/measurements/NAME.json] [--before PROGRAM] [--rows C13a C13b C13c C13d C13e]
 
-About five minutes on a quiet machine. C13a to C13c: the same requests on a server with --speculative-config ngram and on one
-without, in turns; answers must be equal to the byte; the figure is the time without guesses divided by the time with them, the
-median of the repeats. C13a is the geometric mean of four tasks whose answers repeat their prompts, also by what is to be had:
-a simulation of the same guesses on the answers, with what steps of so many rows were measured to cost here. llama.cpp's own
-lookup gets the same prompts, if build/peers/llama.cpp is there. C13b is free prose, C13c the tasks of C13a for 8 and 16 users.
-C13d is build/replay: the time of steps beside what the scheduler believed that they take. C13e runs the works C1, C3 and C4 on
-this program and on one built of an older commit (--before), both without guesses.
+It takes about five minutes on a quiet machine. C13a to C13c: the same requests on a server with --speculative-config
+ngram and on one without, in turns. Answers must have the same bytes. The figure is the time without drafts divided by
+the time with them, the median of the repeats. C13a is the geometric mean of four tasks whose answers repeat their
+prompts. It is also compared with the possible gain: a simulation of the same drafts on the answers, with the measured
+cost of steps by their rows. llama.cpp's lookup gets the same prompts, if build/peers/llama.cpp exists. C13b is free
+prose, C13c the tasks of C13a for 8 and 16 users. C13d is build/replay: the time of steps compared with the scheduler's
+estimate. C13e runs the works C1, C3 and C4 on this program and on one built from an older commit (--before), both
+without drafts.
 
---cpu takes the processor's time of the servers instead of the clock's, with one thread: for a machine that others use too.
+--cpu measures the processor time of the servers instead of wall time, with one thread: for a machine that others use
+too.
 """
 
 import argparse
@@ -36,8 +39,8 @@ GOALS = {"C13a": 1.8, "C13a of the simulation": .8, "C13b": .98, "C13c, 8 users"
 
 
 def tasks():
-    """Fixed prompts, which do not change: the project's own licence and made-up texts. The one to copy is so simple that a model
-    of 135 M parameters nearly copies it: an answer that is no copy would not be the task."""
+    """Fixed prompts, which do not change: the project's licence and made-up texts. The text to copy is so simple that a
+    model of 135 M parameters nearly copies it: an answer that is not a copy would not be the task."""
     day = ("The keeper of the lighthouse got up before the sun. She made tea, fed the grey cat and climbed the stairs to the lamp. "
            "The sea was calm and the wind came from the west. Two boats left the harbour and went north to fish for cod. At noon a "
            "letter came from the town: the new lens would be sent by train on Monday. She read it twice, put it in the drawer and "
@@ -58,7 +61,7 @@ def tasks():
 
 
 class Server:
-    """A server on a port of its own, ready when the block is entered."""
+    """A server on a separate port. It is ready when the block is entered."""
 
     def __init__(self, args, *flags, program=None):
         with socket.socket() as probe:
@@ -100,14 +103,14 @@ class Server:
         return [float(re.search(rf"^vllm:spec_decode_{name}_total\{{.*\}} (\S+)$", text, re.M)[1]) for name in names]
 
     def seconds(self, on_cpu):
-        """The clock, or the processor's time that the server has had."""
+        """Returns wall time, or the server's processor time."""
         return machine.process_seconds(self.process.pid) if on_cpu else time.perf_counter()
 
 
 # ---- C13a, C13b, C13c -----------------------------------------------------------------------------------------------------
 
 def measure(args, server, users, prompt, fields):
-    """Seconds until all users have their answer, and the answers."""
+    """Returns the seconds until all users have their answers, and the answers."""
     with concurrent.futures.ThreadPoolExecutor(users) as pool:
         began = server.seconds(args.cpu)
         answers = list(pool.map(lambda user: server.ask(prompt, {**fields, "seed": user}), range(users)))
@@ -115,7 +118,7 @@ def measure(args, server, users, prompt, fields):
 
 
 def compare(args, off, on, users, prompt, fields, repeats):
-    """The ratios of the repeats, the share of drafts that held, their number for each token, and the answers."""
+    """Returns the ratios of the repeats, the share of accepted drafts, drafts per token, and the answers."""
     ratios = []
     before = on.drafts()
     n_out = fields.get("max_tokens", N_OUT)
@@ -138,7 +141,7 @@ def geometric_mean(values):
 
 
 def guesses(args, costs, rows):
-    """C13a, C13b and C13c, those of `rows`."""
+    """The parts of C13a, C13b and C13c that are in `rows`."""
     with Server(args, *args.flags) as off, Server(args, "--speculative-config", "ngram", *args.flags) as on:
         for users in (1, 8, 16):
             row_of = {"C13a": "C13a", "C13b": "C13b"} if users == 1 else {"C13a": f"C13c, {users} users"}
@@ -167,7 +170,8 @@ def guesses(args, costs, rows):
 # ---- the simulation -------------------------------------------------------------------------------------------------------
 
 def looked_up(places, known, most):
-    """What prompt lookup guesses: what followed the longest match, of equal ones the latest; and the match."""
+    """Returns the drafts of prompt lookup, the tokens after the longest match (the latest of equal ones), and the
+    match."""
     best, match = None, MIN_MATCH - 1
     for place in reversed(places.get(tuple(known[-MIN_MATCH:]), ())):
         n = MIN_MATCH
@@ -184,7 +188,7 @@ def looked_up(places, known, most):
 
 
 def depth_of(chances, match, n, costs):
-    """How many drafts bring the most tokens in a time, if the chances are right."""
+    """Returns the number of drafts with the most tokens per time, if the chances are right."""
     best, depth, tokens, all_hold = 1 / costs[1], 0, 1, 1
     for i in range(1, n + 1):
         all_hold *= chances[min(match + i - 1, MAX_MATCH)]
@@ -195,7 +199,7 @@ def depth_of(chances, match, n, costs):
 
 
 def simulate(prompt, answer, costs):
-    """Times as fast with guesses whose chances are known: learnt in a first pass over the same answer, by match."""
+    """Returns the speedup with drafts whose chances are known: learnt by match in a first pass over the same answer."""
     tried, held = [1] * (MAX_MATCH + 1), [.5] * (MAX_MATCH + 1)
     for last in (False, True):
         chances = [h / t for h, t in zip(held, tried)]
@@ -220,7 +224,7 @@ def simulate(prompt, answer, costs):
 
 
 def between(measured):
-    """The cost of each number of rows, of those that were measured."""
+    """Interpolates the cost of each number of rows between the measured ones."""
     points = sorted((int(rows), cost) for rows, cost in measured.items())
     costs = {}
     for (a, low), (b, high) in zip(points, points[1:]):
@@ -232,7 +236,7 @@ def between(measured):
 # ---- C13d, C13e, the peer ---------------------------------------------------------------------------------------------------
 
 def replay(args, rows):
-    """What steps cost by their rows; C13d: how far their time is from what was believed, the median of each share's runs."""
+    """The cost of steps by their rows. C13d: the relative error of the estimate, as the median of each share's runs."""
     command = [args.replay, args.model, str(args.threads), *(["cpu"] if args.cpu else [])]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     print("a step's cost in us by rows:", ", ".join(f"{n}: {us:.0f}" for n, us in found["costs"].items()), flush=True)
@@ -259,7 +263,7 @@ def run_work(args, server, work, repeat):
 
 
 def beside_before(args, rows):
-    """C13e: times of this program over those of the older one, in turns."""
+    """C13e: times of this program divided by those of the older one, in turns."""
     found = {}
     with Server(args, *args.flags) as now, Server(args, *args.flags, program=args.before) as before:
         for name, work in (("C1", works.STREAM), ("C3", works.TOGETHER), ("C4", works.CLOSED_LOOP)):
@@ -276,7 +280,7 @@ def beside_before(args, rows):
 
 
 def peer(args, rows):
-    """llama.cpp's prompt lookup on the same ids, times its own speed without."""
+    """llama.cpp's prompt lookup on the same ids, as a speedup over llama.cpp without it."""
     with Server(args) as server:
         prompts = {name: server.prompt_ids(prompt) for name, (kind, prompt, _) in tasks().items() if kind == "C13a"}
     asked = {"model": args.model, "threads": args.threads, "cpu": args.cpu, "n_out": N_OUT, "repeats": 2, "prompts": prompts}

@@ -1,10 +1,10 @@
-"""Measures what a schema costs: users whose answers keep to one, beside the same users without it, in turns.
+"""Measures the cost of a schema: users whose answers follow one, compared with the same users without it, in turns.
 
     python3 bench/structured.py [--program build/penstock] [--model models/....gguf] [--repeats 5] [--users 8] [--json FILE]
 
-C14a is tokens/s of users with a schema of 30 fields divided by those of users without, who get as many tokens; once where every token
-is sampled, and once where those that must come are taken without. C14b is the ITL p99 of free streams beside constrained ones divided by
-that beside free ones. Medians of the repeats. Every answer must keep to the schema.
+C14a is the tokens/s of users with a schema of 30 fields divided by those of users without, who get as many tokens; once
+with all tokens sampled, and once with forced tokens not sampled. C14b is the ITL p99 of free streams among constrained
+ones divided by that among free ones. Figures are medians of the repeats. All answers must match the schema.
 """
 
 import argparse
@@ -22,7 +22,7 @@ N_FIELDS, MAX_TOKENS = 30, 2000
 
 
 def schema():
-    """Fields of every type, each bounded, so that an answer always ends."""
+    """Fields of all types, each bounded, so that an answer always ends."""
     kinds = [{"type": "string", "maxLength": 24}, {"type": "integer", "minimum": 0, "maximum": 99999}, {"type": "boolean"},
              {"enum": ["low", "middle", "high"]}, {"type": "array", "items": {"type": "string", "maxLength": 8}, "maxItems": 3},
              {"type": ["number", "null"], "minimum": 0, "maximum": 100}]
@@ -31,7 +31,7 @@ def schema():
 
 
 def stream(server, fields):
-    """The text of an answer and the times at which its chunks came."""
+    """Returns the text of an answer and the arrival times of its chunks."""
     body = {"messages": [{"role": "user", "content": PROMPT}], "temperature": 1, "stream": True, "ignore_eos": True,
             "stream_options": {"include_usage": True}, **fields}
     request = urllib.request.Request(server.url + "/v1/chat/completions", json.dumps(body).encode(),
@@ -51,7 +51,7 @@ def stream(server, fields):
 
 
 def together(server, bodies):
-    """Seconds until all have their answers, and these."""
+    """Returns the seconds until all have their answers, and the answers."""
     with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
         began = time.perf_counter()
         answers = list(pool.map(lambda fields: stream(server, fields), bodies))
@@ -73,7 +73,7 @@ def throughput(server, users, round_, forced):
 
 
 def itl_p99(server, users, beside, round_):
-    """Milliseconds, of free streams beside as many others."""
+    """Milliseconds, of free streams among as many others."""
     free = [{"max_tokens": 160, "seed": round_ * users + user} for user in range(users)]
     others = [constrained(user) if beside else {"max_tokens": 200, "seed": user} for user in range(users)]
     _, answers = together(server, free + others)
@@ -82,7 +82,7 @@ def itl_p99(server, users, beside, round_):
 
 
 def measure(server, args, found):
-    """A round of all three."""
+    """One round of all three."""
     round_ = 1 + len(found["itl_p99"])
     found["tokens_s"].append(throughput(server, args.users, round_, False))
     found["tokens_s_forced"].append(throughput(server, args.users, round_, True))

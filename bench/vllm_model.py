@@ -5,8 +5,8 @@
 bench/peers.sh runs it with vLLM's Python, for its transformers. It writes the tokenizer too, because the server
 requires one; the bench itself sends token ids only.
 
-W8A8 is vLLM's own fastest form on a CPU, in the layout of compressed-tensors: int8 weights with one scale a row, and inputs that
-become int8 by the row as they come. The head stays bf16, as vLLM's own tools leave it.
+W8A8 is vLLM's fastest form on a CPU, in the layout of compressed-tensors: int8 weights with one scale per row, and
+inputs that are converted to int8 by row at run time. The head stays bf16, as in vLLM's own tools.
 """
 import json
 import os
@@ -23,7 +23,8 @@ W8A8 = {"quant_method": "compressed-tensors", "format": "int-quantized", "quanti
 
 
 def decoded(path):
-    """The model and its config, as plain ones: transformers treats those read from GGUF as quantised and cannot save them."""
+    """Returns the model and its config as unquantised ones: transformers treats those read from GGUF as quantised and
+    cannot save them."""
     folder, name = os.path.split(path)
     weights = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.bfloat16).state_dict()
     config = transformers.AutoConfig.from_pretrained(folder, gguf_file=name)
@@ -35,7 +36,7 @@ def decoded(path):
 
 
 def int8(tensors):
-    """Each product's weights as codes and a scale a row."""
+    """Returns each product's weights as codes and one scale per row."""
     made = {}
     for name, tensor in tensors.items():
         if not name.endswith("_proj.weight"):

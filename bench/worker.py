@@ -1,6 +1,6 @@
-"""The loop of a peer's worker process: bench/direct.py starts such processes with the peer's own Python.
+"""The loop of a peer's worker process: bench/direct.py starts such processes with the peer's Python.
 
-Reads one JSON object a line from standard input, {"do": NAME, ...}, and answers each with one on standard output.
+Reads JSON objects from standard input, one per line, {"do": NAME, ...}, and answers each with one on standard output.
 """
 import json
 import os

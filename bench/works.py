@@ -41,7 +41,7 @@ SHARED = Work("shared prefix", "1,024 shared + 32 own tokens, 20 requests", 1056
 WARM_UP = Work("warm-up", "", 64, 32, users=4)
 
 
-# ---- what is computed from a run's requests: [{"user", "start", "times", "tokens"}], times in seconds --------------
+# ---- metrics of a run's requests: [{"user", "start", "times", "tokens"}], times in seconds -------------------------
 
 def percentile(values, p):
     ordered = sorted(values)
@@ -69,7 +69,7 @@ def itl_p99_ms(requests):
 class Metric:
     name: str
     unit: str
-    of: object  # of a run's requests
+    of: object  # a function of a run's requests
     is_less_better: bool = False
 
 
@@ -83,8 +83,8 @@ ITL = Metric("ITL p99", "ms", itl_p99_ms, True)
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """How many times as good as `against`, for a machine with AMX and one with AVX-512 VNNI: (hard, stretch). If `against`
-    is None, the goal is an absolute value."""
+    """The wanted ratio to `against`, for a machine with AMX and one with AVX-512 VNNI: (hard, stretch). If `against` is
+    None, the goal is an absolute value."""
     against: str  # "llama.cpp", or "fastest": the fastest of all installed peers
     amx: tuple
     vnni: tuple
@@ -101,15 +101,15 @@ class Row:
     share: tuple = None  # share of the machine's limit, on a machine with AMX and one with VNNI
 
 
-AGAIN = 1000  # a repeat that is measured again is the repeat of a number so much higher: its prompts are in no cache
+AGAIN = 1000  # a repeat that is measured again has a number this much higher: its prompts are in no cache
 CONTINUOUS = ("llama.cpp", "vllm", "vllm int8", "openvino", "openvino int8", "openvino bf16", "openvino int8 bf16")
-ALL = (*CONTINUOUS, "ctranslate2")  # which answers one batch after the other, so it cannot do C4
+ALL = (*CONTINUOUS, "ctranslate2")  # CTranslate2 answers one batch after the other, so it cannot do C4
 LLAMA, FASTEST = "llama.cpp", "fastest"
 
 
-FOLDERS = ("gptq", "awq")  # measured beside Penstock itself with a Q4_1 file of the same shapes
+FOLDERS = ("gptq", "awq")  # compared with Penstock on a Q4_1 file of the same shapes
 SAME_CODES = "Q4_1 file"
-W8A8 = "w8a8"  # the folder that bench/vllm_model.py made of the default model, served by both
+W8A8 = "w8a8"  # the folder that bench/vllm_model.py made from the default model, served by both
 SMALL = ((1.2, None), (1.5, None), (1.5, None))
 AHEAD = ((1, None), (1, None), (1, None))
 SAME = ((.95, None), (.95, None), (.95, None))

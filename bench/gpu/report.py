@@ -96,7 +96,7 @@ def products(points, limits):
 
 
 def layer_sum(points, model, kernel, form, rows, key="us"):
-    """Sum over the matrices of a layer; None where one is missing."""
+    """Returns the sum over the matrices of a layer; None if one is missing."""
     mine = [p for p in points if p["part"] == "products" and p["model"] == model and p["kernel"] == kernel
             and p["format"] == form and p["rows"] == rows and p["matrix"] != "head"]
     wanted = {p["matrix"] for p in points if p["part"] == "products" and p["model"] == model} - {"head"}
@@ -106,7 +106,7 @@ def layer_sum(points, model, kernel, form, rows, key="us"):
 
 
 def same_bits(points, limits):
-    """The cost of equal bits in every batch: our bfloat16 products against cuBLAS's free choice."""
+    """The cost of equal bits in all batches: the project's bfloat16 products compared with cuBLAS's free choice."""
     all_products = [p for p in points if p["part"] == "products"]
     counts = in_order(p["rows"] for p in all_products)
     lines = []
@@ -194,7 +194,7 @@ def machine(report):
 
 
 def runs(title, found):
-    """What programs printed; of one that failed, the last lines."""
+    """The output of programs; if one failed, its last lines."""
     if not found:
         return []
     rows = [[r["name"], r["result"], r.get("checks", ""), f"{r['seconds']:.1f}"] for r in found]
@@ -253,7 +253,7 @@ EXPECTED = [
     "| GPU | made up |", "| SM clock while timing, MHz | 1,980 (from 1,700 to 1,980) |", "**Failed: suites.**",
     "| gpu_kv | exit 1 | 2 | 1.0 |", "here: it broke", "| gpu_kv, racecheck | not finished |  | 9.0 |",
     "a copy moves 4.00 TB/s", "reaches 800 TFLOP/s",
-    "| bf16 | 20.0 us, 2,000 GB/s, 50%, 1.50x | 100 us, 400 TFLOP/s, 50% |",  # cuBLAS's at 512 rows is missing
+    "| bf16 | 20.0 us, 2,000 GB/s, 50%, 1.50x | 100 us, 400 TFLOP/s, 50% |",  # cuBLAS at 512 rows is missing
     "| cuBLAS bf16 | 30.0 us, 1,333 GB/s, 33%, 1.00x | left out |", "| m | 40.0 / 60.0 us, 0.67 |  |",
     "before 3 points: cublas m qkv bf16, cublas m o bf16, cublas m head bf16.", "| 1 | 10.0 us, 400 GB/s, 10% |",
     "| o | 512 | 100 us, 400 TFLOP/s, 50% | 80.0 us, 500 TFLOP/s, 62%, 1.25x | 0.50% |",
@@ -270,7 +270,7 @@ def self_test():
     text = page(bare)
     assert "No limit was measured" in text and "20.0 us, 2,000 GB/s, 1.50x" in text, text
     assert "Kernels" not in page({**bare, "points": []})
-    timeless = [{**p, "us": 0} for p in made_up()["points"]]  # as the emulation has no time
+    timeless = [{**p, "us": 0} for p in made_up()["points"]]  # the emulation does not measure time
     assert "no time" in page({**bare, "points": timeless})
     print(f"gpu report: self-test of {len(EXPECTED) + 4} findings passed")
 

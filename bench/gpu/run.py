@@ -134,7 +134,7 @@ def architecture():
 
 
 def has_libraries():
-    """Whether the whole program can be built: one suite needs the engine."""
+    """Can the whole program be built? One suite needs the engine."""
     names = ["check", "libmicrohttpd", "libuv", "libcjson", "libpcre2-8", "libutf8proc", "libxxhash", "yaml-0.1"]
     return bool(shutil.which("pkg-config")) and subprocess.run(["pkg-config", "--exists", *names], check=False).returncode == 0
 
@@ -184,7 +184,7 @@ def libraries(programs):
 # ---- correctness ----------------------------------------------------------------------------------------------
 
 def tests_of(programs):
-    """The suites, quick ones first, so that the sanitizer reaches most of them."""
+    """Returns the suites, quick ones first, so that the sanitizer reaches most of them."""
     slow = ["engine", "engine_graphs", "engine_sampling", "gemm", "sample", "attention_bits", "attention"]
     found = [p for p in glob.glob(os.path.join(programs, "gpu_*"))
              if os.access(p, os.X_OK) and not p.endswith(("gpu_times", "gpu_serve", "gpu_peer"))]
@@ -203,7 +203,7 @@ def check_suite(program, deadline):
 
 
 def judge_sanitizer(code, said):
-    """What a run of compute-sanitizer found."""
+    """Returns the findings of a run of compute-sanitizer."""
     if re.search(r"Device not supported|No attachable process|not supported on this|Failed to initialize", said):
         return "does not work here"
     errors = len(re.findall(r"^=+ (?:Invalid|Error: |Race|Warning: Race|Uninitialized|Barrier)", said, re.M))
@@ -297,7 +297,8 @@ def kernels(report, programs, seconds):
 
 
 def first(report, programs, seconds):
-    """What no emulation knows: wgmma's descriptors and registers, its bits, its speed; what one grid for a step gains."""
+    """Measures unknowns of the emulation: wgmma's descriptors and registers, its bits, its speed; the gain of one grid
+    per step."""
     started = time.monotonic()
     suites = [os.path.join(programs, name) for name in ("gpu_ptx90", "gpu_chunks")]
     if all(os.access(suite, os.X_OK) for suite in suites):  # built for devices of capability 9.0 only

@@ -1,4 +1,4 @@
-"""The serving part of the page: the figures of gpu_serve and gpu_peer.py beside the goals. `--self-test` checks it."""
+"""The serving part of the page: the figures of gpu_serve and gpu_peer.py, with the goals. `--self-test` checks it."""
 import sys
 
 # id, words of the figure's `what`, goal, stretch, unit, whether more is better. G5's value is its share of the

@@ -29,7 +29,7 @@ def time_part(report, tools, programs, part, seconds):
 
 
 def there(report, programs):
-    """Whether there is a gpu_serve; if not, the report says so."""
+    """Is there a gpu_serve? If not, the report says so."""
     report["served"] = []
     if os.access(os.path.join(programs, "gpu_serve"), os.X_OK):
         return True
@@ -39,7 +39,7 @@ def there(report, programs):
 
 
 def small(report, programs, seconds, tools):
-    """Small models alone: a decode step as a graph of launches, and as one grid. `tools` is run.py."""
+    """Small models only: a decode step as a graph of launches, and as one grid. `tools` is run.py."""
     if there(report, programs):
         time_part(report, tools, programs, "small", seconds)
 
