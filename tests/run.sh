@@ -63,6 +63,7 @@ with_cxx() {
 tidy() {
     python3 tests/house.py --self-test
     python3 tests/house.py --check-recipes
+    docs/architecture.py --check
     python3 tests/tidy.py --self-test
     python3 tests/tidy.py
     passed "$(python3 tests/tidy.py | tail -n 1)"
