@@ -114,10 +114,10 @@ START_TEST(arguments_that_a_model_wrote_may_repeat_a_name) {
 END_TEST
 
 START_TEST(names_that_the_server_sets_are_no_variables) {
-    static const char *const names[] = {"messages",  "tools",     "add_generation_prompt",
-                                        "bos_token", "eos_token", "continue_final_message",
-                                        "range",     "namespace", "raise_exception",
-                                        "dict",      "joiner",    "strftime_now"};
+    static const char *const names[] = {"messages",  "tools",       "add_generation_prompt",
+                                        "bos_token", "eos_token",   "continue_final_message",
+                                        "range",     "namespace",   "raise_exception",
+                                        "dict",      "strftime_now"};
     struct buf body = {0};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         for (enum reader reader = CHAT; reader <= TOKENIZE; reader++) {

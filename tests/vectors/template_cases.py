@@ -1,7 +1,5 @@
 """The templates and inputs of make_template.py: every construct alone and combined, and templates like those of models."""
 
-import random
-
 USER = {"role": "user", "content": "What is 2 < 3 & \"so\" on? Zürich — 東京 🙂"}
 WEATHER = {
     "type": "function",
@@ -569,9 +567,9 @@ expressions(
     "s|max", "l|sum", "l|sum(start=10)", "people|sum(attribute='age')", "words|sum", "e|sum", "[[1], [2]]|sum(start=[])", "[0.1, 0.2]|sum", "l|reverse|list", "s|reverse", "u|reverse", "d|reverse|list", "l|map('string')|reverse|list", "i|reverse", "l|batch(2)|list", "l|batch(2, 'x')|list", "range(7)|batch(3)|list", "l|batch(0)|list", "people|groupby('city')|list|length", "people|groupby('city')|map(attribute='grouper')|list", "people|groupby('age')|map('first')|list",
     "people|groupby('city', case_sensitive=true)|map('first')|list", "people|groupby('boss', default=false)|map('first')|list", "(people|groupby('age'))[0].list|map(attribute='name')|list", "s|replace('o', '0')", "s|replace('o', '0', 1)", "s|replace('', '-')", "'aaa'|replace('a', '')", "s|replace('zz', 'y')", "i|replace(4, 5)", "s|replace('o')", "u|replace('ü', 'ue')", "'aaa'.replace('a', 'b', 2)", "'aaa'.replace('a', 'b', -1)", "''.replace('', 'x')", "'ab'.replace('', 'x', 1)", "'aaaa'.replace('aa', 'b')",
     "'42'|int", "'42.9'|int", "'abc'|int", "'abc'|int(7)", "'0x1f'|int(base=16)", "'1f'|int(0, 16)", "'0b11'|int(0, 2)", "'11'|int(base=2)", "'1_000'|int", "' 42 '|int", "'-5'|int", "'+5'|int", "3.99|int", "-3.99|int", "t|int", "n|int", "n|int(5)", "zz|int", "l|int", "''|int", "'1e3'|int", "'inf'|int", "'nan'|int", "'--5'|int", "'5-'|int", "'1__0'|int", "'_1'|int",
-    "'3.5'|float", "'abc'|float", "'abc'|float(1.5)", "i|float", "'1e3'|float", "'inf'|float", "'-nan'|float", "t|float", "n|float", "zz|float", "'0x10'|float", "' 2.5 '|float", "i|string", "n|string", "l|string", "d|string", "t|string", "zz|string", "[zz|string]", "html|safe", "html|e", "html|escape", "i|e", "n|e", "html|forceescape", "i|abs", "neg|abs", "-2.5|abs", "(-2.5)|abs", "t|abs", "s|abs", "zz|abs",
+    "'3.5'|float", "'abc'|float", "'abc'|float(1.5)", "i|float", "'1e3'|float", "'inf'|float", "'-nan'|float", "t|float", "n|float", "zz|float", "'0x10'|float", "' 2.5 '|float", "i|string", "n|string", "l|string", "d|string", "t|string", "zz|string", "[zz|string]", "html|safe", "html|e", "html|escape", "i|e", "n|e", "i|abs", "neg|abs", "-2.5|abs", "(-2.5)|abs", "t|abs", "s|abs", "zz|abs",
     "2.5|round", "3.5|round", "-2.5|round", "2.567|round(2)", "2.567|round(1, 'floor')", "2.511|round(1, 'ceil')", "2.5|round(method='ceil')", "42|round", "42|round(1)", "1234|round(-2)", "1250|round(-2)", "1234.5|round(-2)", "2.675|round(2)", "2.5|round|int", "2.5|round(method='x')", "s|round", "t|round", "lines|indent", "lines|indent(2)", "lines|indent(2, true)", "lines|indent(2, true, true)", "lines|indent(width='> ')", "lines|indent(first=true)", "''|indent", "'a'|indent", "i|indent", "zz|indent",
-    "s|wordcount", "u|wordcount", "'a-b c_d 1'|wordcount", "ws|wordcount", "'%s and %s'|format('a', 1)", "'%(x)s'|format(x=5)", "'%d'|format('a')", "'%s'|format(1, 2)", "'%s %s'|format(1, x=2)", "s|truncate(8)", "s|truncate(5, true)", "s|truncate(8, false, '!', 0)", "s|truncate(2)", "'foo bar baz qux'|truncate(9)", "'foo bar baz qux'|truncate(11)", "'foo bar baz qux'|truncate(11, False, '...', 0)", "s|attr('upper')()", "d|attr('a')", "d|attr('zz') is defined", "d|attr('items')()|list",
+    "s|wordcount", "u|wordcount", "'a-b c_d 1'|wordcount", "ws|wordcount", "'%s and %s'|format('a', 1)", "'%(x)s'|format(x=5)", "'%d'|format('a')", "'%s'|format(1, 2)", "'%s %s'|format(1, x=2)", "s|attr('upper')()", "d|attr('a')", "d|attr('zz') is defined", "d|attr('items')()|list",
     "s|upper|lower|title", "-1|abs", "1 + 2|string|length", "'a' ~ 'b'|upper", "('a' ~ 'b')|upper", "[1, 2]|join(',')|replace(',', ';')", "s|trim|length > 3", "not s|length", "s|default('x')|upper ~ '!'", "l|sort|join(',') if l else 'none'", "s|upper()", "s|upper(1)", "s|trim(chars='H')", "s|replace(old='o', new='0')", "s|replace('o', '0', old='x')", "s|join(x=1)", "l|join(*[', '])", "l|join(**{'d': '+'})", "l|join(*['a'], **{'attribute': none})",
 )
 
@@ -589,17 +587,17 @@ expressions(
     "s.find('o', -3)", "s.find('')", "s.index('W')", "s.index('zz')", "s.rindex('o')", "s.count('l')", "s.count('')", "s.count('ll')", "u.count('')", "'{} and {}'.format('a', 1)", "'{0}{1}{0}'.format('a', 'b')", "'{x}'.format(x=1)", "'{:>5}|{:<5}|{:^5}|{:05d}|{:.2f}|{:,}'.format('a', 'b', 'c', 42, 3.14159, 1234567)", "'{:*^9}'.format('mid')", "'{!r}'.format('a')", "'{{}}'.format()", "'{}'.format()", "'{a.b}'.format(a={'b': 1})", "'{0[x]}'.format({'x': 5})", "'{:x} {:X} {:o} {:b} {:#x}'.format(255, 255, 8, 5, 255)", "'{:+d} {:e} {:%} {:g}'.format(3, 1234.5, 0.25, 0.1)",
     "'{} {0}'.format(1)", "'{'.format()", "'}'.format()", "'{:d}'.format('a')", "'{:10}|'.format(5)", "'{:10}|'.format(true)", "'{:s}'.format('x')", "'{:.3}'.format('abcdef')", "'{:5.1f}'.format(2.25)", "'{}'.format(none)", "'{}'.format([1, 'a'])", "'5'.zfill(3)", "'-5'.zfill(4)", "'abc'.zfill(2)", "s.ljust(15)~'|'", "'ab'.rjust(5, '*')", "'ab'.center(5, '*')", "'abc'.center(6, '*')", "'ab'.center(1)", "'5'.isdigit()", "'5a'.isdigit()", "''.isdigit()", "'٣'.isdigit()", "'½'.isnumeric()", "'5'.isdecimal()", "'abc'.isalpha()", "'éß'.isalpha()", "'ab1'.isalnum()", "'ab 1'.isalnum()",
     "' \\t'.isspace()", "''.isspace()", "'AB'.isupper()", "'ab'.islower()", "'Ab'.islower()", "'abc'.removeprefix('a')", "'abc'.removesuffix('bc')", "'abc'.removeprefix('x')", "'a=b=c'.partition('=')", "'a=b=c'.rpartition('=')", "'abc'.partition('=')", "'abc'.rpartition('=')", "'abc'.partition('')", "s.xyz()", "s.xyz", "s.__class__", "s._x", "s.encode", "d.get('a')", "d.get('zz')", "d.get('zz', 'x')", "d.get()", "d.get([1])", "d.keys()|list", "d.values()|list|sort", "d.items()|list", "d.copy()", "d.update({'x': 1})", "d.pop('a')", "d.clear()", "d.setdefault('x', 1)", "l.index(1)", "l.index(9)", "l.count(1)", "(1, 2, 1).count(1)", "l.append(4)", "l.append", "l.pop()", "l.sort()",
-    "l.extend([1])", "l.insert(0, 1)", "l.reverse()", "l.copy()", "range(5).index(3)", "range(5).count(3)", "i.real", "i()", "s()", "n()", "zz()", "'abc'['upper']()", "d['get']('a')", "s.upper", 
+    "l.extend([1])", "l.insert(0, 1)", "l.reverse()", "l.copy()", "range(5).index(3)", "range(5).count(3)", "i.real", "i()", "s()", "n()", "zz()", "'abc'['upper']()", "d['get']('a')", "s.upper",
 )
 CASES = [case for case in CASES if case[0] not in ("{{ s.upper }}", "{{ d['items'] }}", "{{ i.real }}", "{{ s.encode }}")]  # not shown by address
 
 # ---- functions --------------------------------------------------------------------------------------------------------------
 expressions(
     "range(5)|list", "range(2, 5)|list", "range(5, 2)|list", "range(5, 2, -1)|list", "range(0)|list", "range(1.5)", "range('a')", "range()", "range(1, 2, 0)", "range(100001)", "range(100000)|length", "range(1000000000000)", "range(-3)|list", "range(0, -5, -2)|list",
-    "dict()", "dict(a=1)", "dict({'a': 1}, b=2)", "dict([('a', 1), ('b', 2)])", "dict([1])", "dict(1)", "dict(a=1).a", "dict(**{'x': 1})", "namespace(a=1).a", "namespace(a=1).b", "namespace({'a': 1}, b=2).b", "namespace(_a=1)", "namespace(a=1)['a']", "namespace(a=1)", "raise_exception('no')", "raise_exception()", "raise_exception", "strftime_now(5)", "strftime_now('%%')", "strftime_now('x')", "joiner()", "cycler()", "cycler(1, 2).next()", "cycler(1, 2).current", "zz(1)", "range(*[1, 4])|list", "range(*l)|list", "dict(**d)", "dict(a=1, a=2)", "dict(**{'a': 1}, **{'b': 2})", "range(1, *[4])|list",
+    "dict()", "dict(a=1)", "dict({'a': 1}, b=2)", "dict([('a', 1), ('b', 2)])", "dict([1])", "dict(1)", "dict(a=1).a", "dict(**{'x': 1})", "namespace(a=1).a", "namespace(a=1).b", "namespace({'a': 1}, b=2).b", "namespace(_a=1)", "namespace(a=1)['a']", "namespace(a=1)", "raise_exception('no')", "raise_exception()", "raise_exception", "strftime_now(5)", "strftime_now('%%')", "strftime_now('x')", "zz(1)", "range(*[1, 4])|list", "range(*l)|list", "dict(**d)", "dict(a=1, a=2)", "dict(**{'a': 1}, **{'b': 2})", "range(1, *[4])|list",
     "dict(1, 2)", "messages|length", "tools", "documents", "tools is none", "bos_token is defined", "add_generation_prompt", "messages[0].role", "messages", "self", "loop is defined", "loop", "caller is defined", "varargs is defined",
 )
-CASES = [case for case in CASES if case[0] not in ("{{ joiner() }}", "{{ self }}", "{{ raise_exception }}")]
+CASES = [case for case in CASES if case[0] not in ("{{ self }}", "{{ raise_exception }}")]
 
 # ---- statements, white space ------------------------------------------------------------------------------------------------
 for text in (
@@ -625,7 +623,7 @@ for text in (
     "{% macro m() %}x{% endmacro %}{{ m() }}{{ m() }}", "{% macro m(a, b=2) %}{{ a }}-{{ b }};{% endmacro %}{{ m(1) }}{{ m(1, 3) }}{{ m(b=5, a=4) }}{{ m() }}", "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}", "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(x=2) }}", "{% macro m(a, b=a) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}", "{% macro m(a=1, b) %}{% endmacro %}", "{% macro m(a) %}{{ a is defined }}{% endmacro %}{{ m() }}", "{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, x=3) }}", "{% macro m(a) %}{{ a }}{{ varargs|join(',') }}{% endmacro %}{{ m(1, 2, 3) }}", "{% macro m(a) %}{{ kwargs.x }}{% endmacro %}{{ m(1, x=3) }}", "{% macro m(a) %}{% set b = a %}{{ b }}{% endmacro %}{{ m(1) }}{{ b }}", "{% set x = 1 %}{% macro m() %}{{ x }}{% endmacro %}{% set x = 2 %}{{ m() }}",
     "{% macro m() %}{{ x }}{% endmacro %}{% set x = 2 %}{{ m() }}", "{% macro m(n) %}{% if n > 0 %}{{ n }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(5) }}", "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}", "{% macro a() %}a{{ b() }}{% endmacro %}{% macro b() %}b{% endmacro %}{{ a() }}", "{% macro m(x) %}[{{ x }}]{% endmacro %}{{ l|map('string')|join(m('-')) }}", "{% macro m() %}x{% endmacro %}{{ m() ~ m()|upper }}{{ m() + 'a' }}{{ m()|length }}", "{% macro m() %}  x  {% endmacro %}[{{ m()|trim }}]", "{% macro m(x) %}{% for y in x %}{{ y }}{% endfor %}{% endmacro %}{% for z in l %}{{ m(l) }};{% endfor %}", "{% macro m() %}{{ caller() }}!{% endmacro %}{% call m() %}body {{ s }}{% endcall %}", "{% macro m() %}{{ caller(1, 2) }}!{% endmacro %}{% call(a, b) m() %}{{ a }}{{ b }}{% endcall %}", "{% macro m(x) %}{{ caller(x) }}{% endmacro %}{% call(a, b=5) m(3) %}{{ a }}{{ b }}{% endcall %}",
     "{% macro m() %}{{ caller() }}{% endmacro %}{{ m() }}", "{% macro m() %}{{ caller is defined }}{% endmacro %}{{ m() }}{% call m() %}{% endcall %}", "{% macro m() %}x{% endmacro %}{% call m() %}a{% endcall %}", "{% call s %}a{% endcall %}", "{% macro m(l) %}{% for x in l %}{{ caller(x) }}{% endfor %}{% endmacro %}{% call(x) m(l) %}<{{ x }}>{% endcall %}", "{% macro m() %}{{ caller() }}{{ caller() }}{% endmacro %}{% set q2 = 'z' %}{% call m() %}{{ q2 }}{% endcall %}", "{% macro m(caller) %}{{ caller() }}{% endmacro %}{% call m() %}y{% endcall %}", "{{ m() }}{% macro m() %}x{% endmacro %}", "{% if t %}{% macro m() %}x{% endmacro %}{% endif %}{{ m() }}", "{% for x in l %}{% macro m() %}{{ x }}{% endmacro %}{{ m() }}{% endfor %}", "{% macro m(a) -%}\n  {{ a }}\n{%- endmacro -%}\n[{{ m(1) }}]", "{% macro m(%}{% endmacro %}", "{% macro 1() %}{% endmacro %}", "{% macro m() %}", "{% macro m(a, a) %}{{ a }}{% endmacro %}{{ m.name }}", "{% macro m(*a) %}{% endmacro %}", "{% macro m(caller=none) %}{{ caller() }}{% endmacro %}{% call m() %}y{% endcall %}", "{% macro m(caller=none) %}{{ caller is none }}{% endmacro %}{{ m() }}", "{% for x in l %}{% continue %}{% else %}none{% endfor %}", "{% for x in l %}{% if loop.last %}{% continue %}{% endif %}{% else %}none{% endfor %}", "{% macro m(x) %}{{ x.upper() }}{% endmacro %}{{ m(s) }}{{ m(i) }}",
-    "{% macro outer() %}{% macro inner() %}i{% endmacro %}{{ inner() }}{% endmacro %}{{ outer() }}{{ inner is defined }}", "{% set ns = namespace() %}{% macro m() %}{% set ns.x = 5 %}{% endmacro %}{{ m() }}{{ ns.x }}", "{% set j = joiner(', ') %}{% for x in l %}{{ j() }}{{ x }}{% endfor %}", "{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.current }}{{ c.reset() }}{{ c.next() }}", "{% set g = l|map('string') %}{% for x in g %}{{ x }}{% endfor %}-{% for x in g %}{{ x }}{% else %}spent{% endfor %}", "{% set g = l|select('odd')|list %}{{ g }}{{ g }}", "{% set g = d.items() %}{% for k, v in g %}{{ k }}{% endfor %}{% for k, v in g %}{{ k }}{% endfor %}", "{% set g = people|selectattr('age', 'gt', 20) %}{{ g|first is mapping }}", "{{ 1 in l|map('abs') }}", "{{ (l|reverse)|join }}{{ l|reverse|list }}", "{% for x in l|reverse %}{{ loop.index }}{{ x }}{% endfor %}", "{% for a in d.items() %}{{ a }}{{ a[0] }}{% endfor %}", "{% for g in people|groupby('age') %}{{ g.grouper }}: {{ g.list|map(attribute='name')|join(', ') }};{% endfor %}", "{% for age, list in people|groupby('age') %}{{ age }}{{ list|length }};{% endfor %}",
+    "{% macro outer() %}{% macro inner() %}i{% endmacro %}{{ inner() }}{% endmacro %}{{ outer() }}{{ inner is defined }}", "{% set ns = namespace() %}{% macro m() %}{% set ns.x = 5 %}{% endmacro %}{{ m() }}{{ ns.x }}", "{% set g = l|map('string') %}{% for x in g %}{{ x }}{% endfor %}-{% for x in g %}{{ x }}{% else %}spent{% endfor %}", "{% set g = l|select('odd')|list %}{{ g }}{{ g }}", "{% set g = d.items() %}{% for k, v in g %}{{ k }}{% endfor %}{% for k, v in g %}{{ k }}{% endfor %}", "{% set g = people|selectattr('age', 'gt', 20) %}{{ g|first is mapping }}", "{{ 1 in l|map('abs') }}", "{{ (l|reverse)|join }}{{ l|reverse|list }}", "{% for x in l|reverse %}{{ loop.index }}{{ x }}{% endfor %}", "{% for a in d.items() %}{{ a }}{{ a[0] }}{% endfor %}", "{% for g in people|groupby('age') %}{{ g.grouper }}: {{ g.list|map(attribute='name')|join(', ') }};{% endfor %}", "{% for age, list in people|groupby('age') %}{{ age }}{{ list|length }};{% endfor %}",
     "a\n{%- for x in l %}\n  {{ x }}\n{%- endfor %}\nz", "a\n{% for x in l -%}\n  {{ x }}\n{% endfor -%}\nz", "<ul>\n  {% for x in l %}\n  <li>{{ x }}</li>\n  {% endfor %}\n</ul>\n", "<ul>\n  {%- for x in l +%}\n  <li>{{ x }}</li>\n  {%+ endfor %}\n</ul>\n", "{% for x in l recursive %}{{ x }}{% endfor %}"[:0] or "{% for x in l %}{{ x }}{% endfor %}", "{% for loop in l %}{% endfor %}"[:0] or "x", "{{ s\n|\nupper }}\n{% set\nx\n=\n1 %}{{ x }}", "{{ [\n1,\n2\n] }}", "{{ s }}{#c#}{{ s }}", "{{ 'é' }}é{{ 'ü'|upper }}", "{{ é }}", "{% set é = 1 %}{{ é }}",
 ):
     add(text)
@@ -644,71 +642,13 @@ for text in (
 
 # ---- safe strings, recursive loops, filters of text --------------------------------------------------------------------------
 expressions(
-    "'<b>'|safe + '<i>'", "'<i>' + '<b>'|safe", "('<b>'|safe + '&')|e", "'<b>'|e + '<'", "('<'|e)|e", "('<'|e)|forceescape", "'<'|safe|upper", "('a<'|safe).upper() + '<'", "'<'|safe ~ '<'",
+    "'<b>'|safe + '<i>'", "'<i>' + '<b>'|safe", "('<b>'|safe + '&')|e", "'<b>'|e + '<'", "('<'|e)|e", "'<'|safe|upper", "('a<'|safe).upper() + '<'", "'<'|safe ~ '<'",
     "'<'|safe is escaped", "'<' is escaped", "('<'|safe + '<') is escaped", "('<'|e) is escaped", "s|safe + s", "'<'|safe == '<'", "['<'|safe, '>']|join('&')", "'<'|safe|length", "('<'|safe)[0] + '<'",
     "'Straße ΣΊΣΥΦΟΣ ﬁ İ ŉ ẞ'.casefold()", "s.casefold()", "u.casefold()", "''.casefold()", "'A'.casefold(1)",
     "range(7)|slice(3)|list", "range(7)|slice(3, 'x')|list", "range(6)|slice(3, 'x')|list", "[]|slice(2)|list", "'abcde'|slice(2)|list", "range(3)|slice(0)|list", "range(3)|slice(5)|list", "range(3)|slice(-2)|list",
     "5|slice(2)|list", "range(3)|slice", "range(3)|slice('a')|list",
-    "'abc'|center(9)", "'abc'|center", "'abc'|center(2)", "5|center(4)", "'ü'|center(4) ~ '|'", "'abc'|center('x')",
     "'a b/c?d=é&ü_.-~'|urlencode", "{'a b': 'c/d', 'e': 1}|urlencode", "[('a', 'b&c'), ('x y', none)]|urlencode", "5|urlencode", "''|urlencode", "u|urlencode", "[1]|urlencode", "none|urlencode",
-    "'<p>a  <b>b</b>\n c &amp; &lt;d&gt; &#39;x&#x41;</p>'|striptags", "'a <!-- <b> --> c'|striptags", "'a < b'|striptags", "'a < b > c'|striptags", "'<!-- x'|striptags", "5|striptags", "'&amp;lt;'|striptags",
-    "1|filesizeformat", "0|filesizeformat", "999|filesizeformat", "1000|filesizeformat", "1024|filesizeformat(true)", "123456789|filesizeformat", "1e30|filesizeformat", "1.5|filesizeformat", "'2048'|filesizeformat(binary=true)",
-    "(-5)|filesizeformat", "1500000|filesizeformat(true)",
 )
-expressions(
-    "s|wordwrap(12)", "s|wordwrap(12, false)", "s|wordwrap(7, wrapstring='|')", "u|wordwrap(5)", "''|wordwrap", "5|wordwrap", "'a b'|wordwrap(0)", "'a b'|wordwrap(-1)", "'a b'|wordwrap('x')",
-    "'a\\n\\n  b c d'|wordwrap(4)", "'well-known -- or--rather--e-mail'|wordwrap(9)", "'well-known e-mail'|wordwrap(6, break_on_hyphens=false)", "'<a b>'|safe|wordwrap(2) + '<'",
-    "'x'|pprint", "5|pprint", "none|pprint", "[]|pprint", "{}|pprint", "(1,)|pprint", "{'b': 1, 'a': [1, 2.5, none, true]}|pprint", "{2: 'x', 1: 'y', 'a': 'z', none: 0, 1.5: 1}|pprint",
-    "('word ' * 30)|pprint", "[('word ' * 30)]|pprint", "{'k': 'word ' * 30, 'j': ('é\\n' * 40)}|pprint", "('x' * 100)|pprint", "['x' * 100, ('y' * 90,)]|pprint", "range(60)|list|pprint", "range(60)|pprint",
-    "[range(30)|list, range(31)|list]|pprint", "{'one': {'two': {'three': range(25)|list}}}|pprint", "('a' * 40, 'b' * 40)|pprint", "((1, 'a' * 80),)|pprint", "('  lead ' * 12)|pprint", "[['a' * 76]]|pprint", "[['a' * 75]]|pprint",
-    "{'a': 1, 'b': none, 'c': '<\"&'}|xmlattr", "{'a': 1}|xmlattr(false)", "{'a': none}|xmlattr", "{}|xmlattr", "{'a b': 1}|xmlattr", "{'a/': 1}|xmlattr", "{'a': '<'|safe, 'b': '<'}|xmlattr", "{1: 2}|xmlattr", "5|xmlattr", "{'&': 1}|xmlattr",
-    "{'a': [1, '<']}|xmlattr ~ '|'", "{'a': 1, 'b': 2}|xmlattr(autospace=false)",
-)
-
-
-def laid_out():
-    """Texts of all that wordwrap and pprint look at, drawn at random."""
-    draw = random.Random(7)
-    letters = ["a", "b", "c", "\u00e9", "7", "_", "-", "-", "--", "-", " ", " ", " ", "  ", "\t", "\n", ".", "'", '"', "!", "/", "\u3000", "\u00b2"]
-    for _ in range(150):
-        text = "".join(draw.choice(letters) for _ in range(draw.randrange(40)))
-        flags = draw.choice(["", ", false", ", break_on_hyphens=false", ", false, '|', false"])
-        expressions(f"{text!r}|wordwrap({draw.randrange(1, 12)}{flags})")
-    for _ in range(60):
-        text = "".join(draw.choice(letters + [" word"] * 9) for _ in range(draw.randrange(60)))
-        value = draw.choice(["{0!r}", "[{0!r}]", "{{'k': {0!r}}}", "({0!r}, 1)", "[[{0!r}], {0!r}]", "{{{0!r}: [{0!r}]}}"])
-        expressions(value.format(text) + "|pprint")
-
-
-laid_out()
-expressions(
-    "'see http://example.com.'|urlize", "'(https://a.b/c_(d))'|urlize", "'<www.a.org>, x@y.z; mailto:x@y.z'|urlize", "'a.com b.info c.museum 1.2.3.4 http://1.2.3.4'|urlize", "html|urlize", "''|urlize", "5|urlize", "none|urlize",
-    "'http://example.com/long'|urlize(10)", "'http://example.com/long'|urlize(23)", "'http://example.com/long'|urlize(22)", "'www.a.org'|urlize(-4)", "'www.a.org'|urlize(-40)", "'www.a.org'|urlize(true)", "'www.a.org'|urlize('x')", "'www.a.org'|urlize(none, true)",
-    "'www.a.org'|urlize(nofollow=true, rel='b a  b')", "'www.a.org'|urlize(rel='<\"&')", "'www.a.org'|urlize(rel=5)", "'www.a.org'|urlize(rel='')", "'www.a.org'|urlize(target='_blank')", "'www.a.org'|urlize(target='<')", "'www.a.org'|urlize(target='<'|safe)",
-    "'www.a.org'|urlize(target=5)", "'www.a.org'|urlize(target='')", "'ftp://x tel:5 ftp://'|urlize(extra_schemes=['ftp://', 'tel:'])", "'ftp://x'|urlize(extra_schemes=[])", "'ftp://x'|urlize(extra_schemes=['ftp'])", "'ftp://x'|urlize(extra_schemes=['ftp:///'])",
-    "'ftp://x'|urlize(extra_schemes=['f:'])", "'ftp://x'|urlize(extra_schemes='ftp://')", "'ftp://x'|urlize(extra_schemes=5)", "'ftp://x'|urlize(extra_schemes=[5])", "'f+.-:/x'|urlize(extra_schemes=('f+.-:/',))", "'ab:cd ab:c'|urlize(3, extra_schemes=['ab:c', 'ab:'])",
-    "'<http://a.de>'|safe|urlize", "'<http://a.de>'|safe|urlize + '<'", "'(((http://a.de)))))'|urlize", "'http://a.de/(x),)).'|urlize", "'&lt;http://a.de/&lt;x&gt;.&gt;'|safe|urlize", "'x.com\\u00a0y.com\\tz.com\\n'|urlize", "'www.a.org.'|urlize + '<'",
-    "'http://[::1] http://[1:2:3:4:5:6:7:8] http://[12345::] http://[::12345678]:80/ http://[::1 http://[1] http://[a:b:c:d:e:f:1:2:3] http://[::g] https://[::1]x'|urlize", "'HTTP://A.DE Www.x.COM X.CoM MAILTO:a@b.c'|urlize",
-    "'http://a.de:1 http://a.de:123456 http://a.de: http://a.de:x a.com:80/x a.com?x a.com#x a.com;x http://a.xn--p1ai http://xn--a http://xn--ab'|urlize", "'@a@b.c a@b@c.d a@b a@b. a@.b a@b-c.d a@b.c-d a@b.c_ a:b@c.d www.a@b.c a@b..c a@b.c.'|urlize",
-    "'http://\\u0131\\u017f \\u212a.com http://\\u212aa \\u0130nfo.\\u0130nt http://\\u0661.1.1.1 \\u00e9\\u00e9.com http://\\u00e9\\u00e9 a%b.com -a-.com a.com'|urlize",
-    "'http://xn--a-b http://1.2.3.4444 http://1.2222.3.4 http://[::12345:2:3:4:5:6] http://[::1234:2:3:4:5:6] mailto:@a.b http://a.de/(x)y) (http://a.de/(x)y))'|urlize",
-    "('http://' ~ 'a' * 63) | urlize", "('http://' ~ 'a' * 64) | urlize", "('a' * 63 ~ '.com') | urlize", "('a' * 64 ~ '.com') | urlize", "('http://xn--' ~ 'a' * 59) | urlize", "('http://xn--' ~ 'a' * 60) | urlize",
-)
-
-
-def addresses(n, seed):
-    """Words of all that urlize looks at, drawn at random."""
-    draw = random.Random(seed)
-    parts = ["http://", "https://", "www.", "mailto:", "HTTP://", "ftp://", "a", "b1", "-", "%", "_", ".", ".", ".", "@", ":", ":80", ":123456", "/", "?", "#", "(", ")", "<", ">", "&", ",", "'", '"', "com", "org", "info", "museum", "xn--p1", "\u00e9", "\u0131nt", "\u017f",
-             "\u212a", "1.2.3.4", "10", "\u0663", "[", "]", "::1", "f+:", "f:", "dead:beef:", "\n", " ", "\u3000", "&lt;", "&gt;", "ftp:"]
-    flags = ["", "", "", "(9)", "(-3)", "(none, true)", "(rel='z a', target='_b')", "(extra_schemes=['ftp://', 'ftp:', 'f+:/'])", "(7, extra_schemes=('ftp:', '10:'))"]
-    starts = ["", "a.com", "http://a.de", "www.a.", "https://[a::", "(http://", "x@a.b", "mailto:a@b.", "&lt;a.org", "http://1.2.3.4", "(a.net/(", "ftp:", "f+:/"]
-    for _ in range(n):
-        text = " ".join(draw.choice(starts) + "".join(draw.choice(parts) for _ in range(draw.randrange(6))) for _ in range(draw.randrange(1, 5)))
-        expressions(f"{text!r}{draw.choice(['', '|safe'])}|urlize{draw.choice(flags)}")
-
-
-addresses(250, 11)
 for text in (
     "{% for x in [[1, [2, 3]], 4] recursive %}({{ loop(x) if x is iterable else x }}){% endfor %}",
     "{% for x in [{'n': 'a', 'c': [{'n': 'b', 'c': [{'n': 'c', 'c': []}]}, {'n': 'd', 'c': []}]}] recursive %}{{ loop.depth }}{{ loop.depth0 }}{{ x.n }}[{{ loop(x.c) }}]{% endfor %}",

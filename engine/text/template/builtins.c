@@ -15,8 +15,6 @@ static const struct builtin *find(const struct builtin *table, const char *name,
 
 const struct builtin *builtin_filter(const char *name, size_t length) {
     const struct builtin *found = find(template_filters_string, name, length);
-    if (!found) found = find(template_filters_text, name, length);
-    if (!found) found = find(template_filters_links, name, length);
     if (!found) found = find(template_filters_list, name, length);
     return found ? found : find(template_filters_number, name, length);
 }
@@ -37,8 +35,6 @@ const struct builtin *builtin_method(struct value self, const char *name, size_t
         return find(template_dict_methods, name, length);
     case VALUE_LOOP:
         return find(template_loop_methods, name, length);
-    case VALUE_CYCLER:
-        return find(template_cycler_methods, name, length);
     case VALUE_LIST:
         return self.list->flavour <= LIST_RANGE ? find(template_list_methods, name, length) : NULL;
     default:

@@ -85,9 +85,6 @@ static struct value own_attribute(struct render *r, struct value object,
     if (object.kind == VALUE_MACRO && string_is(name, "name") && object.macro->node->name) {
         return VALUE_OF_STRING(object.macro->node->name);
     }
-    if (object.kind == VALUE_CYCLER && string_is(name, "current")) {
-        return object.cycler->items[object.cycler->position];
-    }
     if (object.kind == VALUE_LIST && object.list->flavour == LIST_GROUP) {
         if (string_is(name, "grouper")) return object.list->items[0];
         if (string_is(name, "list")) return object.list->items[1];
@@ -229,10 +226,6 @@ struct value eval_call(struct render *r, struct value callee, const struct args 
         return loop_call(r, callee.loop, args);
     case VALUE_MACRO:
         return macro_call(r, callee.macro, args);
-    case VALUE_JOINER: /* an empty string the first time, then the separator */
-        assert(callee.cycler->n == 1);
-        if (callee.cycler->position++ == 0) return string_of(r, "");
-        return callee.cycler->items[0];
     default:
         render_fail(r, "'%s' cannot be called", value_type(callee));
     }
@@ -275,8 +268,8 @@ static bool compare_one(struct render *r, int op, struct value a, struct value b
     return order == 1 || order == 0;
 }
 
-/* Evaluates a < b < c: true if each adjacent pair is in order. Stops at the first pair that is not.
- */
+/* Evaluates a < b < c: true if each adjacent pair is in order. Stops at the first pair that is
+ * not. */
 static struct value eval_compare(struct render *r, const struct node *node) {
     struct value left = eval(r, node->a);
     for (const struct node *operand = node->b; operand; operand = operand->next) {

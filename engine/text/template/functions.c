@@ -1,4 +1,4 @@
-/* The functions that every template can call, and the methods of loops, cyclers, lists and dicts.
+/* The functions that every template can call, and the methods of loops, lists and dicts.
  * Methods that change their object are omitted, like in jinja2's sandbox. */
 #include <assert.h>
 #include <string.h>
@@ -98,60 +98,16 @@ static struct value function_namespace(struct render *r, struct value self,
     return (struct value){.kind = VALUE_NAMESPACE, .dict = dict};
 }
 
-static struct cycler *new_cycler(struct render *r, const struct value *items, size_t n) {
-    struct cycler *cycler = render_alloc(r, sizeof *cycler);
-    assert(n > 0);
-    *cycler = (struct cycler){.n = n, .items = guard_array(&r->guard, n, sizeof *items)};
-    memcpy(cycler->items, items, n * sizeof *items);
-    return cycler;
-}
-
-static struct value function_joiner(struct render *r, struct value self, const struct args *args) {
-    (void)self;
-    struct value separator = arg_or(args, 0, string_of(r, ", "));
-    return (struct value){.kind = VALUE_JOINER, .cycler = new_cycler(r, &separator, 1)};
-}
-
-static struct value function_cycler(struct render *r, struct value self, const struct args *args) {
-    (void)self;
-    if (args->n_positions == 0 || args->n_keywords) render_fail(r, "a cycler needs values");
-    return (struct value){.kind = VALUE_CYCLER,
-                          .cycler = new_cycler(r, args->position, args->n_positions)};
-}
-
 const struct builtin template_functions[] = {
     {"range", function_range, "#start,#stop,#step", 1},
     {"dict", function_dict, NULL, 0},
     {"namespace", function_namespace, NULL, 0},
     {"raise_exception", function_raise, "message", 1},
     {"strftime_now", function_strftime, "format", 1},
-    {"joiner", function_joiner, "sep", 0},
-    {"cycler", function_cycler, NULL, 0},
     {NULL, NULL, NULL, 0},
 };
 
-/* ---- methods of cyclers and loops ----------------------------------------------------------- */
-
-static struct value cycler_next(struct render *r, struct value self, const struct args *args) {
-    (void)r, (void)args;
-    struct cycler *cycler = self.cycler;
-    assert(cycler->position < cycler->n);
-    struct value item = cycler->items[cycler->position];
-    cycler->position = (cycler->position + 1) % cycler->n;
-    return item;
-}
-
-static struct value cycler_reset(struct render *r, struct value self, const struct args *args) {
-    (void)r, (void)args;
-    self.cycler->position = 0;
-    return VALUE_OF_NONE;
-}
-
-const struct builtin template_cycler_methods[] = {
-    {"next", cycler_next, "", 0},
-    {"reset", cycler_reset, "", 0},
-    {NULL, NULL, NULL, 0},
-};
+/* ---- methods of loops ----------------------------------------------------------------------- */
 
 static struct value loop_cycle(struct render *r, struct value self, const struct args *args) {
     if (args->n_positions == 0 || args->n_keywords) render_fail(r, "loop.cycle needs values");

@@ -1,6 +1,6 @@
 /* Strings: bytes of UTF-8, each of which belongs to the template or to the user. A character begins
- * at every byte that is not a continuation byte, so invalid UTF-8 also has a length and can be cut.
- */
+ * at every byte that is not a continuation byte, so invalid UTF-8 also has a length and can be
+ * cut. */
 #include <assert.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -90,7 +90,7 @@ struct value builder_value(struct render *r, struct builder *b) {
     return VALUE_OF_STRING(text);
 }
 
-/* ---- making strings -------------------------------------------------------------------------- */
+/* ---- making strings ------------------------------------------------------------------------- */
 
 struct value string_of(struct render *r, const char *literal) {
     struct string *text = string_new(r);
@@ -132,7 +132,7 @@ struct value string_append(struct render *r, const struct string *left,
     return builder_value(r, b);
 }
 
-/* ---- reading strings ------------------------------------------------------------------------- */
+/* ---- reading strings ------------------------------------------------------------------------ */
 
 bool string_is_user(const struct string *text, size_t at) {
     assert(at < text->length);
@@ -202,23 +202,6 @@ int32_t string_point(const struct string *text, size_t at, size_t end) {
     const char *data = text->data + at;
     return utf8_character(data, end - at) == end - at ? (int32_t)utf8_code_point(data, end - at)
                                                       : -1;
-}
-
-struct points points_of(struct render *r, const struct string *text) {
-    size_t n = string_points(r, text);
-    struct points p = {.text = text,
-                       .n = n,
-                       .point = guard_array(&r->guard, n + 1, sizeof *p.point),
-                       .at = guard_array(&r->guard, n + 1, sizeof *p.at)};
-    render_charge(r, text->length / 2);
-    for (size_t i = 0, at = 0; i < n; i++) {
-        size_t next = string_next(text, at);
-        p.at[i] = at;
-        p.point[i] = string_point(text, at, next);
-        at = next;
-    }
-    p.at[n] = text->length;
-    return p;
 }
 
 bool point_is_space(int32_t c) {

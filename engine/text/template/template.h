@@ -65,8 +65,6 @@ enum value_kind {
     VALUE_METHOD,
     VALUE_MACRO,
     VALUE_LOOP,
-    VALUE_CYCLER,
-    VALUE_JOINER,
 };
 
 struct value {
@@ -86,7 +84,6 @@ struct value {
         struct method *method;
         struct macro *macro;
         struct loop *loop;
-        struct cycler *cycler; /* VALUE_CYCLER, VALUE_JOINER */
     };
 };
 
@@ -176,11 +173,6 @@ struct loop {
     bool was_asked;
 };
 
-struct cycler {
-    struct value *items; /* [n] a joiner has one item, its separator */
-    size_t n, position;
-};
-
 #define VALUE_NOTHING ((struct value){.kind = VALUE_MISSING})
 #define VALUE_OF_NONE ((struct value){.kind = VALUE_NONE})
 #define VALUE_OF_BOOL(b) ((struct value){.kind = VALUE_BOOL, .boolean = (b)})
@@ -237,15 +229,7 @@ size_t string_offset(const struct string *text, size_t from,
                      size_t n_points);                    /* offset after n more characters */
 size_t string_next(const struct string *text, size_t at); /* offset of the next character */
 int32_t string_point(const struct string *text, size_t at,
-                     size_t end); /* the character at `at`; -1: invalid UTF-8 */
-/* A text as characters; the arrays are valid until the render ends. */
-struct points {
-    const struct string *text;
-    size_t n;
-    int32_t *point; /* [n] -1: invalid UTF-8 */
-    size_t *at;     /* [n + 1] offset of each character, and the text's length */
-};
-struct points points_of(struct render *r, const struct string *text);
+                     size_t end);       /* the character at `at`; -1: invalid UTF-8 */
 bool point_is_space(int32_t point);     /* Python's str.isspace */
 bool point_is_printable(int32_t point); /* Python's str.isprintable */
 bool point_is_word(int32_t point);      /* Python's \w: a letter, a number or an underscore */
@@ -382,7 +366,7 @@ struct node {
 /* Parses a whole template into the guard's arena. */
 struct node *template_parse(struct guard *guard, const char *source, size_t length);
 
-/* ---- running (template/eval.c, template/exec.c) ---------------------------------------------- */
+/* ---- running (template/eval.c, template/exec.c) --------------------------------------------- */
 
 struct binding {
     struct binding *next;
@@ -423,7 +407,7 @@ struct value eval(struct render *r, const struct node *node);
 struct args eval_args(struct render *r, const struct node *list, size_t room);
 /* Applies a chain of filters. The innermost gets `input`. */
 struct value eval_filters(struct render *r, const struct node *node, struct value input);
-/* Calls a function, method, macro or joiner; fails for other values. */
+/* Calls a function, method, macro or recursive loop; fails for other values. */
 struct value eval_call(struct render *r, struct value callee, const struct args *args);
 /* Return object.name and object[index] by the rules of jinja2's sandbox. */
 struct value value_attribute(struct render *r, struct value object, const struct string *name);
@@ -445,7 +429,7 @@ struct value macro_call(struct render *r, const struct macro *macro, const struc
 void frame_set(struct render *r, struct frame *frame, const struct string *name,
                struct value value);
 
-/* ---- functions for templates (template/builtins.c and the files that it lists) --------------- */
+/* ---- functions for templates (template/builtins.c and the files that it lists) -------------- */
 
 /* Return the builtin with that name, or NULL; a method is looked up by the kind of `self`. */
 const struct builtin *builtin_filter(const char *name, size_t length);
@@ -459,10 +443,9 @@ struct value builtin_run(struct render *r, const struct builtin *builtin, struct
 bool builtin_test_passes(struct render *r, const struct builtin *test, struct value self,
                          const struct args *args);
 
-extern const struct builtin template_filters_string[], template_filters_text[],
-    template_filters_links[], template_filters_list[], template_filters_number[], template_tests[],
-    template_functions[], template_string_methods[], template_list_methods[],
-    template_dict_methods[], template_loop_methods[], template_cycler_methods[];
+extern const struct builtin template_filters_string[], template_filters_list[],
+    template_filters_number[], template_tests[], template_functions[], template_string_methods[],
+    template_list_methods[], template_dict_methods[], template_loop_methods[];
 
 /* "..." % values, and "...".format(...). */
 struct value string_percent(struct render *r, const struct string *format, struct value values);

@@ -23,7 +23,7 @@ TEST(is_sequence, self.kind == VALUE_STRING || self.kind == VALUE_DICT ||
                       (self.kind == VALUE_LIST && self.list->flavour <= LIST_RANGE))
 TEST(is_callable, self.kind == VALUE_UNDEFINED || self.kind == VALUE_FUNCTION ||
                       self.kind == VALUE_METHOD || self.kind == VALUE_MACRO ||
-                      self.kind == VALUE_LOOP || self.kind == VALUE_JOINER)
+                      self.kind == VALUE_LOOP)
 TEST(is_filter, self.kind == VALUE_STRING && builtin_filter(self.string->data, self.string->length))
 TEST(is_test, self.kind == VALUE_STRING && builtin_test(self.string->data, self.string->length))
 

@@ -95,8 +95,7 @@ const char *value_type(struct value value) {
         [VALUE_STRING] = "str",        [VALUE_LIST] = "list",
         [VALUE_DICT] = "dict",         [VALUE_NAMESPACE] = "Namespace",
         [VALUE_FUNCTION] = "function", [VALUE_METHOD] = "method",
-        [VALUE_MACRO] = "Macro",       [VALUE_LOOP] = "LoopContext",
-        [VALUE_CYCLER] = "Cycler",     [VALUE_JOINER] = "Joiner"};
+        [VALUE_MACRO] = "Macro",       [VALUE_LOOP] = "LoopContext"};
     static const char *const flavours[] = {
         [LIST_PLAIN] = "list",       [LIST_TUPLE] = "tuple",        [LIST_GROUP] = "tuple",
         [LIST_RANGE] = "range",      [LIST_KEYS] = "dict_keys",     [LIST_VALUES] = "dict_values",
