@@ -38,9 +38,11 @@ DOORS = {
     "engine/text/template": [],
     "engine/files": ["model_file.h", "weights.h"],
     "engine/files/text": ["folder_text.h"],
-    "engine/grammar": ["grammar.h", "build.h"],
-    "engine/grammar/read": [],
-    "engine/grammar/schema": [],
+    "engine/grammar/build": ["build.h", "limits.h", "network.h"],
+    "engine/grammar/read": ["read.h"],
+    "engine/grammar/run": ["run.h"],
+    "engine/grammar/schema": ["schema.h"],
+    "engine/grammar": ["grammar.h"],
     "engine/memory": ["memory.h", "device.h"],
     "engine/models/families": ["family.h", "roles.h"],
     "engine/models": ["model.h"],
@@ -92,9 +94,11 @@ MAY_INCLUDE = {
     "engine/text/template": {"config", "engine/text"},
     "engine/files": ENGINE | {"engine/files/text"},
     "engine/files/text": {"config", "engine/text"},
-    "engine/grammar": {"config"},
-    "engine/grammar/read": {"config", "engine/grammar"},
-    "engine/grammar/schema": {"config", "engine/grammar"},
+    "engine/grammar/build": {"config"},
+    "engine/grammar/read": {"config", "engine/grammar/build"},
+    "engine/grammar/run": {"config", "engine/grammar/build"},
+    "engine/grammar/schema": {"config", "engine/grammar/build", "engine/grammar/read", "engine/grammar/run"},
+    "engine/grammar": {"config", "engine/grammar/build", "engine/grammar/read", "engine/grammar/run", "engine/grammar/schema"},
     "engine/memory": ENGINE,
     "engine/sampling": ENGINE,
     "engine/models/families": ENGINE,
@@ -119,7 +123,7 @@ MAY_INCLUDE = {
 # The headers in which each prototype must have a comment: those that other folders or the program's main file read.
 COMMENTED_HEADERS = {
     "config/config.h", "config/json.h", "config/list.h", "config/name_index.h", "kernels/kernels.h",
-    "engine/text/text.h", "engine/grammar/grammar.h", "engine/engine.h", "scheduler/scheduler.h",
+    "engine/text/text.h", "engine/grammar/grammar.h", "engine/grammar/run/run.h", "engine/engine.h", "scheduler/scheduler.h",
     "server/http/http.h", "server/json/json.h", "server/message/message.h",
     "server/openai/openai.h",
 }
@@ -138,7 +142,7 @@ LIBRARIES = {
 }
 # The rooms that read what clients send as JSON: they read a value by json_text, json_number and the like, which ask for its
 # type, and never a field of the union in struct json.
-READS_JSON = ("engine/grammar/read/", "engine/grammar/schema/", "server/generation/", "server/json/", "server/message/",
+READS_JSON = ("engine/grammar/schema/", "server/generation/", "server/json/", "server/message/",
               "server/openai/")
 UNION_FIELD = r"->(string|integer|is_integer|boolean|n_children)\b"
 # This folder times the internals of others: it may include them, as tests may.
@@ -157,10 +161,14 @@ A_SET = "one path, compiled for one instruction set: the build goes by the file'
 A_CACHE = "the kernels of one type of cache: each takes long to compile, so they are compiled side by side"
 A_TYPE = "the kernels of one type of activations: each takes long to compile, so they are compiled side by side"
 A_DOOR = "what one file offers to the others of its folder"
+A_ROOM = "the few functions that a room offers to others"
 # Folders whose files may be short.
 SHORT_FOLDERS = {"engine/models/families": "a model family is data: its tensors and a few words"}
 SHORT_FILES = {
     "config/build.c": "alone includes the header that is made anew for each commit",
+    "engine/grammar/build/limits.h": "the part of build/ that grammar.h passes on to other rooms",
+    "engine/grammar/read/read.h": A_ROOM,
+    "engine/grammar/schema/schema.h": A_ROOM,
     "engine/models/dummy.h": A_DOOR,
     "engine/models/folder_names.h": A_DOOR,
     "engine/models/weight_cache.h": A_DOOR,

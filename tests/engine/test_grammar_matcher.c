@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/grammar.h"
+#include "engine/grammar/run/automaton.h"
 #include "support/naive_grammar.h"
 #include "support/suite_main.h"
 

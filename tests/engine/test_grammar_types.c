@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/schema/schema.h"
+#include "engine/grammar/grammar.h"
+#include "engine/grammar/schema/internal.h"
 #include "support/suite_main.h"
 
 static const char *const values[] = {

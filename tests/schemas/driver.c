@@ -16,7 +16,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/grammar.h"
+#include "engine/grammar/run/automaton.h"
 #include "server/json/json.h"
 
 struct driver {

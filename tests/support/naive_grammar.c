@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/run/automaton.h"
 
 int naive_draw(uint64_t *seed, int n) {
     *seed = *seed * 6364136223846793005u + 1442695040888963407u;

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_GRAMMAR_REGEX_H
 #define PENSTOCK_GRAMMAR_REGEX_H
 
-#include "engine/grammar/build.h"
+#include "engine/grammar/read/read.h"
 
 struct ranges { /* all zero: empty */
     struct range *list;

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/grammar/schema/schema.h"
+#include "engine/grammar/schema/internal.h"
 
 struct style {
     const char *name;
@@ -33,7 +33,7 @@ struct arguments {
     const struct json *texts;
 };
 
-/* ---- allowed parameters ---------------------------------------------------------------------- */
+/* ---- allowed parameters --------------------------------------------------------------------- */
 
 /* Fails on keywords other than `properties` that could add parameters: the output parser finds a
  * parameter by its name. */
@@ -96,7 +96,7 @@ static struct expr *parameter(struct arguments *a, const struct json *root,
                    expr_text(b, style->close), NULL);
 }
 
-/* ---- all parameters -------------------------------------------------------------------------- */
+/* ---- all parameters ------------------------------------------------------------------------- */
 
 /* The parameters from `property` on. Rules at + 0 and at + 1: without and with a parameter before
  * it. */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/schema/schema.h"
+#include "engine/grammar/schema/internal.h"
 
 #define MAX_PREFIX 1000
 

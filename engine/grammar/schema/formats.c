@@ -2,7 +2,7 @@
  * check (that a host exists) and obsolete forms. */
 #include <string.h>
 
-#include "engine/grammar/schema/schema.h"
+#include "engine/grammar/schema/internal.h"
 
 #define DIGIT2 "[0-9]{2}"
 /* All years except 0000; 29 February only in leap years. */

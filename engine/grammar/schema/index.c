@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/schema/schema.h"
+#include "engine/grammar/schema/internal.h"
+
+#include "engine/grammar/build/network.h"
 
 enum { FEW_CHILDREN = 8 };
 
@@ -102,15 +104,32 @@ bool schema_lists(struct schema_reader *r, const struct json *array, const char 
 
 /* ---- patterns ------------------------------------------------------------------------------- */
 
+/* Compiles a pattern that may match anywhere in a text, within the builder's limits and remaining
+ * time. Returns NULL if the pattern is not supported; the builder does not fail. */
+static struct grammar *pattern_compile(const struct builder *b, const char *pattern) {
+    struct grammar_limits limits = b->limits;
+    struct builder own;
+    struct err ignored;
+    const size_t n = strlen(pattern);
+    uint64_t now = builder_thread_ns();
+    if (now >= b->deadline_ns) return NULL;
+    limits.max_ms = (int)((b->deadline_ns - now) / 1000000) + 1;
+    if (!builder_begin(&own, &limits, n, &ignored)) return NULL;
+    int root = rule_new(&own, NULL);
+    rule_define(&own, root, pattern_read(&own, "The regular expression", pattern, n, REGEX_SEARCH));
+    struct network *network = network_new(&own, root);
+    builder_end(&own);
+    return network ? grammar_new(network, limits.max_bytes, true) : NULL;
+}
+
 bool schema_pattern_matches(struct schema_reader *r, const struct json *pattern, const char *name) {
     bool is_whole;
     void **known = r->b->status == STATUS_OK ? node_map_at(r->b, &r->patterns, pattern) : NULL;
     if (!known) return false;
     if (!*known) {
-        struct grammar *grammar = NULL;
-        if (pattern_compile(r->b, pattern->name, &grammar) != STATUS_OK && builder_in_time(r->b))
+        *known = pattern_compile(r->b, pattern->name);
+        if (!*known && builder_in_time(r->b))
             schema_fail(r, pattern, "has a pattern that is not served.");
-        *known = grammar;
     }
     if (!*known || !builder_in_time(r->b)) return false;
     size_t n = strlen(name);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/build.h"
+#include "engine/grammar/schema/internal.h"
 
 #define PLAIN "[^\"\\\\\\x00-\\x1f]"
 #define HEX "[0-9a-fA-F]"
@@ -265,35 +265,6 @@ struct expr *json_literal(struct builder *b, const struct json *value) {
         expr_add(all, space(b));
     }
     return expr_add(all, expr_text(b, is_object ? "}" : "]"));
-}
-
-/* ---- places in a document -------------------------------------------------------------------- */
-
-/* Writes the path from `at` down to `node`. False: `node` is not below `at`. */
-static bool write_way(const struct json *at, const struct json *node, struct buf *out) {
-    if (at == node) return true;
-    size_t length = out->length;
-    int index = 0;
-    json_each(child, at) {
-        buf_puts(out, "/");
-        if (!child->name) buf_printf(out, "%d", index);
-        for (const char *c = child->name; c && *c; c++) {
-            if (*c == '~' || *c == '/')
-                buf_puts(out, *c == '~' ? "~0" : "~1");
-            else
-                buf_add(out, c, 1);
-        }
-        if (write_way(child, node, out)) return true;
-        out->length = length;
-        index++;
-    }
-    return false;
-}
-
-void json_pointer(const struct json *root, const struct json *node, struct buf *out) {
-    buf_puts(out, "");
-    write_way(root, node, out);
-    out->data[out->length] = 0;
 }
 
 /* ---- choices -------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/schema/schema.h"
+#include "engine/grammar/schema/internal.h"
 
 /* ---- keys ----------------------------------------------------------------------------------- */
 

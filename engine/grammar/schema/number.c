@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/schema/schema.h"
+#include "engine/grammar/schema/internal.h"
 
 /* The limit of multipleOf without its point. The automaton has a state per remainder and digit of
  * the fraction. */
@@ -156,7 +156,7 @@ static void add_multiples(struct schema_reader *r, const struct conj *conj, stru
     }
 }
 
-/* ---- the whole number ------------------------------------------------------------------------ */
+/* ---- the whole number ----------------------------------------------------------------------- */
 
 /* Adds the bounds of a keyword to an EXPR_AND. */
 static void add_bounds(struct schema_reader *r, const struct conj *conj, struct expr *all,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/schema/schema.h"
+#include "engine/grammar/schema/internal.h"
 
 #define MAX_PATTERNS 4 /* each combination of patterns that match a key is a separate kind of key */
 
@@ -28,7 +28,7 @@ struct object {
     bool has_others;
 };
 
-/* ---- the schemas of a property --------------------------------------------------------------- */
+/* ---- the schemas of a property -------------------------------------------------------------- */
 
 /* Adds the constraints of one schema on a property. additionalProperties applies only if no other
  * keyword does. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/schema/schema.h"
+#include "engine/grammar/schema/internal.h"
 
 void pointers_add(struct builder *b, struct pointers *pointers, const void *pointer) {
     if (pointers->n == pointers->max) {

@@ -1,184 +1,21 @@
-/* Shared by the files that read JSON Schema.
- *
- * The constraints on a value are a conjunction: a list of schemas that must all hold, from allOf,
- * from $ref and its siblings, and from schemas that name the same property. Each distinct
- * conjunction has one rule, so recursive schemas end.
- */
+/* engine/grammar/schema: readers of grammars that are written as JSON: JSON Schema, structural
+ * tags, choices. A reader adds rules to a builder and returns the expression of the whole grammar.
+ * After a failure the builder has the status and the message. */
 #ifndef PENSTOCK_GRAMMAR_SCHEMA_H
 #define PENSTOCK_GRAMMAR_SCHEMA_H
 
-#include "engine/grammar/build.h"
+#include "engine/grammar/build/build.h"
 
-enum { /* kinds of values; a number is an integer or a fraction */
-       TYPE_NULL = 1 << 0,
-       TYPE_BOOL = 1 << 1,
-       TYPE_INTEGER = 1 << 2,
-       TYPE_FRACTION = 1 << 3,
-       TYPE_STRING = 1 << 4,
-       TYPE_ARRAY = 1 << 5,
-       TYPE_OBJECT = 1 << 6,
-       TYPE_NUMBER = TYPE_INTEGER | TYPE_FRACTION,
-       TYPE_ANY = (1 << 7) - 1,
-};
+/* Returns a call of a rule that JSON grammars share, which is created at its first use. */
+struct expr *json_call(struct builder *b, enum json_rule which);
 
-struct pointers {
-    const void **list;
-    int n, max;
-};
+/* Reads a JSON Schema. */
+struct expr *schema_read(struct builder *b, const char *text, size_t n);
 
-struct conj {
-    struct pointers schemas;  /* schemas with constraints; empty: any value */
-    struct pointers resolved; /* their anyOf and oneOf with a chosen branch in `schemas` */
-    bool is_false;            /* no value matches */
-};
+/* Reads a structural tag: free text with marked parts that follow grammars. */
+struct expr *structural_tag_read(struct builder *b, const char *text, size_t n);
 
-/* Maps nodes of a schema, by address, to values. */
-struct node_map {
-    struct node_entry {
-        const struct json *key; /* NULL: the entry is free */
-        void *value;
-    } * entries;     /* [max] open addressing, at most half full */
-    uint32_t n, max; /* max is a power of 2, or 0 */
-};
-
-struct schema_reader {
-    struct builder *b;
-    const struct json *root;
-    struct node_map checked;  /* checked by schema_check */
-    struct node_map members;  /* children of objects, sorted by name, and of arrays, in order */
-    struct node_map strings;  /* sorted children of arrays of strings */
-    struct node_map patterns; /* compiled patterns of patternProperties' members */
-    struct memo {
-        struct conj conj;
-        uint32_t hash;
-        int rule, next; /* next: same bucket, index + 1; 0: last */
-    } * memos;
-    int n_memos, max_memos, buckets[256];
-    struct pointers path; /* the $ref and allOf that are being followed */
-};
-
-/* ---- schema.c ------------------------------------------------------------------------------- */
-
-/* Adds a schema, and the schemas that it refers to, to a conjunction. */
-void conj_add(struct schema_reader *r, struct conj *conj, const struct json *schema);
-void pointers_add(struct builder *b, struct pointers *pointers, const void *pointer);
-bool pointers_have(const struct pointers *pointers, const void *pointer);
-
-/* Returns the types that the conjunction allows. */
-unsigned conj_types(const struct conj *conj);
-
-/* Returns a call of the conjunction's rule. */
-struct expr *conj_call(struct schema_reader *r, const struct conj *conj);
-
-/* Defines all rules that conj_call created, and the rules that these call. */
-void conj_define_rules(struct schema_reader *r);
-
-/* Iterates over the schemas of a conjunction. */
-#define conj_each(schema, conj)                                                                    \
-    for (int schema##_i = 0; schema##_i < (conj)->schemas.n; schema##_i++)                         \
-        for (const struct json *schema = (conj)->schemas.list[schema##_i]; schema; schema = NULL)
-
-/* Iterates over the values of a keyword in the schemas of a conjunction. */
-#define conj_each_value(value, conj, keyword)                                                      \
-    conj_each(value##_of, conj) for (const struct json *value = json_member(value##_of, keyword);  \
-                                     value; value = NULL)
-
-/* Fails with a message that names the place of `at`, a node of the schema: "... at /a/b ...". */
-void schema_fail(struct schema_reader *r, const struct json *at, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* Return the largest, or smallest, value of a count keyword; `none` if it is absent. */
-int conj_largest(const struct conj *conj, const char *keyword, int none);
-int conj_smallest(const struct conj *conj, const char *keyword, int none);
-
-/* ---- index.c -------------------------------------------------------------------------------- */
-
-/* Returns the value of a key, which is NULL at first. Valid until the next key is added. NULL: the
- * builder failed. */
-void **node_map_at(struct builder *b, struct node_map *map, const struct json *key);
-
-/* Like json_member, but n lookups in n members take n log n steps. */
-const struct json *schema_member(struct schema_reader *r, const struct json *object,
-                                 const char *name);
-
-/* Returns the element of an index, or NULL. */
-const struct json *schema_element(struct schema_reader *r, const struct json *array, int index);
-
-/* Does an array of strings contain the text? */
-bool schema_lists(struct schema_reader *r, const struct json *array, const char *text);
-
-/* Does the pattern that names a member of patternProperties match anywhere in a property's name? It
- * is compiled once. */
-bool schema_pattern_matches(struct schema_reader *r, const struct json *pattern, const char *name);
-
-/* Frees the patterns; the arena holds the rest. */
-void schema_reader_free(struct schema_reader *r);
-
-/* ---- the other files ------------------------------------------------------------------------ */
-
-/* Fails on unknown keywords and wrong values in a schema and all schemas inside it. */
-void schema_check(struct schema_reader *r, const struct json *schema);
-
-/* Returns the name of keyword i, or NULL after the last one. *is_note: is it an annotation? */
-const char *schema_keyword(size_t i, bool *is_note);
-
-/* Does the schema itself constrain values? $ref and allOf do not count. */
-bool schema_says(const struct json *schema);
-
-/* Returns the target of a $ref; NULL after a failure. */
-const struct json *schema_target(struct schema_reader *r, const struct json *ref);
-
-/* Is it proven that no value matches both? */
-bool conj_disjoint(struct schema_reader *r, const struct conj *x, const struct conj *y, int depth);
-
-/* Is it proven from listed values that no two of n conjunctions share a value? Either each lists
- * its values, or each requires a property that lists its values. */
-bool conjs_disjoint(struct schema_reader *r, const struct conj *all, int n);
-
-/* The values of one type. */
-struct expr *schema_string(struct schema_reader *r, const struct conj *conj);
-/* The strings of a conjunction as plain text without quotes and escapes: an EXPR_AND, to which the
- * caller may add. */
-struct expr *schema_text(struct schema_reader *r, const struct conj *conj);
-struct expr *schema_number(struct schema_reader *r, const struct conj *conj, bool is_integer);
-struct expr *schema_array(struct schema_reader *r, const struct conj *conj);
-struct expr *schema_object(struct schema_reader *r, const struct conj *conj);
-
-/* Returns the conjunction of the schemas for a property's value. */
-struct conj schema_property(struct schema_reader *r, const struct conj *conj, const char *name);
-
-/* The values of a conjunction with enum or const. */
-struct expr *schema_values(struct schema_reader *r, const struct conj *conj, unsigned types);
-bool schema_has_values(const struct conj *conj);
-
-/* Returns the values that all enum and const of the conjunction list, in the order of the first
- * one. */
-struct pointers schema_listed(struct schema_reader *r, const struct conj *conj);
-
-/* Iterates over a list of nodes. */
-#define pointers_each(value, pointers)                                                             \
-    for (int value##_i = 0; value##_i < (pointers)->n; value##_i++)                                \
-        for (const struct json *value = (pointers)->list[value##_i]; value; value = NULL)
-
-/* Do two of n lists share a value? Takes n log n steps for all values. */
-bool values_overlap(struct schema_reader *r, const struct pointers *lists, int n);
-
-/* Fails if another keyword constrains the type of a listed value, since it is not enforced. */
-void schema_check_value(struct schema_reader *r, const struct conj *conj, const struct json *value);
-
-/* Finds the regular expression of a format; NULL: any string. False: the format is unknown. */
-bool format_find(const char *name, const char **pattern);
-
-/* Returns the name of format i, or NULL after the last one. */
-const char *format_name(size_t i);
-
-/* URIs of at most `max` characters, as a regular expression; NULL if max is too small. */
-struct expr *format_short_uri(struct builder *b, int max);
-
-/* The strings of a conjunction without quotes, as a regular expression; NULL: any string. */
-struct expr *schema_string_inside(struct schema_reader *r, const struct conj *conj);
-
-/* The listed values that are strings, without quotes. */
-struct expr *schema_text_values(struct schema_reader *r, const struct conj *conj);
+/* Reads an array of strings; the output is one of them. */
+struct expr *choice_read(struct builder *b, const char *text, size_t n);
 
 #endif

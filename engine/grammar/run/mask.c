@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/run/automaton.h"
 
 /* A queued node of the plain trie and the state after its byte. */
 struct again {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/build/network.h"
 
 /* The predecessors of each state: those of state i are from[end[i - 1]]..from[end[i]]; those of
  * state 0 begin at from[0]. */
@@ -64,17 +64,17 @@ bool *dfa_find_live(const struct dfa *dfa) {
 }
 
 /* ends[byte] is the last byte of the run of equal classes that contains `byte`. */
-static void draw_state(struct draft *draft, const struct dfa *dfa, const uint32_t *nodes,
+static void draw_state(struct graph *graph, const struct dfa *dfa, const uint32_t *nodes,
                        const uint8_t ends[256], uint32_t state) {
     for (int low = 0, high; low < 256; low = high + 1) {
         uint32_t to = dfa_next(dfa, state, (uint8_t)low);
         high = ends[low];
         while (high < 255 && dfa_next(dfa, state, (uint8_t)(high + 1)) == to) high = ends[high + 1];
-        if (nodes[to]) draft_bytes(draft, nodes[state], low, high, nodes[to]);
+        if (nodes[to]) graph_bytes(graph, nodes[state], low, high, nodes[to]);
     }
 }
 
-void dfa_draw(struct draft *draft, const struct dfa *dfa, uint32_t from, uint32_t to) {
+void dfa_draw(struct graph *graph, const struct dfa *dfa, uint32_t from, uint32_t to) {
     /* 0: no accepting state is reachable */
     uint32_t *nodes = mem_calloc(dfa->n + 1, sizeof *nodes);
     bool *live = dfa_find_live(dfa);
@@ -83,15 +83,15 @@ void dfa_draw(struct draft *draft, const struct dfa *dfa, uint32_t from, uint32_
         bool goes_on = dfa->class_of[byte] == dfa->class_of[byte + 1];
         ends[byte] = goes_on ? ends[byte + 1] : (uint8_t)byte;
     }
-    for (uint32_t i = 0; i < dfa->n && draft->b->status == STATUS_OK; i++) {
-        if (live[i]) nodes[i] = draft_node(draft);
+    for (uint32_t i = 0; i < dfa->n && graph->b->status == STATUS_OK; i++) {
+        if (live[i]) nodes[i] = graph_node(graph);
     }
-    for (uint32_t i = 0; i < dfa->n && draft->b->status == STATUS_OK; i++) {
+    for (uint32_t i = 0; i < dfa->n && graph->b->status == STATUS_OK; i++) {
         if (!nodes[i]) continue;
-        draw_state(draft, dfa, nodes, ends, i);
-        if (dfa->accepts[i]) draft_empty(draft, nodes[i], to);
+        draw_state(graph, dfa, nodes, ends, i);
+        if (dfa->accepts[i]) graph_empty(graph, nodes[i], to);
     }
-    if (nodes[dfa->start]) draft_empty(draft, from, nodes[dfa->start]);
+    if (nodes[dfa->start]) graph_empty(graph, from, nodes[dfa->start]);
     mem_free(live);
     mem_free(nodes);
 }

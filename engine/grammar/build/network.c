@@ -4,42 +4,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/build/network.h"
 
-/* ---- nodes and edges ------------------------------------------------------------------------- */
+/* ---- nodes and edges ------------------------------------------------------------------------ */
 
-static void draw_rules(struct draft *draft, struct network *network) {
-    struct builder *b = draft->b;
+static void draw_rules(struct graph *graph, struct network *network) {
+    struct builder *b = graph->b;
     for (int i = 0; i < b->n_rules && b->status == STATUS_OK; i++) {
         struct network_rule *rule = &network->rules[i];
-        rule->start = draft_node(draft);
-        rule->end = draft_node(draft);
+        rule->start = graph_node(graph);
+        rule->end = graph_node(graph);
         if (b->status == STATUS_OK && b->rules[i].body)
-            draft_expr(draft, b->rules[i].body, rule->start, rule->end);
+            graph_expr(graph, b->rules[i].body, rule->start, rule->end);
     }
 }
 
 /* If the node's only edge is an empty one, returns its target; otherwise the node. */
-static uint32_t leads_to(const struct draft *draft, uint32_t node) {
-    uint32_t first = draft->first[node];
-    const struct draft_edge *edge = first ? &draft->edges[first - 1] : NULL;
+static uint32_t leads_to(const struct graph *graph, uint32_t node) {
+    uint32_t first = graph->first[node];
+    const struct graph_edge *edge = first ? &graph->edges[first - 1] : NULL;
     return edge && !edge->next && edge->edge.kind == EDGE_EMPTY ? edge->edge.to : node;
 }
 
 /* Follows chains of such nodes and returns the last node of each chain. Each chain is followed
  * once, since its nodes store its end. A cycle ends at any of its nodes. The caller frees the
  * result. */
-static uint32_t *find_ends(const struct draft *draft) {
+static uint32_t *find_ends(const struct graph *graph) {
     enum { UNKNOWN = UINT32_MAX };
-    uint32_t *end = mem_alloc((draft->n_nodes + 1) * sizeof *end);
-    uint32_t *way = mem_alloc((draft->n_nodes + 1) * sizeof *way);
-    for (uint32_t i = 0; i < draft->n_nodes; i++) end[i] = UNKNOWN;
-    for (uint32_t i = 0; i < draft->n_nodes; i++) {
+    uint32_t *end = mem_alloc((graph->n_nodes + 1) * sizeof *end);
+    uint32_t *way = mem_alloc((graph->n_nodes + 1) * sizeof *way);
+    for (uint32_t i = 0; i < graph->n_nodes; i++) end[i] = UNKNOWN;
+    for (uint32_t i = 0; i < graph->n_nodes; i++) {
         uint32_t n = 0, node = i;
         while (end[node] == UNKNOWN) {
             end[node] = node; /* until the chain's end is known */
             way[n++] = node;
-            node = leads_to(draft, node);
+            node = leads_to(graph, node);
         }
         for (uint32_t k = 0; k < n; k++) end[way[k]] = end[node];
     }
@@ -48,17 +48,17 @@ static uint32_t *find_ends(const struct draft *draft) {
 }
 
 /* Makes the edges of each node adjacent. */
-static void lay_out(const struct draft *draft, struct network *network) {
-    network->n_nodes = draft->n_nodes;
-    network->nodes = mem_calloc(draft->n_nodes, sizeof *network->nodes);
-    network->edges = mem_alloc((draft->n_edges + 1) * sizeof *network->edges);
-    uint32_t *ends = find_ends(draft);
-    for (uint32_t i = 0; i < draft->n_nodes; i++) {
+static void lay_out(const struct graph *graph, struct network *network) {
+    network->n_nodes = graph->n_nodes;
+    network->nodes = mem_calloc(graph->n_nodes, sizeof *network->nodes);
+    network->edges = mem_alloc((graph->n_edges + 1) * sizeof *network->edges);
+    uint32_t *ends = find_ends(graph);
+    for (uint32_t i = 0; i < graph->n_nodes; i++) {
         struct node *node = &network->nodes[i];
         node->edges = network->n_edges;
-        for (uint32_t e = draft->first[i]; e; e = draft->edges[e - 1].next) {
+        for (uint32_t e = graph->first[i]; e; e = graph->edges[e - 1].next) {
             struct edge *edge = &network->edges[network->n_edges++];
-            *edge = draft->edges[e - 1].edge;
+            *edge = graph->edges[e - 1].edge;
             edge->to = ends[edge->to];
         }
         node->n_edges = network->n_edges - node->edges;
@@ -67,7 +67,7 @@ static void lay_out(const struct draft *draft, struct network *network) {
     for (int i = 0; i < network->n_rules; i++) network->nodes[network->rules[i].end].is_end = true;
 }
 
-/* ---- nullable and productive rules ----------------------------------------------------------- */
+/* ---- nullable and productive rules ---------------------------------------------------------- */
 
 static bool edge_passes(const struct network *network, const struct edge *edge, bool empty) {
     const struct network_rule *rule = &network->rules[edge->kind == EDGE_CALL ? edge->rule : 0];
@@ -224,17 +224,17 @@ static void finish(struct builder *b, struct network *network) {
 
 struct network *network_new(struct builder *b, int root) {
     if (b->status != STATUS_OK) return NULL;
-    struct draft draft = {.b = b};
+    struct graph graph = {.b = b};
     struct network *network = mem_calloc(1, sizeof *network);
     network->n_rules = b->n_rules;
     network->root = root;
     network->rules = mem_calloc((size_t)b->n_rules, sizeof *network->rules);
-    draw_rules(&draft, network);
+    draw_rules(&graph, network);
     if (b->status == STATUS_OK) {
-        lay_out(&draft, network);
+        lay_out(&graph, network);
         finish(b, network);
     }
-    draft_free(&draft);
+    graph_free(&graph);
     if (b->status == STATUS_OK) return network;
     network_free(network);
     return NULL;

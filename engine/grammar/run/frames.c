@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/run/automaton.h"
 
-/* ---- sharing equal frames -------------------------------------------------------------------- */
+/* ---- sharing equal frames ------------------------------------------------------------------- */
 
 static uint32_t hash_frame(uint32_t rule, const struct state *origin, const struct item *callers,
                            int n) {

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/run/automaton.h"
 
 /* Limits of a state: its items, and its items that differ only in their frames, which are compared
  * one by one. Above a limit the grammar is too ambiguous. */
@@ -86,7 +86,7 @@ static void begin_making(struct automaton *a) {
     a->making.may_end = a->making.is_too_ambiguous = false;
 }
 
-/* ---- sharing equal states -------------------------------------------------------------------- */
+/* ---- sharing equal states ------------------------------------------------------------------- */
 
 int item_order(const struct item *x, const struct item *y) {
     if (x->node != y->node) return x->node < y->node ? -1 : 1;

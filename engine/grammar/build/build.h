@@ -9,7 +9,7 @@
 #define PENSTOCK_GRAMMAR_BUILD_H
 
 #include "config/json.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/build/limits.h"
 
 enum { MAX_CODE_POINT = 0x10FFFF, NO_MAX = -1 };
 
@@ -91,15 +91,15 @@ struct builder {
     struct expr spare; /* returned after a failure */
 };
 
-/* ---- compile.c ------------------------------------------------------------------------------ */
+/* ---- builders ------------------------------------------------------------------------------- */
 
-/* Initialises a builder without an arena. limits NULL: the defaults. */
-void builder_init(struct builder *b, const struct grammar_limits *limits, struct err *err);
+/* Begins a grammar of n bytes of text. limits NULL: the defaults. False: the text is too long, and
+ * the builder failed. After true, the caller calls builder_end. */
+bool builder_begin(struct builder *b, const struct grammar_limits *limits, size_t n,
+                   struct err *err);
 
-/* Is a text of n bytes within the limit? Fails if not. */
-bool builder_takes(struct builder *b, size_t n);
-
-/* ---- builder.c ------------------------------------------------------------------------------ */
+/* Frees all rules and expressions. Returns the status. */
+enum status builder_end(struct builder *b);
 
 /* Records the first failure; the format is as in err_set. Returns the status. */
 enum status builder_fail(struct builder *b, const char *format, ...)
@@ -119,6 +119,9 @@ bool builder_works(struct builder *b, size_t n);
  * builder_up. */
 bool builder_down(struct builder *b, const char *what);
 void builder_up(struct builder *b);
+
+/* Writes the JSON pointer of a node of a document; the root's is "". For messages. */
+void json_pointer(const struct json *root, const struct json *node, struct buf *out);
 
 /* Returns memory that lives as long as the builder; NULL after a failure. */
 void *builder_alloc(struct builder *b, size_t bytes);
@@ -148,63 +151,5 @@ int ranges_complement(struct range *ranges, int n, struct range *out);
 
 /* Sorts ranges, joins those that touch, and returns the new number. */
 int ranges_normalise(struct range *ranges, int n);
-
-/* ---- regex.c -------------------------------------------------------------------------------- */
-
-/* How a regular expression applies to a text: WHOLE matches all of it. SEARCH matches anywhere
- * unless anchored. STOP is for search.c, which looks for the beginning of a match in a stream: ^
- * becomes an EXPR_BEGIN at any place, and $ is refused. */
-enum regex_match { REGEX_WHOLE, REGEX_SEARCH, REGEX_STOP };
-
-/* Reads a regular expression in RE2's syntax. A failure's message begins with `what` ("The regular
- * expression", "The pattern at /a/b") and names the byte. */
-struct expr *pattern_read(struct builder *b, const char *what, const char *text, size_t n,
-                          enum regex_match match);
-
-/* Compiles a pattern that may match anywhere in a text, within the builder's limits and remaining
- * time. An unsupported pattern fails this function, not the builder. */
-enum status pattern_compile(const struct builder *b, const char *pattern, struct grammar **out);
-
-/* Reads a pattern of this program, which must be correct. */
-struct expr *pattern_own(struct builder *b, const char *text);
-
-/* ---- json_rules.c --------------------------------------------------------------------------- */
-
-/* Returns a rule that JSON grammars share, created at its first use. */
-int json_rule(struct builder *b, enum json_rule which);
-struct expr *json_call(struct builder *b, enum json_rule which);
-
-/* Writes the JSON pointer of a node of a document; the root's is "". */
-void json_pointer(const struct json *root, const struct json *node, struct buf *out);
-
-/* Chooses the spelling of the values that follow: Python's or JSON's. Only true, false and null
- * differ. */
-void json_spell_python(struct builder *b, bool is_python);
-
-/* The spelling of true, false or null; `json` is JSON's. */
-struct expr *json_word(struct builder *b, const char *json);
-
-/* A JSON value in the enforced spelling: without blanks, strings as in json_quoted. */
-struct expr *json_literal(struct builder *b, const struct json *value);
-
-/* The text in quotes. Plain ASCII characters stay; other characters may also be \u escapes. */
-struct expr *json_quoted(struct builder *b, const char *text, size_t n);
-
-/* The JSON spelling, without quotes, of the texts that an expression matches. */
-struct expr *json_spelled(struct builder *b, const struct expr *content);
-
-/* Readers. Each returns the expression of the whole grammar. */
-struct expr *schema_read(struct builder *b, const char *text, size_t n);
-struct expr *schema_tree(struct builder *b, const struct json *root);
-
-/* The arguments of a call for models that do not write JSON. `style` is "qwen_xml", "glm_xml",
- * "seed_xml" or "python"; NULL is returned for others. `root` is the schema of the arguments'
- * object and contains its properties directly; no other properties can be written. Properties that
- * `texts` (an array of strings, or NULL) names are written without quotes. */
-struct expr *schema_arguments(struct builder *b, const struct json *root, const char *style,
-                              const struct json *texts);
-struct expr *gbnf_read(struct builder *b, const char *text, size_t n);
-struct expr *structural_tag_read(struct builder *b, const char *text, size_t n);
-struct expr *choice_read(struct builder *b, const char *text, size_t n);
 
 #endif

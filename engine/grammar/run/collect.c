@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/run/automaton.h"
 
 /* Marked states and frames whose references were not visited yet. An explicit stack, since frames
  * nest as deeply as the text. */

@@ -6,7 +6,36 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/grammar/build.h"
+#include "engine/grammar/build/build.h"
+
+static struct grammar_limits limits_of(const struct grammar_limits *given) {
+    struct grammar_limits limits = given ? *given : (struct grammar_limits){0};
+    if (!limits.max_text) limits.max_text = (size_t)256 << 10;
+    if (!limits.max_depth) limits.max_depth = 64;
+    if (!limits.max_states) limits.max_states = 50000;
+    if (!limits.max_bytes) limits.max_bytes = (size_t)16 << 20;
+    if (!limits.max_ms) limits.max_ms = 500;
+    return limits;
+}
+
+bool builder_begin(struct builder *b, const struct grammar_limits *limits, size_t n,
+                   struct err *err) {
+    *b = (struct builder){.limits = limits_of(limits), .err = err};
+    b->deadline_ns = builder_thread_ns() + (uint64_t)b->limits.max_ms * 1000000;
+    b->spare.kind = EXPR_FAILED;
+    for (int i = 0; i < N_JSON_RULES; i++) b->json_rules[i] = -1;
+    if (n > b->limits.max_text)
+        builder_fail(b, "The grammar has %zu bytes; at most %zu are taken.", n, b->limits.max_text);
+    else
+        b->arena = arena_new(b->limits.max_bytes);
+    return b->status == STATUS_OK;
+}
+
+enum status builder_end(struct builder *b) {
+    arena_free(b->arena);
+    b->arena = NULL;
+    return b->status;
+}
 
 enum status builder_fail(struct builder *b, const char *format, ...) {
     if (b->status != STATUS_OK) return b->status;
@@ -70,6 +99,35 @@ void *builder_alloc(struct builder *b, size_t bytes) {
                      b->limits.max_bytes >> 20);
     }
     return memory;
+}
+
+/* ---- places in a document ------------------------------------------------------------------- */
+
+/* Writes the path from `at` down to `node`. False: `node` is not below `at`. */
+static bool write_way(const struct json *at, const struct json *node, struct buf *out) {
+    if (at == node) return true;
+    size_t length = out->length;
+    int index = 0;
+    json_each(child, at) {
+        buf_puts(out, "/");
+        if (!child->name) buf_printf(out, "%d", index);
+        for (const char *c = child->name; c && *c; c++) {
+            if (*c == '~' || *c == '/')
+                buf_puts(out, *c == '~' ? "~0" : "~1");
+            else
+                buf_add(out, c, 1);
+        }
+        if (write_way(child, node, out)) return true;
+        out->length = length;
+        index++;
+    }
+    return false;
+}
+
+void json_pointer(const struct json *root, const struct json *node, struct buf *out) {
+    buf_puts(out, "");
+    write_way(root, node, out);
+    out->data[out->length] = 0;
 }
 
 /* ---- rules ---------------------------------------------------------------------------------- */

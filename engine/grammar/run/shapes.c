@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/run/automaton.h"
 
 /* A node of a shape trie under construction, found by its parent and element. */
-struct draft_shape {
+struct growing_node {
     uint32_t parent, sibling, child; /* indices; 0: none */
     uint32_t same_hash;              /* next node of the bucket; 0: last */
     uint32_t own, all;               /* number of tokens that end here; in the subtree */
@@ -16,30 +16,30 @@ struct draft_shape {
     uint8_t byte, set;
 };
 
-struct draft_shapes {
-    struct draft_shape *nodes;
+struct growing_trie {
+    struct growing_node *nodes;
     uint32_t n, max;
     uint32_t *table; /* [1 << table_bits] newest node of each hash; 0: none */
     int table_bits;
 };
 
-static uint32_t child_of(struct draft_shapes *draft, uint32_t parent, uint8_t byte, uint8_t set) {
+static uint32_t child_of(struct growing_trie *growing, uint32_t parent, uint8_t byte, uint8_t set) {
     uint64_t key = (uint64_t)parent << 12 | (uint64_t)set << 8 | byte;
-    uint32_t *place = &draft->table[key * 0x9E3779B97F4A7C15u >> (64 - draft->table_bits)];
-    for (uint32_t i = *place; i; i = draft->nodes[i].same_hash) {
-        const struct draft_shape *node = &draft->nodes[i];
+    uint32_t *place = &growing->table[key * 0x9E3779B97F4A7C15u >> (64 - growing->table_bits)];
+    for (uint32_t i = *place; i; i = growing->nodes[i].same_hash) {
+        const struct growing_node *node = &growing->nodes[i];
         if (node->parent == parent && node->byte == byte && node->set == set) return i;
     }
-    if (draft->n == draft->max) {
-        draft->max *= 2;
-        draft->nodes = mem_realloc(draft->nodes, draft->max * sizeof *draft->nodes);
+    if (growing->n == growing->max) {
+        growing->max *= 2;
+        growing->nodes = mem_realloc(growing->nodes, growing->max * sizeof *growing->nodes);
     }
-    struct draft_shape *up = &draft->nodes[parent];
-    draft->nodes[draft->n] = (struct draft_shape){
+    struct growing_node *up = &growing->nodes[parent];
+    growing->nodes[growing->n] = (struct growing_node){
         .parent = parent, .sibling = up->child, .same_hash = *place, .byte = byte, .set = set};
     up->n_children++;
-    up->child = draft->n;
-    return *place = draft->n++;
+    up->child = growing->n;
+    return *place = growing->n++;
 }
 
 /* ---- the shape of a token ------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ struct shape_path {
     uint32_t n;
 };
 
-static uint32_t find_shape(struct draft_shapes *draft, struct shape_path *path, const char *bytes,
+static uint32_t find_shape(struct growing_trie *growing, struct shape_path *path, const char *bytes,
                            size_t n, bool first_is_exact) {
     uint32_t node = 0, depth = 0;
     bool is_shared = true;
@@ -81,7 +81,7 @@ static uint32_t find_shape(struct draft_shapes *draft, struct shape_path *path, 
         if (at > 0 || !first_is_exact) element = element_at(bytes + at, n - at, &size);
         is_shared = is_shared && depth < path->n && known->byte == element.byte &&
                     known->set == element.set;
-        node = is_shared ? path->nodes[depth] : child_of(draft, node, element.byte, element.set);
+        node = is_shared ? path->nodes[depth] : child_of(growing, node, element.byte, element.set);
         *known = element;
         path->nodes[depth] = node;
     }
@@ -90,15 +90,15 @@ static uint32_t find_shape(struct draft_shapes *draft, struct shape_path *path, 
 }
 
 /* Finds the node at which each token ends: shape_of[n]. */
-static void find_shapes(struct draft_shapes *draft, int max_depth,
+static void find_shapes(struct growing_trie *growing, int max_depth,
                         const struct sorted_token *tokens, int n, bool first_is_exact,
                         uint32_t *shape_of) {
     size_t max = (size_t)max_depth + 1;
     struct shape_path path = {.elements = mem_alloc(max * sizeof *path.elements),
                               .nodes = mem_alloc(max * sizeof *path.nodes)};
     for (int i = 0; i < n; i++) {
-        shape_of[i] = find_shape(draft, &path, tokens[i].bytes, tokens[i].length, first_is_exact);
-        draft->nodes[shape_of[i]].own++;
+        shape_of[i] = find_shape(growing, &path, tokens[i].bytes, tokens[i].length, first_is_exact);
+        growing->nodes[shape_of[i]].own++;
     }
     mem_free(path.elements);
     mem_free(path.nodes);
@@ -108,9 +108,9 @@ static void find_shapes(struct draft_shapes *draft, int max_depth,
 
 /* Assigns indices to a node's tokens and children. Children are adjacent, in order of creation, and
  * all indices follow the order in which place_all and walks visit the nodes. */
-static void place(struct draft_shapes *draft, struct shape_trie *trie, uint32_t from,
+static void place(struct growing_trie *growing, struct shape_trie *trie, uint32_t from,
                   uint32_t *n_placed) {
-    const struct draft_shape *node = &draft->nodes[from];
+    const struct growing_node *node = &growing->nodes[from];
     struct shape_node *placed = &trie->nodes[node->at];
     placed->own_end = placed->ids + node->own;
     placed->all_end = placed->ids + node->all;
@@ -118,8 +118,8 @@ static void place(struct draft_shapes *draft, struct shape_trie *trie, uint32_t 
     placed->n_children = node->n_children;
     *n_placed += node->n_children;
     uint32_t at = *n_placed, ids = placed->all_end;
-    for (uint32_t i = node->child; i; i = draft->nodes[i].sibling) {
-        struct draft_shape *child = &draft->nodes[i];
+    for (uint32_t i = node->child; i; i = growing->nodes[i].sibling) {
+        struct growing_node *child = &growing->nodes[i];
         child->at = --at;
         ids -= child->all;
         trie->nodes[at] = (struct shape_node){.ids = ids, .byte = child->byte, .set = child->set};
@@ -127,42 +127,43 @@ static void place(struct draft_shapes *draft, struct shape_trie *trie, uint32_t 
     assert(at == placed->children && ids == placed->own_end);
 }
 
-static void place_all(struct draft_shapes *draft, struct shape_trie *trie) {
-    uint32_t *stack = mem_alloc(draft->n * sizeof *stack), n = 0, n_placed = 1;
-    for (uint32_t i = draft->n; i-- > 0;) {
-        draft->nodes[i].all += draft->nodes[i].own;
-        if (i > 0) draft->nodes[draft->nodes[i].parent].all += draft->nodes[i].all;
+static void place_all(struct growing_trie *growing, struct shape_trie *trie) {
+    uint32_t *stack = mem_alloc(growing->n * sizeof *stack), n = 0, n_placed = 1;
+    for (uint32_t i = growing->n; i-- > 0;) {
+        growing->nodes[i].all += growing->nodes[i].own;
+        if (i > 0) growing->nodes[growing->nodes[i].parent].all += growing->nodes[i].all;
     }
     trie->nodes[0] = (struct shape_node){.set = N_SETS};
     for (stack[n++] = 0; n > 0;) {
         uint32_t from = stack[--n];
-        place(draft, trie, from, &n_placed);
-        for (uint32_t i = draft->nodes[from].child; i; i = draft->nodes[i].sibling) stack[n++] = i;
+        place(growing, trie, from, &n_placed);
+        for (uint32_t i = growing->nodes[from].child; i; i = growing->nodes[i].sibling)
+            stack[n++] = i;
     }
-    assert(n_placed == draft->n);
+    assert(n_placed == growing->n);
     mem_free(stack);
 }
 
 struct shape_trie shape_trie_new(const struct vocabulary *v, const struct sorted_token *tokens,
                                  int n, bool first_is_exact) {
-    struct draft_shapes draft = {.n = 1, .max = 1024, .table_bits = 10};
-    while (1 << draft.table_bits < n) draft.table_bits++;
-    draft.nodes = mem_alloc(draft.max * sizeof *draft.nodes);
-    draft.nodes[0] = (struct draft_shape){0};
-    draft.table = mem_calloc((size_t)1 << draft.table_bits, sizeof *draft.table);
+    struct growing_trie growing = {.n = 1, .max = 1024, .table_bits = 10};
+    while (1 << growing.table_bits < n) growing.table_bits++;
+    growing.nodes = mem_alloc(growing.max * sizeof *growing.nodes);
+    growing.nodes[0] = (struct growing_node){0};
+    growing.table = mem_calloc((size_t)1 << growing.table_bits, sizeof *growing.table);
     uint32_t *shape_of = mem_alloc(((size_t)n + 1) * sizeof *shape_of);
-    find_shapes(&draft, v->max_depth, tokens, n, first_is_exact, shape_of);
-    struct shape_trie trie = {.nodes = mem_alloc(draft.n * sizeof *trie.nodes),
-                              .n_nodes = draft.n,
+    find_shapes(&growing, v->max_depth, tokens, n, first_is_exact, shape_of);
+    struct shape_trie trie = {.nodes = mem_alloc(growing.n * sizeof *trie.nodes),
+                              .n_nodes = growing.n,
                               .ids = mem_alloc(((size_t)n + 1) * sizeof *trie.ids)};
-    place_all(&draft, &trie);
+    place_all(&growing, &trie);
     for (int i = 0; i < n; i++) {
-        struct shape_node *node = &trie.nodes[draft.nodes[shape_of[i]].at];
-        trie.ids[node->own_end - draft.nodes[shape_of[i]].own--] = tokens[i].id;
+        struct shape_node *node = &trie.nodes[growing.nodes[shape_of[i]].at];
+        trie.ids[node->own_end - growing.nodes[shape_of[i]].own--] = tokens[i].id;
     }
     mem_free(shape_of);
-    mem_free(draft.nodes);
-    mem_free(draft.table);
+    mem_free(growing.nodes);
+    mem_free(growing.table);
     return trie;
 }
 

@@ -2,7 +2,7 @@
  * where a walk over the vocabulary would be long. */
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/run/automaton.h"
 
 /* Lead bytes of characters outside ASCII, the range of the second byte, and the number of further
  * bytes (Unicode, table 3-7). */
@@ -16,8 +16,8 @@ static const struct lead {
 };
 
 /* Returns the one state after all bytes low..high and `more` continuation bytes. dead: no such
- * bytes are allowed; NULL: they lead to several states. Bytes of one class lead to the same state.
- */
+ * bytes are allowed; NULL: they lead to several states. Bytes of one class lead to the same
+ * state. */
 static struct state *behind(struct automaton *a, struct state *state, int low, int high, int more) {
     const uint8_t *class_of = a->network->class_of;
     struct state *found = NULL;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/build/network.h"
 
 /* ---- classes of bytes ----------------------------------------------------------------------- */
 
@@ -22,11 +22,11 @@ static void add_byte(struct dfa *dfa, int byte, uint32_t key, uint32_t keys[256]
 }
 
 /* Forms classes of adjacent bytes that no edge of the graph divides. */
-static void classes_of_draft(const struct draft *draft, struct dfa *dfa) {
+static void classes_of_graph(const struct graph *graph, struct dfa *dfa) {
     bool begins[257] = {[0] = true};
     uint32_t keys[256], run = 0;
-    for (uint32_t e = 0; e < draft->n_edges; e++) {
-        const struct edge *edge = &draft->edges[e].edge;
+    for (uint32_t e = 0; e < graph->n_edges; e++) {
+        const struct edge *edge = &graph->edges[e].edge;
         if (edge->kind == EDGE_BYTES) begins[edge->low] = begins[edge->high + 1] = true;
     }
     for (int byte = 0; byte < 256; byte++) add_byte(dfa, byte, run += begins[byte], keys);
@@ -183,11 +183,11 @@ struct node_set {
     uint32_t *nodes, n, stamp, *seen; /* [n_nodes] each */
 };
 
-static void set_add(const struct draft *draft, struct node_set *set, uint32_t node) {
+static void set_add(const struct graph *graph, struct node_set *set, uint32_t node) {
     if (set->seen[node] == set->stamp) return;
     set->seen[node] = set->stamp;
     set->nodes[set->n++] = node;
-    (void)draft;
+    (void)graph;
 }
 
 static int by_number(const void *a, const void *b) {
@@ -196,12 +196,12 @@ static int by_number(const void *a, const void *b) {
 }
 
 /* Adds the nodes that empty edges reach, and sorts. */
-static void set_close(const struct draft *draft, struct node_set *set, bool at_begin) {
+static void set_close(const struct graph *graph, struct node_set *set, bool at_begin) {
     for (uint32_t i = 0; i < set->n; i++) {
-        for (uint32_t e = draft->first[set->nodes[i]]; e; e = draft->edges[e - 1].next) {
-            const struct edge *edge = &draft->edges[e - 1].edge;
+        for (uint32_t e = graph->first[set->nodes[i]]; e; e = graph->edges[e - 1].next) {
+            const struct edge *edge = &graph->edges[e - 1].edge;
             if (edge->kind == EDGE_EMPTY || (edge->kind == EDGE_BEGIN && at_begin))
-                set_add(draft, set, edge->to);
+                set_add(graph, set, edge->to);
         }
     }
     qsort(set->nodes, set->n, sizeof *set->nodes, by_number);
@@ -209,13 +209,13 @@ static void set_close(const struct draft *draft, struct node_set *set, bool at_b
 
 /* Finds the successors of a state. Its classes are ranges of bytes; the successor is computed once
  * per range between two bounds of the edges that leave the state's nodes. */
-static void expand(struct builder *b, const struct draft *draft, struct dfa *dfa,
+static void expand(struct builder *b, const struct graph *graph, struct dfa *dfa,
                    struct key_table *table, struct node_set *set, uint32_t state, uint32_t end) {
     bool begins[257] = {[0] = true};
     for (uint32_t i = 0; i < table->keys[state].n; i++) {
         uint32_t node = key_numbers(table, state)[i];
-        for (uint32_t e = draft->first[node]; e; e = draft->edges[e - 1].next) {
-            const struct edge *edge = &draft->edges[e - 1].edge;
+        for (uint32_t e = graph->first[node]; e; e = graph->edges[e - 1].next) {
+            const struct edge *edge = &graph->edges[e - 1].edge;
             if (edge->kind == EDGE_BYTES) begins[edge->low] = begins[edge->high + 1] = true;
         }
     }
@@ -227,13 +227,13 @@ static void expand(struct builder *b, const struct draft *draft, struct dfa *dfa
             set->stamp++;
             for (uint32_t i = 0; i < table->keys[state].n; i++) {
                 uint32_t node = key_numbers(table, state)[i];
-                for (uint32_t e = draft->first[node]; e; e = draft->edges[e - 1].next) {
-                    const struct edge *edge = &draft->edges[e - 1].edge;
+                for (uint32_t e = graph->first[node]; e; e = graph->edges[e - 1].next) {
+                    const struct edge *edge = &graph->edges[e - 1].edge;
                     if (edge->kind == EDGE_BYTES && edge->low <= byte && byte <= edge->high)
-                        set_add(draft, set, edge->to);
+                        set_add(graph, set, edge->to);
                 }
             }
-            set_close(draft, set, false);
+            set_close(graph, set, false);
             builder_works(b, table->keys[state].n + 8 * (size_t)set->n);
             to = key_place(table, set->nodes, set->n);
             if (to == dfa->n) dfa_add(b, dfa, set->seen[end] == set->stamp);
@@ -243,31 +243,31 @@ static void expand(struct builder *b, const struct draft *draft, struct dfa *dfa
 }
 
 /* Returns the start state; at_begin: at the beginning of the text. */
-static uint32_t begin_dfa(struct builder *b, const struct draft *draft, struct dfa *dfa,
+static uint32_t begin_dfa(struct builder *b, const struct graph *graph, struct dfa *dfa,
                           struct key_table *table, struct node_set *set, const uint32_t ends[2],
                           bool at_begin) {
     set->n = 0;
     set->stamp++;
-    set_add(draft, set, ends[0]);
-    set_close(draft, set, at_begin);
+    set_add(graph, set, ends[0]);
+    set_close(graph, set, at_begin);
     uint32_t state = key_place(table, set->nodes, set->n);
     if (state == dfa->n) dfa_add(b, dfa, set->seen[ends[1]] == set->stamp);
     return state;
 }
 
-void dfa_of_draft(struct builder *b, const struct draft *draft, uint32_t start, uint32_t end,
+void dfa_of_graph(struct builder *b, const struct graph *graph, uint32_t start, uint32_t end,
                   struct dfa *dfa) {
     struct key_table *table = mem_calloc(1, sizeof *table);
     struct node_set set = {.stamp = 1};
-    set.nodes = mem_alloc((draft->n_nodes + 1) * sizeof *set.nodes);
-    set.seen = mem_calloc(draft->n_nodes + 1, sizeof *set.seen);
-    classes_of_draft(draft, dfa);
+    set.nodes = mem_alloc((graph->n_nodes + 1) * sizeof *set.nodes);
+    set.seen = mem_calloc(graph->n_nodes + 1, sizeof *set.seen);
+    classes_of_graph(graph, dfa);
     key_place(table, NULL, 0); /* state 0: the empty set */
     dfa_add(b, dfa, false);
-    dfa->start = begin_dfa(b, draft, dfa, table, &set, (uint32_t[]){start, end}, false);
-    dfa->first = begin_dfa(b, draft, dfa, table, &set, (uint32_t[]){start, end}, true);
+    dfa->start = begin_dfa(b, graph, dfa, table, &set, (uint32_t[]){start, end}, false);
+    dfa->first = begin_dfa(b, graph, dfa, table, &set, (uint32_t[]){start, end}, true);
     for (uint32_t i = 1; i < dfa->n && b->status == STATUS_OK; i++) {
-        expand(b, draft, dfa, table, &set, i, end);
+        expand(b, graph, dfa, table, &set, i, end);
     }
     if (b->status == STATUS_OK) join_classes(dfa);
     mem_free(set.nodes);
@@ -431,19 +431,19 @@ static void make(struct builder *b, const struct expr *expr, struct dfa *dfa) {
         make(b, expr->child, dfa);
         for (uint32_t i = 0; i < dfa->n; i++) dfa->accepts[i] = !dfa->accepts[i];
     } else {
-        struct draft draft = {.b = b};
-        uint32_t start = draft_node(&draft), end = draft_node(&draft);
-        if (b->status == STATUS_OK) draft_expr(&draft, expr, start, end);
-        if (b->status == STATUS_OK) dfa_of_draft(b, &draft, start, end, dfa);
-        draft_free(&draft);
+        struct graph graph = {.b = b};
+        uint32_t start = graph_node(&graph), end = graph_node(&graph);
+        if (b->status == STATUS_OK) graph_expr(&graph, expr, start, end);
+        if (b->status == STATUS_OK) dfa_of_graph(b, &graph, start, end, dfa);
+        graph_free(&graph);
     }
 }
 
 /* ---- into the graph of a grammar ------------------------------------------------------------ */
 
-void draft_regular(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to) {
+void graph_regular(struct graph *graph, const struct expr *expr, uint32_t from, uint32_t to) {
     struct dfa dfa = {0};
-    make(draft->b, expr, &dfa);
-    if (draft->b->status == STATUS_OK) dfa_draw(draft, &dfa, from, to);
+    make(graph->b, expr, &dfa);
+    if (graph->b->status == STATUS_OK) dfa_draw(graph, &dfa, from, to);
     dfa_free(&dfa);
 }

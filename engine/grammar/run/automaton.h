@@ -1,13 +1,11 @@
-/* The data structures of a compiled grammar: a network, and the states that are found in it during
- * use. Private to engine/grammar.
+/* The automaton of a grammar: states of a network that are found during use, and their masks.
+ * Private to engine/grammar/run.
  *
- * The network has nodes for each rule and three kinds of edges: a byte, an empty edge, and a call
- * of another rule. A state is one of Earley's item sets (Earley 1970, with Aycock and Horspool 2002
- * for empty rules). An item is a node and a frame; the frame lists the items that continue after
- * the item's rule ends. A state is created when it is first reached and never changes. Equal states
- * are shared, and each state caches its successor per byte class. So a finite grammar becomes a
- * finite automaton during use, and removing bytes means returning to an older state.
- */
+ * A state is one of Earley's item sets (Earley 1970, with Aycock and Horspool 2002 for empty
+ * rules). An item is a node of the network and a frame; the frame lists the items that continue
+ * after the item's rule ends. A state is created when it is first reached and never changes. Equal
+ * states are shared, and each state caches its successor per byte class. So a finite grammar
+ * becomes a finite automaton during use, and removing bytes means returning to an older state. */
 #ifndef PENSTOCK_GRAMMAR_AUTOMATON_H
 #define PENSTOCK_GRAMMAR_AUTOMATON_H
 
@@ -15,107 +13,8 @@
 #include <stdatomic.h>
 
 #include "config/list.h"
-#include "engine/grammar/build.h"
-
-/* ---- the network ---------------------------------------------------------------------------- */
-
-enum edge_kind {
-    EDGE_BYTES,
-    EDGE_EMPTY,
-    EDGE_CALL,
-    EDGE_BEGIN, /* empty; only at the beginning of the text; only in graphs of searches */
-};
-
-struct edge {
-    uint8_t kind, low, high; /* range of an EDGE_BYTES */
-    bool is_tail;            /* a call that is the last step of its rule */
-    uint32_t rule;           /* called by an EDGE_CALL */
-    uint32_t to;
-};
-
-struct node {
-    uint32_t edges, n_edges; /* index of the first edge, number of edges */
-    bool is_end;             /* the end of its rule */
-    bool is_kept;            /* a byte, or a call that is not a tail call, leaves the node */
-};
-
-struct network {
-    struct node *nodes;
-    struct edge *edges;
-    uint32_t n_nodes, n_edges;
-    struct network_rule {
-        uint32_t start, end;
-        bool is_nullable, is_productive;
-    } * rules;
-    int n_rules, root;
-    int n_classes;         /* number of byte classes; no edge distinguishes bytes of one class */
-    uint8_t class_of[256]; /* class of each byte */
-    uint8_t first_of[256]; /* lowest byte of each class */
-    uint8_t size_of[256];  /* bytes of each class; 0 means 256 */
-    size_t bytes;
-};
-
-/* Nodes and edges while they are added; network_new copies them into a network. */
-struct draft {
-    struct builder *b;
-    struct draft_edge {
-        struct edge edge;
-        uint32_t next; /* next edge of the same node, index + 1; 0: last */
-    } * edges;
-    uint32_t n_edges, max_edges;
-    uint32_t *first; /* first edge of each node, index + 1 */
-    uint32_t n_nodes, max_nodes;
-};
-
-/* Adds a node and returns its index. Above the limit the builder fails and the result is 0. */
-uint32_t draft_node(struct draft *draft);
-void draft_edge(struct draft *draft, uint32_t from, struct edge edge);
-void draft_bytes(struct draft *draft, uint32_t from, int low, int high, uint32_t to);
-void draft_empty(struct draft *draft, uint32_t from, uint32_t to);
-void draft_free(struct draft *draft);
-
-/* Adds an expression between two nodes. No new edge enters `from` or leaves `to`. */
-void draft_expr(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to);
-
-/* Adds the UTF-8 encodings of a class's characters. */
-void draft_class(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to);
-
-/* Adds an EXPR_AND or EXPR_NOT as a deterministic automaton (dfa.c). */
-void draft_regular(struct draft *draft, const struct expr *expr, uint32_t from, uint32_t to);
-
-/* A deterministic automaton over byte classes; no state distinguishes bytes of one class. State 0
- * is the sink: all its bytes lead back to it. */
-struct dfa {
-    uint32_t n, max, n_classes;
-    uint8_t class_of[256]; /* class of each byte */
-    uint8_t first_of[256]; /* lowest byte of each class */
-    uint32_t *next;        /* [n][n_classes] */
-    bool *accepts;         /* [n] */
-    uint32_t start;
-    /* the start state at the beginning of a text; differs from `start` only after an EDGE_BEGIN */
-    uint32_t first;
-};
-
-static inline uint32_t dfa_next(const struct dfa *dfa, uint32_t state, uint8_t byte) {
-    return dfa->next[(size_t)state * dfa->n_classes + dfa->class_of[byte]];
-}
-
-/* Builds the automaton of a graph without calls. The caller frees it, even after a failure. */
-void dfa_of_draft(struct builder *b, const struct draft *draft, uint32_t start, uint32_t end,
-                  struct dfa *dfa);
-void dfa_free(struct dfa *dfa);
-
-/* Returns for each state whether an accepting state is reachable. The caller frees the array.
- * (dfa_draw.c) */
-bool *dfa_find_live(const struct dfa *dfa);
-
-/* Adds the automaton to a graph between two nodes. */
-void dfa_draw(struct draft *draft, const struct dfa *dfa, uint32_t from, uint32_t to);
-
-/* Builds the network of the builder's rules. Returns NULL if the builder failed. A grammar that
- * matches no text is a failure too. */
-struct network *network_new(struct builder *b, int root);
-void network_free(struct network *network);
+#include "engine/grammar/build/network.h"
+#include "engine/grammar/run/run.h"
 
 /* ---- states --------------------------------------------------------------------------------- */
 
@@ -263,10 +162,10 @@ struct grammar {
     atomic_size_t bytes;   /* total, at the last release of the lock */
 };
 
-/* Releases the lock of a grammar and updates its memory count (compile.c). */
+/* Releases the lock of a grammar and updates its memory count (grammar.c). */
 void grammar_unlock(struct grammar *grammar);
 
-/* Adds to the memory count of all grammars and searches; negative after a release (compile.c). */
+/* Adds to the memory count of all grammars and searches; negative after a release (grammar.c). */
 void live_bytes_add(ptrdiff_t bytes);
 
 struct matcher {

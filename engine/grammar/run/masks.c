@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/run/automaton.h"
 
 static uint32_t hash_bits(uint64_t of, const uint32_t *bits, size_t words) {
     uint64_t hash = of;

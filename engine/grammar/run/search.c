@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/run/automaton.h"
 
 enum state_kind {
     IS_MATCH = 1,
@@ -30,12 +30,11 @@ struct search {
     uint8_t *kinds;        /* [n_states] sum of state_kind */
 };
 
-enum { MOST_NODES = 16000 }; /* of the graph; the automaton's states are sets of its nodes */
+/* ---- building ------------------------------------------------------------------------------- */
 
-/* ---- compiling ------------------------------------------------------------------------------ */
-
-static struct search *search_new(const struct dfa *dfa, const bool *live) {
+struct search *search_new(const struct dfa *dfa, const bool *live) {
     struct search *search = mem_calloc(1, sizeof *search);
+    assert(dfa->n <= UINT16_MAX + 1);
     atomic_init(&search->owners, 1);
     search->n_states = dfa->n;
     search->start = dfa->start;
@@ -54,49 +53,6 @@ static struct search *search_new(const struct dfa *dfa, const bool *live) {
     }
     live_bytes_add((ptrdiff_t)search_bytes(search));
     return search;
-}
-
-/* Checks that a match exists and that no match is empty. */
-static void check(struct builder *b, const struct dfa *dfa, const bool *live) {
-    if (dfa->accepts[dfa->start] || dfa->accepts[dfa->first])
-        builder_fail(b, "The regular expression matches the empty text, which is everywhere.");
-    else if (!live[dfa->start] && !live[dfa->first])
-        builder_fail(b, "The regular expression matches no text.");
-}
-
-static struct search *make(struct builder *b, const char *text, size_t n) {
-    struct draft draft = {.b = b};
-    struct dfa dfa = {0};
-    struct search *search = NULL;
-    const int max_states = b->limits.max_states;
-    struct expr *expr = pattern_read(b, "The regular expression", text, n, REGEX_STOP);
-    b->limits.max_states = MOST_NODES;
-    uint32_t start = draft_node(&draft), end = draft_node(&draft);
-    if (b->status == STATUS_OK) draft_expr(&draft, expr, start, end);
-    b->limits.max_states = min_int(max_states, UINT16_MAX);
-    if (b->status == STATUS_OK) dfa_of_draft(b, &draft, start, end, &dfa);
-    bool *live = b->status == STATUS_OK ? dfa_find_live(&dfa) : NULL;
-    if (live) check(b, &dfa, live);
-    if (b->status == STATUS_OK) search = search_new(&dfa, live);
-    mem_free(live);
-    dfa_free(&dfa);
-    draft_free(&draft);
-    return search;
-}
-
-enum status search_compile(const char *text, size_t n, const struct grammar_limits *limits,
-                           struct search **out, struct err *err) {
-    struct err ignored;
-    struct builder b;
-    builder_init(&b, limits, err ? err : &ignored);
-    *out = NULL;
-    if (builder_takes(&b, n)) {
-        b.arena = arena_new(b.limits.max_bytes);
-        *out = make(&b, text, n);
-        arena_free(b.arena);
-    }
-    assert((b.status == STATUS_OK) == (*out != NULL));
-    return b.status;
 }
 
 struct search *search_acquire(struct search *search) {

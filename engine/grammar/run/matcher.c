@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/run/automaton.h"
 
 bool grammar_run(struct grammar *grammar, void (*run)(void *arg), void *arg) {
     if (grammar->is_private) {

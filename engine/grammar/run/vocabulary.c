@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/automaton.h"
+#include "engine/grammar/run/automaton.h"
 
 static int by_bytes(const void *a, const void *b) {
     const struct sorted_token *x = a, *y = b;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/grammar/build.h"
+#include "engine/grammar/schema/internal.h"
 
 struct tags_reader {
     struct builder *b;
