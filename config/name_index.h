@@ -1,5 +1,10 @@
 /* name_index: maps names to numbers. A name is bytes with a length; the caller owns them. After one
- * thread has filled an index, any number of threads may search it. */
+ * thread has filled an index, any number of threads may search it.
+ *
+ * Only for names from model files and from this program. The hash has no secret seed, so a client
+ * could choose names that all have one hash, and each lookup would then compare all of them. Names
+ * from clients are sorted instead (json_names.c, engine/grammar/schema/index.c), or the time limit
+ * of their grammar bounds the comparisons (engine/grammar/read/gbnf.c). */
 #ifndef PENSTOCK_NAME_INDEX_H
 #define PENSTOCK_NAME_INDEX_H
 
@@ -16,7 +21,8 @@ struct name_index {
     size_t mask;
 };
 
-/* Returns the 64-bit FNV-1a hash (Fowler, Noll, Vo), equal on every machine. */
+/* Returns the 64-bit FNV-1a hash (Fowler, Noll, Vo), equal on every machine. Collisions are easy to
+ * choose. */
 uint64_t name_hash(const char *name, size_t length);
 
 /* Makes an empty index for up to n_names names. Free it with name_index_free. */
