@@ -37,11 +37,12 @@ static enum status unknown_flag(struct parse *parse, const char *name, size_t le
     const char *nearest = option_nearest(name, length, parse->command->bit);
     int shown = (int)(length < 80 ? length : 80);
     if (nearest) {
-        return err_set(parse->err, STATUS_USAGE, NULL, "%s has no flag --%.*s; did you mean --%s?",
-                       parse->command->name, shown, name, nearest);
+        return err_set(parse->err, STATUS_USAGE, NULL,
+                       "%s: unknown flag --%.*s; did you mean --%s?", parse->command->name, shown,
+                       name, nearest);
     }
     return err_set(parse->err, STATUS_USAGE, NULL,
-                   "%s has no flag --%.*s; `penstock %s --help` lists those it has",
+                   "%s: unknown flag --%.*s; `penstock %s --help` lists its flags",
                    parse->command->name, shown, name, parse->command->name);
 }
 
@@ -62,7 +63,7 @@ static enum status read_value(struct parse *parse, int index, bool negated, cons
     const struct option *option = &option_table[index];
     if (negated && value) {
         return err_set(parse->err, STATUS_USAGE, option->name,
-                       "--no-%s takes no value; leave out \"=%s\"", option->name, value);
+                       "--no-%s does not take a value; leave out \"=%s\"", option->name, value);
     }
     if (!value && option->type == OPTION_BOOL) value = "true";
     if (!value && *at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0) value = argv[++*at];
@@ -105,8 +106,8 @@ static enum status add_argument(struct parse *parse, const char *text) {
     if (options->n_arguments >= parse->command->max_arguments) {
         if (parse->command->max_arguments == 0) {
             return err_set(parse->err, STATUS_USAGE, NULL,
-                           "%s takes no argument, but was given \"%s\"", parse->command->name,
-                           text);
+                           "%s does not take an argument, but was given \"%s\"",
+                           parse->command->name, text);
         }
         return err_set(parse->err, STATUS_USAGE, NULL,
                        "%s takes %s, but was also given \"%s\"; put a text with spaces in quotes",
@@ -253,7 +254,7 @@ enum status options_parse(struct options *options, const char *command, int argc
     struct parse parse = {.command = command_find(command), .options = options, .err = err};
     if (!parse.command) {
         const char *nearest = command_nearest(command);
-        return err_set(err, STATUS_USAGE, NULL, "there is no command \"%s\"; %s%s%s", command,
+        return err_set(err, STATUS_USAGE, NULL, "unknown command \"%s\"; %s%s%s", command,
                        nearest ? "did you mean " : "`penstock --help` lists them",
                        nearest ? nearest : "", nearest ? "?" : "");
     }

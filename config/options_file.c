@@ -48,7 +48,7 @@ static enum status read_key(struct reader *reader, int *index, bool *negated) {
     if (*index < 0) {
         const char *nearest = option_nearest(key, length, ~0u);
         return err_set(reader->err, STATUS_BAD_FILE, "config",
-                       "%s:%d: there is no option \"%.*s\"%s%s%s", reader->path, event_line(reader),
+                       "%s:%d: unknown option \"%.*s\"%s%s%s", reader->path, event_line(reader),
                        (int)(length < 80 ? length : 80), key, nearest ? "; did you mean " : "",
                        nearest ? nearest : "", nearest ? "?" : "");
     }
@@ -60,7 +60,7 @@ static enum status read_key(struct reader *reader, int *index, bool *negated) {
     }
     if (reader->lines[*index]) {
         return err_set(reader->err, STATUS_BAD_FILE, name,
-                       "%s:%d: %s is set twice, first on line %d; keep one of them", reader->path,
+                       "%s:%d: %s is set twice, first on line %d; keep only one", reader->path,
                        event_line(reader), name, reader->lines[*index]);
     }
     reader->lines[*index] = event_line(reader);

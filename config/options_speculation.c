@@ -80,7 +80,7 @@ static enum status read_member(const struct reading *r, const struct json *membe
     if (strcmp(key, "prompt_lookup_max") == 0)
         return read_count(r, member, MAX_DRAFT_MATCH, &out->lookup_max);
     return wrong(r, key,
-                 "is not a key that is served; these are: method, model, num_speculative_tokens, "
+                 "is an unknown key; the keys are: method, model, num_speculative_tokens, "
                  "prompt_lookup_min, prompt_lookup_max");
 }
 
@@ -88,7 +88,7 @@ static enum status read_member(const struct reading *r, const struct json *membe
 static enum status match_model(const struct reading *r, bool has_method, struct speculation *out) {
     if (*out->model && !has_method) out->method = SPECULATION_DRAFT_MODEL;
     if (*out->model && out->method != SPECULATION_DRAFT_MODEL)
-        return wrong(r, "model", "is of the method \"draft_model\" alone");
+        return wrong(r, "model", "is only for the method \"draft_model\"");
     if (!*out->model && out->method == SPECULATION_DRAFT_MODEL)
         return wrong(r, "method",
                      "\"draft_model\" needs a model: {\"method\": \"draft_model\", \"model\": "

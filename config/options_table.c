@@ -24,47 +24,46 @@ const struct command command_table[] = {
      "In --chat, /help lists the commands and keys.\n"},
     {"batch", COMMAND_BATCH, "-i IN -o OUT", 0, false, "answer a file of requests",
      "  penstock batch --model model.gguf -i requests.jsonl -o answers.jsonl\n"
-     "A line of the input is a request in the form of OpenAI's batches:\n"
+     "Each input line is a request in OpenAI's batch format:\n"
      "  {\"custom_id\": \"1\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"Water "
      "flows\"}}\n"
-     "A line of the output is its answer, found by custom_id: answers are written as they finish. "
-     "If it\n"
-     "is interrupted, run it again with the same files; it goes on with what has no answer yet.\n"},
+     "Each output line is an answer with the custom_id of its request, in the order in which they "
+     "finish.\n"
+     "After an interruption, run the command again with the same files: it answers the other "
+     "requests.\n"},
     {"bench", COMMAND_BENCH, "[PATH]", 1, true, "measure prefill and decode on this machine",
      "  penstock bench model.gguf\n"
      "  penstock bench model.gguf --bench-prompt 1024 --bench-batch 1,32\n"},
-    {"inspect", COMMAND_INSPECT, "PATH", 1, true, "show what a model file holds",
+    {"inspect", COMMAND_INSPECT, "PATH", 1, true, "show the contents of a model file",
      "  penstock inspect model.gguf\n"
      "  penstock inspect --tensors --max-model-len 4096 model.gguf\n"
      "It shows the model, its tokenizer, the memory that serving it takes with these options, and "
      "the\n"
      "file's keys.\n"},
     {"quantize", COMMAND_QUANTIZE, "IN OUT", 2, true,
-     "make a smaller GGUF file of a float one or of a folder",
+     "make a smaller GGUF file from a float one or from a folder",
      "  penstock quantize model-f16.gguf model-q8_0.gguf\n"
      "  penstock quantize model-bf16.gguf model-q4_k.gguf --type q4_k\n"
      "  penstock quantize folder model-q8_0.gguf\n"
-     "IN is a .gguf file or a folder. Keys, tokenizer and vectors stay as they are, and so does a "
-     "matrix of a\n"
-     ".gguf file that is quantised already.\n"
-     "OUT appears when it is whole; a file of that name is not replaced.\n"},
+     "IN is a .gguf file or a folder. Keys, tokenizer and vectors do not change, nor do\n"
+     "matrices of a .gguf file that are quantised already.\n"
+     "OUT appears when it is complete; an existing file is not replaced.\n"},
     {"tokenize", COMMAND_TOKENIZE, "[TEXT]", 1, false, "show a text's token ids",
      "  penstock tokenize --model model.gguf \"Water flows\"\n"
      "  penstock tokenize --model model.gguf <text.txt\n"
-     "Each line is a token: its id, and how the model's vocabulary spells it. Special tokens that "
-     "the\n"
-     "text names are recognised, and those that the model puts around a prompt are added.\n"},
-    {"parse", COMMAND_PARSE, "", 0, false, "show which message an answer's text is",
+     "Each line is a token: its id and its text in the vocabulary. Special tokens in the text are\n"
+     "recognised, and the tokens that the model puts around a prompt are added.\n"},
+    {"parse", COMMAND_PARSE, "", 0, false, "show the message in an answer's text",
      "  penstock parse --tool-call-parser hermes <answer.txt\n"
      "  penstock parse --tool-call-parser hermes --reasoning-parser qwen3 --deltas <answer.txt\n"
-     "It reads standard input and prints the message as JSON: content, reasoning and calls of "
-     "tools.\n"},
+     "It reads standard input and prints the message as JSON: content, reasoning and tool "
+     "calls.\n"},
     {"grammar", COMMAND_GRAMMAR, "FILE", 1, false, "check texts against a grammar",
      "  penstock grammar schema.json <answers.jsonl\n"
      "  penstock grammar --kind regex pattern.txt <answers.jsonl\n"
-     "A line of the input is a JSON string; what stands for it in the output says whether the "
-     "grammar\n"
-     "accepts it, or from which byte on it does not. FILE holds what a request would hold.\n"},
+     "Each input line is a JSON string. Its output line says whether the grammar accepts the "
+     "string, or\n"
+     "which byte is the first that it does not accept. FILE holds the grammar as in a request.\n"},
     {"version", COMMAND_VERSION, "", 0, false, "show version, commit, build and CPU path", ""},
 };
 const int command_count = sizeof command_table / sizeof *command_table;
@@ -124,31 +123,31 @@ const struct option option_table[] = {
      "a .gguf file, or a folder with config.json, safetensors and tokenizer"},
     {"served-model-name", "NAMES", OPTION_NAMES, AT(served_model_name), NULL, 0, 0, NULL,
      SERVE | BATCH, "Model",
-     "the model's names in the API, the first is shown; default: the file's"},
+     "names of the model in the API; the first is shown; default: the file's"},
     {"any-model-name", NULL, OPTION_BOOL, AT(any_model_name), "false", 0, 0, NULL, SERVE | BATCH,
-     "Model", "serve requests whatever model they name"},
+     "Model", "serve every request, whatever model it names"},
     {"chat-template", "FILE", OPTION_TEXT, AT(chat_template), NULL, 0, 0, NULL, GENERATE, "Model",
      "Jinja file that replaces the model's chat template"},
     {"tool-call-parser", "NAME", OPTION_TEXT, AT(tool_call_parser), "auto", 0, 0, NULL,
      SERVE | BATCH | COMMAND_PARSE, "Model",
-     "how the model writes calls of tools; auto: as its template shows"},
+     "form of the model's tool calls; auto: as its template shows"},
     {"reasoning-parser", "NAME", OPTION_TEXT, AT(reasoning_parser), "auto", 0, 0, NULL,
      SERVE | BATCH | COMMAND_PARSE, "Model",
-     "how it marks thoughts; auto: as its template shows; none: not at all"},
+     "form of the model's reasoning; auto: as its template shows; none: not parsed"},
     {"load-format", NULL, OPTION_ENUM, AT(load_format), "auto", 0, 0, load_format_names, ENGINE,
      "Model", "dummy: random weights in the shapes of --model, to measure speed"},
     {"generation-config", NULL, OPTION_ENUM, AT(generation_config), "auto", 0, 0,
      generation_config_names, SERVE | BATCH, "Model",
-     "auto: the files of the model give the defaults of sampling"},
+     "auto: take the sampling defaults from the model's files"},
     {"max-model-len", "TOKENS", OPTION_INT, AT(max_model_len), "0", 0, 1 << 24, NULL, ENGINE,
      "Model", "prompt and output together; 0: the length the model was trained for"},
     {"dtype", NULL, OPTION_ENUM, AT(dtype), "auto", 0, 0, compute_dtype_names, ENGINE, "Model",
      "type of a GPU's activations; float32, also on the CPU: full precision, slow"},
     {"quantization", NULL, OPTION_ENUM, AT(quantization), "none", 0, 0, quantization_names, ENGINE,
-     "Model", "what float weights become as they are loaded; fp8: on a GPU only"},
+     "Model", "quantise float weights to this type when they are loaded; fp8: GPU only"},
     {"weight-cache", "FOLDER", OPTION_TEXT, AT(weight_cache), NULL, 0, 0, NULL,
      GENERATE | COMMAND_BENCH, "Model",
-     "keep weights there as a CPU wants them: later starts map them, in milliseconds"},
+     "keep weights there in the CPU's layout: later starts map them in milliseconds"},
     {"deterministic", NULL, OPTION_BOOL, AT(deterministic), "true", 0, 0, NULL, ENGINE, "Model",
      "let a GPU's answers depend on the batch (cuBLAS, faster); no effect on a CPU"},
     {"wgmma", NULL, OPTION_BOOL, AT(wgmma), "false", 0, 0, NULL, ENGINE, "Model",
@@ -167,10 +166,10 @@ const struct option option_table[] = {
     {"kv-cache-memory", "SIZE", OPTION_SIZE, AT(kv_cache_memory), "0", 0, 64 * TIB, NULL, ENGINE,
      "Machine", "memory of the KV cache; 0: chosen from the free memory"},
     {"gpu-memory-utilization", "SHARE", OPTION_REAL, AT(gpu_memory_utilization), "0.9", 0, 1, NULL,
-     ENGINE, "Machine", "share of the GPU's memory that this process may use in all"},
+     ENGINE, "Machine", "share of the GPU's memory that this process may use"},
     {"swap-space", "SIZE", OPTION_SIZE, AT(swap_space), "auto", -1, 64 * TIB, NULL,
      GENERATE | COMMAND_INSPECT, "Machine",
-     "host memory for blocks that leave the GPU; 0: they are computed again"},
+     "host memory for KV blocks swapped out of the GPU; 0: they are recomputed"},
     {"kv-cache-dtype", NULL, OPTION_ENUM, AT(kv_cache_dtype), "auto", 0, 0, kv_dtype_names, ENGINE,
      "Machine", "type of keys and values; q8_0 (CPU) and fp8 (GPU) need half the memory"},
     {"block-size", "TOKENS", OPTION_INT, AT(block_size), "16", 1, 256, NULL, ENGINE, "Machine",
@@ -184,33 +183,33 @@ const struct option option_table[] = {
      NULL, GENERATE, "Scheduling",
      "limit of prompt tokens in a step with decodes; 0: 16 on the CPU, 512 on a GPU"},
     {"itl-target-ms", "MS", OPTION_INT, AT(itl_target_ms), "0", 0, 60000, NULL, GENERATE,
-     "Scheduling", "target between tokens, instead of that limit: sizes steps by time; 0: none"},
+     "Scheduling", "target time between tokens; replaces --max-mixed-prefill-tokens; 0: off"},
     {"enable-prefix-caching", NULL, OPTION_BOOL, AT(enable_prefix_caching), "true", 0, 0, NULL,
-     GENERATE, "Scheduling", "do not share the KV blocks of equal prompt beginnings"},
+     GENERATE, "Scheduling", "do not share the KV blocks of equal prompt prefixes"},
     {"share-prefixes", NULL, OPTION_BOOL, AT(share_prefixes), "false", 0, 0, NULL, SERVE,
-     "Scheduling", "share them among API keys too: all keys are one tenant's"},
+     "Scheduling", "share prefixes among API keys too: all keys belong to one tenant"},
     {"grammar-cache", "SIZE", OPTION_SIZE, AT(grammar_cache), "64M", 0, 64 * TIB, NULL,
      SERVE | BATCH, "Scheduling",
      "memory for compiled grammars and schemas, so that equal ones compile once"},
     {"grammar-memory", "SIZE", OPTION_SIZE, AT(grammar_memory), "512M", 0, 64 * TIB, NULL, SERVE,
-     "Scheduling", "memory of all grammars in use; above it a new one gets a 429; 0: no limit"},
+     "Scheduling", "memory of all grammars in use; more are refused with 429; 0: no limit"},
     {"max-queued-requests", "N", OPTION_INT, AT(max_queued_requests), "1024", 1, 1 << 24, NULL,
      SERVE, "Scheduling", "limit of waiting requests; more are refused with 429"},
     {"max-queued-tokens", "N", OPTION_INT, AT(max_queued_tokens), "1048576", 1, 1 << 30, NULL,
      SERVE, "Scheduling", "limit of waiting prompt tokens; more are refused with 429"},
     {"speculative-config", "JSON", OPTION_SPECULATION, AT(speculation), "none", 0, 0, NULL,
      GENERATE, "Scheduling",
-     "guess tokens, verify them: none, ngram, suffix or JSON; changes no answer"},
+     "draft and verify tokens: none, ngram, suffix or JSON; answers do not change"},
     {"always-speculate", NULL, OPTION_BOOL, AT(always_speculate), "false", 0, 0, NULL, GENERATE,
-     "Scheduling", "verify every guess, whatever it costs; to measure"},
+     "Scheduling", "verify every draft, even if that is slower; for measurements"},
     {"steps-in-flight", "N", OPTION_INT, AT(steps_in_flight), "0", 0, 2, NULL, GENERATE,
-     "Scheduling", "2: plan the next step while one runs; 0: 2 on a GPU without guesses, else 1"},
+     "Scheduling", "2: plan the next step while one runs; 0: 2 on a GPU without drafts, else 1"},
     {"enforce-eager", NULL, OPTION_BOOL, AT(enforce_eager), "false", 0, 0, NULL, ENGINE,
      "Scheduling", "on a GPU: launch kernels one by one, without CUDA graphs"},
     {"warm-up", NULL, OPTION_BOOL, AT(warm_up), "false", 0, 0, NULL, GENERATE, "Scheduling",
-     "start later, with the cache's memory taken; on a GPU kernels loaded, graphs recorded"},
+     "before the start, allocate the cache; on a GPU also load kernels, record graphs"},
     {"seed", "N", OPTION_INT64, AT(seed), "-1", -1, INT64_MAX, NULL, GENERATE, "Scheduling",
-     "seed of requests without one; -1: a random one for each request"},
+     "default seed of requests; -1: a random seed for each request"},
 
     {"host", "ADDRESS", OPTION_TEXT, AT(host), "127.0.0.1", 0, 0, NULL, SERVE, "HTTP",
      "address to listen on; 0.0.0.0: all addresses"},
@@ -219,17 +218,17 @@ const struct option option_table[] = {
     {"api-key", "KEYS", OPTION_TEXT, AT(api_key), NULL, 0, 0, NULL, SERVE, "HTTP",
      "accepted API keys, separated by commas"},
     {"api-key-file", "FILE", OPTION_TEXT, AT(api_key_file), NULL, 0, 0, NULL, SERVE, "HTTP",
-     "file of accepted API keys, one a line"},
+     "file of accepted API keys, one per line"},
     {"admin-key", "KEYS", OPTION_TEXT, AT(admin_key), NULL, 0, 0, NULL, SERVE, "HTTP",
      "keys that may also POST /drain, separated by commas"},
     {"metrics-key", "KEYS", OPTION_TEXT, AT(metrics_key), NULL, 0, 0, NULL, SERVE, "HTTP",
-     "keys for /metrics and /version, separated by commas; default: these are open"},
+     "keys for /metrics and /version, separated by commas; default: both are open"},
     {"cors-origins", "ORIGINS", OPTION_NAMES, AT(cors_origins), NULL, 0, 0, NULL, SERVE, "HTTP",
      "origins whose web pages may use the API, e.g. https://example.org, or *"},
     {"trusted-proxies", "ADDRESSES", OPTION_NAMES, AT(trusted_proxies), NULL, 0, 0, NULL, SERVE,
      "HTTP", "proxies whose X-Forwarded-For names the client, e.g. 10.0.0.0/8"},
     {"max-body-size", "SIZE", OPTION_SIZE, AT(max_body_size), "16MiB", KIB, TIB, NULL,
-     SERVE | BATCH, "HTTP", "largest request body, or line of a batch"},
+     SERVE | BATCH, "HTTP", "largest request body, or line of a batch file"},
     {"max-connections", "N", OPTION_INT, AT(max_connections), "1024", 1, 1 << 20, NULL, SERVE,
      "HTTP", "limit of open connections"},
     {"request-timeout", "SECONDS", OPTION_INT, AT(request_timeout_s), "30", 1, 86400, NULL, SERVE,
@@ -237,39 +236,39 @@ const struct option option_table[] = {
     {"drain-delay", "SECONDS", OPTION_INT, AT(drain_delay_s), "5", 0, 86400, NULL, SERVE, "HTTP",
      "time after SIGTERM in which the port stays open and generations get 503"},
     {"drain-timeout", "SECONDS", OPTION_INT, AT(drain_timeout_s), "30", 0, 86400, NULL, SERVE,
-     "HTTP", "time for running requests to finish after that"},
+     "HTTP", "time for running requests to finish after --drain-delay"},
 
     {"chat", NULL, OPTION_BOOL, AT(chat), "false", 0, 0, NULL, COMMAND_RUN, "Run",
      "hold a conversation, with the model's chat template"},
     {"history", NULL, OPTION_BOOL, AT(history), "true", 0, 0, NULL, COMMAND_RUN, "Run",
-     "do not keep the lines typed in --chat in a file for the next time"},
+     "do not save the lines typed in --chat to a history file"},
     {"max-tokens", "N", OPTION_INT, AT(max_tokens), "256", 1, 1 << 24, NULL, COMMAND_RUN, "Run",
      "limit of generated tokens"},
     {"temperature", "T", OPTION_REAL, AT(temperature), "0", 0, 2, NULL, COMMAND_RUN, "Run",
      "0: always the likeliest token; higher values vary more"},
 
     {"grammar-file", "FILE", OPTION_TEXT, AT(grammar_path), NULL, 0, 0, NULL, COMMAND_RUN, "Run",
-     "the answer keeps to the grammar in it: GBNF, EBNF or Lark; in a .json file a schema"},
+     "the answer matches this grammar: GBNF, EBNF or Lark, or a schema in a .json file"},
     {"json-schema", "SCHEMA", OPTION_TEXT, AT(json_schema), NULL, 0, 0, NULL, COMMAND_RUN, "Run",
-     "the answer is JSON that keeps to it: the schema {...}, or a file that holds it"},
+     "the answer is JSON that matches this schema: {...}, or a file that holds it"},
     {"regex", "REGEX", OPTION_TEXT, AT(regex), NULL, 0, 0, NULL, COMMAND_RUN, "Run",
      "the whole answer matches this regular expression"},
     {"stop-regex", "REGEX", OPTION_TEXT, AT(stop_regex), NULL, 0, 0, NULL, COMMAND_RUN, "Run",
-     "the answer ends where this regular expression has matched, without the match"},
+     "the answer ends before the first match of this regular expression"},
 
     {"type", NULL, OPTION_ENUM, AT(type), "q8_0", 0, 0, block_type_names, COMMAND_QUANTIZE,
-     "Quantize", "what float matrices become; below 8 bits embedding and head are q6_k"},
+     "Quantize", "type of the quantised matrices; below 8 bits embedding and head are q6_k"},
 
     {"tensors", NULL, OPTION_BOOL, AT(tensors), "false", 0, 0, NULL, COMMAND_INSPECT, "Inspect",
      "list each tensor with its type, shape and size"},
 
     {"deltas", NULL, OPTION_BOOL, AT(deltas), "false", 0, 0, NULL, COMMAND_PARSE, "Parse",
-     "print what each byte of the text adds to the message, a line each"},
+     "print the part of the message that each byte of the text adds, one per line"},
 
     {"input-file", "FILE", OPTION_TEXT, AT(input_file), NULL, 0, 0, NULL, BATCH, "Batch",
-     "-i: requests, one a line, in the form of OpenAI's batches"},
+     "-i: requests in OpenAI's batch format, one per line"},
     {"output-file", "FILE", OPTION_TEXT, AT(output_file), NULL, 0, 0, NULL, BATCH, "Batch",
-     "-o: the answers; requests that it has answered already are skipped"},
+     "-o: answers; requests that have an answer in it already are skipped"},
 
     {"bench-prompt", "LIST", OPTION_LIST, AT(bench_prompt), "128,512", 1, 1 << 24, NULL,
      COMMAND_BENCH, "Bench", "prompt lengths to measure, in tokens"},
@@ -281,13 +280,13 @@ const struct option option_table[] = {
      "Bench", "runs; the median is reported"},
 
     {"kind", NULL, OPTION_ENUM, AT(grammar_file), "auto", 0, 0, grammar_file_names, COMMAND_GRAMMAR,
-     "Grammar", "what FILE holds; auto: its name and content tell"},
+     "Grammar", "kind of grammar in FILE; auto: from its name and content"},
 
     {"log-level", NULL, OPTION_ENUM, AT(log_level), "info", 0, 0, log_level_names, ANY,
      "Log and settings", "lowest level that is written"},
     {"log-format", NULL, OPTION_ENUM, AT(log_format), "text", 0, 0, log_format_names, ANY,
-     "Log and settings", "json: one object a line"},
+     "Log and settings", "json: one object per line"},
     {"config", "FILE", OPTION_TEXT, AT(config), NULL, 0, 0, NULL, ANY, "Log and settings",
-     "YAML file of these options, e.g. `max-num-seqs: 32`"},
+     "YAML file with options, e.g. `max-num-seqs: 32`"},
 };
 const int option_count = sizeof option_table / sizeof *option_table;

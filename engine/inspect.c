@@ -297,7 +297,7 @@ static void print_memory(FILE *out, const struct engine_memory *memory,
             memory->block_size, memory->kv_bytes_per_token);
     if (memory->n_window_blocks > 0)
         fprintf(out,
-                "  layers with windows: %d blocks of their own, %" PRId64
+                "  layers with windows: %d separate blocks, %" PRId64
                 " bytes a token, of the last %d tokens of a sequence\n",
                 memory->n_window_blocks, memory->window_bytes_per_token, memory->window);
     fprintf(out, "  holds %" PRId64 " tokens: %" PRId64 " sequences of %d tokens\n", slots,
@@ -324,8 +324,8 @@ static void print_kind(FILE *out, const struct model_file *file) {
     }
 }
 
-/* Prints the model, its tokenizer, and the memory for serving it, as far as the file is accepted.
- */
+/* Prints the model, its tokenizer, and the memory for serving it, as far as the file is
+ * accepted. */
 static enum status inspect_summary(struct model_file *file, const struct engine_config *config,
                                    FILE *out, struct err *err) {
     struct model_config model;

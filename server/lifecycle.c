@@ -124,8 +124,7 @@ static const int ignored_numbers[APP_IGNORED] = {SIGUSR1, SIGUSR2};
 
 static void on_ignored_signal(uv_signal_t *handle, int signal) {
     (void)handle;
-    log_line(LOG_INFO,
-             "signal %d is ignored; the log goes to standard error, so there is no file to reopen",
+    log_line(LOG_INFO, "signal %d is ignored; the log goes to standard error, not to a file",
              signal);
 }
 

@@ -52,14 +52,14 @@ static int refuse_command(const char *name) {
     struct err err;
     bool help;
     if (name[0] == '-') {
-        print_failure("%s stands where a command belongs: penstock COMMAND %s ...; "
-                      "`penstock --help` lists the commands",
+        print_failure("a command must come before %s: penstock COMMAND %s ...; `penstock --help` "
+                      "lists the commands",
                       name, name);
         return 2;
     }
     if (access(name, F_OK) == 0) {
-        print_failure("%s is no command; `penstock serve %s` serves it over HTTP, and `penstock "
-                      "run --model %s --chat` is a conversation",
+        print_failure("%s is not a command; `penstock serve %s` serves it over HTTP, and `penstock "
+                      "run --model %s --chat` starts a conversation",
                       name, name, name);
         return 2;
     }

@@ -29,7 +29,7 @@ enum status part_file_open(struct part_file *file, const char *path, struct err 
     *file = (struct part_file){.path = path};
     if (access(path, F_OK) == 0)
         return err_set(err, STATUS_USAGE, "output",
-                       "%s is there already; remove it, or give another name", path);
+                       "%s exists already; remove it, or give another name", path);
     file->fd = open_unnamed(path);
     if (file->fd >= 0) return STATUS_OK;
     file->part = mem_alloc(strlen(path) + sizeof ".part");

@@ -60,10 +60,10 @@ static enum status cannot(const char *path, struct err *err) {
 }
 
 static enum status not_ours(const struct batch_output *output, int64_t number, struct err *err) {
-    return err_set(err, STATUS_BAD_FILE, "output-file",
-                   "%s:%lld: this is no line of a batch's answers, so the file is left as it is; "
-                   "name another",
-                   output->path, (long long)number);
+    return err_set(
+        err, STATUS_BAD_FILE, "output-file",
+        "%s:%lld: this line is not an answer of a batch, so the file does not change; name another",
+        output->path, (long long)number);
 }
 
 /* Truncates an incomplete last line, which an interrupted run left. */

@@ -124,7 +124,7 @@ static int take_turn(struct chat *chat, const struct buf *question) {
     add_message(&chat->messages, "user", question);
     if (memchr(question->data, 0, question->length)) {
         err_set(&err, STATUS_INVALID_REQUEST, NULL,
-                "a message holds a NUL character, at which chat templates would end it");
+                "a message holds a NUL character; chat templates would cut it there");
         code = print_error(&err);
     } else if (encode_messages(chat, &ids, &n, &after, &err)) {
         code = print_error(&err);
@@ -164,7 +164,7 @@ static void run_clear(struct chat *chat, const char *argument) {
 static void run_system(struct chat *chat, const char *argument) {
     if (strcmp(argument, "none") == 0) {
         buf_clear(&chat->system);
-        note(chat, "There is no system message any more.");
+        note(chat, "The system message is removed.");
     } else if (*argument) {
         buf_clear(&chat->system);
         buf_puts(&chat->system, argument);
@@ -172,7 +172,7 @@ static void run_system(struct chat *chat, const char *argument) {
     } else if (chat->system.length > 0) {
         note(chat, "The system message: %s", chat->system.data);
     } else {
-        note(chat, "There is no system message; /system TEXT sets one.");
+        note(chat, "The system message is not set; /system TEXT sets it.");
     }
 }
 
@@ -181,7 +181,7 @@ static enum status save(struct chat *chat, const char *path, struct err *err) {
     bool again = chat->saved.length > 0 && strcmp(chat->saved.data, path) == 0;
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (again ? O_TRUNC : O_EXCL), 0666);
     if (fd < 0 && errno == EEXIST)
-        return err_set(err, STATUS_SYSTEM, NULL, "%s is there already; name another file", path);
+        return err_set(err, STATUS_SYSTEM, NULL, "%s exists already; name another file", path);
     struct buf text = {0};
     buf_puts(&text, "{\"messages\": ");
     write_messages(chat, &text);
@@ -218,12 +218,12 @@ static void run_stats(struct chat *chat, const char *argument) {
     const struct answer *last = &chat->last;
     int max_tokens = engine_memory(chat->session->engine)->max_model_len;
     if (chat->n_answers == 0) {
-        note(chat, "No answer yet; the context has room for %d tokens.", max_tokens);
+        note(chat, "The model has not answered yet; the context holds %d tokens.", max_tokens);
         return;
     }
     double decoding_s = last->seconds - last->first_s;
-    note(chat, "Last answer: %d tokens after a prompt of %d, of which %d were cached",
-         last->n_tokens, last->n_prompt, last->n_cached);
+    note(chat, "Last answer: %d tokens after a prompt of %d (%d cached)", last->n_tokens,
+         last->n_prompt, last->n_cached);
     note(chat, "  first token after %.2f s, then %.0f tokens/s", last->first_s,
          decoding_s > 0 ? (last->n_tokens - 1) / decoding_s : 0);
     note(chat,
@@ -260,16 +260,17 @@ static void run_help(struct chat *chat, const char *argument) {
         note(chat, "  %-8s %-5s %s", chat_commands[i].name, chat_commands[i].argument,
              chat_commands[i].help);
     note(chat,
-         "A message goes on in the next line if its line ends with a backslash. A message of\n"
-         "several lines can stand between two \"\"\". A line that begins with // is a "
-         "message\nthat begins with /.");
+         "A line that ends with a backslash continues on the next line. A message of several\n"
+         "lines can also stand between two \"\"\". To begin a message with /, type //.");
     if (line_editor_edits(chat->editor))
-        note(chat, "Alt-Enter adds a line end, pasted text may have some. Arrow up finds what was "
-                   "typed\nbefore, Ctrl-R searches in it.");
+        note(
+            chat,
+            "Alt-Enter adds a line end; pasted text may contain line ends. Arrow up shows earlier\n"
+            "lines, Ctrl-R searches them.");
     note(chat, "Ctrl-C stops an answer or clears the line; on an empty line, twice, it ends the "
                "program.");
     if (chat->history)
-        note(chat, "What is typed is kept in %s (--no-history: it is not).", chat->history);
+        note(chat, "Typed lines are saved in %s (--no-history turns this off).", chat->history);
 }
 
 /* Returns the command that shares the longest prefix with the name. */
@@ -295,8 +296,7 @@ static void run_command(struct chat *chat, char *line) {
         return;
     }
     const char *nearest = nearest_command(line, length);
-    note(chat,
-         "There is no command %.*s; %s%s%s A message that begins with / is typed with two of them.",
+    note(chat, "Unknown command %.*s; %s%s%s To begin a message with /, type //.",
          (int)min_int((int)length, 40), line, nearest ? "did you mean " : "/help lists them.",
          nearest ? nearest : "", nearest ? "?" : "");
 }
@@ -335,7 +335,7 @@ static int take_message(struct chat *chat, struct buf *message) {
     if (strspn(message->data, " \t\n") == message->length) return 0;
     struct err err; /* an error of the history is shown once */
     if (line_editor_remember(chat->editor, message->data, &err) && chat->history) {
-        note(chat, "[what is typed is not kept: %s]", err.message);
+        note(chat, "[typed lines are not saved: %s]", err.message);
         chat->history = NULL;
     }
     if (message->data[0] == '/' && message->data[1] != '/') {
@@ -406,8 +406,8 @@ int converse(struct session *session) {
     struct chat chat = {.session = session, .console = console_of()};
     struct buf path = {0};
     if (!engine_chat_template(session->engine, false)) {
-        print_failure("this model has no chat template, so it cannot chat; without --chat it "
-                      "completes a text");
+        print_failure("this model has no chat template, so it cannot chat; leave out --chat to "
+                      "complete a text");
         return 1;
     }
     if (chat.console && options->history && history_path(&path)) chat.history = path.data;

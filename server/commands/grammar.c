@@ -25,10 +25,10 @@ static int check_line(struct grammar *grammar, const char *line, size_t n, int n
     if (accepted == json_length(json) && may_end)
         printf("{\"accepted\": true}\n");
     else if (accepted == json_length(json))
-        printf("{\"accepted\": false, \"byte\": %zu, \"reason\": \"it ends too early\"}\n",
+        printf("{\"accepted\": false, \"byte\": %zu, \"reason\": \"the text ends too early\"}\n",
                accepted);
     else
-        printf("{\"accepted\": false, \"byte\": %zu, \"reason\": \"this byte may not come\"}\n",
+        printf("{\"accepted\": false, \"byte\": %zu, \"reason\": \"this byte is not allowed\"}\n",
                accepted);
     json_free(json);
     return 0;

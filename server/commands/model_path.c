@@ -122,11 +122,12 @@ static void print_models_beside(const char *path) {
 /* ---- explanations of paths ------------------------------------------------------------------ */
 
 static void explain_safetensors(void) {
-    fprintf(stderr,
-            "  Such a model is its whole folder, with config.json and the tokenizer beside the\n"
-            "  weights. Give the folder, or fetch what is missing from where the weights came\n"
-            "  from; many models are also published as one .gguf file:\n"
-            "  https://huggingface.co/models?library=gguf\n");
+    fprintf(
+        stderr,
+        "  Such a model is a whole folder: weights, config.json and tokenizer. Give the folder,\n"
+        "  or download the missing files from the source of the weights. Many models are also\n"
+        "  published as one .gguf file:\n"
+        "  https://huggingface.co/models?library=gguf\n");
 }
 
 static void explain_folder(const char *path) {
@@ -140,7 +141,7 @@ static void explain_folder(const char *path) {
         print_failure("%s is a folder with weights, but without config.json", path);
         explain_safetensors();
     } else {
-        print_failure("%s is a folder, and no model is in it", path);
+        print_failure("%s is a folder without a model", path);
         print_models_near(path);
     }
     buf_free(&files);
@@ -178,8 +179,8 @@ static bool print_cached(const char *name) {
 }
 
 static void explain_hub_name(const char *path) {
-    print_failure("%s is not here; it reads like a name on a model hub, but Penstock downloads "
-                  "nothing",
+    print_failure("%s is not here; it looks like a name on a model hub, but Penstock does not "
+                  "download models",
                   path);
     if (print_cached(path)) return;
     fprintf(stderr,
@@ -204,7 +205,7 @@ int model_path_check(const struct options *options) {
     } else if (!is_there && (cause == ENOENT || cause == ENOTDIR) && is_hub_name(path)) {
         explain_hub_name(path);
     } else if (!is_there) {
-        print_failure("there is no model %s: %s", path, strerror(cause));
+        print_failure("cannot find the model %s: %s", path, strerror(cause));
         if (cause == ENOENT || cause == ENOTDIR) print_models_beside(path);
     } else {
         return 0;

@@ -10,7 +10,7 @@
 
 /* Prints why a flag's value cannot be applied. Returns the exit code. */
 static int refuse(const char *flag, const struct err *why) {
-    print_failure("--%s cannot be kept to: %s", flag, why->message);
+    print_failure("--%s cannot be enforced: %s", flag, why->message);
     return 2;
 }
 
@@ -69,8 +69,8 @@ int rules_read(struct rules *rules, const struct options *options) {
     int n = 0, code = 0;
     for (int i = 0; i < 3; i++) n += given[i] != NULL;
     if (n > 1) {
-        print_failure("--grammar-file, --json-schema and --regex all say what the answer keeps to; "
-                      "give one of them");
+        print_failure(
+            "--grammar-file, --json-schema and --regex each constrain the answer; give only one");
         return 2;
     }
     if (options->grammar_path) code = read_grammar(rules, options->grammar_path);

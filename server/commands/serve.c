@@ -29,8 +29,8 @@ static void report_loading(const struct options *options) {
 
 static void report_gpu(const struct engine_memory *memory) {
     log_line(LOG_INFO,
-             "GPU memory: %.0f MiB, of which %.0f MiB were free; up to a share of %.2f is used; "
-             "sampling %.0f MiB, steps and attention %.0f MiB, kept free %.0f MiB",
+             "GPU memory: %.0f MiB, %.0f MiB free; the limit is a share of %.2f; sampling %.0f "
+             "MiB, steps and attention %.0f MiB, kept free %.0f MiB",
              mib((int64_t)memory->device.total), mib((int64_t)memory->device.free), memory->share,
              mib(memory->sampling), mib(memory->steps), mib(memory->kept));
     log_line(LOG_INFO, "swap space: up to %.0f MiB of host memory, allocated when needed",
@@ -49,10 +49,10 @@ static void report_sampling(const struct sampling_defaults *defaults) {
     if (defaults && defaults->repetition_penalty >= 0)
         buf_printf(&text, " repetition_penalty %g", defaults->repetition_penalty);
     if (text.length)
-        log_line(LOG_INFO,
-                 "defaults of sampling, from the model's files (--generation-config none leaves "
-                 "them out):%s",
-                 text.data);
+        log_line(
+            LOG_INFO,
+            "sampling defaults from the model's files (--generation-config none ignores them):%s",
+            text.data);
     buf_free(&text);
 }
 
@@ -91,10 +91,10 @@ static void report(const struct app *app) {
         LOG_INFO, "KV cache: %lld tokens in %d blocks of %d; fits %.1f requests of full length",
         (long long)tokens, memory->n_blocks, memory->block_size, engine_memory_sequences(memory));
     if (memory->n_window_blocks > 0)
-        log_line(LOG_INFO,
-                 "KV cache: layers with windows keep %d tokens of a sequence, in %d blocks of "
-                 "their own",
-                 memory->window, memory->n_window_blocks);
+        log_line(
+            LOG_INFO,
+            "KV cache: layers with windows keep %d tokens of a sequence, in %d separate blocks",
+            memory->window, memory->n_window_blocks);
     if (app->draft_engine) report_draft_model(app->draft_engine);
 }
 

@@ -115,7 +115,7 @@ static int check_end(const struct printer *printer) {
         return EXIT_DEVICE_FAILED;
     }
     if (printer->finish != FINISH_STUCK) return 0;
-    print_failure("no token is left that the grammar lets come");
+    print_failure("the grammar does not allow any further token");
     return 1;
 }
 

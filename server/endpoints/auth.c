@@ -37,7 +37,7 @@ static enum status add_file(struct app *app, const char *path, struct err *err) 
     fclose(file);
     if (app->keys.length > 0) return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, "api-key-file",
-                   "--api-key-file %s holds no key; write one a line", path);
+                   "--api-key-file %s holds no key; write one per line", path);
 }
 
 /* Adds the keys of an option, separated by commas. Fails if the option is set but has no keys. */

@@ -124,7 +124,8 @@ struct metric {
 
 static const struct metric table[] = {
     GAUGE("penstock_http_connections", "Open connections.", AT(connections)),
-    GAUGE("penstock_answer_bytes", "Bytes of large answers that are made or wait to be read.",
+    GAUGE("penstock_answer_bytes",
+          "Bytes of large answers that are in preparation or wait for their client.",
           AT(answer_bytes)),
     COUNTER_OF("penstock_http_requests_total", "Answers by class of their status code.", "class",
                "1xx", AT(metrics.http_requests[1])),
@@ -135,30 +136,30 @@ static const struct metric table[] = {
     COUNTER("penstock_refused_overload_total", "Requests refused because the queue was full.",
             AT(metrics.refused_overload)),
     COUNTER("penstock_answer_seconds_total",
-            "The loop's time in making tokens text and sending it.", NS_AT(metrics.answer_ns)),
-    GAUGE_OF("penstock_prepare_requests", "Requests whose prompts workers make, or will make.",
-             "state", "waiting", AT(prepare.waiting)),
+            "The loop's time to turn tokens into text and send it.", NS_AT(metrics.answer_ns)),
+    GAUGE_OF("penstock_prepare_requests",
+             "Requests whose prompts workers prepare, or will prepare.", "state", "waiting",
+             AT(prepare.waiting)),
     GAUGE_OF("penstock_prepare_requests", NULL, "state", "running", AT(prepare.running)),
     GAUGE_OF("penstock_grammar_requests",
-             "Requests with grammars: that wait for a worker, that one compiles for, and that wait "
-             "for the same grammar without one.",
+             "Requests with grammars: they wait for a worker, a worker compiles, or they wait for "
+             "the same compilation.",
              "state", "waiting", AT(grammar.waiting)),
     GAUGE_OF("penstock_grammar_requests", NULL, "state", "running", AT(grammar.running)),
     GAUGE_OF("penstock_grammar_requests", NULL, "state", "parked", AT(grammar.parked)),
     GAUGE_OF("penstock_text_requests",
-             "Requests to /tokenize, /detokenize and /render that wait, and that workers have.",
+             "Requests to /tokenize, /detokenize and /render that wait, and that workers process.",
              "state", "waiting", AT(text.waiting)),
     GAUGE_OF("penstock_text_requests", NULL, "state", "running", AT(text.running)),
     COUNTER_OF("penstock_grammar_compilations_total",
-               "Compilations of grammars, by how they ended: cancelled, because no client waited.",
-               "result", "compiled", AT(grammars.compiled)),
+               "Compilations of grammars by result; cancelled: no client waits any more.", "result",
+               "compiled", AT(grammars.compiled)),
     COUNTER_OF("penstock_grammar_compilations_total", NULL, "result", "refused",
                AT(grammars.refused)),
     COUNTER_OF("penstock_grammar_compilations_total", NULL, "result", "cancelled",
                AT(grammars.cancelled)),
-    GAUGE_OF("penstock_grammar_bytes",
-             "Memory of grammars: of all, and of those that the cache keeps.", "state", "live",
-             AT(grammars.live_bytes)),
+    GAUGE_OF("penstock_grammar_bytes", "Memory of grammars: all, and those in the cache.", "state",
+             "live", AT(grammars.live_bytes)),
     GAUGE_OF("penstock_grammar_bytes", NULL, "state", "cached", AT(grammars.kept_bytes)),
     GAUGE("penstock_queued_tokens", "Prompt tokens that wait.", AT(stats.queued_tokens)),
     GAUGE_OF("penstock_kv_blocks", "KV blocks: all, referenced, unreferenced but known by hash.",
@@ -176,13 +177,13 @@ static const struct metric table[] = {
     GAUGE_OF("penstock_swap_blocks", NULL, "state", "used", AT(stats.host_blocks_used)),
     GAUGE_OF("penstock_swap_blocks", NULL, "state", "cached", AT(stats.host_blocks_cached)),
     COUNTER_OF("penstock_swapped_blocks_total",
-               "KV blocks that went to the host's memory, and came back.", "direction", "out",
+               "KV blocks swapped out to the host's memory, and swapped in.", "direction", "out",
                AT(stats.swapped_out)),
     COUNTER_OF("penstock_swapped_blocks_total", NULL, "direction", "in", AT(stats.swapped_in)),
     COUNTER("penstock_steps_total", "Forward passes.", AT(stats.steps)),
     COUNTER("penstock_step_seconds_total", "Time in forward passes.", NS_AT(stats.step_ns)),
     COUNTER_OF("penstock_step_part_seconds_total",
-               "The parts of that time: which of them bounds the speed.", "part", "plan",
+               "Time of each part of a step; the longest part bounds the speed.", "part", "plan",
                NS_AT(stats.part_ns[PART_PLAN])),
     COUNTER_OF("penstock_step_part_seconds_total", NULL, "part", "forward",
                NS_AT(stats.part_ns[PART_FORWARD])),
@@ -206,8 +207,8 @@ static const struct metric table[] = {
     GAUGE("vllm:num_requests_running", "Sequences that are being computed.", AT(stats.running)),
     GAUGE("vllm:num_requests_waiting", "Sequences that wait.", AT(stats.waiting)),
     GAUGE_OF("vllm:num_requests_waiting_by_reason",
-             "Sequences that wait: all of them for memory or a place in the batch.", "reason",
-             "capacity", AT(stats.waiting)),
+             "Sequences that wait for memory or for a place in the batch.", "reason", "capacity",
+             AT(stats.waiting)),
     GAUGE_OF("vllm:num_requests_waiting_by_reason", NULL, "reason", "deferred", AT(zero)),
     GAUGE("vllm:num_requests_swapped", "Sequences that wait in the host's memory.",
           AT(stats.swapped)),
@@ -224,18 +225,18 @@ static const struct metric table[] = {
             AT(stats.prefix_hits)),
     COUNTER("vllm:num_preemptions_total", "Sequences put back to free KV blocks.",
             AT(stats.preemptions)),
-    COUNTER("vllm:spec_decode_num_drafts_total", "Times that guessed tokens were verified.",
+    COUNTER("vllm:spec_decode_num_drafts_total", "Verifications of drafted tokens.",
             AT(stats.drafts)),
-    COUNTER("vllm:spec_decode_num_draft_tokens_total", "Guessed tokens that were verified.",
+    COUNTER("vllm:spec_decode_num_draft_tokens_total", "Drafted tokens that were verified.",
             AT(stats.draft_tokens)),
-    COUNTER("vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that held.",
+    COUNTER("vllm:spec_decode_num_accepted_tokens_total", "Drafted tokens that were accepted.",
             AT(stats.accepted_tokens)),
     COUNTER("vllm:prompt_tokens_total",
             "Tokens of prompts that were computed or found in the cache.", AT(stats.prompt_tokens)),
-    COUNTER("vllm:prompt_tokens_cached_total", "Of these, those found in the prefix cache.",
+    COUNTER("vllm:prompt_tokens_cached_total", "Prompt tokens that were found in the prefix cache.",
             AT(stats.cached_tokens)),
-    COUNTER_OF("vllm:prompt_tokens_by_source_total", "The same tokens by where they came from.",
-               "source", "local_compute", AT(computed_tokens)),
+    COUNTER_OF("vllm:prompt_tokens_by_source_total", "Prompt tokens by source.", "source",
+               "local_compute", AT(computed_tokens)),
     COUNTER_OF("vllm:prompt_tokens_by_source_total", NULL, "source", "local_cache_hit",
                AT(stats.cached_tokens)),
     COUNTER_OF("vllm:prompt_tokens_by_source_total", NULL, "source", "external_kv_transfer",
@@ -269,7 +270,7 @@ static const struct metric table[] = {
               HISTOGRAM_INFERENCE),
     HISTOGRAM("vllm:request_prompt_tokens", "Tokens of a prompt.", HISTOGRAM_PROMPT),
     HISTOGRAM("vllm:request_prefill_kv_computed_tokens",
-              "Of these, those that the prefix cache did not have.", HISTOGRAM_COMPUTED),
+              "Tokens of a prompt that were not in the prefix cache.", HISTOGRAM_COMPUTED),
     HISTOGRAM("vllm:request_generation_tokens", "Tokens generated for a choice.",
               HISTOGRAM_GENERATION),
     HISTOGRAM("vllm:request_max_num_generation_tokens",
@@ -362,7 +363,7 @@ static void write_infos(struct writer *writer) {
     struct buf *labels = &writer->labels;
     char size[32], blocks[32], host_blocks[32];
     exposition_declare(&writer->to, METRIC_INFO, "penstock_build_info",
-                       "Always 1; the labels tell the build.");
+                       "Always 1; the labels describe the build.");
     labels_of(writer, "penstock_build_info", "version", build.version);
     exposition_label(labels, "commit", build.commit);
     exposition_label(labels, "build", build.build);
@@ -372,7 +373,7 @@ static void write_infos(struct writer *writer) {
     snprintf(blocks, sizeof blocks, "%d", view->stats->blocks_total);
     snprintf(host_blocks, sizeof host_blocks, "%d", view->stats->host_blocks_total);
     exposition_declare(&writer->to, METRIC_INFO, "vllm:cache_config_info",
-                       "Always 1; the labels tell the KV cache.");
+                       "Always 1; the labels describe the KV cache.");
     labels_of(writer, "vllm:cache_config_info", "block_size", size);
     exposition_label(labels, "num_gpu_blocks", blocks);
     exposition_label(labels, "num_cpu_blocks", host_blocks);

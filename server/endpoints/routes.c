@@ -257,7 +257,8 @@ static enum status check_key(const struct app *app, const struct http_request *h
         return err_set(err, STATUS_AUTHENTICATION, NULL, "%s",
                        app->admin_keys.length > 0
                            ? "An admin key is needed: Authorization: Bearer <key>."
-                           : "An admin key is needed, and this server has none: --admin-key.");
+                           : "An admin key is needed, but this server runs without one: start it "
+                             "with --admin-key.");
     }
     const struct buf *keys = route->monitored ? &app->metrics_keys : &app->keys;
     if (route->public || auth_accepts(app, keys, http)) return STATUS_OK;

@@ -30,7 +30,7 @@ enum status answer_reserve(struct answers *answers, struct answer_share *share, 
                            const char *param, struct err *err) {
     if (bytes > ANSWER_MAX_BYTES)
         return err_set(err, STATUS_INVALID_REQUEST, param,
-                       "The answer would take up to %zu bytes, but %zu is the most: ask for less "
+                       "The answer would take up to %zu bytes, but the limit is %zu: ask for less "
                        "in one request.",
                        bytes, ANSWER_MAX_BYTES);
     size_t counted = answers_counted(bytes);

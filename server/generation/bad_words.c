@@ -58,7 +58,7 @@ static enum status add_text(struct forbidding *f, int index, const char *text, s
                              &ids);
     if (n < 0)
         return err_set(err, STATUS_INVALID_REQUEST, "bad_words",
-                       "'bad_words[%d]' has more than %d tokens, which is the most.", index,
+                       "'bad_words[%d]' has more than %d tokens, which is the limit.", index,
                        MAX_BAD_WORD_TOKENS);
     if (n == 1) forbid_id(f->allowed, ids[0]);
     if (n > 1) {

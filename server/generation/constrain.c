@@ -109,7 +109,7 @@ static enum status check_beside_tools(const struct api_grammar *asked, struct er
     if (asked->kind != GRAMMAR_CHOICE && asked->kind != GRAMMAR_STRUCTURAL_TAG) return STATUS_OK;
     return err_set(err, STATUS_INVALID_REQUEST, asked->field,
                    "'%s' is not served together with 'tools' that may be called: give "
-                   "'tool_choice' \"none\", or leave one of them out.",
+                   "'tool_choice' \"none\", or leave one out.",
                    asked->field);
 }
 
@@ -171,7 +171,7 @@ static enum job_progress get_grammar(struct generation_job *job, bool may_compil
                           asked->length, &grammar, &why);
     if (why.status == STATUS_INVALID_REQUEST) {
         struct err of_text = why;
-        err_set(&why, of_text.status, asked->field, "'%s' cannot be kept to: %s", asked->field,
+        err_set(&why, of_text.status, asked->field, "'%s' cannot be enforced: %s", asked->field,
                 of_text.message);
     }
     if (verdict == CLAIM_READY) {
@@ -234,11 +234,11 @@ static enum job_progress get_mask(struct generation_job *job, bool may_compile) 
         end_mask(job);
     else if (is_found)
         err_set(&job->err, STATUS_INVALID_REQUEST, field,
-                "'%s' can be kept to by no text of one token or more.", field);
+                "'%s' does not match any text of one token or more.", field);
     else
         err_set(&job->err, STATUS_INVALID_REQUEST, field,
-                "'%s' cannot be kept to: which tokens may come first is more to find out than the "
-                "limit, %d nodes of the vocabulary's trie.",
+                "'%s' cannot be enforced: the search for its first tokens exceeds the limit of %d "
+                "nodes of the vocabulary's trie.",
                 field, MAX_FIRST_WORK);
     return JOB_PREPARED;
 }

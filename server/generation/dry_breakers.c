@@ -39,11 +39,10 @@ enum status job_find_breakers(const struct generation_job *job, struct err *err)
     memset(bits, 0, bytes);
     for (int i = 0; i < n; i++) {
         if (find(tokenizer, V, &texts[i], bits) || !own) continue;
-        return err_set(
-            err, STATUS_INVALID_REQUEST, "dry_sequence_breakers",
-            "'dry_sequence_breakers[%d]' is in no token of this model, so it would break "
-            "nothing: give a shorter text.",
-            i);
+        return err_set(err, STATUS_INVALID_REQUEST, "dry_sequence_breakers",
+                       "'dry_sequence_breakers[%d]' is not in any token of this model, so it would "
+                       "never match: give a shorter text.",
+                       i);
     }
     request->sampling.dry_breakers = bits;
     return STATUS_OK;

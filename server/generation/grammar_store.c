@@ -353,7 +353,7 @@ static bool has_room(struct grammar_store *store) {
 
 static enum claim_verdict refuse_full(const struct grammar_store *store, struct err *err) {
     err_set(err, STATUS_OVERLOADED, NULL,
-            "The grammars of running and waiting requests take %zu MiB, which is the most "
+            "The grammars of running and waiting requests take %zu MiB, which is the limit "
             "(--grammar-memory); try again later.",
             store->max_live_bytes >> 20);
     return CLAIM_REFUSED;

@@ -39,8 +39,8 @@ static void fail(struct generation_job *job, enum finish finish) {
         err_out_of_memory(&job->err);
     else if (finish == FINISH_STUCK)
         err_set(&job->err, STATUS_INVALID_REQUEST, job->request->grammar.field,
-                "No token was left: what the grammar allows next, 'allowed_token_ids', 'bad_words' "
-                "or 'min_tokens' forbid, or the grammar has grown beyond its memory.");
+                "No next token is allowed: 'allowed_token_ids', 'bad_words' or 'min_tokens' forbid "
+                "all tokens that the grammar allows, or the grammar exceeds its memory limit.");
     else
         err_set(&job->err, STATUS_SERVER_ERROR, NULL, "The engine failed on this request.");
     end_failed(job);

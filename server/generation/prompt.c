@@ -93,7 +93,7 @@ static enum status encode_messages(const struct engine *engine, const struct api
         else if (*n == 0) {
             mem_free(*ids);
             status = err_set(err, STATUS_INVALID_REQUEST, "messages",
-                             "The chat template made an empty prompt of these messages.");
+                             "The chat template rendered these messages as an empty prompt.");
         } else if (add_special)
             add_special_ids(engine_tokenizer(engine), ids, n);
     }

@@ -83,7 +83,7 @@ static enum status check_role(const struct chat_template *chat, struct roles *ro
     snprintf(param, sizeof param, "messages[%d].role", i);
     if (roles->n == MAX_ROLES) {
         return err_set(err, STATUS_INVALID_REQUEST, param,
-                       "'messages' may have at most %d roles beside system, user and assistant.",
+                       "'messages' may have at most %d roles besides system, user and assistant.",
                        MAX_ROLES);
     }
     if (leaves_out_role(chat, role)) {
@@ -102,8 +102,8 @@ static enum status check_calls(const struct chat_template *chat, int i, struct e
     if (!leaves_out_calls(chat)) return STATUS_OK;
     snprintf(param, sizeof param, "messages[%d].tool_calls", i);
     return err_set(err, STATUS_INVALID_REQUEST, param,
-                   "'%s' is not served with this model: its chat template leaves calls of tools "
-                   "out. Say in 'content' what was called.",
+                   "'%s' is not served with this model: its chat template leaves tool calls out. "
+                   "Describe the call in 'content'.",
                    param);
 }
 

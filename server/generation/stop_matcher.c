@@ -37,7 +37,7 @@ static void name_regex(const struct api_request *request, const char *name, int 
     *err = *why;
     if (why->status != STATUS_INVALID_REQUEST) return;
     snprintf(path, sizeof path, request->n_stop_regexes > 1 ? "%s[%d]" : "%s", name, i);
-    err_set(err, why->status, path, "'%s' cannot be looked for: %s", path, why->message);
+    err_set(err, why->status, path, "'%s' cannot be searched for: %s", path, why->message);
 }
 
 static enum claim_verdict get_one(const struct stop_source *source,

@@ -32,11 +32,11 @@ enum {
 static const char *bind_cause(int error) {
     switch (error) {
     case EADDRINUSE:
-        return "the port is in use; stop the program that holds it or choose another port";
+        return "the port is in use; stop the program that uses it or choose another port";
     case EACCES:
         return "permission denied; ports below 1024 need privileges, choose a higher one";
     case EADDRNOTAVAIL:
-        return "this machine has no such address; choose one of its own, or 0.0.0.0";
+        return "this machine does not have this address; choose one that it has, or 0.0.0.0";
     default:
         return strerror(error);
     }

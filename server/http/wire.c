@@ -90,8 +90,7 @@ static bool end_request_line(struct check *check) {
                    isdigit((unsigned char)version[7]);
     if (!is_http) return wrong_request_line(check);
     if (version[5] != '1') {
-        return refuse(check, STATUS_HTTP_VERSION,
-                      "this server speaks HTTP/1.1 and HTTP/1.0 and no other version");
+        return refuse(check, STATUS_HTTP_VERSION, "this server speaks only HTTP/1.1 and HTTP/1.0");
     }
     wire->is_http_1_0 = version[7] == '0';
     wire->phase = WIRE_NAME;
@@ -103,7 +102,7 @@ static bool end_request_line(struct check *check) {
 static bool name_byte(struct check *check, unsigned char c) {
     struct wire *wire = check->wire;
     if (c == ':') {
-        if (wire->name_length == 0) return refuse_syntax(check, "a header has no name");
+        if (wire->name_length == 0) return refuse_syntax(check, "a header lacks a name");
         wire->phase = WIRE_VALUE;
         wire->value_length = 0;
         wire->value[0] = 0;
@@ -112,10 +111,9 @@ static bool name_byte(struct check *check, unsigned char c) {
                       "the request has more than 200 headers, cookies and query arguments");
     }
     if (!is_token(c)) {
-        return refuse_syntax(check,
-                             wire->name_length == 0 && (c == ' ' || c == '\t')
-                                 ? "a header must be one line"
-                                 : "a header's name holds a character that no name may have");
+        return refuse_syntax(check, wire->name_length == 0 && (c == ' ' || c == '\t')
+                                        ? "a header must be one line"
+                                        : "a header's name holds a character that is not allowed");
     }
     keep(wire->name, sizeof wire->name, &wire->name_length, (unsigned char)tolower(c));
     return true;
@@ -210,9 +208,9 @@ static const char *wrong_framing(const struct wire *wire) {
         return "the request has both a Content-Length and a Transfer-Encoding";
     }
     if (wire->codings > 0 && !wire->is_chunked) {
-        return "the only Transfer-Encoding that is understood is chunked";
+        return "the only supported Transfer-Encoding is chunked";
     }
-    if (wire->codings > 0 && wire->is_http_1_0) return "HTTP/1.0 has no Transfer-Encoding";
+    if (wire->codings > 0 && wire->is_http_1_0) return "HTTP/1.0 does not allow Transfer-Encoding";
     return NULL;
 }
 
@@ -276,7 +274,7 @@ static bool end_line(struct check *check) {
     case WIRE_VERSION:
         return end_request_line(check);
     case WIRE_NAME:
-        if (wire->name_length > 0) return refuse_syntax(check, "a header line has no colon");
+        if (wire->name_length > 0) return refuse_syntax(check, "a header line lacks a colon");
         if (!wire->is_trailer) return end_head(check);
         end_message(wire);
         return true;
@@ -321,7 +319,7 @@ static bool check_byte(struct check *check, unsigned char c) {
     if (c == '\r') {
         bool has_no_size = wire->phase == WIRE_CHUNK_SIZE && wire->value_length == 0;
         wire->after_cr = true;
-        return has_no_size ? refuse_syntax(check, "a chunk has no size") : true;
+        return has_no_size ? refuse_syntax(check, "a chunk lacks a size") : true;
     }
     if (c == '\n') return refuse_syntax(check, "a line feed without a carriage return before it");
     if ((c < 0x20 && c != '\t') || c == 0x7F) {

@@ -149,7 +149,7 @@ enum status fields_parse(struct parse *parse, const struct json *object) {
         if (!other) store_default(parse, field);
         if (other && field_given(parse, field->name) && field_given(parse, other))
             return err_set(parse->err, STATUS_INVALID_REQUEST, field->name,
-                           "'%s' is another name of '%s': give one of them.", field->name, other);
+                           "'%s' is another name of '%s': give only one.", field->name, other);
         if (!parse->value[i]) continue;
         enum status status = field_store(parse, field, field->name, parse->value[i]);
         if (status == STATUS_OK && field->check) {

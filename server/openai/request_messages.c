@@ -224,7 +224,7 @@ enum status check_template_kwargs(struct parse *parse, const char *name, const s
         if (!chat_template_reserves(variable->name)) continue;
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                        "'%s' must not set '%s', which the server gives to the template: use the "
-                       "request's own field if there is one of this name.",
+                       "request's field of this name if it exists.",
                        name, variable->name);
     }
     return refuse_nul(parse, name, value);

@@ -48,13 +48,12 @@ static enum status check_beams(struct parse *parse, struct api_request *request)
                        "it is %d.",
                        MAX_BEAMS, request->best_of);
     if (request->stream)
-        return field_wrong(parse, "stream",
-                           "is not for 'use_beam_search', whose texts are known "
-                           "when all have ended: leave one of them out");
+        return field_wrong(
+            parse, "stream",
+            "is not for 'use_beam_search', whose texts are known only at the end: leave one out");
     if (sampling->temperature >= 1e-5f)
         return field_wrong(parse, "temperature",
-                           "must be 0 or left out with 'use_beam_search', "
-                           "which draws nothing");
+                           "must be 0 or left out with 'use_beam_search', which does not sample");
     if (sampling->n_logprobs >= 0)
         return field_wrong(parse, "logprobs",
                            "is not served with 'use_beam_search': send the text "

@@ -35,7 +35,7 @@ static enum status keep(struct parse *parse, const char *name, enum grammar_kind
     struct api_grammar *grammar = &((struct api_request *)parse->target)->grammar;
     if (grammar->field)
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
-                       "'%s' and '%s' both say what the answer keeps to: give one of them.", name,
+                       "'%s' and '%s' both constrain the answer: give only one.", name,
                        grammar->field);
     grammar->kind = kind;
     grammar->length = length;

@@ -54,7 +54,8 @@ static enum status check_parameters(struct parse *parse, int i, const struct jso
     if (parameters && !json_is(parameters, JSON_NULL) && !json_is(parameters, JSON_OBJECT))
         return field_wrong_type(parse, param, "an object, the schema of the arguments", parameters);
     if (is_object) return STATUS_OK;
-    return field_wrong(parse, param, "must have the 'type' \"object\", as arguments are one");
+    return field_wrong(parse, param,
+                       "must have the 'type' \"object\", because arguments are an object");
 }
 
 /* Checks {"type": "allowed_tools", "allowed_tools": {"mode": ..., "tools": [...]}}. */
@@ -142,9 +143,9 @@ static enum status check_format(struct parse *parse) {
     if (parse->limits->tool_format) return STATUS_OK;
     tool_format_names(&names);
     err_set(parse->err, STATUS_INVALID_REQUEST, "tools",
-            "'tools' are not served with this model, whose chat template shows no known form of "
-            "calls: give 'tool_choice' \"none\", or start the server with --tool-call-parser and "
-            "one of %s.",
+            "'tools' are not served with this model, whose chat template does not show a known "
+            "form of tool calls: give 'tool_choice' \"none\", or start the server with "
+            "--tool-call-parser and one of %s.",
             names.data);
     buf_free(&names);
     return STATUS_INVALID_REQUEST;

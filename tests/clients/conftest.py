@@ -1,7 +1,6 @@
-"""Other projects' programs that talk to the built server. Servers are started as in tests/e2e, whose fixtures are here
-too.
+"""Programs of others that talk to the built server. Servers are started as in tests/e2e, whose fixtures are here too.
 
-With `--seen FILE` a complete run without failures writes the results of its tests there (compatibility.py).
+With `--seen FILE` a run that tried everything and passed leaves there what its tests saw (compatibility.py).
 """
 import json
 import pathlib
@@ -24,7 +23,7 @@ def pytest_addoption(parser):
 
 @pytest.fixture
 def saw(request):
-    """The results of a test count if the test passes."""
+    """What a test saw counts if the test passes."""
     return Saw(lambda one: request.node.user_properties.append(("saw", one)))
 
 

@@ -59,11 +59,11 @@ START_TEST(wrong_speculation_is_named) {
         {"{\"method\":\"ngram\",\"prompt_lookup_max\":\"8\"}", "prompt_lookup_max must be"},
         {"{\"method\":\"ngram\",\"prompt_lookup_min\":4,\"prompt_lookup_max\":3}",
          "prompt_lookup_min must be at most prompt_lookup_max"},
-        {"{\"method\":\"ngram\",\"k\":1}", "k is not a key that is served"},
+        {"{\"method\":\"ngram\",\"k\":1}", "k is an unknown key"},
         {"draft_model", "method \"draft_model\" needs a model"},
         {"{\"method\":\"draft_model\"}", "method \"draft_model\" needs a model"},
         {"{\"method\":\"draft_model\",\"model\":\"\"}", "model must be the path of a model"},
-        {"{\"method\":\"ngram\",\"model\":\"a.gguf\"}", "is of the method \"draft_model\" alone"},
+        {"{\"method\":\"ngram\",\"model\":\"a.gguf\"}", "is only for the method \"draft_model\""},
     };
     struct speculation s;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

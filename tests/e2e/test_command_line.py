@@ -1,4 +1,4 @@
-"""The program from a user's side: the last line of a server's start, progress, and error messages."""
+"""The program as a person meets it: the line that serving ends its start with, progress, and sentences about what is wrong."""
 import json
 import os
 import pathlib
@@ -15,7 +15,7 @@ from terminal import Terminal
 
 
 def example_of(text):
-    """Returns the command line that the server suggests for a first request."""
+    """The command line that the server says it can be asked with."""
     return next(line[line.index("curl "):] for line in text.replace("\r", "").splitlines() if "curl " in line)
 
 
@@ -94,7 +94,7 @@ def test_progress_is_a_few_lines_in_a_log(tmp_path):
         process.stderr.close()
 
 
-# ---- errors and their remedies ---------------------------------------------------------------------------
+# ---- what is wrong, and what would be right --------------------------------------------------------------
 
 
 def run(*arguments, cwd=None):
@@ -105,7 +105,7 @@ def run(*arguments, cwd=None):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with files that a user could have meant."""
+    """A folder with files that a person could have meant."""
     (tmp_path / "models").mkdir()
     for name in ("river.gguf", "models/lake.GGUF", "models/readme.txt", "models/evil\033[2J.gguf"):
         (tmp_path / name).write_bytes(b"this is no model")
@@ -118,11 +118,11 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("model, sentences", [
-    ("nothing.gguf", ["no model nothing.gguf: No such file", "file in the GGUF format", "Near here: river.gguf, models/lake.GGUF, models/sea"]),
-    ("models/nothing.gguf", ["no model models/nothing.gguf", "Near here: models/lake.GGUF, models/sea, river.gguf"]),
+    ("nothing.gguf", ["cannot find the model nothing.gguf: No such file", "file in the GGUF format", "Near here: river.gguf, models/lake.GGUF, models/sea"]),
+    ("models/nothing.gguf", ["cannot find the model models/nothing.gguf", "Near here: models/lake.GGUF, models/sea, river.gguf"]),
     ("models", ["models is a folder; name one of its files", "In it: models/lake.GGUF, models/sea"]),
-    ("empty", ["empty is a folder, and no model is in it", "Near here: river.gguf"]),
-    ("transformers", ["a folder with weights, but without config.json", "its whole folder"]),
+    ("empty", ["empty is a folder without a model", "Near here: river.gguf"]),
+    ("transformers", ["a folder with weights, but without config.json", "a whole folder"]),
     ("transformers/model.safetensors", ["is one file of a model", "Give the folder"]),
     ("Qwen/Qwen2.5-0.5B", ["a name on a model hub", "hf download Qwen/Qwen2.5-0.5B --local-dir models/Qwen2.5-0.5B\n"]),
     ("models/readme.txt", ["not a GGUF file"]),
@@ -149,11 +149,11 @@ def test_a_model_that_the_hub_has_fetched(folder, monkeypatch):
 def test_what_stands_where_a_command_belongs(folder):
     assert "penstock serve river.gguf" in run("river.gguf", cwd=folder)[2]
     code, _, err = run("--model", "river.gguf", cwd=folder)
-    assert code == 2 and "--model stands where a command belongs" in err
+    assert code == 2 and "a command must come before --model" in err
 
 
 def test_the_help_of_batch_shows_a_line_that_works(tmp_path):
-    """And an interrupted batch continues as the help says."""
+    """And an interrupted batch goes on, as it says."""
     _, out, _ = run("help", "batch")
     (tmp_path / "in").write_text(next(line for line in out.splitlines() if line.startswith("  {")) + "\n")
     for _ in range(2):
@@ -203,10 +203,10 @@ def test_inspect_begins_with_the_summary():
 
 def test_errors_are_red_on_a_terminal_only():
     terminal = Terminal("serve", "--prot", "1")
-    assert terminal.end() == 2 and b"\033[1;31mpenstock:\033[0m serve has no flag" in terminal.raw
+    assert terminal.end() == 2 and b"\033[1;31mpenstock:\033[0m serve: unknown flag" in terminal.raw
     terminal.close()
     terminal = Terminal("serve", "--prot", "1", env={"NO_COLOR": "1"})
-    assert terminal.end() == 2 and terminal.raw.startswith(b"penstock: serve has no flag")
+    assert terminal.end() == 2 and terminal.raw.startswith(b"penstock: serve: unknown flag")
     terminal.close()
 
 

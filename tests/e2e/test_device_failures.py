@@ -1,5 +1,5 @@
-"""A GPU that fails during work (an emulated one that fails on request): all clients get an error, none hangs, and the
-server ends so that a supervisor can start it again."""
+"""A GPU that fails during work (the emulated one, which fails when a test says so): every client gets an error, none hangs, and
+the server ends by itself so that a supervisor can start it again."""
 import concurrent.futures
 import contextlib
 import signal
@@ -20,8 +20,7 @@ LONG = {"model": NAME, "prompt": "hello the", "max_tokens": 400, "ignore_eos": T
 
 @pytest.fixture
 def begin(tiny_model):
-    """begin(failure, flags...) starts a server whose device fails in that way. The fixture ends it if the test does
-    not."""
+    """begin(failure, flags...): a server whose device fails in that way; the fixture ends it if the test does not."""
     own = []
 
     def start(failure, *flags):
@@ -35,7 +34,7 @@ def begin(tiny_model):
 
 
 def read_stream(server):
-    """Returns the events of a stream: at least one before the error."""
+    """The events of a stream: at least one before the error."""
     with httpx.stream("POST", server.url + COMPLETIONS, json={**LONG, "stream": True, "n": 2}, timeout=30) as response:
         return response.status_code, response.read()
 
@@ -51,7 +50,7 @@ def check_error(error, call):
 
 
 def wait_until_told(server):
-    """Waits until readiness is 503: a request's error may arrive a moment earlier."""
+    """Waits until readiness is 503: a request's error may arrive a moment before."""
     end = time.monotonic() + 5
     while (answer := server.http.get("/health")).status_code == 200:
         assert time.monotonic() < end

@@ -1,4 +1,4 @@
-"""Draft tokens change no byte of an answer: servers with and without them are compared."""
+"""Guessed tokens change no byte of an answer: servers with and without them, side by side."""
 import concurrent.futures
 import json
 import re
@@ -64,7 +64,7 @@ def drafting(model, n):
 
 
 def test_a_draft_model_changes_no_byte_and_saves_steps(server, start):
-    """The model drafts for itself, so nearly all drafts are accepted, drawn ones too."""
+    """The model drafts for itself, so that nearly all guesses hold, drawn ones too."""
     wanted = [ask(server, body) for body in BODIES]
     guessing = start("--speculative-config", drafting(MODEL, 3), "--always-speculate", "--no-enable-prefix-caching")
     assert [ask(guessing, body) for body in BODIES] == wanted
@@ -85,7 +85,7 @@ def refusal(*flags):
 
 def test_a_draft_model_that_cannot_be_used_is_told(tmp_path):
     code, said = refusal("--speculative-config", drafting(tmp_path / "none.gguf", 3))
-    assert code == 1 and "there is no model" in said and "none.gguf" in said
+    assert code == 1 and "cannot find the model" in said and "none.gguf" in said
     code, said = refusal("--speculative-config", drafting(ROOT / "tests/vectors/families/gemma.gguf", 3))
     assert code == 1 and "has another vocabulary than the model" in said
     code, said = refusal("--speculative-config", '{"method": "draft_model"}')
@@ -93,7 +93,7 @@ def test_a_draft_model_that_cannot_be_used_is_told(tmp_path):
 
 
 def predict(server, prediction, **fields):
-    """A greedy chat of 64 tokens through OpenAI's client."""
+    """A greedy chat of 64 tokens through OpenAI's own client."""
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="none")
     return client.chat.completions.create(model="smol", messages=[{"role": "user", "content": "List ten colours."}], temperature=0,
                                           max_completion_tokens=64, prediction={"type": "content", "content": prediction}, **fields)

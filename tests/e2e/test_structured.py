@@ -1,5 +1,5 @@
-"""Answers that follow a schema, a pattern or a choice, over HTTP with the real model: all complete ones are valid, and
-the bytes of other requests do not change."""
+"""Answers that keep to a schema, a pattern or a choice, over HTTP with the real model: every finished one is valid, and others
+get the bytes that they get without them."""
 import concurrent.futures
 import json
 import re
@@ -37,7 +37,7 @@ def client(server):
 
 
 def is_place(text):
-    """Does the text match SCHEMA? Checked without a library."""
+    """Is it of SCHEMA? By hand."""
     value = json.loads(text)
     return (list(value) in (["name", "people"], ["name", "people", "tags"])
             and isinstance(value["name"], str) and len(value["name"]) <= 12
@@ -138,24 +138,24 @@ def test_other_settings_hold_beside_a_grammar(server):
     long = server.complete("x", guided_regex="[a-z]+", min_tokens=12, max_tokens=30)["choices"][0]["text"]
     assert re.fullmatch("[a-z]{12,}", long)
     short = server.complete("x", guided_choice=["abc"], min_tokens=12)["choices"][0]
-    assert short["text"] == "abc" and short["finish_reason"] == "stop"  # the grammar has priority over min_tokens
+    assert short["text"] == "abc" and short["finish_reason"] == "stop"  # the grammar comes before min_tokens
     batch = server.complete(["1, 2, 3,", "a, b, c,"], guided_regex=" [0-9a-z]", max_tokens=8)["choices"]
     assert all(re.fullmatch(" [0-9a-z]", one["text"]) for one in batch)
 
 
-# ---- refusals -------------------------------------------------------------------------------------
+# ---- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fields, param, says", [
-    ({"guided_regex": "(a"}, "guided_regex", "cannot be kept to"),
-    ({"guided_regex": "a(?=b)"}, "guided_regex", "cannot be kept to"),
+    ({"guided_regex": "(a"}, "guided_regex", "cannot be enforced"),
+    ({"guided_regex": "a(?=b)"}, "guided_regex", "cannot be enforced"),
     ({"guided_json": {"type": "object", "properties": {"a": {"type": "strin"}}}}, "guided_json", "/properties/a/type"),
     ({"guided_json": {"unevaluatedItems": False}}, "guided_json", "unevaluatedItems"),
-    ({"guided_json": "{"}, "guided_json", "cannot be kept to"),
+    ({"guided_json": "{"}, "guided_json", "cannot be enforced"),
     ({"guided_regex": ""}, None, None),
-    ({"guided_choice": [""]}, "guided_choice", "no text of one token"),
+    ({"guided_choice": [""]}, "guided_choice", "any text of one token"),
     ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs", "exactly one"),
-    ({"guided_regex": "a", "allowed_token_ids": [5]}, "guided_regex", "No token was left"),
+    ({"guided_regex": "a", "allowed_token_ids": [5]}, "guided_regex", "No next token is allowed"),
 ])
 def test_what_cannot_be_kept_to_is_refused(server, fields, param, says):
     answer = server.post(COMPLETIONS, {"prompt": "x", "max_tokens": 4, **fields})
@@ -171,10 +171,10 @@ def test_a_stream_that_is_stuck_ends_with_an_error(server):
     body = {"prompt": "x", "guided_regex": "[0-9]a", "allowed_token_ids": [33], "max_tokens": 4, "stream": True}
     with server.http.stream("POST", COMPLETIONS, json=body) as answer:
         text = answer.read().decode()
-    assert "No token was left" in text and text.endswith("data: [DONE]\n\n")
+    assert "No next token is allowed" in text and text.endswith("data: [DONE]\n\n")
 
 
-# ---- other requests -------------------------------------------------------------------------------
+# ---- company --------------------------------------------------------------------------------------
 
 
 def test_others_get_the_same_bytes(server):

@@ -1,4 +1,4 @@
-"""A conversation in a terminal: editing of lines, commands, Ctrl-C and colours."""
+"""A conversation in a terminal: lines that are edited, commands, Ctrl-C and colours."""
 import json
 import os
 import re
@@ -36,7 +36,7 @@ def chat(tmp_path):
 
 
 def said(terminal, tmp_path, role="user"):
-    """Returns the messages of one role in the conversation, as /save writes them."""
+    """What the conversation holds of one role, as /save writes it."""
     path = tmp_path / f"said{len(list(tmp_path.iterdir()))}.json"
     terminal.type(f"/save {path}")
     return [m["content"] for m in json.loads(path.read_text())["messages"] if m["role"] == role]
@@ -71,7 +71,7 @@ def test_keys_edit_the_line(chat, tmp_path, keys, line):
 
 
 def test_wide_characters_are_edited_whole(chat, tmp_path):
-    """The screen shows the contents of the line: a character of two columns is passed and removed as one."""
+    """The screen shows what is in the line: a character of two columns is moved over and removed as one."""
     terminal = chat().wait_prompt()
     terminal.send("水は流れる é🙂x" + LEFT * 2 + "\x7f" + "ü")
     terminal.wait_for("> 水は流れる ü🙂x")
@@ -125,14 +125,14 @@ def test_history_is_bounded(chat, tmp_path):
 
 def test_history_may_be_off(chat, tmp_path):
     terminal = chat("--no-history").wait_prompt().type("a river").type("/help")
-    assert not (tmp_path / "state").exists() and "is kept in" not in terminal.text()
+    assert not (tmp_path / "state").exists() and "are saved in" not in terminal.text()
     assert said(terminal.type(UP + UP), tmp_path) == ["a river", "a river"]  # within the conversation it works
 
 
 def test_history_that_cannot_be_written_is_told_once(chat, tmp_path):
     (tmp_path / "state").write_text("a file where a folder should be")
     terminal = chat().wait_prompt().type("a river").type("a lake")
-    assert terminal.text().count("is not kept") == 1 and "Not a directory" in terminal.text()
+    assert terminal.text().count("are not saved") == 1 and "Not a directory" in terminal.text()
 
 
 def test_lines_typed_ahead_are_not_lost(chat, tmp_path):
@@ -195,7 +195,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(chat, tmp_path):
 def test_ctrl_c_clears_the_line_and_twice_ends(chat, tmp_path):
     terminal = chat().wait_prompt()
     terminal.send("something")
-    terminal.wait_for("something").send("\x03")  # sent together, the terminal would discard unread bytes
+    terminal.wait_for("something").send("\x03")  # together, the terminal would discard what was not read yet
     terminal.wait_prompt()
     assert "Ctrl-C again" not in terminal.text()
     terminal.send("\x03")  # the first on an empty line
@@ -203,7 +203,7 @@ def test_ctrl_c_clears_the_line_and_twice_ends(chat, tmp_path):
     assert said(terminal.type("a river"), tmp_path) == ["a river"]
     terminal.send("\x03")
     terminal.wait(lambda: terminal.text().count("Ctrl-C again") == 2, "a second note").wait_prompt()
-    terminal.type("/stats")  # a line between them, so it is not the second
+    terminal.type("/stats")  # a line between them: it is not the second
     terminal.send("\x03")
     terminal.wait(lambda: terminal.text().count("Ctrl-C again") == 3, "a third note").wait_prompt()
     assert terminal.process.poll() is None
@@ -287,7 +287,7 @@ def test_clear_forgets_and_system_stays(chat, tmp_path):
 
 
 def test_a_system_message_reaches_the_model(chat, server):
-    """The answer equals the API's for the same messages."""
+    """The answer is the one that the API gives to the same messages."""
     terminal = chat("--max-tokens", "12").wait_prompt().type("/system You answer in French.").type("Name a river.")
     messages = [{"role": "system", "content": "You answer in French."}, {"role": "user", "content": "Name a river."}]
     answer = server.post("/v1/chat/completions", {"messages": messages, "temperature": 0, "max_tokens": 12}).json()
@@ -305,24 +305,24 @@ def test_save_writes_a_request_and_replaces_no_other_file(chat, tmp_path, server
     terminal.type(f"/save {other}").type("/save").type("/save /nowhere/talk.json").type("/save ~/home.json")
     assert other.read_text() == "mine" and (tmp_path / "home.json").exists()
     text = terminal.text().replace("\n", "")
-    assert "is there already" in text and "needs the name of a file" in text and "No such file" in text
+    assert "exists already" in text and "needs the name of a file" in text and "No such file" in text
 
 
 def test_stats_count_tokens(chat):
     terminal = chat("--max-tokens", "5").wait_prompt().type("/stats")
-    assert "No answer yet; the context has room for 1024 tokens" in terminal.text()
+    assert "The model has not answered yet; the context holds 1024 tokens" in terminal.text()
     terminal.type("Name a river.").type("Name another river, a long one, and say where it flows.").type("/stats")
     text = " ".join(terminal.text().split())
     assert "Last answer: 5 tokens after a prompt of" in text and "2 answers of 10 tokens together" in text
     assert "of the context's 1024 tokens" in text and "tokens/s" in text
     terminal.type("/clear").type("/stats")
-    assert terminal.text().count("No answer yet") == 2
+    assert terminal.text().count("The model has not answered yet") == 2
 
 
 def test_unknown_commands_and_messages_that_begin_with_a_slash(chat, tmp_path):
     terminal = chat().wait_prompt().type("/sta").type("/zebra").type("//usr/bin/env is what?")
     text = terminal.text()
-    assert "no command /sta; did you mean /stats?" in text and "no command /zebra; /help lists them" in text
+    assert "Unknown command /sta; did you mean /stats?" in text and "Unknown command /zebra; /help lists them" in text
     assert said(terminal, tmp_path) == ["/usr/bin/env is what?"]
 
 
@@ -342,18 +342,18 @@ def test_an_answer_that_is_cut_off_says_so(chat):
     assert "[cut off after 2 tokens: --max-tokens]" in chat().wait_prompt().type("Name a river.").text()
 
 
-# ---- the terminal's features ---------------------------------------------------------------------------
+# ---- what the terminal can do --------------------------------------------------------------------------
 
 
 def test_colours_are_for_terminals_that_want_them(chat):
     assert b"\033[1m" in chat().wait_prompt().raw and b"\033[2m" in chat().wait_prompt().raw
     plain = chat(env={"NO_COLOR": "1"}).wait_prompt().type("a river")
     assert b"\033[1m" not in plain.raw and b"\033[2m" not in plain.raw and b"\033[31m" not in plain.raw
-    assert b"\033[2m" in chat(env={"NO_COLOR": ""}).wait_prompt().raw  # empty counts as not set
+    assert b"\033[2m" in chat(env={"NO_COLOR": ""}).wait_prompt().raw  # empty is as good as not set
 
 
 def test_a_dumb_terminal_gets_no_codes(chat, tmp_path):
-    """The terminal's line editing is used, and everything else works."""
+    """The terminal's own editing is left, and everything else works."""
     terminal = chat(term="dumb").wait_prompt()
     terminal.send("a rix\x7fver\\\r")
     terminal.wait_prompt(".")
@@ -381,8 +381,8 @@ def test_text_is_utf8_in_every_locale(chat, tmp_path, lang):
 
 
 def test_a_pipe_is_a_script(tmp_path):
-    """One line per turn; commands are text; only answers are written, without escape codes. (A slow machine prints that
-    it loads.)"""
+    """One line a turn, commands are text, only answers are written, and there is no code in them. (A slow machine says that it
+    loads.)"""
     done = subprocess.run([BINARY, *CHAT, "--max-tokens", "3"], input=b"Name a river.\n\n/stats\nAnd one\\\nlast one",
                           capture_output=True, timeout=120, env={**environment(), "XDG_STATE_HOME": str(tmp_path)})
     assert done.returncode == 0 and CODES not in done.stdout + done.stderr
@@ -445,11 +445,11 @@ def test_an_answer_ends_where_a_regex_has_matched():
 
 
 @pytest.mark.parametrize("flags, says", [
-    (["--regex", "(a"], "--regex cannot be kept to: The regular expression has a '(' without its ')' at byte 0"),
-    (["--json-schema", '{"not": {}}'], '--json-schema cannot be kept to: The schema at "/not"'),
+    (["--regex", "(a"], "--regex cannot be enforced: The regular expression has a '(' without its ')' at byte 0"),
+    (["--json-schema", '{"not": {}}'], '--json-schema cannot be enforced: The schema at "/not"'),
     (["--json-schema", "nothing.json"], "nothing.json: No such file or directory"),
-    (["--stop-regex", "a*"], "'--stop-regex' cannot be looked for: The regular expression matches the empty text"),
-    (["--regex", "a", "--grammar-file", "x"], "give one of them"),
+    (["--stop-regex", "a*"], "'--stop-regex' cannot be searched for: The regular expression matches the empty text"),
+    (["--regex", "a", "--grammar-file", "x"], "give only one"),
 ])
 def test_rules_that_cannot_be_kept_to_are_refused(flags, says):
     assert says in complete(*flags, code=1 if "nothing.json" in flags else 2)

@@ -132,7 +132,7 @@ START_TEST(those_that_stay_get_the_result) {
     close(fds[0]);
     TURN_UNTIL(app->requests.n == 0);
     for (int i = 1; i < 3; i++) {
-        expect_answer(fds[i], "'guided_json' cannot be kept to");
+        expect_answer(fds[i], "'guided_json' cannot be enforced");
         close(fds[i]);
     }
     check_idle();

@@ -24,7 +24,7 @@ static const struct {
     {"GET /now%00x HTTP/1.1\r\nHost: x\r\n\r\n", "400 Bad Request", "the path may not hold %00"},
     {"GET /now HTTP/1.1\r\n\r\n", "400 Bad Request", "a request of HTTP/1.1 needs a Host header"},
     {"GET /now HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", "400 Bad Request", "more than one Host"},
-    {"GET /now HTTP/1.1\r\nHost: x\r\nno-colon\r\n\r\n", "400 Bad Request", "has no colon"},
+    {"GET /now HTTP/1.1\r\nHost: x\r\nno-colon\r\n\r\n", "400 Bad Request", "lacks a colon"},
     {"GET /now HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n", "400 Bad Request", "must be one line"},
     {"GET /now HTTP/1.1\nHost: x\n\n", "400 Bad Request", "a line feed without a carriage return"},
     {POST "Content-Length: -1\r\n\r\n", "400 Bad Request", "Content-Length must be one number"},
@@ -60,11 +60,11 @@ static const struct {
     {POST "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n", "400 Bad Request",
      "a header's name holds"},
     {CHUNKED "xyz\r\n", "400 Bad Request", "a chunk's size is not a hexadecimal number"},
-    {CHUNKED "\r\n", "400 Bad Request", "a chunk has no size"},
+    {CHUNKED "\r\n", "400 Bad Request", "a chunk lacks a size"},
     {CHUNKED "-1\r\n", "400 Bad Request", "a chunk's size is not a hexadecimal number"},
     {CHUNKED "ffffffffffffffffff\r\n", "413 Content Too Large", "a chunk is larger than any body"},
     {CHUNKED "3\r\nabcd\r\n", "400 Bad Request", "a chunk is longer than its size says"},
-    {CHUNKED "3\r\nabc\r\n0\r\nno-colon\r\n\r\n", "400 Bad Request", "has no colon"},
+    {CHUNKED "3\r\nabc\r\n0\r\nno-colon\r\n\r\n", "400 Bad Request", "lacks a colon"},
 };
 
 #define N_FAULTS ((int)(sizeof faults / sizeof *faults))
@@ -91,8 +91,8 @@ static void expect_answer(const char *before, const char *status, const char *sa
     ck_assert_uint_eq(strlen(peer.in.data), peer.in.length);
 }
 
-/* After the client has gone too, the log contains the refusal, after this many answered requests.
- */
+/* After the client has gone too, the log contains the refusal, after this many answered
+ * requests. */
 static void expect_report(int requests) {
     peer_close(&peer);
     EXPECT_SOON(&fixture, fixture.done == requests + 1);
@@ -173,8 +173,8 @@ START_TEST(after_an_idle_time) {
 }
 END_TEST
 
-/* Heads of a connection's last request. libmicrohttpd misses a `close` after a prefix of that word.
- */
+/* Heads of a connection's last request. libmicrohttpd misses a `close` after a prefix of that
+ * word. */
 static const char *const last[] = {
     "1.1\r\nConnection: close",
     "1.1\r\nConnection: c,close",

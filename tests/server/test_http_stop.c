@@ -340,7 +340,7 @@ static void expect_failure(const char *host, int port, const char *cause) {
 START_TEST(test_bind_failures) {
     expect_failure("127.0.0.1", fixture.port, "the port is in use");
     expect_failure("0.0.0.0", fixture.port, "the port is in use");
-    expect_failure("192.0.2.1", 18432, "no such address");
+    expect_failure("192.0.2.1", 18432, "does not have this address");
     expect_failure("no-such-host.invalid", 18433, "cannot resolve");
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     EXPECT_SOON(&fixture, peer_has(&peer, "hello"));

@@ -336,7 +336,7 @@ START_TEST(a_row_with_nothing_left_is_the_requests_own_fault) {
     end(0, 0, FINISH_STUCK, true);
     ck_assert_str_eq(told, "cei");
     ck_assert_int_eq(job.err.status, STATUS_INVALID_REQUEST);
-    ck_assert(strstr(job.err.message, "No token was left"));
+    ck_assert(strstr(job.err.message, "No next token is allowed"));
     job_clear(&job);
 }
 END_TEST

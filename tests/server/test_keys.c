@@ -55,7 +55,7 @@ START_TEST(admin_keys_drain) {
     buf_add(&app->keys, "secret", sizeof "secret");
     ask("POST /drain", "Authorization: Bearer secret\r\n", "");
     expect_status("without admin keys", 401);
-    expect_text("this server has none: --admin-key.");
+    expect_text("start it with --admin-key.");
     buf_add(&app->admin_keys, "other", sizeof "other");
     buf_add(&app->admin_keys, "boss", sizeof "boss");
     ask("POST /drain", "Authorization: Bearer secret\r\n", "");

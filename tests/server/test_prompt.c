@@ -124,7 +124,7 @@ START_TEST(what_is_far_too_long_names_the_field) {
 }
 END_TEST
 
-/* ---- messages that a template would leave out ------------------------------------------------ */
+/* ---- messages that a template would leave out ----------------------------------------------- */
 
 #define PLAIN                                                                                      \
     "{% for m in messages %}{% if m.role == 'user' %}U{{ m.content }}"                             \
@@ -157,7 +157,7 @@ static const struct shown shown[] = {
      "is \"tool\", but this model's chat template leaves such messages out: use \"user\""},
     {PLAIN, "[{\"role\":\"developer\",\"content\":\"s\"}," U "]", "messages[0].role",
      "use \"system\" instead"},
-    {PLAIN, "[" U "," CALLS "]", "messages[1].tool_calls", "Say in 'content' what was called."},
+    {PLAIN, "[" U "," CALLS "]", "messages[1].tool_calls", "Describe the call in 'content'."},
     {ANY, "[{\"role\":\"developer\",\"content\":\"s\"}," U "]", NULL, NULL},
     {ANY, "[" U ",{\"role\":\"tool\",\"content\":\"s\"}]", NULL, NULL},
     {ANY, "[" U "," CALLS "]", "messages[1].tool_calls", "not served with this model"},

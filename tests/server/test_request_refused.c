@@ -163,7 +163,7 @@ static const struct refused refused[] = {
     {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}", "tools",
      "give 'tool_choice' \"none\", or start the server with --tool-call-parser and one of openai,"},
     {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":null}",
-     "tools", "shows no known form of calls"},
+     "tools", "does not show a known form of tool calls"},
     {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f g\"}}]}",
      "tools[0].function.name", "must be 1 to 128 characters of A-Z a-z 0-9 _ . -"},
     {H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}},1],\"tool_choice\":"

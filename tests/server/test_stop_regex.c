@@ -203,7 +203,7 @@ START_TEST(splits_do_not_matter) {
 }
 END_TEST
 
-/* ---- selected ones --------------------------------------------------------------------------- */
+/* ---- selected ones -------------------------------------------------------------------------- */
 
 /* Returns the remaining text if `text` arrives byte by byte, and the stop that matched. */
 static const char *run(const char *stop, const char *regex, const char *other, const char *text) {
@@ -267,7 +267,7 @@ START_TEST(what_is_refused) {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         const char *said = run(NULL, refused[i].regex, NULL, "");
         ck_assert_msg(strstr(said, refused[i].says), "%s: %s", refused[i].regex, said);
-        ck_assert(strstr(said, "stop_regex: 'stop_regex' cannot be looked for: ") == said);
+        ck_assert(strstr(said, "stop_regex: 'stop_regex' cannot be searched for: ") == said);
     }
     ck_assert(strstr(run(NULL, "a", "b*", ""), "stop_regex[1]: 'stop_regex[1]' cannot") != NULL);
     /* the states of all expressions together are limited */

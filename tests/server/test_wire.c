@@ -49,10 +49,10 @@ static struct found check(const char *bytes, size_t n) {
     return all;
 }
 
-/* ---- valid bytes ----------------------------------------------------------------------------- */
+/* ---- valid bytes ---------------------------------------------------------------------------- */
 
-/* The longest option of a Connection header that is read, and one that a following ",close" ends.
- */
+/* The longest option of a Connection header that is read, and one that a following ",close"
+ * ends. */
 #define PART "o23456789012345678901234567890123456789012345678901234567"
 #define LONG PART "123456"
 
@@ -132,7 +132,7 @@ START_TEST(whole_requests_are_counted) {
 }
 END_TEST
 
-/* ---- invalid bytes --------------------------------------------------------------------------- */
+/* ---- invalid bytes -------------------------------------------------------------------------- */
 
 #define POST "POST / HTTP/1.1\r\n" HOST
 #define CHUNKED POST "Transfer-Encoding: chunked\r\n\r\n"
@@ -173,8 +173,8 @@ static const struct {
     {"GET / HTTP/1.1\r\n\r|\n", STATUS_INVALID_REQUEST, "needs a Host header"},
     {"GET / HTTP/1.1\r\n" HOST HOST "\r|\n", STATUS_INVALID_REQUEST, "more than one Host"},
     {"GET / HTTP/1.1\r\nno| colon\r\n", STATUS_INVALID_REQUEST, "a header's name holds"},
-    {"GET / HTTP/1.1\r\nnocolon\r|\n", STATUS_INVALID_REQUEST, "a header line has no colon"},
-    {"GET / HTTP/1.1\r\n|: x\r\n", STATUS_INVALID_REQUEST, "a header has no name"},
+    {"GET / HTTP/1.1\r\nnocolon\r|\n", STATUS_INVALID_REQUEST, "a header line lacks a colon"},
+    {"GET / HTTP/1.1\r\n|: x\r\n", STATUS_INVALID_REQUEST, "a header lacks a name"},
     {"GET / HTTP/1.1\r\nHost| : x\r\n", STATUS_INVALID_REQUEST, "a header's name holds"},
     {"GET / HTTP/1.1\r\nHo|(st: x\r\n", STATUS_INVALID_REQUEST, "a header's name holds"},
     {"GET / HTTP/1.1\r\n" HOST "| folded: x\r\n", STATUS_INVALID_REQUEST,
@@ -211,17 +211,17 @@ static const struct {
     {"GET / HTTP/1.1\r\n" HOST "Connection: close;a|, close\r\n", STATUS_INVALID_REQUEST,
      "names with commas"},
     {"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r|\n", STATUS_INVALID_REQUEST,
-     "HTTP/1.0 has no"},
+     "HTTP/1.0 does not allow"},
     {CHUNKED "|x\r\n", STATUS_INVALID_REQUEST, "hexadecimal"},
     {CHUNKED "|-1\r\n", STATUS_INVALID_REQUEST, "hexadecimal"},
     {CHUNKED "5| \r\n", STATUS_INVALID_REQUEST, "hexadecimal"},
     {CHUNKED "|;a\r\n", STATUS_INVALID_REQUEST, "hexadecimal"},
-    {CHUNKED "|\r\n", STATUS_INVALID_REQUEST, "a chunk has no size"},
+    {CHUNKED "|\r\n", STATUS_INVALID_REQUEST, "a chunk lacks a size"},
     {CHUNKED "1|\n", STATUS_INVALID_REQUEST, "a line feed without"},
     {CHUNKED "000000000000001|1\r\n", STATUS_TOO_LARGE, "a chunk is larger"},
     {CHUNKED "1\r\na|b\r\n", STATUS_INVALID_REQUEST, "longer than its size says"},
     {CHUNKED "1\r\na|\n", STATUS_INVALID_REQUEST, "a line feed without"},
-    {CHUNKED "0\r\nnocolon\r|\n", STATUS_INVALID_REQUEST, "a header line has no colon"},
+    {CHUNKED "0\r\nnocolon\r|\n", STATUS_INVALID_REQUEST, "a header line lacks a colon"},
     {POST "Content-Length: 2\r\n\r\nhi|\nGET", STATUS_INVALID_REQUEST, "a line feed without"},
 };
 
