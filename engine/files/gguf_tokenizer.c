@@ -4,7 +4,7 @@
 
 #include "engine/files/model_file.h"
 
-#define MAX_TOKEN_BYTES (1 << 16)
+#define MAX_TOKEN_BYTES UINT16_MAX
 
 /* Splits an array of strings into pointers and lengths. The caller frees both arrays. */
 static enum status split_strings(const struct gguf_value *value, const char *key,

@@ -257,7 +257,11 @@ static enum job_progress find_beginning(struct generation_job *job) {
     if (!text) return JOB_PREPARED;
     job->n_begin_ids = tokenizer_encode(engine_tokenizer(job->app->engine), text, strlen(text),
                                         SPECIAL_PARSED, false, INT32_MAX, &job->begin_ids);
-    assert(job->n_begin_ids > 0);
+    if (job->n_begin_ids < 1) /* a tokenizer drops bytes that no token has */
+        err_set(&job->err, STATUS_INVALID_REQUEST, job->request->grammar.field,
+                "'%s' is not served with this model: its tokenizer has no tokens for \"%s\", after "
+                "which the answer begins.",
+                job->request->grammar.field, text);
     return JOB_PREPARED;
 }
 

@@ -78,7 +78,7 @@ static const struct {
      "expected an array, found nothing"},
     {STEP("pre_tokenizer", "{\"type\":\"Metaspace\",\"replacement\":\"ab\"}"), "replacement",
      "expected one character, found \"ab\""},
-    {STEP("pre_tokenizer", "{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},"
+    {STEP("pre_tokenizer", "{\"type\":\"Split\",\"pattern\":{\"String\":\"ab\"},"
                            "\"behavior\":\"Isolate\"}"),
      "behavior", "expected one of Isolated Removed"},
     {SPLIT("(a+)+$"), "pre_tokenizer", "expected a regular expression that ends within 200000"},
@@ -129,6 +129,38 @@ START_TEST(a_broken_file_is_refused_with_a_sentence) {
     ck_assert_msg(strstr(err.message, "PATH: ") == err.message, "%s", err.message);
     ck_assert_str_eq(err.param, cases[_i].param);
     ck_assert_uint_lt((now_ns() - start) / 1000000, 1000);
+}
+END_TEST
+
+/* Writes a file whose second token is `before`, then n times the letter b, then `after`. */
+static void write_long(struct buf *out, const char *before, size_t n, const char *after) {
+    buf_clear(out);
+    buf_puts(out, before);
+    for (size_t i = 0; i < n; i++) buf_add(out, "b", 1);
+    buf_puts(out, after);
+}
+
+/* A grammar counts the bytes of a token in 16 bits, also those that a normalizer or a decoder adds. */
+START_TEST(a_token_may_have_65535_bytes) {
+    static const char *const texts[][2] = {
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"", "\":1},\"merges\":[]}}"},
+        {"{" MODEL ",\"decoder\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"ab\"},"
+         "\"content\":\"",
+         "\"}}"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},"
+         "\"content\":\"",
+         "\"},\"added_tokens\":[{\"id\":3,\"content\":\"x\",\"normalized\":true}]}"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct err err = {0};
+        struct buf text = {0};
+        write_long(&text, texts[i][0], UINT16_MAX, texts[i][1]);
+        ck_assert_msg(!read_text(text.data, text.length, &err), "%s", err.message);
+        write_long(&text, texts[i][0], UINT16_MAX + 1, texts[i][1]);
+        ck_assert_int_eq(read_text(text.data, text.length, &err), STATUS_BAD_FILE);
+        ck_assert_msg(strstr(err.message, "tokens of at most 65535 bytes"), "%s", err.message);
+        buf_free(&text);
+    }
 }
 END_TEST
 
@@ -225,6 +257,7 @@ int main(void) {
     TCase *tests = tcase_create("core");
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, a_broken_file_is_refused_with_a_sentence, 0, N_CASES);
+    tcase_add_test(tests, a_token_may_have_65535_bytes);
     tcase_add_test(tests, endless_nesting_and_endless_lists_are_refused);
     tcase_add_loop_test(tests, a_broken_sentencepiece_model_is_refused, 0,
                         (int)(sizeof models / sizeof *models));

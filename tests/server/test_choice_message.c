@@ -221,6 +221,40 @@ START_TEST(an_answer_may_begin_with_thoughts) {
 }
 END_TEST
 
+/* Returns a vocabulary with a token for only one letter. */
+static struct tokenizer *one_letter(void) {
+    static const char *const token[] = {"x"};
+    static const uint32_t token_length[] = {1};
+    const struct tokenizer_spec spec = {.kind = TOKENIZER_BYTE_BPE,
+                                        .n_tokens = 1,
+                                        .token = token,
+                                        .token_length = token_length,
+                                        .bos = -1,
+                                        .eos = -1,
+                                        .unknown = -1};
+    struct tokenizer *tokenizer;
+    ck_assert_int_eq(tokenizer_new(&tokenizer, &spec, NULL), STATUS_OK);
+    return tokenizer;
+}
+
+/* A grammar begins after the tokens that end the thoughts, so such a model cannot use one. */
+START_TEST(a_grammar_needs_tokens_that_end_thoughts) {
+    static const char body[] = USER ",\"chat_template_kwargs\":{\"begin\":\"<think>\"},"
+                                    "\"structured_outputs\":{\"regex\":\"x\"}}";
+    make("none", "qwen3", body); /* the grammars read their vocabulary */
+    job_clear(&job);
+    struct tokenizer *usual = vocabulary;
+    vocabulary = one_letter();
+    job_make_as(&api_chat, &silent, "none", "qwen3", body);
+    ck_assert_int_eq(job.err.status, STATUS_INVALID_REQUEST);
+    ck_assert_msg(strstr(job.err.message, "its tokenizer has no tokens for \"</think>\""), "%s",
+                  job.err.message);
+    job_clear(&job);
+    tokenizer_free(vocabulary);
+    vocabulary = usual;
+}
+END_TEST
+
 /* The deltas of a stream, as a client receives them. */
 START_TEST(a_stream_gives_name_then_arguments) {
     make("hermes", "qwen3", TOOLS ",\"stream\":true}");
@@ -284,6 +318,7 @@ int main(void) {
     tcase_add_test(answers, the_template_gets_the_effort);
     tcase_add_test(answers, an_effort_without_effect_is_refused);
     tcase_add_test(answers, an_answer_may_begin_with_thoughts);
+    tcase_add_test(answers, a_grammar_needs_tokens_that_end_thoughts);
     tcase_add_test(answers, a_stream_gives_name_then_arguments);
     tcase_add_test(answers, choices_have_ids_of_their_own);
     suite_add_tcase(suite, answers);

@@ -1,5 +1,5 @@
-/* Shared functions of this folder's readers: files, messages, and the memory of a spec's strings.
- */
+/* Shared functions of this folder's readers: files, messages, and the memory of a spec's
+ * strings. */
 #ifndef PENSTOCK_FILES_TEXT_INTERNAL_H
 #define PENSTOCK_FILES_TEXT_INTERNAL_H
 
@@ -8,7 +8,7 @@
 
 enum {
     MAX_VOCABULARY_IDS = 1 << 19, /* half a million: the limit of the sums in sampling */
-    MAX_TOKEN_BYTES = 1 << 16,
+    MAX_TOKEN_BYTES = UINT16_MAX,
     MAX_FILE_STEPS = 64, /* per list; the tokenizer has further limits */
     MAX_CONFIG_BYTES = 16 << 20,
 };
@@ -46,8 +46,8 @@ void holder_keep_memory(struct holder *holder, void *memory); /* from malloc */
 /* "PATH: key KEY: expected EXPECTED, found FOUND". */
 enum status bad_key(const struct reading *reading, const char *key, const char *expected,
                     const char *found, ...) __attribute__((format(printf, 4, 5)));
-/* Returns text that describes a value for `found`: "a string", "nothing", or a short string itself.
- */
+/* Returns text that describes a value for `found`: "a string", "nothing", or a short string
+ * itself. */
 const char *found_name(const struct json *value, char out[96]);
 
 /* Finds a member of the required type. may_member also accepts a missing member or null: *out is
@@ -95,14 +95,14 @@ enum status read_normalizers(struct reading *reading, const struct json *root);
 enum status read_pre_tokenizers(struct reading *reading, const struct json *root);
 enum status read_decoders(struct reading *reading, const struct json *root);
 enum status read_post_processor(struct reading *reading, const struct json *root);
-/* Reads an added token's rules from lstrip, rstrip, single_word and normalized (tokenizer_json.c).
- */
+/* Reads an added token's rules from lstrip, rstrip, single_word and normalized
+ * (tokenizer_json.c). */
 enum status read_added_rules(struct reading *reading, const struct json *token, const char *key,
                              uint8_t *rules, int *type);
 
 /* Reads tokenizer_config.json, added_tokens.json and special_tokens_map.json (tokenizer_config.c).
- * If `has_json`, tokenizer.json has already defined the added tokens and the tokens around a text.
- */
+ * If `has_json`, tokenizer.json has already defined the added tokens and the tokens around a
+ * text. */
 enum status read_config(struct reading *reading, const char *folder, bool has_json);
 /* Read vocab.json and merges.txt (vocab_merges.c), and tokenizer.model (sentencepiece_model.c).
  * spec->owner stays NULL if the file does not exist. */

@@ -151,21 +151,39 @@ static void put_string(struct strings *strings, struct buf *data, size_t i, cons
     assert(strings->start[i + 1] == data->length);
 }
 
+/* Tries and grammars count bytes of one token in 16 bits, and of all tokens in 31 bits. */
+enum { MOST_TOKEN_BYTES = UINT16_MAX, MOST_BYTES = 1 << 29 };
+
+/* A normalizer or a decoder may make a token longer than its spelling in the file. */
+static enum status check_length(const struct tokenizer_spec *spec, size_t id, size_t length,
+                                size_t all, struct err *err) {
+    if (length > MOST_TOKEN_BYTES)
+        return err_set(err, STATUS_BAD_FILE, spec->keys->tokens,
+                       "key %s: expected tokens of at most %d bytes, found %zu in token %zu",
+                       spec->keys->tokens, MOST_TOKEN_BYTES, length, id);
+    if (all <= MOST_BYTES) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, spec->keys->tokens,
+                   "key %s: expected at most %d MiB of tokens, found more", spec->keys->tokens,
+                   MOST_BYTES >> 20);
+}
+
 /* Fills the names and the bytes. Each string ends with a NUL that is not counted. The bytes of an
  * added token that is found in normalized text are normalized, too. */
-static void strings_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
-                         const struct normalizer *normalizer) {
+static enum status strings_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
+                                const struct normalizer *normalizer, struct err *err) {
     struct strings *name = &vocabulary->name, *raw = &vocabulary->raw;
     struct buf names = {0}, raws = {0}, room[2] = {{0}}, normal[2] = {{0}};
-    size_t n = (size_t)spec->n_tokens;
+    size_t n = (size_t)spec->n_tokens, all = 0;
+    enum status status = STATUS_OK;
     name->start = mem_calloc(n + 1, sizeof *name->start);
     raw->start = mem_calloc(n + 1, sizeof *raw->start);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !status; i++) {
         size_t length = spec->token_length[i];
         const char *bytes = spec->token[i];
         put_string(name, &names, i, bytes, length);
         if (vocabulary->added[i] & ADDED_NORMALIZED)
             normalizer_apply(normalizer, normal, &bytes, &length);
+        status = check_length(spec, i, length, all += length, err);
         if (spec->has_steps) {
             vocabulary->is_byte[i] = decoding_apply(spec, bytes, length, room, &bytes, &length);
         } else {
@@ -176,6 +194,7 @@ static void strings_init(struct vocabulary *vocabulary, const struct tokenizer_s
             bytes = room[0].data;
         }
         put_string(raw, &raws, i, bytes, length);
+        if (!status) status = check_length(spec, i, length, raws.length, err);
     }
     name->data = names.data;
     raw->data = raws.data;
@@ -183,6 +202,7 @@ static void strings_init(struct vocabulary *vocabulary, const struct tokenizer_s
         buf_free(&room[i]);
         buf_free(&normal[i]);
     }
+    return status;
 }
 
 /* Indexes the names. Tokens without a name are gaps in the numbering. */
@@ -247,7 +267,8 @@ enum status vocabulary_init(struct vocabulary *vocabulary, const struct tokenize
     vocabulary->is_byte = mem_calloc(n, sizeof *vocabulary->is_byte);
     enum status status = types_init(vocabulary, spec, err);
     if (status != STATUS_OK) return status;
-    strings_init(vocabulary, spec, normalizer);
+    status = strings_init(vocabulary, spec, normalizer, err);
+    if (status != STATUS_OK) return status;
     texts_init(vocabulary, spec);
     return names_init(vocabulary, spec, err);
 }
