@@ -140,7 +140,8 @@ static void write_long(struct buf *out, const char *before, size_t n, const char
     buf_puts(out, after);
 }
 
-/* A grammar counts the bytes of a token in 16 bits, also those that a normalizer or a decoder adds. */
+/* A grammar counts the bytes of a token in 16 bits, also those that a normalizer or a decoder
+ * adds. */
 START_TEST(a_token_may_have_65535_bytes) {
     static const char *const texts[][2] = {
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"", "\":1},\"merges\":[]}}"},
