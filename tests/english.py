@@ -74,7 +74,7 @@ def sources(place):
 
 
 class Count:
-    """Words and idioms, and the figure that they give."""
+    """Words and idioms, and their figure."""
 
     def __init__(self):
         self.words = self.idioms = 0

@@ -1,8 +1,8 @@
-"""Formats C files as .clang-format says: `tests/format.py FILE...`, or all of them without arguments.
+"""Formats C files by .clang-format: `tests/format.py FILE...`, or all of them without arguments.
 
-clang-format does most of it. Before it runs, section rules (`/* ---- name ---- */`) are cut to the width, and a comment that
-makes its line too wide is moved above that line. Afterwards, the end of a comment that was left alone on a line is joined
-with the last word.
+clang-format does most of it. Before it runs, section rules (`/* ---- name ---- */`) are cut to the width, and a comment
+that makes its line too wide is moved above that line. Afterwards, the end of a comment that was left alone on a line is
+joined with the last word.
 """
 import argparse
 import os
@@ -28,9 +28,10 @@ def trailing_moved(text):
 
 
 def end_joined(match):
-    """Moves a comment's end that is alone on its line to the end of the last line if it fits there, else beside that line's last word.
+    """Moves a comment's end that is alone on its line to the end of the last line if it fits there, else next to that
+    line's last word.
 
-    Comments of several paragraphs end alone, and so do drawings: their last line is indented.
+    Comments of several paragraphs end on a separate line, and so do drawings: their last line is indented.
     """
     text = match[0]
     if re.search(r"\n *\*\n", text) or re.search(r"\n *\*  +\S[^\n]*\n *\*/$", text):

@@ -1,23 +1,23 @@
 """Measures the product's figures the same way each time: sizes, helpers with one caller, asserts, folders, names.
 
-`tests/house.py` prints the table for the tree it stands in, `--root DIR` for another one, `--json` for programs.
-`tests/house.py --list one-caller` (or structs, long, short-files) names what a figure counts.
+`tests/house.py` prints the table for its tree, `--root DIR` for another one, `--json` for programs.
+`tests/house.py --list one-caller` (or structs, long, short-files) lists the items of a figure.
 `tests/house.py --recipe family --commit REV` counts the product files that a commit touched.
-`tests/house.py --self-test` proves on small made-up trees that each figure can be told apart.
+`tests/house.py --self-test` proves on small fake trees that each figure is counted.
 
-How it is counted, so that commit 37697ce has the figures that were published of it (functions 7 / 18 / 46, 28 % with
-one caller, asserts .10, 25 structs, comments 7 and 27 %):
-- Product: .c .h .inc .cu .cuh under server, scheduler, engine, kernels, config and, where it exists, bench/command.
-- Lines of a function: from the first line of its signature (a `template <...>` before it left out) to its closing
-  brace, both counted. Methods count, macros that make functions do not.
-- One caller: a static function (no method) that its file mentions exactly once besides definition and prototype,
-  by any use of the name outside of comments and strings, and that has at most 8 lines. A header's or an .inc file's
-  is looked for in all files that include it, directly or through others, and in the .inc and .cuh that those include.
-  The share is of all static functions. "called" are those whose mention is a call, the others stand in a table, are
-  handed on as a callback or named by a macro: they cannot go back into a caller.
-- Asserts a function: `assert(`, no static_assert.
+The rules of counting, by which commit 37697ce has its published figures (functions 7 / 18 / 46, 28 % with one caller,
+asserts .10, 25 structs, comments 7 and 27 %):
+- Product: .c .h .inc .cu .cuh under server, scheduler, engine, kernels, config and, if it exists, bench/command.
+- Lines of a function: from the first line of its signature (without a preceding `template <...>`) to its closing
+  brace, both counted. Methods count, macros that define functions do not.
+- One caller: a static function (not a method) that its file mentions exactly once in addition to definition and prototype,
+  by any use of the name outside of comments and strings, and that has at most 8 lines. For a header or an .inc file,
+  the search covers all files that include it, directly or through others, and the .inc and .cuh that those include.
+  The share is of all static functions. "called" counts those whose mention is a call. The others are in a table, are
+  passed as a callback or are named by a macro: they cannot be merged into a caller.
+- Asserts per function: `assert(`, without static_assert.
 - Structs defined twice: names of structs with a body in more than one file.
-- Comments: the share of lines with nothing but comment among those that are not blank, in .c .cu and in .h .cuh.
+- Comments: the share of lines with only a comment among the lines that are not blank, in .c .cu and in .h .cuh.
 """
 import argparse
 import collections
@@ -32,14 +32,14 @@ import tempfile
 PRODUCT = ("server", "scheduler", "engine", "kernels", "config", "bench/command")
 CODE = (".c", ".h", ".inc", ".cu", ".cuh")
 INCLUDED = (".h", ".inc", ".cuh")
-# Whose asserts are counted apart: a file belongs to the longest of these that it lies in.
+# Groups whose asserts are counted separately: a file belongs to the longest of these that contains it.
 ASSERT_GROUPS = PRODUCT + ("engine/text", "kernels/cpu", "kernels/cuda")
 SMALL, SHORT_FILE, MAX_FOLDER, USUAL = 8, 30, 24, 45
-# How many product files a recipe may take.
+# The maximum number of product files of a recipe.
 MAX_PRODUCT_FILES = {"family": 4, "weight-type": 4, "api": 3, "sampling-rule": 4, "op": 5,
                      "metric": 3, "endpoint": 3, "option": 3}
-# Examples: the commit that followed a recipe, by subject (None: it is older than the recipe), and a name that stands in
-# just the product files that it touched.
+# Examples: the commit that followed a recipe, by subject (None: it is older than the recipe), and a name that is only
+# in the product files that it touched.
 FOLLOWED = [("family", "models: serve gpt2", "model_gpt2"), ("sampling-rule", None, "frequency_penalty")]
 RECIPES = {"family": "3 and a row", "weight-type": "4", "api": "3", "sampling-rule": "4", "op": "5", "metric": "3",
            "endpoint": "3", "option": "3"}
@@ -49,7 +49,7 @@ Function = collections.namedtuple("Function", "path line name length is_static i
 
 
 class Source:
-    """One file: its text, the same without comments and strings, and that without preprocessor lines too."""
+    """One file: its text, the text without comments and strings, and that without preprocessor lines too."""
 
     def __init__(self, path, text):
         self.path = path
@@ -74,7 +74,7 @@ def blank(text):
 
 
 def masked(text):
-    """The text with blanks for comments and for what stands between quotes; every line stays where it is."""
+    """Returns the text with blanks for comments and strings; lines keep their places."""
     def mask(match):
         return blank(match[0]) if match[0][0] == "/" else match[0][0] + blank(match[0][1:-1]) + match[0][0]
     pattern = r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])*'"""
@@ -82,7 +82,7 @@ def masked(text):
 
 
 def declared(head):
-    """The match of the name that a declaration's head makes a function of: what stands before its last parentheses."""
+    """Returns the match of the function's name in a declaration's head: the name before its last parentheses."""
     depth, found = 0, None
     for match in re.finditer(r"[()]", head):
         if match[0] == ")":
@@ -97,7 +97,7 @@ def declared(head):
 
 
 def assigns(head):
-    """Is there a '=' outside of parentheses and template arguments? Then what follows is an initialiser."""
+    """Is there a '=' outside of parentheses and template arguments? Then an initialiser follows."""
     for pattern in (r"\([^()]*\)", r"\([^()]*\)", r"<[^<>]*>"):
         head = re.sub(pattern, "", head)
     return "=" in head
@@ -109,7 +109,7 @@ def begins_function(head):
 
 
 def kind_of(head, stack):
-    """What a brace after `head` opens: a function, a type (or namespace), or another block."""
+    """Returns the kind of block that a brace after `head` opens: a function, a type (or namespace), or another block."""
     if "function" in stack or assigns(head):
         return "block"
     if begins_function(head):
@@ -118,7 +118,7 @@ def kind_of(head, stack):
 
 
 def signature_at(head):
-    """Where the signature begins in a head: after macros called on lines of their own, and a template's line."""
+    """Returns the start of the signature in a head: after macro calls on separate lines, and a template's line."""
     at, depth = 0, 0
     while True:
         match = re.compile(r"\s*(?:[A-Za-z]\w*(?=\()|template\s*(?=<))").match(head, at)
@@ -141,7 +141,8 @@ def function_of(source, begin, brace, end, stack):
 
 
 def closed(stack, in_column_0):
-    """What a closing brace ends. In column 0 it ends a function, also where #if has opened one brace too many."""
+    """Returns the kind of block that a closing brace ends. In column 0 it ends a function, even if #if has opened one
+    brace too many."""
     kind = stack.pop() if stack else "block"
     while in_column_0 and "function" in stack:
         kind = stack.pop()
@@ -149,7 +150,7 @@ def closed(stack, in_column_0):
 
 
 def functions_of(source):
-    """All functions of a file, and a count of prototypes by name; braces say where they begin and end."""
+    """Returns all functions of a file, and a count of prototypes by name. Braces mark their starts and ends."""
     functions, prototypes, stack, begin, opened, depth = [], collections.Counter(), [], 0, (0, 0), 0
     for match in re.finditer(r"[{};()]", source.code):
         at, outside = match.start(), "function" not in stack and "block" not in stack
@@ -175,7 +176,7 @@ def functions_of(source):
 # ---- the tree -----------------------------------------------------------------------------------------------
 
 class House:
-    """The product's files of a tree, and who includes whom."""
+    """The product's files of a tree, and their includes."""
 
     def __init__(self, root):
         self.sources = {}
@@ -194,7 +195,7 @@ class House:
                 self.includers[target].add(path)
 
     def included_by(self, path):
-        """The product's files that a file includes by a name from the root or from beside it."""
+        """The product's files that a file includes, by a name from the root or from its folder."""
         for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', self.sources[path].text, re.M):
             beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
             yield from [p for p in (name, beside) if p in self.sources][:1]
@@ -214,7 +215,7 @@ class House:
         return [function for source in self.sources.values() for function in source.functions]
 
     def static_functions(self):
-        """By file and name: the same function under #if and #else is one."""
+        """By file and name: the same function under #if and #else counts once."""
         found = collections.defaultdict(list)
         for function in self.functions():
             if function.is_static and not function.is_method:
@@ -272,7 +273,7 @@ def comment_share(sources):
 
 
 def assert_shares(house):
-    """{group: asserts a function}, of the groups that have functions, and of "all"."""
+    """Returns {group: asserts per function}, of the groups that have functions, and of "all"."""
     asserts, functions = collections.Counter(), collections.Counter()
     for path, source in house.sources.items():
         group = max((g for g in ASSERT_GROUPS if path.startswith(g + "/")), key=len)
@@ -290,7 +291,7 @@ def one_caller_figures(house):
 
 
 def figures(house):
-    """All figures of a tree, as JSON has them."""
+    """Returns all figures of a tree, for JSON."""
     sources = list(house.sources.values())
     lengths = [function.length for function in house.functions()]
     return {
@@ -308,7 +309,7 @@ def figures(house):
 
 
 def rows_of(found):
-    """The table's rows: what, and its figures."""
+    """Returns the table's rows: a name and its figures."""
     files, functions, one = found["files"], found["functions"], found["one_caller"]
     yield "files", f"{files['count']}, median {files['median']:g} lines, longest {files['max']}"
     yield "functions", (f"{functions['count']}, median {functions['median']:g} lines, p90 {functions['p90']}, "
@@ -353,7 +354,7 @@ LISTS = {"one-caller": list_one_caller, "structs": list_structs, "long": list_lo
 # ---- recipes ------------------------------------------------------------------------------------------------
 
 def kind_of_path(path):
-    """Which pile a touched file belongs to."""
+    """Returns the group of a touched file."""
     if path.startswith("docs/") or path.endswith(".md"):
         return "docs"
     if path.endswith(("CMakeLists.txt", ".cmake")) or path in ("Makefile", "CMakePresets.json"):
@@ -364,7 +365,7 @@ def kind_of_path(path):
 
 
 def touched(root, commit):
-    """{pile: paths} of the files that a commit (or A..B) changes; a merge is compared with its first parent."""
+    """Returns {group: paths} of the files that a commit (or A..B) changes; a merge is compared with its first parent."""
     command = ["git", "-C", root, "show", "--name-only", "--format=", "-m", "--first-parent", commit, "--"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
@@ -376,19 +377,19 @@ def touched(root, commit):
 
 
 def commit_of(root, subject):
-    """The commit with this subject, or None: no history travels with an archive or a shallow clone."""
+    """Returns the commit with this subject, or None: an archive or a shallow clone lacks the history."""
     command = ["git", "-C", root, "log", "--format=%H %s"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
     return next((line.split(" ", 1)[0] for line in done.stdout.split("\n") if line[41:] == subject), None)
 
 
 def mentions(root, name):
-    """The product files that have a name in their code."""
+    """Returns the product files that have a name in their code."""
     return sorted(path for path, source in House(root).sources.items() if re.search(rf"\b{name}\b", source.text))
 
 
 def check_recipes(root, followed=FOLLOWED):
-    """Findings: recipes whose example took more product files than they may, in its commit or in the tree."""
+    """Returns findings: recipes whose example took more product files than allowed, in its commit or in the tree."""
     findings = []
     for recipe, subject, name in followed:
         commit = commit_of(root, subject)
@@ -422,7 +423,7 @@ SMALL_HELPER = "static int f(int a) {\n    return a;\n}\n"
 CALLER = "int g(void) {\n    return f(1); /* f */\n}\n"
 PADDING = "int a;\n" * 30
 STRUCT = "struct s {\n    int a;\n};\n"
-# Files to lay over the good tree, and figures that come of it: keys with dots, and their values.
+# Files to add to the good tree, and the resulting figures: keys with dots, and their values.
 TREES = [
     ({}, {"files.count": 2, "files.max": 36, "functions.count": 1, "functions.max": 4, "one_caller.share": 0,
           "asserts.all": 1, "short_files": 0, "structs_twice": 0, "folders": {"config": 2}, "crowded": {}}),
@@ -497,7 +498,7 @@ def test_lists():
 
 
 def test_recipe():
-    """A commit of a made-up repository: only its product files count."""
+    """A commit of a fake repository: only its product files count."""
     paths = ["engine/models/gpt2.c", "config/config.h", "config/commit.cmake", "kernels/cpu/order.md", "CMakeLists.txt",
              "tests/test_gpt2.c", "docs/design.md", "bench/command/b.c", "bench/gpu/b.cu", "LICENSE"]
     with tempfile.TemporaryDirectory() as root:

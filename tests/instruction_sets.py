@@ -1,8 +1,8 @@
-"""Checks by disassembly that no object file has instructions of a set that its name does not allow.
+"""Checks by disassembly that object files have only instructions of sets that their names allow.
 
-`tests/instruction_sets.py BUILD` looks at every object of the libraries and programs in a build folder: kernels/cpu/simd/*_SET.c
-may use SET, all others only instructions of every x86-64, so that one program runs on every processor. `--self-test` checks
-that the kinds of instructions are told apart.
+`tests/instruction_sets.py BUILD` checks all objects of the libraries and programs in a build folder:
+kernels/cpu/simd/*_SET.c may use SET, all others only instructions of every x86-64, so that one program runs on all
+processors. `--self-test` checks that the kinds of instructions are told apart.
 """
 import os
 import re
@@ -18,13 +18,14 @@ ALLOWED = {
 }
 # Instructions with older encodings that not every x86-64 has; compilers use tzcnt only in the form that all processors run.
 NEWER = re.compile(r"popcnt|crc32|pshufb|p(min|max)[su][bdw]\b|pmul(ld|dq)|round[sp][sd]|blendv|ptest|movbe|lzcnt|pclmul|aes")
-OLD_ENOUGH = re.compile(r"p(minub|maxub|minsw|maxsw)\b")  # SSE2's own
+OLD_ENOUGH = re.compile(r"p(minub|maxub|minsw|maxsw)\b")  # part of SSE2
 PREFIXES = {0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3}
 LINE = re.compile(r"^ *[0-9a-f]+:\t((?:[0-9a-f]{2} )+) *\t(.*)$")
 
 
 def kind_of(code, text):
-    """vex, evex, avx-vnni, amx, newer, or None for what every x86-64 has. 62, c4 and c5 are no opcodes in 64-bit code."""
+    """Returns vex, evex, avx-vnni, amx, newer, or None for instructions of every x86-64. 62, c4 and c5 are not opcodes
+    in 64-bit code."""
     first = next((byte for byte in code if byte not in PREFIXES), 0)
     if "tmm" in text or re.match(r"(ld|st)tilecfg|tilerelease", text):
         return "amx"

@@ -1,12 +1,12 @@
-"""Judges the server by fresh tiny models of every family: what `make oracle SEED=n` runs.
+"""Checks the server with new tiny models of all families: `make oracle SEED=n`.
 
     build/oracle/venv/bin/python tests/oracle.py --seed N [--python PYTHON] [NAME ...]
 
-Makes the models of tests/vectors/make_families.py, make_folders.py and make_packed.py with other weights, and has llama.cpp's
-converter (of the source package of llama-cpp-python) write the folders' GGUF files, which must say what those of `penstock quantize`
-say (tests/vectors/compare_gguf.py). Then tests/e2e/test_families.py serves each one, on the CPU and on the emulated GPU, and
-compares tokens and log-probabilities with what transformers computed. All of it is left in build/oracle/N. With names only those
-models are made and judged.
+Makes the models of tests/vectors/make_families.py, make_folders.py and make_packed.py with other weights. llama.cpp's
+converter (of the source package of llama-cpp-python) writes the folders' GGUF files, which must agree with those of
+`penstock quantize` (tests/vectors/compare_gguf.py). Then tests/e2e/test_families.py serves each model, on the CPU and
+on the emulated GPU, and compares tokens and log-probabilities with those of transformers. All files are kept in
+build/oracle/N. If names are given, only those models are made and checked.
 """
 import argparse
 import os
@@ -25,8 +25,8 @@ import make_folders  # noqa: E402
 import make_packed  # noqa: E402
 
 WORK = ROOT / "build/oracle"
-LLAMA = "llama-cpp-python==0.3.36"  # as bench/peers.sh has it
-# What llama.cpp's converter does not take, or writes into files that mean less than the folder.
+LLAMA = "llama-cpp-python==0.3.36"  # the version in bench/peers.sh
+# Folders that llama.cpp's converter refuses, or converts with a loss.
 UNCONVERTED = {
     "opt": "llama.cpp has no such architecture",
     "opt_350m": "llama.cpp has no such architecture",
@@ -48,7 +48,7 @@ UNCONVERTED = {
     **dict.fromkeys(["qwen2moe_mixed", "qwen3moe_mixed"], "its files cannot say which layers have no experts"),
     "smollm3": "its files mean that each fourth layer has no positions",
 }
-# Of make_families.py, whose models are what GGUF files can say.
+# For make_families.py, whose models are those that GGUF files can represent.
 UNCONVERTED_FAMILIES = {
     "cohere2": UNCONVERTED["cohere2"],
     "gpt2": "its converter wants a key of config.json that transformers no longer writes",
@@ -67,7 +67,7 @@ def run(*command, **options):
 
 
 def llama_sources():
-    """llama.cpp's folder, out of the source package."""
+    """Returns llama.cpp's folder, from the source package."""
     found = list(WORK.glob("llama_cpp_python-*/vendor/llama.cpp"))
     if found:
         return found[0]
@@ -83,7 +83,7 @@ def make(script, wanted, out, seed):
 
 
 def make_families_too(names, out, seed):
-    """The files of make_families.py, and the folders that the converter is to make such files of."""
+    """Makes the files of make_families.py, and the folders from which the converter makes such files."""
     make_families.FIRST_SEED = 1000 * seed
     torch.set_num_threads(1)  # for models this small, threads only wait for each other
     (out / "families").mkdir(exist_ok=True)
@@ -97,7 +97,7 @@ def make_families_too(names, out, seed):
 
 
 def convert(kind, names, unconverted, out):
-    """Files of folders, beside those of make_families.py; their golden tokens are those of `kind`."""
+    """Converts folders to files next to those of make_families.py; their golden tokens are those of `kind`."""
     for name in names:
         if name in unconverted:
             print(f"oracle.py: {kind}/{name} is not converted: {unconverted[name]}")

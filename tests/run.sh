@@ -1,11 +1,12 @@
 #!/bin/sh
-# Runs every test, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those stages.
-# The last lines are a summary for a log: one line a stage, with counts. The stages of `make soak` take hours and run only if
-# they are named: fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak restarts. So does that of `make clients`: clients.
+# Runs all tests, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those
+# stages. The last lines are a summary for a log: one line per stage, with counts. The stages of `make soak` take hours
+# and run only if they are named: fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak restarts. So does that of
+# `make clients`: clients.
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
-# Without a GPU nothing runs the CUDA kernels that nvcc makes: that they compile for one architecture is enough to know.
+# Without a GPU, the CUDA kernels that nvcc compiles cannot run, so it is enough that they compile for one architecture.
 docker/gpus.sh >/dev/null || export PENSTOCK_CUDA_ONLY="${PENSTOCK_CUDA_ONLY:-90-real}"
 summary=
 started=$(date +%s)
@@ -28,7 +29,7 @@ passed() {
 "
 }
 
-# The thread sanitizer needs address randomisation switched off; a container may not allow that.
+# The thread sanitizer needs address randomization switched off; a container may not allow that.
 plain_addresses() {
     if setarch -R true 2>/dev/null; then setarch -R "$@"; else "$@"; fi
 }
@@ -52,8 +53,8 @@ unit() {
     echo "$programs programs, $checks checks"
 }
 
-# The tests of the CUDA kernels need a C++ compiler, which setup.sh installs for the tests only: a folder that was configured
-# without one is configured again.
+# The tests of the CUDA kernels need a C++ compiler, which setup.sh installs only for the tests. A folder that was
+# configured without one is configured again.
 with_cxx() {
     if [ -f "$1/CMakeCache.txt" ] && ! grep -q '^CMAKE_CXX_COMPILER:[A-Z]*=/' "$1/CMakeCache.txt"; then
         rm -f "$1/build.ninja"
@@ -109,7 +110,7 @@ e2e() {
     python_tests .venv tests/e2e -o asyncio_default_fixture_loop_scope=function
 }
 
-# chaos_of PRESET MINUTES [flags]: hostile requests to the program of a preset, beside valid ones.
+# chaos_of PRESET MINUTES [flags]: hostile requests, mixed with valid ones, to the program of a preset.
 chaos_of() {
     preset=$1 minutes=$2 folder=build/$1
     shift 2
@@ -122,7 +123,7 @@ chaos() {
     chaos_of asan "${CHAOS_MINUTES:-3}"
 }
 
-# The same for longer and with other seeds, with both sanitizers; then without one, and memory must not grow.
+# The same for longer and with other seeds, with both sanitizers; then without a sanitizer, and memory must not grow.
 chaos_soak() {
     seed=$(($(date +%s) % 1000000 * 1000))
     chaos_of asan "${CHAOS_MINUTES:-60}" --seed "$seed"
@@ -130,20 +131,20 @@ chaos_soak() {
     chaos_of release 10 --seed "$seed" --round 60 --memory
 }
 
-# What JSON schemas accept, beside the suite of JSON Schema, pydantic and jsonschema.
+# The values that JSON schemas accept, compared with the suite of JSON Schema, pydantic and jsonschema.
 schemas() {
     docker/build.sh release "$jobs" schema_driver
     docker/venv.sh build/schemas/venv tests/schemas/requirements.txt
     python_tests build/schemas/venv tests/schemas "$@"
 }
 
-# The same with as many random schemas as an hour allows.
+# The same with as many random schemas as fit in an hour.
 schemas_soak() {
     first=$(($(date +%s) % 1000000 * 1000))
     SEEDS=$first:$((first + 99999)) schemas -k generated
 }
 
-# ---- clients: programs of others ---------------------------------------------------------------------------------
+# ---- clients: programs of other projects -------------------------------------------------------------------------
 
 with_clients() {
     docker/setup.sh clients
@@ -163,7 +164,7 @@ clients() {
     python3 tests/clients/compatibility.py build/clients/seen.json build/clients/seen_openai2.json
 }
 
-# ---- soak: what takes longer than CI allows ------------------------------------------------------------------------
+# ---- soak: stages that take longer than CI allows ------------------------------------------------------------------
 
 fuzz() {
     docker/setup.sh fuzz
@@ -180,13 +181,13 @@ asan_slow() {
     ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 unit asan_emulated --label-regex cuda
 }
 
-# The CUDA emulation runs its threads as fibers, which the thread sanitizer does not follow.
+# The CUDA emulation runs its threads as fibers, which the thread sanitizer does not support.
 tsan_slow() {
     docker/build.sh tsan "$jobs" suites
     TSAN_OPTIONS=history_size=4 unit tsan --label-regex slow --label-exclude cuda
 }
 
-# Bugs that are planted one at a time, and that the suites must find.
+# Bugs that are planted one at a time and must be found by the suites.
 mutants() {
     with_cxx build
     docker/build.sh release "$jobs"
@@ -195,7 +196,7 @@ mutants() {
     done
 }
 
-# Many clients of two servers, of which one is restarted again and again.
+# Many clients of two servers, one of which is restarted repeatedly.
 restarts() {
     with_clients
     PYTHONPATH=tests:tests/e2e logged build/clients/venv/bin/python -u tests/clients/soak.py --minutes "${SOAK_MINUTES:-30}"

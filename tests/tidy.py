@@ -1,7 +1,8 @@
-"""Checks of the tree beyond the compiler's: include direction, sizes, comments above prototypes, dead files, docs.
+"""Checks of the tree in addition to the compiler's: include direction, sizes, comments above prototypes, dead files,
+docs.
 
-`tests/tidy.py` checks the tree it stands in, prints a line for each finding and ends with exit code 1 when there is one.
-`tests/tidy.py --self-test` checks on small made-up trees that each rule can fail.
+`tests/tidy.py` checks its tree, prints a line per finding, and ends with exit code 1 if there is a finding.
+`tests/tidy.py --self-test` checks on small fake trees that each rule can fail.
 """
 import collections
 import fnmatch
@@ -13,8 +14,8 @@ import tempfile
 import house
 import tidy_docs
 
-# What each room may include, and by which header: the room's door. config is a leaf; engine/text knows no tensors. Rooms are
-# named from the top of the tree, a header in a room that is no door is the room's own.
+# The rooms that each room may include, and by which header: the room's door. config is a leaf; engine/text does not
+# know tensors. Rooms are named from the top of the tree. A header in a room that is not a door is private to the room.
 DOORS = {
     "config": ["config.h", "json.h", "list.h", "name_index.h"],
     "kernels": ["kernels.h"],
@@ -120,14 +121,14 @@ MAY_INCLUDE = {
     "server/commands": SERVER | {"server/generation"},
     "bench/command": SERVER | {"server/commands"},
 }
-# The headers in which each prototype must have a comment: those that other folders or the program's main file read.
+# The headers in which each prototype must have a comment: those that other folders or the program's main file include.
 COMMENTED_HEADERS = {
     "config/config.h", "config/json.h", "config/list.h", "config/name_index.h", "kernels/kernels.h",
     "engine/text/text.h", "engine/grammar/grammar.h", "engine/grammar/run/run.h", "engine/engine.h", "scheduler/scheduler.h",
     "server/http/http.h", "server/json/json.h", "server/message/message.h",
     "server/openai/openai.h",
 }
-# Which folders may include which library.
+# The folders that may include each library.
 LIBRARIES = {
     r"uv\.h": ["server/"],
     r"microhttpd\.h": ["server/http/"],
@@ -140,8 +141,8 @@ LIBRARIES = {
     r"check\.h": [],
     r"(cuda|cublas|nv).*": ["kernels/cuda/", "bench/gpu/"],
 }
-# The rooms that read what clients send as JSON: they read a value by json_text, json_number and the like, which ask for its
-# type, and never a field of the union in struct json.
+# The rooms that read clients' JSON: they read a value by json_text, json_number and the like, which check its type, and
+# never by a field of the union in struct json.
 READS_JSON = ("engine/grammar/schema/", "server/generation/", "server/json/", "server/message/",
               "server/openai/")
 UNION_FIELD = r"->(string|integer|is_integer|boolean|n_children)\b"
@@ -154,8 +155,8 @@ MAX_FILE, MAX_TEST_FILE, MAX_WIDTH = 500, 800, 100
 LONG_FILES = {}
 WIDE_FILES = {}
 
-# Product folders with more than house.MAX_FOLDER source files of their own, and product files under house.SHORT_FILE
-# lines, each with its reason. Here too an entry that is not needed any more is a finding.
+# Product folders with more than house.MAX_FOLDER source files in the folder itself, and product files under
+# house.SHORT_FILE lines, each with its reason. Here too an entry that is no longer needed is a finding.
 CROWDED = {}
 A_SET = "one path, compiled for one instruction set: the build goes by the file's name"
 A_CACHE = "the kernels of one type of cache: each takes long to compile, so they are compiled side by side"
@@ -252,13 +253,14 @@ def includes_of(lines):
 
 
 def resolve(tree, path, name):
-    """The path in the tree of a quoted include, which is named from the root or from beside its file; or None."""
+    """Returns the path in the tree of a quoted include, which is named from the root or from the folder of its file; or
+    None."""
     beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
     return next((p for p in (name, beside, "tests/" + name) if p in tree.lines), None)
 
 
 def resolve_system(tree, name):
-    """Our header that replaces a system's, or None: the CUDA emulation has a folder of them."""
+    """Returns the tree's header that replaces a system's, or None: the CUDA emulation has a folder of them."""
     path = EMULATED_HEADERS + name
     return path if path in tree.lines else None
 
@@ -423,7 +425,7 @@ def product_of(tree):
 
 
 def check_listed(tree, found, listed, what):
-    """`found` {path: (line, words)} breaks a rule: each must be in `listed`, and nothing else."""
+    """`found` {path: (line, words)} breaks a rule: each must be in `listed`, and `listed` must have no others."""
     for path, (number, words) in found.items():
         if path not in listed:
             tree.find(path, number, f"{words}, or list it with its reason")
@@ -446,13 +448,13 @@ def check_short_files(tree):
 
 
 def check_house(tree):
-    """How the product is divided into folders and files."""
+    """Checks how the product is divided into folders and files."""
     check_crowded(tree)
     check_short_files(tree)
 
 
 def one_caller_words(root):
-    """The share of small static functions with one caller, which is reported and no finding."""
+    """Returns the share of small static functions with one caller, which is reported and is not a finding."""
     share = house.one_caller_figures(house.House(root))["share"]
     return f"{share:.1%} of static functions small and with one caller"
 
@@ -482,7 +484,7 @@ GOOD = {
 }
 LONG = "int f(void) {\n" + "    g();\n" * 69 + "}\n"
 MIDDLE = "int f(void) {\n" + "    g();\n" * 44 + "}\n"
-# Files to lay over the good tree, and words of the one finding they must bring.
+# Files to add to the good tree, and words of the one finding that they must cause.
 BAD = [
     ({"config/b.c": '#include "server/app.h"\n'}, "config may not include server/app.h"),
     ({"server/b.c": '#include "config/internal.h"\n', "config/internal.h": ""}, "is internal to config"),
@@ -509,7 +511,7 @@ BAD = [
 ]
 
 
-# Files, what is listed as crowded and as short, and words of the one finding that check_house must have; "" is none.
+# Files, the lists of crowded and short ones, and words of the one finding that check_house must have; "": no finding.
 LINES = "int a;\n" * 30
 HOUSES = [
     ({f"server/b{i}.c": LINES for i in range(24)}, {}, {}, ""),

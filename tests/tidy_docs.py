@@ -1,7 +1,7 @@
-"""The part of tests/tidy.py that looks at the docs: what a *.md names exists.
+"""The part of tests/tidy.py that checks the docs: all names in a *.md exist.
 
-Paths and ends of paths, make targets, flags (of the option table, of the tree's scripts, or of other programs), variables
-PENSTOCK_..., links with their anchors, and single words with an underscore between backticks.
+Paths and ends of paths, make targets, flags (of the option table, of the tree's scripts, or of other programs),
+variables PENSTOCK_..., links with their anchors, and single words with an underscore between backticks.
 """
 import os
 import pathlib
@@ -11,8 +11,8 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).parent / "clients"))
 import compatibility  # noqa: E402
 
-# What docs name that is not in this tree, each with its owner: flags of other programs, and words with an underscore. An
-# entry that no doc names any more is a finding.
+# Names in the docs that are not in this tree, each with its owner: flags of other programs, and words with an
+# underscore. An entry that is no longer used is a finding.
 FOREIGN_FLAGS = {
     "args": "gdb", "build": "docker compose", "build-arg": "docker build", "install": "cmake", "prefix": "cmake",
     "preset": "ctest",
@@ -39,15 +39,15 @@ PLACEHOLDER = re.compile(r"(?<![A-Za-z])[A-Z]{3,}(?![A-Za-z])")
 
 
 def code_spans(line):
-    """The parts of a line that are code: what stands between backticks, or an indented line without its comment."""
+    """Returns the parts of a line that are code: text between backticks, or an indented line without its comment."""
     if line.startswith("    "):
         return [re.sub(r"(^|\s)#.*", "", line)]
     return re.findall(r"`([^`]+)`", line)
 
 
 def path_pattern(name):
-    """A path as docs write it, as a regular expression: `*` and words like NAME stand for anything but a slash, and {a,b}
-    for one of several."""
+    """Returns a path in the docs' form as a regular expression: `*` and words like NAME match anything but a slash, and
+    {a,b} one of several."""
     pattern = ""
     for part in re.split(rf"(\*|\{{[^}}]*\}}|{PLACEHOLDER.pattern})", name):
         if part == "*" or PLACEHOLDER.fullmatch(part):
@@ -60,7 +60,7 @@ def path_pattern(name):
 
 
 class Named:
-    """All that a doc may name."""
+    """All names that a doc may use."""
 
     def __init__(self, tree):
         self.tree = tree
@@ -90,7 +90,7 @@ def parents_of(path):
 
 
 def programs_of(path):
-    """The names of the test programs that the build makes of a source."""
+    """Returns the names of the test programs that the build makes from a source."""
     if path.startswith("tests/fuzz/fuzz_"):
         yield os.path.basename(path)[:-2]
     match = re.fullmatch(r"tests/(\w+)/test_(\w+)\.(?:c|cpp)", path)
@@ -116,7 +116,7 @@ def check_links(tree, path, number, line):
 
 
 def check_names(named, path, number, line):
-    """Of one line of a doc: its paths, targets, flags, variables and, in backticks, words with an underscore."""
+    """Checks one line of a doc: its paths, targets, flags, variables and, in backticks, words with an underscore."""
     tree = named.tree
     plain = DOC_LINK.sub("]", re.sub(r"\w+://\S+", "", line))
     for name in DOC_PATH.findall(plain):
@@ -139,8 +139,8 @@ def check_names(named, path, number, line):
 
 
 def check_fields(tree):
-    """tests/server/test_fields.c has every field that is refused, but those of /tokenize alone, and docs/api.md every field
-    that it has."""
+    """tests/server/test_fields.c has all refused fields except those of only /tokenize, and docs/api.md has all fields
+    of that file."""
     tested, table, page = "tests/server/test_fields.c", "server/openai/unserved.c", "docs/api.md"
 
     def names(path, row):
@@ -155,7 +155,7 @@ def check_fields(tree):
 
 
 def check_compatibility(tree):
-    """docs/compatibility.md is as its maker writes it, and has the clients of the tests in the versions that are pinned."""
+    """docs/compatibility.md is as its script writes it, and has the clients of the tests in the pinned versions."""
     page = "docs/compatibility.md"
     if page in tree.docs:
         for finding in compatibility.findings("\n".join(tree.docs[page])):
@@ -178,7 +178,8 @@ def check(tree):
 
 # ---- self-test ----------------------------------------------------------------------------------------------
 
-# A tree that docs name things of; lines of a doc in it, and words of the one finding that each must have; "" is none.
+# A tree with names for the docs; lines of a doc in it, and words of the one finding that each must have; "": no
+# finding.
 NAMED_TREE = {
     "Makefile": "run: deps\n\t@true\nfresh-machine:\n",
     "config/options_table.c": 'const struct option option_table[] = {\n    {"max-num-seqs", "N"},\n};\n',
@@ -212,7 +213,7 @@ CASES = [
 
 
 def self_test(findings_of):
-    """`findings_of(files)` makes a tree of the files {path: text} and returns what check() finds in it."""
+    """`findings_of(files)` makes a tree of the files {path: text} and returns the findings of check() in it."""
     FOREIGN_FLAGS.clear()
     FOREIGN_WORDS.clear()
     for text, words in CASES:

@@ -1,4 +1,4 @@
-"""Runs schema_driver (driver.c), which holds schemas against texts, and the vocabulary that the tests give it."""
+"""Runs schema_driver (driver.c), which matches texts with schemas, and makes the vocabulary of the tests."""
 import itertools
 import json
 import os
@@ -13,7 +13,7 @@ FRAGMENTS = ['{"', '":', '": ', '",', '", "', '"}', "}}", "},", "[]", "{}", '["'
 
 
 def small_vocabulary():
-    """Every byte, what JSON often has, and pieces of three letters: 600 tokens."""
+    """All bytes, frequent parts of JSON, and pieces of three letters: 600 tokens."""
     draw = random.Random(1)
     tokens = [bytes([byte]) for byte in range(256)] + [text.encode() for text in FRAGMENTS]
     while len(tokens) < 600:
@@ -22,7 +22,7 @@ def small_vocabulary():
 
 
 class Driver:
-    """One schema_driver; ask() gives it a task and returns its result."""
+    """One schema_driver; ask() sends it a task and returns its result."""
 
     def __init__(self, tokens=None, folder=ROOT / "build" / "schemas"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -47,11 +47,11 @@ class Driver:
         assert self.process.wait() == 0, self.process.stderr.read()
 
 
-# ---- how a value is written ------------------------------------------------------------------------------------------------------
+# ---- the spelling of a value -----------------------------------------------------------------------------------------------------
 
 
 def plain(value):
-    """The value with its whole numbers as integers: 1.0 is one to a schema, and is written 1."""
+    """Returns the value with its whole numbers as integers: 1.0 is a whole number for a schema, and is written 1."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
@@ -62,7 +62,7 @@ def plain(value):
 
 
 def order_of(schema):
-    """The names of properties of a schema, wherever they stand in it, in the order of the text: of `properties` first."""
+    """Returns the names of a schema's properties at all places, in the order of the text: those of `properties` first."""
     named, required = [], []
 
     def visit(part):
@@ -87,7 +87,7 @@ def in_order(value, order):
 
 
 def orders(value, limit=5000):
-    """The value with the members of its objects in every order, up to a limit."""
+    """Yields the value with the members of its objects in all orders, up to a limit."""
     def each(value):
         if isinstance(value, list):
             return [list(items) for items in itertools.islice(itertools.product(*map(each, value)), limit)]
@@ -104,5 +104,5 @@ def orders(value, limit=5000):
 
 
 def spellings(value):
-    """As models write JSON: compact, with blanks, and over lines; characters beyond ASCII are themselves."""
+    """Spellings that models use: compact, with blanks, and over lines; characters beyond ASCII are not escaped."""
     return [json.dumps(value, ensure_ascii=False, **style) for style in ({"separators": (",", ":")}, {}, {"indent": 2})]

@@ -1,8 +1,8 @@
-"""Random schemas, each with instances that are valid by their making, for test_generated.py.
+"""Random schemas, each with instances that are valid by construction, for test_generated.py.
 
     python tests/schemas/generate.py --seed 7 --count 3     prints some
 
-Names of properties are used once in a schema, so that there is one order of keys in it.
+Names of properties are used once in a schema, so that its keys have one order.
 """
 import argparse
 import json
@@ -29,7 +29,7 @@ FORMATS = {
 
 
 class Generator:
-    """One schema at a time: make() gives it, value() an instance of it."""
+    """One schema at a time: make() returns it, value() returns an instance of it."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -131,7 +131,7 @@ class Generator:
         return {"anyOf": [self.schema(depth) for _ in range(self.random.randint(2, 4))]}
 
     def one_of(self, depth):
-        """Branches of different types, or with a const that tells them apart."""
+        """Branches of different types, or with a const that distinguishes them."""
         if self.random.random() < 0.5:
             kinds = [self.number(), self.string(), {"type": "null"}, self.array(depth), self.object(depth)]
             return {"oneOf": self.random.sample(kinds, self.random.randint(2, 4))}
@@ -154,7 +154,7 @@ class Generator:
     # ---- instances -------------------------------------------------------------------------------------------
 
     def value(self, schema, depth=0):
-        """Mostly valid: where keywords hold together, an oracle has the last word."""
+        """Returns a mostly valid value: if several keywords apply, an oracle decides."""
         r = self.random
         if schema is True or schema == {}:
             return r.choice([None, 1, "x", [], {"q": 1}])
@@ -223,10 +223,10 @@ class Generator:
                 out["p1x"] = self.value(part, depth + 1)
         return out
 
-    # ---- what may no longer be valid ---------------------------------------------------------------------------
+    # ---- possibly invalid values -------------------------------------------------------------------------------
 
     def spoiled(self, value):
-        """The value with a change at one place."""
+        """Returns the value with a change at one place."""
         r = self.random
         if isinstance(value, (list, dict)) and value and r.random() < 0.7:
             at = r.choice(list(value)) if isinstance(value, dict) else r.randrange(len(value))

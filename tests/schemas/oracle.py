@@ -21,18 +21,18 @@ def read(text):
 
 
 class Oracle:
-    """Says whether a JSON text keeps to a schema; no key may come twice."""
+    """Decides whether a JSON text matches a schema; repeated keys are not allowed."""
 
     def __init__(self, schema):
         self.validator = EXACT(read(json.dumps(schema)), format_checker=DRAFT.FORMAT_CHECKER)
 
     def error(self, text):
-        """The first thing that is wrong, or None."""
+        """Returns the first error, or None."""
         return next((error.message for error in self.validator.iter_errors(read(text))), None)
 
 
 def has_twice(text):
-    """Has an object of the text a key that comes twice?"""
+    """Does an object of the text contain a key twice?"""
     found = []
     json.loads(text, object_pairs_hook=lambda pairs: found.append(len(pairs) > len(dict(pairs))) or dict(pairs))
     return any(found)

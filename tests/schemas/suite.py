@@ -1,10 +1,10 @@
-"""The JSON Schema Test Suite, of drafts 2020-12 and 7, from the source package of `jsonschema`, which pip fetches once.
+"""The JSON Schema Test Suite, drafts 2020-12 and 7, from the source package of `jsonschema`, which pip fetches once.
 
-    python tests/schemas/suite.py           checks every case, and that suite.txt still says what becomes of each group
+    python tests/schemas/suite.py           checks all cases, and that suite.txt has the right results of each group
     python tests/schemas/suite.py --write   writes suite.txt
 
-Each case passes (valid instances are accepted, others are not), or its schema is refused, or it is one of RULES: what is served by
-another rule than the suite's, or spelled in fewer ways. There is no other kind.
+Each case passes (valid instances are accepted, others are not), or its schema is refused, or it is one of RULES: cases
+with another rule than the suite's, or with fewer spellings. Other results are errors.
 """
 import argparse
 import collections
@@ -22,7 +22,7 @@ PACKAGE, SHA256 = "jsonschema==4.26.0", "0c26707e2efad8aa1bfc5b7ce170f3fccc2e491
 FOLDER = ROOT / "build" / "schemas"
 LIST = pathlib.Path(__file__).with_name("suite.txt")
 
-# Valid to the suite, but not accepted; or the other way round: (file, what the case's name has in it, why).
+# Valid in the suite but not accepted, or vice versa: (file, a part of the case's name, the reason).
 RULES = [
     (r"format\.json$", "only an annotation by default", "formats are enforced"),
     (r"optional/format/(time|date-time)\.json$", "leap second", "seconds go up to 59, as in Python's datetime"),
@@ -33,7 +33,7 @@ RULES = [
 
 
 def fetch():
-    """The source package, fetched unless it is there."""
+    """Returns the source package, which is fetched unless it exists."""
     path = FOLDER / (PACKAGE.replace("==", "-") + ".tar.gz")
     if not path.exists():
         command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--no-binary", "jsonschema", PACKAGE]
@@ -45,7 +45,7 @@ def fetch():
 
 
 def groups():
-    """The suite's groups of cases, each with its file's name."""
+    """Returns the suite's groups of cases, each with its file's name."""
     with tarfile.open(fetch()) as archive:
         for member in archive.getmembers():
             name = re.search(r"/json/tests/(draft(?:2020-12|7)/.*\.json)$", member.name)
@@ -55,7 +55,7 @@ def groups():
 
 
 def accepts(driver, schema, value):
-    """Is it accepted as it stands, with its keys in the schema's order? Else: in which order, if any."""
+    """Is the value accepted with its keys in the schema's order? If not: in which order, if any?"""
     def all_of(value):
         return all(driver.ask(schema, spellings(value))["accepted"])
 
@@ -73,7 +73,7 @@ def outcome(driver, schema, case):
 
 
 def run(driver):
-    """Counts of what became of the cases; lines for the list; lines for what is wrong."""
+    """Returns counts of the cases by result, lines for the list, and lines about errors."""
     counts, lines, wrong = collections.Counter(), [], []
     for name, group in groups():
         place = f"{name} | {group['description']}"

@@ -1,6 +1,6 @@
-"""Random schemas (generate.py) beside jsonschema: what is drawn under the masks validates, what is valid is accepted.
+"""Random schemas (generate.py) compared with jsonschema: drawn texts validate, and valid values are accepted.
 
-SEEDS=first:last in the environment chooses others than those of CI.
+SEEDS=first:last in the environment selects seeds other than those of CI.
 """
 import collections
 import json
@@ -15,7 +15,7 @@ VALUES, SPOILED, DRAWS = 4, 8, 4
 
 
 def check(driver, seed, counts):
-    """One schema, its instances, the same spoiled, and texts drawn under its masks."""
+    """Checks one schema, its instances, changed instances, and texts drawn under its masks."""
     generator = Generator(seed)
     schema = generator.make()
     oracle, order, has_format = Oracle(schema), order_of(schema), '"format"' in json.dumps(schema)

@@ -1,4 +1,4 @@
-"""Schemas that pydantic makes of users' types are served: their values are accepted, and what is drawn validates."""
+"""Schemas that pydantic makes from users' types: their values are accepted, and drawn texts validate."""
 import copy
 import json
 
@@ -13,7 +13,8 @@ DRAWS = 20
 
 
 def strict(schema):
-    """As OpenAI's client sends a schema: every property required and no other allowed, $ref without siblings."""
+    """Returns a schema as OpenAI's client sends it: all properties required and no others allowed, $ref without
+    siblings."""
     schema = copy.deepcopy(schema)
 
     def visit(part):

@@ -1,4 +1,4 @@
-"""The JSON Schema Test Suite: each case passes, or suite.txt says what becomes of it."""
+"""The JSON Schema Test Suite: each case passes, or suite.txt states its result."""
 import suite
 
 

@@ -1,8 +1,8 @@
 """The requests of make_answers.py: generations in TEXTS and CHATS, each asked whole and as a stream, and OTHERS.
 
-An entry of TEXTS and CHATS is the fields of a body. The script adds MODEL, temperature 0 and max_tokens 8 where the
-entry does not have its own. An entry that draws tokens gives its seed, so its answer is the same every time. No entry
-asks for more than 3 choices, so a server with --max-num-seqs 3 takes all of them.
+An entry of TEXTS and CHATS is the fields of a body. The script adds MODEL, temperature 0 and max_tokens 8 unless the
+entry sets them. An entry that draws tokens sets its seed, so its answer is the same every time. Entries ask for at most
+3 choices, so a server with --max-num-seqs 3 accepts all of them.
 """
 MODEL = "smol"
 COMPLETIONS, CHAT, TOKENIZE, DETOKENIZE = "/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"
@@ -35,7 +35,7 @@ PROMPTS = [
     {"prompt": LONG + "First"},
     {"prompt": LONG + "Second"},
     {"prompt": LONG + "First", "cache_salt": "another"},
-    {"prompt": [5] * (CONTEXT - 4), "max_tokens": 16},  # what does not fit is cut
+    {"prompt": [5] * (CONTEXT - 4), "max_tokens": 16},  # truncated to fit
     {"prompt": [5] * (CONTEXT - 1), "max_tokens": 1, "stop": "x"},
 ]
 SAMPLED = [
@@ -178,7 +178,7 @@ CHATS = DIALOGUES + CHOSEN + REPORTED
 
 # ---- others ------------------------------------------------------------------------------------------
 
-# (method, path, body) and where needed headers; a body is an object, text as it is, or None.
+# (method, path, body) and if needed headers; a body is an object, a text that is sent unchanged, or None.
 SMALLER = [
     ("GET", "/v1/models", None),
     ("HEAD", "/v1/models", None),

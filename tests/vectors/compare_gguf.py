@@ -1,9 +1,11 @@
-"""Compares GGUF files that `penstock quantize` makes of folders with those that llama.cpp's converter makes of the same.
+"""Compares GGUF files that `penstock quantize` makes from folders with those that llama.cpp's converter makes from
+them.
 
     build/oracle/venv/bin/python tests/vectors/compare_gguf.py OUT END FOLDER...
 
-OUT has NAME.END.gguf of each FOLDER, as tests/vectors/convert.py writes them (build/penstock makes the others). Vectors must have the
-same bits, tensors the same shapes, and keys of the model the same values, but for what EXPLAINED gives the reason of.
+OUT has NAME.END.gguf of each FOLDER, as tests/vectors/convert.py writes them (build/penstock makes the others). Vectors
+must have the same bits, tensors the same shapes, and keys of the model the same values, except for differences that
+EXPLAINED gives a reason for.
 """
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import gguf
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# Keys, by their ends, that one file alone has or that differ, and why both files mean the same.
+# Keys, by their ends, that only one file has or that differ, and why both files mean the same.
 EXPLAINED = {
     "vocab_size": "the number of tokens, which the tokenizer has too",
     "attention.key_length": "the size of a head, written though it is width / heads",
@@ -47,7 +49,7 @@ EXPLAINED_TENSORS = {
 
 
 def parts(path):
-    """Keys of the model's own, and the tensors."""
+    """Returns the keys of the model, and the tensors."""
     reader = gguf.GGUFReader(path)
     architecture = reader.fields["general.architecture"].contents()
     keys = {name.removeprefix(architecture + "."): field.contents() for name, field in reader.fields.items()

@@ -1,9 +1,10 @@
-"""Has llama.cpp's own converter write the GGUF files of folders that make_folders.py made.
+"""Lets llama.cpp's converter write the GGUF files of folders that make_folders.py made.
 
     build/oracle/venv/bin/python tests/vectors/convert.py LLAMA_CPP OUT END FOLDER...
 
-LLAMA_CPP is a folder with llama.cpp's sources, OUT gets NAME.END.gguf of each FOLDER. Our tiny vocabularies are byte-level BPE that no published model has: where the
-converter would recognise one by its text's hash, or read SentencePiece's file, it is told which kind it is. All else is its own.
+LLAMA_CPP is a folder with llama.cpp's sources, OUT gets NAME.END.gguf of each FOLDER. The tiny vocabularies are
+byte-level BPE that published models do not have. The converter would recognise one by its text's hash, or read
+SentencePiece's file; instead the script tells it the kind. The rest is the converter's work.
 """
 import sys
 from pathlib import Path

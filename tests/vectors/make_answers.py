@@ -1,17 +1,18 @@
-"""Makes tests/vectors/answers.jsonl: 300 requests with the whole answers that the program gave to them.
+"""Makes tests/vectors/answers.jsonl: 300 requests with the program's whole answers.
 
-The answers were first recorded at commit 37697ce, before a refactoring, from SmolLM2-135M-Instruct.Q4_1.gguf; the first line
-of the file names the program, the model and the command. A change that keeps the behaviour keeps every byte of them.
+The answers were first recorded at commit 37697ce, before a refactoring, from SmolLM2-135M-Instruct.Q4_1.gguf; the first
+line of the file names the program, the model and the command. A change that keeps the behaviour keeps every byte of
+them.
 
     python3 tests/vectors/make_answers.py                                  records the answers of build/penstock
     python3 tests/vectors/make_answers.py --check                          compares build/penstock with the file
     python3 tests/vectors/make_answers.py --check --program /other/build/penstock
-    python3 tests/vectors/make_answers.py --check -- --max-num-seqs 3      gives the server more flags
+    python3 tests/vectors/make_answers.py --check -- --max-num-seqs 3      passes more flags to the server
 
 The script starts a server on a free port and keeps 8 requests under way at a time. Each line of the file is a request
-and its answer. `answer` is the text of a body. `events` are the events of a stream, of which each ended with an empty
-line. A word replaces each value that differs from run to run (VOLATILE). The choices of one stream may take turns in
-any order, so the script groups the events by choice; within a choice they keep their order.
+and its answer. `answer` is the text of a body. `events` are the events of a stream; each ended with an empty line. A
+word replaces each value that differs from run to run (VOLATILE). The choices of one stream may take turns in any order,
+so the script groups the events by choice; within a choice they keep their order.
 
 The variable PENSTOCK_CPU is passed on to the server; other settings of the server in the environment are not.
 """
@@ -43,11 +44,12 @@ FLAGS = ["--device", "cpu", "--served-model-name", MODEL, "--max-model-len", str
          "--kv-cache-memory", "256MiB", "--api-key", KEY]
 AT_ONCE = 8
 START_SECONDS, ANSWER_SECONDS, STOP_SECONDS = 60, 120, 20
-SHOWN, AROUND = 5, 100  # differences that are printed, and characters before and behind the place of each
+SHOWN, AROUND = 5, 100  # differences that are printed, and characters before and after the place of each
 
-# What depends on the run, on the version or on what the cache holds. The limit of `n` is the server's --max-num-seqs.
+# Values that depend on the run, on the version or on the contents of the cache. The limit of `n` is the server's
+# --max-num-seqs.
 ID = (r"\b(cmpl|chatcmpl)-[0-9a-f]{32}\b", r"\1-ID")
-OWN_ID = (r"^(X-Request-Id): [0-9a-f]{32}$", r"\1: ID")  # of an answer that is no generation
+OWN_ID = (r"^(X-Request-Id): [0-9a-f]{32}$", r"\1: ID")  # of an answer that is not a generation
 VOLATILE = [
     ID,
     (r'"created":\d+', '"created":TIME'),
@@ -58,10 +60,10 @@ VOLATILE = [
 VOLATILE_AT = {
     "/version": [(r'"(version|commit|build|backend)":"[^"]*"', r'"\1":"ANY"')],
     "/metrics": [(r'(version|commit|build)="[^"]*"', r'\1="ANY"'),
-                 (r"(?m)^http_\S+ [-+.0-9e]+\n", ""),  # by path: those that came first, of those sent at once
+                 (r"(?m)^http_\S+ [-+.0-9e]+\n", ""),  # by path: the first ones to arrive of those sent at the same time
                  (r"(?m)^((?:penstock_|process_|vllm:)\S+) [-+.0-9e]+$", r"\1 NUMBER")],
 }
-LEFT_OUT = {"date", "content-length"}  # of the headers: the length depends on volatile values
+LEFT_OUT = {"date", "content-length"}  # headers that are left out: the length depends on volatile values
 
 # ---- requests ----------------------------------------------------------------------------------------
 
@@ -69,7 +71,8 @@ Request = collections.namedtuple("Request", "method path body headers")
 
 
 def as_stream(body, number):
-    """The body that asks for the same as a stream; every third stream reports the usage, some of them in each chunk."""
+    """Returns the body of the same request as a stream; every third stream reports the usage, some of them in each
+    chunk."""
     streamed = {**body, "stream": True}
     if number % 3 == 0:
         each = number % 2 == 0 and body.get("n", 1) in (1, None) and len(choices_of(body)) == 1
@@ -85,7 +88,8 @@ def choices_of(body):
 
 
 def text_of(body, plain):
-    """The text of a body: with characters beyond ASCII as they are, or escaped. A body that is text already is kept."""
+    """Returns the text of a body: with characters beyond ASCII unchanged, or escaped. A body that is a text already is
+    kept."""
     if body is None or isinstance(body, str):
         return body
     return json.dumps(body, ensure_ascii=not plain)
@@ -108,14 +112,14 @@ def requests():
 
 
 def fixed(text, volatile):
-    """The text with a word in the place of each volatile value."""
+    """Returns the text with a word instead of each volatile value."""
     for pattern, word in volatile:
         text = re.sub(pattern, word, text)
     return text
 
 
 def by_choice(events):
-    """The events, of which those of several choices are grouped by choice. Other events stay where they are."""
+    """Returns the events, those of several choices grouped by choice. Other events keep their places."""
     pattern = re.compile(r'"choices":\[\{"index":(\d+),(?!"delta":\{"role":)')
     found = [pattern.search(event) for event in events]
     places = [place for place, match in enumerate(found) if match]
@@ -127,7 +131,7 @@ def by_choice(events):
 
 
 def events_of(text):
-    """The events of a stream. What stands behind the last empty line would be an event of its own."""
+    """Returns the events of a stream. Text after the last empty line counts as an event."""
     events = text.split("\n\n")
     if events[-1] == "":
         events.pop()
@@ -135,7 +139,7 @@ def events_of(text):
 
 
 def ask(port, request):
-    """Sends a request on a connection of its own. Returns status, header fields and the body's bytes."""
+    """Sends a request on a separate connection. Returns status, header fields and the body's bytes."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS)
     headers = {"Authorization": f"Bearer {KEY}", **request.headers}
     body = None
@@ -151,7 +155,7 @@ def ask(port, request):
 
 
 def record(port, request):
-    """The request and its answer as the file has them."""
+    """Returns the request and its answer in the form of the file."""
     status, headers, raw = ask(port, request)
     kept = [fixed(f"{name}: {value}", [ID, OWN_ID]) for name, value in headers if name.lower() not in LEFT_OUT]
     volatile = VOLATILE + VOLATILE_AT.get(request.path, [])
@@ -183,7 +187,7 @@ def write(provenance, entries):
 
 
 def recorded():
-    """The entries of the file without its first line, which tells where they come from."""
+    """Returns the entries of the file without its first line, which states their origin."""
     with FILE.open(encoding="ascii") as file:
         return [json.loads(line) for line in file][1:]
 
@@ -196,13 +200,13 @@ def around(text, place):
 
 
 def as_text(entry):
-    """An entry as one text, in which the events of a stream end as they did on the wire."""
+    """Returns an entry as one text, in which the events of a stream end as they did on the wire."""
     parts = [[f"{key}:", *value] if isinstance(value, list) else [f"{key}: {value}"] for key, value in entry.items()]
     return "\n\n".join(itertools.chain(*parts))
 
 
 def difference(number, old, new):
-    """Tells where an entry differs from the recorded one."""
+    """Describes the place where an entry differs from the recorded one."""
     old_text, new_text = as_text(old), as_text(new)
     pairs = enumerate(itertools.zip_longest(old_text, new_text))
     place = next((place for place, (one, other) in pairs if one != other), 0)
@@ -213,7 +217,7 @@ def difference(number, old, new):
 
 
 def differences(port):
-    """A text for each answer of the server that is not as it was recorded."""
+    """Returns a text for each answer of the server that differs from the recorded one."""
     old, new = recorded(), answers(port)
     found = [difference(number, *pair) for number, pair in enumerate(zip(old, new), 1) if pair[0] != pair[1]]
     if len(old) != len(new):
@@ -251,7 +255,7 @@ def stop(process):
 
 @contextlib.contextmanager
 def served(program, model, flags):
-    """Runs a server and gives its port. When something fails, the server's log is printed."""
+    """Runs a server and yields its port. If something fails, the server's log is printed."""
     port = free_port()
     environment = {key: value for key, value in os.environ.items()
                    if not key.startswith("PENSTOCK_") or key == "PENSTOCK_CPU"}

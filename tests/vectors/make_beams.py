@@ -1,4 +1,4 @@
-"""Makes tests/vectors/beams.txt: what transformers' beam search finds with tiny random models.
+"""Makes tests/vectors/beams.txt: the results of transformers' beam search with tiny random models.
 
 Run it again only when the models of tests/vectors/folders or the cases change; it needs no GPU:
 
@@ -7,7 +7,8 @@ Run it again only when the models of tests/vectors/folders or the cases change; 
 
 A case is a line "case MODEL WIDTH N LENGTH_PENALTY RULE MAX_TOKENS MIN_TOKENS REPETITION_PENALTY", a line "stops" with
 the ids that end a text, a line "prompt", and for each of the N best texts a line "text SCORE IDS": its ids up to the
-first that ends it. A case is kept only if float32 and float64 find the same texts, so that none hangs on a rounding.
+first that ends it. A case is kept only if float32 and float64 find the same texts, so that no result depends on a
+rounding.
 """
 
 import pathlib
@@ -25,7 +26,8 @@ N_CASES, V = 90, 299
 
 
 def search(model, case):
-    """The n best texts with their scores. A width of 1 is a search too, which generate takes for a greedy choice."""
+    """Returns the n best texts with their scores. A width of 1 is a search too, although generate makes it a greedy
+    choice."""
     config = transformers.GenerationConfig(
         num_beams=case["width"], num_return_sequences=case["n"], length_penalty=case["penalty"], do_sample=False,
         early_stopping=case["rule"], max_new_tokens=case["max"], min_new_tokens=case["min"] or None,
@@ -52,7 +54,7 @@ def draw(chooser, number):
 
 
 def cases(models):
-    """Ids that end texts are drawn from what the texts of the same prompt without such ids hold, so that they come."""
+    """Ids that end texts are drawn from the texts of the same prompt without such ids, so that they occur."""
     chooser, number = random.Random(5), 0
     while number < N_CASES:
         case = draw(chooser, number)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes dequantise.bin: blocks of every weight type, and the weights that the `gguf` package (0.19 or later) reads from them.
+"""Makes dequantise.bin: blocks of all weight types, and the weights that the `gguf` package (0.19 or later) reads from
+them.
 
     python3 tests/vectors/make_dequantise.py > tests/vectors/dequantise.bin
 
 Little-endian, for each type: int32 type number, int32 number of weights, int32 bytes, the bytes, the float32 weights.
-Bytes are random, except the halves (scales), which are random finite numbers, some of them subnormal. The scale bytes of
-MXFP4 begin with 0, 1, 2 and 250.
+Bytes are random, except the halves (scales), which are random finite numbers, some of them subnormal. The scale bytes
+of MXFP4 begin with 0, 1, 2 and 250.
 """
 import sys
 

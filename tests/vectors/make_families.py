@@ -1,14 +1,14 @@
-"""Makes tests/vectors/families/: a tiny random model of each family, and what transformers computes with it.
+"""Makes tests/vectors/families/: a tiny random model of each family, and the results of transformers with it.
 
-Run it again only when a family comes or a shape changes; it needs no GPU:
+Run it again only when a family is added or a shape changes; it needs no GPU:
 
     python3 -m venv /tmp/oracle && /tmp/oracle/bin/pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0
     /tmp/oracle/bin/python tests/vectors/make_families.py [--out FOLDER] [--seed N] [FAMILY ...]
 
-For each family there are two files. FAMILY.gguf holds the weights in float32, laid out as llama.cpp's converter does, and
-a small vocabulary. FAMILY.txt holds two prompts; for each the line "prompt" with its ids and the line "tokens" with 32 greedy
-tokens as id:logprob, computed by transformers in float32 on the CPU with eager attention. Gains and biases are far from
-1 and 0, so that one that is left out shows; seeds are chosen so that no greedy token is nearly tied.
+For each family there are two files. FAMILY.gguf holds the weights in float32, in the layout of llama.cpp's converter,
+and a small vocabulary. FAMILY.txt holds two prompts; for each the line "prompt" with its ids and the line "tokens" with
+32 greedy tokens as id:logprob, computed by transformers in float32 on the CPU with eager attention. Gains and biases
+are far from 1 and 0, so that a missing one is found. Seeds are selected so that greedy tokens are never nearly tied.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 OUT = pathlib.Path(__file__).resolve().parent / "families"
 V, CONTEXT, N_GREEDY = 299, 96, 32
 PROMPTS = [[7], [(i * 37 + 11) % V for i in range(40)]]
-SHORT_CONTEXT = 72  # of the models whose positions change beyond it; their prompts with what follows are no longer
+SHORT_CONTEXT = 72  # for models whose positions change beyond it; their prompts with the answers are not longer
 FIRST_SEED = 0
 MIN_GAP = 0.005  # between the best and the second best logit
 MERGES = ["t h", "th e", "\u0120 the", "i n", "a n", "an d", "\u0120 a", "e r", "o n", "r e", "l l", "e ll"]
@@ -75,7 +75,7 @@ def phi3():
 
 
 def phi3_of(length):
-    """With the factors that a context of so many tokens has; transformers would change them on the way."""
+    """With the factors for a context of this length; transformers would change them on the way."""
     factors = {"short_factor": [1 + i / 4 for i in range(4)], "long_factor": [2 + i * i for i in range(4)]}
     rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": SHORT_CONTEXT, **factors}
     model = transformers.Phi3ForCausalLM(transformers.Phi3Config(
@@ -128,7 +128,7 @@ def gemma3():
 
 
 def gemma4_of(kinds, **more):
-    """kinds: a letter for each layer, s where it slides and f where it sees all."""
+    """kinds: a letter per layer, s for a sliding one and f for a full one."""
     types = [{"s": "sliding_attention", "f": "full_attention"}[kind] for kind in kinds]
     rope = {"full_attention": {"rope_type": "proportional", "rope_theta": 1e3, "partial_rotary_factor": 0.25},
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e2}}
@@ -138,19 +138,19 @@ def gemma4_of(kinds, **more):
 
 
 def gemma4():
-    """As its small ones: layers with inputs of their own, of which the last ones read the keys and values of others."""
+    """Like its small ones: layers with separate inputs; the last ones read the keys and values of others."""
     return gemma4_of("sfssf", num_attention_heads=4, num_key_value_heads=2, hidden_size_per_layer_input=8,
                      num_kv_shared_layers=3, use_double_wide_mlp=True, final_logit_softcapping=4.0)
 
 
 def gemma4_large():
-    """As its large dense one: fewer key-value heads in the layers that see all, whose keys are the values, too."""
+    """Like its large dense one: fewer key-value heads in the full layers, whose keys are also the values."""
     return gemma4_of("ssfsf", num_attention_heads=4, num_key_value_heads=4, num_global_key_value_heads=2,
                      attention_k_eq_v=True, hidden_size_per_layer_input=0, final_logit_softcapping=4.0)
 
 
 def gemma4_moe():
-    """As its 26B one: experts beside each MLP."""
+    """Like its 26B one: experts in addition to each MLP."""
     return gemma4_of("sf", hidden_size=32, num_attention_heads=4, num_key_value_heads=4, num_global_key_value_heads=2,
                      attention_k_eq_v=True, hidden_size_per_layer_input=0, final_logit_softcapping=4.0, enable_moe_block=True,
                      num_experts=5, top_k_experts=2, moe_intermediate_size=32)
@@ -257,7 +257,7 @@ def seed_oss():
 
 
 def randomise(model, seed):
-    """Matrices whose products with unit inputs have about unit size; gains 0.5 to 1.5, or -0.5 to 0.5 where the model adds
+    """Matrices whose products with unit inputs have about unit size; gains 0.5 to 1.5, or -0.5 to 0.5 if the model adds
     1; biases up to 0.5. Experts of gpt_oss are larger, so that its clamps are reached."""
     draw = torch.Generator().manual_seed(seed)
     adds_one = "gemma" in model.config.model_type and "gemma4" not in model.config.model_type
@@ -270,7 +270,7 @@ def randomise(model, seed):
         elif p.dim() == 2 and name.endswith("bias"):
             p.data = u * 0.5
         elif p.dim() == 2:
-            # GPT-2 keeps its matrices as [in][out]; a last axis of K is the inputs elsewhere
+            # GPT-2 stores its matrices as [in][out]; in other models the last axis is the inputs
             inputs = p.shape[0] if ".c_" in name else p.shape[1]
             # a large embedding that is scaled and tied to the head would only repeat the last token
             p.data = u * math.sqrt(3 / inputs) * (0.5 if scales and "embed" in name else 1.5)
@@ -282,14 +282,14 @@ def randomise(model, seed):
         if name.endswith("e_score_correction_bias"):
             b.data = (torch.rand(b.shape, generator=draw) * 2 - 1) * 0.3
         if name.endswith("layer_scalar"):
-            b.data = (torch.rand(b.shape, generator=draw) + 0.5).bfloat16().float()  # exact in folders of it, too
+            b.data = (torch.rand(b.shape, generator=draw) + 0.5).bfloat16().float()  # exact in folders of bfloat16, too
     return model.float().eval()
 
 
 # ---- golden vectors -----------------------------------------------------------------------------------------
 
 def greedy(model, prompt):
-    """Tokens with their logprobs; None as soon as one is nearly tied, or a choice of experts is."""
+    """Returns tokens with their logprobs; None as soon as a token or a choice of experts is nearly tied."""
     ids, tokens = list(prompt), []
     scores = router_scores(model)
     routed = {"output_router_logits": True} if hasattr(model.config, "num_experts_per_tok") else {}
@@ -311,7 +311,7 @@ def greedy(model, prompt):
 
 
 def router_scores(model):
-    """A list that gets what routers of Gemma 4 choose by, of which its models give nothing out."""
+    """Returns a list that receives the router scores of Gemma 4, which its models do not return."""
     scores = []
     for module in model.modules():
         if type(module).__name__ == "Gemma4TextRouter":
@@ -325,12 +325,12 @@ def last_chosen_tied(scores, used):
 
 
 def experts_tied(router_logits, model):
-    """Whether some row's last chosen expert and its first left out are nearly tied."""
+    """Are the last chosen expert and the first one left out nearly tied in any row?"""
     return last_chosen_tied(torch.cat(router_logits).float(), model.config.num_experts_per_tok)
 
 
 def sigmoids_tied(router_logits, model):
-    """The same of groups, and of the experts in the chosen ones."""
+    """The same for groups, and for the experts in the chosen ones."""
     c = model.config
     corrections = [b for name, b in model.named_buffers() if name.endswith("e_score_correction_bias")]
     scores = torch.cat([logits.sigmoid() + correction for logits, correction in zip(router_logits, corrections)])
@@ -342,7 +342,7 @@ def sigmoids_tied(router_logits, model):
 
 
 def golden(make):
-    """The first seed from FIRST_SEED on that fits; of granite one in some hundreds does."""
+    """Finds the first suitable seed from FIRST_SEED; for granite one in some hundreds is."""
     for seed in range(FIRST_SEED, FIRST_SEED + 10000):
         model = randomise(make(), seed)
         runs = []
@@ -367,7 +367,7 @@ def write_golden(path, family, runs, seed):
 # ---- the vocabulary -----------------------------------------------------------------------------------------
 
 def byte_letters():
-    """GPT-2's alphabet: bytes that show stand for themselves, the others for U+0100 and up, in their order."""
+    """GPT-2's alphabet: printable bytes are their own letters, the others are U+0100 and up, in order."""
     shown = [*range(ord("!"), ord("~") + 1), *range(0xa1, 0xad), *range(0xae, 0x100)]
     hidden = [b for b in range(256) if b not in shown]
     return [chr(b) if b in shown else chr(0x100 + hidden.index(b)) for b in range(256)]
@@ -409,7 +409,7 @@ def add_sentencepiece(writer):
 
 
 def add_gemma4_vocabulary(writer):
-    """BPE over characters, in which a space is U+2581; bytes stand for characters that are no token."""
+    """BPE over characters, with U+2581 for a space, and bytes for characters without a token."""
     merges = ["\u2581 t", "\u2581t h", "\u2581th e", "i n", "a n", "\u2581 a", "e r", "o n", "\n \n"]
     letters = ["\u2581", "\n", *map(chr, range(ord("a"), ord("z") + 1))]
     tokens = ["<pad>", "<eos>", "<bos>", "<unk>"] + [f"<0x{b:02X}>" for b in range(256)] + letters
@@ -434,7 +434,7 @@ def add_gemma4_vocabulary(writer):
 
 # ---- the GGUF file ------------------------------------------------------------------------------------------
 
-# Endings of transformers' names in a layer, and what GGUF calls them; ".weight" and ".bias" stay.
+# Endings of transformers' names in a layer, and their names in GGUF; ".weight" and ".bias" stay.
 LLAMA_LIKE = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -470,7 +470,7 @@ NAMES["seed_oss"] = {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_n
 NAMES["glm4moe"] = {**MOE, "post_attention_layernorm": "post_attention_norm",
                     **{f"mlp.shared_experts.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
 ARCHITECTURES = {"gpt_oss": "gpt-oss", "olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama",
-                 "stablelm_12b": "stablelm"}  # what GGUF calls a family otherwise
+                 "stablelm_12b": "stablelm"}  # families with another name in GGUF
 EXPERTS = ("gpt_oss", "glm4moe", "mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe")
 GEMMA4 = {**NAMES["gemma2"], "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
           "post_per_layer_input_norm": "post_norm"}
@@ -496,14 +496,14 @@ def gguf_name(family, name):
 
 
 def adjacent(data, c):
-    """Rows of a head in the order in which llama.cpp rotates llama's: the two of a pair beside each other."""
+    """Returns the rows of a head in the order in which llama.cpp rotates llama's: the two of a pair are adjacent."""
     D = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     heads = data.shape[0] // D
     return data.reshape(heads, 2, D // 2, data.shape[1]).swapaxes(1, 2).reshape(data.shape)
 
 
 def add_experts(writer, name, data):
-    """transformers keeps gate and up of all experts in one tensor; GGUF has one of each kind, but of Gemma 4."""
+    """transformers stores gate and up of all experts in one tensor; GGUF has one tensor each, except for Gemma 4."""
     parts = name.split(".")
     kinds = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}[parts[-1]]
     if parts[3] == "experts":
@@ -513,7 +513,7 @@ def add_experts(writer, name, data):
 
 
 def add_gpt_oss_experts(writer, name, data):
-    """Columns, of which gate and up take turns; biases alike."""
+    """Columns of gate and up alternate, and so do their biases."""
     parts = name.split(".")
     kind, end = parts[-1].removesuffix("_bias"), "bias" if parts[-1].endswith("_bias") else "weight"
     rows = data.transpose(1, 2) if end == "weight" else data
@@ -523,7 +523,7 @@ def add_gpt_oss_experts(writer, name, data):
 
 
 def add_tensors(writer, family, model):
-    for name, p in model.named_parameters():  # a tied head is no parameter of its own
+    for name, p in model.named_parameters():  # a tied head is not a separate parameter
         data = p.data
         if ".experts." in name:
             (add_gpt_oss_experts if family == "gpt_oss" else add_experts)(writer, name, data)
@@ -540,7 +540,7 @@ def add_tensors(writer, family, model):
 
 
 def add_head_norms(writer, model):
-    """The gains of all heads are one tensor, as llama.cpp's converter stacks them."""
+    """The gains of all heads become one tensor, as in llama.cpp's converter."""
     tensors = dict(model.named_parameters())
     for layer in range(model.config.num_hidden_layers):
         for kind, n in (("q", model.config.num_attention_heads), ("k", model.config.num_key_value_heads)):
@@ -582,7 +582,7 @@ def add_rope_keys(writer, family, c):
 
 
 def add_gemma4(writer, model):
-    """What no parameter of the model has: numbers by which layers are multiplied, and factors of the pairs that turn."""
+    """Adds values that are not parameters: numbers by which layers are multiplied, and factors of the rotated pairs."""
     for name, b in model.named_buffers():
         if name.endswith("layer_scalar"):
             writer.add_tensor(f"blk.{name.split('.')[2]}.layer_output_scale.weight", b.data.numpy())
@@ -645,7 +645,7 @@ def add_keys(writer, family, c):
         writer.add_rope_dimension_count(c.hidden_size // c.num_attention_heads)
         writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
     if family in ("phi3_long", "phi3_short"):
-        if family == "phi3_short":  # llama.cpp's converter names no type
+        if family == "phi3_short":  # llama.cpp's converter does not name a type
             writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
         writer.add_rope_scaling_orig_ctx_len(SHORT_CONTEXT)
         writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(CONTEXT / SHORT_CONTEXT) / math.log(SHORT_CONTEXT)))
@@ -748,7 +748,7 @@ FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma
 
 
 def begin(names, folder):
-    """Reads the arguments that the scripts of this folder share; gives the names that are wanted and where they go."""
+    """Reads the arguments that the scripts of this folder share. Returns the wanted names and their destination."""
     global FIRST_SEED
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=pathlib.Path, default=OUT.parent)

@@ -1,13 +1,14 @@
-"""Makes tests/vectors/folders/: tiny random checkpoints as Hugging Face's hub has them, and what transformers computes.
+"""Makes tests/vectors/folders/: tiny random checkpoints in the form of Hugging Face's hub, and the results of
+transformers.
 
-Run it again only when a family comes or a shape changes; it needs no GPU and the packages of make_families.py:
+Run it again only when a family is added or a shape changes; it needs no GPU and the packages of make_families.py:
 
     /tmp/oracle/bin/python tests/vectors/make_folders.py [--out FOLDER] [--seed N] [NAME ...]
 
-For each name there is a folder, as save_pretrained writes it, and NAME.txt in the form of make_families.py: two prompts with
-their 32 greedy tokens and logprobs in float32. Weights that a folder holds in bfloat16 are rounded before the tokens are
-computed. The folders differ in what published ones differ in: one file or several, float32 or bfloat16, names with a
-beginning or without, a config.json as transformers up to version 4 wrote it or as later ones do, generation_config.json.
+For each name there is a folder, as save_pretrained writes it, and NAME.txt in the form of make_families.py: two prompts
+with their 32 greedy tokens and logprobs in float32. Weights that a folder holds in bfloat16 are rounded before the
+tokens are computed. The folders vary like published ones: one file or several, float32 or bfloat16, names with a prefix
+or without, a config.json as transformers up to version 4 wrote it or as later ones do, generation_config.json.
 """
 
 import json
@@ -87,7 +88,7 @@ def opt():
 
 
 def opt_350m():
-    """As the model of 350M is: norms of the stream, and an embedding that is narrower."""
+    """Like the 350M model: norms of the stream, and a narrower embedding."""
     return transformers.OPTForCausalLM(transformers.OPTConfig(
         vocab_size=V, hidden_size=32, num_hidden_layers=2, ffn_dim=40, max_position_embeddings=CONTEXT, num_attention_heads=4,
         word_embed_proj_dim=24, do_layer_norm_before=False, attn_implementation="eager", bos_token_id=256, eos_token_id=256))
@@ -155,7 +156,7 @@ def stablelm():
 
 
 def stablelm_12b():
-    """As the model of 12B is: parallel branches, and a norm of its own for each head."""
+    """Like the 12B model: parallel branches, and a separate norm for each head."""
     return transformers.StableLmForCausalLM(transformers.StableLmConfig(
         layer_norm_eps=1e-5, use_parallel_residual=True, qk_layernorm=True, **{**SMALL, "num_attention_heads": 2}))
 
@@ -216,20 +217,20 @@ def qwen3moe():
 
 
 def qwen2moe_mixed():
-    """Only each second layer has experts, and the last has none either."""
+    """Only each second layer has experts, except the last."""
     return transformers.Qwen2MoeForCausalLM(transformers.Qwen2MoeConfig(
         rms_norm_eps=1e-6, moe_intermediate_size=32, shared_expert_intermediate_size=64, norm_topk_prob=False, decoder_sparse_step=2,
         mlp_only_layers=[3], **{**SMALL, "num_hidden_layers": 4}, **make_families.experts(4, 2)))
 
 
 def qwen3moe_mixed():
-    """The first layer has an MLP, which a GGUF file can say."""
+    """The first layer has an MLP, which a GGUF file can represent."""
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
         rms_norm_eps=1e-6, moe_intermediate_size=16, head_dim=12, norm_topk_prob=True, mlp_only_layers=[0], **SMALL,
         **make_families.experts(6, 3)))
 
 
-# ---- what is special about a folder -------------------------------------------------------------------------
+# ---- changes to a folder ------------------------------------------------------------------------------------
 
 def edit_json(path, edit):
     values = json.loads(path.read_text())
@@ -238,7 +239,7 @@ def edit_json(path, edit):
 
 
 def old_spelling(config):
-    """As transformers up to version 4 wrote it."""
+    """The spelling of transformers up to version 4."""
     rope = config.pop("rope_parameters")
     config["rope_theta"] = rope.pop("rope_theta")
     if rope.get("rope_type", "default") != "default":
@@ -256,7 +257,7 @@ def finish_llama(folder):
 
 
 def finish_olmo3(folder):
-    """Olmo 3 was published in the old spelling, which stretches its full layers alone."""
+    """Olmo 3 was published in the old spelling, which stretches only its full layers."""
     def edit(config):
         rope = config.pop("rope_parameters")
         full = rope["full_attention"]
@@ -266,7 +267,7 @@ def finish_olmo3(folder):
 
 
 def finish_ministral3(folder):
-    """As it was published: a model with pictures, whose names have a longer beginning."""
+    """As published: a model with images, whose names have a longer prefix."""
     def edit(config):
         text = {**config}
         del text["architectures"]
@@ -282,7 +283,7 @@ def finish_ministral3(folder):
 
 
 def finish_gemma3(folder):
-    """As a model with pictures has it: the text's part in a config of its own, and names with a longer beginning."""
+    """Like a model with images: the text part has a separate config, and names have a longer prefix."""
     def edit(config):
         rope = config.pop("rope_parameters")
         text = {**config, "rope_theta": rope["full_attention"]["rope_theta"],
@@ -300,8 +301,8 @@ def finish_gemma3(folder):
 
 
 def finish_gemma4(folder):
-    """As the published small ones: the text's part in a config of its own, with sizes of heads as the first release of it
-    wrote them, parts for pictures and sound, and keys and values in layers that read others'."""
+    """Like the published small ones: the text part has a separate config, with head sizes in the spelling of the first
+    release, parts for images and sound, and keys and values in layers that read others'."""
     def edit(config):
         full = next(iter(config.pop("per_layer_config").values()))
         text = {**config, "global_head_dim": full["head_dim"], "num_global_key_value_heads": None}
@@ -321,12 +322,12 @@ def finish_gemma4(folder):
 
 
 def finish_gemma(folder):
-    """The name that the first files of Gemma have for the approximation with tanh."""
+    """The name that the first files of Gemma use for the approximation with tanh."""
     edit_json(folder / "config.json", lambda config: config.update(hidden_act="gelu"))
 
 
 def finish_gpt2(folder):
-    """Published GPT-2 has names without a beginning, and the mask that its attention computes."""
+    """Published GPT-2 has names without a prefix, and the mask that its attention computes."""
     path = folder / "model.safetensors"
     tensors = {name.removeprefix("transformer."): data for name, data in safetensors.torch.load_file(path).items()}
     tensors["h.0.attn.bias"] = torch.tril(torch.ones(4, 4, dtype=torch.uint8)).view(1, 1, 4, 4)
@@ -334,7 +335,7 @@ def finish_gpt2(folder):
 
 
 def finish_glm4moe(folder):
-    """As published, with a layer behind the last that guesses a further token."""
+    """As published, with a layer after the last one that predicts one more token."""
     path = folder / "model.safetensors"
     tensors = safetensors.torch.load_file(path)
     tensors["model.layers.3.eh_proj.weight"] = torch.ones(32, 64)
@@ -347,21 +348,21 @@ MXFP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 
 def mxfp4_parts(columns):
-    """Exponents and numbers of the format, both with blocks of 32 inputs last, of experts [E][in][out]."""
+    """Returns exponents and numbers of the format, both with blocks of 32 inputs last, of experts [E][in][out]."""
     blocks = columns.float().transpose(1, 2).unflatten(2, (-1, 32))
     exponent = torch.floor(torch.log2(blocks.abs().amax(dim=-1, keepdim=True))) - 2
     return exponent, blocks / torch.exp2(exponent)
 
 
 def to_mxfp4(columns):
-    """The nearest numbers that the format has."""
+    """Returns the nearest numbers of the format."""
     exponent, numbers = mxfp4_parts(columns)
     nearest = MXFP4[(numbers.abs().unsqueeze(-1) - MXFP4).abs().argmin(dim=-1)]
     return (nearest * numbers.sign() * torch.exp2(exponent)).flatten(2).transpose(1, 2).contiguous()
 
 
 def finish_mxfp4(folder):
-    """The experts' matrices as blocks and scales, as they were published."""
+    """Stores the experts' matrices as blocks and scales, as published."""
     path = folder / "model.safetensors"
     tensors = safetensors.torch.load_file(path)
     for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
@@ -375,7 +376,7 @@ def finish_mxfp4(folder):
     edit_json(folder / "config.json", lambda config: config.update(quantization_config=quantised))
 
 
-# name: (model, type of its weights, largest file, what else is done to the folder)
+# name: (model, type of its weights, largest file, changes to the folder)
 FOLDERS = {
     "llama": (llama, torch.float32, "60KB", finish_llama),
     "mistral": (mistral, torch.bfloat16, "1GB", None),
@@ -415,7 +416,7 @@ FOLDERS = {
 # ---- the vocabulary -----------------------------------------------------------------------------------------
 
 def write_tokenizer(folder):
-    """Byte-level BPE: the 256 bytes, the end of a text, and what comes of a few merges; the rest of V has no token."""
+    """Byte-level BPE: the 256 bytes, the end of a text, and the results of a few merges; the other ids have no token."""
     tokens = byte_letters() + ["<|endoftext|>", "<|im_end|>"] + [merge.replace(" ", "", 1) for merge in MERGES]
     vocabulary = {token: id for id, token in enumerate(tokens)}
     model = tokenizers.models.BPE(vocab=vocabulary, merges=[tuple(merge.split(" ")) for merge in MERGES])
@@ -431,7 +432,8 @@ def write_tokenizer(folder):
 # ---- the folders --------------------------------------------------------------------------------------------
 
 def rounded(make, dtype, in_mxfp4):
-    """`make`, with weights that dtype can hold, or MXFP4 of experts, once they are random: golden() draws them after making."""
+    """Wraps `make`: after the random weights are drawn, rounds them to dtype, or to MXFP4 for experts. golden() draws
+    them after making."""
     plain = make_families.randomise
 
     def randomise(model, seed):

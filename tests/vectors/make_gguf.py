@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes what the gguf package (the reference reader of the format) finds in a model file, one line for each key and tensor, for
-tests/engine/test_gguf.c. The committed file was made with gguf 0.19.0 from the model of 98362432 bytes:
+"""Writes the contents of a model file as read by the gguf package (the reference reader of the format), one line for
+each key and tensor, for tests/engine/test_gguf.c. The committed file was made with gguf 0.19.0 from the model of
+98362432 bytes:
 
     python tests/vectors/make_gguf.py models/SmolLM2-135M-Instruct.Q4_1.gguf > tests/vectors/gguf_smollm2.txt
 
-    key    NAME TYPE ELEMENT COUNT BYTES CRC32        of the payload as the file has it
+    key    NAME TYPE ELEMENT COUNT BYTES CRC32        of the payload in the file
     tensor NAME TYPE OFFSET BYTES CRC32 DIM...        offset in the file; CRC-32 of the first 256 bytes of data
 """
 import sys

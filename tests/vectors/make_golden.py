@@ -5,9 +5,9 @@ Run it again only when the model or the prompts change:
     python3 -m venv /tmp/oracle && /tmp/oracle/bin/pip install torch transformers accelerate gguf
     /tmp/oracle/bin/python tests/vectors/make_golden.py models/SmolLM2-135M-Instruct.Q4_1.gguf
 
-The weights are dequantised to float32 and run by transformers without any other approximation. For each prompt the
-file holds its ids, 64 greedy tokens, and at chosen positions the logits of the 64 best ids and of 64 fixed ones, with
-the log of the sum of the exponentials of all.
+The weights are dequantised to float32 and run by transformers without any other approximation. For each prompt the file
+holds its ids, 64 greedy tokens, and at some positions the logits of the 64 best ids and of 64 fixed ones, with the log
+of the sum of the exponentials of all.
 """
 
 import json

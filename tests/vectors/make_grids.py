@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Makes kernels/cpu/weights/grids.inc: which groups of values the codes of IQ types stand for, from the `gguf` package.
+"""Makes kernels/cpu/weights/grids.inc: the groups of values that the codes of IQ types represent, from the `gguf`
+package.
 
     python3 tests/vectors/make_grids.py > kernels/cpu/weights/grids.inc
 
-A grid lists groups of 8 values of 3 kinds, or of 4 of 8. Written as a number whose lowest digit is the first value, its groups
-ascend, so a bit for each number that there can be says all: the fourth lowest of them are a hexadecimal digit.
+A grid lists groups of 8 values of 3 kinds, or of 4 values of 8 kinds. As numbers whose lowest digit is the first value,
+its groups are in ascending order. So one bit per possible number describes the grid: a hexadecimal digit holds four of
+them, the lowest first.
 """
 import numpy as np
 from gguf import quants
 
-WIDTH = 88  # digits a line
+WIDTH = 88  # digits per line
 GRIDS = [quants.IQ2_XXS, quants.IQ2_XS, quants.IQ2_S, quants.IQ3_XXS, quants.IQ3_S, quants.IQ1_S]
 
 print("/* Made by tests/vectors/make_grids.py from what the gguf package knows of the format. */")

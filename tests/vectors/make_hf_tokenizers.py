@@ -1,14 +1,15 @@
-"""Makes tests/vectors/hf_tokenizers/: tokenizer.json files in many configurations, and what `tokenizers` makes of texts.
+"""Makes tests/vectors/hf_tokenizers/: tokenizer.json files in many configurations, and the results of `tokenizers` for
+texts.
 
     /path/to/python tests/vectors/make_hf_tokenizers.py [--many DIR]
 
-Oracle: Hugging Face's `tokenizers` (0.23). Small tokenizers are trained here, on this folder's texts, in each configuration
-that published models have, and in some that none has. Beside each NAME.json lies NAME.jsonl with a line for each text:
-{"text": ..., "ids": ids, "plain": ids with special tokens as text, "around": ids with what the post-processor adds,
-"decoded": the text of "ids"}. "hex" replaces "text" if it contains a NUL; "plain", "around" and "decoded" are left out if
-they equal "ids" or the text. --many writes files with 5,000 texts each elsewhere, for a thorough run:
-PENSTOCK_HF_TOKENIZERS=DIR build/test_engine_hf_tokenizer. Characters that Unicode has had for a shorter time than the library's
-tables are old are in no text: it does not decompose, order or split them as Unicode says.
+Oracle: Hugging Face's `tokenizers` (0.23). Small tokenizers are trained here, on this folder's texts, in each
+configuration of published models, and in some others. Next to each NAME.json is NAME.jsonl with a line for each text:
+{"text": ..., "ids": ids, "plain": ids with special tokens as text, "around": ids with those of the post-processor,
+"decoded": the text of "ids"}. "hex" replaces "text" if it contains a NUL; "plain", "around" and "decoded" are left out
+if they equal "ids" or the text. --many writes files with 5,000 texts each to another folder, for a thorough run:
+PENSTOCK_HF_TOKENIZERS=DIR build/test_engine_hf_tokenizer. Texts contain only characters that are older than the
+library's Unicode tables: it does not decompose, order or split newer ones by Unicode's rules.
 """
 
 import argparse
@@ -35,7 +36,8 @@ MORE = ["a <left> b", "a  <left>b", "a<right>  \n b", " <both> ", "x <both>\t\n<
 
 @functools.cache
 def is_newer(c):
-    """Does the library know less of a character than Python does: its parts, its class among marks, that it is punctuation?"""
+    """Is the library's knowledge of a character older than Python's: its parts, its class among marks, that it is
+    punctuation?"""
     kind, order = unicodedata.category(c), unicodedata.combining(c)
     if kind == "Cn" or normalizers.NFKD().normalize_str(c) != unicodedata.normalize("NFKD", c):
         return kind != "Cn"
@@ -61,7 +63,7 @@ def train(tokenizer, size=700, initial=(), specials=True):
 
 
 def rebuild(tokenizer, extra=(), **model):
-    """The trained model with other settings, and with tokens that no merge makes."""
+    """Returns the trained model with other settings, and with tokens that merges do not produce."""
     state = json.loads(tokenizer.to_str())["model"]
     vocab = dict(state["vocab"])
     for token in extra:
@@ -129,7 +131,7 @@ def o200k():
 
 
 def falcon():
-    """ByteLevel is not the last step: what follows sees the alphabet."""
+    """ByteLevel is not the last step: later steps see the alphabet."""
     t = bpe()
     t.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Punctuation("contiguous"), pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.Digits(individual_digits=False),
@@ -139,7 +141,7 @@ def falcon():
 
 
 def unknown_bytes():
-    """Byte level, but not all bytes are tokens: the others are unknown."""
+    """Byte level, but some bytes are not tokens: these are unknown."""
     t = bpe()
     t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     t.decoder = decoders.ByteLevel()
@@ -149,7 +151,7 @@ def unknown_bytes():
 def llama2(fallback=True, fuse=True, prepend=True):
     t = bpe(byte_fallback=fallback, unk_token="<unk>", fuse_unk=fuse)
     t.normalizer = normalizers.Sequence(([normalizers.Prepend("▁")] if prepend else []) + [normalizers.Replace(" ", "▁")])
-    t.pre_tokenizer = split(r"(?=▁)")  # only to train on words
+    t.pre_tokenizer = split(r"(?=▁)")  # only so that it trains on words
     train(t, size=500)
     t.pre_tokenizer = None
     t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()] + ([decoders.Strip(" ", 1, 0)] if prepend else []))
@@ -200,13 +202,13 @@ def unigram(normalizer=None, fallback=False, scheme="always", steps=()):
     return t
 
 
-# What the small map replaces, in SentencePiece's form: code points, a tab, code points.
+# The replacements of the small map, in SentencePiece's form: code points, a tab, code points.
 RULES = ["41\t61", "C4\t61 308", "FB01\t66 69", "2460\t31", "61 301\tE1", "61 301 327\t2E 2E", "3A3\t3C3", "FF21\t41", "337F\t682A 5F0F 4F1A 793E",
          "304B 3099\t304C", "200B\t", "A0\t20", "3000\t20", "9\t20", "A\t20", "1F468\t6D", "1F468 200D\t6E", "E01 E33\tE01 E4D E32", "AD\t", "2126\t3A9"]
 
 
 def charsmap(rules):
-    """The map that SentencePiece compiles of rules, or has for a name."""
+    """Returns the map that SentencePiece compiles from rules, or has under a name."""
     import io
     import tempfile
 
@@ -267,7 +269,8 @@ def line_of(tokenizer, text):
     tokenizer.encode_special_tokens = True
     plain = tokenizer.encode(text, add_special_tokens=False).ids
     decoded = tokenizer.decode(ids, skip_special_tokens=False)
-    # Unigram takes a special token of its vocabulary from plain text, too. Penstock never does: a user could forge a turn.
+    # Unigram reads special tokens of its vocabulary from plain text, too. Penstock never does: a user could forge a
+    # turn.
     if {tokenizer.token_to_id(token) for token in SPECIALS} & set(plain):
         plain = None
     line.update({k: v for k, v in (("plain", plain), ("around", around)) if v != ids})
@@ -319,7 +322,7 @@ def write_models(out, n):
         with open(out / f"{name}.jsonl", "w") as file:
             for text in texts_of(n, 500 + seed):
                 if "\0" in text or any(special in text for special in ("<s>", "</s>", "<unk>")):
-                    continue  # Penstock takes them out first; SentencePiece has no NUL
+                    continue  # Penstock splits them out first; SentencePiece does not support NUL
                 ids = processor.encode(text)
                 line = {"text": text, "ids": ids, "around": [1] + ids, "decoded": processor.decode(ids)}
                 if 0 in ids or "\ufffd" in line["decoded"]:
@@ -340,7 +343,7 @@ def write_tekken(out, n):
     ranks = {}
     for token in sorted(vocab, key=vocab.get):
         ranks.setdefault(bytes(byte_of[c] for c in token), len(ranks))
-    first = [bytes([b]) for b in range(256)]  # as in all such files, the bytes come first
+    first = [bytes([b]) for b in range(256)]  # as in all such files, the bytes are first
     ranks = {token: i for i, token in enumerate(first + [t for t in ranks if len(t) > 1])}
     specials = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
     n_special = 20

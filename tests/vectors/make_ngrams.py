@@ -1,10 +1,11 @@
-"""Writes tests/vectors/ngrams.txt: which ids transformers forbids after histories, so that no n-gram comes twice.
+"""Writes tests/vectors/ngrams.txt: the ids that transformers forbids after histories, so that no n-gram repeats.
 
     python -m pip install torch==2.15.0 transformers==5.23.0
     python tests/vectors/make_ngrams.py
 
-A case is a line: n, the seed of the history, its length, from how many ids it is drawn, how many ids are forbidden, and the sum of
-their numbers. Histories are made from the seed by the generator that tests/engine/test_changes.c has too.
+A case is a line: n, the seed of the history, its length, the number of ids from which it is drawn, the number of
+forbidden ids, and the sum of these ids. Histories are made from the seed by the generator that
+tests/engine/test_changes.c has too.
 """
 import pathlib
 

@@ -1,11 +1,11 @@
-"""Makes the quantised folders of tests/vectors/folders/, and what transformers computes from their weights in float32.
+"""Makes the quantised folders of tests/vectors/folders/, and the results of transformers with their weights in float32.
 
     /tmp/oracle/bin/python tests/vectors/make_packed.py [--out FOLDER] [--seed N] [NAME ...]
 
-Needs the packages of make_folders.py, which has the form of what is written. The weights of a folder are not those of a
-quantiser: codes, scales and zero points are random. `read_*` below are a reader of their own of each format, in numpy, from
-what the formats' documents say; the model that computes the golden tokens has the weights that they give. Scales differ from group to group by a
-factor, groups of act order are shuffled, and zero points go to the ends of their range.
+It needs the packages of make_folders.py and writes the same form. The weights of a folder are not those of a quantiser:
+codes, scales and zero points are random. The functions `read_*` below are a separate reader of each format, in numpy,
+written from the formats' documents. The model that computes the golden tokens has the weights that they return. Scales
+differ from group to group by a factor, groups of act order are shuffled, and zero points cover their range.
 """
 
 import json
@@ -40,7 +40,7 @@ AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the column of each nibble of a word
 # ---- writing: tensors of one matrix of N outputs and K inputs -------------------------------------------------
 
 def words(codes, bits=4):
-    """Eight (or with bytes four) neighbours of the last axis in a word, the first in the lowest bits."""
+    """Packs eight (or for bytes four) adjacent numbers of the last axis in a word, the first in the lowest bits."""
     parts = codes.reshape(*codes.shape[:-1], -1, 32 // bits).astype(np.uint32)
     return np.bitwise_or.reduce(parts << (np.arange(32 // bits, dtype=np.uint32) * bits), axis=-1).astype(np.uint32).view(np.int32)
 
@@ -105,7 +105,7 @@ E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6]
 
 
 def nvfp4(random, N, K, size, modelopt):
-    """A global scale beside the scales of 16: llm-compressor's divides, modelopt's multiplies."""
+    """A global scale in addition to the scales of 16: llm-compressor's divides, modelopt's multiplies."""
     bytes_ = random.integers(0, 256, (N, K // 2)).astype(np.uint8)
     scale = torch.from_numpy(random.uniform(16, 400, (N, K // 16)).astype(np.float32)).to(torch.float8_e4m3fn)
     whole = np.float32(size / 100)
@@ -116,7 +116,7 @@ def nvfp4(random, N, K, size, modelopt):
 
 
 def bitsandbytes(random, N, K, size, block=32, nested_block=24):
-    """Scales are bytes of a table, with scales of their own and an offset."""
+    """Scales are bytes that index a table, with second-level scales and an offset."""
     state = {"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": [N, K], "nested_blocksize": nested_block,
              "nested_dtype": "float32", "nested_offset": 16 * size}
     n = N * K // block
@@ -128,7 +128,7 @@ def bitsandbytes(random, N, K, size, block=32, nested_block=24):
             "weight.quant_state.bitsandbytes__nf4": np.frombuffer(json.dumps(state).encode(), np.uint8).copy()}
 
 
-# Signs apart: the values of bitsandbytes' fp4, of which the largest is 1.
+# Without signs: the values of bitsandbytes' fp4; the largest is 1.
 FP4 = [0, 0.0052083333, 0.6666667, 1, 0.3333333, 0.5, 0.1666667, 0.25]
 
 
@@ -243,7 +243,7 @@ def compressed(form, bits, kind, **more):
 
 
 def of_blocks(size, kind):
-    """A folder of floats of 8 bits in square blocks, as DeepSeek and Qwen publish them."""
+    """A folder of 8-bit floats in square blocks, as DeepSeek and Qwen publish them."""
     config = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [size, size]}
     return kind, config, lambda r, N, K, scale: float8(r, N, K, (size, size), scale), lambda t: read_float8(t, (size, size))
 
@@ -285,8 +285,8 @@ FOLDERS = {
 
 
 def matrices(name, data):
-    """The published name and the part [N][K] of each matrix in a parameter: transformers has those of all experts in one, gate and up
-    together."""
+    """Yields the published name and the part [N][K] of each matrix in a parameter: transformers stores those of all
+    experts in one, gate and up together."""
     base = name.removesuffix(".weight")
     if data.dim() == 2:
         return {base: data}
@@ -297,7 +297,7 @@ def matrices(name, data):
 
 
 def pack_model(model, writer, reader, seed):
-    """Replaces the layers' matrices by packed ones; gives the folder's tensors."""
+    """Replaces the layers' matrices by packed ones. Returns the folder's tensors."""
     random = np.random.default_rng(seed)
     tensors = {}
     for name, parameter in model.named_parameters():

@@ -3,10 +3,10 @@
 
     python3 tests/vectors/make_quantise.py > tests/vectors/quantise.bin
 
-Little-endian: int32 number of weights, the float32 weights; then for each type: int32 type number, int32 bytes, the bytes. The
-package's rounding is that of ggml's reference. The blocks of 32 weights: ordinary ones of several sizes, zeros, one number
-among zeros, equal numbers, two largest magnitudes of both signs, codes that lie halfway between two, and halves that are
-subnormal.
+Little-endian: int32 number of weights, the float32 weights; then for each type: int32 type number, int32 bytes, the
+bytes. The package's rounding is that of ggml's reference. The blocks of 32 weights: ordinary ones of several sizes,
+zeros, one number among zeros, equal numbers, two largest magnitudes of both signs, codes halfway between two, and
+subnormal halves.
 """
 import sys
 

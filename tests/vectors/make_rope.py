@@ -1,12 +1,12 @@
-"""Makes tests/vectors/rope.txt: the frequencies of rotary positions that transformers computes, for each way to stretch them.
+"""Makes tests/vectors/rope.txt: the frequencies of rotary positions in transformers, for each kind of stretch.
 
-Run it again only when a way comes; it needs no GPU and the packages of make_families.py:
+Run it again only when a kind is added; it needs no GPU and the packages of make_families.py:
 
     /tmp/oracle/bin/python tests/vectors/make_rope.py
 
-A case is four lines: "config" with a config.json, "length" with the longest context that is served, "scale" with what cosines
-and sines are multiplied by, and "frequencies". dynamic and longrope stand there on both sides of the length at which they
-change.
+A case is four lines: "config" with a config.json, "length" with the longest context that is served, "scale" with the
+factor of cosines and sines, and "frequencies". dynamic and longrope have cases on both sides of the length at which
+they change.
 """
 
 import json

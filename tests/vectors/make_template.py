@@ -1,9 +1,9 @@
-"""Makes tests/vectors/template.json: templates, and what Python's jinja2 renders from them as transformers sets it up.
+"""Makes tests/vectors/template.json: templates, and their output from Python's jinja2 in the setup of transformers.
 
     python tests/vectors/make_template.py            (needs transformers and jinja2; see "made_with" in the file)
 
-Each template of `template_cases` is rendered for one or more inputs. The expected value is the text, or null if rendering or
-compiling fails. The tests require equality in all of them.
+Each template of `template_cases` is rendered for one or more inputs. The expected value is the text, or null if
+rendering or compiling fails. The tests require equality in all of them.
 """
 
 import json

@@ -1,18 +1,18 @@
-"""Makes the tokenizer's golden vectors: tests/vectors/tokenizer_*.jsonl and the small vocabularies beside them.
+"""Makes the tokenizer's golden vectors: tests/vectors/tokenizer_*.jsonl and the small vocabularies next to them.
 
     /path/to/python tests/vectors/make_tokenizer.py models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 Oracles: Hugging Face's `tokenizers` (0.23) for byte-level BPE, Google's `sentencepiece` (0.2) for SentencePiece.
 
 SmolLM2: transformers 5.23 builds a tokenizer from the GGUF file, but drops the pre-tokenizer that the file names: it
-splits by GPT-2's pattern alone, where SmolLM2's tokenizer.json first takes each digit by itself ("a  12" shows the
-difference). So the oracle is built here from the file's tokens and merges with the pre-tokenizer of SmolLM2's tokenizer.json,
-Sequence[Digits(individual_digits), ByteLevel(use_regex)], no normaliser and no unknown token (bytes that the vocabulary
-lacks vanish). The script also compares with transformers' own, and fails if they differ on a text for any other reason
-than that pre-tokenizer.
+splits only by GPT-2's pattern, while SmolLM2's tokenizer.json first splits off each digit ("a  12" shows the
+difference). So the oracle is built here from the file's tokens and merges with the pre-tokenizer of SmolLM2's
+tokenizer.json, Sequence[Digits(individual_digits), ByteLevel(use_regex)], no normaliser and no unknown token (bytes
+that the vocabulary lacks vanish). The script also compares with transformers' own, and fails if they differ on a text
+for any other reason than that pre-tokenizer.
 
-Other families: small byte-level BPE tokenizers are trained here, on this folder's texts, with the pre-tokenizer that each
-family's tokenizer.json has; SentencePiece's model is trained with its own library. Their vocabularies are committed.
+Other families: small byte-level BPE tokenizers are trained here, on this folder's texts, with the pre-tokenizer of each
+family's tokenizer.json. SentencePiece's model is trained with its own library. Their vocabularies are committed.
 
 A line of a .jsonl file: {"text": ..., "parsed": ids, "plain": ids}. "hex" replaces "text" if it contains a NUL; "plain"
 (special tokens as text) is left out if it equals "parsed".
@@ -95,7 +95,7 @@ WORD_B = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}
 SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 REST_O = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 CJK = "[一-龥ࠀ-一가-\ud7ff]+"
-# DeepSeek LLM's letters, by code point: some of them have equivalents that editors put in their place.
+# DeepSeek LLM's letters, by code point, because editors replace some of them by equivalents.
 LETTERS = """
 41-5A 61-7A B5 C0-D6 D8-F6 F8-1BA 1BC-1BF 1C4-293 295-2AF 370-373 376-377 37B-37D 37F 386 388-38A 38C 38E-3A1
 3A3-3F5 3F7-481 48A-52F 531-556 10A0-10C5 13A0-13F5 13F8-13FD 1C90-1CBA 1CBD-1CBF 1D00-1D2B 1D6B-1D77
@@ -134,7 +134,7 @@ FAMILIES = {
 }
 NORMALIZED = {"olmo", "qwen2", "qwen35"}
 IGNORE_MERGES = {"llama-bpe", "tekken"}
-# Tokens that no merge makes: only a tokenizer that ignores merges chooses them.
+# Tokens that merges do not produce: only a tokenizer that ignores merges returns them.
 UNREACHABLE = ["ĠTurbine", "wheel", "Ġpressure", "Ãī"]
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|im_start|>system"]
 ADDED = ["<tool_call>", "</tool_call>", "<tool", "    "]
@@ -155,7 +155,7 @@ def trained(name):
 
 
 def extend(tokenizer, name):
-    """Adds the unreachable tokens to the model, then the special and the added ones; returns the vocabulary to commit."""
+    """Adds the unreachable tokens to the model, then the special and the added ones. Returns the vocabulary to commit."""
     model = json.loads(tokenizer.to_str())["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].get)
     tokens += [token for token in UNREACHABLE if token not in model["vocab"]]
@@ -201,12 +201,12 @@ def train_sentencepiece():
 
 
 def sentencepiece_encoder(model, prefix, added, specials):
-    """Added and special tokens are split out first, as transformers does, the longest of those that begin at a place. The
-    rest is SentencePiece's own work, with the first space at the start and after a special token."""
+    """Added and special tokens are split out first, like in transformers, the longest at each place. SentencePiece
+    encodes the rest, with the first space at the start and after a special token."""
     import sentencepiece
 
     with_prefix = sentencepiece.SentencePieceProcessor(model_proto=model)
-    # One more normalizer_spec (field 3) that says add_dummy_prefix (its field 3) = false: protocol buffers merge the two.
+    # One more normalizer_spec (field 3) with add_dummy_prefix (its field 3) = false: protocol buffers merge the two.
     without = sentencepiece.SentencePieceProcessor(model_proto=model + b"\x1a\x02\x18\x00")
     assert with_prefix.encode("a") != without.encode("a")
 
@@ -254,7 +254,7 @@ def sentencepiece_family():
 
 
 def decoding():
-    """Bytes, and the text that Python's replacing decoder makes of them."""
+    """Bytes, and their text from Python's replacing decoder."""
     rng = random.Random(7)
     likely = [0x00, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEF, 0xF0, 0xF1, 0xF4, 0xF5, 0xFF]
     cases = [bytes([a]) for a in range(256)] + [bytes([a, b]) for a in likely for b in likely]

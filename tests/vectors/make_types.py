@@ -1,12 +1,12 @@
-"""Makes tests/vectors/types.txt: what transformers computes with the weights of each type that GGUF files have.
+"""Makes tests/vectors/types.txt: the results of transformers with the weights of each type of GGUF files.
 
-Run it again only when a type comes (docker/venv.sh /tmp/oracle tests/vectors/requirements.txt):
+Run it again only when a type is added (docker/venv.sh /tmp/oracle tests/vectors/requirements.txt):
 
     /tmp/oracle/bin/python tests/vectors/make_types.py
 
-The files are those of tests/e2e/type_files.py, random bytes that a seed makes again; the `gguf` package makes floats of
-them, and a tiny Qwen3 of transformers computes in float32 from these. Of each type there is a line "type" with its name and
-seed, and of each prompt a line "prompt" and a line "tokens" as make_families.py writes them.
+The files are those of tests/e2e/type_files.py, with random bytes from a seed. The `gguf` package converts them to
+floats, from which a tiny Qwen3 of transformers computes in float32. For each type there is a line "type" with its name
+and seed, and for each prompt a line "prompt" and a line "tokens" as make_families.py writes them.
 """
 import pathlib
 import sys
@@ -50,7 +50,7 @@ def model_of(name, seed):
 
 
 def golden(name):
-    """The first seed of which no token is nearly tied."""
+    """Finds the first seed for which no token is nearly tied."""
     for seed in range(1000):
         model, runs = model_of(name, seed), []
         for prompt in make_families.PROMPTS:

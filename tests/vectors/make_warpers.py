@@ -1,11 +1,11 @@
-"""Writes tests/vectors/warpers.txt: which ids transformers' warpers keep of rows of logits.
+"""Writes tests/vectors/warpers.txt: the ids that transformers' warpers keep from rows of logits.
 
     python -m pip install torch==2.15.0 transformers==5.23.0
     python tests/vectors/make_warpers.py
 
-A case is a line: the rule, its value, the temperature, the seed and spread of its row, how many ids are kept, and the sum of
-their numbers. Rows are made from the seed by the generator that tests/engine/test_cuts.c has too. Values are chosen so that no id lies at
-the edge: neighbours in float32 keep the same ids.
+A case is a line: the rule, its value, the temperature, the seed and spread of its row, the number of kept ids, and the
+sum of these ids. Rows are made from the seed by the generator that tests/engine/test_cuts.c has too. Values are chosen
+so that no id is at the edge: adjacent float32 values keep the same ids.
 """
 import pathlib
 

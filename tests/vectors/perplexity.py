@@ -1,10 +1,12 @@
-"""Perplexity of the default model as folders in float32, bfloat16 and float16, beside transformers on the same weights.
+"""Perplexity of the default model as folders in float32, bfloat16 and float16, compared with transformers on the same
+weights.
 
     docker/build.sh release 2 logits && build/oracle/venv/bin/python tests/vectors/perplexity.py [--windows 3]
 
-The weights are those of models/SmolLM2-135M-Instruct.Q4_1.gguf, each moved a little, as a folder of floats would not have few values.
-bench/accuracy.txt is divided into windows of 512 tokens, and the prediction after each token from the 64th on is scored.
-Transformers computes in float32 from the weights as the folder has them. Ends with an error beyond 0.1 %.
+The weights are those of models/SmolLM2-135M-Instruct.Q4_1.gguf, each changed a little, because folders of floats have
+many different values. bench/accuracy.txt is divided into windows of 512 tokens, and the prediction after each token
+from the 64th is scored. Transformers computes in float32 from the folder's weights. Ends with an error if the
+difference is above 0.1 %.
 """
 import argparse
 import math
@@ -36,7 +38,7 @@ def model_of(path):
         weight = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32))
         *layer, name, _ = tensor.name.split(".")
         n_heads = {"attn_q": heads, "attn_k": kv_heads}.get(name)
-        if n_heads:  # such files have the numbers that turn together beside each other
+        if n_heads:  # in such files the two numbers of a rotated pair are adjacent
             weight = weight.view(n_heads, -1, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
         state[("model.layers." + layer[1] + "." if layer else "") + NAMES[name] + ".weight"] = weight
     config = transformers.LlamaConfig(

@@ -1,6 +1,6 @@
-"""The default model's tokenizer for the vector scripts, built from the model file's own vocabulary and merges.
+"""The default model's tokenizer for the vector scripts, built from the model file's vocabulary and merges.
 
-Its pre-tokenizer is stated here because a GGUF file only names it ("smollm"): every digit alone, then GPT-2's pattern.
+Its pre-tokenizer is defined here because a GGUF file only names it ("smollm"): single digits, then GPT-2's pattern.
 """
 
 from gguf import GGUFReader

@@ -1,4 +1,5 @@
-"""The templates and inputs of make_template.py: every construct alone and combined, and templates like those of models."""
+"""The templates and inputs of make_template.py: all constructs, separate and combined, and templates like those of
+models."""
 
 USER = {"role": "user", "content": "What is 2 < 3 & \"so\" on? Zürich — 東京 🙂"}
 WEATHER = {
@@ -589,7 +590,7 @@ expressions(
     "' \\t'.isspace()", "''.isspace()", "'AB'.isupper()", "'ab'.islower()", "'Ab'.islower()", "'abc'.removeprefix('a')", "'abc'.removesuffix('bc')", "'abc'.removeprefix('x')", "'a=b=c'.partition('=')", "'a=b=c'.rpartition('=')", "'abc'.partition('=')", "'abc'.rpartition('=')", "'abc'.partition('')", "s.xyz()", "s.xyz", "s.__class__", "s._x", "s.encode", "d.get('a')", "d.get('zz')", "d.get('zz', 'x')", "d.get()", "d.get([1])", "d.keys()|list", "d.values()|list|sort", "d.items()|list", "d.copy()", "d.update({'x': 1})", "d.pop('a')", "d.clear()", "d.setdefault('x', 1)", "l.index(1)", "l.index(9)", "l.count(1)", "(1, 2, 1).count(1)", "l.append(4)", "l.append", "l.pop()", "l.sort()",
     "l.extend([1])", "l.insert(0, 1)", "l.reverse()", "l.copy()", "range(5).index(3)", "range(5).count(3)", "i.real", "i()", "s()", "n()", "zz()", "'abc'['upper']()", "d['get']('a')", "s.upper",
 )
-CASES = [case for case in CASES if case[0] not in ("{{ s.upper }}", "{{ d['items'] }}", "{{ i.real }}", "{{ s.encode }}")]  # not shown by address
+CASES = [case for case in CASES if case[0] not in ("{{ s.upper }}", "{{ d['items'] }}", "{{ i.real }}", "{{ s.encode }}")]  # jinja2 prints an address
 
 # ---- functions --------------------------------------------------------------------------------------------------------------
 expressions(

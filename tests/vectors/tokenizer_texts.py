@@ -1,7 +1,7 @@
 """Texts that are hard for tokenizers: written by hand, or drawn from Unicode's blocks with a fixed seed.
 
-Only characters of Unicode 14 are drawn, because the tables of Python, PCRE2 and the oracle agree on those, and no
-surrogates.
+Only characters of Unicode 14 are drawn, without surrogates, because the tables of Python, PCRE2 and the oracle agree on
+those.
 """
 
 import random
@@ -59,7 +59,7 @@ GAPS = [" ", " ", " ", " ", "  ", "   ", "\n", "\n\n", "\t", "", "", ", ", ". ",
 PARTS = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<file_sep>", "<|im_", "|>", "<|", "'s", "'ll", "'RE", "12", "345", "6", "½", "😀", "👍🏽",
          "e\u0301", "中", "文字", "가", "\u0301", "!", "?!", "...", "/", "//", "\n", "\n\n", " ", "  ", "     ", "\t", "\r\n", "a", "B", "Cd", "EF", "gHi", "é", "ß", "ж", "ع", "\u200d", "_"]
 
-# first and last code point of a block, and how its texts are called
+# first and last code point of a block, and the name of its texts
 BLOCKS = [(0x20, 0x7E), (0x20, 0x7E), (0xA0, 0xFF), (0x100, 0x24F), (0x250, 0x2FF), (0x300, 0x36F), (0x370, 0x3FF), (0x400, 0x52F), (0x530, 0x58F), (0x590, 0x5FF),
           (0x600, 0x6FF), (0x700, 0x7FF), (0x900, 0x97F), (0x980, 0xDFF), (0xE00, 0xEFF), (0xF00, 0xFFF), (0x1000, 0x10FF), (0x1100, 0x11FF), (0x1200, 0x139F),
           (0x13A0, 0x17FF), (0x1800, 0x1CFF), (0x1D00, 0x1DFF), (0x1E00, 0x1FFF), (0x2000, 0x206F), (0x2070, 0x218F), (0x2190, 0x23FF), (0x2400, 0x2BFF), (0x2C00, 0x2E7F),
