@@ -1,4 +1,4 @@
-"""Peers as libraries: each in a worker process of ours that drives it directly, without a server, which is its best case.
+"""Peers as libraries: each in a worker process that drives it directly, without a server, which is its best case.
 
 llama.cpp has more settings: bench/llama.py.
 """
@@ -88,8 +88,9 @@ def ctranslate2(name, model, threads):
 
 
 def available(model, threads):
-    """What makes each side that is installed, by its name. On a processor with instructions for bfloat16, OpenVINO computes
-    in it unless told otherwise: there it takes part twice, the second time in float32 as on all other processors."""
+    """Returns the functions that make each installed side, by name. On a processor with instructions for bfloat16,
+    OpenVINO computes in it by default: there it takes part twice, the second time in float32 as on all other
+    processors."""
     sides = {}
     precisions = {"": "f32"}
     if machine.cpu_flags() & {"avx512_bf16", "amx_bf16"}:

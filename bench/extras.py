@@ -21,8 +21,8 @@ def equal_leading(a, b):
 
 
 def compare_tokens(own, peer, is_quick):
-    """Greedy tokens of the same prompts on both sides. Where they diverge, the gap is the difference, in the peer's own
-    logits, between its token and ours: small if the two were nearly tied."""
+    """Compares greedy tokens of the same prompts on both sides. Where they diverge, the gap is the difference, in the
+    peer's logits, between its token and Penstock's: small if the two were nearly tied."""
     found = []
     for whole, repeats in ((works.STREAM, 3), (works.TOGETHER, 1)):
         peer.prepare(whole)
@@ -67,7 +67,7 @@ QUIET = "penstock, quiet"
 
 
 def one_core_taken(bench):
-    """C1 while a busy loop runs, beside our own quiet figure and the peer's under the same load."""
+    """C1 while a busy loop runs, compared with Penstock's quiet figure and with the peer under the same load."""
     work, sides = bench.form(works.STREAM), bench.chosen(["llama.cpp"])
     values = {QUIET: [], **{side.name: [] for side in sides}}
     for side in sides:
@@ -86,7 +86,7 @@ def one_core_taken(bench):
 # ---- C10: GET /health -------------------------------------------------------------------------------------------
 
 def health(bench):
-    """wrk on one core, the server on another; there is no peer, so the goal is a rate."""
+    """wrk on one core, the server on another. The goal is a rate, because this row has only one side."""
     if not shutil.which("wrk"):
         print("C10: wrk is not installed")
         return []
@@ -140,7 +140,7 @@ def start_penstock(bench, repeat, kv_bytes):
 
 
 def start_llama(bench, repeat):
-    """The library alone: counted from the end of the imports, without the memory that Python held then."""
+    """Only the library: counted from the end of the imports, without the memory that Python held then."""
     worker, threads = direct.Worker("llama.cpp", "llama_worker.py"), bench.args.threads
     pid = worker.ask("memory")["pid"]
     baseline, _ = resident(pid, bench.args.model)

@@ -1,9 +1,10 @@
 #!/bin/sh
-# build.sh PRESET JOBS [TARGET]: configures the preset's folder if it is not configured yet, and builds. It prints little
-# unless something fails. PENSTOCK_CUDA=OFF in the environment leaves the CUDA backend out when a folder is configured; a
-# folder that was configured without it is configured again when a build wants it. PENSTOCK_CUDA_ONLY=90-real compiles the CUDA
-# kernels for that architecture alone, PENSTOCK_CUDA_ONLY=native for those of this machine's GPUs. Both count in a new folder, and
-# in one that was made for other GPUs; a folder that has all architectures keeps them, and a build without either makes it whole.
+# build.sh PRESET JOBS [TARGET]: configures the preset's folder if it is not configured yet, and builds. It prints
+# little unless something fails. PENSTOCK_CUDA=OFF in the environment leaves the CUDA backend out when a folder is
+# configured. A folder without it is configured again when a build needs it. PENSTOCK_CUDA_ONLY=90-real compiles the
+# CUDA kernels only for that architecture, PENSTOCK_CUDA_ONLY=native only for those of this machine's GPUs. Both apply
+# to a new folder, and to one that was made for other GPUs. A folder with all architectures keeps them, and a build
+# without either setting adds the missing ones.
 set -eu
 cd "$(dirname "$0")/.."
 preset=$1 jobs=$2 target=${3:-all}
@@ -13,8 +14,8 @@ folder=build/$preset
 cuda=${PENSTOCK_CUDA:-AUTO}
 only=${PENSTOCK_CUDA_ONLY:-}
 
-# The architectures of this machine's GPUs, "80-real;90-real", without those below 8.0, which no kernel runs on. Nothing, which means
-# all, where nvcc does not know one of them: the PTX among all of them runs on it.
+# Prints the architectures of this machine's GPUs, "80-real;90-real", without those below 8.0, which the kernels do not
+# support. Prints nothing, which means all, if nvcc does not know one of them: the PTX among all of them runs on it.
 native() {
     known=$("$(docker/nvcc.sh)" --list-gpu-code 2>/dev/null) || return 0
     found=

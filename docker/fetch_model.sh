@@ -14,7 +14,7 @@ model=models/$name
 stamp=models/.$name.verified
 download=models/.download
 
-# What identifies a file whose hash was checked: size, modification time, inode.
+# Identifies a file whose hash was checked: size, modification time, inode.
 identity() {
     stat -L -c '%s %y %i' "$1"
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Proves that `make run` and `make test` work on a bare Debian 12: a new root folder with only git, make and python3, into
-# which HEAD is cloned. It uses this machine's access to the package registries (apt sources, settings of apt and pip,
+# Proves that `make run` and `make test` work on a bare Debian 12: in a new root folder with only git, make and python3,
+# with a clone of HEAD. It uses this machine's access to the package registries (apt sources, settings of apt and pip,
 # certificates) and needs root, for chroot. `fresh_machine.sh run` skips the tests; KEEP=1 keeps the root folder.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Unpacks Debian's package of Prometheus (server and promtool) into build/clients/prometheus. It is not installed: then it would
-# run as a service of this machine from now on.
+# Unpacks Debian's package of Prometheus (server and promtool) into build/clients/prometheus. It is not installed,
+# because then it would run as a service of this machine.
 set -eu
 cd "$(dirname "$0")/.."
 folder=$PWD/build/clients/prometheus

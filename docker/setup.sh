@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the missing packages with apt, and nothing else. `setup.sh` is for building; `setup.sh test`, `setup.sh fuzz`,
-# `setup.sh format` and `setup.sh clients` add what only those need. If nothing is missing it takes some hundredths of a second.
+# Installs only the missing packages, with apt. `setup.sh` is for building; `setup.sh test`, `setup.sh fuzz`, `setup.sh
+# format` and `setup.sh clients` add packages for these. If nothing is missing, it takes some hundredths of a second.
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config git curl ca-certificates
@@ -51,7 +51,7 @@ echo "setup.sh: installing$missing"
 log=$(mktemp)
 policy=/usr/sbin/policy-rc.d
 trap 'rm -f "$log"' EXIT
-# Servers among the packages are for the tests to run: they are not to start by themselves.
+# The tests run the servers among the packages, so they must not start as services.
 if [ ! -e $policy ]; then
     trap 'rm -f "$log"; $as_root rm -f $policy' EXIT
     printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null

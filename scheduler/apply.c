@@ -6,22 +6,22 @@
 #include "scheduler/speculate.h"
 
 void watch_blocks(struct scheduler *s, const struct sequence *sequence) {
-    for (int i = sequence->first_seen; i < sequence->n_blocks; i++)
-        window_pool_watch(&s->pool.windows, sequence->table[i]);
+    for (int i = sequence->kv.first_seen; i < sequence->kv.n_blocks; i++)
+        window_pool_watch(&s->pool.windows, sequence->kv.table[i]);
 }
 
 void release_last_block(struct scheduler *s, struct sequence *sequence) {
-    int32_t block = sequence->table[--sequence->n_blocks];
+    int32_t block = sequence->kv.table[--sequence->kv.n_blocks];
     bool known = prefix_cache_knows(&s->pool.known, block);
-    if (sequence->n_blocks >= sequence->first_seen)
+    if (sequence->kv.n_blocks >= sequence->kv.first_seen)
         window_pool_unwatch(&s->pool.windows, block, known);
     block_pool_release(&s->pool, block);
 }
 
 void sequence_stop_running(struct scheduler *s, struct sequence *sequence) {
     assert(sequence->state == SEQUENCE_RUNNING);
-    while (sequence->n_blocks > 0) release_last_block(s, sequence);
-    sequence->first_seen = 0;
+    while (sequence->kv.n_blocks > 0) release_last_block(s, sequence);
+    sequence->kv.first_seen = 0;
     batch_remove(&s->batch, sequence);
     list_remove(&s->running, &sequence->node);
     sequence->n_computed = sequence->n_committed = sequence->rows = 0;
@@ -29,19 +29,19 @@ void sequence_stop_running(struct scheduler *s, struct sequence *sequence) {
 
 static void preempt(struct scheduler *s, struct sequence *sequence) {
     int n_computed = sequence->n_computed, n_committed = sequence->n_committed;
-    int n = sequence->n_blocks, first = -1;
-    assert(sequence->state == SEQUENCE_RUNNING && sequence->n_host_blocks == 0);
+    int n = sequence->kv.n_blocks, first = -1;
+    assert(sequence->state == SEQUENCE_RUNNING && sequence->kv.n_host_blocks == 0);
     /* Drafts in flight may still be refused. A beam whose candidates are known or in flight has
      * nothing to compute until the other beams have theirs, and then it might not continue. */
     bool complete = sequence->request->beams && n_computed == sequence->n_tokens;
-    if (n_computed >= s->config.swap_from && sequence->n_drafts == 0 && !complete)
-        first = swap_out(&s->swap, sequence->table, n, sequence->first_seen);
+    if (n_computed >= s->config.swap_from && sequence->drafts.n == 0 && !complete)
+        first = swap_out(&s->swap, sequence->kv.table, n, sequence->kv.first_seen);
     sequence_stop_running(s, sequence);
     sequence->state = SEQUENCE_WAITING;
     if (first >= 0) {
         sequence->state = SEQUENCE_SWAPPED;
-        sequence->first_host_block = first;
-        sequence->n_host_blocks = n;
+        sequence->kv.first_host_block = first;
+        sequence->kv.n_host_blocks = n;
         sequence->n_computed = n_computed;
         sequence->n_committed = n_committed;
     }
@@ -53,10 +53,10 @@ static void note_first_time(struct scheduler *s, struct sequence *sequence, int 
     struct request *request = sequence->request;
     if (!request->queued) return;
     sequence->first_scheduled_ns = s->plan.now_ns;
-    sequence->n_cached = hits * s->pool.block_size;
+    sequence->kv.n_cached = hits * s->pool.block_size;
     if (s->pool.caching && !request->prompt_scored) {
         s->stats.prefix_queries += (uint64_t)request->n_prompt;
-        s->stats.prefix_hits += (uint64_t)sequence->n_cached;
+        s->stats.prefix_hits += (uint64_t)sequence->kv.n_cached;
     }
     request_unqueue(s, request);
 }
@@ -64,11 +64,11 @@ static void note_first_time(struct scheduler *s, struct sequence *sequence, int 
 /* Shares the blocks that the plan found. The look-up has the same result, since nothing was evicted
  * in between. */
 static void share_hits(struct scheduler *s, struct sequence *sequence, int hits) {
-    int found = prefix_cache_match(&s->pool.known, sequence_key(sequence, 0, 0), sequence->hashes,
-                                   hits, sequence->table);
+    int found = prefix_cache_match(&s->pool.known, sequence_key(sequence, 0, 0),
+                                   sequence->kv.hashes, hits, sequence->kv.table);
     assert(found == hits);
-    for (int i = 0; i < found; i++) block_pool_share(&s->pool, sequence->table[i]);
-    sequence->n_blocks = found;
+    for (int i = 0; i < found; i++) block_pool_share(&s->pool, sequence->kv.table[i]);
+    sequence->kv.n_blocks = found;
     if (found * s->pool.block_size > sequence->n_computed) /* a swapped sequence may have more */
         sequence->n_computed = sequence->n_committed = found * s->pool.block_size;
 }
@@ -76,23 +76,23 @@ static void share_hits(struct scheduler *s, struct sequence *sequence, int hits)
 /* Watches the shared blocks that the next row sees. Some blocks of a swapped sequence may get their
  * window blocks later. */
 static void watch_hits(struct scheduler *s, struct sequence *sequence) {
-    sequence->first_seen = window_pool_first_seen(&s->pool.windows, sequence->n_committed);
-    for (int i = sequence->first_seen; i < sequence->n_blocks; i++)
-        if (window_pool_has(&s->pool.windows, sequence->table[i]))
-            window_pool_watch(&s->pool.windows, sequence->table[i]);
+    sequence->kv.first_seen = window_pool_first_seen(&s->pool.windows, sequence->n_committed);
+    for (int i = sequence->kv.first_seen; i < sequence->kv.n_blocks; i++)
+        if (window_pool_has(&s->pool.windows, sequence->kv.table[i]))
+            window_pool_watch(&s->pool.windows, sequence->kv.table[i]);
 }
 
 /* Returns the key of the block after those that the sequence holds. */
 static struct block_key next_key(const struct scheduler *s, const struct sequence *sequence) {
-    int n = sequence->n_blocks;
-    int32_t parent = n > 0 ? sequence->table[n - 1] : -1;
+    int n = sequence->kv.n_blocks;
+    int32_t parent = n > 0 ? sequence->kv.table[n - 1] : -1;
     return sequence_key(sequence, n, prefix_cache_id(&s->pool.known, parent));
 }
 
 static void start_running(struct scheduler *s, const struct plan_item *item) {
     struct sequence *sequence = item->sequence;
     assert(sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED);
-    assert(sequence->n_blocks == 0);
+    assert(sequence->kv.n_blocks == 0);
     struct beams *beams = sequence->request->beams;
     if (beams) beams->known[sequence_beam(sequence)] = false; /* they are computed again */
     list_remove(&s->waiting, &sequence->node);
@@ -101,9 +101,9 @@ static void start_running(struct scheduler *s, const struct plan_item *item) {
     batch_add(&s->batch, sequence);
     if (item->hits > 0) share_hits(s, sequence, item->hits);
     if (item->host_hits > 0) {
-        int n = sequence->n_blocks;
+        int n = sequence->kv.n_blocks;
         struct block_key key = next_key(s, sequence);
-        host_cache_claim(&s->swap.cache, &key, sequence->hashes + n, item->host_hits);
+        host_cache_claim(&s->swap.cache, &key, sequence->kv.hashes + n, item->host_hits);
         sequence->n_computed = (n + item->host_hits) * s->pool.block_size;
         sequence->n_committed = sequence->n_computed;
     }
@@ -114,27 +114,28 @@ static void start_running(struct scheduler *s, const struct plan_item *item) {
 /* Loads the blocks of a swapped sequence, after the n_held from the prefix cache. They are
  * registered immediately: a sequence that shares one reads it in a later step. */
 static void load_swapped(struct scheduler *s, struct sequence *sequence, int n_held) {
-    int n = sequence->n_host_blocks;
-    swap_in(&s->swap, sequence->first_host_block, n, n_held, sequence->first_seen, sequence->table);
-    sequence->n_host_blocks = 0;
+    int n = sequence->kv.n_host_blocks;
+    swap_in(&s->swap, sequence->kv.first_host_block, n, n_held, sequence->kv.first_seen,
+            sequence->kv.table);
+    sequence->kv.n_host_blocks = 0;
     if (n <= n_held) return;
     assert(n == block_pool_blocks_for(&s->pool, sequence->n_computed));
-    sequence->n_blocks = n;
+    sequence->kv.n_blocks = n;
     if (!s->pool.caching) return;
     register_blocks(s, sequence, n_held * s->pool.block_size);
-    for (int i = n_held; i < n; i++)
-        assert(sequence->table[i] == s->swap.in.blocks.block[i - n_held]); /* no other was known */
+    for (int i = n_held; i < n; i++) /* no other was known */
+        assert(sequence->kv.table[i] == s->swap.in.blocks.block[i - n_held]);
 }
 
 static void load_blocks(struct scheduler *s, const struct plan_item *item) {
     struct sequence *sequence = item->sequence;
-    int n_held = sequence->n_blocks;
+    int n_held = sequence->kv.n_blocks;
     if (item->host_hits > 0) {
         struct block_key key = next_key(s, sequence);
-        host_cache_load(&s->swap, &key, sequence->hashes + n_held, item->host_hits,
-                        max_int(sequence->first_seen - n_held, 0), sequence->table + n_held);
-        sequence->n_blocks += item->host_hits;
-    } else if (sequence->n_host_blocks > 0) {
+        host_cache_load(&s->swap, &key, sequence->kv.hashes + n_held, item->host_hits,
+                        max_int(sequence->kv.first_seen - n_held, 0), sequence->kv.table + n_held);
+        sequence->kv.n_blocks += item->host_hits;
+    } else if (sequence->kv.n_host_blocks > 0) {
         load_swapped(s, sequence, n_held);
     }
     assert(s->swap.loading || !item->loads);
@@ -145,8 +146,8 @@ static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
     struct sequence *sequence = item->sequence;
     sequence->rows = item->rows;
     if (item->drafts > 0)
-        sequence->n_drafts = item->drafts;
-    else if (sequence->n_proposed > 0)
+        sequence->drafts.n = item->drafts;
+    else if (sequence->drafts.n_proposed > 0)
         speculate_forget(sequence);
     if (item->rows == 0) return;
     /* A shared partial block is replaced by a copy. Of the sequences that share it and compute, all
@@ -155,7 +156,7 @@ static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
      * block, the sequence now owns it. The plan counted that block as available, so the count is
      * the same. */
     if (plan_must_copy(&s->pool, sequence)) {
-        int32_t *place = &sequence->table[sequence->n_computed / s->pool.block_size];
+        int32_t *place = &sequence->kv.table[sequence->n_computed / s->pool.block_size];
         int32_t shared = *place;
         *place = block_pool_acquire(&s->pool);
         batch_copy(&s->batch, shared, *place);
@@ -163,8 +164,8 @@ static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
         block_pool_release(&s->pool, shared);
     }
     int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed + item->rows);
-    while (sequence->n_blocks < blocks)
-        sequence->table[sequence->n_blocks++] = block_pool_acquire(&s->pool);
+    while (sequence->kv.n_blocks < blocks)
+        sequence->kv.table[sequence->kv.n_blocks++] = block_pool_acquire(&s->pool);
     assert(!plan_must_copy(&s->pool, sequence));
 }
 

@@ -74,26 +74,26 @@ static int32_t *table_of(const struct batch *batch, int batch_row) {
 static void place(struct batch *batch, int batch_row, struct sequence *sequence) {
     batch->sequence[batch_row] = sequence;
     sequence->batch_row = batch_row;
-    sequence->table = table_of(batch, batch_row);
+    sequence->kv.table = table_of(batch, batch_row);
 }
 
 static void copy_table(int32_t *to, const struct sequence *sequence) {
-    memcpy(to, sequence->table, (size_t)sequence->n_blocks * sizeof *to);
+    memcpy(to, sequence->kv.table, (size_t)sequence->kv.n_blocks * sizeof *to);
 }
 
 void batch_add(struct batch *batch, struct sequence *sequence) {
-    assert(batch->n_sequences < batch->max_seqs && sequence->n_blocks == 0);
+    assert(batch->n_sequences < batch->max_seqs && sequence->kv.n_blocks == 0);
     place(batch, batch->n_sequences++, sequence);
 }
 
 void batch_remove(struct batch *batch, struct sequence *sequence) {
-    assert(batch->sequence[sequence->batch_row] == sequence && sequence->n_blocks == 0);
+    assert(batch->sequence[sequence->batch_row] == sequence && sequence->kv.n_blocks == 0);
     struct sequence *last = batch->sequence[--batch->n_sequences];
     if (last != sequence) {
-        copy_table(sequence->table, last);
+        copy_table(sequence->kv.table, last);
         place(batch, sequence->batch_row, last);
     }
-    sequence->table = NULL;
+    sequence->kv.table = NULL;
 }
 
 static void exchange_rows(struct batch *batch, int a, int b) {
@@ -101,7 +101,7 @@ static void exchange_rows(struct batch *batch, int a, int b) {
     int32_t *spare = table_of(batch, batch->max_seqs);
     copy_table(spare, p);
     copy_table(table_of(batch, a), q);
-    memcpy(table_of(batch, b), spare, (size_t)p->n_blocks * sizeof *spare);
+    memcpy(table_of(batch, b), spare, (size_t)p->kv.n_blocks * sizeof *spare);
     place(batch, a, q);
     place(batch, b, p);
 }
@@ -132,10 +132,10 @@ void batch_copy(struct batch *batch, int32_t from, int32_t to) {
 static void fill_rows(struct batch *batch, const struct sequence *sequence) {
     int size = batch->block_size, position = sequence->n_computed;
     int block = position / size, offset = position % size;
-    assert((position + sequence->rows + size - 1) / size == sequence->n_blocks);
+    assert((position + sequence->rows + size - 1) / size == sequence->kv.n_blocks);
     for (int i = 0; i < sequence->rows; i++, position++) {
         int m = batch->step.M++;
-        if (position < sequence->n_tokens + sequence->n_drafts) {
+        if (position < sequence->n_tokens + sequence->drafts.n) {
             batch->token[m] = sequence->tokens[position];
         } else { /* the token after the known ones, which the step in flight samples */
             assert(position == sequence->n_tokens && sequence->n_pending == 1);
@@ -144,7 +144,7 @@ static void fill_rows(struct batch *batch, const struct sequence *sequence) {
             batch->step.n_pending++;
         }
         batch->position[m] = position;
-        batch->slot[m] = sequence->table[block] * size + offset;
+        batch->slot[m] = sequence->kv.table[block] * size + offset;
         if (++offset == size) block++, offset = 0;
     }
 }
@@ -153,9 +153,9 @@ static void fill_rows(struct batch *batch, const struct sequence *sequence) {
  * at first_row. */
 static void fill_windows(struct batch *batch, const struct sequence *sequence, int first_row) {
     int size = batch->block_size, position = sequence->n_computed;
-    int32_t *table = batch->window_table + (sequence->table - batch->table);
-    for (int i = sequence->first_seen; i < sequence->n_blocks; i++) {
-        table[i] = batch->windows->of[sequence->table[i]];
+    int32_t *table = batch->window_table + (sequence->kv.table - batch->table);
+    for (int i = sequence->kv.first_seen; i < sequence->kv.n_blocks; i++) {
+        table[i] = batch->windows->of[sequence->kv.table[i]];
         assert(table[i] >= 0);
     }
     for (int i = 0; i < sequence->rows; i++, position++)
@@ -175,7 +175,7 @@ static void fill_logit_rows(struct batch *batch, struct sequence *sequence, int 
                             struct inflight *inflight) {
     int from = sequence->n_computed, rows = sequence->rows;
     int end = from + rows, last = sequence->request->n_prompt - 1;
-    int drafts = sequence->n_drafts;
+    int drafts = sequence->drafts.n;
     int position = from > sequence->n_scored ? from : sequence->n_scored;
     for (; position < end && position < last; position++)
         inflight_score(inflight, sequence, position + 1,

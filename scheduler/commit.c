@@ -12,9 +12,9 @@
 void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
     int size = s->pool.block_size;
     for (int i = from / size; i < sequence->n_committed / size; i++) {
-        int32_t parent = i > 0 ? sequence->table[i - 1] : -1;
+        int32_t parent = i > 0 ? sequence->kv.table[i - 1] : -1;
         struct block_key key = sequence_key(sequence, i, prefix_cache_id(&s->pool.known, parent));
-        sequence->table[i] = block_pool_register(&s->pool, sequence->table[i], &key);
+        sequence->kv.table[i] = block_pool_register(&s->pool, sequence->kv.table[i], &key);
     }
 }
 
@@ -23,12 +23,12 @@ void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
 static void end_rows(struct scheduler *s, struct sequence *sequence, int from) {
     if (s->pool.caching) register_blocks(s, sequence, from);
     int first = window_pool_first_seen(&s->pool.windows, sequence->n_committed);
-    for (; sequence->first_seen < first; sequence->first_seen++) {
-        int32_t block = sequence->table[sequence->first_seen];
+    for (; sequence->kv.first_seen < first; sequence->kv.first_seen++) {
+        int32_t block = sequence->kv.table[sequence->kv.first_seen];
         bool known = prefix_cache_knows(&s->pool.known, block);
         window_pool_unwatch(&s->pool.windows, block, known);
     }
-    assert(first <= sequence->n_blocks);
+    assert(first <= sequence->kv.n_blocks);
 }
 
 /* Commits the rows of a sequence. If it was preempted in the meantime, its rows are lost, unless it
@@ -96,11 +96,11 @@ static void commit_forced(struct scheduler *s, struct sequence *sequence) {
 /* Counts the drafts of a prediction, before the event that shows the count: one more is accepted,
  * or all `left` are refused. */
 static void count_prediction(struct sequence *sequence, bool holds, int left) {
-    if (!sequence->drafts_predicted) return;
+    if (!sequence->drafts.are_predicted) return;
     if (holds)
-        sequence->n_predicted_held++;
+        sequence->drafts.n_predicted_held++;
     else
-        sequence->n_predicted_refused += left;
+        sequence->drafts.n_predicted_refused += left;
 }
 
 /* Appends the tokens that were drawn after the last known token and after each draft, up to the
@@ -109,7 +109,7 @@ static void count_prediction(struct sequence *sequence, bool holds, int left) {
  * drafts. */
 static int commit_drafts(struct scheduler *s, struct sequence *sequence,
                          const struct sampled *results) {
-    int n = sequence->n_drafts, taken = 0;
+    int n = sequence->drafts.n, taken = 0;
     for (;; taken++) {
         bool holds = taken < n && results[taken].id == sequence->tokens[sequence->n_tokens];
         count_prediction(sequence, holds, n - taken);
@@ -122,21 +122,21 @@ static int commit_drafts(struct scheduler *s, struct sequence *sequence,
     }
     assert(taken <= n);
     speculate_learn(sequence, taken);
-    sequence->n_drafts = 0;
+    sequence->drafts.n = 0;
     s->stats.drafts++;
     s->stats.draft_tokens += (uint64_t)n;
     s->stats.accepted_tokens += (uint64_t)taken;
     if (sequence->state != SEQUENCE_RUNNING) return n;
     sequence->n_computed = sequence->n_committed;
     int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed);
-    while (sequence->n_blocks > blocks) release_last_block(s, sequence);
+    while (sequence->kv.n_blocks > blocks) release_last_block(s, sequence);
     return n;
 }
 
 static void count_prompt(struct scheduler *s, const struct sequence *leader) {
-    assert(leader->n_cached <= leader->request->n_prompt);
+    assert(leader->kv.n_cached <= leader->request->n_prompt);
     s->stats.prompt_tokens += (uint64_t)leader->request->n_prompt;
-    s->stats.cached_tokens += (uint64_t)leader->n_cached;
+    s->stats.cached_tokens += (uint64_t)leader->kv.n_cached;
 }
 
 /* Scores precede the token of the same prompt, and the leader's token precedes those of the choices
@@ -165,7 +165,7 @@ static void commit_samples(struct scheduler *s, const struct inflight *inflight,
             continue;
         }
         if (sequence->request->n_unforked > 0) fork_choices(s, sequence);
-        if (sequence->n_drafts > 0) {
+        if (sequence->drafts.n > 0) {
             i += commit_drafts(s, sequence, &results[i]);
         } else {
             commit_token(s, sequence, &results[i]);

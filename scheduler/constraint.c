@@ -182,8 +182,8 @@ bool constraint_waits(const struct inflight *inflight) {
 static void postpone(struct scheduler *s, struct inflight *inflight, struct sequence *sequence,
                      const struct sample *samples) {
     int masks = 0;
-    while (masks <= sequence->n_drafts && samples[masks].mask) masks++;
-    if (masks > sequence->n_drafts) return;
+    while (masks <= sequence->drafts.n && samples[masks].mask) masks++;
+    if (masks > sequence->drafts.n) return;
     if (masks > 0) {
         inflight_cut_drafts(inflight, sequence, masks - 1);
     } else {
@@ -191,7 +191,7 @@ static void postpone(struct scheduler *s, struct inflight *inflight, struct sequ
         sequence->constraint.n_unready++;
     }
     int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed);
-    while (sequence->n_blocks > blocks) release_last_block(s, sequence);
+    while (sequence->kv.n_blocks > blocks) release_last_block(s, sequence);
     s->stats.unready_masks++;
 }
 

@@ -19,9 +19,9 @@ struct event *event_add(struct scheduler *s, const struct sequence *sequence,
     event->generation = sequence->request->generation;
     event->kind = kind;
     event->choice = sequence->choice;
-    event->n_cached = sequence->n_cached;
-    event->predicted_held = sequence->n_predicted_held;
-    event->predicted_refused = sequence->n_predicted_refused;
+    event->n_cached = sequence->kv.n_cached;
+    event->predicted_held = sequence->drafts.n_predicted_held;
+    event->predicted_refused = sequence->drafts.n_predicted_refused;
     event->first_scheduled_ns = sequence->first_scheduled_ns;
     return event;
 }
@@ -45,8 +45,8 @@ void request_unqueue(struct scheduler *s, struct request *request) {
 static void leave_queue(struct scheduler *s, struct sequence *sequence) {
     if (sequence->state == SEQUENCE_RUNNING) sequence_stop_running(s, sequence);
     if (sequence->state == SEQUENCE_SWAPPED) {
-        swap_drop(&s->swap, sequence->first_host_block, sequence->n_host_blocks);
-        sequence->n_host_blocks = 0;
+        swap_drop(&s->swap, sequence->kv.first_host_block, sequence->kv.n_host_blocks);
+        sequence->kv.n_host_blocks = 0;
     }
     if (sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED)
         list_remove(&s->waiting, &sequence->node);
@@ -105,7 +105,7 @@ void end_search(struct scheduler *s, struct request *request, enum finish finish
     for (int i = 0; i < n; i++) {
         struct sequence *sequence = &request->sequence[i];
         struct event *event;
-        sequence->n_cached = request->sequence[0].n_cached;
+        sequence->kv.n_cached = request->sequence[0].kv.n_cached;
         sequence->first_scheduled_ns = request->sequence[0].first_scheduled_ns;
         if (finish == FINISH_STOP && i < beams->n_finished) {
             event = tell_text(s, sequence, &beams->finished[i]);

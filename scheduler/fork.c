@@ -26,12 +26,12 @@ static void share_blocks(struct scheduler *s, const struct sequence *from,
     sequence->state = SEQUENCE_RUNNING;
     sequence_enqueue(&s->running, sequence);
     batch_add(&s->batch, sequence);
-    for (int i = 0; i < from->n_blocks; i++) {
-        sequence->table[i] = from->table[i];
-        block_pool_share(&s->pool, sequence->table[i]);
+    for (int i = 0; i < from->kv.n_blocks; i++) {
+        sequence->kv.table[i] = from->kv.table[i];
+        block_pool_share(&s->pool, sequence->kv.table[i]);
     }
-    sequence->n_blocks = from->n_blocks;
-    sequence->first_seen = from->first_seen;
+    sequence->kv.n_blocks = from->kv.n_blocks;
+    sequence->kv.first_seen = from->kv.first_seen;
     watch_blocks(s, sequence);
     sequence->n_computed = sequence->n_committed = from->n_computed;
 }
@@ -80,10 +80,11 @@ static void fork_beam(struct scheduler *s, const struct sequence *parent,
     if (sequence->n_tokens == 0) kept = 0; /* it has never had a beam */
     memcpy(sequence->tokens + kept, parent->tokens + kept,
            (size_t)(parent->n_tokens - kept) * sizeof *parent->tokens);
-    if (parent->hashes) memcpy(sequence->hashes, parent->hashes, full * sizeof *parent->hashes);
+    if (parent->kv.hashes)
+        memcpy(sequence->kv.hashes, parent->kv.hashes, full * sizeof *parent->kv.hashes);
     sequence->n_tokens = parent->n_tokens;
     sequence->n_scored = parent->n_scored;
-    sequence->n_cached = parent->n_cached;
+    sequence->kv.n_cached = parent->kv.n_cached;
     sequence->first_scheduled_ns = parent->first_scheduled_ns;
     if (parent->state == SEQUENCE_RUNNING) {
         share_blocks(s, parent, sequence);

@@ -108,7 +108,7 @@ void inflight_exchange(struct inflight *inflight, const struct sequence *a,
  * mirostat). */
 static int pending_row(const struct inflight *inflight, const struct sequence *sequence) {
     const struct request *request = sequence->request;
-    if (request->n_unforked > 0 || sequence->n_drafts > 0) return -1;
+    if (request->n_unforked > 0 || sequence->drafts.n > 0) return -1;
     if (request->beams) return -1;
     if (sampling_needs_last(&request->sampling)) return -1;
     assert(inflight->owner[inflight->n_samples - 1] == sequence);
@@ -118,11 +118,11 @@ static int pending_row(const struct inflight *inflight, const struct sequence *s
 void inflight_begin(struct inflight *inflight, struct sequence *sequence) {
     int from = sequence->n_computed, end = from + sequence->rows;
     int last = sequence->request->n_prompt - 1, scored = end < last ? end : last;
-    int wanted = sequence_n_schedulable(sequence) + sequence->n_drafts;
+    int wanted = sequence_n_schedulable(sequence) + sequence->drafts.n;
     bool samples = end == wanted && sequence_samples(sequence);
-    assert(sequence->rows > sequence->n_drafts);
+    assert(sequence->rows > sequence->drafts.n);
     inflight->rows[inflight->n_rows++] =
-        (struct inflight_rows){sequence, from, sequence->rows, sequence->n_drafts, samples, 0};
+        (struct inflight_rows){sequence, from, sequence->rows, sequence->drafts.n, samples, 0};
     sequence->request->n_in_flight++;
     sequence->n_computed = end;
     sequence->rows = 0;
@@ -168,15 +168,15 @@ void inflight_withdraw(struct inflight *inflight, struct sequence *sequence) {
 /* Keeps this number of drafts, and removes the last n rows of a sequence. */
 static void take_back_rows(struct inflight_rows *rows, int drafts, int n) {
     struct sequence *sequence = rows->sequence;
-    assert(rows->samples && rows->drafts == sequence->n_drafts && rows->n >= n);
+    assert(rows->samples && rows->drafts == sequence->drafts.n && rows->n >= n);
     rows->again = n;
     rows->n -= n;
-    rows->drafts = sequence->n_drafts = drafts;
+    rows->drafts = sequence->drafts.n = drafts;
     sequence->n_computed = rows->from + rows->n;
 }
 
 void inflight_postpone(struct inflight *inflight, struct sequence *sequence) {
-    int n = 1 + sequence->n_drafts;
+    int n = 1 + sequence->drafts.n;
     struct inflight_rows *rows = rows_of(inflight, sequence);
     assert(!inflight->is_sampled && sequence->n_pending == 1);
     remove_samples(inflight, first_sample(inflight, sequence), n);
@@ -185,7 +185,7 @@ void inflight_postpone(struct inflight *inflight, struct sequence *sequence) {
 }
 
 void inflight_cut_drafts(struct inflight *inflight, struct sequence *sequence, int kept) {
-    int n = sequence->n_drafts - kept;
+    int n = sequence->drafts.n - kept;
     assert(!inflight->is_sampled && sequence->n_pending == 1 && kept >= 0);
     remove_samples(inflight, first_sample(inflight, sequence) + 1 + kept, n);
     take_back_rows(rows_of(inflight, sequence), kept, n);

@@ -20,7 +20,7 @@ struct tally {
  * last block of a fork and neither sequence has written to it since. */
 static void check_shared(const struct scheduler *s, const struct tally *tally,
                          const struct sequence *sequence, int i) {
-    int size = s->pool.block_size, block = sequence->table[i];
+    int size = s->pool.block_size, block = sequence->kv.table[i];
     const struct sequence *other = tally->holder[block];
     int end = (i + 1) * size;
     bool full = end <= sequence->n_committed && end <= other->n_committed;
@@ -43,37 +43,38 @@ static void check_known(const struct scheduler *s, const struct sequence *sequen
     const struct prefix_cache *cache = &s->pool.known;
     int size = s->pool.block_size;
     if (!s->pool.caching || (i + 1) * size > sequence->n_committed) {
-        assert(!prefix_cache_knows(cache, sequence->table[i]));
+        assert(!prefix_cache_knows(cache, sequence->kv.table[i]));
         return;
     }
-    int32_t parent = i > 0 ? sequence->table[i - 1] : -1;
+    int32_t parent = i > 0 ? sequence->kv.table[i - 1] : -1;
     struct block_key key = sequence_key(sequence, i, prefix_cache_id(cache, parent));
-    assert(prefix_cache_find(cache, &key) == sequence->table[i]);
+    assert(prefix_cache_find(cache, &key) == sequence->kv.table[i]);
 }
 
 static void check_running(const struct scheduler *s, struct tally *tally,
                           struct sequence *sequence) {
     assert(sequence->state == SEQUENCE_RUNNING && sequence->rows == 0 &&
-           sequence->n_host_blocks == 0);
+           sequence->kv.n_host_blocks == 0);
     assert(sequence->n_committed <= sequence->n_computed);
     assert(sequence->n_computed < sequence->n_tokens || sequence->request->n_in_flight > 0 ||
            sequence_waits_for_beams(sequence));
-    assert(sequence->n_computed <= sequence->n_tokens + sequence->n_drafts);
-    assert(sequence->n_drafts == 0 || sequence->request->n_in_flight > 0);
+    assert(sequence->n_computed <= sequence->n_tokens + sequence->drafts.n);
+    assert(sequence->drafts.n == 0 || sequence->request->n_in_flight > 0);
     assert(sequence->n_tokens < sequence->request->max_tokens || !sequence_samples(sequence));
     assert(sequence->n_tokens + sequence->n_pending <= sequence->request->max_tokens);
     const struct constraint *c = &sequence->constraint;
     bool has_grammar = sequence->request->generation->grammar != NULL;
     assert(!c->matcher || (has_grammar && c->n_tokens == sequence->n_tokens));
-    assert(sequence->n_blocks == block_pool_blocks_for(&s->pool, sequence->n_computed));
+    assert(sequence->kv.n_blocks == block_pool_blocks_for(&s->pool, sequence->n_computed));
     assert(s->batch.sequence[sequence->batch_row] == sequence &&
            sequence->batch_row < s->batch.n_sequences);
-    assert(sequence->table ==
+    assert(sequence->kv.table ==
            s->batch.table + (size_t)sequence->batch_row * (size_t)s->batch.stride);
-    assert(sequence->first_seen == window_pool_first_seen(&s->pool.windows, sequence->n_committed));
-    for (int i = 0; i < sequence->n_blocks; i++) {
-        int32_t block = sequence->table[i];
-        tally->watchers[block] += i >= sequence->first_seen;
+    assert(sequence->kv.first_seen ==
+           window_pool_first_seen(&s->pool.windows, sequence->n_committed));
+    for (int i = 0; i < sequence->kv.n_blocks; i++) {
+        int32_t block = sequence->kv.table[i];
+        tally->watchers[block] += i >= sequence->kv.first_seen;
         assert(block >= 0 && block < s->pool.n_blocks);
         if (tally->references[block]++ == 0) {
             tally->holder[block] = sequence;
@@ -99,11 +100,11 @@ static bool check_host_window(const struct scheduler *s, struct tally *tally, in
  * next row sees. Marks them as owned. */
 static void check_swapped(const struct scheduler *s, struct tally *tally,
                           const struct sequence *sequence) {
-    int32_t block = sequence->first_host_block;
-    assert(sequence->n_host_blocks == block_pool_blocks_for(&s->pool, sequence->n_computed));
+    int32_t block = sequence->kv.first_host_block;
+    assert(sequence->kv.n_host_blocks == block_pool_blocks_for(&s->pool, sequence->n_computed));
     assert(sequence->n_committed <= sequence->n_computed && sequence->n_computed > 0);
     assert(sequence->n_committed == sequence->n_computed || sequence->request->n_in_flight > 0);
-    for (int i = 0; i < sequence->n_host_blocks; i++, block = s->swap.next[block]) {
+    for (int i = 0; i < sequence->kv.n_host_blocks; i++, block = s->swap.next[block]) {
         assert(block >= 0 && block < s->swap.n_ever_used && !tally->owned[block]);
         tally->owned[block] = true;
         bool has_window = check_host_window(s, tally, block);
@@ -116,13 +117,13 @@ static void check_swapped(const struct scheduler *s, struct tally *tally,
 
 static void check_waiting(const struct scheduler *s, struct tally *tally,
                           const struct sequence *sequence) {
-    assert(sequence->n_blocks == 0 && sequence->rows == 0 && sequence->n_tokens > 0);
-    assert(sequence->first_seen == 0);
+    assert(sequence->kv.n_blocks == 0 && sequence->rows == 0 && sequence->n_tokens > 0);
+    assert(sequence->kv.first_seen == 0);
     if (sequence->state == SEQUENCE_SWAPPED) {
         check_swapped(s, tally, sequence);
         return;
     }
-    assert(sequence->state == SEQUENCE_WAITING && sequence->n_host_blocks == 0);
+    assert(sequence->state == SEQUENCE_WAITING && sequence->kv.n_host_blocks == 0);
     assert(sequence->n_computed == 0);
 }
 
@@ -285,7 +286,7 @@ static void check_beams(const struct request *request) {
         assert(!has_beam[beams->at[i]] && sequence->state != SEQUENCE_SPARE);
         assert(sequence->n_tokens == request->sequence[beams->at[0]].n_tokens);
         assert(i == 0 || beams->score[i] <= beams->score[i - 1]);
-        assert(!beams->known[i] || (sequence->n_pending == 0 && sequence->n_host_blocks == 0));
+        assert(!beams->known[i] || (sequence->n_pending == 0 && sequence->kv.n_host_blocks == 0));
         has_beam[beams->at[i]] = true;
     }
     for (int i = 0; i < request->n; i++)

@@ -74,7 +74,7 @@ static bool decodes(const struct sequence *sequence) {
 
 static int32_t *partial_block(const struct block_pool *pool, const struct sequence *sequence) {
     int i = sequence->n_computed / pool->block_size;
-    return i < sequence->n_blocks ? &sequence->table[i] : NULL;
+    return i < sequence->kv.n_blocks ? &sequence->kv.table[i] : NULL;
 }
 
 bool plan_must_copy(const struct block_pool *pool, const struct sequence *sequence) {
@@ -119,7 +119,7 @@ static int rows_with_blocks(const struct plan *plan, const struct plan_view *vie
                             const struct sequence *sequence, bool copy) {
     int available = min_int(plan->available, plan->windows);
     if (available < copy) return 0;
-    int blocks = sequence->n_blocks + available - copy;
+    int blocks = sequence->kv.n_blocks + available - copy;
     return min_int(blocks, view->pool->n_blocks) * view->pool->block_size - sequence->n_computed;
 }
 
@@ -182,10 +182,10 @@ static void preempt_last(struct plan *plan, const struct plan_view *view) {
     do {
         struct plan_item *item = &plan->item[--plan->n_kept];
         take_back_rows(plan, view, item);
-        for (int i = 0; i < item->sequence->n_blocks; i++)
-            count_reference(plan, view, item->sequence->table[i], -1);
-        for (int i = item->sequence->first_seen; i < item->sequence->n_blocks; i++)
-            count_watcher(plan, view, item->sequence->table[i], -1);
+        for (int i = 0; i < item->sequence->kv.n_blocks; i++)
+            count_reference(plan, view, item->sequence->kv.table[i], -1);
+        for (int i = item->sequence->kv.first_seen; i < item->sequence->kv.n_blocks; i++)
+            count_watcher(plan, view, item->sequence->kv.table[i], -1);
         next = plan->n_kept > 0 ? plan->item[plan->n_kept - 1].sequence : NULL;
     } while (next && search_together(last, next));
 }
@@ -201,7 +201,7 @@ static void serve_running(struct plan *plan, const struct plan_view *view, int i
         item->copy = partial && references(plan, view, *partial) > 1;
         int rows = min_int(allowed, rows_with_blocks(plan, view, sequence, item->copy));
         if (rows > 0) {
-            count_rows(plan, view, item, sequence->n_computed, sequence->n_blocks, rows);
+            count_rows(plan, view, item, sequence->n_computed, sequence->kv.n_blocks, rows);
             return;
         }
         const struct sequence *last = plan->item[plan->n_kept - 1].sequence;
@@ -278,8 +278,8 @@ static int promised_blocks(const struct plan *plan, const struct plan_view *view
         if (request != before) promised += blocks_of_rest(view, request, counted);
         before = request;
         const struct plan_item *item = &plan->item[i];
-        int held = item->sequence->n_blocks + item->blocks - item->copy;
-        if (counted == WINDOWS) held -= item->sequence->first_seen;
+        int held = item->sequence->kv.n_blocks + item->blocks - item->copy;
+        if (counted == WINDOWS) held -= item->sequence->kv.first_seen;
         int ahead = blocks_ahead(view, item->sequence, view->pool->block_size, counted);
         promised += max_int(ahead - held, 0);
     }
@@ -296,7 +296,7 @@ static int find_hits(const struct plan *plan, const struct plan_view *view,
     int most = sequence_scoring(sequence) ? sequence->n_computed : sequence->n_tokens - 1;
     int n = most / view->pool->block_size;
     if (n == 0) return 0; /* so short a sequence may lack hashes */
-    n = prefix_cache_match(&view->pool->known, sequence_key(sequence, 0, 0), sequence->hashes, n,
+    n = prefix_cache_match(&view->pool->known, sequence_key(sequence, 0, 0), sequence->kv.hashes, n,
                            plan->hit);
     *known = n;
     int own = sequence->n_computed / view->pool->block_size; /* of a swapped sequence */
@@ -308,11 +308,11 @@ static int find_hits(const struct plan *plan, const struct plan_view *view,
 static int find_host_hits(const struct plan *plan, const struct plan_view *view,
                           const struct sequence *sequence, int hits) {
     int size = view->pool->block_size, n = (sequence->n_tokens - 1) / size - hits;
-    if (!view->host_cache || sequence->n_host_blocks > 0 || n <= 0) return 0;
+    if (!view->host_cache || sequence->kv.n_host_blocks > 0 || n <= 0) return 0;
     if (sequence_scoring(sequence)) return 0;
     uint64_t parent = prefix_cache_id(&view->pool->known, hits > 0 ? plan->hit[hits - 1] : -1);
     struct block_key key = sequence_key(sequence, hits, parent);
-    int found = host_cache_match(view->host_cache, &key, sequence->hashes + hits, n, hits);
+    int found = host_cache_match(view->host_cache, &key, sequence->kv.hashes + hits, n, hits);
     return found * size < view->swap_from ? 0 : found;
 }
 
@@ -323,11 +323,11 @@ static bool being_computed(const struct plan *plan, const struct plan_view *view
     int size = view->pool->block_size;
     if (!view->pool->caching || sequence_scoring(sequence)) return false;
     if (hits >= (sequence->n_tokens - 1) / size) return false;
-    struct block_hash hash = sequence->hashes[hits];
+    struct block_hash hash = sequence->kv.hashes[hits];
     for (int i = 0; i < plan->n_items; i++) {
         const struct sequence *other = plan->item[i].sequence;
         if (other->n_tokens / size <= hits || other->n_committed / size > hits) continue;
-        if (other->hashes[hits].low == hash.low && other->hashes[hits].high == hash.high)
+        if (other->kv.hashes[hits].low == hash.low && other->kv.hashes[hits].high == hash.high)
             return true;
     }
     return false;

@@ -50,10 +50,10 @@ static struct request *request_alloc(const struct request *head, bool hashed,
         request->beams = beams_init(beam_memory, &g->beams, head->max_tokens - head->n_prompt,
                                     g->stop_ids, g->n_stop_ids);
     for (size_t i = 0; i < n; i++) {
-        request->sequence[i].hashes =
+        request->sequence[i].kv.hashes =
             hashed ? (struct block_hash *)(void *)(hash_memory + i * hashes) : NULL;
         request->sequence[i].tokens = (int32_t *)(void *)(token_memory + i * tokens);
-        if (drafter) request->sequence[i].draft_state = draft_memory + i * drafts;
+        if (drafter) request->sequence[i].drafts.state = draft_memory + i * drafts;
     }
     return request;
 }
@@ -92,7 +92,7 @@ struct request *request_new(struct generation *generation, int max_model_len, in
         sequence->choice = sequence->index = i;
         sequence->pending_row = -1;
         speculate_begin(sequence);
-        sequence->prediction =
+        sequence->drafts.prediction =
             (struct prediction){.tokens = generation->predicted, .n = generation->n_predicted};
         constraint_begin(sequence);
         sequence->mirostat_mu = mirostat_first(&request->sampling);
@@ -147,12 +147,12 @@ void sequence_append(struct sequence *sequence, int32_t token) {
     assert(sequence->n_tokens < sequence->request->max_tokens);
     sequence->tokens[sequence->n_tokens++] = token;
     int size = sequence->request->block_size;
-    if (!sequence->hashes || sequence->n_tokens % size != 0) return;
+    if (!sequence->kv.hashes || sequence->n_tokens % size != 0) return;
     int i = sequence->n_tokens / size - 1;
     const uint64_t *salt = sequence->request->generation->cache_salt;
     struct block_hash parent =
-        i > 0 ? sequence->hashes[i - 1] : (struct block_hash){salt[0], salt[1]};
-    sequence->hashes[i] = prefix_hash(parent, sequence->tokens + i * size, size);
+        i > 0 ? sequence->kv.hashes[i - 1] : (struct block_hash){salt[0], salt[1]};
+    sequence->kv.hashes[i] = prefix_hash(parent, sequence->tokens + i * size, size);
 }
 
 void sequence_fork(const struct sequence *leader, struct sequence *sequence) {
@@ -160,10 +160,11 @@ void sequence_fork(const struct sequence *leader, struct sequence *sequence) {
     assert(leader->n_tokens == leader->request->n_prompt);
     size_t n = (size_t)leader->n_tokens, full = n / (size_t)leader->request->block_size;
     memcpy(sequence->tokens, leader->tokens, n * sizeof *leader->tokens);
-    if (leader->hashes) memcpy(sequence->hashes, leader->hashes, full * sizeof *leader->hashes);
+    if (leader->kv.hashes)
+        memcpy(sequence->kv.hashes, leader->kv.hashes, full * sizeof *leader->kv.hashes);
     sequence->n_tokens = leader->n_tokens;
     sequence->n_scored = leader->n_scored;
-    sequence->n_cached = leader->n_cached;
+    sequence->kv.n_cached = leader->kv.n_cached;
     sequence->first_scheduled_ns = leader->first_scheduled_ns;
 }
 
@@ -176,7 +177,7 @@ int sequence_logit_rows(const struct sequence *sequence, int from, int rows) {
 
 struct block_key sequence_key(const struct sequence *sequence, int i, uint64_t parent) {
     const struct request *request = sequence->request;
-    return (struct block_key){.hash = sequence->hashes[i],
+    return (struct block_key){.hash = sequence->kv.hashes[i],
                               .salt = request->generation->cache_salt,
                               .tokens = sequence->tokens + i * request->block_size,
                               .parent = parent};

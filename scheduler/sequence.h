@@ -58,44 +58,60 @@ struct constraint {
     int n_unready; /* consecutive steps that were skipped because the mask was not ready */
 };
 
+/* The memory of a sequence in the KV cache: its blocks while it runs, its host blocks while it is
+ * swapped, and what the prefix cache needs. apply.c, commit.c and fork.c change it. */
+struct sequence_kv {
+    int32_t *table; /* [n_blocks] of the batch row, while running */
+    int n_blocks;   /* in `table` */
+    /* first block that a layer with a window may still see; blocks from here on are watched
+     * (kv/window_pool.h) */
+    int first_seen;
+    int32_t first_host_block;  /* first of its list, while swapped */
+    int n_host_blocks;         /* length of that list; 0 unless swapped */
+    struct block_hash *hashes; /* [n_tokens / block_size]; NULL without prefix caching */
+    int n_cached;              /* prompt tokens found in the prefix cache */
+};
+
+/* The drafts of a sequence, and what it has learnt about them (speculate.h). */
+struct sequence_drafts {
+    void *state;    /* for the drafter; NULL without one */
+    int n_proposed; /* drafts after the known tokens, for the next plan */
+    /* in the step that is planned or in flight: tokens of rows */
+    int n;
+    int match;                         /* of the first one */
+    float chance[MAX_DRAFT_MATCH + 1]; /* estimated chance by match */
+    struct prediction prediction;      /* n is 0 without a prediction */
+    bool are_predicted;                /* they are from the prediction */
+    int n_predicted_held, n_predicted_refused;
+};
+
 struct sequence {
     struct list_node node; /* in waiting or running */
     struct request *request;
     enum sequence_state state;
     int choice;
-    int index;     /* in request->sequence */
-    int n_tokens;  /* known tokens */
-    int n_pending; /* tokens that steps in flight will yield */
+    int index;                   /* in request->sequence */
+    int rows;                    /* in the step that is being planned */
+    int batch_row;               /* while running */
+    uint64_t first_scheduled_ns; /* 0: not yet */
+
+    /* tokens, and how far they are computed */
+    int32_t *tokens; /* [request->max_tokens] */
+    int n_tokens;    /* known tokens */
+    int n_pending;   /* tokens that steps in flight will yield */
     /* the logit row that yields the last of them, or -1: it must be committed before further rows
      * are planned */
     int pending_row;
     /* tokens in the KV cache after the steps in flight; while swapped, in host memory */
     int n_computed;
     int n_committed; /* tokens in the KV cache, committed */
-    int n_scored;    /* prompt rows whose logprobs were requested from a step (or are not wanted) */
-    int n_cached;    /* prompt tokens found in the prefix cache */
-    int n_blocks;    /* in `table` */
-    /* first block that a layer with a window may still see; blocks from here on are watched
-     * (kv/window_pool.h) */
-    int first_seen;
-    int32_t first_host_block;    /* first of its list, while swapped */
-    int n_host_blocks;           /* length of that list; 0 unless swapped */
-    int rows;                    /* in the step that is being planned */
-    int batch_row;               /* while running */
-    int32_t *table;              /* [n_blocks] of the batch row, while running */
-    int32_t *tokens;             /* [request->max_tokens] */
-    struct block_hash *hashes;   /* [n_tokens / block_size]; NULL without prefix caching */
-    uint64_t first_scheduled_ns; /* 0: not yet */
-    int n_proposed;              /* drafts after the known tokens, for the next plan */
-    int n_drafts;    /* drafts in the step that is planned or in flight: tokens of rows */
-    int draft_match; /* of the first draft */
-    float draft_chance[MAX_DRAFT_MATCH + 1]; /* estimated chance by match */
-    void *draft_state;                       /* for the drafter; NULL without one */
-    struct prediction prediction;            /* n is 0 without a prediction */
-    bool drafts_predicted;                   /* the drafts are from the prediction */
-    int n_predicted_held, n_predicted_refused;
-    struct constraint constraint;
+    /* prompt rows whose logprobs were requested from a step (or are not wanted) */
+    int n_scored;
     float mirostat_mu; /* for the token after the last known one */
+
+    struct sequence_kv kv;
+    struct sequence_drafts drafts;
+    struct constraint constraint;
 };
 
 struct request {

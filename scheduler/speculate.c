@@ -18,28 +18,28 @@ static const float min_chance = 0.02f;
 static const float min_gain = 1.03f;
 
 void speculate_begin(struct sequence *sequence) {
-    for (int i = 0; i <= MAX_DRAFT_MATCH; i++) sequence->draft_chance[i] = first_chance[i];
+    for (int i = 0; i <= MAX_DRAFT_MATCH; i++) sequence->drafts.chance[i] = first_chance[i];
 }
 
 /* Returns the chance that a draft is accepted if those before it are. */
 static float *chance_of(struct sequence *sequence, int draft) {
-    return &sequence->draft_chance[min_int(sequence->draft_match + draft, MAX_DRAFT_MATCH)];
+    return &sequence->drafts.chance[min_int(sequence->drafts.match + draft, MAX_DRAFT_MATCH)];
 }
 
 void speculate_learn(struct sequence *sequence, int taken) {
-    assert(taken >= 0 && taken <= sequence->n_drafts);
+    assert(taken >= 0 && taken <= sequence->drafts.n);
     for (int i = 0; i < taken; i++) {
         float *chance = chance_of(sequence, i);
         *chance += (1 - *chance) * learning;
     }
-    if (taken == sequence->n_drafts) return;
+    if (taken == sequence->drafts.n) return;
     float *chance = chance_of(sequence, taken);
     *chance -= *chance * learning;
 }
 
 void speculate_forget(struct sequence *sequence) {
     for (int i = 0; i <= MAX_DRAFT_MATCH; i++)
-        sequence->draft_chance[i] += (first_chance[i] - sequence->draft_chance[i]) * forgetting;
+        sequence->drafts.chance[i] += (first_chance[i] - sequence->drafts.chance[i]) * forgetting;
 }
 
 /* ---- how deep a draft model drafts ---------------------------------------------------------- */
@@ -121,7 +121,7 @@ static bool may_draft(const struct sequence *sequence) {
 
 static struct draft_context context_of(const struct sequence *sequence) {
     const struct request *request = sequence->request;
-    return (struct draft_context){.state = sequence->draft_state,
+    return (struct draft_context){.state = sequence->drafts.state,
                                   .owner = request->generation->owner,
                                   .choice = sequence->choice,
                                   .tokens = sequence->tokens,
@@ -137,15 +137,15 @@ void speculate_end(struct scheduler *s, const struct sequence *sequence) {
         const struct draft_context context = context_of(sequence);
         s->drafter.finished(s->drafter.self, &context, request->n_prompt);
     }
-    if (s->drafter.left && sequence->draft_state)
-        s->drafter.left(s->drafter.self, sequence->draft_state);
+    if (s->drafter.left && sequence->drafts.state)
+        s->drafter.left(s->drafter.self, sequence->drafts.state);
 }
 
 /* Keeps the drafts after a sequence's tokens that the grammar allows. */
 static void set_drafts(struct sequence *sequence, struct draft draft) {
     assert(draft.n == 0 || (draft.match >= 1 && draft.match <= MAX_DRAFT_MATCH));
-    sequence->n_proposed = constraint_cut_drafts(sequence, draft.n);
-    sequence->draft_match = draft.match;
+    sequence->drafts.n_proposed = constraint_cut_drafts(sequence, draft.n);
+    sequence->drafts.match = draft.match;
 }
 
 /* Asks a draft model for at most `most` drafts of the sequence. */
@@ -156,7 +156,7 @@ static void add_job(struct scheduler *s, struct sequence *sequence, int most) {
     d->sequence[d->n_jobs++] = sequence;
     job->context = context_of(sequence);
     job->most = most;
-    sequence->draft_match = MAX_DRAFT_MATCH; /* all its drafts are equally reliable */
+    sequence->drafts.match = MAX_DRAFT_MATCH; /* all its drafts are equally reliable */
 }
 
 static void propose(struct scheduler *s, struct sequence *sequence) {
@@ -165,17 +165,17 @@ static void propose(struct scheduler *s, struct sequence *sequence) {
     /* a token is drawn after the last draft */
     int room = request->max_tokens - sequence->n_tokens - 1;
     int most = min_int(min_int(request->max_drafts, s->config.speculation.max_tokens), room);
-    assert(sequence->n_pending == 0 && sequence->n_drafts == 0 && !sequence_scoring(sequence));
+    assert(sequence->n_pending == 0 && sequence->drafts.n == 0 && !sequence_scoring(sequence));
     if (most <= 0) return;
     struct draft draft = {0};
-    if (sequence->prediction.n > 0)
-        draft = draft_predicted(&sequence->prediction, &context, request->n_prompt, most);
-    sequence->drafts_predicted = draft.n > 0;
+    if (sequence->drafts.prediction.n > 0)
+        draft = draft_predicted(&sequence->drafts.prediction, &context, request->n_prompt, most);
+    sequence->drafts.are_predicted = draft.n > 0;
     if (draft.n == 0 && s->drafter.propose)
         draft = s->drafter.propose(s->drafter.self, &context, most);
     assert(draft.n >= 0 && draft.n <= most);
     set_drafts(sequence, draft);
-    if (!sequence->drafts_predicted && s->drafter.propose_all) add_job(s, sequence, most);
+    if (!sequence->drafts.are_predicted && s->drafter.propose_all) add_job(s, sequence, most);
 }
 
 /* Could drafts save time if all were accepted? They cannot if many sequences decode: then rows
@@ -220,7 +220,7 @@ void speculate_propose(struct scheduler *s) {
     s->draft_engine.n_jobs = 0;
     list_each(node, &s->running) {
         struct sequence *sequence = sequence_of(node);
-        sequence->n_proposed = 0;
+        sequence->drafts.n_proposed = 0;
         if (wanted && may_draft(sequence)) propose(s, sequence);
     }
     if (s->draft_engine.n_jobs > 0 && all_decode(s)) ask_model(s);
@@ -294,7 +294,7 @@ static bool may_choose(const struct plan *plan, const struct plan_view *view,
                        const struct choosing *c, int i) {
     const struct plan_item *item = &plan->item[i];
     int drafts = c->drafts[i] + 1;
-    if (item->rows != 1 || drafts > item->sequence->n_proposed) return false;
+    if (item->rows != 1 || drafts > item->sequence->drafts.n_proposed) return false;
     int more = blocks_of(view, item, drafts) - blocks_of(view, item, c->drafts[i]);
     return c->blocks + more <= min_int(plan->available, plan->windows);
 }

@@ -1,12 +1,12 @@
-"""Holds the hot CUDA kernels to budgets, without a GPU: registers, stack and spills as ptxas reports them, and the
-instructions and mma of the loops as the disassembler shows them.
+"""Checks the hot CUDA kernels against budgets, without a GPU: registers, stack and spills from ptxas, and the
+instructions and mma of the loops from the disassembler.
 
-    tests/cuda_budgets.py BUILD [NVCC]     compiles SOURCES, and compares what they have with BUDGETS
+    tests/cuda_budgets.py BUILD [NVCC]     compiles SOURCES, and compares the results with BUDGETS
     tests/cuda_budgets.py --self-test      checks the reading of ptxas's and nvdisasm's output
 
-Compilers differ, so figures are held with the toolkit that the table was made with, and only printed with others. Toolkits
-without nvdisasm get it from PyPI (tests/cuda/requirements.txt); if that cannot be had, what ptxas says is held and the rest is
-reported as not counted. The test takes about 10 seconds of the processor's time.
+Compilers differ, so budgets apply only with the toolkit that the table was made with. With others the figures are
+printed. Toolkits without nvdisasm get it from PyPI (tests/cuda/requirements.txt). If that fails, the figures of ptxas
+are checked and the rest is reported as not counted. The test takes about 10 seconds of processor time.
 """
 import os
 import re
@@ -17,16 +17,18 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCES = {"tests/cuda/device/budgets.cu": "sm_90", "tests/cuda/device/budgets90a.cu": "sm_90a"}
 TOOLKIT = "13.0.88"
-# A kernel's own __shared__ variables, in bytes at most: what DEFAULT_SMEM of kernels/cuda/runtime/device.cuh leaves to them.
+# The maximum bytes of a kernel's __shared__ variables: the room that DEFAULT_SMEM of kernels/cuda/runtime/device.cuh
+# leaves.
 STATIC_SMEM = 1 << 10
-# The kernel of persistent steps always asks for its memory: STEP_SMEM of kernels/cuda/persistent/persistent.cu leaves it this much.
+# The kernel of persistent steps always requests its memory: STEP_SMEM of kernels/cuda/persistent/persistent.cu leaves
+# this room.
 STEP_STATIC_SMEM = 2 << 10
 
-# Each kernel: part of its mangled name; then the most registers, bytes of stack, bytes of spills (stores and loads), and
-# (instructions, mma) of its loops. Loops are those that contain mma but no smaller loop with mma, in the order of the code; the
-# instructions are all between a loop's first and last. What jumps back into a loop from behind it is a part of it that was moved
-# out, such as a wait that is seldom long. What a kernel has of mma outside loops is held like a last loop, from the first of them to
-# the last.
+# For each kernel: a part of its mangled name; the maximum of registers, bytes of stack, bytes of spills (stores and
+# loads); and (instructions, mma) of its loops. Loops are those that contain mma but no smaller loop with mma, in the
+# order of the code. The instructions are all from a loop's first to its last. Code after a loop that jumps back into it
+# belongs to the loop: the compiler has moved it out, such as a wait that is seldom long. Code with mma outside loops
+# counts like a last loop, from its first mma to its last.
 BUDGETS = {
     "skinny, 1-8 rows": ("skinny_kernelI8Format1613__nv_bfloat16Li1E", 114, 0, 0, [(248, 16)]),
     "skinny, 9-16 rows": ("skinny_kernelI8Format1613__nv_bfloat16Li2E", 128, 16, 48, [(353, 32)]),
@@ -49,7 +51,7 @@ BUDGETS = {
 # ---- reading the tools' output ----------------------------------------------------------------------------------
 
 def resources_of(said):
-    """{mangled name: (registers, bytes of stack, bytes of spills)} of what ptxas -v says."""
+    """Returns {mangled name: (registers, bytes of stack, bytes of spills)} from the output of ptxas -v."""
     found = {}
     for part in said.split("Compiling entry function '")[1:]:
         spills = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", part)
@@ -59,14 +61,14 @@ def resources_of(said):
 
 
 def static_smem_of(said):
-    """{mangled name: bytes of its own __shared__ variables} of what ptxas -v says, of the kernels that have any."""
+    """Returns {mangled name: bytes of its __shared__ variables} from the output of ptxas -v, for kernels that have any."""
     parts = said.split("Compiling entry function '")[1:]
     found = {part.split("'")[0]: re.search(r"(\d+) bytes smem", part) for part in parts}
     return {name: int(match[1]) for name, match in found.items() if match}
 
 
 def code_of(listing):
-    """{mangled name: (instructions, {label: number of the instruction after it})} of nvdisasm's listing."""
+    """Returns {mangled name: (instructions, {label: number of the instruction after it})} from nvdisasm's listing."""
     found, code, labels = {}, [], {}
     for line in listing.split("\n"):
         if begin := re.match(r"\.text\.(\S+):", line):
@@ -80,7 +82,8 @@ def code_of(listing):
 
 
 def loops_of(code, labels):
-    """[(instructions, mma)] of the loops that contain mma but no smaller loop with mma, and of what is outside them."""
+    """Returns [(instructions, mma)] of the loops that contain mma but no smaller loop with mma, and of the code outside
+    them."""
     ends = {}
     for at, text in enumerate(code):
         target = re.search(r"\bBRA\b.*`\((\.L_x_\d+)\)", text)
@@ -102,7 +105,7 @@ def run(*command):
 
 
 def version_of(nvcc):
-    """The toolkit's version, or None where nvcc does not run."""
+    """Returns the toolkit's version, or None if nvcc does not run."""
     if not nvcc or not os.access(nvcc, os.X_OK):
         return None
     version = re.search(r"V(\d+\.\d+\.\d+)", run(nvcc, "--version").stdout)
@@ -110,7 +113,7 @@ def version_of(nvcc):
 
 
 def disassembler(build, nvcc):
-    """A path of nvdisasm, or None."""
+    """Returns the path of nvdisasm, or None."""
     there = shutil.which("nvdisasm") or shutil.which("nvdisasm", path=os.path.dirname(nvcc))
     if there:
         return there
@@ -126,7 +129,7 @@ def disassembler(build, nvcc):
 
 
 def compile_kernels(build, nvcc, source):
-    """Compiles a source; returns the cubin's path and what ptxas said."""
+    """Compiles a source. Returns the cubin's path and the output of ptxas."""
     cubin = os.path.join(build, os.path.basename(source) + "bin")
     options = ["-I.", "-std=c++20", "-O3", "-fmad=false", f"-arch={SOURCES[source]}", "-Xptxas", "-v"]
     done = run(nvcc, *options, "-cubin", "-o", cubin, source)
@@ -136,7 +139,7 @@ def compile_kernels(build, nvcc, source):
 
 
 def disassemble(build, nvcc, cubin):
-    """The kernels' code, or None with a note where it cannot be had."""
+    """Returns the kernels' code, or None with a note if it is not available."""
     tool = disassembler(build, nvcc)
     if not tool:
         print("nvdisasm cannot be had: instructions are NOT COUNTED")
@@ -151,7 +154,7 @@ def disassemble(build, nvcc, cubin):
 # ---- judging ----------------------------------------------------------------------------------------------------
 
 def named(figures, part):
-    """The entry of the one kernel whose mangled name contains `part`."""
+    """Returns the entry of the one kernel whose mangled name contains `part`."""
     names = [name for name in figures if part in name]
     if len(names) != 1:
         sys.exit(f"{len(names)} kernels are named like {part}: the sources and the table differ")
@@ -159,7 +162,7 @@ def named(figures, part):
 
 
 def compare(kernel, budget, used, loops):
-    """What exceeds a kernel's budget: sentences."""
+    """Returns sentences about all figures above a kernel's budget."""
     _, *most, most_loops = budget
     findings = [f"{kernel}: {got} {what}, and the budget is {limit}"
                 for what, got, limit in zip(("registers", "bytes of stack", "bytes of spills"), used, most) if got > limit]
@@ -172,14 +175,14 @@ def compare(kernel, budget, used, loops):
 
 
 def too_much_smem(said):
-    """Kernels whose own __shared__ variables do not fit beside DEFAULT_SMEM: sentences."""
+    """Returns sentences about kernels whose __shared__ variables do not fit next to DEFAULT_SMEM."""
     most = {name: STEP_STATIC_SMEM if "step_kernel" in name else STATIC_SMEM for name in static_smem_of(said)}
     return [f"{name}: {got} bytes of its own shared memory, and the budget is {most[name]}"
             for name, got in static_smem_of(said).items() if got > most[name]]
 
 
 def judge(used, code):
-    """Prints the figures of all kernels; returns what exceeds their budgets."""
+    """Prints the figures of all kernels. Returns sentences about those above their budgets."""
     findings = []
     for kernel, budget in BUDGETS.items():
         resources = named(used, budget[0])
@@ -190,7 +193,7 @@ def judge(used, code):
     return findings
 
 
-# ---- the script's own check -------------------------------------------------------------------------------------
+# ---- self-test --------------------------------------------------------------------------------------------------
 
 SAID = """ptxas info    : Compiling entry function '_Z1kv' for 'sm_90'
 ptxas info    : Function properties for _Z1kv
@@ -225,7 +228,7 @@ MOVED_OUT = """.text._Z1mv:
 
 
 def self_test():
-    """Reads made-up output, and finds each kind of excess."""
+    """Reads fake output, and finds each kind of excess."""
     assert resources_of(SAID) == {"_Z1kv": (128, 16, 48)}
     assert static_smem_of(SAID) == {"_Z1kv": 1152} and too_much_smem(SAID) and not too_much_smem(SAID.replace("1152", "128"))
     assert not too_much_smem(SAID.replace("_Z1kv", "_Z11step_kernelv"))

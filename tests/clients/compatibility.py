@@ -1,11 +1,11 @@
 """docs/compatibility.md: the results of the tests of `make clients`, by client.
 
-A test says what it saw (`Saw`, the fixture `saw`). A run in which all tests passed leaves that in a file, and
+A test records its results (`Saw`, the fixture `saw`). If all tests of a run passed, the results are kept in a file, and
 
     compatibility.py FILE...
 
-writes the page from the files of all runs; it fails if a client of CLIENTS was not seen. tests/tidy.py checks that the page has
-every client, in the versions that are pinned. Nothing is imported here that Python does not have itself.
+writes the page from the files of all runs; it fails if a client of CLIENTS is missing. tests/tidy.py checks that the
+page has all clients, in the pinned versions. The script imports only modules of Python's standard library.
 """
 import json
 import pathlib
@@ -35,7 +35,7 @@ class Client(NamedTuple):
 
     name: str
     package: str
-    pins: str = ""  # which requirements file has it; none: Debian's package
+    pins: str = ""  # the requirements file that contains it; empty: Debian's package
 
 
 CLIENTS = [
@@ -63,7 +63,7 @@ NAMES = [client.name for client in CLIENTS]
 
 
 class Saw:
-    """What one test saw. `keep` is called with each (client, kind, what)."""
+    """The results of one test. `keep` is called with each (client, kind, what)."""
 
     def __init__(self, keep):
         self.keep = keep
@@ -77,7 +77,8 @@ class Saw:
         self.keep((client, kind, what))
 
     def served_or_refused(self, client, what, fields, call, check, refusal):
-        """The call gives what `check` accepts, or it is refused in words that name one of the fields."""
+        """Passes if the call returns a value that `check` accepts, or if it is refused with a message that names one of
+        the fields."""
         try:
             answer = call()
         except refusal as error:
@@ -103,7 +104,7 @@ class Saw:
 
 
 def plain(name):
-    """A package's name as all spellings of it are compared."""
+    """A package's name in the normal form, which is the same for all spellings."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -116,7 +117,7 @@ def pinned(client):
 
 
 def debian_version(package):
-    """The version of a package that is installed, or, for one that was only unpacked, of the one that apt would install."""
+    """Returns the version of an installed package. For one that was only unpacked: the version that apt would install."""
     text = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=False).stdout
     if not text:
         text = subprocess.run(["apt-cache", "show", "--no-all-versions", package], capture_output=True, text=True, check=True).stdout
@@ -136,7 +137,7 @@ def row(cells):
 
 
 def page(seen, version=version_of):
-    """The page of [(client, kind, what)]; `version` gives that of a Client."""
+    """Writes the page for [(client, kind, what)]; `version` returns the version of a Client."""
     text = INTRODUCTION + "\n" + row(COLUMNS) + "|---" * len(COLUMNS) + "|\n"
     for client in CLIENTS:
         cells = ["; ".join(dict.fromkeys(what for name, kind, what in seen if (name, kind) == (client.name, one))) for one in KINDS]
@@ -147,7 +148,7 @@ def page(seen, version=version_of):
 
 
 def findings(text):
-    """What is wrong with the page: sentences."""
+    """Returns the faults of the page as sentences."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
     if not text.startswith(INTRODUCTION) or rows[:1] != [COLUMNS]:
         return ["does not begin as tests/clients/compatibility.py writes it"]

@@ -1,6 +1,7 @@
-"""Programs of others that talk to the built server. Servers are started as in tests/e2e, whose fixtures are here too.
+"""Other projects' programs that talk to the built server. Servers are started as in tests/e2e, whose fixtures are here
+too.
 
-With `--seen FILE` a run that tried everything and passed leaves there what its tests saw (compatibility.py).
+With `--seen FILE` a complete run without failures writes the results of its tests there (compatibility.py).
 """
 import json
 import pathlib
@@ -23,7 +24,7 @@ def pytest_addoption(parser):
 
 @pytest.fixture
 def saw(request):
-    """What a test saw counts if the test passes."""
+    """The results of a test count if the test passes."""
     return Saw(lambda one: request.node.user_properties.append(("saw", one)))
 
 

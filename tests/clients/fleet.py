@@ -1,7 +1,7 @@
-"""Two servers that are restarted in turn, proxies in front of them, and clients that notice whatever they lose.
+"""Two servers that are restarted in turn, proxies in front of them, and clients that detect all losses.
 
-The proxies run as deploy/ ships their files, but for addresses and paths. A client knows what each answer must be: the same
-request has the same bytes, whichever server answers it and whatever else runs there.
+The proxies run with the files of deploy/, except for addresses and paths. A client knows each expected answer: the same
+request has the same bytes on both servers, whatever else runs there.
 """
 import contextlib
 import json
@@ -25,8 +25,8 @@ FLAGS = ["--max-model-len", "1024", "--max-num-seqs", "32", "--kv-cache-memory",
 CONFIGURED = ["127.0.0.1:8081", "127.0.0.1:8082"]  # the servers in the files of deploy/
 CONFIGURED_PROXY = ["127.0.0.1:8080", "--port 8080"]
 START_SECONDS = 30
-# How long a client waits for an answer and a server drains. What is counted is losses, not speed: on a machine that does much else, a
-# server computes for longer than the 30 s after which it would cut answers by default.
+# The time that a client waits for an answer and a server drains. The tests count losses and do not measure speed: on a
+# busy machine an answer may take longer than the default of 30 s after which it would be cut off.
 PATIENCE_SECONDS = 600
 
 
@@ -49,7 +49,7 @@ class Replica:
             return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
 
     def restart(self):
-        """As a supervisor does it: SIGTERM, the end, a new process."""
+        """Like a supervisor: SIGTERM, wait for the end, start a new process."""
         self.server.process.send_signal(signal.SIGTERM)
         code = self.server.process.wait(PATIENCE_SECONDS)
         assert code == 0, f"the server ended with {code}\n{self.server.log_tail()}"
@@ -76,7 +76,7 @@ def replicas(*flags):
 
 
 def shipped(path, servers, port):
-    """A file of deploy/, with these addresses."""
+    """Returns a file of deploy/, with these addresses."""
     text = (ROOT / "deploy" / path).read_text()
     for old, new in zip(CONFIGURED, [one.address for one in servers]):
         assert text.count(old) == 1, (path, old)
@@ -94,7 +94,7 @@ def accepts(port):
 
 @contextlib.contextmanager
 def running(command, port, log, environment=None):
-    """Runs a proxy until the block ends, and yields its address; its log is shown if anything fails."""
+    """Runs a proxy until the block ends, and yields its address. Its log is printed if anything fails."""
     process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     try:
         until = time.monotonic() + START_SECONDS
@@ -115,7 +115,7 @@ def running(command, port, log, environment=None):
 @contextlib.contextmanager
 def nginx(servers):
     port = free_port()
-    user = "user root;" if os.geteuid() == 0 else ""  # or its workers could not read the folder
+    user = "user root;" if os.geteuid() == 0 else ""  # otherwise its workers could not read the folder
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as log:
         with open(f"{folder}/penstock.conf", "w") as file:
             file.write(shipped("nginx/penstock.conf", servers, port))
@@ -154,7 +154,7 @@ PROXIES = {"nginx": nginx, "haproxy": haproxy, "vllm-router": vllm_router}
 
 @contextlib.contextmanager
 def in_front(name, servers):
-    """Runs the proxy of a name, and yields its address once it passes requests on to both servers."""
+    """Runs the proxy with this name, and yields its address after it passes requests on to both servers."""
     with PROXIES[name](servers) as url:
         until = time.monotonic() + START_SECONDS
         good = 0
@@ -182,7 +182,7 @@ def chat(prompt, n_tokens, **fields):
 
 
 def texts_of(answer):
-    """The text of each choice, of a whole answer or of the events of a stream, whose ends are checked."""
+    """Returns the text of each choice, of a whole answer or of the events of a stream, whose ends are checked."""
     whole, ends = {}, {}
     for one in answer:
         for choice in one["choices"]:
@@ -194,11 +194,11 @@ def texts_of(answer):
 
 
 class Lost(Exception):
-    """What a client did not get."""
+    """An answer that a client lost."""
 
 
 def ask(http, path, body):
-    """Sends one request and returns its texts, or raises Lost with what went wrong."""
+    """Sends one request and returns its texts, or raises Lost with the reason."""
     try:
         with http.stream("POST", path, json=body) as response:
             raw = response.read()
@@ -210,7 +210,7 @@ def ask(http, path, body):
 
 
 class Client(threading.Thread):
-    """Sends one request after the other over one connection, as SDKs do."""
+    """Sends one request after another over one connection, as SDKs do."""
 
     def __init__(self, crowd, number):
         super().__init__(daemon=True)
@@ -233,7 +233,7 @@ class Client(threading.Thread):
                     self.lost.append(f"{path} after {time.monotonic() - begun:.2f} s: {lost}")
 
     def leave(self, path, body):
-        """Goes away after the first bytes of an answer."""
+        """Disconnects after the first bytes of an answer."""
         self.left += 1
         with contextlib.suppress(httpx.TransportError):
             with httpx.stream("POST", self.crowd.url + path, json=body, timeout=PATIENCE_SECONDS) as response:
@@ -242,7 +242,8 @@ class Client(threading.Thread):
 
 
 class Crowd:
-    """Clients of a proxy. `requests` are (path, body); `leavers` is the share of them that is not read to the end."""
+    """Clients of a proxy. `requests` are (path, body); `leavers` is the share of requests whose answer is not read to
+    the end."""
 
     def __init__(self, url, n, requests, leavers=0.0):
         self.url, self.requests, self.leavers, self.stopping = url, requests, leavers, threading.Event()
@@ -275,7 +276,7 @@ class Crowd:
 
 
 def wait_for_answers(crowd, n, seconds=120):
-    """Waits until every client has had n more answers."""
+    """Waits until each client has received n more answers."""
     wanted = [one.answered + n for one in crowd.clients]
     until = time.monotonic() + seconds
     while any(one.answered < least for one, least in zip(crowd.clients, wanted)):

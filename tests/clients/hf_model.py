@@ -1,9 +1,9 @@
-"""The default model as transformers' own readers have it: the tokenizer of the GGUF file, and its weights in float32.
+"""The default model for transformers: the tokenizer of the GGUF file, and its weights in float32.
 
     hf_model.py MODEL.gguf FOLDER [--tokenizer-only]
 
-transformers reads a GGUF file's tokenizer without the pre-tokenizer that the file names. SmolLM2's splits digits, so that
-is put back.
+transformers reads a GGUF file's tokenizer without the pre-tokenizer that the file names. SmolLM2's splits digits, so
+the script adds it again.
 """
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""What locust's users do in test_load_tools.py: they ask for whole answers and for streams, and check both."""
+"""The actions of locust's users in test_load_tools.py: they ask for whole answers and for streams, and check both."""
 import json
 
 from locust import HttpUser, constant, task
@@ -10,7 +10,7 @@ class Reader(HttpUser):
     wait_time = constant(0)
 
     def right(self):
-        """The text that every answer must have."""
+        """Returns the text that all answers must have."""
         if not hasattr(type(self), "text"):
             type(self).text = self.client.post("/v1/completions", json=BODY, name="first").json()["choices"][0]["text"]
         return self.text

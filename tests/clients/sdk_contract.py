@@ -1,9 +1,9 @@
-"""What every SDK that speaks OpenAI's API must be able to do with the server: tests that a class inherits with its SDK.
+"""The contract of all SDKs that speak OpenAI's API: tests that a class inherits with its SDK.
 
 An SDK is a class whose objects are one client each:
 
     name                            in docs/compatibility.md
-    Sdk(url, key, timeout, retries) seconds; how often it tries again by itself
+    Sdk(url, key, timeout, retries) seconds; the number of automatic retries
     chat(text, n_tokens, extra)     Answer; extra: fields of the body that the SDK does not know
     stream(text, n_tokens, extra)   yields pieces of text; closing the generator cancels
     chat_async(text, n_tokens)      a coroutine: the text
@@ -25,12 +25,12 @@ import pytest
 from e2e.conftest import NAME, Server
 
 QUESTION, N_TOKENS = "Name three colours.", 16
-LONG = 4000  # tokens that nobody waits for to the end
+LONG = 4000  # tokens of an answer that is not read to its end
 ENDLESS = {"ignore_eos": True}
 COLOUR = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"], "additionalProperties": False}
 TOOL = {"name": "paint", "description": "Paints a wall.", "parameters": COLOUR}
 KEY = "right"
-# As Hermes writes it; with tools and their results.
+# The format of Hermes, with tools and their results.
 TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
             "<tool_call>\n{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}\n</tool_call>"
             "{% endfor %}<|im_end|>\n{% endfor %}{{ tools | tojson if tools }}<|im_start|>assistant\n")
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 
 @pytest.fixture(scope="module")
 def narrow():
-    """A server with room for one request and one that waits, and with a key."""
+    """A server with a key and with room for one running request and one that waits."""
     one = Server("--max-model-len", "8192", "--kv-cache-memory", "256MiB", "--max-num-seqs", "1", "--max-queued-requests", "1",
                  "--api-key", KEY)
     try:
@@ -55,7 +55,7 @@ def narrow():
 
 @pytest.fixture(scope="module")
 def tooled(tmp_path_factory):
-    """A server whose template renders tools: that of the test model does not."""
+    """A server whose template renders tools, unlike that of the test model."""
     template = tmp_path_factory.mktemp("template") / "hermes.jinja"
     template.write_text(TEMPLATE, encoding="utf-8")
     one = Server("--max-model-len", "1024", "--chat-template", str(template), "--kv-cache-memory", "128MiB")
@@ -67,7 +67,7 @@ def tooled(tmp_path_factory):
 
 @contextlib.contextmanager
 def crowded(server):
-    """Fills a server until the block ends, or until what is yielded is called."""
+    """Keeps a server full until the block ends, or until the yielded function is called."""
     body = {"model": NAME, "prompt": "Once", "max_tokens": LONG, "ignore_eos": True, "stream": True}
     with contextlib.ExitStack() as hogs:
         for _ in range(2):
@@ -89,7 +89,7 @@ class Contract:
 
     @pytest.fixture
     def right(self, server):
-        """The server's answer to plain HTTP."""
+        """Returns the server's answer over plain HTTP."""
         answer = server.chat(QUESTION, max_tokens=N_TOKENS)
         return Answer(answer["choices"][0]["message"]["content"], answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"])
 
@@ -131,7 +131,7 @@ class Contract:
         saw.works(self.sdk.name, "keys")
 
     def test_full_queue(self, narrow, saw):
-        """It is an error of its own, and whoever tries again after the time that the server gives is served."""
+        """The error has a separate type, and a retry after the time that the server states succeeds."""
         impatient, patient = (self.sdk(narrow.url + "/v1", KEY, 60, retries) for retries in (0, 6))
         with crowded(narrow) as leave, concurrent.futures.ThreadPoolExecutor() as pool:
             with pytest.raises(openai.RateLimitError):

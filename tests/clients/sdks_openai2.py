@@ -1,11 +1,12 @@
-"""SDKs that need version 2 of openai: LiteLLM, LlamaIndex and Instructor. They have an environment of their own, so this file is run by itself:
+"""SDKs that need version 2 of openai: LiteLLM, LlamaIndex and Instructor. They have a separate environment, so this
+file is run separately:
 
-    build/clients/openai2/bin/python -m pytest tests/clients/sdks_openai2.py
+build/clients/openai2/bin/python -m pytest tests/clients/sdks_openai2.py
 """
 import json
 import os
 
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it asks the network for prices
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise it asks the network for prices
 
 import instructor  # noqa: E402
 import litellm  # noqa: E402
@@ -63,7 +64,7 @@ class Litellm:
 
 
 class Colour(BaseModel):
-    """What a structured answer holds."""
+    """The contents of a structured answer."""
 
     name: str
 
@@ -105,7 +106,7 @@ class LlamaIndex:
         return model.as_structured_llm(Colour).chat([ChatMessage(role="user", content=text)]).raw.model_dump()
 
     def embed(self, text):
-        """Its embeddings are a package of their own, which sends what openai sends."""
+        """Its embeddings are a separate package, which sends the same requests as openai."""
         with openai.OpenAI(base_url=self.options["api_base"], api_key="none", max_retries=0) as client:
             return client.embeddings.create(model=NAME, input=text).data[0].embedding
 
@@ -114,7 +115,7 @@ class TestLitellm(Contract):
     sdk = Litellm
 
     def test_as_vllm(self, server, saw):
-        """Its provider for vLLM's servers, which reads errors and streams by other code."""
+        """Its provider for vLLM's servers, which has other code for errors and streams."""
         class Vllm(Litellm):
             provider = "hosted_vllm"
         client = Vllm(server.url + "/v1", "none", 60, 0)

@@ -1,9 +1,9 @@
-"""Many different clients behind a proxy for a long time, while a server is restarted every two minutes.
+"""Many different clients of a proxy for a long time, while a server is restarted every two minutes.
 
     PYTHONPATH=tests:tests/e2e build/clients/venv/bin/python tests/clients/soak.py [--minutes 30] [--proxy nginx]
 
-One of two servers runs from beginning to end, so that its memory can be watched; the other is restarted. The program ends with
-exit code 1 if a request was lost, or if the memory of the first grew after its first quarter.
+One of two servers runs from beginning to end, so that its memory can be watched; the other is restarted. The program
+ends with exit code 1 if a request was lost, or if the memory of the first grew after its first quarter.
 """
 import argparse
 import statistics
@@ -13,14 +13,14 @@ import time
 from fleet import PROMPTS, PROXIES, Crowd, chat, completion, in_front, replicas
 
 CLIENTS = 64
-LEAVERS = 0.05  # the share of requests whose client goes away in the middle
+LEAVERS = 0.05  # the share of requests whose client disconnects early
 SAMPLE_SECONDS = 2
 MAX_GROWTH = 0.03
 MAX_TOLD = 20  # losses that are shown between two restarts
 
 
 def mixed_requests():
-    """Of every kind that clients send: long and short, streamed and whole, several choices, logprobs, stops, samples."""
+    """Requests of all kinds: long and short, streamed and whole, several choices, logprobs, stops, samples."""
     found = []
     for i, prompt in enumerate(PROMPTS):
         fields = {"stream": i % 2 == 0}
@@ -32,7 +32,7 @@ def mixed_requests():
 
 
 def watch(crowd, stays, restarted, seconds, every):
-    """Runs the time out, restarting one server and sampling the other's memory: [(seconds, kB)]."""
+    """Runs until the time is over, restarts one server and samples the other's memory: [(seconds, kB)]."""
     begun, samples, next_restart, told = time.monotonic(), [], min(every, seconds / 3), 0
     while (passed := time.monotonic() - begun) < seconds:
         samples.append((passed, stays.resident_kb()))

@@ -1,6 +1,6 @@
-"""lm-eval, unchanged, evaluates a model through the server as it does through transformers.
+"""An unchanged lm-eval evaluates a model through the server, with the results that it has through transformers.
 
-It has a virtual environment of its own (requirements_torch.txt), because torch is large: TORCH_VENV names its folder.
+It has a separate virtual environment (requirements_torch.txt), because torch is large: TORCH_VENV names its folder.
 """
 import json
 import os
@@ -48,7 +48,7 @@ def tasks(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def right(tasks, tmp_path_factory):
-    """What lm-eval's own transformers backend gives."""
+    """Returns the results of lm-eval's transformers backend."""
     folder = tmp_path_factory.mktemp("transformers")
     run([FOLDER / "bin/python", pathlib.Path(__file__).parent / "hf_model.py", MODEL, folder / "model"])
     return evaluate(folder, tasks, "--model", "hf", "--device", "cpu", "--batch_size", "1",
@@ -68,7 +68,7 @@ def check_same(found, right):
                 assert abs(float(own[0]) - float(response[0])) < MARGIN and own[1] == response[1], (task, key, own, response)
 
 
-# The tokenizer is the server's (/tokenizer_info, /tokenize); requests come one by one, or several at once.
+# The tokenizer is the server's (/tokenizer_info, /tokenize); requests are sent one by one, or several at a time.
 @pytest.mark.parametrize("how", ["num_concurrent=1", "num_concurrent=4"])
 def test_same_as_transformers(start, tasks, right, tmp_path, how, saw):
     server = start("--dtype", "float32")

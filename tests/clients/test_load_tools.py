@@ -1,4 +1,5 @@
-"""Tools that measure such servers: guidellm, aiperf, locust, ab and wrk. What they report is compared with the server's metrics."""
+"""Tools that measure such servers: guidellm, aiperf, locust, ab and wrk. Their reports are compared with the server's
+metrics."""
 import json
 import os
 import pathlib
@@ -26,14 +27,14 @@ def run(*command, codes=(0,), **environment):
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    """A folder with the model's tokenizer, by which tools make prompts of a length."""
+    """A folder with the model's tokenizer, with which tools make prompts of a given length."""
     folder = tmp_path_factory.mktemp("tokenizer")
     run(TORCH / "python", HERE / "hf_model.py", MODEL, folder, "--tokenizer-only", HF_HUB_OFFLINE="1")
     return folder
 
 
 class Counted:
-    """How much a server has done since a moment."""
+    """The server's work since a moment."""
 
     def __init__(self, server):
         self.server = server
@@ -139,5 +140,5 @@ def test_wrk(server, tmp_path, saw):
     text = run("wrk", "-t", "2", "-c", "4", "-d", "5s", "--timeout", "60s", "-s", tmp_path / "post.lua", server.url + "/v1/completions")
     good, bad, errors = map(int, re.search(r"good=(\d+) bad=(\d+) errors=(\d+)", text).groups())
     assert good > 0 and bad == errors == 0, text
-    assert good <= counted.since()[0] <= good + 4  # wrk goes away in the middle of the last ones
+    assert good <= counted.since()[0] <= good + 4  # wrk disconnects during the last ones
     saw.works("wrk", "keep-alive connections with complete answers")

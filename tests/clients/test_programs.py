@@ -1,4 +1,4 @@
-"""Programs that a person uses a model through: simonw's llm, aider, and inspect-ai's evaluations."""
+"""Programs with which people use a model: simonw's llm, aider, and inspect-ai's evaluations."""
 import asyncio
 import os
 import pathlib
@@ -26,7 +26,7 @@ LLM = pathlib.Path(sys.executable).parent / "llm"
 
 
 class Failed(Exception):
-    """A program ended with an error; its text is what the program said."""
+    """A program ended with an error; its text is the program's output."""
 
 
 def run(command, folder, **environment):
@@ -47,7 +47,7 @@ LLM_MODELS = """
 
 @pytest.fixture
 def llm(tmp_path):
-    """llm(server, arguments...) gives the program's output and errors."""
+    """llm(server, arguments...) returns the program's output and errors."""
     def ask(server, *arguments, key="none"):
         (tmp_path / "extra-openai-models.yaml").write_text(LLM_MODELS.format(name=NAME, url=server.url + "/v1"), encoding="utf-8")
         return run([LLM, *arguments, "--key", key, "-o", "temperature", "0"], tmp_path, LLM_USER_PATH=str(tmp_path))
@@ -60,7 +60,7 @@ def test_llm_answers(llm, server, saw):
         answer, usage = llm(server, "-m", "chat", QUESTION, "-o", "max_tokens", str(N_TOKENS), "-u", *more)
         assert answer.rstrip("\n") == right["choices"][0]["message"]["content"].rstrip("\n")
         assert f"{right['usage']['completion_tokens']} output" in usage
-    again, _ = llm(server, "-c", "And one more?", "-o", "max_tokens", str(N_TOKENS))  # goes on with the conversation
+    again, _ = llm(server, "-c", "And one more?", "-o", "max_tokens", str(N_TOKENS))  # continues the conversation
     messages = [{"role": "user", "content": QUESTION}, right["choices"][0]["message"], {"role": "user", "content": "And one more?"}]
     found = server.post("/v1/chat/completions", {"messages": messages, "temperature": 0, "max_tokens": N_TOKENS}).json()
     assert again.rstrip("\n") == found["choices"][0]["message"]["content"].rstrip("\n")
@@ -94,7 +94,7 @@ def test_llm_tools_and_schemas(llm, server, tooled, saw):
     arguments = ["-m", "chat", "-o", "max_tokens", "64", "What time is it?"]
     assert llm(tooled, *arguments, "-T", "llm_time")[0].strip()
     saw.works("llm", "tools")
-    with pytest.raises(Failed, match="tool"):  # the test model's own template does not render them
+    with pytest.raises(Failed, match="tool"):  # the test model's template does not render them
         llm(server, *arguments, "-T", "llm_time")
     saw.served_or_refused("llm", "schemas", ["response_format"], lambda: llm(server, *arguments, "--schema", "name, age int"),
                           lambda found: '"name"' in found[0], Failed)
@@ -107,7 +107,7 @@ AIDER_SETTINGS = "- {{name: openai/{name}, extra_params: {{max_tokens: {n}, temp
 
 @pytest.fixture
 def aider(tmp_path):
-    """aider(server, streaming, question, file) gives what the program says to one question about a file."""
+    """aider(server, streaming, question, file) returns the program's answer to one question about a file."""
     def ask(server, streaming, question, text="def add(a, b): return a - b\n", key="none"):
         (tmp_path / "settings.yml").write_text(AIDER_SETTINGS.format(name=NAME, n=N_TOKENS, streaming=str(streaming).lower()), encoding="utf-8")
         (tmp_path / "sum.py").write_text(text, encoding="utf-8")
@@ -124,7 +124,7 @@ def test_aider_answers(aider, server, saw, streaming):
     before = server.metric("vllm:request_success_total"), server.metric("vllm:generation_tokens_total")
     said = aider(server, streaming, "What does it do?")
     after = server.metric("vllm:request_success_total"), server.metric("vllm:generation_tokens_total")
-    received = int(re.search(r"Tokens: \d+ sent, (\d+) received", said)[1])  # of a stream it counts them itself
+    received = int(re.search(r"Tokens: \d+ sent, (\d+) received", said)[1])  # for a stream it counts them itself
     assert after[0] == before[0] + 1 and after[1] - before[1] - received in ([0, 1] if streaming else [0]), said
     saw.works("aider", "streams" if streaming else "whole answers with their usage")
 
@@ -204,7 +204,7 @@ def test_inspect_tools_and_schemas(server, tooled, saw):
 
 
 def outcome_or_raise(model, text, **more):
-    """inspect-ai gives some errors of the server as outputs, and raises others."""
+    """inspect-ai returns some errors of the server as outputs, and raises others."""
     found = outcome(model, text, **more)
     if found.error or found.stop_reason in ("unknown", "content_filter"):
         raise RuntimeError(f"{found.error} {found.completion}")

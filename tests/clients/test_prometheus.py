@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a server that is busy, and answers what boards ask it."""
+"""A real Prometheus scrapes a busy server and answers the queries of boards."""
 import contextlib
 import math
 import pathlib
@@ -46,7 +46,7 @@ class Prometheus:
         raise AssertionError(f"Prometheus did not scrape:\n{self.read_log()}")
 
     def query(self, expression):
-        """[(labels, value)] of an expression, now."""
+        """Returns [(labels, value)] of an expression, now."""
         answer = self.http.post("/query", data={"query": expression})
         assert answer.status_code == 200, f"{expression}: {answer.text}"
         return [(one["metric"], float(one["value"][1])) for one in answer.json()["data"]["result"]]
@@ -67,7 +67,7 @@ class Prometheus:
 
 
 def ask_until(server, end, tokens, number):
-    """Requests of several kinds, one after the other; counts the tokens that it was given."""
+    """Sends requests of several kinds, one after another, and counts the tokens of the answers."""
     with httpx.Client(base_url=server.url, timeout=60) as http:
         while time.monotonic() < end:
             body = {"model": NAME, "prompt": f"Once upon a time, far away in the mountains, there lived {number} dragons",
@@ -79,7 +79,7 @@ def ask_until(server, end, tokens, number):
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory):
-    """(server, Prometheus, tokens that clients got) after some seconds of load with scrapes, of which some go on."""
+    """(server, Prometheus, tokens that clients got) after some seconds of load with scrapes. Some requests still run."""
     from e2e.conftest import Server
     server = Server("--max-model-len", "1024", "--kv-cache-memory", "256MiB", "--metrics-key", "scrape", "--max-num-seqs", "4",
                     "--drain-delay", "0")
@@ -95,7 +95,7 @@ def busy(tmp_path_factory):
         for client in clients:
             client.join()
         assert all(tokens), tokens
-        time.sleep(2.5)  # two scrapes that see the last of it
+        time.sleep(2.5)  # two more scrapes after the end
         yield server, prometheus, sum(tokens)
     finally:
         if prometheus:
@@ -152,7 +152,7 @@ def test_promtool_finds_nothing_but_the_names_of_vllm(busy):
     server, _, _ = busy
     text = server.http.get("/metrics", headers={"authorization": "Bearer scrape"}).text
     done = subprocess.run([PACKAGE / "promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
-    # A colon is for recorded rules, but vLLM's names have one; its histogram of tokens ends like a counter.
+    # A colon is reserved for recorded rules, but vLLM's names contain one; its histogram of tokens ends like a counter.
     known = ("metric names should not contain ':'", 'non-counter metrics should not have "_total" suffix',
              "metric names should not contain abbreviated units")
     found = [line for line in done.stderr.splitlines() if not (line.startswith("vllm:") and line.split(" ", 1)[1] in known)]

@@ -1,4 +1,5 @@
-"""nginx and HAProxy as deploy/ ships them, and vllm-router: tokens pass one by one, and restarts behind them lose nothing."""
+"""nginx and HAProxy with the files of deploy/, and vllm-router: tokens pass one by one, and restarts of servers lose
+nothing."""
 import socket
 import time
 
@@ -10,7 +11,7 @@ from fleet import PROMPTS, Crowd, chat, completion, in_front, replicas, wait_for
 
 SHIPPED = ["haproxy", "nginx"]
 ROWS = {"haproxy": "HAProxy", "nginx": "nginx", "vllm-router": "vllm-router"}  # in docs/compatibility.md
-SETTLE_SECONDS = 3  # until a restarted server gets requests again: longer than nginx leaves one out
+SETTLE_SECONDS = 3  # until a restarted server gets requests again: longer than nginx excludes a server
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def proxy_name(request, shipped_proxy):
 
 
 def reads_of(url, path, body):
-    """What each read from a socket gave that holds events."""
+    """Returns the contents of each read from a socket that contains events."""
     host, port = url.removeprefix("http://").split(":")
     text = httpx.Request("POST", url + path, json=body).content
     parts = []
@@ -46,8 +47,8 @@ def reads_of(url, path, body):
 
 
 def test_a_token_a_read(shipped_proxy, proxy_name, saw):
-    """Most reads hold one event; where a proxy waits for more, 12 tokens come in 3 reads. A busy machine may let a few events
-    come together, but a proxy that waits does so in every stream."""
+    """Most reads hold one event. If a proxy waits for more, 12 tokens arrive in 3 reads. On a busy machine a few events
+    may arrive together, but a proxy that waits does so in each stream."""
     for _ in range(8):
         counts = [part.count(b"data: ") for part in reads_of(shipped_proxy, *completion("Once upon a time", 40, stream=True))]
         assert sum(counts) == 41  # with [DONE]

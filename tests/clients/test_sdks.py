@@ -1,4 +1,5 @@
-"""SDKs that speak OpenAI's API: its own, LangChain's and Haystack's. sdks_openai2.py has those that need its version 2."""
+"""SDKs that speak OpenAI's API: OpenAI's, LangChain's and Haystack's. sdks_openai2.py tests those that need its version
+2."""
 import json
 
 import openai
@@ -91,7 +92,7 @@ class Langchain:
 
 
 class Left(Exception):
-    """Ends a stream of Haystack's, which hands pieces to a function."""
+    """Ends a stream of Haystack's, which passes pieces to a function."""
 
 
 class Haystack:
@@ -142,7 +143,7 @@ class TestOpenai(Contract):
     sdk = Openai
 
     def test_helpers(self, server, saw):
-        """Lists of models, texts with logprobs, several choices, and the helper that puts a stream together."""
+        """Lists of models, texts with logprobs, several choices, and the helper that assembles a stream."""
         with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0) as client:
             assert [model.id for model in client.models.list()] == [NAME]
             found = client.completions.create(model=NAME, prompt=STORY, max_tokens=8, temperature=0, logprobs=2, n=2)

@@ -1,5 +1,5 @@
-"""Calls of tools as clients ask for them: OpenAI's own and LangChain. The model is small, so what it says is
-nonsense; that it is a call, and keeps to its schema, is the server's."""
+"""Calls of tools with OpenAI's client and LangChain. The model is small, so its text is nonsense; the server ensures
+that it is a call and matches its schema."""
 import json
 from typing import Literal
 
@@ -14,7 +14,7 @@ from sdk_contract import tooled  # noqa: F401
 
 class Booking(BaseModel):
     """Books a room."""
-    model_config = ConfigDict(extra="forbid")  # or answers that are no calls may have more members
+    model_config = ConfigDict(extra="forbid")  # otherwise answers that are not calls may have more members
     nights: int = Field(ge=1, le=9)
     room: Literal["single", "double"]
     city: str = Field(max_length=12)
@@ -79,7 +79,7 @@ def test_a_loop_of_tools(client):
             if answer.choices[0].finish_reason != "length":
                 json.loads(call.function.arguments)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": "done"})
-        if answer.choices[0].finish_reason == "length":  # of several calls the last may be cut: its arguments are no JSON
+        if answer.choices[0].finish_reason == "length":  # the last of several calls may be cut: its arguments are then not JSON
             messages[-len(message.tool_calls) - 1]["tool_calls"][-1]["function"]["arguments"] = "{}"
 
 

@@ -1,8 +1,8 @@
-"""What Grafana boards ask Prometheus for: vLLM's published ones, and our own.
+"""The Prometheus queries of Grafana boards: vLLM's published ones, and this project's.
 
-EXPRESSIONS holds vLLM's, in a layout of our own: the metrics with their labels, and what is computed from them. <name> or
-<name label="value"> stands for a selector, to which a board adds the model, the engine, the job and the instance; $t stands for a
-span of time. Left out are those that vLLM has no data for either unless it runs with a KV connector, with --kv-cache-metrics, with
+EXPRESSIONS holds vLLM's, in a compact form: the metrics with their labels, and the computations. <name> or <name
+label="value"> is a selector, to which a board adds the model, the engine, the job and the instance; $t is a span of
+time. The list lacks expressions for which vLLM has data only with a KV connector, with --kv-cache-metrics, or with
 adapters, images or speculative decoding.
 """
 import json
@@ -13,7 +13,7 @@ OWN_BOARD = pathlib.Path(__file__).resolve().parents[2] / "deploy/grafana/pensto
 SELECTOR = re.compile(r"<([a-z0-9:_]+)((?: [a-z_]+=\"[^\"]*\")*)>")
 LABEL = re.compile(r"([a-z_]+)=\"([^\"]*)\"")
 
-# Upper bounds that a board's user may choose as a goal, as vLLM writes them.
+# Upper bounds that a board's user may select as a goal, as vLLM writes them.
 FIRST_TOKEN_GOALS = ("0.001 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1.0 2.5 5.0 7.5 10.0 20.0 40.0 80.0 160.0 640.0 "
                      "2560.0").split()
 OUTPUT_TOKEN_GOALS = ("0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.3 0.4 0.5 0.75 1.0 2.5 5.0 7.5 10.0 20.0 40.0 80.0").split()
@@ -95,12 +95,12 @@ EXPRESSIONS = [
 
 
 def selectors(expression):
-    """The (name, {label: value}) that an expression asks for."""
+    """Returns the (name, {label: value}) of an expression's selectors."""
     return [(name, dict(LABEL.findall(labels))) for name, labels in SELECTOR.findall(expression)]
 
 
 def promql(expression, span, **labels):
-    """The expression as Prometheus takes it: with the labels that a board adds, and over a span of time."""
+    """Returns the expression in PromQL: with the labels that a board adds, and over a span of time."""
     def selector(match):
         own = dict(LABEL.findall(match[2]))
         added = {k: v for k, v in labels.items() if match[1].startswith("vllm:") or k not in ("model_name", "engine")}
@@ -109,17 +109,17 @@ def promql(expression, span, **labels):
 
 
 def own_expressions():
-    """What the panels of our own board compute, with a board's variables for labels and span."""
+    """Returns the expressions of this project's board, with its variables for labels and span."""
     with open(OWN_BOARD, encoding="utf-8") as file:
         return [target["expr"] for panel in json.load(file)["panels"] for target in panel["targets"]]
 
 
 def own_selectors():
-    """The (name, {label: value}) that they ask for; what a user selects is left out."""
+    """Returns their (name, {label: value}), without labels that a user selects."""
     found = re.findall(r"([a-z0-9_]+:[a-z0-9_]+|[a-z0-9_]+)\{([^}]*)\}", " ".join(own_expressions()))
     return [(name, {k: v for k, v in LABEL.findall(labels) if not v.startswith("$")}) for name, labels in found]
 
 
 def own_promql(expression, span):
-    """The expression for all models and instances."""
+    """Returns the expression for all models and instances."""
     return re.sub(r"\$(model|instance)\b", ".*", expression).replace("$__rate_interval", span)

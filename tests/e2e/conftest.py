@@ -1,7 +1,7 @@
-"""Starts the built server for the tests, and shows its log if a test fails.
+"""Starts the built server for the tests, and prints its log if a test fails.
 
-PENSTOCK_BINARY and PENSTOCK_MODEL name a program and a model other than those of the tree, PENSTOCK_EMULATED the program with
-an emulated GPU (tests/cuda).
+PENSTOCK_BINARY and PENSTOCK_MODEL name a program and a model other than those of the tree, PENSTOCK_EMULATED the
+program with an emulated GPU (tests/cuda).
 """
 import contextlib
 import os
@@ -16,7 +16,7 @@ import time
 import httpx
 import pytest
 
-for number in (signal.SIGHUP, signal.SIGTERM):  # ignored under nohup, and servers inherit that
+for number in (signal.SIGHUP, signal.SIGTERM):  # nohup ignores these, and servers inherit that
     signal.signal(number, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # ignored in a shell's background
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,7 +39,7 @@ def free_port():
 
 
 def environment():
-    """Our environment without variables of the server, which would change the servers that the tests start."""
+    """The environment without variables of the server, which would change the servers that the tests start."""
     return {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
 
 
@@ -74,14 +74,14 @@ class Server:
         return self.http.post(path, json=body, **options)
 
     def complete(self, prompt="Once upon a time", **fields):
-        """A completion that must succeed; greedy unless told otherwise."""
+        """A completion that must succeed; greedy by default."""
         body = {"model": NAME, "prompt": prompt, "temperature": 0, **fields}
         answer = self.post("/v1/completions", body)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def continue_by(self, n, prompt):
-        """The choice of a greedy completion of n tokens whatever they are, with their ids and logprobs."""
+        """Returns the choice of a greedy completion of exactly n tokens, with their ids and logprobs."""
         return self.complete(prompt, max_tokens=n, logprobs=1, ignore_eos=True, return_token_ids=True)["choices"][0]
 
     def chat(self, content="What is two plus two?", **fields):
@@ -92,17 +92,17 @@ class Server:
         return answer.json()
 
     def metrics(self):
-        """{'name{labels}': value} of /metrics."""
+        """Returns {'name{labels}': value} of /metrics."""
         text = self.http.get("/metrics").text
         lines = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
         return {name: float(value) for name, value in lines}
 
     def metric(self, name):
-        """The sum of one name's samples over its labels."""
+        """Returns the sum of one name's samples over its labels."""
         return sum(v for k, v in self.metrics().items() if re.split(r"[{]", k)[0] == name)
 
     def wait_until_idle(self, seconds=20):
-        """Nothing runs, nothing waits, and no KV block is referenced."""
+        """Waits until no request runs or waits, and no KV block is referenced."""
         names = ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"]
         end = time.monotonic() + seconds
         while (left := {name: self.metric(name) for name in names}) and any(left.values()):

@@ -3,7 +3,7 @@ import json
 
 
 def events(raw):
-    """The JSON of each event in a stream's raw bytes, without the final [DONE], which must be there."""
+    """Returns the JSON of each event in a stream's raw bytes. The final [DONE] is required and left out."""
     text = raw.decode("utf-8")
     assert text.endswith("\n\n")
     blocks = text[:-2].split("\n\n")
@@ -15,7 +15,7 @@ def events(raw):
 
 
 def stream(server, path, body):
-    """Posts a streaming request and returns its response (with headers) and its events."""
+    """Posts a streaming request. Returns its response (with headers) and its events."""
     with server.http.stream("POST", path, json={**body, "stream": True}) as response:
         raw = response.read()
     assert response.status_code == 200, raw
@@ -23,7 +23,7 @@ def stream(server, path, body):
 
 
 def texts(chunks):
-    """{index: text} over all choices of a stream."""
+    """Returns {index: text} for all choices of a stream."""
     whole = {}
     for chunk in chunks:
         for choice in chunk["choices"]:

@@ -1,4 +1,4 @@
-"""A terminal to run the program in: a pseudo-terminal, and what a person would see on its screen."""
+"""A terminal for the program: a pseudo-terminal, and the contents of its screen."""
 import fcntl
 import os
 import pty
@@ -17,7 +17,7 @@ PATIENCE_S = 60
 
 
 class Terminal:
-    """One program in a terminal of its own. `raw` is all that it has written, `text()` what the screen shows."""
+    """One program in a separate terminal. `raw` holds all of its output, `text()` returns the visible screen."""
 
     def __init__(self, *arguments, rows=50, columns=100, env=None, stdout=None, stderr=None, term="xterm-256color"):
         self.columns, self.rows = columns, rows
@@ -38,13 +38,13 @@ class Terminal:
 
     @staticmethod
     def begin():
-        """As a shell begins a program. Tests may run in the background, where the signals of keys are ignored."""
+        """Prepares the process as a shell does. Tests may run in the background, where the signals of keys are ignored."""
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     def size(self, rows, columns):
-        """Sets the size of the window, of which the program learns by a signal."""
+        """Sets the size of the window, and notifies the program by a signal."""
         self.screen.resize(rows, columns)
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
@@ -52,7 +52,7 @@ class Terminal:
         os.write(self.master, text.encode() if isinstance(text, str) else text)
 
     def read(self, seconds):
-        """Shows what the program writes within a time. False: it has ended, and all was read."""
+        """Processes the program's output for some seconds. Returns False if it has ended and all output was read."""
         if not select.select([self.master], [], [], seconds)[0]:
             return True
         try:
@@ -77,7 +77,7 @@ class Terminal:
         return self.wait(lambda: text in self.text(), repr(text), seconds)
 
     def at_prompt(self, prompt=">"):
-        """Is the cursor behind an empty prompt, in the last line that shows something, and does the editor read keys?"""
+        """Is the cursor after an empty prompt, in the last line with text, and does the editor read keys?"""
         is_ready = not self.has_editor or not termios.tcgetattr(self.master)[3] & termios.ICANON
         return is_ready and self.text().split("\n")[-1] == prompt and self.screen.cursor.x == len(prompt) + 1
 

@@ -1,4 +1,4 @@
-"""Whatever a client sends, withholds or leaves unread, the server goes on and its memory is released."""
+"""For any bytes that a client sends, withholds or does not read, the server continues and frees its memory."""
 import concurrent.futures
 import contextlib
 import json
@@ -227,7 +227,7 @@ def gauge(server, name):
 
 
 def longest_token(server):
-    """A token of the longest text."""
+    """Returns a token with the longest text."""
     texts = server.post("/tokenize", {"prompt": "    " * 64, "return_token_strs": True}).json()
     return max(zip(map(len, texts["token_strs"]), texts["tokens"]))[1]
 

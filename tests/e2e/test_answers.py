@@ -1,4 +1,4 @@
-"""The program gives every recorded answer (tests/vectors/make_answers.py), byte for byte."""
+"""The program returns all recorded answers (tests/vectors/make_answers.py), byte for byte."""
 import sys
 
 from conftest import ROOT

@@ -1,4 +1,5 @@
-"""Beam search and best_of over HTTP: the texts are worth what they are said to be, in any company, and hold no memory."""
+"""Beam search and best_of over HTTP: texts have the reported scores, do not depend on other requests, and free their
+memory."""
 import concurrent.futures
 import math
 
@@ -22,7 +23,7 @@ def refusal(server, **fields):
 
 
 def worth(server, choice):
-    """The sum of the logprobs of a choice's tokens, from a request that only reads them."""
+    """Returns the sum of the logprobs of a choice's tokens, from a request that only reads them."""
     prompt, ids = choice["prompt_token_ids"], choice["token_ids"]
     read = ask(server, prompt=prompt + ids, prompt_logprobs=0, max_tokens=1)["choices"][0]["prompt_logprobs"]
     return sum(read[len(prompt) + i][str(id)]["logprob"] for i, id in enumerate(ids))

@@ -7,7 +7,7 @@ from conftest import BINARY, MODEL, environment
 
 
 def rows(text, head):
-    """The numbers in the rows of the table that begins with this line."""
+    """Returns the numbers in the rows of the table that begins with this line."""
     lines = text[text.index(head):].splitlines()[2:]
     table = []
     for line in lines:

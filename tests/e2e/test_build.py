@@ -1,4 +1,5 @@
-"""docker/build.sh: which architectures the CUDA kernels are compiled for, and by which compiler. nvidia-smi, nvcc and cmake are stand-ins."""
+"""docker/build.sh: the architectures for which the CUDA kernels are compiled, and the compiler. nvidia-smi, nvcc and
+cmake are stand-ins."""
 import os
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ KNOWN = "sm_75\nsm_80\nsm_86\nsm_90\nsm_120"
 
 
 class Machine:
-    """A tree with build.sh and what it calls, and the GPUs of a machine."""
+    """A tree with build.sh and the programs that it calls, and the GPUs of a machine."""
 
     def __init__(self, tree, capabilities, known=KNOWN):
         self.tree, self.bin = tree, tree / "bin"
@@ -34,7 +35,7 @@ class Machine:
         self.tool("nvidia-smi", "\n".join(f"echo {c}" for c in capabilities) or "exit 9")
 
     def build(self, **settings):
-        """Builds; returns the architectures that the folder was configured for now, or None where it was not."""
+        """Builds. Returns the architectures with which the folder is now configured, or None if it is not."""
         log = self.tree / "configured"
         log.write_text("")
         environment = {"PATH": f"{self.bin}:/usr/bin:/bin", "CUDA_PATH": "/nowhere", **settings}
@@ -52,7 +53,7 @@ NATIVE = {"PENSTOCK_CUDA_ONLY": "native"}
     (["9.0", "9.0"], KNOWN, "90-real"),
     (["12.0", "8.6"], KNOWN, "120-real;86-real"),
     (["7.5", "8.0"], KNOWN, "80-real"),
-    (["7.5"], KNOWN, ""),          # no kernel runs on it
+    (["7.5"], KNOWN, ""),          # the kernels do not support it
     (["13.4"], KNOWN, ""),         # newer than nvcc: it runs the PTX
     (["9.0", "13.4"], KNOWN, ""),
     ([], KNOWN, ""),
@@ -68,7 +69,7 @@ def test_a_folder_is_configured_again_when_it_lacks_something(tmp_path):
     assert machine.build(**NATIVE) is None
     machine.gpus(["8.6"])  # the folder has moved
     assert machine.build(**NATIVE) == "86-real"
-    assert machine.build() == ""  # a package's build has all
+    assert machine.build() == ""  # a package's build has all architectures
     assert machine.build(**NATIVE) is None
     assert machine.build() is None
 
@@ -86,7 +87,7 @@ def test_without_a_gpu_no_folder_is_configured_again(tmp_path):
     ("nvidiactl", ["9.0", "8.6", "9.0"], 0, "8.6\n9.0\n"),
     ("nvidiactl", [], 0, ""),      # a driver without nvidia-smi
     ("dxg", ["8.9"], 0, "8.9\n"),  # WSL 2
-    ("dxg", [], 1, ""),            # there with a GPU of another make
+    ("dxg", [], 1, ""),            # also present with other makers' GPUs
     ("null", [], 1, ""),
 ])
 def test_a_gpu_is_found_by_its_drivers_device(tmp_path, device, capabilities, code, said):

@@ -1,4 +1,4 @@
-"""The program as a person meets it: the line that serving ends its start with, progress, and sentences about what is wrong."""
+"""The program from a user's side: the last line of a server's start, progress, and error messages."""
 import json
 import os
 import pathlib
@@ -15,7 +15,7 @@ from terminal import Terminal
 
 
 def example_of(text):
-    """The command line that the server says it can be asked with."""
+    """Returns the command line that the server suggests for a first request."""
     return next(line[line.index("curl "):] for line in text.replace("\r", "").splitlines() if "curl " in line)
 
 
@@ -94,7 +94,7 @@ def test_progress_is_a_few_lines_in_a_log(tmp_path):
         process.stderr.close()
 
 
-# ---- what is wrong, and what would be right --------------------------------------------------------------
+# ---- errors and their remedies ---------------------------------------------------------------------------
 
 
 def run(*arguments, cwd=None):
@@ -105,7 +105,7 @@ def run(*arguments, cwd=None):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with files that a person could have meant."""
+    """A folder with files that a user could have meant."""
     (tmp_path / "models").mkdir()
     for name in ("river.gguf", "models/lake.GGUF", "models/readme.txt", "models/evil\033[2J.gguf"):
         (tmp_path / name).write_bytes(b"this is no model")
@@ -153,7 +153,7 @@ def test_what_stands_where_a_command_belongs(folder):
 
 
 def test_the_help_of_batch_shows_a_line_that_works(tmp_path):
-    """And an interrupted batch goes on, as it says."""
+    """And an interrupted batch continues as the help says."""
     _, out, _ = run("help", "batch")
     (tmp_path / "in").write_text(next(line for line in out.splitlines() if line.startswith("  {")) + "\n")
     for _ in range(2):

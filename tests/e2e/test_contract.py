@@ -239,7 +239,7 @@ def test_rendered_completions_are_a_list(server):
 
 @pytest.mark.parametrize("path, body, param", [
     *[case for case in REFUSED if case[0] in (COMPLETIONS, CHATS)],
-    (COMPLETIONS, {"prompt": [5] * 1024}, "prompt"),  # once it is known how many tokens there are
+    (COMPLETIONS, {"prompt": [5] * 1024}, "prompt"),  # checked after the tokens are counted
     (CHATS, {"messages": [{"role": "user", "content": "word " * 1100}]}, "messages"),
     (COMPLETIONS, {"model": "other", "prompt": "x"}, "model")])
 def test_rendering_refuses_what_generating_refuses(server, path, body, param):
@@ -347,7 +347,7 @@ def test_only_allowed_tokens_are_chosen(server):
 
 
 def test_bad_words_do_not_come(server):
-    """Each round forbids a word of the answer before: of one token and of several, at its start and behind a space."""
+    """Each round bans a word of the previous answer: of one token and of several, at its start and after a space."""
     words = []
     for _ in range(12):
         text = server.complete(STORY, max_tokens=40, bad_words=words)["choices"][0]["text"]
@@ -360,7 +360,7 @@ def test_bad_words_do_not_come(server):
 
 
 def longest_repeat(ids, start):
-    """The most tokens of a run that ends at `start` or behind it and came before."""
+    """Returns the length of the longest run of tokens that ends at `start` or later and is a repeat."""
     n = 0
     while any(ids[i:i + n + 1] == ids[j:j + n + 1]
               for j in range(max(start - n, 0), len(ids) - n) for i in range(j)):
@@ -370,7 +370,7 @@ def longest_repeat(ids, start):
 
 @pytest.mark.parametrize("fields", ({}, {"temperature": 0.3, "seed": 3}, {"n": 2, "temperature": 0.3, "seed": 5}))
 def test_repeats_do_not_come(server, fields):
-    """What repeats itself is repeated; each field ends that, whether guesses are verified or not."""
+    """Without the fields the model repeats itself. Each field stops that, with and without draft tokens."""
     text = ("red blue green " * 12).strip()
     prompt = server.post("/tokenize", {"prompt": text}).json()["tokens"]
 
@@ -391,7 +391,7 @@ def test_repeats_do_not_come(server, fields):
 
 def test_mirostat_keeps_near_a_surprise(server):
     def surprise(**fields):
-        """The mean of the tokens', in bits, as the model without it judges them."""
+        """Returns the mean surprise of the tokens, in bits, by the unchanged model."""
         choice = server.complete(STORY, max_tokens=256, temperature=1, ignore_eos=True, logprobs=0, **fields)["choices"][0]
         return -sum(choice["logprobs"]["token_logprobs"]) / 256 / math.log(2), choice["text"]
 
@@ -499,7 +499,7 @@ def test_chat_stream(server):
 
 
 def test_the_first_event_comes_with_the_first_token(server):
-    """The headers leave while the prompt is computed; the role leaves with the first text, not before it."""
+    """The headers are sent while the prompt is computed. The role is sent with the first text, not earlier."""
     body = {**CHAT, "messages": [{"role": "user", "content": "word " * 900}], "stream": True,
             "cache_salt": "never computed before", "ignore_eos": True}
     with server.http.stream("POST", CHATS, json=body) as response:

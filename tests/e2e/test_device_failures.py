@@ -1,5 +1,5 @@
-"""A GPU that fails during work (the emulated one, which fails when a test says so): every client gets an error, none hangs, and
-the server ends by itself so that a supervisor can start it again."""
+"""A GPU that fails during work (an emulated one that fails on request): all clients get an error, none hangs, and the
+server ends so that a supervisor can start it again."""
 import concurrent.futures
 import contextlib
 import signal
@@ -20,7 +20,8 @@ LONG = {"model": NAME, "prompt": "hello the", "max_tokens": 400, "ignore_eos": T
 
 @pytest.fixture
 def begin(tiny_model):
-    """begin(failure, flags...): a server whose device fails in that way; the fixture ends it if the test does not."""
+    """begin(failure, flags...) starts a server whose device fails in that way. The fixture ends it if the test does
+    not."""
     own = []
 
     def start(failure, *flags):
@@ -34,7 +35,7 @@ def begin(tiny_model):
 
 
 def read_stream(server):
-    """The events of a stream: at least one before the error."""
+    """Returns the events of a stream: at least one before the error."""
     with httpx.stream("POST", server.url + COMPLETIONS, json={**LONG, "stream": True, "n": 2}, timeout=30) as response:
         return response.status_code, response.read()
 
@@ -50,7 +51,7 @@ def check_error(error, call):
 
 
 def wait_until_told(server):
-    """Waits until readiness is 503: a request's error may arrive a moment before."""
+    """Waits until readiness is 503: a request's error may arrive a moment earlier."""
     end = time.monotonic() + 5
     while (answer := server.http.get("/health")).status_code == 200:
         assert time.monotonic() < end

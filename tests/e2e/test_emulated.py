@@ -1,5 +1,5 @@
-"""The whole server on the emulated GPU, with a tiny model: answers equal the CPU's in float32, and have the same bytes whatever
-else runs."""
+"""The whole server on the emulated GPU, with a tiny model: answers equal the CPU's in float32, and do not depend on
+other requests."""
 import concurrent.futures
 import json
 import os
@@ -22,7 +22,7 @@ PROMPTS = ["hello the", "in the thing and on the other", "x", "the hello and the
 
 
 def bodies(n):
-    """Requests of every kind: greedy and drawn, penalties, several choices, logprobs, stop strings, biases."""
+    """Requests of all kinds: greedy and drawn, penalties, several choices, logprobs, stop strings, biases."""
     made = []
     for i in range(n):
         body = {"model": NAME, "prompt": PROMPTS[i % len(PROMPTS)], "max_tokens": 6 + 3 * (i % 4), "seed": i,
@@ -65,7 +65,7 @@ def cpu(tiny_model):
 
 @pytest.fixture(scope="module")
 def alone(gpu):
-    """The answer to each request when it is the only one."""
+    """The answer to each request when no other request runs."""
     asked = bodies(12)
     return asked, answers(gpu, asked, 1)
 
@@ -191,7 +191,7 @@ def test_the_same_bytes_from_other_servers(emulated, alone, flags):
 
 
 def test_the_same_bytes_after_giving_way(emulated, gpu):
-    """More sequences at once than there are blocks for: some are preempted and continue later."""
+    """More sequences at a time than there are blocks for: some are preempted and continue later."""
     server = emulated(*FLOAT32, "--max-model-len", "96", "--kv-cache-memory", "96KiB")
     asked = [{"model": NAME, "prompt": PROMPTS[i], "max_tokens": 36, "ignore_eos": True, "temperature": 0.7 * (i % 2),
               "seed": i, "return_token_ids": True, "frequency_penalty": 0.1 * i} for i in (0, 1, 2, 4, 5, 6)]
@@ -201,7 +201,7 @@ def test_the_same_bytes_after_giving_way(emulated, gpu):
 
 
 def test_the_same_bytes_after_swapping(emulated, gpu):
-    """Of three running sequences one is swapped to the host's memory, and comes back."""
+    """One of three running sequences is swapped to the host's memory and back."""
     server = emulated(*FLOAT32, "--max-model-len", "128", "--kv-cache-memory", "136KiB", "--swap-space", "1MiB")
     asked = [{"model": NAME, "prompt": f"{word} " + "hello hello " * 16, "max_tokens": 34, "ignore_eos": True, "seed": 4,
               "temperature": 0.8, "return_token_ids": True, "presence_penalty": 0.5} for word in ("in", "the", "ring")]

@@ -1,4 +1,5 @@
-"""A client whose grammars take long to compile holds up no other client, and nothing compiles for clients that have left."""
+"""A client whose grammars take long to compile does not delay other clients, and nothing compiles for clients that have
+left."""
 import json
 import socket
 import time
@@ -7,7 +8,7 @@ from conftest import NAME
 
 
 def slow_schema(number):
-    """Takes some tenths of a second of a processor to compile, and is then refused."""
+    """This schema takes some tenths of a second to compile, and is then refused."""
     properties = {f"p{i}": {"type": "string", "allOf": [{"pattern": f"^.*{chr(97 + i)}.{{11}}$"}, {"pattern": f"^.*{chr(98 + i)}.{{11}}$"}]}
                   for i in range(20)}
     return {"title": str(number), "type": "object", "properties": properties}
@@ -61,6 +62,6 @@ def test_nothing_compiles_for_clients_that_have_left(start):
     for client in clients:
         client.close()
     wait_until(lambda: grammar_requests(server) == 0)
-    assert compilations(server, "refused") + compilations(server, "cancelled") <= ended + 6  # others were never begun
+    assert compilations(server, "refused") + compilations(server, "cancelled") <= ended + 6  # others never began
     assert server.complete("Hi", max_tokens=1)
     server.wait_until_idle()

@@ -1,7 +1,7 @@
-"""Each family over HTTP, as a GGUF file and as a folder: the greedy tokens and logprobs that transformers gives for a tiny
-random model of it in float32 (tests/vectors/make_families.py, make_folders.py), on the CPU and on the emulated GPU, alone and
-beside other requests. A run of all of them says what the table of docs/models.md must say; PENSTOCK_WRITE_TABLE=1 writes it
-there. PENSTOCK_VECTORS names another folder of such models: `make oracle` makes some afresh."""
+"""Each family over HTTP, as a GGUF file and as a folder: the greedy tokens and logprobs of transformers for a tiny
+random model in float32 (tests/vectors/make_families.py, make_folders.py), on the CPU and on the emulated GPU,
+without and with other requests. A complete run checks the table of docs/models.md; PENSTOCK_WRITE_TABLE=1 writes it.
+PENSTOCK_VECTORS names another folder of such models: `make oracle` makes new ones."""
 import concurrent.futures
 import json
 import os
@@ -19,16 +19,16 @@ TABLE = ROOT / "docs/models.md"
 HEAD = "| tiny model | as | on the CPU | on the emulated GPU |\n|---|---|---|---|\n"
 FILES = sorted(f"families/{path.name}" for path in VECTORS.glob("families/*.gguf"))
 FOLDERS = sorted(f"folders/{path.parent.name}" for path in VECTORS.glob("folders/*/config.json"))
-N_TOGETHER = 12  # tokens of a request that runs beside others
-equal = {}  # (kind, model): how many tokens were equal
+N_TOGETHER = 12  # tokens of a request that runs with others
+equal = {}  # (kind, model): number of equal tokens
 # Prompts are cut into chunks.
 FLAGS = ("--dtype", "float32", "--max-num-batched-tokens", "24", "--max-num-seqs", "8")
-# Positions are stretched by other factors in a context as short as the one that transformers had.
+# In a context as short as transformers' in these tests, other factors stretch the positions.
 OWN_FLAGS = {"families/phi3_short.gguf": ("--max-model-len", "72")}
 
 
 def golden(model):
-    """Pairs of a prompt's ids and of the tokens that follow, each (id, logprob)."""
+    """Returns pairs of a prompt's ids and of the following tokens, each (id, logprob)."""
     text = (VECTORS / f"{model.removesuffix('.gguf')}.txt").read_text()
     lines = [line.split() for line in text.splitlines()]
     prompts = [[int(word) for word in words[1:]] for words in lines if words[0] == "prompt"]
@@ -48,7 +48,7 @@ def program(kind):
 @pytest.mark.skipif("PENSTOCK_VECTORS" in os.environ, reason="no comparison with transformers")
 @pytest.mark.parametrize("model", [*FILES, "folders/llama"])
 def test_other_requests_and_the_prefix_cache_change_nothing(model):
-    """As a model is served unless told otherwise, with a cache of integers: the second time a prompt's blocks are shared."""
+    """With the default settings, a cache of integers: the second time the prompt's blocks are shared."""
     server = Server("--device", "cpu", *FLAGS[2:], model=VECTORS / model).wait_until_ready()
     try:
         prompts = [prompt for prompt, _ in golden(model)]
@@ -89,7 +89,7 @@ def inspect(*words):
 
 
 def families_of_docs():
-    """Rows of the first table of docs/models.md: the family, its folders' architectures, what it is called in GGUF files."""
+    """Rows of the first table of docs/models.md: the family, its folders' architectures, its name in GGUF files."""
     rows = []
     for line in TABLE.read_text().split("## Stretched positions")[0].splitlines():
         cells = line.split("|")
@@ -104,7 +104,7 @@ def families_of_docs():
 
 
 def served(*model):
-    """The names that the sentence lists which refuses a model of the architecture "none"."""
+    """Returns the names in the message that refuses a model of the architecture "none"."""
     done = inspect(*model)
     assert done.returncode != 0 and '"none" is not supported; these are: ' in done.stderr, done.stderr
     return set(done.stderr.strip().split("these are: ")[1].split(", "))
@@ -126,7 +126,7 @@ def test_the_families_are_those_of_the_docs(tmp_path):
 
 @pytest.mark.skipif("PENSTOCK_VECTORS" in os.environ, reason="the table is of the models in the tree")
 def test_each_family_of_the_docs_is_run():
-    """A tiny model of it, as a folder and as a GGUF file; `inspect` calls each as the docs do."""
+    """A tiny model of it, as a folder and as a GGUF file; `inspect` prints the name in the docs."""
     rows = families_of_docs()
     found = {"folders": set(), "families": set()}
     for model in FILES + FOLDERS:
@@ -143,7 +143,7 @@ def test_each_family_of_the_docs_is_run():
 
 
 def table():
-    """A row for each model, of what this run has found."""
+    """One row per model with the results of this run."""
     rows = []
     for model in FILES + FOLDERS:
         folder, name = model.removesuffix(".gguf").split("/")

@@ -1,4 +1,4 @@
-"""Files that are cut short under a running process: it ends with exit code 1 and a sentence that names the file."""
+"""Files that are truncated while a process uses them: it ends with exit code 1 and a message that names the file."""
 import os
 import random
 import shutil
@@ -15,14 +15,14 @@ EXIT_BAD_FILE = 1
 
 
 def check_sentence(log, path):
-    """One sentence about the file."""
+    """Fails unless there is one message about the file."""
     assert log.count(str(path)) == 1, log
     assert "cut short" in log or "written to while it was read" in log, log
 
 
 @pytest.fixture(scope="module")
 def load_seconds(tmp_path_factory):
-    """How long a start takes that generates nothing."""
+    """The time of a start without generation."""
     begun = time.monotonic()
     subprocess.run([BINARY, "run", "--model", MODEL, "--max-tokens", "1", "x"], env=environment(), check=True,
                    capture_output=True)
@@ -30,7 +30,7 @@ def load_seconds(tmp_path_factory):
 
 
 def cut_while_it_starts(path, after, size):
-    """Starts on a copy of the model, which is cut at that moment; returns the exit code and the messages."""
+    """Starts on a copy of the model, which is truncated at that moment. Returns the exit code and the messages."""
     shutil.copyfile(MODEL, path)
     process = subprocess.Popen([BINARY, "run", "--model", path, "--max-tokens", "1", "x"], env=environment(), text=True,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -52,7 +52,7 @@ def test_a_model_cut_at_any_moment_of_its_load_is_named(tmp_path, load_seconds):
         after = moments.random() * load_seconds
         code, log = cut_while_it_starts(path, after, moments.randrange(os.path.getsize(MODEL)))
         codes.append(code)
-        if code != 0:  # all was read before the file was cut
+        if code != 0:  # all was read before the truncation
             assert code == EXIT_BAD_FILE, (code, log)
             check_sentence(log, path)
     assert EXIT_BAD_FILE in codes

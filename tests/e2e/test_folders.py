@@ -1,4 +1,4 @@
-"""A folder is as good as a file: every command takes it, and what its files say of names, ends and sampling counts."""
+"""Folders instead of files: all commands accept them, and use their names, end tokens and sampling settings."""
 import json
 import subprocess
 

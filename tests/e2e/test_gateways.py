@@ -1,4 +1,4 @@
-"""Behind proxies and beside gateways: whose address is logged, and which ids a request is found by."""
+"""Servers with proxies and gateways: the address that is logged, and the ids that identify a request."""
 import itertools
 import re
 import time
@@ -12,14 +12,14 @@ NUMBER = itertools.count(1000)
 
 
 def ask(server, *lines):
-    """The log line of one request with these headers."""
+    """Returns the log line of one request with these headers."""
     mark = f"r-{next(NUMBER)}-r"
     head = "".join(line + "\r\n" for line in lines)
     with connect(server) as client:
         client.sendall(f"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Request-Id: {mark}\r\nConnection: close\r\n{head}\r\n".encode())
         answer = read_all(client)
     assert answer.startswith(b"HTTP/1.1 200") and f"X-Request-Id: {mark}\r\n".encode() in answer
-    for _ in range(100):  # the line may come after the connection's end
+    for _ in range(100):  # the line may be written after the connection's end
         found = [line for line in server.log_tail().splitlines() if mark in line]
         if found:
             return found[0]
@@ -38,7 +38,7 @@ def test_the_client_behind_proxies(start):
                           ("10.1.1.1, 10.2.2.2", "10.1.1.1"), ("1.2.3.4:5678", "1.2.3.4"), ('"[2001:db9::5]:80"', "2001:db9::5"),
                           ("1.2.3.4, forged name", "127.0.0.1"), ("", "127.0.0.1"), ("1.2.3.4,,10.1.1.1", "10.1.1.1")):
         assert client_of(server, f"X-Forwarded-For: {value}") == client, value
-    # a proxy that adds a header of its own instead of extending the client's
+    # a proxy that adds a separate header instead of extending the client's
     assert client_of(server, "X-Forwarded-For: 6.6.6.6", "x-forwarded-for: 1.2.3.4") == "1.2.3.4"
 
 

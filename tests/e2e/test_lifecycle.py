@@ -1,4 +1,4 @@
-"""Starting, refusing, draining, ending: exit codes and what clients see meanwhile."""
+"""Starting, refusing, draining, ending: exit codes, and the clients' view meanwhile."""
 import concurrent.futures
 import contextlib
 import pathlib
@@ -81,7 +81,7 @@ def generate(client):
 
 
 def check_delay(server, begin_drain):
-    """Begins a drain of three seconds' delay and checks what clients see until the port is closed."""
+    """Begins a drain with a delay of three seconds and checks the clients' view until the port is closed."""
     streams = begin(server, 2, {**STREAM, "max_tokens": 100})
     idle = httpx.Client(base_url=server.url, timeout=30)
     assert generate(idle).status_code == 200
@@ -200,7 +200,7 @@ def test_a_half_sent_request_holds_no_server(start):
 
 
 def test_user_signals_are_ignored_from_the_first_moment(start):
-    """As log rotation sends them, while the model loads and while clients are served."""
+    """Log rotation sends them while the model loads and while clients are served."""
     server = start(ready=False)
     while server.process.poll() is None and b"loading" not in pathlib.Path(f"/proc/self/fd/{server.log.fileno()}").read_bytes():
         time.sleep(0.005)
@@ -236,7 +236,7 @@ def test_work_after_idleness_is_not_a_hang(start):
     assert events(slow.raw)
 
 
-# ---- what cannot start --------------------------------------------------------------------------------
+# ---- errors at the start ------------------------------------------------------------------------------
 
 
 def run(*arguments, env=None):
@@ -256,7 +256,7 @@ def test_wrong_flags(flags, says):
 
 def test_wrong_commands():
     assert run("no-such-command")[0] == 2
-    assert run("serve")[0] == 2  # which model?
+    assert run("serve")[0] == 2  # the model is missing
 
 
 def test_wrong_environment():
@@ -303,7 +303,7 @@ def test_port_in_use():
     assert code == 1 and str(port) in text and "in use" in text
 
 
-# ---- too much -----------------------------------------------------------------------------------------
+# ---- overload -----------------------------------------------------------------------------------------
 
 
 def test_a_full_queue_refuses_and_keeps_its_promises(start):
@@ -336,14 +336,14 @@ def test_a_key_file(start, tmp_path):
     long = "k" * 3000
     keys.write_text(f"first\nsecond\n{'#' * 2000}tail\n{long}\n")
     server = start("--api-key-file", str(keys))
-    parts = [(long, 200), (long[:1023], 401), (long[:-1], 401), ("#" * 977 + "tail", 401)]  # a line has one key, or none
+    parts = [(long, 200), (long[:1023], 401), (long[:-1], 401), ("#" * 977 + "tail", 401)]  # a line is one key, or ignored
     for key, code in [("first", 200), ("second", 200), ("third", 401), *parts]:
         answer = server.http.get("/v1/models", headers={"authorization": f"Bearer {key}"})
         assert answer.status_code == code
 
 
 def test_little_memory_still_answers_all(start):
-    """More sequences at once than the KV cache can hold: some are preempted and resumed, none is lost."""
+    """More sequences at a time than the KV cache can hold: some are preempted and resumed, none is lost."""
     server = start("--kv-cache-memory", "48MiB", "--max-num-seqs", "16")
     body = {"model": NAME, "prompt": "Once upon a time", "max_tokens": 150, "ignore_eos": True, "temperature": 0}
     with concurrent.futures.ThreadPoolExecutor(16) as pool:

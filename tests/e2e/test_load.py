@@ -1,4 +1,4 @@
-"""Many requests at once: none fails, and each gets the same bytes as alone."""
+"""Many requests at a time: none fails, and each gets the same bytes as without the others."""
 import concurrent.futures
 import json
 import subprocess
@@ -22,7 +22,7 @@ end
 
 
 def wrk_round(server, script):
-    """wrk runs for seconds, not for a number of requests: one run and its counts."""
+    """One run of wrk and its counts. wrk runs for a number of seconds, not of requests."""
     command = ["wrk", "-t1", "-c16", f"-d{ROUND_SECONDS}s", "--timeout", "60s", "-s", script,
                server.url + "/v1/completions"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=ROUND_SECONDS + 60)
@@ -63,7 +63,7 @@ def test_the_same_bytes_alone_and_together(server):
 
 @pytest.mark.parametrize("target", ["1", "30"])
 def test_a_target_between_tokens_changes_no_byte(server, start, target):
-    """Long prompts beside streams, in steps that are cut to fit a time, which differ from run to run."""
+    """Long prompts and streams, in steps that are cut to fit a time, which differ from run to run."""
     bodies = [{"model": NAME, "prompt": f"Chapter {i}. " + "It was a dark night. " * (90 if i % 4 == 3 else 1),
                "max_tokens": 30, "temperature": 0.8, "seed": i, "logprobs": 1, "return_token_ids": True}
               for i in range(8)]

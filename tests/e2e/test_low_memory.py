@@ -1,10 +1,10 @@
-"""A server that cannot get memory refuses the request that needs it, and goes on."""
+"""If the server cannot get memory, it refuses the request that needs it, and continues."""
 import json
 import resource
 
 import pytest
 
-# What the two reproductions need: an answer of 66 MB, and a tree of a million values.
+# Requests with a large need: an answer of 66 MB, and a tree of a million values.
 LARGE_ANSWER = ("/detokenize", json.dumps({"tokens": [49000] * 900_000}))
 MANY_VALUES = ("/v1/completions", json.dumps({"prompt": "x", "unknown": [1] * 1_000_000}))
 MANY_ARRAYS = ("/v1/completions", json.dumps({"prompt": "x", "unknown": [[]] * 900_000}))

@@ -1,4 +1,5 @@
-"""GET /metrics: both text formats as Prometheus' own parser reads them, what requests move, and what boards ask for."""
+"""GET /metrics: both text formats read with Prometheus' parser, the numbers that requests change, and the metrics of
+boards."""
 import re
 import time
 
@@ -12,14 +13,14 @@ COMPLETIONS = "/v1/completions"
 STORY = "Once upon a time"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-# What Prometheus 2.42 sends.
+# The Accept header of Prometheus 2.42.
 PROMETHEUS_ACCEPTS = ("application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
                       "text/plain;version=0.0.4;q=0.5,*/*;q=0.1")
 LABEL = f'{{engine="0",model_name="{NAME}"}}'
 
 
 def families(server, accept=None):
-    """{name: family} of a scrape, read by the parser of the format that the answer says it is."""
+    """Returns {name: family} of a scrape, read by the parser for the answer's content type."""
     answer = server.http.get("/metrics", headers={"accept": accept} if accept else {})
     assert answer.status_code == 200
     if answer.headers["content-type"] == OPENMETRICS:

@@ -1,4 +1,4 @@
-"""OpenAI's own client, sync and async, works unchanged."""
+"""OpenAI's client, sync and async, works unchanged."""
 import asyncio
 import re
 
@@ -173,7 +173,7 @@ def test_chat_stream_with_usage(client):
 
 
 def test_chat_stream_helper(client):
-    """The helper puts the chunks of several choices together; each choice must begin with its role."""
+    """The helper combines the chunks of several choices; each choice must begin with its role."""
     short = {"model": NAME, "messages": MESSAGES, "temperature": 0, "stop": [" "]}
     with client.chat.completions.stream(**short, n=2) as events:
         kinds = [event.type for event in events]
@@ -184,7 +184,7 @@ def test_chat_stream_helper(client):
 
 
 def test_tools_without_calls(client):
-    """With "none" the answer is text. This model's template shows no calls, so one in the history is refused."""
+    """With "none" the answer is text. This model's template does not show calls, so one in the history is refused."""
     tools = [{"type": "function", "function": {"name": "sum", "parameters": {"type": "object", "properties": {}}}}]
     answer = chat(client, tools=tools, tool_choice="none")
     assert answer.choices[0].message.content == chat(client).choices[0].message.content

@@ -1,4 +1,4 @@
-"""The bench's sides without their libraries: worker processes, turns in accounts of processor time, and tables."""
+"""The bench's sides without their libraries: worker processes, turns, processor time, and tables."""
 import os
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""`penstock quantize`, and `--quantization` at load: the same answers, files that are whole or not there, and refusals."""
+"""`penstock quantize`, and `--quantization` at load: the same answers, files that are complete or absent, and refusals."""
 import json
 import os
 import pathlib
@@ -24,7 +24,7 @@ def penstock(*words, **more):
 
 
 def answer(model, *flags):
-    """What a model says to a prompt of bytes, as text that any model of the test's vocabulary can give."""
+    """Returns a model's answer to a prompt of bytes, as text."""
     done = penstock("run", "--model", model, "--device", "cpu", "--temperature", 0, "--max-tokens", 24, *flags, "water flows")
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -48,7 +48,8 @@ def test_a_file_answers_as_its_source_quantised_at_load(kind, tmp_path):
 
 @pytest.mark.parametrize("flags", [(), ("--quantization", "q4_1", "--tensor-parallel-size", 2)])
 def test_kept_weights_answer_as_loaded_ones(flags, tmp_path):
-    """--weight-cache: the first start writes a file a rank, the second one maps them; a damaged one is written again."""
+    """--weight-cache: the first start writes one file per rank, the second one maps them; a damaged one is written
+    again."""
     wanted = answer(FLOATS, *flags)
     assert answer(FLOATS, *flags, "--weight-cache", tmp_path) == wanted
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
@@ -63,14 +64,14 @@ def test_kept_weights_answer_as_loaded_ones(flags, tmp_path):
 
 
 def test_biases_of_experts_stay(tmp_path):
-    """They are rows, one for each expert, and no matrix."""
+    """They are one row per expert, and not a matrix."""
     out, source = tmp_path / "small.gguf", FLOATS.with_name("gpt_oss.gguf")
     assert penstock("quantize", source, out, "--type", "q8_0").returncode == 0
     assert answer(out) == answer(source, "--quantization", "q8_0")
 
 
 def test_types_follow_the_tensors_and_their_rows(tmp_path):
-    """Rows of 32 numbers are no whole blocks of 256, and rows of 40 none of 32."""
+    """Rows of 32 numbers are not whole blocks of 256, and rows of 40 are not whole blocks of 32."""
     out = tmp_path / "small.gguf"
     assert penstock("quantize", FLOATS, out, "--type", "q4_k").returncode == 0
     types = tensor_types(out)
@@ -79,7 +80,7 @@ def test_types_follow_the_tensors_and_their_rows(tmp_path):
 
 
 def test_what_is_no_matrix_stays_though_it_has_two_dimensions(tmp_path):
-    """Biases of experts, and gains of each head's own norm."""
+    """Biases of experts, and gains of a norm per head."""
     out = tmp_path / "small.gguf"
     for family, tensor in ("gpt_oss", "blk.0.ffn_down_exps.bias"), ("stablelm_12b", "blk.0.attn_q_norm.weight"):
         source = FLOATS.with_name(f"{family}.gguf")
@@ -104,12 +105,12 @@ def test_a_folder_is_quantised_as_it_is_loaded():
     assert answer(FOLDER, "--quantization", "q8_0", "--dtype", "float32")
 
 
-# Of these no GGUF file can say what the folder does, or it is quantised already.
+# Folders that a GGUF file cannot represent, or that are quantised already.
 REFUSED = {
     "opt": "no GGUF file has the architecture \"opt\"",
     "opt_350m": "no GGUF file has the architecture \"opt\"",
     "mistral": "a sliding window is not supported in a model of the architecture \"llama\"",
-    "smollm3": "layer without positions: the folder says 1, the file 0",  # the tiny model's are not each fourth
+    "smollm3": "layer without positions: the folder says 1, the file 0",  # the tiny model's are not each fourth layer
     "qwen2moe_mixed": "layer 2 has no experts (mlp_only_layers, decoder_sparse_step), but layer 1 has; a GGUF file can say this of the "
     "first layers alone",
     **dict.fromkeys(["awq", "awq-experts", "gptq", "gptq-act-order", "packed-int4", "packed-int4-middle", "packed-int8", "int8", "float8-rows",
@@ -120,7 +121,7 @@ FOLDERS = sorted(path.parent for path in FOLDER.parent.glob("*/config.json"))
 
 
 def complete(model, prompts, *flags):
-    """The ids and logprobs that follow each prompt, without a server."""
+    """Returns the ids and logprobs that follow each prompt, without a server."""
     work = [{"custom_id": str(i), "method": "POST", "url": "/v1/completions",
              "body": {"prompt": prompt, "max_tokens": 16, "temperature": 0, "logprobs": 1, "ignore_eos": True,
                       "return_token_ids": True}} for i, prompt in enumerate(prompts)]
@@ -136,8 +137,8 @@ def complete(model, prompts, *flags):
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_folder_becomes_a_file_that_answers_as_it_does(folder, tmp_path):
-    """The same bits, whatever the type: the order of a product's inputs is the folder's. Of heads whose numbers stand in
-    another order in the family's GGUF files float sums have another order, too."""
+    """The same bits for all types: the order of a product's inputs is the folder's. If the family's GGUF files store
+    heads in another order, float sums have another order, too."""
     out = tmp_path / "small.gguf"
     kind = TYPES[FOLDERS.index(folder) % len(TYPES)]
     done = penstock("quantize", folder, out, "--type", kind)
@@ -165,7 +166,7 @@ def test_a_folder_says_in_keys_what_its_files_do(tmp_path):
 
 
 def test_lists_of_factors_stand_without_a_factor(tmp_path):
-    """Other programs divide by the factor besides."""
+    """Other programs also divide by the factor."""
     folder, out = tmp_path / "phi3", tmp_path / "small.gguf"
     shutil.copytree(FOLDER.parent / "phi3", folder)
     config = json.loads((folder / "config.json").read_text())
@@ -235,7 +236,7 @@ def test_tokenizers_are_named_or_refused(name, said, tmp_path):
 
 @pytest.mark.parametrize("name", ["tekken.json", "sp_unigram.model"])
 def test_a_file_encodes_as_its_folder(name, tmp_path):
-    """5,000 lines of texts that the tokenizers are tested with and of letters drawn at random."""
+    """5,000 lines: the texts of the tokenizers' tests, and random letters."""
     folder, out, numbers = tmp_path / "folder", tmp_path / "small.gguf", random.Random(3)
     write_llama(folder, ROOT / "tests/vectors/hf_tokenizers" / name)
     assert penstock("quantize", folder, out, "--type", "q8_0").returncode == 0
@@ -271,7 +272,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
 
 
 def test_a_killed_run_leaves_nothing_under_the_name(tmp_path):
-    """Killed after different times: there is no file, or a whole one."""
+    """Killed after different times: the file is absent or complete."""
     for i in range(8):
         out = tmp_path / f"small{i}.gguf"
         process = subprocess.Popen([BINARY, "quantize", str(FLOATS), str(out)], stdout=subprocess.DEVNULL)
@@ -298,7 +299,7 @@ def test_a_model_that_is_quantised_already_is_refused(tmp_path):
     out = tmp_path / "small.gguf"
     assert penstock("quantize", FLOATS, out, "--type", "q8_0").returncode == 0
     done = penstock("quantize", out, tmp_path / "smaller.gguf", "--type", "q4_0")
-    # the rows of 40 numbers stay floats, whatever the type is
+    # the rows of 40 numbers stay floats with all types
     assert done.returncode == 2 and "has no float matrix that could be quantised to q4_0" in done.stderr
     done = penstock("run", "--model", out, "--quantization", "q4_0", "a")
     assert done.returncode == 2 and "--quantization q4_0 is of float matrices" in done.stderr

@@ -1,4 +1,4 @@
-"""Guessed tokens change no byte of an answer: servers with and without them, side by side."""
+"""Draft tokens change no byte of an answer: servers with and without them are compared."""
 import concurrent.futures
 import json
 import re
@@ -64,7 +64,7 @@ def drafting(model, n):
 
 
 def test_a_draft_model_changes_no_byte_and_saves_steps(server, start):
-    """The model drafts for itself, so that nearly all guesses hold, drawn ones too."""
+    """The model drafts for itself, so nearly all drafts are accepted, drawn ones too."""
     wanted = [ask(server, body) for body in BODIES]
     guessing = start("--speculative-config", drafting(MODEL, 3), "--always-speculate", "--no-enable-prefix-caching")
     assert [ask(guessing, body) for body in BODIES] == wanted
@@ -93,7 +93,7 @@ def test_a_draft_model_that_cannot_be_used_is_told(tmp_path):
 
 
 def predict(server, prediction, **fields):
-    """A greedy chat of 64 tokens through OpenAI's own client."""
+    """A greedy chat of 64 tokens through OpenAI's client."""
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="none")
     return client.chat.completions.create(model="smol", messages=[{"role": "user", "content": "List ten colours."}], temperature=0,
                                           max_completion_tokens=64, prediction={"type": "content", "content": prediction}, **fields)

@@ -1,5 +1,5 @@
-"""Answers that keep to a schema, a pattern or a choice, over HTTP with the real model: every finished one is valid, and others
-get the bytes that they get without them."""
+"""Answers that follow a schema, a pattern or a choice, over HTTP with the real model: all complete ones are valid, and
+the bytes of other requests do not change."""
 import concurrent.futures
 import json
 import re
@@ -37,7 +37,7 @@ def client(server):
 
 
 def is_place(text):
-    """Is it of SCHEMA? By hand."""
+    """Does the text match SCHEMA? Checked without a library."""
     value = json.loads(text)
     return (list(value) in (["name", "people"], ["name", "people", "tags"])
             and isinstance(value["name"], str) and len(value["name"]) <= 12
@@ -138,12 +138,12 @@ def test_other_settings_hold_beside_a_grammar(server):
     long = server.complete("x", guided_regex="[a-z]+", min_tokens=12, max_tokens=30)["choices"][0]["text"]
     assert re.fullmatch("[a-z]{12,}", long)
     short = server.complete("x", guided_choice=["abc"], min_tokens=12)["choices"][0]
-    assert short["text"] == "abc" and short["finish_reason"] == "stop"  # the grammar comes before min_tokens
+    assert short["text"] == "abc" and short["finish_reason"] == "stop"  # the grammar has priority over min_tokens
     batch = server.complete(["1, 2, 3,", "a, b, c,"], guided_regex=" [0-9a-z]", max_tokens=8)["choices"]
     assert all(re.fullmatch(" [0-9a-z]", one["text"]) for one in batch)
 
 
-# ---- what is refused ------------------------------------------------------------------------------
+# ---- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fields, param, says", [
@@ -174,7 +174,7 @@ def test_a_stream_that_is_stuck_ends_with_an_error(server):
     assert "No next token is allowed" in text and text.endswith("data: [DONE]\n\n")
 
 
-# ---- company --------------------------------------------------------------------------------------
+# ---- other requests -------------------------------------------------------------------------------
 
 
 def test_others_get_the_same_bytes(server):

@@ -1,4 +1,4 @@
-"""A conversation in a terminal: lines that are edited, commands, Ctrl-C and colours."""
+"""A conversation in a terminal: editing of lines, commands, Ctrl-C and colours."""
 import json
 import os
 import re
@@ -36,7 +36,7 @@ def chat(tmp_path):
 
 
 def said(terminal, tmp_path, role="user"):
-    """What the conversation holds of one role, as /save writes it."""
+    """Returns the messages of one role in the conversation, as /save writes them."""
     path = tmp_path / f"said{len(list(tmp_path.iterdir()))}.json"
     terminal.type(f"/save {path}")
     return [m["content"] for m in json.loads(path.read_text())["messages"] if m["role"] == role]
@@ -71,7 +71,7 @@ def test_keys_edit_the_line(chat, tmp_path, keys, line):
 
 
 def test_wide_characters_are_edited_whole(chat, tmp_path):
-    """The screen shows what is in the line: a character of two columns is moved over and removed as one."""
+    """The screen shows the contents of the line: a character of two columns is passed and removed as one."""
     terminal = chat().wait_prompt()
     terminal.send("水は流れる é🙂x" + LEFT * 2 + "\x7f" + "ü")
     terminal.wait_for("> 水は流れる ü🙂x")
@@ -195,7 +195,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(chat, tmp_path):
 def test_ctrl_c_clears_the_line_and_twice_ends(chat, tmp_path):
     terminal = chat().wait_prompt()
     terminal.send("something")
-    terminal.wait_for("something").send("\x03")  # together, the terminal would discard what was not read yet
+    terminal.wait_for("something").send("\x03")  # sent together, the terminal would discard unread bytes
     terminal.wait_prompt()
     assert "Ctrl-C again" not in terminal.text()
     terminal.send("\x03")  # the first on an empty line
@@ -203,7 +203,7 @@ def test_ctrl_c_clears_the_line_and_twice_ends(chat, tmp_path):
     assert said(terminal.type("a river"), tmp_path) == ["a river"]
     terminal.send("\x03")
     terminal.wait(lambda: terminal.text().count("Ctrl-C again") == 2, "a second note").wait_prompt()
-    terminal.type("/stats")  # a line between them: it is not the second
+    terminal.type("/stats")  # a line between them, so it is not the second
     terminal.send("\x03")
     terminal.wait(lambda: terminal.text().count("Ctrl-C again") == 3, "a third note").wait_prompt()
     assert terminal.process.poll() is None
@@ -287,7 +287,7 @@ def test_clear_forgets_and_system_stays(chat, tmp_path):
 
 
 def test_a_system_message_reaches_the_model(chat, server):
-    """The answer is the one that the API gives to the same messages."""
+    """The answer equals the API's for the same messages."""
     terminal = chat("--max-tokens", "12").wait_prompt().type("/system You answer in French.").type("Name a river.")
     messages = [{"role": "system", "content": "You answer in French."}, {"role": "user", "content": "Name a river."}]
     answer = server.post("/v1/chat/completions", {"messages": messages, "temperature": 0, "max_tokens": 12}).json()
@@ -342,18 +342,18 @@ def test_an_answer_that_is_cut_off_says_so(chat):
     assert "[cut off after 2 tokens: --max-tokens]" in chat().wait_prompt().type("Name a river.").text()
 
 
-# ---- what the terminal can do --------------------------------------------------------------------------
+# ---- the terminal's features ---------------------------------------------------------------------------
 
 
 def test_colours_are_for_terminals_that_want_them(chat):
     assert b"\033[1m" in chat().wait_prompt().raw and b"\033[2m" in chat().wait_prompt().raw
     plain = chat(env={"NO_COLOR": "1"}).wait_prompt().type("a river")
     assert b"\033[1m" not in plain.raw and b"\033[2m" not in plain.raw and b"\033[31m" not in plain.raw
-    assert b"\033[2m" in chat(env={"NO_COLOR": ""}).wait_prompt().raw  # empty is as good as not set
+    assert b"\033[2m" in chat(env={"NO_COLOR": ""}).wait_prompt().raw  # empty counts as not set
 
 
 def test_a_dumb_terminal_gets_no_codes(chat, tmp_path):
-    """The terminal's own editing is left, and everything else works."""
+    """The terminal's line editing is used, and everything else works."""
     terminal = chat(term="dumb").wait_prompt()
     terminal.send("a rix\x7fver\\\r")
     terminal.wait_prompt(".")
@@ -381,8 +381,8 @@ def test_text_is_utf8_in_every_locale(chat, tmp_path, lang):
 
 
 def test_a_pipe_is_a_script(tmp_path):
-    """One line a turn, commands are text, only answers are written, and there is no code in them. (A slow machine says that it
-    loads.)"""
+    """One line per turn; commands are text; only answers are written, without escape codes. (A slow machine prints that
+    it loads.)"""
     done = subprocess.run([BINARY, *CHAT, "--max-tokens", "3"], input=b"Name a river.\n\n/stats\nAnd one\\\nlast one",
                           capture_output=True, timeout=120, env={**environment(), "XDG_STATE_HOME": str(tmp_path)})
     assert done.returncode == 0 and CODES not in done.stdout + done.stderr

@@ -1,7 +1,7 @@
-"""Calls of tools and thoughts over HTTP, with OpenAI's own client, and `penstock parse`.
+"""Calls of tools and thoughts over HTTP, with OpenAI's client, and `penstock parse`.
 
-The default model calls no tools by itself. A template that says the last message several times over lets it repeat that text,
-so that the answer is known.
+The default model does not call tools. A template that repeats the last message several times makes it repeat that text,
+so the answer is known.
 """
 import json
 import re
@@ -40,7 +40,7 @@ def ask(client, text, **fields):
 
 
 def joined(stream):
-    """A stream's sum: (reasoning, content, calls, finish_reason); each delta only adds."""
+    """Adds a stream up: (reasoning, content, calls, finish_reason). Deltas only append."""
     reasoning, content, calls, reason = "", "", [], None
     for chunk in stream:
         for choice in chunk.choices:
@@ -90,7 +90,7 @@ def test_a_tool_loop(client):
     messages += [message.model_dump(exclude_none=True),
                  {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "sunny"}]
     with pytest.raises(openai.BadRequestError, match="leaves tool calls out|leaves such messages out"):
-        client.chat.completions.create(model=NAME, messages=messages, tools=TOOLS)  # of this template
+        client.chat.completions.create(model=NAME, messages=messages, tools=TOOLS)  # for this template
 
 
 def test_thoughts_are_split_off(client):
@@ -160,7 +160,7 @@ def test_an_effort_reaches_the_template(client):
     assert len(answer.prompt_token_ids) > len(plain.prompt_token_ids)
 
 
-# ---- calls that must come -------------------------------------------------------------------------
+# ---- required calls -------------------------------------------------------------------------------
 
 BOOK = {"type": "function", "function": {"name": "book", "parameters": {
     "type": "object", "required": ["nights", "city", "room"], "additionalProperties": False, "properties": {
@@ -191,13 +191,13 @@ def test_a_named_tool_is_called(client):
     choice = ask(client, CALL, **fields).choices[0]
     [call] = choice.message.tool_calls
     check_book((call.id, call.function.name, call.function.arguments))
-    assert choice.finish_reason == "stop"  # as OpenAI's for a named tool
+    assert choice.finish_reason == "stop"  # like OpenAI's for a named tool
     assert joined(ask(client, CALL, stream=True, **fields)) == (
         "", "", [(call.id, "book", call.function.arguments)], "stop")
 
 
 def test_only_allowed_tools_are_called(client):
-    """The model sees both tools, and may call one; that it must call is the mode's to say."""
+    """The model sees both tools, and may call only one of them; whether it must is set by the mode."""
     def allowed(mode):
         return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [
             {"type": "function", "function": {"name": "book"}}]}}
@@ -254,7 +254,7 @@ FAMILIES = ["openai", "kimi_k2", "deepseek_v3", "deepseek_v31", "mistral_v11", "
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_calls(family, tmp_path):
-    """A batch: of each family's form an answer that must call, drawn at a temperature, and one that may."""
+    """A batch: for each family's form an answer that must call, drawn at a temperature, and one that may."""
     template, lines, answers = tmp_path / "t.jinja", tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     template.write_text("{% for m in messages %}{{ m.content }}\n{% endfor %}")
     body = {"model": NAME, "messages": [{"role": "user", "content": "Book a room in Paris."}], "tools": [BOOK],
@@ -274,7 +274,7 @@ def test_every_family_calls(family, tmp_path):
         assert results[str(i)]["status_code"] == 200, results[str(i)]
         [choice] = results[str(i)]["body"]["choices"]
         if one["tool_choice"] == "required" and choice["finish_reason"] == "length":
-            assert family == "openai" and not choice["message"].get("tool_calls")  # it still says things before it calls
+            assert family == "openai" and not choice["message"].get("tool_calls")  # it may still write text before it calls
         elif one["tool_choice"] == "required":
             assert choice["finish_reason"] == "tool_calls" and not choice["message"].get("content")
             [call] = choice["message"]["tool_calls"]

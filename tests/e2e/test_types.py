@@ -1,7 +1,7 @@
-"""Each weight type of GGUF files over HTTP: the greedy tokens and logprobs that transformers gives in float32 for a tiny model
-of random bytes of it (type_files.py, tests/vectors/make_types.py), on the CPU and on the emulated GPU; and how many of these
-tokens are the same as types are served on the CPU unless told otherwise, with inputs in 8 bits. A run of all of them says what
-the table of types in docs/formats.md must say; PENSTOCK_WRITE_TABLE=1 writes it there."""
+"""Each weight type of GGUF files over HTTP: the greedy tokens and logprobs of transformers in float32 for a tiny model
+of random bytes of the type (type_files.py, tests/vectors/make_types.py), on the CPU and on the emulated GPU. Also
+the number of these tokens that are equal with the CPU's default settings, whose inputs have 8 bits. A complete run
+checks the table of types in docs/formats.md; PENSTOCK_WRITE_TABLE=1 writes it."""
 import os
 
 import pytest
@@ -13,14 +13,14 @@ DOCS = ROOT / "docs/formats.md"
 HEAD = "| type | in float32 on the CPU | in float32 on the emulated GPU | as served on the CPU |\n|---|---|---|---|\n"
 DEVICES = {"cpu": (BINARY, ("--device", "cpu", "--kv-cache-memory", "4MiB")),
            "emulated": (str(EMULATED), ("--device", "cuda", "--kv-cache-memory", "1MiB"))}
-LENGTHS = {"cpu": 32, "emulated": 8}  # of answers; an emulated step takes long
+LENGTHS = {"cpu": 32, "emulated": 8}  # of answers; an emulated step is slow
 FLAGS = ("--max-num-batched-tokens", "24", "--max-num-seqs", "2")  # prompts are cut into chunks
 RUNS = [("cpu", "float32"), ("emulated", "float32"), ("cpu", "auto")]  # device and --dtype
-found = {}  # (type, device, dtype): how many tokens were equal, in words
+found = {}  # (type, device, dtype): number of equal tokens, in words
 
 
 def golden():
-    """{type: (seed, pairs of a prompt's ids and of the tokens that follow, each (id, logprob))}"""
+    """Returns {type: (seed, pairs of a prompt's ids and of the following tokens, each (id, logprob))}"""
     types, name, prompt = {}, "", []
     for words in map(str.split, (ROOT / "tests/vectors/types.txt").read_text().splitlines()[1:]):
         if words[0] == "type":
@@ -38,12 +38,12 @@ GOLDEN = golden()
 
 
 def expected_of(name, device):
-    """Pairs of a prompt and the tokens that must follow."""
+    """Returns pairs of a prompt and the tokens that must follow."""
     return [(prompt, tokens[:LENGTHS[device]]) for prompt, tokens in GOLDEN[name][1]]
 
 
 def answers(file, device, dtype):
-    """Of each prompt of the file's type."""
+    """Returns the answers to all prompts for the file's type."""
     binary, flags = DEVICES[device]
     server = Server(*FLAGS, *flags, "--dtype", dtype, binary=binary, model=file).wait_until_ready()
     try:
@@ -53,7 +53,7 @@ def answers(file, device, dtype):
 
 
 def equal_leading(choice, tokens):
-    """How many tokens are equal before the first other one, behind which texts go their own ways."""
+    """Returns the number of equal tokens before the first different one. After that the texts diverge."""
     ids = [token for token, _ in tokens]
     return next((i for i, (a, b) in enumerate(zip(choice["token_ids"], ids)) if a != b), len(ids))
 
@@ -75,7 +75,7 @@ def test_tokens_are_those_of_transformers(name, device, dtype, tmp_path):
 
 
 def test_each_type_of_a_file_is_run():
-    """Those of the table of types that have bits in a file."""
+    """All types in the table that a file can contain."""
     rows = DOCS.read_text().split("| type | bits a weight in the file")[1].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in row.split("|")] for row in rows]
     assert {name for row in cells if row[2] for name in row[1].split(", ")} == set(type_files.KINDS) == set(GOLDEN)

@@ -1,6 +1,6 @@
-"""Tiny GGUF files of one weight type each, of random bytes that a seed makes again: test_types.py serves them, and
-tests/vectors/make_types.py computes what must come out. Nothing here knows what the bytes mean but for a block's scale,
-which is set so that a weight is about as large as those of trained models.
+"""Tiny GGUF files of one weight type each, with random bytes from a seed: test_types.py serves them, and
+tests/vectors/make_types.py computes the expected results. This file knows only one thing about the bytes: the scale of
+a block, which is set so that weights are about as large as those of trained models.
 """
 import dataclasses
 import random
@@ -13,12 +13,12 @@ U32, F32, TEXT, ARRAY, I32 = 4, 6, 8, 9, 5  # types of values in GGUF
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A type's number in GGUF, the weights and bytes of a block, and what is not random in one."""
+    """A type's number in GGUF, the weights and bytes of a block, and the parts of a block that are not random."""
     number: int
     weights: int
     size: int
-    halves: dict = dataclasses.field(default_factory=dict)  # place: about which number
-    masked: dict = dataclasses.field(default_factory=dict)  # place: which bits stay random, which others are set
+    halves: dict = dataclasses.field(default_factory=dict)  # offset: about which number
+    masked: dict = dataclasses.field(default_factory=dict)  # offset: the mask of random bits, and the bits that are set
 
 
 KINDS = {
@@ -45,7 +45,7 @@ KINDS = {
     "IQ2_XXS": Kind(16, 256, 66, {0: .0016}),
     "IQ3_XXS": Kind(18, 256, 98, {0: .00065}),
     "IQ3_S": Kind(21, 256, 110, {0: .0006}),
-    # the scale of IQ1_M is a half, a nibble of it in each second byte from 49 on: 0x2266 is 0.0125
+    # the scale of IQ1_M is a half, with a nibble in each second byte from 49: 0x2266 is 0.0125
     "IQ1_M": Kind(29, 256, 56, masked={49: (15, 0x60), 51: (15, 0x60), 53: (15, 0x20), 55: (15, 0x20)}),
     "IQ2_XS": Kind(17, 256, 74, {0: .0016}),
     "IQ2_S": Kind(22, 256, 82, {0: .0016}),
@@ -54,7 +54,7 @@ KINDS = {
 
 
 def blocks(kind, n, rng):
-    """The bytes of n weights."""
+    """Returns the bytes of n weights."""
     count = n // kind.weights
     data = bytearray(rng.randbytes(count * kind.size))
     signs = (-1, 1) if len(kind.halves) == 1 else (1,)  # codes are not around 0, so weights would not be either
@@ -72,7 +72,7 @@ def floats(n, rng):
 
 
 def tensors(name, seed):
-    """Name, rows (None: a vector), columns and bytes of each tensor, in the order of the file."""
+    """Returns name, rows (None: a vector), columns and bytes of each tensor, in the order of the file."""
     kind, rng = KINDS[name], random.Random(f"{name} {seed}")
     matrices = {"attn_q": (H * D, K), "attn_k": (G * D, K), "attn_v": (G * D, K), "attn_output": (K, H * D),
                 "ffn_gate": (F, K), "ffn_up": (F, K), "ffn_down": (K, F)}
@@ -102,7 +102,7 @@ def array(key, kind, values):
 
 
 def vocabulary():
-    """GPT-2's letters for bytes, a token that joins two, and one that ends a text."""
+    """GPT-2's letters for bytes, a token that joins two of them, and one that ends a text."""
     shown = [*range(ord("!"), ord("~") + 1), *range(0xa1, 0xad), *range(0xae, 0x100)]
     hidden = [byte for byte in range(256) if byte not in shown]
     letters = [chr(byte if byte in shown else 0x100 + hidden.index(byte)) for byte in range(256)]

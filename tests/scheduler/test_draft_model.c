@@ -482,7 +482,7 @@ START_TEST(each_sequence_rests_for_itself) {
         step_cost_init(&w->scheduler->draft_engine.cost, true);
         step_cost_note(&w->scheduler->cost, 1, 1000000);
         step_cost_note(&w->scheduler->draft_engine.cost, 1, 50000);
-        bad->draft_chance[MAX_DRAFT_MATCH] = 0.05f;
+        bad->drafts.chance[MAX_DRAFT_MATCH] = 0.05f;
         int before = w->client[0].choice[0].n_output;
         fake_step(w->scheduler);
         ck_assert_int_le(w->client[0].choice[0].n_output, before + 1);

@@ -56,7 +56,7 @@ static struct sequence *make_search(int n_prompt, int priority, int n, int promp
     generation[k].beams.width = width;
     made[k] = request_new(&generation[k], MODEL_LEN, B, pool.caching, NULL);
     made[k]->arrival = (uint64_t)k;
-    made[k]->sequence[0].table = table[k];
+    made[k]->sequence[0].kv.table = table[k];
     return &made[k]->sequence[0];
 }
 
@@ -75,7 +75,7 @@ static struct sequence *run_more(struct sequence *sequence, int n_computed) {
     sequence->state = SEQUENCE_RUNNING;
     sequence->n_computed = n_computed;
     for (int i = 0; i < block_pool_blocks_for(&pool, n_computed); i++)
-        sequence->table[sequence->n_blocks++] = block_pool_acquire(&pool);
+        sequence->kv.table[sequence->kv.n_blocks++] = block_pool_acquire(&pool);
     sequence_enqueue(&running, sequence);
     return sequence;
 }
@@ -244,8 +244,8 @@ START_TEST(drafts_are_as_deep_as_the_target_allows) {
             view.itl_target_ns = allowed > 0 ? step_cost_ns(&cost, allowed) : 1;
             for (int k = 0; k < n; k++) {
                 struct sequence *sequence = run(9, 8, 0);
-                sequence->n_proposed = DEPTH;
-                for (int m = 0; m <= MAX_DRAFT_MATCH; m++) sequence->draft_chance[m] = 0.99f;
+                sequence->drafts.n_proposed = DEPTH;
+                for (int m = 0; m <= MAX_DRAFT_MATCH; m++) sequence->drafts.chance[m] = 0.99f;
             }
             plan_make(&plan, &view);
             ck_assert_int_eq(plan.rows, max_int(allowed, n));
@@ -358,9 +358,9 @@ START_TEST(all_sharers_but_the_last_copy) {
     struct sequence *a = run(10, 9, 0), *b = make(10, 0, 1, -1);
     run_more(b, 0);
     b->n_computed = 9;
-    for (int i = 0; i < a->n_blocks; i++) {
-        b->table[b->n_blocks++] = a->table[i];
-        block_pool_share(&pool, a->table[i]);
+    for (int i = 0; i < a->kv.n_blocks; i++) {
+        b->kv.table[b->kv.n_blocks++] = a->kv.table[i];
+        block_pool_share(&pool, a->kv.table[i]);
     }
     plan_make(&plan, &view);
     ck_assert(plan.item[0].copy && !plan.item[1].copy);
@@ -402,7 +402,7 @@ START_TEST(equal_prompts_wait_for_the_first) {
     memcpy(prompt[1], prompt[0], sizeof prompt[0]);
     struct sequence *b = make(20, 0, 1, -1), *c;
     memcpy(b->tokens, a->tokens, 20 * sizeof *a->tokens);
-    memcpy(b->hashes, a->hashes, 5 * sizeof *a->hashes);
+    memcpy(b->kv.hashes, a->kv.hashes, 5 * sizeof *a->kv.hashes);
     b->state = SEQUENCE_WAITING;
     sequence_enqueue(&waiting, b);
     c = wait(8, 0);
@@ -421,7 +421,7 @@ START_TEST(a_search_is_preempted_whole) {
     sequence_append(urgent, 5);
     struct sequence *beam[2] = {make_search(5, 0, 1, -1, 2)};
     beam[1] = &beam[0]->request->sequence[1];
-    beam[1]->table = table[MAX - 1];
+    beam[1]->kv.table = table[MAX - 1];
     sequence_append(beam[0], 5);
     beam[1]->n_tokens = beam[0]->n_tokens;
     beam[0]->request->beams->n_live = 2;

@@ -255,27 +255,27 @@ START_TEST(an_interrupted_step_is_forgotten) {
 END_TEST
 
 START_TEST(a_chance_follows_what_held) {
-    struct sequence sequence = {.n_drafts = 3, .draft_match = 2};
+    struct sequence sequence = {.drafts.n = 3, .drafts.match = 2};
     speculate_begin(&sequence);
-    float at2 = sequence.draft_chance[2], at3 = sequence.draft_chance[3],
-          at4 = sequence.draft_chance[4];
+    float at2 = sequence.drafts.chance[2], at3 = sequence.drafts.chance[3],
+          at4 = sequence.drafts.chance[4];
     speculate_learn(&sequence, 1);
-    ck_assert(sequence.draft_chance[2] > at2 && sequence.draft_chance[3] < at3);
-    ck_assert(sequence.draft_chance[4] == at4); /* not tried */
+    ck_assert(sequence.drafts.chance[2] > at2 && sequence.drafts.chance[3] < at3);
+    ck_assert(sequence.drafts.chance[4] == at4); /* not tried */
     for (int i = 0; i < 100; i++) speculate_learn(&sequence, 0);
-    ck_assert(sequence.draft_chance[2] < 0.01f);
+    ck_assert(sequence.drafts.chance[2] < 0.01f);
     for (int i = 0; i < 2000; i++) speculate_forget(&sequence);
-    ck_assert_float_eq_tol(sequence.draft_chance[2], at2, 0.01);
+    ck_assert_float_eq_tol(sequence.drafts.chance[2], at2, 0.01);
 }
 END_TEST
 
 START_TEST(a_chance_is_on_average_what_holds) {
-    struct sequence sequence = {.n_drafts = 1, .draft_match = 2};
+    struct sequence sequence = {.drafts.n = 1, .drafts.match = 2};
     float sum = 0;
     speculate_begin(&sequence);
     for (int i = 0; i < 400; i++) {
         speculate_learn(&sequence, i % 4 > 0);
-        if (i >= 200) sum += sequence.draft_chance[2] / 200;
+        if (i >= 200) sum += sequence.drafts.chance[2] / 200;
     }
     ck_assert_float_eq_tol(sum, 0.75f, 0.02);
 }
@@ -384,8 +384,8 @@ START_TEST(blocks_are_those_of_the_tokens_that_held) {
     submit(w, 0);
     while (fake_step(w->scheduler)) {
         const struct sequence *sequence = sequence_of(w->scheduler->running.head.next);
-        ck_assert_int_eq(sequence->n_blocks, (sequence->n_computed + 3) / 4);
-        ck_assert_int_eq(block_pool_available(&w->scheduler->pool), 200 - sequence->n_blocks);
+        ck_assert_int_eq(sequence->kv.n_blocks, (sequence->n_computed + 3) / 4);
+        ck_assert_int_eq(block_pool_available(&w->scheduler->pool), 200 - sequence->kv.n_blocks);
     }
     world_free(w);
 }
@@ -396,7 +396,7 @@ START_TEST(a_request_may_refuse_drafts_and_bound_them) {
     ask(w, 0, 9, 30)->max_drafts = 0;
     submit(w, 0);
     fake_step(w->scheduler);
-    ck_assert_ptr_null(sequence_of(w->scheduler->running.head.next)->draft_state);
+    ck_assert_ptr_null(sequence_of(w->scheduler->running.head.next)->drafts.state);
     fake_run(w->scheduler);
     ck_assert_uint_eq(w->scheduler->stats.draft_tokens, 0);
     ask(w, 1, 9, 31)->max_drafts = 2;

@@ -255,8 +255,8 @@ START_TEST(a_prefix_needs_the_window_blocks_of_its_end) {
     struct sequence *sequence = sequence_of(w->scheduler->waiting.head.next);
     struct block_key key = sequence_key(sequence, 0, 0);
     int32_t hit[15];
-    ck_assert_int_eq(prefix_cache_match(&w->scheduler->pool.known, key, sequence->hashes, 14, hit),
-                     14);
+    ck_assert_int_eq(
+        prefix_cache_match(&w->scheduler->pool.known, key, sequence->kv.hashes, 14, hit), 14);
     window_pool_detach(windows, hit[12]);
     rows = w->engine->n_rows;
     run(w);

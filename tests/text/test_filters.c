@@ -42,17 +42,7 @@ START_TEST(sorting_is_stable_and_follows_paths) {
 }
 END_TEST
 
-START_TEST(grouping_and_choosing) {
-    expect_shown(
-        "{% for g in people|groupby('age') %}{{ g.grouper }}:{{ g.list|length }}{{ g[0] }} {% "
-        "endfor %}",
-        "25:125 30:230 ");
-    expect_shown(
-        "{{ people|groupby('pet.kind', default='none')|map(attribute='grouper')|join(',') }}",
-        "cat,none");
-    expect_shown("{{ (people|groupby('age')|first)[:1] }}", "(25,)");
-    expect_shown("{% set n = 'nan'|float %}{{ [{'v': n}, {'v': 1}]|groupby('v')|list|length }}",
-                 "2");
+START_TEST(choosing_items) {
     expect_shown("{{ ['a', 'A', 'b']|unique|join }}{{ ['a', 'A']|unique(true)|join }}", "abaA");
     expect_shown("{{ ['b', 'A']|min }}{{ ['b', 'A']|max }}{{ ['b', 'A']|min(true) }}", "AbA");
     expect_shown(
@@ -217,8 +207,7 @@ START_TEST(string_filters) {
         "{{ 'a\\n\\nb'|indent }}|{{ 'a\\n\\nb'|indent(2, true, true) }}|{{ 'a\\nb'|indent('>') }}",
         "a\n\n    b|  a\n  \n  b|a\n>b");
     expect_failure("{{ 'a'|urlize }}", "there is no filter 'urlize'");
-    expect_shown("{{ 'two_words, 3 more'|wordcount }}{{ ''|wordcount }}{{ '<&>\"'|e }}",
-                 "30&lt;&amp;&gt;&#34;");
+    expect_shown("{{ '<&>\"'|e }}", "&lt;&amp;&gt;&#34;");
     expect_shown(
         "{{ ' a '|trim }}{{ 'xax'|trim('x') }}{{ 'aXb'|replace('X', '-') }}{{ 12|string + '3' }}",
         "aaa-b123");
@@ -315,11 +304,8 @@ START_TEST(tests_of_the_operator_is) {
         "{{ [] is sequence }}{{ 'a' is sequence }}{{ 1 is sequence }}{{ {} is mapping }}{{ 1 is "
         "iterable }}",
         "TrueTrueFalseTrueFalse");
-    expect_shown(
-        "{{ x is defined }}{{ none is none }}{{ x is none }}{{ range is callable }}{{ 'upper' is "
-        "filter }}"
-        "{{ 'odd' is test }}",
-        "FalseTrueFalseTrueTrueTrue");
+    expect_shown("{{ x is defined }}{{ none is none }}{{ x is none }}{{ range is callable }}",
+                 "FalseTrueFalseTrue");
     expect_shown(
         "{{ 1 in [1, 2] }}{{ 3 not in [1, 2] }}{{ 'a' in {'a': 1} }}{{ 1 is in [1] }}{{ none is "
         "sameas none }}",
@@ -332,7 +318,7 @@ int main(void) {
     Suite *suite = suite_create("text_filters");
     TCase *lists = tcase_create("lists"), *others = tcase_create("others");
     tcase_add_test(lists, sorting_is_stable_and_follows_paths);
-    tcase_add_test(lists, grouping_and_choosing);
+    tcase_add_test(lists, choosing_items);
     tcase_add_test(lists, parts_of_lists);
     tcase_add_test(others, numbers_are_read_and_rounded);
     tcase_add_test(others, operators_follow_python);

@@ -36,8 +36,7 @@ static uint64_t hash(struct render *r, struct value value) {
         return mix(hash, value.string->length);
     }
     if (value_is_number(value)) return hash_number(value);
-    bool is_tuple = value.kind == VALUE_LIST &&
-                    (value.list->flavour == LIST_TUPLE || value.list->flavour == LIST_GROUP);
+    bool is_tuple = value.kind == VALUE_LIST && value.list->flavour == LIST_TUPLE;
     if (value.kind == VALUE_DICT || (value.kind == VALUE_LIST && !is_tuple)) {
         render_fail(r, "'%s' cannot be a key", value_type(value));
     }

@@ -85,10 +85,6 @@ static struct value own_attribute(struct render *r, struct value object,
     if (object.kind == VALUE_MACRO && string_is(name, "name") && object.macro->node->name) {
         return VALUE_OF_STRING(object.macro->node->name);
     }
-    if (object.kind == VALUE_LIST && object.list->flavour == LIST_GROUP) {
-        if (string_is(name, "grouper")) return object.list->items[0];
-        if (string_is(name, "list")) return object.list->items[1];
-    }
     const struct builtin *builtin = builtin_method(object, name->data, name->length);
     if (!builtin) return VALUE_NOTHING;
     struct method *method = render_alloc(r, sizeof *method);

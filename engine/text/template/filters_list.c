@@ -142,31 +142,6 @@ static struct value filter_unique(struct render *r, struct value self, const str
     return generator(kept);
 }
 
-static struct value filter_groupby(struct render *r, struct value self, const struct args *args) {
-    const struct list *list = value_iterate(r, self);
-    struct value path = args->position[0], otherwise = args->position[1];
-    bool keep_case = flag(args, 2);
-    struct pair *pairs = guard_array(&r->guard, list->n + 1, sizeof *pairs);
-    for (size_t i = 0; i < list->n; i++) {
-        struct value key = follow(r, list->items[i], path, otherwise);
-        pairs[i] = (struct pair){keep_case ? key : lowered(r, key), list->items[i]};
-    }
-    sorted(r, pairs, list->n, false);
-    struct list *groups = list_open(r, LIST_PLAIN);
-    for (size_t i = 0, end; i < list->n; i = end) {
-        struct list *items = list_open(r, LIST_PLAIN);
-        for (end = i; end < list->n && value_equal(r, pairs[i].key, pairs[end].key); end++) {
-            list_push(r, items, pairs[end].value);
-        }
-        struct value name = follow(r, pairs[i].value, path, otherwise);
-        struct value group = list_pair(r, name, VALUE_OF_LIST(items));
-        group.list->flavour = LIST_GROUP;
-        list_push(r, groups, group);
-        if (end == i) end++; /* NaN: the key is not equal to itself */
-    }
-    return VALUE_OF_LIST(groups);
-}
-
 /* Returns the item with the smallest (`sign` -1) or largest (1) key. */
 static struct value extreme(struct render *r, struct value self, const struct args *args,
                             int sign) {
@@ -348,27 +323,6 @@ static struct value filter_batch(struct render *r, struct value self, const stru
     return generator(rows);
 }
 
-/* list|slice(n, fill_with): n lists. If the items do not divide evenly, the first lists get one
- * item more and the others get the filling. */
-static struct value filter_slice(struct render *r, struct value self, const struct args *args) {
-    const struct list *list = value_iterate(r, self);
-    int64_t n = value_need_int(r, args->position[0], "slice's number");
-    struct value fill = arg_or(args, 1, VALUE_OF_NONE);
-    struct list *rows = list_open(r, LIST_PLAIN);
-    if (n == 0) render_fail(r, "slice's number must not be zero");
-    if (n > TEMPLATE_RANGE_MAX) render_fail(r, "slice's number is too large");
-    size_t at = 0;
-    for (int64_t i = 0; i < n; i++) {
-        struct list *row = list_open(r, LIST_PLAIN);
-        bool is_longer = i < (int64_t)list->n % n;
-        size_t width = list->n / (size_t)n + is_longer;
-        for (size_t k = 0; k < width; k++) list_push(r, row, list->items[at++]);
-        if (fill.kind != VALUE_NONE && !is_longer) list_push(r, row, fill);
-        list_push(r, rows, VALUE_OF_LIST(row));
-    }
-    return generator(rows);
-}
-
 static struct value filter_default(struct render *r, struct value self, const struct args *args) {
     bool falls_back = self.kind == VALUE_UNDEFINED || (flag(args, 1) && !value_truth(self));
     return falls_back ? arg_or(args, 0, string_of(r, "")) : self;
@@ -404,10 +358,8 @@ const struct builtin template_filters_list[] = {
     {"unique", filter_unique, "case_sensitive,attribute", 0},
     {"min", filter_min, "case_sensitive,attribute", 0},
     {"max", filter_max, "case_sensitive,attribute", 0},
-    {"groupby", filter_groupby, "attribute,default,case_sensitive", 1},
     {"reverse", filter_reverse, "", 0},
     {"batch", filter_batch, "linecount,fill_with", 1},
-    {"slice", filter_slice, "slices,fill_with", 1},
     {"attr", filter_attr, "name", 1},
     {NULL, NULL, NULL, 0},
 };

@@ -102,68 +102,6 @@ static struct value filter_format(struct render *r, struct value self, const str
     return string_percent(r, format, VALUE_OF_LIST(values));
 }
 
-static struct value filter_wordcount(struct render *r, struct value self, const struct args *args) {
-    (void)args;
-    const struct string *text = value_string(r, self);
-    int64_t n = 0;
-    bool inside = false;
-    render_charge(r, text->length / 2);
-    for (size_t at = 0, next; at < text->length; at = next) {
-        next = string_next(text, at);
-        bool is_word = point_is_word(string_point(text, at, next));
-        n += is_word && !inside;
-        inside = is_word;
-    }
-    return VALUE_OF_INT(n);
-}
-
-/* ---- urlencode ------------------------------------------------------------------------------ */
-
-/* Writes all characters except letters, digits and those of `kept` as %XX; a space in a query's
- * part as +. */
-static void add_quoted(struct render *r, struct builder *b, const struct string *text,
-                       bool in_query) {
-    static const char kept[] = "_.-~/";
-    render_charge(r, text->length);
-    for (size_t i = 0; i < text->length; i++) {
-        uint8_t c = (uint8_t)text->data[i];
-        bool is_plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-        is_plain |= c && strchr(kept, c) && !(in_query && c == '/');
-        char quoted[4];
-        int n = snprintf(quoted, sizeof quoted, is_plain ? "%c" : "%%%02X", c);
-        if (in_query && c == ' ') quoted[0] = '+', n = 1;
-        builder_add(r, b, quoted, (size_t)n, string_is_user(text, i));
-    }
-}
-
-/* Accepts a text, or the pairs of a query: a dict, or a list of pairs. */
-static struct value filter_urlencode(struct render *r, struct value self, const struct args *args) {
-    (void)args;
-    struct builder *b = builder_new(r);
-    if (self.kind == VALUE_STRING || !value_is_iterable(self)) {
-        add_quoted(r, b, value_string(r, self), false);
-        return builder_value(r, b);
-    }
-    bool is_dict = self.kind == VALUE_DICT;
-    const struct list *pairs = is_dict ? NULL : value_iterate(r, self);
-    for (size_t i = 0; i < (is_dict ? self.dict->n : pairs->n); i++) {
-        struct value part[2];
-        if (is_dict) {
-            part[0] = self.dict->pairs[i].key;
-            part[1] = self.dict->pairs[i].value;
-        } else {
-            const struct list *pair = value_iterate(r, pairs->items[i]);
-            if (pair->n != 2) render_fail(r, "urlencode needs pairs of a key and a value");
-            memcpy(part, pair->items, sizeof part);
-        }
-        if (i > 0) builder_puts(r, b, "&");
-        add_quoted(r, b, value_string(r, part[0]), true);
-        builder_puts(r, b, "=");
-        add_quoted(r, b, value_string(r, part[1]), true);
-    }
-    return builder_value(r, b);
-}
-
 const struct builtin template_filters_string[] = {
     {"tojson", filter_tojson, "ensure_ascii,indent,separators,sort_keys", 0},
     {"string", filter_string, "", 0},
@@ -178,7 +116,5 @@ const struct builtin template_filters_string[] = {
     {"e", filter_escape, "", 0},
     {"indent", filter_indent, "width,first,blank", 0},
     {"format", filter_format, NULL, 0},
-    {"wordcount", filter_wordcount, "", 0},
-    {"urlencode", filter_urlencode, "", 0},
     {NULL, NULL, NULL, 0},
 };

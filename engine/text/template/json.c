@@ -109,7 +109,7 @@ static void write_real(struct json_writer *w, double real) {
 
 static void write_list(struct json_writer *w, const struct list *list) {
     struct render *r = w->r;
-    if (list->flavour > LIST_GROUP) {
+    if (list->flavour > LIST_TUPLE) {
         render_fail(r, "'%s' cannot be written as JSON",
                     value_type(VALUE_OF_LIST((struct list *)list)));
     }

@@ -114,7 +114,7 @@ static struct value reals(struct render *r, int op, double a, double b) {
 
 static bool is_sequence(struct value value) {
     return value.kind == VALUE_STRING ||
-           (value.kind == VALUE_LIST && value.list->flavour <= LIST_GROUP);
+           (value.kind == VALUE_LIST && value.list->flavour <= LIST_TUPLE);
 }
 
 static struct value repeat(struct render *r, struct value value, int64_t times) {
@@ -226,7 +226,6 @@ static struct value slice_list(struct render *r, const struct list *list, struct
         part->step = list->step * stride;
         part->stop = part->start + slice.n * part->step;
     }
-    if (list->flavour == LIST_GROUP) part->flavour = LIST_TUPLE;
     return VALUE_OF_LIST(part);
 }
 

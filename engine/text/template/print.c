@@ -83,13 +83,14 @@ static void print_range(struct render *r, struct builder *b, const struct list *
 static void print_list(struct render *r, struct builder *b, const struct list *list) {
     static const char *const opening[] = {[LIST_PLAIN] = "[",
                                           [LIST_TUPLE] = "(",
-                                          [LIST_GROUP] = "(",
                                           [LIST_KEYS] = "dict_keys([",
                                           [LIST_VALUES] = "dict_values([",
                                           [LIST_ITEMS] = "dict_items(["};
-    static const char *const closing[] = {
-        [LIST_PLAIN] = "]", [LIST_TUPLE] = ")",   [LIST_GROUP] = ")",
-        [LIST_KEYS] = "])", [LIST_VALUES] = "])", [LIST_ITEMS] = "])"};
+    static const char *const closing[] = {[LIST_PLAIN] = "]",
+                                          [LIST_TUPLE] = ")",
+                                          [LIST_KEYS] = "])",
+                                          [LIST_VALUES] = "])",
+                                          [LIST_ITEMS] = "])"};
     if (list->flavour == LIST_RANGE) {
         print_range(r, b, list);
     } else if (list->flavour == LIST_GENERATOR) {

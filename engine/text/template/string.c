@@ -210,13 +210,6 @@ bool point_is_space(int32_t c) {
            c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-bool point_is_word(int32_t point) {
-    if (point < 0) return false;
-    utf8proc_category_t c = utf8proc_category(point);
-    return point == '_' || (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) ||
-           (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO);
-}
-
 bool point_is_printable(int32_t c) {
     if (c < 0x7F) return c >= 0x20;
     switch (utf8proc_category(c)) {

@@ -99,7 +99,6 @@ struct string {
 enum list_flavour { /* flavours that Python can index are first */
                     LIST_PLAIN,
                     LIST_TUPLE,
-                    LIST_GROUP, /* groupby's pair: a tuple with named fields */
                     LIST_RANGE,
                     LIST_KEYS, /* views of a dict */
                     LIST_VALUES,
@@ -232,7 +231,6 @@ int32_t string_point(const struct string *text, size_t at,
                      size_t end);       /* the character at `at`; -1: invalid UTF-8 */
 bool point_is_space(int32_t point);     /* Python's str.isspace */
 bool point_is_printable(int32_t point); /* Python's str.isprintable */
-bool point_is_word(int32_t point);      /* Python's \w: a letter, a number or an underscore */
 /* Maps each character; `how` also gets the previous one (-1 at the start). */
 struct value string_map(struct render *r, const struct string *text,
                         int32_t (*how)(int32_t point, int32_t previous));

@@ -17,15 +17,12 @@ TEST(is_number, value_is_number(self))
 TEST(is_string, self.kind == VALUE_STRING)
 TEST(is_mapping, self.kind == VALUE_DICT)
 TEST(is_iterable, value_is_iterable(self) || self.kind == VALUE_LOOP)
-TEST(is_escaped, value_is_safe(self))
 TEST(is_sequence, self.kind == VALUE_STRING || self.kind == VALUE_DICT ||
                       self.kind == VALUE_UNDEFINED ||
                       (self.kind == VALUE_LIST && self.list->flavour <= LIST_RANGE))
 TEST(is_callable, self.kind == VALUE_UNDEFINED || self.kind == VALUE_FUNCTION ||
                       self.kind == VALUE_METHOD || self.kind == VALUE_MACRO ||
                       self.kind == VALUE_LOOP)
-TEST(is_filter, self.kind == VALUE_STRING && builtin_filter(self.string->data, self.string->length))
-TEST(is_test, self.kind == VALUE_STRING && builtin_test(self.string->data, self.string->length))
 
 /* ---- tests of comparison -------------------------------------------------------------------- */
 
@@ -96,9 +93,6 @@ const struct builtin template_tests[] = {
     {"iterable", is_iterable, "", 0},
     {"sequence", is_sequence, "", 0},
     {"callable", is_callable, "", 0},
-    {"escaped", is_escaped, "", 0},
-    {"filter", is_filter, "", 0},
-    {"test", is_test, "", 0},
     {"eq", is_equal, "#other", 1},
     {"equalto", is_equal, "#other", 1},
     {"==", is_equal, "#other", 1},

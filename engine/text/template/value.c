@@ -47,7 +47,7 @@ void list_push(struct render *r, struct list *list, struct value value) {
 /* Returns left + right. Like in string_append, if `left` ends at the end of its store, the result
  * shares that store. So building a list by `+` takes linear time. */
 struct list *list_concat(struct render *r, struct list *left, struct list *right) {
-    struct list *sum = list_open(r, left->flavour == LIST_GROUP ? LIST_TUPLE : left->flavour);
+    struct list *sum = list_open(r, left->flavour);
     if (left->store && left->store->n == left->n) {
         sum->store = left->store;
         sum->items = left->items;
@@ -97,9 +97,9 @@ const char *value_type(struct value value) {
         [VALUE_FUNCTION] = "function", [VALUE_METHOD] = "method",
         [VALUE_MACRO] = "Macro",       [VALUE_LOOP] = "LoopContext"};
     static const char *const flavours[] = {
-        [LIST_PLAIN] = "list",       [LIST_TUPLE] = "tuple",        [LIST_GROUP] = "tuple",
-        [LIST_RANGE] = "range",      [LIST_KEYS] = "dict_keys",     [LIST_VALUES] = "dict_values",
-        [LIST_ITEMS] = "dict_items", [LIST_GENERATOR] = "generator"};
+        [LIST_PLAIN] = "list",         [LIST_TUPLE] = "tuple",        [LIST_RANGE] = "range",
+        [LIST_KEYS] = "dict_keys",     [LIST_VALUES] = "dict_values", [LIST_ITEMS] = "dict_items",
+        [LIST_GENERATOR] = "generator"};
     return value.kind == VALUE_LIST && value.list ? flavours[value.list->flavour]
                                                   : names[value.kind];
 }
@@ -153,8 +153,8 @@ bool value_truth(struct value value) {
 /* ---- equality and order --------------------------------------------------------------------- */
 
 static bool lists_equal(struct render *r, const struct list *a, const struct list *b) {
-    bool a_tuple = a->flavour == LIST_TUPLE || a->flavour == LIST_GROUP;
-    bool b_tuple = b->flavour == LIST_TUPLE || b->flavour == LIST_GROUP;
+    bool a_tuple = a->flavour == LIST_TUPLE;
+    bool b_tuple = b->flavour == LIST_TUPLE;
     if (a == b) return true;
     if (a_tuple != b_tuple || (!a_tuple && a->flavour != b->flavour)) return false;
     if (a->n != b->n || a->flavour == LIST_VALUES || a->flavour == LIST_GENERATOR) return false;
@@ -207,8 +207,8 @@ _Noreturn static void fail_order(struct render *r, struct value a, struct value 
 }
 
 static int lists_compare(struct render *r, struct list *a, struct list *b) {
-    bool a_tuple = a->flavour == LIST_TUPLE || a->flavour == LIST_GROUP;
-    bool b_tuple = b->flavour == LIST_TUPLE || b->flavour == LIST_GROUP;
+    bool a_tuple = a->flavour == LIST_TUPLE;
+    bool b_tuple = b->flavour == LIST_TUPLE;
     bool ordered = a_tuple ? b_tuple : a->flavour == LIST_PLAIN && b->flavour == LIST_PLAIN;
     if (!ordered) fail_order(r, VALUE_OF_LIST(a), VALUE_OF_LIST(b));
     for (size_t i = 0; i < a->n && i < b->n; i++) {
