@@ -37,7 +37,7 @@ def describe():
             "memory_gib": round(memory_gib, 1), "system": f"{platform.system()} {platform.release()}"}
 
 
-# ---- what else ran ----------------------------------------------------------------------------------------------
+# ---- other processes --------------------------------------------------------------------------------------------
 
 def cpu_times():
     """(busy, stolen) seconds of all cores since boot."""

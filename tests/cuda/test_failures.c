@@ -39,7 +39,7 @@ static void drop_file(void) {
     emu_mend();
 }
 
-/* ---- what is run ---------------------------------------------------------------------------- */
+/* ---- requests and their events -------------------------------------------------------------- */
 
 struct request_seen {
     struct generation generation;

@@ -62,7 +62,7 @@ device_scope::~device_scope() {
     one_caller.unlock();
 }
 
-/* ---- what an address refers to --------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 bool is_device_memory(const void *p) {
     return reserved && p >= reserved && p < reserved + RESERVED;

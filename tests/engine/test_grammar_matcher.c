@@ -75,7 +75,7 @@ START_TEST(nothing_may_come_where_no_token_does) {
 }
 END_TEST
 
-/* ---- what is freed -------------------------------------------------------------------------- */
+/* ---- states that are freed ------------------------------------------------------------------ */
 
 /* The rules are nested within one token, so no sequence was at the start of the outer ones, and
  * states are freed at every mask. The rules of the second grammar wait for themselves. */

@@ -9,8 +9,7 @@
 #include "support/suite_main.h"
 #include "support/tokenizer_fixture.h"
 
-/* "c" does not merge with a token on its own; some merges only follow others; "aa a" and "a aa"
- * compete. */
+/* Some merges need the result of another one, such as "ab c". "aa a" and "a aa" compete. */
 static const char *const tokens[] = {"a",   "b",   "c",   "d",   "ab", "aa",
                                      "aaa", "bab", "abc", "aab", "dd", "dddd"};
 static const char *const merges[] = {"a a", "a b", "aa a", "b ab", "ab c", "a ab", "d d", "dd dd"};
