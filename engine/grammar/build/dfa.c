@@ -301,14 +301,15 @@ static void intersect(struct builder *b, const struct dfa *x, const struct dfa *
     key_table_free(table);
 }
 
-/* Is no matching text the beginning of another one? The empty text is a beginning of all texts. */
+/* Is no matching text the beginning of another one? The empty text is a beginning of all texts. In
+ * a complement the sink accepts and stays in itself, so its texts begin others. */
 static bool is_prefix_free(const struct dfa *dfa) {
     for (uint32_t i = 0; i < dfa->n; i++) {
         for (uint32_t c = 0; c < dfa->n_classes && dfa->accepts[i]; c++) {
             if (dfa->next[(size_t)i * dfa->n_classes + c]) return false;
         }
     }
-    return dfa->n > 0 && !dfa->accepts[dfa->start];
+    return dfa->n > 0 && !dfa->accepts[0] && !dfa->accepts[dfa->start];
 }
 
 /* Intersects x with a repeat of the prefix-free `unit`. States are (state of x, state of the unit,
