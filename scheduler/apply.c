@@ -148,7 +148,7 @@ static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
     if (item->drafts > 0)
         sequence->drafts.n = item->drafts;
     else if (sequence->drafts.n_proposed > 0)
-        speculate_forget(sequence);
+        drafts_forget(&sequence->drafts);
     if (item->rows == 0) return;
     /* A shared partial block is replaced by a copy. Of the sequences that share it and compute, all
      * but the last one copy. Which one is last depends on the order, which differs from that of the

@@ -14,7 +14,7 @@
 #define PENSTOCK_BATCH_H
 
 #include "scheduler/inflight.h"
-#include "scheduler/plan.h"
+#include "scheduler/plan/plan.h"
 
 struct batch {
     struct step step; /* points to the arrays below */

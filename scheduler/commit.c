@@ -121,7 +121,7 @@ static int commit_drafts(struct scheduler *s, struct sequence *sequence,
         end_rows(s, sequence, sequence->n_committed - 1);
     }
     assert(taken <= n);
-    speculate_learn(sequence, taken);
+    drafts_learn(&sequence->drafts, taken);
     sequence->drafts.n = 0;
     s->stats.drafts++;
     s->stats.draft_tokens += (uint64_t)n;

@@ -46,13 +46,6 @@
  * of all. */
 enum { MASK_WORK = 30000, MAX_DOUBLINGS = 2, MAX_UNREADY = 64 };
 
-void constraint_begin(struct sequence *sequence) {
-    const struct request *request = sequence->request;
-    bool later = request->generation->n_begin_ids > 0;
-    sequence->constraint = (struct constraint){.n_tokens = request->n_prompt,
-                                               .begins_at = later ? -1 : request->n_prompt};
-}
-
 void constraint_end(struct sequence *sequence) {
     matcher_free(sequence->constraint.matcher);
     sequence->constraint.matcher = NULL;

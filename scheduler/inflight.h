@@ -28,8 +28,8 @@
 #ifndef PENSTOCK_INFLIGHT_H
 #define PENSTOCK_INFLIGHT_H
 
-#include "scheduler/sequence.h"
-#include "scheduler/step_cost.h"
+#include "scheduler/plan/step_cost.h"
+#include "scheduler/sequence/sequence.h"
 
 /* The part of a step that belongs to one sequence. */
 struct inflight_rows {

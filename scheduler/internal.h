@@ -16,7 +16,8 @@
 #include "scheduler/batch.h"
 #include "scheduler/engine_port.h"
 #include "scheduler/kv/swap.h"
-#include "scheduler/step_cost.h"
+#include "scheduler/plan/step_cost.h"
+#include "scheduler/scheduler.h"
 
 /* State that other threads access. */
 struct inbox {
@@ -139,10 +140,8 @@ void end_search(struct scheduler *scheduler, struct request *request, enum finis
 void cancel_wanted(struct scheduler *scheduler);
 void end_everything(struct scheduler *scheduler, enum finish finish);
 
-/* ---- constraint.c: choices with a grammar ---------------------------------------------------- */
+/* ---- constraint.c: choices with a grammar --------------------------------------------------- */
 
-/* Sets the state of the grammar before the first token. */
-void constraint_begin(struct sequence *sequence);
 /* Frees the matcher. The sequence must not sample afterwards. */
 void constraint_end(struct sequence *sequence);
 

@@ -9,59 +9,9 @@
 #ifndef PENSTOCK_SCHEDULER_H
 #define PENSTOCK_SCHEDULER_H
 
-#include "engine/engine.h"
-#include "scheduler/beams/beams.h"
+#include "scheduler/sequence/generation.h"
 
-struct grammar;
-struct vocabulary;
-
-/* ---- requests -------------------------------------------------------------------------------- */
-
-#define MAX_CHOICES 128
-
-/* One prompt and n choices to generate from it. The server makes it. After a successful
- * scheduler_submit the scheduler reads it, and the server must keep it and everything that it
- * points to alive and unchanged. The event that is marked `last` returns it to the server: neither
- * the scheduler nor the engine reads it after on_events is called with that event. The server may
- * then free it immediately, even during the step. The scheduler never frees it. */
-struct generation {
-    const int32_t *prompt; /* [n_prompt], at least one token */
-    int n_prompt;
-    /* choices, 1..MAX_CHOICES: choice i samples with counter i and shares the prompt's blocks */
-    int n;
-    /* The choices are the n best texts of this search; n is at most its width. All their events are
-     * sent when the search ends, so single choices cannot be cancelled. */
-    struct beam_search beams;
-    int max_tokens; /* of each choice; 0: only logprobs of the prompt */
-    int min_tokens;
-    int max_drafts;           /* drafts that a step may verify; 0: none */
-    const int32_t *predicted; /* [n_predicted] the expected output, used for drafts */
-    int n_predicted;          /* 0: no expected output */
-    struct sampling sampling; /* the scheduler sets `banned` */
-    int n_stop_ids;
-    /* ids that end the choice. They include the model's end ids, unless ignore_eos is set. */
-    int32_t stop_ids[MAX_STOP_IDS];
-    /* The grammar of each choice's text, and the vocabulary of the model; NULL: any text. If
-     * begin_ids is not empty, the grammar applies after the first occurrence of these n_begin_ids
-     * tokens in the output. It takes precedence over min_tokens and stop_ids (constraint.c). */
-    struct grammar *grammar;
-    const struct vocabulary *vocabulary;
-    int n_begin_ids;
-    const int32_t *begin_ids;
-    /* number of best logprobs for each prompt token, each in an event; -1: no such events */
-    int prompt_logprobs;
-    int priority; /* lower values first */
-    /* prefixes are shared only if the salts are equal; 0 is the common one */
-    uint64_t cache_salt[2];
-    uint64_t received_ns; /* now_ns() when the request was received */
-    void *owner;          /* for the server */
-    /* Set by any thread: all choices end with FINISH_CANCELLED within a step. */
-    _Atomic bool cancelled;
-    /* bit i set: choice i ends (the server found a stop string) */
-    _Atomic uint64_t cancelled_choices[2];
-};
-
-/* ---- events ---------------------------------------------------------------------------------- */
+/* ---- events --------------------------------------------------------------------------------- */
 
 enum finish {
     FINISH_NONE,      /* not the end */

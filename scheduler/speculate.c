@@ -4,52 +4,14 @@
 
 #include "scheduler/internal.h"
 
-/* first_chance: the initial estimate of a draft's chance, by its match. learning: the rate at which
- * an accepted or refused draft changes the estimate; equal rates make it converge to the average.
- * forgetting: the rate at which it returns to the initial estimate while no draft is tried. */
-static const float first_chance[MAX_DRAFT_MATCH + 1] = {0,     0.25f, 0.4f,  0.5f, 0.6f,
-                                                        0.65f, 0.7f,  0.75f, 0.8f};
-static const float learning = 1.0f / 8, forgetting = 1.0f / 400;
-
-/* A draft less likely than this is not considered. */
-static const float min_chance = 0.02f;
-
-/* Drafts must promise this gain, since costs are estimates. */
-static const float min_gain = 1.03f;
-
-void speculate_begin(struct sequence *sequence) {
-    for (int i = 0; i <= MAX_DRAFT_MATCH; i++) sequence->drafts.chance[i] = first_chance[i];
-}
-
-/* Returns the chance that a draft is accepted if those before it are. */
-static float *chance_of(struct sequence *sequence, int draft) {
-    return &sequence->drafts.chance[min_int(sequence->drafts.match + draft, MAX_DRAFT_MATCH)];
-}
-
-void speculate_learn(struct sequence *sequence, int taken) {
-    assert(taken >= 0 && taken <= sequence->drafts.n);
-    for (int i = 0; i < taken; i++) {
-        float *chance = chance_of(sequence, i);
-        *chance += (1 - *chance) * learning;
-    }
-    if (taken == sequence->drafts.n) return;
-    float *chance = chance_of(sequence, taken);
-    *chance -= *chance * learning;
-}
-
-void speculate_forget(struct sequence *sequence) {
-    for (int i = 0; i <= MAX_DRAFT_MATCH; i++)
-        sequence->drafts.chance[i] += (first_chance[i] - sequence->drafts.chance[i]) * forgetting;
-}
-
 /* ---- how deep a draft model drafts ---------------------------------------------------------- */
 
 /* Orders the jobs by falling chance. Ties keep their order. */
 static void order_jobs(const struct draft_engine *d, int order[MAX_COST_ROWS]) {
     for (int i = 0; i < d->n_jobs; i++) {
-        float chance = *chance_of(d->sequence[i], 0);
+        float chance = drafts_chance(&d->sequence[i]->drafts, 0);
         int at = i;
-        for (; at > 0 && *chance_of(d->sequence[order[at - 1]], 0) < chance; at--)
+        for (; at > 0 && drafts_chance(&d->sequence[order[at - 1]]->drafts, 0) < chance; at--)
             order[at] = order[at - 1];
         order[at] = i;
     }
@@ -78,7 +40,7 @@ static int choose_jobs(const struct scheduler *s, const int order[MAX_COST_ROWS]
         int drafts = min_int(depth, d->job[order[i]].most);
         rows += drafts;
         if (rows > most) break;
-        tokens += expected_tokens(*chance_of(d->sequence[order[i]], 0), drafts);
+        tokens += expected_tokens(drafts_chance(&d->sequence[order[i]]->drafts, 0), drafts);
         float ns = step_cost_ns(&s->cost, rows) + (float)depth * step_cost_ns(&d->cost, i + 1);
         if (target > 0 && ns > target) break;
         if (tokens / ns <= *best) continue;
@@ -94,7 +56,7 @@ enum { TRIED_DEPTH = 2 };
 static void choose_depths(struct scheduler *s) {
     struct draft_engine *d = &s->draft_engine;
     int order[MAX_COST_ROWS], n = 0, depth = 0;
-    float best = (float)s->running.n / step_cost_ns(&s->cost, s->running.n) * min_gain;
+    float best = (float)s->running.n / step_cost_ns(&s->cost, s->running.n) * MIN_DRAFT_GAIN;
     order_jobs(d, order);
     for (int i = 1; i <= s->config.speculation.max_tokens && d->cost.known && s->cost.known; i++) {
         int chosen = choose_jobs(s, order, i, &best);
@@ -104,7 +66,7 @@ static void choose_depths(struct scheduler *s) {
     for (int i = 0; i < d->n_jobs; i++) {
         struct draft_job *job = &d->job[order[i]];
         job->most = i < n ? min_int(job->most, depth) : 0;
-        if (i >= n) speculate_forget(d->sequence[order[i]]);
+        if (i >= n) drafts_forget(&d->sequence[order[i]]->drafts);
     }
 }
 
@@ -270,90 +232,4 @@ void speculate_close(struct scheduler *s) {
     draft_model_free(s->draft_engine.model);
     mem_free(s->draft_engine.job);
     mem_free(s->draft_engine.sequence);
-}
-
-/* ---- planning ------------------------------------------------------------------------------- */
-
-/* The state of the choice of drafts for a plan: the most likely first, over all sequences. */
-struct choosing {
-    int n;                   /* number chosen so far */
-    int item[MAX_COST_ROWS]; /* items of the chosen drafts, in the order of choice */
-    /* chance that the next draft of an item is accepted, with all before */
-    float next[MAX_COST_ROWS];
-    int drafts[MAX_COST_ROWS]; /* drafts of each item */
-    int blocks;                /* blocks for all drafts */
-};
-
-static int blocks_of(const struct plan_view *view, const struct plan_item *item, int drafts) {
-    const struct sequence *sequence = item->sequence;
-    int end = sequence->n_computed + item->rows;
-    return block_pool_blocks_for(view->pool, end + drafts) - block_pool_blocks_for(view->pool, end);
-}
-
-static bool may_choose(const struct plan *plan, const struct plan_view *view,
-                       const struct choosing *c, int i) {
-    const struct plan_item *item = &plan->item[i];
-    int drafts = c->drafts[i] + 1;
-    if (item->rows != 1 || drafts > item->sequence->drafts.n_proposed) return false;
-    int more = blocks_of(view, item, drafts) - blocks_of(view, item, c->drafts[i]);
-    return c->blocks + more <= min_int(plan->available, plan->windows);
-}
-
-/* Returns the item whose next draft is the most likely, or -1. */
-static int likeliest(const struct plan *plan, const struct plan_view *view,
-                     const struct choosing *c) {
-    int best = -1;
-    for (int i = 0; i < plan->n_running; i++)
-        if (may_choose(plan, view, c, i) && (best < 0 || c->next[i] > c->next[best])) best = i;
-    return best;
-}
-
-/* Returns how many of the drafts, in the order of choice, yield the most tokens per time. */
-static int choose_all(const struct plan *plan, const struct plan_view *view, struct choosing *c) {
-    int most = min_int(view->max_rows - plan->rows, view->max_logit_rows - plan->logit_rows);
-    float tokens = (float)plan->rows;
-    float best = tokens / step_cost_ns(view->cost, plan->rows) * min_gain;
-    int n = 0;
-    most = min_int(most, MAX_COST_ROWS - plan->rows);
-    while (c->n < most) {
-        int i = likeliest(plan, view, c);
-        if (i < 0 || (c->next[i] < min_chance && !view->fixed_drafts)) break;
-        const struct plan_item *item = &plan->item[i];
-        int drafts = ++c->drafts[i];
-        tokens += c->next[i];
-        c->next[i] *= *chance_of(item->sequence, drafts);
-        c->blocks += blocks_of(view, item, drafts) - blocks_of(view, item, drafts - 1);
-        c->item[c->n++] = i;
-        float ns = step_cost_ns(view->cost, plan->rows + c->n), rate = tokens / ns;
-        if (view->itl_target_ns > 0 && ns > view->itl_target_ns && !view->fixed_drafts) break;
-        if (rate <= best && !view->fixed_drafts) continue;
-        best = rate;
-        n = c->n;
-    }
-    return n;
-}
-
-static void add_draft(struct plan *plan, const struct plan_view *view, struct plan_item *item) {
-    int blocks = blocks_of(view, item, 1);
-    item->rows++;
-    item->drafts++;
-    item->logit_rows++;
-    item->blocks += blocks;
-    item->windows += blocks;
-    plan->rows++;
-    plan->shape.decode_rows++;
-    plan->logit_rows++;
-    plan->available -= blocks;
-    plan->windows -= blocks;
-    assert(plan->available >= 0 && plan->windows >= 0);
-}
-
-void plan_drafts(struct plan *plan, const struct plan_view *view) {
-    struct choosing c = {0};
-    bool idle = plan->shape.prefill_rows == 0 && plan->n_items == plan->n_kept && plan->rows > 0 &&
-                !plan->short_of_blocks;
-    if (!view->drafts || !idle || plan->n_running >= MAX_COST_ROWS) return;
-    for (int i = 0; i < plan->n_running; i++) c.next[i] = *chance_of(plan->item[i].sequence, 0);
-    int n = choose_all(plan, view, &c);
-    for (int i = 0; i < n; i++) add_draft(plan, view, &plan->item[c.item[i]]);
 }

@@ -27,7 +27,7 @@
 #ifndef PENSTOCK_SPECULATE_H
 #define PENSTOCK_SPECULATE_H
 
-#include "scheduler/plan.h"
+#include "scheduler/sequence/sequence.h"
 
 struct engine_port;
 struct scheduler;
@@ -35,16 +35,6 @@ struct scheduler;
 /* Writes drafts of the running sequences that could use them, after their tokens, and sets
  * n_proposed. */
 void speculate_propose(struct scheduler *scheduler);
-
-/* Adds the drafts that are expected to save time to a plan. Pure, as a part of plan_make. */
-void plan_drafts(struct plan *plan, const struct plan_view *view);
-
-/* Learns from a verification: the first `taken` of n_drafts were accepted. */
-void speculate_learn(struct sequence *sequence, int taken);
-
-/* Moves the estimates towards their initial values, since the drafts of a sequence were not worth a
- * try. */
-void speculate_forget(struct sequence *sequence);
 
 /* Ends a sequence: hands its text to a drafter that collects texts, and releases the drafter's
  * state of it. */
@@ -62,8 +52,5 @@ struct draft_room {
 void speculate_with_model(struct scheduler *scheduler, const struct engine_port *port,
                           const struct draft_room *room);
 void speculate_close(struct scheduler *scheduler); /* after all sequences have ended */
-
-/* Sets the initial estimates of a sequence. */
-void speculate_begin(struct sequence *sequence);
 
 #endif

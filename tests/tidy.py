@@ -55,6 +55,8 @@ DOORS = {
     "scheduler/kv": ["block_pool.h", "prefix_cache.h", "swap.h", "host_cache.h", "window_pool.h"],
     "scheduler/draft": ["draft.h"],
     "scheduler/beams": ["beams.h"],
+    "scheduler/sequence": ["generation.h", "sequence.h"],
+    "scheduler/plan": ["plan.h", "step_cost.h"],
     "scheduler": ["scheduler.h"],
     "server/json": ["json.h"],
     "server/message": ["message.h"],
@@ -69,6 +71,7 @@ DOORS = {
 CPU = {"config", "kernels", "kernels/cpu"}
 CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
+SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
 SERVER = SCHEDULER | {"server", "server/json", "server/http", "server/message", "server/openai"}
 MAY_INCLUDE = {
@@ -107,10 +110,12 @@ MAY_INCLUDE = {
     "engine/models": ENGINE | {"engine/files", "engine/memory", "engine/models/families", "engine/quantise"},
     "engine/convert": ENGINE | {"engine", "engine/files", "engine/files/text", "engine/models", "engine/models/families", "engine/quantise"},
     "engine": ENGINE | {"engine/files", "engine/memory", "engine/models", "engine/quantise", "engine/sampling"},
-    "scheduler/kv": SCHEDULER,
+    "scheduler/kv": ENGINE | {"engine"},
     "scheduler/draft": {"config", "kernels"},
     "scheduler/beams": {"config", "kernels"},
-    "scheduler": SCHEDULER | {"scheduler/kv", "scheduler/draft", "scheduler/beams"},
+    "scheduler/sequence": ENGINE | SEQUENCE_PARTS,
+    "scheduler/plan": ENGINE | SEQUENCE_PARTS | {"scheduler/sequence"},
+    "scheduler": SCHEDULER | SEQUENCE_PARTS | {"scheduler/sequence", "scheduler/plan"},
     "server/json": {"config"},
     "server/message": {"config", "server/json"},
     "server/http": {"config"},

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "scheduler/plan.h"
+#include "scheduler/plan/plan.h"
 #include "support/suite_main.h"
 
 enum { B = 4, MAX = 16, MODEL_LEN = 256 };

@@ -256,15 +256,15 @@ END_TEST
 
 START_TEST(a_chance_follows_what_held) {
     struct sequence sequence = {.drafts.n = 3, .drafts.match = 2};
-    speculate_begin(&sequence);
+    drafts_init(&sequence.drafts);
     float at2 = sequence.drafts.chance[2], at3 = sequence.drafts.chance[3],
           at4 = sequence.drafts.chance[4];
-    speculate_learn(&sequence, 1);
+    drafts_learn(&sequence.drafts, 1);
     ck_assert(sequence.drafts.chance[2] > at2 && sequence.drafts.chance[3] < at3);
     ck_assert(sequence.drafts.chance[4] == at4); /* not tried */
-    for (int i = 0; i < 100; i++) speculate_learn(&sequence, 0);
+    for (int i = 0; i < 100; i++) drafts_learn(&sequence.drafts, 0);
     ck_assert(sequence.drafts.chance[2] < 0.01f);
-    for (int i = 0; i < 2000; i++) speculate_forget(&sequence);
+    for (int i = 0; i < 2000; i++) drafts_forget(&sequence.drafts);
     ck_assert_float_eq_tol(sequence.drafts.chance[2], at2, 0.01);
 }
 END_TEST
@@ -272,9 +272,9 @@ END_TEST
 START_TEST(a_chance_is_on_average_what_holds) {
     struct sequence sequence = {.drafts.n = 1, .drafts.match = 2};
     float sum = 0;
-    speculate_begin(&sequence);
+    drafts_init(&sequence.drafts);
     for (int i = 0; i < 400; i++) {
-        speculate_learn(&sequence, i % 4 > 0);
+        drafts_learn(&sequence.drafts, i % 4 > 0);
         if (i >= 200) sum += sequence.drafts.chance[2] / 200;
     }
     ck_assert_float_eq_tol(sum, 0.75f, 0.02);

@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <math.h>
 
-#include "scheduler/step_cost.h"
+#include "scheduler/plan/step_cost.h"
 #include "support/fake_engine.h"
 #include "support/suite_main.h"
 

@@ -1,8 +1,6 @@
-#include "scheduler/plan.h"
+#include "scheduler/plan/plan.h"
 
 #include <stdlib.h>
-
-#include "scheduler/speculate.h"
 
 void plan_init(struct plan *plan, int max_seqs, int n_blocks) {
     *plan = (struct plan){.max_items = max_seqs, .n_blocks = n_blocks};

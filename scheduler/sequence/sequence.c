@@ -1,10 +1,7 @@
-#include "scheduler/sequence.h"
+#include "scheduler/sequence/sequence.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "scheduler/internal.h"
-#include "scheduler/speculate.h"
 
 int generation_max_tokens(const struct generation *generation, int max_model_len) {
     int room = max_model_len - generation->n_prompt;
@@ -67,6 +64,13 @@ static void sampling_set(struct request *request, const struct generation *gener
     request->sampling_banned.banned = generation->stop_ids;
 }
 
+/* Returns the state in the grammar before the first token. */
+static struct constraint constraint_before(const struct request *request) {
+    bool later = request->generation->n_begin_ids > 0;
+    return (struct constraint){.n_tokens = request->n_prompt,
+                               .begins_at = later ? -1 : request->n_prompt};
+}
+
 struct request *request_new(struct generation *generation, int max_model_len, int block_size,
                             bool hashed, const struct drafter *drafter) {
     bool scored = generation->prompt_logprobs >= 0;
@@ -91,10 +95,10 @@ struct request *request_new(struct generation *generation, int max_model_len, in
         if (request->beams && i > 0) sequence->state = SEQUENCE_SPARE;
         sequence->choice = sequence->index = i;
         sequence->pending_row = -1;
-        speculate_begin(sequence);
+        drafts_init(&sequence->drafts);
         sequence->drafts.prediction =
             (struct prediction){.tokens = generation->predicted, .n = generation->n_predicted};
-        constraint_begin(sequence);
+        sequence->constraint = constraint_before(request);
         sequence->mirostat_mu = mirostat_first(&request->sampling);
         sequence->n_scored = scored ? 0 : request->n_prompt - 1;
     }

@@ -1,4 +1,4 @@
-#include "scheduler/step_cost.h"
+#include "scheduler/plan/step_cost.h"
 
 #include <assert.h>
 #include <limits.h>

@@ -34,10 +34,9 @@
 #define PENSTOCK_SEQUENCE_H
 
 #include "config/list.h"
-#include "scheduler/beams/beams.h"
 #include "scheduler/draft/draft.h"
 #include "scheduler/kv/prefix_cache.h"
-#include "scheduler/scheduler.h"
+#include "scheduler/sequence/generation.h"
 
 enum sequence_state {
     SEQUENCE_UNFORKED, /* waits for the leader to compute the prompt */
@@ -206,6 +205,21 @@ struct block_key sequence_key(const struct sequence *sequence, int i, uint64_t p
 /* Returns the number of logit rows among `rows` rows from position `from`, without drafts. */
 int sequence_logit_rows(const struct sequence *sequence, int from, int rows);
 
+/* ---- drafts --------------------------------------------------------------------------------- */
+
+/* Sets the initial estimates. */
+void drafts_init(struct sequence_drafts *drafts);
+
+/* Returns the estimated chance that draft `i` is accepted if those before it are. */
+float drafts_chance(const struct sequence_drafts *drafts, int i);
+
+/* Learns from a verification: the first `taken` of the n drafts were accepted. */
+void drafts_learn(struct sequence_drafts *drafts, int taken);
+
+/* Moves the estimates towards their initial values, since the drafts were not worth a try. */
+void drafts_forget(struct sequence_drafts *drafts);
+
+/* Returns the sequence of a node in a queue. */
 static inline struct sequence *sequence_of(struct list_node *node) {
     return list_entry(node, struct sequence, node);
 }

@@ -60,12 +60,15 @@
 #define PENSTOCK_PLAN_H
 
 #include "scheduler/kv/host_cache.h"
-#include "scheduler/sequence.h"
-#include "scheduler/step_cost.h"
+#include "scheduler/plan/step_cost.h"
+#include "scheduler/sequence/sequence.h"
 
 /* Maximum number of extra samples in a step, beyond one for each logit row: the choices of prompts
  * that end in it. */
 #define MAX_EXTRA_SAMPLES (MAX_CHOICES - 1)
+
+/* Drafts must promise this gain of tokens per time, since costs are estimates. */
+#define MIN_DRAFT_GAIN 1.03f
 
 /* Maximum number of held-back sequences that a plan skips. */
 #define MAX_HELD_BACK 8
@@ -128,6 +131,9 @@ struct plan {
 void plan_init(struct plan *plan, int max_seqs, int n_blocks);
 void plan_free(struct plan *plan);
 void plan_make(struct plan *plan, const struct plan_view *view);
+
+/* plan_drafts.c: adds the drafts that are expected to save time. The last part of plan_make. */
+void plan_drafts(struct plan *plan, const struct plan_view *view);
 
 /* Must the block of the next slot be copied before it is written, in the current state? */
 bool plan_must_copy(const struct block_pool *pool, const struct sequence *sequence);
