@@ -1,311 +1,241 @@
-"""Plants bugs in the C sources, one at a time, and shows that the unit suites find them.
+"""Plants bugs in the sources, one at a time, and shows which of them the unit suites find.
 
-    tests/mutate.py                   every mutant of every subject
-    tests/mutate.py text http         those of some subjects
-    tests/mutate.py text:3 text:9     single ones
-    tests/mutate.py --survivors       only those that are expected to survive
-    tests/mutate.py --check           only looks that every mutant's place is still there; takes no time
-    tests/mutate.py --kind cuda ...   the same for the CUDA kernels: tests/cuda_mutate.py
+    tests/mutate.py server/json --sample 50 --seed 1   a random sample of a room's mutants
+    tests/mutate.py --sample 10 --minutes 30           of each room, until the time is up
+    tests/mutate.py --all server/json                  every mutant of a room
+    tests/mutate.py config/buf.c:buf_add:delete:1      single ones, by their keys
+    tests/mutate.py --list server/json                 prints keys and edits
+    tests/mutate.py --patches scheduler                the bugs that no operator makes: tests/mutants/patches
+    tests/mutate.py --kind cuda kernels/cuda/rows ...  the same for the CUDA kernels, under emulation
+    tests/mutate.py --self-test                        proves the operators on a made-up tree
 
-A mutant is an edit of one place of a source file. The tables are tests/mutants/SUBJECT.py:
+A room is a folder with the folders in it, or a file. mutate_code.py makes the mutants and says what a key is; mutate_build.py
+and mutate_cuda.py judge them by the suites of mutate_rooms.py.
 
-    SUITES       {folder or file: suites}: which suites find the mutants of these sources, quick and likely ones first; the
-                 longest entry that fits a file counts. Suites are named without test_, as in "text_lexer"; one test case
-                 of a suite as in "text_tokenizer:core".
-    ENVIRONMENT  {name: value} for the suites; may be left out
-    MUTANTS      file, what stands there (once), what replaces it; and, if no test can find it, the reason
-
-Only the mutant's object is compiled, by the file's command in compile_commands.json but without optimisation, and linked
-before the libraries of the build folder (build, or BUILD from the environment) into one suite after another, until one
-fails. The build folder must be up to date (`cmake --build build --target suites`). A mutant of a header is compiled into
-every .c file of the folders in SUITES that includes it. Two mutants (or JOBS) are judged at a time, each run within a
-bounded time of the processor. A mutant that all suites let pass has survived, which the table must expect and give the reason for.
-
-A mutant takes about three seconds, so this is no part of `make test`, but --check is.
+Judgements of survivors are in tests/mutants/ROOM.json, as {key: reason}: "equivalent: ..." if the program does the same, or
+the reason that no suite looks for it. A key that no mutant has any more is noted and otherwise ignored, as is a patch that
+does not apply. A patch also applies to a file that its text has moved to. The program fails if it judges nothing, if too
+few mutants are found or explained, or if a patch survives.
 """
 import argparse
+import collections
 import concurrent.futures
-import importlib.util
 import json
 import os
+import random
 import re
-import resource
-import shlex
-import signal
-import subprocess
+import shutil
 import sys
+import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TABLES = os.path.join(ROOT, "tests/mutants")
-BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
-WORK = os.environ.get("WORK", os.path.join(BUILD, "mutants", str(os.getpid())))
-MAX_CPU_S, MAX_S = 60, 150  # of the processor's time first, so that a busy machine judges as an idle one does
-MIN_SHARE = 0.95
+import mutate_build
+import mutate_code
+import mutate_cuda
+import mutate_rooms
+from mutate_rooms import ROOT
+
+JUDGED = os.path.join(ROOT, "tests/mutants")
+MIN_SHARE = 0.75  # of a sample, found or explained
 AT_A_TIME = int(os.environ.get("JOBS", "2"))
+BUILDERS = {"c": mutate_build.Builder, "cuda": mutate_cuda.Builder}
 
 
-def read(path):
-    """A file of the tree; "" if it is gone, so that what is looked for in it is missed."""
-    if not os.path.exists(os.path.join(ROOT, path)):
-        return ""
-    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-        return file.read()
+def room_of(path):
+    return os.path.dirname(path)
 
 
-def one_line(text):
-    return " ".join(text.split())[:60]
+def is_of_kind(path, kind):
+    return path.startswith(mutate_cuda.PLACE) == (kind == "cuda")
 
 
-# ---- tables ---------------------------------------------------------------------------------------------------
-
-class Mutant:
-    """One edit. `reason` says why no test can find it; None: one must."""
-
-    def __init__(self, table, path, at, old, new, reason):
-        self.table, self.path, self.at, self.old, self.new, self.reason = table, path, at, old, new, reason
-
-    def text(self):
-        line = read(self.path).count("\n", 0, self.at) + 1
-        return f"{self.path}:{line}: {one_line(self.old)} -> {one_line(self.new) or '(nothing)'}"
-
-    def source(self):
-        source = read(self.path)
-        return source[:self.at] + self.new + source[self.at + len(self.old):]
-
-    def write(self, folder):
-        """Writes the mutated file alone, into a tree that is searched first. Returns its path."""
-        path = os.path.join(folder, self.path)
-        subprocess.run(["rm", "-rf", folder], check=True)
-        os.makedirs(os.path.dirname(path))
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self.source())
-        return path
+def lies_in(path, room):
+    return path == room or path.startswith(room.rstrip("/") + "/")
 
 
-def module_of(folder, subject):
-    """The table of a subject, as Python reads it."""
-    spec = importlib.util.spec_from_file_location(subject, os.path.join(folder, f"{subject}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+# ---- judgements and patches --------------------------------------------------------------------------------------
+
+def judgements(folder=JUDGED):
+    """{key: reason} of all rooms."""
+    found = {}
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        if name.endswith(".json"):
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                found.update(json.load(file))
+    return found
 
 
-class Table:
-    """One subject's mutants, and what is wrong with them."""
-
-    def __init__(self, subject):
-        self.subject, self.mutants, self.findings = subject, [], []
-
-    def plant(self, path, old, new, reason):
-        source = read(path)
-        if source.count(old) == 1 and old != new:
-            self.mutants.append(Mutant(self, path, source.index(old), old, new, reason))
-        else:
-            self.findings.append(f"{path}: {source.count(old)} places hold {old!r}; a mutant needs one")
+def patches_in(text):
+    """[(line, file, old text, new text)] of a file of patches: `FILE: the bug`, lines that begin with - and lines with +."""
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line[:1] in ("-", "+") and found:
+            found[-1][2 if line[0] == "-" else 3].append(line[1:])
+        elif line.strip() and not line.startswith("#"):
+            found.append((number, line.partition(":")[0], [], []))
+    return [(number, path, "\n".join(old), "\n".join(new)) for number, path, old, new in found]
 
 
-class SuiteTable(Table):
-    """A table of tests/mutants."""
-
-    def __init__(self, subject):
-        super().__init__(subject)
-        module = module_of(TABLES, subject)
-        self.suites = module.SUITES
-        self.environment = getattr(module, "ENVIRONMENT", {})
-        for path, old, new, *reason in module.MUTANTS:
-            self.plant(path, old, new, reason[0] if reason else None)
-            if not self.suites_of(path):
-                self.findings.append(f"{subject}: no suite is named for {path}")
-        for suites in self.suites.values():
-            for suite in suites:
-                folder, _, name = suite.partition(":")[0].partition("_")
-                if not read(f"tests/{folder}/test_{name}.c"):
-                    self.findings.append(f"{subject}: there is no suite {suite}")
-
-    def suites_of(self, path):
-        fitting = [place for place in self.suites if path.startswith(place)]
-        return self.suites[max(fitting, key=len)] if fitting else []
-
-    def units_of(self, path):
-        """The .c files that are compiled anew when this file changes."""
-        if path.endswith(".c"):
-            return [path]
-        units = []
-        for place in self.suites:
-            for folder, _, names in os.walk(os.path.join(ROOT, place)):
-                units += [os.path.relpath(os.path.join(folder, name), ROOT) for name in names if name.endswith(".c")]
-        return sorted(unit for unit in set(units) if path in included(unit, set(), ""))
-
-
-def included(path, seen, only):
-    """The file, and all files under `only` that it includes by their names from the root or from its own folder."""
-    if path not in seen:
-        seen.add(path)
-        for name in re.findall(r'^#include "([^"]+)"', read(path), re.M):
-            for target in (name, os.path.join(os.path.dirname(path), name)):
-                if target.startswith(only) and read(target):
-                    included(target, seen, only)
-                    break
-    return seen
-
-
-def subjects(folder):
-    return sorted(name[:-3] for name in os.listdir(folder) if name.endswith(".py"))
-
-
-def chosen(arguments, folder, table_of):
-    """What the arguments name, as (name, mutant); ends the process if a table does not fit the sources."""
-    mutants, findings = [], []
-    for argument in arguments or subjects(folder):
-        subject, _, number = argument.partition(":")
-        if subject not in subjects(folder):
-            sys.exit(f"there is no subject {subject}; the subjects are {', '.join(subjects(folder))}")
-        table = table_of(subject)
-        findings += table.findings
-        mutants += [(f"{subject}:{i}", m) for i, m in enumerate(table.mutants) if not number or int(number) == i]
-    for finding in findings:
-        print(finding)
-    if findings:
-        sys.exit(f"{len(findings)} mutants do not fit the sources")
-    return mutants
-
-
-def print_check(mutants, folder):
-    expected = sum(m.reason is not None for _, m in mutants)
-    print(f"{len(mutants)} mutants of {len(subjects(folder))} subjects fit the sources; {expected} are expected to survive")
-
-
-# ---- building -------------------------------------------------------------------------------------------------
-
-def link_command(program):
-    """The command that links a program of the build folder."""
-    done = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "-s", program], capture_output=True, text=True, check=True)
-    return done.stdout.strip().split("\n")[-1]
-
-
-def compile_commands():
-    with open(os.path.join(BUILD, "compile_commands.json"), encoding="utf-8") as file:
-        return {os.path.relpath(entry["file"], ROOT): entry for entry in json.load(file)}
-
-
-class Builder:
-    """Compiles and links mutants."""
-
-    def __init__(self):
-        self.compiles = compile_commands()
-        self.links = {}
-
-    def link_of(self, program):
-        if program not in self.links:
-            self.links[program] = link_command(program)
-        return self.links[program]
-
-    def compile(self, mutant, work):
-        """The objects of the units that hold the mutant, or None if they do not compile."""
-        path = mutant.write(os.path.join(work, "overlay"))
-        objects = []
-        for unit in mutant.table.units_of(mutant.path):
-            words = shlex.split(self.compiles[unit]["command"])
-            words = words[words[0].endswith("ccache"):]
-            words[words.index("-o") + 1] = os.path.join(work, f"{len(objects)}.o")
-            objects.append(words[words.index("-o") + 1])
-            if unit == mutant.path:
-                words[-1] = path
-            command = [words[0], "-I" + os.path.join(work, "overlay"), *words[1:-1], "-O1", "-g0", "-w", words[-1]]
-            done = subprocess.run(command, cwd=BUILD, capture_output=True, text=True)
-            if done.returncode:
-                print(done.stderr, end="")
-                return None
-        return objects
-
-    def link(self, program, objects, work):
-        command = self.link_of(program).replace(f" -o {program} ", f" {' '.join(objects)} -o {work}/{program} ")
-        return subprocess.run(command, shell=True, cwd=BUILD, capture_output=True).returncode == 0
-
-
-# ---- judging --------------------------------------------------------------------------------------------------
-
-def run(program, work, max_cpu_s=MAX_CPU_S, max_s=MAX_S, environment=()):
-    """Runs a linked suite from the root of the tree. Returns None if it took too long, else what came of it."""
-    try:
-        done = subprocess.run([os.path.join(work, program)], cwd=ROOT, capture_output=True, text=True, timeout=max_s,
-                              errors="replace", env={**os.environ, "CK_FORK": "no", **dict(environment)},
-                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (max_cpu_s, max_cpu_s)))
-    except subprocess.TimeoutExpired:
+def patch_mutant(key, path, text, old, new):
+    """The mutant that a patch makes, or None if its text does not stand just once in the file; spaces do not count."""
+    places = list(re.finditer(r"\s+".join(re.escape(word) for word in old.split()), text)) if old.strip() else []
+    if len(places) != 1:
         return None
-    return None if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL) else done
+    return mutate_code.Mutant(key, path, text, places[0].start(), places[0].end(), new.strip())
 
 
-def judge(builder, number, mutant):
-    """Who finds it, "" if nobody does; None if it does not compile."""
-    work = os.path.join(WORK, str(number))
-    objects = builder.compile(mutant, work)
-    if not objects:
-        return None
-    for suite in mutant.table.suites_of(mutant.path):
-        program, _, case = f"test_{suite}".partition(":")
-        if not builder.link(program, objects, work):
-            return None
-        environment = {**mutant.table.environment, **({"CK_RUN_CASE": case} if case else {})}
-        done = run(program, work, environment=environment)
-        os.remove(os.path.join(work, program))
-        if not done:
-            return f"{suite} [no end]"
-        if done.returncode:
-            return f"{suite} [{'aborted' if done.returncode < 0 else 'failed'}]"
-    return ""
+def patch_in_tree(tree, key, path, old, new):
+    """The mutant of a patch in its file, or in the one file of the same top folder that has its text: code moves."""
+    if path in tree.house.sources:
+        mutant = patch_mutant(key, path, tree.house.sources[path].text, old, new)
+        if mutant:
+            return mutant
+    top = path.partition("/")[0] + "/"
+    found = [patch_mutant(key, other, source.text, old, new) for other, source in tree.house.sources.items()
+             if other.startswith(top)]
+    found = [mutant for mutant in found if mutant]
+    return found[0] if len(found) == 1 else None
 
 
-def verdict(name, mutant, found):
-    """One mutant's line, and whether it is as the table says."""
-    said = "DOES NOT COMPILE" if found is None else found or "SURVIVED"
-    print(f"{name:16} {mutant.text()}\n    {said}{': ' + mutant.reason if mutant.reason else ''}", flush=True)
-    return found is not None and bool(found) != bool(mutant.reason)
+def all_patches(tree, rooms, kind):
+    """The mutants of the patches that apply, and notes about the others."""
+    mutants, notes = [], []
+    folder = os.path.join(JUDGED, "patches")
+    for name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            patches = patches_in(file.read())
+        for line, path, old, new in patches:
+            if not is_of_kind(path, kind) or not (not rooms or any(lies_in(path, room) for room in rooms)):
+                continue
+            mutant = patch_in_tree(tree, f"tests/mutants/patches/{name}:{line}", path, old, new)
+            mutants += [mutant] if mutant else []
+            notes += [] if mutant else [f"tests/mutants/patches/{name}:{line} does not apply to {path}"]
+    return mutants, notes
 
 
-def judge_all(mutants):
-    """Returns how many were found, and how many are not as the table says."""
-    builder, n_found, n_bad = Builder(), 0, 0
-    for mutant in {m.table.subject: m for _, m in mutants}.values():
-        for suites in mutant.table.suites.values():
-            for suite in suites:
-                builder.link_of(f"test_{suite.partition(':')[0]}")
+# ---- what is judged -------------------------------------------------------------------------------------------------
+
+def mutants_by_room(tree, rooms, kind):
+    """{room: mutants} of the files that lie in the rooms, or have one of these keys."""
+    found = collections.defaultdict(list)
+    keys = {room for room in rooms if ":" in room}
+    files = {key.partition(":")[0] for key in keys}
+    for path in tree.house.sources:
+        whole = not rooms or any(lies_in(path, room) for room in rooms)
+        if is_of_kind(path, kind) and (whole or path in files):
+            found[room_of(path)] += [m for m in tree.mutants_of(path) if whole or m.key in keys]
+    return {room: mutants for room, mutants in found.items() if mutants}
+
+
+def sampled(by_room, n, seed):
+    """At most n mutants of each room, at random."""
+    return {room: random.Random(f"{seed}:{room}").sample(mutants, min(n, len(mutants))) for room, mutants in by_room.items()}
+
+
+def in_turn(by_room):
+    """One mutant of each room after another, so that a run that is cut short has judged all rooms alike."""
+    longest = max((len(mutants) for mutants in by_room.values()), default=0)
+    return [mutants[i] for i in range(longest) for mutants in by_room.values() if i < len(mutants)]
+
+
+def notes_of(reasons, tree, rooms):
+    """Judgements of keys that do not exist any more."""
+    stale = []
+    for path in sorted({key.partition(":")[0] for key in reasons}):
+        if not rooms or any(lies_in(path, room.partition(":")[0]) for room in rooms):
+            known = {m.key for m in tree.mutants_of(path)} if path in tree.house.sources else set()
+            stale += [f"{key} does not exist any more; its judgement can go"
+                      for key in reasons if key.startswith(path + ":") and key not in known]
+    return stale
+
+
+# ---- judging ------------------------------------------------------------------------------------------------------
+
+def show(mutant, verdict, by, reason):
+    place, old, new = mutant.shown()
+    print(f"{place}: {verdict} {by}", mutant.key, f"- {old}", f"+ {new}", *([reason] if reason else []), sep="\n    ", flush=True)
+
+
+def judge_all(builder, mutants, reasons, minutes, is_verbose):
+    """{room: counts by verdict}."""
+    counts, until = collections.defaultdict(collections.Counter), time.monotonic() + 60 * minutes
+
+    def judge(i):
+        return builder.judge(mutants[i], i) if time.monotonic() < until else ("", "")
     with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
-        found = pool.map(lambda i: judge(builder, i, mutants[i][1]), range(len(mutants)))
-        for (name, mutant), one in zip(mutants, found):
-            n_found += bool(one)
-            n_bad += not verdict(name, mutant, one)
-    subprocess.run(["rm", "-rf", WORK], check=True)
-    return n_found, n_bad
+        for mutant, (verdict, by) in zip(mutants, pool.map(judge, range(len(mutants)))):
+            reason = reasons.get(mutant.key)
+            counted = "explained" if verdict == "survived" and reason else verdict
+            counts[room_of(mutant.path)][counted] += bool(verdict)
+            if verdict == "survived" or (is_verbose and verdict):
+                show(mutant, verdict, by, reason)
+            elif verdict == "found" and reason:
+                show(mutant, verdict, by, "note: it has a judgement, which can go: " + reason)
+    shutil.rmtree(mutate_build.WORK, ignore_errors=True)
+    return counts
 
 
-def arguments_of(doc):
-    """A parser with what both programs take."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mutants", nargs="*", metavar="SUBJECT[:NUMBER]", help="default: all of every subject")
-    parser.add_argument("--check", action="store_true", help="only look that the place of each is still there")
-    return parser
+def rate(found, of):
+    return f"{found / of:.0%}" if of else "-"
+
+
+def print_rooms(counts):
+    """The table, and one line at the end. Returns (found, explained, survived)."""
+    print(f"{'room':26} {'judged':>7} {'found':>6} {'rate':>5} {'explained':>10} {'survived':>9} {'same':>5} {'broken':>7}")
+    total = collections.Counter()
+    for room, c in sorted(counts.items()):
+        total += c
+        judged = c["found"] + c["explained"] + c["survived"]
+        print(f"{room:26} {judged:7} {c['found']:6} {rate(c['found'], judged):>5} {c['explained']:10} {c['survived']:9} "
+              f"{c['same']:5} {c['does not compile']:7}")
+    judged = total["found"] + total["explained"] + total["survived"]
+    print(f"{judged} mutants of {len(counts)} rooms: {total['found']} found ({rate(total['found'], judged)}), "
+          f"{total['explained']} explained, {total['survived']} survived")
+    return total["found"], total["explained"], total["survived"]
+
+
+# ---- the program ----------------------------------------------------------------------------------------------------
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rooms", nargs="*", metavar="ROOM", help="a folder, a file or a key; default: all")
+    parser.add_argument("--kind", choices=sorted(BUILDERS), default="c", help="cuda: the kernels of kernels/cuda")
+    parser.add_argument("--sample", type=int, metavar="N", help="judge N mutants of each room, at random")
+    parser.add_argument("--seed", default="1", help="of the sample (1)")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no mutant after this time")
+    parser.add_argument("--all", action="store_true", help="judge every mutant")
+    parser.add_argument("--patches", action="store_true", help="judge the patches instead")
+    parser.add_argument("--list", action="store_true", help="print the mutants and judge none")
+    parser.add_argument("--verbose", action="store_true", help="print the mutants that are found, too")
+    parser.add_argument("--self-test", action="store_true", help="prove the operators on a made-up tree")
+    options = parser.parse_args()
+    single = options.rooms and all(":" in room for room in options.rooms)
+    if not (options.sample or options.all or options.patches or options.list or options.self_test or single):
+        parser.error("say --sample N, --all, --patches or --list, or name mutants by their keys")
+    return options
 
 
 def main():
-    if sys.argv[1:3] == ["--kind", "cuda"]:
-        return subprocess.run([sys.executable, os.path.join(ROOT, "tests/cuda_mutate.py"), *sys.argv[3:]]).returncode
-    parser = arguments_of(__doc__)
-    parser.add_argument("--survivors", action="store_true", help="only those that are expected to survive")
-    parser.add_argument("--kind", choices=["cuda"], help="as the first argument: tests/cuda_mutate.py with the others")
-    options = parser.parse_args()
-    if options.kind:
-        parser.error("--kind cuda must be the first argument")
-    mutants = chosen(options.mutants, TABLES, SuiteTable)  # all are looked up before the first is made
-    if options.check:
-        print_check(mutants, TABLES)
+    options = arguments()
+    if options.self_test:
+        import mutate_self_test
+        return mutate_self_test.main()
+    tree, reasons, notes = mutate_code.Tree(ROOT), judgements(), []
+    if options.patches:
+        mutants, notes = all_patches(tree, options.rooms, options.kind)
+    else:
+        by_room = mutants_by_room(tree, options.rooms, options.kind)
+        mutants = in_turn(sampled(by_room, options.sample, options.seed) if options.sample else by_room)
+        notes = notes_of(reasons, tree, options.rooms)
+    for note in notes + mutate_rooms.gone():
+        print("note:", note)
+    if options.list:
+        for mutant in mutants:
+            print(mutant.key, *mutant.shown()[1:], sep="\n    ")
         return 0
-    if options.survivors:
-        mutants = [(name, mutant) for name, mutant in mutants if mutant.reason]
-    found, bad = judge_all(mutants)
-    total = len(mutants)
-    print(f"{total} mutants: {found} found ({found / max(total, 1):.0%}); {total - found} survived, {bad} not as the table says")
-    return 1 if bad or (found < MIN_SHARE * total and not options.survivors) else 0
+    builder = BUILDERS[options.kind](lambda path: [f.name for f in tree.house.sources[path].functions])
+    found, explained, survived = print_rooms(judge_all(builder, mutants, reasons, options.minutes, options.verbose))
+    least = 1 if options.patches else MIN_SHARE
+    return 0 if found and found + explained >= least * (found + explained + survived) else 1
 
 
 if __name__ == "__main__":

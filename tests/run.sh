@@ -66,6 +66,7 @@ tidy() {
     python3 tests/house.py --check-recipes
     docs/architecture.py --check
     python3 tests/tidy.py --self-test
+    python3 tests/mutate.py --self-test
     python3 tests/tidy.py
     passed "$(python3 tests/tidy.py | tail -n 1)"
 }
@@ -187,13 +188,14 @@ tsan_slow() {
     TSAN_OPTIONS=history_size=4 unit tsan --label-regex slow --label-exclude cuda
 }
 
-# Bugs that are planted one at a time and must be found by the suites.
+# Bugs that are planted one at a time and must be found by the suites: a random sample of each room, and the patches.
 mutants() {
     with_cxx build
     docker/build.sh release "$jobs"
-    for script in tests/cuda_mutate.py tests/mutate.py; do
-        [ ! -e $script ] || logged python3 -u $script
-    done
+    minutes=${SOAK_MINUTES:-30}
+    logged python3 -u tests/mutate.py --sample 25 --seed "${SEED:-$(date +%s)}" --minutes "$minutes"
+    logged python3 -u tests/mutate.py --patches --minutes "$minutes"
+    logged python3 -u tests/mutate.py --kind cuda --sample 5 --seed "${SEED:-$(date +%s)}" --minutes "$minutes"
 }
 
 # Many clients of two servers, one of which is restarted repeatedly.

@@ -210,7 +210,7 @@ def test_errors_are_red_on_a_terminal_only():
     terminal.close()
 
 
-@pytest.mark.parametrize("script", ["format.py", "mutate.py", "cuda_mutate.py"])
+@pytest.mark.parametrize("script", ["format.py", "mutate.py"])
 def test_scripts_have_help(script):
     done = subprocess.run([sys.executable, pathlib.Path(__file__).parents[1] / script, "--help"], capture_output=True, text=True,
                           timeout=60)

@@ -1,0 +1,168 @@
+"""Which suites find the mutants of which sources: tests/mutate.py runs them.
+
+SUITES names, for a folder or a file, the quick and likely suites first; the longest entry that fits a file counts. Suites are
+named without test_, as in "text_lexer"; one test case of a suite as in "text_tokenizer:core". After them come the suites that
+call a function of the file by its name, except those of SLOW and what takes mutate_build.QUICK_S without a mutant.
+
+CUDA names, for a folder or a file of kernels/cuda, the units that are compiled with the mutant and the test programs of
+tests/cuda, without cuda_.
+"""
+import functools
+import os
+import re
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# What shortens long suites, and fills freed memory with bytes.
+ENVIRONMENT = {"SCHEDULER_STEPS": "300000", "PROPERTY_CASES": "150", "MALLOC_PERTURB_": "165"}
+SLOW = {"engine_grammar_growth", "engine_sampling_speed", "scheduler_speed", "scheduler_same_bytes", "engine_golden",
+        "server_body_growth", "engine_published", "engine_ranks", "kernels_threads"}
+ANY = 5  # the most suites that are run because they call a function of the file
+
+FOLDER = ["engine_hf_config", "engine_folder_broken", "engine_folder_text", "engine_families"]
+HTTP = ["server_http", "server_http_stream", "server_http_limits", "server_http_faults", "server_http_stop"]
+KERNELS = ["kernels_rows", "kernels_op_options", "kernels_matmul", "kernels_attention", "kernels_layer_kinds"]
+PLANNED = ["scheduler_plan", "scheduler_overlap", "scheduler_simulation"]
+REQUEST = ["server_request", "server_request_refused", "server_fields"]
+TOKENIZER = ["engine_hf_tokenizer", "engine_hf_tokenizer_broken", "text_vocabulary", "text_tokenizer:core"]
+
+SUITES = {
+    "bench/command/": ["server_progress"],
+    "config/": ["config_options", "config_status", "config_log", "config_memory"],
+    "config/json": ["config_json", "config_json_names", "server_request", "server_request_refused"],
+    "config/memory.c": ["config_memory", "config_memory_scope"],
+    "config/name_index.c": ["engine_gguf", "engine_safetensors", "config_json_names"],
+    "config/options": ["config_options", "config_options_speculation"],
+    "config/terminal.c": ["config_terminal", "server_progress", "server_history"],
+    "config/utf8.c": ["config_utf8", "config_json", "text_string"],
+    "engine/": ["engine_tiny_model", "engine_draft_engine", "engine_memory_plan", "engine_ranks", "engine_families"],
+    "engine/config/": ["engine_hf_config", "engine_memory_plan"],
+    "engine/convert/": ["engine_quantised_type", "engine_families", "engine_published"],
+    "engine/files/": ["engine_gguf", "engine_gguf_config", "engine_weights", "engine_families"],
+    "engine/files/gguf": ["engine_gguf", "engine_gguf_broken", "engine_gguf_config", "engine_gguf_parts"],
+    "engine/files/gguf_tokenizer.c": ["engine_gguf_vocabulary", "engine_gguf"],
+    "engine/files/hf_": FOLDER,
+    "engine/files/hf_packing.c": ["engine_packed", "engine_packed_broken", "engine_families"],
+    "engine/files/mapping.c": ["engine_mapping", "engine_weights", "engine_gguf"],
+    "engine/files/model_file.c": ["engine_inspect", "engine_gguf", "engine_families"],
+    "engine/files/packed.c": ["engine_packed", "engine_packed_broken", "engine_families"],
+    "engine/files/safetensors.c": ["engine_safetensors", "engine_folder_broken", "engine_families"],
+    "engine/files/text/": ["engine_folder_text", "engine_hf_tokenizer", "engine_hf_tokenizer_broken", "engine_folder_broken"],
+    "engine/grammar/": ["engine_grammar", "engine_grammar_matcher", "engine_grammar_masks", "engine_grammar_types",
+                        "engine_grammar_bounds", "engine_grammar_hostile"],
+    "engine/grammar/run/search.c": ["server_stop_regex", "engine_grammar"],
+    "engine/inspect.c": ["engine_inspect"],
+    "engine/memory/": ["engine_memory_plan", "engine_memory_windows"],
+    "engine/models/": ["engine_families", "engine_hf_config", "engine_gguf_config", "engine_folder_broken", "engine_tiny_model"],
+    "engine/models/load_check.c": ["engine_scales_broken"],
+    "engine/models/shard.c": ["engine_shard", "engine_families"],
+    "engine/open_draft.c": ["engine_draft_engine"],
+    "engine/quantise/": ["engine_quantised_type", "kernels_quantise"],
+    "engine/ranks.c": ["engine_ranks", "engine_shard"],
+    "engine/sampling/": ["engine_sampling", "engine_cuts", "engine_changes", "engine_sampling_same", "engine_host_sampler"],
+    "engine/text/template/": ["text_value", "text_string", "text_format", "text_lexer", "text_parser", "text_filters",
+                              "text_template"],
+    "engine/text/tokenizer/": ["text_vocabulary", "text_merge", "text_tokenizer_pieces", "text_detokenizer",
+                               "text_pretokenizer:core", *TOKENIZER],
+    "kernels/": ["kernels_op_options", "kernels_missing_ops", "kernels_types_table"],
+    "kernels/cpu/": ["kernels_topology", "kernels_sharing", "kernels_pool", "kernels_paths", *KERNELS],
+    "kernels/cpu/all_reduce.c": ["kernels_all_reduce"],
+    "kernels/cpu/ops/": [*KERNELS, "kernels_experts", "kernels_mlp", "kernels_quantise", "kernels_nodes"],
+    "kernels/cpu/plain/": [*KERNELS, "kernels_logits", "kernels_experts"],
+    "kernels/cpu/simd/": ["kernels_paths", "kernels_quantise", "kernels_logits", *KERNELS],
+    "kernels/cpu/weights/": ["kernels_dtype", "kernels_types_table", "kernels_pack_fast", "kernels_pack_half", "kernels_quantise",
+                             "kernels_matmul"],
+    "kernels/cpu/weights/broken.c": ["engine_scales_broken"],
+    "scheduler/": [*PLANNED, "scheduler_inbox", "scheduler_unready_masks", "scheduler_forced"],
+    "scheduler/beams/": ["scheduler_beams", "scheduler_simulation"],
+    "scheduler/commit.c": ["scheduler_forced", *PLANNED, "scheduler_inbox"],
+    "scheduler/constraint.c": ["scheduler_forced", "scheduler_unready_masks", *PLANNED],
+    "scheduler/draft/": ["scheduler_speculate", "scheduler_suffix", "scheduler_draft_model", "scheduler_simulation"],
+    "scheduler/fork.c": ["scheduler_beams", *PLANNED],
+    "scheduler/inbox.c": ["scheduler_inbox", *PLANNED],
+    "scheduler/inflight.c": ["scheduler_unready_masks", "scheduler_forced", *PLANNED],
+    "scheduler/kv/": ["scheduler_block_pool", "scheduler_prefix_cache", "scheduler_host_cache", "scheduler_swap",
+                      "scheduler_window_pool", *PLANNED],
+    "scheduler/speculate.c": ["scheduler_speculate", *PLANNED],
+    "scheduler/plan/step_cost.c": ["scheduler_step_cost", "scheduler_plan"],
+    "server/": ["server_lanes", "server_lifecycle", "server_departures", "server_routes", "server_answers"],
+    "server/commands/": ["server_history", "server_progress", "server_batch", "config_options"],
+    "server/endpoints/": ["server_metrics", "server_routes", "server_keys", "server_route_rules", "server_proxies"],
+    "server/generation/": ["server_stop_matcher", "server_stop_regex", "server_prompt", "server_choice", "server_job",
+                           "server_grammar_store", "server_choice_message", "server_answers"],
+    "server/http/": [*HTTP, "server_wire", "server_http_readers"],
+    "server/http/limits.c": ["server_http_limits", "server_http", "server_http_stream", "server_http_stop"],
+    "server/http/receive.c": ["server_http_faults", "server_http_limits", *HTTP],
+    "server/http/stream.c": ["server_http_stream", "server_http", "server_http_stop"],
+    "server/http/wire.c": ["server_wire", "server_http"],
+    "server/json/": [*REQUEST, "server_response", "server_request_doubled"],
+    "server/message/": ["server_message", "server_message_states", "server_tool_grammar", "server_tool_round_trips",
+                        "server_choice_message"],
+    "server/openai/": [*REQUEST, "server_response", "server_batch", "server_prompt", "server_request_tools",
+                       "server_request_forbidden"],
+    "server/openai/batch_lines.c": ["server_batch"],
+    "server/openai/response.c": ["server_response", "server_request"],
+}
+
+CUDA = {
+    "": ([], ["launches"]),
+    "attention/": (["attention/dispatch", "attention/plan", "attention/float", "attention/f16", "attention/bf16",
+                    "attention/e4m3"], ["attention", "attention_bits"]),
+    "attention/heads.cuh": (["attention/rope"], ["rope", "kv_e4m3"]),
+    "attention/kv": (["attention/kv", "attention/kv_swap"], ["kv", "swap", "windows"]),
+    "attention/rope": (["attention/rope"], ["rope", "kv_e4m3"]),
+    "backend_compute.cu": (["backend_compute"], ["graph", "persistent", "windows"]),
+    "gemm/": (["gemm/dispatch", "gemm/skinny", "gemm/tiled", "gemm/float", "gemm/pack", "gemm/matrix", "gemm/ops"],
+              ["gemm", "gemm_fused", "products", "gemm_cublas"]),
+    "gemm/embed": (["gemm/embed"], ["weights", "op_options"]),
+    "gemm/experts": (["gemm/experts"], ["experts"]),
+    "gemm/grouped": (["gemm/grouped"], ["experts"]),
+    "gemm/pack": (["gemm/pack"], ["weights", "gemm"]),
+    "gemm/random": (["gemm/random"], ["random"]),
+    "gemm/route": (["gemm/route"], ["experts"]),
+    "graph": (["graph", "step"], ["graph", "engine_graphs", "launches"]),
+    "persistent/": (["persistent/bf16", "persistent/persistent"], ["persistent", "engine_persistent", "start"]),
+    "rows/": (["rows/rows"], ["rows"]),
+    "runtime/": (["runtime/memory", "runtime/staging", "runtime/orders", "runtime/cublas"], ["weights", "graph", "products"]),
+    "runtime/all_reduce": (["runtime/all_reduce", "runtime/nccl"], ["all_reduce"]),
+    "runtime/device.cuh": (["rows/rows"], ["rows"]),
+    "runtime/nccl": (["runtime/all_reduce", "runtime/nccl"], ["all_reduce"]),
+    "sampling/": (["sampling/kernel"], ["sample"]),
+    "sampling/op": (["sampling/op", "sampling/passage"], ["sampler"]),
+    "sampling/passage": (["sampling/op", "sampling/passage"], ["sampler"]),
+    "step": (["step", "graph"], ["graph", "windows", "swap"]),
+    "wgmma/": (["wgmma/wide", "wgmma/e4m3", "wgmma/chunks"], ["wgmma", "e4m3"]),
+    "wgmma/chunks": (["wgmma/chunks"], ["chunks"]),
+    "wgmma/e4m3": (["wgmma/e4m3"], ["e4m3"]),
+}
+
+
+def longest(table, path):
+    """The entry of a table whose place is the longest that the path begins with; None if no place fits."""
+    fitting = [place for place in table if path.startswith(place)]
+    return table[max(fitting, key=len)] if fitting else None
+
+
+@functools.lru_cache(maxsize=None)
+def calls_of_suites():
+    """{suite: the words of its source} of all suites in C."""
+    found = {}
+    for folder in ("config", "kernels", "text", "engine", "scheduler", "server"):
+        for name in sorted(os.listdir(os.path.join(ROOT, "tests", folder))):
+            if name.startswith("test_") and name.endswith(".c"):
+                with open(os.path.join(ROOT, "tests", folder, name), encoding="utf-8") as file:
+                    found[f"{folder}_{name[5:-2]}"] = set(re.findall(r"\w+(?=\()", file.read()))
+    return found
+
+
+def suites_of(path, functions=()):
+    """Two lists of suites that judge a file's mutants: those of the table, and those that call one of the functions."""
+    named = list(dict.fromkeys(longest(SUITES, path) or []))
+    plain = {suite.partition(":")[0] for suite in named} | SLOW
+    calling = [suite for suite, calls in calls_of_suites().items() if suite not in plain and calls & set(functions)]
+    return named, calling[:ANY]
+
+
+def gone():
+    """Notes about suites of the table that do not exist any more."""
+    named = {suite.partition(":")[0] for suites in SUITES.values() for suite in suites} | SLOW
+    return [f"tests/mutate_rooms.py names test_{suite}, which does not exist" for suite in sorted(named - set(calls_of_suites()))]
