@@ -198,6 +198,8 @@ START_TEST(strings_have_the_methods_of_python) {
     expect_failure("{{ 'a'.split(se=' ') }}", "split has no argument 'se'");
     expect_failure("{{ 'a'.split(separator=' ') }}", "split has no argument 'separator'");
     expect_shown("{{ 'a b'.rsplit(' ', 1) }}{{ 'a b'.rsplit(' ', 0) }}", "['a', 'b']['a b']");
+    expect_shown("{{ 'a b'.rsplit(' ', 9223372036854775807) }}", "['a', 'b']");
+    expect_shown("{{ 'ab'.ljust(-9223372036854775807 - 1) }}", "ab");
     expect_failure("{{ 'a b'.split(' ', sep=' ') }}", "split: the argument 'sep' is given twice");
 }
 END_TEST

@@ -277,7 +277,7 @@ static struct list *split_at(struct render *r, const struct string *text,
 /* rsplit: if there are more than `limit` + 1 parts, joins the first ones again. */
 static struct value rejoin_first(struct render *r, const struct string *text, struct list *parts,
                                  int64_t limit) {
-    if (limit < 0 || (int64_t)parts->n <= limit + 1) return VALUE_OF_LIST(parts);
+    if (limit < 0 || (int64_t)parts->n - 1 <= limit) return VALUE_OF_LIST(parts);
     size_t n_first = parts->n - (size_t)limit;
     assert(n_first > 1 && n_first <= parts->n);
     const struct string *first = parts->items[0].string, *last = parts->items[n_first - 1].string;
@@ -385,14 +385,14 @@ static void pad(struct render *r, struct builder *b, const struct string *fill, 
 /* `left_of_two`: halves of the padding on the left. The centre is rounded like in Python. */
 static struct value justify(struct render *r, struct value self, const struct args *args,
                             int left_of_two) {
-    int64_t missing =
-        value_need_int(r, args->position[0], "a width") - (int64_t)string_points(r, self.string);
+    int64_t width = value_need_int(r, args->position[0], "a width");
+    int64_t present = (int64_t)string_points(r, self.string);
     const struct string *fill =
         value_need_string(r, arg_or(args, 1, string_of(r, " ")), "the fill");
     if (string_points(r, fill) != 1) render_fail(r, "the fill must be one character");
-    if (missing <= 0) return self;
+    if (width <= present) return self;
+    int64_t missing = width - present;
     struct builder *b = builder_new(r);
-    int64_t width = missing + (int64_t)string_points(r, self.string);
     int64_t left = left_of_two == 1   ? missing / 2 + (missing & width & 1)
                    : left_of_two == 2 ? missing
                                       : 0;

@@ -237,6 +237,7 @@ static bool encode_segment(struct encoder *encoder, const char *text, size_t len
     size_t done = 0;
     if (length == 0) return true;
     normalizer_apply(&tokenizer->normalizer, encoder->normal, &text, &length);
+    if (length >= INT32_MAX) return false; /* like encoder_begin */
     if (!tokenizer->normalized.vocabulary) return encode_text(encoder, text, length, is_first);
     for (size_t at = 0;
          special_next(&tokenizer->normalized, rule, text, length, at, length, done, &match);
