@@ -409,12 +409,12 @@ BUILTIN(string_rjust, justify(r, self, args, 2))
 
 static struct value string_zfill(struct render *r, struct value self, const struct args *args) {
     const struct string *text = self.string;
-    int64_t missing =
-        value_need_int(r, args->position[0], "a width") - (int64_t)string_points(r, text);
+    int64_t width = value_need_int(r, args->position[0], "a width");
+    int64_t present = (int64_t)string_points(r, text);
     size_t sign = text->length && (text->data[0] == '-' || text->data[0] == '+');
     struct builder *b = builder_new(r);
     builder_add_part(r, b, text, 0, sign);
-    pad(r, b, string_of(r, "0").string, missing);
+    pad(r, b, string_of(r, "0").string, width > present ? width - present : 0);
     builder_add_part(r, b, text, sign, text->length - sign);
     return builder_value(r, b);
 }
