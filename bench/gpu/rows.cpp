@@ -1,12 +1,12 @@
 /* Kernels between the products: norms, gates, sums, embedding, rotary angles, writes of the cache
  * and moves of its blocks. Activations are in the L2 cache, as in the forward pass, where another
  * kernel has just written them. */
-#include "kernels/cuda/rows/rows.cuh"
 #include "bench/gpu/times.h"
 #include "kernels/cuda/attention/kv.cuh"
 #include "kernels/cuda/attention/rope.cuh"
 #include "kernels/cuda/gemm/matrix.cuh"
 #include "kernels/cuda/gemm/ops.cuh"
+#include "kernels/cuda/rows/rows.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,25 +181,24 @@ enum move { COPY, GATHER, SCATTER };
 static point move_point(const model &m, enum move move, int n) {
     static const char *const names[] = {"block copy", "block gather", "block scatter"};
     const double bytes = 2.0 * n * 2 * m.L * BLOCK * m.G * m.D * SIZE;
-    return {named(names[move], m, n), bytes, 0, 1, [=]() -> call {
-                auto cache = make_cache(m, m.L, 2 * n, DTYPE_BF16);
-                std::vector<int32_t> first, second;
-                for (int i = 0; i < n; i++) first.push_back(2 * i), second.push_back(2 * i + 1);
-                memory from = numbers(first), to = numbers(second);
-                auto stage =
-                    std::make_shared<timed_memory>(kv_stage_bytes(cache.get(), KV_WHOLE, n), ANY);
-                return [=](int) {
-                    if (move == COPY)
-                        kv_copy(cache.get(), KV_WHOLE, from->as<int32_t>(), to->as<int32_t>(), n,
-                                the_stream());
-                    else if (move == GATHER)
-                        kv_gather(stage->data, cache.get(), KV_WHOLE, from->as<int32_t>(), n,
-                                  the_stream());
-                    else
-                        kv_scatter(cache.get(), KV_WHOLE, stage->data, from->as<int32_t>(), n,
-                                   the_stream());
-                };
-            }};
+    return {
+        named(names[move], m, n), bytes, 0, 1, [=]() -> call {
+            auto cache = make_cache(m, m.L, 2 * n, DTYPE_BF16);
+            std::vector<int32_t> first, second;
+            for (int i = 0; i < n; i++) first.push_back(2 * i), second.push_back(2 * i + 1);
+            memory from = numbers(first), to = numbers(second);
+            auto stage =
+                std::make_shared<timed_memory>(kv_stage_bytes(cache.get(), KV_WHOLE, n), ANY);
+            return [=](int) {
+                if (move == COPY)
+                    kv_copy(cache.get(), KV_WHOLE, from->as<int32_t>(), to->as<int32_t>(), n,
+                            the_stream());
+                else if (move == GATHER)
+                    kv_gather(stage->data, cache.get(), KV_WHOLE, first.data(), n, the_stream());
+                else
+                    kv_scatter(cache.get(), KV_WHOLE, stage->data, first.data(), n, the_stream());
+            };
+        }};
 }
 
 std::vector<point> list_rows(bool tiny) {
@@ -213,7 +212,7 @@ std::vector<point> list_rows(bool tiny) {
                 if (m.K % dtype_block_elements(type) == 0)
                     points.push_back(embed_point(m, M, type));
             for (enum move move : {COPY, GATHER, SCATTER})
-                if (M <= 512) points.push_back(move_point(m, move, M));
+                if (M <= KV_LIST) points.push_back(move_point(m, move, M));
         }
     return points;
 }

@@ -127,7 +127,7 @@ static enum status read_shape(struct model_config *c, const struct json *root, i
     return status ? status : read_layers(c, root, err);
 }
 
-/* ---- other settings -------------------------------------------------------------------------- */
+/* ---- other settings ------------------------------------------------------------------------- */
 
 /* Is the file's activation the family's? */
 static enum status check_activation(const struct model_config *c, const struct hf_config *hf,
@@ -366,7 +366,7 @@ static enum status read_dtype(struct hf_config *hf, struct err *err) {
                    key_shown(value, text));
 }
 
-/* ---- entry points ---------------------------------------------------------------------------- */
+/* ---- entry points --------------------------------------------------------------------------- */
 
 static enum status read_all(struct model_config *config, struct hf_config *hf, struct err *err) {
     const struct json *root = hf->text;
@@ -421,7 +421,7 @@ const char *hf_config_architecture(const struct hf_config *hf, size_t *length) {
     return text;
 }
 
-static struct hf_config *config_new(struct json *root, const char *path) {
+struct hf_config *hf_config_new(struct json *root, const char *path) {
     static const struct sampling_defaults none = NO_SAMPLING_DEFAULTS;
     struct hf_config *hf = mem_calloc(1, sizeof *hf);
     const struct json *text = key_value(root, "text_config");
@@ -432,21 +432,12 @@ static struct hf_config *config_new(struct json *root, const char *path) {
     return hf;
 }
 
-enum status hf_config_parse(struct hf_config **out, const char *text, size_t length,
-                            struct err *err) {
-    struct json *root;
-    *out = NULL;
-    enum status status = hf_text_read(&root, text, length, err);
-    if (!status) *out = config_new(root, "config.json");
-    return status;
-}
-
 enum status hf_config_open(struct hf_config **out, const char *path, struct err *err) {
     struct json *root;
     *out = NULL;
     enum status status = hf_file_read(&root, path, MAX_CONFIG_BYTES, err);
     if (status) return status;
-    *out = config_new(root, path);
+    *out = hf_config_new(root, path);
     const char *end = strrchr(path, '/');
     char *folder = end ? mem_strdup(path) : mem_strdup(".");
     if (end) folder[end == path ? 1 : end - path] = 0;

@@ -6,8 +6,8 @@
 #define PENSTOCK_ENGINE_HF_CONFIG_H
 
 #include "engine/config/config.h"
-#include "engine/text/text.h"
 #include "engine/files/weights.h"
+#include "engine/text/text.h"
 
 struct json;
 struct safetensors;
@@ -103,10 +103,11 @@ struct hf_config {
     struct weights weights; /* the tensors of the shards, or random ones without data */
 };
 
-/* Opens the config.json at `path`, or parses the text of one. Fails with STATUS_BAD_FILE. */
+/* Opens the config.json at `path`. Fails with STATUS_BAD_FILE. */
 enum status hf_config_open(struct hf_config **out, const char *path, struct err *err);
-enum status hf_config_parse(struct hf_config **out, const char *text, size_t length,
-                            struct err *err);
+
+/* Returns a config that owns the JSON object; messages begin with `path`. */
+struct hf_config *hf_config_new(struct json *root, const char *path);
 
 /* Opens the config.json of a folder. */
 enum status hf_config_open_folder(struct hf_config **out, const char *folder, struct err *err);

@@ -137,9 +137,6 @@ void http_release(struct http_request *request);
 /* Frees the request's body, if it is not needed while the request waits for its response. */
 void http_drop_body(struct http_request *request);
 
-/* Is the client gone? */
-bool http_is_gone(const struct http_request *request);
-
 struct http_stats {
     int connections;            /* currently open */
     int requests;               /* not yet finished */

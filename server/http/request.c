@@ -125,10 +125,6 @@ bool http_set_path(struct http_request *request, const char *path) {
     return true;
 }
 
-bool http_is_gone(const struct http_request *request) {
-    return ((const struct exchange *)request)->gone;
-}
-
 const char *http_header(const struct http_request *request, const char *name) {
     const struct exchange *exchange = (const struct exchange *)request;
     if (!exchange->connection) return NULL;

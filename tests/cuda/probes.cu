@@ -26,18 +26,12 @@ __global__ void ldmatrix_probe(enum probe_load how, uint32_t *out, const uint16_
     for (int i = lane; i < 256; i += WARP) s[i] = tile[i];
     __syncwarp();
     const uint16_t *row = s + lane % 16 * 16 + lane / 16 * 8;
-    uint32_t four[4] = {}, two[2] = {};
+    uint32_t four[4] = {};
     if (how == LOAD_X4)
         ldmatrix_x4(four, row);
-    else if (how == LOAD_X4_TRANS)
-        ldmatrix_x4_trans(four, row);
-    else if (how == LOAD_X2)
-        ldmatrix_x2(two, row);
     else
-        ldmatrix_x2_trans(two, row);
-    const bool is_four = how == LOAD_X4 || how == LOAD_X4_TRANS;
-    for (int i = 0; i < (is_four ? 4 : 2); i++)
-        out[(is_four ? 4 : 2) * lane + i] = is_four ? four[i] : two[i];
+        ldmatrix_x4_trans(four, row);
+    for (int i = 0; i < 4; i++) out[4 * lane + i] = four[i];
 }
 
 void probe_ldmatrix(enum probe_load how, uint32_t *out, const uint16_t *tile, cudaStream_t stream) {

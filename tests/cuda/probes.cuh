@@ -10,9 +10,8 @@ void probe_mma(enum dtype type, float *d, const uint32_t *a, const uint32_t *b,
                cudaStream_t stream);
 
 /* out[32][4] = the result of ldmatrix_x4 for a tile [16][16] of 16-bit elements. Its four 8x8
- * matrices are read in the order top left, bottom left, top right, bottom right. The x2 forms write
- * out[32][2], from the first two matrices. */
-enum probe_load { LOAD_X4, LOAD_X4_TRANS, LOAD_X2, LOAD_X2_TRANS };
+ * matrices are read in the order top left, bottom left, top right, bottom right. */
+enum probe_load { LOAD_X4, LOAD_X4_TRANS };
 void probe_ldmatrix(enum probe_load how, uint32_t *out, const uint16_t *tile, cudaStream_t stream);
 
 /* out[32][4] = in[32][4], by cp.async. Each lane copies `bytes` of its 16 bytes. */

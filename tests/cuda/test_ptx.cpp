@@ -74,13 +74,11 @@ static uint16_t element(const std::vector<uint16_t> &tile, bool transposed, int 
 
 START_TEST(matrices_are_loaded) {
     const enum probe_load how = (enum probe_load)_i;
-    const int n = how == LOAD_X4 || how == LOAD_X4_TRANS ? 4 : 2;
-    const bool transposed = how == LOAD_X4_TRANS || how == LOAD_X2_TRANS;
+    const bool transposed = how == LOAD_X4_TRANS;
     std::vector<uint16_t> tile(256), want;
     for (size_t i = 0; i < tile.size(); i++) tile[i] = (uint16_t)(1000 + i);
     for (int lane = 0; lane < LANES; lane++)
-        for (int i = 0; i < 2 * n; i++)
-            want.push_back(element(tile, transposed, lane, i / 2, i % 2));
+        for (int i = 0; i < 8; i++) want.push_back(element(tile, transposed, lane, i / 2, i % 2));
     buffer from(tile), out(want.size() * sizeof(uint16_t));
     probe_ldmatrix(how, out.as<uint32_t>(), from.as<uint16_t>(), test_stream());
     ck_assert(out.read<uint16_t>() == want);
@@ -105,7 +103,7 @@ int main() {
     Suite *suite = suite_create("cuda_ptx");
     TCase *core = tcase_create("core");
     tcase_add_loop_test(core, products_of_tiles_are_right, 0, 2);
-    tcase_add_loop_test(core, matrices_are_loaded, 0, 4);
+    tcase_add_loop_test(core, matrices_are_loaded, 0, 2);
     tcase_add_loop_test(core, copies_fill_up_with_zeros, 0, 5);
     suite_add_tcase(suite, core);
     return suite_main(suite);

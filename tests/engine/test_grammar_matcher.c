@@ -7,6 +7,7 @@
 
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/run/automaton.h"
+#include "support/matcher_copy.h"
 #include "support/naive_grammar.h"
 #include "support/suite_main.h"
 

@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/models/model.h"
+#include "support/hf_config_text.h"
 #include "support/suite_main.h"
 
 #define ARCHITECTURE "\"architectures\": [\"LlamaForCausalLM\"]"

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/models/model.h"
+#include "support/hf_config_text.h"
 #include "support/llama_keys.h"
 #include "support/suite_main.h"
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "engine/models/model.h"
+#include "support/hf_config_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/models/weight_index.h"
+#include "support/hf_config_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,6 +2,7 @@
  * all its memory is freed, and the next request is served. The sanitizer build finds leaks. */
 #include "support/faults.h"
 #include "support/job_fixture.h"
+#include "support/matcher_copy.h"
 #include "support/suite_main.h"
 
 static const struct job_listener silent = {NULL};

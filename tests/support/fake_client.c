@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/grammar/grammar.h"
+#include "support/matcher_copy.h"
 
 /* ---- the client ----------------------------------------------------------------------------- */
 

@@ -26,17 +26,10 @@ bool grammar_run(struct grammar *grammar, void (*run)(void *arg), void *arg) {
     return is_done;
 }
 
-static void add_to_grammar(struct matcher *matcher) {
-    pthread_mutex_lock(&matcher->grammar->lock);
-    list_append(&matcher->grammar->matchers, &matcher->in_grammar);
-    grammar_unlock(matcher->grammar);
-}
-
-/* Returns a matcher with room for `max` states, or NULL if memory is short. */
-static struct matcher *matcher_alloc(struct grammar *grammar, const struct vocabulary *vocabulary,
-                                     size_t max) {
+struct matcher *matcher_new(struct grammar *grammar, const struct vocabulary *vocabulary) {
+    enum { ROOM = 256 };
     struct matcher *matcher = mem_try_alloc(sizeof *matcher);
-    struct state **states = mem_try_alloc(max * sizeof(struct state *));
+    struct state **states = mem_try_alloc(ROOM * sizeof(struct state *));
     if (!matcher || !states) {
         mem_free(matcher);
         mem_free(states);
@@ -45,25 +38,12 @@ static struct matcher *matcher_alloc(struct grammar *grammar, const struct vocab
     *matcher = (struct matcher){.grammar = grammar_acquire(grammar),
                                 .vocabulary = vocabulary,
                                 .states = states,
-                                .max = max};
-    return matcher;
-}
-
-struct matcher *matcher_new(struct grammar *grammar, const struct vocabulary *vocabulary) {
-    struct matcher *matcher = matcher_alloc(grammar, vocabulary, 256);
-    if (!matcher) return NULL;
+                                .max = ROOM};
     matcher->states[matcher->n++] = grammar->automaton.start;
-    add_to_grammar(matcher);
+    pthread_mutex_lock(&grammar->lock);
+    list_append(&grammar->matchers, &matcher->in_grammar);
+    grammar_unlock(grammar);
     return matcher;
-}
-
-struct matcher *matcher_copy(const struct matcher *matcher) {
-    struct matcher *copy = matcher_alloc(matcher->grammar, matcher->vocabulary, matcher->max);
-    if (!copy) return NULL;
-    memcpy(copy->states, matcher->states, matcher->n * sizeof *copy->states);
-    copy->n = matcher->n;
-    add_to_grammar(copy);
-    return copy;
 }
 
 void matcher_free(struct matcher *matcher) {

@@ -64,9 +64,7 @@ struct matcher;
  * NULL: memory is short. */
 struct matcher *matcher_new(struct grammar *grammar, const struct vocabulary *vocabulary);
 
-/* Returns a matcher at the same position, with the same history to roll back. NULL: memory is
- * short. */
-struct matcher *matcher_copy(const struct matcher *matcher);
+/* Ends the matcher's use of its grammar. NULL is allowed. */
 void matcher_free(struct matcher *matcher);
 
 /* Writes mask[ceil(V / 32)]: bit i % 32 of word i / 32 is set if token i may follow. The caller

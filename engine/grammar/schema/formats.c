@@ -37,9 +37,7 @@
     "(?:(?:[0-9a-zA-Z._~!$&'()*+,;=:-]|" ESCAPED ")*@)?(?:" HOSTNAME "|\\[" IPV6                   \
     "\\])(?::[0-9]{1,5})?"
 
-static const struct {
-    const char *name, *pattern; /* NULL: any string; the format describes only its use */
-} formats[] = {
+const struct format schema_formats[] = {
     {"date", DATE},
     {"time", TIME},
     {"date-time", DATE "[Tt]" TIME},
@@ -70,16 +68,13 @@ static const struct {
     {"path", NULL},
     {"file-path", NULL},
     {"directory-path", NULL},
+    {NULL, NULL},
 };
 
-const char *format_name(size_t i) {
-    return i < sizeof formats / sizeof *formats ? formats[i].name : NULL;
-}
-
 bool format_find(const char *name, const char **pattern) {
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        if (strcmp(formats[i].name, name) != 0) continue;
-        *pattern = formats[i].pattern;
+    for (const struct format *format = schema_formats; format->name; format++) {
+        if (strcmp(format->name, name) != 0) continue;
+        *pattern = format->pattern;
         return true;
     }
     return false;

@@ -168,11 +168,14 @@ bool values_overlap(struct schema_reader *r, const struct pointers *lists, int n
 /* Fails if another keyword constrains the type of a listed value, since it is not enforced. */
 void schema_check_value(struct schema_reader *r, const struct conj *conj, const struct json *value);
 
+/* The formats; the last one has no name. */
+struct format {
+    const char *name, *pattern; /* pattern NULL: any string; the format describes only its use */
+};
+extern const struct format schema_formats[];
+
 /* Finds the regular expression of a format; NULL: any string. False: the format is unknown. */
 bool format_find(const char *name, const char **pattern);
-
-/* Returns the name of format i, or NULL after the last one. */
-const char *format_name(size_t i);
 
 /* URIs of at most `max` characters, as a regular expression; NULL if max is too small. */
 struct expr *format_short_uri(struct builder *b, int max);

@@ -1,6 +1,6 @@
 /* Moves blocks of the cache. A block of one layer is contiguous. One thread block moves it, 16
- * bytes per thread at a time if its size allows, so a copy is limited only by its memory traffic.
- */
+ * bytes per thread at a time if its size allows, so a copy is limited only by its memory
+ * traffic. */
 #include "kernels/cuda/attention/kv.cuh"
 
 #include <stdlib.h>
@@ -127,26 +127,15 @@ void kv_copy(struct kv_cache *cache, enum kv_kind kind, const int32_t *from, con
     });
 }
 
-/* Gathers or scatters the blocks of a list in device memory or, if that is NULL, in `listed`. */
-static void stage_blocks(void *stage, const struct kv_cache *cache, enum kv_kind kind,
-                         const int32_t *block, int n, const launch_list &listed, bool gathers,
-                         cudaStream_t stream) {
+/* Gathers or scatters the n blocks of a list. */
+static void stage_blocks(void *stage, const struct kv_cache *cache, enum kv_kind kind, int n,
+                         const launch_list &list, bool gathers, cudaStream_t stream) {
     const size_t stride = kv_stage_bytes(cache, kind, 1);
     for_alike(cache, kind, [&](const struct kv_cache *alike, size_t offset) {
         const pieces staged = in_stage((uint8_t *)stage + offset, stride);
-        const pieces cached = in_cache(alike, kind, block);
-        move(alike, kind, gathers ? staged : cached, gathers ? cached : staged, n, listed, stream);
+        const pieces cached = in_cache(alike, kind, nullptr);
+        move(alike, kind, gathers ? staged : cached, gathers ? cached : staged, n, list, stream);
     });
-}
-
-void kv_gather(void *stage, const struct kv_cache *cache, enum kv_kind kind, const int32_t *block,
-               int n, cudaStream_t stream) {
-    stage_blocks(stage, cache, kind, block, n, {}, true, stream);
-}
-
-void kv_scatter(struct kv_cache *cache, enum kv_kind kind, const void *stage, const int32_t *block,
-                int n, cudaStream_t stream) {
-    stage_blocks((void *)stage, cache, kind, block, n, {}, false, stream);
 }
 
 static launch_list list_of(const int32_t *block, int n) {
@@ -156,14 +145,14 @@ static launch_list list_of(const int32_t *block, int n) {
     return list;
 }
 
-void kv_gather_listed(void *stage, const struct kv_cache *cache, enum kv_kind kind,
-                      const int32_t *block, int n, cudaStream_t stream) {
-    stage_blocks(stage, cache, kind, nullptr, n, list_of(block, n), true, stream);
+void kv_gather(void *stage, const struct kv_cache *cache, enum kv_kind kind, const int32_t *block,
+               int n, cudaStream_t stream) {
+    stage_blocks(stage, cache, kind, n, list_of(block, n), true, stream);
 }
 
-void kv_scatter_listed(struct kv_cache *cache, enum kv_kind kind, const void *stage,
-                       const int32_t *block, int n, cudaStream_t stream) {
-    stage_blocks((void *)stage, cache, kind, nullptr, n, list_of(block, n), false, stream);
+void kv_scatter(struct kv_cache *cache, enum kv_kind kind, const void *stage, const int32_t *block,
+                int n, cudaStream_t stream) {
+    stage_blocks((void *)stage, cache, kind, n, list_of(block, n), false, stream);
 }
 
 /* If there are scales, blocks and thus pieces are multiples of 16 bytes. */
@@ -285,7 +274,7 @@ static enum status take_all(struct kv_cache *cache, size_t blocks, struct err *e
     return STATUS_OK;
 }
 
-/* ---- groups of equal layers ------------------------------------------------------------------ */
+/* ---- groups of equal layers ----------------------------------------------------------------- */
 
 /* The layers of a cache, grouped by their heads. */
 struct sorted_layers {
@@ -300,8 +289,8 @@ static void sorted_free(struct sorted_layers *sorted) {
     free(sorted->place);
 }
 
-/* The number of the group with these heads, which may be new; MAX_KV_KINDS if there are too many.
- */
+/* The number of the group with these heads, which may be new; MAX_KV_KINDS if there are too
+ * many. */
 static int alike_with(struct sorted_layers *sorted, const struct kv_config *c, int layer) {
     const struct kv_heads heads = kv_heads_of(c, layer);
     int i = 0;

@@ -20,19 +20,14 @@ void kv_copy(struct kv_cache *cache, enum kv_kind kind, const int32_t *from, con
 /* Swapping: kv_gather copies blocks block[0..n) to `stage`, [n][2][L] pieces (keys, then values) of
  * kv_piece_bytes, and kv_scatter copies them back. L are the layers of the kind. A piece is
  * block_bytes of elements, followed by G scales if they are e4m3. If layers differ, the pieces of
- * one group follow those of another. */
+ * one group follow those of another. The list has at most KV_LIST blocks and is read before the
+ * return. */
+enum { KV_LIST = 256 };
 size_t kv_piece_bytes(const struct kv_cache *cache);
 void kv_gather(void *stage, const struct kv_cache *cache, enum kv_kind kind, const int32_t *block,
                int n, cudaStream_t stream);
 void kv_scatter(struct kv_cache *cache, enum kv_kind kind, const void *stage, const int32_t *block,
                 int n, cudaStream_t stream);
-/* The same with a list of at most KV_LIST blocks in host memory, which is read before the return.
- */
-enum { KV_LIST = 256 };
-void kv_gather_listed(void *stage, const struct kv_cache *cache, enum kv_kind kind,
-                      const int32_t *block, int n, cudaStream_t stream);
-void kv_scatter_listed(struct kv_cache *cache, enum kv_kind kind, const void *stage,
-                       const int32_t *block, int n, cudaStream_t stream);
 /* Returns the bytes of a stage of n blocks. */
 size_t kv_stage_bytes(const struct kv_cache *cache, enum kv_kind kind, int n);
 

@@ -213,7 +213,7 @@ void kv_swap_out(struct backend *, struct kv_swap *s, bool window, const int32_t
         s->turn = (s->turn + 1) % OUT_STAGES;
         count = n - i < area.stage_blocks ? n - i : area.stage_blocks;
         wait_for(s->steps, s->sent[stage]);
-        kv_gather_listed(s->out[stage], s->cache, kind, block + i, count, s->steps);
+        kv_gather(s->out[stage], s->cache, kind, block + i, count, s->steps);
         record(s->full[stage], s->steps);
         wait_for(s->copies, s->full[stage]);
         copy(area, s->out[stage], slot + i, count, true, s->copies);
@@ -231,7 +231,7 @@ void kv_swap_in(struct backend *, struct kv_swap *s, bool window, const int32_t 
     for (int i = 0, count; i < n; i += count) {
         count = n - i < area.stage_blocks ? n - i : area.stage_blocks;
         copy(area, s->in, slot + i, count, false, s->copies);
-        kv_scatter_listed(s->cache, kind, s->in, block + i, count, s->copies);
+        kv_scatter(s->cache, kind, s->in, block + i, count, s->copies);
     }
     record(s->arrived, s->copies);
 }

@@ -32,7 +32,7 @@ constexpr bool CONVERTS_E4M3 = true;
 constexpr bool CONVERTS_E4M3 = false;
 #endif
 
-/* ---- consecutive grids ----------------------------------------------------------------------- */
+/* ---- consecutive grids ---------------------------------------------------------------------- */
 
 /* From sm_90 on, a grid may begin before the previous grid in its stream has ended (launch in
  * device.cuh): its blocks occupy free space and wait here. On older devices a grid begins after all
@@ -56,7 +56,7 @@ __device__ __forceinline__ void grid_wait() {
 #endif
 }
 
-/* ---- words shared between blocks ------------------------------------------------------------- */
+/* ---- words shared between blocks ------------------------------------------------------------ */
 
 /* Adds to a word of global memory and returns the old value. A thread that reads the sum by
  * load_acquire sees the earlier writes of this thread, and the writes that it saw through a barrier
@@ -102,21 +102,9 @@ template <int N> __device__ __forceinline__ void cp_async_wait() {
 /* Loads 8x8 matrices of 16-bit elements from shared memory: lanes 8m .. 8m+7 point to the rows of
  * matrix m, 16 bytes each, aligned. Lane l gets elements 2(l%4), 2(l%4)+1 of row l/4; with _trans
  * of column l/4. The whole warp takes part. */
-__device__ __forceinline__ void ldmatrix_x2(uint32_t (&out)[2], const void *row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(out[0]), "=r"(out[1])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&out)[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
-__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&out)[2], const void *row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(out[0]), "=r"(out[1])
                  : "r"(shared_address(row))
                  : "memory");
 }

@@ -74,14 +74,8 @@ template <int N, bool TRANSPOSED> void ldmatrix(uint32_t *out, const void *row, 
 
 } // namespace emu
 
-inline void ldmatrix_x2(uint32_t (&out)[2], const void *row, EMU_SITE) {
-    emu::ldmatrix<2, false>(out, row, EMU_HERE);
-}
 inline void ldmatrix_x4(uint32_t (&out)[4], const void *row, EMU_SITE) {
     emu::ldmatrix<4, false>(out, row, EMU_HERE);
-}
-inline void ldmatrix_x2_trans(uint32_t (&out)[2], const void *row, EMU_SITE) {
-    emu::ldmatrix<2, true>(out, row, EMU_HERE);
 }
 inline void ldmatrix_x4_trans(uint32_t (&out)[4], const void *row, EMU_SITE) {
     emu::ldmatrix<4, true>(out, row, EMU_HERE);
