@@ -136,7 +136,7 @@ static void print_factors(FILE *out, const float *factors, int n, const char *wh
         most = fmaxf(most, factors[i]);
         n_turning++;
     }
-    if (n_turning < n) fprintf(out, ", of which %d turn", 2 * n_turning);
+    if (n_turning < n) fprintf(out, " (%d rotate)", 2 * n_turning);
     if (n_turning > 0 && (least != 1 || most != 1))
         fprintf(out, ", stretched (%g to %g times: %s)", (double)least, (double)most, where);
 }
@@ -193,11 +193,11 @@ static void print_model(FILE *out, const struct model_config *info) {
     const struct expert_config *e = &info->experts;
     if (e->is_used)
         fprintf(out,
-                "  %d experts in %d layers, of which a token goes through %d%s%s; a step of one "
-                "token reads %.1f MiB of the layers\n",
+                "  %d experts in %d layers; a token uses %d%s%s; a step of one token reads %.1f "
+                "MiB of the layers\n",
                 e->E, info->L - config_dense_layers(info), e->n_used,
                 e->F_shared ? " and a shared one" : "",
-                e->normalises ? ", of normalised weights" : "", mib(info->layer_bytes));
+                e->normalises ? ", with normalised weights" : "", mib(info->layer_bytes));
     for (int i = 0; i < info->n_unread_layers; i++)
         fprintf(out, "  layer %d guesses tokens beyond the next one (nextn), and is not used\n",
                 info->L + i);
@@ -281,7 +281,7 @@ static void print_memory(FILE *out, const struct engine_memory *memory,
     print_bytes(out, "scratch", memory->scratch, " (estimate)");
     if (gpu) {
         char share[64];
-        snprintf(share, sizeof share, ", of which %.2f may be taken", memory->share);
+        snprintf(share, sizeof share, ", share to use: %.2f", memory->share);
         print_bytes(out, "sampling", memory->sampling, " (estimate)");
         print_bytes(out, "steps, attention", memory->steps, " (estimate)");
         print_bytes(out, "kept free", memory->kept, "");

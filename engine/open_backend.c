@@ -11,7 +11,7 @@ static enum status check_one_grid(const struct opening *o, struct err *err) {
         bool given;
         const char *option, *why;
     } others[] = {
-        {config->device != DEVICE_CUDA, "--device cpu", "it is of steps on a GPU"},
+        {config->device != DEVICE_CUDA, "--device cpu", "it is for steps on a GPU"},
         {config->enforce_eager, "--enforce-eager", "that launches kernel by kernel"},
         {config->dtype == COMPUTE_FLOAT32, "--dtype float32", "it computes in 16 bits"},
         {config->quantization != QUANTIZATION_NONE, "--quantization",
@@ -23,7 +23,7 @@ static enum status check_one_grid(const struct opening *o, struct err *err) {
     for (size_t i = 0; i < sizeof others / sizeof *others && config->persistent_step; i++)
         if (others[i].given)
             return err_set(err, STATUS_USAGE, "persistent-step",
-                           "--persistent-step cannot be had with %s: %s; leave one of them out",
+                           "--persistent-step does not work with %s: %s; leave one out",
                            others[i].option, others[i].why);
     return STATUS_OK;
 }
@@ -35,12 +35,13 @@ enum status settings_check(struct opening *o, struct err *err) {
     bool halves = config->dtype == COMPUTE_BFLOAT16 || config->dtype == COMPUTE_FLOAT16;
     bool fp8 = config->quantization == QUANTIZATION_FP8, cuda = config->device == DEVICE_CUDA;
     if (halves && !cuda)
-        return err_set(err, STATUS_USAGE, "dtype",
-                       "--dtype %s is of activations on a GPU; give --device cuda, or --dtype auto",
-                       value_name(compute_dtype_names, config->dtype));
+        return err_set(
+            err, STATUS_USAGE, "dtype",
+            "--dtype %s is for activations on a GPU; give --device cuda, or --dtype auto",
+            value_name(compute_dtype_names, config->dtype));
     if (config->wgmma && !cuda)
         return err_set(err, STATUS_USAGE, "wgmma",
-                       "--wgmma is of products on a GPU; give --device cuda, or leave it out");
+                       "--wgmma is for products on a GPU; give --device cuda, or leave it out");
     if (config->cpu_affinity && (cuda || config->ranks > 1))
         return err_set(err, STATUS_USAGE, "cpu-affinity",
                        "--cpu-affinity binds the threads of one CPU rank; %s, or leave it out",
@@ -55,14 +56,14 @@ enum status settings_check(struct opening *o, struct err *err) {
                        "of q8_0 or q4_k from the CPU");
     if (fp8 && config->dtype == COMPUTE_FLOAT32)
         return err_set(err, STATUS_USAGE, "quantization",
-                       "--quantization fp8 contradicts --dtype float32; give only one of them");
+                       "--quantization fp8 contradicts --dtype float32; give only one");
     if (quantization_is_blocks(config->quantization)) {
         const struct weights *weights = model_file_weights(&o->file);
         if (quantised_bytes(weights, config->quantization) ==
             quantised_bytes(weights, QUANTIZATION_NONE))
             return err_set(err, STATUS_USAGE, "quantization",
-                           "--quantization %s is of float matrices, and %s has none that would "
-                           "become smaller; leave it out",
+                           "--quantization %s is for float matrices, but it would not make any "
+                           "matrix of %s smaller; leave it out",
                            value_name(quantization_names, config->quantization), config->model);
     }
     enum status status = check_one_grid(o, err);

@@ -74,14 +74,14 @@ enum status draft_check_vocabulary(const struct opening *o, struct err *err) {
     int V = target->model.config.V, n = tokenizer_size(target->tokenizer), id = 0;
     if (engine->model.config.V != V)
         return err_set(err, STATUS_BAD_FILE, "speculative-config",
-                       "%s has another vocabulary than the model: %d ids instead of %d; a draft "
-                       "model has the same tokens",
+                       "the vocabulary of %s differs from the model's: %d ids instead of %d; a "
+                       "draft model must have the same tokens",
                        o->config.model, engine->model.config.V, V);
     bool same = tokenizer_size(engine->tokenizer) == n;
     while (same && id < n && same_token(engine->tokenizer, target->tokenizer, id)) id++;
     if (same && id == n) return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, "speculative-config",
-                   "%s has another vocabulary than the model: the id %d is another token; a draft "
-                   "model has the same tokens",
+                   "the vocabulary of %s differs from the model's: the id %d is another token; a "
+                   "draft model must have the same tokens",
                    o->config.model, id);
 }

@@ -121,9 +121,10 @@ static enum status start(struct ranks *ranks, struct err *err) {
         rank->all = ranks;
         rank->model.shard = (struct shard){i + 1, ranks->n};
         if (pthread_create(&rank->thread, NULL, rank_main, rank) != 0)
-            return err_set(err, STATUS_USAGE, "tensor-parallel-size",
-                           "the system gives no thread to rank %d of --tensor-parallel-size %d",
-                           i + 1, ranks->n);
+            return err_set(
+                err, STATUS_USAGE, "tensor-parallel-size",
+                "the system cannot start a thread for rank %d of --tensor-parallel-size %d", i + 1,
+                ranks->n);
         ranks->started++;
     }
     return STATUS_OK;
@@ -162,7 +163,7 @@ struct rank_group *ranks_group(const struct ranks *ranks) {
     return ranks ? ranks->group : NULL;
 }
 
-/* ---- actions --------------------------------------------------------------------------------- */
+/* ---- actions -------------------------------------------------------------------------------- */
 
 void ranks_begin_load(struct ranks *ranks, const struct ranks_plan *plan) {
     if (!ranks) return;

@@ -38,7 +38,7 @@ bool engine_failed(const struct engine *engine, struct err *err) {
     if (!failed && !engine->lacks_memory) return false;
     if (!failed)
         err_set(err, STATUS_SERVER_ERROR, NULL,
-                "The host has no memory to pin for the logits of a step.");
+                "The host cannot pin memory for the logits of a step.");
     if (err) snprintf(err->code, sizeof err->code, "device_failed");
     return true;
 }

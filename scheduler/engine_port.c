@@ -4,7 +4,7 @@
 #include "scheduler/internal.h"
 #include "scheduler/speculate.h"
 
-static_assert(MAX_EXTRA_SAMPLES <= MAX_SHARED_SAMPLES, "the engine takes what a step may sample");
+static_assert(MAX_EXTRA_SAMPLES <= MAX_SHARED_SAMPLES, "the engine accepts all samples of a step");
 
 static void port_submit(void *self, const struct step *step) {
     engine_submit(self, step);

@@ -1,6 +1,6 @@
 /* Checks that the output says the same as the folder. Its head is read like any GGUF file's, over
- * placeholder memory for the tensors' data, and the resulting model is compared with the folder's.
- */
+ * placeholder memory for the tensors' data, and the resulting model is compared with the
+ * folder's. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,7 +163,7 @@ static enum status compare_texts(const struct conversion *c, const struct model_
     if (!status) status = tokenizer_new(&is, &of_is, err);
     if (!status && !same_tokenizers(was, is, &of_was))
         status = err_set(err, STATUS_BAD_FILE, "tokenizer",
-                         "its tokenizer gives other ids there than in the folder");
+                         "its tokenizer gives ids that differ from the folder's");
     tokenizer_free(was);
     tokenizer_free(is);
     tokenizer_spec_free(&of_was);

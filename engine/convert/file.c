@@ -94,8 +94,8 @@ static enum status check_changes(const struct conversion *c, struct err *err) {
         if (c->tensor[i].to != c->tensor[i].from && dtype_block_elements((int)c->tensor[i].to) > 1)
             return STATUS_OK;
     return err_set(err, STATUS_USAGE, "model",
-                   "%s has no float matrix that could be quantised to %s; its matrices are "
-                   "quantised already, or their rows are no multiple of 32",
+                   "%s does not contain a float matrix that can be quantised to %s; its matrices "
+                   "are quantised already, or their rows are not a multiple of 32",
                    c->job->in, value_name(quantization_names, c->job->type));
 }
 

@@ -7,8 +7,8 @@ static enum status blame_writing(const struct conversion *c, enum status status,
     struct err why;
     if (!status) return status;
     why = *err;
-    return err_set(err, STATUS_BAD_FILE, "model", "%s cannot be said by a GGUF file: %s",
-                   c->job->in, why.message);
+    return err_set(err, STATUS_BAD_FILE, "model", "a GGUF file cannot hold %s: %s", c->job->in,
+                   why.message);
 }
 
 /* Refuses properties that GGUF files cannot express and that reading the output again would call by
@@ -16,16 +16,17 @@ static enum status blame_writing(const struct conversion *c, enum status status,
 static enum status refuse_unsaid(const struct conversion *c, struct err *err) {
     const struct model_config *m = &c->config;
     if (m->rope.stretch.kind == ROPE_DYNAMIC)
-        return err_set(err, STATUS_USAGE, "rope_scaling",
-                       "%s: key rope_scaling: no GGUF file has positions that are stretched as "
-                       "\"dynamic\" ones",
-                       c->job->in);
+        return err_set(
+            err, STATUS_USAGE, "rope_scaling",
+            "%s: key rope_scaling: GGUF files do not support \"dynamic\" scaling of positions",
+            c->job->in);
     for (int i = 1; i < m->L; i++)
         if (m->layer[i].is_dense && !m->layer[i - 1].is_dense)
-            return err_set(err, STATUS_USAGE, "mlp_only_layers",
-                           "%s: layer %d has no experts (mlp_only_layers, decoder_sparse_step), "
-                           "but layer %d has; a GGUF file can say this of the first layers alone",
-                           c->job->in, i, i - 1);
+            return err_set(
+                err, STATUS_USAGE, "mlp_only_layers",
+                "%s: layer %d is without experts (mlp_only_layers, decoder_sparse_step), but layer "
+                "%d is not; GGUF files support this for the first layers only",
+                c->job->in, i, i - 1);
     return STATUS_OK;
 }
 
@@ -36,8 +37,8 @@ enum status convert_folder(struct conversion *c, struct err *err) {
     const struct gguf_form form = model_gguf_form(&c->config);
     if (!form.architecture)
         return err_set(err, STATUS_USAGE, "model",
-                       "%s: no GGUF file has the architecture \"%s\"; it is quantised as it is "
-                       "loaded: penstock serve %s --quantization %s",
+                       "%s: GGUF files do not support the architecture \"%s\"; quantise the folder "
+                       "when it is loaded: penstock serve %s --quantization %s",
                        c->job->in, c->config.architecture, c->job->in,
                        value_name(quantization_names, c->job->type));
     status = refuse_unsaid(c, err);

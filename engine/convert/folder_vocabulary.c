@@ -14,7 +14,7 @@
 
 #include "engine/convert/convert.h"
 
-/* ---- comparing two tokenizers ---------------------------------------------------------------- */
+/* ---- comparing two tokenizers --------------------------------------------------------------- */
 
 enum { WORDS_BYTES = 1 << 16 }; /* bytes of words of the vocabulary in one text */
 
@@ -90,7 +90,7 @@ bool same_tokenizers(const struct tokenizer *a, const struct tokenizer *b,
     return same_words(a, b, of_a);
 }
 
-/* ---- finding the tokenizer ------------------------------------------------------------------- */
+/* ---- finding the tokenizer ------------------------------------------------------------------ */
 
 /* A tokenizer that a GGUF file can describe. It owns the arrays that are not the folder's. */
 struct vocabulary {
@@ -348,8 +348,8 @@ static void tell_rules(const struct tokenizer_spec *from) {
     for (int i = 0; i < from->n_tokens && from->added; i++) n += (from->added[i] & RULES) != 0;
     if (n > 0)
         log_line(LOG_WARNING,
-                 "%d added tokens of the folder take white space beside them, or are whole words "
-                 "only; in the file they are found as any others",
+                 "%d added tokens of the folder absorb adjacent white space, or match whole words "
+                 "only; in the file they match like all others",
                  n);
 }
 
@@ -389,8 +389,8 @@ static enum status write_vocabulary(struct conversion *c, const struct tokenizer
     mem_free(v.made), mem_free(v.token), mem_free(v.length), mem_free(v.type), mem_free(v.score);
     if (is_known) return put_templates(c, err);
     return err_set(err, STATUS_USAGE, "tokenizer",
-                   "%s: no tokenizer that a GGUF file can name gives the ids of the folder's; it "
-                   "is quantised as it is loaded: penstock serve %s --quantization %s",
+                   "%s: no tokenizer type of GGUF files gives the same ids as the folder's; "
+                   "quantise the folder when it is loaded: penstock serve %s --quantization %s",
                    c->job->in, c->job->in, value_name(quantization_names, c->job->type));
 }
 

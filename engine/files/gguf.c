@@ -48,7 +48,7 @@ static bool read_string(struct cursor *cursor, const char **text, size_t *length
 
 static enum status cut_short(const struct cursor *cursor, const char *what, struct err *err) {
     return err_set(err, STATUS_BAD_FILE, NULL,
-                   "the file ends, or is forged, within %s, at byte %td of %td", what,
+                   "the file ends, or is damaged, within %s, at byte %td of %td", what,
                    cursor->at - cursor->begin, cursor->end - cursor->begin);
 }
 

@@ -12,10 +12,9 @@ enum status hf_text_read(struct json **out, const char *text, size_t length, str
     static const char mark[] = "\xef\xbb\xbf";
     *out = NULL;
     if (length >= 3 && memcmp(text, mark, 3) == 0)
-        return err_set(
-            err, STATUS_BAD_FILE, NULL,
-            "the file begins with a byte order mark, which JSON does not have: remove its "
-            "first three bytes");
+        return err_set(err, STATUS_BAD_FILE, NULL,
+                       "the file begins with a byte order mark, which JSON does not allow: remove "
+                       "its first three bytes");
     if (json_parse(out, "the file", text, length, err)) {
         if (err) err->status = STATUS_BAD_FILE;
         return STATUS_BAD_FILE;
@@ -33,9 +32,9 @@ enum status hf_file_read(struct json **out, const char *path, size_t max_bytes, 
     enum status status = mapping_open(&file, path, err);
     if (status) return status;
     if (file.size > max_bytes)
-        status = err_set(err, STATUS_BAD_FILE, "model",
-                         "the file has %zu bytes; at most %zu are read of such a file", file.size,
-                         max_bytes);
+        status =
+            err_set(err, STATUS_BAD_FILE, "model",
+                    "the file has %zu bytes; the limit for this file is %zu", file.size, max_bytes);
     else
         status = hf_text_read(out, (const char *)file.data, file.size, err);
     mapping_close(&file);

@@ -82,8 +82,8 @@ static enum status read_group(struct packing *p, const struct json *weights, str
     return read_block_size(p, "config_groups.weights.block_structure", blocks, err);
 }
 
-/* Checks the format and the settings of each group. The groups' layouts follow from their tensors.
- */
+/* Checks the format and the settings of each group. The groups' layouts follow from their
+ * tensors. */
 static enum status read_compressed(struct packing *p, const struct json *config, struct err *err) {
     static const char *const formats[] = {"pack-quantized",  "int-quantized",
                                           "float-quantized", "naive-quantized",
@@ -226,7 +226,7 @@ static enum status check_groups(const struct joining *j, const struct packed *p,
         int32_t group = packed_group(p, k);
         if (group < 0 || group >= p->n_groups)
             return err_set(j->err, STATUS_BAD_FILE, groups->name,
-                           "tensor %s: input %d is of group %d; 0 to %d were expected",
+                           "tensor %s: input %d belongs to group %d; 0 to %d were expected",
                            groups->name, k, (int)group, p->n_groups - 1);
     }
     return STATUS_OK;
@@ -481,8 +481,8 @@ enum status hf_packing_join(struct hf_config *hf, struct err *err) {
         status = dtype_block_elements((int)tensor->type) == 1
                      ? weights_add(&to, tensor, err)
                      : err_set(err, STATUS_BAD_FILE, tensor->name,
-                               "tensor %s holds integers, but belongs to no matrix of the "
-                               "method of quantization_config",
+                               "tensor %s holds integers, but does not belong to a matrix of the "
+                               "quantization_config method",
                                tensor->name);
     }
     mem_free(j.used);

@@ -192,9 +192,9 @@ static enum status read_rotation(struct rope_config *rope, float *beta,
     if (scaling && type) status = read_stretch(rope, type, &r);
     if (!status) status = read_query_beta(beta, rope, &r);
     if (!status && rope->stretch.kind == ROPE_DYNAMIC && rope->D_rope == 2)
-        return err_set(err, STATUS_BAD_FILE, "rope_scaling",
-                       "key rope_scaling: \"dynamic\" needs heads of which more than 2 numbers "
-                       "rotate");
+        return err_set(
+            err, STATUS_BAD_FILE, "rope_scaling",
+            "key rope_scaling: \"dynamic\" needs heads with more than 2 rotating numbers");
     return status;
 }
 

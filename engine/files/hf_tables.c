@@ -43,7 +43,7 @@ enum status join_nvfp4(struct joining *j, const char *base, const struct weight 
     const struct weight *scales = joining_part(j, base, ".weight_scale");
     int64_t N = codes->dim[1], K = 2 * codes->dim[0];
     if (codes->n_dims != 2 || N > INT32_MAX || K > INT32_MAX || K % GROUP != 0)
-        return joining_refuse(j, base, "", "a matrix of bytes, 8 of them for each scale");
+        return joining_refuse(j, base, "", "a matrix of bytes, 8 for each scale");
     if (!scales || (int)scales->type != WEIGHT_RAW_E4M3 || scales->dim[0] != K / GROUP ||
         scales->dim[1] != N || scales->dim[2] != 1)
         return joining_refuse(j, base, ".weight_scale",

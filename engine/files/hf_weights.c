@@ -94,7 +94,7 @@ static enum status refuse_folder(const char *folder, struct err *err) {
     for (size_t i = 0; i < sizeof others / sizeof *others && !found[0]; i++)
         if (is_in_folder(folder, others[i]))
             snprintf(found, sizeof found, "; %s is not read", others[i]);
-    return err_set(err, STATUS_BAD_FILE, "model", "%s has no weights: %s or %s was expected%s",
+    return err_set(err, STATUS_BAD_FILE, "model", "%s lacks weights: %s or %s was expected%s",
                    folder, SINGLE, INDEX, found);
 }
 

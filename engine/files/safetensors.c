@@ -35,10 +35,11 @@ static enum status find_header(struct safetensors *file, const uint8_t *bytes, s
     memcpy(&n, bytes, sizeof n);
     size_t max = file->size - LENGTH_BYTES;
     if (n > max)
-        return err_set(err, STATUS_BAD_FILE, NULL,
-                       "the header is said to have %" PRIu64 " bytes, but %zu follow: the file is "
-                       "cut short, or no safetensors file",
-                       n, max);
+        return err_set(
+            err, STATUS_BAD_FILE, NULL,
+            "the header is said to have %" PRIu64
+            " bytes, but %zu follow: the file is cut short, or is not a safetensors file",
+            n, max);
     if (n > MAX_HEADER_BYTES)
         return err_set(err, STATUS_BAD_FILE, NULL,
                        "the header has %" PRIu64 " bytes; at most %u are supported", n,
@@ -191,8 +192,7 @@ static enum status read_place(struct place *place, const struct json *entry, siz
     if (place->end <= data_bytes) return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, entry->name,
                    "tensor %s ends at byte %" PRIu64
-                   " of the data, but the file has %zu of them: it "
-                   "is cut short",
+                   " of the data, but the data has only %zu bytes: it is cut short",
                    entry->name, place->end, data_bytes);
 }
 

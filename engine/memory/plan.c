@@ -42,10 +42,10 @@ static enum status check_kv_device(const struct engine_config *config, const cha
                        name);
     if (!cuda || flags & ON_CUDA) return STATUS_OK;
     if (!(flags & ON_CUDA_IN_FLOAT32))
-        return err_set(err, STATUS_USAGE, "kv-cache-dtype",
-                       "--kv-cache-dtype %s is the CPU's; with --device cuda give float16, "
-                       "bfloat16 or fp8",
-                       name);
+        return err_set(
+            err, STATUS_USAGE, "kv-cache-dtype",
+            "--kv-cache-dtype %s is for the CPU; with --device cuda give float16, bfloat16 or fp8",
+            name);
     if (config->dtype == COMPUTE_FLOAT32) return STATUS_OK;
     return err_set(err, STATUS_USAGE, "kv-cache-dtype",
                    "--kv-cache-dtype %s on --device cuda needs --dtype float32; else give float16, "

@@ -150,8 +150,8 @@ static enum status refuse_given(const struct engine_config *config, int64_t need
                                 int64_t blocks, const struct engine_memory *plan, struct err *err) {
     char draft[64];
     return err_set(err, STATUS_USAGE, "kv-cache-memory",
-                   "--kv-cache-memory of %.1f MiB takes %.1f MiB of the GPU with what attention "
-                   "works in, and %.1f are free beside weights (%.1f), activations (%.1f) and "
+                   "--kv-cache-memory of %.1f MiB takes %.1f MiB of the GPU with the workspace of "
+                   "attention, and %.1f are free beside weights (%.1f), activations (%.1f) and "
                    "sampling (%.1f)%s; %.1f MiB would do",
                    mib(config->kv_memory), mib(need), mib(left > 0 ? left : 0), mib(plan->weights),
                    mib(plan->scratch), mib(plan->sampling), and_draft(draft, sizeof draft, plan),
@@ -188,7 +188,7 @@ enum status memory_device_pool(struct engine_memory *plan, const struct engine_c
     return STATUS_OK;
 }
 
-/* ---- swap memory of the host ----------------------------------------------------------------- */
+/* ---- swap memory of the host ---------------------------------------------------------------- */
 
 enum status memory_plan_swap(struct engine_memory *plan, const struct model_config *info,
                              const struct engine_config *config,
@@ -202,7 +202,7 @@ enum status memory_plan_swap(struct engine_memory *plan, const struct model_conf
     if (asked && config->ranks > 1)
         return err_set(err, STATUS_USAGE, "swap-space",
                        "--swap-space is for one GPU; with --tensor-parallel-size leave it out, and "
-                       "preempted sequences are computed again");
+                       "preempted sequences are recomputed");
     if (asked && config->swap_space > machine->available)
         return err_set(err, STATUS_USAGE, "swap-space",
                        "--swap-space of %.1f MiB is more than this machine has free: %.1f MiB",

@@ -22,7 +22,7 @@ enum status host_take(struct backend *b, void **out, size_t bytes, const char *w
     *out = b->memory->host_new(b, bytes);
     if (*out) return STATUS_OK;
     return err_set(err, STATUS_USAGE, NULL,
-                   "the host has no memory to pin for %s: %.1f MiB are needed; %s", what,
+                   "the host cannot pin memory for %s: %.1f MiB are needed; %s", what,
                    mib((int64_t)bytes), remedy);
 }
 
@@ -40,7 +40,7 @@ enum status device_choose(struct engine_config *config, struct device_memory *me
         return status;
     }
     config->device = status ? DEVICE_CPU : DEVICE_CUDA;
-    snprintf(why, size, " (--device auto: %s)", status ? "there is no GPU that can be used" : gpu);
+    snprintf(why, size, " (--device auto: %s)", status ? "no usable GPU was found" : gpu);
     return STATUS_OK;
 }
 

@@ -225,7 +225,7 @@ static void count_tensors(struct model_config *config, const struct weights *wei
     if (config->file_bytes == 0) config->file_bytes = bytes; /* random weights are not in files */
 }
 
-/* ---- derived values -------------------------------------------------------------------------- */
+/* ---- derived values ------------------------------------------------------------------------- */
 
 /* Completes the rotation of layers with windows from the values of the file and the family. */
 static void finish_window_rope(struct model_config *config) {
@@ -361,8 +361,8 @@ static enum status check_groups(const struct expert_config *e, struct err *err) 
         e->n_used_groups >= 1 && e->n_used <= e->n_used_groups * size)
         return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, "n_group",
-                   "%d experts in %d groups, of which %d give %d experts: at most %d groups of one "
-                   "size, of at least 2, were expected, and enough of them",
+                   "%d experts in %d groups, with %d groups and %d experts in use: expected at "
+                   "most %d groups of one size, at least 2, with enough experts in the used groups",
                    e->E, e->n_groups, e->n_used_groups, e->n_used, MAX_EXPERT_GROUPS);
 }
 

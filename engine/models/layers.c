@@ -50,10 +50,11 @@ static enum status find_sources(struct model_config *config, struct err *err) {
         int source = owners - 1;
         while (source >= 0 && config->layer[source].slides != layer->slides) source--;
         if (source < 0)
-            return err_set(err, STATUS_BAD_FILE, "num_kv_shared_layers",
-                           "layer %d is to read the keys and values of one of its kind before the "
-                           "last %d layers (num_kv_shared_layers), and there is none",
-                           i, config->n_readers);
+            return err_set(
+                err, STATUS_BAD_FILE, "num_kv_shared_layers",
+                "layer %d must read the keys and values of a layer of its kind before the last %d "
+                "layers (num_kv_shared_layers), but that layer does not exist",
+                i, config->n_readers);
         layer->kv_layer = source;
     }
     return STATUS_OK;

@@ -4,7 +4,7 @@
 static enum status refuse(struct err *err) {
     return err_set(err, STATUS_USAGE, "device",
                    "--device cuda: this program was built without CUDA, because the toolkit (nvcc) "
-                   "was not there; use --device cpu, or build it where the toolkit is");
+                   "was not found; use --device cpu, or build it on a machine with the toolkit");
 }
 
 enum status backend_cuda_open(struct backend **out, const struct backend_config *config,

@@ -91,7 +91,7 @@ static bool consider_one_grid(struct cuda *cuda, int rows, struct kv_cache *cach
                 cuda->stream);
     for (int w = 0; w < MAX_WINDOWS; w++) {
         if (rows > 1 || cuda->attention.plan[w].n_whole == 0) continue;
-        cuda->persistent.misfit = "more query heads share keys than a part of attention takes";
+        cuda->persistent.misfit = "more query heads share keys than a part of attention supports";
         return false;
     }
     cuda->laid_out = true;

@@ -259,7 +259,7 @@ static enum job_progress find_beginning(struct generation_job *job) {
                                         SPECIAL_PARSED, false, INT32_MAX, &job->begin_ids);
     if (job->n_begin_ids < 1) /* a tokenizer drops bytes that no token has */
         err_set(&job->err, STATUS_INVALID_REQUEST, job->request->grammar.field,
-                "'%s' is not served with this model: its tokenizer has no tokens for \"%s\", after "
+                "'%s' is not served with this model: its tokenizer lacks tokens for \"%s\", after "
                 "which the answer begins.",
                 job->request->grammar.field, text);
     return JOB_PREPARED;

@@ -322,7 +322,7 @@ START_TEST(a_misfit_is_found_at_the_start) {
                                    _i ? static_cast<void *>(&p) : &m));
     unsetenv("CUDA_EMU_FAIL");
     ck_assert_str_eq(all.misfit,
-                     _i ? "the device has no room for a block with 97 KiB of shared memory"
+                     _i ? "the device does not support a block with 97 KiB of shared memory"
                         : "it has ops that one grid cannot do");
     ck_assert_int_eq(persistent_plan(&all, N_STEPS, &err), STATUS_OK);
     ck_assert(!all.max_rows && !all.host && !all.device && !cuda_failed());

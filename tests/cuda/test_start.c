@@ -54,8 +54,8 @@ static struct engine *open_one(const struct engine_config *config) {
     return engine;
 }
 
-/* If memory is short, the message must name its purpose, the amount, the free amount, and a remedy.
- */
+/* If memory is short, the message must name its purpose, the amount, the free amount, and a
+ * remedy. */
 static void check_sentence(const struct err *err) {
     const char *m = err->message;
     ck_assert_int_eq(err->status, STATUS_USAGE);
@@ -136,7 +136,7 @@ START_TEST(a_sequence_that_does_not_fit_is_refused) {
 }
 END_TEST
 
-/* ---- the size of the pool -------------------------------------------------------------------- */
+/* ---- the size of the pool ------------------------------------------------------------------- */
 
 /* The device's bytes, without pinned memory, stay within the given share. */
 START_TEST(the_share_decides_the_pool) {
@@ -186,7 +186,7 @@ START_TEST(auto_is_a_gpu_where_there_is_one) {
     emu_present(false);
     engine = open_one(&config);
     ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "cpu "));
-    ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "no GPU that can be used"));
+    ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "no usable GPU was found"));
     ck_assert_uint_eq(engine_memory(engine)->device.total, 0);
     engine_close(engine);
     config.device = DEVICE_CUDA;
@@ -229,7 +229,7 @@ static const struct {
     const char *device, *ptx, *words;
 } codes[] = {
     {"90", "90", "emulated, sm_90, runs kernels built for sm_90; grids begin early"},
-    {"80", "80", "sm_80, runs kernels built for sm_80; no grid begins before the one"},
+    {"80", "80", "sm_80, runs kernels built for sm_80; each grid begins after the previous one"},
     {"90", "80", "sm_90, runs kernels compiled by the driver for sm_90 from PTX of sm_80; no "},
 };
 enum { N_CODES = sizeof codes / sizeof *codes };
@@ -393,7 +393,7 @@ START_TEST(inspect_shows_the_gpu_s_memory) {
     ck_assert_int_eq(engine_inspect(&config, false, out, &err), STATUS_OK);
     fclose(out);
     ck_assert_ptr_nonnull(strstr(text, "steps, attention"));
-    ck_assert_ptr_nonnull(strstr(text, "of which 0.90 may be taken"));
+    ck_assert_ptr_nonnull(strstr(text, "share to use: 0.90"));
     free(text);
 }
 END_TEST

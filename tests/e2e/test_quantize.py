@@ -107,12 +107,12 @@ def test_a_folder_is_quantised_as_it_is_loaded():
 
 # Folders that a GGUF file cannot represent, or that are quantised already.
 REFUSED = {
-    "opt": "no GGUF file has the architecture \"opt\"",
-    "opt_350m": "no GGUF file has the architecture \"opt\"",
+    "opt": "GGUF files do not support the architecture \"opt\"",
+    "opt_350m": "GGUF files do not support the architecture \"opt\"",
     "mistral": "a sliding window is not supported in a model of the architecture \"llama\"",
     "smollm3": "layer without positions: the folder says 1, the file 0",  # the tiny model's are not each fourth layer
-    "qwen2moe_mixed": "layer 2 has no experts (mlp_only_layers, decoder_sparse_step), but layer 1 has; a GGUF file can say this of the "
-    "first layers alone",
+    "qwen2moe_mixed": "layer 2 is without experts (mlp_only_layers, decoder_sparse_step), but layer 1 is not; GGUF files support this for the "
+    "first layers only",
     **dict.fromkeys(["awq", "awq-experts", "gptq", "gptq-act-order", "packed-int4", "packed-int4-middle", "packed-int8", "int8", "float8-rows",
                      "float8-blocks", "float8-structure", "float8-128-llama", "float8-128-qwen3", "float8-128-experts",
                      "gpt_oss_mxfp4", "nvfp4", "nvfp4-modelopt", "bnb-nf4", "bnb-fp4", "bnb-int8", "float8-modelopt"], "is quantised already; quantize makes a GGUF file of floats"),
@@ -224,7 +224,7 @@ def test_tokenizers_are_named_or_refused(name, said, tmp_path):
     write_llama(folder, ROOT / "tests/vectors/hf_tokenizers" / name)
     done = penstock("quantize", folder, out, "--type", "q8_0")
     if said is None:
-        assert done.returncode == 2 and "no tokenizer that a GGUF file can name gives the ids" in done.stderr
+        assert done.returncode == 2 and "no tokenizer type of GGUF files gives the same ids" in done.stderr
         return
     assert done.returncode == 0, done.stderr
     assert f'tokenizer.ggml.pre = "{said}"' in penstock("inspect", out).stdout
@@ -300,6 +300,6 @@ def test_a_model_that_is_quantised_already_is_refused(tmp_path):
     assert penstock("quantize", FLOATS, out, "--type", "q8_0").returncode == 0
     done = penstock("quantize", out, tmp_path / "smaller.gguf", "--type", "q4_0")
     # the rows of 40 numbers stay floats with all types
-    assert done.returncode == 2 and "has no float matrix that could be quantised to q4_0" in done.stderr
+    assert done.returncode == 2 and "does not contain a float matrix that can be quantised to q4_0" in done.stderr
     done = penstock("run", "--model", out, "--quantization", "q4_0", "a")
-    assert done.returncode == 2 and "--quantization q4_0 is of float matrices" in done.stderr
+    assert done.returncode == 2 and "--quantization q4_0 is for float matrices" in done.stderr

@@ -136,7 +136,7 @@ def test_older_structural_tags_come_behind_thoughts(client):
     tag = {"type": "structural_tag", "structures": [{"begin": "<f>", "schema": {"type": "null"}, "end": "</f>"}], "triggers": ["<f"]}
     message = ask(client, "<think>why</think>\nx <f>nu", response_format=tag, max_tokens=20).choices[0].message
     assert message.reasoning_content == "why" and message.content.startswith("x <f>null</f>")
-    with pytest.raises(openai.BadRequestError, match='at "/format/type" is no format'):
+    with pytest.raises(openai.BadRequestError, match='at "/format/type" is not a served format'):
         ask(client, "x", response_format={"type": "structural_tag", "format": {"type": "magic"}})
     with pytest.raises(openai.BadRequestError, match="any text of one token"):
         ask(client, "x", extra_body={"guided_choice": [""]})

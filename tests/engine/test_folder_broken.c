@@ -87,7 +87,7 @@ static const struct {
     {"gpt_oss", CONFIG, REPLACE, "\"num_local_experts\": 5", "\"num_local_experts\": 6",
      .named = "", .words = "(expected [6, 64], found [5, 64])"},
     {"glm4moe", CONFIG, REPLACE, "\"n_group\": 1", "\"n_group\": 4", .named = "",
-     .words = "6 experts in 4 groups, of which 1 give 2 experts"},
+     .words = "6 experts in 4 groups, with 1 groups and 2 experts in use"},
     {"glm4moe", CONFIG, REPLACE, "\"first_k_dense_replace\": 2", "\"first_k_dense_replace\": 1",
      .named = "", .words = "missing model.layers.1.mlp.gate.weight"},
     {"qwen2moe_mixed", CONFIG, REPLACE, "\"decoder_sparse_step\": 2", "\"decoder_sparse_step\": 1",
@@ -115,9 +115,9 @@ static const struct {
     {"gpt_oss_mxfp4", "model.safetensors", REPLACE, "gate_up_proj_scales", "gate_up_proj_scalex",
      .named = "", .words = "_blocks: expected [experts, rows, blocks, 16] beside _scales of"},
     {"gpt_oss_mxfp4", "model.safetensors", REPLACE, "gate_up_proj_blocks", "gate_up_proj_blockx",
-     .named = "", .words = "holds integers, but belongs to no matrix"},
+     .named = "", .words = "holds integers, but does not belong to a matrix"},
     {"gpt_oss_mxfp4", CONFIG, REPLACE, "\"mxfp4\"", "\"fp8\"", .named = "",
-     .words = "holds integers, but belongs to no matrix"},
+     .words = "holds integers, but does not belong to a matrix"},
     {"mistral", CONFIG, REPLACE, "\"default\"", "\"ntk\"", .named = CONFIG,
      .words = "the type \"ntk\" is not supported"},
     {"mistral", CONFIG, REPLACE, "\"default\"", "\"longrope\"", .named = CONFIG,
@@ -152,7 +152,8 @@ static const struct {
      "\"head_dim\": 32,\n      \"num_key_value_heads\": 3", .named = "",
      .words = "3 key-value heads of layer 2 do not divide 4 heads"},
     {"gemma4_large", CONFIG, REPLACE, "\"num_kv_shared_layers\": 0", "\"num_kv_shared_layers\": 4",
-     .named = "", .words = "layer 2 is to read the keys and values of one of its kind before the "},
+     .named = "",
+     .words = "layer 2 must read the keys and values of a layer of its kind before the "},
     {"gemma4_large", CONFIG, REPLACE, "\"num_kv_shared_layers\": 0", "\"num_kv_shared_layers\": 5",
      .named = CONFIG, .words = "key num_kv_shared_layers: expected 0 to 4, found 5"},
     {"gemma4_large", CONFIG, REPLACE, "\"use_bidirectional_attention\": null",
@@ -201,7 +202,7 @@ static const struct {
 
     /* weights */
     {"mistral", "model.safetensors", REMOVE, .named = "",
-     .words = "has no weights: model.safetensors or model.safetensors.index.json was expected"},
+     .words = "lacks weights: model.safetensors or model.safetensors.index.json was expected"},
     {"mistral", "model.safetensors", KEEP, .n = 5, .named = "model.safetensors",
      .words = "the file has 5 bytes"},
     {"mistral", "model.safetensors", KEEP, .n = 1000, .named = "model.safetensors",
@@ -218,7 +219,7 @@ static const struct {
      .named = "", .words = ""}, /* other text at the start is accepted: see below */
 
     /* files by index */
-    {"llama", INDEX, REMOVE, .named = "", .words = "has no weights"},
+    {"llama", INDEX, REMOVE, .named = "", .words = "lacks weights"},
     {"llama", INDEX, WRITE, .to = "{}", .named = INDEX,
      .words = "key weight_map: expected an object"},
     {"llama", INDEX, WRITE, .to = "{\"weight_map\": {\"a\": 1}}", .named = INDEX,

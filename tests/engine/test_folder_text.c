@@ -215,7 +215,7 @@ START_TEST(templates_are_found) {
     char path[128];
     snprintf(path, sizeof path, "%s/nothing.jinja", folder);
     ck_assert_int_eq(template_file_read(&templates, path, &err), STATUS_BAD_FILE);
-    ck_assert_msg(strstr(err.message, "nothing.jinja: there is no such file"), "%s", err.message);
+    ck_assert_msg(strstr(err.message, "nothing.jinja: the file does not exist"), "%s", err.message);
 }
 END_TEST
 

@@ -100,8 +100,8 @@ START_TEST(stretched_positions_are_told) {
         const char *file, *line;
     } files[] = {{"phi3_long.gguf", "over 8 dimensions, stretched (longrope); norm epsilon"},
                  {"mistral3.gguf", "over 16 dimensions, stretched (yarn); norm epsilon"},
-                 {"../folders/gemma4", "over 32 dimensions, of which 8 turn; norm epsilon"},
-                 {"gemma4.gguf", "over 32 dimensions, of which 8 turn; norm epsilon"},
+                 {"../folders/gemma4", "over 32 dimensions (8 rotate); norm epsilon"},
+                 {"gemma4.gguf", "over 32 dimensions (8 rotate); norm epsilon"},
                  {"qwen2.gguf", "over 16 dimensions; norm epsilon"}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char path[96], *text;
@@ -123,7 +123,7 @@ START_TEST(factors_of_the_file_are_told) {
         const char *line;
     } files[] = {
         {slower, "over 16 dimensions, stretched (1 to 8 times: rope_freqs.weight); norm epsilon"},
-        {part, "over 16 dimensions, of which 12 turn; norm epsilon"},
+        {part, "over 16 dimensions (12 rotate); norm epsilon"},
         {none, "over 16 dimensions; norm epsilon"},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

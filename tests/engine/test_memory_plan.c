@@ -208,7 +208,7 @@ START_TEST(types_of_the_other_device_are_refused) {
     expect_refused(&config, 64 * GIB, "kv-cache-dtype", "on the CPU give int16");
     config.device = DEVICE_CUDA;
     config.kv_dtype = KV_DTYPE_INT16;
-    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "int16 is the CPU's");
+    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "int16 is for the CPU");
     config.kv_dtype = KV_DTYPE_FLOAT32;
     expect_refused(&config, 64 * GIB, "kv-cache-dtype", "needs --dtype float32");
     config.dtype = COMPUTE_FLOAT32;

@@ -66,7 +66,7 @@ static const struct {
     size_t n; /* bytes of data */
     const char *words;
 } broken[] = {
-    {"{" A "}", 23, "tensor a ends at byte 24 of the data, but the file has 23 of them"},
+    {"{" A "}", 23, "tensor a ends at byte 24 of the data, but the data has only 23 bytes"},
     {"{" A "}", 25, "1 bytes after a belong to no tensor"},
     {"{}", 4, "4 bytes after the header belong to no tensor"},
     {"[]", 0, "the header is an array"},

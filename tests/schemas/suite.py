@@ -105,7 +105,7 @@ def main():
     print("\n".join(wrong))
     print(f"{sum(counts.values())} cases: " + ", ".join(f"{n} {kind}" for kind, n in counts.most_common()))
     if args.write:
-        LIST.write_text("\n".join(["Made by tests/schemas/suite.py --write: what of the JSON Schema Test Suite is not served as it says.", *lines]) + "\n")
+        LIST.write_text("\n".join(["Made by tests/schemas/suite.py --write: cases of the JSON Schema Test Suite that are refused or follow another rule.", *lines]) + "\n")
     return 1 if wrong else 0
 
 

@@ -247,7 +247,7 @@ START_TEST(a_grammar_needs_tokens_that_end_thoughts) {
     vocabulary = one_letter();
     job_make_as(&api_chat, &silent, "none", "qwen3", body);
     ck_assert_int_eq(job.err.status, STATUS_INVALID_REQUEST);
-    ck_assert_msg(strstr(job.err.message, "its tokenizer has no tokens for \"</think>\""), "%s",
+    ck_assert_msg(strstr(job.err.message, "its tokenizer lacks tokens for \"</think>\""), "%s",
                   job.err.message);
     job_clear(&job);
     tokenizer_free(vocabulary);

@@ -259,7 +259,7 @@ START_TEST(what_is_refused) {
         {"a|b\\z", "an answer cannot be ended at byte 3"},
         {"a^b", "matches no text"},
         {"(a", "a '(' without its ')' at byte 0"},
-        {"a(?=b)", "a look around, which is not served at byte 1"},
+        {"a(?=b)", "a lookaround, which is not served at byte 1"},
         {"\\bx", "a word boundary, which is not served at byte 0"},
         {"(a|b)*a(a|b){20}", "more than 4000 states"},
         {".{0,900}x", "more than 4000 states"},

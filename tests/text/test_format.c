@@ -76,9 +76,9 @@ START_TEST(fields_refuse_what_python_refuses) {
     expect_template_failure("{{ '{0[a}'.format({}) }}", NULL, "not closed with ']'");
     expect_template_failure("{{ '{!x}'.format(1) }}", NULL, "conversion is 'r' or 's'");
     expect_template_failure("{{ '{:d}'.format('a') }}", NULL, "this format is not for strings");
-    expect_template_failure("{{ '{:d}'.format(1.5) }}", NULL, "a float has no format 'd'");
-    expect_template_failure("{{ '{:s}'.format(1) }}", NULL, "an integer has no format 's'");
-    expect_template_failure("{{ '{:5}'.format([]) }}", NULL, "'list' has no formats");
+    expect_template_failure("{{ '{:d}'.format(1.5) }}", NULL, "a float cannot use the format 'd'");
+    expect_template_failure("{{ '{:s}'.format(1) }}", NULL, "an integer cannot use the format 's'");
+    expect_template_failure("{{ '{:5}'.format([]) }}", NULL, "'list' cannot be formatted");
     expect_template_failure("{{ '{:.}'.format(1.5) }}", NULL, "lacks its precision");
     expect_template_failure("{{ '{:5dd}'.format(1) }}", NULL, "the format is not known");
 }

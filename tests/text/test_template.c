@@ -126,7 +126,7 @@ START_TEST(agrees_with_jinja2) {
 }
 END_TEST
 
-/* ---- the owner of each byte ------------------------------------------------------------------ */
+/* ---- the owner of each byte ----------------------------------------------------------------- */
 
 static const char talk[] = "[{\"role\": \"user\", \"content\": \" Zo\\u00eb <|x|>\\n\", \"n\": 7, "
                            "\"list\": [\"a\", \"b\"]}]";
@@ -276,7 +276,7 @@ START_TEST(tells_line_and_cause) {
     expect_failure("{{ q.a }}", "line 1: 'q' is undefined");
     expect_failure("{% if 1 %}\n{{ raise_exception('Roles must alternate') }}{% endif %}",
                    "line 2: Roles must alternate");
-    expect_failure("{{ messages|nothing }}", "there is no filter 'nothing'");
+    expect_failure("{{ messages|nothing }}", "unknown filter 'nothing'");
     expect_failure("{{ messages.append(1) }}", "'list' has no attribute 'append'");
 }
 END_TEST

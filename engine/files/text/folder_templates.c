@@ -116,7 +116,7 @@ enum status template_file_read(struct folder_templates *out, const char *path, s
     enum status status = read_text(place_of(out, false), folder, slash ? slash + 1 : path, err);
     mem_free(folder);
     if (status || out->text) return status;
-    return err_set(err, STATUS_BAD_FILE, "chat-template", "%s: there is no such file", path);
+    return err_set(err, STATUS_BAD_FILE, "chat-template", "%s: the file does not exist", path);
 }
 
 enum status folder_template_new(struct chat_template **out, const char *text, size_t length,

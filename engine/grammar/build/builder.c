@@ -25,7 +25,7 @@ bool builder_begin(struct builder *b, const struct grammar_limits *limits, size_
     b->spare.kind = EXPR_FAILED;
     for (int i = 0; i < N_JSON_RULES; i++) b->json_rules[i] = -1;
     if (n > b->limits.max_text)
-        builder_fail(b, "The grammar has %zu bytes; at most %zu are taken.", n, b->limits.max_text);
+        builder_fail(b, "The grammar has %zu bytes; the limit is %zu.", n, b->limits.max_text);
     else
         b->arena = arena_new(b->limits.max_bytes);
     return b->status == STATUS_OK;

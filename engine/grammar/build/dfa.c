@@ -87,8 +87,8 @@ static uint32_t dfa_add(struct builder *b, struct dfa *dfa, bool accepts) {
     if (dfa->n % 64 == 0 && !builder_in_time(b)) return 0;
     if (bytes > b->limits.max_bytes || dfa->n > (uint32_t)b->limits.max_states) {
         builder_fail(b,
-                     "Its patterns need more than %d states, or %zu MiB, where they must hold "
-                     "together or end a text; make them smaller.",
+                     "Its patterns need more than %d states, or %zu MiB, if they apply together or "
+                     "end a text; make them smaller.",
                      b->limits.max_states, b->limits.max_bytes >> 20);
         return 0;
     }

@@ -212,7 +212,7 @@ static void finish(struct builder *b, struct network *network) {
     mem_free(find_reaching(b, network, true));
     bool *reaches = find_reaching(b, network, false);
     if (b->status == STATUS_OK && !network->rules[network->root].is_productive) {
-        builder_fail(b, "Nothing can match this grammar: no text keeps to all of it.");
+        builder_fail(b, "Nothing can match this grammar: no text matches all of it.");
     }
     prune(network, reaches);
     mem_free(reaches);

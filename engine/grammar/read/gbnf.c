@@ -278,7 +278,7 @@ static struct expr *read_atom(struct text_grammar *g) {
         r->at++;
         return expr_class(r->b, &all, 1);
     }
-    return fail(g, at, "a character that begins nothing");
+    return fail(g, at, "an unexpected character");
 }
 
 /* ---- repetitions, sequences, alternatives --------------------------------------------------- */
@@ -311,7 +311,7 @@ static bool read_counts(struct text_grammar *g, int *min, int *max) {
     }
     bool closed = !in_braces || (r->at < r->end && *r->at++ == '}');
     bool is_right = closed && *min >= 0 && (*max == NO_MAX || *max >= *min);
-    if (!is_right) fail(g, at, "a count of repetitions that is none");
+    if (!is_right) fail(g, at, "an invalid count of repetitions");
     return is_right;
 }
 
@@ -452,9 +452,9 @@ struct expr *gbnf_read(struct builder *b, const char *text, size_t n) {
     struct named_rule *root = find_name(&g, start, strlen(start));
     int rule = root->rule;
     if (fine(&g) && !root->is_defined)
-        builder_fail(b, "The grammar has no rule \"%s\", where it would begin.", start);
+        builder_fail(b, "The grammar lacks its start rule \"%s\".", start);
     for (int i = 0; i < g.n_names && fine(&g); i++) {
-        if (!g.names[i].is_defined) fail(&g, g.names[i].used_at, "a name that no rule has");
+        if (!g.names[i].is_defined) fail(&g, g.names[i].used_at, "the name of an undefined rule");
     }
     mem_free(g.names);
     mem_free(g.buckets);

@@ -97,7 +97,7 @@ static struct expr *read_escape(struct regex *r) {
     }
     if (letter == 'b' || letter == 'B') pattern_fail(r, at, "a word boundary, which is not served");
     if (letter >= '1' && letter <= '9' && !(r->end - r->at >= 3 && isdigit((uint8_t)r->at[1])))
-        pattern_fail(r, at, "a reference back, which is not regular");
+        pattern_fail(r, at, "a backreference, which is not regular");
     int32_t c = pattern_escaped(r);
     if (c < 0 || (c >= 0xD800 && c < 0xE000)) {
         pattern_fail(r, at, "an unknown escape");
@@ -137,7 +137,7 @@ static void read_group_kind(struct regex *r, bool *is_done) {
         else
             pattern_fail(r, at, "a group's name without its '>'");
     } else if (left > 0 && strchr("=!<", *r->at)) {
-        pattern_fail(r, at, "a look around, which is not served");
+        pattern_fail(r, at, "a lookaround, which is not served");
     } else if (!read_flags(r)) {
         pattern_fail(r, at, "an unknown kind of group");
     } else {
@@ -246,7 +246,7 @@ static struct expr *read_repeated(struct regex *r) {
     if (!read_repetition(r, &min, &max)) return expr;
     next_is(r, '?'); /* lazy: matches the same texts */
     if (max != NO_MAX && max < min) {
-        pattern_fail(r, at, "a count whose end comes before its beginning");
+        pattern_fail(r, at, "a count whose end is before its beginning");
         return expr;
     }
     int more_min, more_max;

@@ -60,7 +60,7 @@ static struct expr *anchor_branch(struct regex *r, struct expr *expr, enum regex
     }
     if (has_anchor(expr))
         pattern_fail(r, r->end,
-                     "an anchor inside it: they may stand at its beginning and end only");
+                     "an anchor inside it: anchors are allowed only at its beginning and end");
     struct expr *whole = expr_new(b, EXPR_CAT);
     if (free_end[0]) expr_add(whole, any_text(b));
     expr_add(whole, expr);

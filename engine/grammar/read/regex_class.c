@@ -148,7 +148,7 @@ struct expr *pattern_class(struct regex *r) {
             if (low >= 0 && r->end - r->at >= 2 && r->at[0] == '-' && r->at[1] != ']') {
                 r->at++;
                 high = read_member(r, &ranges);
-                if (high < low) pattern_fail(r, at, "a range whose end comes before its beginning");
+                if (high < low) pattern_fail(r, at, "a range whose end is before its beginning");
             }
             if (low >= 0 && high >= low) ranges_add(&ranges, (uint32_t)low, (uint32_t)high);
         }

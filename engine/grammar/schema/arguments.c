@@ -46,13 +46,14 @@ static void check_root(struct arguments *a, const struct json *root) {
         const struct json *other = json_member(root, others[i]);
         if (other)
             schema_fail(a->r, other,
-                        "is not enforced where a model writes each parameter by itself, as this "
+                        "is not enforced if the model writes each parameter separately, as this "
                         "one does: list them in 'properties' of the schema itself.");
     }
     json_each(name, json_member(root, "required")) {
         if (a->r->b->status != STATUS_OK) return;
         if (!schema_member(a->r, json_member(root, "properties"), json_text(name)))
-            schema_fail(a->r, name, "is no name of 'properties', and this model writes no other.");
+            schema_fail(a->r, name,
+                        "is not a name in 'properties', and this model writes only these.");
     }
 }
 
@@ -71,8 +72,8 @@ static struct expr *text_value(struct arguments *a, const struct conj *conj) {
     static const char *const choices[] = {"anyOf", "oneOf"};
     struct builder *b = a->r->b;
     for (int i = 0; i < 2; i++) {
-        conj_each_value(choice, conj, choices[i])
-            schema_fail(a->r, choice, "is not enforced in a text, as which this model writes it.");
+        conj_each_value(choice, conj, choices[i]) schema_fail(
+            a->r, choice, "is not enforced in a text, and this model writes it as text.");
     }
     struct expr *any = expr_repeat(b, expr_new(b, EXPR_BYTE), 0, NO_MAX);
     struct expr *rest = expr_repeat(b, expr_new(b, EXPR_BYTE), 0, NO_MAX);
@@ -88,7 +89,7 @@ static struct expr *parameter(struct arguments *a, const struct json *root,
     pointers_add(b, &whole.schemas, root);
     struct conj value = schema_property(a->r, &whole, property->name);
     if (!name_is_right(style, property->name))
-        schema_fail(a->r, property, "has a name that cannot be written as this model writes them.");
+        schema_fail(a->r, property, "has a name that cannot be written in this model's format.");
     bool plain = style->end && schema_lists(a->r, a->texts, property->name);
     return expr_of(b, EXPR_CAT, expr_text(b, style->open), expr_text(b, property->name),
                    expr_text(b, style->middle),

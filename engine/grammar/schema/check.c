@@ -152,7 +152,7 @@ static const char *wrong_form(const struct json *value, enum form form) {
     case FORM_DEFS:
         return all_schemas(value) ? NULL : "must be an object of schemas";
     case FORM_COUNT:
-        return is_count ? NULL : "must be a whole number from 0 on";
+        return is_count ? NULL : "must be a whole number of at least 0";
     case FORM_NUMBER:
         return json_is(value, JSON_NUMBER) ? NULL : "must be a number";
     case FORM_STRING:
@@ -164,7 +164,7 @@ static const char *wrong_form(const struct json *value, enum form form) {
                                   json_count(value) <= N_TYPES)
                    ? NULL
                    : "must be one of null, boolean, integer, number, string, array, object, or an "
-                     "array of them, each once";
+                     "array of different types";
     case FORM_VALUES:
         return json_is(value, JSON_ARRAY) && json_first(value) ? NULL
                                                                : "must be an array of values";
@@ -286,6 +286,6 @@ const struct json *schema_target(struct schema_reader *r, const struct json *ref
         schema_check(r, at); /* the target may be outside all checked schemas */
         return at;
     }
-    schema_fail(r, ref, "refers to \"%.100s\", where there is no schema.", place);
+    schema_fail(r, ref, "refers to \"%.100s\", which is not a schema.", place);
     return NULL;
 }

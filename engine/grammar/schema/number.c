@@ -143,8 +143,8 @@ static void add_multiples(struct schema_reader *r, const struct conj *conj, stru
         for (size_t i = 0; i < scale; i++) divisor = divisor * 10 + (d.fraction[i] - '0');
         if (divisor > MAX_DIVISOR || scale > MAX_SCALE) {
             schema_fail(r, multiple,
-                        "is not enforced: of its digits, with at most %d behind the point, may "
-                        "come at most %d.",
+                        "is not enforced: it may have at most %d decimals, and without its point "
+                        "it may be at most %d.",
                         MAX_SCALE, MAX_DIVISOR);
             return;
         }

@@ -104,7 +104,7 @@ static void gather_names(struct object *o) {
     bool has_properties = o->n > 0;
     conj_each_value(schema, o->conj, "propertyNames") {
         if (has_properties)
-            schema_fail(o->r, schema, "is not enforced beside properties or required.");
+            schema_fail(o->r, schema, "is not enforced together with properties or required.");
         o->r->path.n = 0;
         conj_add(o->r, &o->names, schema);
     }
@@ -352,8 +352,8 @@ static void check_least(struct object *o) {
     conj_each_value(least, o->conj, "minProperties") {
         if (o->has_others && json_integer(least) > o->n + 1)
             schema_fail(o->r, least,
-                        "cannot be enforced where it asks for more than one property that no "
-                        "schema names: such names may come twice. List them in 'properties'.");
+                        "cannot be enforced if it asks for more than one property that no schema "
+                        "names: such a name may appear twice. List them in 'properties'.");
     }
 }
 

@@ -29,8 +29,8 @@ static void add_format(struct schema_reader *r, struct expr *all, const struct j
     const char *pattern;
     if (!format_find(json_text(format), &pattern))
         schema_fail(r, format,
-                    "is no format that is enforced here: date-time, date, time, duration, email, "
-                    "hostname, ipv4, ipv6, uuid, uri and base64 are.");
+                    "is not an enforced format; the formats are date-time, date, time, duration, "
+                    "email, hostname, ipv4, ipv6, uuid, uri and base64.");
     else if (pattern)
         expr_add(all, pattern_own(r->b, pattern));
 }

@@ -127,7 +127,7 @@ static struct expr *read_tag(struct tags_reader *r, const struct json *tag, size
     const struct json *end = json_member(tag, "end"), *around = r->end;
     check_members(r, tag, names);
     if (!json_is(end, JSON_STRING) && !(json_is(end, JSON_ARRAY) && json_first(end)))
-        fail(r, end ? end : tag, "needs a string \"end\", or an array of them");
+        fail(r, end ? end : tag, "needs \"end\": a string, or an array of strings");
     if (b->status != STATUS_OK) return &b->spare;
     assert(skip <= json_length(begin));
     bool has_end = json_is(end, JSON_ARRAY) || json_length(end) > 0;
@@ -165,7 +165,7 @@ static void check_triggers(struct tags_reader *r, const struct json *triggers,
             found = starts_with(begin, trigger);
             if (found || !builder_works(r->b, 2)) break;
         }
-        if (!found) fail(r, begin, "begins with none of the triggers");
+        if (!found) fail(r, begin, "does not begin with any of the triggers");
     }
 }
 
@@ -262,8 +262,7 @@ static struct expr *read_schema(struct tags_reader *r, const struct json *format
                 : schema_arguments(r->b, schema, json_text(style), json_member(format, "texts"));
     r->b->owner = NULL;
     if (all) return all;
-    return fail(r, style,
-                "is no style that is served: json, qwen_xml, glm_xml, seed_xml and python are");
+    return fail(r, style, "is not a served style: use json, qwen_xml, glm_xml, seed_xml or python");
 }
 
 /* Any text, except texts that contain one of `excludes` or begin with a match of `not_at_start`. */
@@ -347,8 +346,8 @@ static struct expr *read_format(struct tags_reader *r, const struct json *format
     }
     if (!expr)
         expr = fail(r, type ? type : format,
-                    "is no format that is served: const_string, json_schema, any_text, regex, "
-                    "grammar, sequence, or, tag, triggered_tags and tags_with_separator are");
+                    "is not a served format; the formats are const_string, json_schema, any_text, "
+                    "regex, grammar, sequence, or, tag, triggered_tags and tags_with_separator");
     builder_up(b);
     return expr;
 }

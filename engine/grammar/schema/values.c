@@ -60,8 +60,8 @@ void schema_check_value(struct schema_reader *r, const struct conj *conj,
     const struct json *constraint = constraint_on(conj, type_of(value));
     if (constraint)
         schema_fail(r, constraint,
-                    "stands beside an enum or a const, where it is not enforced; "
-                    "list only the values that keep to it.");
+                    "is not enforced together with an enum or a const; list only the values that "
+                    "match it.");
 }
 
 struct expr *schema_values(struct schema_reader *r, const struct conj *conj, unsigned types) {

@@ -65,8 +65,8 @@ static void bind_keyword(struct render *r, const struct builtin *builtin,
         bound[i] = keyword->value;
         return;
     }
-    render_fail(r, "%s has no argument '%.*s'", builtin->name, shown_length(keyword->name),
-                keyword->name->data);
+    render_fail(r, "%s does not take the argument '%.*s'", builtin->name,
+                shown_length(keyword->name), keyword->name->data);
 }
 
 struct value builtin_run(struct render *r, const struct builtin *builtin, struct value self,

@@ -169,7 +169,7 @@ static void add_positions(struct render *r, struct args *args, const struct list
 
 /* Adds the pairs of **dict as keywords. */
 static void add_keywords(struct render *r, struct args *args, struct value dict, size_t room) {
-    if (dict.kind != VALUE_DICT) render_fail(r, "what follows '**' must be a dict");
+    if (dict.kind != VALUE_DICT) render_fail(r, "the value after '**' must be a dict");
     size_t n = args->n_keywords + dict.dict->n + room;
     struct keyword *grown = guard_array(&r->guard, n, sizeof *grown);
     if (args->n_keywords) memcpy(grown, args->keyword, args->n_keywords * sizeof *grown);
@@ -231,7 +231,7 @@ static struct value apply_filter(struct render *r, const struct node *node, stru
     struct args args = eval_args(r, node->b, 0);
     r->guard.line = node->line;
     if (!node->builtin) {
-        render_fail(r, "there is no filter '%.*s'", shown_length(node->name), node->name->data);
+        render_fail(r, "unknown filter '%.*s'", shown_length(node->name), node->name->data);
     }
     return builtin_run(r, node->builtin, self, &args);
 }
@@ -244,7 +244,7 @@ static struct value eval_test(struct render *r, const struct node *node) {
     struct value self = eval(r, node->a);
     struct args args = eval_args(r, node->b, 0);
     if (!node->builtin) {
-        render_fail(r, "there is no test '%.*s'", shown_length(node->name), node->name->data);
+        render_fail(r, "unknown test '%.*s'", shown_length(node->name), node->name->data);
     }
     return builtin_run(r, node->builtin, self, &args);
 }

@@ -213,7 +213,7 @@ static void bind_kwargs(struct render *r, const struct node *node, const struct 
         const struct keyword *k = &args->keyword[i];
         if (k->value.kind == VALUE_MISSING) continue;
         if (!node->uses_kwargs) {
-            render_fail(r, "a macro takes no argument '%.*s'", shown_length(k->name),
+            render_fail(r, "the macro does not take the argument '%.*s'", shown_length(k->name),
                         k->name->data);
         }
         dict_set(r, dict, VALUE_OF_STRING(k->name), k->value);

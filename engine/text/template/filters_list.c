@@ -202,7 +202,7 @@ static struct value filter_map(struct render *r, struct value self, const struct
     const struct args rest = without_first(args, 1);
     struct list *mapped = list_new(r, list->n, LIST_GENERATOR);
     if (!filter && list->n) {
-        render_fail(r, "there is no filter '%.*s'", shown_length(name), name->data);
+        render_fail(r, "unknown filter '%.*s'", shown_length(name), name->data);
     }
     for (size_t i = 0; i < list->n; i++) {
         mapped->items[i] = builtin_run(r, filter, list->items[i], &rest);
@@ -225,7 +225,7 @@ static struct value choose(struct render *r, struct value self, const struct arg
         const struct string *name = value_need_string(r, rest.position[0], "a test's name");
         test = builtin_test(name->data, name->length);
         if (!test && list->n) {
-            render_fail(r, "there is no test '%.*s'", shown_length(name), name->data);
+            render_fail(r, "unknown test '%.*s'", shown_length(name), name->data);
         }
         rest = without_first(&rest, 1);
     }
@@ -264,7 +264,7 @@ static struct value filter_first(struct render *r, struct value self, const stru
 static struct value filter_last(struct render *r, struct value self, const struct args *args) {
     (void)args;
     if (self.kind == VALUE_LIST && self.list->flavour == LIST_GENERATOR) {
-        render_fail(r, "a generator has no last item");
+        render_fail(r, "a generator cannot return its last item");
     }
     const struct list *list = value_iterate(r, self);
     return list->n ? list->items[list->n - 1] : (struct value){.kind = VALUE_UNDEFINED};

@@ -29,7 +29,8 @@ BUILTIN(filter_title, string_map(r, value_string(r, self), point_titled))
 static struct value filter_trim(struct render *r, struct value self, const struct args *args) {
     struct value set = arg_or(args, 0, VALUE_OF_NONE);
     const struct string *chars =
-        set.kind == VALUE_NONE ? NULL : value_need_string(r, set, "what trim takes away");
+        set.kind == VALUE_NONE ? NULL
+                               : value_need_string(r, set, "the characters that trim removes");
     return string_strip(r, value_string(r, self), chars, true, true);
 }
 

@@ -31,14 +31,15 @@ static void number_digits(struct render *r, struct value value, const struct spe
         snprintf(out, 512, form, precision, (real < 0 ? -real : real) * (type == '%' ? 100 : 1));
         if (type == '%') strcat(out, "%");
     } else if (value.kind == VALUE_FLOAT) {
-        if (type) render_fail(r, "a float has no format '%c'", type);
+        if (type) render_fail(r, "a float cannot use the format '%c'", type);
         double real = value.real < 0 ? -value.real : value.real;
         real_print(out, real);
         if (spec->precision >= 0) snprintf(out, 512, "%.*g", precision ? precision : 1, real);
     } else {
         int64_t integer = value_integer(value);
         uint64_t size = integer < 0 ? -(uint64_t)integer : (uint64_t)integer;
-        if (type && !strchr("bdioxXn", type)) render_fail(r, "an integer has no format '%c'", type);
+        if (type && !strchr("bdioxXn", type))
+            render_fail(r, "an integer cannot use the format '%c'", type);
         const char *prefix = !spec->alternate ? ""
                              : type == 'x'    ? "0x"
                              : type == 'X'    ? "0X"
@@ -136,8 +137,8 @@ struct percent {
     size_t n_used;
 };
 
-/* Returns the value for the next conversion: the next item of a tuple; other values are used once.
- */
+/* Returns the value for the next conversion: the next item of a tuple; other values are used
+ * once. */
 static struct value percent_next(struct render *r, struct percent *p) {
     bool is_tuple = p->values.kind == VALUE_LIST && p->values.list->flavour == LIST_TUPLE;
     size_t n = is_tuple ? p->values.list->n : 1;
@@ -309,7 +310,7 @@ static void format_value(struct render *r, struct builder *b, struct value value
         add_number(r, b, value, &spec);
         return;
     }
-    if (value.kind != VALUE_STRING) render_fail(r, "'%s' has no formats", value_type(value));
+    if (value.kind != VALUE_STRING) render_fail(r, "'%s' cannot be formatted", value_type(value));
     if ((spec.type && spec.type != 's') || spec.align == '=' || spec.sign) {
         render_fail(r, "this format is not for strings");
     }

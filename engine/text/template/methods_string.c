@@ -163,7 +163,7 @@ static struct value string_removesuffix(struct render *r, struct value self,
 /* Returns the character index of a part in the whole string, or -1. */
 static int64_t find(struct render *r, struct value self, const struct args *args, bool from_right) {
     const struct string *text = window(r, self, args);
-    const struct string *part = value_need_string(r, args->position[0], "what is looked for");
+    const struct string *part = value_need_string(r, args->position[0], "the text to find");
     ptrdiff_t at = from_right ? string_find_last(r, text, part) : string_find(r, text, part, 0);
     if (at < 0) return -1;
     bool inside = text->length > 0;

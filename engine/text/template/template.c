@@ -199,17 +199,17 @@ static struct value *last_text(struct render *r, struct value *content) {
         struct value *text = block->kind == VALUE_DICT ? dict_find(r, block->dict, "text") : NULL;
         if (text) return text;
     }
-    render_fail(r, "the final message has no text to continue");
+    render_fail(r, "the final message lacks text to continue");
 }
 
 /* Appends a tag to the final message's content, to find the content in the output. Returns the
  * content without the tag. */
 static const struct string *tag_final(struct render *r, const struct list *messages,
                                       bool names_content) {
-    if (messages->n == 0) render_fail(r, "there is no final message to continue");
+    if (messages->n == 0) render_fail(r, "the final message to continue is missing");
     struct value *content = dict_find(r, messages->items[messages->n - 1].dict, "content");
     if (!content || content->kind == VALUE_NONE) {
-        render_fail(r, "the final message has no content to continue");
+        render_fail(r, "the final message lacks content to continue");
     }
     if (!names_content) render_fail(r, "the template does not use the messages' content");
     content = last_text(r, content);
@@ -258,8 +258,8 @@ static bool render_guarded(struct render *r, const struct chat_template *chat_te
     return true;
 }
 
-/* Returns the output's runs of bytes by owner. They begin `start` bytes into the caller's buffer.
- */
+/* Returns the output's runs of bytes by owner. They begin `start` bytes into the caller's
+ * buffer. */
 static struct chat_piece *pieces_of(const struct builder *out, size_t start, int *n_pieces) {
     struct chat_piece *pieces = NULL;
     int n = 0, capacity = 0;

@@ -293,7 +293,7 @@ size_t value_length(struct render *r, struct value value) {
 bool value_contains(struct render *r, struct value container, struct value item) {
     if (container.kind == VALUE_STRING) {
         return string_find(r, container.string,
-                           value_need_string(r, item, "what is looked for in a string"), 0) >= 0;
+                           value_need_string(r, item, "the text to find in a string"), 0) >= 0;
     }
     if (container.kind == VALUE_DICT) return dict_get(r, container.dict, item) != NULL;
     const struct list *list = value_iterate(r, container);

@@ -23,7 +23,7 @@ static enum status note_step(struct decoding *decoding, const struct tokenizer_s
                              const struct tokenizer_step *step, struct err *err) {
     bool at_start = step->kind == STEP_STRIP_CHARACTER && decoding->fused;
     if (decoding->fused && step->kind != STEP_STRIP_CHARACTER && step->kind != STEP_FUSE)
-        return refuse("another decoder behind Fuse", err);
+        return refuse("another decoder after Fuse", err);
     if (step->kind == STEP_STRIP_CHARACTER && step->right > 0)
         return refuse("a Strip at the end", err);
     if (at_start && decoding->n_stripped > 0) return refuse("two Strips", err);

@@ -159,7 +159,7 @@ static void apply_step(const struct normalizer *normalizer, int i, const char *t
         add_squeezed(text, length, out);
         break;
     default:
-        assert(!"a step that is no normalizer");
+        assert(!"a step that is not a normalizer");
     }
 }
 

@@ -333,7 +333,7 @@ static enum status add_step(struct pretokenizer *pretokenizer, const struct toke
     default:
         break;
     }
-    assert(!"a step that is no pre-tokenizer");
+    assert(!"a step that is not a pre-tokenizer");
     return STATUS_SYSTEM;
 }
 

@@ -112,7 +112,8 @@ static void rewrite_escape(struct rewriting *r) {
     bool is_mark = (letter >= '!' && letter <= '~' && !strchr("<>", letter)) || letter == ' ';
     bool is_word = (letter >= '0' && letter <= '9') || (letter >= 'A' && letter <= 'Z') ||
                    (letter >= 'a' && letter <= 'z');
-    if (!is_same && (is_word || !is_mark)) return refuse(r, "an escape without an equal in PCRE2");
+    if (!is_same && (is_word || !is_mark))
+        return refuse(r, "an escape without an equivalent in PCRE2");
     buf_printf(r->out, "\\%c", letter);
 }
 
@@ -157,11 +158,11 @@ static void rewrite_group(struct rewriting *r) {
         r->at += n;
         return;
     }
-    refuse(r, "a kind of group without an equal in PCRE2");
+    refuse(r, "a kind of group without an equivalent in PCRE2");
 }
 
-/* Returns the bytes of an interval like {2,3} at `at`, or 0 if the brace is an ordinary character.
- */
+/* Returns the bytes of an interval like {2,3} at `at`, or 0 if the brace is an ordinary
+ * character. */
 static size_t interval_bytes(const struct rewriting *r) {
     const char *at = r->at + 1;
     size_t n_digits = 0;
@@ -179,7 +180,7 @@ static void rewrite_brace(struct rewriting *r) {
     char behind = r->at + n < r->end ? r->at[n] : 0;
     bool is_exact = !memchr(r->at, ',', n);
     if (behind == '+' || (behind == '?' && is_exact))
-        return refuse(r, "a counted repeat with another repeat behind it");
+        return refuse(r, "a counted repeat with another repeat after it");
     buf_printf(r->out, r->at[1] == ',' ? "{0%.*s" : "{%.*s", (int)n - 1, r->at + 1);
     r->at += n;
 }

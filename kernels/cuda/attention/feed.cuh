@@ -70,7 +70,8 @@ template <class C, int TEAM, int ROWS, int RING> struct feeder {
         fill<0>();
         fill<1>();
         if (RING == 4 || !ENDLESS) fill<2>();
-        static_assert(ENDLESS ? RING == 3 || RING == 4 : RING == 3, "what the calls above fill");
+        static_assert(ENDLESS ? RING == 3 || RING == 4 : RING == 3,
+                      "the calls above fill all slots");
     }
 
     static __device__ __forceinline__ unsigned rank() {

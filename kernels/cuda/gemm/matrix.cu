@@ -16,7 +16,7 @@ static enum status check_shape(enum dtype act, enum dtype type, int N, int K, en
                        N, K, type);
     if ((form == MATRIX_FLOAT32 && act != DTYPE_F32) || (form == MATRIX_FP8 && act == DTYPE_F32))
         return err_set(err, STATUS_USAGE, "dtype",
-                       "weights are kept in float32 with --dtype float32, and with it alone");
+                       "weights are kept in float32 with --dtype float32 only");
     return STATUS_OK;
 }
 

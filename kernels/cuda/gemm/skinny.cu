@@ -5,7 +5,7 @@
 /* The maximum shared memory of a launch; a row is padded to whole slabs, plus half a slab. */
 constexpr size_t SKINNY_SMEM = MAX_WARPS * 2 * GEMM_GROUP * SUMS_WIDE * sizeof(float) +
                                GEMM_NORM_BYTES + GEMM_SKINNY_ROWS * (GEMM_SLAB + GEMM_SLAB / 2) * 2;
-static_assert(SKINNY_SMEM <= 99 << 10, "what the smallest of the devices has");
+static_assert(SKINNY_SMEM <= 99 << 10, "the limit of the smallest device");
 
 /* Products of 16-bit weights as an order of a persistent step, if a list is being built. */
 template <class F, class T, int C> static bool ordered(const Products<T> &all, size_t smem) {

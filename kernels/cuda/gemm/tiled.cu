@@ -38,7 +38,7 @@ template <class F, class T, class S>
 static void tiled(const struct gemm_job *jobs, int n, const void *x, int M, cudaStream_t stream,
                   const struct gemm_scratch *scratch) {
     constexpr int BYTES = Ring<F, S>::BYTES;
-    static_assert(BYTES <= 98 << 10, "what the smallest of the devices has, and a counter");
+    static_assert(BYTES <= 98 << 10, "the limit of the smallest device, and a counter");
     auto kernel = tiled_kernel<F, T, S, false>;
     if constexpr (F::ANY_K)
         if (jobs->w->K % 8 != 0) kernel = tiled_kernel<F, T, S, true>;

@@ -41,7 +41,7 @@ void persistent_close(struct persistent *all) {
     *all = {};
 }
 
-/* ---- start-up -------------------------------------------------------------------------------- */
+/* ---- start-up ------------------------------------------------------------------------------- */
 
 static step_kernel_type *kernel_of(const struct order_list *list) {
     return list->act == DTYPE_F16 ? step_kernel_f16(list->groups) : step_kernel_bf16(list->groups);
@@ -78,7 +78,7 @@ bool persistent_consider(struct persistent *all, int rows, void (*queue)(void *a
     if (all->misfit) return false;
     const int blocks = blocks_at_once(all, kernel_of(&list));
     if (blocks == 0) {
-        all->misfit = "the device has no room for a block with 97 KiB of shared memory";
+        all->misfit = "the device does not support a block with 97 KiB of shared memory";
         return false;
     }
     all->blocks = all->max_rows ? min_int(all->blocks, blocks) : blocks;

@@ -103,7 +103,7 @@ bool cublas_open() {
 void cublas_find_with(void *(*)(const char *)) {}
 void cublas_product(enum dtype, void *, const void *, const void *, int, int, int, bool, bool,
                     float, cudaStream_t) {
-    assert(!"cuBLAS is not there");
+    assert(!"cuBLAS was not found");
 }
 
 #endif

@@ -112,5 +112,5 @@ void device_log(const cudaDeviceProp *prop, int device) {
              prop->major, prop->minor, by_driver ? "compiled by the driver" : "built",
              code.binaryVersion, from,
              early_grids ? "grids begin early"
-                         : "no grid begins before the one in front of it has ended");
+                         : "each grid begins after the previous one has ended");
 }

@@ -47,7 +47,7 @@ template <int ROWS_> struct TensorShape {
     static constexpr int BYTES = WORDS_AT + WORDS * 4 + SWIZZLE_BYTES;
     static_assert(NB * GEMM_TILE == TENSOR_LANES && STAGE % SWIZZLE_BYTES == 0, "whole lanes");
     static_assert(WEIGHTS_AT + STAGES * SLAB_COLUMNS <= TENSOR_COLUMNS, "what there is");
-    static_assert(BYTES <= 227 << 10, "what a block of sm_100 can have");
+    static_assert(BYTES <= 227 << 10, "the limit of a block of sm_100");
 };
 /* The ring of a shape's sums, for Turn. */
 template <class S> struct SumsOf { static constexpr int STAGES = S::BUFFERS; };

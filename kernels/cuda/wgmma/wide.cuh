@@ -40,7 +40,7 @@ template <int ROWS_, int LINE_, int STAGES_> struct WideShape {
     /* including the padding that aligns the ring to 1,024 */
     static constexpr int BYTES = BARRIERS_AT + BARRIERS * 8 + SWIZZLE_BYTES;
     static_assert(ROWS % PART_ROWS == 0 && STAGE % SWIZZLE_BYTES == 0, "whole parts and swizzles");
-    static_assert(BYTES <= 227 << 10, "what a block of sm_90 can have");
+    static_assert(BYTES <= 227 << 10, "the limit of a block of sm_90");
 };
 /* For 16-bit numbers. */
 template <int ROWS> struct Wide : WideShape<ROWS, LINE_BYTES, 4> {};
