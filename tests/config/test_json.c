@@ -1,6 +1,7 @@
-/* JSON documents: the values of each type, which of two equal names counts, and changes to a tree.
- */
+/* JSON documents: the values of each type, which of two equal names counts, and changes to a
+ * tree. */
 #include <check.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +64,14 @@ START_TEST(integers_are_exact) {
         ck_assert(json->number == strtod(numbers[i].text, NULL));
         json_free(json);
     }
+}
+END_TEST
+
+START_TEST(an_old_error_number_does_not_spoil_an_integer) {
+    errno = ERANGE;
+    struct json *json = document_of("9007199254740993");
+    ck_assert(json->is_integer);
+    json_free(json);
 }
 END_TEST
 
@@ -169,6 +178,7 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_add_test(core, each_type_holds_its_value);
     tcase_add_test(core, integers_are_exact);
+    tcase_add_test(core, an_old_error_number_does_not_spoil_an_integer);
     tcase_add_test(core, the_first_of_two_names_is_found);
     tcase_add_test(core, empty_members_of_a_name_are_dropped);
     tcase_add_test(core, a_value_becomes_a_string);

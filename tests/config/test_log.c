@@ -122,6 +122,25 @@ START_TEST(text_values_cannot_forge) {
 }
 END_TEST
 
+/* The first and the last character of each unsafe range are escaped, their neighbours are not. */
+START_TEST(unsafe_characters_have_exact_bounds) {
+    static const uint32_t ranges[][2] = {
+        {0x7F, 0x9F}, {0x200E, 0x200F}, {0x2028, 0x202E}, {0x2066, 0x2069}, {0xFEFF, 0xFEFF}};
+    capture_begin();
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        for (uint32_t code = ranges[i][0] - 1; code <= ranges[i][1] + 1; code++) {
+            char text[8] = {0};
+            utf8_write(code, text);
+            log_line(LOG_INFO, "a%s", text);
+            bool escapes = code >= ranges[i][0] && code <= ranges[i][1];
+            const char *line = capture_next();
+            ck_assert_msg(!strstr(line, text) == escapes, "U+%04X: %s", code, line);
+        }
+    }
+    capture_end();
+}
+END_TEST
+
 START_TEST(json_lines_read_back) {
     capture_begin();
     log_setup(LOG_INFO, LOG_JSON);
@@ -225,6 +244,7 @@ int main(void) {
     tcase_add_test(cases, text_lines);
     tcase_add_test(cases, levels_are_held_back);
     tcase_add_test(cases, text_values_cannot_forge);
+    tcase_add_test(cases, unsafe_characters_have_exact_bounds);
     tcase_add_test(cases, json_lines_read_back);
     tcase_add_test(cases, long_lines_stay_whole);
     tcase_add_test(cases, cut_values_end_at_a_character);

@@ -26,7 +26,8 @@ static void undo(void *arg) {
 static void allocate_many(void *arg) {
     struct work *work = arg;
     void *blocks[200];
-    for (int i = 0; i < 200; i++, work->n_allocated++) blocks[i] = mem_alloc((size_t)i);
+    for (int i = 0; i < 200; i++, work->n_allocated++)
+        blocks[i] = i % 2 ? mem_alloc((size_t)i) : mem_realloc(NULL, (size_t)i + 1);
     for (int i = 0; i < 200; i += 3) mem_free(blocks[i]);
     for (int i = 1; i < 200; i += 3) blocks[i] = mem_realloc(blocks[i], 1000);
     work->kept = mem_strdup("kept");

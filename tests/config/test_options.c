@@ -169,6 +169,9 @@ START_TEST(sizes) {
         ck_assert_int_eq(options.kv_cache_memory, cases[i].bytes);
         options_free(&options);
     }
+    accepted("serve m --swap-space 1GiB --swap-space auto");
+    ck_assert_int_eq(options.swap_space, -1);
+    options_free(&options);
     expect_refused("serve m --kv-cache-memory 2GB2", "takes a size such as 2GiB, 512MB or 1048576");
     expect_refused("serve m --kv-cache-memory GiB", "takes a size");
     expect_refused("serve m --kv-cache-memory -1", "takes a size");
@@ -210,6 +213,9 @@ START_TEST(edges_of_ranges) {
     accepted("serve m --port 0 --seed 9223372036854775807 --max-body-size 1024 --block-size 256");
     ck_assert_int_eq(options.port, 0);
     ck_assert_int_eq(options.seed, INT64_MAX);
+    options_free(&options);
+    accepted("serve m --port 00000000000000000008080"); /* 23 digits are the most */
+    ck_assert_int_eq(options.port, 8080);
     options_free(&options);
     accepted("serve m --port 65535 --drain-timeout 0");
     options_free(&options);

@@ -9,7 +9,7 @@
 #include "support/read_message.h"
 #include "support/suite_main.h"
 
-/* ---- the tools that all answers may call ----------------------------------------------------- */
+/* ---- the tools that all answers may call ---------------------------------------------------- */
 
 static const char tools_text[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
@@ -248,6 +248,7 @@ static const struct row texts[] = {
     {"qwen3_coder", "<tool_call>\n<function=f>\n<parameter=s>\nx\n</parameter>\n", NULL},
     {"qwen3_coder", "<tool_call>\n<function=f>\n<param=s>\nx\n</parameter>\n</function>", NULL},
     {"glm45", "<tool_call>f\n<arg_key>s</arg_key>\n<arg_val>", NULL},
+    {"glm45", "<tool_call>f\n<arg_kez>s</arg_key>\n<arg_value>a</arg_value>\n</tool_call>", NULL},
     {"glm45", "<tool_call>f\n<arg_key></arg_key>\n<arg_value>", NULL},
     {"deepseek_v3", CALLS("begin") V3 "f\n{\"n\": 1}\n```" CALL("end"), NULL},
     {"granite", "<|tool_call|>[]", NULL},
@@ -450,7 +451,7 @@ START_TEST(calls_come_behind_thoughts) {
 }
 END_TEST
 
-/* ---- selecting the format -------------------------------------------------------------------- */
+/* ---- selecting the format ------------------------------------------------------------------- */
 
 START_TEST(formats_are_found_by_name) {
     static const char *const none[] = {"", "herm", "hermes ", "qwen3_coder qwen3_xml", "none"};

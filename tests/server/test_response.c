@@ -467,14 +467,14 @@ END_TEST
 /* A value that is read and written is the same, without white space. */
 START_TEST(values_are_written_as_they_were) {
     static const char text[] =
-        " { \"b\" : [ 1, -2.5, 1e300, 0.1, 0.30000000000000004, 9007199254740993 ],"
+        " { \"b\" : [ 1, -2.5, 1e300, 0.1, 9.95, 0.30000000000000004, 9007199254740993 ],"
         "\"a\":{},\"a\":null,\"\\u00e9\":\"x\\n\\u0000\",\"t\":[true,[false],[]] } ";
     struct err err;
     struct json *tree;
     ck_assert_int_eq(json_parse(&tree, "It", text, sizeof text - 1, &err), STATUS_OK);
     json_write_value(&out, tree);
     json_free(tree);
-    check_out("{\"b\":[1,-2.5,1e+300,0.1,0.30000000000000004,9007199254740993],"
+    check_out("{\"b\":[1,-2.5,1e+300,0.1,9.95,0.30000000000000004,9007199254740993],"
               "\"a\":{},\"a\":null,\"\xC3\xA9\":\"x\\n\\u0000\",\"t\":[true,[false],[]]}");
 }
 END_TEST
