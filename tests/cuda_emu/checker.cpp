@@ -22,6 +22,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -47,6 +48,7 @@ struct shadow {
     bool async;       /* ... by the async proxy? */
     bool initialised; /* has any thread written it, and have the bytes arrived? */
 };
+constexpr size_t SHADOW_BYTES = offsetof(shadow, initialised) + 1; /* without padding */
 
 enum { MAX_REPORTS = 40 };
 enum : uint32_t { PC_COPY = 1, PC_FILL }; /* values that are not places in the program */
@@ -196,6 +198,25 @@ static void check_byte(shadow &s, const attempt &a, bool shared) {
     keep_write(s, mine, a.atomic, a.async);
 }
 
+/* Calls `change` for each byte. Its result depends on the byte's shadow alone, and the
+ * bytes of an access usually have equal shadows: then the last result is copied. */
+template <typename Change> static void change_bytes(shadow *s, size_t n, Change change) {
+    shadow before, after;
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0 && memcmp(&s[i], &before, SHADOW_BYTES) == 0) {
+            s[i] = after;
+            continue;
+        }
+        before = s[i];
+        change(s[i]);
+        after = s[i];
+    }
+}
+
+static void check_bytes(shadow *s, const attempt &a, bool shared) {
+    change_bytes(s, a.n, [&](shadow &byte) { check_byte(byte, a, shared); });
+}
+
 /* ---- one access ----------------------------------------------------------------------------- */
 
 /* Returns the shadow of device memory, or NULL unless it is all in one allocation. */
@@ -253,7 +274,7 @@ static void check(const attempt &a) {
         if (a.write) s = pinned_shadow(a.p, a.n); /* a read would wait for the link */
         if (!s) complain("host memory in a kernel", a);
     }
-    for (size_t i = 0; s && i < a.n; i++) check_byte(s[i], a, shared);
+    if (s) check_bytes(s, a, shared);
 }
 
 static uint32_t offset_of(const void *pc) {
@@ -323,7 +344,7 @@ static void check_copied_byte(shadow &s, const attempt &a, const access &mine) {
 
 static void check_copied(const attempt &a, const event &now) {
     shadow *s = shadow_of_copy(a.p, a.n);
-    for (size_t i = 0; s && i < a.n; i++) check_copied_byte(s[i], a, {now, a.pc});
+    if (s) change_bytes(s, a.n, [&](shadow &byte) { check_copied_byte(byte, a, {now, a.pc}); });
 }
 
 void checker_copied(const void *to, const void *from, size_t bytes) {
@@ -333,7 +354,7 @@ void checker_copied(const void *to, const void *from, size_t bytes) {
     check_copied({to, bytes, true, false, pc}, now);
 }
 
-/* ---- calls from the emulation ---------------------------------------------------------------- */
+/* ---- calls from the emulation --------------------------------------------------------------- */
 
 void checker_stacks(const char *start) {
     stacks = (uintptr_t)start;

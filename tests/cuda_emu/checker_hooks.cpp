@@ -14,11 +14,16 @@ void note_fence() {
 
 /* A device traps if an access is not aligned to its size. The compiler aligns variables on a
  * thread's stack, so they are not checked. */
-static void aligned_access(const void *p, size_t n, bool write, const void *pc) {
+static void report_misaligned(const void *p, size_t n) {
     const char *stacks = block_stacks();
     const range local{stacks, stacks + (size_t)STACK_BYTES * MAX_THREADS};
-    if (in_kernel() && (uintptr_t)p % n != 0 && !local.has(p))
+    if (in_kernel() && !local.has(p))
         report("misaligned", "%zu bytes at %p: %s", n, p, describe(p).c_str());
+}
+
+/* `n` is a power of two. */
+static void aligned_access(const void *p, size_t n, bool write, const void *pc) {
+    if ((uintptr_t)p & (n - 1)) report_misaligned(p, n);
     checker_access(p, n, write, false, pc);
 }
 
