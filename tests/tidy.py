@@ -344,7 +344,7 @@ def check_functions(tree):
         for number, length in functions_of(lines):
             lengths.append(length)
             if length > MAX_FUNCTION:
-                tree.find(path, number, f"a function of {length} lines; {MAX_FUNCTION} is the most")
+                tree.find(path, number, f"a function of {length} lines; the limit is {MAX_FUNCTION}")
     share = sum(length < USUAL_FUNCTION for length in lengths) / len(lengths) if lengths else 1
     if share < USUAL_SHARE:
         tree.find("tree", 0, f"only {share:.0%} of the functions are under {USUAL_FUNCTION} lines")
@@ -356,14 +356,14 @@ def check_sizes(tree):
         most = MAX_TEST_FILE if path.startswith("tests/") else MAX_FILE
         length = len(lines) - (lines[-1] == "")
         if length > most and path not in LONG_FILES:
-            tree.find(path, length, f"{length} lines; {most} is the most, or list it with its reason")
+            tree.find(path, length, f"{length} lines; the limit is {most}, or list it with its reason")
         if length <= most and path in LONG_FILES:
             tree.find(path, length, "is listed as long, but is not: take it off the list")
     for path, lines in tree.code().items():
         wide = [number for number, line in enumerate(lines, 1) if len(line) > MAX_WIDTH]
         if wide and path not in WIDE_FILES:
             for number in wide:
-                tree.find(path, number, f"{len(lines[number - 1])} columns; {MAX_WIDTH} is the most")
+                tree.find(path, number, f"{len(lines[number - 1])} columns; the limit is {MAX_WIDTH}")
         if not wide and path in WIDE_FILES:
             tree.find(path, 1, "is listed as wide, but is not: take it off the list")
     for path in set(LONG_FILES) | set(WIDE_FILES):
@@ -440,7 +440,7 @@ def check_listed(tree, found, listed, what):
 
 def check_crowded(tree):
     folders = collections.Counter(os.path.dirname(path) for path in product_of(tree))
-    found = {folder: (0, f"{n} source files; {house.MAX_FOLDER} is the most")
+    found = {folder: (0, f"{n} source files; the limit is {house.MAX_FOLDER}")
              for folder, n in folders.items() if n > house.MAX_FOLDER}
     check_listed(tree, found, CROWDED, "crowded")
 
@@ -520,7 +520,7 @@ BAD = [
 LINES = "int a;\n" * 30
 HOUSES = [
     ({f"server/b{i}.c": LINES for i in range(24)}, {}, {}, ""),
-    ({f"server/b{i}.c": LINES for i in range(25)}, {}, {}, "server:0: 25 source files; 24 is the most"),
+    ({f"server/b{i}.c": LINES for i in range(25)}, {}, {}, "server:0: 25 source files; the limit is 24"),
     ({f"server/b{i}.c": LINES for i in range(25)}, {"server": "why"}, {}, ""),
     ({f"server/{i % 2}/b{i}.cu": LINES for i in range(48)}, {}, {}, ""),
     ({f"server/{i % 2}/b{i}.cuh": LINES for i in range(49)}, {}, {}, "server/0:0: 25 source files"),

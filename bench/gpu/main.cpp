@@ -156,7 +156,7 @@ int main(int argc, char **argv) {
     for (const part &part : parts) {
         if (argc < 4 || strcmp(argv[1], part.name)) continue;
         if (!has_device()) {
-            fprintf(stderr, "gpu_times: there is no GPU\n");
+            fprintf(stderr, "gpu_times: no GPU was found\n");
             return 1;
         }
         FILE *out = fopen(argv[2], "w");

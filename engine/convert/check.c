@@ -22,7 +22,7 @@ static bool is_close(double a, double b) {
 static enum status compare(const struct number *number, size_t n, struct err *err) {
     for (size_t i = 0; i < n; i++)
         if (!is_close(number[i].was, number[i].is))
-            return err_set(err, STATUS_BAD_FILE, "model", "%s: the folder says %g, the file %g",
+            return err_set(err, STATUS_BAD_FILE, "model", "%s: %g in the folder, %g in the file",
                            number[i].what, number[i].was, number[i].is);
     return STATUS_OK;
 }

@@ -17,7 +17,7 @@ static enum status split_strings(const struct gguf_value *value, const char *key
         (*strings)[i] = gguf_next_string(&at, &length);
         if (length > MAX_TOKEN_BYTES) {
             return err_set(err, STATUS_BAD_FILE, key,
-                           "key %s: entry %d has %zu bytes; %d is the most", key, (int)i, length,
+                           "key %s: entry %d has %zu bytes; the limit is %d", key, (int)i, length,
                            MAX_TOKEN_BYTES);
         }
         (*lengths)[i] = (uint32_t)length;

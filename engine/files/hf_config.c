@@ -27,7 +27,7 @@ static enum status check_heads(const struct model_config *c, bool has_head_dim, 
     if (!has_head_dim && c->K % c->H != 0)
         return err_set(err, STATUS_BAD_FILE, "num_attention_heads",
                        "%d heads (num_attention_heads) do not divide a width of %d (hidden_size), "
-                       "and there is no head_dim",
+                       "and head_dim is missing",
                        c->H, c->K);
     if (c->D < 2 || c->D % 2 != 0 || (int64_t)c->H * c->D > MAX_WIDTH)
         return err_set(err, STATUS_BAD_FILE, "head_dim",

@@ -98,7 +98,7 @@ static enum status read_long(struct rope_stretch *s, int pairs, const struct rea
     double attention = 0;
     if (pairs > MAX_ROPE_FACTORS)
         return err_set(r->err, STATUS_BAD_FILE, "rope_scaling",
-                       "key rope_scaling: \"longrope\" of %d pairs; %d is the most", pairs,
+                       "key rope_scaling: \"longrope\" of %d pairs; the limit is %d", pairs,
                        MAX_ROPE_FACTORS);
     s->n_factors = pairs;
     enum status status = read_original_context(s, r);

@@ -120,9 +120,10 @@ static enum status check_index(const struct shards *shards, const struct weights
         int shard = name_index_find(&shards->numbers, entry->string, entry->length);
         int number = name_index_find(&weights->index, entry->name, strlen(entry->name));
         if (number < first[shard] || number >= first[shard + 1])
-            return err_set(err, STATUS_BAD_FILE, "weight_map",
-                           "key weight_map: tensor %.127s is not in %s, as it says", entry->name,
-                           shards->name[shard]);
+            return err_set(
+                err, STATUS_BAD_FILE, "weight_map",
+                "key weight_map: tensor %.127s is not in %s, although the key names this file",
+                entry->name, shards->name[shard]);
         n++;
     }
     if (n == weights->n) return STATUS_OK;

@@ -37,7 +37,7 @@ static enum status find_header(struct safetensors *file, const uint8_t *bytes, s
     if (n > max)
         return err_set(
             err, STATUS_BAD_FILE, NULL,
-            "the header is said to have %" PRIu64
+            "the header should have %" PRIu64
             " bytes, but %zu follow: the file is cut short, or is not a safetensors file",
             n, max);
     if (n > MAX_HEADER_BYTES)
@@ -263,7 +263,7 @@ enum status safetensors_list(struct safetensors *file, struct weights *weights, 
             status = list_entry(file, weights, &places[n++], entry, packed, err);
         else if (!json_is(entry, JSON_OBJECT) || n_comments++ > 0)
             status = err_set(err, STATUS_BAD_FILE, entry->name,
-                             "__metadata__ must be an object, and there once");
+                             "__metadata__ must be an object, and may appear only once");
     }
     if (!status) status = check_places(places, n, file->data_bytes, err);
     if (!status && file->file.data) weights_mark_mapped(weights, first, &file->file);

@@ -240,8 +240,9 @@ static enum status refuse_small_machine(const struct engine_memory *plan,
                        "--max-model-len %" PRId64 " or less",
                        plan->max_model_len, need / MIB, left / MIB, length);
     return err_set(err, STATUS_USAGE, "max-num-batched-tokens",
-                   "of the %" PRId64 " MiB that are free nothing is left for keys and values "
-                   "beside weights (%" PRId64 " MiB) and scratch (%" PRId64 " MiB); lower "
+                   "the %" PRId64
+                   " MiB of free memory leave nothing for keys and values beside weights (%" PRId64
+                   " MiB) and scratch (%" PRId64 " MiB); lower "
                    "--max-num-batched-tokens or --max-num-seqs, or give a smaller model",
                    machine->available / MIB, plan->weights / MIB, plan->scratch / MIB);
 }

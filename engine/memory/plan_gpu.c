@@ -152,7 +152,7 @@ static enum status refuse_given(const struct engine_config *config, int64_t need
     return err_set(err, STATUS_USAGE, "kv-cache-memory",
                    "--kv-cache-memory of %.1f MiB takes %.1f MiB of the GPU with the workspace of "
                    "attention, and %.1f are free beside weights (%.1f), activations (%.1f) and "
-                   "sampling (%.1f)%s; %.1f MiB would do",
+                   "sampling (%.1f)%s; %.1f MiB would fit",
                    mib(config->kv_memory), mib(need), mib(left > 0 ? left : 0), mib(plan->weights),
                    mib(plan->scratch), mib(plan->sampling), and_draft(draft, sizeof draft, plan),
                    mib(memory_pool_bytes(plan, config, blocks)));
@@ -195,10 +195,10 @@ enum status memory_plan_swap(struct engine_memory *plan, const struct model_conf
                              const struct machine_memory *machine, bool on_cuda, struct err *err) {
     bool asked = config->swap_space > 0;
     if (asked && !on_cuda)
-        return err_set(err, STATUS_USAGE, "swap-space",
-                       "--swap-space is for --device cuda, whose keys and values can go to the "
-                       "host's memory; on the CPU they are there already: give more "
-                       "--kv-cache-memory");
+        return err_set(
+            err, STATUS_USAGE, "swap-space",
+            "--swap-space is for --device cuda, which can swap keys and values to the host's "
+            "memory; on the CPU they are already there: give more --kv-cache-memory");
     if (asked && config->ranks > 1)
         return err_set(err, STATUS_USAGE, "swap-space",
                        "--swap-space is for one GPU; with --tensor-parallel-size leave it out, and "

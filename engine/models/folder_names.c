@@ -246,7 +246,7 @@ static void check_tensors(struct matching *m) {
         }
 }
 
-/* ---- entry point ----------------------------------------------------------------------------- */
+/* ---- entry point ---------------------------------------------------------------------------- */
 
 static void tell(struct buf *out, const char *what, const struct complaint *about) {
     if (about->n == 0) return;
@@ -293,8 +293,8 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
     }
     if (!status && m.n_other_parts > 0)
         log_line(LOG_INFO,
-                 "of a model with several parts the text's decoder is served; %d tensors of the "
-                 "others are left out",
+                 "the model has several parts; only the text decoder is served, and %d tensors of "
+                 "the other parts are ignored",
                  m.n_other_parts);
     buf_free(&m.unknown.text);
     buf_free(&m.missing.text);

@@ -46,8 +46,8 @@ static int common(int a, int b) {
     return b;
 }
 
-/* Returns the widths of attention and MLPs over all layers; if layers differ, their common divisor.
- */
+/* Returns the widths of attention and MLPs over all layers; if layers differ, their common
+ * divisor. */
 static struct widths common_widths(const struct model_config *config) {
     struct widths w = {.H = config->H};
     for (int i = 0; i < config->L; i++) {
@@ -116,8 +116,8 @@ enum status shard_check(const struct model_config *config, const struct weights 
                        MAX_RANKS);
     if (ranks > 1 && config_has(config, ROLE_Q_NORM_ALL))
         return err_set(err, STATUS_USAGE, "tensor-parallel-size",
-                       "--tensor-parallel-size %d: the model \"%s\" norms its queries over all "
-                       "heads at once, which several ranks cannot do; give 1",
+                       "--tensor-parallel-size %d: the model \"%s\" normalises its queries over "
+                       "all heads, which several ranks cannot do; give 1",
                        ranks, config->architecture);
     struct widths w = widths_of(config, weights);
     return ranks == 1 || can_share(&w, ranks) ? STATUS_OK : refuse(&w, ranks, err);

@@ -109,7 +109,7 @@ static void explain_end(const struct chat *chat, const struct answer *answer) {
     else if (answer->finish == FINISH_LENGTH && answer->n_tokens == options->max_tokens)
         note(chat, "[cut off after %d tokens: --max-tokens]", options->max_tokens);
     else if (answer->finish == FINISH_LENGTH)
-        note(chat, "[cut off: the context of %d tokens is full; /clear begins anew]",
+        note(chat, "[cut off: the context of %d tokens is full; /clear starts a new conversation]",
              engine_memory(chat->session->engine)->max_model_len);
 }
 
@@ -143,7 +143,7 @@ static int take_turn(struct chat *chat, const struct buf *question) {
     if (code == 0) explain_end(chat, &answer);
     buf_free(&answer.text);
     if (code == 0 || code == EXIT_DEVICE_FAILED || !chat->console) return code;
-    note(chat, "The question is forgotten; /clear begins the conversation anew.");
+    note(chat, "The question is forgotten; /clear starts a new conversation.");
     return 0;
 }
 

@@ -58,8 +58,8 @@ static enum status add_list(struct buf *keys, const char *list, const char *opti
 enum status auth_load(struct app *app, struct err *err) {
     const struct options *options = app->options;
     if (getrandom(app->key_seed, sizeof app->key_seed, 0) != sizeof app->key_seed)
-        return err_set(err, STATUS_SERVER_ERROR, NULL, "The system gives no random numbers: %s.",
-                       strerror(errno));
+        return err_set(err, STATUS_SERVER_ERROR, NULL,
+                       "The system cannot provide random numbers: %s.", strerror(errno));
     if (add_list(&app->keys, options->api_key, "api-key", "PENSTOCK_API_KEY", err) ||
         add_list(&app->metrics_keys, options->metrics_key, "metrics-key", "PENSTOCK_METRICS_KEY",
                  err) ||

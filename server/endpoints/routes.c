@@ -230,7 +230,7 @@ static enum status check_body_type(const struct http_request *http, struct err *
     }
     if (!coding || !*coding || strcasecmp(coding, "identity") == 0) return STATUS_OK;
     return err_set(err, STATUS_MEDIA_TYPE, NULL,
-                   "The body must be sent as it is, without a Content-Encoding.");
+                   "The body must be sent without a Content-Encoding.");
 }
 
 static enum status refuse_generation(struct app *app, struct err *err) {

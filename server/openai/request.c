@@ -53,7 +53,8 @@ static enum status make_id(struct parse *parse, struct api_request *request) {
     snprintf(own, sizeof own, "%s", request->id);
     if (!own[0]) {
         if (getrandom(random, sizeof random, 0) != sizeof random) {
-            return err_set(parse->err, STATUS_SYSTEM, NULL, "The system gave no random bytes.");
+            return err_set(parse->err, STATUS_SYSTEM, NULL,
+                           "The system did not provide random bytes.");
         }
         snprintf(own, sizeof own, "%016llx%016llx", (unsigned long long)random[0],
                  (unsigned long long)random[1]);

@@ -105,7 +105,7 @@ static const wrong kernels[] = {
     {"race_blocks_no_reader_fence", CHECKER, "race between blocks: "},
     {"bounds_global", ANY, "of an allocation of 512 bytes"},
     {"bounds_global_before", CHECKER, "out of bounds: "},
-    {"bounds_far", ANY, "no device memory"},
+    {"bounds_far", ANY, "not device memory"},
     {"bounds_dynamic", ANY, "dynamic shared memory"},
     {"bounds_static", ANY, "shared variable"},
     {"misaligned", ANY, "misaligned: "},

@@ -13,7 +13,7 @@ static void run_kernel(const char *name) {
 static const wrong kernels[] = {
     {"copy_no_expect", ANY, "a block ends before 1 of its copies"},
     {"copy_half_expected", ANY, "too few bytes were expected"},
-    {"copy_few_bytes", ANY, "mbarrier: 256 bytes came that nobody expected"},
+    {"copy_few_bytes", ANY, "mbarrier: 256 unexpected bytes arrived"},
     {"copy_many_bytes", ANY, "deadlock: "},
     {"copy_wrong_parity", ANY, NULL},
     {"copy_wrong_parity", CHECKER, "uninitialised: "},

@@ -13,8 +13,8 @@ static void run_kernel(const char *name) {
 }
 
 static const wrong kernels[] = {
-    {"too_many_blocks", ANY, "launch: a cooperative grid of 9 blocks, of which 8 fit at once"},
-    {"too_much_memory", ANY, "launch: a cooperative grid of 5 blocks, of which 4 fit at once"},
+    {"too_many_blocks", ANY, "launch: a cooperative grid of 9 blocks; 8 fit at once"},
+    {"too_much_memory", ANY, "launch: a cooperative grid of 5 blocks; 4 fit at once"},
     {"early", ANY, "launch: a cooperative grid that may begin early"},
     {"block_stays_away", ANY, "deadlock: 1 of 5 blocks have ended; the others wait, block"},
     {"one_too_many", ANY, "deadlock: 0 of 5 blocks have ended; the others wait, block"},

@@ -17,7 +17,7 @@ constexpr float EPSILON = 1e-5f;
 static const kind &float16_weights(enum dtype act) {
     for (const kind &k : kinds)
         if (k.type == act && !k.fp8) return k;
-    ck_abort_msg("there is no such kind");
+    ck_abort_msg("this kind does not exist");
 }
 
 /* A matrix of N outputs. */

@@ -230,7 +230,7 @@ static const struct {
 } codes[] = {
     {"90", "90", "emulated, sm_90, runs kernels built for sm_90; grids begin early"},
     {"80", "80", "sm_80, runs kernels built for sm_80; each grid begins after the previous one"},
-    {"90", "80", "sm_90, runs kernels compiled by the driver for sm_90 from PTX of sm_80; no "},
+    {"90", "80", "sm_90, runs kernels compiled by the driver for sm_90 from PTX of sm_80; each "},
 };
 enum { N_CODES = sizeof codes / sizeof *codes };
 

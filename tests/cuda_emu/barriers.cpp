@@ -96,7 +96,7 @@ static mbarrier *barrier_at(uint64_t *barrier, const site &at) {
 
 static void end_phase_if_complete(uint64_t *barrier, mbarrier *b) {
     if (b->missing || b->bytes > 0) return;
-    if (b->bytes < 0) report("mbarrier", "%ld bytes came that nobody expected", -b->bytes);
+    if (b->bytes < 0) report("mbarrier", "%ld unexpected bytes arrived", -b->bytes);
     b->bytes = 0;
     b->missing = b->count;
     b->phase++;

@@ -25,7 +25,8 @@ cudaError_t set_attribute(const void *kernel, cudaFuncAttribute attribute, int v
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
     if (is_told_to_fail("cudaFuncSetAttribute")) return set_error(cudaErrorInvalidValue);
     if (value < 0 || value > shared_most()) {
-        report("launch", "%d bytes of shared memory a block; %d is the most", value, shared_most());
+        report("launch", "%d bytes of shared memory per block; the limit is %d", value,
+               shared_most());
         return set_error(cudaErrorInvalidValue);
     }
     turn mine;
@@ -122,7 +123,7 @@ static cudaError_t check_together(const cudaLaunchConfig_t &config) {
         return set_error(cudaErrorInvalidValue);
     }
     if (blocks <= fit) return cudaSuccess;
-    report("launch", "a cooperative grid of %zu blocks, of which %u fit at once", blocks, fit);
+    report("launch", "a cooperative grid of %zu blocks; %u fit at once", blocks, fit);
     return set_error(cudaErrorCooperativeLaunchTooLarge);
 }
 
@@ -141,8 +142,8 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const b
     bool threads_fit = threads > 0 && threads <= MAX_THREADS && block.z <= MAX_THREADS_Z;
     if (!blocks_fit || !threads_fit || config.dynamicSmemBytes > limit || has_cluster(config)) {
         report("launch",
-               "grid %u,%u,%u of blocks %u,%u,%u with %zu bytes of dynamic shared memory, of which "
-               "%zu are allowed%s",
+               "grid %u,%u,%u of blocks %u,%u,%u with %zu bytes of dynamic shared memory; %zu are "
+               "allowed%s",
                grid.x, grid.y, grid.z, block.x, block.y, block.z, config.dynamicSmemBytes, limit,
                has_cluster(config) ? "; clusters are not emulated" : "");
         return set_error(cudaErrorInvalidConfiguration);

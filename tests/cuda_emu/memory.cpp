@@ -62,7 +62,7 @@ device_scope::~device_scope() {
     one_caller.unlock();
 }
 
-/* ---- addresses ------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------ */
 
 bool is_device_memory(const void *p) {
     return reserved && p >= reserved && p < reserved + RESERVED;
@@ -91,7 +91,7 @@ std::string describe(const void *p) {
         snprintf(text, sizeof text, "offset %td of %td pinned bytes",
                  static_cast<const char *>(p) - pinned.start, pinned.end - pinned.start);
     else if (!found)
-        snprintf(text, sizeof text, "%p, which is no device memory", p);
+        snprintf(text, sizeof text, "%p, which is not device memory", p);
     else
         snprintf(text, sizeof text, "offset %td of a%s allocation of %zu bytes",
                  static_cast<const char *>(p) - found->first, found->second.freed ? " freed" : "n",
@@ -162,7 +162,7 @@ cudaError_t device_free(void *p) {
     turn mine;
     auto found = allocations.find(static_cast<char *>(p));
     if (found == allocations.end() || found->second.freed) {
-        report("cudaFree", "%s is not what cudaMalloc gave, or was freed", describe(p).c_str());
+        report("cudaFree", "%s was not returned by cudaMalloc, or was freed", describe(p).c_str());
         return cudaErrorInvalidValue;
     }
     allocation &a = found->second;

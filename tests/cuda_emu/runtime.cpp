@@ -211,7 +211,7 @@ cudaError_t cudaFreeHost(void *memory) {
     if (memory && refuse_in_capture("cudaFreeHost")) return cudaErrorStreamCaptureUnsupported;
     wait_for_all_streams();
     if (memory && pinned.erase(memory) == 0) {
-        report("cudaFreeHost", "what cudaMallocHost never gave, or was freed");
+        report("cudaFreeHost", "memory that cudaMallocHost did not return, or that was freed");
         return set_error(cudaErrorInvalidValue);
     }
     if (memory) checker_unpinned(memory);

@@ -123,7 +123,7 @@ void wgmma_commit() {
 
 uint32_t shared_address(const void *p) {
     const range window = dynamic_window();
-    if (!window.has(p)) report("wgmma", "%s has no shared address", describe(p).c_str());
+    if (!window.has(p)) report("wgmma", "%s is not in shared memory", describe(p).c_str());
     return (uint32_t)(static_cast<const char *>(p) - window.start);
 }
 

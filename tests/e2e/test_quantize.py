@@ -110,7 +110,7 @@ REFUSED = {
     "opt": "GGUF files do not support the architecture \"opt\"",
     "opt_350m": "GGUF files do not support the architecture \"opt\"",
     "mistral": "a sliding window is not supported in a model of the architecture \"llama\"",
-    "smollm3": "layer without positions: the folder says 1, the file 0",  # the tiny model's are not each fourth layer
+    "smollm3": "layer without positions: 1 in the folder, 0 in the file",  # the tiny model's are not each fourth layer
     "qwen2moe_mixed": "layer 2 is without experts (mlp_only_layers, decoder_sparse_step), but layer 1 is not; GGUF files support this for the "
     "first layers only",
     **dict.fromkeys(["awq", "awq-experts", "gptq", "gptq-act-order", "packed-int4", "packed-int4-middle", "packed-int8", "int8", "float8-rows",

@@ -234,7 +234,7 @@ static const struct {
     {"llama", INDEX, REPLACE, "model.norm.weight", "model.none.weight", .named = INDEX,
      .words = "tensor model.none.weight is not in model-0000"},
     {"llama", INDEX, REPLACE, "model-00001-of-00003", "model-00002-of-00003", .named = INDEX,
-     .words = "is not in model-00002-of-00003.safetensors, as it says"},
+     .words = "is not in model-00002-of-00003.safetensors, although the key names this file"},
 
     /* generation_config.json */
     {"llama", "generation_config.json", KEEP, .n = 30, .named = "generation_config.json",

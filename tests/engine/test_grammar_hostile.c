@@ -279,7 +279,8 @@ static void use(struct grammar *grammar) {
     uint32_t mask[9];
     for (int step = 0; step < 40; step++) {
         int id = 0;
-        if (!matcher_mask(matcher, mask)) ck_abort_msg("nothing may come and nothing may end");
+        if (!matcher_mask(matcher, mask))
+            ck_abort_msg("no token is allowed and the text may not end");
         for (int i = 0; i < 260; i++) {
             int at = (i + step * 97) % 260;
             if (mask[at / 32] >> (at % 32) & 1) id = at + 1;
@@ -415,8 +416,8 @@ START_TEST(a_long_chain_of_rules_is_served) {
 END_TEST
 
 /* Each letter may belong to any of the words before it: the states grow with the text, until they
- * are too ambiguous. The matcher stops there, so the time does not grow with the rest of the text.
- */
+ * are too ambiguous. The matcher stops there, so the time does not grow with the rest of the
+ * text. */
 START_TEST(an_ambiguous_text_comes_to_an_end) {
     const char *source = "root ::= s\ns ::= a s \"b\" | \"c\"\na ::= \"a\"+\n";
     static char text[20000];

@@ -98,7 +98,7 @@ START_TEST(a_machine_too_small_for_one_sequence_is_refused) {
     struct engine_config config = usual();
     expect_refused(&config, 200 * MIB, "max-model-len", "takes 185 MiB");
     expect_refused(&config, 200 * MIB, "max-model-len", "or less");
-    expect_refused(&config, 50 * MIB, "max-num-batched-tokens", "of the 50 MiB that are free");
+    expect_refused(&config, 50 * MIB, "max-num-batched-tokens", "the 50 MiB of free memory");
     expect_refused(&config, 0, "max-num-batched-tokens", "or give a smaller model");
     config.max_num_batched_tokens = 1 << 20;
     expect_refused(&config, GIB, "max-num-batched-tokens", "lower --max-num-batched-tokens");

@@ -109,7 +109,7 @@ static const struct {
     {AND_A("\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[24,32]}"), 32,
      "tensor a is in the file twice"},
     {AND_A("\"__metadata__\":[]"), 24, "__metadata__ must be an object"},
-    {AND_A("\"__metadata__\":{},\"__metadata__\":{}"), 24, "there once"},
+    {AND_A("\"__metadata__\":{},\"__metadata__\":{}"), 24, "may appear only once"},
 };
 enum { N_BROKEN = sizeof broken / sizeof *broken };
 

@@ -82,7 +82,7 @@ static void read_vocabulary(struct driver *d, const char *path) {
     free(line);
     fclose(file);
     for (int byte = 0; byte < 256; byte++) {
-        if (d->of_byte[byte] < 0) give_up("a byte has no token of its own", path);
+        if (d->of_byte[byte] < 0) give_up("a byte lacks its token", path);
     }
     double began = cpu_us();
     d->vocabulary = vocabulary_new((const char *const *)d->tokens, d->lengths, d->V);
@@ -169,7 +169,7 @@ static bool draw_text(struct driver *d, const struct task *task, struct buf *tex
         int id = ended ? -1 : random_token(d, ends_soon);
         ended = ended || (id < 0 && may_end);
         if (ended) break;
-        if (id < 0) give_up("nothing may come and nothing may end after", text->data);
+        if (id < 0) give_up("no token is allowed and the text may not end after", text->data);
         if (!matcher_accept(matcher, id)) give_up("a token of a mask is not accepted", text->data);
         buf_add(text, d->tokens[id], (size_t)d->lengths[id]);
     }

@@ -30,7 +30,7 @@ int fixture_lines(const char *path, void (*see)(void *context, const struct cJSO
     int n = 0;
     for (char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
         cJSON *line = cJSON_ParseWithLength(at, (size_t)(end - at));
-        if (!line) fail(path, "a line is no JSON");
+        if (!line) fail(path, "a line is not JSON");
         see(context, line);
         cJSON_Delete(line);
         n++;
@@ -46,7 +46,7 @@ struct buf fixture_text(const struct cJSON *line) {
     if (text) buf_puts(&out, text->valuestring);
     for (const char *at = hex ? hex->valuestring : ""; *at; at += 2) {
         unsigned byte;
-        if (sscanf(at, "%2x", &byte) != 1) fail("hex", "is no hexadecimal text");
+        if (sscanf(at, "%2x", &byte) != 1) fail("hex", "is not hexadecimal text");
         buf_add(&out, &(char){(char)byte}, 1);
     }
     return out;

@@ -66,8 +66,8 @@ static enum status choose_steps(struct reading *reading, const char *folder) {
         }
     }
     return bad_key(reading, "tokenizer_class",
-                   "\"GPT2Tokenizer\" or \"Qwen2Tokenizer\" in tokenizer_config.json, as there is "
-                   "no tokenizer.json",
+                   "\"GPT2Tokenizer\" or \"Qwen2Tokenizer\" in tokenizer_config.json, because "
+                   "tokenizer.json is missing",
                    "%s", found_name(class, found));
 }
 

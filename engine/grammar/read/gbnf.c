@@ -217,7 +217,7 @@ static struct expr *read_slashed(struct text_grammar *g) {
     while (r->at < r->end && strchr("imslux", *r->at)) r->at++;
     for (const char *flag = flags; flag < r->at; flag++) {
         if (*flag != 'i' && *flag != 's' && *flag != 'u')
-            fail(g, flag, "a flag of a /regex/ that is not served: i and s are");
+            fail(g, flag, "a flag of a /regex/ that is not served: only i and s are");
         if (*flag == 'i' || *flag == 's') buf_printf(&pattern, "(?%c)", *flag);
     }
     buf_add(&pattern, from, n);

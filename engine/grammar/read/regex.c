@@ -71,7 +71,8 @@ static struct expr *read_quoted(struct regex *r) {
 /* Reads an anchor at `at`. */
 static struct expr *anchor(struct regex *r, const char *at, bool at_end) {
     if (!r->is_stop) return pattern_anchor_new(r->b, at_end);
-    if (at_end) pattern_fail(r, at, "the end of the text, before which an answer cannot be ended");
+    if (at_end)
+        pattern_fail(r, at, "an anchor at the end of the text, which cannot stop an answer");
     return expr_new(r->b, EXPR_BEGIN);
 }
 

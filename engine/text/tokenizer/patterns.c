@@ -261,8 +261,8 @@ enum status pretokenizer_named(struct pretokenizer *pretokenizer, const char *na
     }
     if (!family) {
         return err_set(err, STATUS_BAD_FILE, "tokenizer.ggml.pre",
-                       "the pre-tokenizer '%s' is not known; known are smollm, gpt-2, llama-bpe, "
-                       "qwen2, tekken, gpt-4o, deepseek-llm and their relatives",
+                       "the pre-tokenizer '%s' is unknown; the known ones are smollm, gpt-2, "
+                       "llama-bpe, qwen2, tekken, gpt-4o, deepseek-llm and their relatives",
                        name);
     }
     *ignore_merges = family->ignore_merges;

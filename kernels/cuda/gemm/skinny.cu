@@ -62,7 +62,7 @@ static void skinny_of(const struct gemm_job *jobs, int n, const void *x, const s
         for_format(jobs->w->format, run);
 }
 
-static_assert(NORM_WARPS <= SUMS_WIDE, "the parts of a row's squares have room among the sums");
+static_assert(NORM_WARPS <= SUMS_WIDE, "the parts of a row's squares fit into the sums");
 
 void gemm_skinny(const struct gemm_job *jobs, int n, const void *x, const struct norm *norm, int M,
                  cudaStream_t stream) {

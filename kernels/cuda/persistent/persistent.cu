@@ -142,7 +142,7 @@ struct persistent_step *persistent_record(struct persistent *all, cudaStream_t s
     queue(arg);
     orders_end();
     const char *misfit = misfit_of(&list);
-    if (!misfit && list.n > list.room) misfit = "it has more orders than there is room for";
+    if (!misfit && list.n > list.room) misfit = "it has too many orders";
     if (misfit) {
         refuse(all, misfit);
         return nullptr;

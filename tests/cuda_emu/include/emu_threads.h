@@ -64,7 +64,7 @@ template <class T> EMU_UNCHECKED void shuffle_lanes(void *const arguments[32], u
             continue;
         }
         memset(static_cast<void *>(&me->out), 0xff, sizeof(T));
-        report("shuffle", "lane %d reads lane %d, which takes no part", l, me->from);
+        report("shuffle", "lane %d reads lane %d, which does not take part", l, me->from);
     }
 }
 
