@@ -42,7 +42,7 @@ def main():
     parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--beams", type=int, default=4)
-    parser.add_argument("flags", nargs="*", help="further flags of the server, behind --")
+    parser.add_argument("flags", nargs="*", help="more flags for the server, after --")
     args = parser.parse_args()
     ratios = []
     with Server(args, *args.flags) as server:

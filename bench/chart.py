@@ -87,7 +87,7 @@ def main():
     parser.add_argument("reports", nargs="+")
     parser.add_argument("--ratios", metavar="SVG", help="draw how many times as good each row is")
     parser.add_argument("--dots", metavar="SVG", help="draw C3 against the divergence from float32")
-    parser.add_argument("--accuracy", help="what bench/accuracy.py wrote, for --dots")
+    parser.add_argument("--accuracy", help="the output of bench/accuracy.py, for --dots")
     args = parser.parse_args()
     report = figures.read(args.reports)[1]
     if args.ratios:

@@ -193,7 +193,7 @@ def run_all(bench, report):
     args = bench.args
     for file_type in file_types_of(args):
         if not os.path.exists(bench.model(file_type)):
-            print(f"{file_type}: there is no {bench.model(file_type)}; bench/models.py or bench/random_files.py makes it")
+            print(f"{file_type}: cannot find {bench.model(file_type)}; bench/models.py or bench/random_files.py makes it")
             continue
         bench.start(file_type)
         rows = [row for row in works.ROWS if row.file_type == file_type and is_wanted(args, row.id)]

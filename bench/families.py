@@ -224,7 +224,7 @@ def main():
     parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="beginnings of: " + ", ".join(parts()))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
-    parser.add_argument("--seconds", type=int, default=300, help="what has not begun by then is left out")
+    parser.add_argument("--seconds", type=int, default=300, help="parts that have not begun by then are left out")
     parser.add_argument("--limit", type=float, default=.05, help="share of the machine's time that others may take in a repeat")
     parser.add_argument("--tune", action="store_true", help="find llama.cpp's best settings first")
     parser.add_argument("--tokenizers", metavar="PYTHON", help="one that has the package tokenizers")
@@ -237,7 +237,7 @@ def main():
         if args.only and not any(name.startswith(one) for one in args.only):
             continue
         if not os.path.exists(needed):
-            print(f"{name}: there is no {needed}; bench/shapes.py makes it")
+            print(f"{name}: cannot find {needed}; bench/shapes.py makes it")
             continue
         if time.perf_counter() - begun > args.seconds:
             print(f"{name}: left out, {args.seconds} s have passed")

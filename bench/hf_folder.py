@@ -35,7 +35,7 @@ def write_json(folder, name, value):
 def write_tokenizer(folder, keys):
     """For a GGUF file whose pre-tokenizer is "smollm": digits are separate pieces, then GPT-2's words."""
     if keys["tokenizer.ggml.model"] != "gpt2" or keys["tokenizer.ggml.pre"] != "smollm":
-        raise SystemExit("hf_folder.py: knows the pre-tokenizer smollm alone")
+        raise SystemExit("hf_folder.py: supports only the pre-tokenizer smollm")
     tokens = keys["tokenizer.ggml.tokens"]
     added = [{"id": i, "content": tokens[i], "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
               "special": True} for i, kind in enumerate(keys["tokenizer.ggml.token_type"]) if kind == CONTROL]

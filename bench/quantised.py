@@ -205,7 +205,7 @@ def main():
     parser.add_argument("--windows", type=int, default=3, help=f"of {accuracy.WINDOW} tokens, for the perplexity")
     parser.add_argument("--repeats", type=int, default=3, help="of making and loading, of which the least is taken")
     parser.add_argument("--folder", default=SOURCES["folder"], help="that is loaded, a larger one for example (bench/shapes.py)")
-    parser.add_argument("--warm", action="store_true", help="load what is in the page cache")
+    parser.add_argument("--warm", action="store_true", help="load files that are in the page cache")
     parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--vocabulary", type=int, default=49152)
     parser.add_argument("--out", help="write the figures there, as JSON; parts that it has already and are not run are kept")

@@ -61,7 +61,7 @@ def main():
     parser.add_argument("--program", default="build/penstock")
     parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--threads", help="numbers of threads, as in 1,2,4,16")
-    parser.add_argument("--affinity", help="what the server's --cpu-affinity is to be; default: none")
+    parser.add_argument("--affinity", help="value of the server's --cpu-affinity; default: none")
     parser.add_argument("--generate", type=int, default=64, help="tokens that each stream decodes")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", help="write the report there")

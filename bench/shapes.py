@@ -206,7 +206,7 @@ def main():
             if name == "qwen3-0.6b":
                 make_bf16(args.out, name)
         else:
-            sys.exit(f"shapes.py: there is no {name}; there are {', '.join(MODELS)} and vocabulary")
+            sys.exit(f"shapes.py: unknown shape {name}; the shapes are {', '.join(MODELS)} and vocabulary")
 
 
 main()

@@ -311,8 +311,8 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rows", nargs="+", default=["C13a", "C13b", "C13c", "C13d", "C13e"])
     parser.add_argument("--cpu", action="store_true", help="the processor's time, of one thread")
-    parser.add_argument("--out", help="a JSON file for what was measured")
-    parser.add_argument("flags", nargs="*", help="further flags of both servers, behind --")
+    parser.add_argument("--out", help="a JSON file for the measured values")
+    parser.add_argument("flags", nargs="*", help="more flags for both servers, after --")
     args = parser.parse_args()
     args.threads = 1 if args.cpu else args.threads
     args.flags = ["--threads", str(args.threads), *args.flags]

@@ -105,7 +105,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=150, help="after which no further repeat begins")
     parser.add_argument("--users", type=int, default=8)
     parser.add_argument("--json", help="a file to write the ratios to")
-    parser.add_argument("flags", nargs="*", help="further flags of the server, behind --")
+    parser.add_argument("flags", nargs="*", help="more flags for the server, after --")
     args = parser.parse_args()
     found = {name: [] for name in SAID}
     began = time.perf_counter()

@@ -50,7 +50,7 @@ def count_findings(sources, known):
         yield (f"{COUNTS}: now {line.replace(' ', ' asserts in ')}: if data from outside decides a new one, return an error or add a row "
                f"to {PAGE}; then run tests/asserts.py --update")
     gone = {line.split()[1] for line in known.splitlines()} - {line.split()[1] for line in found.splitlines()}
-    yield from (f"{COUNTS}: {path} has no assert any more: run tests/asserts.py --update" for path in sorted(gone))
+    yield from (f"{COUNTS}: {path} lost its asserts: run tests/asserts.py --update" for path in sorted(gone))
 
 
 def findings_in(root):
@@ -64,7 +64,7 @@ def self_test():
     row = "| `config/a.c` `{}` | `a > 0` | `g` checks it |\n"
     cases = [(row.format("f"), "1 config/a.c\n", None), (row.format("g"), "1 config/a.c\n", "g in config/a.c has no assert"),
              (row.format("h"), "1 config/a.c\n", "has no function h"), ("", "2 config/a.c\n", "now 1 asserts in config/a.c"),
-             ("", "1 config/a.c\n1 config/b.c\n", "config/b.c has no assert any more")]
+             ("", "1 config/a.c\n1 config/b.c\n", "config/b.c lost its asserts")]
     for page, known, words in cases:
         with tempfile.TemporaryDirectory() as root:
             for path, text in (("config/a.c", code), (PAGE, page), (COUNTS, known)):

@@ -250,7 +250,7 @@ def main():
     build, nvcc = os.path.abspath(sys.argv[1]), (sys.argv[2:] + [""])[0] or shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     version = version_of(nvcc)
     if not version:
-        print("there is no CUDA compiler: NOT RUN")
+        print("the CUDA compiler is missing: NOT RUN")
         return 0
     used, code, findings = {}, {}, []
     for source in SOURCES:

@@ -28,25 +28,25 @@ WORK = ROOT / "build/oracle"
 LLAMA = "llama-cpp-python==0.3.36"  # the version in bench/peers.sh
 # Folders that llama.cpp's converter refuses, or converts with a loss.
 UNCONVERTED = {
-    "opt": "llama.cpp has no such architecture",
-    "opt_350m": "llama.cpp has no such architecture",
+    "opt": "llama.cpp does not support this architecture",
+    "opt_350m": "llama.cpp does not support this architecture",
     "cohere2": "its converter wants an old key of config.json",
     "gpt2": "its converter does not pass over the masks of published folders",
     "stablelm_12b": "its converter loses the norms of heads",
-    "mistral": "files of llama's architecture have no window",
-    "ministral3": "its converter reads pictures' settings of such folders, which ours has none of",
-    "mixtral": "files of llama's architecture have no window",
-    "starcoder2": "its files have no window",
+    "mistral": "files of llama's architecture cannot hold a window",
+    "ministral3": "its converter reads the picture settings of such folders, which ours lacks",
+    "mixtral": "files of llama's architecture cannot hold a window",
+    "starcoder2": "its files cannot hold a window",
     "gemma2": "its files cannot say how queries are scaled",
     "gemma3": "its files cannot say how queries are scaled",
-    "gemma4": "its converter cuts the embedding to the tokenizer's tokens, of which ours has fewer",
-    "gemma4_large": "its converter cuts the embedding to the tokenizer's tokens, of which ours has fewer",
-    "gemma4_moe": "its converter cuts the embedding to the tokenizer's tokens, of which ours has fewer",
+    "gemma4": "its converter cuts the embedding to the tokenizer's tokens, and ours has fewer",
+    "gemma4_large": "its converter cuts the embedding to the tokenizer's tokens, and ours has fewer",
+    "gemma4_moe": "its converter cuts the embedding to the tokenizer's tokens, and ours has fewer",
     "olmoe": "its files mean weights that are not normalised",
     "qwen2moe": "its files mean weights that are not normalised",
     "qwen3moe": "its files mean weights that are normalised",
-    **dict.fromkeys(["qwen2moe_mixed", "qwen3moe_mixed"], "its files cannot say which layers have no experts"),
-    "smollm3": "its files mean that each fourth layer has no positions",
+    **dict.fromkeys(["qwen2moe_mixed", "qwen3moe_mixed"], "its files cannot say which layers are without experts"),
+    "smollm3": "in its files each fourth layer is without positions",
 }
 # For make_families.py, whose models are those that GGUF files can represent.
 UNCONVERTED_FAMILIES = {

@@ -137,7 +137,7 @@ def circles_in(files):
 def self_test():
     low = {"engine/low/a.h": "int low(void);\n", "engine/low/a.c": "int low(void) {\n    return 1;\n}\n"}
     user = {"engine/a.c": '#include "engine/low/a.h"\nint high(void) {\n    return low();\n}\n'}
-    assert circles_in({**low, **user}) == [], "one direction is no circle"
+    assert circles_in({**low, **user}) == [], "one direction is not a circle"
     back = {"engine/low/b.c": '#include "engine/a.h"\n', "engine/a.h": "int high(void);\n"}
     assert len(circles_in({**low, **user, **back})) == 1, "two includes are a circle"
     call = {"engine/low/a.h": "int low(void);\nint high(void);\n", "engine/low/b.c": "int b(void) {\n    return high();\n}\n",

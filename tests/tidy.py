@@ -166,12 +166,12 @@ CROWDED = {}
 A_SET = "one path, compiled for one instruction set: the build goes by the file's name"
 A_CACHE = "the kernels of one type of cache: each takes long to compile, so they are compiled side by side"
 A_TYPE = "the kernels of one type of activations: each takes long to compile, so they are compiled side by side"
-A_DOOR = "what one file offers to the others of its folder"
+A_DOOR = "functions that one file offers to the others of its folder"
 A_ROOM = "the few functions that a room offers to others"
 # Folders whose files may be short.
 SHORT_FOLDERS = {"engine/models/families": "a model family is data: its tensors and a few words"}
 SHORT_FILES = {
-    "config/build.c": "alone includes the header that is made anew for each commit",
+    "config/build.c": "is the only file that includes the header that is made anew for each commit",
     "engine/grammar/build/limits.h": "the part of build/ that grammar.h passes on to other rooms",
     "engine/grammar/read/read.h": A_ROOM,
     "engine/grammar/schema/schema.h": A_ROOM,
@@ -186,8 +186,8 @@ SHORT_FILES = {
     "kernels/cpu/simd/path_avx512vnni.c": A_SET,
     "kernels/cpu/simd/path_avxvnni.c": A_SET,
     "kernels/cpu/simd/peak.h": A_DOOR,
-    "kernels/cuda/absent.c": "stands in for the whole backend where it is not built",
-    "kernels/cuda/tcgen05/absent.cu": "stands in for the kernel of sm_100 where it is not built",
+    "kernels/cuda/absent.c": "replaces the whole backend if it is not built",
+    "kernels/cuda/tcgen05/absent.cu": "replaces the kernel of sm_100 if it is not built",
     "kernels/cuda/generation.cu": "the table of GPU generations: a row for each",
     "kernels/cuda/generation.cuh": A_DOOR,
     "kernels/cuda/tcgen05/tcgen05.cuh": A_DOOR,
@@ -199,7 +199,7 @@ SHORT_FILES = {
     "kernels/cuda/persistent/bf16.cu": A_TYPE,
     "kernels/cuda/persistent/f16.cu": A_TYPE,
     "kernels/cuda/runtime/cublas.cuh": A_DOOR,
-    "kernels/cuda/runtime/nvtx.cu": "alone includes NVTX, which may be absent",
+    "kernels/cuda/runtime/nvtx.cu": "is the only file that includes NVTX, which may be absent",
     "kernels/cuda/timing.cuh": A_DOOR,
     "server/generation/prompt.h": A_DOOR,
 }

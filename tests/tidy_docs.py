@@ -112,7 +112,7 @@ def check_links(tree, path, number, line):
         if page not in tree.paths and not any(p.startswith(page + "/") for p in tree.paths):
             tree.find(path, number, f"the link to {target} leads nowhere")
         elif anchor and anchor not in map(heading_anchor, (s for s in tree.docs.get(page, []) if s.startswith("#"))):
-            tree.find(path, number, f"{page} has no heading for the link to #{anchor}")
+            tree.find(path, number, f"{page} lacks a heading for the link to #{anchor}")
 
 
 def check_names(named, path, number, line):
@@ -132,7 +132,7 @@ def check_names(named, path, number, line):
             tree.find(path, number, f"names {word[1]}, which is nowhere in the code")
     for flag in DOC_FLAG.findall(plain):
         if not named.has(named.flags, FOREIGN_FLAGS, flag):
-            tree.find(path, number, f"names --{flag}, which is no option and no tool's flag")
+            tree.find(path, number, f"names --{flag}, which is not an option or a tool's flag")
     for variable in DOC_VARIABLE.findall(plain):
         if variable not in named.words:
             tree.find(path, number, f"names {variable}, which nothing reads")
@@ -208,7 +208,7 @@ CASES = [
     ("`rope_shape()`", "names rope_shape, which is nowhere"),
     ("[a](docs/guide.md), [b](docs/guide.md#step-by-step), [c](#top), [d](engine), [e](https://host/x)", ""),
     ("[a](docs/other.md)", "the link to docs/other.md leads nowhere"),
-    ("[a](docs/guide.md#steps)", "no heading"),
+    ("[a](docs/guide.md#steps)", "lacks a heading"),
 ]
 
 

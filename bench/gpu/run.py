@@ -394,7 +394,7 @@ PROGRAMS = {
     "gpu_serve": """echo '{"part": "'$1'", "id": "G1", "model": "m", "what": "one request decodes", "value": 250, "unit": "tok/s",
                     "us": 4000, "bytes": 1.4e10, "flops": 0, "note": ""}' | tr -d '\\n' >$2
                     case $1 in llama) echo >>$2; echo '{"id": "G2", "val' >>$2; kill -SEGV $$ ;; fp8) exit 3 ;; esac""",
-    "gpu_peer": "echo 'gpu_peer: there is no torch'; exit 77",
+    "gpu_peer": "echo 'gpu_peer: torch is missing'; exit 77",
     "gpu_times": """[ $1 != attention ] || { echo '{"part": "attention", "kern' >$2; kill -ABRT $$; }
                     echo '{"device": "made up", "multiprocessors": 132, "l2_bytes": 62914560, "cublas": 1}' >$2
                     case $1 in limits) echo '{"part": "limits", "kernel": "copy", "us": 1000, "min_us": 1, "max_us": 1,

@@ -34,7 +34,7 @@ def there(report, programs):
     if os.access(os.path.join(programs, "gpu_serve"), os.X_OK):
         return True
     report["steps"].append({"name": "serve", "result": "failed", "seconds": 0.0, "output":
-                            "there is no gpu_serve: it is built where the program's libraries are (docs/cuda/measuring.md)"})
+                            "gpu_serve is missing: build it next to the program's libraries (docs/cuda/measuring.md)"})
     return False
 
 

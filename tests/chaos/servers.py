@@ -141,7 +141,7 @@ class Server:
         last, end = None, time.monotonic() + SETTLE_SECONDS
         while (found := self.gauges()) != last or found["penstock_http_connections"] > 1:
             if time.monotonic() > end:
-                raise Bad(f"gauges that do not stand still: {last}, {found}")
+                raise Bad(f"gauges that keep changing: {last}, {found}")
             last = found
             time.sleep(0.1)
         return found
@@ -154,7 +154,7 @@ class Server:
         end = time.monotonic() + SETTLE_SECONDS
         while changed := {name: (before.get(name), value) for name, value in self.gauges().items() if before.get(name) != value}:
             if time.monotonic() > end:
-                raise Bad(f"gauges that do not return to what they were (before, after): {changed}")
+                raise Bad(f"gauges that do not return to their old values (before, after): {changed}")
             time.sleep(0.1)
 
     def stop(self):

@@ -19,7 +19,7 @@ seen = []
 
 
 def pytest_addoption(parser):
-    parser.addoption("--seen", metavar="FILE", help="where to leave what the tests saw")
+    parser.addoption("--seen", metavar="FILE", help="file for the records of the tests")
 
 
 @pytest.fixture

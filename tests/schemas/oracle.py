@@ -10,7 +10,7 @@ DRAFT = jsonschema.Draft202012Validator
 
 def multiple_of(validator, divisor, instance, schema):
     if validator.is_type(instance, "number") and fractions.Fraction(instance) % fractions.Fraction(divisor) != 0:
-        yield jsonschema.ValidationError(f"{instance} is no multiple of {divisor}")
+        yield jsonschema.ValidationError(f"{instance} is not a multiple of {divisor}")
 
 
 EXACT = jsonschema.validators.extend(DRAFT, {"multipleOf": multiple_of})

@@ -32,7 +32,7 @@ EXPLAINED = {
     "attention.scale": "of folders whose query_pre_attn_scalar is not the size of a head; the converter loses it",
     "attention.sliding_window": "of folders with windows that the converter loses",
     "attention.sliding_window_pattern": "a number where layers take turns, or a list; the converter loses Gemma 3's",
-    "rope.scaling.attn_factor": "what YaRN's own factor is divided by, or multiplied with as yarn_log_multiplier or yarn_attn_factor",
+    "rope.scaling.attn_factor": "the divisor of YaRN's own factor, or its multiplier as yarn_log_multiplier or yarn_attn_factor",
     "rope.scaling.yarn_log_multiplier": "as attn_factor",
     "rope.scaling.yarn_attn_factor": "as attn_factor",
     "rope.scaling.type": "longrope, which other programs see by the lists of factors",
@@ -78,7 +78,7 @@ def differences(ours, theirs):
             yield f"key {name}: ours {a}, the converter's {b}"
     for name in sorted({*tensors, *other_tensors}):
         if not is_same_tensor(tensors.get(name), other_tensors.get(name)) and not any(part in name for part in EXPLAINED_TENSORS):
-            yield f"tensor {name}: one of them is missing, has another shape or other numbers"
+            yield f"tensor {name}: one is missing, or shapes or numbers differ"
 
 
 def main():

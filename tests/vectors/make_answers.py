@@ -287,7 +287,7 @@ def main():
     parser.add_argument("--program", default="build/penstock")
     parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
-    parser.add_argument("flags", nargs="*", help="further flags of the server, behind --")
+    parser.add_argument("flags", nargs="*", help="more flags for the server, after --")
     args = parser.parse_args()
     began = time.monotonic()
     with served(args.program, args.model, args.flags) as port:
