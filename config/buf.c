@@ -121,6 +121,13 @@ void buf_printf(struct buf *buf, const char *format, ...) {
     va_end(again);
 }
 
+char *path_in(const char *folder, const char *name) {
+    struct buf path = {0};
+    size_t length = strlen(folder);
+    buf_printf(&path, "%s%s%s", folder, length && folder[length - 1] == '/' ? "" : "/", name);
+    return path.data;
+}
+
 void buf_clear(struct buf *buf) {
     buf->length = 0;
     if (buf->data) buf->data[0] = 0;

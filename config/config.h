@@ -141,6 +141,8 @@ struct buf {
 void buf_add(struct buf *buf, const void *data, size_t length);
 void buf_puts(struct buf *buf, const char *text);
 void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Returns the path of a file in a folder; the caller frees it. */
+char *path_in(const char *folder, const char *name);
 /* Adds all of it; or returns false and adds nothing for lack of memory. */
 bool buf_try_add(struct buf *buf, const void *data, size_t length);
 void buf_clear(struct buf *buf); /* sets length 0, keeps memory */
@@ -170,6 +172,11 @@ static inline bool size_multiply(size_t *n, size_t factor) {
 /* Bytes in MiB, for messages. */
 static inline double mib(int64_t bytes) {
     return (double)bytes / (1 << 20);
+}
+
+/* Is the byte an ASCII digit? */
+static inline bool is_digit(char c) {
+    return c >= '0' && c <= '9';
 }
 
 /* ---- UTF-8 ---------------------------------------------------------------------------------- */

@@ -17,59 +17,33 @@
 
 #include "engine/internal.h"
 
-/* The arrays of any step, with rows without slots. */
+/* A step of rows without slots. */
 struct warm_step {
     struct step step;
-    int32_t *token, *position, *slot, *row_start, *logit_row, *table, *window_table;
+    struct step_arrays arrays;
 };
-
-static int32_t *numbers(size_t n) {
-    return mem_calloc(n, sizeof(int32_t));
-}
 
 static void warm_step_open(struct warm_step *w, const struct engine *engine) {
     const struct engine_memory *memory = &engine->memory;
-    const size_t M = (size_t)engine->model.act.max_rows;
-    const size_t S = (size_t)engine->model.act.max_logit_rows;
-    const size_t line = (size_t)(memory->max_model_len / memory->block_size + 1);
-    *w = (struct warm_step){{0},
-                            numbers(M),
-                            numbers(M),
-                            numbers(M),
-                            numbers(S + 1),
-                            numbers(S),
-                            numbers(S * line),
-                            memory->n_window_blocks ? numbers(S * line) : NULL};
-    for (size_t m = 0; m < M; m++) w->slot[m] = -1;
-    for (size_t i = 0; i < S * line; i++) {
-        w->table[i] = (int32_t)(i % line) % memory->n_blocks;
-        if (w->window_table) w->window_table[i] = w->table[i] % memory->n_window_blocks;
+    const int M = engine->model.act.max_rows, S = engine->model.act.max_logit_rows;
+    const int line = memory->max_model_len / memory->block_size + 1;
+    struct step_arrays *arrays = &w->arrays;
+    step_arrays_alloc(arrays, &w->step, M, S, line, memory->n_window_blocks > 0);
+    for (int m = 0; m < M; m++) {
+        arrays->slot[m] = -1;
+        if (arrays->window_slot) arrays->window_slot[m] = -1;
     }
-    w->step = (struct step){.token = w->token,
-                            .position = w->position,
-                            .slot = w->slot,
-                            .row_start = w->row_start,
-                            .table = w->table,
-                            .table_stride = (int)line,
-                            .logit_row = w->logit_row,
-                            .window_table = w->window_table,
-                            .window_slot = w->window_table ? w->slot : NULL};
-}
-
-static void warm_step_close(struct warm_step *w) {
-    mem_free(w->token);
-    mem_free(w->position);
-    mem_free(w->slot);
-    mem_free(w->row_start);
-    mem_free(w->logit_row);
-    mem_free(w->table);
-    mem_free(w->window_table);
+    for (size_t i = 0; i < (size_t)S * (size_t)line; i++) {
+        arrays->table[i] = (int32_t)(i % (size_t)line) % memory->n_blocks;
+        if (arrays->window_table)
+            arrays->window_table[i] = arrays->table[i] % memory->n_window_blocks;
+    }
 }
 
 /* Runs the step to its end, and samples greedily from its first row of logits. */
 static void run(struct engine *engine, const struct warm_step *w) {
-    const struct sampling greedy = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
-    const struct sample sample = {.sampling = &greedy, .history = w->token, .n_prompt = 1};
+    const struct sampling greedy = SAMPLING_GREEDY;
+    const struct sample sample = {.sampling = &greedy, .history = w->arrays.token, .n_prompt = 1};
     struct step step = w->step;
     step.samples = &sample;
     step.n_samples = 1;
@@ -82,9 +56,9 @@ static void run(struct engine *engine, const struct warm_step *w) {
 static void run_prompt(struct engine *engine, struct warm_step *w, int n) {
     w->step.M = n;
     w->step.S = w->step.R = 1;
-    for (int m = 0; m < n; m++) w->position[m] = m;
-    w->row_start[1] = n;
-    w->logit_row[0] = n - 1;
+    for (int m = 0; m < n; m++) w->arrays.position[m] = m;
+    w->arrays.row_start[1] = n;
+    w->arrays.logit_row[0] = n - 1;
     run(engine, w);
 }
 
@@ -94,11 +68,11 @@ static void run_decode(struct engine *engine, struct warm_step *w, int n, int se
     w->step.M = w->step.R = n;
     w->step.S = seqs;
     for (int m = 0; m < n; m++) {
-        w->position[m] = m < seqs - 1 ? position : position - (n - 1 - m);
-        w->logit_row[m] = m;
+        w->arrays.position[m] = m < seqs - 1 ? position : position - (n - 1 - m);
+        w->arrays.logit_row[m] = m;
     }
-    for (int s = 1; s < seqs; s++) w->row_start[s] = s;
-    w->row_start[seqs] = n;
+    for (int s = 1; s < seqs; s++) w->arrays.row_start[s] = s;
+    w->arrays.row_start[seqs] = n;
     for (int i = 0; i < 2; i++) run(engine, w);
 }
 
@@ -118,7 +92,7 @@ static void run_steps(const struct opening *o) {
         run_decode(engine, &w, rows, seqs, position);
         n_run++;
     }
-    warm_step_close(&w);
+    step_arrays_free(&w.arrays);
     log_line(LOG_INFO, "warmed up in %.0f ms: prompts, and %d shapes of decode steps",
              (double)(now_ns() - began) * 1e-6, n_run);
 }

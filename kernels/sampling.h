@@ -86,6 +86,10 @@ struct sampling {
     const struct bad_word *bad_words; /* [n_bad_words] sorted by before[0] */
 };
 
+/* The most probable token, without any other rule and without logprobs. */
+#define SAMPLING_GREEDY                                                                            \
+    { .top_p = 1, .repetition_penalty = 1, .n_logprobs = -1 }
+
 static inline bool sampling_has_penalties(const struct sampling *s) {
     return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1;
 }

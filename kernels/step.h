@@ -2,6 +2,7 @@
 #ifndef PENSTOCK_KERNELS_STEP_H
 #define PENSTOCK_KERNELS_STEP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct sample;
@@ -42,6 +43,18 @@ struct step {
     int n_samples;
     struct device_sampler *sampler; /* its next call of `sample` gets these samples; or NULL */
 };
+
+/* The arrays of a step that its owner fills again and again. */
+struct step_arrays {
+    int32_t *token, *position, *slot, *row_start, *logit_row, *table;
+    int32_t *window_slot, *window_table; /* NULL: the model does not use window blocks */
+};
+
+/* Allocates zeroed arrays for steps of at most `rows` rows, and of `seqs` sequences with
+ * `table_stride` blocks each. Sets the pointers and the stride of an empty step. */
+void step_arrays_alloc(struct step_arrays *arrays, struct step *step, int rows, int seqs,
+                       int table_stride, bool has_windows);
+void step_arrays_free(struct step_arrays *arrays);
 
 /* The negative id of a token that is sampled from logit row r of the previous step. The function is
  * its own inverse: applied to such an id it returns r. */

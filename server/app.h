@@ -289,6 +289,20 @@ void async_release_http(struct async_request *request);
  * request: its own if it ended early, else `err`. Then releases the HTTP request. */
 void async_respond(struct async_request *request, struct buf *body, const struct err *err);
 
+/* A request whose answer is one body, which counts toward app->answers. The first member of the
+ * requests of the endpoints that answer so. */
+struct body_request {
+    struct async_request async; /* must be first: http_request.app points here */
+    struct answer_share share;
+    struct buf body; /* of the answer; unused if err is set */
+    struct err *err; /* the error, if any; of the owner */
+};
+
+/* For `done`, `undo` and `free` of a body_request. */
+void body_request_respond(struct async_request *async);
+void body_request_undo(struct async_request *async);
+void body_request_free(struct async_request *async);
+
 /* Called when the client has left. */
 void async_gone(struct async_request *request);
 

@@ -210,6 +210,29 @@ static void cancel(struct async_request *request, const struct err *err) {
     lanes_drop(request->app->lanes, &request->work);
 }
 
+void body_request_respond(struct async_request *async) {
+    struct body_request *request = (struct body_request *)async;
+    answer_settle(&async->app->answers, &request->share, request->body.length);
+    async_respond(async, &request->body, request->err);
+}
+
+/* Frees the body and its share of the answers' memory. */
+static void drop_answer(struct body_request *request) {
+    answer_release(&request->async.app->answers, &request->share);
+    buf_free(&request->body);
+}
+
+void body_request_undo(struct async_request *async) {
+    struct body_request *request = (struct body_request *)async;
+    drop_answer(request);
+    err_out_of_memory(request->err);
+}
+
+void body_request_free(struct async_request *async) {
+    drop_answer((struct body_request *)async);
+    mem_free(async);
+}
+
 void async_gone(struct async_request *request) {
     if (request->gone) return;
     request->gone = true;

@@ -47,12 +47,11 @@ int bench_http(const struct bench *bench);
 struct driver {
     struct engine *engine;
     struct step step;
-    int32_t *token, *position, *slot, *row_start, *table, *logit_row;
+    /* window_slot and window_table: if layers with windows have separate blocks; each sequence uses
+     * its share cyclically */
+    struct step_arrays arrays;
     struct sample *samples; /* [max_seqs] */
     int blocks_each, block_size;
-    /* for layers with windows, if they have separate blocks; each sequence uses its share
-     * cyclically */
-    int32_t *window_slot, *window_table;
     int n_window_blocks, n_blocks;
     int sharing; /* number of sequences for which window_table is valid */
 };

@@ -3,33 +3,18 @@
 
 #include "bench/command/bench.h"
 
-static const struct sampling greedy = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+static const struct sampling greedy = SAMPLING_GREEDY;
 
 void driver_init(struct driver *d, struct engine *engine, int max_rows, int max_seqs) {
     const struct engine_memory *memory = engine_memory(engine);
     *d = (struct driver){.engine = engine, .block_size = memory->block_size};
     d->blocks_each = memory->n_blocks / max_seqs;
-    size_t rows = (size_t)max_rows, seqs = (size_t)max_seqs;
-    d->token = mem_calloc(rows, sizeof(int32_t));
-    d->position = mem_calloc(rows, sizeof(int32_t));
-    d->slot = mem_calloc(rows, sizeof(int32_t));
-    d->row_start = mem_calloc(seqs + 1, sizeof(int32_t));
-    d->logit_row = mem_calloc(seqs, sizeof(int32_t));
-    d->samples = mem_calloc(seqs, sizeof *d->samples);
-    d->table = mem_calloc(seqs * (size_t)d->blocks_each, sizeof(int32_t));
-    for (size_t i = 0; i < seqs * (size_t)d->blocks_each; i++) d->table[i] = (int32_t)i;
-    d->step = (struct step){.token = d->token,
-                            .position = d->position,
-                            .slot = d->slot,
-                            .row_start = d->row_start,
-                            .table = d->table,
-                            .logit_row = d->logit_row,
-                            .table_stride = d->blocks_each};
-    d->n_window_blocks = memory->n_window_blocks;
     d->n_blocks = d->blocks_each * max_seqs;
-    if (d->n_window_blocks == 0) return;
-    d->step.window_slot = d->window_slot = mem_calloc(rows, sizeof(int32_t));
-    d->step.window_table = d->window_table = mem_calloc((size_t)d->n_blocks, sizeof(int32_t));
+    d->n_window_blocks = memory->n_window_blocks;
+    d->samples = mem_calloc((size_t)max_seqs, sizeof *d->samples);
+    step_arrays_alloc(&d->arrays, &d->step, max_rows, max_seqs, d->blocks_each,
+                      d->n_window_blocks > 0);
+    for (int i = 0; i < d->n_blocks; i++) d->arrays.table[i] = i;
 }
 
 /* Divides the window blocks evenly among S sequences. Block i of a sequence is block i modulo the
@@ -39,44 +24,38 @@ static void share_window_blocks(struct driver *d, int S) {
     if (d->sharing == S) return;
     d->sharing = S;
     for (int s = 0; s < S; s++)
-        for (int i = 0; i < n; i++) d->window_table[s * d->blocks_each + i] = s * share + i % share;
+        for (int i = 0; i < n; i++)
+            d->arrays.window_table[s * d->blocks_each + i] = s * share + i % share;
 }
 
 void driver_free(struct driver *d) {
-    mem_free(d->window_slot);
-    mem_free(d->window_table);
-    mem_free(d->token);
-    mem_free(d->position);
-    mem_free(d->slot);
-    mem_free(d->row_start);
-    mem_free(d->logit_row);
+    step_arrays_free(&d->arrays);
     mem_free(d->samples);
-    mem_free(d->table);
 }
 
 static void fill_step(struct driver *d, int S, int rows, int position, bool pending) {
     int M = 0;
     if (d->n_window_blocks > 0) share_window_blocks(d, S);
     for (int s = 0; s < S; s++) {
-        d->row_start[s] = M;
+        d->arrays.row_start[s] = M;
         for (int i = 0; i < rows; i++, M++) {
             int at = position + i;
-            d->token[M] =
+            d->arrays.token[M] =
                 pending ? pending_token(s) : (at * 131 + s * 7919) % engine_model(d->engine)->V;
-            d->position[M] = at;
+            d->arrays.position[M] = at;
             int block = s * d->blocks_each + at / d->block_size, offset = at % d->block_size;
-            d->slot[M] = d->table[block] * d->block_size + offset;
+            d->arrays.slot[M] = d->arrays.table[block] * d->block_size + offset;
             if (d->n_window_blocks > 0)
-                d->window_slot[M] = d->window_table[block] * d->block_size + offset;
+                d->arrays.window_slot[M] = d->arrays.window_table[block] * d->block_size + offset;
         }
-        d->logit_row[s] = M - 1;
+        d->arrays.logit_row[s] = M - 1;
         d->samples[s] = (struct sample){.row = s,
                                         .sampling = &greedy,
                                         .position = position + rows,
-                                        .history = d->token,
+                                        .history = d->arrays.token,
                                         .sequence = (uint64_t)s};
     }
-    d->row_start[S] = M;
+    d->arrays.row_start[S] = M;
     d->step.M = M;
     d->step.S = d->step.R = S;
     d->step.n_pending = pending ? M : 0;

@@ -176,13 +176,6 @@ void mapping_close(struct mapping *mapping) {
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
-char *path_in(const char *folder, const char *name) {
-    struct buf path = {0};
-    size_t length = strlen(folder);
-    buf_printf(&path, "%s%s%s", folder, length && folder[length - 1] == '/' ? "" : "/", name);
-    return path.data;
-}
-
 bool is_in_folder(const char *folder, const char *name) {
     char *path = path_in(folder, name);
     bool is_there = access(path, F_OK) == 0;

@@ -25,9 +25,6 @@ void mapping_close(struct mapping *mapping);
  * bytes. */
 enum status mapping_check(const struct mapping *mapping, struct err *err);
 
-/* Returns the path of a file in a folder; the caller frees it. */
-char *path_in(const char *folder, const char *name);
-
 /* Does the folder contain something with that name? */
 bool is_in_folder(const char *folder, const char *name);
 

@@ -10,10 +10,8 @@
 #include "server/generation/job.h"
 
 struct render_request {
-    struct async_request async; /* must be first: http_request.app points here */
+    struct body_request answer; /* must be first; its err is job.err */
     struct generation_job job;
-    struct answer_share share;
-    struct buf body; /* of the answer; unused if job.err is set */
 };
 
 static void write_prompts(struct render_request *request) {
@@ -22,9 +20,9 @@ static void write_prompts(struct render_request *request) {
     const struct generation **generations = mem_calloc((size_t)n, sizeof(struct generation *));
     struct api_answer answer = job_answer(job);
     for (int i = 0; i < n; i++) generations[i] = &job->prompts[i].generation;
-    if (!answer_reserve(&job->app->answers, &request->share,
+    if (!answer_reserve(&job->app->answers, &request->answer.share,
                         api_rendered_bound(job->request, generations, n), NULL, &job->err))
-        api_write_rendered(&request->body, &answer, generations, n);
+        api_write_rendered(&request->answer.body, &answer, generations, n);
     mem_free(generations);
 }
 
@@ -42,21 +40,13 @@ static enum async_next render(struct async_request *async) {
 
 static void undo(struct async_request *async) {
     struct render_request *request = (struct render_request *)async;
-    answer_release(&async->app->answers, &request->share);
     job_clear(&request->job);
-    buf_free(&request->body);
-    err_out_of_memory(&request->job.err);
-}
-
-static void respond(struct async_request *async) {
-    struct render_request *request = (struct render_request *)async;
-    answer_settle(&async->app->answers, &request->share, request->body.length);
-    async_respond(async, &request->body, &request->job.err);
+    body_request_undo(async);
 }
 
 static void resume(struct grammar_claim *claim) {
     struct generation_job *job = list_entry(claim, struct generation_job, claim);
-    async_resume(&list_entry(job, struct render_request, job)->async);
+    async_resume(&list_entry(job, struct render_request, job)->answer.async);
 }
 
 static void leave(struct async_request *async) {
@@ -65,21 +55,22 @@ static void leave(struct async_request *async) {
 
 static void free_request(struct async_request *async) {
     struct render_request *request = (struct render_request *)async;
-    answer_release(&async->app->answers, &request->share);
     job_clear(&request->job);
-    buf_free(&request->body);
-    mem_free(request);
+    body_request_free(async);
 }
 
 void render_start(struct app *app, struct http_request *http, const struct api *api) {
     static const struct async_kind kind = {.lane = LANE_TEXT,
                                            .run = render,
-                                           .done = respond,
+                                           .done = body_request_respond,
                                            .leave = leave,
                                            .undo = undo,
                                            .free = free_request};
     struct render_request *request = mem_calloc(1, sizeof *request);
-    request->job = (struct generation_job){
-        .app = app, .api = api, .abandoned = &request->async.cancelled, .claim.resume = resume};
-    async_start(&request->async, &kind, app, http);
+    request->job = (struct generation_job){.app = app,
+                                           .api = api,
+                                           .abandoned = &request->answer.async.cancelled,
+                                           .claim.resume = resume};
+    request->answer.err = &request->job.err;
+    async_start(&request->answer.async, &kind, app, http);
 }

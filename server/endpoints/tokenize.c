@@ -6,15 +6,14 @@
 #include "server/generation/prompt.h"
 
 struct token_request {
-    struct async_request async; /* must be first: http_request.app points here */
-    struct answer_share share;
-    struct buf body; /* of the answer */
-    struct err err;  /* the error, if any */
+    struct body_request answer; /* must be first; its err is the next member */
+    struct err err;
 };
 
 static bool reserve(struct token_request *request, size_t bytes, const char *param) {
-    struct answers *answers = &request->async.app->answers;
-    return answer_reserve(answers, &request->share, bytes, param, &request->err) == STATUS_OK;
+    struct answers *answers = &request->answer.async.app->answers;
+    return answer_reserve(answers, &request->answer.share, bytes, param, &request->err) ==
+           STATUS_OK;
 }
 
 static enum async_next tokenize(struct async_request *async) {
@@ -32,7 +31,8 @@ static enum async_next tokenize(struct async_request *async) {
         const struct tokenizer *tokenizer = engine_tokenizer(app->engine);
         bool strings = asked->return_token_strs;
         if (reserve(request, api_tokens_bound(tokenizer, ids, n, strings), "return_token_strs"))
-            api_write_tokens(&request->body, tokenizer, ids, n, app->limits.max_model_len, strings);
+            api_write_tokens(&request->answer.body, tokenizer, ids, n, app->limits.max_model_len,
+                             strings);
         mem_free(ids);
     }
     api_tokenize_free(asked);
@@ -50,7 +50,7 @@ static enum async_next detokenize_ids(struct async_request *async) {
     }
     const struct tokenizer *tokenizer = engine_tokenizer(app->engine);
     if (reserve(request, api_detokenized_bound(tokenizer, ids, n), "tokens"))
-        api_write_detokenized(&request->body, tokenizer, ids, n);
+        api_write_detokenized(&request->answer.body, tokenizer, ids, n);
     mem_free(ids);
     return ASYNC_ANSWER;
 }
@@ -58,50 +58,35 @@ static enum async_next detokenize_ids(struct async_request *async) {
 static enum async_next describe(struct async_request *async) {
     struct token_request *request = (struct token_request *)async;
     const struct engine *engine = async->app->engine;
-    api_write_tokenizer_info(&request->body, engine_tokenizer(engine),
+    api_write_tokenizer_info(&request->answer.body, engine_tokenizer(engine),
                              engine_chat_template(engine, false), async->app->limits.max_model_len);
     return ASYNC_ANSWER;
 }
 
-static void undo(struct async_request *async) {
-    struct token_request *request = (struct token_request *)async;
-    answer_release(&async->app->answers, &request->share);
-    buf_free(&request->body);
-    err_out_of_memory(&request->err);
-}
-
-static void respond(struct async_request *async) {
-    struct token_request *request = (struct token_request *)async;
-    answer_settle(&async->app->answers, &request->share, request->body.length);
-    async_respond(async, &request->body, &request->err);
-}
-
-static void free_request(struct async_request *async) {
-    struct token_request *request = (struct token_request *)async;
-    answer_release(&async->app->answers, &request->share);
-    buf_free(&request->body);
-    mem_free(request);
-}
+/* The kind of the requests whose worker runs `function`. */
+#define TEXT_KIND(function)                                                                        \
+    {                                                                                              \
+        LANE_TEXT, function, body_request_respond, .undo = body_request_undo,                      \
+                                                   .free = body_request_free                       \
+    }
 
 static void start(struct app *app, struct http_request *http, const struct async_kind *kind) {
     struct token_request *request = mem_calloc(1, sizeof *request);
-    async_start(&request->async, kind, app, http);
+    request->answer.err = &request->err;
+    async_start(&request->answer.async, kind, app, http);
 }
 
 void tokenize_start(struct app *app, struct http_request *http) {
-    static const struct async_kind kind = {LANE_TEXT, tokenize, respond, .undo = undo,
-                                           .free = free_request};
+    static const struct async_kind kind = TEXT_KIND(tokenize);
     start(app, http, &kind);
 }
 
 void detokenize_start(struct app *app, struct http_request *http) {
-    static const struct async_kind kind = {LANE_TEXT, detokenize_ids, respond, .undo = undo,
-                                           .free = free_request};
+    static const struct async_kind kind = TEXT_KIND(detokenize_ids);
     start(app, http, &kind);
 }
 
 void tokenizer_info_start(struct app *app, struct http_request *http) {
-    static const struct async_kind kind = {LANE_TEXT, describe, respond, .undo = undo,
-                                           .free = free_request};
+    static const struct async_kind kind = TEXT_KIND(describe);
     start(app, http, &kind);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/name_index.h"
 #include "server/generation/job.h"
 
 /* The value for minus infinity in answers; a bias may select a token with that logprob. */
@@ -12,9 +13,7 @@
 /* Seeds the ids of calls. They differ between requests and choices, and are equal for equal request
  * ids. */
 static uint64_t id_seed(const struct generation_job *job, int index) {
-    uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
-    for (const char *c = job->id; *c; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001B3u;
-    return hash + (uint64_t)index * 0x9E3779B97F4A7C15u;
+    return name_hash(job->id, strlen(job->id)) + (uint64_t)index * 0x9E3779B97F4A7C15u;
 }
 
 void choice_init(struct choice *choice, const struct generation_job *job, int index) {

@@ -67,9 +67,6 @@ enum reading {
 static inline bool is_space(char c) {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
-static inline bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
 /* May the byte be part of a tool's name? */
 bool is_name_byte(char c);
 

@@ -84,7 +84,7 @@ enum { STEPS = 220, FEW = 12 }; /* the first: more time stamps than there is roo
 
 static int32_t run_steps(struct engine *engine, struct op_times *times, int n) {
     int32_t last = 7, start[] = {0, 1}, table[32], row = 0;
-    const struct sampling greedy = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+    const struct sampling greedy = SAMPLING_GREEDY;
     for (int i = 0; i < 32; i++) table[i] = i;
     engine_time_ops(engine, times);
     for (int32_t i = 0; i < n; i++) {

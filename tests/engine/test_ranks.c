@@ -20,7 +20,7 @@
 
 /* ---- one sequence on both ------------------------------------------------------------------- */
 
-static const struct sampling greedy = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+static const struct sampling greedy = SAMPLING_GREEDY;
 static const struct sampling seeded = {.temperature = 0.8f,
                                        .top_p = 0.95f,
                                        .top_k = 40,
@@ -64,8 +64,8 @@ static void compare_rows(const float *a, const float *b, int V, struct compariso
     for (int i = 0; i < V; i++) c->worst = fmax(c->worst, fabs((double)a[i] - (double)b[i]));
 }
 
-/* Both follow the tokens of one rank, so that one different choice does not change all later ones.
- */
+/* Both follow the tokens of one rank, so that one different choice does not change all later
+ * ones. */
 static void compare(struct engine *one, struct engine *several, const struct sampling *sampling,
                     struct comparison *c) {
     int V = engine_model(one)->V, n = PROMPT;
@@ -192,7 +192,7 @@ START_TEST(a_warm_up_takes_the_caches_of_all_ranks) {
 }
 END_TEST
 
-/* ---- matrices that ranks cannot share -------------------------------------------------------- */
+/* ---- matrices that ranks cannot share ------------------------------------------------------- */
 
 static void expect_refused(struct tiny_model tiny, int ranks, const char *words) {
     char *file = tiny_model_temporary(&tiny);

@@ -82,7 +82,7 @@ static void draw_mirostat(struct sampling *s) {
 static void draw_sampling(const struct request_set *set, struct asked *asked, uint64_t *random) {
     struct sampling *s = &asked->generation.sampling;
     static const float temperatures[] = {0.3f, 0.7f, 1, 1.7f};
-    *s = (struct sampling){.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+    *s = (struct sampling)SAMPLING_GREEDY;
     if (drawn_chance(random, 65)) s->temperature = temperatures[drawn_between(random, 0, 3)];
     if (drawn_chance(random, 30)) s->top_k = drawn_between(random, 1, 50);
     if (drawn_chance(random, 30)) s->top_p = (float)drawn_between(random, 5, 99) / 100;

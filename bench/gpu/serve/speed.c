@@ -1,12 +1,12 @@
-/* Speeds, measured through the scheduler. docs/cuda/measuring.md, "Serving", defines each figure.
- */
+/* Speeds, measured through the scheduler. docs/cuda/measuring.md, "Serving", defines each
+ * figure. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench/gpu/serve/serve.h"
 
-static const struct sampling greedy = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+static const struct sampling greedy = SAMPLING_GREEDY;
 
 /* n concurrent requests of equal length, and optionally the time of each op. */
 struct batch {

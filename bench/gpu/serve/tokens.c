@@ -14,7 +14,7 @@ struct answers {
 };
 
 static struct sampling sampling_of(int i) {
-    struct sampling s = {.top_p = 1, .repetition_penalty = 1, .n_logprobs = -1};
+    struct sampling s = SAMPLING_GREEDY;
     if (i % 2 == 0) return s;
     s.temperature = 0.8f;
     s.top_p = 0.95f;

@@ -39,7 +39,7 @@ static void copy_text(struct place to, const struct json *text, const char *path
 static enum status read_text(struct place to, const char *folder, const char *name,
                              struct err *err) {
     enum status status = read_file(folder, name, MAX_TEMPLATE_BYTES, to.text, to.length, err);
-    if (!status && *to.text) *to.file = path_of(folder, name);
+    if (!status && *to.text) *to.file = path_in(folder, name);
     return status;
 }
 
@@ -87,7 +87,7 @@ static enum status read_field_of(struct folder_templates *out, const char *folde
     struct json *root;
     enum status status = read_object(folder, name, &root, err);
     if (status || !root) return status;
-    char *path = path_of(folder, name);
+    char *path = path_in(folder, name);
     const struct reading reading = {.path = path, .err = err};
     status = read_field(out, &reading, root);
     mem_free(path);

@@ -6,7 +6,7 @@
 /* Reads tokenizer.json and the settings of tokenizer_config.json. */
 static enum status read_with_config(struct tokenizer_spec *spec, const char *folder,
                                     const char *text, size_t length, int V, struct err *err) {
-    char *path = path_of(folder, "tokenizer.json");
+    char *path = path_in(folder, "tokenizer.json");
     enum status status = tokenizer_json_read(spec, path, text, length, V, err);
     if (!status) {
         struct reading reading = {
@@ -23,7 +23,7 @@ static enum status read_tekken(struct tokenizer_spec *spec, const char *folder, 
     size_t length;
     enum status status = read_file(folder, "tekken.json", MAX_TOKENIZER_BYTES, &text, &length, err);
     if (status || !text) return status;
-    char *path = path_of(folder, "tekken.json");
+    char *path = path_in(folder, "tekken.json");
     status = tekken_json_read(spec, path, text, length, V, err);
     mem_free(path);
     mem_free(text);

@@ -85,8 +85,6 @@ enum status read_object(const char *folder, const char *name, struct json **out,
 /* Parses a JSON object from text, within the limits for tokenizer files. */
 enum status parse_object(const char *path, const char *text, size_t length, struct json **out,
                          struct err *err);
-/* Returns the path of a file in the folder; the caller frees it. */
-char *path_of(const char *folder, const char *name);
 
 /* ---- the parts ------------------------------------------------------------------------------ */
 

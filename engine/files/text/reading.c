@@ -11,7 +11,7 @@
 
 #include "engine/files/text/internal.h"
 
-/* ---- the memory of a spec -------------------------------------------------------------------- */
+/* ---- the memory of a spec ------------------------------------------------------------------- */
 
 struct holder_part {
     struct holder_part *next;
@@ -240,13 +240,6 @@ enum status finish_tokens(struct reading *reading) {
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-char *path_of(const char *folder, const char *name) {
-    struct buf path = {0};
-    size_t n = strlen(folder);
-    buf_printf(&path, "%s%s%s", folder, n > 0 && folder[n - 1] == '/' ? "" : "/", name);
-    return path.data;
-}
-
 /* Reads the open file to its end. */
 static enum status read_open(FILE *file, const char *path, size_t max, char **text, size_t *length,
                              struct err *err) {
@@ -267,7 +260,7 @@ static enum status read_open(FILE *file, const char *path, size_t max, char **te
 
 enum status read_file(const char *folder, const char *name, size_t max, char **text, size_t *length,
                       struct err *err) {
-    char *path = path_of(folder, name);
+    char *path = path_in(folder, name);
     /* refuses a pipe instead of waiting for it */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
@@ -307,7 +300,7 @@ enum status read_object(const char *folder, const char *name, struct json **out,
     *out = NULL;
     enum status status = read_file(folder, name, MAX_CONFIG_BYTES, &text, &length, err);
     if (status || !text) return status;
-    char *path = path_of(folder, name);
+    char *path = path_in(folder, name);
     status = parse_object(path, text, length, out, err);
     mem_free(path);
     mem_free(text);

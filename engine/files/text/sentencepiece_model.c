@@ -86,7 +86,7 @@ static bool next_field(struct protobuf *message, struct protobuf_field *field, b
     return is_whole;
 }
 
-/* ---- contents of the file -------------------------------------------------------------------- */
+/* ---- contents of the file ------------------------------------------------------------------- */
 
 enum { MODEL_UNIGRAM = 1, MODEL_BPE = 2 };
 
@@ -279,7 +279,7 @@ enum status sentencepiece_folder_read(struct tokenizer_spec *spec, const char *f
     enum status status =
         read_file(folder, "tokenizer.model", MAX_TOKENIZER_BYTES, &bytes, &length, err);
     if (status || !bytes) return status;
-    char *path = path_of(folder, "tokenizer.model");
+    char *path = path_in(folder, "tokenizer.model");
     status = read_bytes(spec, path, bytes, length, V, err, &model);
     if (!status) status = read_config(&model.reading, folder, false);
     if (!status) status = finish_tokens(&model.reading);

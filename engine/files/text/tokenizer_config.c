@@ -99,7 +99,7 @@ static enum status read_added(struct reading *reading, const char *folder) {
     return STATUS_OK;
 }
 
-/* ---- tokens around a text -------------------------------------------------------------------- */
+/* ---- tokens around a text ------------------------------------------------------------------- */
 
 /* The defaults of transformers' classes. */
 static const struct {
@@ -141,7 +141,7 @@ static enum status read_around(const struct reading *reading, const struct json 
     return status;
 }
 
-/* ---- entry point ----------------------------------------------------------------------------- */
+/* ---- entry point ---------------------------------------------------------------------------- */
 
 enum status read_config(struct reading *reading, const char *folder, bool has_json) {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
@@ -153,7 +153,7 @@ enum status read_config(struct reading *reading, const char *folder, bool has_js
         status = read_object(folder, names[i], &root, reading->err);
         if (status || !root) continue;
         holder_keep_tree(reading->holder, root);
-        char *here = path_of(folder, names[i]);
+        char *here = path_in(folder, names[i]);
         reading->path = here;
         if (!has_json && i == 0) status = read_decoder(reading, root);
         if (!has_json && i == 0 && !status) status = read_around(reading, root);

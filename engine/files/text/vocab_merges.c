@@ -99,7 +99,7 @@ enum status vocab_merges_read(struct tokenizer_spec *spec, const char *folder, i
     size_t length;
     enum status status = read_file(folder, "vocab.json", MAX_TOKENIZER_BYTES, &text, &length, err);
     if (status || !text) return status;
-    char *path = path_of(folder, "vocab.json");
+    char *path = path_in(folder, "vocab.json");
     reading_begin(&reading, spec, path, V, &keys, err);
     spec->kind = TOKENIZER_BYTE_BPE;
     status = reading_end(&reading, read_both(&reading, folder, text, length));

@@ -101,6 +101,12 @@ struct model_family {
 #define ROLES_MLP_BIASES                                                                           \
     (ROLE_BIT(ROLE_GATE_BIAS) | ROLE_BIT(ROLE_UP_BIAS) | ROLE_BIT(ROLE_DOWN_BIAS))
 
+/* llama's blocks: their tensors, and those that a file may add. */
+#define ROLES_LLAMA (ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP)
+#define ROLES_LLAMA_OPTIONAL                                                                       \
+    (ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS) | ROLES_ATTENTION_BIASES |                \
+     ROLES_MLP_BIASES)
+
 /* Norms that config.json enables by "use_qk_norm". */
 #define ROLES_QK_NORM (ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))
 

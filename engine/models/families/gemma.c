@@ -54,7 +54,7 @@ static const struct role_alias alias_4[] = {{ROLE_FFN_NORM, "pre_feedforward_lay
 const struct model_family model_gemma = {
     .gguf = "gemma",
     .hf = hf,
-    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP,
+    .roles = ROLES_LLAMA,
     .norm = NORM_RMS,
     .activation = ACTIVATION_GELU_TANH,
     .positions = POSITIONS_ROPE_HALVES,
@@ -66,8 +66,7 @@ const struct model_family model_gemma = {
 const struct model_family model_gemma2 = {
     .gguf = "gemma2",
     .hf = hf_2,
-    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP | ROLE_BIT(ROLE_ATTN_POST_NORM) |
-             ROLE_BIT(ROLE_FFN_POST_NORM),
+    .roles = ROLES_LLAMA | ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM),
     .norm = NORM_RMS,
     .activation = ACTIVATION_GELU_TANH,
     .positions = POSITIONS_ROPE_HALVES,
@@ -82,8 +81,8 @@ const struct model_family model_gemma2 = {
 const struct model_family model_gemma3 = {
     .gguf = "gemma3",
     .hf = hf_3,
-    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP | ROLE_BIT(ROLE_Q_NORM) |
-             ROLE_BIT(ROLE_K_NORM) | ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM),
+    .roles = ROLES_LLAMA | ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM) |
+             ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM),
     .optional = ROLE_BIT(ROLE_OUTPUT),
     .norm = NORM_RMS,
     .norm_epsilon = 1e-6f,
@@ -107,8 +106,8 @@ const struct model_family model_gemma3 = {
 };
 
 #define ROLES_GEMMA4                                                                               \
-    (ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP | ROLES_QK_NORM |                              \
-     ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM) | ROLE_BIT(ROLE_LAYER_SCALE))
+    (ROLES_LLAMA | ROLES_QK_NORM | ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM) |  \
+     ROLE_BIT(ROLE_LAYER_SCALE))
 
 const struct model_family model_gemma4 = {
     .gguf = "gemma4",

@@ -2,15 +2,13 @@
  * queries, keys and values; Qwen3 has norms of query and key heads instead. */
 #include "engine/models/families/family.h"
 
-#define QWEN_ROLES (ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP)
-
 static const char *const qwen2_hf[] = {"Qwen2ForCausalLM", NULL};
 static const char *const qwen3_hf[] = {"Qwen3ForCausalLM", NULL};
 
 const struct model_family model_qwen2 = {
     .gguf = "qwen2",
     .hf = qwen2_hf,
-    .roles = QWEN_ROLES | ROLE_BIT(ROLE_Q_BIAS) | ROLE_BIT(ROLE_K_BIAS) | ROLE_BIT(ROLE_V_BIAS),
+    .roles = ROLES_LLAMA | ROLE_BIT(ROLE_Q_BIAS) | ROLE_BIT(ROLE_K_BIAS) | ROLE_BIT(ROLE_V_BIAS),
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS),
     .norm = NORM_RMS,
     .activation = ACTIVATION_SILU,
@@ -21,7 +19,7 @@ const struct model_family model_qwen2 = {
 const struct model_family model_qwen3 = {
     .gguf = "qwen3",
     .hf = qwen3_hf,
-    .roles = QWEN_ROLES | ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM),
+    .roles = ROLES_LLAMA | ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM),
     .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS),
     .norm = NORM_RMS,
     .activation = ACTIVATION_SILU,

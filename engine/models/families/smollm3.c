@@ -16,9 +16,8 @@ static const char *const hf[] = {"SmolLM3ForCausalLM", NULL};
 const struct model_family model_smollm3 = {
     .gguf = "smollm3",
     .hf = hf,
-    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_GATED_MLP,
-    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS) | ROLES_ATTENTION_BIASES |
-                ROLES_MLP_BIASES,
+    .roles = ROLES_LLAMA,
+    .optional = ROLES_LLAMA_OPTIONAL,
     .norm = NORM_RMS,
     .activation = ACTIVATION_SILU,
     .positions = POSITIONS_ROPE_ADJACENT,

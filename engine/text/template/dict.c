@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "config/name_index.h"
 #include "engine/text/template/template.h"
 
 #define SMALL 8 /* up to this number, pairs are searched linearly */
@@ -23,17 +24,14 @@ static uint64_t hash_number(struct value value) {
     return mix(2, bits);
 }
 
-/* Returns equal hashes for equal values. Fails for lists and dicts, which cannot be keys in Python.
- */
+/* Returns equal hashes for equal values. Fails for lists and dicts, which cannot be keys in
+ * Python. */
 static uint64_t hash(struct render *r, struct value value) {
     render_charge(r, 2);
     if (value.kind == VALUE_STRING) {
-        uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
-        render_charge(r, value.string->length / 16);
-        for (size_t i = 0; i < value.string->length; i++) {
-            hash = (hash ^ (unsigned char)value.string->data[i]) * 0x100000001B3u;
-        }
-        return mix(hash, value.string->length);
+        const struct string *string = value.string;
+        render_charge(r, string->length / 16);
+        return mix(name_hash(string->data, string->length), string->length);
     }
     if (value_is_number(value)) return hash_number(value);
     bool is_tuple = value.kind == VALUE_LIST && value.list->flavour == LIST_TUPLE;

@@ -177,10 +177,6 @@ static void lex_raw(struct lexer *lexer, size_t start) {
 
 /* ---- numbers, names, strings, operators ----------------------------------------------------- */
 
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
 /* Returns the offset after digits with single underscores between them; `at` without digits. */
 static size_t skip_digits(const struct lexer *lexer, size_t at) {
     if (at >= lexer->length || !is_digit(lexer->source[at])) return at;

@@ -1,0 +1,40 @@
+/* The arrays of a step, for those that make steps without a scheduler. */
+#include "kernels/kernels.h"
+
+static int32_t *step_numbers(size_t n) {
+    return mem_calloc(n, sizeof(int32_t));
+}
+
+void step_arrays_alloc(struct step_arrays *arrays, struct step *step, int rows, int seqs,
+                       int table_stride, bool has_windows) {
+    const size_t M = (size_t)rows, S = (size_t)seqs, n_blocks = S * (size_t)table_stride;
+    *arrays = (struct step_arrays){.token = step_numbers(M),
+                                   .position = step_numbers(M),
+                                   .slot = step_numbers(M),
+                                   .row_start = step_numbers(S + 1),
+                                   .logit_row = step_numbers(S),
+                                   .table = step_numbers(n_blocks),
+                                   .window_slot = has_windows ? step_numbers(M) : NULL,
+                                   .window_table = has_windows ? step_numbers(n_blocks) : NULL};
+    *step = (struct step){.token = arrays->token,
+                          .position = arrays->position,
+                          .slot = arrays->slot,
+                          .row_start = arrays->row_start,
+                          .table = arrays->table,
+                          .table_stride = table_stride,
+                          .logit_row = arrays->logit_row,
+                          .window_slot = arrays->window_slot,
+                          .window_table = arrays->window_table};
+}
+
+void step_arrays_free(struct step_arrays *arrays) {
+    mem_free(arrays->token);
+    mem_free(arrays->position);
+    mem_free(arrays->slot);
+    mem_free(arrays->row_start);
+    mem_free(arrays->logit_row);
+    mem_free(arrays->table);
+    mem_free(arrays->window_slot);
+    mem_free(arrays->window_table);
+    *arrays = (struct step_arrays){0};
+}
