@@ -57,8 +57,8 @@ int engine_threads(const struct engine *engine);
 /* Milliseconds spent on reading the weights into the backend's layout. Any thread. */
 double engine_weights_ms(const struct engine *engine);
 
-/* The ids that end a generation, from the model's metadata and its end-of-turn tokens. Any thread.
- */
+/* The ids that end a generation, from the model's metadata and its end-of-turn tokens. Any
+ * thread. */
 const int32_t *engine_end_ids(const struct engine *engine, int *n);
 
 /* ---- running -------------------------------------------------------------------------------- */
@@ -110,21 +110,21 @@ bool engine_failed(const struct engine *engine, struct err *err);
  * those of struct swap_ops (kernels/memory.h): copies are queued in the order of these calls and of
  * the submitted passes. For the engine thread. */
 
-/* The number of host blocks; with `window`, of those for window blocks. If it is 0, the cache does
- * not swap and the other functions must not be called. */
-int engine_host_blocks(const struct engine *engine, bool window);
-/* Allocates host blocks 0..n-1. Returns false if memory is short. */
-bool engine_swap_reserve(struct engine *engine, bool window, int n);
+/* The number of host blocks of one kind. If it is 0, the cache does not swap blocks of that kind,
+ * and the other functions must not be called for it. */
+int engine_host_blocks(const struct engine *engine, enum block_kind kind);
+/* Allocates host blocks 0..n-1 of one kind. Returns false if memory is short. */
+bool engine_swap_reserve(struct engine *engine, enum block_kind kind, int n);
 /* Queues the copy of block[i] to host_block[i]. Passes submitted later may write the blocks. */
-void engine_swap_out(struct engine *engine, bool window, const int32_t *block,
+void engine_swap_out(struct engine *engine, enum block_kind kind, const int32_t *block,
                      const int32_t *host_block, int n);
 /* Queues the copy of host_block[i] to block[i]. No pass may use these blocks until
  * engine_swap_arrive; passes submitted after it see the copies. */
-void engine_swap_in(struct engine *engine, bool window, const int32_t *host_block,
+void engine_swap_in(struct engine *engine, enum block_kind kind, const int32_t *host_block,
                     const int32_t *block, int n);
 void engine_swap_arrive(struct engine *engine);
 
-/* ---- statistics ------------------------------------------------------------------------------ */
+/* ---- statistics ----------------------------------------------------------------------------- */
 
 /* Starts timing: the ops of every pass add their times to `times`, which the caller owns. NULL
  * stops timing. For the engine thread, while no pass is in flight. */

@@ -25,9 +25,9 @@ struct engine {
     struct chat_template *tools_template; /* for requests with tools; NULL: the same template */
     struct backend *backend;
     struct kv_cache *cache;
-    struct ranks *ranks;  /* the other ranks; NULL: a single rank */
-    struct kv_swap *swap; /* NULL: swapping is off */
-    int n_host_blocks[2]; /* host blocks of `swap`: for blocks, for window blocks */
+    struct ranks *ranks;              /* the other ranks; NULL: a single rank */
+    struct kv_swap *swap;             /* NULL: swapping is off */
+    int n_host_blocks[N_BLOCK_KINDS]; /* host blocks of `swap` */
     char backend_name[256];
     bool lacks_memory; /* the host lacked memory for a pass */
     bool has_touched;  /* the whole cache: its memory is present */

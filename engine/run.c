@@ -184,23 +184,23 @@ float *engine_read_logits(struct engine *engine) {
 
 /* ---- swapping ------------------------------------------------------------------------------- */
 
-int engine_host_blocks(const struct engine *engine, bool window) {
-    return engine->n_host_blocks[window];
+int engine_host_blocks(const struct engine *engine, enum block_kind kind) {
+    return engine->n_host_blocks[kind];
 }
 
-bool engine_swap_reserve(struct engine *engine, bool window, int n) {
-    assert(n > 0 && n <= engine->n_host_blocks[window]);
-    return engine->backend->swap->swap_reserve(engine->backend, engine->swap, window, n);
+bool engine_swap_reserve(struct engine *engine, enum block_kind kind, int n) {
+    assert(n > 0 && n <= engine->n_host_blocks[kind]);
+    return engine->backend->swap->swap_reserve(engine->backend, engine->swap, kind, n);
 }
 
-void engine_swap_out(struct engine *engine, bool window, const int32_t *block,
+void engine_swap_out(struct engine *engine, enum block_kind kind, const int32_t *block,
                      const int32_t *host_block, int n) {
-    engine->backend->swap->swap_out(engine->backend, engine->swap, window, block, host_block, n);
+    engine->backend->swap->swap_out(engine->backend, engine->swap, kind, block, host_block, n);
 }
 
-void engine_swap_in(struct engine *engine, bool window, const int32_t *host_block,
+void engine_swap_in(struct engine *engine, enum block_kind kind, const int32_t *host_block,
                     const int32_t *block, int n) {
-    engine->backend->swap->swap_in(engine->backend, engine->swap, window, host_block, block, n);
+    engine->backend->swap->swap_in(engine->backend, engine->swap, kind, host_block, block, n);
 }
 
 void engine_swap_arrive(struct engine *engine) {

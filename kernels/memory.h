@@ -96,6 +96,10 @@ struct kv_heads {
 
 enum { MAX_KV_KINDS = 4 }; /* kinds of layers in one cache, by heads and windows */
 
+/* Kinds of cache blocks: those of layers that keep all positions, and window blocks, which layers
+ * with a window have if the cache has window blocks (struct kv_config). */
+enum block_kind { KV_BLOCKS, KV_WINDOW_BLOCKS, N_BLOCK_KINDS };
+
 struct kv_config {
     int L, G, D;      /* layers, key-value heads, size of a head */
     int n_blocks;     /* blocks of every layer */
@@ -156,24 +160,23 @@ struct cache_ops {
 struct swap_ops {
     /* Returns the maximum number of device bytes that swap_new takes. */
     size_t (*swap_bytes)(struct backend *b, const struct kv_config *config);
-    /* Divides `bytes` of host memory into slots for blocks (n_slots[0]) and for window blocks
-     * (n_slots[1]) in the cache's proportion, at least one slot per kind that the cache uses.
-     * swap_reserve allocates their memory. Fails with STATUS_USAGE if the staging buffers cannot be
-     * allocated. */
+    /* Divides `bytes` of host memory into slots of each kind of blocks in the cache's proportion,
+     * at least one slot per kind that the cache uses. swap_reserve allocates their memory. Fails
+     * with STATUS_USAGE if the staging buffers cannot be allocated. */
     enum status (*swap_new)(struct backend *b, struct kv_swap **out, struct kv_cache *cache,
-                            int64_t bytes, int n_slots[2], struct err *err);
+                            int64_t bytes, int n_slots[N_BLOCK_KINDS], struct err *err);
     void (*swap_free)(struct backend *b, struct kv_swap *swap); /* before its cache */
     /* Allocates the memory of slots 0..n-1 of one kind. Returns false if memory is short. */
-    bool (*swap_reserve)(struct backend *b, struct kv_swap *swap, bool window, int n);
-    /* Queues copies of block[i] to slot[i] for i < n, of window blocks if `window`. A copy has the
+    bool (*swap_reserve)(struct backend *b, struct kv_swap *swap, enum block_kind kind, int n);
+    /* Queues copies of block[i] to slot[i] for i < n, of blocks of one kind. A copy has the
      * block's content after all steps begun so far; later steps may write the block at once. The
      * lists are read before this returns. */
-    void (*swap_out)(struct backend *b, struct kv_swap *swap, bool window, const int32_t *block,
-                     const int32_t *slot, int n);
+    void (*swap_out)(struct backend *b, struct kv_swap *swap, enum block_kind kind,
+                     const int32_t *block, const int32_t *slot, int n);
     /* Queues copies of slot[i] to block[i]. No step may use these blocks until swap_arrive. The
      * slots may be reused at once. */
-    void (*swap_in)(struct backend *b, struct kv_swap *swap, bool window, const int32_t *slot,
-                    const int32_t *block, int n);
+    void (*swap_in)(struct backend *b, struct kv_swap *swap, enum block_kind kind,
+                    const int32_t *slot, const int32_t *block, int n);
     /* Makes the blocks copied by swap_in visible to the steps that begin after this call. */
     void (*swap_arrive)(struct backend *b, struct kv_swap *swap);
 };

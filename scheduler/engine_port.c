@@ -26,18 +26,18 @@ static void port_parallel(void *self, void (*fn)(void *arg, int i), void *arg, i
     engine_parallel(self, fn, arg, n);
 }
 
-static bool port_swap_reserve(void *self, bool window, int n) {
-    return engine_swap_reserve(self, window, n);
+static bool port_swap_reserve(void *self, enum block_kind kind, int n) {
+    return engine_swap_reserve(self, kind, n);
 }
 
-static void port_swap_out(void *self, bool window, const int32_t *block, const int32_t *host_block,
-                          int n) {
-    engine_swap_out(self, window, block, host_block, n);
+static void port_swap_out(void *self, enum block_kind kind, const int32_t *block,
+                          const int32_t *host_block, int n) {
+    engine_swap_out(self, kind, block, host_block, n);
 }
 
-static void port_swap_in(void *self, bool window, const int32_t *host_block, const int32_t *block,
-                         int n) {
-    engine_swap_in(self, window, host_block, block, n);
+static void port_swap_in(void *self, enum block_kind kind, const int32_t *host_block,
+                         const int32_t *block, int n) {
+    engine_swap_in(self, kind, host_block, block, n);
 }
 
 static void port_swap_arrive(void *self) {
@@ -45,23 +45,24 @@ static void port_swap_arrive(void *self) {
 }
 
 static struct engine_port port_to(struct engine *engine) {
-    return (struct engine_port){.self = engine,
-                                .V = engine_model(engine)->V,
-                                .on_host = engine_on_host(engine),
-                                .in_flight = engine_in_flight(engine),
-                                .row_quantum = engine_row_quantum(engine),
-                                .submit = port_submit,
-                                .sample = port_sample,
-                                .wait = port_wait,
-                                .failed = port_failed,
-                                .parallel = port_parallel,
-                                .swap = {.self = engine,
-                                         .n_host_blocks = engine_host_blocks(engine, false),
-                                         .n_host_windows = engine_host_blocks(engine, true),
-                                         .reserve = port_swap_reserve,
-                                         .out = port_swap_out,
-                                         .in = port_swap_in,
-                                         .arrive = port_swap_arrive}};
+    return (struct engine_port){
+        .self = engine,
+        .V = engine_model(engine)->V,
+        .on_host = engine_on_host(engine),
+        .in_flight = engine_in_flight(engine),
+        .row_quantum = engine_row_quantum(engine),
+        .submit = port_submit,
+        .sample = port_sample,
+        .wait = port_wait,
+        .failed = port_failed,
+        .parallel = port_parallel,
+        .swap = {.self = engine,
+                 .n_host_blocks = engine_host_blocks(engine, KV_BLOCKS),
+                 .n_host_windows = engine_host_blocks(engine, KV_WINDOW_BLOCKS),
+                 .reserve = port_swap_reserve,
+                 .out = port_swap_out,
+                 .in = port_swap_in,
+                 .arrive = port_swap_arrive}};
 }
 
 /* The engine of a draft model was opened with the capacity that the draft model needs. */

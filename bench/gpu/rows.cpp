@@ -188,15 +188,15 @@ static point move_point(const model &m, enum move move, int n) {
             for (int i = 0; i < n; i++) first.push_back(2 * i), second.push_back(2 * i + 1);
             memory from = numbers(first), to = numbers(second);
             auto stage =
-                std::make_shared<timed_memory>(kv_stage_bytes(cache.get(), KV_WHOLE, n), ANY);
+                std::make_shared<timed_memory>(kv_stage_bytes(cache.get(), KV_BLOCKS, n), ANY);
             return [=](int) {
                 if (move == COPY)
-                    kv_copy(cache.get(), KV_WHOLE, from->as<int32_t>(), to->as<int32_t>(), n,
+                    kv_copy(cache.get(), KV_BLOCKS, from->as<int32_t>(), to->as<int32_t>(), n,
                             the_stream());
                 else if (move == GATHER)
-                    kv_gather(stage->data, cache.get(), KV_WHOLE, first.data(), n, the_stream());
+                    kv_gather(stage->data, cache.get(), KV_BLOCKS, first.data(), n, the_stream());
                 else
-                    kv_scatter(cache.get(), KV_WHOLE, stage->data, first.data(), n, the_stream());
+                    kv_scatter(cache.get(), KV_BLOCKS, stage->data, first.data(), n, the_stream());
             };
         }};
 }

@@ -152,7 +152,7 @@ static void op_kv_free(struct backend *b, struct kv_cache *cache) {
 /* ---- swapping ------------------------------------------------------------------------------- */
 
 static enum status op_swap_new(struct backend *b, struct kv_swap **out, struct kv_cache *cache,
-                               int64_t bytes, int n_slots[KV_KINDS], struct err *err) {
+                               int64_t bytes, int n_slots[N_BLOCK_KINDS], struct err *err) {
     return kv_swap_new(out, cache, &SWAP_SIZES, bytes, n_slots, cuda_of(b)->stream, err);
 }
 

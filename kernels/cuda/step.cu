@@ -197,7 +197,7 @@ struct block_arrays {
 };
 
 static struct block_arrays blocks_of(const struct step *step, int kind) {
-    if (kind == KV_WINDOW)
+    if (kind == KV_WINDOW_BLOCKS)
         return {step->window_slot, step->window_table, step->window_copy_from,
                 step->window_copy_to};
     return {step->slot, step->table, step->copy_from, step->copy_to};
@@ -223,7 +223,7 @@ static void put_items(struct step_layout *to, const struct step *step, int rows,
     for (int w = 0; w < work->limits.n_windows; w++) {
         struct attention_item *items = (struct attention_item *)(to->host + to->used);
         const int n = attention_workspace_plan(work, w, items, step, rows);
-        const int kind = work->limits.windows[w].length > 0 ? work->kinds - 1 : KV_WHOLE;
+        const int kind = work->limits.windows[w].length > 0 ? work->kinds - 1 : KV_BLOCKS;
         const int first = first_line(step, stride, kind);
         for (int i = 0; i < n; i++) items[i].sequence = first + items[i].sequence * stride;
         work->items[w] =
@@ -291,12 +291,12 @@ static bool copies_meet(const struct block_arrays *blocks, int n) {
 
 void step_copy_blocks(const struct device_step *at, const struct step *step, struct kv_cache *cache,
                       cudaStream_t stream) {
-    for (int kind = 0; kind < KV_KINDS; kind++) {
+    for (int kind = 0; kind < N_BLOCK_KINDS; kind++) {
         if (cache->part[kind].L == 0) continue;
         const struct block_arrays blocks = blocks_of(step, kind);
         const int at_once = copies_meet(&blocks, step->n_copies) ? 1 : step->n_copies;
         for (int i = 0; i < step->n_copies; i += at_once)
-            kv_copy(cache, (enum kv_kind)kind, at->copy_from[kind] + i, at->copy_to[kind] + i,
+            kv_copy(cache, (enum block_kind)kind, at->copy_from[kind] + i, at->copy_to[kind] + i,
                     at_once, stream);
     }
 }

@@ -55,15 +55,17 @@ void swap_free(struct swap_space *swap) {
 
 /* Reserves memory for up to `more` additional blocks from the fresh ones, of which `used` have
  * memory already. If the host lacks memory, *n shrinks to `used`. */
-static void reserve(struct swap_space *swap, bool window, int *n, int used, int more) {
+static void swap_reserve(struct swap_space *swap, enum block_kind kind, int *n, int used,
+                         int more) {
     int fresh = min_int(more, *n - used);
-    if (fresh > 0 && !swap->port.reserve(swap->port.self, window, used + fresh)) *n = used;
+    if (fresh > 0 && !swap->port.reserve(swap->port.self, kind, used + fresh)) *n = used;
 }
 
 bool swap_make_room(struct swap_space *swap, int n, int n_windows) {
     struct host_windows *windows = &swap->windows;
-    reserve(swap, false, &swap->n_host_blocks, swap->n_ever_used, n - swap->n_free);
-    reserve(swap, true, &windows->n, windows->n_ever_used, n_windows - windows->n_free);
+    swap_reserve(swap, KV_BLOCKS, &swap->n_host_blocks, swap->n_ever_used, n - swap->n_free);
+    swap_reserve(swap, KV_WINDOW_BLOCKS, &windows->n, windows->n_ever_used,
+                 n_windows - windows->n_free);
     if (n > swap->n_host_blocks - swap_used(swap)) return false;
     if (n_windows > windows->n - swap_windows_used(swap)) return false;
     while (n > swap->n_free + swap->n_host_blocks - swap->n_ever_used ||
@@ -124,9 +126,10 @@ void swap_list_add_window(const struct swap_space *swap, struct swap_lists *list
 void swap_send(struct swap_space *swap) {
     struct swap_list *blocks = &swap->out.blocks, *windows = &swap->out.windows;
     if (blocks->n > 0)
-        swap->port.out(swap->port.self, false, blocks->block, blocks->host_block, blocks->n);
+        swap->port.out(swap->port.self, KV_BLOCKS, blocks->block, blocks->host_block, blocks->n);
     if (windows->n > 0)
-        swap->port.out(swap->port.self, true, windows->block, windows->host_block, windows->n);
+        swap->port.out(swap->port.self, KV_WINDOW_BLOCKS, windows->block, windows->host_block,
+                       windows->n);
     swap->n_out += (uint64_t)blocks->n;
     blocks->n = windows->n = 0;
 }
@@ -134,9 +137,10 @@ void swap_send(struct swap_space *swap) {
 void swap_load(struct swap_space *swap) {
     struct swap_list *blocks = &swap->in.blocks, *windows = &swap->in.windows;
     if (blocks->n > 0)
-        swap->port.in(swap->port.self, false, blocks->host_block, blocks->block, blocks->n);
+        swap->port.in(swap->port.self, KV_BLOCKS, blocks->host_block, blocks->block, blocks->n);
     if (windows->n > 0)
-        swap->port.in(swap->port.self, true, windows->host_block, windows->block, windows->n);
+        swap->port.in(swap->port.self, KV_WINDOW_BLOCKS, windows->host_block, windows->block,
+                      windows->n);
     swap->loading |= blocks->n > 0 || windows->n > 0;
     swap->n_in += (uint64_t)blocks->n;
     blocks->n = windows->n = 0;

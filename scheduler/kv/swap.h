@@ -31,10 +31,12 @@ struct swap_port {
     void *self;
     int n_host_blocks;  /* 0: nothing is swapped, and the functions may be NULL */
     int n_host_windows; /* 0: layers with windows have no separate blocks */
-    /* `window`: for window blocks and host window blocks */
-    bool (*reserve)(void *self, bool window, int n);
-    void (*out)(void *self, bool window, const int32_t *block, const int32_t *host_block, int n);
-    void (*in)(void *self, bool window, const int32_t *host_block, const int32_t *block, int n);
+    /* of one kind: blocks and host blocks, or window blocks and host window blocks */
+    bool (*reserve)(void *self, enum block_kind kind, int n);
+    void (*out)(void *self, enum block_kind kind, const int32_t *block, const int32_t *host_block,
+                int n);
+    void (*in)(void *self, enum block_kind kind, const int32_t *host_block, const int32_t *block,
+               int n);
     void (*arrive)(void *self);
 };
 
@@ -85,8 +87,8 @@ static inline int swap_used(const struct swap_space *swap) {
     return swap->n_ever_used - swap->n_free - host_cache_blocks(&swap->cache);
 }
 
-/* Host window blocks that are owned, and those that can be acquired without dropping cached blocks.
- */
+/* Host window blocks that are owned, and those that can be acquired without dropping cached
+ * blocks. */
 static inline int swap_windows_used(const struct swap_space *swap) {
     return swap->windows.n_ever_used - swap->windows.n_free - swap->cache.n_windows;
 }

@@ -6,7 +6,7 @@ extern "C" void poison_on_cuda(struct backend *b, struct kv_cache *cache, int32_
     const size_t bytes = cache->block_bytes, G = (size_t)cache->config.G;
     const cudaStream_t stream = cuda_of(b)->stream;
     for (int layer = 0; layer < cache->config.L; layer++) {
-        if (cache->layer[layer].kind != KV_WINDOW) continue;
+        if (cache->layer[layer].kind != KV_WINDOW_BLOCKS) continue;
         const size_t place = cache->layer[layer].first + (size_t)window_block;
         for (uint8_t *elements : {cache->keys, cache->values})
             cuda_check(cudaMemsetAsync(elements + place * bytes, 0xff, bytes, stream), "poison");

@@ -20,8 +20,8 @@ struct decode_step {
     struct step step = {};
 };
 
-/* Draws n rows at positions up to `last`: one row per sequence, and rows of up to `drafts` drafts.
- */
+/* Draws n rows at positions up to `last`: one row per sequence, and rows of up to `drafts`
+ * drafts. */
 static void draw(decode_step *d, int n, int last, int stride, uint64_t *state, int drafts = 0) {
     *d = {};
     int S = 0;
@@ -81,11 +81,11 @@ static std::vector<int32_t> numbers(const int32_t *at, int n) {
     return out;
 }
 
-/* ---- the arguments of a graph ---------------------------------------------------------------- */
+/* ---- the arguments of a graph --------------------------------------------------------------- */
 
 static bool same_places(const struct device_step &a, const struct device_step &b) {
     return a.M == b.M && a.R == b.R && a.token == b.token && a.position == b.position &&
-           a.slot[KV_WHOLE] == b.slot[KV_WHOLE] && a.line[KV_WHOLE] == b.line[KV_WHOLE] &&
+           a.slot[KV_BLOCKS] == b.slot[KV_BLOCKS] && a.line[KV_BLOCKS] == b.line[KV_BLOCKS] &&
            a.table == b.table && a.logit_row == b.logit_row;
 }
 
@@ -145,13 +145,13 @@ START_TEST(classes_hold_their_plans) {
 }
 END_TEST
 
-/* ---- the contents of the step's memory ------------------------------------------------------- */
+/* ---- the contents of the step's memory ------------------------------------------------------ */
 
 static void check_rows(const world &w, const decode_step &d, int rows) {
     const struct device_step &at = w.memory.at;
     const int n = d.step.M;
     const auto token = numbers(at.token, rows), position = numbers(at.position, rows);
-    const auto slot = numbers(at.slot[KV_WHOLE], rows), line = numbers(at.line[KV_WHOLE], rows);
+    const auto slot = numbers(at.slot[KV_BLOCKS], rows), line = numbers(at.line[KV_BLOCKS], rows);
     const auto logit_row = numbers(at.logit_row, rows);
     for (int i = 0; i < rows; i++) {
         const size_t m = (size_t)i;
@@ -171,7 +171,7 @@ static void check_rows(const world &w, const decode_step &d, int rows) {
 /* Items and rows refer to the same lines of the block table. */
 static void check_items(const world &w, int rows) {
     const int n = w.work.plan[0].n_items;
-    const auto line = numbers(w.memory.at.line[KV_WHOLE], rows);
+    const auto line = numbers(w.memory.at.line[KV_BLOCKS], rows);
     const auto words =
         numbers((const int32_t *)w.work.items[0], n * (int)sizeof *w.work.items[0] / 4);
     for (int i = 0; i < n; i++) {
@@ -214,7 +214,7 @@ START_TEST(two_steps_may_wait_for_the_stream) {
 }
 END_TEST
 
-/* ---- which graphs exist ---------------------------------------------------------------------- */
+/* ---- which graphs exist --------------------------------------------------------------------- */
 
 START_TEST(buckets) {
     static const struct {

@@ -68,9 +68,9 @@ struct filled {
     }
     filled(const filled &) = delete;
     filled &operator=(const filled &) = delete;
-    bool has(int layer, enum kv_kind kind) const {
+    bool has(int layer, enum block_kind kind) const {
         const bool windows = cache->config.n_window_blocks > 0;
-        return (windows && has_window[layer]) == (kind == KV_WINDOW);
+        return (windows && has_window[layer]) == (kind == KV_WINDOW_BLOCKS);
     }
     /* Layers without windows are first, the others follow, each kind in order. */
     size_t place(int layer, int block) const {
@@ -83,7 +83,7 @@ struct filled {
     uint8_t *scales_at(int is_value, int layer, int block) {
         return scales[is_value].now.data() + place(layer, block) * scale_bytes;
     }
-    void copy(enum kv_kind kind, int32_t from, int32_t to) {
+    void copy(enum block_kind kind, int32_t from, int32_t to) {
         for (int p = 0; p < 2 * L; p++) {
             if (!has(p % L, kind)) continue;
             memcpy(elements_at(p / L, p % L, to), elements_at(p / L, p % L, from),
@@ -105,16 +105,16 @@ START_TEST(blocks_are_copied) {
     filled f(configs[_i]);
     const std::vector<int32_t> from = {0, 6, 0}, to = {3, 1, 5};
     buffer source(from), target(to);
-    kv_copy(f.cache, KV_WHOLE, source.as<int32_t>(), target.as<int32_t>(), 3, test_stream());
-    for (size_t i = 0; i < 3; i++) f.copy(KV_WHOLE, from[i], to[i]);
+    kv_copy(f.cache, KV_BLOCKS, source.as<int32_t>(), target.as<int32_t>(), 3, test_stream());
+    for (size_t i = 0; i < 3; i++) f.copy(KV_BLOCKS, from[i], to[i]);
     f.check("a copy");
-    if (f.cache->part[KV_WINDOW].L > 0) {
-        kv_copy(f.cache, KV_WINDOW, target.as<int32_t>(), source.as<int32_t>() + 2, 1,
+    if (f.cache->part[KV_WINDOW_BLOCKS].L > 0) {
+        kv_copy(f.cache, KV_WINDOW_BLOCKS, target.as<int32_t>(), source.as<int32_t>() + 2, 1,
                 test_stream());
-        f.copy(KV_WINDOW, 3, 0);
+        f.copy(KV_WINDOW_BLOCKS, 3, 0);
         f.check("a copy of window blocks");
     }
-    kv_copy(f.cache, KV_WHOLE, source.as<int32_t>(), target.as<int32_t>(), 0, test_stream());
+    kv_copy(f.cache, KV_BLOCKS, source.as<int32_t>(), target.as<int32_t>(), 0, test_stream());
     f.check("a copy of nothing");
 }
 END_TEST
@@ -134,20 +134,20 @@ START_TEST(copies_that_meet_keep_their_order) {
         filled f(configs[_i]);
         buffer source(list[0]), target(list[1]);
         struct device_step at = {};
-        at.copy_from[KV_WHOLE] = source.as<int32_t>();
-        at.copy_to[KV_WHOLE] = target.as<int32_t>();
+        at.copy_from[KV_BLOCKS] = source.as<int32_t>();
+        at.copy_to[KV_BLOCKS] = target.as<int32_t>();
         struct step step = {};
         step.n_copies = 3;
         step.copy_from = list[0].data();
         step.copy_to = list[1].data();
         buffer own_source(other[0]), own_target(other[1]);
-        at.copy_from[KV_WINDOW] = own_source.as<int32_t>();
-        at.copy_to[KV_WINDOW] = own_target.as<int32_t>();
+        at.copy_from[KV_WINDOW_BLOCKS] = own_source.as<int32_t>();
+        at.copy_to[KV_WINDOW_BLOCKS] = own_target.as<int32_t>();
         step.window_copy_from = other[0].data();
         step.window_copy_to = other[1].data();
         step_copy_blocks(&at, &step, f.cache, test_stream());
-        for (size_t i = 0; i < 3; i++) f.copy(KV_WHOLE, list[0][i], list[1][i]);
-        for (size_t i = 0; i < 3; i++) f.copy(KV_WINDOW, other[0][i], other[1][i]);
+        for (size_t i = 0; i < 3; i++) f.copy(KV_BLOCKS, list[0][i], list[1][i]);
+        for (size_t i = 0; i < 3; i++) f.copy(KV_WINDOW_BLOCKS, other[0][i], other[1][i]);
         f.check("copies that meet");
     }
 }
@@ -155,7 +155,7 @@ END_TEST
 
 /* The expected stage for the blocks: elements, scales, and the padding that the kernel leaves
  * unchanged. */
-static bytes staged_pieces(filled *f, enum kv_kind kind, const std::vector<int32_t> &blocks) {
+static bytes staged_pieces(filled *f, enum block_kind kind, const std::vector<int32_t> &blocks) {
     bytes stage;
     for (int32_t block : blocks)
         for (int p = 0; p < 2 * L; p++) {
@@ -174,9 +174,9 @@ static bytes staged_pieces(filled *f, enum kv_kind kind, const std::vector<int32
 
 START_TEST(blocks_are_swapped) {
     filled f(configs[_i]);
-    for (enum kv_kind kind : {KV_WHOLE, KV_WINDOW}) {
+    for (enum block_kind kind : {KV_BLOCKS, KV_WINDOW_BLOCKS}) {
         if (f.cache->part[kind].L == 0) continue;
-        const std::vector<int32_t> out = {4, 0}, in = {2, kind == KV_WINDOW ? 3 : 6};
+        const std::vector<int32_t> out = {4, 0}, in = {2, kind == KV_WINDOW_BLOCKS ? 3 : 6};
         buffer stage(kv_stage_bytes(f.cache, kind, 2));
         kv_gather(stage.data, f.cache, kind, out.data(), 2, test_stream());
         ck_assert(stage.read<uint8_t>() == staged_pieces(&f, kind, out));

@@ -15,15 +15,15 @@ static const bool has_window[L] = {true, false, true};
 struct world {
     struct kv_cache *cache = nullptr;
     struct kv_swap *swap = nullptr;
-    enum kv_kind kind;
-    int n_slots[KV_KINDS] = {};
+    enum block_kind kind;
+    int n_slots[N_BLOCK_KINDS] = {};
     std::vector<uint32_t> block, slot;
     uint32_t next = 1;
 
     world(const struct kv_config &config, int64_t bytes,
           const struct swap_sizes &sizes = SWAP_SIZES)
-        : kind(config.n_window_blocks ? KV_WINDOW : KV_WHOLE),
-          block((size_t)(kind == KV_WINDOW ? config.n_window_blocks : config.n_blocks)),
+        : kind(config.n_window_blocks ? KV_WINDOW_BLOCKS : KV_BLOCKS),
+          block((size_t)(kind == KV_WINDOW_BLOCKS ? config.n_window_blocks : config.n_blocks)),
           slot((size_t)1 << 12) {
         struct err err = {};
         ck_assert_int_eq(kv_cache_new(&cache, &config, &err), STATUS_OK);
@@ -194,8 +194,8 @@ END_TEST
 START_TEST(slabs_are_taken_as_they_are_wanted) {
     const struct kv_config config = {L, 2, 8, 7, 4, DTYPE_F16}; /* 768 bytes per block */
     world w(config, 5 * 768 + 100, {1800, _i ? 3150u : 900u});
-    ck_assert_int_eq(w.n_slots[KV_WHOLE], 5);
-    ck_assert_int_eq(w.n_slots[KV_WINDOW], 0);
+    ck_assert_int_eq(w.n_slots[KV_BLOCKS], 5);
+    ck_assert_int_eq(w.n_slots[KV_WINDOW_BLOCKS], 0);
     w.out({0, 1, 2, 3, 4}, {0, 1, 2, 3, 4});
     for (int32_t b = 0; b < 5; b++) w.write(b);
     w.in({4, 2, 3, 1}, {6, 5, 0, 2});
@@ -210,13 +210,13 @@ START_TEST(window_blocks_have_slots_of_their_own) {
     const struct kv_config config = {L, 2, 8, 22, 4, DTYPE_F16, 11, has_window};
     const int64_t block = 256; /* of one layer */
     world w(config, 8 * block + 4 * 2 * block);
-    ck_assert_int_eq(w.n_slots[KV_WHOLE], 8);
-    ck_assert_int_eq(w.n_slots[KV_WINDOW], 4);
-    ck_assert(kv_swap_reserve(nullptr, w.swap, false, 8));
+    ck_assert_int_eq(w.n_slots[KV_BLOCKS], 8);
+    ck_assert_int_eq(w.n_slots[KV_WINDOW_BLOCKS], 4);
+    ck_assert(kv_swap_reserve(nullptr, w.swap, KV_BLOCKS, 8));
     w.out({7, 10}, {3, 0});
     const int32_t slots[] = {0}, blocks[] = {1};
     /* the same slot number of the other kind */
-    kv_swap_out(nullptr, w.swap, false, blocks, slots, 1);
+    kv_swap_out(nullptr, w.swap, KV_BLOCKS, blocks, slots, 1);
     w.write(7);
     w.in({3, 0}, {2, 4});
     kv_swap_arrive(nullptr, w.swap);

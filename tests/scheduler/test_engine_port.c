@@ -76,25 +76,25 @@ bool engine_failed(const struct engine *engine, struct err *err) {
     return true;
 }
 
-int engine_host_blocks(const struct engine *engine, bool window) {
+int engine_host_blocks(const struct engine *engine, enum block_kind kind) {
     (void)engine;
-    return window ? 0 : HOST_BLOCKS;
+    return kind == KV_WINDOW_BLOCKS ? 0 : HOST_BLOCKS;
 }
 
-bool engine_swap_reserve(struct engine *engine, bool window, int n) {
-    note(engine, window ? "reserve windows " : "reserve ");
+bool engine_swap_reserve(struct engine *engine, enum block_kind kind, int n) {
+    note(engine, kind == KV_WINDOW_BLOCKS ? "reserve windows " : "reserve ");
     return n <= HOST_BLOCKS;
 }
 
-void engine_swap_out(struct engine *engine, bool window, const int32_t *block,
+void engine_swap_out(struct engine *engine, enum block_kind kind, const int32_t *block,
                      const int32_t *host_block, int n) {
-    note(engine, window ? "windows out " : "out ");
+    note(engine, kind == KV_WINDOW_BLOCKS ? "windows out " : "out ");
     ck_assert(block[0] == 1 && host_block[0] == 2 && n == 1);
 }
 
-void engine_swap_in(struct engine *engine, bool window, const int32_t *host_block,
+void engine_swap_in(struct engine *engine, enum block_kind kind, const int32_t *host_block,
                     const int32_t *block, int n) {
-    note(engine, window ? "windows in " : "in ");
+    note(engine, kind == KV_WINDOW_BLOCKS ? "windows in " : "in ");
     ck_assert(block[0] == 1 && host_block[0] == 2 && n == 1);
 }
 

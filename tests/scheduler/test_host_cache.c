@@ -17,25 +17,25 @@ static const uint64_t salt[2] = {3, 4};
 static int32_t text[N_TEXT * B];
 static struct block_hash hashes[N_TEXT];
 
-static bool reserve(void *self, bool window, int n) {
-    ck_assert(self == content && !window && n > 0 && n <= N_HOST);
+static bool reserve(void *self, enum block_kind kind, int n) {
+    ck_assert(self == content && kind == KV_BLOCKS && n > 0 && n <= N_HOST);
     if (n > n_host_memory) return false;
     n_reserved = n > n_reserved ? n : n_reserved;
     return true;
 }
 
-static void copy_out(void *self, bool window, const int32_t *block, const int32_t *host_block,
-                     int n) {
-    ck_assert(self == content && !window);
+static void copy_out(void *self, enum block_kind kind, const int32_t *block,
+                     const int32_t *host_block, int n) {
+    ck_assert(self == content && kind == KV_BLOCKS);
     for (int i = 0; i < n; i++) {
         ck_assert(host_block[i] >= 0 && host_block[i] < n_reserved);
         host_content[host_block[i]] = content[block[i]];
     }
 }
 
-static void copy_in(void *self, bool window, const int32_t *host_block, const int32_t *block,
-                    int n) {
-    ck_assert(self == content && !window);
+static void copy_in(void *self, enum block_kind kind, const int32_t *host_block,
+                    const int32_t *block, int n) {
+    ck_assert(self == content && kind == KV_BLOCKS);
     for (int i = 0; i < n; i++) content[block[i]] = host_content[host_block[i]];
 }
 

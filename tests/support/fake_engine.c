@@ -116,7 +116,7 @@ static void check_arrived(const struct fake_engine *engine, const struct step *s
     const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
     int last = step->position[step->row_start[s + 1] - 1];
     for (int i = 0; i <= last / engine->block_size; i++)
-        assert(engine->swap[0].comes_from[table[i]] < 0);
+        assert(engine->swap[KV_BLOCKS].comes_from[table[i]] < 0);
 }
 
 /* The rows of a sequence are in order, and their slots are those of its table. */
@@ -156,7 +156,7 @@ static void run_window(struct fake_engine *engine, const struct step *step, int 
     int position = step->position[m], first = position - engine->window + 1;
     uint64_t *slot = window_slot_at(engine, window_table, position);
     for (int i = first > 0 ? first : 0; i <= position; i++)
-        assert(engine->swap[1].comes_from[window_table[i / engine->block_size]] < 0);
+        assert(engine->swap[KV_WINDOW_BLOCKS].comes_from[window_table[i / engine->block_size]] < 0);
     assert(slot == &engine->window_word[step->window_slot[m]]);
     *slot = engine->word[step->slot[m]];
     for (int i = first > 0 ? first : 0; i <= position; i++)
@@ -297,37 +297,38 @@ static void fake_parallel(void *self, void (*fn)(void *arg, int i), void *arg, i
 
 /* ---- swapping ------------------------------------------------------------------------------- */
 
-static uint64_t *words_of(const struct fake_engine *engine, bool window) {
-    return window ? engine->window_word : engine->word;
+static uint64_t *words_of(const struct fake_engine *engine, enum block_kind kind) {
+    return kind == KV_WINDOW_BLOCKS ? engine->window_word : engine->word;
 }
 
-static bool fake_swap_reserve(void *self, bool window, int n) {
+static bool fake_swap_reserve(void *self, enum block_kind kind, int n) {
     struct fake_engine *engine = self;
-    struct fake_swap *swap = &engine->swap[window];
-    assert(n > 0 && n <= (window ? engine->n_host_windows : engine->n_host_blocks));
-    if (n > (window ? engine->n_host_of_windows : engine->n_host)) return false;
+    struct fake_swap *swap = &engine->swap[kind];
+    assert(n > 0 &&
+           n <= (kind == KV_WINDOW_BLOCKS ? engine->n_host_windows : engine->n_host_blocks));
+    if (n > (kind == KV_WINDOW_BLOCKS ? engine->n_host_of_windows : engine->n_host)) return false;
     if (n > swap->n_reserved) swap->n_reserved = n;
     return true;
 }
 
-static void fake_swap_out(void *self, bool window, const int32_t *block, const int32_t *host_block,
-                          int n) {
+static void fake_swap_out(void *self, enum block_kind kind, const int32_t *block,
+                          const int32_t *host_block, int n) {
     struct fake_engine *engine = self;
-    const struct fake_swap *swap = &engine->swap[window];
+    const struct fake_swap *swap = &engine->swap[kind];
     size_t size = (size_t)engine->block_size, bytes = size * sizeof *swap->word;
     for (int i = 0; i < n; i++) {
         assert(host_block[i] >= 0 && host_block[i] < swap->n_reserved);
         assert(block[i] >= 0 && swap->comes_from[block[i]] < 0);
         memcpy(swap->word + (size_t)host_block[i] * size,
-               words_of(engine, window) + (size_t)block[i] * size, bytes);
+               words_of(engine, kind) + (size_t)block[i] * size, bytes);
     }
-    if (!window) engine->n_out += (uint64_t)n;
+    if (kind == KV_BLOCKS) engine->n_out += (uint64_t)n;
 }
 
-static void fake_swap_in(void *self, bool window, const int32_t *host_block, const int32_t *block,
-                         int n) {
+static void fake_swap_in(void *self, enum block_kind kind, const int32_t *host_block,
+                         const int32_t *block, int n) {
     struct fake_engine *engine = self;
-    const struct fake_swap *swap = &engine->swap[window];
+    const struct fake_swap *swap = &engine->swap[kind];
     size_t size = (size_t)engine->block_size, bytes = size * sizeof *swap->word;
     for (int i = 0; i < n; i++) {
         assert(host_block[i] >= 0 && host_block[i] < swap->n_reserved);
@@ -335,20 +336,20 @@ static void fake_swap_in(void *self, bool window, const int32_t *host_block, con
         swap->comes_from[block[i]] = host_block[i];
         memcpy(swap->comes + (size_t)block[i] * size, swap->word + (size_t)host_block[i] * size,
                bytes);
-        memset(words_of(engine, window) + (size_t)block[i] * size, 0xee, bytes);
+        memset(words_of(engine, kind) + (size_t)block[i] * size, 0xee, bytes);
     }
-    if (!window) engine->n_in += (uint64_t)n;
+    if (kind == KV_BLOCKS) engine->n_in += (uint64_t)n;
 }
 
 static void fake_swap_arrive(void *self) {
     struct fake_engine *engine = self;
     size_t size = (size_t)engine->block_size, bytes = size * sizeof(uint64_t);
-    for (int window = 0; window < 2; window++) {
-        const struct fake_swap *swap = &engine->swap[window];
-        int n = window ? engine->n_window_blocks : engine->n_blocks;
+    for (enum block_kind kind = 0; kind < N_BLOCK_KINDS; kind++) {
+        const struct fake_swap *swap = &engine->swap[kind];
+        int n = kind == KV_WINDOW_BLOCKS ? engine->n_window_blocks : engine->n_blocks;
         for (size_t b = 0; b < (size_t)n; b++) {
             if (swap->comes_from[b] < 0) continue;
-            memcpy(words_of(engine, window) + b * size, swap->comes + b * size, bytes);
+            memcpy(words_of(engine, kind) + b * size, swap->comes + b * size, bytes);
             swap->comes_from[b] = -1;
         }
     }
@@ -357,8 +358,10 @@ static void fake_swap_arrive(void *self) {
 struct engine_port fake_engine_port(struct fake_engine *engine) {
     size_t size = (size_t)engine->block_size;
     assert(engine->n_host_windows == 0 || engine->n_window_blocks > 0);
-    engine->swap[0].word = mem_calloc((size_t)engine->n_host_blocks * size, sizeof(uint64_t));
-    engine->swap[1].word = mem_calloc((size_t)engine->n_host_windows * size, sizeof(uint64_t));
+    engine->swap[KV_BLOCKS].word =
+        mem_calloc((size_t)engine->n_host_blocks * size, sizeof(uint64_t));
+    engine->swap[KV_WINDOW_BLOCKS].word =
+        mem_calloc((size_t)engine->n_host_windows * size, sizeof(uint64_t));
     return (struct engine_port){.self = engine,
                                 .V = FAKE_V,
                                 .in_flight = engine->in_flight,
@@ -405,8 +408,8 @@ struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
     engine->written_in = mem_calloc(blocks, sizeof *engine->written_in);
     engine->writer = mem_calloc(blocks, sizeof *engine->writer);
     engine->id = mem_calloc((size_t)config->max_logit_rows, sizeof *engine->id);
-    init_swap(&engine->swap[0], blocks, size);
-    init_swap(&engine->swap[1], (size_t)config->n_window_blocks, size);
+    init_swap(&engine->swap[KV_BLOCKS], blocks, size);
+    init_swap(&engine->swap[KV_WINDOW_BLOCKS], (size_t)config->n_window_blocks, size);
     engine->in_flight = 1;
     size_t rows = (size_t)config->max_logit_rows;
     for (int i = 0; i < MAX_IN_FLIGHT; i++) {

@@ -63,8 +63,8 @@ struct fake_engine {
     /* of swap space; 0, or set by the test */
     int n_host_blocks, n_host_windows;
     int n_host, n_host_of_windows; /* numbers of both for which there is memory */
-    struct fake_swap swap[2];      /* of blocks, and of window blocks */
-    uint64_t n_out, n_in;          /* copied blocks */
+    struct fake_swap swap[N_BLOCK_KINDS];
+    uint64_t n_out, n_in; /* copied blocks */
 };
 
 struct fake_engine *fake_engine_new(const struct scheduler_config *config);
@@ -74,7 +74,7 @@ struct engine_port fake_engine_port(struct fake_engine *engine);
 /* Overwrites all free window blocks. */
 void fake_engine_poison(struct fake_engine *engine, const struct window_pool *windows);
 
-/* ---- its results ----------------------------------------------------------------------------- */
+/* ---- its results ---------------------------------------------------------------------------- */
 
 /* Returns the word of a slot: it depends on the token, its position and all words before it. */
 uint64_t fake_word(int32_t token, int position, uint64_t sum_before);

@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(MOVE_THREADS)
 }
 
 /* The blocks of one kind. */
-static pieces in_cache(const struct kv_cache *cache, enum kv_kind kind, const int32_t *block) {
+static pieces in_cache(const struct kv_cache *cache, enum block_kind kind, const int32_t *block) {
     const struct kv_part &part = cache->part[kind];
     const size_t at = part.first * cache->block_bytes;
     const size_t scale = cache->key_scale ? part.first * (size_t)cache->config.G : 0;
@@ -98,7 +98,7 @@ static int scales_of(const struct kv_cache *cache) {
     return cache->key_scale ? cache->config.G : 0;
 }
 
-static void move(const struct kv_cache *cache, enum kv_kind kind, const pieces &to,
+static void move(const struct kv_cache *cache, enum block_kind kind, const pieces &to,
                  const pieces &from, int n, const launch_list &list, cudaStream_t stream) {
     const int L = cache->part[kind].L;
     const piece_sizes sizes = {cache->block_bytes, kv_piece_bytes(cache), L, scales_of(cache)};
@@ -111,7 +111,8 @@ static void move(const struct kv_cache *cache, enum kv_kind kind, const pieces &
 
 /* Calls fn with each cache of equal layers that has layers of this kind, and with the offset of its
  * pieces in a block of a stage. */
-template <class Fn> static void for_alike(const struct kv_cache *cache, enum kv_kind kind, Fn fn) {
+template <class Fn>
+static void for_alike(const struct kv_cache *cache, enum block_kind kind, Fn fn) {
     size_t offset = 0;
     if (cache->n_alike == 0) fn(cache, offset);
     for (int i = 0; i < cache->n_alike; i++) {
@@ -120,7 +121,7 @@ template <class Fn> static void for_alike(const struct kv_cache *cache, enum kv_
     }
 }
 
-void kv_copy(struct kv_cache *cache, enum kv_kind kind, const int32_t *from, const int32_t *to,
+void kv_copy(struct kv_cache *cache, enum block_kind kind, const int32_t *from, const int32_t *to,
              int n, cudaStream_t stream) {
     for_alike(cache, kind, [&](const struct kv_cache *alike, size_t) {
         move(alike, kind, in_cache(alike, kind, to), in_cache(alike, kind, from), n, {}, stream);
@@ -128,7 +129,7 @@ void kv_copy(struct kv_cache *cache, enum kv_kind kind, const int32_t *from, con
 }
 
 /* Gathers or scatters the n blocks of a list. */
-static void stage_blocks(void *stage, const struct kv_cache *cache, enum kv_kind kind, int n,
+static void stage_blocks(void *stage, const struct kv_cache *cache, enum block_kind kind, int n,
                          const launch_list &list, bool gathers, cudaStream_t stream) {
     const size_t stride = kv_stage_bytes(cache, kind, 1);
     for_alike(cache, kind, [&](const struct kv_cache *alike, size_t offset) {
@@ -145,13 +146,13 @@ static launch_list list_of(const int32_t *block, int n) {
     return list;
 }
 
-void kv_gather(void *stage, const struct kv_cache *cache, enum kv_kind kind, const int32_t *block,
-               int n, cudaStream_t stream) {
+void kv_gather(void *stage, const struct kv_cache *cache, enum block_kind kind,
+               const int32_t *block, int n, cudaStream_t stream) {
     stage_blocks(stage, cache, kind, n, list_of(block, n), true, stream);
 }
 
-void kv_scatter(struct kv_cache *cache, enum kv_kind kind, const void *stage, const int32_t *block,
-                int n, cudaStream_t stream) {
+void kv_scatter(struct kv_cache *cache, enum block_kind kind, const void *stage,
+                const int32_t *block, int n, cudaStream_t stream) {
     stage_blocks((void *)stage, cache, kind, n, list_of(block, n), false, stream);
 }
 
@@ -161,7 +162,7 @@ size_t kv_piece_bytes(const struct kv_cache *cache) {
     return cache->block_bytes + (scales + 15) / 16 * 16;
 }
 
-size_t kv_stage_bytes(const struct kv_cache *cache, enum kv_kind kind, int n) {
+size_t kv_stage_bytes(const struct kv_cache *cache, enum block_kind kind, int n) {
     size_t bytes = 0;
     if (cache->n_alike == 0)
         return (size_t)n * 2 * (size_t)cache->part[kind].L * kv_piece_bytes(cache);
@@ -192,8 +193,8 @@ static bool has_window_blocks(const struct kv_config *c, int layer) {
 /* Divides the cache among the kinds of layers, and counts the blocks of all layers. */
 static bool plan_parts(struct kv_cache *cache, size_t *blocks) {
     const struct kv_config *c = &cache->config;
-    cache->part[KV_WHOLE] = {0, c->n_blocks, 0};
-    cache->part[KV_WINDOW] = {0, c->n_window_blocks, 0};
+    cache->part[KV_BLOCKS] = {0, c->n_blocks, 0};
+    cache->part[KV_WINDOW_BLOCKS] = {0, c->n_window_blocks, 0};
     for (int i = 0; i < c->L; i++) cache->part[has_window_blocks(c, i)].L++;
     *blocks = 0;
     for (struct kv_part &part : cache->part) {
@@ -220,10 +221,10 @@ static bool plan(struct kv_cache *cache, size_t *blocks) {
 /* Sets the blocks of each layer: within a kind, in the order of the layers. */
 static void place_layers(struct kv_cache *cache) {
     const struct kv_config *c = &cache->config;
-    int n[KV_KINDS] = {};
+    int n[N_BLOCK_KINDS] = {};
     cache->layer = (struct kv_layer *)mem_calloc((size_t)c->L, sizeof *cache->layer);
     for (int i = 0; i < c->L; i++) {
-        const enum kv_kind kind = has_window_blocks(c, i) ? KV_WINDOW : KV_WHOLE;
+        const enum block_kind kind = has_window_blocks(c, i) ? KV_WINDOW_BLOCKS : KV_BLOCKS;
         const struct kv_part &part = cache->part[kind];
         cache->layer[i] = {kind, part.first + (size_t)n[kind]++ * (size_t)part.n_blocks};
     }

@@ -14,7 +14,7 @@ size_t kv_cache_bytes(const struct kv_config *config);
 
 /* Copies blocks from[i] to to[i] in all layers of a kind, concurrently: no block may be both source
  * and target, or target twice. The kind must have layers. The lists are device memory. */
-void kv_copy(struct kv_cache *cache, enum kv_kind kind, const int32_t *from, const int32_t *to,
+void kv_copy(struct kv_cache *cache, enum block_kind kind, const int32_t *from, const int32_t *to,
              int n, cudaStream_t stream);
 
 /* Swapping: kv_gather copies blocks block[0..n) to `stage`, [n][2][L] pieces (keys, then values) of
@@ -24,11 +24,11 @@ void kv_copy(struct kv_cache *cache, enum kv_kind kind, const int32_t *from, con
  * return. */
 enum { KV_LIST = 256 };
 size_t kv_piece_bytes(const struct kv_cache *cache);
-void kv_gather(void *stage, const struct kv_cache *cache, enum kv_kind kind, const int32_t *block,
-               int n, cudaStream_t stream);
-void kv_scatter(struct kv_cache *cache, enum kv_kind kind, const void *stage, const int32_t *block,
-                int n, cudaStream_t stream);
+void kv_gather(void *stage, const struct kv_cache *cache, enum block_kind kind,
+               const int32_t *block, int n, cudaStream_t stream);
+void kv_scatter(struct kv_cache *cache, enum block_kind kind, const void *stage,
+                const int32_t *block, int n, cudaStream_t stream);
 /* Returns the bytes of a stage of n blocks. */
-size_t kv_stage_bytes(const struct kv_cache *cache, enum kv_kind kind, int n);
+size_t kv_stage_bytes(const struct kv_cache *cache, enum block_kind kind, int n);
 
 #endif

@@ -2,7 +2,7 @@
  * uses these functions.
  *
  *   layer     keys [n_blocks][G][B][D], values the same; kv_view points to those of one layer.
- *             Layers with a window may use other and fewer blocks (enum kv_kind)
+ *             Layers with a window may use other and fewer blocks (enum block_kind)
  *   position  p of a sequence is in block table[p / B], at offset p % B
  *
  * So a head's B positions in a block are contiguous: B * D elements, numbered by kv_element. If

@@ -14,7 +14,7 @@
  * step waits only if more is gathered than the two stages hold, or if swap_arrive is called too
  * early.
  *
- * Blocks of each kind (enum kv_kind) have separate slots; both kinds share the stages.
+ * Blocks of each kind (enum block_kind) have separate slots; both kinds share the stages.
  *
  * Pinned memory is allocated in chunks when slots are first used, and kept.
  */
@@ -37,7 +37,7 @@ struct swap_area {
 struct kv_swap {
     struct kv_cache *cache;
     cudaStream_t steps, copies;
-    struct swap_area area[KV_KINDS];
+    struct swap_area area[N_BLOCK_KINDS];
     size_t stage_bytes;
     uint8_t *out[OUT_STAGES];     /* device memory */
     uint8_t *in;                  /* the third stage, of the same size */
@@ -106,15 +106,15 @@ size_t kv_swap_bytes(struct backend *, const struct kv_config *config) {
 /* Divides the host's bytes between the kinds in the cache's proportion. */
 static void plan_areas(struct kv_swap *s, const struct swap_sizes *sizes, int64_t bytes) {
     const struct kv_part *part = s->cache->part;
-    const double windows = (double)part[KV_WINDOW].n_blocks / part[KV_WHOLE].n_blocks;
-    for (int kind = 0; kind < KV_KINDS; kind++)
-        s->area[kind].block_bytes = kv_stage_bytes(s->cache, (enum kv_kind)kind, 1);
-    const double pair =
-        (double)s->area[KV_WHOLE].block_bytes + windows * (double)s->area[KV_WINDOW].block_bytes;
+    const double windows = (double)part[KV_WINDOW_BLOCKS].n_blocks / part[KV_BLOCKS].n_blocks;
+    for (int kind = 0; kind < N_BLOCK_KINDS; kind++)
+        s->area[kind].block_bytes = kv_stage_bytes(s->cache, (enum block_kind)kind, 1);
+    const double pair = (double)s->area[KV_BLOCKS].block_bytes +
+                        windows * (double)s->area[KV_WINDOW_BLOCKS].block_bytes;
     const int n = between((size_t)((double)bytes / pair), INT32_MAX / 2);
-    s->area[KV_WHOLE].n_slots = n;
-    if (windows > 0) s->area[KV_WINDOW].n_slots = between((size_t)(n * windows), n);
-    for (int kind = 0; kind < KV_KINDS; kind++) {
+    s->area[KV_BLOCKS].n_slots = n;
+    if (windows > 0) s->area[KV_WINDOW_BLOCKS].n_slots = between((size_t)(n * windows), n);
+    for (int kind = 0; kind < N_BLOCK_KINDS; kind++) {
         struct swap_area *area = &s->area[kind];
         if (area->block_bytes == 0) continue;
         area->chunk_slots = between(sizes->chunk / area->block_bytes, area->n_slots);
@@ -127,7 +127,7 @@ static void plan_areas(struct kv_swap *s, const struct swap_sizes *sizes, int64_
 }
 
 enum status kv_swap_new(struct kv_swap **out, struct kv_cache *cache,
-                        const struct swap_sizes *sizes, int64_t bytes, int n_slots[KV_KINDS],
+                        const struct swap_sizes *sizes, int64_t bytes, int n_slots[N_BLOCK_KINDS],
                         cudaStream_t stream, struct err *err) {
     struct kv_swap *s = (struct kv_swap *)mem_calloc(1, sizeof *s);
     s->cache = cache;
@@ -139,7 +139,7 @@ enum status kv_swap_new(struct kv_swap **out, struct kv_cache *cache,
         kv_swap_free(nullptr, s);
         return status;
     }
-    for (int kind = 0; kind < KV_KINDS; kind++) n_slots[kind] = s->area[kind].n_slots;
+    for (int kind = 0; kind < N_BLOCK_KINDS; kind++) n_slots[kind] = s->area[kind].n_slots;
     *out = s;
     return STATUS_OK;
 }
@@ -163,8 +163,8 @@ void kv_swap_free(struct backend *, struct kv_swap *s) {
     free(s);
 }
 
-bool kv_swap_reserve(struct backend *, struct kv_swap *s, bool window, int n) {
-    const struct swap_area &area = s->area[window];
+bool kv_swap_reserve(struct backend *, struct kv_swap *s, enum block_kind kind, int n) {
+    const struct swap_area &area = s->area[kind];
     assert(n >= 0 && n <= area.n_slots);
     for (int i = 0; i < area.n_chunks && i * area.chunk_slots < n; i++) {
         void *memory;
@@ -203,9 +203,8 @@ static void wait_for(cudaStream_t stream, cudaEvent_t event) {
     cuda_check(cudaStreamWaitEvent(stream, event, 0), "waiting for another stream");
 }
 
-void kv_swap_out(struct backend *, struct kv_swap *s, bool window, const int32_t *block,
+void kv_swap_out(struct backend *, struct kv_swap *s, enum block_kind kind, const int32_t *block,
                  const int32_t *slot, int n) {
-    const enum kv_kind kind = window ? KV_WINDOW : KV_WHOLE;
     const struct swap_area &area = s->area[kind];
     if (cuda_failed() || area.block_bytes == 0) return;
     for (int i = 0, count; i < n; i += count) {
@@ -221,9 +220,8 @@ void kv_swap_out(struct backend *, struct kv_swap *s, bool window, const int32_t
     }
 }
 
-void kv_swap_in(struct backend *, struct kv_swap *s, bool window, const int32_t *slot,
+void kv_swap_in(struct backend *, struct kv_swap *s, enum block_kind kind, const int32_t *slot,
                 const int32_t *block, int n) {
-    const enum kv_kind kind = window ? KV_WINDOW : KV_WHOLE;
     const struct swap_area &area = s->area[kind];
     if (cuda_failed() || area.block_bytes == 0) return;
     record(s->begun, s->steps);

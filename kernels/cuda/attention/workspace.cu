@@ -88,7 +88,7 @@ static attention_sizes plan_sizes(struct attention_workspace *work, enum dtype a
     work->act = act;
     work->limits = *limits;
     if (limits->n_windows == 0) work->limits.n_windows = 1;
-    work->kinds = config->n_window_blocks > 0 ? KV_KINDS : 1;
+    work->kinds = config->n_window_blocks > 0 ? N_BLOCK_KINDS : 1;
     for (int i = 0; i < work->limits.n_windows && act != DTYPE_F32; i++) {
         const attention_sizes sizes = plan_window(work, i, config);
         if (sizes.parts > most.parts) most.parts = sizes.parts;
@@ -170,8 +170,9 @@ void attention_workspace_run(struct attention_workspace *work, void *y, const vo
                              cudaStream_t stream) {
     const struct kv_view kv = kv_view_of(cache, layer);
     assert(how->H == work->limits.H && how->cap >= 0);
-    const enum kv_kind kind = cache->layer[layer].kind;
-    assert(work->kinds == 1 || (kind == KV_WINDOW) == (how->window > 0)); /* the plan has them */
+    const enum block_kind kind = cache->layer[layer].kind;
+    /* the plan has them */
+    assert(work->kinds == 1 || (kind == KV_WINDOW_BLOCKS) == (how->window > 0));
     struct attention_args args = {};
     args.y = y;
     args.q = q;

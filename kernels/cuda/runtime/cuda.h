@@ -27,10 +27,6 @@ extern "C" {
 #include "kernels/kernels.h"
 }
 
-/* Groups of layers that share block tables: layers that keep all positions, and layers with a
- * window if the cache has window blocks (struct kv_config). */
-enum kv_kind { KV_WHOLE, KV_WINDOW, KV_KINDS };
-
 /* The part of a cache for the layers of one kind: [L][n_blocks] blocks. */
 struct kv_part {
     int L, n_blocks;
@@ -38,7 +34,7 @@ struct kv_part {
 };
 
 struct kv_layer {
-    enum kv_kind kind;
+    enum block_kind kind;
     size_t first; /* number of blocks of earlier layers */
 };
 
@@ -51,9 +47,9 @@ struct kv_cache {
     struct kv_cache *alike[MAX_KV_KINDS];
     struct kv_place *place; /* [L]; NULL if all layers are equal */
     size_t block_bytes;     /* bytes of the keys of one block of one layer; values take the same */
-    struct kv_part part[KV_KINDS]; /* for all layers; if they differ, only L is used */
-    struct kv_layer *layer;        /* [L]; if layers differ, only the kind is used */
-    uint8_t *keys;                 /* the blocks of all layers, part by part */
+    struct kv_part part[N_BLOCK_KINDS]; /* for all layers; if they differ, only L is used */
+    struct kv_layer *layer;             /* [L]; if layers differ, only the kind is used */
+    uint8_t *keys;                      /* the blocks of all layers, part by part */
     uint8_t *values;
     float *key_scale, *value_scale; /* [blocks][G]; NULL unless the elements are e4m3 */
 };
@@ -80,9 +76,10 @@ struct device_step {
     const int32_t *logit_row;        /* [R] */
     const int32_t *table;            /* [kinds][S] lines, all as long as the longest */
     /* By kind; NULL for window blocks if the cache does not use them. */
-    const int32_t *slot[KV_KINDS];                          /* [M] */
-    const int32_t *line[KV_KINDS];                          /* [M] offset of the sequence's line */
-    const int32_t *copy_from[KV_KINDS], *copy_to[KV_KINDS]; /* [n_copies] */
+    const int32_t *slot[N_BLOCK_KINDS]; /* [M] */
+    /* [M] offset of the sequence's line */
+    const int32_t *line[N_BLOCK_KINDS];
+    const int32_t *copy_from[N_BLOCK_KINDS], *copy_to[N_BLOCK_KINDS]; /* [n_copies] */
 };
 
 #endif
