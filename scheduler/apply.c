@@ -52,7 +52,7 @@ static void preempt(struct scheduler *s, struct sequence *sequence) {
 static void note_first_time(struct scheduler *s, struct sequence *sequence, int hits) {
     struct request *request = sequence->request;
     if (!request->queued) return;
-    sequence->first_scheduled_ns = s->plan.now_ns;
+    sequence->first_scheduled_ns = s->plan.view.now_ns;
     sequence->kv.n_cached = hits * s->pool.block_size;
     if (s->pool.caching && !request->prompt_scored) {
         s->stats.prefix_queries += (uint64_t)request->n_prompt;
@@ -179,6 +179,7 @@ void plan_apply(struct scheduler *s) {
     for (int i = 0; i < plan->n_items; i++)
         if (i < plan->n_kept || i >= plan->n_running) acquire_blocks(s, &plan->item[i]);
     if (s->swap.cache.n_evicted > 0) host_cache_offload(&s->swap);
-    assert(block_pool_available(&s->pool) == plan->available);
-    assert(window_pool_available(&s->pool.windows) == plan->windows || s->pool.windows.n == 0);
+    assert(block_pool_available(&s->pool) == plan->ledger[KV_BLOCKS].available);
+    assert(window_pool_available(&s->pool.windows) == plan->ledger[KV_WINDOW_BLOCKS].available ||
+           s->pool.windows.n == 0);
 }

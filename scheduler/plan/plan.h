@@ -97,14 +97,21 @@ struct plan_item {
     int samples;    /* extra samples of unforked choices */
     int hits;       /* blocks of an admitted sequence in the prefix cache */
     int host_hits;  /* blocks after these in the host cache */
-    int blocks;     /* to acquire, including the copy */
-    int windows;    /* window blocks for them; not for blocks that the windows have passed */
-    bool copy;      /* its partial block is shared: it writes to a copy */
-    bool loads;     /* some of its blocks are loaded from host memory */
+    /* blocks to acquire, including the copy, and window blocks for them; blocks that the windows
+     * have passed get none */
+    int blocks[N_BLOCK_KINDS];
+    bool copy;  /* its partial block is shared: it writes to a copy */
+    bool loads; /* some of its blocks are loaded from host memory */
+};
+
+/* The blocks of one kind while a plan is made. */
+struct ledger {
+    int available; /* can still be acquired */
+    int promised;  /* part of these that running sequences still need */
 };
 
 struct plan {
-    uint64_t now_ns;
+    struct plan_view view;
     struct plan_item *item; /* [max_seqs] the running sequences in order, then the admitted ones */
     int n_running, n_kept;  /* item[n_kept .. n_running) are preempted */
     int n_items;            /* n_running and the admitted ones */
@@ -116,24 +123,22 @@ struct plan {
     bool loads;              /* one of the admitted sequences loads blocks */
 
     /* state of the counting */
-    int available;         /* blocks that can still be acquired */
-    int promised;          /* part of these that running sequences still need */
-    int windows;           /* window blocks that can still be acquired */
-    int promised_windows;  /* part of these that running sequences still need */
-    int32_t *change;       /* [n_blocks] change of a block's references by this plan... */
-    int32_t *watch_change; /* [n_blocks] ...and of its watchers... */
-    uint64_t *stamp;       /* [n_blocks] ...valid if this equals the plan's epoch */
+    struct ledger ledger[N_BLOCK_KINDS];
+    /* [n_blocks] changes by this plan to the holders of each block: references, or watchers of its
+     * window block... */
+    int32_t *change[N_BLOCK_KINDS];
+    uint64_t *stamp; /* [n_blocks] ...valid if this equals the plan's epoch */
     uint64_t epoch;
     int32_t *hit; /* [n_blocks] hits of the waiting sequence that is checked */
     int max_items, n_blocks;
 };
 
+/* Allocates the arrays of a plan, for a pool of n_blocks; frees them. */
 void plan_init(struct plan *plan, int max_seqs, int n_blocks);
 void plan_free(struct plan *plan);
-void plan_make(struct plan *plan, const struct plan_view *view);
 
-/* plan_drafts.c: adds the drafts that are expected to save time. The last part of plan_make. */
-void plan_drafts(struct plan *plan, const struct plan_view *view);
+/* Plans a step. `plan` gets a copy of the view, which is valid during the call. */
+void plan_make(struct plan *plan, const struct plan_view *view);
 
 /* Must the block of the next slot be copied before it is written, in the current state? */
 bool plan_must_copy(const struct block_pool *pool, const struct sequence *sequence);

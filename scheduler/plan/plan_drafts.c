@@ -1,5 +1,5 @@
 /* plan_drafts: the drafts that a plan verifies, chosen after everything else (speculate.h). */
-#include "scheduler/plan/plan.h"
+#include "scheduler/plan/internal.h"
 
 /* A draft less likely than this is not considered. */
 static const float min_chance = 0.02f;
@@ -14,46 +14,53 @@ struct choosing {
     int blocks;                /* blocks for all drafts */
 };
 
-static int blocks_of(const struct plan_view *view, const struct plan_item *item, int drafts) {
-    const struct sequence *sequence = item->sequence;
-    int end = sequence->n_computed + item->rows;
-    return block_pool_blocks_for(view->pool, end + drafts) - block_pool_blocks_for(view->pool, end);
+/* Returns the blocks that drafts after the rows of an item need. */
+static int drafts_blocks(const struct plan *plan, const struct plan_item *item, int drafts) {
+    const struct block_pool *pool = plan->view.pool;
+    int end = item->sequence->n_computed + item->rows;
+    return block_pool_blocks_for(pool, end + drafts) - block_pool_blocks_for(pool, end);
 }
 
-static bool may_choose(const struct plan *plan, const struct plan_view *view,
-                       const struct choosing *c, int i) {
+static bool drafts_may_choose(const struct plan *plan, const struct choosing *c, int i) {
     const struct plan_item *item = &plan->item[i];
     int drafts = c->drafts[i] + 1;
     if (item->rows != 1 || drafts > item->sequence->drafts.n_proposed) return false;
-    int more = blocks_of(view, item, drafts) - blocks_of(view, item, c->drafts[i]);
-    return c->blocks + more <= min_int(plan->available, plan->windows);
+    int more = drafts_blocks(plan, item, drafts) - drafts_blocks(plan, item, c->drafts[i]);
+    for (int kind = 0; kind < N_BLOCK_KINDS; kind++)
+        if (c->blocks + more > plan->ledger[kind].available) return false;
+    return true;
 }
 
 /* Returns the item whose next draft is the most likely, or -1. */
-static int likeliest(const struct plan *plan, const struct plan_view *view,
-                     const struct choosing *c) {
+static int drafts_likeliest(const struct plan *plan, const struct choosing *c) {
     int best = -1;
     for (int i = 0; i < plan->n_running; i++)
-        if (may_choose(plan, view, c, i) && (best < 0 || c->next[i] > c->next[best])) best = i;
+        if (drafts_may_choose(plan, c, i) && (best < 0 || c->next[i] > c->next[best])) best = i;
     return best;
 }
 
+/* Chooses the next draft of an item. */
+static void drafts_choose(const struct plan *plan, struct choosing *c, int i) {
+    const struct plan_item *item = &plan->item[i];
+    int drafts = ++c->drafts[i];
+    c->next[i] *= drafts_chance(&item->sequence->drafts, drafts);
+    c->blocks += drafts_blocks(plan, item, drafts) - drafts_blocks(plan, item, drafts - 1);
+    c->item[c->n++] = i;
+}
+
 /* Returns how many of the drafts, in the order of choice, yield the most tokens per time. */
-static int choose_all(const struct plan *plan, const struct plan_view *view, struct choosing *c) {
+static int drafts_choose_all(const struct plan *plan, struct choosing *c) {
+    const struct plan_view *view = &plan->view;
     int most = min_int(view->max_rows - plan->rows, view->max_logit_rows - plan->logit_rows);
     float tokens = (float)plan->rows;
     float best = tokens / step_cost_ns(view->cost, plan->rows) * MIN_DRAFT_GAIN;
     int n = 0;
     most = min_int(most, MAX_COST_ROWS - plan->rows);
     while (c->n < most) {
-        int i = likeliest(plan, view, c);
+        int i = drafts_likeliest(plan, c);
         if (i < 0 || (c->next[i] < min_chance && !view->fixed_drafts)) break;
-        const struct plan_item *item = &plan->item[i];
-        int drafts = ++c->drafts[i];
         tokens += c->next[i];
-        c->next[i] *= drafts_chance(&item->sequence->drafts, drafts);
-        c->blocks += blocks_of(view, item, drafts) - blocks_of(view, item, drafts - 1);
-        c->item[c->n++] = i;
+        drafts_choose(plan, c, i);
         float ns = step_cost_ns(view->cost, plan->rows + c->n), rate = tokens / ns;
         if (view->itl_target_ns > 0 && ns > view->itl_target_ns && !view->fixed_drafts) break;
         if (rate <= best && !view->fixed_drafts) continue;
@@ -63,28 +70,28 @@ static int choose_all(const struct plan *plan, const struct plan_view *view, str
     return n;
 }
 
-static void add_draft(struct plan *plan, const struct plan_view *view, struct plan_item *item) {
-    int blocks = blocks_of(view, item, 1);
+static void drafts_add(struct plan *plan, struct plan_item *item) {
+    int blocks = drafts_blocks(plan, item, 1);
     item->rows++;
     item->drafts++;
     item->logit_rows++;
-    item->blocks += blocks;
-    item->windows += blocks;
     plan->rows++;
     plan->shape.decode_rows++;
     plan->logit_rows++;
-    plan->available -= blocks;
-    plan->windows -= blocks;
-    assert(plan->available >= 0 && plan->windows >= 0);
+    for (int kind = 0; kind < N_BLOCK_KINDS; kind++) {
+        item->blocks[kind] += blocks;
+        plan->ledger[kind].available -= blocks;
+        assert(plan->ledger[kind].available >= 0);
+    }
 }
 
-void plan_drafts(struct plan *plan, const struct plan_view *view) {
+void plan_drafts(struct plan *plan) {
     struct choosing c = {0};
     bool idle = plan->shape.prefill_rows == 0 && plan->n_items == plan->n_kept && plan->rows > 0 &&
                 !plan->short_of_blocks;
-    if (!view->drafts || !idle || plan->n_running >= MAX_COST_ROWS) return;
+    if (!plan->view.drafts || !idle || plan->n_running >= MAX_COST_ROWS) return;
     for (int i = 0; i < plan->n_running; i++)
         c.next[i] = drafts_chance(&plan->item[i].sequence->drafts, 0);
-    int n = choose_all(plan, view, &c);
-    for (int i = 0; i < n; i++) add_draft(plan, view, &plan->item[c.item[i]]);
+    int n = drafts_choose_all(plan, &c);
+    for (int i = 0; i < n; i++) drafts_add(plan, &plan->item[c.item[i]]);
 }

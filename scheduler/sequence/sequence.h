@@ -199,6 +199,16 @@ static inline int sequence_n_schedulable(const struct sequence *sequence) {
     return ahead ? due : sequence->n_tokens;
 }
 
+/* Does it need one row: that of its last token? */
+static inline bool sequence_decodes(const struct sequence *sequence) {
+    return sequence_n_schedulable(sequence) - sequence->n_computed == 1;
+}
+
+/* Are two sequences beams of one search? */
+static inline bool sequence_searches_with(const struct sequence *a, const struct sequence *b) {
+    return a->request == b->request && a->request->beams;
+}
+
 /* Returns the key of the i-th block of a sequence. `parent` is the id of the block before it. */
 struct block_key sequence_key(const struct sequence *sequence, int i, uint64_t parent);
 

@@ -364,9 +364,9 @@ START_TEST(all_sharers_but_the_last_copy) {
     }
     plan_make(&plan, &view);
     ck_assert(plan.item[0].copy && !plan.item[1].copy);
-    ck_assert_int_eq(plan.item[0].blocks, 1);
-    ck_assert_int_eq(plan.item[1].blocks, 0);
-    ck_assert_int_eq(plan.available, 20 - 3 - 1);
+    ck_assert_int_eq(plan.item[0].blocks[KV_BLOCKS], 1);
+    ck_assert_int_eq(plan.item[1].blocks[KV_BLOCKS], 0);
+    ck_assert_int_eq(plan.ledger[KV_BLOCKS].available, 20 - 3 - 1);
     end();
 }
 END_TEST
@@ -446,10 +446,11 @@ START_TEST(a_plan_moves_nothing_and_repeats) {
     for (int i = 0; i < 4; i++) sequences[i] = made[i]->sequence[0];
     plan_make(&plan, &view);
     memcpy(items, plan.item, sizeof items);
-    int n_kept = plan.n_kept, rows = plan.rows, available = plan.available;
+    int n_kept = plan.n_kept, rows = plan.rows, available = plan.ledger[KV_BLOCKS].available;
     plan_make(&plan, &view);
     ck_assert(memcmp(items, plan.item, sizeof items) == 0);
-    ck_assert(n_kept == plan.n_kept && rows == plan.rows && available == plan.available);
+    ck_assert(n_kept == plan.n_kept && rows == plan.rows &&
+              available == plan.ledger[KV_BLOCKS].available);
     ck_assert(memcmp(before, pool.block, sizeof before) == 0);
     for (int i = 0; i < 4; i++)
         ck_assert(memcmp(&sequences[i], &made[i]->sequence[0], sizeof sequences[i]) == 0);
