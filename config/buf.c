@@ -43,6 +43,7 @@ void *arena_alloc(struct arena *arena, size_t bytes) {
 }
 
 char *arena_strndup(struct arena *arena, const char *text, size_t length) {
+    assert(text || length == 0);
     char *copy = length < SIZE_MAX ? arena_alloc(arena, length + 1) : NULL;
     if (!copy) return NULL;
     memcpy(copy, text, length);

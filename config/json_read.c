@@ -45,6 +45,7 @@ static void skip_space(struct reader *reader) {
 }
 
 static bool next_is(struct reader *reader, char c) {
+    assert(reader->at <= reader->end);
     skip_space(reader);
     if (reader->at == reader->end || *reader->at != c) return false;
     reader->at++;
@@ -270,6 +271,7 @@ static enum status read_child(struct reader *reader, enum json_type parent, stru
 
 /* Reads an array or object after '[' or '{'. */
 static enum status read_children(struct reader *reader, struct json *parent, char close) {
+    assert(reader->depth > 0 && reader->at <= reader->end);
     struct json **last = &parent->child;
     if (next_is(reader, close)) return STATUS_OK;
     for (;;) {

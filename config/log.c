@@ -33,6 +33,7 @@ static struct {
 } settings = {LOG_INFO, LOG_TEXT, {"", "", "", ""}, ""};
 
 void log_setup(enum log_level level, enum log_format format) {
+    assert(level <= LOG_ERROR && format <= LOG_JSON);
     settings.level = level;
     settings.format = format;
     settings.style[LOG_DEBUG] = terminal_style(STDERR_FILENO, TERMINAL_NOTE);

@@ -11,6 +11,7 @@ uint64_t name_hash(const char *name, size_t length) {
 }
 
 void name_index_init(struct name_index *index, size_t n_names) {
+    assert(n_names <= SIZE_MAX / 4);
     size_t places = 16;
     while (places < 2 * n_names) places *= 2;
     index->entry = mem_calloc(places, sizeof *index->entry);

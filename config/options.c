@@ -2,6 +2,7 @@
  * sources have not set. Then each option's text is checked and stored. So an invalid value is
  * ignored if an earlier source overrides it, and only options_parse defines the order of the
  * sources. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ struct parse {
 
 static enum status set_text(struct parse *parse, int index, enum source source, const char *text,
                             bool negated) {
+    assert(index >= 0 && index < option_count);
     char *copy = arena_strndup(parse->arena, text, strlen(text));
     if (!copy) {
         return err_set(parse->err, STATUS_USAGE, option_table[index].name,
@@ -60,6 +62,7 @@ static bool is_name(const struct parse *parse, int argc, char **argv, int at) {
 /* Reads an option's value, which may be the next argument. */
 static enum status read_value(struct parse *parse, int index, bool negated, const char *value,
                               int argc, char **argv, int *at) {
+    assert(index >= 0 && index < option_count);
     const struct option *option = &option_table[index];
     if (negated && value) {
         return err_set(parse->err, STATUS_USAGE, option->name,
@@ -201,6 +204,7 @@ static void who_text(const struct parse *parse, const struct option *option,
 }
 
 static enum status apply_one(struct parse *parse, int index) {
+    assert(index >= 0 && index < option_count);
     const struct option *option = &option_table[index];
     const struct setting *setting = &parse->settings[index];
     bool given = setting->source != SOURCE_NONE && option->commands & parse->command->bit;

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -166,6 +167,7 @@ static enum status set_bool(const struct option *option, const char *text, const
 
 enum status option_set(const struct option *option, const char *text, const char *who,
                        struct options *options, struct err *err) {
+    assert(option->name && text);
     void *field = (char *)options + option->offset;
     switch (option->type) {
     case OPTION_TEXT:

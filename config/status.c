@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,6 +44,7 @@ static void make_harmless(char *text) {
 
 enum status err_set(struct err *err, enum status status, const char *param, const char *format,
                     ...) {
+    assert(status != STATUS_OK);
     if (!err) return status;
     memset(err, 0, sizeof *err);
     err->status = status;

@@ -77,6 +77,7 @@ int utf8_count(const char *text, size_t length) {
 }
 
 int utf8_cut(const char *text, size_t length, int limit) {
+    assert(limit >= 0);
     size_t cut = (size_t)limit;
     if (length <= cut) return (int)length;
     while (cut > 0 && is_continuation(text[cut])) cut--;

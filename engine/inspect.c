@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -127,6 +128,7 @@ static void print_totals(FILE *out, const struct weights *weights) {
 /* Describes factors of positions, one per pair of numbers of a head. Llama 3.1 slows down slowly
  * turning pairs; Gemma 4 stops most of them, which no factor of a stretch expresses. */
 static void print_factors(FILE *out, const float *factors, int n, const char *where) {
+    assert(factors && n > 0);
     const float still = 1e20f;
     float least = still, most = 0;
     int n_turning = 0;

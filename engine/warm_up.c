@@ -13,6 +13,7 @@
  * Rows have no slot, so they write neither keys nor values. They attend to the cache's initial
  * zeros, and their results are dropped. All sequences share one block table.
  */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "engine/internal.h"
@@ -54,6 +55,7 @@ static void run(struct engine *engine, const struct warm_step *w) {
 
 /* Runs n rows of one sequence; the last row wants logits. */
 static void run_prompt(struct engine *engine, struct warm_step *w, int n) {
+    assert(n > 0);
     w->step.M = n;
     w->step.S = w->step.R = 1;
     for (int m = 0; m < n; m++) w->arrays.position[m] = m;
@@ -65,6 +67,7 @@ static void run_prompt(struct engine *engine, struct warm_step *w, int n) {
 /* Runs n rows twice: one row for each of `seqs` sequences, the others as drafts of the last
  * sequence. */
 static void run_decode(struct engine *engine, struct warm_step *w, int n, int seqs, int position) {
+    assert(n > 0 && seqs > 0 && position >= 0);
     w->step.M = w->step.R = n;
     w->step.S = seqs;
     for (int m = 0; m < n; m++) {

@@ -1,5 +1,6 @@
 #include "scheduler/batch.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ static void init_windows(struct batch *batch) {
 
 void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_rows, int stride,
                 int block_size, const struct window_pool *windows) {
+    assert(max_seqs > 0 && max_rows > 0 && max_logit_rows > 0);
     size_t seqs = (size_t)max_seqs, rows = (size_t)max_rows, logits = (size_t)max_logit_rows;
     *batch = (struct batch){.max_seqs = max_seqs,
                             .max_rows = max_rows,
@@ -97,6 +99,7 @@ void batch_remove(struct batch *batch, struct sequence *sequence) {
 }
 
 static void exchange_rows(struct batch *batch, int a, int b) {
+    assert(a >= 0 && b >= 0);
     struct sequence *p = batch->sequence[a], *q = batch->sequence[b];
     int32_t *spare = table_of(batch, batch->max_seqs);
     copy_table(spare, p);

@@ -2,6 +2,7 @@
  * samples become tokens, a complete prompt forks into its choices, and tokens become events.
  * Results of sequences that ended while the step was in flight are dropped. If the device has
  * failed, all requests end. */
+#include <assert.h>
 #include <string.h>
 
 #include "scheduler/internal.h"
@@ -10,6 +11,7 @@
 /* ---- computed rows -------------------------------------------------------------------------- */
 
 void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
+    assert(from >= 0);
     int size = s->pool.block_size;
     for (int i = from / size; i < sequence->n_committed / size; i++) {
         int32_t parent = i > 0 ? sequence->kv.table[i - 1] : -1;

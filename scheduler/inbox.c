@@ -8,6 +8,7 @@
  * mutex, and the engine thread decrements them at any time. So a reader may see room slightly too
  * late, but never room that does not exist.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -28,6 +29,7 @@ void inbox_free(struct scheduler *s) {
 
 /* An empty queue always has room for one request, of any length: otherwise it could never run. */
 bool scheduler_has_room(const struct scheduler *s, int n_requests, int n_tokens) {
+    assert(n_requests >= 0 && n_tokens >= 0);
     int requests = atomic_load(&s->inbox.queued_requests);
     int tokens = atomic_load(&s->inbox.queued_tokens);
     if (n_requests > s->config.max_queued_requests - requests) return false;

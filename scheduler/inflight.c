@@ -1,5 +1,6 @@
 #include "scheduler/inflight.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@ static size_t mask_bytes(const struct inflight *inflight) {
 }
 
 void inflight_init(struct inflight *inflight, int max_seqs, int max_samples, int V) {
+    assert(max_seqs > 0 && max_samples > 0 && V > 0);
     *inflight = (struct inflight){.max_samples = max_samples, .mask_words = mask_words(V)};
     inflight->rows = mem_calloc((size_t)max_seqs, sizeof *inflight->rows);
     inflight->samples = mem_calloc((size_t)max_samples, sizeof *inflight->samples);
@@ -35,6 +37,7 @@ static void add_sample(struct inflight *inflight, struct sequence *owner, struct
 
 void inflight_score(struct inflight *inflight, struct sequence *sequence, int position,
                     int logit_row) {
+    assert(position >= 0 && logit_row >= 0);
     add_sample(inflight, sequence,
                (struct sample){.row = logit_row,
                                .scored = sequence->tokens[position],
@@ -78,6 +81,7 @@ static void add_choice(struct inflight *inflight, const struct sequence *leader,
 
 void inflight_sample(struct inflight *inflight, struct sequence *sequence, int position,
                      int logit_row) {
+    assert(position >= 0 && logit_row >= 0);
     struct request *request = sequence->request;
     add_choice(inflight, sequence, sequence, position, logit_row);
     for (int i = 0; request->beams && i < sequence_extra_samples(sequence); i++) {

@@ -21,6 +21,7 @@ enum { FIRST_EVENTS = 256 }; /* initial capacity of a vector */
 
 /* Ensures capacity for n more events, if there is memory. */
 static void grow(struct event_vector *vector, int n) {
+    assert(n >= 0);
     if (vector->capacity - vector->n >= n) return;
     int capacity = max_int(vector->n + n, vector->capacity * 2);
     struct event *events =
@@ -41,6 +42,7 @@ static int add(struct event_vector *vector, const struct event *events, int n) {
 }
 
 void bridge_on_events(void *arg, const struct event *events, int n) {
+    assert(events && n > 0);
     struct app *app = arg;
     pthread_mutex_lock(&app->mutex);
     for (int at = 0; (at += add(&app->arrived, events + at, n - at)) < n;) {

@@ -204,6 +204,7 @@ void lanes_set_limit(struct lanes *lanes, enum lane lane, int max_waiting) {
 }
 
 struct lane_stats lanes_stats(struct lanes *lanes, enum lane lane) {
+    assert(lane < N_LANES);
     const struct queue *queue = &lanes->queues[lane];
     pthread_mutex_lock(&lanes->mutex);
     struct lane_stats stats = {queue->waiting.n, queue->n_running, queue->parked.n};
@@ -214,6 +215,7 @@ struct lane_stats lanes_stats(struct lanes *lanes, enum lane lane) {
 /* ---- opening and closing -------------------------------------------------------------------- */
 
 static void start_queue(struct lanes *lanes, enum lane lane) {
+    assert(lane < N_LANES);
     struct queue *queue = &lanes->queues[lane];
     *queue = (struct queue){.lanes = lanes, .setup = &setups[lane]};
     list_init(&queue->waiting);
@@ -229,6 +231,7 @@ static void start_queue(struct lanes *lanes, enum lane lane) {
 /* Blocks signals on the threads: the loop thread handles them. */
 struct lanes *lanes_new(uv_loop_t *loop, enum lane_verdict (*run)(struct lane_work *work),
                         void (*done)(struct lane_work *work)) {
+    assert(run && done);
     struct lanes *lanes = mem_calloc(1, sizeof *lanes);
     sigset_t all, before;
     lanes->run = run;

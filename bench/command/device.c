@@ -5,6 +5,7 @@
  * parts exceeds the time of a step. If the host is slower than the GPU, as with small models, an
  * op's time is the host's. Bytes are the minimum that must move: weights once per step, keys and
  * values of each sequence once per chunk, logits once. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -87,6 +88,7 @@ static void print_classes(const struct engine *engine, const struct test *t,
 
 /* Fills the contexts, then runs a test. Returns the seconds of the test only. */
 static double run_test(struct driver *d, const struct test *t, struct op_times *times) {
+    assert(t->S > 0 && t->rows > 0 && t->steps > 0);
     for (int i = 0; i < t->from; i++) driver_step(d, t->S, 1, i);
     if (times) engine_time_ops(d->engine, times);
     double seconds = t->rows > 1 ? driver_prefill(d, t->rows * t->steps, t->rows)
@@ -97,6 +99,7 @@ static double run_test(struct driver *d, const struct test *t, struct op_times *
 
 static void print_speed(struct driver *d, const struct test *t, int repeats,
                         const struct device_limits *limits) {
+    assert(repeats > 0);
     double *seconds = mem_calloc((size_t)repeats, sizeof *seconds);
     struct work work[N_PARTS] = {0};
     struct op_times gaps = {.only_steps = true};
@@ -120,6 +123,7 @@ static void print_speed(struct driver *d, const struct test *t, int repeats,
 
 static int list_tests(const struct bench *bench, struct test *tests) {
     int n = 0, chunk = bench->options->max_num_batched_tokens;
+    assert(chunk > 0);
     for (int i = 0; i < bench->prompts.n; i++) {
         int length = bench->prompts.value[i];
         int rows = length < chunk ? length : chunk, steps = length / rows;

@@ -1,4 +1,5 @@
 /* Drives an engine step by step, for `penstock bench`. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "bench/command/bench.h"
@@ -6,6 +7,7 @@
 static const struct sampling greedy = SAMPLING_GREEDY;
 
 void driver_init(struct driver *d, struct engine *engine, int max_rows, int max_seqs) {
+    assert(max_rows > 0 && max_seqs > 0);
     const struct engine_memory *memory = engine_memory(engine);
     *d = (struct driver){.engine = engine, .block_size = memory->block_size};
     d->blocks_each = memory->n_blocks / max_seqs;
@@ -34,6 +36,7 @@ void driver_free(struct driver *d) {
 }
 
 static void fill_step(struct driver *d, int S, int rows, int position, bool pending) {
+    assert(S > 0 && rows > 0 && position >= 0);
     int M = 0;
     if (d->n_window_blocks > 0) share_window_blocks(d, S);
     for (int s = 0; s < S; s++) {
@@ -87,6 +90,7 @@ double driver_prefill(struct driver *d, int n, int chunk) {
 }
 
 double driver_decode(struct driver *d, int S, int n, int position) {
+    assert(S > 0 && n > 0 && position >= 0);
     int max_in_flight = engine_in_flight(d->engine), in_flight = 0;
     uint64_t start = now_ns();
     for (int i = 0; i < n; i++) {

@@ -6,6 +6,7 @@
  * dashboard does. At the end, SIGTERM stops the server, as an operator does.
  */
 #include <arpa/inet.h>
+#include <assert.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@ static const char *const names[N_FIGURES] = {
 /* ---- client --------------------------------------------------------------------------------- */
 
 static int connect_to(int port) {
+    assert(port > 0 && port <= 65535);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -114,6 +116,7 @@ static bool read_all(struct pollfd *clients, int batch) {
 
 /* Returns the seconds from the first request to the last byte, or a negative number on failure. */
 static double stream_batch(const struct engine *engine, int port, int batch, int n) {
+    assert(batch > 0 && n > 0);
     struct pollfd *clients = mem_calloc((size_t)batch, sizeof *clients);
     bool good = true;
     uint64_t start = now_ns();

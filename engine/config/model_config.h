@@ -4,10 +4,12 @@
 #ifndef PENSTOCK_ENGINE_MODEL_CONFIG_H
 #define PENSTOCK_ENGINE_MODEL_CONFIG_H
 
+#include <assert.h>
+
 #include "kernels/kernels.h"
 
-/* A set with one bit per enum role (engine/models/families/roles.h); there are more than 64 roles.
- */
+/* A set with one bit per enum role (engine/models/families/roles.h); there are more than 64
+ * roles. */
 __extension__ typedef unsigned __int128 role_set;
 
 /* Generous bounds. Below them, the bytes of all keys and values of a sequence of full length, 2 * L
@@ -150,6 +152,7 @@ static inline bool config_has_mlps(const struct model_config *config) {
 
 /* The key-value heads of a layer. */
 static inline struct kv_heads config_heads(const struct model_config *config, int layer) {
+    assert(layer >= 0 && layer < MAX_LAYERS);
     const struct layer_config *l = &config->layer[layer];
     const struct kv_heads *kind = &config->window_heads;
     struct kv_heads heads = l->heads;
@@ -199,8 +202,8 @@ static inline int config_kv_heads(const struct model_config *config, struct kv_h
     return n;
 }
 
-/* The size of a head in layers with windows (`slides`) or in the others; 0: there is no such layer.
- */
+/* The size of a head in layers with windows (`slides`) or in the others; 0: there is no such
+ * layer. */
 static inline int config_head_size(const struct model_config *config, bool slides) {
     for (int i = 0; i < config->L; i++)
         if (config->layer[i].slides == slides) return config_heads(config, i).D;

@@ -242,6 +242,7 @@ static enum status read_version(struct cursor *cursor, uint32_t *version, struct
  * allocation. */
 static enum status check_count(const struct cursor *cursor, const char *what, uint64_t count,
                                size_t min, struct err *err) {
+    assert(min > 0);
     size_t max = left(cursor) / min;
     if (max > MAX_ENTRIES) max = MAX_ENTRIES;
     if (count <= max) return STATUS_OK;
@@ -324,6 +325,7 @@ static enum status open_file(struct gguf **out, const char *path, struct err *er
 enum { MAX_PARTS = 9999, PART_NAME_BYTES = sizeof "-00001-of-00003.gguf" - 1 };
 
 char *gguf_part_path(const char *first, int i) {
+    assert(first && i >= 0);
     size_t length = strlen(first);
     char end[32];
     int n = 0;

@@ -186,6 +186,7 @@ static void plan_windows(struct engine_memory *plan, const struct model_config *
 
 int memory_window_blocks(const struct engine_memory *plan, const struct engine_config *config,
                          int64_t n_blocks) {
+    assert(n_blocks >= 0);
     if (plan->window == 0) return 0;
     const struct shares s = shares_of(plan, config);
     int64_t windows = s.least - s.seen + (n_blocks * s.usual_seen + s.usual - 1) / s.usual;
@@ -197,6 +198,7 @@ int memory_window_blocks(const struct engine_memory *plan, const struct engine_c
 
 int64_t memory_pool_bytes(const struct engine_memory *plan, const struct engine_config *config,
                           int64_t n_blocks) {
+    assert(n_blocks >= 0);
     int64_t windows = memory_window_blocks(plan, config, n_blocks);
     return (n_blocks * plan->kv_bytes_per_token + windows * plan->window_bytes_per_token) *
            plan->block_size;
@@ -262,6 +264,7 @@ static int64_t default_bytes(const struct engine_memory *plan, const struct engi
  * usual length exhaust blocks and window blocks together. */
 static void divide_pool(struct engine_memory *plan, const struct engine_config *config,
                         const struct shares *s, int64_t bytes) {
+    assert(bytes > 0);
     int64_t windows = 0, blocks, chains = s->chain * config->max_num_seqs;
     if (plan->window > 0) {
         int64_t beyond = bytes - (s->least - s->seen) * s->window_bytes;

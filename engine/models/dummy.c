@@ -8,6 +8,7 @@
 
 static enum status add_tensor(struct weights *out, const struct model_config *config,
                               enum role role, int layer, enum dtype dtype, struct err *err) {
+    assert(layer >= -1 && layer < config->L);
     const struct role_info *info = role_info(role);
     struct weight weight = {.type = info->K ? dtype : DTYPE_F32, .n_dims = info->K ? 2 : 1};
     int N = role_extent(config, info->N, layer), K = role_extent(config, info->K, layer);

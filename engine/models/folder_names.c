@@ -203,6 +203,7 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
 }
 
 static void note_missing(struct matching *m, enum role role, int layer, int piece) {
+    assert(role < N_ROLES && layer >= -1 && layer < m->config->L);
     char name[WEIGHT_MAX_NAME + 1];
     const char *of_role = folder_name(m->family, role);
     const char *prefix = role == ROLE_OUTPUT ? "" : m->prefix;
@@ -221,6 +222,7 @@ static void note_missing(struct matching *m, enum role role, int layer, int piec
 /* Checks that a role's tensor exists and has the right shape. `piece` below 0: not the tensor of
  * one expert or head. */
 static void check_tensor(struct matching *m, enum role role, int layer, int piece) {
+    assert(role < N_ROLES && layer >= -1 && layer < m->config->L);
     char name[ROLE_NAME_BYTES];
     if (piece < 0)
         role_name(name, role, layer);

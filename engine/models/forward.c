@@ -117,8 +117,8 @@ static void embed_and_project(struct model *model, int M) {
 }
 
 /* Writes the embeddings of the tokens to x. Rank 0 looks them up and the others add nothing, so
- * those need neither the embedding nor the token ids, some of which only rank 0's device may know.
- */
+ * those need neither the embedding nor the token ids, some of which only rank 0's device may
+ * know. */
 static void embed(struct model *model, int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->ends;
@@ -173,6 +173,7 @@ static struct rope rope_of(const struct model *model, int layer) {
 }
 
 static struct heads heads_of(const struct model *model, int layer) {
+    assert(layer >= 0 && layer < model->config.L);
     const struct model_config *m = &model->part;
     const struct tensors *t = &model->layers[layer];
     const enum head_norms norms = t->vec[ROLE_Q_NORM_ALL]     ? HEAD_NORMS_TOGETHER
@@ -218,6 +219,7 @@ static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
 
 /* attn_out = attention */
 static void attention(struct model *model, int layer, const struct kv_cache *cache) {
+    assert(layer >= 0 && layer < model->config.L);
     struct backend *b = model->backend;
     const struct model_config *m = &model->part;
     struct activations *a = &model->act;
@@ -256,6 +258,7 @@ static float layer_scale(const struct model *model, int layer) {
 /* M rows: x += norm(out(act(gate(x)) * the layer's inputs / sqrt(2))), then times the layer's
  * scale; the same on every rank. `inputs` are [M][L][P]. */
 static void add_input(struct model *model, int layer, float *x, const float *inputs, int M) {
+    assert(layer >= 0 && layer < model->config.L);
     struct backend *b = model->backend;
     const struct model_config *m = &model->part;
     const struct tensors *t = &model->layers[layer];
@@ -328,6 +331,7 @@ static void mlp_and_experts(struct model *model, int layer, float *both, const f
 
 /* Adds an MLP or experts to y, before the sum over the ranks. */
 static void mlp_or_experts(struct model *model, int layer, float *y, const float *x, int M) {
+    assert(layer >= 0 && layer < model->config.L && M >= 0);
     struct backend *b = model->backend;
     const struct tensors *t = &model->layers[layer];
     const struct norm norm = norm_of(model, t, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS);

@@ -117,6 +117,7 @@ void layers_find_values(struct model_config *config, const struct weights *weigh
 }
 
 int model_windows(const struct model_config *config, struct attention_window windows[MAX_WINDOWS]) {
+    assert(config->L > 0 && config->L <= MAX_LAYERS);
     int n = 0;
     for (int i = 0; i < config->L; i++) {
         const struct attention_window own = {config->layer[i].window, config_heads(config, i).G};

@@ -134,6 +134,7 @@ static enum status load_matrix(const struct loader *l, enum role role, const str
 /* Copies n floats to device memory. */
 static enum status upload(struct model *model, const float *values, int n, float **out,
                           struct err *err) {
+    assert(values && n > 0);
     struct backend *b = model->backend;
     size_t bytes = (size_t)n * sizeof *values;
     void *buffer;
@@ -228,6 +229,7 @@ static enum status load_head_gains(const struct loader *l, struct tensors *out, 
 
 /* Loads all roles of a layer, or for a layer below 0 the roles outside the layers. */
 static enum status load_tensors(const struct loader *l, struct tensors *out, int layer) {
+    assert(layer >= -1 && layer < l->model->config.L);
     enum status status = STATUS_OK;
     for (enum role role = 0; role < N_ROLES && !status; role++) {
         bool is_matrix = role_info(role)->K != 0;
@@ -389,6 +391,7 @@ static size_t field_bytes(const struct field *field, const struct activations *a
 }
 
 int64_t activations_bytes(const struct model *model, int max_rows, int max_logit_rows) {
+    assert(max_rows > 0 && max_logit_rows >= 0);
     struct activations a = {.max_rows = max_rows, .max_logit_rows = max_logit_rows};
     struct field fields[N_FIELDS];
     activation_fields(&a, model, fields);
@@ -414,7 +417,7 @@ static enum status make_activations(const struct loader *l) {
     return status;
 }
 
-/* ---- entry points ---------------------------------------------------------------------------- */
+/* ---- entry points --------------------------------------------------------------------------- */
 
 static enum status load_all(const struct loader *l) {
     struct model *model = l->model;

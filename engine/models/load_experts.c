@@ -26,6 +26,7 @@ static void copy_rows(const struct loader *l, const struct weight *weight, void 
  * all->data: mem_large of all->bytes, which the caller frees. */
 static enum status gather_experts(const struct loader *l, enum role role, int layer,
                                   struct weight *all) {
+    assert(layer >= 0 && layer < l->model->config.L);
     const struct role_info *info = role_info(role);
     const struct model_config *m = &l->model->config;
     enum status status = STATUS_OK;
@@ -67,8 +68,8 @@ static enum status load_all_experts(const struct loader *l, struct tensors *out,
     return load_rows(l, out, role, &source);
 }
 
-/* Copies N rows of one expert: part i of a fused matrix, whose parts are adjacent or interleaved.
- */
+/* Copies N rows of one expert: part i of a fused matrix, whose parts are adjacent or
+ * interleaved. */
 static void copy_part(char *to, const char *from, const struct weight *fused, size_t i, size_t N) {
     size_t K = (size_t)fused->dim[0], all = (size_t)fused->dim[1];
     size_t first = fused->is_interleaved ? i : i * N, step = fused->is_interleaved ? all / N : 1;
@@ -84,6 +85,7 @@ static void copy_part(char *to, const char *from, const struct weight *fused, si
  * expert. */
 static enum status load_part(const struct loader *l, struct tensors *out, enum role role, int i,
                              const struct weight *fused) {
+    assert(i >= 0);
     const struct role_info *info = role_info(role);
     size_t E = (size_t)l->model->config.experts.E, n_parts = info->n_parts ? info->n_parts : 1;
     size_t N = (size_t)fused->dim[1] / n_parts, bytes = fused->bytes / E; /* bytes per expert */

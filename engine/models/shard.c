@@ -81,6 +81,7 @@ static struct widths widths_of(const struct model_config *config, const struct w
 }
 
 static bool can_share(const struct widths *w, int ranks) {
+    assert(ranks > 0);
     bool divides = w->H % ranks == 0 && w->G % ranks == 0;
     for (int i = 0; i < N_WIDTHS; i++)
         divides = divides && w->of[i].n % ranks == 0 && w->of[i].n / ranks % w->of[i].block == 0;

@@ -78,6 +78,7 @@ struct tensors *weight_index_tensors(const struct model *model, int layer) {
 /* Marks the roles with a matrix in the layer on this rank, as load.c loads them. Returns their
  * number. */
 static size_t mark_matrices(const struct model *model, int layer, bool has[N_ROLES]) {
+    assert(layer >= -1 && layer < model->config.L);
     size_t n = 0;
     memset(has, 0, N_ROLES * sizeof *has);
     for (enum role role = 0; role < N_ROLES; role++) {

@@ -10,6 +10,7 @@
  *           of their rows. Before a rank returns, all elements are stored. The last rank to arrive
  *           increments `generation`, which the others wait for; this also publishes their writes.
  * Left out  A missing rank. All ranks run the same passes, and no op fails. */
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,7 @@ static void add_up(const struct cpu_group *group, size_t from, size_t n) {
 }
 
 static void reduce_piece(void *arg, int i, int thread) {
+    assert(i >= 0 && thread >= 0);
     (void)thread;
     const struct reduce_job *job = arg;
     size_t from = job->from + (size_t)i * PIECE, left = job->to - from;

@@ -22,6 +22,7 @@
  *           that opened the pool is not bound, because threads that it starts later would inherit
  *           the binding.
  * Left out  Nested jobs, several callers at once, priorities. */
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -159,6 +160,7 @@ static void bind_caller(struct pool *pool) {
 
 void pool_run_nodes(struct pool *pool, void (*fn)(void *arg, int i, int thread), void *arg,
                     const int *border) {
+    assert(border[0] == 0);
     int n = border[pool->sharing->n_nodes];
     if (pool->placement) bind_caller(pool);
     if (n <= 1 || pool->n_threads == 1) {
@@ -183,6 +185,7 @@ void pool_run(struct pool *pool, void (*fn)(void *arg, int i, int thread), void 
 /* ---- opening -------------------------------------------------------------------------------- */
 
 static int start_workers(struct pool *pool, int n_threads) {
+    assert(n_threads >= 1);
     int n = 1;
     for (; n < n_threads; n++) {
         struct worker *worker = &pool->workers[n];

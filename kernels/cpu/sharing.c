@@ -96,6 +96,7 @@ void sharing_borders(const struct sharing *s, int n, int *border) {
 /* Returns the first piece of a thread's share. The share ends at the first piece of the next thread
  * in the node, or at the end of the node's part. */
 static uint32_t share_begin(const struct sharing *s, int node, int thread) {
+    assert(node >= 0 && node < s->n_nodes && thread >= 0);
     uint32_t from = atomic_load_explicit(&s->border[node], memory_order_acquire);
     uint32_t to = atomic_load_explicit(&s->border[node + 1], memory_order_acquire);
     uint32_t first = (uint32_t)s->node_first[node], end = (uint32_t)s->node_first[node + 1];
@@ -138,6 +139,7 @@ static bool share_of(const struct sharing *s, uint32_t job, int node, int owner,
 
 /* Claims the next piece of one share; -1: the share is empty. */
 static int claim_from(struct sharing *s, uint32_t job, int node, int owner) {
+    assert(node >= 0 && node < s->n_nodes);
     _Atomic uint64_t *share = &s->shares[owner].word;
     uint64_t word = atomic_load_explicit(share, memory_order_acquire);
     for (;;) {

@@ -1,5 +1,6 @@
 /* Chooses the number of threads for this process from its affinity mask and its control group's
  * quota. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +19,8 @@ static bool first_line(char *line, size_t size, const char *path) {
     return read;
 }
 
-/* Returns the number of cores for "quota period" in microseconds, or 0 for "max" or -1 (no limit).
- */
+/* Returns the number of cores for "quota period" in microseconds, or 0 for "max" or -1 (no
+ * limit). */
 static double quota_cores(const char *line) {
     double quota = 0, period = 0;
     if (sscanf(line, "%lf %lf", &quota, &period) != 2 || quota <= 0 || period <= 0) return 0;
@@ -83,6 +84,7 @@ static double process_cores(const char *proc, const char *root) {
 }
 
 int threads_for(int cores, const char *proc, const char *cgroup) {
+    assert(cores > 0);
     double quota = process_cores(proc, cgroup);
     if (quota > 0 && quota < cores) cores = (int)floor(quota + 0.5);
     if (cores < 1) cores = 1;

@@ -79,6 +79,7 @@ static void read_processor(struct processor *p, const char *sys) {
 
 /* Assigns the node to the processors of its list that are still without a node. */
 static bool take_node(struct topology *t, const char *sys, int node) {
+    assert(node >= 0);
     char path[64], line[LINE_BYTES];
     int taken = 0;
     snprintf(path, sizeof path, "node/node%d/cpulist", node);
@@ -145,6 +146,7 @@ void topology_read(struct topology *t, const char *sys, const int *numbers, int 
 
 /* The number of processors of a node, and the first of them. */
 static int node_processors(const struct topology *t, int node, int *first) {
+    assert(node >= 0 && node < t->n_nodes);
     int n = 0;
     *first = 0;
     while (*first < t->n && t->processors[*first].node < node) ++*first;
@@ -223,9 +225,10 @@ enum status placement_choose(struct placement *p, const char *wanted, int thread
     return status;
 }
 
-/* ---- system calls ---------------------------------------------------------------------------- */
+/* ---- system calls --------------------------------------------------------------------------- */
 
 int processors_allowed(int *numbers, int max) {
+    assert(numbers && max > 0);
     cpu_set_t *set = NULL;
     int n = 0, bits = CPU_SETSIZE;
     /* the mask is as long as the kernel's build requires, and no call returns that length */

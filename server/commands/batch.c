@@ -90,6 +90,7 @@ static void stop(struct batch *batch, const struct err *err) {
 }
 
 static void write_line(struct batch *batch, const struct buf *text, bool refused) {
+    assert(text->length > 0);
     struct err err;
     if (batch_output_write(&batch->output, text, &err)) {
         stop(batch, &err);
@@ -109,6 +110,7 @@ static void refuse_line(struct batch *batch, const struct err *err) {
 
 static void answer_refused(struct batch *batch, int64_t number, const struct buf *custom_id,
                            const char *request_id, const struct err *err) {
+    assert(err->status);
     struct buf body = {0}, text = {0};
     api_write_error(&body, err);
     api_batch_write_response(&text, number, custom_id, status_http(err->status), request_id, &body);
@@ -170,6 +172,7 @@ static void submit(struct generation_job *job) {
 
 /* Opens a line. Takes ownership of the parsed data. */
 static void begin_line(struct batch *batch, struct api_batch_line *parsed) {
+    assert(parsed->api && parsed->body);
     struct batch_line *line = mem_calloc(1, sizeof *line);
     *line = (struct batch_line){.job = {&batch->app, parsed->api, &listener},
                                 .batch = batch,

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ static bool is_empty(const struct batch_key *key) {
 
 /* Returns the key's slot, or the slot where it would be inserted. */
 static struct batch_key *find(const struct batch_output *output, const uint64_t hash[2]) {
+    assert(output->capacity > 0 && output->n_keys < output->capacity);
     size_t mask = output->capacity - 1, at = (size_t)hash[0] & mask;
     while (!is_empty(&output->keys[at]) &&
            (output->keys[at].hash[0] != hash[0] || output->keys[at].hash[1] != hash[1])) {
@@ -46,6 +48,7 @@ static enum batch_known note(struct batch_output *output, const struct buf *text
     if (!is_empty(key)) return key->from_file ? BATCH_ANSWERED : BATCH_REPEATED;
     *key = (struct batch_key){{both[0], both[1]}, from_file};
     output->n_keys++;
+    assert(output->n_keys * 2 <= output->capacity);
     return BATCH_NEW;
 }
 
@@ -78,6 +81,7 @@ static enum status cut_torn(struct batch_output *output, const char *text, size_
 }
 
 static enum status read_answers(struct batch_output *output, struct err *err) {
+    assert(output->file && output->n_keys == 0);
     struct buf key = {0};
     char *line = NULL;
     size_t capacity = 0;

@@ -9,6 +9,7 @@
  * ones. A question without an answer is removed, because templates require questions and answers to
  * alternate.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -93,6 +94,7 @@ static enum status encode_messages(const struct chat *chat, int32_t **ids, int *
 }
 
 static void count_answer(struct chat *chat, const struct answer *answer) {
+    assert(answer->n_cached <= answer->n_prompt);
     chat->last = *answer;
     chat->last.text = (struct buf){0};
     chat->n_answers++;

@@ -1,4 +1,5 @@
 /* Code that the commands share: settings from options, opening engines, errors, input, waiting. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -84,6 +85,7 @@ struct engine_config engine_config_from(const struct options *options) {
 struct scheduler_config scheduler_config_from(const struct options *options,
                                               const struct engine *engine) {
     const struct engine_memory *memory = engine_memory(engine);
+    assert(memory->max_model_len > 0 && memory->n_blocks > 0);
     return (struct scheduler_config){
         .max_num_seqs = options->max_num_seqs,
         .max_num_batched_tokens = options->max_num_batched_tokens,
@@ -155,6 +157,7 @@ int check_drafts(const struct options *options) {
 
 int open_draft_engine(struct engine **draft, const struct engine *engine,
                       const struct options *options) {
+    assert(engine);
     struct err err;
     *draft = NULL;
     if (options->speculation.method != SPECULATION_DRAFT_MODEL) return 0;

@@ -1,4 +1,5 @@
 /* `penstock grammar`: matches texts against a grammar, without a model or tokens. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 
 /* Matches one line of the input and prints the result. */
 static int check_line(struct grammar *grammar, const char *line, size_t n, int number) {
+    assert(number > 0);
     struct json *json;
     struct err err;
     char what[32];

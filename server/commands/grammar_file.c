@@ -1,4 +1,5 @@
 /* Reads files that hold a schema, a regular expression or a grammar. */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,6 +53,7 @@ static enum grammar_kind kind_of(enum grammar_file file, const char *path, const
 
 int grammar_file_read(const char *path, enum grammar_file file, enum grammar_kind otherwise,
                       struct buf *text, enum grammar_kind *kind) {
+    assert(path && kind);
     FILE *stream = fopen(path, "rb");
     char part[65536];
     size_t n = 1;

@@ -5,6 +5,7 @@
  * bounded on reading: old entries are dropped, and the file is rewritten if it has grown to twice
  * the limit.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -74,6 +75,7 @@ static void read_lines(struct lines *lines, FILE *file) {
 
 /* Replaces the file by one with only the newest entries. If that fails, the file stays long. */
 static void rewrite(const char *path, const struct lines *lines) {
+    assert(lines->n >= HISTORY_ENTRIES);
     struct buf text = {0}, other = {0};
     for (int i = lines->n - HISTORY_ENTRIES; i < lines->n; i++)
         add_line(&text, lines->line[i % HISTORY_ENTRIES]);

@@ -123,6 +123,7 @@ void exposition_end(const struct exposition *to) {
 }
 
 void exposition_label(struct buf *labels, const char *name, const char *value) {
+    assert(name && *name && value);
     size_t left = strlen(value), n;
     buf_printf(labels, "%s%s=\"", labels->length > 0 ? "," : "", name);
     for (const char *p = value; left > 0; p += n, left -= n) {

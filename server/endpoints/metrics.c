@@ -45,6 +45,7 @@ static const struct bounds *const bounds_of[N_HISTOGRAMS] = {
 /* ---- counting ------------------------------------------------------------------------------- */
 
 static void add(struct histogram *histogram, const struct bounds *bounds, double value) {
+    assert(bounds->n > 0 && bounds->n <= METRIC_BUCKETS);
     int i = 0;
     if (!(value > 0)) value = 0;
     while (i < bounds->n && value > bounds->at[i]) i++;

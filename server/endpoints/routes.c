@@ -72,6 +72,7 @@ static void respond_short(struct http_request *http) {
 }
 
 void respond_error(struct http_request *http, const struct err *err, const char *allow) {
+    assert(err->status != STATUS_OK);
     struct http_field field = {NULL, NULL};
     if (allow)
         field = (struct http_field){"Allow", allow};
@@ -185,6 +186,7 @@ void routes_close(struct app *app) {
 
 /* Returns the route of a canonical path. */
 static const struct route *find_route(const struct app *app, const char *path) {
+    assert(app->routes);
     for (int i = 0; i < app->n_routes; i++) {
         const char *known = app->routes[i].path;
         size_t n = strlen(known);

@@ -38,6 +38,7 @@ static enum status no_memory(struct err *err) {
 
 /* Copies a bitmap. NULL is a bitmap of all ids. */
 static uint32_t *copy_bits(struct arena *arena, const uint32_t *from, int V) {
+    assert(V > 0);
     size_t bytes = bitmap_length(V) * sizeof(uint32_t);
     uint32_t *bits = arena_alloc(arena, bytes);
     if (!bits) return NULL;
@@ -89,6 +90,7 @@ static int by_token_before(const void *a, const void *b) {
 }
 
 static enum status add_words(struct forbidding *f, struct api_request *request, struct err *err) {
+    assert(f->n_words == 0 && f->V > 0);
     f->allowed = copy_bits(request->arena, request->sampling.allowed, f->V);
     f->words = arena_alloc(request->arena, MAX_BAD_WORDS * sizeof *f->words);
     if (!f->allowed || !f->words) return no_memory(err);

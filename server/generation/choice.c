@@ -17,6 +17,7 @@ static uint64_t id_seed(const struct generation_job *job, int index) {
 }
 
 void choice_init(struct choice *choice, const struct generation_job *job, int index) {
+    assert(index >= 0 && index < job->request->n_generated);
     struct message_settings format = job->format;
     *choice = (struct choice){.stop_id = -1};
     choice->detokenizer.tokenizer = engine_tokenizer(job->app->engine);
@@ -42,6 +43,7 @@ void choice_free(struct choice *choice) {
 
 /* Ensures capacity for one more element of an array by doubling it. */
 static void *room_for_one(void *array, int n, int *capacity, size_t element) {
+    assert(n >= 0 && n <= *capacity && element > 0);
     if (n < *capacity) return array;
     int grown = *capacity ? 2 * *capacity : 16;
     array = mem_realloc(array, (size_t)grown * element);

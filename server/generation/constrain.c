@@ -86,6 +86,7 @@ static enum status write_content(const struct api_grammar *asked, struct buf *ou
 /* Makes a structural tag the request's grammar, under the name of a field. */
 static enum status keep_tag(struct api_request *request, const char *field, const struct buf *text,
                             struct err *err) {
+    assert(field && text->length > 0);
     request->grammar = (struct api_grammar){
         .field = field,
         .kind = GRAMMAR_STRUCTURAL_TAG,
@@ -252,6 +253,7 @@ static const char *beginning(const struct generation_job *job) {
 }
 
 static enum job_progress find_beginning(struct generation_job *job) {
+    assert(!job->begin_ids);
     const char *text = beginning(job);
     job->step = STEP_COMPILED;
     if (!text) return JOB_PREPARED;

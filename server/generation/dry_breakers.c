@@ -4,6 +4,7 @@
  * A token that contains a breaker ends a repeat. A text that no token contains would have no
  * effect, so it is refused. All tokens are checked for each request that uses DRY, which takes a
  * few milliseconds at most. */
+#include <assert.h>
 #include <string.h>
 
 #include "server/generation/job.h"
@@ -13,6 +14,7 @@ static const struct api_text defaults[] = {{"\n", 1}, {":", 1}, {"\"", 1}, {"*",
 /* Sets the bits of the tokens that contain the text. Returns false if no token does. */
 static bool find(const struct tokenizer *tokenizer, int V, const struct api_text *text,
                  uint32_t *bits) {
+    assert(V > 0);
     bool found = false;
     for (int32_t id = 0; id < V; id++) {
         size_t length;

@@ -58,6 +58,7 @@ static void format_refusal(const struct http_server *server, struct http_request
 /* Answers a connection far above the limit with a 503, without allocating memory for it and before
  * reading its request. */
 static void turn_away(struct http_server *server, int fd) {
+    assert(fd >= 0);
     struct buf response = {0};
     char unread[16384];
     format_refusal(server, NULL, &response, STATUS_UNAVAILABLE, "too_many_connections",
@@ -87,6 +88,7 @@ static struct connection *connection_new(struct http_server *server, int fd,
 
 void http_connection_add(struct http_server *server, int fd, const struct sockaddr *address,
                          socklen_t length) {
+    assert(fd >= 0);
     if (server->stats.connections >= server->config.max_connections + HTTP_HEADROOM) {
         turn_away(server, fd);
         return;

@@ -44,6 +44,7 @@ static const char *bind_cause(int error) {
 
 /* Sets options that accepted sockets inherit. On failure the kernel's defaults are acceptable. */
 static void set_options(int fd) {
+    assert(fd >= 0);
     int one = 1, idle_s = 60, interval_s = 10, count = 3, buffer = SEND_BUFFER_BYTES;
     unsigned vanished_ms = VANISHED_MS;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -57,6 +58,7 @@ static void set_options(int fd) {
 }
 
 static int bound_port(int fd) {
+    assert(fd >= 0);
     struct sockaddr_storage address;
     socklen_t length = sizeof address;
     if (getsockname(fd, (struct sockaddr *)&address, &length) != 0) return 0;

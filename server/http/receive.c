@@ -73,6 +73,7 @@ ssize_t recv(int fd, void *out, size_t size, int flags) {
 }
 
 bool http_receive_reserve(struct http_server *server, int fd) {
+    assert(fd >= 0);
     if (fd < server->n_by_fd) return true;
     int n = max_int(fd + 1, 2 * server->n_by_fd);
     struct connection **by_fd = mem_try_realloc(server->by_fd, (size_t)n * sizeof *by_fd);

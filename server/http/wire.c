@@ -193,6 +193,7 @@ static bool end_field(struct check *check) {
 /* ---- between requests ----------------------------------------------------------------------- */
 
 static void end_message(struct wire *wire) {
+    assert(wire->left == 0);
     bool is_last = wire->says_close || (wire->is_http_1_0 && !wire->says_keep_alive);
     *wire = (struct wire){.max_head_bytes = wire->max_head_bytes,
                           .messages = wire->messages + 1,

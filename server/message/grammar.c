@@ -175,6 +175,7 @@ static void write_call(struct call_writer *to, const struct json *function) {
 /* Writes a list of calls with separators. It holds one call unless parallel calls are allowed. */
 static void write_calls(const struct tool_grammar *asked, const struct tool_form *form,
                         struct buf *out) {
+    assert(form->call && form->between);
     struct call_writer to = {.asked = asked, .form = form, .out = out};
     buf_puts(out, "{\"type\":\"tags_with_separator\",\"at_least_one\":true,\"separator\":");
     write_chars(out, form->between);
@@ -206,6 +207,7 @@ static size_t marker_of(const struct tool_form *form, const char **marker) {
 
 /* Does an earlier form have the same marker? Then calls after this marker use that form. */
 static bool has_marker_before(const struct tool_format *tools, int form) {
+    assert(form >= 0 && form < MAX_FORMS);
     const char *marker, *other;
     size_t length = marker_of(&tools->forms[form], &marker);
     for (int i = 0; i < form; i++) {
@@ -370,6 +372,7 @@ void thoughts_grammar_write(const struct reasoning_format *reasoning, const char
 }
 
 void tool_grammar_write(const struct tool_grammar *asked, struct buf *out) {
+    assert(asked->tools && asked->functions);
     const struct tool_form *first = &asked->tools->forms[0];
     buf_puts(out, SEQUENCE);
     if (asked->tools->is_harmony) {

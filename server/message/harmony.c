@@ -6,6 +6,7 @@
  *
  * A header names the channel and the recipient. The analysis channel is reasoning. A part for a
  * function of the request is a call if its body is an object. All other parts are content. */
+#include <assert.h>
 #include <string.h>
 
 #include "server/message/internal.h"
@@ -39,6 +40,7 @@ static bool read_recipient(struct message_parser *parser, const char *header, si
 }
 
 static void read_header(struct message_parser *parser) {
+    assert(parser->start <= parser->at);
     static const char analysis[] = CHANNEL "analysis";
     const char *header = parser->input.data + parser->start;
     size_t length = parser->at - parser->start;
@@ -69,6 +71,7 @@ static void step_header(struct message_parser *parser, char c) {
 
 /* Returns 2 if the text is a marker that ends a body, 1 if it is the beginning of one, else 0. */
 static int match_end(const char *text, size_t length) {
+    assert(length > 0);
     static const char *const ends[] = {"<|end|>", "<|call|>", "<|return|>", "<|start|>"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         size_t n = strlen(ends[i]);
@@ -128,6 +131,7 @@ void harmony_step(struct message_parser *parser, char c) {
 
 /* An incomplete header is dropped: it is not content. */
 void harmony_finish(struct message_parser *parser) {
+    assert(parser->start <= parser->at);
     const char *rest = parser->input.data + parser->start;
     size_t length = parser->at - parser->start;
     bool is_text = parser->mode == MODE_BODY && !parser->is_announced;

@@ -41,6 +41,7 @@ static enum reading end_value(struct json_scan *scan) {
 }
 
 static enum reading open_value(struct json_scan *scan, bool object) {
+    assert(scan->depth >= 0);
     if (scan->depth == JSON_MAX_DEPTH) return READ_BROKEN;
     int i = scan->depth++;
     uint64_t bit = (uint64_t)1 << (i % 64);

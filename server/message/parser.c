@@ -98,6 +98,7 @@ static void unmatch(struct message_parser *parser) {
 }
 
 static void step_start(struct message_parser *parser, char c) {
+    assert(parser->settings.reasoning && parser->mode == MODE_START);
     const char *begin = parser->settings.reasoning->begin;
     parser->at++;
     if (parser->matched == 0 && is_space(c)) return;
@@ -113,6 +114,7 @@ static void step_start(struct message_parser *parser, char c) {
 }
 
 static void step_reasoning(struct message_parser *parser, char c) {
+    assert(parser->settings.reasoning && parser->mode == MODE_REASONING);
     const char *end = parser->settings.reasoning->end;
     parser->at++;
     if (c == end[parser->matched]) {
@@ -151,6 +153,7 @@ static void begin_part(struct message_parser *parser, enum part part) {
 
 /* Begins the first form, from index `first`, that may begin with the byte at `at`. */
 static bool begin_run(struct message_parser *parser, int first) {
+    assert(parser->at < parser->input.length);
     const struct tool_format *tools = parser->settings.tools;
     char c = parser->input.data[parser->at];
     for (int i = first; i < MAX_FORMS && tools->forms[i].call; i++) {
@@ -217,6 +220,7 @@ static void end_part(struct message_parser *parser) {
 
 /* The bytes from `start` are not a call: they become content. */
 static void give_up(struct message_parser *parser) {
+    assert(parser->start <= parser->at);
     size_t length = parser->at - parser->start;
     if (length <= MAX_READ_AGAIN) length = 1;
     parser->mode = MODE_TEXT;
@@ -227,6 +231,7 @@ static void give_up(struct message_parser *parser) {
 
 /* The byte at `at` cannot follow in this part. */
 static void break_part(struct message_parser *parser) {
+    assert(parser->start <= parser->at);
     int form = parser->form;
     enum part part = parser->part;
     size_t broken = parser->at;

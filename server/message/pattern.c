@@ -18,6 +18,7 @@ static bool enter_next(struct pattern_reader *reader) {
 }
 
 void pattern_begin(struct pattern_reader *reader, const char *pattern, const char *next) {
+    assert(pattern);
     struct buf arguments = reader->arguments, value = reader->xml.value;
     struct buf literal = reader->xml.literal;
     *reader = (struct pattern_reader){.pattern = pattern, .next = next};

@@ -202,6 +202,7 @@ void api_write_models(struct buf *out, const struct api_limits *limits, const ch
 
 void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids, int n,
                       int max_model_len, bool strings) {
+    assert(n >= 0 && max_model_len > 0);
     buf_puts(out, "{\"count\":");
     json_write_int(out, n);
     buf_puts(out, ",\"max_model_len\":");
@@ -222,6 +223,7 @@ void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const 
 /* Escapes the text in slices, so that the answer is in memory only once. */
 void api_write_detokenized(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids,
                            int n) {
+    assert(n >= 0);
     enum { SLICE = 256 };
     struct detokenizer detokenizer = {.tokenizer = tokenizer};
     struct buf text = {0};
@@ -247,6 +249,7 @@ enum {
 
 size_t api_tokens_bound(const struct tokenizer *tokenizer, const int32_t *ids, int n,
                         bool strings) {
+    assert(n >= 0);
     size_t bound = FRAME_BYTES + (size_t)n * ID_BYTES;
     for (int i = 0; strings && i < n; i++) {
         const char *name = tokenizer_token_name(tokenizer, ids[i]);
@@ -258,6 +261,7 @@ size_t api_tokens_bound(const struct tokenizer *tokenizer, const int32_t *ids, i
 /* json_string_bound includes two bytes for quotes per token, enough for a space that joins a token
  * to the text. */
 size_t api_detokenized_bound(const struct tokenizer *tokenizer, const int32_t *ids, int n) {
+    assert(n >= 0);
     size_t bound = FRAME_BYTES, length;
     for (int i = 0; i < n; i++) {
         const char *bytes = tokenizer_token_bytes(tokenizer, ids[i], &length);

@@ -1,5 +1,6 @@
 /* Writes the answer of /tokenizer_info in the form of transformers' tokenizer_config.json, as vLLM
  * does. Evaluation harnesses use it to count tokens and render chats. */
+#include <assert.h>
 #include <string.h>
 
 #include "server/openai/internal.h"
@@ -27,6 +28,7 @@ static void write_added_tokens(struct buf *out, const struct tokenizer *tokenize
 
 void api_write_tokenizer_info(struct buf *out, const struct tokenizer *tokenizer,
                               const struct chat_template *chat, int max_model_len) {
+    assert(max_model_len > 0);
     size_t length = 0;
     const char *source = chat ? chat_template_source(chat, &length) : NULL;
     buf_puts(out, "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"model_max_length\":");

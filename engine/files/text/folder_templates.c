@@ -1,5 +1,6 @@
 /* Reads a folder's chat templates: from separate files, or from a field of tokenizer_config.json or
  * chat_template.json. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ static struct place place_of(struct folder_templates *out, bool with_tools) {
 }
 
 static void copy_text(struct place to, const struct json *text, const char *path) {
+    assert(json_is(text, JSON_STRING));
     mem_free(*to.text);
     mem_free(*to.file);
     *to.length = text->length;

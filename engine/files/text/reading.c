@@ -92,6 +92,7 @@ enum status reading_end(struct reading *reading, enum status status) {
 
 enum status bad_key(const struct reading *reading, const char *key, const char *expected,
                     const char *found, ...) {
+    assert(expected && found);
     char text[256];
     va_list args;
     va_start(args, found);
@@ -218,6 +219,7 @@ enum status add_tokens(struct reading *reading, const struct json *vocabulary) {
 }
 
 int32_t find_token(const struct reading *reading, const char *name, size_t length) {
+    assert(name || length == 0);
     const struct tokenizer_spec *spec = reading->spec;
     for (int i = 0; length > 0 && i < spec->n_tokens; i++) {
         if (spec->token_length[i] == length && memcmp(spec->token[i], name, length) == 0) return i;
@@ -279,6 +281,7 @@ enum status read_file(const char *folder, const char *name, size_t max, char **t
 
 enum status parse_object(const char *path, const char *text, size_t length, struct json **out,
                          struct err *err) {
+    assert(text || length == 0);
     struct err cause = {0};
     *out = NULL;
     if (json_parse_bounded(out, "it", text, length, MAX_TOKENIZER_VALUES, &cause)) {

@@ -4,6 +4,7 @@
  * The encoding: each field is a number, (field << 3 | wire type), and its value: a varint, 8 bytes,
  * 4 bytes, or a length and that number of bytes. This file reads only the fields that change the
  * result. It skips the others, but checks their lengths. */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,7 @@ struct protobuf_field {
 };
 
 static bool next_varint(struct protobuf *message, uint64_t *out) {
+    assert(message->at <= message->end);
     *out = 0;
     for (int shift = 0; shift < 64; shift += 7) {
         if (message->at == message->end) return false;
@@ -57,6 +59,7 @@ static bool next_fixed(struct protobuf *message, size_t n, uint64_t *out) {
 
 /* Reads the next field. Returns false at the end, and for a broken message, with *broken set. */
 static bool next_field(struct protobuf *message, struct protobuf_field *field, bool *broken) {
+    assert(message->at <= message->end);
     uint64_t head, length;
     if (message->at == message->end) return false;
     *broken = true;

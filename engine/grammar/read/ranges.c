@@ -23,6 +23,7 @@ void ranges_free(struct ranges *ranges) {
 }
 
 void ranges_negate(struct ranges *ranges) {
+    assert(ranges->n >= 0 && ranges->n <= ranges->max);
     int max = ranges->n + 1;
     struct range *list = mem_alloc((size_t)max * sizeof *list);
     int n = ranges_complement(ranges->list, ranges->n, list);
@@ -31,6 +32,7 @@ void ranges_negate(struct ranges *ranges) {
 }
 
 size_t ranges_fold(struct ranges *ranges) {
+    assert(ranges->n >= 0 && ranges->n <= ranges->max);
     size_t n_characters = 0;
     int n = ranges->n = ranges_normalise(ranges->list, ranges->n);
     for (int i = 0; i < n; i++) {

@@ -20,6 +20,7 @@ static void write_name(const struct regex *r, struct buf *out) {
 }
 
 enum status pattern_fail(struct regex *r, const char *at, const char *problem) {
+    assert(problem && r->at <= r->end);
     int line = 1, column = 1;
     struct buf name = {0};
     if (r->b->status != STATUS_OK) return r->b->status;

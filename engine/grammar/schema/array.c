@@ -1,4 +1,5 @@
 /* Arrays of JSON Schema. The first items may have separate schemas; the others share one. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ static struct conj item_conj(struct schema_reader *r, const struct conj *conj, i
 }
 
 static struct expr *item(struct schema_reader *r, const struct conj *conj, int at) {
+    assert(at >= 0);
     struct builder *b = r->b;
     struct conj value = item_conj(r, conj, at);
     struct expr *all = expr_new(b, EXPR_CAT);
@@ -48,6 +50,7 @@ static struct expr *item(struct schema_reader *r, const struct conj *conj, int a
  * part is a rule, so expressions do not nest. */
 static struct expr *items_from(struct schema_reader *r, const struct conj *conj, int at, int prefix,
                                int min, int max) {
+    assert(at >= 0 && min >= 0 && (max == NO_MAX || at <= max));
     struct builder *b = r->b;
     struct expr *all = expr_new(b, EXPR_CAT);
     struct expr *into = all;

@@ -1,4 +1,5 @@
 /* Proves that conjunctions share no value, as oneOf requires of its branches. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,7 @@ bool conj_disjoint(struct schema_reader *r, const struct conj *x, const struct c
 
 /* Does each conjunction list its values, and are the lists disjoint? */
 static bool lists_disjoint(struct schema_reader *r, const struct conj *all, int n) {
+    assert(n > 1);
     struct pointers *lists = builder_alloc(r->b, (size_t)n * sizeof *lists);
     for (int i = 0; i < n && lists; i++) {
         if (!builder_works(r->b, 100) || !schema_has_values(&all[i])) return false;
@@ -56,6 +58,7 @@ static bool requires(struct schema_reader *r, const struct conj *conj, const cha
 
 /* Does each conjunction require this property, with values in disjoint lists? */
 static bool tag_disjoint(struct schema_reader *r, const struct conj *all, int n, const char *name) {
+    assert(n > 1);
     struct conj *of_all = builder_alloc(r->b, (size_t)n * sizeof *of_all);
     for (int i = 0; i < n && of_all; i++) {
         bool is_object = conj_types(&all[i]) == TYPE_OBJECT;

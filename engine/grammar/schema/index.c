@@ -21,6 +21,7 @@ static uint32_t place_of(const struct node_map *map, const struct json *key) {
 }
 
 static bool grow_map(struct builder *b, struct node_map *map) {
+    assert(map->n <= map->max);
     struct node_map larger = {.max = map->max ? 2 * map->max : 16};
     larger.entries = builder_alloc(b, larger.max * sizeof *larger.entries);
     if (!larger.entries) return false;
@@ -39,6 +40,7 @@ void **node_map_at(struct builder *b, struct node_map *map, const struct json *k
     if (is_full && !grow_map(b, map)) return NULL;
     struct node_entry *entry = &map->entries[place_of(map, key)];
     map->n += !entry->key;
+    assert(2 * map->n <= map->max + 1);
     entry->key = key;
     return &entry->value;
 }

@@ -65,6 +65,7 @@ static struct expr *rule_body(struct builder *b, enum json_rule which) {
 }
 
 int json_rule(struct builder *b, enum json_rule which) {
+    assert(which < N_JSON_RULES);
     if (b->json_rules[which] < 0) {
         b->json_rules[which] = rule_new(b, NULL);
         rule_define(b, b->json_rules[which], rule_body(b, which));
@@ -98,6 +99,7 @@ static char short_escape(uint32_t c) {
 
 /* \uXXXX with digits in either case. */
 static struct expr *unicode_escape(struct builder *b, uint32_t unit) {
+    assert(unit <= 0xFFFF);
     struct expr *all = expr_of(b, EXPR_CAT, expr_text(b, "\\u"), NULL);
     for (int shift = 12; shift >= 0; shift -= 4) {
         uint32_t digit = unit >> shift & 15;
@@ -113,6 +115,7 @@ static struct expr *unicode_escape(struct builder *b, uint32_t unit) {
 
 /* A character with spellings other than itself. */
 static struct expr *spelled_character(struct builder *b, uint32_t c, const char *bytes, size_t n) {
+    assert(c < 0x80 || (n > 0 && n <= 4));
     struct expr *all = expr_new(b, EXPR_ALT);
     char escape[2] = {'\\', short_escape(c)};
     if (escape[1]) expr_add(all, expr_bytes(b, escape, 2));

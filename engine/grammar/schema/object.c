@@ -243,6 +243,7 @@ static int other_rule(struct object *o) {
 
 /* The members after property `at` - 1, if a member precedes them. */
 static struct expr *rest(struct object *o, int at, int others) {
+    assert(at >= 0 && at <= o->n);
     struct builder *b = o->r->b;
     struct expr *all = expr_new(b, EXPR_CAT);
     for (int i = at; i < o->n && builder_in_time(b); i++) {
@@ -311,6 +312,7 @@ static struct expr *counted_member(struct counting *k, int rule, int i, int coun
 }
 
 static struct expr *counted_body(struct counting *k, int i, int count) {
+    assert(count >= 0 && i <= k->o->n);
     struct object *o = k->o;
     struct builder *b = o->r->b;
     struct expr *all = expr_new(b, EXPR_ALT);
@@ -327,6 +329,7 @@ static struct expr *counted_body(struct counting *k, int i, int count) {
 }
 
 static struct expr *counted_members(struct object *o, int others, int min, int max) {
+    assert(min >= 0 && (max == NO_MAX || max >= min));
     struct builder *b = o->r->b;
     struct counting k = {.o = o, .min = min, .max = max, .others = others, .own = b->n_rules};
     k.cap = max == NO_MAX ? max_int(min, 1) : max;

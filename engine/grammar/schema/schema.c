@@ -8,6 +8,7 @@
 #include "engine/grammar/schema/internal.h"
 
 void pointers_add(struct builder *b, struct pointers *pointers, const void *pointer) {
+    assert(pointers->n <= pointers->max);
     if (pointers->n == pointers->max) {
         int max = pointers->max ? 2 * pointers->max : 4;
         const void **list = builder_alloc(b, (size_t)max * sizeof *list);

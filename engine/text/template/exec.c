@@ -134,6 +134,7 @@ static bool run_iterations(struct render *r, const struct node *node, struct loo
 
 /* Runs a loop over `list` at the recursion depth `depth`. */
 static enum flow run_loop(struct render *r, const struct node *node, struct list *list, int depth) {
+    assert(depth >= 0);
     struct frame *outer = r->frame;
     enum flow flow = FLOW_NEXT;
     if (node->e) list = filtered(r, node, list);

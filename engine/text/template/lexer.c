@@ -59,6 +59,7 @@ static void advance(struct lexer *lexer, size_t to) {
 
 /* Returns the offset after the white space that starts at `at`. */
 static size_t skip_space(const struct lexer *lexer, size_t at) {
+    assert(at <= lexer->length);
     struct string source = {.data = lexer->source, .length = lexer->length};
     while (at < lexer->length) {
         size_t next = string_next(&source, at);
@@ -70,6 +71,7 @@ static size_t skip_space(const struct lexer *lexer, size_t at) {
 
 /* Returns the end of source[start..end) without trailing white space. */
 static size_t strip_end(const struct lexer *lexer, size_t start, size_t end) {
+    assert(start <= end && end <= lexer->length);
     struct string source = {.data = lexer->source, .length = lexer->length};
     while (end > start) {
         size_t last = end - 1;
@@ -104,6 +106,7 @@ static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variabl
 
 /* Returns the offset of the next tag of any kind at or after `at`, or the source's length. */
 static size_t find_tag(const struct lexer *lexer, size_t at) {
+    assert(at <= lexer->length);
     for (; at + 1 < lexer->length; at++) {
         char second = lexer->source[at + 1];
         if (lexer->source[at] == '{' && (second == '{' || second == '%' || second == '#'))

@@ -133,6 +133,7 @@ void detokenizer_finish(struct detokenizer *detokenizer, struct buf *out) {
 
 void detokenize(const struct tokenizer *tokenizer, const int32_t *ids, int n, bool skip_special,
                 struct buf *out) {
+    assert(n >= 0);
     struct detokenizer detokenizer = {.tokenizer = tokenizer, .skip_special = skip_special};
     for (int i = 0; i < n; i++) detokenizer_add(&detokenizer, ids[i], out);
     detokenizer_finish(&detokenizer, out);

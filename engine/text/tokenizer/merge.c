@@ -62,6 +62,7 @@ static struct merge_candidate heap_pop(struct merge_memory *memory) {
 static bool pair_result(const struct tokenizer *tokenizer, const char *text,
                         const struct symbol *left, const struct symbol *right, uint32_t *rank,
                         int32_t *id) {
+    assert(left->length > 0 && right->length > 0);
     if (tokenizer->bpe.merges.pair) {
         const struct pair_entry *pair =
             pair_table_find(&tokenizer->bpe.merges, (uint32_t)left->id, (uint32_t)right->id);
@@ -81,6 +82,7 @@ static bool pair_result(const struct tokenizer *tokenizer, const char *text,
 /* Adds the merge of a symbol with the next one, if they merge. */
 static void consider(const struct tokenizer *tokenizer, struct merge_memory *memory,
                      const char *text, int32_t left) {
+    assert(left >= 0);
     const struct symbol *symbol = &memory->symbol[left];
     if (symbol->next < 0) return;
     const struct symbol *right = &memory->symbol[symbol->next];

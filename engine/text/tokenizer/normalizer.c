@@ -11,6 +11,7 @@
 
 enum status normalizer_init(struct normalizer *normalizer, const struct tokenizer_step *steps,
                             int n, struct err *err) {
+    assert(n >= 0);
     *normalizer = (struct normalizer){0};
     if (n > MAX_STEPS)
         return err_set(err, STATUS_BAD_FILE, "normalizer",

@@ -58,6 +58,7 @@ static bool joins(const struct joining *joining, bool is_match) {
 
 /* Adds the next part of the text: a match, or the text before one. */
 static bool join_part(struct joining *joining, size_t begin, size_t end, bool is_match) {
+    assert(begin <= end);
     if (joining->behavior == SPLIT_REMOVED) return is_match || hand_on(joining, begin, end);
     if (joining->behavior == SPLIT_ISOLATED) return hand_on(joining, begin, end);
     if (joins(joining, is_match)) {
@@ -144,7 +145,7 @@ static bool split_stage(struct split *split, int stage, const char *text, size_t
     return split_stage(split, stage + 1, room->data, room->length, is_first);
 }
 
-/* ---- entry point ----------------------------------------------------------------------------- */
+/* ---- entry point ---------------------------------------------------------------------------- */
 
 /* Bytes that are not UTF-8 pass only the alphabet stage. */
 static bool take_invalid(struct split *split, const char *text, size_t length) {

@@ -45,7 +45,7 @@ void trie_add(struct trie *trie, const char *text, size_t length, int32_t token)
     trie->token[node] = token;
 }
 
-/* ---- token sets ------------------------------------------------------------------------------ */
+/* ---- token sets ----------------------------------------------------------------------------- */
 
 static void add_token(struct special *special, const struct normalizer *normalizer, int32_t id,
                       struct buf room[2]) {
@@ -84,6 +84,7 @@ void special_free(struct special *special) {
 /* Returns the bytes of the longest token at the start of `text`, or 0. */
 static size_t longest_at(const struct special *special, const char *text, size_t length,
                          int32_t *id) {
+    assert(length > 0);
     size_t best = 0;
     int32_t node = 0;
     for (size_t i = 0; i < length; i++) {
@@ -121,6 +122,7 @@ static bool is_word_character(uint32_t c) {
 
 /* Is text[begin, end) without adjacent word characters on both sides? */
 static bool stands_alone(const char *text, size_t length, size_t begin, size_t end) {
+    assert(begin <= end && end <= length);
     size_t n = 1, after = utf8_character(text + end, length - end);
     if (after > 0 && is_word_character(utf8_code_point(text + end, after))) return false;
     while (n < 4 && n < begin && ((uint8_t)text[begin - n] & 0xC0) == 0x80) n++;

@@ -295,6 +295,7 @@ static bool encode_run(struct encoder *encoder, const struct special *special,
 }
 
 static bool push_all(struct encoder *encoder, const int32_t *ids, int n) {
+    assert(n >= 0);
     for (int i = 0; i < n; i++) {
         if (!encoder_push(encoder, ids[i])) return false;
     }

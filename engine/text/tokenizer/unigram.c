@@ -47,6 +47,7 @@ enum status unigram_init(struct tokenizer *tokenizer, const struct tokenizer_spe
 }
 
 static struct best_path *paths_of(struct encoder *encoder, size_t n) {
+    assert(n > 0);
     if (n > encoder->path_capacity) {
         encoder->path_capacity = n < 4096 ? 4096 : n;
         encoder->path = mem_realloc(encoder->path, encoder->path_capacity * sizeof *encoder->path);

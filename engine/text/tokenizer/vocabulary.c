@@ -38,6 +38,7 @@ static size_t table_mask(size_t n) {
 }
 
 void string_table_init(struct string_table *table, const struct strings *strings, int capacity) {
+    assert(capacity >= 0);
     table->strings = strings;
     table->mask = table_mask((size_t)capacity);
     table->slot = mem_alloc((table->mask + 1) * sizeof *table->slot);
@@ -60,6 +61,7 @@ static struct string_slot *slot_of(const struct string_table *table, const char 
 }
 
 int32_t string_table_add(struct string_table *table, int32_t id) {
+    assert(id >= 0);
     size_t length;
     uint32_t tag;
     const char *text = strings_get(table->strings, id, &length);

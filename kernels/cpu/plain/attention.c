@@ -1,4 +1,5 @@
 /* The plain path's attention over one chunk of a context: scalar C in the order of order.md. */
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -51,6 +52,7 @@ static float value_scale(const struct attend *a, int position, int i) {
 }
 
 void plain_to_codes(int16_t *codes, float *scales, const float *x, int n, int max_code) {
+    assert(n > 0 && max_code > 0);
     for (int d = 0; d < n; d += SCALED) {
         int end = d + SCALED < n ? d + SCALED : n;
         float largest = 0;
@@ -168,6 +170,7 @@ void plain_attend(const struct attend *a) {
 }
 
 void plain_merge(float *into, const float *part, int n) {
+    assert(n > 0);
     float max = part[PART_MAX] > into[PART_MAX] ? part[PART_MAX] : into[PART_MAX];
     float old = plain_exp(into[PART_MAX] - max), new = plain_exp(part[PART_MAX] - max);
     into[PART_MAX] = max;

@@ -1,6 +1,7 @@
 /* The plain path's reductions over a row of logits: scalar C in the order of order.md. The loops
  * iterate over lanes innermost, so a compiler may use the baseline's vectors without changing a
  * bit. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -44,6 +45,7 @@ static float block_maxima(float *maxima, const float *x, int n) {
 }
 
 static float maxima_of(float *maxima, const float *x, int n) {
+    assert(n > 0);
     float best = -INFINITY;
     for (int k = 0; k < n; k += LOGIT_BLOCK, maxima += LANES) {
         float block_max = block_maxima(maxima, x + k, n - k < LOGIT_BLOCK ? n - k : LOGIT_BLOCK);
@@ -71,6 +73,7 @@ static bool reaches(const float *maxima, float bound) {
 
 static int collect(float *value, int32_t *id, int max_found, const float *x, int n,
                    const float *maxima, float bound) {
+    assert(n > 0 && max_found >= 0);
     int found = 0;
     for (int k = 0; k < n; k += LOGIT_BLOCK, maxima += LANES) {
         if (!reaches(maxima, bound)) continue;

@@ -1,4 +1,5 @@
 /* The plain path's products: scalar C in the order of order.md. */
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -62,6 +63,7 @@ static void quantise_half_block(struct activations *a, size_t at, const float *x
 }
 
 void plain_quantise_half(struct activations *a, int row, const float *x) {
+    assert(row >= 0 && row < a->M);
     for (int i = 0; i < blocks_of(a->K); i++, x += BLOCK) {
         float block[BLOCK] = {0};
         size_t left = (size_t)(a->K - i * BLOCK);

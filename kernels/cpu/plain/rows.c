@@ -1,4 +1,5 @@
 /* The plain path's ops on rows: scalar C, one line per operation, in the order of order.md. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -95,6 +96,7 @@ void plain_activate(float *x, const float *times, size_t n, enum activation acti
 }
 
 void plain_epilogue(float *y, size_t stride, int rows, int n, const struct epilogue *e) {
+    assert(rows >= 0 && n > 0);
     for (int r = 0; r < rows; r++, y += stride) {
         for (int i = 0; i < n; i++) {
             if (e->bias) y[i] = y[i] + e->bias[i];
@@ -105,6 +107,7 @@ void plain_epilogue(float *y, size_t stride, int rows, int n, const struct epilo
 }
 
 void plain_rmsnorm(float *y, const float *x, const float *gain, int K, float epsilon) {
+    assert(K > 0 && epsilon >= 0);
     float s[LANES] = {0};
     for (int k = 0; k < K; k++) s[k % LANES] = fmaf(x[k], x[k], s[k % LANES]);
     float r = 1.0f / sqrtf(tree_sum(s) / (float)K + epsilon);
@@ -113,6 +116,7 @@ void plain_rmsnorm(float *y, const float *x, const float *gain, int K, float eps
 
 void plain_layernorm(float *y, const float *x, const float *gain, const float *bias, int K,
                      float epsilon) {
+    assert(K > 0 && epsilon >= 0);
     float s[LANES] = {0}, v[LANES] = {0};
     for (int k = 0; k < K; k++) s[k % LANES] = s[k % LANES] + x[k];
     float mean = tree_sum(s) / (float)K;

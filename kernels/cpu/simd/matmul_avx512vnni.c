@@ -6,6 +6,8 @@
  * in every lane, with the activations broadcast from memory. It does not saturate, so the sum is
  * exact. The zero point is corrected at the start: the initial sum is -zero * (sum of the
  * activations). The float part follows in the order of order.md. */
+#include <assert.h>
+
 #include "kernels/cpu/simd/peak.h"
 #include "kernels/cpu/simd/unpack_512.h"
 
@@ -58,8 +60,8 @@ INLINE void add_rows(__m512 *acc, const __m512i *v, const __m512 *d, const __m51
     }
 }
 
-/* The same for all rows: IN_TURN at a time, because an addition has a latency of 4 cycles or more.
- */
+/* The same for all rows: IN_TURN at a time, because an addition has a latency of 4 cycles or
+ * more. */
 INLINE void add_block(__m512 *acc, const __m512i *v, const __m512 *d, const __m512 *m,
                       struct inputs in, const int n, const struct format format) {
     const int each = n < IN_TURN ? n : IN_TURN;
@@ -127,6 +129,7 @@ static rows_fn *const *rows_of(enum dtype type) {
  * that follow the activations, and are not stored. */
 void avx512vnni_product(const struct matrix *w, int panel, const struct activations *a, int tile,
                         int rows, float *y, size_t stride) {
+    assert(panel >= 0 && panel < w->n_panels && rows > 0);
     static const uint8_t kernel[LANES + 1] = {0, 0, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5};
     struct call call = {w, a, panel, tile, rows, y, stride};
     rows_of(w->type)[kernel[rows]](&call);

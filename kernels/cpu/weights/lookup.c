@@ -5,6 +5,7 @@
  *
  * DESIGN: grids.inc has one bit per possible group. The first reader of a type expands its grid;
  * afterwards grids are only read. */
+#include <assert.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -211,6 +212,7 @@ static void prepare(void) {
 }
 
 void lookup_floats(enum dtype type, const void *data, float *out, size_t n) {
+    assert(data && out);
     struct looked_up block;
     prepare();
     for (size_t i = 0; i < n / BLOCK; i++, out += BLOCK) {

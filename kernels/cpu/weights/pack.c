@@ -1,5 +1,6 @@
 /* Packs weights into panels of 16 rows, so that a vector lane is an output and no horizontal sum is
  * needed. `struct matrix` in weights.h documents the layout, which all paths share. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@ const struct format *format_of(enum dtype type) {
     return &formats[i].format;
 }
 
-/* ---- codes: four bytes of each row per line of 64 bytes -------------------------------------- */
+/* ---- codes: four bytes of each row per line of 64 bytes ------------------------------------- */
 
 enum { LINE = 4 * LANES };
 
@@ -223,6 +224,7 @@ static void place_panels(const struct cpu *cpu, const struct matrix *w) {
 
 static void read_panel(void *arg, int panel, int thread) {
     const struct matrix *w = arg;
+    assert(panel >= 0 && panel < w->n_panels);
     const volatile uint8_t *from = w->panels + (size_t)panel * w->panel_bytes;
     (void)thread;
     for (size_t i = 0; i < w->panel_bytes; i += SMALL_PAGE) (void)from[i];
@@ -281,6 +283,7 @@ void matrix_write_row(struct matrix *w, int row, const void *from) {
 }
 
 static void write_float_row(struct matrix *w, int row, const void *from, enum dtype type) {
+    assert(row >= 0 && row < w->N);
     float *to = (float *)(w->panels + (size_t)(row / LANES) * w->panel_bytes) + row % LANES;
     size_t step = (size_t)dtype_block_elements(type);
     float values[256];
@@ -362,6 +365,7 @@ static const uint8_t *rows_of_piece(const struct pack_job *job, int first, int t
 }
 
 static void pack_piece(void *arg, int piece, int thread) {
+    assert(piece >= 0);
     struct pack_job *job = arg;
     int from = piece * job->piece_panels, to = from + job->piece_panels;
     const uint8_t *rows = rows_of_piece(job, from, thread);
@@ -469,6 +473,7 @@ void cpu_matrix_free(struct cpu *cpu, struct matrix *w) {
 }
 
 void matrix_block(const struct matrix *w, struct block *block, int row, int i) {
+    assert(row >= 0 && row < w->N && i >= 0 && i < w->n_blocks);
     int panel = row / LANES, lane = row % LANES;
     codes_read(matrix_codes(w, panel, i), block->code, w->format->bits, lane);
     scales_read(matrix_scales(w, panel, i), w->format, block, i, lane);

@@ -1,5 +1,6 @@
 /* Panels of two-byte floats: blocks of 32 weights become integers with a common power of two, see
  * `struct half_block`. All paths read the same panels. */
+#include <assert.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -58,6 +59,7 @@ void matrix_write_halves(struct matrix *w, int row, const void *from, enum dtype
 }
 
 void matrix_half_block(const struct matrix *w, struct half_block *block, int row, int i) {
+    assert(row >= 0 && row < w->N && i >= 0);
     int panel = row / LANES, lane = row % LANES;
     const int16_t *codes = (const int16_t *)matrix_codes(w, panel, i) + PAIR * lane;
     for (int k = 0; k < BLOCK; k++) block->code[k] = codes[k / PAIR * LINE + k % PAIR];
