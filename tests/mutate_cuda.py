@@ -20,15 +20,20 @@ MAX_CPU_S = 300
 PLACE = "kernels/cuda/"
 
 
+def entry_of(path):
+    """The units and the programs of a path."""
+    return mutate_rooms.CUDA[mutate_rooms.longest(mutate_rooms.CUDA, path[len(PLACE):])]
+
+
 def units_of(path):
     """The kernel files that are compiled anew: those of the table that include the path, and the path itself."""
-    units, _ = mutate_rooms.longest(mutate_rooms.CUDA, path[len(PLACE):])
+    units, _ = entry_of(path)
     own = [path] if path.endswith(".cu") else []
     return own + [u for u in (f"{PLACE}{unit}.cu" for unit in units) if u != path and path in included(u)]
 
 
 def programs_of(path):
-    return [f"cuda_{name}" for name in mutate_rooms.longest(mutate_rooms.CUDA, path[len(PLACE):])[1]]
+    return [f"cuda_{name}" for name in entry_of(path)[1]]
 
 
 class Builder:

@@ -1,8 +1,9 @@
 """Which suites find the mutants of which sources: tests/mutate.py runs them.
 
-SUITES names, for a folder or a file, the quick and likely suites first; the longest entry that fits a file counts. Suites are
-named without test_, as in "text_lexer"; one test case of a suite as in "text_tokenizer:core". After them come the suites that
-call a function of the file by its name, except those of SLOW and what takes mutate_build.QUICK_S without a mutant.
+SUITES names, for a folder or a file, the quick and likely suites first: those of the longest entry that fits a file, then
+those of its folder. Suites are named without test_, as in "text_lexer"; one test case of a suite as in "text_tokenizer:core".
+After them come the suites that call a function of the file by its name, except those of SLOW and those that take
+mutate_build.QUICK_S without a mutant.
 
 CUDA names, for a folder or a file of kernels/cuda, the units that are compiled with the mutant and the test programs of
 tests/cuda, without cuda_.
@@ -74,15 +75,15 @@ SUITES = {
     "kernels/cpu/weights/broken.c": ["engine_scales_broken"],
     "scheduler/": [*PLANNED, "scheduler_inbox", "scheduler_unready_masks", "scheduler_forced"],
     "scheduler/beams/": ["scheduler_beams", "scheduler_simulation"],
-    "scheduler/commit.c": ["scheduler_forced", *PLANNED, "scheduler_inbox"],
-    "scheduler/constraint.c": ["scheduler_forced", "scheduler_unready_masks", *PLANNED],
+    "scheduler/commit.c": ["scheduler_forced"],
+    "scheduler/constraint.c": ["scheduler_forced", "scheduler_unready_masks"],
     "scheduler/draft/": ["scheduler_speculate", "scheduler_suffix", "scheduler_draft_model", "scheduler_simulation"],
-    "scheduler/fork.c": ["scheduler_beams", *PLANNED],
-    "scheduler/inbox.c": ["scheduler_inbox", *PLANNED],
-    "scheduler/inflight.c": ["scheduler_unready_masks", "scheduler_forced", *PLANNED],
+    "scheduler/fork.c": ["scheduler_beams"],
+    "scheduler/inbox.c": ["scheduler_inbox"],
+    "scheduler/inflight.c": ["scheduler_unready_masks", "scheduler_forced"],
     "scheduler/kv/": ["scheduler_block_pool", "scheduler_prefix_cache", "scheduler_host_cache", "scheduler_swap",
                       "scheduler_window_pool", *PLANNED],
-    "scheduler/speculate.c": ["scheduler_speculate", *PLANNED],
+    "scheduler/speculate.c": ["scheduler_speculate"],
     "scheduler/plan/step_cost.c": ["scheduler_step_cost", "scheduler_plan"],
     "server/": ["server_lanes", "server_lifecycle", "server_departures", "server_routes", "server_answers"],
     "server/commands/": ["server_history", "server_progress", "server_batch", "config_options"],
@@ -90,10 +91,10 @@ SUITES = {
     "server/generation/": ["server_stop_matcher", "server_stop_regex", "server_prompt", "server_choice", "server_job",
                            "server_grammar_store", "server_choice_message", "server_answers"],
     "server/http/": [*HTTP, "server_wire", "server_http_readers"],
-    "server/http/limits.c": ["server_http_limits", "server_http", "server_http_stream", "server_http_stop"],
-    "server/http/receive.c": ["server_http_faults", "server_http_limits", *HTTP],
-    "server/http/stream.c": ["server_http_stream", "server_http", "server_http_stop"],
-    "server/http/wire.c": ["server_wire", "server_http"],
+    "server/http/limits.c": ["server_http_limits", "server_http_readers"],
+    "server/http/receive.c": ["server_http_faults", "server_http_limits"],
+    "server/http/stream.c": ["server_http_stream"],
+    "server/http/wire.c": ["server_wire"],
     "server/json/": [*REQUEST, "server_response", "server_request_doubled"],
     "server/message/": ["server_message", "server_message_states", "server_tool_grammar", "server_tool_round_trips",
                         "server_choice_message"],
@@ -137,9 +138,8 @@ CUDA = {
 
 
 def longest(table, path):
-    """The entry of a table whose place is the longest that the path begins with; None if no place fits."""
-    fitting = [place for place in table if path.startswith(place)]
-    return table[max(fitting, key=len)] if fitting else None
+    """The longest place of a table that the path begins with; None if no place fits."""
+    return max((place for place in table if path.startswith(place)), key=len, default=None)
 
 
 @functools.lru_cache(maxsize=None)
@@ -156,7 +156,8 @@ def calls_of_suites():
 
 def suites_of(path, functions=()):
     """Two lists of suites that judge a file's mutants: those of the table, and those that call one of the functions."""
-    named = list(dict.fromkeys(longest(SUITES, path) or []))
+    likely, room = longest(SUITES, path), longest([place for place in SUITES if place.endswith("/")], path)
+    named = list(dict.fromkeys(SUITES.get(likely, []) + SUITES.get(room, [])))
     plain = {suite.partition(":")[0] for suite in named} | SLOW
     calling = [suite for suite, calls in calls_of_suites().items() if suite not in plain and calls & set(functions)]
     return named, calling[:ANY]

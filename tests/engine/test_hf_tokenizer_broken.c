@@ -48,6 +48,9 @@ static const struct {
      "expected two tokens for each merge, found \"ab\" as merge 0"},
     {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}", "model.merges",
      "expected two tokens for each merge, found an array as merge 0"},
+    {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[[\"a\",\"b\","
+     "\"ab\"]]}}",
+     "model.merges", "expected two tokens for each merge, found an array as merge 0"},
     {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"unk_token\":\"?\"}}", "model.unk_token",
      "expected a token of model.vocab, found \"?\""},
     {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"dropout\":0.1}}", "model.dropout",
