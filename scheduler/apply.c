@@ -27,7 +27,7 @@ void sequence_stop_running(struct scheduler *s, struct sequence *sequence) {
     sequence->n_computed = sequence->n_committed = sequence->rows = 0;
 }
 
-static void preempt(struct scheduler *s, struct sequence *sequence) {
+static void apply_preempt(struct scheduler *s, struct sequence *sequence) {
     int n_computed = sequence->n_computed, n_committed = sequence->n_committed;
     int n = sequence->kv.n_blocks, first = -1;
     assert(sequence->state == SEQUENCE_RUNNING && sequence->kv.n_host_blocks == 0);
@@ -173,7 +173,8 @@ void plan_apply(struct scheduler *s) {
     const struct plan *plan = &s->plan;
     s->batch.step.n_copies = 0;
     swap_arrive(&s->swap);
-    for (int i = plan->n_running - 1; i >= plan->n_kept; i--) preempt(s, plan->item[i].sequence);
+    for (int i = plan->n_running - 1; i >= plan->n_kept; i--)
+        apply_preempt(s, plan->item[i].sequence);
     for (int i = plan->n_running; i < plan->n_items; i++) start_running(s, &plan->item[i]);
     for (int i = plan->n_running; i < plan->n_items; i++) load_blocks(s, &plan->item[i]);
     for (int i = 0; i < plan->n_items; i++)

@@ -9,7 +9,7 @@ static size_t table_bytes(const struct batch *batch) {
 }
 
 /* Allocates the arrays for window blocks, as long as those for blocks. */
-static void init_windows(struct batch *batch) {
+static void batch_init_windows(struct batch *batch) {
     batch->window_table = mem_large(table_bytes(batch));
     batch->window_slot = mem_calloc((size_t)batch->max_rows, sizeof(int32_t));
     batch->window_from = mem_calloc((size_t)batch->max_seqs, sizeof(int32_t));
@@ -48,7 +48,7 @@ void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_r
                                 .logit_row = batch->logit_row,
                                 .copy_from = batch->copy_from,
                                 .copy_to = batch->copy_to};
-    if (windows->n > 0) init_windows(batch);
+    if (windows->n > 0) batch_init_windows(batch);
 }
 
 void batch_free(struct batch *batch) {
@@ -73,7 +73,7 @@ static int32_t *table_of(const struct batch *batch, int batch_row) {
     return batch->table + (size_t)batch_row * (size_t)batch->stride;
 }
 
-static void place(struct batch *batch, int batch_row, struct sequence *sequence) {
+static void batch_place(struct batch *batch, int batch_row, struct sequence *sequence) {
     batch->sequence[batch_row] = sequence;
     sequence->batch_row = batch_row;
     sequence->kv.table = table_of(batch, batch_row);
@@ -85,7 +85,7 @@ static void copy_table(int32_t *to, const struct sequence *sequence) {
 
 void batch_add(struct batch *batch, struct sequence *sequence) {
     assert(batch->n_sequences < batch->max_seqs && sequence->kv.n_blocks == 0);
-    place(batch, batch->n_sequences++, sequence);
+    batch_place(batch, batch->n_sequences++, sequence);
 }
 
 void batch_remove(struct batch *batch, struct sequence *sequence) {
@@ -93,7 +93,7 @@ void batch_remove(struct batch *batch, struct sequence *sequence) {
     struct sequence *last = batch->sequence[--batch->n_sequences];
     if (last != sequence) {
         copy_table(sequence->kv.table, last);
-        place(batch, sequence->batch_row, last);
+        batch_place(batch, sequence->batch_row, last);
     }
     sequence->kv.table = NULL;
 }
@@ -105,8 +105,8 @@ static void exchange_rows(struct batch *batch, int a, int b) {
     copy_table(spare, p);
     copy_table(table_of(batch, a), q);
     memcpy(table_of(batch, b), spare, (size_t)p->kv.n_blocks * sizeof *spare);
-    place(batch, a, q);
-    place(batch, b, p);
+    batch_place(batch, a, q);
+    batch_place(batch, b, p);
 }
 
 /* Moves the sequences that compute to the front. Returns their number. */

@@ -31,7 +31,8 @@ struct batch {
     int32_t *window_table, *window_slot, *window_from, *window_to; /* the same for window blocks */
 };
 
-/* `stride`: maximum number of blocks of one sequence. `windows` maps blocks to window blocks. */
+/* Allocates the arrays of an empty batch; frees them. `stride`: maximum number of blocks of one
+ * sequence. `windows` maps blocks to window blocks. */
 void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_rows, int stride,
                 int block_size, const struct window_pool *windows);
 void batch_free(struct batch *batch);

@@ -70,7 +70,7 @@ static bool begins_here(const struct sequence *sequence) {
 
 /* Reads the next token or draft of the sequence. If it is not allowed, returns false and changes
  * nothing. */
-static bool advance(struct sequence *sequence) {
+static bool constraint_advance(struct sequence *sequence) {
     struct constraint *c = &sequence->constraint;
     int32_t token = sequence->tokens[c->n_tokens];
     if (generation_stops_at(sequence->request->generation, token)) return false;
@@ -97,7 +97,7 @@ int constraint_cut_drafts(struct sequence *sequence, int n) {
     if (!sequence->request->generation->grammar) return n;
     make_matcher(sequence);
     assert(sequence->constraint.n_tokens == sequence->n_tokens);
-    while (allowed < n && advance(sequence)) allowed++;
+    while (allowed < n && constraint_advance(sequence)) allowed++;
     go_back(sequence, allowed);
     return allowed;
 }
@@ -145,7 +145,7 @@ static void make_masks(void *arg, int i) {
         make_mask(sequence, mask, inflight->mask_words);
         inflight->samples[at].mask = mask;
         if (at + 1 == inflight->n_samples || inflight->owner[at + 1] != sequence) break;
-        bool may_come = advance(sequence); /* the drafts were cut */
+        bool may_come = constraint_advance(sequence); /* the drafts were cut */
         assert(may_come);
         (void)may_come;
     }
@@ -267,7 +267,7 @@ enum finish constraint_stuck(const struct sequence *sequence) {
 enum finish constraint_take(struct sequence *sequence) {
     struct constraint *c = &sequence->constraint;
     assert(c->n_tokens == sequence->n_tokens - 1);
-    if (!advance(sequence)) return constraint_stuck(sequence);
+    if (!constraint_advance(sequence)) return constraint_stuck(sequence);
     assert(c->n_tokens == sequence->n_tokens);
     c->n_unready = 0;
     if (c->begins_at < 0 || !matcher_may_end(c->matcher)) return FINISH_NONE;

@@ -64,7 +64,7 @@ void fork_choices(struct scheduler *s, struct sequence *leader) {
 /* ---- beams ---------------------------------------------------------------------------------- */
 
 /* Removes a sequence whose beam ends from its queue. */
-static void spare(struct scheduler *s, struct sequence *sequence) {
+static void fork_spare(struct scheduler *s, struct sequence *sequence) {
     assert(sequence->state != SEQUENCE_SWAPPED && sequence->n_pending == 0);
     if (sequence->state == SEQUENCE_RUNNING) sequence_stop_running(s, sequence);
     if (sequence->state == SEQUENCE_WAITING) list_remove(&s->waiting, &sequence->node);
@@ -107,7 +107,7 @@ static void place_beams(struct scheduler *s, struct request *request, const stru
         kept[parent[i]->index] = true;
     }
     for (int i = 0; i < request->n; i++)
-        if (!kept[i]) spare(s, &request->sequence[i]);
+        if (!kept[i]) fork_spare(s, &request->sequence[i]);
     for (int i = 0; i < n; i++) {
         if (at[i] >= 0) continue;
         while (kept[free]) free++;

@@ -94,19 +94,19 @@ enum status scheduler_check_fits(const struct scheduler *s, const struct generat
     return check_search(s, generation, err);
 }
 
-static enum status refuse_full(const struct scheduler *s, struct err *err) {
+static enum status inbox_refuse_full(const struct scheduler *s, struct err *err) {
     return err_set(err, STATUS_OVERLOADED, NULL,
                    "The queue is full: %d requests with %d prompt tokens wait (at most %d and %d).",
                    atomic_load(&s->inbox.queued_requests), atomic_load(&s->inbox.queued_tokens),
                    s->config.max_queued_requests, s->config.max_queued_tokens);
 }
 
-static enum status put(struct scheduler *s, struct request *request, struct err *err) {
+static enum status inbox_put(struct scheduler *s, struct request *request, struct err *err) {
     struct inbox *inbox = &s->inbox;
     if (inbox->stopping) return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is stopping.");
     if (inbox->failed)
         return err_set(err, STATUS_UNAVAILABLE, NULL, "The device has failed; the server ends.");
-    if (!scheduler_has_room(s, 1, request->n_prompt)) return refuse_full(s, err);
+    if (!scheduler_has_room(s, 1, request->n_prompt)) return inbox_refuse_full(s, err);
     if (atomic_load(&inbox->live_sequences) == 0) inbox->busy_since_ns = now_ns();
     request->arrival = inbox->n_arrivals++;
     atomic_fetch_add(&inbox->queued_requests, 1);
@@ -120,13 +120,13 @@ static enum status put(struct scheduler *s, struct request *request, struct err 
 enum status scheduler_submit(struct scheduler *s, struct generation *generation, struct err *err) {
     enum status status = scheduler_check_fits(s, generation, err);
     if (status != STATUS_OK) return status;
-    if (!scheduler_has_room(s, 1, generation->n_prompt)) return refuse_full(s, err);
+    if (!scheduler_has_room(s, 1, generation->n_prompt)) return inbox_refuse_full(s, err);
     bool drafts = drafter_guesses(&s->drafter) && generation->max_drafts > 0;
     struct request *request = request_new(generation, s->config.max_model_len, s->config.block_size,
                                           s->config.prefix_caching, drafts ? &s->drafter : NULL);
     if (!request) return err_out_of_memory(err);
     pthread_mutex_lock(&s->inbox.mutex);
-    status = put(s, request, err);
+    status = inbox_put(s, request, err);
     pthread_mutex_unlock(&s->inbox.mutex);
     if (status != STATUS_OK) mem_free(request);
     return status;

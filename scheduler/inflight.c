@@ -29,7 +29,8 @@ void inflight_free(struct inflight *inflight) {
 
 /* ---- samples -------------------------------------------------------------------------------- */
 
-static void add_sample(struct inflight *inflight, struct sequence *owner, struct sample sample) {
+static void inflight_add_sample(struct inflight *inflight, struct sequence *owner,
+                                struct sample sample) {
     assert(inflight->n_samples < inflight->max_samples);
     inflight->owner[inflight->n_samples] = owner;
     inflight->samples[inflight->n_samples++] = sample;
@@ -38,11 +39,11 @@ static void add_sample(struct inflight *inflight, struct sequence *owner, struct
 void inflight_score(struct inflight *inflight, struct sequence *sequence, int position,
                     int logit_row) {
     assert(position >= 0 && logit_row >= 0);
-    add_sample(inflight, sequence,
-               (struct sample){.row = logit_row,
-                               .scored = sequence->tokens[position],
-                               .n_top = sequence->request->generation->prompt_logprobs,
-                               .position = position});
+    inflight_add_sample(inflight, sequence,
+                        (struct sample){.row = logit_row,
+                                        .scored = sequence->tokens[position],
+                                        .n_top = sequence->request->generation->prompt_logprobs,
+                                        .position = position});
 }
 
 /* Returns the sample of a sequence without tokens after the tokens of `leader`. The last token of
@@ -76,7 +77,7 @@ static void add_choice(struct inflight *inflight, const struct sequence *leader,
                        struct sequence *sequence, int position, int logit_row) {
     struct sample sample = sample_behind(leader, sequence, position);
     sample.row = logit_row;
-    add_sample(inflight, sequence, sample);
+    inflight_add_sample(inflight, sequence, sample);
 }
 
 void inflight_sample(struct inflight *inflight, struct sequence *sequence, int position,
@@ -151,7 +152,8 @@ static void remove_samples(struct inflight *inflight, int at, int n) {
     inflight->n_samples -= n;
 }
 
-static struct inflight_rows *rows_of(struct inflight *inflight, const struct sequence *sequence) {
+static struct inflight_rows *inflight_rows_of(struct inflight *inflight,
+                                              const struct sequence *sequence) {
     struct inflight_rows *rows = inflight->rows;
     while (rows->sequence != sequence) rows++;
     return rows;
@@ -166,7 +168,7 @@ static void forget_sample(struct inflight_rows *rows) {
 void inflight_withdraw(struct inflight *inflight, struct sequence *sequence) {
     assert(!inflight->is_sampled && sequence->n_pending == 1 && sequence->pending_row >= 0);
     remove_samples(inflight, first_sample(inflight, sequence), 1);
-    forget_sample(rows_of(inflight, sequence));
+    forget_sample(inflight_rows_of(inflight, sequence));
 }
 
 /* Keeps this number of drafts, and removes the last n rows of a sequence. */
@@ -181,7 +183,7 @@ static void take_back_rows(struct inflight_rows *rows, int drafts, int n) {
 
 void inflight_postpone(struct inflight *inflight, struct sequence *sequence) {
     int n = 1 + sequence->drafts.n;
-    struct inflight_rows *rows = rows_of(inflight, sequence);
+    struct inflight_rows *rows = inflight_rows_of(inflight, sequence);
     assert(!inflight->is_sampled && sequence->n_pending == 1);
     remove_samples(inflight, first_sample(inflight, sequence), n);
     take_back_rows(rows, 0, n);
@@ -192,7 +194,7 @@ void inflight_cut_drafts(struct inflight *inflight, struct sequence *sequence, i
     int n = sequence->drafts.n - kept;
     assert(!inflight->is_sampled && sequence->n_pending == 1 && kept >= 0);
     remove_samples(inflight, first_sample(inflight, sequence) + 1 + kept, n);
-    take_back_rows(rows_of(inflight, sequence), kept, n);
+    take_back_rows(inflight_rows_of(inflight, sequence), kept, n);
 }
 
 int inflight_drop_ended(struct inflight *inflight) {

@@ -60,6 +60,8 @@ static inline int mask_words(int V) {
     return (V + 31) / 32;
 }
 
+/* Allocates the arrays of a step in flight for max_seqs sequences, max_samples samples and masks of
+ * V ids; frees them. The step must be empty when it is freed. */
 void inflight_init(struct inflight *inflight, int max_seqs, int max_samples, int V);
 void inflight_free(struct inflight *inflight);
 

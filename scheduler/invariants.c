@@ -234,8 +234,8 @@ static void check_windows(const struct scheduler *s, const struct tally *tally) 
 }
 
 /* Returns the index of the block with this id in places[n], or the index at which to insert it. */
-static size_t place_of(const struct prefix_cache *cache, const int32_t *places, size_t n,
-                       uint64_t id) {
+static size_t place_by_id(const struct prefix_cache *cache, const int32_t *places, size_t n,
+                          uint64_t id) {
     size_t i = id % n;
     while (places[i] >= 0 && cache->block[places[i]].id != id) i = (i + 1) % n;
     return i;
@@ -250,7 +250,7 @@ static void check_buckets(const struct prefix_cache *cache, int32_t *places, siz
             const struct known_block *known = &cache->block[b];
             assert(known->known && (known->hash.low & cache->hash_mask & cache->bucket_mask) == i);
             assert(++n_known <= cache->n_known);
-            size_t place = place_of(cache, places, n, known->id);
+            size_t place = place_by_id(cache, places, n, known->id);
             assert(places[place] < 0 && known->id > 0);
             places[place] = b;
         }
@@ -259,7 +259,7 @@ static void check_buckets(const struct prefix_cache *cache, int32_t *places, siz
 }
 
 /* The parent of a known block is known, too, and has at least as many references. */
-static void check_index(const struct scheduler *s) {
+static void check_known_index(const struct scheduler *s) {
     const struct prefix_cache *cache = &s->pool.known;
     size_t n = 2 * (size_t)cache->n_blocks;
     int32_t *places = mem_alloc(n * sizeof *places);
@@ -267,7 +267,7 @@ static void check_index(const struct scheduler *s) {
     for (int32_t b = 0; b < cache->n_blocks; b++) {
         uint64_t parent = cache->block[b].parent;
         if (!cache->block[b].known || parent == 0) continue;
-        int32_t block = places[place_of(cache, places, n, parent)];
+        int32_t block = places[place_by_id(cache, places, n, parent)];
         assert(block >= 0);
         assert(block_pool_references(&s->pool, block) >= block_pool_references(&s->pool, b));
     }
@@ -276,7 +276,7 @@ static void check_index(const struct scheduler *s) {
 
 /* Each beam has a separate sequence, and the other sequences are spare. All beams have the same
  * number of known tokens. A preempted beam with known candidates is not swapped. */
-static void check_beams(const struct request *request) {
+static void check_request_beams(const struct request *request) {
     const struct beams *beams = request->beams;
     bool has_beam[MAX_BEAMS] = {0};
     assert(request->n == beams->search.width && request->n_unforked == 0);
@@ -307,7 +307,7 @@ static void check_requests(const struct scheduler *s) {
         }
         assert(unforked == request->n_unforked && alive == request->n_live && alive > 0);
         assert(unforked < alive);
-        if (request->beams) check_beams(request);
+        if (request->beams) check_request_beams(request);
         live += alive;
         queued += request->queued;
         tokens += request->queued ? request->n_prompt : 0;
@@ -337,7 +337,7 @@ void scheduler_check(const struct scheduler *s) {
     check_pool(s, &tally);
     check_windows(s, &tally);
     check_host_blocks(s, &tally);
-    check_index(s);
+    check_known_index(s);
     check_requests(s);
     assert(s->plan.rows <= s->config.max_num_batched_tokens);
     assert(s->plan.n_items <= s->max_seqs);

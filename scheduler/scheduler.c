@@ -152,7 +152,7 @@ static void check_owners(const struct inflight *inflight) {
     }
 }
 
-static void sample(struct scheduler *s, struct inflight *inflight) {
+static void scheduler_sample(struct scheduler *s, struct inflight *inflight) {
     assert(!inflight->is_sampled);
     check_owners(inflight);
     constraint_make_masks(s, inflight);
@@ -178,7 +178,7 @@ static bool submit_next(struct scheduler *s, uint64_t now) {
     }
     s->port.submit(s->port.self, &step);
     step_part_ends(s, PART_FORWARD);
-    if (!constraint_waits(inflight)) sample(s, inflight);
+    if (!constraint_waits(inflight)) scheduler_sample(s, inflight);
     return true;
 }
 
@@ -209,7 +209,7 @@ static void sample_newest(struct scheduler *s) {
     if (!newest || newest->is_sampled) return;
     while (s->n_in_flight > 1) commit_oldest(s);
     s->stats.dropped_samples += (uint64_t)inflight_drop_ended(newest);
-    sample(s, newest);
+    scheduler_sample(s, newest);
 }
 
 bool scheduler_step(struct scheduler *s) {

@@ -121,7 +121,7 @@ static void add_job(struct scheduler *s, struct sequence *sequence, int most) {
     sequence->drafts.match = MAX_DRAFT_MATCH; /* all its drafts are equally reliable */
 }
 
-static void propose(struct scheduler *s, struct sequence *sequence) {
+static void speculate_propose_one(struct scheduler *s, struct sequence *sequence) {
     const struct request *request = sequence->request;
     const struct draft_context context = context_of(sequence);
     /* a token is drawn after the last draft */
@@ -183,7 +183,7 @@ void speculate_propose(struct scheduler *s) {
     list_each(node, &s->running) {
         struct sequence *sequence = sequence_of(node);
         sequence->drafts.n_proposed = 0;
-        if (wanted && may_draft(sequence)) propose(s, sequence);
+        if (wanted && may_draft(sequence)) speculate_propose_one(s, sequence);
     }
     if (s->draft_engine.n_jobs > 0 && all_decode(s)) ask_model(s);
 }
@@ -192,8 +192,8 @@ void speculate_propose(struct scheduler *s) {
 
 /* Runs and times a pass: one forward run of the draft model. The cost is learnt only from passes
  * with one or two rows per sequence; a pass that computes a long text is not representative. */
-static const struct sampled *run_pass(void *self, const struct step *step,
-                                      const struct sample *samples, int n) {
+static const struct sampled *speculate_run_pass(void *self, const struct step *step,
+                                                const struct sample *samples, int n) {
     struct draft_engine *d = self;
     uint64_t began = now_ns();
     struct step named = *step;
@@ -215,7 +215,7 @@ void speculate_with_model(struct scheduler *s, const struct engine_port *port,
     d->port = *port;
     d->max_jobs = min_int(room->max_seqs, MAX_COST_ROWS);
     const struct draft_runner runner = {.self = d,
-                                        .run = run_pass,
+                                        .run = speculate_run_pass,
                                         .max_seqs = d->max_jobs,
                                         .max_rows = room->max_rows,
                                         .n_blocks = room->n_blocks,

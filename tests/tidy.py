@@ -128,10 +128,14 @@ MAY_INCLUDE = {
 }
 # The headers in which each prototype must have a comment: those that other folders or the program's main file include.
 COMMENTED_HEADERS = {
-    "config/config.h", "config/json.h", "config/list.h", "config/name_index.h", "kernels/kernels.h",
-    "engine/text/text.h", "engine/grammar/grammar.h", "engine/grammar/run/run.h", "engine/engine.h", "scheduler/scheduler.h",
-    "server/http/http.h", "server/json/json.h", "server/message/message.h",
-    "server/openai/openai.h",
+    "config/config.h", "config/json.h", "config/list.h", "config/name_index.h", "kernels/kernels.h", "engine/text/text.h",
+    "engine/grammar/grammar.h", "engine/grammar/run/run.h", "engine/engine.h",
+    "scheduler/batch.h", "scheduler/beams/beams.h", "scheduler/draft/draft.h", "scheduler/engine_port.h",
+    "scheduler/inflight.h", "scheduler/internal.h", "scheduler/kv/block_pool.h", "scheduler/kv/host_cache.h",
+    "scheduler/kv/prefix_cache.h", "scheduler/kv/swap.h", "scheduler/kv/window_pool.h", "scheduler/plan/internal.h",
+    "scheduler/plan/plan.h", "scheduler/plan/step_cost.h", "scheduler/scheduler.h", "scheduler/sequence/generation.h",
+    "scheduler/sequence/sequence.h", "scheduler/speculate.h",
+    "server/http/http.h", "server/json/json.h", "server/message/message.h", "server/openai/openai.h",
 }
 # The folders that may include each library.
 LIBRARIES = {

@@ -31,20 +31,20 @@ static size_t n_buckets(int max_tokens) {
     return n;
 }
 
-static size_t state_bytes(const void *self, int max_tokens) {
+static size_t lookup_state_bytes(const void *self, int max_tokens) {
     (void)self;
     return sizeof(struct lookup) + (n_buckets(max_tokens) + (size_t)max_tokens) * sizeof(int32_t);
 }
 
 /* Multiplicative hashing (Knuth, TAOCP 6.4) of the n tokens that end before `end`. */
-static size_t bucket_of(const int32_t *end, int n, size_t buckets) {
+static size_t lookup_bucket(const int32_t *end, int n, size_t buckets) {
     uint64_t hash = 0;
     for (int i = 1; i <= n; i++) hash = (hash + (uint32_t)end[-i] + 1) * 0x9E3779B97F4A7C15u;
     return (size_t)(hash >> 32) & (buckets - 1);
 }
 
-/* Adds the places of the new tokens, at most MAX_ADDED. A search follows the chain of the last one.
- */
+/* Adds the places of the new tokens, at most MAX_ADDED. A search follows the chain of the last
+ * one. */
 static void add_places(struct lookup *lookup, const struct draft_context *c, int min_match) {
     size_t buckets = n_buckets(c->max_tokens);
     int32_t *head = lookup->word, *before = lookup->word + buckets;
@@ -52,7 +52,7 @@ static void add_places(struct lookup *lookup, const struct draft_context *c, int
     assert(lookup->n_indexed <= c->n && c->n <= c->max_tokens);
     for (int place = lookup->n_indexed + 1; place <= end; place++) {
         if (place < min_match) continue;
-        size_t bucket = bucket_of(c->tokens + place, min_match, buckets);
+        size_t bucket = lookup_bucket(c->tokens + place, min_match, buckets);
         before[place - 1] = head[bucket];
         head[bucket] = place;
     }
@@ -60,14 +60,14 @@ static void add_places(struct lookup *lookup, const struct draft_context *c, int
 }
 
 /* Returns how many of the last tokens before `place` and before n are equal. */
-static int match_at(const struct draft_context *c, int place, int max_match) {
+static int lookup_match_at(const struct draft_context *c, int place, int max_match) {
     const int32_t *a = c->tokens + place, *b = c->tokens + c->n;
     int n = 0, most = min_int(place, max_match);
     while (n < most && a[-n - 1] == b[-n - 1]) n++;
     return n;
 }
 
-static struct draft propose(void *self, const struct draft_context *c, int max_drafts) {
+static struct draft lookup_propose(void *self, const struct draft_context *c, int max_drafts) {
     const struct lookup_config *config = self;
     struct lookup *lookup = c->state;
     const int32_t *before = lookup->word + n_buckets(c->max_tokens);
@@ -78,7 +78,7 @@ static struct draft propose(void *self, const struct draft_context *c, int max_d
     int place = c->n > 0 ? before[c->n - 1] : 0; /* also 0 if it is not indexed yet */
     for (int i = 0; i < MAX_PLACES && place > 0 && match < config->max_match; i++) {
         assert(place < c->n);
-        int found = match_at(c, place, config->max_match);
+        int found = lookup_match_at(c, place, config->max_match);
         if (found > match) best = place, match = found;
         place = before[place - 1];
     }
@@ -89,5 +89,5 @@ static struct draft propose(void *self, const struct draft_context *c, int max_d
 }
 
 struct drafter drafter_lookup(const struct lookup_config *config) {
-    return (struct drafter){(void *)config, state_bytes, propose};
+    return (struct drafter){(void *)config, lookup_state_bytes, lookup_propose};
 }

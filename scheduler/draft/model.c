@@ -95,7 +95,7 @@ void draft_model_free(struct draft_model *model) {
     mem_free(model);
 }
 
-static size_t state_bytes(const void *self, int max_tokens) {
+static size_t model_state_bytes(const void *self, int max_tokens) {
     const struct draft_model *model = self;
     int blocks = min_int(blocks_for(model, max_tokens), model->stride);
     return sizeof(struct held) + (size_t)blocks * sizeof(int32_t);
@@ -104,30 +104,30 @@ static size_t state_bytes(const void *self, int max_tokens) {
 /* ---- blocks --------------------------------------------------------------------------------- */
 
 /* Frees the blocks of a sequence. Nothing of it remains in the cache. */
-static void release(struct draft_model *model, struct held *held) {
+static void model_release(struct draft_model *model, struct held *held) {
     while (held->n_blocks > 0) model->free[model->n_free++] = held->block[--held->n_blocks];
     list_detach(&held->node);
     held->n_computed = 0;
     assert(model->n_free <= model->runner.n_blocks);
 }
 
-static void left(void *self, void *state) {
-    release(self, state);
+static void model_left(void *self, void *state) {
+    model_release(self, state);
 }
 
-/* Frees the blocks of another sequence for job i. Returns false if no sequence can give blocks up.
- */
+/* Frees the blocks of another sequence for job i. Returns false if no sequence can give blocks
+ * up. */
 static bool give_way(struct draft_model *model, struct draft_job *jobs, int n, int i) {
     list_each(node, &model->holders) {
         struct held *held = list_entry(node, struct held, node);
         if (held->round == model->round) continue;
-        release(model, held);
+        model_release(model, held);
         return true;
     }
     while (--n > i) {
         struct held *held = jobs[n].context.state;
         if (jobs[n].most == 0 || held->n_blocks == 0) continue;
-        release(model, held);
+        model_release(model, held);
         return true;
     }
     return false;
@@ -178,7 +178,7 @@ static void add_rows(struct draft_model *model, const struct draft_job *job, int
 }
 
 /* Makes the last added row yield the next draft of the sequence. */
-static void add_sample(struct draft_model *model, struct draft_job *job) {
+static void model_add_sample(struct draft_model *model, struct draft_job *job) {
     int r = model->step.R++;
     model->logit_row[r] = model->step.M - 1;
     model->samples[r] = job->sample[job->draft.n];
@@ -186,9 +186,9 @@ static void add_sample(struct draft_model *model, struct draft_job *job) {
     model->sampled[r] = job;
 }
 
-/* Runs the pass and stores its drafts. A job without a result gets no further drafts in this call.
- */
-static void run_pass(struct draft_model *model) {
+/* Runs the pass and stores its drafts. A job without a result gets no further drafts in this
+ * call. */
+static void model_run_pass(struct draft_model *model) {
     int R = model->step.R;
     const struct sampled *results =
         model->runner.run(model->runner.self, &model->step, model->samples, R);
@@ -221,7 +221,7 @@ static void keep_what_held(struct held *held, const struct draft_context *c) {
 }
 
 /* Jobs without room are skipped. */
-static void prepare(struct draft_model *model, struct draft_job *jobs, int n) {
+static void model_prepare(struct draft_model *model, struct draft_job *jobs, int n) {
     model->round++;
     for (int i = 0; i < n; i++) {
         struct held *held = jobs[i].context.state;
@@ -244,7 +244,7 @@ static void add_due(struct draft_model *model, struct draft_job *job) {
     int rows = min_int(due, model->runner.max_rows - model->step.M);
     if (rows == 0) return;
     add_rows(model, job, rows);
-    if (rows == due) add_sample(model, job);
+    if (rows == due) model_add_sample(model, job);
 }
 
 /* Does the job need more rows than a sequence that was drafted for at the last call? */
@@ -260,7 +260,7 @@ static void run_first(struct draft_model *model, struct draft_job *jobs, int n) 
         if (jobs[i].most > 0 && !catches_up(&jobs[i])) add_due(model, &jobs[i]);
     for (int i = 0; i < n; i++)
         if (jobs[i].most > 0 && catches_up(&jobs[i])) add_due(model, &jobs[i]);
-    if (model->step.S > 0) run_pass(model);
+    if (model->step.S > 0) model_run_pass(model);
 }
 
 /* The row of each draft yields the next one. Returns false if all jobs are done. */
@@ -269,16 +269,16 @@ static bool run_next(struct draft_model *model, struct draft_job *jobs, int n) {
     for (int i = 0; i < n; i++) {
         if (jobs[i].draft.n == 0 || jobs[i].draft.n == jobs[i].most) continue;
         add_rows(model, &jobs[i], 1);
-        add_sample(model, &jobs[i]);
+        model_add_sample(model, &jobs[i]);
     }
-    if (model->step.S > 0) run_pass(model);
+    if (model->step.S > 0) model_run_pass(model);
     return model->step.S > 0;
 }
 
 static void propose_all(void *self, struct draft_job *jobs, int n) {
     struct draft_model *model = self;
     assert(n <= model->runner.max_seqs);
-    prepare(model, jobs, n);
+    model_prepare(model, jobs, n);
     run_first(model, jobs, n);
     while (run_next(model, jobs, n)) {
     }
@@ -287,8 +287,10 @@ static void propose_all(void *self, struct draft_job *jobs, int n) {
 }
 
 struct drafter drafter_model(struct draft_model *model) {
-    return (struct drafter){
-        .self = model, .state_bytes = state_bytes, .propose_all = propose_all, .left = left};
+    return (struct drafter){.self = model,
+                            .state_bytes = model_state_bytes,
+                            .propose_all = propose_all,
+                            .left = model_left};
 }
 
 void draft_model_check(const struct draft_model *model) {

@@ -19,8 +19,8 @@ enum { MAX_PLACES = 4096, MIN_MATCH = 2 };
 enum { FIRST_MATCH = 4 };
 
 /* Returns how many of the last tokens of the output are before `place`. */
-static int match_at(const struct prediction *p, const struct draft_context *c, int n_prompt,
-                    int place) {
+static int predicted_match_at(const struct prediction *p, const struct draft_context *c,
+                              int n_prompt, int place) {
     int n = 0, most = min_int(min_int(place, c->n - n_prompt), MAX_DRAFT_MATCH);
     while (n < most && p->tokens[place - n - 1] == c->tokens[c->n - n - 1]) n++;
     return n;
@@ -30,7 +30,7 @@ static int match_at(const struct prediction *p, const struct draft_context *c, i
 static void find_again(struct prediction *p, const struct draft_context *c, int n_prompt) {
     int best = MIN_MATCH - 1, at = p->at;
     for (int i = 0; i < p->n && i < MAX_PLACES && best < MAX_DRAFT_MATCH; i++) {
-        int place = (p->at + i) % p->n + 1, match = match_at(p, c, n_prompt, place);
+        int place = (p->at + i) % p->n + 1, match = predicted_match_at(p, c, n_prompt, place);
         if (match > best) best = match, at = place;
     }
     p->match = best >= MIN_MATCH ? best : 0;

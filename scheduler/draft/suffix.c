@@ -69,7 +69,7 @@ static struct place *place_at(const struct suffix *s, uint64_t place) {
 }
 
 /* Returns the bucket of the n tokens that end before `end`, among texts of a salt. */
-static size_t bucket_of(const int32_t *end, int n, const uint64_t *salt) {
+static size_t suffix_bucket(const int32_t *end, int n, const uint64_t *salt) {
     uint64_t hash = salt[0] ^ salt[1];
     for (int i = 1; i <= n; i++) hash = (hash + (uint32_t)end[-i] + 1) * 0x9E3779B97F4A7C15u;
     return (size_t)(hash >> 32) % BUCKETS;
@@ -91,7 +91,7 @@ static void finished(void *self, const struct draft_context *c, int n_prompt) {
         struct place *place = place_at(s, s->end);
         *place = (struct place){.token = c->tokens[i], .salt = {c->salt[0], c->salt[1]}};
         if (i + 1 - first < n) continue;
-        uint64_t *head = &s->head[bucket_of(c->tokens + i + 1, n, c->salt)];
+        uint64_t *head = &s->head[suffix_bucket(c->tokens + i + 1, n, c->salt)];
         place->before = *head;
         *head = s->end;
     }
@@ -110,7 +110,7 @@ static bool has_salt(const struct place *place, const uint64_t *salt) {
 }
 
 /* Returns how many of the last tokens up to the place and of the sequence are equal. */
-static int match_at(const struct suffix *s, const struct draft_context *c, uint64_t place) {
+static int suffix_match_at(const struct suffix *s, const struct draft_context *c, uint64_t place) {
     int n = 0, most = min_int(c->n, s->config->max_match);
     while (n < most && place > (uint64_t)n &&
            place_at(s, place - (uint64_t)n)->token == c->tokens[c->n - 1 - n])
@@ -125,10 +125,10 @@ static int find_places(const struct suffix *s, const struct draft_context *c,
     int n = 0;
     *match = s->config->min_match;
     if (c->n < *match) return 0;
-    uint64_t place = s->head[bucket_of(c->tokens + c->n, *match, c->salt)];
+    uint64_t place = s->head[suffix_bucket(c->tokens + c->n, *match, c->salt)];
     for (int i = 0; i < MAX_PLACES && is_kept(s, place); i++) {
         const struct place *one = place_at(s, place);
-        int own = has_salt(one, c->salt) ? match_at(s, c, place) : 0;
+        int own = has_salt(one, c->salt) ? suffix_match_at(s, c, place) : 0;
         if (own > *match) n = 0, *match = own;
         if (own == *match && n < MAX_VOTES) found[n++] = place;
         place = one->before;
@@ -138,7 +138,7 @@ static int find_places(const struct suffix *s, const struct draft_context *c,
 
 /* Returns the most frequent next token of the places, or GAP; the latest place wins ties. Places
  * with that token advance, the others are dropped. */
-static int32_t vote(const struct suffix *s, uint64_t *place, int *n) {
+static int32_t suffix_vote(const struct suffix *s, uint64_t *place, int *n) {
     int32_t next[MAX_VOTES], chosen = GAP;
     int most = 0, left = 0;
     for (int i = 0; i < *n; i++)
@@ -154,7 +154,7 @@ static int32_t vote(const struct suffix *s, uint64_t *place, int *n) {
     return chosen;
 }
 
-static struct draft propose(void *self, const struct draft_context *c, int max_drafts) {
+static struct draft suffix_propose(void *self, const struct draft_context *c, int max_drafts) {
     struct suffix *s = self;
     uint64_t place[MAX_VOTES];
     int match, most = min_int(max_drafts, c->max_tokens - c->n), drafts = 0;
@@ -162,7 +162,7 @@ static struct draft propose(void *self, const struct draft_context *c, int max_d
     int n = find_places(s, c, place, &match);
     if (n == 0 || (own.n > 0 && own.match >= match)) return own;
     for (; drafts < most; drafts++) {
-        int32_t token = vote(s, place, &n);
+        int32_t token = suffix_vote(s, place, &n);
         if (token == GAP) break;
         c->tokens[c->n + drafts] = token;
     }
@@ -170,11 +170,11 @@ static struct draft propose(void *self, const struct draft_context *c, int max_d
     return (struct draft){drafts, match};
 }
 
-static size_t state_bytes(const void *self, int max_tokens) {
+static size_t suffix_state_bytes(const void *self, int max_tokens) {
     const struct suffix *s = self;
     return s->lookup.state_bytes(s->lookup.self, max_tokens);
 }
 
 struct drafter drafter_suffix(struct suffix *suffix) {
-    return (struct drafter){suffix, state_bytes, propose, finished};
+    return (struct drafter){suffix, suffix_state_bytes, suffix_propose, finished};
 }

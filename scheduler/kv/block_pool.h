@@ -37,6 +37,8 @@ struct block_pool {
     void *arg;
 };
 
+/* Allocates a pool of free blocks; frees it, and its window blocks, which window_pool_init
+ * allocates. */
 void block_pool_init(struct block_pool *pool, int n_blocks, int block_size, bool caching);
 void block_pool_free(struct block_pool *pool);
 
@@ -45,6 +47,7 @@ static inline int block_pool_available(const struct block_pool *pool) {
     return pool->n_free + pool->n_cached;
 }
 
+/* Returns the number of holders of a block. */
 static inline int block_pool_references(const struct block_pool *pool, int32_t block) {
     return pool->block[block].references;
 }

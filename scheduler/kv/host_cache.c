@@ -59,7 +59,7 @@ static bool has_window(const struct host_cache *cache, int32_t host_block) {
 }
 
 /* Removes a block from the cache. Its host block is not released. */
-static void forget(struct host_cache *cache, int32_t host_block) {
+static void host_cache_forget(struct host_cache *cache, int32_t host_block) {
     unlink_block(cache, host_block);
     prefix_cache_remove(&cache->known, host_block);
     cache->n_windows -= has_window(cache, host_block);
@@ -69,7 +69,7 @@ static void forget(struct host_cache *cache, int32_t host_block) {
 int32_t host_cache_remove_oldest(struct host_cache *cache) {
     int32_t oldest = cache->link[cache->n_host_blocks].next;
     assert(cache->on && oldest < cache->n_host_blocks);
-    forget(cache, oldest);
+    host_cache_forget(cache, oldest);
     return oldest;
 }
 
@@ -77,7 +77,7 @@ int32_t host_cache_remove_oldest(struct host_cache *cache) {
 
 /* Assigns a host block to an evicted block, unless its content is cached already. Also assigns a
  * host window block if the content lacks one and one is available. */
-static void add(struct swap_space *swap, const struct evicted_block *evicted) {
+static void host_cache_add(struct swap_space *swap, const struct evicted_block *evicted) {
     struct host_cache *cache = &swap->cache;
     const struct known_block *known = &evicted->known;
     const int32_t *tokens = prefix_cache_tokens(&cache->pool->known, evicted->block);
@@ -108,7 +108,7 @@ void host_cache_offload(struct swap_space *swap) {
     for (int i = all - n_kept; i < all; i++) n_windows += cache->evicted[i].window >= 0;
     n_windows = min_int(n_windows, swap->windows.n - swap_windows_used(swap));
     if (n_kept == 0 || !swap_make_room(swap, n_kept, n_windows)) return;
-    for (int i = all - n_kept; i < all; i++) add(swap, &cache->evicted[i]);
+    for (int i = all - n_kept; i < all; i++) host_cache_add(swap, &cache->evicted[i]);
     swap_send(swap);
 }
 
@@ -138,7 +138,7 @@ void host_cache_claim(struct host_cache *cache, const struct block_key *key,
     assert(cache->n_claimed == n);
     for (int i = 0; i < n; i++) {
         cache->id[i] = prefix_cache_id(&cache->known, cache->claimed[i]);
-        forget(cache, cache->claimed[i]);
+        host_cache_forget(cache, cache->claimed[i]);
     }
 }
 

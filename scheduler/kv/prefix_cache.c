@@ -10,11 +10,11 @@ static size_t bucket_bytes(const struct prefix_cache *cache) {
     return (cache->bucket_mask + 1) * sizeof *cache->bucket;
 }
 
-static size_t block_bytes(const struct prefix_cache *cache) {
+static size_t prefix_block_bytes(const struct prefix_cache *cache) {
     return (size_t)cache->n_blocks * sizeof *cache->block;
 }
 
-static size_t token_bytes(const struct prefix_cache *cache) {
+static size_t prefix_token_bytes(const struct prefix_cache *cache) {
     return (size_t)cache->n_blocks * (size_t)cache->block_size * sizeof *cache->tokens;
 }
 
@@ -28,15 +28,15 @@ void prefix_cache_init(struct prefix_cache *cache, int n_blocks, int block_size)
                                    .bucket_mask = n_buckets - 1,
                                    .hash_mask = UINT64_MAX};
     cache->bucket = mem_large(bucket_bytes(cache));
-    cache->block = mem_large(block_bytes(cache));
-    cache->tokens = mem_large(token_bytes(cache));
+    cache->block = mem_large(prefix_block_bytes(cache));
+    cache->tokens = mem_large(prefix_token_bytes(cache));
     memset(cache->bucket, 0xff, bucket_bytes(cache));
 }
 
 void prefix_cache_free(struct prefix_cache *cache) {
     mem_large_free(cache->bucket, bucket_bytes(cache));
-    mem_large_free(cache->block, block_bytes(cache));
-    mem_large_free(cache->tokens, token_bytes(cache));
+    mem_large_free(cache->block, prefix_block_bytes(cache));
+    mem_large_free(cache->tokens, prefix_token_bytes(cache));
 }
 
 struct block_hash prefix_hash(struct block_hash parent, const int32_t *tokens, int n) {
@@ -48,7 +48,7 @@ struct block_hash prefix_hash(struct block_hash parent, const int32_t *tokens, i
     return (struct block_hash){hash.low64, hash.high64};
 }
 
-static int32_t *bucket_of(const struct prefix_cache *cache, struct block_hash hash) {
+static int32_t *prefix_bucket(const struct prefix_cache *cache, struct block_hash hash) {
     return &cache->bucket[hash.low & cache->hash_mask & cache->bucket_mask];
 }
 
@@ -65,7 +65,7 @@ static bool same_block(const struct prefix_cache *cache, int32_t block,
 }
 
 int32_t prefix_cache_find(const struct prefix_cache *cache, const struct block_key *key) {
-    for (int32_t b = *bucket_of(cache, key->hash); b >= 0; b = cache->block[b].next) {
+    for (int32_t b = *prefix_bucket(cache, key->hash); b >= 0; b = cache->block[b].next) {
         assert(cache->block[b].known);
         if (same_block(cache, b, key)) return b;
     }
@@ -88,7 +88,7 @@ void prefix_cache_add(struct prefix_cache *cache, int32_t block, const struct bl
                       uint64_t id) {
     struct known_block *known = &cache->block[block];
     assert(!known->known);
-    int32_t *bucket = bucket_of(cache, key->hash);
+    int32_t *bucket = prefix_bucket(cache, key->hash);
     *known = (struct known_block){.hash = key->hash,
                                   .salt = {key->salt[0], key->salt[1]},
                                   .id = id ? id : ++cache->n_ids,
@@ -104,7 +104,7 @@ void prefix_cache_add(struct prefix_cache *cache, int32_t block, const struct bl
 void prefix_cache_remove(struct prefix_cache *cache, int32_t block) {
     struct known_block *known = &cache->block[block];
     assert(known->known);
-    int32_t *place = bucket_of(cache, known->hash);
+    int32_t *place = prefix_bucket(cache, known->hash);
     while (*place != block) {
         assert(*place >= 0);
         place = &cache->block[*place].next;

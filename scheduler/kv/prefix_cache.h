@@ -52,6 +52,7 @@ struct block_key {
     uint64_t parent;       /* [block_size] */
 };
 
+/* Allocates an empty cache with room for n_blocks known blocks; frees it. */
 void prefix_cache_init(struct prefix_cache *cache, int n_blocks, int block_size);
 void prefix_cache_free(struct prefix_cache *cache);
 
@@ -87,6 +88,7 @@ static inline uint64_t prefix_cache_id(const struct prefix_cache *cache, int32_t
     return block < 0 ? 0 : cache->block[block].id;
 }
 
+/* Is the block registered? */
 static inline bool prefix_cache_knows(const struct prefix_cache *cache, int32_t block) {
     return cache->block[block].known;
 }

@@ -4,7 +4,7 @@
 
 #include "config/config.h"
 
-static void init_windows(struct swap_space *swap) {
+static void swap_init_windows(struct swap_space *swap) {
     int n = swap->port.n_host_windows;
     swap->windows = (struct host_windows){.n = n};
     swap->windows.free = mem_calloc((size_t)n, sizeof *swap->windows.free);
@@ -32,7 +32,7 @@ void swap_init(struct swap_space *swap, const struct swap_port *port, struct blo
     int n = port->n_host_blocks;
     *swap = (struct swap_space){.port = *port, .pool = pool, .n_host_blocks = n, .first_free = -1};
     assert((port->n_host_windows > 0) == (n > 0 && pool->windows.n > 0));
-    if (n > 0 && pool->windows.n > 0) init_windows(swap);
+    if (n > 0 && pool->windows.n > 0) swap_init_windows(swap);
     host_cache_init(&swap->cache, pool, n, swap->window_of, max_blocks);
     if (n == 0) return;
     int listed = max_int(max_blocks, MAX_OFFLOADED_PER_STEP);
@@ -108,19 +108,19 @@ void swap_release(struct swap_space *swap, int32_t host_block) {
 
 /* ---- lists for the port --------------------------------------------------------------------- */
 
-static void append(struct swap_list *list, int32_t block, int32_t host_block) {
+static void swap_append(struct swap_list *list, int32_t block, int32_t host_block) {
     list->block[list->n] = block;
     list->host_block[list->n++] = host_block;
 }
 
 void swap_list_add(struct swap_lists *lists, int32_t block, int32_t host_block) {
-    append(&lists->blocks, block, host_block);
+    swap_append(&lists->blocks, block, host_block);
 }
 
 void swap_list_add_window(const struct swap_space *swap, struct swap_lists *lists, int32_t window,
                           int32_t host_block) {
     assert(window >= 0 && swap->window_of[host_block] >= 0);
-    append(&lists->windows, window, swap->window_of[host_block]);
+    swap_append(&lists->windows, window, swap->window_of[host_block]);
 }
 
 void swap_send(struct swap_space *swap) {

@@ -77,7 +77,8 @@ struct swap_space {
     struct host_cache cache;
 };
 
-/* `max_blocks` is the maximum number of blocks of one sequence. */
+/* Allocates the lists of swap space and its host cache; frees them. `max_blocks` is the maximum
+ * number of blocks of one sequence. */
 void swap_init(struct swap_space *swap, const struct swap_port *port, struct block_pool *pool,
                int max_blocks);
 void swap_free(struct swap_space *swap);

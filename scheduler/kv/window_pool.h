@@ -42,7 +42,8 @@ struct window_pool {
     int32_t *watchers;        /* [n_blocks] holders whose window includes the block */
 };
 
-/* If n is 0, the other arguments are ignored. */
+/* Allocates n window blocks for a pool of n_blocks; frees them. If n is 0, the other arguments are
+ * ignored. */
 void window_pool_init(struct window_pool *pool, int n, int window, int n_blocks, int block_size);
 void window_pool_free(struct window_pool *pool);
 

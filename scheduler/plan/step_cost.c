@@ -112,7 +112,7 @@ static double step_ns(const struct step_cost *cost, const struct step_shape *sha
 
 /* Solves the sums for the two unknowns. If the contexts of all steps were similar, the pairs
  * explain nothing; the small term then keeps the time per pair near 0. */
-static void solve(struct prefill_cost *p) {
+static void step_cost_solve(struct prefill_cost *p) {
     double pairs2 = p->pairs2 * 1.001 + 1e-9;
     double determinant = p->rows2 * pairs2 - p->rows_pairs * p->rows_pairs;
     double per_pair = (p->rows2 * p->pairs_ns - p->rows_pairs * p->rows_ns) / determinant;
@@ -137,7 +137,7 @@ void step_cost_note_prefill(struct step_cost *cost, const struct step_shape *sha
     p->rows_ns = p->rows_ns * keeping + rows * added;
     p->pairs_ns = p->pairs_ns * keeping + shape->pairs * added;
     p->known = true;
-    solve(p);
+    step_cost_solve(p);
 }
 
 int step_cost_rows_in(const struct step_cost *cost, const struct step_shape *shape, int from,
