@@ -8,14 +8,14 @@
 
 /* ---- arena: a list of chunks, the newest first ---------------------------------------------- */
 
-struct chunk {
-    struct chunk *next;
+struct buf_chunk {
+    struct buf_chunk *next;
     size_t used, size;
     _Alignas(16) char data[];
 };
 
 struct arena {
-    struct chunk *chunks;
+    struct buf_chunk *chunks;
     size_t used, limit; /* bytes allocated, and their maximum */
 };
 
@@ -29,11 +29,11 @@ void *arena_alloc(struct arena *arena, size_t bytes) {
     assert(arena->used <= arena->limit);
     if (bytes > arena->limit - arena->used || bytes > SIZE_MAX / 2) return NULL;
     size_t rounded = (bytes + 15) & ~(size_t)15;
-    struct chunk *chunk = arena->chunks;
+    struct buf_chunk *chunk = arena->chunks;
     if (!chunk || chunk->size - chunk->used < rounded) {
         size_t size = rounded > 4096 ? rounded : 4096;
         chunk = mem_alloc(sizeof *chunk + size);
-        *chunk = (struct chunk){.next = arena->chunks, .size = size};
+        *chunk = (struct buf_chunk){.next = arena->chunks, .size = size};
         arena->chunks = chunk;
     }
     void *memory = chunk->data + chunk->used;
@@ -53,7 +53,7 @@ char *arena_strndup(struct arena *arena, const char *text, size_t length) {
 
 void arena_free(struct arena *arena) {
     if (!arena) return;
-    for (struct chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
+    for (struct buf_chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
         next = chunk->next;
         mem_free(chunk);
     }

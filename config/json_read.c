@@ -18,16 +18,16 @@
 
 #define MAX_NUMBER_LENGTH 127
 
-struct reader {
+struct json_reader {
     const char *what; /* the first words of a message */
     const char *text, *at, *end;
     int depth, n_values, max_values;
     struct err *err;
 };
 
-static enum status read_value(struct reader *reader, struct json **out);
+static enum status read_value(struct json_reader *reader, struct json **out);
 
-static enum status fail_at(struct reader *reader, const char *at, const char *what) {
+static enum status fail_at(struct json_reader *reader, const char *at, const char *what) {
     int line = 1, column = 1;
     for (const char *p = reader->text; p < at; p++) {
         column++;
@@ -38,13 +38,13 @@ static enum status fail_at(struct reader *reader, const char *at, const char *wh
                    line, column, (size_t)(at - reader->text));
 }
 
-static void skip_space(struct reader *reader) {
+static void skip_space(struct json_reader *reader) {
     const char *p = reader->at;
     while (p < reader->end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
     reader->at = p;
 }
 
-static bool next_is(struct reader *reader, char c) {
+static bool next_is(struct json_reader *reader, char c) {
     assert(reader->at <= reader->end);
     skip_space(reader);
     if (reader->at == reader->end || *reader->at != c) return false;
@@ -73,7 +73,7 @@ static int hex4(const char *p, const char *end) {
 }
 
 /* Reads \uXXXX after the 'u', and the second half of a surrogate pair. */
-static bool read_unicode(struct reader *reader, char **to) {
+static bool read_unicode(struct json_reader *reader, char **to) {
     int first = hex4(reader->at, reader->end);
     if (first < 0) return false;
     reader->at += 4;
@@ -92,7 +92,7 @@ static bool read_unicode(struct reader *reader, char **to) {
 }
 
 /* Reads the escape after a backslash. */
-static bool read_escape(struct reader *reader, char **to) {
+static bool read_escape(struct json_reader *reader, char **to) {
     static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
     if (reader->at == reader->end) return false;
     char c = *reader->at;
@@ -107,7 +107,7 @@ static bool read_escape(struct reader *reader, char **to) {
     return true;
 }
 
-static enum status read_characters(struct reader *reader, char *to, size_t *length) {
+static enum status read_characters(struct json_reader *reader, char *to, size_t *length) {
     char *start = to;
     while (*reader->at != '"') { /* read_string has checked that it exists */
         assert(reader->at < reader->end);
@@ -133,7 +133,7 @@ static enum status read_characters(struct reader *reader, char *to, size_t *leng
 
 /* Reads a string after its opening quote. Each escape is at least as long as its character, so the
  * length between the quotes is a sufficient capacity. */
-static enum status read_string(struct reader *reader, char **out, size_t *length) {
+static enum status read_string(struct json_reader *reader, char **out, size_t *length) {
     const char *close = reader->at, *end = reader->end;
     while (close < end && *close != '"') close += *close == '\\' && end - close > 1 ? 2 : 1;
     if (close == end) return fail_at(reader, reader->at - 1, "a string without an end");
@@ -148,7 +148,7 @@ static enum status read_string(struct reader *reader, char **out, size_t *length
     return STATUS_OK;
 }
 
-static enum status read_string_value(struct reader *reader, struct json **out) {
+static enum status read_string_value(struct json_reader *reader, struct json **out) {
     char *text;
     size_t length;
     enum status status = read_string(reader, &text, &length);
@@ -204,7 +204,7 @@ static bool exact_integer(const char *text, bool is_written_as_one, double value
     return true;
 }
 
-static enum status read_number(struct reader *reader, struct json **out) {
+static enum status read_number(struct json_reader *reader, struct json **out) {
     char text[MAX_NUMBER_LENGTH + 1];
     bool is_written_as_integer;
     const char *start = reader->at;
@@ -223,7 +223,7 @@ static enum status read_number(struct reader *reader, struct json **out) {
     return STATUS_OK;
 }
 
-static enum status read_name(struct reader *reader, struct json **out) {
+static enum status read_name(struct json_reader *reader, struct json **out) {
     static const struct {
         const char *name;
         enum json_type type;
@@ -245,7 +245,7 @@ static enum status read_name(struct reader *reader, struct json **out) {
 /* ---- arrays and objects --------------------------------------------------------------------- */
 
 /* Reads a member's name and colon. */
-static enum status read_member_name(struct reader *reader, char **name) {
+static enum status read_member_name(struct json_reader *reader, char **name) {
     size_t length;
     if (!next_is(reader, '"')) return fail_at(reader, reader->at, "no field name in quotes");
     const char *start = reader->at;
@@ -257,7 +257,8 @@ static enum status read_member_name(struct reader *reader, char **name) {
 }
 
 /* Reads an element or member. On failure, *out may hold a part of it. */
-static enum status read_child(struct reader *reader, enum json_type parent, struct json **out) {
+static enum status read_child(struct json_reader *reader, enum json_type parent,
+                              struct json **out) {
     char *name = NULL;
     enum status status = STATUS_OK;
     if (parent == JSON_OBJECT) status = read_member_name(reader, &name);
@@ -270,7 +271,7 @@ static enum status read_child(struct reader *reader, enum json_type parent, stru
 }
 
 /* Reads an array or object after '[' or '{'. */
-static enum status read_children(struct reader *reader, struct json *parent, char close) {
+static enum status read_children(struct json_reader *reader, struct json *parent, char close) {
     assert(reader->depth > 0 && reader->at <= reader->end);
     struct json **last = &parent->child;
     if (next_is(reader, close)) return STATUS_OK;
@@ -286,7 +287,7 @@ static enum status read_children(struct reader *reader, struct json *parent, cha
     }
 }
 
-static enum status read_container(struct reader *reader, struct json **out, char open) {
+static enum status read_container(struct json_reader *reader, struct json **out, char open) {
     if (reader->depth == JSON_MAX_DEPTH) {
         return fail_at(reader, reader->at, "too deep a nesting");
     }
@@ -300,7 +301,7 @@ static enum status read_container(struct reader *reader, struct json **out, char
 }
 
 /* Reads one value. On failure, *out may hold a part of it; the caller frees it with the tree. */
-static enum status read_value(struct reader *reader, struct json **out) {
+static enum status read_value(struct json_reader *reader, struct json **out) {
     skip_space(reader);
     if (reader->at == reader->end) return fail_at(reader, reader->at, "no value");
     if (++reader->n_values > reader->max_values)
@@ -320,12 +321,12 @@ enum status json_parse(struct json **out, const char *what, const char *text, si
 
 enum status json_parse_bounded(struct json **out, const char *what, const char *text, size_t length,
                                int max_values, struct err *err) {
-    struct reader reader = {.what = what,
-                            .text = text,
-                            .at = text,
-                            .end = text + length,
-                            .max_values = max_values,
-                            .err = err};
+    struct json_reader reader = {.what = what,
+                                 .text = text,
+                                 .at = text,
+                                 .end = text + length,
+                                 .max_values = max_values,
+                                 .err = err};
     struct json *root = NULL;
     enum status status = read_value(&reader, &root);
     skip_space(&reader);

@@ -13,7 +13,7 @@
 #define ARENA_BYTES ((size_t)64 << 20)
 
 /* The state of one options_parse. */
-struct parse {
+struct options_parse {
     const struct command *command;
     struct options *options;
     struct setting *settings; /* [option_count] */
@@ -21,8 +21,8 @@ struct parse {
     struct err *err;
 };
 
-static enum status set_text(struct parse *parse, int index, enum source source, const char *text,
-                            bool negated) {
+static enum status set_text(struct options_parse *parse, int index, enum source source,
+                            const char *text, bool negated) {
     assert(index >= 0 && index < option_count);
     char *copy = arena_strndup(parse->arena, text, strlen(text));
     if (!copy) {
@@ -35,7 +35,7 @@ static enum status set_text(struct parse *parse, int index, enum source source, 
 
 /* ---- flags ---------------------------------------------------------------------------------- */
 
-static enum status unknown_flag(struct parse *parse, const char *name, size_t length) {
+static enum status unknown_flag(struct options_parse *parse, const char *name, size_t length) {
     const char *nearest = option_nearest(name, length, parse->command->bit);
     int shown = (int)(length < 80 ? length : 80);
     if (nearest) {
@@ -50,7 +50,7 @@ static enum status unknown_flag(struct parse *parse, const char *name, size_t le
 
 /* Does this word after the first word of a list belong to the list? If the command accepts the
  * model's path as a bare word and --model is missing, the word may be that path. */
-static bool is_name(const struct parse *parse, int argc, char **argv, int at) {
+static bool is_name(const struct options_parse *parse, int argc, char **argv, int at) {
     if (argv[at][0] == '-') return false;
     bool has_model = !parse->command->argument_is_model || parse->options->n_arguments > 0;
     for (int i = 0; i < argc; i++) {
@@ -60,8 +60,8 @@ static bool is_name(const struct parse *parse, int argc, char **argv, int at) {
 }
 
 /* Reads an option's value, which may be the next argument. */
-static enum status read_value(struct parse *parse, int index, bool negated, const char *value,
-                              int argc, char **argv, int *at) {
+static enum status read_value(struct options_parse *parse, int index, bool negated,
+                              const char *value, int argc, char **argv, int *at) {
     assert(index >= 0 && index < option_count);
     const struct option *option = &option_table[index];
     if (negated && value) {
@@ -92,7 +92,7 @@ static enum status read_value(struct parse *parse, int index, bool negated, cons
 }
 
 /* Reads the flag argv[*at] and its value. */
-static enum status read_flag(struct parse *parse, int argc, char **argv, int *at) {
+static enum status read_flag(struct options_parse *parse, int argc, char **argv, int *at) {
     const char *name = argv[*at] + 2;
     size_t length = strcspn(name, "=");
     const char *value = name[length] ? name + length + 1 : NULL;
@@ -104,7 +104,7 @@ static enum status read_flag(struct parse *parse, int argc, char **argv, int *at
     return read_value(parse, index, negated, value, argc, argv, at);
 }
 
-static enum status add_argument(struct parse *parse, const char *text) {
+static enum status add_argument(struct options_parse *parse, const char *text) {
     struct options *options = parse->options;
     if (options->n_arguments >= parse->command->max_arguments) {
         if (parse->command->max_arguments == 0) {
@@ -123,7 +123,7 @@ static enum status add_argument(struct parse *parse, const char *text) {
     return STATUS_OK;
 }
 
-static enum status read_flags(struct parse *parse, int argc, char **argv, bool *help) {
+static enum status read_flags(struct options_parse *parse, int argc, char **argv, bool *help) {
     bool flags = true;
     for (int i = 0; i < argc; i++) {
         enum status status = STATUS_OK;
@@ -164,7 +164,7 @@ static const char *variable_value(char **environment, const char *name, size_t l
     return NULL;
 }
 
-static enum status read_environment(struct parse *parse, char **environment) {
+static enum status read_environment(struct options_parse *parse, char **environment) {
     struct buf name = {0};
     enum status status = STATUS_OK;
     for (int i = 0; i < option_count && status == STATUS_OK; i++) {
@@ -179,7 +179,7 @@ static enum status read_environment(struct parse *parse, char **environment) {
     return status;
 }
 
-static enum status read_file(struct parse *parse) {
+static enum status read_file(struct options_parse *parse) {
     bool negated;
     int index = option_find("config", strlen("config"), &negated);
     const char *path = parse->settings[index].text;
@@ -190,7 +190,7 @@ static enum status read_file(struct parse *parse) {
 /* ---- checking and storing ------------------------------------------------------------------- */
 
 /* Appends the user's name for a setting, which shows its source. */
-static void who_text(const struct parse *parse, const struct option *option,
+static void who_text(const struct options_parse *parse, const struct option *option,
                      const struct setting *setting, struct buf *out) {
     bool negated;
     int config = option_find("config", strlen("config"), &negated);
@@ -203,7 +203,7 @@ static void who_text(const struct parse *parse, const struct option *option,
     }
 }
 
-static enum status apply_one(struct parse *parse, int index) {
+static enum status apply_one(struct options_parse *parse, int index) {
     assert(index >= 0 && index < option_count);
     const struct option *option = &option_table[index];
     const struct setting *setting = &parse->settings[index];
@@ -226,7 +226,7 @@ static enum status apply_one(struct parse *parse, int index) {
 }
 
 /* Are a model, if the command needs one, and a batch's files given? */
-static enum status check_required(struct parse *parse) {
+static enum status check_required(struct options_parse *parse) {
     struct options *options = parse->options;
     const struct command *command = parse->command;
     if (command->argument_is_model && options->n_arguments > 0) {
@@ -255,7 +255,7 @@ enum status options_parse(struct options *options, const char *command, int argc
                           char **environment, bool *help, struct err *err) {
     *options = (struct options){0};
     *help = false;
-    struct parse parse = {.command = command_find(command), .options = options, .err = err};
+    struct options_parse parse = {.command = command_find(command), .options = options, .err = err};
     if (!parse.command) {
         const char *nearest = command_nearest(command);
         return err_set(err, STATUS_USAGE, NULL, "unknown command \"%s\"; %s%s%s", command,

@@ -10,7 +10,7 @@
 #define MAX_FILE_BYTES ((size_t)1 << 20)
 
 /* The state of reading one file. */
-struct reader {
+struct options_reader {
     const char *path;
     yaml_parser_t parser;
     yaml_event_t event;
@@ -21,7 +21,7 @@ struct reader {
 };
 
 /* Advances to the next event and frees the current one. */
-static enum status next_event(struct reader *reader) {
+static enum status next_event(struct options_reader *reader) {
     yaml_event_delete(&reader->event);
     if (yaml_parser_parse(&reader->parser, &reader->event)) return STATUS_OK;
     const char *problem = reader->parser.problem ? reader->parser.problem : "it is not YAML";
@@ -31,12 +31,12 @@ static enum status next_event(struct reader *reader) {
 }
 
 /* Returns the line of the current event, from 1. */
-static int event_line(const struct reader *reader) {
+static int event_line(const struct options_reader *reader) {
     return (int)reader->event.start_mark.line + 1;
 }
 
 /* Reads the key of the current event. *index is its option. */
-static enum status read_key(struct reader *reader, int *index, bool *negated) {
+static enum status read_key(struct options_reader *reader, int *index, bool *negated) {
     if (reader->event.type != YAML_SCALAR_EVENT) {
         return err_set(reader->err, STATUS_BAD_FILE, "config",
                        "%s:%d: a key must be the name of an option", reader->path,
@@ -76,7 +76,7 @@ static bool is_null(const yaml_event_t *event) {
 
 /* Reads the value of the current event into the option's setting, unless an earlier source has set
  * it. */
-static enum status read_value(struct reader *reader, int index, bool negated) {
+static enum status read_value(struct options_reader *reader, int index, bool negated) {
     const char *name = option_table[index].name;
     if (reader->event.type != YAML_SCALAR_EVENT) {
         return err_set(reader->err, STATUS_BAD_FILE, name,
@@ -98,7 +98,7 @@ static enum status read_value(struct reader *reader, int index, bool negated) {
 }
 
 /* Reads keys and values to the end of the map. */
-static enum status read_map(struct reader *reader) {
+static enum status read_map(struct options_reader *reader) {
     for (;;) {
         int index = -1;
         bool negated = false;
@@ -112,7 +112,7 @@ static enum status read_map(struct reader *reader) {
 }
 
 /* Reads the only document, a map. An empty file sets nothing. */
-static enum status read_document(struct reader *reader) {
+static enum status read_document(struct options_reader *reader) {
     enum status status;
     do status = next_event(reader);
     while (status == STATUS_OK && (reader->event.type == YAML_STREAM_START_EVENT ||
@@ -129,7 +129,7 @@ static enum status read_document(struct reader *reader) {
 }
 
 /* Checks that only the end of the stream follows the first document. */
-static enum status read_end(struct reader *reader) {
+static enum status read_end(struct options_reader *reader) {
     while (reader->event.type != YAML_STREAM_END_EVENT) {
         enum status status = next_event(reader);
         if (status != STATUS_OK) return status;
@@ -144,7 +144,7 @@ static enum status read_end(struct reader *reader) {
 
 enum status options_file_parse(const char *path, const char *data, size_t length,
                                struct setting *settings, struct arena *arena, struct err *err) {
-    struct reader reader = {.path = path, .settings = settings, .arena = arena, .err = err};
+    struct options_reader reader = {.path = path, .settings = settings, .arena = arena, .err = err};
     if (!yaml_parser_initialize(&reader.parser)) {
         return err_set(err, STATUS_SYSTEM, "config", "%s: out of memory", path);
     }

@@ -14,12 +14,12 @@ static const struct named_value method_names[] = {{"none", SPECULATION_NONE},
                                                   {"draft_model", SPECULATION_DRAFT_MODEL},
                                                   {NULL, 0}};
 
-struct reading {
+struct speculation_reading {
     const char *who;
     struct err *err;
 };
 
-static enum status wrong(const struct reading *r, const char *key, const char *wanted) {
+static enum status wrong(const struct speculation_reading *r, const char *key, const char *wanted) {
     return err_set(r->err, STATUS_USAGE, "speculative-config", "%s: %s%s%s", r->who, key ? key : "",
                    key ? " " : "", wanted);
 }
@@ -30,7 +30,7 @@ static const struct named_value *find_method(const char *name) {
     return NULL;
 }
 
-static enum status read_method(const struct reading *r, const char *name,
+static enum status read_method(const struct speculation_reading *r, const char *name,
                                enum speculation_method *out) {
     const struct named_value *method = find_method(name);
     if (method) {
@@ -44,7 +44,8 @@ static enum status read_method(const struct reading *r, const char *name,
 }
 
 /* Reads "model": the path of a draft model or, as in vLLM, the name of a method without a model. */
-static enum status read_model(const struct reading *r, const char *text, struct speculation *out) {
+static enum status read_model(const struct speculation_reading *r, const char *text,
+                              struct speculation *out) {
     const struct named_value *method = find_method(text);
     if (method && method->value != SPECULATION_DRAFT_MODEL)
         return read_method(r, text, &out->method);
@@ -54,8 +55,8 @@ static enum status read_model(const struct reading *r, const char *text, struct 
     return STATUS_OK;
 }
 
-static enum status read_count(const struct reading *r, const struct json *value, int max,
-                              int *out) {
+static enum status read_count(const struct speculation_reading *r, const struct json *value,
+                              int max, int *out) {
     char wanted[64];
     snprintf(wanted, sizeof wanted, "must be a whole number from 1 to %d", max);
     if (!json_is(value, JSON_NUMBER) || !value->is_integer || value->integer < 1 ||
@@ -65,7 +66,7 @@ static enum status read_count(const struct reading *r, const struct json *value,
     return STATUS_OK;
 }
 
-static enum status read_member(const struct reading *r, const struct json *member,
+static enum status read_member(const struct speculation_reading *r, const struct json *member,
                                struct speculation *out) {
     const char *key = member->name;
     if (strcmp(key, "method") == 0 || strcmp(key, "model") == 0) {
@@ -85,7 +86,8 @@ static enum status read_member(const struct reading *r, const struct json *membe
 }
 
 /* As in vLLM, a model without a method means "draft_model". */
-static enum status match_model(const struct reading *r, bool has_method, struct speculation *out) {
+static enum status match_model(const struct speculation_reading *r, bool has_method,
+                               struct speculation *out) {
     if (*out->model && !has_method) out->method = SPECULATION_DRAFT_MODEL;
     if (*out->model && out->method != SPECULATION_DRAFT_MODEL)
         return wrong(r, "model", "is only for the method \"draft_model\"");
@@ -96,7 +98,8 @@ static enum status match_model(const struct reading *r, bool has_method, struct 
     return STATUS_OK;
 }
 
-static enum status read_object(const struct reading *r, const char *text, struct speculation *out) {
+static enum status read_object(const struct speculation_reading *r, const char *text,
+                               struct speculation *out) {
     struct json *json;
     enum status status = json_parse(&json, r->who, text, strlen(text), r->err);
     if (status) return r->err ? (r->err->status = STATUS_USAGE) : STATUS_USAGE;
@@ -112,7 +115,7 @@ static enum status read_object(const struct reading *r, const char *text, struct
 
 enum status speculation_read(struct speculation *out, const char *who, const char *text,
                              struct err *err) {
-    const struct reading r = {who, err};
+    const struct speculation_reading r = {who, err};
     *out = (struct speculation){
         .max_tokens = MAX_DRAFTS, .lookup_min = 2, .lookup_max = MAX_DRAFT_MATCH};
     bool is_object = text[strspn(text, " \t\n")] == '{';

@@ -66,7 +66,7 @@ int engine_max_logit_rows(const struct engine *engine) {
 /* ---- a pass --------------------------------------------------------------------------------- */
 
 static void check_step(const struct engine *engine, const struct step *step) {
-    const struct activations *a = &engine->model.act;
+    const struct model_activations *a = &engine->model.act;
     assert(step->M > 0 && step->M <= a->max_rows);
     assert(step->R >= 0 && step->R <= a->max_logit_rows && step->R <= step->M);
     assert(step->S > 0 && step->row_start[0] == 0 && step->row_start[step->S] == step->M);
@@ -125,7 +125,7 @@ void engine_submit(struct engine *engine, const struct step *step) {
  * fails, engine_failed reports it. */
 static float *fetch_logits(struct engine *engine) {
     struct backend *b = engine->backend;
-    const struct activations *a = &engine->model.act;
+    const struct model_activations *a = &engine->model.act;
     int i = newest(engine);
     if (b->host_memory) return a->logits;
     if (!engine->host_logits && !engine_failed(engine, NULL)) {

@@ -36,6 +36,8 @@ INCLUDED = (".h", ".inc", ".cuh")
 ASSERT_GROUPS = PRODUCT + ("engine/text", "kernels/cpu", "kernels/cuda")
 SMALL, SHORT_FILE, MAX_FOLDER, USUAL = 8, 30, 24, 45
 # The maximum number of product files of a recipe.
+# Structs of kernels/ that have one definition in each backend or instruction set, behind one declaration.
+SAME_ON_PURPOSE = {"call", "kv_cache", "kv_layer", "matrix"}
 MAX_PRODUCT_FILES = {"family": 4, "weight-type": 4, "api": 3, "sampling-rule": 4, "op": 5,
                      "metric": 3, "endpoint": 3, "option": 3}
 # Examples: the commit that followed a recipe, by subject (None: it is older than the recipe), and a name that is only
@@ -234,13 +236,14 @@ class House:
         return found
 
     def structs(self):
-        """{name: files} of the structs that more than one file defines."""
+        """{name: files} of the structs that more than one file defines, except SAME_ON_PURPOSE."""
         found = collections.defaultdict(set)
         for path, source in self.sources.items():
             pattern = r"\bstruct\s+(?:(?:alignas|__align__|__attribute__)\s*\([^{;]*\)\s*)?(\w+)\s*(?::[^{;]*)?\{"
             for name in re.findall(pattern, source.masked):
                 found[name].add(path)
-        return {name: sorted(paths) for name, paths in sorted(found.items()) if len(paths) > 1}
+        return {name: sorted(paths) for name, paths in sorted(found.items())
+                if len(paths) > 1 and not (name in SAME_ON_PURPOSE and all(p.startswith("kernels/") for p in paths))}
 
     def folders(self):
         return collections.Counter(os.path.dirname(path) for path in self.sources)

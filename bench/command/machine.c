@@ -10,14 +10,14 @@
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-struct reading {
+struct machine_reading {
     const uint64_t *data;
     size_t n_each;
     uint64_t *sum;
 };
 
 static void read_part(void *arg, int i) {
-    const struct reading *reading = arg;
+    const struct machine_reading *reading = arg;
     const uint64_t *data = reading->data + (size_t)i * reading->n_each;
     uint64_t lane[16] = {0};
     for (size_t k = 0; k + 16 <= reading->n_each; k += 16) {
@@ -41,7 +41,7 @@ static double best_pass(struct engine *engine, void (*part)(void *arg, int i), v
 double machine_read_rate(struct engine *engine) {
     uint64_t *data = mem_large(STREAM_BYTES), sums[PARTS] = {0};
     memset(data, 1, STREAM_BYTES);
-    struct reading reading = {data, STREAM_BYTES / sizeof *data / PARTS, sums};
+    struct machine_reading reading = {data, STREAM_BYTES / sizeof *data / PARTS, sums};
     double seconds = best_pass(engine, read_part, &reading);
     mem_large_free(data, STREAM_BYTES);
     return (double)STREAM_BYTES / seconds;

@@ -17,7 +17,7 @@ enum { PART_BYTES = 16 << 20, RELEASE_BYTES = 64 << 20 };
 static const char type_key[] = "general.file_type";
 static const char version_key[] = "general.quantization_version";
 
-struct writer {
+struct file_writer {
     struct conversion *c;
     struct backend *backend;
     struct part_file file;
@@ -152,7 +152,7 @@ static void widen(const struct out_tensor *t, const void *rows, int64_t n, float
     for (size_t i = 0; i < count; i++) out[i] += more;
 }
 
-static enum status write_rows(struct writer *w, const struct out_tensor *t, int64_t first,
+static enum status write_rows(struct file_writer *w, const struct out_tensor *t, int64_t first,
                               int64_t n, struct err *err) {
     const void *rows = out_tensor_rows(t, first, n, w->room);
     size_t bytes = (size_t)n * dtype_bytes(t->to, (size_t)t->K);
@@ -170,7 +170,8 @@ static size_t row_bytes(const struct out_tensor *t) {
     return from > to ? from : to;
 }
 
-static enum status write_tensor(struct writer *w, const struct out_tensor *t, struct err *err) {
+static enum status write_tensor(struct file_writer *w, const struct out_tensor *t,
+                                struct err *err) {
     int64_t rows = t->E * t->N, at_once = (int64_t)(w->part_bytes / row_bytes(t));
     enum status status = STATUS_OK;
     for (int64_t row = 0; row < rows && !status; row += at_once) {
@@ -184,7 +185,7 @@ static enum status write_tensor(struct writer *w, const struct out_tensor *t, st
     return status ? status : part_file_pad(&w->file, w->c->alignment, err);
 }
 
-static enum status write_all(struct writer *w, struct err *err) {
+static enum status write_all(struct file_writer *w, struct err *err) {
     struct quantise_job *job = w->c->job;
     struct buf head = {0};
     int64_t done = 0, all = conversion_head(w->c, &head);
@@ -204,7 +205,7 @@ static enum status write_all(struct writer *w, struct err *err) {
 static enum status write_file(struct conversion *c, struct err *err) {
     struct backend_config config = {
         .threads = c->job->threads, .max_rows = 1, .max_k = 32, .max_seqs = 1};
-    struct writer w = {.c = c, .part_bytes = PART_BYTES};
+    struct file_writer w = {.c = c, .part_bytes = PART_BYTES};
     enum status status = part_file_open(&w.file, c->job->out, err);
     if (status) return status;
     status = backend_cpu_open(&w.backend, &config, err);

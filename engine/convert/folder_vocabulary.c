@@ -93,7 +93,7 @@ bool same_tokenizers(const struct tokenizer *a, const struct tokenizer *b,
 /* ---- finding the tokenizer ------------------------------------------------------------------ */
 
 /* A tokenizer that a GGUF file can describe. It owns the arrays that are not the folder's. */
-struct vocabulary {
+struct folder_vocabulary {
     struct tokenizer_spec spec;
     char (*made)[16]; /* placeholder names of ids without a name */
     const char **token;
@@ -118,7 +118,7 @@ static bool is_byte_name(const char *name, size_t length) {
 }
 
 /* Copies names, types, and the tokens added around a text. */
-static void copy_tokens(struct vocabulary *v, const struct tokenizer_spec *from) {
+static void copy_tokens(struct folder_vocabulary *v, const struct tokenizer_spec *from) {
     size_t n = (size_t)from->n_tokens;
     v->made = mem_calloc(n, sizeof *v->made);
     v->token = mem_alloc(n * sizeof *v->token);
@@ -159,7 +159,7 @@ static int32_t merged(const struct tokenizer *own, const struct tokenizer_spec *
 }
 
 /* Scores for SentencePiece: the folder's own, or scores under which the first merge is the best. */
-static void make_scores(struct vocabulary *v, const struct tokenizer *own,
+static void make_scores(struct folder_vocabulary *v, const struct tokenizer *own,
                         const struct tokenizer_spec *from) {
     for (int i = 0; i < from->n_tokens; i++) {
         v->score[i] = from->score ? (double)(float)from->score[i] : -1e6;
@@ -174,7 +174,7 @@ static void make_scores(struct vocabulary *v, const struct tokenizer *own,
 }
 
 /* Can the current spec be built, and does it give the same ids? */
-static bool is_it(const struct vocabulary *v, const struct tokenizer *own,
+static bool is_it(const struct folder_vocabulary *v, const struct tokenizer *own,
                   const struct tokenizer_spec *from) {
     struct tokenizer *made;
     if (tokenizer_new(&made, &v->spec, NULL)) return false;
@@ -184,7 +184,7 @@ static bool is_it(const struct vocabulary *v, const struct tokenizer *own,
 }
 
 /* Tries all names. `first` is the likeliest; NULL: all are equally likely. */
-static bool find_pre(struct vocabulary *v, const struct tokenizer *own,
+static bool find_pre(struct folder_vocabulary *v, const struct tokenizer *own,
                      const struct tokenizer_spec *from, const char *first) {
     v->spec.kind = TOKENIZER_BYTE_BPE;
     v->spec.n_merges = from->n_merges;
@@ -201,7 +201,7 @@ static bool is_utf8_middle(char byte) {
     return (byte & 0xc0) == 0x80;
 }
 
-static void add_merge(struct vocabulary *v, const char *name, size_t left, size_t length,
+static void add_merge(struct folder_vocabulary *v, const char *name, size_t left, size_t length,
                       size_t *room) {
     size_t n = (size_t)v->spec.n_merges++;
     if (n == *room) {
@@ -218,7 +218,7 @@ static void add_merge(struct vocabulary *v, const char *name, size_t left, size_
 }
 
 /* Derives all ways to split a token in two tokens, in the order of the tokens. */
-static void make_merges(struct vocabulary *v, const struct tokenizer *own,
+static void make_merges(struct folder_vocabulary *v, const struct tokenizer *own,
                         const struct tokenizer_spec *from) {
     size_t room = 0;
     for (int id = 0; id < from->n_tokens; id++) {
@@ -232,7 +232,7 @@ static void make_merges(struct vocabulary *v, const struct tokenizer *own,
     }
 }
 
-static bool find_ranks(struct vocabulary *v, const struct tokenizer *own,
+static bool find_ranks(struct folder_vocabulary *v, const struct tokenizer *own,
                        const struct tokenizer_spec *from) {
     make_merges(v, own, from);
     struct tokenizer_spec with = *from;
@@ -242,7 +242,7 @@ static bool find_ranks(struct vocabulary *v, const struct tokenizer *own,
     return with.n_merges > 0 && find_pre(v, own, &with, "tekken");
 }
 
-static bool find_sentencepiece(struct vocabulary *v, const struct tokenizer *own,
+static bool find_sentencepiece(struct folder_vocabulary *v, const struct tokenizer *own,
                                const struct tokenizer_spec *from) {
     v->spec.kind = TOKENIZER_SENTENCEPIECE;
     v->spec.score = v->score;
@@ -255,7 +255,7 @@ static bool find_sentencepiece(struct vocabulary *v, const struct tokenizer *own
 }
 
 /* SentencePiece's Unigram: tries a character map, single spaces or not, a leading space or not. */
-static bool find_unigram(struct vocabulary *v, const struct tokenizer *own,
+static bool find_unigram(struct folder_vocabulary *v, const struct tokenizer *own,
                          const struct tokenizer_spec *from) {
     v->spec.kind = TOKENIZER_UNIGRAM;
     v->spec.score = v->score;
@@ -286,7 +286,7 @@ static void put_id(struct gguf_keys *keys, const char *key, int32_t id) {
     if (id >= 0) gguf_put_int(keys, key, (uint32_t)id);
 }
 
-static void put_scores(struct gguf_keys *keys, const struct vocabulary *v) {
+static void put_scores(struct gguf_keys *keys, const struct folder_vocabulary *v) {
     size_t n = (size_t)v->spec.n_tokens;
     float *score = mem_alloc(n * sizeof *score);
     for (size_t i = 0; i < n; i++) score[i] = (float)v->score[i];
@@ -294,7 +294,7 @@ static void put_scores(struct gguf_keys *keys, const struct vocabulary *v) {
     mem_free(score);
 }
 
-static void put_vocabulary(struct gguf_keys *keys, const struct vocabulary *v) {
+static void put_vocabulary(struct gguf_keys *keys, const struct folder_vocabulary *v) {
     const struct tokenizer_spec *spec = &v->spec;
     size_t n = (size_t)spec->n_tokens;
     bool is_bpe = spec->kind == TOKENIZER_BYTE_BPE;
@@ -368,7 +368,7 @@ static enum status put_templates(struct conversion *c, struct err *err) {
 
 static enum status write_vocabulary(struct conversion *c, const struct tokenizer_spec *from,
                                     const struct tokenizer *own, struct err *err) {
-    struct vocabulary v = {0};
+    struct folder_vocabulary v = {0};
     copy_tokens(&v, from);
     bool is_known = false, is_bpe = is_byte_level(from);
     if (is_bpe && from->n_merges > 0)

@@ -6,7 +6,7 @@
 
 #include "engine/files/model_file.h"
 
-struct reader {
+struct gguf_reader {
     const struct gguf *gguf;
     const char *architecture;
     struct err *err;
@@ -14,13 +14,13 @@ struct reader {
 };
 
 /* Returns "<architecture>.<name>", valid until the next call. */
-static const char *key_of(struct reader *r, const char *name) {
+static const char *key_of(struct gguf_reader *r, const char *name) {
     snprintf(r->key, sizeof r->key, "%s.%s", r->architecture, name);
     return r->key;
 }
 
-static enum status read_int_or(struct reader *r, const char *name, int min, int max, int fallback,
-                               int *out) {
+static enum status read_int_or(struct gguf_reader *r, const char *name, int min, int max,
+                               int fallback, int *out) {
     int64_t value = 0;
     enum status status = gguf_int_or(r->gguf, key_of(r, name), min, max, fallback, &value, r->err);
     *out = (int)value;
@@ -28,7 +28,7 @@ static enum status read_int_or(struct reader *r, const char *name, int min, int 
 }
 
 /* Reads general.name, or the file's name, cut between characters. */
-static enum status read_name(struct model_config *config, const struct reader *r,
+static enum status read_name(struct model_config *config, const struct gguf_reader *r,
                              const char *path) {
     const char *text = NULL;
     size_t length = 0;
@@ -46,12 +46,12 @@ static enum status read_name(struct model_config *config, const struct reader *r
     return STATUS_OK;
 }
 
-/* ---- the dimensions -------------------------------------------------------------------------- */
+/* ---- the dimensions ------------------------------------------------------------------------- */
 
 /* Reads a number for all layers, or an array with one number per layer, from 1 to max. *of_all
  * becomes the number, or the largest; of_layer[i] becomes layer i's. */
-static enum status read_of_layers(struct reader *r, const char *name, int L, int max, int *of_all,
-                                  int *of_layer) {
+static enum status read_of_layers(struct gguf_reader *r, const char *name, int L, int max,
+                                  int *of_all, int *of_layer) {
     int64_t number = 0;
     const struct gguf_value *value = gguf_find(r->gguf, key_of(r, name));
     if (!value || value->type != GGUF_ARRAY) {
@@ -77,7 +77,7 @@ static enum status read_of_layers(struct reader *r, const char *name, int L, int
     return STATUS_OK;
 }
 
-static enum status read_shape(struct model_config *config, struct reader *r) {
+static enum status read_shape(struct model_config *config, struct gguf_reader *r) {
     const struct {
         const char *name;
         int max, *out;
@@ -107,7 +107,7 @@ static enum status read_shape(struct model_config *config, struct reader *r) {
 
 /* Reads the head size of layers with windows, the number of layers that read the keys and values of
  * earlier ones, and the width of per-layer inputs. */
-static enum status read_layers(struct model_config *config, struct reader *r) {
+static enum status read_layers(struct model_config *config, struct gguf_reader *r) {
     int own = config->D, values;
     enum status status = read_int_or(r, "attention.key_length_swa", 1, MAX_WIDTH, own, &own);
     if (!status) status = read_int_or(r, "attention.value_length_swa", 1, MAX_WIDTH, own, &values);
@@ -124,7 +124,7 @@ static enum status read_layers(struct model_config *config, struct reader *r) {
 }
 
 /* Reads the head size: K/H unless the file has a key for it, and equal for keys and values. */
-static enum status read_head_size(struct model_config *config, struct reader *r) {
+static enum status read_head_size(struct model_config *config, struct gguf_reader *r) {
     const char *a = r->architecture;
     int value_length = 0;
     enum status status =
@@ -142,7 +142,7 @@ static enum status read_head_size(struct model_config *config, struct reader *r)
                    config->D, value_length, r->key);
 }
 
-static enum status check_heads(const struct model_config *config, struct reader *r) {
+static enum status check_heads(const struct model_config *config, struct gguf_reader *r) {
     if (config->H % config->G != 0) {
         key_of(r, "attention.head_count_kv");
         return err_set(r->err, STATUS_BAD_FILE, r->key,
@@ -158,7 +158,7 @@ static enum status check_heads(const struct model_config *config, struct reader 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
 /* Reads a number in min..max, or `fallback` if the key is missing. */
-static enum status read_number_or(struct reader *r, const char *name, double min, double max,
+static enum status read_number_or(struct gguf_reader *r, const char *name, double min, double max,
                                   double fallback, double *out) {
     enum status status = gguf_float_or(r->gguf, key_of(r, name), fallback, out, r->err);
     if (status || (*out >= min && *out <= max)) return status;
@@ -171,7 +171,7 @@ static enum status read_number_or(struct reader *r, const char *name, double min
 enum { MAX_SCALING = 1000000 };
 
 /* Reads the factor of queries and keys: YaRN's rule times the file's factors. */
-static enum status read_attention_factor(struct rope_stretch *s, struct reader *r) {
+static enum status read_attention_factor(struct rope_stretch *s, struct gguf_reader *r) {
     double more = 1, usual = 1, own = 0, extrapolation = 1, log_multiplier = 0;
     enum status status = read_number_or(r, "rope.scaling.attn_factor", 1e-3, MAX_SCALING, 1, &more);
     if (!status)
@@ -188,7 +188,7 @@ static enum status read_attention_factor(struct rope_stretch *s, struct reader *
     return status;
 }
 
-static enum status read_stretch(struct model_config *config, struct reader *r) {
+static enum status read_stretch(struct model_config *config, struct gguf_reader *r) {
     struct rope_stretch *s = &config->rope.stretch;
     enum status status = read_number_or(r, "rope.scaling.factor", 0, MAX_SCALING, 1, &s->factor);
     if (s->factor == 0) s->factor = 1;
@@ -212,9 +212,9 @@ static const char *unnamed_scaling(const struct gguf *gguf) {
     return has_factors ? "longrope" : "linear";
 }
 
-/* Scaling changes the angles of every position, so a file that needs an unknown scaling is refused.
- */
-static enum status read_scaling(struct model_config *config, struct reader *r) {
+/* Scaling changes the angles of every position, so a file that needs an unknown scaling is
+ * refused. */
+static enum status read_scaling(struct model_config *config, struct gguf_reader *r) {
     static const struct {
         const char *name;
         enum rope_scaling kind;
@@ -242,7 +242,7 @@ static enum status read_scaling(struct model_config *config, struct reader *r) {
 }
 
 /* Reads the number of rotated elements of a head, and the bases. */
-static enum status read_rope(struct model_config *config, struct reader *r) {
+static enum status read_rope(struct model_config *config, struct gguf_reader *r) {
     struct rope_config *rope = &config->rope;
     bool is_local = config->window_rotation == WINDOW_ROPE_LOCAL;
     double base = 0, own = 0;
@@ -267,9 +267,9 @@ static enum status read_rope(struct model_config *config, struct reader *r) {
     return status;
 }
 
-/* ---- other settings -------------------------------------------------------------------------- */
+/* ---- other settings ------------------------------------------------------------------------- */
 
-static enum status read_epsilon(struct model_config *config, struct reader *r) {
+static enum status read_epsilon(struct model_config *config, struct gguf_reader *r) {
     double epsilon = 0;
     key_of(r, config->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                        : "attention.layer_norm_epsilon");
@@ -281,7 +281,7 @@ static enum status read_epsilon(struct model_config *config, struct reader *r) {
                    "key %s: expected a number between 0 and 1, found %g", r->key, epsilon);
 }
 
-static enum status read_vocabulary(struct model_config *config, struct reader *r) {
+static enum status read_vocabulary(struct model_config *config, struct gguf_reader *r) {
     const struct gguf_value *tokens = NULL;
     enum status status = gguf_array(r->gguf, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, r->err);
     if (status != STATUS_OK) return status;
@@ -298,7 +298,7 @@ static enum status read_vocabulary(struct model_config *config, struct reader *r
 
 /* Reads which layers have windows: an array with a flag per layer, or a number N, which means that
  * every N-th layer has full attention. */
-static enum status read_window_pattern(struct model_config *config, struct reader *r) {
+static enum status read_window_pattern(struct model_config *config, struct gguf_reader *r) {
     const struct gguf_value *flags;
     key_of(r, "attention.sliding_window_pattern");
     const struct gguf_value *value = gguf_find(r->gguf, r->key);
@@ -320,7 +320,7 @@ static enum status read_window_pattern(struct model_config *config, struct reade
 }
 
 /* Reads numbers that change the forward pass. The family's value stays if a key is missing. */
-static enum status read_options(struct model_config *config, struct reader *r) {
+static enum status read_options(struct model_config *config, struct gguf_reader *r) {
     const struct {
         const char *name;
         double min;
@@ -350,7 +350,7 @@ static enum status read_options(struct model_config *config, struct reader *r) {
 }
 
 /* Checks a number of the experts for which the forward pass supports only one value. */
-static enum status check_expert_number(struct reader *r, const char *name, int served) {
+static enum status check_expert_number(struct gguf_reader *r, const char *name, int served) {
     int value = served;
     enum status status = read_int_or(r, name, 0, INT32_MAX, served, &value);
     if (status || value == served) return status;
@@ -358,7 +358,8 @@ static enum status check_expert_number(struct reader *r, const char *name, int s
                    r->key, served, value);
 }
 
-static enum status refuse_expert_features(const struct model_config *config, struct reader *r) {
+static enum status refuse_expert_features(const struct model_config *config,
+                                          struct gguf_reader *r) {
     enum { SOFTMAX = 1, SIGMOID = 2 };
     bool by_sigmoid = config->experts.by_sigmoid;
     double value;
@@ -371,7 +372,7 @@ static enum status refuse_expert_features(const struct model_config *config, str
 }
 
 /* Reads the unread layers, groups and shared experts, for families that score by sigmoid. */
-static enum status read_groups(struct model_config *config, struct reader *r) {
+static enum status read_groups(struct model_config *config, struct gguf_reader *r) {
     struct expert_config *e = &config->experts;
     int shared = 0;
     enum status status =
@@ -387,7 +388,7 @@ static enum status read_groups(struct model_config *config, struct reader *r) {
 }
 
 /* The first layers may have an MLP instead of experts. */
-static enum status read_dense_layers(struct model_config *config, struct reader *r) {
+static enum status read_dense_layers(struct model_config *config, struct gguf_reader *r) {
     const char *name = "leading_dense_block_count";
     int n = 0;
     if (!config->experts.may_be_dense) return check_expert_number(r, name, 0);
@@ -396,7 +397,7 @@ static enum status read_dense_layers(struct model_config *config, struct reader 
     return status;
 }
 
-static enum status read_experts(struct model_config *config, struct reader *r) {
+static enum status read_experts(struct model_config *config, struct gguf_reader *r) {
     struct expert_config *e = &config->experts;
     int64_t n = 0;
     double scale = 0;
@@ -441,7 +442,7 @@ enum status gguf_sampling_read(struct sampling_defaults *out, const struct gguf 
 
 enum status gguf_config_read(struct model_config *config, const struct gguf *gguf, const char *path,
                              struct err *err) {
-    struct reader r = {.gguf = gguf, .architecture = config->architecture, .err = err};
+    struct gguf_reader r = {.gguf = gguf, .architecture = config->architecture, .err = err};
     config->file_bytes = (int64_t)gguf->size;
     enum status status = read_name(config, &r, path);
     if (status == STATUS_OK) status = read_shape(config, &r);

@@ -10,7 +10,7 @@
 enum { MAX_SCALING = 1000000 };
 
 /* The source of a stretch. */
-struct reader {
+struct rope_reader {
     const struct json *root, *scaling;
     int context_length;
     struct err *err;
@@ -20,19 +20,19 @@ struct reader {
 
 /* Reads the original context length: from the stretch, from the config (Phi 3), or else the model's
  * context length. */
-static enum status read_original_context(struct rope_stretch *s, const struct reader *r) {
+static enum status read_original_context(struct rope_stretch *s, const struct rope_reader *r) {
     static const char key[] = "original_max_position_embeddings";
     const struct json *holder = key_value(r->scaling, key) ? r->scaling : r->root;
     return key_int_or(holder, key, 2, MAX_CONTEXT, r->context_length, &s->original_context, r->err);
 }
 
 /* Reads the factor. Without a key it is the growth of the context. */
-static enum status read_factor_or_growth(struct rope_stretch *s, const struct reader *r) {
+static enum status read_factor_or_growth(struct rope_stretch *s, const struct rope_reader *r) {
     double growth = (double)r->context_length / s->original_context;
     return key_number_or(r->scaling, "factor", 1e-3, MAX_SCALING, growth, &s->factor, r->err);
 }
 
-static enum status read_llama3(struct rope_stretch *s, const struct reader *r) {
+static enum status read_llama3(struct rope_stretch *s, const struct rope_reader *r) {
     const struct json *scaling = r->scaling;
     enum status status = key_number(scaling, "factor", 1, MAX_SCALING, &s->factor, r->err);
     if (!status)
@@ -56,7 +56,7 @@ static double yarn_attention(double factor, double by) {
     return factor <= 1 ? 1 : 0.1 * by * log(factor) + 1;
 }
 
-static enum status read_yarn(struct rope_stretch *s, const struct reader *r) {
+static enum status read_yarn(struct rope_stretch *s, const struct rope_reader *r) {
     const struct json *scaling = r->scaling;
     double mscale = 0, all_dim = 0, attention = 0;
     enum status status = read_original_context(s, r);
@@ -79,7 +79,7 @@ static enum status read_yarn(struct rope_stretch *s, const struct reader *r) {
     return status;
 }
 
-static enum status read_factors(float *out, int n, const char *key, const struct reader *r) {
+static enum status read_factors(float *out, int n, const char *key, const struct rope_reader *r) {
     const struct json *list = key_value(r->scaling, key);
     if (!json_is(list, JSON_ARRAY) || list->n_children != n)
         return err_set(r->err, STATUS_BAD_FILE, key,
@@ -94,7 +94,7 @@ static enum status read_factors(float *out, int n, const char *key, const struct
     return STATUS_OK;
 }
 
-static enum status read_long(struct rope_stretch *s, int pairs, const struct reader *r) {
+static enum status read_long(struct rope_stretch *s, int pairs, const struct rope_reader *r) {
     double attention = 0;
     if (pairs > MAX_ROPE_FACTORS)
         return err_set(r->err, STATUS_BAD_FILE, "rope_scaling",
@@ -114,7 +114,7 @@ static enum status read_long(struct rope_stretch *s, int pairs, const struct rea
 }
 
 static enum status read_stretch(struct rope_config *rope, const struct json *type,
-                                const struct reader *r) {
+                                const struct rope_reader *r) {
     static const struct {
         const char *name;
         enum rope_scaling kind;
@@ -154,7 +154,7 @@ static enum status read_stretch(struct rope_config *rope, const struct json *typ
 /* Reads the factor by which queries grow with the position; it depends on YaRN's original context
  * length. */
 static enum status read_query_beta(float *beta, const struct rope_config *rope,
-                                   const struct reader *r) {
+                                   const struct rope_reader *r) {
     static const char key[] = "llama_4_scaling_beta";
     double value = 0;
     enum status status = key_number_or(r->scaling, key, 0, 1000, 0, &value, r->err);
@@ -174,7 +174,7 @@ static enum status read_rotation(struct rope_config *rope, float *beta,
     static const char part_key[] = "partial_rotary_factor";
     const struct json *type = key_value(scaling, "rope_type|type");
     const struct json *of_part = key_value(of_theta, part_key) ? of_theta : root;
-    const struct reader r = {root, scaling, c->context_length, err};
+    const struct rope_reader r = {root, scaling, c->context_length, err};
     /* all of a head rotates, most pairs by angle 0 */
     bool is_part = json_is_text(type, "proportional");
     double theta = (double)rope->base, part = rope->part > 0 ? (double)rope->part : 1;

@@ -120,12 +120,12 @@ static enum status join_int8(struct joining *j, const char *base, const struct w
 }
 
 /* The quant_state of a matrix: a JSON text as bytes. */
-struct state {
+struct table_state {
     int N, K, block, nested_block; /* numbers per scale, scales per nested scale */
     double offset;
 };
 
-static enum status read_numbers(struct state *s, const struct json *root, struct err *err) {
+static enum status read_numbers(struct table_state *s, const struct json *root, struct err *err) {
     const struct json *shape = key_value(root, "shape"), *first = json_first(shape);
     bool is_pair = json_is(shape, JSON_ARRAY) && shape->n_children == 2;
     for (int i = 0; i < 2 && is_pair; i++, first = first->next) {
@@ -143,7 +143,7 @@ static enum status read_numbers(struct state *s, const struct json *root, struct
     return status;
 }
 
-static enum status read_state(struct joining *j, const char *base, struct state *s) {
+static enum status read_state(struct joining *j, const char *base, struct table_state *s) {
     static const char *const suffixes[] = {".weight.quant_state.bitsandbytes__nf4",
                                            ".weight.quant_state.bitsandbytes__fp4"};
     const struct weight *text = NULL;
@@ -160,7 +160,7 @@ static enum status read_state(struct joining *j, const char *base, struct state 
 }
 
 /* Scales are floats, or bytes that a table with nested scales decodes. */
-static enum status place_absmax(struct joining *j, const char *base, const struct state *s,
+static enum status place_absmax(struct joining *j, const char *base, const struct table_state *s,
                                 struct packed *p) {
     const struct weight *scales = joining_part(j, base, ".weight.absmax");
     const struct weight *map = joining_part(j, base, ".weight.nested_quant_map");
@@ -187,7 +187,7 @@ static enum status place_absmax(struct joining *j, const char *base, const struc
 enum status join_bitsandbytes(struct joining *j, const char *base, const struct weight *codes) {
     if ((int)codes->type == WEIGHT_RAW_I8) return join_int8(j, base, codes);
     const struct weight *table = joining_part(j, base, ".weight.quant_map");
-    struct state s = {0};
+    struct table_state s = {0};
     enum status status = read_state(j, base, &s);
     if (status) return status;
     if (!is_floats(table, 16))

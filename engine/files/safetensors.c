@@ -101,7 +101,7 @@ bool safetensors_is_computed(const char *name) {
 /* ---- one tensor ----------------------------------------------------------------------------- */
 
 /* A tensor's position in the data. */
-struct place {
+struct tensor_place {
     const char *name;
     uint64_t begin, end;
 };
@@ -176,8 +176,8 @@ static enum status read_shape(struct weight *weight, const struct json *entry, s
     return weight_measure_type(weight, err);
 }
 
-static enum status read_place(struct place *place, const struct json *entry, size_t data_bytes,
-                              struct err *err) {
+static enum status read_place(struct tensor_place *place, const struct json *entry,
+                              size_t data_bytes, struct err *err) {
     const struct json *pair = json_member(entry, "data_offsets"), *begin = json_first(pair);
     const struct json *end = begin ? begin->next : NULL;
     bool is_pair = json_is(pair, JSON_ARRAY) && pair->n_children == 2 &&
@@ -188,7 +188,7 @@ static enum status read_place(struct place *place, const struct json *entry, siz
                        "tensor %s: its data_offsets must be two whole numbers from 0, the second "
                        "not below the first",
                        entry->name);
-    *place = (struct place){entry->name, (uint64_t)begin->integer, (uint64_t)end->integer};
+    *place = (struct tensor_place){entry->name, (uint64_t)begin->integer, (uint64_t)end->integer};
     if (place->end <= data_bytes) return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, entry->name,
                    "tensor %s ends at byte %" PRIu64
@@ -196,7 +196,7 @@ static enum status read_place(struct place *place, const struct json *entry, siz
                    entry->name, place->end, data_bytes);
 }
 
-static enum status read_tensor(struct weight *weight, const struct place *place,
+static enum status read_tensor(struct weight *weight, const struct tensor_place *place,
                                const struct json *entry, bool packed, struct err *err) {
     enum status status = read_type(weight, entry, packed, err);
     if (!status) status = read_shape(weight, entry, err);
@@ -209,15 +209,16 @@ static enum status read_tensor(struct weight *weight, const struct place *place,
 /* ---- all tensors ---------------------------------------------------------------------------- */
 
 static int by_begin(const void *left, const void *right) {
-    const struct place *a = left, *b = right;
+    const struct tensor_place *a = left, *b = right;
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
     return a->end < b->end ? -1 : a->end > b->end;
 }
 
 /* Checks that each byte of the data belongs to exactly one tensor. */
-static enum status check_places(struct place *places, int n, size_t data_bytes, struct err *err) {
-    static const struct place start = {"the header", 0, 0};
-    const struct place *before = &start;
+static enum status check_places(struct tensor_place *places, int n, size_t data_bytes,
+                                struct err *err) {
+    static const struct tensor_place start = {"the header", 0, 0};
+    const struct tensor_place *before = &start;
     qsort(places, (size_t)n, sizeof *places, by_begin);
     for (int i = 0; i < n; before = &places[i++]) {
         if (places[i].begin < before->end)
@@ -234,7 +235,7 @@ static enum status check_places(struct place *places, int n, size_t data_bytes, 
 }
 
 static enum status list_entry(const struct safetensors *file, struct weights *weights,
-                              struct place *place, const struct json *entry, bool packed,
+                              struct tensor_place *place, const struct json *entry, bool packed,
                               struct err *err) {
     struct weight weight = {0};
     enum status status = read_name(&weight, entry, err);
@@ -253,7 +254,7 @@ static enum status list_entry(const struct safetensors *file, struct weights *we
 
 enum status safetensors_list(struct safetensors *file, struct weights *weights, bool packed,
                              struct err *err) {
-    struct place *places = mem_alloc(((size_t)file->n_tensors + 1) * sizeof *places);
+    struct tensor_place *places = mem_alloc(((size_t)file->n_tensors + 1) * sizeof *places);
     enum status status = STATUS_OK;
     int n = 0, n_comments = 0, first = weights->n;
     assert(file->header);

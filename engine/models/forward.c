@@ -106,7 +106,7 @@ static void all_reduce(struct model *model, float *x, int M) {
 static void embed_and_project(struct model *model, int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->ends;
-    struct activations *a = &model->act;
+    struct model_activations *a = &model->act;
     const struct embedding tokens = {.tokens = t->w[ROLE_TOKEN_EMBEDDING],
                                      .scale = model->config.embedding_scale};
     const struct embedding positions = {.positions = t->w[ROLE_POSITION_EMBEDDING]};
@@ -139,7 +139,7 @@ static void project_inputs(struct model *model, int M) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->config;
     const struct tensors *t = &model->ends;
-    struct activations *a = &model->act;
+    struct model_activations *a = &model->act;
     const struct embedding tokens = {.tokens = t->w[ROLE_INPUTS_EMBEDDING],
                                      .scale = sqrtf((float)m->P)};
     const struct linear projection = {t->w[ROLE_INPUTS_PROJECTION], NULL, 1 / sqrtf((float)m->K)};
@@ -156,7 +156,7 @@ static void project_inputs(struct model *model, int M) {
 static void make_inputs(struct model *model, int M) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->config;
-    struct activations *a = &model->act;
+    struct model_activations *a = &model->act;
     if (m->P == 0) return;
     if (model->shard.rank == 0) project_inputs(model, M);
     if (model->shard.ranks == 1) return;
@@ -199,7 +199,7 @@ static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->part;
     const struct tensors *t = &model->layers[layer];
-    struct activations *a = &model->act;
+    struct model_activations *a = &model->act;
     const struct norm norm = norm_of(model, t, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
     const struct linear linear[] = {linear_of(t, ROLE_Q, ROLE_Q_BIAS),
                                     linear_of(t, ROLE_K, ROLE_K_BIAS),
@@ -222,7 +222,7 @@ static void attention(struct model *model, int layer, const struct kv_cache *cac
     assert(layer >= 0 && layer < model->config.L);
     struct backend *b = model->backend;
     const struct model_config *m = &model->part;
-    struct activations *a = &model->act;
+    struct model_activations *a = &model->act;
     const struct attention attention = {.H = m->H,
                                         .scale = m->attention_scale,
                                         .cap = m->attention_cap,
@@ -382,7 +382,7 @@ struct matrix *model_head(const struct model *model) {
 
 static void logits(struct model *model, int R) {
     struct backend *b = model->backend;
-    struct activations *a = &model->act;
+    struct model_activations *a = &model->act;
     const struct norm norm = norm_of(model, &model->ends, ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS);
     const struct model_config *m = &model->config;
     const struct lm_head head = {{model_head(model), NULL, m->logit_scale}, m->logit_cap};
@@ -402,7 +402,7 @@ static void logits(struct model *model, int R) {
 static void last_layer(struct model *model, const struct step *step, struct kv_cache *cache) {
     struct backend *b = model->backend;
     const struct model_config *m = &model->part;
-    struct activations *a = &model->act;
+    struct model_activations *a = &model->act;
     int last = m->L - 1;
     qkv(model, last, step->M, cache);
     if (step->R == 0) return;
@@ -418,7 +418,7 @@ static void last_layer(struct model *model, const struct step *step, struct kv_c
 
 void model_forward(struct model *model, const struct step *step, struct kv_cache *cache) {
     struct backend *b = model->backend;
-    struct activations *a = &model->act;
+    struct model_activations *a = &model->act;
     assert(step->M <= a->max_rows && step->R <= a->max_logit_rows);
     TIME_OP(b, OP_STEP_BEGIN, compute->step_begin(b, step, cache));
     embed(model, step->M);

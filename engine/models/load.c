@@ -349,7 +349,7 @@ static enum status load_ones(const struct loader *l) {
 /* ---- activations ---------------------------------------------------------------------------- */
 
 /* One buffer of the activations. */
-struct field {
+struct load_field {
     float **buffer;
     int width;          /* numbers per row; 0: this model or rank does not use it */
     bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
@@ -357,8 +357,8 @@ struct field {
 
 enum { N_FIELDS = 14 };
 
-static void activation_fields(struct activations *a, const struct model *model,
-                              struct field fields[N_FIELDS]) {
+static void activation_fields(struct model_activations *a, const struct model *model,
+                              struct load_field fields[N_FIELDS]) {
     const struct model_config *m = &model->part;
     bool first = model->shard.rank == 0;
     bool post =
@@ -366,7 +366,7 @@ static void activation_fields(struct activations *a, const struct model *model,
     bool projects = first && config_has(m, ROLE_PROJECT_IN);
     const struct config_widths most = config_widest(m);
     int inputs = m->L * m->P;
-    const struct field all[N_FIELDS] = {
+    const struct load_field all[N_FIELDS] = {
         {&a->x, m->K, false},
         {&a->q, most.q, false},
         {&a->k, most.kv, false},
@@ -385,15 +385,15 @@ static void activation_fields(struct activations *a, const struct model *model,
     memcpy(fields, all, sizeof all);
 }
 
-static size_t field_bytes(const struct field *field, const struct activations *a) {
+static size_t field_bytes(const struct load_field *field, const struct model_activations *a) {
     int rows = field->per_logit_row ? a->max_logit_rows : a->max_rows;
     return (size_t)rows * (size_t)field->width * sizeof(float);
 }
 
 int64_t activations_bytes(const struct model *model, int max_rows, int max_logit_rows) {
     assert(max_rows > 0 && max_logit_rows >= 0);
-    struct activations a = {.max_rows = max_rows, .max_logit_rows = max_logit_rows};
-    struct field fields[N_FIELDS];
+    struct model_activations a = {.max_rows = max_rows, .max_logit_rows = max_logit_rows};
+    struct load_field fields[N_FIELDS];
     activation_fields(&a, model, fields);
     int64_t bytes = 0;
     for (int i = 0; i < N_FIELDS; i++) bytes += (int64_t)field_bytes(&fields[i], &a);
@@ -401,8 +401,8 @@ int64_t activations_bytes(const struct model *model, int max_rows, int max_logit
 }
 
 static enum status make_activations(const struct loader *l) {
-    struct activations *a = &l->model->act;
-    struct field fields[N_FIELDS];
+    struct model_activations *a = &l->model->act;
+    struct load_field fields[N_FIELDS];
     a->max_rows = l->settings->max_num_batched_tokens;
     a->max_logit_rows = l->settings->max_logit_rows;
     activation_fields(a, l->model, fields);
@@ -460,7 +460,7 @@ static void free_tensors(struct model *model, struct tensors *tensors, int layer
 
 void model_close(struct model *model) {
     struct backend *b = model->backend;
-    struct field fields[N_FIELDS];
+    struct load_field fields[N_FIELDS];
     activation_fields(&model->act, model, fields);
     for (int i = 0; i < N_FIELDS; i++) {
         if (!*fields[i].buffer) continue;

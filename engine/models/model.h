@@ -55,7 +55,7 @@ struct tensors {
 };
 
 /* Work buffers of a pass, in device memory for max_rows rows. Allocated once. */
-struct activations {
+struct model_activations {
     int max_rows, max_logit_rows;
     float *x;         /* [M][K] the residual stream */
     float *q, *k, *v; /* [M][H*D], [M][G*D], [M][G*D] */
@@ -91,7 +91,7 @@ struct model {
     float *layer_scale;
     float *ones; /* [n_ones] gains of norms without gains; NULL: the model lacks such norms */
     int n_ones;
-    struct activations act;
+    struct model_activations act;
     int64_t weight_bytes;
     /* the mapped file of --weight-cache that holds the matrices; empty: they are in memory */
     struct mapping kept;

@@ -62,7 +62,7 @@ int64_t planned_bytes(const struct weights *weights, enum quantization wanted, i
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-struct rows_job {
+struct quantise_rows_job {
     enum dtype to, from;
     const uint8_t *rows;
     uint8_t *out;
@@ -72,7 +72,7 @@ struct rows_job {
 };
 
 static void quantise_some(void *arg, int i) {
-    const struct rows_job *job = arg;
+    const struct quantise_rows_job *job = arg;
     int64_t first = i * job->rows_at_once, n = min_int64(job->rows_at_once, job->n_rows - first);
     size_t from = dtype_bytes(job->from, job->K), to = dtype_bytes(job->to, job->K);
     job->ops->quantise(job->to, job->out + (size_t)first * to, job->from,
@@ -82,14 +82,15 @@ static void quantise_some(void *arg, int i) {
 void quantise_rows(struct backend *b, enum dtype to, void *out, enum dtype from, const void *rows,
                    int64_t n_rows, int K) {
     assert(K % dtype_block_elements((int)to) == 0 && is_float(from) && n_rows > 0);
-    struct rows_job job = {to, from, rows, out, n_rows, 1, (size_t)K, backend_cpu_weight_ops(NULL)};
+    struct quantise_rows_job job = {to,     from, rows,      out,
+                                    n_rows, 1,    (size_t)K, backend_cpu_weight_ops(NULL)};
     job.rows_at_once = (65536 + K - 1) / K;
     int64_t pieces = (n_rows + job.rows_at_once - 1) / job.rows_at_once;
     b->device->parallel(b, quantise_some, &job, (int)pieces);
 }
 
 static void keep_some(void *arg, int i) {
-    const struct rows_job *job = arg;
+    const struct quantise_rows_job *job = arg;
     int64_t first = i * job->rows_at_once, n = min_int64(job->rows_at_once, job->n_rows - first);
     size_t from = dtype_bytes(job->from, job->K), to = dtype_bytes(job->to, job->K);
     keep_blocks(job->from, job->rows + (size_t)first * from, job->out + (size_t)first * to,
@@ -101,7 +102,7 @@ void *kept_rows(struct backend *b, enum dtype type, const void *rows, int64_t n_
     enum dtype to = dtype_kept(type);
     assert(to != type && K % dtype_block_elements((int)type) == 0 && n_rows > 0);
     *bytes = (size_t)n_rows * dtype_bytes(to, (size_t)K);
-    struct rows_job job = {to, type, rows, mem_large(*bytes), n_rows, 1, (size_t)K, NULL};
+    struct quantise_rows_job job = {to, type, rows, mem_large(*bytes), n_rows, 1, (size_t)K, NULL};
     job.rows_at_once = (65536 + K - 1) / K;
     b->device->parallel(b, keep_some, &job,
                         (int)((n_rows + job.rows_at_once - 1) / job.rows_at_once));

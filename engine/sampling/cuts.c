@@ -32,12 +32,12 @@ static double deviation(const float *logits, int V, float max) {
 
 /* For a set of ids: the sum of their shares, and the sum of weight times -exponent in the same
  * unit. */
-struct mass {
+struct cut_mass {
     uint64_t total, energy;
 };
 
 /* The mean exponent. The entropy is the logarithm of the total minus this. */
-static double mean_exponent(const struct mass *mass) {
+static double mean_exponent(const struct cut_mass *mass) {
     return -((double)mass->energy / (double)mass->total);
 }
 
@@ -49,14 +49,14 @@ static double exponential(const struct logit_ops *ops, double x) {
 }
 
 /* The smallest probability that eta_cutoff keeps: min(eta, sqrt(eta) exp(-entropy)). */
-static double eta_floor(const struct logit_ops *ops, float eta, const struct mass *mass) {
+static double eta_floor(const struct logit_ops *ops, float eta, const struct cut_mass *mass) {
     double entropy = log_positive((double)mass->total * SHARE_UNIT) - mean_exponent(mass);
     double floor = sqrt((double)eta) * exponential(ops, -entropy);
     return floor < (double)eta ? floor : (double)eta;
 }
 
 /* The weight of an id with this probability; at most the largest weight. */
-static float weight_at(double probability, const struct mass *mass) {
+static float weight_at(double probability, const struct cut_mass *mass) {
     double weight = probability * ((double)mass->total * SHARE_UNIT);
     return weight < 1 ? (float)weight : 1;
 }
@@ -98,12 +98,12 @@ float mirostat_next(const struct sampling *s, float mu, uint64_t share, uint64_t
     return (float)((double)mu - (double)s->mirostat_eta * (surprise - (double)s->mirostat_tau));
 }
 
-/* ---- all cuts -------------------------------------------------------------------------------- */
+/* ---- all cuts ------------------------------------------------------------------------------- */
 
 /* The mass of the ids that the cuts keep. The weights of other ids become 0. */
-static struct mass mass_kept(const struct cuts *cuts, const float *logits, int V, float max,
-                             float inverse, float *weight) {
-    struct mass mass = {0, 0};
+static struct cut_mass mass_kept(const struct cuts *cuts, const float *logits, int V, float max,
+                                 float inverse, float *weight) {
+    struct cut_mass mass = {0, 0};
     for (int i = 0; i < V; i++) {
         float exponent = (logits[i] - max) * inverse;
         if (!cuts_keep(cuts, logits[i], exponent, weight[i])) {
@@ -119,7 +119,7 @@ static struct mass mass_kept(const struct cuts *cuts, const float *logits, int V
 
 static void keep_typical(struct cuts *cuts, float part, const float *logits, int V, float max,
                          float inverse, float *weight, float *distance) {
-    struct mass kept = mass_kept(cuts, logits, V, max, inverse, weight);
+    struct cut_mass kept = mass_kept(cuts, logits, V, max, inverse, weight);
     cuts->center = (float)mean_exponent(&kept);
     for (int i = 0; i < V; i++) distance[i] = fabsf((logits[i] - max) * inverse - cuts->center);
     uint64_t wanted = (uint64_t)ceil((double)part * (double)kept.total);
@@ -141,7 +141,7 @@ struct cuts cuts_of(const struct sampling *s, const struct logit_ops *ops, const
     ops->weights(weight, logits, V, max, inverse);
     if (by_probability) {
         struct cuts none = {-INFINITY, 0, 0, INFINITY};
-        struct mass all = mass_kept(&none, logits, V, max, inverse, weight);
+        struct cut_mass all = mass_kept(&none, logits, V, max, inverse, weight);
         float epsilon = weight_at((double)s->epsilon_cutoff, &all);
         float eta = s->eta_cutoff > 0 ? weight_at(eta_floor(ops, s->eta_cutoff, &all), &all) : 0;
         cuts.min_weight = fmaxf(cuts.min_weight, fmaxf(epsilon, eta));

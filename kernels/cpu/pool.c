@@ -87,7 +87,7 @@ static void wake_now_and_then(struct pool *pool) {
 /* Runs pieces of `job`, the thread's own first, until all are claimed. Returns whether `ended` has
  * changed. */
 static bool work(struct pool *pool, uint32_t job, int thread) {
-    struct search search;
+    struct range_search search;
     sharing_search(pool->sharing, &search, job, thread);
     for (int i; (i = sharing_claim(pool->sharing, &search)) >= 0;) {
         void (*fn)(void *, int, int) = atomic_load_explicit(&pool->fn, memory_order_relaxed);

@@ -172,7 +172,7 @@ int sharing_group(const struct sharing *s, int thread) {
 }
 
 /* Moves the search to the group of its turn. Different thieves start at different members. */
-static void go_to_group(const struct sharing *s, struct search *search) {
+static void go_to_group(const struct sharing *s, struct range_search *search) {
     search->group = group_at(s, search->home, search->turn);
     const struct share_group *g = &s->groups[search->group];
     search->members_left = g->end - g->first;
@@ -180,14 +180,15 @@ static void go_to_group(const struct sharing *s, struct search *search) {
         search->turn == 0 ? search->thread : g->first + search->thread % search->members_left;
 }
 
-void sharing_search(const struct sharing *s, struct search *search, uint32_t job, int thread) {
+void sharing_search(const struct sharing *s, struct range_search *search, uint32_t job,
+                    int thread) {
     assert(thread >= 0 && thread < s->n_threads);
-    *search = (struct search){.job = job, .thread = thread, .home = sharing_group(s, thread)};
+    *search = (struct range_search){.job = job, .thread = thread, .home = sharing_group(s, thread)};
     go_to_group(s, search);
 }
 
 /* Adds the pieces that the search ran in this group to the group's count. */
-static void count(struct sharing *s, struct search *search, struct share_group *group) {
+static void count(struct sharing *s, struct range_search *search, struct share_group *group) {
     if (search->ran == 0) return;
     if (s->n_groups == 1) {
         atomic_fetch_add(&s->ended, search->ran);
@@ -213,7 +214,7 @@ static void set_dry(struct share_group *group, uint32_t job) {
 }
 
 /* Claims the next piece of the search's group; -1: the group is empty. */
-static int claim_in_group(struct sharing *s, struct search *search) {
+static int claim_in_group(struct sharing *s, struct range_search *search) {
     const struct share_group *group = &s->groups[search->group];
     while (search->members_left > 0) {
         int piece = claim_from(s, search->job, group->node, search->owner);
@@ -225,7 +226,7 @@ static int claim_in_group(struct sharing *s, struct search *search) {
     return -1;
 }
 
-int sharing_claim(struct sharing *s, struct search *search) {
+int sharing_claim(struct sharing *s, struct range_search *search) {
     for (;;) {
         struct share_group *group = &s->groups[search->group];
         int piece = claim_in_group(s, search);

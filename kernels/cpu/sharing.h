@@ -67,7 +67,7 @@ uint32_t sharing_begin(struct sharing *s, const int *border);
 void sharing_borders(const struct sharing *s, int n, int *border);
 
 /* The state of a thread's search for pieces of a job. */
-struct search {
+struct range_search {
     uint32_t job;
     int thread, home, turn; /* number of groups visited; `home` is the thread's own group */
     int group, owner;       /* the share that it reads */
@@ -75,10 +75,10 @@ struct search {
     uint32_t ran;           /* pieces of this group that it has claimed and not yet counted */
     bool counted;           /* `ended` has changed since the search began */
 };
-void sharing_search(const struct sharing *s, struct search *search, uint32_t job, int thread);
+void sharing_search(const struct sharing *s, struct range_search *search, uint32_t job, int thread);
 /* Claims the next piece for this thread, which has finished all earlier ones. Returns -1 if no
  * piece is left; all pieces that the thread ran are then counted. A late thread may call it with
  * the number of a finished job. */
-int sharing_claim(struct sharing *s, struct search *search);
+int sharing_claim(struct sharing *s, struct range_search *search);
 
 #endif

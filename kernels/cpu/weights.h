@@ -13,7 +13,7 @@ struct cpu;
 /* 32 consecutive weights of one row, as in a file. Weight i is
  *   d * scale[i / 16] * (value of code[i]) + m * min[i / 16].
  * If d is float32, m is d. */
-struct block {
+struct weight_block {
     uint8_t code[BLOCK];
     const int8_t *table; /* values of codes; NULL: code - zero */
     enum scales scales;  /* format of d */
@@ -23,22 +23,22 @@ struct block {
 };
 
 /* Returns the value of code i. */
-static inline int block_value(const struct block *block, int i) {
+static inline int block_value(const struct weight_block *block, int i) {
     return block->table ? block->table[block->code[i]] : block->code[i] - block->zero;
 }
 /* block_scale returns the scale of weights 16 * half .. 16 * half + 15, block_min their minimum. */
-float block_scale(const struct block *block, int half);
-float block_min(const struct block *block, int half);
+float block_scale(const struct weight_block *block, int half);
+float block_min(const struct weight_block *block, int half);
 
 /* Returns the 16 values of a table of codes, or NULL for linear codes. */
 const int8_t *codes_table(enum codes codes);
 
 /* Reads weights 32 * i .. 32 * i + 31 of a row of a quantised type. */
-void block_read(struct block *block, enum dtype type, const void *row, size_t i);
+void block_read(struct weight_block *block, enum dtype type, const void *row, size_t i);
 /* Reads scale and minimum of block i of 8 from the 12 bytes `p` of Q4_K and Q5_K. */
 void block_k_scales(const uint8_t *p, int i, uint8_t *scale, uint8_t *min);
 /* Computes the weights of a block. */
-void block_floats(const struct block *block, float *out);
+void block_floats(const struct weight_block *block, float *out);
 
 /* 32 consecutive weights of a row of two-byte floats. Weight i is code[i] * scale, and the scale is
  * a power of two. The largest weight keeps all of its bits; the others keep the bits above its
@@ -131,7 +131,7 @@ struct matrix *cpu_matrix_map(const struct cpu *cpu, enum dtype type, int N, int
                               const void *panels, size_t bytes);
 void cpu_matrix_free(struct cpu *cpu, struct matrix *matrix);
 /* Reads block i of a row from its panel. */
-void matrix_block(const struct matrix *w, struct block *block, int row, int i);
+void matrix_block(const struct matrix *w, struct weight_block *block, int row, int i);
 void matrix_half_block(const struct matrix *w, struct half_block *block, int row, int i);
 /* matrix_row for two-byte floats. */
 void matrix_half_row(const struct matrix *w, int row, float *out);

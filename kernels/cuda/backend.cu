@@ -156,7 +156,7 @@ static enum status open_stream(struct cuda *cuda, struct err *err) {
 }
 
 /* Logs the instructions for products of many rows while no device has confirmed them. */
-static void log_unproven(const struct generation *generation) {
+static void log_unproven(const struct gpu_generation *generation) {
     log_line(LOG_WARNING,
              "--wgmma: 16-bit weights are multiplied by %s in steps of more than 64 "
              "rows, which is unproven: it was compiled, but never run on a GPU",
@@ -176,7 +176,7 @@ enum status backend_cuda_open(struct backend **out, const struct backend_config 
     const struct backend_config host_config = {config->threads, NULL, 1, 1, DTYPE_F32};
     enum status status = check_config(config, err);
     if (!status) status = device_select(&prop, config->rank, err);
-    struct generation generation = {};
+    struct gpu_generation generation = {};
     const bool has_generation = !status && generation_find(&generation, &prop);
     if (!status) status = check_device(config, &prop, has_generation, err);
     if (!status) status = backend_cpu_open(&host, &host_config, err);

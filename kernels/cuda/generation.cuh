@@ -6,7 +6,7 @@
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/gemm/gemm.cuh"
 
-struct generation {
+struct gpu_generation {
     const char *name; /* of the instructions: "wgmma" */
     int major, minor; /* compute capability */
     const struct gemm_generation *products;
@@ -15,6 +15,6 @@ struct generation {
 };
 
 /* Finds the generation of a device. Returns false if the device, or this program, lacks one. */
-bool generation_find(struct generation *out, const cudaDeviceProp *prop);
+bool generation_find(struct gpu_generation *out, const cudaDeviceProp *prop);
 
 #endif

@@ -42,10 +42,10 @@ void graphs_open(struct graphs *graphs, int max_rows, int max_graphs,
     graphs->max_rows = max_rows;
     graphs->max_graphs = max_graphs;
     graphs->persistent = persistent;
-    graphs->all = (struct graph *)mem_calloc((size_t)max_graphs, sizeof *graphs->all);
+    graphs->all = (struct kernel_graph *)mem_calloc((size_t)max_graphs, sizeof *graphs->all);
 }
 
-static void drop(const struct graph *graph) {
+static void drop(const struct kernel_graph *graph) {
     if (graph->exec) cuda_check(cudaGraphExecDestroy(graph->exec), "freeing a graph");
     persistent_free(graph->step);
 }
@@ -61,7 +61,7 @@ void graphs_close(struct graphs *graphs) {
     *graphs = {};
 }
 
-/* ---- choosing a graph ------------------------------------------------------------------------ */
+/* ---- choosing a graph ----------------------------------------------------------------------- */
 
 int graphs_rows(const struct graphs *graphs, const struct step *step) {
     const int M = step->M;
@@ -87,8 +87,8 @@ static bool same(const struct graph_key *a, const struct graph_key *b) {
 }
 
 /* Returns an entry for a new key: a free one, or the least recently used one. */
-static struct graph *add(struct graphs *graphs, const struct graph_key *key) {
-    struct graph *place = graphs->all;
+static struct kernel_graph *add(struct graphs *graphs, const struct graph_key *key) {
+    struct kernel_graph *place = graphs->all;
     if (graphs->n < graphs->max_graphs) {
         place = &graphs->all[graphs->n++];
     } else {
@@ -105,7 +105,7 @@ static struct graph *add(struct graphs *graphs, const struct graph_key *key) {
 /* ---- recording ------------------------------------------------------------------------------ */
 
 /* Stops the recording of new keys. */
-static void refuse(struct graphs *graphs, const struct graph *graph, cudaError_t error) {
+static void refuse(struct graphs *graphs, const struct kernel_graph *graph, cudaError_t error) {
     cudaGetLastError(); /* the error is handled here */
     if (!graphs->failed)
         log_line(LOG_WARNING,
@@ -116,7 +116,7 @@ static void refuse(struct graphs *graphs, const struct graph *graph, cudaError_t
 }
 
 /* Leaves graph->exec unchanged if the device refuses. */
-static void capture(struct graphs *graphs, struct graph *graph, cudaStream_t stream,
+static void capture(struct graphs *graphs, struct kernel_graph *graph, cudaStream_t stream,
                     void (*queue)(void *arg), void *arg) {
     cudaGraph_t recorded = nullptr;
     cudaGraphExec_t exec = nullptr;
@@ -134,7 +134,7 @@ static void capture(struct graphs *graphs, struct graph *graph, cudaStream_t str
         refuse(graphs, graph, error);
 }
 
-static void record(struct graphs *graphs, struct graph *graph, cudaStream_t stream,
+static void record(struct graphs *graphs, struct kernel_graph *graph, cudaStream_t stream,
                    void (*queue)(void *arg), void *arg) {
     if (graph->key.one_grid && graphs->persistent->max_rows > 0)
         graph->step = persistent_record(graphs->persistent, stream, queue, arg);
@@ -142,7 +142,7 @@ static void record(struct graphs *graphs, struct graph *graph, cudaStream_t stre
 }
 
 /* Returns true if a recording exists and was queued. Frees it if its launch lacks memory. */
-static bool launched(struct graphs *graphs, struct graph *graph, cudaStream_t stream) {
+static bool launched(struct graphs *graphs, struct kernel_graph *graph, cudaStream_t stream) {
     if (graph->step) {
         if (persistent_launch(graphs->persistent, graph->step, stream)) return true;
         persistent_free(graph->step);
@@ -162,7 +162,7 @@ static bool launched(struct graphs *graphs, struct graph *graph, cudaStream_t st
 
 void graphs_run(struct graphs *graphs, const struct graph_key *key, cudaStream_t stream,
                 void (*queue)(void *arg), void *arg) {
-    struct graph *graph = nullptr;
+    struct kernel_graph *graph = nullptr;
     for (int i = 0; i < graphs->n && !graph; i++)
         if (same(&graphs->all[i].key, key)) graph = &graphs->all[i];
     const bool known = graph != nullptr;

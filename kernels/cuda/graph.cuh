@@ -14,7 +14,7 @@ struct graph_key {
 };
 
 /* A key that occurred. */
-struct graph {
+struct kernel_graph {
     struct graph_key key;
     cudaGraphExec_t exec; /* if neither this nor `step` is set, only one step had the key */
     struct persistent_step *step;
@@ -24,19 +24,19 @@ struct graph {
 struct graphs {
     int max_rows; /* maximum rows of a step that runs as a graph */
     int max_graphs, n;
-    struct graph *all; /* [max_graphs] */
+    struct kernel_graph *all; /* [max_graphs] */
     uint64_t runs;
     bool failed;                   /* a capture failed: no new key is recorded */
     struct persistent *persistent; /* for keys with one_grid */
 };
 
 /* Prepares graphs for steps of up to max_rows rows (0: graphs are off). Keeps max_graphs graphs, at
- * least MAX_IN_FLIGHT. `persistent` must outlive them; if it is NULL, no key may have `one_grid`.
- */
+ * least MAX_IN_FLIGHT. `persistent` must outlive them; if it is NULL, no key may have
+ * `one_grid`. */
 void graphs_open(struct graphs *graphs, int max_rows, int max_graphs,
                  struct persistent *persistent = nullptr);
-/* Frees all graphs. Call it before the memory that they refer to is freed. The stream must be idle.
- */
+/* Frees all graphs. Call it before the memory that they refer to is freed. The stream must be
+ * idle. */
 void graphs_clear(struct graphs *graphs);
 void graphs_close(struct graphs *graphs);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* A continuation of a beam. */
-struct candidate {
+struct beam_candidate {
     int beam;
     int32_t id;
     float score;
@@ -54,7 +54,7 @@ bool beams_complete(const struct beams *b) {
     return b->n_live > 0;
 }
 
-static bool comes_before(const struct candidate *a, const struct candidate *b) {
+static bool comes_before(const struct beam_candidate *a, const struct beam_candidate *b) {
     if (a->score != b->score) return a->score > b->score;
     return a->beam != b->beam ? a->beam < b->beam : a->id < b->id;
 }
@@ -62,12 +62,12 @@ static bool comes_before(const struct candidate *a, const struct candidate *b) {
 /* Ranks the best candidates of all beams. Returns their number. The scores of one beam fall, so the
  * first candidate without a place ends its beam. Rounding may make different scores equal; then the
  * lower id is first. */
-static int beams_rank(const struct beams *b, struct candidate best[MAX_BEST]) {
+static int beams_rank(const struct beams *b, struct beam_candidate best[MAX_BEST]) {
     int n = 0;
     for (int beam = 0; beam < b->n_live; beam++) {
         for (int i = 0; i < b->n[beam]; i++) {
             const struct token_logprob *top = &b->candidate[beam][i];
-            struct candidate one = {beam, top->id, b->score[beam] + top->logprob};
+            struct beam_candidate one = {beam, top->id, b->score[beam] + top->logprob};
             if (!isfinite(one.score)) break;
             if (n == b->n_best && one.score < best[n - 1].score) break;
             if (n == b->n_best && !comes_before(&one, &best[n - 1])) continue;
@@ -95,8 +95,8 @@ static float score_of(const struct beams *b, float sum, int length) {
 
 /* Adds a candidate to the finished texts if it is better than the last of `width`. Texts that
  * finished earlier win ties. */
-static void beams_finish(struct beams *b, const struct candidate *candidate, const int32_t *output,
-                         int length) {
+static void beams_finish(struct beams *b, const struct beam_candidate *candidate,
+                         const int32_t *output, int length) {
     float score = score_of(b, candidate->score, length + 1);
     int width = b->search.width, at = b->n_finished;
     if (at == width && !(score > b->finished[width - 1].score)) return;
@@ -124,12 +124,12 @@ static bool could_improve(const struct beams *b, float best, int length) {
 
 int beams_advance(struct beams *b, const int32_t *const output[MAX_BEAMS], int length,
                   struct next_beam next[MAX_BEAMS]) {
-    struct candidate best[MAX_BEST];
+    struct beam_candidate best[MAX_BEST];
     int n = beams_rank(b, best), n_next = 0, width = b->search.width;
     bool full = length + 1 == b->max_length;
     assert(beams_complete(b) && length < b->max_length);
     for (int i = 0; i < n && n_next < width; i++) {
-        const struct candidate *one = &best[i];
+        const struct beam_candidate *one = &best[i];
         bool ends = full || is_stop_id(b, one->id);
         if (ends && i < width) beams_finish(b, one, output[one->beam], length);
         if (!ends) next[n_next++] = (struct next_beam){one->beam, one->id, one->score};

@@ -32,7 +32,7 @@ enum {
     GAP = -1, /* no token */
 };
 
-struct place {
+struct suffix_place {
     int32_t token;   /* the last token of the place */
     uint64_t before; /* the previous place in its chain */
     uint64_t salt[2];
@@ -41,9 +41,9 @@ struct place {
 struct suffix {
     const struct lookup_config *config;
     struct drafter lookup;
-    uint64_t end;       /* number of tokens ever added */
-    struct place *ring; /* [RING] place p is at (p - 1) % RING */
-    uint64_t *head;     /* [BUCKETS] */
+    uint64_t end;              /* number of tokens ever added */
+    struct suffix_place *ring; /* [RING] place p is at (p - 1) % RING */
+    uint64_t *head;            /* [BUCKETS] */
 };
 
 struct suffix *suffix_new(const struct lookup_config *config) {
@@ -63,7 +63,7 @@ void suffix_free(struct suffix *s) {
     mem_free(s);
 }
 
-static struct place *place_at(const struct suffix *s, uint64_t place) {
+static struct suffix_place *place_at(const struct suffix *s, uint64_t place) {
     assert(place > 0 && place <= s->end);
     return &s->ring[(place - 1) % RING];
 }
@@ -79,7 +79,7 @@ static size_t suffix_bucket(const int32_t *end, int n, const uint64_t *salt) {
 
 static void add_gap(struct suffix *s) {
     s->end++;
-    *place_at(s, s->end) = (struct place){.token = GAP};
+    *place_at(s, s->end) = (struct suffix_place){.token = GAP};
 }
 
 static void finished(void *self, const struct draft_context *c, int n_prompt) {
@@ -88,8 +88,8 @@ static void finished(void *self, const struct draft_context *c, int n_prompt) {
     if (c->n - first > MAX_TEXT) first = c->n - MAX_TEXT;
     for (int i = first; i < c->n; i++) {
         s->end++;
-        struct place *place = place_at(s, s->end);
-        *place = (struct place){.token = c->tokens[i], .salt = {c->salt[0], c->salt[1]}};
+        struct suffix_place *place = place_at(s, s->end);
+        *place = (struct suffix_place){.token = c->tokens[i], .salt = {c->salt[0], c->salt[1]}};
         if (i + 1 - first < n) continue;
         uint64_t *head = &s->head[suffix_bucket(c->tokens + i + 1, n, c->salt)];
         place->before = *head;
@@ -105,7 +105,7 @@ static bool is_kept(const struct suffix *s, uint64_t place) {
     return place > 0 && place + RING > s->end + MAX_DRAFT_MATCH;
 }
 
-static bool has_salt(const struct place *place, const uint64_t *salt) {
+static bool has_salt(const struct suffix_place *place, const uint64_t *salt) {
     return place->salt[0] == salt[0] && place->salt[1] == salt[1];
 }
 
@@ -127,7 +127,7 @@ static int find_places(const struct suffix *s, const struct draft_context *c,
     if (c->n < *match) return 0;
     uint64_t place = s->head[suffix_bucket(c->tokens + c->n, *match, c->salt)];
     for (int i = 0; i < MAX_PLACES && is_kept(s, place); i++) {
-        const struct place *one = place_at(s, place);
+        const struct suffix_place *one = place_at(s, place);
         int own = has_salt(one, c->salt) ? suffix_match_at(s, c, place) : 0;
         if (own > *match) n = 0, *match = own;
         if (own == *match && n < MAX_VOTES) found[n++] = place;

@@ -53,7 +53,7 @@ static bool plan_computes_next(const struct plan *plan, const struct sequence *s
 /* ---- measuring ------------------------------------------------------------------------------ */
 
 /* A waiting sequence, and what its admission would take. */
-struct candidate {
+struct demand {
     struct plan_item item;     /* without rows and blocks */
     int from, rows;            /* the rows that the step allows, from position `from` on */
     int batch_rows;            /* to claim */
@@ -89,8 +89,7 @@ static int plan_blocks_to_enter(const struct plan *plan, const struct sequence *
 
 /* Measures the blocks of one kind. A hit without holders is available, and no longer is when it is
  * shared. One row needs a block that is not held. */
-static void plan_measure_blocks(const struct plan *plan, struct candidate *c,
-                                enum block_kind kind) {
+static void plan_measure_blocks(const struct plan *plan, struct demand *c, enum block_kind kind) {
     const struct window_pool *windows = &plan->view.pool->windows;
     int first = kind == KV_WINDOW_BLOCKS ? c->first_seen : 0, idle = 0;
     bool counted = kind == KV_BLOCKS || windows->n > 0;
@@ -102,9 +101,9 @@ static void plan_measure_blocks(const struct plan *plan, struct candidate *c,
 }
 
 /* Returns what the admission of a waiting sequence would take. Changes nothing but plan->hit. */
-static struct candidate plan_measure(const struct plan *plan, struct sequence *sequence) {
+static struct demand plan_measure(const struct plan *plan, struct sequence *sequence) {
     const struct block_pool *pool = plan->view.pool;
-    struct candidate c = {.item = {.sequence = sequence}};
+    struct demand c = {.item = {.sequence = sequence}};
     int known, size = pool->block_size;
     c.batch_rows = plan_batch_rows(plan, sequence);
     c.item.hits = plan_find_hits(plan, sequence, &known);
@@ -135,7 +134,7 @@ static int plan_rows_with_windows(const struct plan *plan, int from, int hits) {
 
 /* Adds a candidate to the plan. A sequence that loads blocks skips the step, unless there is
  * nothing else to compute. */
-static void plan_take(struct plan *plan, const struct candidate *c) {
+static void plan_take(struct plan *plan, const struct demand *c) {
     struct plan_item item = c->item;
     int rows = item.loads && plan->rows > 0 ? 0 : c->rows;
     assert(plan->n_items < plan->max_items && plan_blocks_left(plan, KV_BLOCKS) >= 0);
@@ -152,7 +151,7 @@ static void plan_take(struct plan *plan, const struct candidate *c) {
 static enum admission plan_admit(struct plan *plan, struct sequence *sequence) {
     assert(sequence->n_pending == 0 && sequence->n_committed == sequence->n_computed);
     if (plan_batch_rows(plan, sequence) > plan->view.max_seqs - plan->batch_rows) return NO_ROOM;
-    const struct candidate c = plan_measure(plan, sequence);
+    const struct demand c = plan_measure(plan, sequence);
     if (!c.item.loads && plan_computes_next(plan, sequence, c.item.hits)) return HELD_BACK;
     if (c.rows <= 0 || (c.item.loads && plan->loads)) return NO_ROOM;
     for (enum block_kind kind = 0; kind < N_BLOCK_KINDS; kind++)

@@ -39,7 +39,7 @@
 /* A line of the input whose response is not yet written. */
 struct batch_line {
     struct generation_job job;
-    struct batch *batch;
+    struct batch_job *batch;
     struct list_node node; /* in batch->lines */
     int64_t number;
     struct buf custom_id;
@@ -47,7 +47,7 @@ struct batch_line {
     bool dropped; /* its response is not written */
 };
 
-struct batch {
+struct batch_job {
     struct app app;         /* must be first: engine, scheduler, limits, and the bridge */
     pthread_cond_t arrived; /* with app.mutex */
     FILE *input;
@@ -75,7 +75,7 @@ static void on_interrupt(int signal) {
 
 /* ---- responses ------------------------------------------------------------------------------ */
 
-static void cancel_all(struct batch *batch) {
+static void cancel_all(struct batch_job *batch) {
     batch->stopping = true;
     list_each(node, &batch->lines) {
         struct batch_line *line = list_entry(node, struct batch_line, node);
@@ -84,12 +84,12 @@ static void cancel_all(struct batch *batch) {
     }
 }
 
-static void stop(struct batch *batch, const struct err *err) {
+static void stop(struct batch_job *batch, const struct err *err) {
     if (!batch->err.status) batch->err = *err;
     cancel_all(batch);
 }
 
-static void write_line(struct batch *batch, const struct buf *text, bool refused) {
+static void write_line(struct batch_job *batch, const struct buf *text, bool refused) {
     assert(text->length > 0);
     struct err err;
     if (batch_output_write(&batch->output, text, &err)) {
@@ -101,14 +101,14 @@ static void write_line(struct batch *batch, const struct buf *text, bool refused
 }
 
 /* Writes the error of a line that is not a valid request or repeats a custom_id. */
-static void refuse_line(struct batch *batch, const struct err *err) {
+static void refuse_line(struct batch_job *batch, const struct err *err) {
     struct buf text = {0};
     api_batch_write_error(&text, batch->number, err);
     write_line(batch, &text, true);
     buf_free(&text);
 }
 
-static void answer_refused(struct batch *batch, int64_t number, const struct buf *custom_id,
+static void answer_refused(struct batch_job *batch, int64_t number, const struct buf *custom_id,
                            const char *request_id, const struct err *err) {
     assert(err->status);
     struct buf body = {0}, text = {0};
@@ -119,7 +119,7 @@ static void answer_refused(struct batch *batch, int64_t number, const struct buf
     buf_free(&text);
 }
 
-static void answer(struct batch *batch, struct batch_line *line) {
+static void answer(struct batch_job *batch, struct batch_line *line) {
     struct generation_job *job = &line->job;
     if (job->err.status) {
         answer_refused(batch, line->number, &line->custom_id, job->id, &job->err);
@@ -140,7 +140,7 @@ static int sequences_of(const struct batch_line *line) {
 }
 
 /* Called when the line's computation has ended. */
-static void end_line(struct batch *batch, struct batch_line *line) {
+static void end_line(struct batch_job *batch, struct batch_line *line) {
     assert(line->job.n_running == 0);
     if (!line->dropped) answer(batch, line);
     list_remove(&batch->lines, &line->node);
@@ -171,7 +171,7 @@ static void submit(struct generation_job *job) {
 }
 
 /* Opens a line. Takes ownership of the parsed data. */
-static void begin_line(struct batch *batch, struct api_batch_line *parsed) {
+static void begin_line(struct batch_job *batch, struct api_batch_line *parsed) {
     assert(parsed->api && parsed->body);
     struct batch_line *line = mem_calloc(1, sizeof *line);
     *line = (struct batch_line){.job = {&batch->app, parsed->api, &listener},
@@ -192,7 +192,7 @@ static void begin_line(struct batch *batch, struct api_batch_line *parsed) {
 
 /* Must the line be computed? It need not be if the output file already answers it. A repeated
  * custom_id gets an error. */
-static bool is_wanted(struct batch *batch, const struct buf *custom_id) {
+static bool is_wanted(struct batch_job *batch, const struct buf *custom_id) {
     struct buf key = {0};
     api_batch_key(&key, batch->number, custom_id);
     enum batch_known known = batch_output_note(&batch->output, &key);
@@ -209,7 +209,7 @@ static bool is_wanted(struct batch *batch, const struct buf *custom_id) {
     return false;
 }
 
-static void handle_line(struct batch *batch) {
+static void handle_line(struct batch_job *batch) {
     struct api_batch_line parsed;
     struct err err;
     enum status status = api_batch_parse(&parsed, batch->text.data, batch->text.length, &err);
@@ -232,7 +232,7 @@ static void handle_line(struct batch *batch) {
 
 /* Reads a line without its line end. Only its first --max-body-size bytes are kept. Returns false
  * at the end of the input. */
-static bool read_line(struct batch *batch) {
+static bool read_line(struct batch_job *batch) {
     const size_t max = (size_t)batch->app.options->max_body_size;
     int c, n = 0;
     buf_clear(&batch->text);
@@ -248,7 +248,7 @@ static bool read_line(struct batch *batch) {
     return n > 0;
 }
 
-static void read_one(struct batch *batch) {
+static void read_one(struct batch_job *batch) {
     struct err err;
     if (!read_line(batch)) {
         batch->ended = true;
@@ -276,10 +276,10 @@ static void read_one(struct batch *batch) {
 /* ---- events --------------------------------------------------------------------------------- */
 
 static void notify(struct app *app) {
-    pthread_cond_signal(&((struct batch *)app)->arrived);
+    pthread_cond_signal(&((struct batch_job *)app)->arrived);
 }
 
-static void handle_events(struct batch *batch) {
+static void handle_events(struct batch_job *batch) {
     struct app *app = &batch->app;
     struct err failure;
     pthread_mutex_lock(&app->mutex);
@@ -295,7 +295,7 @@ static void handle_events(struct batch *batch) {
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static void report(struct batch *batch, const char *what) {
+static void report(struct batch_job *batch, const char *what) {
     double seconds = (double)(now_ns() - batch->started_ns) * 1e-9;
     struct log_field fields[] = {
         LOG_I("answered", batch->n_answered),
@@ -312,11 +312,11 @@ static void report(struct batch *batch, const char *what) {
     batch->reported_ns = now_ns();
 }
 
-static bool is_complete(const struct batch *batch) {
+static bool is_complete(const struct batch_job *batch) {
     return batch->ended && !batch->stopping;
 }
 
-static void work(struct batch *batch) {
+static void work(struct batch_job *batch) {
     const int window = WINDOW_STEPS * batch->app.options->max_num_seqs;
     batch->started_ns = batch->reported_ns = now_ns();
     for (;;) {
@@ -333,7 +333,7 @@ static void work(struct batch *batch) {
     report(batch, is_complete(batch) ? "batch complete" : "batch incomplete");
 }
 
-static enum status open_input(struct batch *batch, struct err *err) {
+static enum status open_input(struct batch_job *batch, struct err *err) {
     const char *path = batch->app.options->input_file;
     struct stat input, output;
     batch->input = fopen(path, "re");
@@ -349,7 +349,7 @@ static enum status open_input(struct batch *batch, struct err *err) {
 }
 
 /* Opens the files first, so that a wrong name is reported before the model is loaded. */
-static int open_all(struct batch *batch) {
+static int open_all(struct batch_job *batch) {
     const struct options *options = batch->app.options;
     struct err err;
     errno = 0;
@@ -377,7 +377,7 @@ static int open_all(struct batch *batch) {
     return 0;
 }
 
-static void close_all(struct batch *batch) {
+static void close_all(struct batch_job *batch) {
     if (batch->app.scheduler) scheduler_free(batch->app.scheduler);
     grammar_store_free(batch->app.grammars);
     engine_close(batch->app.draft_engine);
@@ -391,7 +391,7 @@ static void close_all(struct batch *batch) {
 }
 
 int command_batch(const struct options *options) {
-    struct batch *batch = mem_calloc(1, sizeof *batch);
+    struct batch_job *batch = mem_calloc(1, sizeof *batch);
     struct sigaction action = {.sa_handler = on_interrupt};
     batch->app.options = options;
     bridge_init(&batch->app, notify);

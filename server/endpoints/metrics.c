@@ -285,7 +285,7 @@ static const struct metric table[] = {
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-struct writer {
+struct metrics_writer {
     struct exposition to;
     const struct metrics_view *view;
     struct shown shown;
@@ -294,7 +294,7 @@ struct writer {
 
 /* Makes the labels for exposition_sample. vLLM's names have vLLM's labels: the index of the only
  * engine, and the model's name. */
-static const char *labels_of(struct writer *writer, const char *name, const char *label,
+static const char *labels_of(struct metrics_writer *writer, const char *name, const char *label,
                              const char *value) {
     bool is_vllm = strncmp(name, "vllm:", 5) == 0;
     buf_clear(&writer->labels);
@@ -305,7 +305,7 @@ static const char *labels_of(struct writer *writer, const char *name, const char
 }
 
 /* Writes a histogram. Omits buckets above the model's context, which would always be full. */
-static void write_histogram(struct writer *writer, const char *name, const char *labels,
+static void write_histogram(struct metrics_writer *writer, const char *name, const char *labels,
                             const struct bounds *bounds, const struct histogram *histogram) {
     uint64_t counts[METRIC_BUCKETS + 1];
     int n = 0;
@@ -316,7 +316,7 @@ static void write_histogram(struct writer *writer, const char *name, const char 
     exposition_histogram(&writer->to, name, labels, bounds->at, n, counts, histogram->sum);
 }
 
-static void write_steps(struct writer *writer, const char *name, const char *labels) {
+static void write_steps(struct metrics_writer *writer, const char *name, const char *labels) {
     const struct scheduler_stats *stats = &writer->shown.stats;
     double bounds[STEP_ROW_BOUNDS];
     for (int i = 0; i < STEP_ROW_BOUNDS; i++) bounds[i] = step_row_bound(i);
@@ -341,7 +341,7 @@ static double number_of(const struct shown *shown, const struct metric *metric) 
 }
 
 /* Writes a row. Omits it if its value is unknown. */
-static void write_row(struct writer *writer, const struct metric *metric) {
+static void write_row(struct metrics_writer *writer, const struct metric *metric) {
     const struct exposition *to = &writer->to;
     const char *name = metric->name;
     double number = metric->type == METRIC_HISTOGRAM ? 0 : number_of(&writer->shown, metric);
@@ -358,7 +358,7 @@ static void write_row(struct writer *writer, const struct metric *metric) {
     }
 }
 
-static void write_infos(struct writer *writer) {
+static void write_infos(struct metrics_writer *writer) {
     const struct metrics_view *view = writer->view;
     struct build_info build = build_info();
     struct buf *labels = &writer->labels;
@@ -384,7 +384,7 @@ static void write_infos(struct writer *writer) {
 }
 
 /* Writes the metrics of the library that instruments vLLM's HTTP server, for its dashboards. */
-static void write_http(struct writer *writer) {
+static void write_http(struct metrics_writer *writer) {
     const struct metrics *metrics = &writer->shown.metrics;
     const char *name = "http_requests_total";
     exposition_declare(&writer->to, METRIC_COUNTER, name, "Answers, without health and scrapes.");
@@ -417,7 +417,7 @@ void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view 
     const struct scheduler_stats *stats = view->stats;
     double windows = share(stats->window_blocks_used, stats->window_blocks_total);
     double blocks = share(stats->blocks_used, stats->blocks_total);
-    struct writer writer = {
+    struct metrics_writer writer = {
         .to = {out, openmetrics},
         .view = view,
         .shown = {.metrics = *view->metrics,

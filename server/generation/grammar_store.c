@@ -465,7 +465,7 @@ static bool is_silent(const struct engine *engine, int32_t id, const struct tool
     return !message_has_marker(tools, reasoning, name, strlen(name));
 }
 
-struct reading {
+struct listing {
     const struct grammar_store *store;
     const struct tool_format *tools;
     const struct reasoning_format *reasoning;
@@ -473,7 +473,7 @@ struct reading {
 };
 
 static void read_vocabulary(void *arg) {
-    const struct reading *reading = arg;
+    const struct listing *reading = arg;
     const int V = reading->store->V;
     const struct engine *engine = reading->store->engine;
     const struct tokenizer *tokenizer = engine_tokenizer(engine);
@@ -494,7 +494,7 @@ const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store,
                                                   const struct reasoning_format *reasoning) {
     struct vocabulary **place = &store->vocabulary[tools != NULL][reasoning != NULL];
     pthread_mutex_lock(&store->reading);
-    if (!*place) mem_run(read_vocabulary, NULL, &(struct reading){store, tools, reasoning, place});
+    if (!*place) mem_run(read_vocabulary, NULL, &(struct listing){store, tools, reasoning, place});
     pthread_mutex_unlock(&store->reading);
     return *place; /* NULL on failure */
 }

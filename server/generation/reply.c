@@ -55,18 +55,18 @@ static void begin_stream(struct reply *reply) {
 }
 
 /* Arguments for writing text to reply->out. */
-struct text {
+struct reply_text {
     struct reply *reply;
     const struct prompt_run *run; /* for a chunk */
     struct choice *choice;
 };
 
 static void drop_out(void *text) {
-    buf_free(&((struct text *)text)->reply->out);
+    buf_free(&((struct reply_text *)text)->reply->out);
 }
 
 static void write_chunk(void *arg) {
-    const struct text *text = arg;
+    const struct reply_text *text = arg;
     struct reply *reply = text->reply;
     const struct generation_job *job = &reply->job;
     const struct choice *choice = text->choice;
@@ -85,7 +85,7 @@ static void write_chunk(void *arg) {
 
 /* Returns false if memory is short. */
 static bool send_chunk(struct reply *reply, const struct prompt_run *run, struct choice *choice) {
-    struct text text = {reply, run, choice};
+    struct reply_text text = {reply, run, choice};
     assert(reply->streaming && !reply->answered);
     if (!mem_run(write_chunk, drop_out, &text)) return false;
     choice->announced = true;
@@ -95,7 +95,7 @@ static bool send_chunk(struct reply *reply, const struct prompt_run *run, struct
 }
 
 static void write_whole(void *arg) {
-    struct reply *reply = ((const struct text *)arg)->reply;
+    struct reply *reply = ((const struct reply_text *)arg)->reply;
     struct generation_job *job = &reply->job;
     if (!job->request->stream) {
         job_write_response(job, &reply->out);
@@ -109,7 +109,7 @@ static void write_whole(void *arg) {
 
 /* Returns false if memory is short. */
 static bool send_answer(struct reply *reply) {
-    struct text text = {.reply = reply};
+    struct reply_text text = {.reply = reply};
     assert(!reply->answered);
     if (!mem_run(write_whole, drop_out, &text)) return false;
     reply->answered = true;
@@ -124,7 +124,7 @@ static bool send_answer(struct reply *reply) {
 }
 
 static void write_error_event(void *arg) {
-    struct reply *reply = ((const struct text *)arg)->reply;
+    struct reply *reply = ((const struct reply_text *)arg)->reply;
     reply->job.api->write_error_event(&reply->out, &reply->job.err);
     reply->job.api->write_done(&reply->out);
 }
@@ -134,7 +134,7 @@ static void send_error(struct reply *reply) {
     static const char no_memory[] =
         "data: {\"error\":{\"message\":\"Not enough memory for this request.\",\"type\":"
         "\"unavailable_error\",\"param\":null,\"code\":\"out_of_memory\"}}\n\n";
-    struct text text = {.reply = reply};
+    struct reply_text text = {.reply = reply};
     assert(reply->job.err.status && !reply->answered);
     reply->answered = true;
     if (!reply->streaming) {

@@ -15,7 +15,7 @@ int http_response_fields(const struct http_server *server, struct http_request *
 
 /* ---- as bytes ------------------------------------------------------------------------------- */
 
-struct text {
+struct response_text {
     struct buf *out;
     int status;
     const char *content_type;
@@ -26,7 +26,7 @@ struct text {
 };
 
 static void write_text(void *arg) {
-    const struct text *text = arg;
+    const struct response_text *text = arg;
     struct buf *out = text->out;
     buf_printf(out, "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: %zu\r\n", text->status,
                MHD_get_reason_phrase_for((unsigned)text->status), text->length);
@@ -38,12 +38,12 @@ static void write_text(void *arg) {
 }
 
 static void drop_text(void *arg) {
-    buf_free(((const struct text *)arg)->out);
+    buf_free(((const struct response_text *)arg)->out);
 }
 
 bool http_response_format(struct buf *out, int status, const char *content_type, const void *body,
                           size_t length, const struct http_field *fields, int n) {
-    struct text text = {out, status, content_type, body, length, fields, n};
+    struct response_text text = {out, status, content_type, body, length, fields, n};
     return mem_run(write_text, drop_text, &text);
 }
 

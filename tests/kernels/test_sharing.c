@@ -89,7 +89,7 @@ static void judge(struct run *run, const int *pieces_of, double far, double piec
 
 /* Runs a job of pieces that take piece_ns on a core of speed 1 with local weights. */
 static void simulate(struct run *run, int pieces, double piece_ns) {
-    struct search search[MOST_THREADS];
+    struct range_search search[MOST_THREADS];
     int pieces_of[MOST_THREADS] = {0}, touched_by[MOST_PIECES], threads = run->machine->threads;
     double far = 0;
     run->pieces = pieces;
@@ -245,7 +245,7 @@ START_TEST(a_node_with_all_the_work_is_helped) {
     struct sharing *s = sharing_new(node_of, 6);
     const int border[] = {0, 0, 10, 10};
     uint32_t job = sharing_begin(s, border);
-    struct search search;
+    struct range_search search;
     sharing_search(s, &search, job, 5);
     for (int i = 0; i < 10; i++) ck_assert_int_ge(sharing_claim(s, &search), 0);
     ck_assert_int_eq(sharing_claim(s, &search), -1);
@@ -263,7 +263,7 @@ START_TEST(the_nearest_pieces_come_first) {
     ck_assert_int_eq(s->n_groups, 6);
     int border[3];
     sharing_borders(s, 144, border);
-    struct search search;
+    struct range_search search;
     sharing_search(s, &search, sharing_begin(s, border), 50);
     for (int i = 0, piece; (piece = sharing_claim(s, &search)) >= 0; i++) {
         int owner = piece / 2, distance = 3;
@@ -289,7 +289,7 @@ START_TEST(who_comes_late_claims_nothing) {
     struct sharing *s = sharing_new(NULL, 3);
     const int one[] = {0, 1}, three[] = {0, 3};
     uint32_t first = sharing_begin(s, one);
-    struct search worker, late;
+    struct range_search worker, late;
     sharing_search(s, &worker, first, 0);
     while (sharing_claim(s, &worker) >= 0) {
     }
@@ -311,7 +311,7 @@ START_TEST(numbers_come_again) {
     const int two[] = {0, 2};
     atomic_store(&s->number, (1u << 28) - 3);
     for (int i = 0; i < 5; i++) {
-        struct search search;
+        struct range_search search;
         sharing_search(s, &search, sharing_begin(s, two), 0);
         ck_assert_int_eq(sharing_claim(s, &search), 0);
         ck_assert_int_eq(sharing_claim(s, &search), 1);
@@ -319,7 +319,7 @@ START_TEST(numbers_come_again) {
     }
     /* number 5 of the next round; share 1 was last used in number 5 of this one */
     atomic_store(&s->number, 4);
-    struct search search;
+    struct range_search search;
     sharing_search(s, &search, sharing_begin(s, two), 0);
     while (sharing_claim(s, &search) >= 0) {
     }

@@ -60,7 +60,7 @@ struct render *fixture_render_new(size_t max_bytes) {
     r->globals = dict_new(r);
     r->out = builder_new(r);
     r->frame = render_alloc(r, sizeof *r->frame);
-    *r->frame = (struct frame){0};
+    *r->frame = (struct template_frame){0};
     return r;
 }
 

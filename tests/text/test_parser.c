@@ -8,37 +8,37 @@
 #include "support/suite_main.h"
 #include "support/template_fixture.h"
 
-static struct node *parsed(struct render *r, const char *source) {
+static struct template_node *parsed(struct render *r, const char *source) {
     if (setjmp(r->guard.escape)) ck_abort_msg("%s: %s", source, r->guard.err->message);
     return template_parse(&r->guard, source, strlen(source));
 }
 
 /* Returns the expression of "{{ ... }}". */
-static const struct node *expression(struct render *r, const char *source) {
-    const struct node *output = parsed(r, source);
+static const struct template_node *expression(struct render *r, const char *source) {
+    const struct template_node *output = parsed(r, source);
     ck_assert_int_eq(output->kind, NODE_OUTPUT);
     return output->a;
 }
 
 START_TEST(operators_bind_by_precedence) {
     struct render *r = fixture_render_new(1 << 20);
-    const struct node *sum = expression(r, "{{ 1 + 2 * 3 ** 4 }}");
+    const struct template_node *sum = expression(r, "{{ 1 + 2 * 3 ** 4 }}");
     ck_assert_int_eq(sum->op, '+');
     ck_assert_int_eq(sum->b->op, '*');
     ck_assert_int_eq(sum->b->b->op, TEMPLATE_POW);
-    const struct node *logic = expression(r, "{{ not a and b or c }}");
+    const struct template_node *logic = expression(r, "{{ not a and b or c }}");
     ck_assert_int_eq(logic->kind, NODE_OR);
     ck_assert_int_eq(logic->a->kind, NODE_AND);
     ck_assert_int_eq(logic->a->a->kind, NODE_NOT);
-    const struct node *left = expression(r, "{{ 1 - 2 - 3 }}");
+    const struct template_node *left = expression(r, "{{ 1 - 2 - 3 }}");
     ck_assert_int_eq(left->a->op, '-');
     ck_assert_int_eq(left->b->kind, NODE_CONST);
-    const struct node *compare = expression(r, "{{ a < b not in c }}");
+    const struct template_node *compare = expression(r, "{{ a < b not in c }}");
     ck_assert_int_eq(compare->kind, NODE_COMPARE);
     ck_assert_int_eq(compare->b->op, '<');
     ck_assert_int_eq(compare->b->next->op, TEMPLATE_NOT_IN);
     /* the filter applies to -a, not to a */
-    const struct node *filter = expression(r, "{{ -a|f }}");
+    const struct template_node *filter = expression(r, "{{ -a|f }}");
     ck_assert_int_eq(filter->kind, NODE_FILTER);
     ck_assert_int_eq(filter->a->kind, NODE_NEGATIVE);
     fixture_render_free(r);
@@ -47,15 +47,16 @@ END_TEST
 
 START_TEST(statements_hold_their_parts) {
     struct render *r = fixture_render_new(1 << 20);
-    const struct node *branch = parsed(r, "{% if a %}1{% elif b %}2{% else %}3{% endif %}")->a;
+    const struct template_node *branch =
+        parsed(r, "{% if a %}1{% elif b %}2{% else %}3{% endif %}")->a;
     ck_assert(branch->a && branch->next->a && !branch->next->next->a);
     ck_assert(branch->next->next->next == NULL);
-    const struct node *loop = parsed(r, "{% for x in y if z %}1{% else %}2{% endfor %}");
+    const struct template_node *loop = parsed(r, "{% for x in y if z %}1{% else %}2{% endfor %}");
     ck_assert(loop->a && loop->b && loop->c && loop->d && loop->e);
-    const struct node *set = parsed(r, "{% set a.b = 1, 2 %}");
+    const struct template_node *set = parsed(r, "{% set a.b = 1, 2 %}");
     ck_assert_int_eq(set->a->kind, NODE_MEMBER);
     ck_assert_int_eq(set->b->kind, NODE_TUPLE);
-    const struct node *block = parsed(r, "{% set a|upper %}x{% endset %}");
+    const struct template_node *block = parsed(r, "{% set a|upper %}x{% endset %}");
     ck_assert_int_eq(block->kind, NODE_SET_BLOCK);
     ck_assert_ptr_nonnull(block->b->builtin);
     fixture_render_free(r);
@@ -65,9 +66,9 @@ END_TEST
 /* A macro's node notes what its body, and the macros in it, use. */
 START_TEST(macros_note_what_their_bodies_use) {
     struct render *r = fixture_render_new(1 << 20);
-    const struct node *plain = parsed(r, "{% macro m(a) %}{{ a }}{% endmacro %}");
+    const struct template_node *plain = parsed(r, "{% macro m(a) %}{{ a }}{% endmacro %}");
     ck_assert(!plain->uses_caller && !plain->uses_kwargs && !plain->uses_varargs);
-    const struct node *macro =
+    const struct template_node *macro =
         parsed(r, "{% macro m() %}{{ caller() }}{% macro n() %}{{ kwargs }}{% endmacro %}"
                   "{% endmacro %}");
     ck_assert(macro->uses_caller && macro->uses_kwargs && !macro->uses_varargs);

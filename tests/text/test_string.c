@@ -40,7 +40,7 @@ START_TEST(every_byte_knows_its_owner) {
     expect_string(string_part(r, sum, 1, 2).string, "bc", ".u");
     expect_string(string_append(r, users("x"), users("y")).string, "xy", "uu");
     expect_string(string_append(r, mine(""), users("y")).string, "y", "u");
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     for (int i = 0; i < 100; i++) builder_add(r, b, "m", 1, i % 3 == 0); /* grows with its mask */
     const struct string *many = builder_value(r, b).string;
     for (size_t i = 0; i < 100; i++) ck_assert(string_is_user(many, i) == (i % 3 == 0));
@@ -59,7 +59,7 @@ START_TEST(two_sums_of_one_string_differ) {
 END_TEST
 
 START_TEST(a_builder_has_a_limit) {
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     b->limit = 10;
     builder_puts(r, b, "0123456789");
     EXPECT_FAILURE(r, "longer than 10 bytes", builder_puts(r, b, "x"));

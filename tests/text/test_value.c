@@ -19,7 +19,7 @@ static void end(void) {
 }
 
 static struct value numbers(size_t n, enum list_flavour flavour) {
-    struct list *list = list_open(r, flavour);
+    struct template_list *list = list_open(r, flavour);
     for (size_t i = 0; i < n; i++) list_push(r, list, VALUE_OF_INT((int64_t)i));
     return VALUE_OF_LIST(list);
 }
@@ -80,15 +80,16 @@ END_TEST
 
 /* A sum that shares its left side's memory must not change it, nor a second sum of it. */
 START_TEST(sums_of_lists_leave_their_parts_alone) {
-    struct list *left = numbers(3, LIST_PLAIN).list, *right = numbers(2, LIST_PLAIN).list;
-    struct list *first = list_concat(r, left, right), *second = list_concat(r, left, left);
+    struct template_list *left = numbers(3, LIST_PLAIN).list, *right = numbers(2, LIST_PLAIN).list;
+    struct template_list *first = list_concat(r, left, right), *second = list_concat(r, left, left);
     ck_assert_uint_eq(left->n, 3);
     ck_assert_uint_eq(first->n, 5);
     ck_assert_uint_eq(second->n, 6);
     ck_assert_int_eq(first->items[3].integer, 0);
     ck_assert_int_eq(first->items[4].integer, 1);
     ck_assert_int_eq(second->items[5].integer, 2);
-    struct list *doubled = list_concat(r, second, second); /* right is left, and grows in place */
+    /* right is left, and grows in place */
+    struct template_list *doubled = list_concat(r, second, second);
     ck_assert_uint_eq(doubled->n, 12);
     ck_assert_int_eq(doubled->items[11].integer, 2);
 }
@@ -104,7 +105,7 @@ START_TEST(generators_are_iterated_once) {
 END_TEST
 
 START_TEST(strings_are_iterated_by_character) {
-    const struct list *list = value_iterate(r, string_of(r, "a\xC3\xA9\xFF"));
+    const struct template_list *list = value_iterate(r, string_of(r, "a\xC3\xA9\xFF"));
     ck_assert_uint_eq(list->n, 3);
     ck_assert(string_is(list->items[1].string, "\xC3\xA9"));
     ck_assert_uint_eq(value_length(r, string_of(r, "a\xC3\xA9\xFF")), 3);

@@ -1,5 +1,5 @@
-/* The tokenizer's tables: spellings and bytes, lookups, the trie of special tokens, normal form C.
- */
+/* The tokenizer's tables: spellings and bytes, lookups, the trie of special tokens, normal form
+ * C. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,19 +118,19 @@ static const char *const names[] = {"a", "<|x|>", "<|x|>y", "<add>", "<|x"};
 static const int32_t types[] = {TOKEN_NORMAL, TOKEN_CONTROL, TOKEN_CONTROL, TOKEN_USER_DEFINED,
                                 TOKEN_NORMAL};
 
-static struct vocabulary small_vocabulary(void) {
+static struct token_vocabulary small_vocabulary(void) {
     uint32_t length[5];
     for (int i = 0; i < 5; i++) length[i] = (uint32_t)strlen(names[i]);
     const struct tokenizer_spec spec = {
         .n_tokens = 5, .token = names, .token_length = length, .type = types};
-    struct vocabulary vocabulary = {0};
+    struct token_vocabulary vocabulary = {0};
     struct err err = {0};
     ck_assert_int_eq(vocabulary_init(&vocabulary, &spec, NULL, &err), STATUS_OK);
     return vocabulary;
 }
 
 START_TEST(finds_the_longest_special_token) {
-    struct vocabulary vocabulary = small_vocabulary();
+    struct token_vocabulary vocabulary = small_vocabulary();
     struct special special = {0};
     special_init(&special, &vocabulary, SPECIAL_EXACT, NULL);
     static const struct {

@@ -17,18 +17,19 @@ void folder_templates_free(struct folder_templates *templates) {
 }
 
 /* The fields of one of the two templates: its text and its source file. */
-struct place {
+struct template_place {
     char **text;
     size_t *length;
     char **file;
 };
 
-static struct place place_of(struct folder_templates *out, bool with_tools) {
-    return with_tools ? (struct place){&out->tools_text, &out->tools_length, &out->tools_file}
-                      : (struct place){&out->text, &out->length, &out->file};
+static struct template_place place_of(struct folder_templates *out, bool with_tools) {
+    return with_tools
+               ? (struct template_place){&out->tools_text, &out->tools_length, &out->tools_file}
+               : (struct template_place){&out->text, &out->length, &out->file};
 }
 
-static void copy_text(struct place to, const struct json *text, const char *path) {
+static void copy_text(struct template_place to, const struct json *text, const char *path) {
     assert(json_is(text, JSON_STRING));
     mem_free(*to.text);
     mem_free(*to.file);
@@ -38,7 +39,7 @@ static void copy_text(struct place to, const struct json *text, const char *path
     *to.file = mem_strdup(path);
 }
 
-static enum status read_text(struct place to, const char *folder, const char *name,
+static enum status read_text(struct template_place to, const char *folder, const char *name,
                              struct err *err) {
     enum status status = read_file(folder, name, MAX_TEMPLATE_BYTES, to.text, to.length, err);
     if (!status && *to.text) *to.file = path_in(folder, name);

@@ -111,7 +111,7 @@ void dfa_free(struct dfa *dfa) {
 
 /* A key is a sequence of `n` numbers. Its index is the index of its state. */
 struct key_table {
-    struct key {
+    struct dfa_key {
         /* at: offset in `numbers`; next: key of the same bucket, index + 1 */
         uint32_t at, n, hash, next;
     } * keys;
@@ -159,12 +159,12 @@ static uint32_t key_place(struct key_table *table, const uint32_t *numbers, uint
     if (table->n == table->max) grow_table(table);
     uint32_t *bucket = &table->buckets[hash & (table->n_buckets - 1)];
     for (uint32_t i = *bucket; i; i = table->keys[i - 1].next) {
-        const struct key *key = &table->keys[i - 1];
+        const struct dfa_key *key = &table->keys[i - 1];
         if (key->hash == hash && key->n == n &&
             (n == 0 || memcmp(table->numbers + key->at, numbers, n * sizeof *numbers) == 0))
             return i - 1;
     }
-    table->keys[table->n] = (struct key){add_numbers(table, numbers, n), n, hash, *bucket};
+    table->keys[table->n] = (struct dfa_key){add_numbers(table, numbers, n), n, hash, *bucket};
     *bucket = ++table->n;
     return table->n - 1;
 }

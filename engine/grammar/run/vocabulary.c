@@ -102,15 +102,15 @@ static uint32_t common_prefix(const struct sorted_token *x, const struct sorted_
 }
 
 /* A trie under construction. */
-struct trie {
+struct grammar_trie {
     struct trie_node *nodes;
     uint32_t n;
 };
 
 /* Adds the nodes of sorted tokens. Each token adds nodes from its first difference to the previous
  * one. open[d] is the node of depth d on the path of the last token. */
-static void add_nodes(struct vocabulary *v, struct trie *trie, const struct sorted_token *sorted,
-                      int n) {
+static void add_nodes(struct vocabulary *v, struct grammar_trie *trie,
+                      const struct sorted_token *sorted, int n) {
     uint32_t *open = mem_calloc((size_t)v->max_depth + 1, sizeof *open);
     uint32_t depth = 0;
     for (int i = 0; i < n; i++) {
@@ -131,12 +131,13 @@ static void add_nodes(struct vocabulary *v, struct trie *trie, const struct sort
     mem_free(open);
 }
 
-static struct trie trie_new(struct vocabulary *v, const struct sorted_token *sorted, int n) {
+static struct grammar_trie trie_new(struct vocabulary *v, const struct sorted_token *sorted,
+                                    int n) {
     size_t nodes = 1;
     for (int i = 0; i < n; i++) {
         nodes += sorted[i].length - (i ? common_prefix(&sorted[i - 1], &sorted[i]) : 0);
     }
-    struct trie trie = {.nodes = mem_alloc(nodes * sizeof *trie.nodes)};
+    struct grammar_trie trie = {.nodes = mem_alloc(nodes * sizeof *trie.nodes)};
     add_nodes(v, &trie, sorted, n);
     assert(trie.n + 1 == nodes);
     return trie;
@@ -177,7 +178,7 @@ static void build_tries(struct vocabulary *v) {
     struct sorted_token *sorted = sort_tokens(v, &n, &ordered);
     v->same_next = mem_alloc(((size_t)v->V + 1) * sizeof *v->same_next);
     for (int id = 0; id < v->V; id++) v->same_next[id] = -1;
-    struct trie trie = trie_new(v, sorted, n);
+    struct grammar_trie trie = trie_new(v, sorted, n);
     v->nodes = trie.nodes;
     v->n_nodes = trie.n;
     find_first(v);

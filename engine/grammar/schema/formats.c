@@ -37,7 +37,7 @@
     "(?:(?:[0-9a-zA-Z._~!$&'()*+,;=:-]|" ESCAPED ")*@)?(?:" HOSTNAME "|\\[" IPV6                   \
     "\\])(?::[0-9]{1,5})?"
 
-const struct format schema_formats[] = {
+const struct string_format schema_formats[] = {
     {"date", DATE},
     {"time", TIME},
     {"date-time", DATE "[Tt]" TIME},
@@ -72,7 +72,7 @@ const struct format schema_formats[] = {
 };
 
 bool format_find(const char *name, const char **pattern) {
-    for (const struct format *format = schema_formats; format->name; format++) {
+    for (const struct string_format *format = schema_formats; format->name; format++) {
         if (strcmp(format->name, name) != 0) continue;
         *pattern = format->pattern;
         return true;

@@ -169,10 +169,10 @@ bool values_overlap(struct schema_reader *r, const struct pointers *lists, int n
 void schema_check_value(struct schema_reader *r, const struct conj *conj, const struct json *value);
 
 /* The formats; the last one has no name. */
-struct format {
+struct string_format {
     const char *name, *pattern; /* pattern NULL: any string; the format describes only its use */
 };
-extern const struct format schema_formats[];
+extern const struct string_format schema_formats[];
 
 /* Finds the regular expression of a format; NULL: any string. False: the format is unknown. */
 bool format_find(const char *name, const char **pattern);

@@ -56,31 +56,31 @@ static void write_key(struct buf *out, const struct json *value) {
     }
 }
 
-struct key {
+struct listed_key {
     const char *text; /* in the builder's arena */
     size_t n;
     int list; /* index of the value's list */
 };
 
 static int by_text(const void *a, const void *b) {
-    const struct key *x = a, *y = b;
+    const struct listed_key *x = a, *y = b;
     int order = memcmp(x->text, y->text, x->n < y->n ? x->n : y->n);
     return order ? order : (x->n > y->n) - (x->n < y->n);
 }
 
 /* Returns the key of a value. Its text is empty if the builder failed. */
-static struct key key_of(struct builder *b, const struct json *value, int list) {
+static struct listed_key key_of(struct builder *b, const struct json *value, int list) {
     struct buf text = {0};
-    struct key key = {"", 0, list};
+    struct listed_key key = {"", 0, list};
     write_key(&text, value);
     char *copy = builder_alloc(b, text.length);
     if (copy && builder_works(b, 20 + text.length))
-        key = (struct key){memcpy(copy, text.data, text.length), text.length, list};
+        key = (struct listed_key){memcpy(copy, text.data, text.length), text.length, list};
     buf_free(&text);
     return key;
 }
 
-static void sort_keys(struct builder *b, struct key *keys, int n) {
+static void sort_keys(struct builder *b, struct listed_key *keys, int n) {
     if (n > 1) qsort(keys, (size_t)n, sizeof *keys, by_text);
     builder_works(b, (size_t)n * 20);
 }
@@ -99,13 +99,13 @@ static struct pointers values_of(struct builder *b, const struct json *list) {
 /* Removes the values that are not in a list. */
 static void keep_listed(struct builder *b, struct pointers *values, const struct json *list) {
     struct pointers others = values_of(b, list);
-    struct key *keys = builder_alloc(b, (size_t)(others.n + 1) * sizeof *keys);
+    struct listed_key *keys = builder_alloc(b, (size_t)(others.n + 1) * sizeof *keys);
     int n = 0, kept = 0;
     if (!keys) return;
     pointers_each(other, &others) keys[n++] = key_of(b, other, 0);
     sort_keys(b, keys, n);
     for (int i = 0; i < values->n && b->status == STATUS_OK; i++) {
-        struct key key = key_of(b, values->list[i], 0);
+        struct listed_key key = key_of(b, values->list[i], 0);
         bool is_listed = bsearch(&key, keys, (size_t)n, sizeof key, by_text);
         if (is_listed) values->list[kept++] = values->list[i];
     }
@@ -130,7 +130,7 @@ struct pointers schema_listed(struct schema_reader *r, const struct conj *conj) 
 bool values_overlap(struct schema_reader *r, const struct pointers *lists, int n) {
     size_t n_keys = 0, i = 0;
     for (int list = 0; list < n; list++) n_keys += (size_t)lists[list].n;
-    struct key *keys = builder_alloc(r->b, (n_keys + 1) * sizeof *keys);
+    struct listed_key *keys = builder_alloc(r->b, (n_keys + 1) * sizeof *keys);
     if (!keys) return true;
     for (int list = 0; list < n; list++) {
         pointers_each(value, &lists[list]) keys[i++] = key_of(r->b, value, list);

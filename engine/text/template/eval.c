@@ -13,7 +13,7 @@ static struct value undefined(enum value_kind holder, const struct string *name)
 /* Looks up a variable in the scopes from the innermost outwards, then a global, then a function. */
 static struct value eval_name(struct render *r, const struct string *name) {
     size_t n_seen = 0;
-    for (const struct frame *frame = r->frame; frame; frame = frame->parent) {
+    for (const struct template_frame *frame = r->frame; frame; frame = frame->parent) {
         for (const struct binding *b = frame->bindings; b; b = b->next, n_seen++) {
             if (!string_equal(b->name, name)) continue;
             render_charge(r, n_seen / 4);
@@ -29,17 +29,17 @@ static struct value eval_name(struct render *r, const struct string *name) {
     return undefined(VALUE_MISSING, name);
 }
 
-static struct value eval_list(struct render *r, const struct node *node) {
-    struct list *list = list_open(r, node->kind == NODE_TUPLE ? LIST_TUPLE : LIST_PLAIN);
-    for (const struct node *item = node->a; item; item = item->next) {
+static struct value eval_list(struct render *r, const struct template_node *node) {
+    struct template_list *list = list_open(r, node->kind == NODE_TUPLE ? LIST_TUPLE : LIST_PLAIN);
+    for (const struct template_node *item = node->a; item; item = item->next) {
         list_push(r, list, eval(r, item));
     }
     return VALUE_OF_LIST(list);
 }
 
-static struct value eval_dict(struct render *r, const struct node *node) {
+static struct value eval_dict(struct render *r, const struct template_node *node) {
     struct dict *dict = dict_new(r);
-    for (const struct node *key = node->a; key; key = key->next->next) {
+    for (const struct template_node *key = node->a; key; key = key->next->next) {
         assert(key->next); /* the parser reads keys and values in pairs */
         struct value name = eval(r, key);
         dict_set(r, dict, name, eval(r, key->next));
@@ -132,9 +132,9 @@ struct value value_item(struct render *r, struct value object, struct value inde
     return value_is_safe(object) && found.kind == VALUE_STRING ? value_safe(found) : found;
 }
 
-static struct value eval_item(struct render *r, const struct node *node) {
+static struct value eval_item(struct render *r, const struct template_node *node) {
     struct value object = eval(r, node->a);
-    const struct node *index = node->b;
+    const struct template_node *index = node->b;
     if (index->kind != NODE_SLICE) return value_item(r, object, eval(r, index));
     struct value start = index->a ? eval(r, index->a) : VALUE_OF_NONE;
     struct value stop = index->b ? eval(r, index->b) : VALUE_OF_NONE;
@@ -157,7 +157,7 @@ static void add_keyword(struct render *r, struct args *args, const struct string
 }
 
 /* Adds the items of *list as positions. */
-static void add_positions(struct render *r, struct args *args, const struct list *list,
+static void add_positions(struct render *r, struct args *args, const struct template_list *list,
                           size_t room) {
     struct value *grown = guard_array(&r->guard, args->n_positions + list->n + room, sizeof *grown);
     if (args->n_positions) memcpy(grown, args->position, args->n_positions * sizeof *grown);
@@ -180,10 +180,10 @@ static void add_keywords(struct render *r, struct args *args, struct value dict,
     }
 }
 
-struct args eval_args(struct render *r, const struct node *list, size_t room) {
+struct args eval_args(struct render *r, const struct template_node *list, size_t room) {
     struct args args = {0};
     size_t n = room;
-    for (const struct node *argument = list; argument; argument = argument->next) n++;
+    for (const struct template_node *argument = list; argument; argument = argument->next) n++;
     if (n == 0) return args;
     args.position = guard_array(&r->guard, n, sizeof *args.position);
     args.keyword = guard_array(&r->guard, n, sizeof *args.keyword);
@@ -227,7 +227,8 @@ struct value eval_call(struct render *r, struct value callee, const struct args 
     }
 }
 
-static struct value apply_filter(struct render *r, const struct node *node, struct value self) {
+static struct value apply_filter(struct render *r, const struct template_node *node,
+                                 struct value self) {
     struct args args = eval_args(r, node->b, 0);
     r->guard.line = node->line;
     if (!node->builtin) {
@@ -236,11 +237,11 @@ static struct value apply_filter(struct render *r, const struct node *node, stru
     return builtin_run(r, node->builtin, self, &args);
 }
 
-struct value eval_filters(struct render *r, const struct node *node, struct value input) {
+struct value eval_filters(struct render *r, const struct template_node *node, struct value input) {
     return apply_filter(r, node, node->a ? eval_filters(r, node->a, input) : input);
 }
 
-static struct value eval_test(struct render *r, const struct node *node) {
+static struct value eval_test(struct render *r, const struct template_node *node) {
     struct value self = eval(r, node->a);
     struct args args = eval_args(r, node->b, 0);
     if (!node->builtin) {
@@ -266,9 +267,9 @@ static bool compare_one(struct render *r, int op, struct value a, struct value b
 
 /* Evaluates a < b < c: true if each adjacent pair is in order. Stops at the first pair that is
  * not. */
-static struct value eval_compare(struct render *r, const struct node *node) {
+static struct value eval_compare(struct render *r, const struct template_node *node) {
     struct value left = eval(r, node->a);
-    for (const struct node *operand = node->b; operand; operand = operand->next) {
+    for (const struct template_node *operand = node->b; operand; operand = operand->next) {
         struct value right = eval(r, operand->a);
         if (!compare_one(r, operand->op, left, right)) return VALUE_OF_BOOL(false);
         left = right;
@@ -276,7 +277,7 @@ static struct value eval_compare(struct render *r, const struct node *node) {
     return VALUE_OF_BOOL(true);
 }
 
-static struct value eval_sign(struct render *r, const struct node *node) {
+static struct value eval_sign(struct render *r, const struct template_node *node) {
     struct value value = eval(r, node->a);
     if (value.kind == VALUE_UNDEFINED) value_undefined_fail(r, value);
     if (!value_is_number(value))
@@ -290,7 +291,7 @@ static struct value eval_sign(struct render *r, const struct node *node) {
     return VALUE_OF_INT(-integer);
 }
 
-static struct value eval_node(struct render *r, const struct node *node) {
+static struct value eval_node(struct render *r, const struct template_node *node) {
     struct value left, right;
     struct args args;
     switch (node->kind) {
@@ -332,7 +333,7 @@ static struct value eval_node(struct render *r, const struct node *node) {
         return value_binary(r, node->op, left, right);
     case NODE_CONCAT:
         left = VALUE_OF_STRING(value_string(r, eval(r, node->a)));
-        for (const struct node *part = node->a->next; part; part = part->next) {
+        for (const struct template_node *part = node->a->next; part; part = part->next) {
             left = string_append(r, left.string, value_string(r, eval(r, part)));
         }
         return left;
@@ -347,7 +348,7 @@ static struct value eval_node(struct render *r, const struct node *node) {
     }
 }
 
-struct value eval(struct render *r, const struct node *node) {
+struct value eval(struct render *r, const struct template_node *node) {
     guard_enter(&r->guard);
     render_charge(r, 1);
     r->guard.line = node->line;

@@ -7,15 +7,15 @@
 
 /* ---- scopes --------------------------------------------------------------------------------- */
 
-static struct frame *frame_push(struct render *r, struct frame *parent) {
-    struct frame *frame = render_alloc(r, sizeof *frame);
-    *frame = (struct frame){.parent = parent};
+static struct template_frame *frame_push(struct render *r, struct template_frame *parent) {
+    struct template_frame *frame = render_alloc(r, sizeof *frame);
+    *frame = (struct template_frame){.parent = parent};
     r->frame = frame;
     return frame;
 }
 
 /* Empties a scope for the next iteration, or makes a new one if a macro still refers to it. */
-static struct frame *frame_renew(struct render *r, struct frame *frame) {
+static struct template_frame *frame_renew(struct render *r, struct template_frame *frame) {
     if (frame->captured) return frame_push(r, frame->parent);
     while (frame->bindings) {
         struct binding *binding = frame->bindings;
@@ -26,7 +26,7 @@ static struct frame *frame_renew(struct render *r, struct frame *frame) {
     return frame;
 }
 
-void frame_set(struct render *r, struct frame *frame, const struct string *name,
+void frame_set(struct render *r, struct template_frame *frame, const struct string *name,
                struct value value) {
     size_t n_seen = 0;
     for (struct binding *b = frame->bindings; b; b = b->next, n_seen++) {
@@ -48,8 +48,10 @@ void frame_set(struct render *r, struct frame *frame, const struct string *name,
 
 /* ---- assignment ----------------------------------------------------------------------------- */
 
-static void assign_member(struct render *r, const struct node *target, struct value value) {
-    const struct node name = {.kind = NODE_NAME, .name = target->name, .line = target->line};
+static void assign_member(struct render *r, const struct template_node *target,
+                          struct value value) {
+    const struct template_node name = {
+        .kind = NODE_NAME, .name = target->name, .line = target->line};
     struct value object = eval(r, &name);
     if (object.kind == VALUE_UNDEFINED) value_undefined_fail(r, object);
     if (object.kind != VALUE_NAMESPACE) {
@@ -62,7 +64,7 @@ static void assign_member(struct render *r, const struct node *target, struct va
     dict_set(r, object.dict, VALUE_OF_STRING(target->attribute), value);
 }
 
-static void assign(struct render *r, const struct node *target, struct value value) {
+static void assign(struct render *r, const struct template_node *target, struct value value) {
     if (target->kind == NODE_NAME) {
         frame_set(r, r->frame, target->name, value);
         return;
@@ -72,9 +74,9 @@ static void assign(struct render *r, const struct node *target, struct value val
         return;
     }
     assert(target->kind == NODE_TUPLE);
-    const struct list *list = value_iterate(r, value);
+    const struct template_list *list = value_iterate(r, value);
     size_t i = 0;
-    for (const struct node *part = target->a; part; part = part->next, i++) {
+    for (const struct template_node *part = target->a; part; part = part->next, i++) {
         if (i >= list->n) render_fail(r, "there are only %zu values to unpack", list->n);
         assign(r, part, list->items[i]);
     }
@@ -84,10 +86,10 @@ static void assign(struct render *r, const struct node *target, struct value val
 /* ---- captured output ------------------------------------------------------------------------ */
 
 /* Runs a body in a new scope and returns its output. */
-static struct value capture(struct render *r, const struct node *body, enum flow *flow) {
-    struct builder *out = r->out;
-    struct frame *frame = r->frame;
-    struct builder *own = builder_new(r);
+static struct value capture(struct render *r, const struct template_node *body, enum flow *flow) {
+    struct template_builder *out = r->out;
+    struct template_frame *frame = r->frame;
+    struct template_builder *own = builder_new(r);
     frame_push(r, frame);
     r->out = own;
     *flow = exec(r, body);
@@ -100,9 +102,10 @@ static struct value capture(struct render *r, const struct node *body, enum flow
 /* ---- loops ---------------------------------------------------------------------------------- */
 
 /* Returns the items that satisfy the loop's condition, which may use the loop's variables. */
-static struct list *filtered(struct render *r, const struct node *node, struct list *all) {
-    struct list *kept = list_open(r, LIST_PLAIN);
-    struct frame *outer = r->frame, *frame = frame_push(r, outer);
+static struct template_list *filtered(struct render *r, const struct template_node *node,
+                                      struct template_list *all) {
+    struct template_list *kept = list_open(r, LIST_PLAIN);
+    struct template_frame *outer = r->frame, *frame = frame_push(r, outer);
     for (size_t i = 0; i < all->n; i++) {
         r->frame = frame = frame_renew(r, frame);
         assign(r, node->a, all->items[i]);
@@ -114,11 +117,11 @@ static struct list *filtered(struct render *r, const struct node *node, struct l
 
 /* Runs the iterations. Returns whether any of them ended without break or continue; if not, jinja2
  * runs the loop's else. */
-static bool run_iterations(struct render *r, const struct node *node, struct loop *loop) {
+static bool run_iterations(struct render *r, const struct template_node *node, struct loop *loop) {
     static const struct string loop_name = {.data = "loop", .length = 4};
     struct value self = {.kind = VALUE_LOOP, .loop = loop};
-    struct frame *frame = frame_push(r, r->frame);
-    const struct list *list = loop->list;
+    struct template_frame *frame = frame_push(r, r->frame);
+    const struct template_list *list = loop->list;
     bool came_to_end = false;
     for (; loop->index < list->n; loop->index++) {
         render_charge(r, 1);
@@ -133,9 +136,10 @@ static bool run_iterations(struct render *r, const struct node *node, struct loo
 }
 
 /* Runs a loop over `list` at the recursion depth `depth`. */
-static enum flow run_loop(struct render *r, const struct node *node, struct list *list, int depth) {
+static enum flow run_loop(struct render *r, const struct template_node *node,
+                          struct template_list *list, int depth) {
     assert(depth >= 0);
-    struct frame *outer = r->frame;
+    struct template_frame *outer = r->frame;
     enum flow flow = FLOW_NEXT;
     if (node->e) list = filtered(r, node, list);
     struct loop *loop = render_alloc(r, sizeof *loop);
@@ -151,8 +155,8 @@ static enum flow run_loop(struct render *r, const struct node *node, struct list
 }
 
 struct value loop_call(struct render *r, const struct loop *loop, const struct args *args) {
-    struct frame *frame = r->frame;
-    struct builder *out = r->out, *own = builder_new(r);
+    struct template_frame *frame = r->frame;
+    struct template_builder *out = r->out, *own = builder_new(r);
     if (!loop->node->op) render_fail(r, "the loop must be 'recursive' to be called");
     if (args->n_positions != 1 || args->n_keywords) render_fail(r, "a loop takes one list");
     guard_enter(&r->guard);
@@ -176,9 +180,10 @@ static struct value *keyword_find(struct args *args, const struct string *name) 
 
 /* Sets the macro's parameters from positions, keywords and defaults; a default may use earlier
  * parameters. Returns the number of parameters. */
-static size_t bind_parameters(struct render *r, const struct node *parameters, struct args *args) {
+static size_t bind_parameters(struct render *r, const struct template_node *parameters,
+                              struct args *args) {
     size_t i = 0;
-    for (const struct node *p = parameters; p; p = p->next, i++) {
+    for (const struct template_node *p = parameters; p; p = p->next, i++) {
         struct value value = {.kind = VALUE_UNDEFINED, .holder = VALUE_MISSING, .string = p->name};
         struct value *keyword = i < args->n_positions ? NULL : keyword_find(args, p->name);
         if (i < args->n_positions) {
@@ -195,19 +200,20 @@ static size_t bind_parameters(struct render *r, const struct node *parameters, s
 }
 
 /* Sets varargs to the positions after the n parameters. */
-static void bind_varargs(struct render *r, const struct node *node, const struct args *args,
-                         size_t n) {
+static void bind_varargs(struct render *r, const struct template_node *node,
+                         const struct args *args, size_t n) {
     static const struct string name = {.data = "varargs", .length = 7};
     size_t n_more = args->n_positions > n ? args->n_positions - n : 0;
     if (n_more && !node->uses_varargs) render_fail(r, "a macro takes at most %zu arguments", n);
     if (!node->uses_varargs) return;
-    struct list *list = list_new(r, n_more, LIST_TUPLE);
+    struct template_list *list = list_new(r, n_more, LIST_TUPLE);
     if (n_more) memcpy(list->items, args->position + n, n_more * sizeof *list->items);
     frame_set(r, r->frame, &name, VALUE_OF_LIST(list));
 }
 
 /* Sets kwargs to the keywords that are not parameters. */
-static void bind_kwargs(struct render *r, const struct node *node, const struct args *args) {
+static void bind_kwargs(struct render *r, const struct template_node *node,
+                        const struct args *args) {
     static const struct string name = {.data = "kwargs", .length = 6};
     struct dict *dict = dict_new(r);
     for (size_t i = 0; i < args->n_keywords; i++) {
@@ -223,10 +229,10 @@ static void bind_kwargs(struct render *r, const struct node *node, const struct 
 }
 
 /* Sets caller to the body of the call block; undefined if an expression calls the macro. */
-static void bind_caller(struct render *r, const struct node *node, struct args *args) {
+static void bind_caller(struct render *r, const struct template_node *node, struct args *args) {
     static const struct string name = {.data = "caller", .length = 6};
     if (!node->uses_caller) return;
-    for (const struct node *p = node->a; p; p = p->next) {
+    for (const struct template_node *p = node->a; p; p = p->next) {
         if (string_equal(p->name, &name)) return;
     }
     struct value *given = keyword_find(args, &name);
@@ -239,8 +245,8 @@ static void bind_caller(struct render *r, const struct node *node, struct args *
 }
 
 struct value macro_call(struct render *r, const struct macro *macro, const struct args *given) {
-    struct frame *frame = r->frame;
-    struct builder *out = r->out;
+    struct template_frame *frame = r->frame;
+    struct template_builder *out = r->out;
     struct args args = *given;
     int line = r->guard.line;
     guard_enter(&r->guard);
@@ -249,7 +255,7 @@ struct value macro_call(struct render *r, const struct macro *macro, const struc
     size_t n = bind_parameters(r, macro->node->a, &args);
     bind_varargs(r, macro->node, &args, n);
     bind_kwargs(r, macro->node, &args);
-    struct builder *own = builder_new(r);
+    struct template_builder *own = builder_new(r);
     r->out = own;
     enum flow flow = exec(r, macro->node->c);
     assert(flow == FLOW_NEXT && r->out == own); /* the parser refuses a break out of a macro */
@@ -261,16 +267,16 @@ struct value macro_call(struct render *r, const struct macro *macro, const struc
     return builder_value(r, own);
 }
 
-static struct value new_macro(struct render *r, const struct node *node) {
+static struct value new_macro(struct render *r, const struct template_node *node) {
     struct macro *macro = render_alloc(r, sizeof *macro);
     *macro = (struct macro){.node = node, .frame = r->frame};
     /* The macro refers to its scope and the outer ones: frame_renew must not empty them. */
-    for (struct frame *f = r->frame; f && !f->captured; f = f->parent) f->captured = true;
+    for (struct template_frame *f = r->frame; f && !f->captured; f = f->parent) f->captured = true;
     return (struct value){.kind = VALUE_MACRO, .macro = macro};
 }
 
 /* Calls a macro with an additional keyword, caller: the block's body. */
-static void exec_call_block(struct render *r, const struct node *node) {
+static void exec_call_block(struct render *r, const struct template_node *node) {
     static const struct string name = {.data = "caller", .length = 6};
     assert(node->b->kind == NODE_CALL);
     struct value callee = eval(r, node->b->a);
@@ -283,9 +289,9 @@ static void exec_call_block(struct render *r, const struct node *node) {
 
 /* Runs a body in a new scope. `with` first sets some of its variables, from expressions that see
  * only the outer scope. */
-static enum flow exec_scope(struct render *r, const struct node *node) {
-    struct frame *outer = r->frame, *inner = frame_push(r, outer);
-    for (const struct node *target = node->a; target; target = target->next->next) {
+static enum flow exec_scope(struct render *r, const struct template_node *node) {
+    struct template_frame *outer = r->frame, *inner = frame_push(r, outer);
+    for (const struct template_node *target = node->a; target; target = target->next->next) {
         r->frame = outer;
         struct value value = eval(r, target->next);
         r->frame = inner;
@@ -296,7 +302,7 @@ static enum flow exec_scope(struct render *r, const struct node *node) {
     return flow;
 }
 
-static enum flow exec_node(struct render *r, const struct node *node) {
+static enum flow exec_node(struct render *r, const struct template_node *node) {
     struct value text;
     enum flow flow;
     switch (node->kind) {
@@ -307,7 +313,7 @@ static enum flow exec_node(struct render *r, const struct node *node) {
         value_print(r, r->out, eval(r, node->a));
         return FLOW_NEXT;
     case NODE_IF:
-        for (const struct node *branch = node->a; branch; branch = branch->next) {
+        for (const struct template_node *branch = node->a; branch; branch = branch->next) {
             if (!branch->a || value_truth(eval(r, branch->a))) return exec(r, branch->b);
         }
         return FLOW_NEXT;
@@ -344,7 +350,7 @@ static enum flow exec_node(struct render *r, const struct node *node) {
     }
 }
 
-enum flow exec(struct render *r, const struct node *list) {
+enum flow exec(struct render *r, const struct template_node *list) {
     enum flow flow = FLOW_NEXT;
     assert(r->out && r->frame);
     guard_enter(&r->guard);

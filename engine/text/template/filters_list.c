@@ -4,7 +4,7 @@
 
 #include "engine/text/template/template.h"
 
-static struct value generator(struct list *list) {
+static struct value generator(struct template_list *list) {
     list->flavour = LIST_GENERATOR;
     return VALUE_OF_LIST(list);
 }
@@ -55,7 +55,7 @@ static struct value sort_key(struct render *r, struct value item, struct value p
         struct value key = follow(r, item, path, VALUE_NOTHING);
         return keep_case ? key : lowered(r, key);
     }
-    struct list *keys = list_open(r, LIST_PLAIN);
+    struct template_list *keys = list_open(r, LIST_PLAIN);
     for (size_t start = 0; start <= path.string->length;) {
         const char *comma = memchr(path.string->data + start, ',', path.string->length - start);
         size_t end = comma ? (size_t)(comma - path.string->data) : path.string->length;
@@ -88,9 +88,9 @@ static void sort_pairs(struct render *r, struct pair *pairs, struct pair *spare,
 }
 
 /* Sorts values, each paired with its key, into a new list. */
-static struct list *sorted(struct render *r, struct pair *pairs, size_t n, bool reverse) {
+static struct template_list *sorted(struct render *r, struct pair *pairs, size_t n, bool reverse) {
     struct pair *spare = guard_array(&r->guard, n + 1, sizeof *spare);
-    struct list *list = list_new(r, n, LIST_PLAIN);
+    struct template_list *list = list_new(r, n, LIST_PLAIN);
     sort_pairs(r, pairs, spare, n, reverse);
     for (size_t i = 0; i < n; i++) list->items[i] = pairs[i].value;
     return list;
@@ -101,7 +101,7 @@ static bool flag(const struct args *args, size_t i) {
 }
 
 static struct value filter_sort(struct render *r, struct value self, const struct args *args) {
-    const struct list *list = value_iterate(r, self);
+    const struct template_list *list = value_iterate(r, self);
     bool keep_case = flag(args, 1);
     struct pair *pairs = guard_array(&r->guard, list->n + 1, sizeof *pairs);
     for (size_t i = 0; i < list->n; i++) {
@@ -129,8 +129,8 @@ static struct value filter_dictsort(struct render *r, struct value self, const s
 }
 
 static struct value filter_unique(struct render *r, struct value self, const struct args *args) {
-    const struct list *list = value_iterate(r, self);
-    struct list *kept = list_open(r, LIST_PLAIN);
+    const struct template_list *list = value_iterate(r, self);
+    struct template_list *kept = list_open(r, LIST_PLAIN);
     struct dict *seen = dict_new(r);
     for (size_t i = 0; i < list->n; i++) {
         struct value key = follow(r, list->items[i], args->position[1], VALUE_NOTHING);
@@ -146,7 +146,7 @@ static struct value filter_unique(struct render *r, struct value self, const str
 static struct value extreme(struct render *r, struct value self, const struct args *args,
                             int sign) {
     assert(sign == -1 || sign == 1);
-    const struct list *list = value_iterate(r, self);
+    const struct template_list *list = value_iterate(r, self);
     if (list->n == 0) return (struct value){.kind = VALUE_UNDEFINED};
     struct pair best = {{0}, {0}};
     for (size_t i = 0; i < list->n; i++) {
@@ -172,7 +172,7 @@ static struct args without_first(const struct args *args, size_t n) {
     return rest;
 }
 
-static struct value map_attribute(struct render *r, const struct list *list,
+static struct value map_attribute(struct render *r, const struct template_list *list,
                                   const struct args *args) {
     struct value path = VALUE_NOTHING, otherwise = VALUE_NOTHING;
     for (size_t i = 0; i < args->n_keywords; i++) {
@@ -186,7 +186,7 @@ static struct value map_attribute(struct render *r, const struct list *list,
         }
     }
     if (path.kind == VALUE_MISSING) render_fail(r, "map needs a filter's name or an attribute");
-    struct list *mapped = list_new(r, list->n, LIST_GENERATOR);
+    struct template_list *mapped = list_new(r, list->n, LIST_GENERATOR);
     for (size_t i = 0; i < list->n; i++) {
         mapped->items[i] = follow(r, list->items[i], path, otherwise);
     }
@@ -195,12 +195,12 @@ static struct value map_attribute(struct render *r, const struct list *list,
 
 static struct value filter_map(struct render *r, struct value self, const struct args *args) {
     if (!value_truth(self)) return VALUE_OF_LIST(list_new(r, 0, LIST_GENERATOR));
-    const struct list *list = value_iterate(r, self);
+    const struct template_list *list = value_iterate(r, self);
     if (args->n_positions == 0) return map_attribute(r, list, args);
     const struct string *name = value_need_string(r, args->position[0], "a filter's name");
     const struct builtin *filter = builtin_filter(name->data, name->length);
     const struct args rest = without_first(args, 1);
-    struct list *mapped = list_new(r, list->n, LIST_GENERATOR);
+    struct template_list *mapped = list_new(r, list->n, LIST_GENERATOR);
     if (!filter && list->n) {
         render_fail(r, "unknown filter '%.*s'", shown_length(name), name->data);
     }
@@ -214,9 +214,9 @@ static struct value filter_map(struct render *r, struct value self, const struct
  * attribute of the item, which is tested instead of the item. */
 static struct value choose(struct render *r, struct value self, const struct args *args, bool keep,
                            bool by_attribute) {
-    struct list *chosen = list_open(r, LIST_PLAIN);
+    struct template_list *chosen = list_open(r, LIST_PLAIN);
     if (!value_truth(self)) return generator(chosen);
-    const struct list *list = value_iterate(r, self);
+    const struct template_list *list = value_iterate(r, self);
     if (by_attribute && args->n_positions == 0) render_fail(r, "an attribute's name is needed");
     struct value path = by_attribute ? args->position[0] : VALUE_NOTHING;
     struct args rest = without_first(args, by_attribute);
@@ -246,8 +246,8 @@ BUILTIN(filter_rejectattr, choose(r, self, args, false, true))
 
 static struct value filter_list(struct render *r, struct value self, const struct args *args) {
     (void)args;
-    const struct list *from = value_iterate(r, self);
-    struct list *list = list_new(r, 0, LIST_PLAIN);
+    const struct template_list *from = value_iterate(r, self);
+    struct template_list *list = list_new(r, 0, LIST_PLAIN);
     list->items = from->items;
     list->n = from->n;
     return VALUE_OF_LIST(list);
@@ -257,7 +257,7 @@ BUILTIN(filter_length, VALUE_OF_INT((int64_t)value_length(r, self)))
 
 static struct value filter_first(struct render *r, struct value self, const struct args *args) {
     (void)args;
-    const struct list *list = value_iterate(r, self);
+    const struct template_list *list = value_iterate(r, self);
     return list->n ? list->items[0] : (struct value){.kind = VALUE_UNDEFINED};
 }
 
@@ -266,7 +266,7 @@ static struct value filter_last(struct render *r, struct value self, const struc
     if (self.kind == VALUE_LIST && self.list->flavour == LIST_GENERATOR) {
         render_fail(r, "a generator cannot return its last item");
     }
-    const struct list *list = value_iterate(r, self);
+    const struct template_list *list = value_iterate(r, self);
     return list->n ? list->items[list->n - 1] : (struct value){.kind = VALUE_UNDEFINED};
 }
 
@@ -276,16 +276,16 @@ static struct value filter_reverse(struct render *r, struct value self, const st
         return value_slice(r, self, VALUE_OF_NONE, VALUE_OF_NONE, VALUE_OF_INT(-1));
     }
     bool is_walk = self.kind == VALUE_LIST && self.list->flavour == LIST_GENERATOR;
-    const struct list *list = value_iterate(r, self);
-    struct list *reversed = list_new(r, list->n, is_walk ? LIST_PLAIN : LIST_GENERATOR);
+    const struct template_list *list = value_iterate(r, self);
+    struct template_list *reversed = list_new(r, list->n, is_walk ? LIST_PLAIN : LIST_GENERATOR);
     for (size_t i = 0; i < list->n; i++) reversed->items[i] = list->items[list->n - 1 - i];
     return VALUE_OF_LIST(reversed);
 }
 
 static struct value filter_join(struct render *r, struct value self, const struct args *args) {
-    const struct list *list = value_iterate(r, self);
+    const struct template_list *list = value_iterate(r, self);
     const struct string *between = value_string(r, arg_or(args, 0, string_of(r, "")));
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     for (size_t i = 0; i < list->n; i++) {
         render_charge(r, 1);
         if (i) builder_add_string(r, b, between);
@@ -296,7 +296,7 @@ static struct value filter_join(struct render *r, struct value self, const struc
 
 static struct value filter_items(struct render *r, struct value self, const struct args *args) {
     (void)args;
-    struct list *items = list_open(r, LIST_PLAIN);
+    struct template_list *items = list_open(r, LIST_PLAIN);
     if (self.kind != VALUE_DICT && self.kind != VALUE_UNDEFINED) {
         render_fail(r, "items needs a dict, not '%s'", value_type(self));
     }
@@ -307,10 +307,10 @@ static struct value filter_items(struct render *r, struct value self, const stru
 }
 
 static struct value filter_batch(struct render *r, struct value self, const struct args *args) {
-    const struct list *list = value_iterate(r, self);
+    const struct template_list *list = value_iterate(r, self);
     int64_t width = value_need_int(r, args->position[0], "batch's linecount");
     struct value fill = arg_or(args, 1, VALUE_OF_NONE);
-    struct list *rows = list_open(r, LIST_PLAIN), *row = list_open(r, LIST_PLAIN);
+    struct template_list *rows = list_open(r, LIST_PLAIN), *row = list_open(r, LIST_PLAIN);
     for (size_t i = 0; i < list->n; i++) {
         if ((int64_t)row->n == width) {
             list_push(r, rows, VALUE_OF_LIST(row));

@@ -132,7 +132,7 @@ static struct value filter_round(struct render *r, struct value self, const stru
 
 static struct value filter_sum(struct render *r, struct value self, const struct args *args) {
     struct value sum = arg_or(args, 1, VALUE_OF_INT(0)), path = args->position[0];
-    struct list *list = value_iterate(r, self);
+    struct template_list *list = value_iterate(r, self);
     if (sum.kind == VALUE_STRING) render_fail(r, "sum cannot add strings");
     if (path.kind != VALUE_MISSING && path.kind != VALUE_NONE) {
         struct keyword attribute = {string_of(r, "attribute").string, path};

@@ -47,7 +47,7 @@ static struct value filter_replace(struct render *r, struct value self, const st
 struct value string_escape(struct render *r, const struct string *text) {
     static const char from[] = "&<>'\"";
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     render_charge(r, text->length / 2);
     for (size_t at = 0; at < text->length; at++) {
         const char *known = text->data[at] ? strchr(from, text->data[at]) : NULL;
@@ -76,7 +76,7 @@ static struct value filter_indent(struct render *r, struct value self, const str
     struct value whole = string_append(r, text.string, string_of(r, "\n").string);
     struct args none = {.position = (struct value[]){VALUE_NOTHING}, .n_positions = 0};
     struct value lines = builtin_run(r, builtin_method(whole, "splitlines", 10), whole, &none);
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     for (size_t i = 0; i < lines.list->n; i++) {
         const struct string *line = lines.list->items[i].string;
         if (i) builder_puts(r, b, "\n");
@@ -98,7 +98,7 @@ static struct value filter_format(struct render *r, struct value self, const str
         }
         return string_percent(r, format, VALUE_OF_DICT(dict));
     }
-    struct list *values = list_new(r, args->n_positions, LIST_TUPLE);
+    struct template_list *values = list_new(r, args->n_positions, LIST_TUPLE);
     for (size_t i = 0; i < values->n; i++) values->items[i] = args->position[i];
     return string_percent(r, format, VALUE_OF_LIST(values));
 }

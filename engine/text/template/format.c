@@ -75,7 +75,8 @@ static void add_commas(char out[512]) {
     out[at] = 0;
 }
 
-static void add_padding(struct render *r, struct builder *b, const struct spec *spec, int64_t n) {
+static void add_padding(struct render *r, struct template_builder *b, const struct spec *spec,
+                        int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         if (spec->fill) {
             builder_add_string(r, b, spec->fill);
@@ -85,7 +86,7 @@ static void add_padding(struct render *r, struct builder *b, const struct spec *
     }
 }
 
-static void add_number(struct render *r, struct builder *b, struct value value,
+static void add_number(struct render *r, struct template_builder *b, struct value value,
                        const struct spec *spec) {
     char digits[512];
     bool negative = value.kind == VALUE_FLOAT ? value.real < 0 : value_integer(value) < 0;
@@ -102,7 +103,7 @@ static void add_number(struct render *r, struct builder *b, struct value value,
     if (align == '<' || align == '^') add_padding(r, b, spec, missing - left);
 }
 
-static void add_string(struct render *r, struct builder *b, const struct string *text,
+static void add_string(struct render *r, struct template_builder *b, const struct string *text,
                        const struct spec *spec) {
     if (spec->precision >= 0) {
         size_t end = string_offset(text, 0, (size_t)spec->precision);
@@ -185,7 +186,7 @@ static void percent_flags(struct percent *p, struct spec *spec) {
     }
 }
 
-static void percent_number(struct render *r, struct builder *b, struct value value,
+static void percent_number(struct render *r, struct template_builder *b, struct value value,
                            struct spec *spec) {
     if (value.kind == VALUE_UNDEFINED) value_undefined_fail(r, value);
     if (!value_is_number(value)) {
@@ -204,7 +205,7 @@ static void percent_number(struct render *r, struct builder *b, struct value val
     add_number(r, b, value, spec);
 }
 
-static void percent_one(struct render *r, struct builder *b, struct percent *p) {
+static void percent_one(struct render *r, struct template_builder *b, struct percent *p) {
     struct spec spec = {.precision = -1};
     struct value value = VALUE_NOTHING;
     if (look(p->format, p->at) == '(') value = percent_named(r, p);
@@ -231,7 +232,7 @@ static void percent_one(struct render *r, struct builder *b, struct percent *p) 
         percent_number(r, b, value, &spec);
         return;
     }
-    struct builder *shown = builder_new(r);
+    struct template_builder *shown = builder_new(r);
     (spec.type == 'r' || spec.type == 'a' ? value_repr : value_print)(r, shown, value);
     const struct string *text = builder_value(r, shown).string;
     if (spec.type == 'c' && (value.kind != VALUE_STRING || string_points(r, text) != 1)) {
@@ -244,7 +245,7 @@ static void percent_one(struct render *r, struct builder *b, struct percent *p) 
 
 struct value string_percent(struct render *r, const struct string *format, struct value values) {
     struct percent p = {.format = format, .values = values};
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     while (p.at < format->length) {
         const char *from = format->data + p.at;
         const char *mark = memchr(from, '%', format->length - p.at);
@@ -299,7 +300,7 @@ static struct spec parse_spec(struct render *r, const struct string *text) {
     return spec;
 }
 
-static void format_value(struct render *r, struct builder *b, struct value value,
+static void format_value(struct render *r, struct template_builder *b, struct value value,
                          const struct string *form) {
     if (form->length == 0) {
         value_print(r, b, value);
@@ -368,8 +369,8 @@ static struct value format_field(struct render *r, struct format_cursor *f,
 }
 
 /* Formats {field!conversion:spec}, from `start` to the closing brace at `end`. */
-static void format_one(struct render *r, struct builder *b, struct format_cursor *f, size_t start,
-                       size_t end) {
+static void format_one(struct render *r, struct template_builder *b, struct format_cursor *f,
+                       size_t start, size_t end) {
     const struct string *inner = string_part(r, f->text, start, end - start).string;
     const char *colon = memchr(inner->data, ':', inner->length);
     size_t head = colon ? (size_t)(colon - inner->data) : inner->length;
@@ -379,7 +380,7 @@ static void format_one(struct render *r, struct builder *b, struct format_cursor
     if (mark) {
         char how = name + 2 == head ? mark[1] : 0;
         if (how != 'r' && how != 's') render_fail(r, "a format's conversion is 'r' or 's'");
-        struct builder *shown = builder_new(r);
+        struct template_builder *shown = builder_new(r);
         (how == 'r' ? value_repr : value_print)(r, shown, value);
         value = builder_value(r, shown);
     }
@@ -390,7 +391,7 @@ static void format_one(struct render *r, struct builder *b, struct format_cursor
 struct value string_format(struct render *r, struct value self, const struct args *args) {
     const struct string *text = self.string;
     struct format_cursor f = {.text = text, .args = args};
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     for (size_t at = 0; at < text->length;) {
         char c = text->data[at];
         render_charge(r, 1);

@@ -49,7 +49,7 @@ static struct value function_range(struct render *r, struct value self, const st
     if (n > TEMPLATE_RANGE_MAX) {
         render_fail(r, "a range may have at most %d items", TEMPLATE_RANGE_MAX);
     }
-    struct list *list = list_new(r, (size_t)n, LIST_RANGE);
+    struct template_list *list = list_new(r, (size_t)n, LIST_RANGE);
     for (uint64_t i = 0; i < n; i++) list->items[i] = VALUE_OF_INT(start + (int64_t)i * step);
     list->start = start;
     list->stop = stop;
@@ -65,9 +65,9 @@ static void fill_dict(struct render *r, struct dict *dict, const struct args *ar
         for (size_t i = 0; i < from->n; i++)
             dict_set(r, dict, from->pairs[i].key, from->pairs[i].value);
     } else if (args->n_positions == 1) {
-        const struct list *from = value_iterate(r, args->position[0]);
+        const struct template_list *from = value_iterate(r, args->position[0]);
         for (size_t i = 0; i < from->n; i++) {
-            const struct list *pair = value_iterate(r, from->items[i]);
+            const struct template_list *pair = value_iterate(r, from->items[i]);
             if (pair->n != 2) render_fail(r, "dict needs pairs of a key and a value");
             dict_set(r, dict, pair->items[0], pair->items[1]);
         }
@@ -150,7 +150,7 @@ static struct value list_count(struct render *r, struct value self, const struct
 
 static struct value list_copy(struct render *r, struct value self, const struct args *args) {
     (void)args;
-    struct list *copy = list_new(r, 0, self.list->flavour);
+    struct template_list *copy = list_new(r, 0, self.list->flavour);
     copy->items = self.list->items;
     copy->n = self.list->n;
     return VALUE_OF_LIST(copy);
@@ -172,7 +172,7 @@ static struct value dict_get_method(struct render *r, struct value self, const s
 
 /* Returns the result of keys(), values() and items(): a list of the dict's current content. */
 static struct value view(struct render *r, const struct dict *dict, enum list_flavour flavour) {
-    struct list *list = list_new(r, dict->n, flavour);
+    struct template_list *list = list_new(r, dict->n, flavour);
     for (size_t i = 0; i < dict->n; i++) {
         const struct pair *pair = &dict->pairs[i];
         list->items[i] = flavour == LIST_KEYS     ? pair->key

@@ -47,7 +47,7 @@ struct value value_from_json(struct render *r, const struct json *json) {
 
 struct json_writer {
     struct render *r;
-    struct builder *out;
+    struct template_builder *out;
     const struct string *indent; /* for one level, or NULL: everything on one line */
     const struct string *comma, *colon;
     bool ascii, sorted;
@@ -62,8 +62,8 @@ static void write_line(struct json_writer *w) {
     for (int i = 0; i < w->level; i++) builder_add_string(w->r, w->out, w->indent);
 }
 
-/* Writes the escape that JSON or ensure_ascii requires for a character, or "" if it stays as it is.
- */
+/* Writes the escape that JSON or ensure_ascii requires for a character, or "" if it stays as it
+ * is. */
 static void escape_point(char out[16], int32_t point, bool ascii) {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
     const char *known = point > 0 && point < 0x80 ? strchr(from, point) : NULL;
@@ -107,11 +107,11 @@ static void write_real(struct json_writer *w, double real) {
     builder_puts(w->r, w->out, name);
 }
 
-static void write_list(struct json_writer *w, const struct list *list) {
+static void write_list(struct json_writer *w, const struct template_list *list) {
     struct render *r = w->r;
     if (list->flavour > LIST_TUPLE) {
         render_fail(r, "'%s' cannot be written as JSON",
-                    value_type(VALUE_OF_LIST((struct list *)list)));
+                    value_type(VALUE_OF_LIST((struct template_list *)list)));
     }
     builder_puts(r, w->out, "[");
     w->level++;
@@ -148,7 +148,7 @@ static struct dict *sorted_dict(struct render *r, struct dict *dict) {
     struct value items = builtin_run(r, sort, VALUE_OF_DICT(dict), &args);
     struct dict *sorted = dict_new(r);
     for (size_t i = 0; i < items.list->n; i++) {
-        const struct list *pair = items.list->items[i].list;
+        const struct template_list *pair = items.list->items[i].list;
         assert(pair->n == 2);
         dict_set(r, sorted, pair->items[0], pair->items[1]);
     }
@@ -209,7 +209,7 @@ static const struct string *indent_text(struct render *r, struct value indent) {
     if (indent.kind == VALUE_NONE) return NULL;
     if (indent.kind == VALUE_STRING) return indent.string;
     int64_t n = value_need_int(r, indent, "indent");
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     if (n > 100) render_fail(r, "indent must be at most 100");
     for (int64_t i = 0; i < n; i++) builder_puts(r, b, " ");
     return builder_value(r, b).string;
@@ -226,7 +226,7 @@ struct value filter_tojson(struct render *r, struct value self, const struct arg
     w.comma = string_of(r, w.indent ? "," : ", ").string;
     w.colon = string_of(r, ": ").string;
     if (separators.kind != VALUE_NONE) {
-        const struct list *pair = value_iterate(r, separators);
+        const struct template_list *pair = value_iterate(r, separators);
         if (pair->n != 2) render_fail(r, "separators must be two strings");
         w.comma = value_need_string(r, pair->items[0], "a separator");
         w.colon = value_need_string(r, pair->items[1], "a separator");

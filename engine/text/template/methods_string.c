@@ -17,7 +17,7 @@ BUILTIN(string_lower, by_filter(r, self, "lower"))
 /* Full case folding: one character may become several. */
 static struct value string_casefold(struct render *r, struct value self, const struct args *args) {
     const struct string *text = self.string;
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     (void)args;
     render_charge(r, text->length);
     for (size_t at = 0, next; at < text->length; at = next) {
@@ -204,7 +204,7 @@ static struct value string_count(struct render *r, struct value self, const stru
 /* Replaces the empty string, which occurs before every character and at the end. */
 static struct value replace_empty(struct render *r, const struct string *text,
                                   const struct string *with, int64_t limit) {
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     int64_t n = 0;
     for (size_t at = 0, next; at < text->length; at = next, n++) {
         next = string_next(text, at);
@@ -222,7 +222,7 @@ static struct value string_replace(struct render *r, struct value self, const st
     const struct string *with = value_need_string(r, args->position[1], "what replaces it");
     int64_t limit = value_need_int(r, arg_or(args, 2, VALUE_OF_INT(-1)), "replace's count");
     if (old->length == 0) return replace_empty(r, text, with, limit);
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     size_t from = 0;
     for (int64_t n = 0; limit < 0 || n < limit; n++) {
         ptrdiff_t at = string_find(r, text, old, from);
@@ -239,8 +239,9 @@ static struct value string_replace(struct render *r, struct value self, const st
 /* ---- splitting ------------------------------------------------------------------------------ */
 
 /* Splits at white space, at most `limit` times; the rest is one part. */
-static struct list *split_space(struct render *r, const struct string *text, int64_t limit) {
-    struct list *words = list_open(r, LIST_PLAIN);
+static struct template_list *split_space(struct render *r, const struct string *text,
+                                         int64_t limit) {
+    struct template_list *words = list_open(r, LIST_PLAIN);
     const struct string *rest = string_strip(r, text, NULL, true, false).string;
     size_t start = 0;
     for (size_t at = 0, next; at < rest->length; at = next) {
@@ -260,9 +261,9 @@ static struct list *split_space(struct render *r, const struct string *text, int
     return words;
 }
 
-static struct list *split_at(struct render *r, const struct string *text,
-                             const struct string *separator, int64_t limit) {
-    struct list *parts = list_open(r, LIST_PLAIN);
+static struct template_list *split_at(struct render *r, const struct string *text,
+                                      const struct string *separator, int64_t limit) {
+    struct template_list *parts = list_open(r, LIST_PLAIN);
     size_t from = 0;
     while (limit < 0 || (int64_t)parts->n < limit) {
         ptrdiff_t at = string_find(r, text, separator, from);
@@ -275,15 +276,15 @@ static struct list *split_at(struct render *r, const struct string *text,
 }
 
 /* rsplit: if there are more than `limit` + 1 parts, joins the first ones again. */
-static struct value rejoin_first(struct render *r, const struct string *text, struct list *parts,
-                                 int64_t limit) {
+static struct value rejoin_first(struct render *r, const struct string *text,
+                                 struct template_list *parts, int64_t limit) {
     if (limit < 0 || (int64_t)parts->n - 1 <= limit) return VALUE_OF_LIST(parts);
     size_t n_first = parts->n - (size_t)limit;
     assert(n_first > 1 && n_first <= parts->n);
     const struct string *first = parts->items[0].string, *last = parts->items[n_first - 1].string;
     size_t start = (size_t)(first->data - text->data);
     size_t end = (size_t)(last->data - text->data) + last->length;
-    struct list *result = list_open(r, LIST_PLAIN);
+    struct template_list *result = list_open(r, LIST_PLAIN);
     list_push(r, result, string_part(r, text, start, end - start));
     for (size_t i = n_first; i < parts->n; i++) list_push(r, result, parts->items[i]);
     return VALUE_OF_LIST(result);
@@ -293,7 +294,7 @@ static struct value split(struct render *r, struct value self, const struct args
                           bool from_right) {
     struct value separator = arg_or(args, 0, VALUE_OF_NONE);
     int64_t limit = value_need_int(r, arg_or(args, 1, VALUE_OF_INT(-1)), "split's maxsplit");
-    struct list *parts;
+    struct template_list *parts;
     if (separator.kind == VALUE_NONE) {
         parts = split_space(r, self.string, from_right ? -1 : limit);
         if (from_right && parts->n && limit >= 0 && (int64_t)parts->n > limit) {
@@ -322,7 +323,7 @@ static struct value string_splitlines(struct render *r, struct value self,
                                       const struct args *args) {
     const struct string *text = self.string;
     bool keep = value_truth(arg_or(args, 0, VALUE_OF_BOOL(false)));
-    struct list *lines = list_open(r, LIST_PLAIN);
+    struct template_list *lines = list_open(r, LIST_PLAIN);
     size_t start = 0;
     render_charge(r, text->length / 4);
     for (size_t at = 0, next; at < text->length; at = next) {
@@ -343,7 +344,7 @@ static struct value partition(struct render *r, struct value self, const struct 
     const struct string *mark = value_need_string(r, args->position[0], "partition's separator");
     if (mark->length == 0) render_fail(r, "partition's separator is empty");
     ptrdiff_t at = from_right ? string_find_last(r, text, mark) : string_find(r, text, mark, 0);
-    struct list *three = list_new(r, 3, LIST_TUPLE);
+    struct template_list *three = list_new(r, 3, LIST_TUPLE);
     struct value empty = string_of(r, "");
     if (at < 0) {
         three->items[0] = from_right ? empty : self;
@@ -362,8 +363,8 @@ BUILTIN(string_partition, partition(r, self, args, false))
 BUILTIN(string_rpartition, partition(r, self, args, true))
 
 static struct value string_join(struct render *r, struct value self, const struct args *args) {
-    const struct list *list = value_iterate(r, args->position[0]);
-    struct builder *b = builder_new(r);
+    const struct template_list *list = value_iterate(r, args->position[0]);
+    struct template_builder *b = builder_new(r);
     for (size_t i = 0; i < list->n; i++) {
         render_charge(r, 1);
         if (i) builder_add_string(r, b, self.string);
@@ -375,7 +376,8 @@ static struct value string_join(struct render *r, struct value self, const struc
 /* ---- padding -------------------------------------------------------------------------------- */
 
 /* Adds the fill character `n` times. */
-static void pad(struct render *r, struct builder *b, const struct string *fill, int64_t n) {
+static void pad(struct render *r, struct template_builder *b, const struct string *fill,
+                int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         render_charge(r, 1);
         builder_add_string(r, b, fill);
@@ -392,7 +394,7 @@ static struct value justify(struct render *r, struct value self, const struct ar
     if (string_points(r, fill) != 1) render_fail(r, "the fill must be one character");
     if (width <= present) return self;
     int64_t missing = width - present;
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     int64_t left = left_of_two == 1   ? missing / 2 + (missing & width & 1)
                    : left_of_two == 2 ? missing
                                       : 0;
@@ -412,7 +414,7 @@ static struct value string_zfill(struct render *r, struct value self, const stru
     int64_t width = value_need_int(r, args->position[0], "a width");
     int64_t present = (int64_t)string_points(r, text);
     size_t sign = text->length && (text->data[0] == '-' || text->data[0] == '+');
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     builder_add_part(r, b, text, 0, sign);
     pad(r, b, string_of(r, "0").string, width > present ? width - present : 0);
     builder_add_part(r, b, text, sign, text->length - sign);

@@ -119,14 +119,14 @@ static bool is_sequence(struct value value) {
 
 static struct value repeat(struct render *r, struct value value, int64_t times) {
     if (value.kind == VALUE_STRING) {
-        struct builder *b = builder_new(r);
+        struct template_builder *b = builder_new(r);
         for (int64_t i = 0; i < times && value.string->length; i++) {
             render_charge(r, 1);
             builder_add_string(r, b, value.string);
         }
         return builder_value(r, b);
     }
-    struct list *list = list_open(r, value.list->flavour);
+    struct template_list *list = list_open(r, value.list->flavour);
     for (int64_t i = 0; i < times && value.list->n; i++) {
         for (size_t j = 0; j < value.list->n; j++) list_push(r, list, value.list->items[j]);
     }
@@ -164,7 +164,7 @@ struct value value_binary(struct render *r, int op, struct value a, struct value
 
 /* ---- slices --------------------------------------------------------------------------------- */
 
-struct slice {
+struct slice_bounds {
     int64_t start, step, n; /* first index, step to the next, number of items */
 };
 
@@ -177,9 +177,9 @@ static int64_t bound(struct render *r, struct value value, int64_t otherwise, in
     return at < low ? low : at > high ? high : at;
 }
 
-static struct slice slice_of(struct render *r, int64_t length, struct value start,
-                             struct value stop, struct value step) {
-    struct slice slice = {.step = 1};
+static struct slice_bounds slice_of(struct render *r, int64_t length, struct value start,
+                                    struct value stop, struct value step) {
+    struct slice_bounds slice = {.step = 1};
     if (step.kind != VALUE_NONE) slice.step = value_need_int(r, step, "a slice's step");
     if (slice.step == 0) render_fail(r, "a slice's step must not be zero");
     bool forward = slice.step > 0;
@@ -193,14 +193,15 @@ static struct slice slice_of(struct render *r, int64_t length, struct value star
     return slice;
 }
 
-static struct value slice_string(struct render *r, const struct string *text, struct slice slice) {
+static struct value slice_string(struct render *r, const struct string *text,
+                                 struct slice_bounds slice) {
     if (slice.n == 0) return string_of(r, "");
     size_t at = string_offset(text, 0, (size_t)slice.start);
     if (slice.step == 1) {
         return string_part(r, text, at, string_offset(text, at, (size_t)slice.n) - at);
     }
-    const struct list *list = value_iterate(r, VALUE_OF_STRING(text));
-    struct builder *b = builder_new(r);
+    const struct template_list *list = value_iterate(r, VALUE_OF_STRING(text));
+    struct template_builder *b = builder_new(r);
     for (int64_t i = 0, from = slice.start; i < slice.n; i++) {
         assert(from >= 0 && from < (int64_t)list->n);
         builder_add_string(r, b, list->items[from].string);
@@ -209,8 +210,9 @@ static struct value slice_string(struct render *r, const struct string *text, st
     return builder_value(r, b);
 }
 
-static struct value slice_list(struct render *r, const struct list *list, struct slice slice) {
-    struct list *part = list_new(r, slice.step == 1 ? 0 : (size_t)slice.n, list->flavour);
+static struct value slice_list(struct render *r, const struct template_list *list,
+                               struct slice_bounds slice) {
+    struct template_list *part = list_new(r, slice.step == 1 ? 0 : (size_t)slice.n, list->flavour);
     if (slice.step == 1 && slice.n) {
         part->items = list->items + slice.start;
         part->n = (size_t)slice.n;

@@ -6,27 +6,27 @@
 #include "engine/text/template/parser.h"
 
 /* Appends a node to a list whose last link is `last`; returns the new last link. */
-static struct node **append(struct node **last, struct node *node) {
+static struct template_node **append(struct template_node **last, struct template_node *node) {
     *last = node;
     return &node->next;
 }
 
 /* ---- literals and names --------------------------------------------------------------------- */
 
-static struct node *constant(struct parser *p, struct value value) {
-    struct node *node = parser_node(p, NODE_CONST);
+static struct template_node *constant(struct parser *p, struct value value) {
+    struct template_node *node = parser_node(p, NODE_CONST);
     node->constant = value;
     parser_next(p);
     return node;
 }
 
-static struct node *parse_name(struct parser *p) {
+static struct template_node *parse_name(struct parser *p) {
     const struct string *name = p->token->string;
     if (string_is(name, "true") || string_is(name, "True")) return constant(p, VALUE_OF_BOOL(true));
     if (string_is(name, "false") || string_is(name, "False"))
         return constant(p, VALUE_OF_BOOL(false));
     if (string_is(name, "none") || string_is(name, "None")) return constant(p, VALUE_OF_NONE);
-    struct node *node = parser_node(p, NODE_NAME);
+    struct template_node *node = parser_node(p, NODE_NAME);
     node->name = name;
     if (p->macro) { /* the caller, and the arguments beyond the parameters */
         p->macro->uses_caller |= string_is(name, "caller");
@@ -38,13 +38,13 @@ static struct node *parse_name(struct parser *p) {
 }
 
 /* Parses one string, or several adjacent ones, which are joined. */
-static struct node *parse_strings(struct parser *p) {
+static struct template_node *parse_strings(struct parser *p) {
     size_t length = 0;
     for (const struct token *t = p->token; t->kind == TEMPLATE_STRING; t++)
         length += t->string->length;
     char *data = guard_alloc(p->guard, length + 1), *out = data;
     struct string *text = guard_alloc(p->guard, sizeof *text);
-    struct node *node = parser_node(p, NODE_CONST);
+    struct template_node *node = parser_node(p, NODE_CONST);
     for (; p->token->kind == TEMPLATE_STRING; parser_next(p)) {
         memcpy(out, p->token->string->data, p->token->string->length);
         out += p->token->string->length;
@@ -55,8 +55,8 @@ static struct node *parse_strings(struct parser *p) {
     return node;
 }
 
-static struct node *parse_list(struct parser *p) {
-    struct node *node = parser_node(p, NODE_LIST), **last = &node->a;
+static struct template_node *parse_list(struct parser *p) {
+    struct template_node *node = parser_node(p, NODE_LIST), **last = &node->a;
     parser_expect(p, '[', "'['");
     while (p->token->kind != ']') {
         last = append(last, parse_expression(p));
@@ -66,8 +66,8 @@ static struct node *parse_list(struct parser *p) {
     return parser_close(p, node);
 }
 
-static struct node *parse_dict(struct parser *p) {
-    struct node *node = parser_node(p, NODE_DICT), **last = &node->a;
+static struct template_node *parse_dict(struct parser *p) {
+    struct template_node *node = parser_node(p, NODE_DICT), **last = &node->a;
     parser_expect(p, '{', "'{'");
     while (p->token->kind != '}') {
         last = append(last, parse_expression(p));
@@ -79,8 +79,8 @@ static struct node *parse_dict(struct parser *p) {
     return parser_close(p, node);
 }
 
-static struct node *parse_primary(struct parser *p) {
-    struct node *node;
+static struct template_node *parse_primary(struct parser *p) {
+    struct template_node *node;
     switch (p->token->kind) {
     case TEMPLATE_NAME:
         return parse_name(p);
@@ -109,8 +109,8 @@ static bool at_tuple_end(const struct parser *p) {
     return kind == TEMPLATE_VARIABLE_END || kind == TEMPLATE_BLOCK_END || kind == ')';
 }
 
-struct node *parse_tuple(struct parser *p, bool inline_if, bool in_brackets) {
-    struct node *tuple = parser_node(p, NODE_TUPLE), **last = &tuple->a;
+struct template_node *parse_tuple(struct parser *p, bool inline_if, bool in_brackets) {
+    struct template_node *tuple = parser_node(p, NODE_TUPLE), **last = &tuple->a;
     bool is_tuple = false;
     while (!at_tuple_end(p)) {
         last = append(last, inline_if ? parse_expression(p) : parse_or(p));
@@ -122,14 +122,14 @@ struct node *parse_tuple(struct parser *p, bool inline_if, bool in_brackets) {
     return parser_close(p, tuple);
 }
 
-static struct node *parse_target_name(struct parser *p, bool member) {
+static struct template_node *parse_target_name(struct parser *p, bool member) {
     if (p->token->kind == '(') {
         parser_next(p);
-        struct node *inner = parse_target(p, member);
+        struct template_node *inner = parse_target(p, member);
         parser_expect(p, ')', "')'");
         return inner;
     }
-    struct node *node = parse_primary(p);
+    struct template_node *node = parse_primary(p);
     if (node->kind != NODE_NAME) guard_fail(p->guard, "this cannot be assigned to");
     if (member && parser_skip(p, '.')) {
         node->kind = NODE_MEMBER;
@@ -138,8 +138,8 @@ static struct node *parse_target_name(struct parser *p, bool member) {
     return node;
 }
 
-struct node *parse_target(struct parser *p, bool member) {
-    struct node *tuple = parser_node(p, NODE_TUPLE), **last = &tuple->a;
+struct template_node *parse_target(struct parser *p, bool member) {
+    struct template_node *tuple = parser_node(p, NODE_TUPLE), **last = &tuple->a;
     bool is_tuple = false;
     while (!at_tuple_end(p) && !parser_sees_name(p, "in")) {
         last = append(last, parse_target_name(p, member));
@@ -153,8 +153,8 @@ struct node *parse_target(struct parser *p, bool member) {
 
 /* ---- subscripts, calls, filters, tests ------------------------------------------------------ */
 
-static struct node *parse_attribute(struct parser *p, struct node *object) {
-    struct node *node = parser_node(p, NODE_ATTRIBUTE);
+static struct template_node *parse_attribute(struct parser *p, struct template_node *object) {
+    struct template_node *node = parser_node(p, NODE_ATTRIBUTE);
     node->a = object;
     if (p->token->kind == TEMPLATE_INT) {
         node->kind = NODE_ITEM;
@@ -165,13 +165,13 @@ static struct node *parse_attribute(struct parser *p, struct node *object) {
     return parser_close(p, node);
 }
 
-static struct node *parse_slice_part(struct parser *p) {
+static struct template_node *parse_slice_part(struct parser *p) {
     int kind = p->token->kind;
     return kind == ':' || kind == ']' || kind == ',' ? NULL : parse_expression(p);
 }
 
-static struct node *parse_subscribed(struct parser *p) {
-    struct node *slice = parser_node(p, NODE_SLICE);
+static struct template_node *parse_subscribed(struct parser *p) {
+    struct template_node *slice = parser_node(p, NODE_SLICE);
     if (p->token->kind != ':') {
         slice->a = parse_expression(p);
         if (p->token->kind != ':') return slice->a;
@@ -182,9 +182,9 @@ static struct node *parse_subscribed(struct parser *p) {
     return parser_close(p, slice);
 }
 
-static struct node *parse_item(struct parser *p, struct node *object) {
-    struct node *node = parser_node(p, NODE_ITEM), *tuple = parser_node(p, NODE_TUPLE);
-    struct node **last = &tuple->a;
+static struct template_node *parse_item(struct parser *p, struct template_node *object) {
+    struct template_node *node = parser_node(p, NODE_ITEM), *tuple = parser_node(p, NODE_TUPLE);
+    struct template_node **last = &tuple->a;
     node->a = object;
     while (p->token->kind != ']') {
         if (tuple->a) parser_expect(p, ',', "',' or ']'");
@@ -192,15 +192,15 @@ static struct node *parse_item(struct parser *p, struct node *object) {
     }
     parser_expect(p, ']', "']'");
     bool is_one = tuple->a && !tuple->a->next;
-    for (const struct node *part = tuple->a; part && !is_one; part = part->next) {
+    for (const struct template_node *part = tuple->a; part && !is_one; part = part->next) {
         if (part->kind == NODE_SLICE) guard_fail(p->guard, "a slice must be alone in its brackets");
     }
     node->b = is_one ? tuple->a : parser_close(p, tuple);
     return parser_close(p, node);
 }
 
-static struct node *parse_argument(struct parser *p) {
-    struct node *node = parser_node(p, NODE_ARGUMENT);
+static struct template_node *parse_argument(struct parser *p) {
+    struct template_node *node = parser_node(p, NODE_ARGUMENT);
     if (p->token->kind == '*' || p->token->kind == TEMPLATE_POW) {
         node->op = p->token->kind;
         parser_next(p);
@@ -214,13 +214,13 @@ static struct node *parse_argument(struct parser *p) {
 }
 
 /* Plain arguments are first, then *list, keywords, and **dict: ranks 0 to 3. */
-static struct node *parse_arguments(struct parser *p) {
-    struct node *list = NULL, **last = &list;
+static struct template_node *parse_arguments(struct parser *p) {
+    struct template_node *list = NULL, **last = &list;
     int rank = 0;
     bool starred = false;
     parser_expect(p, '(', "'('");
     while (p->token->kind != ')') {
-        struct node *argument = parse_argument(p);
+        struct template_node *argument = parse_argument(p);
         int now = argument->op == TEMPLATE_POW ? 3
                   : argument->name             ? 2
                   : argument->op == '*'        ? 1
@@ -237,14 +237,14 @@ static struct node *parse_arguments(struct parser *p) {
     return list;
 }
 
-static struct node *parse_call(struct parser *p, struct node *callee) {
-    struct node *node = parser_node(p, NODE_CALL);
+static struct template_node *parse_call(struct parser *p, struct template_node *callee) {
+    struct template_node *node = parser_node(p, NODE_CALL);
     node->a = callee;
     node->b = parse_arguments(p);
     return parser_close(p, node);
 }
 
-static struct node *parse_postfix(struct parser *p, struct node *node) {
+static struct template_node *parse_postfix(struct parser *p, struct template_node *node) {
     for (;;) {
         if (parser_skip(p, '.')) {
             node = parse_attribute(p, node);
@@ -258,9 +258,9 @@ static struct node *parse_postfix(struct parser *p, struct node *node) {
     }
 }
 
-struct node *parse_filters(struct parser *p, struct node *input, bool first) {
+struct template_node *parse_filters(struct parser *p, struct template_node *input, bool first) {
     while (first || parser_skip(p, '|')) {
-        struct node *node = parser_node(p, NODE_FILTER);
+        struct template_node *node = parser_node(p, NODE_FILTER);
         first = false;
         node->name = parser_expect_name(p);
         node->builtin = builtin_filter(node->name->data, node->name->length);
@@ -282,9 +282,9 @@ static bool sees_test_argument(const struct parser *p) {
            kind == '[' || kind == '{';
 }
 
-static struct node *parse_test(struct parser *p, struct node *subject) {
+static struct template_node *parse_test(struct parser *p, struct template_node *subject) {
     bool negated = parser_skip_name(p, "not");
-    struct node *node = parser_node(p, NODE_TEST);
+    struct template_node *node = parser_node(p, NODE_TEST);
     node->a = subject;
     node->name = parser_expect_name(p);
     node->builtin = builtin_test(node->name->data, node->name->length);
@@ -298,15 +298,15 @@ static struct node *parse_test(struct parser *p, struct node *subject) {
     }
     parser_close(p, node);
     if (!negated) return node;
-    struct node *not = parser_node(p, NODE_NOT);
+    struct template_node *not = parser_node(p, NODE_NOT);
     not ->a = node;
     return parser_close(p, not );
 }
 
-/* ---- operators, from the highest precedence -------------------------------------------------- */
+/* ---- operators, from the highest precedence ------------------------------------------------- */
 
-static struct node *parse_unary(struct parser *p, bool with_filters) {
-    struct node *node;
+static struct template_node *parse_unary(struct parser *p, bool with_filters) {
+    struct template_node *node;
     int kind = p->token->kind;
     guard_enter(p->guard);
     if (kind == '-' || kind == '+') {
@@ -333,26 +333,26 @@ static struct node *parse_unary(struct parser *p, bool with_filters) {
     return node;
 }
 
-static struct node *binary(struct parser *p, enum node_kind kind, int op, struct node *left,
-                           struct node *right) {
+static struct template_node *binary(struct parser *p, enum node_kind kind, int op,
+                                    struct template_node *left, struct template_node *right) {
     assert(left && right);
-    struct node *node = parser_node(p, kind);
+    struct template_node *node = parser_node(p, kind);
     node->op = op;
     node->a = left;
     node->b = right;
     return parser_close(p, node);
 }
 
-static struct node *parse_power(struct parser *p) {
-    struct node *left = parse_unary(p, true);
+static struct template_node *parse_power(struct parser *p) {
+    struct template_node *left = parse_unary(p, true);
     while (parser_skip(p, TEMPLATE_POW)) {
         left = binary(p, NODE_BINARY, TEMPLATE_POW, left, parse_unary(p, true));
     }
     return left;
 }
 
-static struct node *parse_product(struct parser *p) {
-    struct node *left = parse_power(p);
+static struct template_node *parse_product(struct parser *p) {
+    struct template_node *left = parse_power(p);
     for (;;) {
         int op = p->token->kind;
         if (op != '*' && op != '/' && op != '%' && op != TEMPLATE_FLOORDIV) return left;
@@ -361,16 +361,16 @@ static struct node *parse_product(struct parser *p) {
     }
 }
 
-static struct node *parse_concat(struct parser *p) {
-    struct node *first = parse_product(p);
+static struct template_node *parse_concat(struct parser *p) {
+    struct template_node *first = parse_product(p);
     if (p->token->kind != '~') return first;
-    struct node *node = parser_node(p, NODE_CONCAT), **last = append(&node->a, first);
+    struct template_node *node = parser_node(p, NODE_CONCAT), **last = append(&node->a, first);
     while (parser_skip(p, '~')) last = append(last, parse_product(p));
     return parser_close(p, node);
 }
 
-static struct node *parse_sum(struct parser *p) {
-    struct node *left = parse_concat(p);
+static struct template_node *parse_sum(struct parser *p) {
+    struct template_node *left = parse_concat(p);
     for (;;) {
         int op = p->token->kind;
         if (op != '+' && op != '-') return left;
@@ -394,14 +394,14 @@ static int skip_comparison(struct parser *p) {
     return TEMPLATE_NOT_IN;
 }
 
-static struct node *parse_comparison(struct parser *p) {
-    struct node *first = parse_sum(p);
+static struct template_node *parse_comparison(struct parser *p) {
+    struct template_node *first = parse_sum(p);
     int op = skip_comparison(p);
     if (!op) return first;
-    struct node *node = parser_node(p, NODE_COMPARE), **last = &node->b;
+    struct template_node *node = parser_node(p, NODE_COMPARE), **last = &node->b;
     node->a = first;
     for (; op; op = skip_comparison(p)) {
-        struct node *operand = parser_node(p, NODE_OPERAND);
+        struct template_node *operand = parser_node(p, NODE_OPERAND);
         operand->op = op;
         operand->a = parse_sum(p);
         last = append(last, parser_close(p, operand));
@@ -409,9 +409,9 @@ static struct node *parse_comparison(struct parser *p) {
     return parser_close(p, node);
 }
 
-static struct node *parse_not(struct parser *p) {
+static struct template_node *parse_not(struct parser *p) {
     if (!parser_sees_name(p, "not")) return parse_comparison(p);
-    struct node *node = parser_node(p, NODE_NOT);
+    struct template_node *node = parser_node(p, NODE_NOT);
     parser_next(p);
     guard_enter(p->guard);
     node->a = parse_not(p);
@@ -419,23 +419,23 @@ static struct node *parse_not(struct parser *p) {
     return parser_close(p, node);
 }
 
-static struct node *parse_and(struct parser *p) {
-    struct node *left = parse_not(p);
+static struct template_node *parse_and(struct parser *p) {
+    struct template_node *left = parse_not(p);
     while (parser_skip_name(p, "and")) left = binary(p, NODE_AND, 0, left, parse_not(p));
     return left;
 }
 
-struct node *parse_or(struct parser *p) {
-    struct node *left = parse_and(p);
+struct template_node *parse_or(struct parser *p) {
+    struct template_node *left = parse_and(p);
     while (parser_skip_name(p, "or")) left = binary(p, NODE_OR, 0, left, parse_and(p));
     return left;
 }
 
-struct node *parse_expression(struct parser *p) {
+struct template_node *parse_expression(struct parser *p) {
     guard_enter(p->guard);
-    struct node *node = parse_or(p);
+    struct template_node *node = parse_or(p);
     while (parser_sees_name(p, "if")) {
-        struct node *condition = parser_node(p, NODE_CONDITION);
+        struct template_node *condition = parser_node(p, NODE_CONDITION);
         parser_next(p);
         condition->b = node;
         condition->a = parse_or(p);

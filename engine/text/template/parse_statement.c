@@ -7,17 +7,17 @@
 
 /* ---- nodes and tokens ----------------------------------------------------------------------- */
 
-struct node *parser_node(struct parser *p, enum node_kind kind) {
-    struct node *node = guard_alloc(p->guard, sizeof *node);
-    *node = (struct node){.kind = kind, .line = p->token->line};
+struct template_node *parser_node(struct parser *p, enum node_kind kind) {
+    struct template_node *node = guard_alloc(p->guard, sizeof *node);
+    *node = (struct template_node){.kind = kind, .line = p->token->line};
     return node;
 }
 
-struct node *parser_close(struct parser *p, struct node *node) {
-    struct node *const children[] = {node->a, node->b, node->c, node->d, node->e};
+struct template_node *parser_close(struct parser *p, struct template_node *node) {
+    struct template_node *const children[] = {node->a, node->b, node->c, node->d, node->e};
     assert(node->height == 0); /* a node is closed once, after its children */
     for (size_t i = 0; i < sizeof children / sizeof *children; i++) {
-        for (const struct node *child = children[i]; child; child = child->next) {
+        for (const struct template_node *child = children[i]; child; child = child->next) {
             if (child->height >= node->height) node->height = child->height + 1;
         }
     }
@@ -84,7 +84,7 @@ const struct string *parser_expect_name(struct parser *p) {
 
 /* ---- statements ----------------------------------------------------------------------------- */
 
-static struct node *parse_body(struct parser *p, const char *const *ends);
+static struct template_node *parse_body(struct parser *p, const char *const *ends);
 
 static void expect_block_end(struct parser *p) {
     parser_expect(p, TEMPLATE_BLOCK_END, "'%}'");
@@ -92,13 +92,13 @@ static void expect_block_end(struct parser *p) {
 
 /* Reads the end of a tag ("%}", or ":%}"), then statements up to the tag `end`, `or` or `or2`. The
  * caller reads the name of that tag. */
-static struct node *parse_block(struct parser *p, const char *end, const char * or,
-                                const char *or2) {
+static struct template_node *parse_block(struct parser *p, const char *end, const char * or,
+                                         const char *or2) {
     const char *const ends[] = {end, or, or2, NULL};
     parser_skip(p, ':');
     expect_block_end(p);
     guard_enter(p->guard);
-    struct node *body = parse_body(p, ends);
+    struct template_node *body = parse_body(p, ends);
     guard_leave(p->guard);
     if (p->token->kind == TEMPLATE_END) {
         guard_fail(p->guard, "the template ends without '{%% %s %%}'", end);
@@ -107,22 +107,22 @@ static struct node *parse_block(struct parser *p, const char *end, const char * 
 }
 
 /* Reads a body that only `end` can end, and also the name of that tag. */
-static struct node *parse_block_to(struct parser *p, const char *end) {
-    struct node *body = parse_block(p, end, NULL, NULL);
+static struct template_node *parse_block_to(struct parser *p, const char *end) {
+    struct template_node *body = parse_block(p, end, NULL, NULL);
     parser_skip_name(p, end);
     return body;
 }
 
-static struct node *parse_branch(struct parser *p, struct node *test, const char * or,
-                                 const char *or2) {
-    struct node *branch = parser_node(p, NODE_BRANCH);
+static struct template_node *parse_branch(struct parser *p, struct template_node *test,
+                                          const char * or, const char *or2) {
+    struct template_node *branch = parser_node(p, NODE_BRANCH);
     branch->a = test;
     branch->b = parse_block(p, "endif", or, or2);
     return parser_close(p, branch);
 }
 
-static struct node *parse_if(struct parser *p) {
-    struct node *node = parser_node(p, NODE_IF), **last = &node->a;
+static struct template_node *parse_if(struct parser *p) {
+    struct template_node *node = parser_node(p, NODE_IF), **last = &node->a;
     do {
         *last = parse_branch(p, parse_tuple(p, false, false), "elif", "else");
         last = &(*last)->next;
@@ -133,8 +133,8 @@ static struct node *parse_if(struct parser *p) {
 }
 
 /* The iterable is a tuple or an expression without inline if: "if" begins the loop's condition. */
-static struct node *parse_for(struct parser *p) {
-    struct node *node = parser_node(p, NODE_FOR);
+static struct template_node *parse_for(struct parser *p) {
+    struct template_node *node = parser_node(p, NODE_FOR);
     node->a = parse_target(p, false);
     if (!parser_skip_name(p, "in")) parser_fail(p, "'in'");
     node->b = parse_tuple(p, false, false);
@@ -152,8 +152,8 @@ static struct node *parse_for(struct parser *p) {
     return parser_close(p, node);
 }
 
-static struct node *parse_set(struct parser *p) {
-    struct node *node = parser_node(p, NODE_SET);
+static struct template_node *parse_set(struct parser *p) {
+    struct template_node *node = parser_node(p, NODE_SET);
     node->a = parse_target(p, true);
     if (parser_skip(p, '=')) {
         node->b = parse_tuple(p, true, false);
@@ -165,11 +165,11 @@ static struct node *parse_set(struct parser *p) {
     return parser_close(p, node);
 }
 
-static struct node *parse_with(struct parser *p) {
-    struct node *node = parser_node(p, NODE_WITH), **last = &node->a;
+static struct template_node *parse_with(struct parser *p) {
+    struct template_node *node = parser_node(p, NODE_WITH), **last = &node->a;
     while (p->token->kind != TEMPLATE_BLOCK_END) {
         if (node->a) parser_expect(p, ',', "','");
-        struct node *target = parser_node(p, NODE_NAME);
+        struct template_node *target = parser_node(p, NODE_NAME);
         target->name = parser_expect_name(p);
         parser_expect(p, '=', "'='");
         *last = target;
@@ -180,10 +180,10 @@ static struct node *parse_with(struct parser *p) {
     return parser_close(p, node);
 }
 
-/* ---- macros and similar statements ----------------------------------------------------------- */
+/* ---- macros and similar statements ---------------------------------------------------------- */
 
-static void check_parameter(struct parser *p, const struct node *list,
-                            const struct node *parameter) {
+static void check_parameter(struct parser *p, const struct template_node *list,
+                            const struct template_node *parameter) {
     for (; list; list = list->next) {
         guard_charge(p->guard, 1);
         if (string_equal(list->name, parameter->name))
@@ -194,12 +194,12 @@ static void check_parameter(struct parser *p, const struct node *list,
     }
 }
 
-static struct node *parse_parameters(struct parser *p) {
-    struct node *list = NULL, **last = &list;
+static struct template_node *parse_parameters(struct parser *p) {
+    struct template_node *list = NULL, **last = &list;
     bool has_default = false;
     parser_expect(p, '(', "'('");
     while (p->token->kind != ')') {
-        struct node *parameter = parser_node(p, NODE_PARAMETER);
+        struct template_node *parameter = parser_node(p, NODE_PARAMETER);
         if (list) parser_expect(p, ',', "','");
         parameter->name = parser_expect_name(p);
         if (parser_skip(p, '=')) {
@@ -217,8 +217,8 @@ static struct node *parse_parameters(struct parser *p) {
 }
 
 /* Parses the body of a function. A break in it cannot end a loop around it. */
-static void parse_function_body(struct parser *p, struct node *node, const char *end) {
-    struct node *macro = p->macro;
+static void parse_function_body(struct parser *p, struct template_node *node, const char *end) {
+    struct template_node *macro = p->macro;
     int n_loops = p->n_loops;
     p->macro = node;
     p->n_loops = 0;
@@ -232,16 +232,16 @@ static void parse_function_body(struct parser *p, struct node *node, const char 
     macro->uses_varargs |= node->uses_varargs;
 }
 
-static struct node *parse_macro(struct parser *p) {
-    struct node *node = parser_node(p, NODE_MACRO);
+static struct template_node *parse_macro(struct parser *p) {
+    struct template_node *node = parser_node(p, NODE_MACRO);
     node->name = parser_expect_name(p);
     node->a = parse_parameters(p);
     parse_function_body(p, node, "endmacro");
     return parser_close(p, node);
 }
 
-static struct node *parse_call_block(struct parser *p) {
-    struct node *node = parser_node(p, NODE_CALL_BLOCK);
+static struct template_node *parse_call_block(struct parser *p) {
+    struct template_node *node = parser_node(p, NODE_CALL_BLOCK);
     if (p->token->kind == '(') node->a = parse_parameters(p);
     node->b = parse_expression(p);
     if (node->b->kind != NODE_CALL) guard_fail(p->guard, "a call block needs a call");
@@ -249,23 +249,23 @@ static struct node *parse_call_block(struct parser *p) {
     return parser_close(p, node);
 }
 
-static struct node *parse_filter_block(struct parser *p) {
-    struct node *node = parser_node(p, NODE_FILTER_BLOCK);
+static struct template_node *parse_filter_block(struct parser *p) {
+    struct template_node *node = parser_node(p, NODE_FILTER_BLOCK);
     node->b = parse_filters(p, NULL, true);
     node->c = parse_block_to(p, "endfilter");
     return parser_close(p, node);
 }
 
 /* transformers' tag around text on which a model is trained; here it only outputs its content. */
-static struct node *parse_generation(struct parser *p) {
-    struct node *node = parser_node(p, NODE_SCOPE);
+static struct template_node *parse_generation(struct parser *p) {
+    struct template_node *node = parser_node(p, NODE_SCOPE);
     parse_function_body(p, node, "endgeneration");
     return parser_close(p, node);
 }
 
 /* Parses a named block: without inheritance it is a scope that outputs its content. */
-static struct node *parse_named_block(struct parser *p) {
-    struct node *node = parser_node(p, NODE_SCOPE);
+static struct template_node *parse_named_block(struct parser *p) {
+    struct template_node *node = parser_node(p, NODE_SCOPE);
     const struct string *name = parser_expect_name(p);
     parser_skip_name(p, "scoped");
     parse_function_body(p, node, "endblock");
@@ -274,10 +274,10 @@ static struct node *parse_named_block(struct parser *p) {
 }
 
 /* {% print a, b %}: one output per expression, in a list without a scope. */
-static struct node *parse_print(struct parser *p) {
-    struct node *list = NULL, **last = &list;
+static struct template_node *parse_print(struct parser *p) {
+    struct template_node *list = NULL, **last = &list;
     while (p->token->kind != TEMPLATE_BLOCK_END) {
-        struct node *output = parser_node(p, NODE_OUTPUT);
+        struct template_node *output = parser_node(p, NODE_OUTPUT);
         if (list) parser_expect(p, ',', "','");
         output->a = parse_expression(p);
         *last = parser_close(p, output);
@@ -286,25 +286,25 @@ static struct node *parse_print(struct parser *p) {
     return list;
 }
 
-static struct node *parse_jump(struct parser *p, enum node_kind kind) {
+static struct template_node *parse_jump(struct parser *p, enum node_kind kind) {
     if (p->n_loops == 0) guard_fail(p->guard, "break and continue are only allowed in a loop");
     return parser_node(p, kind);
 }
 
-static struct node *parse_break(struct parser *p) {
+static struct template_node *parse_break(struct parser *p) {
     return parse_jump(p, NODE_BREAK);
 }
 
-static struct node *parse_continue(struct parser *p) {
+static struct template_node *parse_continue(struct parser *p) {
     return parse_jump(p, NODE_CONTINUE);
 }
 
 /* ---- statements ----------------------------------------------------------------------------- */
 
-static struct node *parse_statement(struct parser *p) {
+static struct template_node *parse_statement(struct parser *p) {
     static const struct {
         const char *tag;
-        struct node *(*parse)(struct parser *p);
+        struct template_node *(*parse)(struct parser *p);
     } statements[] = {
         {"if", parse_if},
         {"for", parse_for},
@@ -327,15 +327,15 @@ static struct node *parse_statement(struct parser *p) {
 
 /* Parses statements up to the end of the template or to a tag of `ends`, whose "{%" it has then
  * read. */
-static struct node *parse_body(struct parser *p, const char *const *ends) {
-    struct node *list = NULL, **last = &list;
+static struct template_node *parse_body(struct parser *p, const char *const *ends) {
+    struct template_node *list = NULL, **last = &list;
     while (p->token->kind != TEMPLATE_END) {
         if (p->token->kind == TEMPLATE_DATA) {
             *last = parser_node(p, NODE_DATA);
             (*last)->constant = VALUE_OF_STRING(p->token->string);
             parser_next(p);
         } else if (parser_skip(p, TEMPLATE_VARIABLE_BEGIN)) {
-            struct node *output = parser_node(p, NODE_OUTPUT);
+            struct template_node *output = parser_node(p, NODE_OUTPUT);
             output->a = parse_tuple(p, true, false);
             parser_expect(p, TEMPLATE_VARIABLE_END, "'}}'");
             *last = parser_close(p, output);
@@ -352,7 +352,7 @@ static struct node *parse_body(struct parser *p, const char *const *ends) {
     return list;
 }
 
-struct node *template_parse(struct guard *guard, const char *source, size_t length) {
+struct template_node *template_parse(struct guard *guard, const char *source, size_t length) {
     static const char *const no_ends[] = {NULL};
     struct parser p = {.guard = guard, .token = template_lex(guard, source, length)};
     guard->line = 1;

@@ -44,14 +44,14 @@ struct token *template_lex(struct guard *guard, const char *source, size_t lengt
 
 struct parser {
     struct guard *guard;
-    const struct token *token; /* the current token; the parser never moves past TEMPLATE_END */
-    struct node *macro;        /* the macro whose body is being read, or NULL */
-    int n_loops;               /* loops around the current statement, within the macro */
+    const struct token *token;   /* the current token; the parser never moves past TEMPLATE_END */
+    struct template_node *macro; /* the macro whose body is being read, or NULL */
+    int n_loops;                 /* loops around the current statement, within the macro */
 };
 
 /* Makes a node at the current line. parser_close sets its height after its children are set. */
-struct node *parser_node(struct parser *p, enum node_kind kind);
-struct node *parser_close(struct parser *p, struct node *node);
+struct template_node *parser_node(struct parser *p, enum node_kind kind);
+struct template_node *parser_close(struct parser *p, struct template_node *node);
 _Noreturn void parser_fail(struct parser *p, const char *wanted); /* "expected X, got Y" */
 void parser_next(struct parser *p);
 bool parser_skip(struct parser *p, int kind);
@@ -61,14 +61,14 @@ bool parser_sees_name(const struct parser *p, const char *name);
 bool parser_skip_name(struct parser *p, const char *name);
 const struct string *parser_expect_name(struct parser *p);
 
-struct node *parse_expression(struct parser *p);
-struct node *parse_or(struct parser *p); /* an expression without inline if */
+struct template_node *parse_expression(struct parser *p);
+struct template_node *parse_or(struct parser *p); /* an expression without inline if */
 /* Parses one expression or, with commas, a tuple. `inline_if` allows conditions; `in_brackets`
  * allows the empty tuple. */
-struct node *parse_tuple(struct parser *p, bool inline_if, bool in_brackets);
+struct template_node *parse_tuple(struct parser *p, bool inline_if, bool in_brackets);
 /* Parses the target of a set, for or with. `member` allows name.attribute. */
-struct node *parse_target(struct parser *p, bool member);
+struct template_node *parse_target(struct parser *p, bool member);
 /* Parses filters for `input` (NULL: for a block). If `first`, a filter without '|' begins. */
-struct node *parse_filters(struct parser *p, struct node *input, bool first);
+struct template_node *parse_filters(struct parser *p, struct template_node *input, bool first);
 
 #endif

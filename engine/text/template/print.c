@@ -37,8 +37,8 @@ void real_print(char out[32], double real) {
 
 /* ---- repr of strings ------------------------------------------------------------------------ */
 
-static void repr_point(struct render *r, struct builder *b, const struct string *text, size_t at,
-                       size_t next, char quote) {
+static void repr_point(struct render *r, struct template_builder *b, const struct string *text,
+                       size_t at, size_t next, char quote) {
     char escape[16] = "";
     int32_t point = string_point(text, at, next);
     if (point == quote || point == '\\') {
@@ -54,7 +54,7 @@ static void repr_point(struct render *r, struct builder *b, const struct string 
                 user);
 }
 
-static void repr_string(struct render *r, struct builder *b, const struct string *text) {
+static void repr_string(struct render *r, struct template_builder *b, const struct string *text) {
     bool has_single = memchr(text->data, '\'', text->length) != NULL;
     bool has_double = memchr(text->data, '"', text->length) != NULL;
     char quote[2] = {has_single && !has_double ? '"' : '\'', 0};
@@ -69,7 +69,8 @@ static void repr_string(struct render *r, struct builder *b, const struct string
 
 /* ---- repr of containers --------------------------------------------------------------------- */
 
-static void print_range(struct render *r, struct builder *b, const struct list *list) {
+static void print_range(struct render *r, struct template_builder *b,
+                        const struct template_list *list) {
     char text[80];
     int n = snprintf(text, sizeof text, "range(%lld, %lld", (long long)list->start,
                      (long long)list->stop);
@@ -80,7 +81,8 @@ static void print_range(struct render *r, struct builder *b, const struct list *
     builder_puts(r, b, ")");
 }
 
-static void print_list(struct render *r, struct builder *b, const struct list *list) {
+static void print_list(struct render *r, struct template_builder *b,
+                       const struct template_list *list) {
     static const char *const opening[] = {[LIST_PLAIN] = "[",
                                           [LIST_TUPLE] = "(",
                                           [LIST_KEYS] = "dict_keys([",
@@ -107,7 +109,7 @@ static void print_list(struct render *r, struct builder *b, const struct list *l
     }
 }
 
-static void print_dict(struct render *r, struct builder *b, const struct dict *dict) {
+static void print_dict(struct render *r, struct template_builder *b, const struct dict *dict) {
     builder_puts(r, b, "{");
     for (size_t i = 0; i < dict->n; i++) {
         if (i) builder_puts(r, b, ", ");
@@ -119,7 +121,7 @@ static void print_dict(struct render *r, struct builder *b, const struct dict *d
 }
 
 /* Prints functions, loops and the like, whose exact repr does not matter to templates. */
-static void print_object(struct render *r, struct builder *b, struct value value) {
+static void print_object(struct render *r, struct template_builder *b, struct value value) {
     builder_puts(r, b, "<");
     builder_puts(r, b, value_type(value));
     if (value.kind == VALUE_NAMESPACE) {
@@ -133,7 +135,7 @@ static void print_object(struct render *r, struct builder *b, struct value value
     builder_puts(r, b, ">");
 }
 
-void value_repr(struct render *r, struct builder *b, struct value value) {
+void value_repr(struct render *r, struct template_builder *b, struct value value) {
     char number[32];
     guard_enter(&r->guard);
     render_charge(r, 1);
@@ -179,7 +181,7 @@ void value_repr(struct render *r, struct builder *b, struct value value) {
     guard_leave(&r->guard);
 }
 
-void value_print(struct render *r, struct builder *b, struct value value) {
+void value_print(struct render *r, struct template_builder *b, struct value value) {
     if (value.kind == VALUE_STRING) {
         builder_add_string(r, b, value.string);
     } else if (value.kind != VALUE_UNDEFINED && value.kind != VALUE_MISSING) {
@@ -189,7 +191,7 @@ void value_print(struct render *r, struct builder *b, struct value value) {
 
 const struct string *value_string(struct render *r, struct value value) {
     if (value.kind == VALUE_STRING) return value.string;
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     value_print(r, b, value);
     return builder_value(r, b).string;
 }

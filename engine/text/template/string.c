@@ -9,15 +9,15 @@
 
 /* ---- builder -------------------------------------------------------------------------------- */
 
-struct builder *builder_new(struct render *r) {
-    struct builder *b = render_alloc(r, sizeof *b);
-    *b = (struct builder){0};
+struct template_builder *builder_new(struct render *r) {
+    struct template_builder *b = render_alloc(r, sizeof *b);
+    *b = (struct template_builder){0};
     return b;
 }
 
 /* Allocates capacity for `more` bytes. Strings that point to the old bytes stay valid, because the
  * arena does not free single allocations. */
-static void reserve(struct render *r, struct builder *b, size_t more) {
+static void reserve(struct render *r, struct template_builder *b, size_t more) {
     if (more > SIZE_MAX / 4 - b->length) render_fail(r, "a string is too long");
     if (b->limit && b->length + more > b->limit) {
         render_fail(r, "the rendered prompt is longer than %zu bytes", b->limit);
@@ -37,7 +37,8 @@ static void reserve(struct render *r, struct builder *b, size_t more) {
     assert(b->capacity - b->length >= more);
 }
 
-void builder_add(struct render *r, struct builder *b, const char *data, size_t length, bool user) {
+void builder_add(struct render *r, struct template_builder *b, const char *data, size_t length,
+                 bool user) {
     if (length == 0) return;
     render_charge(r, length / 64 + 1);
     reserve(r, b, length);
@@ -52,12 +53,12 @@ void builder_add(struct render *r, struct builder *b, const char *data, size_t l
     assert(b->length <= b->capacity);
 }
 
-void builder_puts(struct render *r, struct builder *b, const char *text) {
+void builder_puts(struct render *r, struct template_builder *b, const char *text) {
     builder_add(r, b, text, strlen(text), false);
 }
 
-void builder_add_part(struct render *r, struct builder *b, const struct string *text, size_t start,
-                      size_t length) {
+void builder_add_part(struct render *r, struct template_builder *b, const struct string *text,
+                      size_t start, size_t length) {
     assert(start <= text->length && length <= text->length - start);
     if (!text->mask) {
         builder_add(r, b, text->data + start, length, text->user);
@@ -71,7 +72,7 @@ void builder_add_part(struct render *r, struct builder *b, const struct string *
     }
 }
 
-void builder_add_string(struct render *r, struct builder *b, const struct string *text) {
+void builder_add_string(struct render *r, struct template_builder *b, const struct string *text) {
     builder_add_part(r, b, text, 0, text->length);
 }
 
@@ -81,7 +82,7 @@ static struct string *string_new(struct render *r) {
     return text;
 }
 
-struct value builder_value(struct render *r, struct builder *b) {
+struct value builder_value(struct render *r, struct template_builder *b) {
     struct string *text = string_new(r);
     if (b->length) {
         *text = (struct string){
@@ -100,7 +101,7 @@ struct value string_of(struct render *r, const char *literal) {
 }
 
 struct value string_copy(struct render *r, const char *data, size_t length, bool user) {
-    struct builder b = {0};
+    struct template_builder b = {0};
     builder_add(r, &b, data, length, user);
     struct string *text = string_new(r);
     *text = (struct string){.data = b.length ? b.data : "", .length = length, .user = user};
@@ -121,7 +122,7 @@ struct value string_append(struct render *r, const struct string *left,
                            const struct string *right) {
     if (left->length == 0) return VALUE_OF_STRING(right);
     if (right->length == 0) return VALUE_OF_STRING(left);
-    struct builder *b = left->home;
+    struct template_builder *b = left->home;
     assert(!b || b->length >= left->length);
     /* otherwise `left` is the builder's whole content and grows in place */
     if (!b || b->length != left->length) {
@@ -248,7 +249,7 @@ int32_t point_lower(int32_t point, int32_t previous) {
 /* Copies unchanged characters in runs; `kept` is the start of the current run. */
 struct value string_map(struct render *r, const struct string *text,
                         int32_t (*how)(int32_t point, int32_t previous)) {
-    struct builder *b = builder_new(r);
+    struct template_builder *b = builder_new(r);
     int32_t previous = -1;
     size_t kept = 0;
     render_charge(r, text->length / 2);

@@ -21,7 +21,7 @@
 
 struct chat_template {
     struct arena *arena;
-    const struct node *body;
+    const struct template_node *body;
     struct buf source;
     bool names_content; /* the source contains "content" */
 };
@@ -155,7 +155,7 @@ static struct value alias_reasoning(struct render *r, struct dict *message) {
     return VALUE_OF_DICT(aliased);
 }
 
-static struct list *read_messages(struct render *r, const struct json *json) {
+static struct template_list *read_messages(struct render *r, const struct json *json) {
     struct value messages = value_from_json(r, json);
     if (messages.kind != VALUE_LIST) render_fail(r, "'messages' must be an array");
     for (size_t i = 0; i < messages.list->n; i++) {
@@ -166,7 +166,8 @@ static struct list *read_messages(struct render *r, const struct json *json) {
     return messages.list;
 }
 
-static void set_globals(struct render *r, const struct chat_input *input, struct list *messages) {
+static void set_globals(struct render *r, const struct chat_input *input,
+                        struct template_list *messages) {
     set_global(r, "messages", VALUE_OF_LIST(messages));
     set_global(r, "tools", input->tools ? value_from_json(r, input->tools) : VALUE_OF_NONE);
     set_global(r, "documents",
@@ -204,7 +205,7 @@ static struct value *last_text(struct render *r, struct value *content) {
 
 /* Appends a tag to the final message's content, to find the content in the output. Returns the
  * content without the tag. */
-static const struct string *tag_final(struct render *r, const struct list *messages,
+static const struct string *tag_final(struct render *r, const struct template_list *messages,
                                       bool names_content) {
     if (messages->n == 0) render_fail(r, "the final message to continue is missing");
     struct value *content = dict_find(r, messages->items[messages->n - 1].dict, "content");
@@ -244,8 +245,8 @@ static bool render_guarded(struct render *r, const struct chat_template *chat_te
     r->out = builder_new(r);
     r->out->limit = max_bytes ? max_bytes : 1;
     r->frame = render_alloc(r, sizeof *r->frame);
-    *r->frame = (struct frame){0};
-    struct list *messages = read_messages(r, input->messages);
+    *r->frame = (struct template_frame){0};
+    struct template_list *messages = read_messages(r, input->messages);
     const struct string *final = NULL;
     if (input->continue_final_message) {
         final = tag_final(r, messages, chat_template->names_content);
@@ -260,7 +261,8 @@ static bool render_guarded(struct render *r, const struct chat_template *chat_te
 
 /* Returns the output's runs of bytes by owner. They begin `start` bytes into the caller's
  * buffer. */
-static struct chat_piece *pieces_of(const struct builder *out, size_t start, int *n_pieces) {
+static struct chat_piece *pieces_of(const struct template_builder *out, size_t start,
+                                    int *n_pieces) {
     struct chat_piece *pieces = NULL;
     int n = 0, capacity = 0;
     for (size_t at = 0, end; at < out->length; at = end) {

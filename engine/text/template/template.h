@@ -1,10 +1,10 @@
 /* Shared declarations of the chat template interpreter; only this folder includes it.
  *
- * A template is lexed and parsed once into a tree of `struct node`, which is read-only afterwards.
- * A render walks that tree with a separate `struct render`. Both allocate from one bounded arena
- * and hold neither locks nor handles. So an error anywhere jumps directly back to the public
- * function, which frees the arena; `struct guard` holds the jump and the limits. One thread at a
- * time uses a guard and a render.
+ * A template is lexed and parsed once into a tree of `struct template_node`, which is read-only
+ * afterwards. A render walks that tree with a separate `struct render`. Both allocate from one
+ * bounded arena and hold neither locks nor handles. So an error anywhere jumps directly back to
+ * the public function, which frees the arena; `struct guard` holds the jump and the limits. One
+ * thread at a time uses a guard and a render.
  *
  * Every function that takes a `struct render *` may fail in this way. Its result is valid until the
  * render ends.
@@ -78,7 +78,7 @@ struct value {
         int64_t integer;
         double real;
         const struct string *string; /* VALUE_STRING; VALUE_UNDEFINED: the name, or NULL */
-        struct list *list;           /* VALUE_LIST */
+        struct template_list *list;  /* VALUE_LIST */
         struct dict *dict;           /* VALUE_DICT, VALUE_NAMESPACE */
         const struct builtin *function;
         struct method *method;
@@ -93,7 +93,8 @@ struct string {
     const uint8_t *mask; /* [length] 1: the user's byte; NULL: `user` applies to all bytes */
     size_t length;       /* bytes */
     bool user;
-    struct builder *home; /* the builder that starts with these bytes, or NULL; see string_append */
+    /* the builder that starts with these bytes, or NULL; see string_append */
+    struct template_builder *home;
 };
 
 enum list_flavour { /* flavours that Python can index are first */
@@ -106,7 +107,7 @@ enum list_flavour { /* flavours that Python can index are first */
                     LIST_GENERATOR, /* can be iterated once */
 };
 
-struct list {
+struct template_list {
     struct value *items;
     size_t n;
     enum list_flavour flavour;
@@ -158,15 +159,15 @@ struct method {
 };
 
 struct macro {
-    const struct node *node; /* NODE_MACRO or NODE_CALL_BLOCK */
-    struct frame *frame;     /* the scope of its definition */
+    const struct template_node *node; /* NODE_MACRO or NODE_CALL_BLOCK */
+    struct template_frame *frame;     /* the scope of its definition */
 };
 
 struct loop {
-    const struct node *node; /* NODE_FOR */
-    struct frame *frame;     /* the scope around the loop */
-    int depth;               /* depth of recursion; 0: not a recursive call */
-    struct list *list;
+    const struct template_node *node; /* NODE_FOR */
+    struct template_frame *frame;     /* the scope around the loop */
+    int depth;                        /* depth of recursion; 0: not a recursive call */
+    struct template_list *list;
     size_t index;        /* from 0 */
     struct args changed; /* the last arguments of loop.changed */
     bool was_asked;
@@ -184,7 +185,7 @@ struct loop {
 /* ---- text (template/string.c) --------------------------------------------------------------- */
 
 /* A growing string. It gets a mask at the first byte with another owner. */
-struct builder {
+struct template_builder {
     char *data;
     uint8_t *mask;
     size_t length, capacity;
@@ -194,14 +195,16 @@ struct builder {
 
 /* Returns an empty builder without a limit. Functions that add to it charge the render for the
  * bytes, and fail beyond b->limit. */
-struct builder *builder_new(struct render *r);
-void builder_add(struct render *r, struct builder *b, const char *data, size_t length, bool user);
-void builder_puts(struct render *r, struct builder *b, const char *text); /* text of the template */
-void builder_add_string(struct render *r, struct builder *b, const struct string *text);
-void builder_add_part(struct render *r, struct builder *b, const struct string *text, size_t start,
-                      size_t length);
+struct template_builder *builder_new(struct render *r);
+void builder_add(struct render *r, struct template_builder *b, const char *data, size_t length,
+                 bool user);
+/* text of the template */
+void builder_puts(struct render *r, struct template_builder *b, const char *text);
+void builder_add_string(struct render *r, struct template_builder *b, const struct string *text);
+void builder_add_part(struct render *r, struct template_builder *b, const struct string *text,
+                      size_t start, size_t length);
 /* Returns the builder's current content as a value that shares its bytes. */
-struct value builder_value(struct render *r, struct builder *b);
+struct value builder_value(struct render *r, struct template_builder *b);
 
 struct value string_of(struct render *r, const char *literal); /* a literal in the program */
 struct value string_copy(struct render *r, const char *data, size_t length, bool user);
@@ -252,13 +255,14 @@ struct value string_strip(struct render *r, const struct string *text, const str
 
 /* ---- values (template/value.c, template/print.c) -------------------------------------------- */
 
-struct list *list_new(struct render *r, size_t n,
-                      enum list_flavour flavour); /* items uninitialised */
+struct template_list *list_new(struct render *r, size_t n,
+                               enum list_flavour flavour); /* items uninitialised */
 /* Returns an empty list that list_push can extend. */
-struct list *list_open(struct render *r, enum list_flavour flavour);
-void list_push(struct render *r, struct list *list, struct value value);
+struct template_list *list_open(struct render *r, enum list_flavour flavour);
+void list_push(struct render *r, struct template_list *list, struct value value);
 /* Returns left + right, in time linear in `right` if `left` is extended repeatedly. */
-struct list *list_concat(struct render *r, struct list *left, struct list *right);
+struct template_list *list_concat(struct render *r, struct template_list *left,
+                                  struct template_list *right);
 struct value list_pair(struct render *r, struct value a, struct value b); /* a tuple of two */
 
 /* A dict owns its arrays, but not the values. Fails for keys that Python cannot hash. */
@@ -285,14 +289,14 @@ const char *value_type(struct value value); /* Python's name of the type */
 /* Fails with the name of the undefined value. */
 _Noreturn void value_undefined_fail(struct render *r, struct value value);
 /* Returns the items for a for loop; a generator returns them only once. Fails for other kinds. */
-struct list *value_iterate(struct render *r, struct value value);
+struct template_list *value_iterate(struct render *r, struct value value);
 bool value_is_iterable(struct value value);
 /* Returns len(value); fails for values without a length. */
 size_t value_length(struct render *r, struct value value);
 
 /* Append str(value); append repr(value); return str(value). */
-void value_print(struct render *r, struct builder *b, struct value value);
-void value_repr(struct render *r, struct builder *b, struct value value);
+void value_print(struct render *r, struct template_builder *b, struct value value);
+void value_repr(struct render *r, struct template_builder *b, struct value value);
 const struct string *value_string(struct render *r, struct value value);
 void real_print(char out[32], double real); /* Python's repr of a float */
 
@@ -347,13 +351,13 @@ enum node_kind {
     NODE_CONTINUE,
 };
 
-struct node {
+struct template_node {
     enum node_kind kind;
     int op; /* enum token_kind */
     int line;
-    int height;        /* of the subtree */
-    struct node *next; /* in the node's list */
-    struct node *a, *b, *c, *d, *e;
+    int height;                 /* of the subtree */
+    struct template_node *next; /* in the node's list */
+    struct template_node *a, *b, *c, *d, *e;
     const struct string *name, *attribute;
     const struct builtin
         *builtin; /* NODE_FILTER, NODE_TEST: the function with the name; NULL: unknown */
@@ -362,7 +366,7 @@ struct node {
 };
 
 /* Parses a whole template into the guard's arena. */
-struct node *template_parse(struct guard *guard, const char *source, size_t length);
+struct template_node *template_parse(struct guard *guard, const char *source, size_t length);
 
 /* ---- running (template/eval.c, template/exec.c) --------------------------------------------- */
 
@@ -373,8 +377,8 @@ struct binding {
 };
 
 /* The variables of one scope. */
-struct frame {
-    struct frame *parent;
+struct template_frame {
+    struct template_frame *parent;
     struct binding *bindings, *spare; /* spare: bindings of earlier iterations for reuse */
     bool captured;                    /* a macro refers to it, so it must not be emptied */
 };
@@ -383,8 +387,8 @@ enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 
 struct render {
     struct guard guard;
-    struct builder *out; /* the current output */
-    struct frame *frame;
+    struct template_builder *out; /* the current output */
+    struct template_frame *frame;
     struct dict *globals;
     int64_t time_s;
 };
@@ -400,11 +404,11 @@ static inline void render_charge(struct render *r, size_t steps) {
 }
 
 /* Returns the value of an expression. */
-struct value eval(struct render *r, const struct node *node);
+struct value eval(struct render *r, const struct template_node *node);
 /* Evaluates the arguments of a call; the result has capacity for `room` more keywords. */
-struct args eval_args(struct render *r, const struct node *list, size_t room);
+struct args eval_args(struct render *r, const struct template_node *list, size_t room);
 /* Applies a chain of filters. The innermost gets `input`. */
-struct value eval_filters(struct render *r, const struct node *node, struct value input);
+struct value eval_filters(struct render *r, const struct template_node *node, struct value input);
 /* Calls a function, method, macro or recursive loop; fails for other values. */
 struct value eval_call(struct render *r, struct value callee, const struct args *args);
 /* Return object.name and object[index] by the rules of jinja2's sandbox. */
@@ -418,13 +422,13 @@ struct value value_binary(struct render *r, int op, struct value a, struct value
 
 /* Runs a list of statements. Returns FLOW_BREAK or FLOW_CONTINUE if one of these ended the list
  * early. */
-enum flow exec(struct render *r, const struct node *list);
+enum flow exec(struct render *r, const struct template_node *list);
 /* Runs a recursive loop over another list and returns its output. */
 struct value loop_call(struct render *r, const struct loop *loop, const struct args *args);
 /* Runs a macro and returns its output. */
 struct value macro_call(struct render *r, const struct macro *macro, const struct args *args);
 /* Sets a variable of a scope. */
-void frame_set(struct render *r, struct frame *frame, const struct string *name,
+void frame_set(struct render *r, struct template_frame *frame, const struct string *name,
                struct value value);
 
 /* ---- functions for templates (template/builtins.c and the files that it lists) -------------- */

@@ -12,22 +12,22 @@ struct list_store {
     size_t n, capacity;
 };
 
-struct list *list_new(struct render *r, size_t n, enum list_flavour flavour) {
-    struct list *list = render_alloc(r, sizeof *list);
+struct template_list *list_new(struct render *r, size_t n, enum list_flavour flavour) {
+    struct template_list *list = render_alloc(r, sizeof *list);
     render_charge(r, n);
-    *list = (struct list){.n = n, .flavour = flavour};
+    *list = (struct template_list){.n = n, .flavour = flavour};
     list->items = n ? guard_array(&r->guard, n, sizeof *list->items) : NULL;
     return list;
 }
 
-struct list *list_open(struct render *r, enum list_flavour flavour) {
-    struct list *list = list_new(r, 0, flavour);
+struct template_list *list_open(struct render *r, enum list_flavour flavour) {
+    struct template_list *list = list_new(r, 0, flavour);
     list->store = render_alloc(r, sizeof *list->store);
     *list->store = (struct list_store){0};
     return list;
 }
 
-void list_push(struct render *r, struct list *list, struct value value) {
+void list_push(struct render *r, struct template_list *list, struct value value) {
     struct list_store *store = list->store;
     assert(store && store->n == list->n);
     if (store->n == store->capacity) {
@@ -46,8 +46,9 @@ void list_push(struct render *r, struct list *list, struct value value) {
 
 /* Returns left + right. Like in string_append, if `left` ends at the end of its store, the result
  * shares that store. So building a list by `+` takes linear time. */
-struct list *list_concat(struct render *r, struct list *left, struct list *right) {
-    struct list *sum = list_open(r, left->flavour);
+struct template_list *list_concat(struct render *r, struct template_list *left,
+                                  struct template_list *right) {
+    struct template_list *sum = list_open(r, left->flavour);
     if (left->store && left->store->n == left->n) {
         sum->store = left->store;
         sum->items = left->items;
@@ -62,7 +63,7 @@ struct list *list_concat(struct render *r, struct list *left, struct list *right
 }
 
 struct value list_pair(struct render *r, struct value a, struct value b) {
-    struct list *pair = list_new(r, 2, LIST_TUPLE);
+    struct template_list *pair = list_new(r, 2, LIST_TUPLE);
     pair->items[0] = a;
     pair->items[1] = b;
     return VALUE_OF_LIST(pair);
@@ -152,7 +153,8 @@ bool value_truth(struct value value) {
 
 /* ---- equality and order --------------------------------------------------------------------- */
 
-static bool lists_equal(struct render *r, const struct list *a, const struct list *b) {
+static bool lists_equal(struct render *r, const struct template_list *a,
+                        const struct template_list *b) {
     bool a_tuple = a->flavour == LIST_TUPLE;
     bool b_tuple = b->flavour == LIST_TUPLE;
     if (a == b) return true;
@@ -206,7 +208,7 @@ _Noreturn static void fail_order(struct render *r, struct value a, struct value 
     render_fail(r, "'%s' and '%s' cannot be ordered", value_type(a), value_type(b));
 }
 
-static int lists_compare(struct render *r, struct list *a, struct list *b) {
+static int lists_compare(struct render *r, struct template_list *a, struct template_list *b) {
     bool a_tuple = a->flavour == LIST_TUPLE;
     bool b_tuple = b->flavour == LIST_TUPLE;
     bool ordered = a_tuple ? b_tuple : a->flavour == LIST_PLAIN && b->flavour == LIST_PLAIN;
@@ -246,8 +248,8 @@ int value_compare(struct render *r, struct value a, struct value b) {
 /* ---- iteration ------------------------------------------------------------------------------ */
 
 /* Returns a string's characters, each as a string. */
-static struct list *characters(struct render *r, const struct string *text) {
-    struct list *list = list_new(r, string_points(r, text), LIST_PLAIN);
+static struct template_list *characters(struct render *r, const struct string *text) {
+    struct template_list *list = list_new(r, string_points(r, text), LIST_PLAIN);
     size_t i = 0;
     for (size_t at = 0, next; at < text->length; at = next) {
         next = string_next(text, at);
@@ -262,16 +264,16 @@ bool value_is_iterable(struct value value) {
            value.kind == VALUE_UNDEFINED;
 }
 
-struct list *value_iterate(struct render *r, struct value value) {
+struct template_list *value_iterate(struct render *r, struct value value) {
     if (value.kind == VALUE_STRING) return characters(r, value.string);
     if (value.kind == VALUE_DICT) {
-        struct list *keys = list_new(r, value.dict->n, LIST_PLAIN);
+        struct template_list *keys = list_new(r, value.dict->n, LIST_PLAIN);
         for (size_t i = 0; i < keys->n; i++) keys->items[i] = value.dict->pairs[i].key;
         return keys;
     }
     if (value.kind == VALUE_UNDEFINED) return list_new(r, 0, LIST_PLAIN);
     if (value.kind != VALUE_LIST) render_fail(r, "'%s' is not iterable", value_type(value));
-    struct list *list = value.list;
+    struct template_list *list = value.list;
     assert(list->items || list->n == 0);
     if (list->flavour != LIST_GENERATOR) return list;
     if (list->spent) return list_new(r, 0, LIST_PLAIN);
@@ -296,7 +298,7 @@ bool value_contains(struct render *r, struct value container, struct value item)
                            value_need_string(r, item, "the text to find in a string"), 0) >= 0;
     }
     if (container.kind == VALUE_DICT) return dict_get(r, container.dict, item) != NULL;
-    const struct list *list = value_iterate(r, container);
+    const struct template_list *list = value_iterate(r, container);
     for (size_t i = 0; i < list->n; i++) {
         if (value_equal(r, list->items[i], item)) return true;
     }

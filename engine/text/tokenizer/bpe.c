@@ -23,7 +23,7 @@ struct merge {
 /* Returns the token that a merge makes, or -1. Most vocabularies number their tokens in the order
  * of the merges. So `guess`, the token after the last merge's, is usually right and saves a
  * look-up. These look-ups would dominate the start-up time. */
-static int32_t result_of(const struct merge *merge, const struct vocabulary *vocabulary,
+static int32_t result_of(const struct merge *merge, const struct token_vocabulary *vocabulary,
                          int32_t guess, struct buf *joined) {
     if (guess < vocabulary->n) {
         size_t length, n_left = merge->left_length, n_right = merge->right_length;
@@ -75,7 +75,7 @@ enum status bpe_init(struct tokenizer *tokenizer, const struct tokenizer_spec *s
                    (int)(length > 100 ? 100 : length), spec->merge[bad]);
 }
 
-/* ---- short pieces: a row of symbols, searched completely for each merge ---------------------- */
+/* ---- short pieces: a row of symbols, searched completely for each merge --------------------- */
 
 #define SHORT_PIECE 40 /* bytes up to which this search costs less than a heap */
 
@@ -134,8 +134,8 @@ static bool encode_short(struct encoder *encoder, const char *text, size_t lengt
 
 /* ---- long pieces ---------------------------------------------------------------------------- */
 
-/* Makes a symbol of each byte. Bytes without a token are dropped, like in the models' tokenizers.
- */
+/* Makes a symbol of each byte. Bytes without a token are dropped, like in the models'
+ * tokenizers. */
 size_t link_bytes(const struct tokenizer *tokenizer, struct symbol *symbol, const char *text,
                   size_t length) {
     size_t n = 0;

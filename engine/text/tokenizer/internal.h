@@ -64,7 +64,7 @@ void pair_table_put(struct pair_table *table, uint32_t left, uint32_t right, uin
 const struct pair_entry *pair_table_find(const struct pair_table *table, uint32_t left,
                                          uint32_t right);
 
-struct vocabulary {
+struct token_vocabulary {
     int n;               /* V */
     struct strings name; /* spellings in the file */
     struct strings raw;  /* the bytes of each token */
@@ -80,9 +80,9 @@ struct vocabulary {
     int32_t byte_id[256]; /* the token of each single byte, or -1 */
 };
 
-enum status vocabulary_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
+enum status vocabulary_init(struct token_vocabulary *vocabulary, const struct tokenizer_spec *spec,
                             const struct normalizer *normalizer, struct err *err);
-void vocabulary_clear(struct vocabulary *vocabulary);
+void vocabulary_clear(struct token_vocabulary *vocabulary);
 
 static inline bool type_is_special(int type) {
     return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
@@ -108,7 +108,7 @@ static inline int32_t trie_step(const struct trie *trie, int32_t node, uint8_t b
 }
 
 struct special {
-    const struct vocabulary *vocabulary; /* NULL: the set is unused */
+    const struct token_vocabulary *vocabulary; /* NULL: the set is unused */
     struct trie trie;
     bool first[256]; /* first bytes of the tokens */
 };
@@ -118,7 +118,7 @@ enum special_set { SPECIAL_EXACT, SPECIAL_NORMALIZED, SPECIAL_ALL };
 /* Collects tokens that are found before all others: those found in the original text, those whose
  * normalized text is found in normalized text, or all. `normalizer` is NULL except for normalized
  * ones. */
-void special_init(struct special *special, const struct vocabulary *vocabulary,
+void special_init(struct special *special, const struct token_vocabulary *vocabulary,
                   enum special_set set, const struct normalizer *normalizer);
 void special_free(struct special *special);
 
@@ -141,19 +141,20 @@ bool special_next(const struct special *special, enum special_rule rule, const c
     "\\t-\\r\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}" \
     "\\x{3000}"
 
-struct regex {
+struct token_regex {
     struct pcre2_real_code_8 *code; /* NULL: not compiled */
     bool jit;                       /* has machine code */
     uint32_t steps; /* steps that a match may use in addition to those for the text's length */
 };
 
 /* Compiles a pattern of this program, in PCRE2's syntax. */
-enum status regex_own(struct regex *regex, const char *pattern, const char *key, struct err *err);
+enum status regex_own(struct token_regex *regex, const char *pattern, const char *key,
+                      struct err *err);
 /* Compiles a file's pattern: a regular expression in Oniguruma's syntax, or plain text. Fails with
  * STATUS_BAD_FILE if PCRE2 cannot match it in a bounded number of steps. */
-enum status regex_of_file(struct regex *regex, struct span pattern, bool is_regex, const char *key,
-                          struct err *err);
-void regex_free(struct regex *regex);
+enum status regex_of_file(struct token_regex *regex, struct span pattern, bool is_regex,
+                          const char *key, struct err *err);
+void regex_free(struct token_regex *regex);
 
 /* The state of matching in one text. */
 struct regex_run {
@@ -171,8 +172,8 @@ void regex_begin(struct regex_run *run, size_t length);
 void regex_end(struct regex_run *run);
 /* Finds the next match in a valid text. A match may be empty, except at the end of the previous
  * match. */
-bool regex_next(const struct regex *regex, struct regex_run *run, const char *text, size_t length,
-                struct regex_cursor *cursor, size_t *begin, size_t *end);
+bool regex_next(const struct token_regex *regex, struct regex_run *run, const char *text,
+                size_t length, struct regex_cursor *cursor, size_t *begin, size_t *end);
 
 /* ---- normalizing (normalizer.c, normalize.c, character_map.c) ------------------------------- */
 
@@ -207,7 +208,7 @@ struct normalizer {
     struct {
         enum step_kind kind;
         bool left, right;
-        struct regex regex;
+        struct token_regex regex;
         char *content;
         size_t content_length;
         struct character_map map;
@@ -244,7 +245,7 @@ enum stage_kind {
 
 struct stage {
     enum stage_kind kind;
-    struct regex regex;
+    struct token_regex regex;
     enum split_behavior behavior;
     bool invert;
     enum prepend_scheme prepend;
@@ -320,8 +321,8 @@ void merge_run(const struct tokenizer *tokenizer, struct merge_memory *memory, c
 
 /* ---- from ids to bytes (decoding.c) --------------------------------------------------------- */
 
-/* The effects of a file's decoders on a stream of tokens, in addition to the bytes of each token.
- */
+/* The effects of a file's decoders on a stream of tokens, in addition to the bytes of each
+ * token. */
 struct decoding {
     bool is_set;            /* the file has steps; otherwise the kind decides */
     bool fused;             /* a Fuse was seen; used only while the steps are read */
@@ -343,7 +344,7 @@ bool decoding_apply(const struct tokenizer_spec *spec, const char *name, size_t 
 
 struct tokenizer {
     enum tokenizer_kind kind;
-    struct vocabulary vocabulary;
+    struct token_vocabulary vocabulary;
     struct normalizer normalizer;
     struct pretokenizer pretokenizer;
     struct decoding decoding;

@@ -87,9 +87,9 @@ static void add_lowercase(const char *text, size_t length, struct buf *out) {
 }
 
 /* Replaces the matches in a run of valid text. */
-static void add_replaced_run(const struct regex *regex, struct regex_run *run, const char *content,
-                             size_t content_length, const char *text, size_t length,
-                             struct buf *out) {
+static void add_replaced_run(const struct token_regex *regex, struct regex_run *run,
+                             const char *content, size_t content_length, const char *text,
+                             size_t length, struct buf *out) {
     struct regex_cursor cursor = {0};
     size_t done = 0, begin, end;
     while (regex_next(regex, run, text, length, &cursor, &begin, &end)) {
@@ -100,8 +100,8 @@ static void add_replaced_run(const struct regex *regex, struct regex_run *run, c
     buf_add(out, text + done, length - done);
 }
 
-static void add_replaced(const struct regex *regex, const char *content, size_t content_length,
-                         const char *text, size_t length, struct buf *out) {
+static void add_replaced(const struct token_regex *regex, const char *content,
+                         size_t content_length, const char *text, size_t length, struct buf *out) {
     struct regex_run run;
     regex_begin(&run, length);
     for (size_t at = 0, n; at < length; at += n) {

@@ -26,7 +26,7 @@ static bool split_stage(struct split *split, int stage, const char *text, size_t
 
 /* The pieces of one text on their way to the next stage. One piece is held back while it may still
  * grow. */
-struct joining {
+struct piece_joining {
     struct split *split;
     int stage; /* the next stage */
     const char *text;
@@ -36,13 +36,13 @@ struct joining {
     size_t held_begin, held_end;
 };
 
-static bool hand_on(const struct joining *joining, size_t begin, size_t end) {
+static bool hand_on(const struct piece_joining *joining, size_t begin, size_t end) {
     return begin == end || split_stage(joining->split, joining->stage, joining->text + begin,
                                        end - begin, joining->is_first && begin == 0);
 }
 
 /* Does a part belong to the piece that is held back? */
-static bool joins(const struct joining *joining, bool is_match) {
+static bool joins(const struct piece_joining *joining, bool is_match) {
     if (!joining->has_held) return false;
     switch (joining->behavior) {
     case SPLIT_MERGED_WITH_PREVIOUS:
@@ -57,7 +57,7 @@ static bool joins(const struct joining *joining, bool is_match) {
 }
 
 /* Adds the next part of the text: a match, or the text before one. */
-static bool join_part(struct joining *joining, size_t begin, size_t end, bool is_match) {
+static bool join_part(struct piece_joining *joining, size_t begin, size_t end, bool is_match) {
     assert(begin <= end);
     if (joining->behavior == SPLIT_REMOVED) return is_match || hand_on(joining, begin, end);
     if (joining->behavior == SPLIT_ISOLATED) return hand_on(joining, begin, end);
@@ -78,11 +78,11 @@ static bool join_part(struct joining *joining, size_t begin, size_t end, bool is
 static bool split_at_matches(struct split *split, int at_stage, const char *text, size_t length,
                              bool is_first) {
     const struct stage *stage = &split->pretokenizer->stage[at_stage];
-    struct joining joining = {.split = split,
-                              .stage = at_stage + 1,
-                              .text = text,
-                              .is_first = is_first,
-                              .behavior = stage->behavior};
+    struct piece_joining joining = {.split = split,
+                                    .stage = at_stage + 1,
+                                    .text = text,
+                                    .is_first = is_first,
+                                    .behavior = stage->behavior};
     struct regex_cursor cursor = {0};
     size_t done = 0, begin, end;
     while (regex_next(&stage->regex, &split->run, text, length, &cursor, &begin, &end)) {

@@ -205,8 +205,8 @@ static const char *rewrite(const struct span *pattern, struct buf *out) {
 /* ---- compiling ------------------------------------------------------------------------------ */
 
 /* Compiles a pattern in PCRE2's syntax, or a literal text. */
-static enum status compile(struct regex *regex, const char *pattern, size_t length, uint32_t flags,
-                           const char *key, struct err *err) {
+static enum status compile(struct token_regex *regex, const char *pattern, size_t length,
+                           uint32_t flags, const char *key, struct err *err) {
     int code;
     PCRE2_SIZE at;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
@@ -230,14 +230,15 @@ static enum status compile(struct regex *regex, const char *pattern, size_t leng
     return STATUS_OK;
 }
 
-enum status regex_own(struct regex *regex, const char *pattern, const char *key, struct err *err) {
+enum status regex_own(struct token_regex *regex, const char *pattern, const char *key,
+                      struct err *err) {
     return compile(regex, pattern, strlen(pattern), PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, key, err);
 }
 
 /* Does the pattern stay within the limit on texts that force repeats to backtrack? */
-static bool is_bounded(const struct regex *regex) {
+static bool is_bounded(const struct token_regex *regex) {
     static const char *const units[] = {"a", " ", "1", "!", "\n", "aB", "a ", "\xC3\xA9"};
-    struct regex slow = *regex; /* without machine code: the interpreter counts more steps */
+    struct token_regex slow = *regex; /* without machine code: the interpreter counts more steps */
     slow.jit = false;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         struct buf text = {0};
@@ -257,8 +258,8 @@ static bool is_bounded(const struct regex *regex) {
     return true;
 }
 
-enum status regex_of_file(struct regex *regex, struct span pattern, bool is_regex, const char *key,
-                          struct err *err) {
+enum status regex_of_file(struct token_regex *regex, struct span pattern, bool is_regex,
+                          const char *key, struct err *err) {
     if (pattern.length == 0 || pattern.length > MAX_PATTERN_BYTES)
         return err_set(err, STATUS_BAD_FILE, key,
                        "key %s: expected a pattern of 1 to %d bytes, found %zu", key,
@@ -284,7 +285,7 @@ enum status regex_of_file(struct regex *regex, struct span pattern, bool is_rege
                    key, (unsigned)200000);
 }
 
-void regex_free(struct regex *regex) {
+void regex_free(struct token_regex *regex) {
     pcre2_code_free(regex->code);
     regex->code = NULL;
 }
@@ -316,8 +317,8 @@ void regex_end(struct regex_run *run) {
 
 /* Finds the first match from `offset` on. If PCRE2 gives up (a limit), this match
  * and all later ones fail: the rest becomes one piece, so no byte is lost. */
-static bool match(const struct regex *regex, struct regex_run *run, const char *text, size_t length,
-                  size_t offset, size_t *begin, size_t *end) {
+static bool match(const struct token_regex *regex, struct regex_run *run, const char *text,
+                  size_t length, size_t offset, size_t *begin, size_t *end) {
     if (run->gave_up) return false;
     /* A repeat may backtrack over its whole match once per alternative, but not more. */
     size_t limit = run->length > UINT32_MAX / 64 ? UINT32_MAX / 2 : 1000 + 32 * run->length;
@@ -340,8 +341,8 @@ static bool match(const struct regex *regex, struct regex_run *run, const char *
     return true;
 }
 
-bool regex_next(const struct regex *regex, struct regex_run *run, const char *text, size_t length,
-                struct regex_cursor *cursor, size_t *begin, size_t *end) {
+bool regex_next(const struct token_regex *regex, struct regex_run *run, const char *text,
+                size_t length, struct regex_cursor *cursor, size_t *begin, size_t *end) {
     while (cursor->at <= length) {
         if (!match(regex, run, text, length, cursor->at, begin, end)) return false;
         if (*begin == *end && cursor->has_match && *end == cursor->match_end) {

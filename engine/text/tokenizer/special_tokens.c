@@ -49,7 +49,7 @@ void trie_add(struct trie *trie, const char *text, size_t length, int32_t token)
 
 static void add_token(struct special *special, const struct normalizer *normalizer, int32_t id,
                       struct buf room[2]) {
-    const struct vocabulary *vocabulary = special->vocabulary;
+    const struct token_vocabulary *vocabulary = special->vocabulary;
     size_t length;
     const char *text =
         strings_get(vocabulary->finds_names ? &vocabulary->name : &vocabulary->raw, id, &length);
@@ -59,7 +59,7 @@ static void add_token(struct special *special, const struct normalizer *normaliz
     special->first[(uint8_t)text[0]] = true;
 }
 
-void special_init(struct special *special, const struct vocabulary *vocabulary,
+void special_init(struct special *special, const struct token_vocabulary *vocabulary,
                   enum special_set set, const struct normalizer *normalizer) {
     struct buf room[2] = {{0}};
     special->vocabulary = vocabulary;

@@ -103,7 +103,7 @@ static enum status kind_init(struct tokenizer *tokenizer, const struct tokenizer
 
 /* If added tokens are searched by their normalized text, builds two more tries. */
 static void specials_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec) {
-    const struct vocabulary *vocabulary = &tokenizer->vocabulary;
+    const struct token_vocabulary *vocabulary = &tokenizer->vocabulary;
     special_init(&tokenizer->special, vocabulary, SPECIAL_EXACT, NULL);
     for (int i = 0; spec->added && i < spec->n_tokens; i++) {
         if (!(spec->added[i] & ADDED_NORMALIZED)) continue;
@@ -195,7 +195,7 @@ bool encoder_push(struct encoder *encoder, int32_t id) {
 }
 
 bool encoder_may_fit(const struct encoder *encoder, const char *text, size_t length) {
-    const struct vocabulary *vocabulary = &encoder->tokenizer->vocabulary;
+    const struct token_vocabulary *vocabulary = &encoder->tokenizer->vocabulary;
     size_t left = (size_t)(encoder->limit - encoder->n);
     if (length <= left) return true;
     size_t n = 0;

@@ -20,7 +20,7 @@ struct best_path {
 
 enum status unigram_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
                          struct err *err) {
-    const struct vocabulary *vocabulary = &tokenizer->vocabulary;
+    const struct token_vocabulary *vocabulary = &tokenizer->vocabulary;
     if (!spec->score)
         return err_set(err, STATUS_BAD_FILE, spec->keys->scores,
                        "a Unigram vocabulary needs a score for each token");

@@ -123,8 +123,8 @@ const struct pair_entry *pair_table_find(const struct pair_table *table, uint32_
 
 /* ---- the tokens ----------------------------------------------------------------------------- */
 
-static enum status types_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
-                              struct err *err) {
+static enum status types_init(struct token_vocabulary *vocabulary,
+                              const struct tokenizer_spec *spec, struct err *err) {
     const struct tokenizer_keys *keys = spec->keys;
     for (int i = 0; i < spec->n_tokens; i++) {
         int32_t type = spec->type ? spec->type[i] : TOKEN_NORMAL;
@@ -171,7 +171,8 @@ static enum status check_length(const struct tokenizer_spec *spec, size_t id, si
 
 /* Fills the names and the bytes. Each string ends with a NUL that is not counted. The bytes of an
  * added token that is found in normalized text are normalized, too. */
-static enum status strings_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
+static enum status strings_init(struct token_vocabulary *vocabulary,
+                                const struct tokenizer_spec *spec,
                                 const struct normalizer *normalizer, struct err *err) {
     struct strings *name = &vocabulary->name, *raw = &vocabulary->raw;
     struct buf names = {0}, raws = {0}, room[2] = {{0}}, normal[2] = {{0}};
@@ -208,8 +209,8 @@ static enum status strings_init(struct vocabulary *vocabulary, const struct toke
 }
 
 /* Indexes the names. Tokens without a name are gaps in the numbering. */
-static enum status names_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
-                              struct err *err) {
+static enum status names_init(struct token_vocabulary *vocabulary,
+                              const struct tokenizer_spec *spec, struct err *err) {
     string_table_init(&vocabulary->by_name, &vocabulary->name, vocabulary->n);
     for (int32_t i = 0; i < vocabulary->n; i++) {
         if (vocabulary->type[i] == TOKEN_UNUSED && spec->token_length[i] == 0) continue;
@@ -226,7 +227,7 @@ static enum status names_init(struct vocabulary *vocabulary, const struct tokeni
 
 /* May plain text become this token? Control tokens, unused tokens and tokens outside the model's
  * vocabulary are excluded. */
-static bool is_plain(const struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
+static bool is_plain(const struct token_vocabulary *vocabulary, const struct tokenizer_spec *spec,
                      int32_t id) {
     int type = vocabulary->type[id];
     if (vocabulary->added[id] & ADDED_ONLY) return false;
@@ -234,7 +235,7 @@ static bool is_plain(const struct vocabulary *vocabulary, const struct tokenizer
     return type == TOKEN_NORMAL || (!has_byte_bpe && type == TOKEN_USER_DEFINED);
 }
 
-static void texts_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec) {
+static void texts_init(struct token_vocabulary *vocabulary, const struct tokenizer_spec *spec) {
     bool sees_names = spec->has_steps &&
                       (spec->kind == TOKENIZER_CHARACTER_BPE || spec->kind == TOKENIZER_UNIGRAM);
     /* Such a model sees the spelling of a text instead of its bytes. */
@@ -259,7 +260,7 @@ static void texts_init(struct vocabulary *vocabulary, const struct tokenizer_spe
     }
 }
 
-enum status vocabulary_init(struct vocabulary *vocabulary, const struct tokenizer_spec *spec,
+enum status vocabulary_init(struct token_vocabulary *vocabulary, const struct tokenizer_spec *spec,
                             const struct normalizer *normalizer, struct err *err) {
     size_t n = (size_t)spec->n_tokens;
     vocabulary->n = spec->n_tokens;
@@ -275,7 +276,7 @@ enum status vocabulary_init(struct vocabulary *vocabulary, const struct tokenize
     return names_init(vocabulary, spec, err);
 }
 
-void vocabulary_clear(struct vocabulary *vocabulary) {
+void vocabulary_clear(struct token_vocabulary *vocabulary) {
     mem_free(vocabulary->type);
     mem_free(vocabulary->added);
     mem_free(vocabulary->is_byte);

@@ -85,14 +85,14 @@ void plain_put_block(struct activations *a, int tile, int i, int rows, const flo
     }
 }
 
-static int dot(const struct block *w, const int8_t *q, int from, int to) {
+static int dot(const struct weight_block *w, const int8_t *q, int from, int to) {
     int sum = 0;
     for (int k = from; k < to; k++) sum += block_value(w, k) * q[k];
     return sum;
 }
 
 /* Returns acc plus one block's contribution to an output. */
-static float add_block(float acc, const struct format *format, const struct block *w,
+static float add_block(float acc, const struct format *format, const struct weight_block *w,
                        const int8_t *q, float scale, float sum) {
     if (!format->halved) {
         acc = fmaf((float)dot(w, q, 0, 32), block_scale(w, 0) * scale, acc);
@@ -111,7 +111,7 @@ static void quantised_lane(const struct matrix *w, int output, const struct acti
                            int tile, int rows, float *acc) {
     for (int r = 0; r < rows; r++) acc[r] = 0;
     for (int i = 0; i < w->n_blocks; i++) {
-        struct block block;
+        struct weight_block block;
         matrix_block(w, &block, output, i);
         size_t at = activation_at(a, tile, i, 0);
         for (int r = 0; r < rows; r++, at++)

@@ -4,7 +4,7 @@
 #include "kernels/cpu/cpu.h"
 
 /* The place of a scale in a block: a half, or a byte that is the exponent of a power of two. */
-struct place {
+struct broken_place {
     int at;
     bool is_exponent;
 };
@@ -12,7 +12,7 @@ struct place {
 enum { MAX_PLACES = 2 };
 
 /* Writes the places of a type's scale and minimum. Returns their number. */
-static int places_of(enum dtype type, struct place out[MAX_PLACES]) {
+static int places_of(enum dtype type, struct broken_place out[MAX_PLACES]) {
     static const struct {
         enum dtype type;
         enum scales scales;
@@ -34,8 +34,8 @@ static int places_of(enum dtype type, struct place out[MAX_PLACES]) {
     };
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
         if (entries[i].type != type || entries[i].scales == SCALES_FLOAT) continue;
-        out[0] = (struct place){entries[i].scale_at, entries[i].scales == SCALES_BRAIN};
-        out[1] = (struct place){entries[i].min_at, false};
+        out[0] = (struct broken_place){entries[i].scale_at, entries[i].scales == SCALES_BRAIN};
+        out[1] = (struct broken_place){entries[i].min_at, false};
         return entries[i].min_at < 0 ? 1 : 2;
     }
     return 0;
@@ -52,7 +52,7 @@ static bool iq1_m_is_finite(const uint8_t *p) {
 }
 
 /* Returns the first of n blocks without a finite number at that place, or n. */
-static size_t first_broken(enum dtype type, struct place place, const uint8_t *p, size_t n) {
+static size_t first_broken(enum dtype type, struct broken_place place, const uint8_t *p, size_t n) {
     size_t bytes = (size_t)dtype_block_bytes((int)type), i = 0;
     if (type == DTYPE_IQ1_M)
         while (i < n && iq1_m_is_finite(p + i * bytes)) i++;
@@ -64,7 +64,7 @@ static size_t first_broken(enum dtype type, struct place place, const uint8_t *p
 }
 
 size_t dtype_broken_block(enum dtype type, const void *data, size_t n) {
-    struct place place[MAX_PLACES];
+    struct broken_place place[MAX_PLACES];
     int places = places_of(type, place);
     for (int i = 0; i < places; i++) n = first_broken(type, place[i], data, n);
     return n;

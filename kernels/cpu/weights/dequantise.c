@@ -1,5 +1,6 @@
-/* Reads GGUF's blocks. This file is the only reader of each format. A `struct block` has 32 weights
- * as codes, a scale and a minimum, for every file layout. Layouts follow the GGUF specification.
+/* Reads GGUF's blocks. This file is the only reader of each format. A `struct weight_block` has 32
+ * weights as codes, a scale and a minimum, for every file layout. Layouts follow the GGUF
+ * specification.
  * Halves are little-endian, as are all supported machines. */
 #include <string.h>
 
@@ -26,35 +27,37 @@ static void add_fifth_bits(uint8_t *code, const uint8_t *p) {
 
 /* Each function reads block i of 8 if the type has 8 per super-block, else the block at p. */
 
-static void read_q4_0(struct block *block, const uint8_t *p, int i) {
+static void read_q4_0(struct weight_block *block, const uint8_t *p, int i) {
     (void)i;
-    *block = (struct block){.d = read_u16(p), .scale = {1, 1}, .zero = 8};
+    *block = (struct weight_block){.d = read_u16(p), .scale = {1, 1}, .zero = 8};
     read_nibbles(block->code, p + 2);
 }
 
-static void read_q4_1(struct block *block, const uint8_t *p, int i) {
+static void read_q4_1(struct weight_block *block, const uint8_t *p, int i) {
     (void)i;
-    *block = (struct block){.d = read_u16(p), .m = read_u16(p + 2), .scale = {1, 1}, .min = {1, 1}};
+    *block = (struct weight_block){
+        .d = read_u16(p), .m = read_u16(p + 2), .scale = {1, 1}, .min = {1, 1}};
     read_nibbles(block->code, p + 4);
 }
 
-static void read_q5_0(struct block *block, const uint8_t *p, int i) {
+static void read_q5_0(struct weight_block *block, const uint8_t *p, int i) {
     (void)i;
-    *block = (struct block){.d = read_u16(p), .scale = {1, 1}, .zero = 16};
+    *block = (struct weight_block){.d = read_u16(p), .scale = {1, 1}, .zero = 16};
     read_nibbles(block->code, p + 6);
     add_fifth_bits(block->code, p + 2);
 }
 
-static void read_q5_1(struct block *block, const uint8_t *p, int i) {
+static void read_q5_1(struct weight_block *block, const uint8_t *p, int i) {
     (void)i;
-    *block = (struct block){.d = read_u16(p), .m = read_u16(p + 2), .scale = {1, 1}, .min = {1, 1}};
+    *block = (struct weight_block){
+        .d = read_u16(p), .m = read_u16(p + 2), .scale = {1, 1}, .min = {1, 1}};
     read_nibbles(block->code, p + 8);
     add_fifth_bits(block->code, p + 4);
 }
 
-static void read_q8_0(struct block *block, const uint8_t *p, int i) {
+static void read_q8_0(struct weight_block *block, const uint8_t *p, int i) {
     (void)i;
-    *block = (struct block){.d = read_u16(p), .scale = {1, 1}, .zero = 128};
+    *block = (struct weight_block){.d = read_u16(p), .scale = {1, 1}, .zero = 128};
     for (int k = 0; k < BLOCK; k++) block->code[k] = p[2 + k] ^ 0x80;
 }
 
@@ -66,7 +69,7 @@ void block_k_scales(const uint8_t *p, int i, uint8_t *scale, uint8_t *min) {
     *min = (uint8_t)(i < 4 ? p[i + 4] & 63 : p[i + 4] >> 4 | p[i] >> 6 << 4);
 }
 
-static void read_k_scales(struct block *block, const uint8_t *p, int i) {
+static void read_k_scales(struct weight_block *block, const uint8_t *p, int i) {
     uint8_t scale, min;
     block_k_scales(p, i, &scale, &min);
     block->scale[0] = block->scale[1] = scale;
@@ -75,18 +78,18 @@ static void read_k_scales(struct block *block, const uint8_t *p, int i) {
 
 /* 32 bytes of nibbles serve two blocks: the even block uses the low nibbles, the odd block the high
  * ones. */
-static void read_k_nibbles(struct block *block, const uint8_t *p, int i) {
+static void read_k_nibbles(struct weight_block *block, const uint8_t *p, int i) {
     for (int j = 0; j < BLOCK; j++) block->code[j] = p[i / 2 * 32 + j] >> i % 2 * 4 & 15;
 }
 
-static void read_q4_k(struct block *block, const uint8_t *p, int i) {
-    *block = (struct block){.d = read_u16(p), .m = read_u16(p + 2)};
+static void read_q4_k(struct weight_block *block, const uint8_t *p, int i) {
+    *block = (struct weight_block){.d = read_u16(p), .m = read_u16(p + 2)};
     read_k_scales(block, p + 4, i);
     read_k_nibbles(block, p + 16, i);
 }
 
-static void read_q5_k(struct block *block, const uint8_t *p, int i) {
-    *block = (struct block){.d = read_u16(p), .m = read_u16(p + 2)};
+static void read_q5_k(struct weight_block *block, const uint8_t *p, int i) {
+    *block = (struct weight_block){.d = read_u16(p), .m = read_u16(p + 2)};
     read_k_scales(block, p + 4, i);
     read_k_nibbles(block, p + 48, i);
     for (int j = 0; j < BLOCK; j++) block->code[j] |= (p[16 + j] >> i & 1) << 4;
@@ -95,10 +98,10 @@ static void read_q5_k(struct block *block, const uint8_t *p, int i) {
 /* 128 bytes of nibbles, 64 bytes of high pairs, 16 signed scales, d. In each half of the 256
  * weights, blocks 0 and 1 use the low nibbles of its first and second 32 bytes, blocks 2 and 3 the
  * high nibbles. */
-static void read_q6_k(struct block *block, const uint8_t *p, int i) {
+static void read_q6_k(struct weight_block *block, const uint8_t *p, int i) {
     const uint8_t *nibbles = p + i / 4 * 64 + i % 2 * 32, *pairs = p + 128 + i / 4 * 32;
     const int8_t *scales = (const int8_t *)p + 192;
-    *block = (struct block){.d = read_u16(p + 208), .zero = 32};
+    *block = (struct weight_block){.d = read_u16(p + 208), .zero = 32};
     block->scale[0] = scales[2 * i];
     block->scale[1] = scales[2 * i + 1];
     for (int j = 0; j < BLOCK; j++)
@@ -114,8 +117,8 @@ static void read_pairs(uint8_t *code, const uint8_t *p, int i) {
 
 /* 16 bytes with a scale in the low nibble and a minimum in the high nibble; 64 bytes of pairs, d,
  * dmin. */
-static void read_q2_k(struct block *block, const uint8_t *p, int i) {
-    *block = (struct block){.d = read_u16(p + 80), .m = read_u16(p + 82)};
+static void read_q2_k(struct weight_block *block, const uint8_t *p, int i) {
+    *block = (struct weight_block){.d = read_u16(p + 80), .m = read_u16(p + 82)};
     for (int half = 0; half < 2; half++) {
         block->scale[half] = p[2 * i + half] & 15;
         block->min[half] = -(p[2 * i + half] >> 4);
@@ -130,8 +133,8 @@ static int q3_k_scale(const uint8_t *p, int i) {
 }
 
 /* 32 bytes of third bits, bit i for block i; 64 of pairs, 12 of scales, d. */
-static void read_q3_k(struct block *block, const uint8_t *p, int i) {
-    *block = (struct block){.d = read_u16(p + 108), .zero = 4};
+static void read_q3_k(struct weight_block *block, const uint8_t *p, int i) {
+    *block = (struct weight_block){.d = read_u16(p + 108), .zero = 4};
     for (int half = 0; half < 2; half++) block->scale[half] = q3_k_scale(p + 96, 2 * i + half);
     read_pairs(block->code, p + 32, i);
     for (int j = 0; j < BLOCK; j++) block->code[j] |= (p[j] >> i & 1) << 2;
@@ -141,9 +144,9 @@ static void read_q3_k(struct block *block, const uint8_t *p, int i) {
  * (/ 81) * 256, rounded up; multiplying it by 3 repeatedly gives the digits as overflow. Digits n
  * of the first 32 bytes are weights 32 * n and on, those of the next 16 bytes weights 160 + 16 * n
  * and on, those of the last 4 bytes weights 240 + 4 * n and on. */
-static void read_tq1_0(struct block *block, const uint8_t *p, int i) {
+static void read_tq1_0(struct weight_block *block, const uint8_t *p, int i) {
     static const uint8_t power[5] = {1, 3, 9, 27, 81};
-    *block = (struct block){.d = read_u16(p + 52), .scale = {1, 1}, .zero = 1};
+    *block = (struct weight_block){.d = read_u16(p + 52), .scale = {1, 1}, .zero = 1};
     for (int j = 0; j < BLOCK; j++) {
         int k = i * BLOCK + j;
         uint8_t byte = k < 160   ? p[k % 32] * power[k / 32]
@@ -153,8 +156,8 @@ static void read_tq1_0(struct block *block, const uint8_t *p, int i) {
     }
 }
 
-static void read_tq2_0(struct block *block, const uint8_t *p, int i) {
-    *block = (struct block){.d = read_u16(p + 64), .scale = {1, 1}, .zero = 1};
+static void read_tq2_0(struct weight_block *block, const uint8_t *p, int i) {
+    *block = (struct weight_block){.d = read_u16(p + 64), .scale = {1, 1}, .zero = 1};
     read_pairs(block->code, p, i);
 }
 
@@ -168,15 +171,16 @@ const int8_t *codes_table(enum codes codes) {
     return codes == CODES_LINEAR ? NULL : tables[codes];
 }
 
-static void read_iq4_nl(struct block *block, const uint8_t *p, int i) {
+static void read_iq4_nl(struct weight_block *block, const uint8_t *p, int i) {
     (void)i;
-    *block = (struct block){.d = read_u16(p), .scale = {1, 1}, .table = codes_table(CODES_NL4)};
+    *block =
+        (struct weight_block){.d = read_u16(p), .scale = {1, 1}, .table = codes_table(CODES_NL4)};
     read_nibbles(block->code, p + 2);
 }
 
 /* d, two bytes with the high pairs of 8 scales, four bytes with their low nibbles, the codes. */
-static void read_iq4_xs(struct block *block, const uint8_t *p, int i) {
-    *block = (struct block){.d = read_u16(p), .table = codes_table(CODES_NL4)};
+static void read_iq4_xs(struct weight_block *block, const uint8_t *p, int i) {
+    *block = (struct weight_block){.d = read_u16(p), .table = codes_table(CODES_NL4)};
     int low = p[4 + i / 2] >> i % 2 * 4 & 15, high = read_u16(p + 2) >> 2 * i & 3;
     block->scale[0] = block->scale[1] = (low | high << 4) - 32;
     read_nibbles(block->code, p + 8 + 16 * i);
@@ -184,10 +188,10 @@ static void read_iq4_xs(struct block *block, const uint8_t *p, int i) {
 
 /* A byte e, then the codes. Their scale is 2^(e - 128), half of the format's, because the table has
  * doubled values. It is exact in bfloat16, subnormals included. */
-static void read_mxfp4(struct block *block, const uint8_t *p, int i) {
+static void read_mxfp4(struct weight_block *block, const uint8_t *p, int i) {
     (void)i;
     uint16_t scale = (uint16_t)(*p < 2 ? 0x20 << *p : (*p - 1) << 7);
-    *block = (struct block){.d = scale, .scales = SCALES_BRAIN, .scale = {1, 1}};
+    *block = (struct weight_block){.d = scale, .scales = SCALES_BRAIN, .scale = {1, 1}};
     block->table = codes_table(CODES_E2M1);
     read_nibbles(block->code, p + 1);
 }
@@ -201,33 +205,35 @@ static float read_float(const uint8_t *p) {
 }
 
 /* A float32, the zero point, the codes. */
-static void read_int4(struct block *block, const uint8_t *p, int i) {
+static void read_int4(struct weight_block *block, const uint8_t *p, int i) {
     (void)i;
-    *block = (struct block){.scales = SCALES_FLOAT, .d_float = read_float(p), .scale = {1, 1}};
+    *block =
+        (struct weight_block){.scales = SCALES_FLOAT, .d_float = read_float(p), .scale = {1, 1}};
     block->min[0] = block->min[1] = -p[4];
     read_nibbles(block->code, p + 5);
 }
 
 /* A half, the zero point, the codes. */
-static void read_int4h(struct block *block, const uint8_t *p, int i) {
+static void read_int4h(struct weight_block *block, const uint8_t *p, int i) {
     (void)i;
-    *block = (struct block){.scales = SCALES_POINT, .d = read_u16(p), .scale = {1, 1}};
+    *block = (struct weight_block){.scales = SCALES_POINT, .d = read_u16(p), .scale = {1, 1}};
     block->m = block->d;
     block->min[0] = block->min[1] = -p[2];
     read_nibbles(block->code, p + 3);
 }
 
 /* A float32, then signed bytes. */
-static void read_int8(struct block *block, const uint8_t *p, int i) {
+static void read_int8(struct weight_block *block, const uint8_t *p, int i) {
     (void)i;
-    *block = (struct block){.scales = SCALES_FLOAT, .d_float = read_float(p), .scale = {1, 1}};
+    *block =
+        (struct weight_block){.scales = SCALES_FLOAT, .d_float = read_float(p), .scale = {1, 1}};
     block->zero = 128;
     for (int k = 0; k < BLOCK; k++) block->code[k] = p[4 + k] ^ 0x80;
 }
 
 /* ---- any type ------------------------------------------------------------------------------- */
 
-void block_read(struct block *block, enum dtype type, const void *row, size_t i) {
+void block_read(struct weight_block *block, enum dtype type, const void *row, size_t i) {
     const size_t per = (size_t)dtype_block_elements(type) / BLOCK;
     assert(per == 1 || per == 8);
     const uint8_t *p = (const uint8_t *)row + i / per * (size_t)dtype_block_bytes(type);
@@ -250,19 +256,19 @@ static float brain_to_float(uint16_t brain) {
     return value;
 }
 
-float block_scale(const struct block *block, int half) {
+float block_scale(const struct weight_block *block, int half) {
     float d = block->scales == SCALES_FLOAT   ? block->d_float
               : block->scales == SCALES_BRAIN ? brain_to_float(block->d)
                                               : half_to_float(block->d);
     return d * (float)block->scale[half];
 }
 
-float block_min(const struct block *block, int half) {
+float block_min(const struct weight_block *block, int half) {
     float m = block->scales == SCALES_FLOAT ? block->d_float : half_to_float(block->m);
     return m * (float)block->min[half];
 }
 
-void block_floats(const struct block *block, float *out) {
+void block_floats(const struct weight_block *block, float *out) {
     const float scale[2] = {block_scale(block, 0), block_scale(block, 1)};
     const float min[2] = {block_min(block, 0), block_min(block, 1)};
     bool has_min = block->min[0] || block->min[1];
@@ -299,7 +305,7 @@ void dequantise(enum dtype dtype, const void *data, float *out, size_t n) {
     } else if (dtype_kept(dtype) != dtype) {
         lookup_floats(dtype, data, out, n);
     } else {
-        struct block block;
+        struct weight_block block;
         for (size_t i = 0; i < n / BLOCK; i++) {
             block_read(&block, dtype, data, i);
             block_floats(&block, out + i * BLOCK);

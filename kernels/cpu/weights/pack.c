@@ -115,8 +115,8 @@ static size_t small_offset(const struct format *format, int i) {
     return (format->has_min ? 2 * HALVES : HALVES) + (size_t)(i % 8) * small_bytes(format);
 }
 
-static void scales_write(uint8_t *scales, const struct format *format, const struct block *block,
-                         int i, int lane) {
+static void scales_write(uint8_t *scales, const struct format *format,
+                         const struct weight_block *block, int i, int lane) {
     if (format->scales == SCALES_FLOAT) {
         memcpy(scales + 4 * lane, &block->d_float, 4);
         if (format->has_min) scales[FLOATS + lane] = (uint8_t)-block->min[0];
@@ -140,8 +140,8 @@ static void scales_write(uint8_t *scales, const struct format *format, const str
         small[LANES] = (uint8_t)block->scale[1];
 }
 
-static void scales_read(const uint8_t *scales, const struct format *format, struct block *block,
-                        int i, int lane) {
+static void scales_read(const uint8_t *scales, const struct format *format,
+                        struct weight_block *block, int i, int lane) {
     block->scale[0] = block->scale[1] = 1;
     block->min[0] = block->min[1] = format->has_min;
     block->m = 0;
@@ -275,7 +275,7 @@ void matrix_write_row(struct matrix *w, int row, const void *from) {
     assert(row >= 0 && row < w->N && !matrix_is_float(w) && !matrix_is_half(w));
     int panel = row / LANES, lane = row % LANES;
     for (int i = 0; i < w->n_blocks; i++) {
-        struct block block;
+        struct weight_block block;
         block_read(&block, w->type, from, (size_t)i);
         codes_write((uint8_t *)matrix_codes(w, panel, i), block.code, w->format->bits, lane);
         scales_write((uint8_t *)matrix_scales(w, panel, i), w->format, &block, i, lane);
@@ -472,7 +472,7 @@ void cpu_matrix_free(struct cpu *cpu, struct matrix *w) {
     mem_free(slab);
 }
 
-void matrix_block(const struct matrix *w, struct block *block, int row, int i) {
+void matrix_block(const struct matrix *w, struct weight_block *block, int row, int i) {
     assert(row >= 0 && row < w->N && i >= 0 && i < w->n_blocks);
     int panel = row / LANES, lane = row % LANES;
     codes_read(matrix_codes(w, panel, i), block->code, w->format->bits, lane);
@@ -489,7 +489,7 @@ void matrix_row(const struct matrix *w, int row, float *out) {
         return;
     }
     for (int i = 0; i < w->n_blocks; i++) {
-        struct block block;
+        struct weight_block block;
         matrix_block(w, &block, row, i);
         block_floats(&block, out + (size_t)i * BLOCK);
     }

@@ -46,12 +46,13 @@ struct sums {
     float w, x, code, code2, x_code;
 };
 
-struct range {
+struct k_range {
     float scale, min; /* both are >= 0 */
 };
 
 /* The squared error of a range with these codes. */
-static float error_of(struct range range, const float *x, const float *weight, const float *code) {
+static float error_of(struct k_range range, const float *x, const float *weight,
+                      const float *code) {
     four error = {0};
     for (int i = 0; i < SMALL_4; i += 4) {
         four off = range.scale * load(code + i) - range.min - load(x + i);
@@ -61,21 +62,21 @@ static float error_of(struct range range, const float *x, const float *weight, c
 }
 
 /* The best range for these codes: least squares, with a minimum that may not be below 0. */
-static struct range solve(const struct sums *s) {
+static struct k_range solve(const struct sums *s) {
     float determinant = s->w * s->code2 - s->code * s->code;
-    if (s->code2 <= 0) return (struct range){0};
+    if (s->code2 <= 0) return (struct k_range){0};
     if (determinant > 0) {
         float scale = (s->w * s->x_code - s->x * s->code) / determinant;
         float min = (s->code * s->x_code - s->code2 * s->x) / determinant;
-        if (scale >= 0 && min >= 0) return (struct range){scale, min};
+        if (scale >= 0 && min >= 0) return (struct k_range){scale, min};
     }
     float scale = s->x_code / s->code2;
-    return (struct range){scale > 0 ? scale : 0, 0};
+    return (struct k_range){scale > 0 ? scale : 0, 0};
 }
 
 /* One trial: codes for `inverse`, then the best range for them. `s` has the sums that do not depend
  * on codes. */
-static float try_range(struct range *out, struct sums s, const float *x, const float *weight,
+static float try_range(struct k_range *out, struct sums s, const float *x, const float *weight,
                        float low, float inverse) {
     float code[SMALL_4];
     four sum = {0}, sum2 = {0}, x_sum = {0};
@@ -104,17 +105,17 @@ static struct sums weigh(float *weight, const float *x) {
     return (struct sums){.w = total(sum), .x = total(x_sum)};
 }
 
-static struct range find_range(const float *x) {
+static struct k_range find_range(const float *x) {
     float low = 0, high = x[0], weight[SMALL_4], best_error = INFINITY;
     for (int i = 0; i < SMALL_4; i++) {
         low = x[i] < low ? x[i] : low;
         high = x[i] > high ? x[i] : high;
     }
-    struct range best = {0, -low};
+    struct k_range best = {0, -low};
     if (!(high > low)) return best;
     struct sums sums = weigh(weight, x);
     for (int trial = -TRIALS; trial <= TRIALS; trial++) {
-        struct range range;
+        struct k_range range;
         float inverse = (15 + 0.1f * (float)trial) / (high - low);
         float error = try_range(&range, sums, x, weight, low, inverse);
         if (error < best_error) best = range, best_error = error;
@@ -141,7 +142,7 @@ static float put_half(uint8_t *p, float value) {
 }
 
 void quantise_q4_k(uint8_t *p, const float *x) {
-    struct range range[8];
+    struct k_range range[8];
     float max_scale = 0, max_min = 0;
     memset(p, 0, 144);
     for (int i = 0; i < 8; i++) {

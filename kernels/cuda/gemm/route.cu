@@ -19,7 +19,7 @@ void route_widen(enum dtype act, float *y, const void *x, size_t n, cudaStream_t
     });
 }
 
-/* ---- a row's experts: one warp per row ------------------------------------------------------- */
+/* ---- a row's experts: one warp per row ------------------------------------------------------ */
 
 /* The choice and the weights of a row's experts; see struct experts. */
 struct routing_rule {
@@ -30,32 +30,33 @@ struct routing_rule {
 };
 
 /* A logit and its expert. NaNs are chosen only if nothing else is left. */
-struct candidate {
+struct expert_candidate {
     float logit;
     int expert; /* NONE: no candidate */
 };
-__device__ __forceinline__ bool is_before(const struct candidate &a, const struct candidate &b) {
+__device__ __forceinline__ bool is_before(const struct expert_candidate &a,
+                                          const struct expert_candidate &b) {
     if (a.expert == NONE || b.expert == NONE) return a.expert < b.expert;
     if (a.logit != a.logit || b.logit != b.logit) return a.logit == a.logit;
     return a.logit > b.logit || (a.logit == b.logit && a.expert < b.expert);
 }
 
 /* The best of a lane's remaining experts: lane, lane + 32, .., except those in `taken`. */
-__device__ __forceinline__ struct candidate best_left(const float *logits, int E, unsigned taken,
-                                                      int lane) {
-    struct candidate best = {0.0f, NONE};
+__device__ __forceinline__ struct expert_candidate best_left(const float *logits, int E,
+                                                             unsigned taken, int lane) {
+    struct expert_candidate best = {0.0f, NONE};
     for (int i = 0; lane + i * WARP < E; i++) {
-        const struct candidate next = {logits[lane + i * WARP], lane + i * WARP};
+        const struct expert_candidate next = {logits[lane + i * WARP], lane + i * WARP};
         if (!(taken >> i & 1) && is_before(next, best)) best = next;
     }
     return best;
 }
 
-__device__ __forceinline__ struct candidate warp_best(struct candidate best) {
+__device__ __forceinline__ struct expert_candidate warp_best(struct expert_candidate best) {
 #pragma unroll
     for (int apart = WARP / 2; apart > 0; apart /= 2) {
-        const struct candidate other = {__shfl_xor_sync(FULL_MASK, best.logit, apart),
-                                        __shfl_xor_sync(FULL_MASK, best.expert, apart)};
+        const struct expert_candidate other = {__shfl_xor_sync(FULL_MASK, best.logit, apart),
+                                               __shfl_xor_sync(FULL_MASK, best.expert, apart)};
         if (is_before(other, best)) best = other;
     }
     return {__shfl_sync(FULL_MASK, best.logit, 0), __shfl_sync(FULL_MASK, best.expert, 0)};
@@ -65,7 +66,7 @@ __device__ __forceinline__ struct candidate warp_best(struct candidate best) {
 __device__ __forceinline__ void choose(int *chosen, const float *row, int E, int n, int lane) {
     unsigned taken = 0;
     for (int i = 0; i < n; i++) {
-        const struct candidate best = warp_best(best_left(row, E, taken, lane));
+        const struct expert_candidate best = warp_best(best_left(row, E, taken, lane));
         if (best.expert % WARP == lane) taken |= 1u << best.expert / WARP;
         if (lane == 0) chosen[i] = best.expert;
     }
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(WARP)
     }
 }
 
-/* ---- an expert's rows: one warp per expert --------------------------------------------------- */
+/* ---- an expert's rows: one warp per expert -------------------------------------------------- */
 
 /* Slots are assigned in the order of the experts, and within an expert in the order of the rows. */
 __global__ void __launch_bounds__(WARP) group_kernel(struct routing r, int slots, int n_used) {
@@ -214,7 +215,7 @@ void route_rows(const struct routing *routing, const float *logits, int M,
            routing_blocks(M, n_used, E));
 }
 
-/* ---- the sum: one block per row -------------------------------------------------------------- */
+/* ---- the sum: one block per row ------------------------------------------------------------- */
 
 template <class T>
 __global__ void __launch_bounds__(ELEMENT_THREADS)
