@@ -63,9 +63,10 @@ DOORS = {
     "server/http": ["http.h"],
     "server/openai": ["openai.h"],
     "server/generation": ["grammar_store.h", "job.h", "prompt.h", "stop_matcher.h"],
-    "server/endpoints": [],
+    "server/app": ["app.h", "lanes.h", "metrics.h"],
+    "server/endpoints": ["endpoints.h"],
     "server/commands": ["commands.h"],
-    "server": ["app.h", "metrics.h"],
+    "server": [],
     "bench/command": [],
 }
 CPU = {"config", "kernels", "kernels/cpu"}
@@ -73,7 +74,7 @@ CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
-SERVER = SCHEDULER | {"server", "server/json", "server/http", "server/message", "server/openai"}
+SERVER = SCHEDULER | {"server/json", "server/http", "server/message", "server/openai"}
 MAY_INCLUDE = {
     "config": set(),
     "kernels": {"config"},
@@ -120,11 +121,12 @@ MAY_INCLUDE = {
     "server/message": {"config", "server/json"},
     "server/http": {"config"},
     "server/openai": SCHEDULER | {"server/json", "server/message"},
-    "server/generation": SERVER,
-    "server/endpoints": SERVER | {"server/generation"},
-    "server": SERVER | {"server/generation", "server/commands"},
-    "server/commands": SERVER | {"server/generation"},
-    "bench/command": SERVER | {"server/commands"},
+    "server/app": SERVER,
+    "server/generation": SERVER | {"server/app"},
+    "server/endpoints": SERVER | {"server/app", "server/generation"},
+    "server/commands": SERVER | {"server/app", "server/generation", "server/endpoints"},
+    "server": {"config", "server/commands"},
+    "bench/command": SERVER | {"server/app", "server/commands"},
 }
 # The headers in which each prototype must have a comment: those that other folders or the program's main file include.
 COMMENTED_HEADERS = {

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "bench/command/bench.h"
-#include "server/app.h"
+#include "server/app/app.h"
 #include "server/commands/commands.h"
 
 /* Figures read from /metrics, in the order of `names`. */

@@ -394,7 +394,7 @@ int command_batch(const struct options *options) {
     struct batch_job *batch = mem_calloc(1, sizeof *batch);
     struct sigaction action = {.sa_handler = on_interrupt};
     batch->app.options = options;
-    bridge_init(&batch->app, notify);
+    bridge_init(&batch->app, NULL, notify);
     pthread_cond_init(&batch->arrived, NULL);
     list_init(&batch->lines);
     int code = open_all(batch);

@@ -12,6 +12,8 @@
 #include "engine/grammar/grammar.h"
 #include "scheduler/scheduler.h"
 
+struct app;
+
 enum { EXIT_DEVICE_FAILED = 3 };
 
 int command_serve(const struct options *options);
@@ -47,6 +49,16 @@ int open_draft_engine(struct engine **draft, const struct engine *engine,
 /* Makes the scheduler's settings for an opened engine. */
 struct scheduler_config scheduler_config_from(const struct options *options,
                                               const struct engine *engine);
+
+/* ---- open_app.c: parts of a server ---------------------------------------------------------- */
+
+/* Opens scheduler, loop and HTTP for an app whose engine, options and model_name are set. uv_run of
+ * its loop then serves until lifecycle.c stops it. The caller keeps the engine. Call app_close
+ * afterwards, even on failure. */
+enum status app_open(struct app *app, struct err *err);
+void app_close(struct app *app);
+
+/* ---- printing ------------------------------------------------------------------------------- */
 
 /* Prints "penstock: message" and returns the exit code for the status. */
 int print_error(const struct err *err);

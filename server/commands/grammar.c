@@ -5,7 +5,7 @@
 
 #include "config/json.h"
 #include "engine/grammar/grammar.h"
-#include "server/app.h"
+#include "server/app/app.h"
 #include "server/commands/commands.h"
 #include "server/json/json.h"
 

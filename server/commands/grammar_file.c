@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "config/json.h"
-#include "server/app.h"
+#include "server/app/app.h"
 #include "server/commands/commands.h"
 
 static bool ends_in(const char *text, const char *end) {

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/app.h"
 #include "server/commands/commands.h"
+#include "server/endpoints/endpoints.h"
 
 int command_inspect(const struct options *options) {
     struct engine_config config = engine_config_from(options);

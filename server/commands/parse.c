@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/app.h"
+#include "server/app/app.h"
 #include "server/commands/commands.h"
 #include "server/json/json.h"
 

@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/app.h"
 #include "server/commands/commands.h"
+#include "server/endpoints/endpoints.h"
 
 /* ---- start-up report ------------------------------------------------------------------------ */
 

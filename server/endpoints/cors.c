@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "server/app.h"
+#include "server/endpoints/endpoints.h"
 
 /* Is the origin in the option's list? */
 static bool is_allowed(const char *list, const char *origin) {

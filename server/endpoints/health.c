@@ -1,6 +1,7 @@
 /* The state of the process: liveness, readiness, metrics, version. */
-#include "server/app.h"
+#include "server/endpoints/endpoints.h"
 #include "server/endpoints/exposition.h"
+#include "server/endpoints/metrics_view.h"
 
 /* If a step runs for this time, the engine hangs. */
 #define STUCK_S 60

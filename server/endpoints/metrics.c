@@ -5,76 +5,7 @@
 #include <string.h>
 
 #include "server/endpoints/exposition.h"
-#include "server/metrics.h"
-
-/* ---- bounds --------------------------------------------------------------------------------- */
-
-/* Upper bounds of a histogram's buckets. Dashboards query vLLM's bounds by their text, so all of
- * vLLM's bounds are included. A small model on a fast machine needs more bounds below 10 ms. */
-struct bounds {
-    int n;
-    double at[METRIC_BUCKETS];
-};
-
-static const struct bounds of_first_token = {
-    24, {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
-         0.75,   1,     2.5,   5,     7.5,  10,   20,   40,   80,   160, 640,  2560}};
-static const struct bounds of_token = {
-    25, {0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,
-         0.3,    0.4,   0.5,   0.75,  1,     2.5,    5,    7.5,   10,   20,    40,  80}};
-static const struct bounds of_request = {
-    29, {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1,   1.5,  2,   2.5,
-         5,     10,    15,    20,   30,   40,   50,  60,  120, 240, 480, 960, 1920, 7680}};
-/* up to the longest supported context; bounds above the model's context are not written */
-static const struct bounds of_tokens = {22, {1,     2,     5,    10,   20,   50,   100,  200,
-                                             500,   1000,  2000, 5000, 10e3, 20e3, 50e3, 100e3,
-                                             200e3, 500e3, 1e6,  2e6,  5e6,  10e6}};
-static const struct bounds of_choices = {7, {1, 2, 5, 10, 20, 50, 100}};
-static const struct bounds of_http = {7, {0.01, 0.1, 0.5, 1, 5, 30, 120}};
-
-static const struct bounds *const bounds_of[N_HISTOGRAMS] = {
-    [HISTOGRAM_FIRST_TOKEN] = &of_first_token, [HISTOGRAM_INTER_TOKEN] = &of_token,
-    [HISTOGRAM_OUTPUT_TOKEN] = &of_token,      [HISTOGRAM_QUEUE] = &of_request,
-    [HISTOGRAM_PREFILL] = &of_request,         [HISTOGRAM_DECODE] = &of_request,
-    [HISTOGRAM_INFERENCE] = &of_request,       [HISTOGRAM_REQUEST] = &of_request,
-    [HISTOGRAM_PROMPT] = &of_tokens,           [HISTOGRAM_COMPUTED] = &of_tokens,
-    [HISTOGRAM_GENERATION] = &of_tokens,       [HISTOGRAM_LONGEST] = &of_tokens,
-    [HISTOGRAM_MAX_TOKENS] = &of_tokens,       [HISTOGRAM_N] = &of_choices,
-};
-
-/* ---- counting ------------------------------------------------------------------------------- */
-
-static void add(struct histogram *histogram, const struct bounds *bounds, double value) {
-    assert(bounds->n > 0 && bounds->n <= METRIC_BUCKETS);
-    int i = 0;
-    if (!(value > 0)) value = 0;
-    while (i < bounds->n && value > bounds->at[i]) i++;
-    histogram->counts[i]++;
-    histogram->sum += value;
-}
-
-void metrics_observe(struct metrics *metrics, enum histogram_id id, double value) {
-    assert(id < N_HISTOGRAMS && bounds_of[id] && bounds_of[id]->n <= METRIC_BUCKETS);
-    add(&metrics->histograms[id], bounds_of[id], value);
-}
-
-void metrics_count_http(struct metrics *metrics, const char *path, const char *method, int status,
-                        double seconds) {
-    int i = 0;
-    assert(status >= 100 && status < 600 && strlen(path) < sizeof metrics->http->path);
-    while (i < metrics->n_http && (strcmp(metrics->http[i].path, path) != 0 ||
-                                   strcmp(metrics->http[i].method, method) != 0)) {
-        i++;
-    }
-    if (i == MAX_HTTP_COUNTS) i--;
-    if (i == metrics->n_http) {
-        metrics->n_http++;
-        snprintf(metrics->http[i].path, sizeof metrics->http[i].path, "%s", path);
-        metrics->http[i].method = method;
-    }
-    metrics->http[i].by_class[status / 100]++;
-    add(&metrics->http[i].seconds, &of_http, seconds);
-}
+#include "server/endpoints/metrics_view.h"
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
@@ -306,11 +237,13 @@ static const char *labels_of(struct metrics_writer *writer, const char *name, co
 
 /* Writes a histogram. Omits buckets above the model's context, which would always be full. */
 static void write_histogram(struct metrics_writer *writer, const char *name, const char *labels,
-                            const struct bounds *bounds, const struct histogram *histogram) {
+                            const struct histogram_bounds *bounds,
+                            const struct histogram *histogram) {
     uint64_t counts[METRIC_BUCKETS + 1];
     int n = 0;
-    bool all = bounds != &of_tokens;
-    while (n < bounds->n && (all || bounds->at[n] <= writer->view->max_model_len)) n++;
+    while (n < bounds->n &&
+           (!bounds->counts_tokens || bounds->at[n] <= writer->view->max_model_len))
+        n++;
     memcpy(counts, histogram->counts, sizeof counts);
     for (int i = n + 1; i <= bounds->n; i++) counts[n] += counts[i];
     exposition_histogram(&writer->to, name, labels, bounds->at, n, counts, histogram->sum);
@@ -353,7 +286,7 @@ static void write_row(struct metrics_writer *writer, const struct metric *metric
     } else if (metric->histogram == HISTOGRAM_STEP_TOKENS) {
         write_steps(writer, name, labels);
     } else {
-        write_histogram(writer, name, labels, bounds_of[metric->histogram],
+        write_histogram(writer, name, labels, metrics_bounds(metric->histogram),
                         &writer->shown.metrics.histograms[metric->histogram]);
     }
 }
@@ -405,7 +338,8 @@ static void write_http(struct metrics_writer *writer) {
     for (int i = 0; i < metrics->n_http; i++) {
         labels_of(writer, name, "handler", metrics->http[i].path);
         exposition_label(&writer->labels, "method", metrics->http[i].method);
-        write_histogram(writer, name, writer->labels.data, &of_http, &metrics->http[i].seconds);
+        write_histogram(writer, name, writer->labels.data, metrics_http_bounds(),
+                        &metrics->http[i].seconds);
     }
 }
 

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/metrics.h"
+#include "server/endpoints/metrics_view.h"
 
 static double clock_s(clockid_t clock) {
     struct timespec now;

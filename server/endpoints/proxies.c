@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/app.h"
+#include "server/endpoints/endpoints.h"
 
 /* All addresses of 16 bytes with the same first `bits`. An IPv4 address is ::ffff:a.b.c.d. */
 struct address_range {

@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 
+#include "server/endpoints/endpoints.h"
 #include "server/generation/job.h"
 
 struct render_request {

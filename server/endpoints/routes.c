@@ -3,14 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/app.h"
+#include "server/endpoints/endpoints.h"
+#include "server/generation/job.h"
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
-enum {
-    MAX_PATH = 512, /* longer paths are unknown */
-    ROUTE_PATH = 48
-};
+enum { MAX_PATH = 512 }; /* longer paths are unknown */
 
 /* Writes the canonical form of a path, by which routes are found, and returns `out`. It omits a
  * slash at the end, which clients add to their base address, and adds /v1 to paths that
@@ -29,74 +27,7 @@ static const char *canonical(const char *path, char out[MAX_PATH]) {
     return out;
 }
 
-/* ---- routes --------------------------------------------------------------------------------- */
-
-/* One path. Each API has two routes, which routes_open makes. */
-struct route {
-    char path[ROUTE_PATH]; /* a path that ends in '/' includes all paths below it */
-    const char *method;    /* GET includes HEAD */
-    bool public;           /* does not need a key: for probes */
-    bool monitored;        /* for monitors: needs one of --metrics-key, if set */
-    bool admin;            /* needs an admin key */
-    bool reads_body;       /* false: the body is discarded as it arrives */
-    bool generates;        /* refused while the queue is full */
-    const struct api *api; /* the API of its requests and errors, or NULL */
-    void (*start)(struct app *app, struct http_request *http, const struct api *api);
-    void (*answer)(struct app *app, struct http_request *http); /* used if `api` is NULL */
-};
-
 /* ---- answers -------------------------------------------------------------------------------- */
-
-struct error_answer {
-    const struct err *err;
-    const struct api *api;
-    struct buf body;
-};
-
-static void write_error(void *arg) {
-    struct error_answer *answer = arg;
-    (answer->api ? answer->api->write_error : api_write_error)(&answer->body, answer->err);
-}
-
-static void drop_error(void *arg) {
-    buf_free(&((struct error_answer *)arg)->body);
-}
-
-/* Sends an error without allocating memory for its text. */
-static void respond_short(struct http_request *http) {
-    static const char body[] =
-        "{\"error\":{\"message\":\"Not enough memory for this request: try again later, or send a "
-        "smaller one.\",\"type\":\"unavailable_error\",\"param\":null,\"code\":\"out_of_memory\"}}";
-    struct http_field field = {"Retry-After", "5"};
-    http_respond(http, 503, "application/json", body, sizeof body - 1, &field, 1);
-}
-
-void respond_error(struct http_request *http, const struct err *err, const char *allow) {
-    assert(err->status != STATUS_OK);
-    struct http_field field = {NULL, NULL};
-    if (allow)
-        field = (struct http_field){"Allow", allow};
-    else if (err->status == STATUS_OVERLOADED)
-        field = (struct http_field){"Retry-After", "1"};
-    else if (err->status == STATUS_UNAVAILABLE)
-        field = (struct http_field){"Retry-After", "5"};
-    else if (err->status == STATUS_AUTHENTICATION) {
-        field = (struct http_field){"WWW-Authenticate", "Bearer"};
-    }
-    const struct route *route = http->route;
-    struct error_answer answer = {.err = err, .api = route ? route->api : NULL};
-    if (!mem_run(write_error, drop_error, &answer)) {
-        respond_short(http);
-        return;
-    }
-    http_respond(http, status_http(err->status), "application/json", answer.body.data,
-                 answer.body.length, &field, field.name != NULL);
-    buf_free(&answer.body);
-}
-
-void respond_json(struct http_request *http, struct buf *body) {
-    http_respond_take(http, 200, "application/json", body, NULL, 0);
-}
 
 static void on_models(struct app *app, struct http_request *http) {
     const char *name = http->path + strlen("/v1/models");
@@ -332,7 +263,7 @@ static void take_headers(void *arg) {
 static void visit(struct app *app, struct http_request *http, void (*take)(void *visit)) {
     struct visit arg = {app, http};
     if (mem_run(take, NULL, &arg)) return;
-    respond_short(http);
+    respond_out_of_memory(http);
     http_release(http);
 }
 
@@ -341,7 +272,7 @@ void routes_on_headers(void *app, struct http_request *http) {
         visit(app, http, take_headers);
         return;
     }
-    respond_short(http);
+    respond_out_of_memory(http);
     http_release(http);
 }
 

@@ -2,7 +2,7 @@
  * and the list of special tokens as long as the vocabulary. */
 #include <stdlib.h>
 
-#include "server/app.h"
+#include "server/endpoints/endpoints.h"
 #include "server/generation/prompt.h"
 
 struct token_request {

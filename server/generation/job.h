@@ -12,7 +12,8 @@
 #ifndef PENSTOCK_SERVER_JOB_H
 #define PENSTOCK_SERVER_JOB_H
 
-#include "server/app.h"
+#include "server/app/app.h"
+#include "server/generation/grammar_store.h"
 #include "server/generation/stop_matcher.h"
 
 /* One answer to one prompt. `text`, `logprobs` and `ids` hold the part that is not yet written: all
@@ -216,5 +217,11 @@ struct api_usage job_usage(const struct generation_job *job);
 
 /* Frees the content of the job, but not the job. */
 void job_clear(struct generation_job *job);
+
+/* ---- reply.c: HTTP requests that generate --------------------------------------------------- */
+
+/* Starts a complete request: parses and tokenises it on a worker, submits it, and answers as tokens
+ * arrive. */
+void reply_start(struct app *app, struct http_request *http, const struct api *api);
 
 #endif

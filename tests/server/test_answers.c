@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "server/app.h"
+#include "server/app/app.h"
 #include "support/suite_main.h"
 
 #define ALL ((size_t)1 << 20)

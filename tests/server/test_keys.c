@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/endpoints/endpoints.h"
 #include "support/app_fixture.h"
 #include "support/suite_main.h"
 

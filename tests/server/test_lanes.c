@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/lanes.h"
+#include "server/app/lanes.h"
 #include "support/suite_main.h"
 
 enum { MAX_WORKS = 64, GRAMMAR_THREADS = 2 };

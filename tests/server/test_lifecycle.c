@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/app.h"
+#include "server/app/app.h"
 #include "tests/support/suite_main.h"
 
 static struct app *app;

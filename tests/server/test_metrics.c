@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "server/endpoints/exposition.h"
-#include "server/metrics.h"
+#include "server/endpoints/metrics_view.h"
 #include "support/suite_main.h"
 
 static struct metrics metrics;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/app.h"
+#include "server/endpoints/endpoints.h"
 #include "support/suite_main.h"
 
 static struct app app;

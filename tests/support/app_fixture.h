@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_APP_FIXTURE_H
 #define TESTS_SUPPORT_APP_FIXTURE_H
 
-#include "server/app.h"
+#include "server/app/app.h"
 
 extern struct app *app;
 extern struct options options; /* of the server; a test may change options that are read later */

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/generation/job.h"
+#include "server/app/app.h"
 
 enum { FIRST_EVENTS = 256 }; /* initial capacity of a vector */
 
@@ -88,19 +88,22 @@ static void on_wake(uv_async_t *wake) {
         app->failure = failure;
         lifecycle_fail(app);
     }
-    for (int i = 0; i < app->received.n; i++) job_event(&app->received.events[i]);
+    for (int i = 0; i < app->received.n; i++) app->on_event(&app->received.events[i]);
     if (app->received.n > 0) http_flush(app->http);
     app->metrics.answer_ns += now_ns() - began;
 }
 
 /* ---- opening and closing -------------------------------------------------------------------- */
 
-void bridge_init(struct app *app, void (*notify)(struct app *app)) {
+void bridge_init(struct app *app, void (*on_event)(const struct event *event),
+                 void (*notify)(struct app *app)) {
+    assert((on_event != NULL) != (notify != NULL));
     pthread_mutex_init(&app->mutex, NULL);
     pthread_cond_init(&app->received_some, NULL);
     app->arrived.events = mem_alloc(FIRST_EVENTS * sizeof *app->arrived.events);
     app->received.events = mem_alloc(FIRST_EVENTS * sizeof *app->received.events);
     app->arrived.capacity = app->received.capacity = FIRST_EVENTS;
+    app->on_event = on_event;
     app->notify = notify ? notify : wake_loop;
     if (notify) return;
     uv_async_init(&app->loop, &app->wake, on_wake);

@@ -1,13 +1,13 @@
-/* server/metrics: counters of the loop thread for GET /metrics. All zero is empty. */
+/* server/app/metrics: counters of the loop thread. All zero is empty. endpoints/metrics.c writes
+ * them for GET /metrics. */
 #ifndef PENSTOCK_SERVER_METRICS_H
 #define PENSTOCK_SERVER_METRICS_H
 
-#include "scheduler/scheduler.h"
-#include "server/generation/grammar_store.h"
-#include "server/lanes.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-/* Values counted by size; endpoints/metrics.c has their names and bounds. Here a "request" is a
- * prompt: each prompt of an HTTP request counts. Times are in seconds. */
+/* Values counted by size; endpoints/metrics.c has their names, metrics.c their bounds. Here a
+ * "request" is a prompt: each prompt of an HTTP request counts. Times are in seconds. */
 enum histogram_id {
     HISTOGRAM_FIRST_TOKEN,  /* from the request to the prompt's first token */
     HISTOGRAM_INTER_TOKEN,  /* from one token of a choice to the next */
@@ -28,6 +28,14 @@ enum histogram_id {
 };
 
 #define METRIC_BUCKETS 32
+
+/* Upper bounds of a histogram's buckets. */
+struct histogram_bounds {
+    int n;
+    double at[METRIC_BUCKETS];
+    bool counts_tokens; /* bounds above the model's context are not written */
+};
+
 struct histogram {
     uint64_t counts[METRIC_BUCKETS + 1]; /* by bound; the last one above all bounds */
     double sum;
@@ -53,6 +61,10 @@ struct metrics {
     uint64_t answer_ns; /* the loop's time for converting tokens to text and sending it */
 };
 
+/* Return the bounds of a histogram that the server counts, and of http_count.seconds. */
+const struct histogram_bounds *metrics_bounds(enum histogram_id id);
+const struct histogram_bounds *metrics_http_bounds(void);
+
 /* Counts a value of at least 0. */
 void metrics_observe(struct metrics *metrics, enum histogram_id id, double value);
 
@@ -61,34 +73,5 @@ void metrics_observe(struct metrics *metrics, enum histogram_id id, double value
  * one. */
 void metrics_count_http(struct metrics *metrics, const char *path, const char *method, int status,
                         double seconds);
-
-/* The operating system's data on this process. NAN: unknown. */
-struct process_stats {
-    double cpu_s;   /* of all threads since the start */
-    double start_s; /* since 1970 */
-    double virtual_bytes, resident_bytes;
-    double open_files, max_files;
-};
-void process_stats(struct process_stats *out);
-
-/* The state to write. */
-struct metrics_view {
-    const struct metrics *metrics;
-    const struct scheduler_stats *stats;
-    struct lane_stats lanes[N_LANES];
-    struct grammar_store_stats grammars;
-    struct process_stats process;
-    int connections;
-    size_t answer_bytes;     /* of answers being made or waiting to be read */
-    const char *model;       /* served name */
-    int max_model_len;       /* upper limit of the histograms of tokens */
-    int block_size;          /* of the KV cache */
-    const char *cache_dtype; /* of the KV cache; the option's value */
-    bool prefix_caching;
-};
-
-/* Appends all metrics, in Prometheus' format or in OpenMetrics: Penstock's (penstock_...), vLLM's,
- * those of vLLM's HTTP server, and those of every process. */
-void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view *view);
 
 #endif

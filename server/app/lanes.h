@@ -1,4 +1,4 @@
-/* server/lanes: runs work that is too long for the loop thread, in three queues with separate
+/* server/app/lanes: runs work that is too long for the loop thread, in three queues with separate
  * threads. A lane is one queue and its threads; work in one lane never waits for work in another.
  *
  *   loop    lanes_push     queues work, or refuses it because the lane is full

@@ -1,8 +1,12 @@
-/* server/app: the application that uses the HTTP front end. Internal to server/.
+/* server/app: the state of a serving process, and the services that all its requests use: workers,
+ * events, answers, keys, shutdown. Internal to server/.
  *
  * A `struct app` is one serving process: model, scheduler, loop, metrics. A `struct async_request`
  * is one HTTP request that a worker prepares, from its complete body to the last byte of its
  * response. Both belong to the loop thread unless a comment says otherwise.
+ *
+ * Arrows point down: commands -> endpoints -> generation -> app. server/commands opens the parts
+ * and connects them; this folder calls the folders above it only by function pointers.
  */
 #ifndef PENSTOCK_SERVER_APP_H
 #define PENSTOCK_SERVER_APP_H
@@ -12,13 +16,32 @@
 #include <uv.h>
 
 #include "config/list.h"
+#include "server/app/lanes.h"
+#include "server/app/metrics.h"
 #include "server/http/http.h"
-#include "server/lanes.h"
-#include "server/metrics.h"
 #include "server/openai/openai.h"
 
+struct app;
 struct grammar_store;
-struct route;
+
+/* ---- routes --------------------------------------------------------------------------------- */
+
+#define ROUTE_PATH 48
+
+/* One path. Each API has two routes, which routes_open (endpoints/routes.c) makes. The `route` of
+ * an http_request points to its route. */
+struct route {
+    char path[ROUTE_PATH]; /* a path that ends in '/' includes all paths below it */
+    const char *method;    /* GET includes HEAD */
+    bool public;           /* does not need a key: for probes */
+    bool monitored;        /* for monitors: needs one of --metrics-key, if set */
+    bool admin;            /* needs an admin key */
+    bool reads_body;       /* false: the body is discarded as it arrives */
+    bool generates;        /* refused while the queue is full */
+    const struct api *api; /* the API of its requests and errors, or NULL */
+    void (*start)(struct app *app, struct http_request *http, const struct api *api);
+    void (*answer)(struct app *app, struct http_request *http); /* used if `api` is NULL */
+};
 
 /* ---- process -------------------------------------------------------------------------------- */
 
@@ -29,7 +52,7 @@ struct event_vector {
     int n, capacity;
 };
 
-/* The bytes of answers, from the first estimate to the last sent byte (generation/answers.c). */
+/* The bytes of answers, from the first estimate to the last sent byte (answers.c). */
 struct answers {
     _Atomic size_t bytes;
     size_t max_bytes; /* limit on the sum; 0: none, as in a batch */
@@ -86,6 +109,7 @@ struct app {
     bool trimming; /* a worker is returning it */
     /* event_bridge.c: */
     uv_async_t wake;
+    void (*on_event)(const struct event *event); /* on the loop, for each event */
     void (*notify)(struct app *app); /* called on the engine thread after something arrived */
     pthread_mutex_t mutex;           /* guards arrived and arrived_failure */
     pthread_cond_t received_some;    /* bridge_receive has freed space */
@@ -94,7 +118,7 @@ struct app {
     struct event_vector received; /* the loop's vector */
 };
 
-/* ---- app.c: parts of a server --------------------------------------------------------------- */
+/* ---- app.c: names and limits ---------------------------------------------------------------- */
 
 /* Sets the model's names: those of --served-model-name, or the file's name. */
 void app_set_name(struct app *app);
@@ -106,24 +130,7 @@ void app_set_limits(struct app *app);
  * STATUS_USAGE. */
 enum status app_check_parsers(const struct options *options, struct err *err);
 
-/* Opens scheduler, loop and HTTP for an app whose engine, options and model_name are set. uv_run of
- * its loop then serves until lifecycle.c stops it. The caller keeps the engine. Call app_close
- * afterwards, even on failure. */
-enum status app_open(struct app *app, struct err *err);
-void app_close(struct app *app);
-
-/* ---- routes.c: paths ------------------------------------------------------------------------ */
-
-/* Make and free the app's table of routes. */
-void routes_open(struct app *app);
-void routes_close(struct app *app);
-
-/* The callbacks of http_config. `app` is a struct app. */
-void routes_on_headers(void *app, struct http_request *http);
-void routes_on_request(void *app, struct http_request *http);
-void routes_on_gone(void *app, struct http_request *http);
-void routes_on_done(void *app, struct http_request *http, int status, uint64_t bytes);
-int routes_fields(void *app, struct http_request *http, struct http_field *out);
+/* ---- respond.c: answers --------------------------------------------------------------------- */
 
 /* Answers with an error body, and with Retry-After or Allow if the status requires them. */
 void respond_error(struct http_request *http, const struct err *err, const char *allow);
@@ -131,7 +138,10 @@ void respond_error(struct http_request *http, const struct err *err, const char 
 /* Answers 200 with a JSON body. Takes ownership of its memory and leaves `body` empty. */
 void respond_json(struct http_request *http, struct buf *body);
 
-/* ---- generation/answers.c: memory of unread answers ----------------------------------------- */
+/* Sends an error of lacking memory without allocating any. */
+void respond_out_of_memory(struct http_request *http);
+
+/* ---- answers.c: memory of unread answers ---------------------------------------------------- */
 
 #define ANSWER_SMALL_BYTES ((size_t)64 << 10) /* answers up to this size are not counted */
 #define ANSWER_MAX_BYTES ((size_t)32 << 20)   /* limit of one answer */
@@ -170,50 +180,6 @@ bool auth_is_admin(const struct app *app, const struct http_request *http);
 /* Sets the salt of the request's key in the prefix cache. It is zero without a key, if the server
  * has only one, and with --share-prefixes. */
 void auth_cache_salt(const struct app *app, const struct http_request *http, uint64_t salt[2]);
-
-/* ---- proxies.c: clients of proxies ---------------------------------------------------------- */
-
-/* Reads --trusted-proxies into app->proxies. */
-enum status proxies_load(struct app *app, struct err *err);
-
-/* If the peer is a trusted proxy, sets http->client to the proxy's client. */
-void proxies_name_client(const struct app *app, struct http_request *http);
-
-/* ---- cors.c: web pages of other origins ----------------------------------------------------- */
-
-/* Gets the fields, at most 3, for any answer to this request. Returns their number. */
-int cors_fields(const struct app *app, const struct http_request *http, struct http_field *out);
-
-/* Answers OPTIONS, possibly a browser's preflight, with the methods of the path. */
-void cors_answer_options(const struct app *app, struct http_request *http, const char *methods);
-
-/* ---- health.c: state of the process --------------------------------------------------------- */
-
-void health_live(struct app *app, struct http_request *http);
-void health_ready(struct app *app, struct http_request *http);
-void health_load(struct app *app, struct http_request *http);
-void health_metrics(struct app *app, struct http_request *http);
-void health_version(struct app *app, struct http_request *http);
-
-/* Write the version as one line of text, and as the JSON of /version; `backend` may be NULL. */
-void version_write(struct buf *out);
-void version_write_json(struct buf *out, const char *backend);
-
-/* ---- endpoints/tokenize.c: /tokenize, /detokenize, /tokenizer_info -------------------------- */
-
-void tokenize_start(struct app *app, struct http_request *http);
-void detokenize_start(struct app *app, struct http_request *http);
-void tokenizer_info_start(struct app *app, struct http_request *http);
-
-/* ---- endpoints/render.c: token ids of a generation, without computing it -------------------- */
-
-void render_start(struct app *app, struct http_request *http, const struct api *api);
-
-/* ---- generation/reply.c: requests that generate --------------------------------------------- */
-
-/* Starts a complete request: parses and tokenises it on a worker, submits it, and answers as tokens
- * arrive. */
-void reply_start(struct app *app, struct http_request *http, const struct api *api);
 
 /* ---- async.c: requests that need a worker --------------------------------------------------- */
 
@@ -314,9 +280,11 @@ void async_abort_all(struct app *app, const struct err *err);
 
 /* ---- event_bridge.c: events from the engine thread to the loop ------------------------------ */
 
-/* Initialises the bridge. `notify` is called on the engine thread after something arrived. NULL:
- * the loop is woken and passes each event to its job. */
-void bridge_init(struct app *app, void (*notify)(struct app *app));
+/* Initialises the bridge: the loop is woken after something arrived, and calls `on_event` for each
+ * event. Or, if `notify` is set instead, it is called on the engine thread after something arrived,
+ * and the caller receives the events. */
+void bridge_init(struct app *app, void (*on_event)(const struct event *event),
+                 void (*notify)(struct app *app));
 void bridge_close(struct app *app);
 
 /* The scheduler's on_events, on the engine thread. */

@@ -8,7 +8,7 @@
  */
 #include <assert.h>
 
-#include "server/app.h"
+#include "server/app/app.h"
 
 /* Returns the counted size of an answer of `bytes`. */
 static size_t answers_counted(size_t bytes) {

@@ -17,7 +17,7 @@
  *
  * Compilations yield the CPU to the engine's compute threads: Linux has a niceness per thread.
  */
-#include "server/lanes.h"
+#include "server/app/lanes.h"
 
 #include <assert.h>
 #include <pthread.h>

@@ -32,7 +32,7 @@
 #include <assert.h>
 #include <signal.h>
 
-#include "server/app.h"
+#include "server/app/app.h"
 
 /* Time for sending the error responses of aborted requests. */
 #define ABORT_GRACE_MS 1000

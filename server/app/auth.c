@@ -12,7 +12,7 @@
 #include <sys/random.h>
 #include <xxhash.h>
 
-#include "server/app.h"
+#include "server/app/app.h"
 
 static void add_key(struct buf *keys, const char *key, size_t length) {
     while (length > 0 && strchr(" \t\r\n", key[length - 1])) length--;

@@ -25,7 +25,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-#include "server/app.h"
+#include "server/app/app.h"
 
 enum {
     LARGE_BODY = 64 << 10, /* bytes; bodies of this size trigger trims */

@@ -1,0 +1,54 @@
+/* Answers of all paths: errors in the form of the request's API, and JSON. */
+#include <assert.h>
+
+#include "server/app/app.h"
+
+struct error_answer {
+    const struct err *err;
+    const struct api *api;
+    struct buf body;
+};
+
+static void write_error(void *arg) {
+    struct error_answer *answer = arg;
+    (answer->api ? answer->api->write_error : api_write_error)(&answer->body, answer->err);
+}
+
+static void drop_error(void *arg) {
+    buf_free(&((struct error_answer *)arg)->body);
+}
+
+void respond_out_of_memory(struct http_request *http) {
+    static const char body[] =
+        "{\"error\":{\"message\":\"Not enough memory for this request: try again later, or send a "
+        "smaller one.\",\"type\":\"unavailable_error\",\"param\":null,\"code\":\"out_of_memory\"}}";
+    struct http_field field = {"Retry-After", "5"};
+    http_respond(http, 503, "application/json", body, sizeof body - 1, &field, 1);
+}
+
+void respond_error(struct http_request *http, const struct err *err, const char *allow) {
+    assert(err->status != STATUS_OK);
+    struct http_field field = {NULL, NULL};
+    if (allow)
+        field = (struct http_field){"Allow", allow};
+    else if (err->status == STATUS_OVERLOADED)
+        field = (struct http_field){"Retry-After", "1"};
+    else if (err->status == STATUS_UNAVAILABLE)
+        field = (struct http_field){"Retry-After", "5"};
+    else if (err->status == STATUS_AUTHENTICATION) {
+        field = (struct http_field){"WWW-Authenticate", "Bearer"};
+    }
+    const struct route *route = http->route;
+    struct error_answer answer = {.err = err, .api = route ? route->api : NULL};
+    if (!mem_run(write_error, drop_error, &answer)) {
+        respond_out_of_memory(http);
+        return;
+    }
+    http_respond(http, status_http(err->status), "application/json", answer.body.data,
+                 answer.body.length, &field, field.name != NULL);
+    buf_free(&answer.body);
+}
+
+void respond_json(struct http_request *http, struct buf *body) {
+    http_respond_take(http, 200, "application/json", body, NULL, 0);
+}

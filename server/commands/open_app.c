@@ -1,0 +1,89 @@
+/* DESIGN: the parts of a serving process.
+ *
+ * They are opened in this order and closed in the reverse order: engine (model, memory), scheduler
+ * (its thread), loop, HTTP. The port is bound last, so every client that can connect is answered.
+ * The loop runs until lifecycle.c stops it. All jobs have then ended, so the scheduler sends no
+ * more events and its thread can end before the loop's handles are closed.
+ */
+#include <sys/resource.h>
+
+#include "server/app/app.h"
+#include "server/commands/commands.h"
+#include "server/endpoints/endpoints.h"
+#include "server/generation/job.h"
+
+#define IDLE_CONNECTION_MS 75000
+#define ANSWER_MS 30000        /* for a client to read an answer, plus a second per */
+#define ANSWER_RATE (32 << 10) /* this many bytes */
+#define MAX_HEADER_BYTES (64 << 10)
+#define MAX_STREAM_BACKLOG (1 << 20)
+#define SILENCE_MS 15000
+#define MAX_BODIES 16 /* limit on buffered request bodies of the maximum size */
+
+static enum status open_http(struct app *app, struct err *err) {
+    const struct options *options = app->options;
+    struct http_config config = {
+        .host = options->host,
+        .port = options->port,
+        .max_header_bytes = MAX_HEADER_BYTES,
+        .max_body_bytes = (size_t)options->max_body_size,
+        .max_bodies_bytes = MAX_BODIES * (size_t)options->max_body_size,
+        .request_timeout_ms = options->request_timeout_s * 1000,
+        .keep_alive_ms = IDLE_CONNECTION_MS,
+        .max_connections = options->max_connections,
+        .answer_timeout_ms = ANSWER_MS,
+        .answer_rate = ANSWER_RATE,
+        .max_stream_backlog = MAX_STREAM_BACKLOG,
+        .silence_ms = SILENCE_MS,
+        .on_headers = routes_on_headers,
+        .on_request = routes_on_request,
+        .on_gone = routes_on_gone,
+        .on_done = routes_on_done,
+        .fields = routes_fields,
+        .app = app,
+    };
+    return http_server_new(&app->http, &app->loop, &config, err);
+}
+
+enum status app_open(struct app *app, struct err *err) {
+    list_init(&app->requests);
+    app_set_limits(app);
+    routes_open(app);
+    app->grammars =
+        grammar_store_new(app->engine, app->limits.V, (size_t)app->options->grammar_cache,
+                          (size_t)app->options->grammar_memory);
+    app->answers.max_bytes = ANSWERS_MAX_BYTES;
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* each connection is a file */
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    uv_loop_init(&app->loop);
+    bridge_init(app, job_event, NULL);
+    lifecycle_init(app);
+    async_init(app);
+    struct scheduler_config config = scheduler_config_from(app->options, app->engine);
+    config.draft_engine = app->draft_engine;
+    config.on_events = bridge_on_events;
+    config.on_failure = bridge_on_failure;
+    config.arg = app;
+    app->scheduler = scheduler_new(&config, app->engine);
+    scheduler_start(app->scheduler);
+    return open_http(app, err);
+}
+
+void app_close(struct app *app) {
+    if (app->http) http_server_free(app->http);
+    scheduler_free(app->scheduler);
+    lifecycle_close(app);
+    async_close(app);
+    bridge_close(app);
+    uv_run(&app->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&app->loop);
+    grammar_store_free(app->grammars);
+    routes_close(app);
+    buf_free(&app->keys);
+    buf_free(&app->proxies);
+    buf_free(&app->admin_keys);
+    buf_free(&app->metrics_keys);
+}

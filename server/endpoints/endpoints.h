@@ -1,0 +1,59 @@
+/* server/endpoints: the functions of the paths. Internal to server/. Only the loop thread may call
+ * them. */
+#ifndef PENSTOCK_SERVER_ENDPOINTS_H
+#define PENSTOCK_SERVER_ENDPOINTS_H
+
+#include "server/app/app.h"
+
+/* ---- routes.c: paths ------------------------------------------------------------------------ */
+
+/* Make and free the app's table of routes. */
+void routes_open(struct app *app);
+void routes_close(struct app *app);
+
+/* The callbacks of http_config. `app` is a struct app. */
+void routes_on_headers(void *app, struct http_request *http);
+void routes_on_request(void *app, struct http_request *http);
+void routes_on_gone(void *app, struct http_request *http);
+void routes_on_done(void *app, struct http_request *http, int status, uint64_t bytes);
+int routes_fields(void *app, struct http_request *http, struct http_field *out);
+
+/* ---- proxies.c: clients of proxies ---------------------------------------------------------- */
+
+/* Reads --trusted-proxies into app->proxies. */
+enum status proxies_load(struct app *app, struct err *err);
+
+/* If the peer is a trusted proxy, sets http->client to the proxy's client. */
+void proxies_name_client(const struct app *app, struct http_request *http);
+
+/* ---- cors.c: web pages of other origins ----------------------------------------------------- */
+
+/* Gets the fields, at most 3, for any answer to this request. Returns their number. */
+int cors_fields(const struct app *app, const struct http_request *http, struct http_field *out);
+
+/* Answers OPTIONS, possibly a browser's preflight, with the methods of the path. */
+void cors_answer_options(const struct app *app, struct http_request *http, const char *methods);
+
+/* ---- health.c: state of the process --------------------------------------------------------- */
+
+void health_live(struct app *app, struct http_request *http);
+void health_ready(struct app *app, struct http_request *http);
+void health_load(struct app *app, struct http_request *http);
+void health_metrics(struct app *app, struct http_request *http);
+void health_version(struct app *app, struct http_request *http);
+
+/* Write the version as one line of text, and as the JSON of /version; `backend` may be NULL. */
+void version_write(struct buf *out);
+void version_write_json(struct buf *out, const char *backend);
+
+/* ---- tokenize.c: /tokenize, /detokenize, /tokenizer_info ------------------------------------ */
+
+void tokenize_start(struct app *app, struct http_request *http);
+void detokenize_start(struct app *app, struct http_request *http);
+void tokenizer_info_start(struct app *app, struct http_request *http);
+
+/* ---- render.c: token ids of a generation, without computing it ------------------------------ */
+
+void render_start(struct app *app, struct http_request *http, const struct api *api);
+
+#endif

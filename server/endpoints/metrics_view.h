@@ -1,0 +1,39 @@
+/* server/endpoints: the state that GET /metrics writes. */
+#ifndef PENSTOCK_SERVER_METRICS_VIEW_H
+#define PENSTOCK_SERVER_METRICS_VIEW_H
+
+#include "scheduler/scheduler.h"
+#include "server/app/lanes.h"
+#include "server/app/metrics.h"
+#include "server/generation/grammar_store.h"
+
+/* The operating system's data on this process. NAN: unknown. */
+struct process_stats {
+    double cpu_s;   /* of all threads since the start */
+    double start_s; /* since 1970 */
+    double virtual_bytes, resident_bytes;
+    double open_files, max_files;
+};
+void process_stats(struct process_stats *out);
+
+/* The state to write. */
+struct metrics_view {
+    const struct metrics *metrics;
+    const struct scheduler_stats *stats;
+    struct lane_stats lanes[N_LANES];
+    struct grammar_store_stats grammars;
+    struct process_stats process;
+    int connections;
+    size_t answer_bytes;     /* of answers being made or waiting to be read */
+    const char *model;       /* served name */
+    int max_model_len;       /* upper limit of the histograms of tokens */
+    int block_size;          /* of the KV cache */
+    const char *cache_dtype; /* of the KV cache; the option's value */
+    bool prefix_caching;
+};
+
+/* Appends all metrics, in Prometheus' format or in OpenMetrics: Penstock's (penstock_...), vLLM's,
+ * those of vLLM's HTTP server, and those of every process. */
+void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view *view);
+
+#endif
