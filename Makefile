@@ -116,8 +116,8 @@ format: deps
 	@python3 tests/format.py
 
 readme: deps
-	@docker/build.sh release $(JOBS) test_config_options
-	@build/test_config_options --markdown >build/options.md
+	@docker/build.sh release $(JOBS) test_server_options
+	@build/test_server_options --markdown >build/options.md
 	@sed -i -e '/<!-- options -->/,/<!-- end of options -->/{/<!--/!d}' \
 	    -e '/<!-- options -->/r build/options.md' docs/options.md
 

@@ -1,7 +1,7 @@
 /* config: the base of all other folders; it depends on none of them.
  *
- * It provides status codes, user-facing errors, memory, UTF-8, the log, and the command-line
- * options. It does not depend on models, sequences or HTTP. All threads may call all functions
+ * It provides status codes, user-facing errors, memory, UTF-8, the log, and the names of
+ * settings. It does not depend on models, sequences or HTTP. All threads may call all functions
  * unless a comment says otherwise. Each struct belongs to its caller.
  */
 #ifndef PENSTOCK_CONFIG_H
@@ -365,106 +365,5 @@ extern const struct named_value device_names[], compute_dtype_names[], quantizat
 
 /* Returns the first name of a value, which must be in the list. */
 const char *value_name(const struct named_value *names, int value);
-
-/* ---- options -------------------------------------------------------------------------------- */
-
-/* Every option of every command. Flags override the environment (PENSTOCK_<NAME>), which overrides
- * the file, which overrides the defaults. The struct owns its strings until options_free. */
-struct options {
-    const char *model;
-    const char *weight_cache;     /* folder for weights in the CPU's layout; NULL: none */
-    const char *chat_template;    /* path; NULL: the model's template */
-    const char *tool_call_parser; /* auto, none, or a format of server/message */
-    const char *reasoning_parser; /* auto, none, or a format of server/message */
-    const char *host;
-    int port;
-    const char *served_model_name; /* separated by commas; NULL: the name in the model file */
-    bool any_model_name;           /* requests may name any model */
-    const char *cors_origins;      /* origins separated by commas, or *; NULL: none */
-    const char *trusted_proxies;   /* addresses and ranges, separated by commas */
-    const char *api_key;           /* separated by commas; NULL: no key is required */
-    const char *api_key_file;      /* one key per line */
-    const char *admin_key;         /* keys that may drain the server, separated by commas */
-    const char *metrics_key;       /* keys for monitors, separated by commas; NULL: open */
-    int max_model_len;             /* tokens; 0: the model's training length */
-    int max_num_seqs;              /* maximum per step */
-    int max_num_batched_tokens;    /* maximum rows per step */
-    int max_mixed_prefill_tokens;  /* maximum prompt rows in a step with decodes; 0: by device */
-    int itl_target_ms;       /* target between two tokens while prompts are computed; 0: none */
-    int block_size;          /* slots of a KV block */
-    int64_t kv_cache_memory; /* bytes; 0: chosen from the free memory */
-    double gpu_memory_utilization; /* maximum share of a GPU's memory */
-    int64_t swap_space;            /* bytes of host memory; 0: none; -1 ("auto"): chosen */
-    enum kv_dtype kv_cache_dtype;
-    bool enable_prefix_caching;
-    bool share_prefixes;   /* among API keys */
-    int64_t grammar_cache; /* bytes of cached compiled grammars */
-    /* maximum bytes of all grammars; above it none is compiled; 0: no limit */
-    int64_t grammar_memory;
-    struct speculation speculation;
-    bool always_speculate;    /* verify every draft at any cost */
-    int steps_in_flight;      /* 1, 2; 0: by device */
-    bool enforce_eager;       /* CUDA: no graphs */
-    bool warm_up;             /* touch the cache; CUDA: run usual steps before the first request */
-    const char *cpu_affinity; /* where compute threads are bound; NULL: nowhere */
-    int threads;              /* compute threads; 0: one per available core */
-    int tensor_parallel_size; /* ranks that share the model */
-    enum device device;
-    enum compute_dtype dtype;
-    enum quantization quantization;
-    bool deterministic;   /* CUDA: a request's output does not depend on the batch */
-    bool wgmma;           /* CUDA: use sm_90a for products and attention of many rows */
-    bool persistent_step; /* CUDA: a decode step of a small model is one cooperative grid */
-    enum load_format load_format;
-    enum generation_config generation_config; /* do the model's files set sampling defaults? */
-    int64_t seed;                             /* for requests without a seed; -1: random */
-    int max_queued_requests;
-    int max_queued_tokens;
-    int64_t max_body_size; /* bytes */
-    int request_timeout_s; /* seconds to receive headers and body */
-    int drain_delay_s;     /* seconds from SIGTERM until the port closes */
-    int drain_timeout_s;   /* seconds after that for running requests */
-    int max_connections;
-    enum log_level log_level;
-    enum log_format log_format;
-    const char *config; /* YAML file */
-    /* run, inspect, batch, bench */
-    bool chat;                      /* run: hold a conversation */
-    bool history;                   /* run: store typed messages in a file */
-    int max_tokens;                 /* run */
-    double temperature;             /* run */
-    const char *grammar_path;       /* run: file with a grammar for answers */
-    const char *json_schema;        /* run: a schema, or the name of its file */
-    const char *regex;              /* run: answers match it */
-    const char *stop_regex;         /* run: answers end at a match */
-    bool tensors;                   /* inspect: list each tensor */
-    enum quantization type;         /* quantize: of the layers' matrices */
-    bool deltas;                    /* parse: one line per byte that adds something */
-    const char *input_file;         /* batch: requests, one per line */
-    const char *output_file;        /* batch: responses */
-    const char *bench_prompt;       /* bench: prompt lengths, e.g. "128,512" */
-    const char *bench_batch;        /* bench: batch sizes, e.g. "1,2,4,8,16" */
-    int bench_generate;             /* bench: tokens that each sequence decodes */
-    int bench_repeats;              /* bench: number of runs for the median */
-    enum grammar_file grammar_file; /* grammar: kind of its file */
-    /* arguments after the flags */
-    int n_arguments;
-    const char **arguments;
-    void *owned; /* memory of the strings */
-};
-
-/* Fills `options` for `command` ("serve", "run", ...) from argv[0..argc), the arguments after the
- * command. `environment` is environ or, in tests, a similar list. Sets *help if --help is given.
- * Fails with STATUS_USAGE (unknown flag, value out of range, with the valid values) or
- * STATUS_BAD_FILE (the YAML file, with its line). */
-enum status options_parse(struct options *options, const char *command, int argc, char **argv,
-                          char **environment, bool *help, struct err *err);
-void options_free(struct options *options);
-
-/* Appends the help of one command, or of the program if `command` is NULL. */
-void options_help(const char *command, struct buf *out);
-
-/* Appends the option table as Markdown, for the docs. */
-void options_markdown(struct buf *out);
 
 #endif

@@ -80,7 +80,7 @@ static int run(const struct subcommand *command, int argc, char **argv) {
         options_free(&options);
         return print_help(command->name, stdout);
     }
-    log_setup(options.log_level, options.log_format);
+    log_setup(options.log.level, options.log.format);
     int code = command->run(&options);
     options_free(&options);
     return code;

@@ -67,7 +67,7 @@ class Named:
         self.paths = "\n".join(sorted(tree.paths | {folder for path in tree.paths for folder in parents_of(path)}))
         text = "\n".join("\n".join(lines) for path, lines in tree.lines.items() if not path.startswith("tests/tidy"))
         self.words = set(re.findall(r"\w+", text)) | {program for path in tree.paths for program in programs_of(path)}
-        table = "\n".join(tree.lines.get("config/options_table.c", []))
+        table = "\n".join(tree.lines.get("server/options/table.c", []))
         self.flags = {f for name in re.findall(r'^    \{"([a-z][\w-]*)", ', table, re.M) for f in (name, "no-" + name)}
         scripts = "\n".join("\n".join(lines) for path, lines in tree.lines.items() if path.endswith(".py"))
         self.flags |= set(re.findall(r"[\"']--([a-z][\w-]*)[\"']", scripts)) | {"help"}
@@ -182,7 +182,7 @@ def check(tree):
 # finding.
 NAMED_TREE = {
     "Makefile": "run: deps\n\t@true\nfresh-machine:\n",
-    "config/options_table.c": 'const struct option option_table[] = {\n    {"max-num-seqs", "N"},\n};\n',
+    "server/options/table.c": 'const struct option option_table[] = {\n    {"max-num-seqs", "N"},\n};\n',
     "engine/models/llama.c": 'struct rope_layout { int a; };\nint n = getenv("PENSTOCK_OTHER");\n',
     "tests/engine/test_ranks.c": "",
     "tests/fuzz/corpus/gguf/seed": "",

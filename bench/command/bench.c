@@ -38,7 +38,7 @@ static bool read_list(const char *text, int max, struct bench_list *list) {
 static int check_fits(const struct bench *bench) {
     const struct engine_memory *memory = engine_memory(bench->engine);
     const int longest = bench->prompts.max, batch = bench->batches.max;
-    const int decoded = BENCH_CONTEXT + bench->options->bench_generate;
+    const int decoded = BENCH_CONTEXT + bench->options->bench.generate;
     const int size = memory->block_size, blocks = (decoded + size - 1) / size;
     int64_t each = memory->n_blocks / batch * (int64_t)size;
     /* blocks that a decoding sequence sees, plus one for the step that fills the next block */
@@ -60,8 +60,8 @@ static int check_fits(const struct bench *bench) {
 
 int command_bench(const struct options *options) {
     struct bench bench = {.options = options};
-    if (!read_list(options->bench_prompt, 1 << 20, &bench.prompts) ||
-        !read_list(options->bench_batch, options->max_num_seqs, &bench.batches)) {
+    if (!read_list(options->bench.prompt, 1 << 20, &bench.prompts) ||
+        !read_list(options->bench.batch, options->engine.max_num_seqs, &bench.batches)) {
         fprintf(stderr,
                 "penstock: bench takes lists like 128,512 (prompts) and 1,2,4 (batches, each at "
                 "most --max-num-seqs)\n");

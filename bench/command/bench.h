@@ -9,6 +9,7 @@
 #define PENSTOCK_BENCH_COMMAND_H
 
 #include "engine/engine.h"
+#include "server/options/options.h"
 
 /* Context of a decode test at its start, in tokens. */
 #define BENCH_CONTEXT 16

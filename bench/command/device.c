@@ -122,7 +122,7 @@ static void print_speed(struct driver *d, const struct test *t, int repeats,
 /* Lists the tests: prompts in whole chunks, then batches. Returns their number. */
 
 static int list_tests(const struct bench *bench, struct test *tests) {
-    int n = 0, chunk = bench->options->max_num_batched_tokens;
+    int n = 0, chunk = bench->options->engine.max_num_batched_tokens;
     assert(chunk > 0);
     for (int i = 0; i < bench->prompts.n; i++) {
         int length = bench->prompts.value[i];
@@ -131,7 +131,7 @@ static int list_tests(const struct bench *bench, struct test *tests) {
     }
     for (int i = 0; i < bench->batches.n; i++) {
         int S = bench->batches.value[i];
-        tests[n++] = (struct test){"tg", S, S, bench->options->bench_generate, 1, BENCH_CONTEXT};
+        tests[n++] = (struct test){"tg", S, S, bench->options->bench.generate, 1, BENCH_CONTEXT};
     }
     return n;
 }
@@ -165,15 +165,15 @@ void bench_device(const struct bench *bench) {
     printf("| test | tok/s | ms/step | GB/s (of the limit) | TFLOP/s (of the limit) | us between "
            "steps |\n|---|---|---|---|---|---|\n");
     for (int i = 0; i < n; i++) {
-        driver_init(&d, engine, options->max_num_batched_tokens, tests[i].S);
-        print_speed(&d, &tests[i], options->bench_repeats, &limits);
+        driver_init(&d, engine, options->engine.max_num_batched_tokens, tests[i].S);
+        print_speed(&d, &tests[i], options->bench.repeats, &limits);
         driver_free(&d);
     }
     printf("\n| test | kernels | us/step | share | GB/s (of the limit) | TFLOP/s (of the limit) "
            "|\n|---|---|---|---|---|---|\n");
     for (int i = 0; i < n; i++) {
         struct op_times times = {0};
-        driver_init(&d, engine, options->max_num_batched_tokens, tests[i].S);
+        driver_init(&d, engine, options->engine.max_num_batched_tokens, tests[i].S);
         run_test(&d, &tests[i], &times);
         print_classes(engine, &tests[i], &times, &limits);
         driver_free(&d);

@@ -20,20 +20,20 @@ static double decode_once(struct driver *d, int batch, int n) {
 /* ---- speed ---------------------------------------------------------------------------------- */
 
 static void print_prefill(struct driver *d, const struct options *options, int n) {
-    double *seconds = mem_calloc((size_t)options->bench_repeats, sizeof *seconds);
-    for (int i = 0; i < options->bench_repeats; i++)
-        seconds[i] = driver_prefill(d, n, options->max_num_batched_tokens);
-    double median = bench_median(seconds, options->bench_repeats);
+    double *seconds = mem_calloc((size_t)options->bench.repeats, sizeof *seconds);
+    for (int i = 0; i < options->bench.repeats; i++)
+        seconds[i] = driver_prefill(d, n, options->engine.max_num_batched_tokens);
+    double median = bench_median(seconds, options->bench.repeats);
     printf("| pp %-5d | %10.1f | %9.2f |          |\n", n, n / median, median * 1e3);
     mem_free(seconds);
 }
 
 static void print_decode(struct driver *d, const struct options *options, int batch,
                          double bandwidth) {
-    int n = options->bench_generate;
-    double *seconds = mem_calloc((size_t)options->bench_repeats, sizeof *seconds);
-    for (int i = 0; i < options->bench_repeats; i++) seconds[i] = decode_once(d, batch, n);
-    double step = bench_median(seconds, options->bench_repeats) / n;
+    int n = options->bench.generate;
+    double *seconds = mem_calloc((size_t)options->bench.repeats, sizeof *seconds);
+    for (int i = 0; i < options->bench.repeats; i++) seconds[i] = decode_once(d, batch, n);
+    double step = bench_median(seconds, options->bench.repeats) / n;
     const struct engine_memory *memory = engine_memory(d->engine);
     int64_t layers, head;
     engine_weights_read(d->engine, batch, &layers, &head);
@@ -76,7 +76,8 @@ static double print_machine(struct engine *engine) {
 void bench_host(const struct bench *bench) {
     const struct options *options = bench->options;
     const struct bench_list *prompts = &bench->prompts, *batches = &bench->batches;
-    const int max_rows = options->max_num_batched_tokens, n_decoded = options->bench_generate;
+    const int max_rows = options->engine.max_num_batched_tokens,
+              n_decoded = options->bench.generate;
     struct driver d;
     double bandwidth = print_machine(bench->engine);
     printf("| test     |      tok/s |   ms/step | bandwidth |\n|---|---|---|---|\n");

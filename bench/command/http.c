@@ -162,7 +162,7 @@ static int measure_all(struct app *app, const struct bench_list *batches) {
            "answers |\n|---|---|---|---|---|---|---|---|\n");
     bool good = true;
     for (int i = 0; i < batches->n && good; i++)
-        good = measure(app->engine, port, batches->value[i], app->options->bench_generate);
+        good = measure(app->engine, port, batches->value[i], app->options->bench.generate);
     kill(getpid(), SIGTERM);
     pthread_join(loop, NULL);
     if (!good) fprintf(stderr, "penstock: the server did not answer the bench's requests\n");
@@ -173,14 +173,15 @@ int bench_http(const struct bench *bench) {
     struct options options = *bench->options;
     struct app *app = mem_calloc(1, sizeof *app);
     struct err err;
-    log_setup(LOG_WARNING, options.log_format);
-    options.host = "127.0.0.1";
-    options.port = 0;
-    options.drain_delay_s = 0;
-    options.enable_prefix_caching = false; /* prompts repeat in the next batch */
+    log_setup(LOG_WARNING, options.log.format);
+    options.http.host = "127.0.0.1";
+    options.http.port = 0;
+    options.drain.delay_s = 0;
+    options.scheduler.prefix_caching = false; /* prompts repeat in the next batch */
     const int largest = bench->batches.max;
-    if (options.max_queued_requests < largest) options.max_queued_requests = largest;
-    if (options.max_connections <= largest) options.max_connections = largest + 1;
+    if (options.scheduler.max_queued_requests < largest)
+        options.scheduler.max_queued_requests = largest;
+    if (options.http.max_connections <= largest) options.http.max_connections = largest + 1;
     app->options = &options;
     app->engine = bench->engine;
     app->model_name = "bench";

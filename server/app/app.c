@@ -8,12 +8,12 @@
 #define MAX_PROMPTS 256
 
 void app_set_name(struct app *app) {
-    const char *served = app->options->served_model_name;
+    const char *served = app->options->api.served_model_name;
     _Static_assert(sizeof app->names > MODEL_NAME_BYTES, "a path's name has room");
     memset(app->names, 0, sizeof app->names);
     app->model_name = app->names;
     if (!served) {
-        model_path_name(app->names, app->options->model);
+        model_path_name(app->names, app->options->engine.model);
         return;
     }
     char *out = app->names, *end = app->names + sizeof app->names - 2;
@@ -30,7 +30,7 @@ static bool is_word_for_formats(const char *name) {
 }
 
 enum status app_check_parsers(const struct options *options, struct err *err) {
-    const char *tool = options->tool_call_parser, *reasoning = options->reasoning_parser;
+    const char *tool = options->api.tool_call_parser, *reasoning = options->api.reasoning_parser;
     struct buf names = {0};
     enum status status = STATUS_OK;
     if (!is_word_for_formats(tool) && !tool_format_find(tool)) {
@@ -51,7 +51,8 @@ enum status app_check_parsers(const struct options *options, struct err *err) {
 /* Sets the model's formats of calls and reasoning, from the options or its template. */
 static void set_formats(struct app *app) {
     const struct chat_template *chat = engine_chat_template(app->engine, true);
-    const char *tool = app->options->tool_call_parser, *reasoning = app->options->reasoning_parser;
+    const char *tool = app->options->api.tool_call_parser,
+               *reasoning = app->options->api.reasoning_parser;
     size_t length = 0;
     const char *source = chat ? chat_template_source(chat, &length) : "";
     app->limits.tool_format = tool_format_find(tool);
@@ -65,20 +66,20 @@ static void set_formats(struct app *app) {
 /* Sets the limits on a request, from the model and the options. */
 void app_set_limits(struct app *app) {
     const struct options *options = app->options;
-    uint64_t seed = (uint64_t)options->seed;
-    if (options->seed < 0 && getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = now_ns();
+    uint64_t seed = (uint64_t)options->api.seed;
+    if (options->api.seed < 0 && getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = now_ns();
     app->limits = (struct api_limits){
         .model = app->model_name,
         .more = app->model_name == app->names ? app->names + strlen(app->names) + 1 : NULL,
-        .any_model = options->any_model_name,
+        .any_model = options->api.any_model_name,
         .V = engine_model(app->engine)->V,
         .max_model_len = engine_memory(app->engine)->max_model_len,
-        .max_choices = min_int(options->max_num_seqs, MAX_CHOICES),
+        .max_choices = min_int(options->engine.max_num_seqs, MAX_CHOICES),
         /* more could never be queued */
-        .max_prompts = min_int(options->max_queued_requests, MAX_PROMPTS),
+        .max_prompts = min_int(options->scheduler.max_queued_requests, MAX_PROMPTS),
         .default_seed = seed,
         .has_chat_template = engine_chat_template(app->engine, false) != NULL,
-        .sampling = options->generation_config == GENERATION_CONFIG_AUTO
+        .sampling = options->api.generation_config == GENERATION_CONFIG_AUTO
                         ? engine_sampling_defaults(app->engine)
                         : NULL,
     };

@@ -20,6 +20,7 @@
 #include "server/app/metrics.h"
 #include "server/http/http.h"
 #include "server/openai/openai.h"
+#include "server/options/options.h"
 
 struct app;
 struct grammar_store;

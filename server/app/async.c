@@ -189,7 +189,8 @@ void async_init(struct app *app) {
     begin_trim(app);
     app->lanes = lanes_new(&app->loop, run, end_run);
     lanes_set_limit(app->lanes, LANE_TEXT, MAX_WAITING_TEXTS);
-    lanes_set_limit(app->lanes, LANE_GRAMMAR, max_int(1, app->options->max_queued_requests / 2));
+    lanes_set_limit(app->lanes, LANE_GRAMMAR,
+                    max_int(1, app->options->scheduler.max_queued_requests / 2));
 }
 
 void async_close(struct app *app) {

@@ -60,13 +60,15 @@ enum status auth_load(struct app *app, struct err *err) {
     if (getrandom(app->key_seed, sizeof app->key_seed, 0) != sizeof app->key_seed)
         return err_set(err, STATUS_SERVER_ERROR, NULL,
                        "The system cannot provide random numbers: %s.", strerror(errno));
-    if (add_list(&app->keys, options->api_key, "api-key", "PENSTOCK_API_KEY", err) ||
-        add_list(&app->metrics_keys, options->metrics_key, "metrics-key", "PENSTOCK_METRICS_KEY",
-                 err) ||
-        add_list(&app->admin_keys, options->admin_key, "admin-key", "PENSTOCK_ADMIN_KEY", err)) {
+    if (add_list(&app->keys, options->access.api_key, "api-key", "PENSTOCK_API_KEY", err) ||
+        add_list(&app->metrics_keys, options->access.metrics_key, "metrics-key",
+                 "PENSTOCK_METRICS_KEY", err) ||
+        add_list(&app->admin_keys, options->access.admin_key, "admin-key", "PENSTOCK_ADMIN_KEY",
+                 err)) {
         return err->status;
     }
-    return options->api_key_file ? add_file(app, options->api_key_file, err) : STATUS_OK;
+    return options->access.api_key_file ? add_file(app, options->access.api_key_file, err)
+                                        : STATUS_OK;
 }
 
 /* Compares two keys. Reads every byte of `key`, so that the time does not depend on `given`. */
@@ -135,7 +137,7 @@ static bool has_several_keys(const struct app *app) {
 
 void auth_cache_salt(const struct app *app, const struct http_request *http, uint64_t salt[2]) {
     salt[0] = salt[1] = 0;
-    if (app->options->share_prefixes || !has_several_keys(app)) return;
+    if (app->options->access.share_prefixes || !has_several_keys(app)) return;
     if (!holds(&app->keys, http) && !auth_is_admin(app, http)) return;
     const char *key = key_of(http);
     for (int i = 0; i < 2; i++) salt[i] = XXH3_64bits_withSeed(key, strlen(key), app->key_seed[i]);

@@ -84,7 +84,7 @@ static void on_drain_timeout(uv_timer_t *timer) {
 
 static void on_delay_over(uv_timer_t *timer) {
     struct app *app = timer->data;
-    uint64_t timeout_ms = (uint64_t)app->options->drain_timeout_s * 1000;
+    uint64_t timeout_ms = (uint64_t)app->options->drain.timeout_s * 1000;
     assert(app->draining && !app->port_closed);
     log_line(LOG_INFO, "the port is closed, %d requests running", app->requests.n);
     uv_timer_start(timer, on_drain_timeout, timeout_ms, 0);
@@ -92,7 +92,7 @@ static void on_delay_over(uv_timer_t *timer) {
 }
 
 void lifecycle_drain(struct app *app, bool delayed) {
-    int delay_s = delayed ? app->options->drain_delay_s : 0;
+    int delay_s = delayed ? app->options->drain.delay_s : 0;
     if (app->failure.status || app->port_closed) return;
     if (app->draining && delay_s > 0) return; /* the delay has already begun */
     log_line(LOG_INFO, "draining: %d requests running, the port closes in %d s", app->requests.n,

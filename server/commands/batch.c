@@ -233,7 +233,7 @@ static void handle_line(struct batch_job *batch) {
 /* Reads a line without its line end. Only its first --max-body-size bytes are kept. Returns false
  * at the end of the input. */
 static bool read_line(struct batch_job *batch) {
-    const size_t max = (size_t)batch->app.options->max_body_size;
+    const size_t max = (size_t)batch->app.options->http.max_body_bytes;
     int c, n = 0;
     buf_clear(&batch->text);
     batch->too_long = false;
@@ -253,7 +253,7 @@ static void read_one(struct batch_job *batch) {
     if (!read_line(batch)) {
         batch->ended = true;
         if (!ferror(batch->input)) return;
-        err_set(&err, STATUS_BAD_FILE, "input-file", "%s: %s", batch->app.options->input_file,
+        err_set(&err, STATUS_BAD_FILE, "input-file", "%s: %s", batch->app.options->batch.input_file,
                 strerror(errno));
         stop(batch, &err);
         return;
@@ -266,7 +266,7 @@ static void read_one(struct batch_job *batch) {
     }
     if (batch->too_long) {
         err_set(&err, STATUS_TOO_LARGE, NULL, "Line %lld is longer than %lld bytes.",
-                (long long)batch->number, (long long)batch->app.options->max_body_size);
+                (long long)batch->number, (long long)batch->app.options->http.max_body_bytes);
         if (is_wanted(batch, &(struct buf){0})) refuse_line(batch, &err);
     } else if (text->length > 0 && strspn(text->data, " \t\r") < text->length) {
         handle_line(batch);
@@ -317,7 +317,7 @@ static bool is_complete(const struct batch_job *batch) {
 }
 
 static void work(struct batch_job *batch) {
-    const int window = WINDOW_STEPS * batch->app.options->max_num_seqs;
+    const int window = WINDOW_STEPS * batch->app.options->engine.max_num_seqs;
     batch->started_ns = batch->reported_ns = now_ns();
     for (;;) {
         if (interrupted && !batch->stopping) cancel_all(batch);
@@ -334,7 +334,7 @@ static void work(struct batch_job *batch) {
 }
 
 static enum status open_input(struct batch_job *batch, struct err *err) {
-    const char *path = batch->app.options->input_file;
+    const char *path = batch->app.options->batch.input_file;
     struct stat input, output;
     batch->input = fopen(path, "re");
     if (!batch->input || fstat(fileno(batch->input), &input) != 0 || S_ISDIR(input.st_mode)) {
@@ -342,7 +342,7 @@ static enum status open_input(struct batch_job *batch, struct err *err) {
         return err_set(err, STATUS_BAD_FILE, "input-file", "%s: %s", path, strerror(error));
     }
     batch->input_bytes = input.st_size;
-    if (stat(batch->app.options->output_file, &output) != 0) return STATUS_OK;
+    if (stat(batch->app.options->batch.output_file, &output) != 0) return STATUS_OK;
     if (input.st_dev != output.st_dev || input.st_ino != output.st_ino) return STATUS_OK;
     return err_set(err, STATUS_USAGE, "output-file", "%s: requests and answers must be two files",
                    path);
@@ -354,7 +354,7 @@ static int open_all(struct batch_job *batch) {
     struct err err;
     errno = 0;
     if (app_check_parsers(options, &err) || open_input(batch, &err) ||
-        batch_output_open(&batch->output, options->output_file, &err)) {
+        batch_output_open(&batch->output, options->batch.output_file, &err)) {
         return print_error(&err);
     }
     int code = check_drafts(options);
@@ -364,7 +364,7 @@ static int open_all(struct batch_job *batch) {
     app_set_name(&batch->app);
     app_set_limits(&batch->app);
     batch->app.grammars = grammar_store_new(batch->app.engine, batch->app.limits.V,
-                                            (size_t)options->grammar_cache, 0);
+                                            (size_t)options->api.grammar_cache, 0);
     struct scheduler_config config = scheduler_config_from(options, batch->app.engine);
     config.max_queued_requests = 1 << 24; /* the window bounds the queue */
     config.max_queued_tokens = 1 << 30;

@@ -108,8 +108,8 @@ static void explain_end(const struct chat *chat, const struct answer *answer) {
     const struct options *options = chat->session->options;
     if (answer->finish == FINISH_CANCELLED)
         note(chat, answer->text.length > 0 ? "[stopped]" : "[stopped; the question is forgotten]");
-    else if (answer->finish == FINISH_LENGTH && answer->n_tokens == options->max_tokens)
-        note(chat, "[cut off after %d tokens: --max-tokens]", options->max_tokens);
+    else if (answer->finish == FINISH_LENGTH && answer->n_tokens == options->run.max_tokens)
+        note(chat, "[cut off after %d tokens: --max-tokens]", options->run.max_tokens);
     else if (answer->finish == FINISH_LENGTH)
         note(chat, "[cut off: the context of %d tokens is full; /clear starts a new conversation]",
              engine_memory(chat->session->engine)->max_model_len);
@@ -412,7 +412,7 @@ int converse(struct session *session) {
                       "complete a text");
         return 1;
     }
-    if (chat.console && options->history && history_path(&path)) chat.history = path.data;
+    if (chat.console && options->run.history && history_path(&path)) chat.history = path.data;
     chat.editor = line_editor_open(chat.console, chat.history);
     if (chat.console) print_banner(&chat);
     int code = 0;

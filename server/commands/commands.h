@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 #include "engine/grammar/grammar.h"
-#include "scheduler/scheduler.h"
+#include "server/options/options.h"
 
 struct app;
 
@@ -27,10 +27,7 @@ int command_parse(const struct options *options);
 int command_grammar(const struct options *options);
 int command_version(const struct options *options);
 
-/* ---- engine_settings.c: shared by the commands ---------------------------------------------- */
-
-/* Makes the engine's settings from the options. */
-struct engine_config engine_config_from(const struct options *options);
+/* ---- open_engine.c -------------------------------------------------------------------------- */
 
 /* Opens the engine, or prints an error. Returns the exit code. Shows progress if it takes over a
  * second. */
@@ -46,10 +43,6 @@ int check_drafts(const struct options *options);
 int open_draft_engine(struct engine **draft, const struct engine *engine,
                       const struct options *options);
 
-/* Makes the scheduler's settings for an opened engine. */
-struct scheduler_config scheduler_config_from(const struct options *options,
-                                              const struct engine *engine);
-
 /* ---- open_app.c: parts of a server ---------------------------------------------------------- */
 
 /* Opens scheduler, loop and HTTP for an app whose engine, options and model_name are set. uv_run of
@@ -58,7 +51,7 @@ struct scheduler_config scheduler_config_from(const struct options *options,
 enum status app_open(struct app *app, struct err *err);
 void app_close(struct app *app);
 
-/* ---- printing ------------------------------------------------------------------------------- */
+/* ---- console.c ------------------------------------------------------------------------------ */
 
 /* Prints "penstock: message" and returns the exit code for the status. */
 int print_error(const struct err *err);

@@ -8,7 +8,7 @@
 #include "server/endpoints/endpoints.h"
 
 int command_inspect(const struct options *options) {
-    struct engine_config config = engine_config_from(options);
+    struct engine_config config = options->engine;
     struct err err;
     if (model_path_check(options)) return 1;
     return engine_inspect(&config, options->tensors, stdout, &err) ? print_error(&err) : 0;
@@ -20,7 +20,7 @@ int command_quantize(const struct options *options) {
     struct quantise_job job = {.in = options->arguments[0],
                                .out = options->arguments[1],
                                .type = options->type,
-                               .threads = options->threads,
+                               .threads = options->engine.threads,
                                .progress = progress_step,
                                .progress_arg = &progress};
     if (model_path_check(options)) return 1;
@@ -56,7 +56,7 @@ int command_tokenize(const struct options *options) {
     struct err err;
     if (code) {
         /* the error was printed */
-    } else if (engine_open_tokenizer(&tokenizer, options->model, &err)) {
+    } else if (engine_open_tokenizer(&tokenizer, options->engine.model, &err)) {
         code = print_error(&err);
     } else {
         int32_t *ids;

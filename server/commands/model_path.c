@@ -192,7 +192,7 @@ static void explain_hub_name(const char *path) {
 }
 
 int model_path_check(const struct options *options) {
-    const char *path = options->model;
+    const char *path = options->engine.model;
     struct stat info;
     bool is_there = stat(path, &info) == 0;
     int cause = errno;

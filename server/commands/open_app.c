@@ -21,27 +21,20 @@
 #define MAX_BODIES 16 /* limit on buffered request bodies of the maximum size */
 
 static enum status open_http(struct app *app, struct err *err) {
-    const struct options *options = app->options;
-    struct http_config config = {
-        .host = options->host,
-        .port = options->port,
-        .max_header_bytes = MAX_HEADER_BYTES,
-        .max_body_bytes = (size_t)options->max_body_size,
-        .max_bodies_bytes = MAX_BODIES * (size_t)options->max_body_size,
-        .request_timeout_ms = options->request_timeout_s * 1000,
-        .keep_alive_ms = IDLE_CONNECTION_MS,
-        .max_connections = options->max_connections,
-        .answer_timeout_ms = ANSWER_MS,
-        .answer_rate = ANSWER_RATE,
-        .max_stream_backlog = MAX_STREAM_BACKLOG,
-        .silence_ms = SILENCE_MS,
-        .on_headers = routes_on_headers,
-        .on_request = routes_on_request,
-        .on_gone = routes_on_gone,
-        .on_done = routes_on_done,
-        .fields = routes_fields,
-        .app = app,
-    };
+    struct http_config config = app->options->http;
+    config.max_header_bytes = MAX_HEADER_BYTES;
+    config.max_bodies_bytes = MAX_BODIES * config.max_body_bytes;
+    config.keep_alive_ms = IDLE_CONNECTION_MS;
+    config.answer_timeout_ms = ANSWER_MS;
+    config.answer_rate = ANSWER_RATE;
+    config.max_stream_backlog = MAX_STREAM_BACKLOG;
+    config.silence_ms = SILENCE_MS;
+    config.on_headers = routes_on_headers;
+    config.on_request = routes_on_request;
+    config.on_gone = routes_on_gone;
+    config.on_done = routes_on_done;
+    config.fields = routes_fields;
+    config.app = app;
     return http_server_new(&app->http, &app->loop, &config, err);
 }
 
@@ -50,8 +43,8 @@ enum status app_open(struct app *app, struct err *err) {
     app_set_limits(app);
     routes_open(app);
     app->grammars =
-        grammar_store_new(app->engine, app->limits.V, (size_t)app->options->grammar_cache,
-                          (size_t)app->options->grammar_memory);
+        grammar_store_new(app->engine, app->limits.V, (size_t)app->options->api.grammar_cache,
+                          (size_t)app->options->api.grammar_memory);
     app->answers.max_bytes = ANSWERS_MAX_BYTES;
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* each connection is a file */

@@ -62,8 +62,8 @@ int command_parse(const struct options *options) {
     struct buf text = {0};
     struct err err;
     struct message_settings settings = {
-        .tools = tool_format_find(options->tool_call_parser),
-        .reasoning = reasoning_format_find(options->reasoning_parser),
+        .tools = tool_format_find(options->api.tool_call_parser),
+        .reasoning = reasoning_format_find(options->api.reasoning_parser),
         .stream_calls = options->deltas,
     };
     if (app_check_parsers(options, &err)) return print_error(&err);

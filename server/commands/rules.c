@@ -65,7 +65,8 @@ static int read_stop(struct rules *rules, const char *value) {
 }
 
 int rules_read(struct rules *rules, const struct options *options) {
-    const char *const given[] = {options->grammar_path, options->json_schema, options->regex};
+    const char *const given[] = {options->run.grammar_path, options->run.json_schema,
+                                 options->run.regex};
     int n = 0, code = 0;
     for (int i = 0; i < 3; i++) n += given[i] != NULL;
     if (n > 1) {
@@ -73,10 +74,10 @@ int rules_read(struct rules *rules, const struct options *options) {
             "--grammar-file, --json-schema and --regex each constrain the answer; give only one");
         return 2;
     }
-    if (options->grammar_path) code = read_grammar(rules, options->grammar_path);
-    if (options->json_schema) code = read_schema(rules, options->json_schema);
-    if (options->regex) code = read_regex(rules, options->regex);
-    if (code == 0 && options->stop_regex) code = read_stop(rules, options->stop_regex);
+    if (options->run.grammar_path) code = read_grammar(rules, options->run.grammar_path);
+    if (options->run.json_schema) code = read_schema(rules, options->run.json_schema);
+    if (options->run.regex) code = read_regex(rules, options->run.regex);
+    if (code == 0 && options->run.stop_regex) code = read_stop(rules, options->run.stop_regex);
     return code;
 }
 

@@ -45,10 +45,10 @@ int command_run(const struct options *options) {
     struct session session;
     /* Line editing needs characters, and so a UTF-8 locale; numbers stay in the C locale. setlocale
      * must be called before other threads start. */
-    if (options->chat) setlocale(LC_CTYPE, "");
-    if (options->chat && MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8");
+    if (options->run.chat) setlocale(LC_CTYPE, "");
+    if (options->run.chat && MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8");
     int code = session_open(&session, options);
-    if (code == 0) code = options->chat ? converse(&session) : complete_from_options(&session);
+    if (code == 0) code = options->run.chat ? converse(&session) : complete_from_options(&session);
     session_close(&session);
     bool stopped = interrupt_pending() == SIGTERM || interrupt_pending() == SIGHUP;
     return code == 0 && stopped ? 128 + interrupt_pending() : code;

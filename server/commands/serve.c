@@ -1,8 +1,8 @@
 /* DESIGN: `penstock serve`, from options to shutdown.
  *
  * Checks run in the order of their cost: keys, port and model file first, then the model is loaded,
- * which may take minutes, and then app.c opens the rest. The start logs what it loads, the memory
- * it uses, and an example request.
+ * which may take minutes, and then open_app.c opens the rest. The start logs what it loads, the
+ * memory it uses, and an example request.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,13 +18,14 @@
 
 static void report_loading(const struct options *options) {
     struct stat file;
-    if (stat(options->model, &file) != 0) return; /* open_engine reports the error */
-    if (options->load_format == LOAD_DUMMY)
-        log_line(LOG_INFO, "making random weights in the shape of %s", options->model);
+    if (stat(options->engine.model, &file) != 0) return; /* open_engine reports the error */
+    if (options->engine.dummy)
+        log_line(LOG_INFO, "making random weights in the shape of %s", options->engine.model);
     else if (S_ISDIR(file.st_mode))
-        log_line(LOG_INFO, "loading the folder %s", options->model);
+        log_line(LOG_INFO, "loading the folder %s", options->engine.model);
     else
-        log_line(LOG_INFO, "loading %s, %.0f MiB", options->model, mib((int64_t)file.st_size));
+        log_line(LOG_INFO, "loading %s, %.0f MiB", options->engine.model,
+                 mib((int64_t)file.st_size));
 }
 
 static void report_gpu(const struct engine_memory *memory) {
@@ -114,9 +115,9 @@ static void example_write(struct buf *out, const struct app *app, const char *ur
     const struct options *options = app->options;
     buf_printf(out, "curl %s", url);
     buf_puts(out, app->limits.has_chat_template ? "/v1/chat/completions" : "/v1/completions");
-    if (options->api_key_file)
+    if (options->access.api_key_file)
         buf_printf(out, " -H \"Authorization: Bearer $(grep -m 1 '^[^#]' '%s')\"",
-                   options->api_key_file);
+                   options->access.api_key_file);
     else if (app->keys.length > 0)
         buf_puts(out, " -H \"Authorization: Bearer $PENSTOCK_API_KEY\"");
     buf_puts(out, app->limits.has_chat_template
@@ -130,13 +131,13 @@ static void report_ready(const struct app *app, double seconds) {
     const struct options *options = app->options;
     int port = http_server_port(app->http);
     struct buf url = {0}, reachable = {0}, example = {0};
-    url_write(&url, options->host, port, false);
-    url_write(&reachable, options->host, port, true);
+    url_write(&url, options->http.host, port, false);
+    url_write(&reachable, options->http.host, port, true);
     example_write(&example, app, reachable.data);
     log_line(LOG_INFO, "ready on %s after %.0f ms", url.data, seconds * 1e3);
-    if (options->log_format == LOG_JSON || !isatty(STDERR_FILENO))
+    if (options->log.format == LOG_JSON || !isatty(STDERR_FILENO))
         log_line(LOG_INFO, "try it: %s", example.data);
-    else if (options->log_level <= LOG_INFO)
+    else if (options->log.level <= LOG_INFO)
         fprintf(stderr, "Try it, and end the server with Ctrl-C:\n    %s\n", example.data);
     buf_free(&url);
     buf_free(&reachable);
@@ -170,7 +171,7 @@ int command_serve(const struct options *options) {
     enum status status = auth_load(app, &err);
     if (!status) status = proxies_load(app, &err);
     if (!status) status = app_check_parsers(options, &err);
-    if (!status) status = http_check_address(options->host, options->port, &err);
+    if (!status) status = http_check_address(options->http.host, options->http.port, &err);
     int code = status ? print_error(&err) : model_path_check(options);
     if (code == 0) code = check_drafts(options);
     if (code == 0) {

@@ -80,18 +80,19 @@ static struct generation generation_of(const struct session *session, const int3
         .prompt = ids,
         .n_prompt = n,
         .n = 1,
-        .max_tokens =
-            max_tokens > 1 && options->max_tokens > max_tokens ? max_tokens : options->max_tokens,
+        .max_tokens = max_tokens > 1 && options->run.max_tokens > max_tokens
+                          ? max_tokens
+                          : options->run.max_tokens,
         .max_drafts = MAX_DRAFTS,
         .grammar = session->rules.grammar,
         .vocabulary = session->rules.vocabulary,
         .prompt_logprobs = -1,
         .received_ns = now_ns(),
-        .sampling = {.temperature = (float)options->temperature,
+        .sampling = {.temperature = (float)options->run.temperature,
                      .top_p = 1,
                      .repetition_penalty = 1,
                      .n_logprobs = -1,
-                     .seed = options->seed >= 0 ? (uint64_t)options->seed : now_ns()},
+                     .seed = options->api.seed >= 0 ? (uint64_t)options->api.seed : now_ns()},
     };
     const int32_t *ends = engine_end_ids(engine, &g.n_stop_ids);
     memcpy(g.stop_ids, ends, (size_t)g.n_stop_ids * sizeof *ends);

@@ -19,7 +19,7 @@ static bool is_allowed(const char *list, const char *origin) {
 }
 
 int cors_fields(const struct app *app, const struct http_request *http, struct http_field *out) {
-    const char *list = app->options->cors_origins;
+    const char *list = app->options->access.cors_origins;
     const char *origin = http_header(http, "Origin");
     int n = 0;
     if (!list) return 0;
@@ -44,7 +44,7 @@ static const char *allowed_headers(const struct http_request *http) {
 void cors_answer_options(const struct app *app, struct http_request *http, const char *methods) {
     struct http_field fields[5] = {{"Allow", methods}};
     int n = 1;
-    bool is_preflight = app->options->cors_origins && http_header(http, "Origin") &&
+    bool is_preflight = app->options->access.cors_origins && http_header(http, "Origin") &&
                         http_header(http, "Access-Control-Request-Method");
     if (is_preflight) {
         fields[n++] = (struct http_field){"Access-Control-Allow-Methods", methods};

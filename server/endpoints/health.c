@@ -60,8 +60,8 @@ void health_metrics(struct app *app, struct http_request *http) {
         .model = app->model_name,
         .max_model_len = app->limits.max_model_len,
         .block_size = engine_memory(app->engine)->block_size,
-        .cache_dtype = value_name(kv_dtype_names, app->options->kv_cache_dtype),
-        .prefix_caching = app->options->enable_prefix_caching,
+        .cache_dtype = value_name(kv_dtype_names, app->options->engine.kv_dtype),
+        .prefix_caching = app->options->scheduler.prefix_caching,
     };
     for (int i = 0; i < N_LANES; i++) view.lanes[i] = lanes_stats(app->lanes, (enum lane)i);
     grammar_store_stats(app->grammars, &view.grammars);

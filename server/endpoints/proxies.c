@@ -61,7 +61,7 @@ static bool read_range(const char *text, size_t length, struct address_range *ra
 }
 
 enum status proxies_load(struct app *app, struct err *err) {
-    const char *list = app->options->trusted_proxies;
+    const char *list = app->options->access.trusted_proxies;
     while (list && *list) {
         list += strspn(list, ", ");
         size_t n = strcspn(list, ", ");

@@ -53,7 +53,7 @@ static void on_drain(struct app *app, struct http_request *http) {
     struct buf body = {0};
     lifecycle_drain(app, true);
     buf_printf(&body, "{\"status\":\"draining\",\"requests\":%d,\"delay_s\":%d,\"timeout_s\":%d}",
-               app->requests.n, app->options->drain_delay_s, app->options->drain_timeout_s);
+               app->requests.n, app->options->drain.delay_s, app->options->drain.timeout_s);
     respond_json(http, &body);
     buf_free(&body);
     http_release(http);
@@ -177,7 +177,7 @@ static enum status refuse_generation(struct app *app, struct err *err) {
     app->metrics.refused_overload++;
     return err_set(err, STATUS_OVERLOADED, NULL,
                    "The waiting queue is full (%d requests); try again later.",
-                   app->options->max_queued_requests);
+                   app->options->scheduler.max_queued_requests);
 }
 
 static const char *methods_of(const struct route *route) {

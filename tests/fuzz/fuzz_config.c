@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "config/options.h"
+#include "server/options/table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -98,7 +98,7 @@ START_TEST(origins) {
     ask("GET /v1/models", ORIGIN, NULL);
     expect_no_text("Access-Control");
     expect_no_text("Vary");
-    options.cors_origins = "https://a.example,https://b.example";
+    options.access.cors_origins = "https://a.example,https://b.example";
     buf_add(&app->keys, "secret", sizeof "secret");
     ask("OPTIONS /v1/completions", ORIGIN ASKS "Access-Control-Request-Headers: x-a, B\r\n", NULL);
     expect_status("a preflight without a key", 204);
@@ -125,7 +125,7 @@ START_TEST(origins) {
         expect_no_text("Access-Control-Allow-Origin");
         expect_text("Vary: Origin\r\n");
     }
-    options.cors_origins = "*";
+    options.access.cors_origins = "*";
     ask("GET /health", "Origin: null\r\n", NULL);
     expect_text("Access-Control-Allow-Origin: *\r\n");
     expect_no_text("Vary");
@@ -160,7 +160,7 @@ END_TEST
 static bool loads(const char *list) {
     struct app other = {.options = &options};
     struct err err = {0};
-    options.trusted_proxies = list;
+    options.access.trusted_proxies = list;
     bool loaded = proxies_load(&other, &err) == STATUS_OK;
     ck_assert(loaded || (err.status == STATUS_USAGE && strstr(err.message, "--trusted-proxies")));
     buf_free(&other.proxies);
@@ -207,10 +207,10 @@ START_TEST(keys_do_not_share_prefixes) {
     ck_assert_int_eq(cached_tokens("two", secret), 0);
     ck_assert_int_eq(cached_tokens("boss", secret), 0);
     ck_assert_int_eq(cached_tokens("two", secret), own);
-    options.share_prefixes = true;
+    options.access.share_prefixes = true;
     ck_assert_int_eq(cached_tokens("one", secret), 0); /* the common salt */
     ck_assert_int_eq(cached_tokens("two", secret), own);
-    options.share_prefixes = false;
+    options.access.share_prefixes = false;
 }
 END_TEST
 

@@ -45,7 +45,7 @@ static const int all_signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 /* ---- the loop ------------------------------------------------------------------------------- */
 
 static void setup(void) {
-    options = (struct options){.drain_timeout_s = 30};
+    options = (struct options){.drain.timeout_s = 30};
     app = mem_calloc(1, sizeof *app);
     app->options = &options;
     announced = drains = aborts = requests_aborts = 0;
@@ -152,7 +152,7 @@ START_TEST(a_second_signal_aborts) {
 END_TEST
 
 START_TEST(the_timeout_aborts) {
-    options.drain_timeout_s = 0;
+    options.drain.timeout_s = 0;
     send_signal(SIGTERM);
     run_for(20);
     ck_assert(app->aborted);
@@ -166,7 +166,7 @@ END_TEST
 
 static void setup_delay(void) {
     setup();
-    options.drain_delay_s = 1;
+    options.drain.delay_s = 1;
 }
 
 /* New generations are refused immediately. The port stays open for a second. */
@@ -188,7 +188,7 @@ END_TEST
 
 /* The timeout begins when the delay is over. */
 START_TEST(the_timeout_follows_the_delay) {
-    options.drain_timeout_s = 1;
+    options.drain.timeout_s = 1;
     list_append(&app->requests, &request);
     send_signal(SIGTERM);
     run_for(1500);
@@ -242,7 +242,7 @@ START_TEST(a_drain_without_a_signal) {
 END_TEST
 
 START_TEST(a_failure_ends_the_delay) {
-    options.drain_delay_s = 30;
+    options.drain.delay_s = 30;
     send_signal(SIGTERM);
     fail_device();
     lifecycle_drain(app, false); /* changes nothing */

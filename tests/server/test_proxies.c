@@ -33,7 +33,7 @@ static void teardown(void) {
 
 static enum status trust(const char *list, struct err *err) {
     buf_free(&app.proxies);
-    options.trusted_proxies = list;
+    options.access.trusted_proxies = list;
     return proxies_load(&app, err);
 }
 

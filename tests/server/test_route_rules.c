@@ -228,7 +228,7 @@ START_TEST(the_body_of_a_refused_request_is_not_kept) {
         ck_assert_uint_eq(send_body(refused[i].line, refused[i].fields, &status), 0);
         ck_assert_int_eq(status, refused[i].status);
     }
-    app->n_preparing = options.max_queued_requests;
+    app->n_preparing = options.scheduler.max_queued_requests;
     ck_assert_uint_eq(send_body(COMPLETION, "", &status), 0);
     ck_assert_int_eq(status, 429);
     app->n_preparing = 0;

@@ -142,7 +142,7 @@ START_TEST(requests_are_counted_by_route) {
 END_TEST
 
 START_TEST(several_names) {
-    options.served_model_name = "one,two,three";
+    options.api.served_model_name = "one,two,three";
     app_set_name(app);
     app_set_limits(app);
     static const char *const names[] = {"one", "two", "three", "four", "on", ""};
@@ -159,7 +159,7 @@ START_TEST(several_names) {
     ask("GET /v1/models/two", "", NULL);
     expect_text("{\"id\":\"two\",\"object\":\"model\"");
     expect_text("\"root\":\"one\",\"parent\":null");
-    options.any_model_name = true;
+    options.api.any_model_name = true;
     app_set_limits(app);
     ask(COMPLETION, "", "{\"model\":\"gpt-4o\",\"prompt\":\"hi\",\"max_tokens\":1}");
     expect_status("any name", 200);
@@ -168,7 +168,7 @@ START_TEST(several_names) {
 END_TEST
 
 START_TEST(a_full_queue_refuses_before_the_body) {
-    app->n_preparing = options.max_queued_requests;
+    app->n_preparing = options.scheduler.max_queued_requests;
     ask(COMPLETION, "", PROMPT);
     expect_status("a full queue", 429);
     expect_text("Retry-After: 1");

@@ -46,7 +46,7 @@ void app_setup_queue(const char *max_queued_requests) {
     log_setup(LOG_ERROR, LOG_TEXT);
     app = mem_calloc(1, sizeof *app);
     app->options = &options;
-    struct engine_config config = engine_config_from(&options);
+    struct engine_config config = options.engine;
     ck_assert_msg(!engine_open(&app->engine, &config, &err), "%s", err.message);
     app_set_name(app);
     ck_assert_msg(!app_open(app, &err), "%s", err.message);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "config/options.h"
+#include "server/options/table.h"
 
 #define MAX_FILE_BYTES ((size_t)1 << 20)
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "config/json.h"
-#include "config/options.h"
+#include "server/options/table.h"
 
 /* Names as in vLLM. Methods of vLLM that are missing here are rejected by name. */
 static const struct named_value method_names[] = {{"none", SPECULATION_NONE},

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/options.h"
+#include "server/options/table.h"
 
 /* Far above the kernel's limit for a command line and an environment, plus 1 MiB for the file. */
 #define ARENA_BYTES ((size_t)64 << 20)
@@ -230,21 +230,23 @@ static enum status check_required(struct options_parse *parse) {
     struct options *options = parse->options;
     const struct command *command = parse->command;
     if (command->argument_is_model && options->n_arguments > 0) {
-        if (options->model && parse->settings[0].source == SOURCE_FLAG) {
+        if (options->engine.model && parse->settings[0].source == SOURCE_FLAG) {
             return err_set(parse->err, STATUS_USAGE, "model",
                            "%s was given two models, --model %s and %s; leave one out",
-                           command->name, options->model, options->arguments[0]);
+                           command->name, options->engine.model, options->arguments[0]);
         }
-        options->model = options->arguments[0];
+        options->engine.model = options->arguments[0];
     }
-    if (command->bit == COMMAND_BATCH && !(options->input_file && options->output_file)) {
-        return err_set(parse->err, STATUS_USAGE, options->input_file ? "output-file" : "input-file",
+    if (command->bit == COMMAND_BATCH &&
+        !(options->batch.input_file && options->batch.output_file)) {
+        return err_set(parse->err, STATUS_USAGE,
+                       options->batch.input_file ? "output-file" : "input-file",
                        "batch needs a file of requests and one for their answers: -i FILE -o FILE");
     }
     if (command->bit == COMMAND_QUANTIZE && options->n_arguments < command->max_arguments)
         return err_set(parse->err, STATUS_USAGE, NULL,
                        "quantize needs two files: penstock quantize IN OUT.gguf");
-    if (options->model && *options->model) return STATUS_OK;
+    if (options->engine.model && *options->engine.model) return STATUS_OK;
     if (command->bit & (COMMAND_VERSION | COMMAND_PARSE | COMMAND_GRAMMAR)) return STATUS_OK;
     return err_set(parse->err, STATUS_USAGE, "model",
                    "%s needs a model: %sPATH of a .gguf file or a folder", command->name,
@@ -271,6 +273,7 @@ enum status options_parse(struct options *options, const char *command, int argc
     for (int i = 0; i < option_count && status == STATUS_OK && !*help; i++)
         status = apply_one(&parse, i);
     if (status == STATUS_OK && !*help) status = check_required(&parse);
+    if (status == STATUS_OK) options_settle(options);
     mem_free(parse.settings);
     if (status != STATUS_OK) options_free(options);
     return status;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "config/options.h"
+#include "server/options/table.h"
 
 /* Fails and states the valid values. `takes` is the text after "takes". */
 static enum status refuse(const struct option *option, const char *who, const char *text,

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "config/options.h"
+#include "server/options/table.h"
 
 #define HELP_COLUMN 36
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config/options.h"
+#include "server/options/table.h"
 #include "support/suite_main.h"
 
 #define MAX_ARGUMENTS 32
@@ -58,65 +58,65 @@ static void accepted(const char *line) {
 
 START_TEST(defaults_hold) {
     accepted("serve --model m.gguf");
-    ck_assert_str_eq(options.model, "m.gguf");
-    ck_assert_str_eq(options.host, "127.0.0.1");
-    ck_assert_int_eq(options.port, 8080);
-    ck_assert_ptr_null(options.api_key);
-    ck_assert_ptr_null(options.metrics_key);
-    ck_assert_ptr_null(options.served_model_name);
-    ck_assert_int_eq(options.max_num_seqs, 64);
-    ck_assert_int_eq(options.max_num_batched_tokens, 512);
-    ck_assert_int_eq(options.block_size, 16);
-    ck_assert(options.enable_prefix_caching && !options.share_prefixes);
-    ck_assert_int_eq(options.grammar_cache, 64 << 20);
-    ck_assert_int_eq(options.grammar_memory, 512 << 20);
-    ck_assert_int_eq(options.max_body_size, 16 << 20);
-    ck_assert_int_eq(options.request_timeout_s, 30);
-    ck_assert_int_eq(options.drain_delay_s, 5);
-    ck_assert_int_eq(options.drain_timeout_s, 30);
-    ck_assert_ptr_null(options.admin_key);
-    ck_assert_int_eq(options.seed, -1);
-    ck_assert_int_eq((int)options.device, DEVICE_AUTO);
-    ck_assert_int_eq((int)options.log_format, LOG_TEXT);
+    ck_assert_str_eq(options.engine.model, "m.gguf");
+    ck_assert_str_eq(options.http.host, "127.0.0.1");
+    ck_assert_int_eq(options.http.port, 8080);
+    ck_assert_ptr_null(options.access.api_key);
+    ck_assert_ptr_null(options.access.metrics_key);
+    ck_assert_ptr_null(options.api.served_model_name);
+    ck_assert_int_eq(options.engine.max_num_seqs, 64);
+    ck_assert_int_eq(options.engine.max_num_batched_tokens, 512);
+    ck_assert_int_eq(options.engine.block_size, 16);
+    ck_assert(options.scheduler.prefix_caching && !options.access.share_prefixes);
+    ck_assert_int_eq(options.api.grammar_cache, 64 << 20);
+    ck_assert_int_eq(options.api.grammar_memory, 512 << 20);
+    ck_assert_int_eq(options.http.max_body_bytes, 16 << 20);
+    ck_assert_int_eq(options.http.request_timeout_ms, 30000);
+    ck_assert_int_eq(options.drain.delay_s, 5);
+    ck_assert_int_eq(options.drain.timeout_s, 30);
+    ck_assert_ptr_null(options.access.admin_key);
+    ck_assert_int_eq(options.api.seed, -1);
+    ck_assert_int_eq((int)options.engine.device, DEVICE_AUTO);
+    ck_assert_int_eq((int)options.log.format, LOG_TEXT);
     ck_assert_int_eq(options.n_arguments, 0);
-    ck_assert_int_eq(options.max_tokens, 256);
-    ck_assert_str_eq(options.bench_prompt, "128,512");
-    ck_assert_int_eq((int)options.speculation.method, SPECULATION_NONE);
-    ck_assert(!options.always_speculate);
+    ck_assert_int_eq(options.run.max_tokens, 256);
+    ck_assert_str_eq(options.bench.prompt, "128,512");
+    ck_assert_int_eq((int)options.scheduler.speculation.method, SPECULATION_NONE);
+    ck_assert(!options.scheduler.fixed_drafts);
     options_free(&options);
-    ck_assert_ptr_null(options.model);
+    ck_assert_ptr_null(options.engine.model);
 }
 END_TEST
 
 START_TEST(flags_in_every_form) {
     accepted("serve --model=m --port 9 --max_num_seqs=3 --no-enable-prefix-caching "
              "--kv-cache-memory 2GiB --seed -1 --log-level debug --api-key=--a=b");
-    ck_assert_str_eq(options.model, "m");
-    ck_assert_int_eq(options.port, 9);
-    ck_assert_int_eq(options.max_num_seqs, 3);
-    ck_assert(!options.enable_prefix_caching);
-    ck_assert_int_eq(options.kv_cache_memory, (int64_t)2 << 30);
-    ck_assert_int_eq(options.seed, -1);
-    ck_assert_int_eq((int)options.log_level, LOG_DEBUG);
-    ck_assert_str_eq(options.api_key, "--a=b");
+    ck_assert_str_eq(options.engine.model, "m");
+    ck_assert_int_eq(options.http.port, 9);
+    ck_assert_int_eq(options.engine.max_num_seqs, 3);
+    ck_assert(!options.scheduler.prefix_caching);
+    ck_assert_int_eq(options.engine.kv_memory, (int64_t)2 << 30);
+    ck_assert_int_eq(options.api.seed, -1);
+    ck_assert_int_eq((int)options.log.level, LOG_DEBUG);
+    ck_assert_str_eq(options.access.api_key, "--a=b");
     options_free(&options);
     accepted("serve m --no-enable-prefix-caching --enable-prefix-caching --port 1 --port 2");
-    ck_assert(options.enable_prefix_caching);
-    ck_assert_int_eq(options.port, 2);
+    ck_assert(options.scheduler.prefix_caching);
+    ck_assert_int_eq(options.http.port, 2);
     options_free(&options);
     accepted("serve m --enable-prefix-caching=off");
-    ck_assert(!options.enable_prefix_caching);
-    ck_assert(!options.enforce_eager && !options.warm_up);
+    ck_assert(!options.scheduler.prefix_caching);
+    ck_assert(!options.engine.enforce_eager && !options.engine.warm_up);
     options_free(&options);
     accepted("serve m --warm-up");
-    ck_assert(options.warm_up);
+    ck_assert(options.engine.warm_up);
     options_free(&options);
     accepted("bench m --enforce-eager");
-    ck_assert(options.enforce_eager);
+    ck_assert(options.engine.enforce_eager);
     options_free(&options);
     accepted("run --model m --temperature 0.7 --chat --max-tokens 5");
-    ck_assert_double_eq(options.temperature, 0.7);
-    ck_assert(options.chat);
+    ck_assert_double_eq(options.run.temperature, 0.7);
+    ck_assert(options.run.chat);
     options_free(&options);
 }
 END_TEST
@@ -135,8 +135,8 @@ START_TEST(names) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         accepted(cases[i].line);
-        ck_assert_str_eq(options.served_model_name, cases[i].names);
-        ck_assert_str_eq(options.model, cases[i].model);
+        ck_assert_str_eq(options.api.served_model_name, cases[i].names);
+        ck_assert_str_eq(options.engine.model, cases[i].model);
         options_free(&options);
     }
 }
@@ -144,11 +144,11 @@ END_TEST
 
 START_TEST(letters) {
     accepted("batch --model m -i in -o -");
-    ck_assert_str_eq(options.input_file, "in");
-    ck_assert_str_eq(options.output_file, "-");
+    ck_assert_str_eq(options.batch.input_file, "in");
+    ck_assert_str_eq(options.batch.output_file, "-");
     options_free(&options);
     accepted("batch --model m --input_file=-i --output-file out");
-    ck_assert_str_eq(options.input_file, "-i");
+    ck_assert_str_eq(options.batch.input_file, "-i");
     options_free(&options);
 }
 END_TEST
@@ -166,11 +166,11 @@ START_TEST(sizes) {
         char line[100];
         snprintf(line, sizeof line, "serve m --kv-cache-memory %s", cases[i].text);
         accepted(line);
-        ck_assert_int_eq(options.kv_cache_memory, cases[i].bytes);
+        ck_assert_int_eq(options.engine.kv_memory, cases[i].bytes);
         options_free(&options);
     }
     accepted("serve m --swap-space 1GiB --swap-space auto");
-    ck_assert_int_eq(options.swap_space, -1);
+    ck_assert_int_eq(options.engine.swap_space, -1);
     options_free(&options);
     expect_refused("serve m --kv-cache-memory 2GB2", "takes a size such as 2GiB, 512MB or 1048576");
     expect_refused("serve m --kv-cache-memory GiB", "takes a size");
@@ -211,16 +211,16 @@ END_TEST
 
 START_TEST(edges_of_ranges) {
     accepted("serve m --port 0 --seed 9223372036854775807 --max-body-size 1024 --block-size 256");
-    ck_assert_int_eq(options.port, 0);
-    ck_assert_int_eq(options.seed, INT64_MAX);
+    ck_assert_int_eq(options.http.port, 0);
+    ck_assert_int_eq(options.api.seed, INT64_MAX);
     options_free(&options);
     accepted("serve m --port 00000000000000000008080"); /* 23 digits are the most */
-    ck_assert_int_eq(options.port, 8080);
+    ck_assert_int_eq(options.http.port, 8080);
     options_free(&options);
     accepted("serve m --port 65535 --drain-timeout 0");
     options_free(&options);
     accepted("bench m --bench-batch 1,4096 --bench-prompt 7");
-    ck_assert_str_eq(options.bench_batch, "1,4096");
+    ck_assert_str_eq(options.bench.batch, "1,4096");
     options_free(&options);
 }
 END_TEST
@@ -250,14 +250,14 @@ END_TEST
 
 START_TEST(arguments) {
     accepted("serve m.gguf");
-    ck_assert_str_eq(options.model, "m.gguf");
+    ck_assert_str_eq(options.engine.model, "m.gguf");
     options_free(&options);
     accepted("inspect m.gguf");
-    ck_assert_str_eq(options.model, "m.gguf");
+    ck_assert_str_eq(options.engine.model, "m.gguf");
     ck_assert_int_eq(options.n_arguments, 1);
     options_free(&options);
     accepted("inspect --model m.gguf");
-    ck_assert_str_eq(options.model, "m.gguf");
+    ck_assert_str_eq(options.engine.model, "m.gguf");
     options_free(&options);
     accepted("run --model m -- --hello");
     ck_assert_int_eq(options.n_arguments, 1);
@@ -286,16 +286,16 @@ START_TEST(environment_is_read) {
                               "PENSTOCK_HOST= PENSTOCK_TEMPERATURE=9 PORT=1",
                               "serve --port 8"),
                      STATUS_OK);
-    ck_assert_str_eq(options.model, "m");
-    ck_assert_int_eq(options.port, 8);
-    ck_assert_int_eq(options.max_num_seqs, 5);
-    ck_assert(!options.enable_prefix_caching);
-    ck_assert_str_eq(options.api_key, "a=b");
-    ck_assert_str_eq(options.host, "127.0.0.1");
+    ck_assert_str_eq(options.engine.model, "m");
+    ck_assert_int_eq(options.http.port, 8);
+    ck_assert_int_eq(options.engine.max_num_seqs, 5);
+    ck_assert(!options.scheduler.prefix_caching);
+    ck_assert_str_eq(options.access.api_key, "a=b");
+    ck_assert_str_eq(options.http.host, "127.0.0.1");
     options_free(&options);
     refused_in("PENSTOCK_PORT=x", "serve m", "PENSTOCK_PORT takes a whole number from 0 to 65535");
     ck_assert_int_eq(parse_in("PENSTOCK_PORT=x PENSTOCK_MODEL=m", "serve n --port 1"), STATUS_OK);
-    ck_assert_str_eq(options.model, "n");
+    ck_assert_str_eq(options.engine.model, "n");
     options_free(&options);
 }
 END_TEST
@@ -324,20 +324,20 @@ START_TEST(file_is_the_weakest_source) {
                        "block-size: 4\nhost: \"0.0.0.0\"\nenable-prefix-caching: false\n"
                        "api-key:\nserved-model-name: 'a b'\ntemperature: 1.5\n";
     ck_assert_int_eq(parse_file("PENSTOCK_MAX_NUM_SEQS=5", text), STATUS_OK);
-    ck_assert_int_eq(options.port, 8);
-    ck_assert_int_eq(options.max_num_seqs, 5);
-    ck_assert_int_eq(options.max_num_batched_tokens, 3);
-    ck_assert_int_eq(options.block_size, 4);
-    ck_assert_str_eq(options.host, "0.0.0.0");
-    ck_assert(!options.enable_prefix_caching);
-    ck_assert_ptr_null(options.api_key);
-    ck_assert_str_eq(options.served_model_name, "a b");
+    ck_assert_int_eq(options.http.port, 8);
+    ck_assert_int_eq(options.engine.max_num_seqs, 5);
+    ck_assert_int_eq(options.engine.max_num_batched_tokens, 3);
+    ck_assert_int_eq(options.engine.block_size, 4);
+    ck_assert_str_eq(options.http.host, "0.0.0.0");
+    ck_assert(!options.scheduler.prefix_caching);
+    ck_assert_ptr_null(options.access.api_key);
+    ck_assert_str_eq(options.api.served_model_name, "a b");
     options_free(&options);
     ck_assert_int_eq(parse_file("", "no-enable-prefix-caching: true\n"), STATUS_OK);
-    ck_assert(!options.enable_prefix_caching);
+    ck_assert(!options.scheduler.prefix_caching);
     options_free(&options);
     ck_assert_int_eq(parse_file("", "no-enable-prefix-caching: false\n"), STATUS_OK);
-    ck_assert(options.enable_prefix_caching);
+    ck_assert(options.scheduler.prefix_caching);
     options_free(&options);
 }
 END_TEST
@@ -457,16 +457,18 @@ START_TEST(words_become_values) {
     ck_assert_str_eq(value_name(kv_dtype_names, KV_DTYPE_FP8), "fp8");
     accepted("serve m --kv-cache-dtype fp8_e4m3 --device=cuda --dtype float16 --quantization fp8 "
              "--load-format dummy --log-level error --log-format json");
-    ck_assert(options.kv_cache_dtype == KV_DTYPE_FP8 && options.device == DEVICE_CUDA);
-    ck_assert(options.dtype == COMPUTE_FLOAT16 && options.quantization == QUANTIZATION_FP8);
-    ck_assert(options.load_format == LOAD_DUMMY && options.log_level == LOG_ERROR);
-    ck_assert(options.log_format == LOG_JSON);
+    ck_assert(options.engine.kv_dtype == KV_DTYPE_FP8 && options.engine.device == DEVICE_CUDA);
+    ck_assert(options.engine.dtype == COMPUTE_FLOAT16 &&
+              options.engine.quantization == QUANTIZATION_FP8);
+    ck_assert(options.stated.load_format == LOAD_DUMMY && options.engine.dummy &&
+              options.log.level == LOG_ERROR);
+    ck_assert(options.log.format == LOG_JSON);
     options_free(&options);
     accepted("serve m --generation-config none");
-    ck_assert_int_eq(options.generation_config, GENERATION_CONFIG_NONE);
+    ck_assert_int_eq(options.api.generation_config, GENERATION_CONFIG_NONE);
     options_free(&options);
     accepted("batch --model m -i a -o b");
-    ck_assert_int_eq(options.generation_config, GENERATION_CONFIG_AUTO);
+    ck_assert_int_eq(options.api.generation_config, GENERATION_CONFIG_AUTO);
     options_free(&options);
     expect_refused("serve m --generation-config vllm", "--generation-config takes auto or none");
     expect_refused("serve m --kv-cache-dtype int3",
@@ -527,7 +529,7 @@ int main(int argc, char **argv) {
         buf_free(&table);
         return 0;
     }
-    Suite *suite = suite_create("config_options");
+    Suite *suite = suite_create("server_options");
     TCase *cases = tcase_create("core");
     suite_add_tcase(suite, cases);
     tcase_add_test(cases, defaults_hold);

@@ -2,7 +2,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "config/options.h"
+#include "server/options/table.h"
 #include "support/suite_main.h"
 
 static struct err err;

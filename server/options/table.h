@@ -1,4 +1,4 @@
-/* config/options: the option table, and the steps from a command line to `struct options`. Internal
+/* server/options: the option table, and the steps from a command line to `struct options`. Internal
  * to this folder.
  *
  * The table is the only description of an option. It produces the flags, the environment variables,
@@ -6,10 +6,10 @@
  * source fills a `struct setting` (text and source), then option_set checks the text of the source
  * with priority and stores it.
  */
-#ifndef PENSTOCK_CONFIG_OPTIONS_H
-#define PENSTOCK_CONFIG_OPTIONS_H
+#ifndef PENSTOCK_SERVER_OPTIONS_TABLE_H
+#define PENSTOCK_SERVER_OPTIONS_TABLE_H
 
-#include "config/config.h"
+#include "server/options/options.h"
 
 enum option_type {
     OPTION_TEXT,        /* const char *; NULL without a default */
@@ -94,6 +94,9 @@ const char *option_nearest(const char *name, size_t length, unsigned commands);
 
 /* Returns the name of the most similar command, or NULL. */
 const char *command_nearest(const char *name);
+
+/* Sets the settings that follow from the stated options. */
+void options_settle(struct options *options);
 
 /* ---- settings: text from the sources -------------------------------------------------------- */
 

@@ -1,8 +1,7 @@
-#include <assert.h>
 #include <ctype.h>
 #include <string.h>
 
-#include "config/options.h"
+#include "server/options/table.h"
 
 const struct command *command_find(const char *name) {
     for (int i = 0; i < command_count; i++) {
@@ -46,12 +45,6 @@ int option_find_letter(char letter, unsigned command) {
         return index >= 0 && option_table[index].commands & command ? index : -1;
     }
     return -1;
-}
-
-const char *value_name(const struct named_value *names, int value) {
-    while (names->name && names->value != value) names++;
-    assert(names->name);
-    return names->name;
 }
 
 void option_placeholder(const struct option *option, struct buf *out) {

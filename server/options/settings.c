@@ -1,0 +1,39 @@
+/* Settings that follow from options: those that differ from the stated values, and those that the
+ * opened engine completes. */
+#include <assert.h>
+
+#include "server/options/table.h"
+
+void options_settle(struct options *options) {
+    struct engine_config *engine = &options->engine;
+    const struct speculation *speculation = &options->scheduler.speculation;
+    bool speculates = speculation->method != SPECULATION_NONE;
+    engine->allow_batch_variant_gemm = !options->stated.deterministic;
+    engine->dummy = options->stated.load_format == LOAD_DUMMY;
+    engine->window_blocks = -1;
+    if (engine->gpu_memory_utilization <= 0) engine->gpu_memory_utilization = -1; /* 0: a default */
+    /* Drafts can be guessed only after the host has seen the last token. With two steps in flight
+     * it has not yet seen it when it plans a step. */
+    if (engine->in_flight == 0 && speculates) engine->in_flight = 1;
+    /* One logit row per sequence, and rows for the drafts of one sequence. Otherwise a small number
+     * of sequences would leave no rows for drafts. */
+    engine->max_logit_rows = engine->max_num_seqs + (speculates ? speculation->max_tokens : 0);
+    options->scheduler.itl_target_ns = (uint64_t)options->stated.itl_target_ms * 1000000;
+    options->http.request_timeout_ms = options->stated.request_timeout_s * 1000;
+}
+
+struct scheduler_config scheduler_config_from(const struct options *options,
+                                              const struct engine *engine) {
+    const struct engine_memory *memory = engine_memory(engine);
+    assert(memory->max_model_len > 0 && memory->n_blocks > 0);
+    struct scheduler_config config = options->scheduler;
+    config.max_num_seqs = options->engine.max_num_seqs;
+    config.max_num_batched_tokens = options->engine.max_num_batched_tokens;
+    config.max_logit_rows = options->engine.max_logit_rows;
+    config.max_model_len = memory->max_model_len;
+    config.n_blocks = memory->n_blocks;
+    config.block_size = memory->block_size;
+    config.n_window_blocks = memory->n_window_blocks;
+    config.window = memory->window;
+    return config;
+}
