@@ -46,7 +46,10 @@ const char *status_type(enum status status);
 /* Returns the HTTP status code, e.g. 400. */
 int status_http(enum status status);
 
-/* An error: its message states the problem and the fix. Plain data that may be copied. */
+/* An error: its message states the problem and the fix. Plain data that may be copied.
+ *
+ * engine/ and kernels/ do not know how a user states a setting. Their messages name it in braces,
+ * "lower {max-num-seqs}", and the commands print its flag (options_message). */
 struct err {
     enum status status; /* STATUS_OK: no error */
     char param[64];     /* the field, key, tensor or option that caused it, or "" */

@@ -11,19 +11,19 @@ static enum status check_one_grid(const struct opening *o, struct err *err) {
         bool given;
         const char *option, *why;
     } others[] = {
-        {config->device != DEVICE_CUDA, "--device cpu", "it is for steps on a GPU"},
-        {config->enforce_eager, "--enforce-eager", "that launches kernel by kernel"},
-        {config->dtype == COMPUTE_FLOAT32, "--dtype float32", "it computes in 16 bits"},
-        {config->quantization != QUANTIZATION_NONE, "--quantization",
+        {config->device != DEVICE_CUDA, "{device} cpu", "it is for steps on a GPU"},
+        {config->enforce_eager, "{enforce-eager}", "that launches kernel by kernel"},
+        {config->dtype == COMPUTE_FLOAT32, "{dtype} float32", "it computes in 16 bits"},
+        {config->quantization != QUANTIZATION_NONE, "{quantization}",
          "it multiplies 16-bit weights"},
-        {config->kv_dtype == KV_DTYPE_FP8, "--kv-cache-dtype fp8",
+        {config->kv_dtype == KV_DTYPE_FP8, "{kv-cache-dtype} fp8",
          "it reads 16-bit keys and values"},
-        {config->allow_batch_variant_gemm, "--no-deterministic", "its products are not cuBLAS's"},
+        {config->allow_batch_variant_gemm, "{no-deterministic}", "its products are not cuBLAS's"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others && config->persistent_step; i++)
         if (others[i].given)
             return err_set(err, STATUS_USAGE, "persistent-step",
-                           "--persistent-step does not work with %s: %s; leave one out",
+                           "{persistent-step} does not work with %s: %s; leave one out",
                            others[i].option, others[i].why);
     return STATUS_OK;
 }
@@ -37,32 +37,32 @@ enum status settings_check(struct opening *o, struct err *err) {
     if (halves && !cuda)
         return err_set(
             err, STATUS_USAGE, "dtype",
-            "--dtype %s is for activations on a GPU; give --device cuda, or --dtype auto",
+            "{dtype} %s is for activations on a GPU; give {device} cuda, or {dtype} auto",
             value_name(compute_dtype_names, config->dtype));
     if (config->wgmma && !cuda)
         return err_set(err, STATUS_USAGE, "wgmma",
-                       "--wgmma is for products on a GPU; give --device cuda, or leave it out");
+                       "{wgmma} is for products on a GPU; give {device} cuda, or leave it out");
     if (config->cpu_affinity && (cuda || config->ranks > 1))
         return err_set(err, STATUS_USAGE, "cpu-affinity",
-                       "--cpu-affinity binds the threads of one CPU rank; %s, or leave it out",
+                       "{cpu-affinity} binds the threads of one CPU rank; %s, or leave it out",
                        cuda ? "serve on the CPU" : "use one rank");
     if (config->weight_cache && (cuda || config->dummy))
         return err_set(err, STATUS_USAGE, "weight-cache",
-                       "--weight-cache keeps a model's weights for a CPU; %s, or leave it out",
-                       cuda ? "give --device cpu" : "give --load-format auto");
+                       "{weight-cache} keeps a model's weights for a CPU; %s, or leave it out",
+                       cuda ? "give {device} cpu" : "give {load-format} auto");
     if (fp8 && !cuda)
         return err_set(err, STATUS_USAGE, "quantization",
-                       "--quantization fp8 is made for a GPU; give --device cuda, or serve a file "
+                       "{quantization} fp8 is made for a GPU; give {device} cuda, or serve a file "
                        "of q8_0 or q4_k from the CPU");
     if (fp8 && config->dtype == COMPUTE_FLOAT32)
         return err_set(err, STATUS_USAGE, "quantization",
-                       "--quantization fp8 contradicts --dtype float32; give only one");
+                       "{quantization} fp8 contradicts {dtype} float32; give only one");
     if (quantization_is_blocks(config->quantization)) {
         const struct weights *weights = model_file_weights(&o->file);
         if (quantised_bytes(weights, config->quantization) ==
             quantised_bytes(weights, QUANTIZATION_NONE))
             return err_set(err, STATUS_USAGE, "quantization",
-                           "--quantization %s is for float matrices, but it would not make any "
+                           "{quantization} %s is for float matrices, but it would not make any "
                            "matrix of %s smaller; leave it out",
                            value_name(quantization_names, config->quantization), config->model);
     }

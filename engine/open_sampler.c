@@ -1,11 +1,11 @@
-/* Opens the sampler, on the device if possible, otherwise on the host, and the memory for results.
- */
+/* Opens the sampler, on the device if possible, otherwise on the host, and the memory for
+ * results. */
 #include <assert.h>
 
 #include "engine/internal.h"
 #include "engine/memory/device.h"
 
-#define FEWER_SEQUENCES "lower --max-num-seqs"
+#define FEWER_SEQUENCES "lower {max-num-seqs}"
 
 static size_t pending_bytes(const struct engine *engine) {
     return (size_t)engine->model.act.max_logit_rows * sizeof *engine->pending;

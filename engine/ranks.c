@@ -123,7 +123,7 @@ static enum status start(struct ranks *ranks, struct err *err) {
         if (pthread_create(&rank->thread, NULL, rank_main, rank) != 0)
             return err_set(
                 err, STATUS_USAGE, "tensor-parallel-size",
-                "the system cannot start a thread for rank %d of --tensor-parallel-size %d", i + 1,
+                "the system cannot start a thread for rank %d of {tensor-parallel-size} %d", i + 1,
                 ranks->n);
         ranks->started++;
     }

@@ -16,7 +16,7 @@ struct device_memory {
 };
 
 /* Writes a sentence to `err`: the device lacks room for `bytes` of `what`, and the remedy (for
- * example "lower --max-num-seqs"). Returns STATUS_USAGE. */
+ * example "lower {max-num-seqs}"). Returns STATUS_USAGE. */
 enum status device_out_of_memory(struct err *err, const char *param, const char *what, size_t bytes,
                                  const struct device_memory *memory, const char *remedy);
 

@@ -420,6 +420,20 @@ def built_patterns(tree):
             yield re.sub(r"\$\{\w+\}", "*", pattern)
 
 
+def check_settings(tree):
+    """engine/ and kernels/ do not know flags: their messages name a setting in braces, and the setting has an option."""
+    table = "\n".join(tree.lines.get("server/options/table.c", []))
+    options = {f for name in re.findall(r'^    \{"([a-z][\w-]*)", ', table, re.M) for f in (name, "no-" + name)}
+    for path, lines in tree.code().items():
+        for number, line in enumerate(lines, 1):
+            texts = re.findall(r'"(?:[^"\\]|\\.)*"', line) if path.startswith(("engine/", "kernels/")) else []
+            for flag in (flag for text in texts for flag in re.findall(r"--(%s|[a-z][\w-]*)", text)):
+                tree.find(path, number, f"names the flag --{flag}: write {{{flag}}}, and the commands print the flag")
+            for name in (name for text in texts for name in re.findall(r"\{([a-z]+(?:-[a-z]+)*)\}", text)):
+                if name not in options:
+                    tree.find(path, number, f"names the setting {{{name}}}, which is not an option")
+
+
 def check_built(tree):
     patterns = list(built_patterns(tree))
     for path in tree.code():
@@ -476,6 +490,7 @@ def check(root):
     tree = Tree(root)
     check_includes(tree)
     check_json_reads(tree)
+    check_settings(tree)
     lengths = check_functions(tree)
     check_sizes(tree)
     check_comments(tree)
@@ -507,6 +522,10 @@ BAD = [
     ({"tests/test_b.c": "#include <cjson/cJSON.h>\n"}, "no JSON is read or written"),
     ({"server/json/b.c": "int n = value->n_children;\n", "CMakeLists.txt": GOOD["CMakeLists.txt"]
       + "penstock_library(json server/json)\n"}, "without its type"),
+    ({"kernels/b.c": 'const char *a = "lower --max-num-seqs";\n', "CMakeLists.txt": GOOD["CMakeLists.txt"]
+      + "penstock_library(kernels kernels)\n"}, "names the flag --max-num-seqs"),
+    ({"kernels/b.c": 'const char *a = "{max-seqs}";\n', "CMakeLists.txt": GOOD["CMakeLists.txt"]
+      + "penstock_library(kernels kernels)\n"}, "names the setting {max-seqs}, which is not an option"),
     ({"config/lonely.h": ""}, "no file includes this header"),
     ({"config/lonely.inc": ""}, "no file includes this header"),
     ({"config/sub/b.c": ""}, "does not build this file"),

@@ -38,7 +38,7 @@ enum status convert_folder(struct conversion *c, struct err *err) {
     if (!form.architecture)
         return err_set(err, STATUS_USAGE, "model",
                        "%s: GGUF files do not support the architecture \"%s\"; quantise the folder "
-                       "when it is loaded: penstock serve %s --quantization %s",
+                       "when it is loaded: penstock serve %s {quantization} %s",
                        c->job->in, c->config.architecture, c->job->in,
                        value_name(quantization_names, c->job->type));
     status = refuse_unsaid(c, err);

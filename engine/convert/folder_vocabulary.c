@@ -390,7 +390,7 @@ static enum status write_vocabulary(struct conversion *c, const struct tokenizer
     if (is_known) return put_templates(c, err);
     return err_set(err, STATUS_USAGE, "tokenizer",
                    "%s: no tokenizer type of GGUF files gives the same ids as the folder's; "
-                   "quantise the folder when it is loaded: penstock serve %s --quantization %s",
+                   "quantise the folder when it is loaded: penstock serve %s {quantization} %s",
                    c->job->in, c->job->in, value_name(quantization_names, c->job->type));
 }
 

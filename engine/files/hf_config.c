@@ -382,7 +382,7 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     if (!status && root != hf->root) status = refuse_features(root, has_experts, err);
     if (!status && hf->n_shards == 0 && key_value(hf->root, "quantization_config"))
         status = err_set(err, STATUS_BAD_FILE, "quantization_config",
-                         "key quantization_config: random weights (--load-format dummy) need a "
+                         "key quantization_config: random weights ({load-format} dummy) need a "
                          "folder that is not quantised; remove the key");
     if (!status) status = read_branches(config, root, err);
     if (!status) status = read_windows(config, root, err);

@@ -28,7 +28,7 @@ enum status model_file_open(struct model_file *out, const char *path, enum model
     if (use == MODEL_SHAPE) return hf_config_open(&out->hf, path, err);
     return err_set(err, STATUS_USAGE, "model",
                    "%s has a model's shape, but no weights: give a .gguf file or the folder, or "
-                   "--load-format dummy for random ones",
+                   "{load-format} dummy for random ones",
                    path);
 }
 
@@ -49,7 +49,7 @@ enum status model_file_blame(const struct model_file *file, enum status status, 
     return blame_file(err, status, file->path);
 }
 
-/* ---- stamps of files ------------------------------------------------------------------------- */
+/* ---- stamps of files ------------------------------------------------------------------------ */
 
 /* Returns the stamp of one file; 0 if it is not a regular file. */
 static uint64_t stamp_of(const char *path) {
@@ -92,7 +92,7 @@ uint64_t model_file_stamp(const char *path) {
     return sum;
 }
 
-/* ---- contents -------------------------------------------------------------------------------- */
+/* ---- contents ------------------------------------------------------------------------------- */
 
 const struct weights *model_file_weights(const struct model_file *file) {
     assert(!file->gguf != !file->hf);
@@ -176,8 +176,8 @@ enum {
 _Static_assert(N_END_NAMES + N_END_KEYS <= MAX_END_IDS, "the caller's array has room for all");
 _Static_assert(N_END_NAMES + MAX_FILE_END_IDS <= MAX_END_IDS, "of a folder's too");
 
-/* Adds an id once. So a name that occurs twice in a (broken) vocabulary cannot overflow the array.
- */
+/* Adds an id once. So a name that occurs twice in a (broken) vocabulary cannot overflow the
+ * array. */
 static void add_once(int32_t *ids, int *n, int32_t id) {
     for (int i = 0; i < *n; i++) {
         if (ids[i] == id) return;
@@ -271,7 +271,7 @@ void model_path_name(char out[MODEL_NAME_BYTES], const char *path) {
     mem_free(whole);
 }
 
-/* ---- printable text -------------------------------------------------------------------------- */
+/* ---- printable text ------------------------------------------------------------------------- */
 
 size_t printable_prefix(const char *text, size_t length) {
     size_t n = utf8_character(text, length);

@@ -37,18 +37,18 @@ static enum status check_kv_device(const struct engine_config *config, const cha
     const bool cuda = on_cuda(config);
     if (!cuda && !(flags & ON_CPU))
         return err_set(err, STATUS_USAGE, "kv-cache-dtype",
-                       "--kv-cache-dtype %s is for --device cuda; on the CPU give int16, q8_0, "
+                       "{kv-cache-dtype} %s is for {device} cuda; on the CPU give int16, q8_0, "
                        "float16 or float32",
                        name);
     if (!cuda || flags & ON_CUDA) return STATUS_OK;
     if (!(flags & ON_CUDA_IN_FLOAT32))
         return err_set(
             err, STATUS_USAGE, "kv-cache-dtype",
-            "--kv-cache-dtype %s is for the CPU; with --device cuda give float16, bfloat16 or fp8",
+            "{kv-cache-dtype} %s is for the CPU; with {device} cuda give float16, bfloat16 or fp8",
             name);
     if (config->dtype == COMPUTE_FLOAT32) return STATUS_OK;
     return err_set(err, STATUS_USAGE, "kv-cache-dtype",
-                   "--kv-cache-dtype %s on --device cuda needs --dtype float32; else give float16, "
+                   "{kv-cache-dtype} %s on {device} cuda needs {dtype} float32; else give float16, "
                    "bfloat16 or fp8",
                    name);
 }
@@ -73,8 +73,8 @@ enum status memory_plan_kv_dtype(const struct engine_config *config,
     if (type->flags & IN_PAIRS && config->block_size % 2)
         return err_set(
             err, STATUS_USAGE, "block-size",
-            "--block-size %d is odd, and a KV cache of %s takes positions in pairs; give "
-            "an even one, or --kv-cache-dtype float16",
+            "{block-size} %d is odd, and a KV cache of %s takes positions in pairs; give "
+            "an even one, or {kv-cache-dtype} float16",
             config->block_size, name);
     *out = type->dtype;
     return STATUS_OK;
@@ -85,7 +85,7 @@ enum status memory_plan_kv_dtype(const struct engine_config *config,
 static enum status check_range(const char *option, int value, int least, int most,
                                struct err *err) {
     if (value >= least && value <= most) return STATUS_OK;
-    return err_set(err, STATUS_USAGE, option, "--%s %d is out of range; %d to %d is possible",
+    return err_set(err, STATUS_USAGE, option, "{%s} %d is out of range; %d to %d is possible",
                    option, value, least, most);
 }
 
@@ -99,12 +99,12 @@ static enum status check_settings(const struct engine_config *config, struct err
     if (status != STATUS_OK) return status;
     if (config->kv_memory < 0) {
         return err_set(err, STATUS_USAGE, "kv-cache-memory",
-                       "--kv-cache-memory cannot be negative; 0 lets it be chosen");
+                       "{kv-cache-memory} cannot be negative; 0 lets it be chosen");
     }
     double share = config->gpu_memory_utilization;
     if (!(share >= 0 && share <= 1))
         return err_set(err, STATUS_USAGE, "gpu-memory-utilization",
-                       "--gpu-memory-utilization is a share of the GPU's memory, above 0 and at "
+                       "{gpu-memory-utilization} is a share of the GPU's memory, above 0 and at "
                        "most 1");
     return STATUS_OK;
 }
@@ -115,7 +115,7 @@ static enum status plan_length(struct engine_memory *plan, const struct model_co
     int longest = max_int(info->context_length, info->longest_context);
     if (plan->max_model_len >= 1 && plan->max_model_len <= longest) return STATUS_OK;
     return err_set(err, STATUS_USAGE, "max-model-len",
-                   "--max-model-len %d is out of range; the model was %s 1 to %d tokens",
+                   "{max-model-len} %d is out of range; the model was %s 1 to %d tokens",
                    config->max_model_len,
                    longest > info->context_length ? "stretched to" : "trained for", longest);
 }
@@ -221,9 +221,9 @@ static enum status refuse_small_pool(const struct engine_memory *plan, int64_t g
     int64_t rest = given - (need - block_bytes * chain_of(plan)); /* after the window blocks */
     int64_t length = block_bytes > 0 && rest > 0 ? rest / block_bytes * plan->block_size : 0;
     char remedy[64] = "";
-    if (length > 0) snprintf(remedy, sizeof remedy, ", or --max-model-len %" PRId64, length);
+    if (length > 0) snprintf(remedy, sizeof remedy, ", or {max-model-len} %" PRId64, length);
     return err_set(err, STATUS_USAGE, "kv-cache-memory",
-                   "--kv-cache-memory of %" PRId64 " bytes is too small for one sequence of %d "
+                   "{kv-cache-memory} of %" PRId64 " bytes is too small for one sequence of %d "
                    "tokens: give at least %" PRId64 " (%" PRId64 " bytes a token)%s",
                    given, plan->max_model_len, need, plan->kv_bytes_per_token, remedy);
 }
@@ -239,13 +239,13 @@ static enum status refuse_small_machine(const struct engine_memory *plan,
         return err_set(err, STATUS_USAGE, "max-model-len",
                        "the KV cache of one sequence of %d tokens takes %" PRId64
                        " MiB, and %" PRId64 " MiB are left beside weights and scratch; give "
-                       "--max-model-len %" PRId64 " or less",
+                       "{max-model-len} %" PRId64 " or less",
                        plan->max_model_len, need / MIB, left / MIB, length);
     return err_set(err, STATUS_USAGE, "max-num-batched-tokens",
                    "the %" PRId64
                    " MiB of free memory leave nothing for keys and values beside weights (%" PRId64
                    " MiB) and scratch (%" PRId64 " MiB); lower "
-                   "--max-num-batched-tokens or --max-num-seqs, or give a smaller model",
+                   "{max-num-batched-tokens} or {max-num-seqs}, or give a smaller model",
                    machine->available / MIB, plan->weights / MIB, plan->scratch / MIB);
 }
 
@@ -303,7 +303,7 @@ static enum status plan_pool(struct engine_memory *plan, const struct engine_con
     assert(plan->n_blocks >= s.chain && plan->n_blocks <= most_blocks(plan));
     if (plan->kv_cache > left) /* the whole pool may be used */
         return err_set(err, STATUS_USAGE, "kv-cache-memory",
-                       "--kv-cache-memory of %" PRId64 " MiB is more than this machine has "
+                       "{kv-cache-memory} of %" PRId64 " MiB is more than this machine has "
                        "free beside weights and scratch: %" PRId64 " MiB",
                        config->kv_memory / MIB, left / MIB);
     return STATUS_OK;

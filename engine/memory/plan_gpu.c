@@ -134,12 +134,12 @@ static enum status refuse_sequence(const struct engine_memory *plan, int64_t nee
     char remedy[64], draft[64];
     int64_t length = blocks * plan->block_size;
     if (length > 0)
-        snprintf(remedy, sizeof remedy, "--max-model-len %" PRId64 " or less", length);
+        snprintf(remedy, sizeof remedy, "{max-model-len} %" PRId64 " or less", length);
     else
-        snprintf(remedy, sizeof remedy, "a smaller model or fewer --max-num-seqs");
+        snprintf(remedy, sizeof remedy, "a smaller model or fewer {max-num-seqs}");
     return err_set(err, STATUS_USAGE, "gpu-memory-utilization",
                    "the KV cache of one sequence of %d tokens takes %.1f MiB of the GPU, and of "
-                   "its %.1f MiB --gpu-memory-utilization %.2f leaves %.1f beside weights (%.1f), "
+                   "its %.1f MiB {gpu-memory-utilization} %.2f leaves %.1f beside weights (%.1f), "
                    "activations (%.1f) and sampling (%.1f)%s; raise it, or give %s",
                    plan->max_model_len, mib(need), mib((int64_t)plan->device.total), plan->share,
                    mib(left > 0 ? left : 0), mib(plan->weights), mib(plan->scratch),
@@ -150,7 +150,7 @@ static enum status refuse_given(const struct engine_config *config, int64_t need
                                 int64_t blocks, const struct engine_memory *plan, struct err *err) {
     char draft[64];
     return err_set(err, STATUS_USAGE, "kv-cache-memory",
-                   "--kv-cache-memory of %.1f MiB takes %.1f MiB of the GPU with the workspace of "
+                   "{kv-cache-memory} of %.1f MiB takes %.1f MiB of the GPU with the workspace of "
                    "attention, and %.1f are free beside weights (%.1f), activations (%.1f) and "
                    "sampling (%.1f)%s; %.1f MiB would fit",
                    mib(config->kv_memory), mib(need), mib(left > 0 ? left : 0), mib(plan->weights),
@@ -197,15 +197,15 @@ enum status memory_plan_swap(struct engine_memory *plan, const struct model_conf
     if (asked && !on_cuda)
         return err_set(
             err, STATUS_USAGE, "swap-space",
-            "--swap-space is for --device cuda, which can swap keys and values to the host's "
-            "memory; on the CPU they are already there: give more --kv-cache-memory");
+            "{swap-space} is for {device} cuda, which can swap keys and values to the host's "
+            "memory; on the CPU they are already there: give more {kv-cache-memory}");
     if (asked && config->ranks > 1)
         return err_set(err, STATUS_USAGE, "swap-space",
-                       "--swap-space is for one GPU; with --tensor-parallel-size leave it out, and "
+                       "{swap-space} is for one GPU; with {tensor-parallel-size} leave it out, and "
                        "preempted sequences are recomputed");
     if (asked && config->swap_space > machine->available)
         return err_set(err, STATUS_USAGE, "swap-space",
-                       "--swap-space of %.1f MiB is more than this machine has free: %.1f MiB",
+                       "{swap-space} of %.1f MiB is more than this machine has free: %.1f MiB",
                        mib(config->swap_space), mib(machine->available));
     assert(plan->kv_bytes_per_token > 0);
     int64_t operations = 2 * info->n_parameters / plan->kv_bytes_per_token; /* per byte */

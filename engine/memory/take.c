@@ -40,7 +40,7 @@ enum status device_choose(struct engine_config *config, struct device_memory *me
         return status;
     }
     config->device = status ? DEVICE_CPU : DEVICE_CUDA;
-    snprintf(why, size, " (--device auto: %s)", status ? "no usable GPU was found" : gpu);
+    snprintf(why, size, " (device auto: %s)", status ? "no usable GPU was found" : gpu);
     return STATUS_OK;
 }
 

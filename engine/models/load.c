@@ -411,7 +411,7 @@ static enum status make_activations(const struct loader *l) {
         void *made;
         if (fields[i].width == 0) continue;
         status = buffer_take(l->model->backend, &made, field_bytes(&fields[i], a), "activations",
-                             "lower --max-num-batched-tokens or --max-num-seqs", l->err);
+                             "lower {max-num-batched-tokens} or {max-num-seqs}", l->err);
         *fields[i].buffer = made;
     }
     return status;

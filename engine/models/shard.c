@@ -101,7 +101,7 @@ static enum status refuse(const struct widths *w, int ranks, struct err *err) {
             buf_printf(&widths, ", %s of %d in blocks of %d", each->what, each->n, each->block);
     enum status status =
         err_set(err, STATUS_USAGE, "tensor-parallel-size",
-                "--tensor-parallel-size %d does not divide this model: %d query heads, %d "
+                "{tensor-parallel-size} %d does not divide this model: %d query heads, %d "
                 "key-value heads%s; possible: %s",
                 ranks, w->H, w->G, widths.data, possible.data);
     buf_free(&possible);
@@ -113,11 +113,11 @@ enum status shard_check(const struct model_config *config, const struct weights 
                         struct err *err) {
     if (ranks < 1 || ranks > MAX_RANKS)
         return err_set(err, STATUS_USAGE, "tensor-parallel-size",
-                       "--tensor-parallel-size %d is out of range; 1 to %d is possible", ranks,
+                       "{tensor-parallel-size} %d is out of range; 1 to %d is possible", ranks,
                        MAX_RANKS);
     if (ranks > 1 && config_has(config, ROLE_Q_NORM_ALL))
         return err_set(err, STATUS_USAGE, "tensor-parallel-size",
-                       "--tensor-parallel-size %d: the model \"%s\" normalises its queries over "
+                       "{tensor-parallel-size} %d: the model \"%s\" normalises its queries over "
                        "all heads, which several ranks cannot do; give 1",
                        ranks, config->architecture);
     struct widths w = widths_of(config, weights);

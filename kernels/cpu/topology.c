@@ -184,7 +184,7 @@ static enum status keep_listed(struct topology *t, const char *list, struct err 
             while (i < t->n && t->processors[i].number != number) i++;
             if (i == t->n)
                 return err_set(err, STATUS_USAGE, "cpu-affinity",
-                               "--cpu-affinity: processor %ld is not one that this process may use",
+                               "{cpu-affinity}: processor %ld is not one that this process may use",
                                number);
         }
     for (int i = 0; i < t->n; i++)
@@ -200,7 +200,7 @@ enum status placement_of(struct placement *p, const struct topology *t, const ch
     p->topology = *t;
     if (listed && (!is_list(wanted) || !*wanted))
         return err_set(err, STATUS_USAGE, "cpu-affinity",
-                       "--cpu-affinity must be nodes, cores, or a list of processors such as "
+                       "{cpu-affinity} must be nodes, cores, or a list of processors such as "
                        "0-7,16, not \"%s\"",
                        wanted);
     enum status status = listed ? keep_listed(&p->topology, wanted, err) : STATUS_OK;
@@ -209,7 +209,7 @@ enum status placement_of(struct placement *p, const struct topology *t, const ch
     if (!nodes && p->n_threads > p->topology.n)
         return err_set(
             err, STATUS_USAGE, "cpu-affinity",
-            "--threads %d are more than the %d processors that --cpu-affinity binds them to",
+            "{threads} %d are more than the %d processors that {cpu-affinity} binds them to",
             p->n_threads, p->topology.n);
     place(p, !nodes);
     return STATUS_OK;

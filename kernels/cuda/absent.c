@@ -3,8 +3,8 @@
 
 static enum status refuse(struct err *err) {
     return err_set(err, STATUS_USAGE, "device",
-                   "--device cuda: this program was built without CUDA, because the toolkit (nvcc) "
-                   "was not found; use --device cpu, or build it on a machine with the toolkit");
+                   "{device} cuda: this program was built without CUDA, because the toolkit (nvcc) "
+                   "was not found; use {device} cpu, or build it on a machine with the toolkit");
 }
 
 enum status backend_cuda_open(struct backend **out, const struct backend_config *config,

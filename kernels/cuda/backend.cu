@@ -129,17 +129,17 @@ static enum status check_device(const struct backend_config *config, const cudaD
                                 bool has_generation, struct err *err) {
     if (config->allow_batch_variant_gemm && !cublas_open())
         return err_set(err, STATUS_USAGE, "deterministic",
-                       "--no-deterministic: cuBLAS could not be loaded (libcublas.so.13, .12); "
+                       "{no-deterministic}: cuBLAS could not be loaded (libcublas.so.13, .12); "
                        "install it, or leave the option out");
     if (config->wgmma && !has_generation)
         return err_set(err, STATUS_USAGE, "wgmma",
-                       "--wgmma: %s has compute capability %d.%d, and only 9.0 (H100, H200) has "
+                       "{wgmma}: %s has compute capability %d.%d, and only 9.0 (H100, H200) has "
                        "these instructions; leave the option out",
                        prop->name, prop->major, prop->minor);
     if (config->persistent_step && config->group)
         return err_set(err, STATUS_USAGE, "persistent-step",
-                       "--persistent-step: one grid runs on one GPU; leave the option or "
-                       "--tensor-parallel-size out");
+                       "{persistent-step}: one grid runs on one GPU; leave the option or "
+                       "{tensor-parallel-size} out");
     return STATUS_OK;
 }
 
@@ -158,7 +158,7 @@ static enum status open_stream(struct cuda *cuda, struct err *err) {
 /* Logs the instructions for products of many rows while no device has confirmed them. */
 static void log_unproven(const struct gpu_generation *generation) {
     log_line(LOG_WARNING,
-             "--wgmma: 16-bit weights are multiplied by %s in steps of more than 64 "
+             "wgmma: 16-bit weights are multiplied by %s in steps of more than 64 "
              "rows, which is unproven: it was compiled, but never run on a GPU",
              generation->name);
 }

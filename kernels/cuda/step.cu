@@ -93,7 +93,7 @@ enum status step_memory_reserve(struct step_memory *memory, const struct attenti
                                 int B, cudaStream_t stream, struct err *err) {
     static const struct alloc_hint steps = {
         "a step's arrays", "max-num-batched-tokens",
-        "lower --max-num-batched-tokens, --max-num-seqs or --max-model-len"};
+        "lower {max-num-batched-tokens}, {max-num-seqs} or {max-model-len}"};
     const size_t n = largest(work, B), bytes = n * sizeof(int32_t);
     if (n <= memory->capacity) return STATUS_OK;
     cuda_check(cudaStreamSynchronize(stream), "waiting for the stream");

@@ -53,7 +53,8 @@ void app_close(struct app *app);
 
 /* ---- console.c ------------------------------------------------------------------------------ */
 
-/* Prints "penstock: message" and returns the exit code for the status. */
+/* Prints "penstock: message", with flags for the settings in it, and returns the exit code for the
+ * status. */
 int print_error(const struct err *err);
 
 /* Writes a model's text to standard output. On a terminal, control characters are escaped;

@@ -7,7 +7,10 @@
 #include "server/commands/commands.h"
 
 int print_error(const struct err *err) {
-    print_failure("%s", err->message);
+    struct buf message = {0};
+    options_message(err->message, &message);
+    print_failure("%s", message.data);
+    buf_free(&message);
     return err->status == STATUS_USAGE ? 2 : 1;
 }
 

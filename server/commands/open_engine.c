@@ -64,6 +64,9 @@ int open_draft_engine(struct engine **draft, const struct engine *engine,
     config.device = engine_on_host(engine) ? DEVICE_CPU : DEVICE_CUDA;
     config.drafts_for = engine;
     if (open_with_progress(draft, &config, options, &err) == STATUS_OK) return 0;
-    print_failure("--speculative-config: the draft model cannot be used: %s", err.message);
+    struct buf message = {0};
+    options_message(err.message, &message);
+    print_failure("--speculative-config: the draft model cannot be used: %s", message.data);
+    buf_free(&message);
     return 1;
 }

@@ -61,6 +61,23 @@ void option_variable(const struct option *option, struct buf *out) {
     }
 }
 
+void options_message(const char *message, struct buf *out) {
+    for (const char *at = message; *at;) {
+        size_t plain = strcspn(at, "{");
+        buf_add(out, at, plain);
+        at += plain;
+        if (!*at) break;
+        size_t length = strcspn(at + 1, "}");
+        bool negated, closes = at[1 + length] == '}';
+        bool is_setting = closes && option_find(at + 1, length, &negated) >= 0;
+        buf_puts(out, is_setting ? "--" : "{");
+        at++;
+        if (!is_setting) continue;
+        buf_add(out, at, length);
+        at += length + 1;
+    }
+}
+
 /* ---- similar names -------------------------------------------------------------------------- */
 
 #define MAX_NAME_BYTES 48

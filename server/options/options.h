@@ -98,6 +98,10 @@ void options_free(struct options *options);
 struct scheduler_config scheduler_config_from(const struct options *options,
                                               const struct engine *engine);
 
+/* Appends an error's message as commands print it: a setting in braces, "{max-num-seqs}", becomes
+ * its flag, "--max-num-seqs". Other braces are unchanged. */
+void options_message(const char *message, struct buf *out);
+
 /* Appends the help of one command, or of the program if `command` is NULL. */
 void options_help(const char *command, struct buf *out);
 

@@ -124,10 +124,10 @@ START_TEST(a_sequence_that_does_not_fit_is_refused) {
     engine_close(engine);
     emu_memory_set(rest + (size_t)cache);
     config.gpu_memory_utilization = 0.8;
-    check_refused(&config, "--gpu-memory-utilization 0.80 leaves");
+    check_refused(&config, "{gpu-memory-utilization} 0.80 leaves");
     check_refused(&config, "KV cache of one sequence of 512 tokens");
     config.kv_memory = 2 * cache;
-    check_refused(&config, "--kv-cache-memory of");
+    check_refused(&config, "{kv-cache-memory} of");
     config = usual();
     config.gpu_memory_utilization = 1.5;
     struct err err = {0};
@@ -181,7 +181,7 @@ START_TEST(auto_is_a_gpu_where_there_is_one) {
     config.device = DEVICE_AUTO;
     struct engine *engine = open_one(&config);
     ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "cuda sm_90"));
-    ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "(--device auto: emulated)"));
+    ck_assert_ptr_nonnull(strstr(engine_backend_name(engine), "(device auto: emulated)"));
     engine_close(engine);
     emu_present(false);
     engine = open_one(&config);
@@ -269,7 +269,7 @@ START_TEST(wgmma_is_refused_on_the_cpu) {
     config.device = DEVICE_CPU;
     ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
     ck_assert_str_eq(err.param, "wgmma");
-    ck_assert_msg(strstr(err.message, "give --device cuda, or leave it out"), "%s", err.message);
+    ck_assert_msg(strstr(err.message, "give {device} cuda, or leave it out"), "%s", err.message);
 }
 END_TEST
 
@@ -291,12 +291,12 @@ static const struct {
     const char *option;
     struct engine_config with; /* fields that are not 0 apply */
 } contradictions[] = {
-    {"--device cpu", {0}},
-    {"--enforce-eager", {.enforce_eager = true}},
-    {"--dtype float32", {.dtype = COMPUTE_FLOAT32}},
-    {"--quantization", {.quantization = QUANTIZATION_FP8}},
-    {"--kv-cache-dtype fp8", {.kv_dtype = KV_DTYPE_FP8}},
-    {"--no-deterministic", {.allow_batch_variant_gemm = true}},
+    {"{device} cpu", {0}},
+    {"{enforce-eager}", {.enforce_eager = true}},
+    {"{dtype} float32", {.dtype = COMPUTE_FLOAT32}},
+    {"{quantization}", {.quantization = QUANTIZATION_FP8}},
+    {"{kv-cache-dtype} fp8", {.kv_dtype = KV_DTYPE_FP8}},
+    {"{no-deterministic}", {.allow_batch_variant_gemm = true}},
 };
 enum { N_CONTRADICTIONS = sizeof contradictions / sizeof *contradictions };
 
@@ -356,7 +356,7 @@ START_TEST(the_log_says_which_steps_are_one_grid) {
     opening_logs(&config, text, sizeof text);
     unlink(path);
     free(path);
-    ck_assert_msg(strstr(text, "--persistent-step: "), "%s", text);
+    ck_assert_msg(strstr(text, "persistent-step: "), "%s", text);
     ck_assert_msg(strstr(text, decided[_i].words), "\"%s\" lacks \"%s\"", text, decided[_i].words);
 }
 END_TEST

@@ -292,7 +292,7 @@ START_TEST(without_weights_it_must_be_asked_for) {
     struct err err = {0};
     static const char path[] = "no/config.json";
     ck_assert_int_eq(model_file_open(&file, path, MODEL_WHOLE, &err), STATUS_USAGE);
-    ck_assert_ptr_nonnull(strstr(err.message, "--load-format dummy"));
+    ck_assert_ptr_nonnull(strstr(err.message, "{load-format} dummy"));
     ck_assert_int_eq(model_file_open(&file, path, MODEL_SHAPE, &err), STATUS_BAD_FILE);
     ck_assert_ptr_nonnull(strstr(err.message, "No such file"));
 }

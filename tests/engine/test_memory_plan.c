@@ -101,7 +101,7 @@ START_TEST(a_machine_too_small_for_one_sequence_is_refused) {
     expect_refused(&config, 50 * MIB, "max-num-batched-tokens", "the 50 MiB of free memory");
     expect_refused(&config, 0, "max-num-batched-tokens", "or give a smaller model");
     config.max_num_batched_tokens = 1 << 20;
-    expect_refused(&config, GIB, "max-num-batched-tokens", "lower --max-num-batched-tokens");
+    expect_refused(&config, GIB, "max-num-batched-tokens", "lower {max-num-batched-tokens}");
     config = usual();
     config.max_model_len = 2048;
     ck_assert_int_eq(planned(&config, 200 * MIB).max_model_len, 2048);
@@ -126,7 +126,7 @@ START_TEST(given_memory_too_small_is_refused_with_what_would_do) {
     config.kv_memory = CHAIN * BLOCK_BYTES - 1;
     expect_refused(&config, 64 * GIB, "kv-cache-memory",
                    "give at least 194641920 (23760 bytes a token), or "
-                   "--max-model-len 8176");
+                   "{max-model-len} 8176");
     config.kv_memory = BLOCK_BYTES - 1;
     expect_refused(&config, 64 * GIB, "kv-cache-memory", "(23760 bytes a token)");
     config.kv_memory = -1;
@@ -161,7 +161,7 @@ START_TEST(types_of_keys_and_values) {
     ck_assert_int_eq(memory.weights, 4 * info.n_parameters);
     config.kv_dtype = KV_DTYPE_Q8_0;
     config.block_size = 15;
-    expect_refused(&config, 64 * GIB, "block-size", "--block-size 15 is odd");
+    expect_refused(&config, 64 * GIB, "block-size", "{block-size} 15 is odd");
 }
 END_TEST
 
@@ -203,14 +203,14 @@ END_TEST
 START_TEST(types_of_the_other_device_are_refused) {
     struct engine_config config = usual();
     config.kv_dtype = KV_DTYPE_FP8;
-    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "fp8 is for --device cuda");
+    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "fp8 is for {device} cuda");
     config.kv_dtype = KV_DTYPE_BFLOAT16;
     expect_refused(&config, 64 * GIB, "kv-cache-dtype", "on the CPU give int16");
     config.device = DEVICE_CUDA;
     config.kv_dtype = KV_DTYPE_INT16;
     expect_refused(&config, 64 * GIB, "kv-cache-dtype", "int16 is for the CPU");
     config.kv_dtype = KV_DTYPE_FLOAT32;
-    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "needs --dtype float32");
+    expect_refused(&config, 64 * GIB, "kv-cache-dtype", "needs {dtype} float32");
     config.dtype = COMPUTE_FLOAT32;
     ck_assert_int_gt(planned(&config, 64 * GIB).n_blocks, 0);
 }
@@ -304,7 +304,7 @@ START_TEST(a_gpu_too_small_for_one_sequence_is_refused_with_what_would_do) {
     struct err err = {0};
     ck_assert_int_eq(pool_of(&memory, &config, 2 * GIB, 600 * MIB, &err), STATUS_USAGE);
     ck_assert_str_eq(err.param, "gpu-memory-utilization");
-    ck_assert_msg(strstr(err.message, "--max-model-len 3968 or less"), "%s", err.message);
+    ck_assert_msg(strstr(err.message, "{max-model-len} 3968 or less"), "%s", err.message);
     ck_assert_int_eq(pool_of(&memory, &config, 2 * GIB, 100 * MIB, &err), STATUS_USAGE);
     ck_assert_msg(strstr(err.message, "a smaller model"), "%s", err.message);
     config.kv_memory = GIB;
@@ -355,7 +355,7 @@ START_TEST(swap_space_is_the_gpu_s_and_where_it_is_worth_it) {
     config.device = DEVICE_CPU;
     ck_assert_int_eq(planned(&config, 64 * GIB).swap, 0);
     config.swap_space = GIB;
-    expect_refused(&config, 64 * GIB, "swap-space", "is for --device cuda");
+    expect_refused(&config, 64 * GIB, "swap-space", "is for {device} cuda");
     config.device = DEVICE_CUDA;
     ck_assert_int_eq(planned(&config, 64 * GIB).swap, GIB);
     config.swap_space = 65 * GIB;
@@ -379,9 +379,9 @@ END_TEST
 START_TEST(settings_out_of_range_are_refused) {
     struct engine_config config = usual();
     config.block_size = 0;
-    expect_refused(&config, GIB, "block-size", "--block-size 0 is out of range; 1 to 256");
+    expect_refused(&config, GIB, "block-size", "{block-size} 0 is out of range; 1 to 256");
     config.block_size = 257;
-    expect_refused(&config, GIB, "block-size", "--block-size 257 is out of range; 1 to 256");
+    expect_refused(&config, GIB, "block-size", "{block-size} 257 is out of range; 1 to 256");
     config = usual();
     config.max_num_seqs = 0;
     expect_refused(&config, GIB, "max-num-seqs", "out of range");

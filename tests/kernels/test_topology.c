@@ -130,7 +130,7 @@ START_TEST(what_cannot_be_is_refused) {
         "0", "1-200", "131072"};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         ck_assert_int_eq(placement_of(&p, &t, odd[i], 0, as_many, &err), STATUS_USAGE);
-        ck_assert_ptr_nonnull(strstr(err.message, "--cpu-affinity"));
+        ck_assert_ptr_nonnull(strstr(err.message, "{cpu-affinity}"));
     }
     ck_assert_int_eq(placement_of(&p, &t, "cores", 4, as_many, &err), STATUS_USAGE);
     ck_assert_int_eq(placement_of(&p, &t, "1-2", 3, as_many, &err), STATUS_USAGE);

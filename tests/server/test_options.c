@@ -504,6 +504,27 @@ START_TEST(table_is_sound) {
 }
 END_TEST
 
+/* Messages of the engine name settings; a user reads flags. */
+START_TEST(settings_in_messages_become_flags) {
+    static const struct {
+        const char *message, *printed;
+    } cases[] = {
+        {"", ""},
+        {"lower {max-num-seqs}", "lower --max-num-seqs"},
+        {"{device} cpu, {no-deterministic} and {dtype}",
+         "--device cpu, --no-deterministic and --dtype"},
+        {"{} {\"a\":1} {unknown} {{port}} {port", "{} {\"a\":1} {unknown} {--port} {port"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct buf printed = {0};
+        buf_puts(&printed, "");
+        options_message(cases[i].message, &printed);
+        ck_assert_str_eq(printed.data, cases[i].printed);
+        buf_free(&printed);
+    }
+}
+END_TEST
+
 /* docs/options.md contains the table between two marks; `make readme` writes it. */
 START_TEST(docs_hold_the_table) {
     static char page[1 << 18];
@@ -550,6 +571,7 @@ int main(int argc, char **argv) {
     tcase_add_test(cases, help_is_whole);
     tcase_add_test(cases, words_become_values);
     tcase_add_test(cases, table_is_sound);
+    tcase_add_test(cases, settings_in_messages_become_flags);
     tcase_add_test(cases, docs_hold_the_table);
     return suite_main(suite);
 }

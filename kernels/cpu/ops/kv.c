@@ -142,8 +142,8 @@ static enum status check(const struct kv_config *config, struct err *err) {
     if ((config->dtype == DTYPE_I16 || config->dtype == DTYPE_Q8_0) && config->block_size % 2)
         return err_set(
             err, STATUS_USAGE, "block-size",
-            "a cache of int16 or q8_0 takes positions in pairs: an odd --block-size needs "
-            "--kv-cache-dtype float16 or float32");
+            "a cache of int16 or q8_0 takes positions in pairs: an odd {block-size} needs "
+            "{kv-cache-dtype} float16 or float32");
     return STATUS_OK;
 }
 

@@ -233,7 +233,7 @@ static void place_layers(struct kv_cache *cache) {
 /* The memory is zeroed, so that unwritten parts of a block contain numbers. */
 static enum status take_memory(uint8_t **out, size_t bytes, struct err *err) {
     static const struct alloc_hint keys_or_values = {
-        "the KV cache", "kv-cache-memory", "lower --kv-cache-memory or --gpu-memory-utilization"};
+        "the KV cache", "kv-cache-memory", "lower {kv-cache-memory} or {gpu-memory-utilization}"};
     void *memory;
     const enum status status = device_calloc(&memory, bytes, &keys_or_values, err);
     *out = (uint8_t *)memory;
@@ -254,7 +254,7 @@ static enum status check(const struct kv_config *c, struct err *err) {
                        MOST_LAYERS);
     if (c->dtype == DTYPE_E4M3 && c->D % 16 != 0)
         return err_set(err, STATUS_USAGE, "kv-cache-dtype",
-                       "--kv-cache-dtype fp8 takes heads of a multiple of 16 numbers, and the "
+                       "{kv-cache-dtype} fp8 takes heads of a multiple of 16 numbers, and the "
                        "model's have %d",
                        c->D);
     return STATUS_OK;

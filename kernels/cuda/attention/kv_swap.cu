@@ -65,7 +65,7 @@ static enum status open_events(struct kv_swap *s, struct err *err) {
 static enum status take_stages(struct kv_swap *s, struct err *err) {
     static const struct alloc_hint hint = {
         "the buffers of swapping", "swap-space",
-        "lower --gpu-memory-utilization, or give --swap-space 0"};
+        "lower {gpu-memory-utilization}, or give {swap-space} 0"};
     uint8_t **const stages[] = {&s->out[0], &s->out[1], &s->in};
     enum status status = STATUS_OK;
     for (uint8_t **stage : stages) {

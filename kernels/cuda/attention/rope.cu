@@ -21,7 +21,7 @@ size_t angles_bytes(int max_rows, int pairs) {
 enum status angles_alloc(struct angle_table *table, int max_rows, int pairs, cudaStream_t stream,
                          struct err *err) {
     static const struct alloc_hint hint = {"the table of RoPE angles", "max-num-batched-tokens",
-                                           "lower --max-num-batched-tokens"};
+                                           "lower {max-num-batched-tokens}"};
     if (pairs <= table->max_pairs) return STATUS_OK;
     cuda_check(cudaStreamSynchronize(stream), "waiting for the stream");
     angles_free(table);

@@ -18,7 +18,7 @@ static int64_t parts_wanted(const struct step_limits *limits, const struct kv_co
 static enum status take_zeros(void **out, size_t bytes, struct err *err) {
     static const struct alloc_hint work = {
         "the workspace of attention", "max-num-seqs",
-        "lower --max-num-seqs, --max-model-len or --gpu-memory-utilization"};
+        "lower {max-num-seqs}, {max-model-len} or {gpu-memory-utilization}"};
     return device_calloc(out, bytes ? bytes : sizeof(float), &work, err);
 }
 
@@ -38,7 +38,7 @@ static enum status check_heads(enum dtype act, const struct step_limits *limits,
                        "a KV cache on the GPU holds at most 2^31 keys a layer");
     if (D <= ATTENTION_WIDEST && (act == DTYPE_F32 || attention_fits(act, &kv))) return STATUS_OK;
     return err_set(err, STATUS_USAGE, "device",
-                   "--device cuda takes heads of a multiple of %d numbers up to %d with this KV "
+                   "{device} cuda takes heads of a multiple of %d numbers up to %d with this KV "
                    "cache, and the model's have %d",
                    act == DTYPE_F32         ? 1
                    : c->dtype == DTYPE_E4M3 ? 16

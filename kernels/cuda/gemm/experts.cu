@@ -39,7 +39,7 @@ static size_t lay_out(struct expert_workspace *work, enum dtype act, void *memor
 enum status expert_workspace_open(struct expert_workspace *work, const struct expert_shape *shape,
                                   enum dtype act, int max_rows, struct err *err) {
     static const struct alloc_hint hint = {"the workspace of experts", "max-num-batched-tokens",
-                                           "lower --max-num-batched-tokens"};
+                                           "lower {max-num-batched-tokens}"};
     *work = {};
     work->shape = *shape;
     work->max_rows = max_rows;

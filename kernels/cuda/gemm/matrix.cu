@@ -16,7 +16,7 @@ static enum status check_shape(enum dtype act, enum dtype type, int N, int K, en
                        N, K, type);
     if ((form == MATRIX_FLOAT32 && act != DTYPE_F32) || (form == MATRIX_FP8 && act == DTYPE_F32))
         return err_set(err, STATUS_USAGE, "dtype",
-                       "weights are kept in float32 with --dtype float32 only");
+                       "weights are kept in float32 with {dtype} float32 only");
     return STATUS_OK;
 }
 
@@ -75,7 +75,7 @@ static enum status make(struct matrix **out, struct staging *staging, enum dtype
                         const struct origin *origin, enum matrix_form form, struct err *err) {
     static const struct alloc_hint weights = {
         "the next weight matrix", "model",
-        "give a smaller model, or --quantization fp8 if the file has floats"};
+        "give a smaller model, or {quantization} fp8 if the file has floats"};
     enum status status = check_shape(act, type, N, K, form, err);
     if (status) return status;
     struct matrix made = {};

@@ -16,7 +16,7 @@ enum status gemm_workspace_open(struct gemm_workspace *work, enum dtype act, int
                                 cudaStream_t stream, struct err *err) {
     static const struct alloc_hint hint = {"the workspace of matrix products",
                                            "max-num-batched-tokens",
-                                           "lower --max-num-batched-tokens"};
+                                           "lower {max-num-batched-tokens}"};
     const size_t wanted = (size_t)max_rows * (size_t)max_k * (act == DTYPE_F32 ? 4 : 2);
     const size_t bytes = (wanted + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT;
     *work = {};

@@ -14,7 +14,7 @@ constexpr size_t STEP_SMEM = 97 << 10;
 enum status persistent_open(struct persistent *all, bool wanted, const cudaDeviceProp *prop,
                             struct err *err) {
     static const struct alloc_hint hint = {"the barrier of persistent steps", NULL,
-                                           "leave --persistent-step out"};
+                                           "leave {persistent-step} out"};
     int device = 0, cooperates = 0;
     *all = {};
     if (!wanted) return STATUS_OK;
@@ -24,7 +24,7 @@ enum status persistent_open(struct persistent *all, bool wanted, const cudaDevic
     if (!cooperates)
         return err_set(
             err, STATUS_USAGE, "persistent-step",
-            "--persistent-step: %s cannot launch cooperative grids; leave the option out",
+            "{persistent-step}: %s cannot launch cooperative grids; leave the option out",
             prop->name);
     void *word = nullptr;
     const enum status status = device_calloc(&word, sizeof *all->word, &hint, err);
@@ -91,10 +91,10 @@ static void say_decision(const struct persistent *all) {
     const char *why = all->misfit ? all->misfit : "no step was considered";
     if (all->max_rows == 0)
         log_line(LOG_WARNING,
-                 "--persistent-step: no decode step is one grid of this model, because %s", why);
+                 "persistent-step: no decode step is one grid of this model, because %s", why);
     else
         log_line(LOG_INFO,
-                 "--persistent-step: decode steps of up to %d rows are one grid of %d blocks, of "
+                 "persistent-step: decode steps of up to %d rows are one grid of %d blocks, of "
                  "%d orders; larger ones are not%s%s",
                  all->max_rows, all->blocks, all->n_orders, all->misfit ? ", because " : "",
                  all->misfit ? all->misfit : "");
@@ -102,7 +102,7 @@ static void say_decision(const struct persistent *all) {
 
 enum status persistent_plan(struct persistent *all, int n_steps, struct err *err) {
     static const struct alloc_hint hint = {"the orders of persistent steps", NULL,
-                                           "leave --persistent-step out"};
+                                           "leave {persistent-step} out"};
     const size_t n = (size_t)n_steps * (size_t)all->n_orders, bytes = n * sizeof(struct order);
     void *host = nullptr, *device = nullptr;
     enum status status = pinned_alloc(&host, bytes, &hint, err);
@@ -122,7 +122,7 @@ enum status persistent_plan(struct persistent *all, int n_steps, struct err *err
 
 static void refuse(struct persistent *all, const char *why) {
     if (!all->said_why_not)
-        log_line(LOG_WARNING, "--persistent-step: a step is launched as a graph, because %s", why);
+        log_line(LOG_WARNING, "persistent-step: a step is launched as a graph, because %s", why);
     all->said_why_not = true;
 }
 

@@ -12,16 +12,16 @@ enum status device_select(cudaDeviceProp *prop, int device, struct err *err) {
     if (error == cudaSuccess && count > device) error = cudaSetDevice(device);
     if (error != cudaSuccess || count <= device) {
         cudaGetLastError(); /* the error is handled here */
-        return err_set(err, STATUS_USAGE, "device", "--device cuda: no usable GPU was found (%s)",
+        return err_set(err, STATUS_USAGE, "device", "{device} cuda: no usable GPU was found (%s)",
                        error == cudaSuccess ? "there is none" : cudaGetErrorString(error));
     }
     if (prop->major < MIN_MAJOR)
         return err_set(err, STATUS_USAGE, "device",
-                       "--device cuda: %s has compute capability %d.%d, and at least 8.0 is needed",
+                       "{device} cuda: %s has compute capability %d.%d, and at least 8.0 is needed",
                        prop->name, prop->major, prop->minor);
     if (!device_has_code())
         return err_set(err, STATUS_USAGE, "device",
-                       "--device cuda: this program was built for other GPUs than %s (compute "
+                       "{device} cuda: this program was built for other GPUs than %s (compute "
                        "capability %d.%d); build it on this machine (make run), or for all (make "
                        "build)",
                        prop->name, prop->major, prop->minor);

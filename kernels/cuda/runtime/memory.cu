@@ -38,6 +38,6 @@ enum status pinned_alloc(void **out, size_t bytes, const struct alloc_hint *hint
 enum status cuda_handle_ok(cudaError_t error, const char *what, struct err *err) {
     if (error == cudaSuccess) return STATUS_OK;
     cudaGetLastError(); /* the error is handled here */
-    return err_set(err, STATUS_USAGE, "device", "cannot create a CUDA %s (%s); use --device cpu",
+    return err_set(err, STATUS_USAGE, "device", "cannot create a CUDA %s (%s); use {device} cpu",
                    what, cudaGetErrorString(error));
 }

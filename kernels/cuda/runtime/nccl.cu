@@ -49,7 +49,7 @@ void nccl_gather(const struct cuda_group *group, int rank, const void *send, voi
     end_process(rank, err.message);
 }
 
-/* ---- the group of ranks ---------------------------------------------------------------------- */
+/* ---- the group of ranks --------------------------------------------------------------------- */
 
 static void close_group(struct rank_group *head) {
     struct cuda_group *group = (struct cuda_group *)head;
@@ -67,7 +67,7 @@ static enum status check_devices(int ranks, struct err *err) {
     if (ranks <= count) return STATUS_OK;
     return err_set(
         err, STATUS_USAGE, "tensor-parallel-size",
-        "--tensor-parallel-size %d: this machine has %d GPU%s that can be used, and every "
+        "{tensor-parallel-size} %d: this machine has %d GPU%s that can be used, and every "
         "rank needs one",
         ranks, count, count == 1 ? "" : "s");
 }
@@ -84,8 +84,8 @@ enum status rank_group_cuda_new(struct rank_group **out, int ranks, struct err *
     resolve(&library.error_text, "ncclGetErrorString");
     if (!library.init_all || !library.all_gather || !library.destroy || !library.error_text)
         return err_set(err, STATUS_USAGE, "tensor-parallel-size",
-                       "--tensor-parallel-size %d: several GPUs need NCCL, and libnccl.so.2 cannot "
-                       "be loaded; install it, or give --tensor-parallel-size 1",
+                       "{tensor-parallel-size} %d: several GPUs need NCCL, and libnccl.so.2 cannot "
+                       "be loaded; install it, or give {tensor-parallel-size} 1",
                        ranks);
     struct cuda_group *group = (struct cuda_group *)mem_calloc(1, sizeof *group);
     group->head = {ranks, close_group};
@@ -94,7 +94,7 @@ enum status rank_group_cuda_new(struct rank_group **out, int ranks, struct err *
     if (result != NCCL_SUCCESS) {
         free(group);
         return err_set(err, STATUS_USAGE, "tensor-parallel-size",
-                       "--tensor-parallel-size %d: NCCL cannot join the GPUs: %s", ranks,
+                       "{tensor-parallel-size} %d: NCCL cannot join the GPUs: %s", ranks,
                        library.error_text(result));
     }
     *out = &group->head;
