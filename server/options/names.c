@@ -62,6 +62,7 @@ void option_variable(const struct option *option, struct buf *out) {
 }
 
 void options_message(const char *message, struct buf *out) {
+    buf_puts(out, "");
     for (const char *at = message; *at;) {
         size_t plain = strcspn(at, "{");
         buf_add(out, at, plain);
