@@ -74,7 +74,7 @@ START_TEST(wrong_speculation_is_named) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("config_options_speculation");
+    Suite *suite = suite_create("server_options_speculation");
     TCase *cases = tcase_create("core");
     suite_add_tcase(suite, cases);
     tcase_add_test(cases, speculation_is_an_object_or_a_word);
