@@ -156,7 +156,7 @@ static void check_cut(size_t lead, const char *character) {
     struct err err;
     for (size_t i = 0; i < lead; i++) buf_puts(&buf, "a");
     while (buf.length < 2000) buf_puts(&buf, character);
-    err_set(&err, STATUS_OK, buf.data, "%s", buf.data);
+    err_set(&err, STATUS_SERVER_ERROR, buf.data, "%s", buf.data);
     size_t n = strlen(err.message), p = strlen(err.param), width = strlen(character);
     ck_assert_uint_eq((n - lead) % width, 0);
     ck_assert_uint_gt(n + width, sizeof err.message - 1);

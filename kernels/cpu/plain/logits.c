@@ -45,7 +45,7 @@ static float block_maxima(float *maxima, const float *x, int n) {
 }
 
 static float maxima_of(float *maxima, const float *x, int n) {
-    assert(n > 0);
+    assert(n >= 0); /* 0: a mask allows no token */
     float best = -INFINITY;
     for (int k = 0; k < n; k += LOGIT_BLOCK, maxima += LANES) {
         float block_max = block_maxima(maxima, x + k, n - k < LOGIT_BLOCK ? n - k : LOGIT_BLOCK);
