@@ -263,7 +263,7 @@ START_TEST(what_one_rank_must_do_refuses_ranks) {
     ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
     ck_assert_str_eq(err.param, "tensor-parallel-size");
     const char *why = _i < N_MODELS - N_NARROW ? "normalises its queries over all heads"
-                                               : "-size 2 does not divide this model";
+                                               : "-size} 2 does not divide this model";
     ck_assert_msg(strstr(err.message, why), "%s", err.message);
 }
 END_TEST
