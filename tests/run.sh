@@ -65,6 +65,8 @@ tidy() {
     python3 tests/house.py --self-test
     python3 tests/house.py --check-recipes
     docs/architecture.py --check
+    python3 tests/rooms.py --self-test
+    python3 tests/rooms.py
     python3 tests/english.py --self-test
     python3 tests/english.py
     python3 tests/asserts.py --self-test
