@@ -103,7 +103,7 @@ attention_world::attention_world(const attention_shape &shape_, std::vector<int>
 /* ---- steps ---------------------------------------------------------------------------------- */
 
 /* A step's arrays. */
-struct step_arrays {
+struct world_step {
     std::vector<int32_t> position, sequence, row_start, table;
     struct step step;
 };
@@ -112,9 +112,9 @@ static int first_seen_by(const attention_shape &shape, int position) {
     return shape.window ? std::max(position - shape.window + 1, 0) : 0;
 }
 
-static step_arrays make_step(const attention_world &world, const step_parts &parts) {
+static world_step make_step(const attention_world &world, const step_parts &parts) {
     const int B = world.shape.B;
-    step_arrays a;
+    world_step a;
     size_t stride = 1;
     for (const std::vector<int> &mine : world.blocks) stride = std::max(stride, mine.size());
     a.table.assign(parts.size() * stride, INT32_MIN);
@@ -157,7 +157,7 @@ static size_t some(size_t bytes) {
 
 /* Plans the step and runs it twice. In float32 the float kernel runs instead. */
 static std::vector<uint8_t> run_planned(attention_args *args, const attention_shape &shape,
-                                        const step_arrays &a, attention_plan *planned,
+                                        const world_step &a, attention_plan *planned,
                                         int64_t max_parts, bool chunks, buffer *y) {
     std::vector<attention_item> items((size_t)attention_max_items(
         a.step.M, a.step.S, a.step.table_stride * shape.B, shape.H, shape.G, max_parts));
@@ -194,7 +194,7 @@ static std::vector<uint8_t> run_planned(attention_args *args, const attention_sh
 }
 
 std::vector<uint8_t> attention_world::run(const step_parts &parts, int64_t max_parts, bool chunks) {
-    const step_arrays a = make_step(*this, parts);
+    const world_step a = make_step(*this, parts);
     buffer q_buffer(packed(shape.act, queries_of(*this, parts))), y(q_buffer.bytes);
     buffer k_buffer(keys), v_buffer(values), k_scale(key_scale), v_scale(value_scale);
     buffer position(a.position), table(a.table);
