@@ -4,7 +4,7 @@
  *
  *   CUDA_EMU_BREAK=launch:40          the 40th launch since the start fails, and all after it
  *   CUDA_EMU_BREAK=copy:3:once        only the third copy fails
- *   CUDA_EMU_BREAK=wait:2:signal      the second wait after a SIGUSR1, and all calls after it
+ *   CUDA_EMU_BREAK=wait:2:signal      the second wait after a SIGRTMIN, and all calls after it
  *   CUDA_EMU_BREAK=wait:2:once:signal only that wait
  *
  * The kinds are launch, copy, wait, record and allocate (emu_failure.h). A signal only sets a flag,
@@ -58,7 +58,7 @@ static void read_setting(const char *text) {
     plan.for_good = !takes(&at, ":once");
     plan.on_signal = takes(&at, ":signal");
     if (plan.kind < 0 || plan.left < 1 || *at) refuse_setting(text);
-    if (plan.on_signal) signal(SIGUSR1, on_signal);
+    if (plan.on_signal) signal(SIGRTMIN, on_signal);
 }
 
 static void read_environment() {

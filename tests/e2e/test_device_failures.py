@@ -76,7 +76,7 @@ def check_all_are_told(server, call):
         others = [pool.submit(read_whole, server) for _ in range(2)]
         while server.metric("vllm:num_requests_waiting") < 2:
             time.sleep(0.01)
-        server.process.send_signal(signal.SIGUSR1)
+        server.process.send_signal(signal.SIGRTMIN)
         for one in streams:
             status, raw = one.result(20)
             chunks = events(raw)
@@ -115,7 +115,7 @@ def test_without_clients_it_is_told_too(begin):
     server = begin("wait:1:signal")
     with httpx.stream("POST", server.url + COMPLETIONS, json={**LONG, "stream": True}) as response:
         next(response.iter_raw())
-        server.process.send_signal(signal.SIGUSR1)
+        server.process.send_signal(signal.SIGRTMIN)
     check_end(server)
 
 
@@ -127,7 +127,7 @@ def test_while_it_drains(begin):
             time.sleep(0.01)
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.1)
-        server.process.send_signal(signal.SIGUSR1)
+        server.process.send_signal(signal.SIGRTMIN)
         check_error(events(one.result(20)[1])[-1]["error"], "waiting for")
     check_end(server)
 
@@ -147,7 +147,7 @@ def test_clients_that_do_not_read_hold_nothing_up(begin, first, then):
         if first:
             server.process.send_signal(first)
             time.sleep(0.1)
-        server.process.send_signal(signal.SIGUSR1)
+        server.process.send_signal(signal.SIGRTMIN)
         if then:
             wait_until_told(server)
             server.process.send_signal(then)
