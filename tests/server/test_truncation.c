@@ -17,6 +17,11 @@ static void setup(void) {
     ck_assert(n_before == 1 && n_after == 1);
 }
 
+static void teardown(void) {
+    tokenizer_free(vocabulary);
+    vocabulary = NULL;
+}
+
 /* Writes a text of n letters, and its ids with the added tokens. Returns the number of ids. */
 static int text_of(int n, struct buf *text, int32_t **ids) {
     buf_clear(text);
@@ -173,7 +178,7 @@ int main(void) {
     Suite *suite = suite_create("server/truncation");
     TCase *cases = tcase_create("all");
     tcase_set_timeout(cases, 120);
-    tcase_add_checked_fixture(cases, setup, NULL);
+    tcase_add_checked_fixture(cases, setup, teardown);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
     suite_add_tcase(suite, cases);
     return suite_main(suite);
