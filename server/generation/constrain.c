@@ -103,7 +103,7 @@ static enum status keep_tag(struct api_request *request, const char *field, cons
 static bool may_think(const struct generation_job *job) {
     const struct message_settings *format = &job->format;
     bool is_open = !format->starts_inside && !format->starts_behind;
-    return format->reasoning && is_open && !job->request->grammar.begins_after;
+    return format->reasoning && is_open;
 }
 
 static enum status check_beside_tools(const struct api_grammar *asked, struct err *err) {
@@ -248,7 +248,6 @@ static enum job_progress get_mask(struct generation_job *job, bool may_compile) 
  * the prompt, or NULL. */
 static const char *beginning(const struct generation_job *job) {
     const struct reasoning_format *reasoning = job->format.reasoning;
-    if (job->request->grammar.begins_after) return job->request->grammar.begins_after;
     return reasoning && job->format.starts_inside ? reasoning_format_end(reasoning) : NULL;
 }
 

@@ -42,7 +42,6 @@ struct api_grammar {
     enum grammar_kind kind;
     const char *text; /* [length], in the syntax of `kind`, NUL-terminated */
     size_t length;
-    const char *begins_after; /* the grammar begins after this text; NULL: at the start */
 };
 
 /* Limits on requests, from the model and the server's options. */

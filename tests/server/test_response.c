@@ -417,12 +417,12 @@ START_TEST(rendered_grammars) {
         struct api_grammar grammar;
         const char *written;
     } cases[] = {
-        {{"f", GRAMMAR_JSON_SCHEMA, "{\"type\":1}", 10, NULL}, "{\"json\":\"{\\\"type\\\":1}\"}"},
-        {{"f", GRAMMAR_JSON_OBJECT, "", 0, NULL}, "{\"json_object\":true}"},
-        {{"f", GRAMMAR_REGEX, "a\\d", 3, NULL}, "{\"regex\":\"a\\\\d\"}"},
-        {{"f", GRAMMAR_CHOICE, "[\"a\"]", 5, NULL}, "{\"choice\":[\"a\"]}"},
-        {{"f", GRAMMAR_GBNF, "root ::= x", 10, NULL}, "{\"grammar\":\"root ::= x\"}"},
-        {{"f", GRAMMAR_STRUCTURAL_TAG, "{}", 2, NULL}, "{\"structural_tag\":\"{}\"}"},
+        {{"f", GRAMMAR_JSON_SCHEMA, "{\"type\":1}", 10}, "{\"json\":\"{\\\"type\\\":1}\"}"},
+        {{"f", GRAMMAR_JSON_OBJECT, "", 0}, "{\"json_object\":true}"},
+        {{"f", GRAMMAR_REGEX, "a\\d", 3}, "{\"regex\":\"a\\\\d\"}"},
+        {{"f", GRAMMAR_CHOICE, "[\"a\"]", 5}, "{\"choice\":[\"a\"]}"},
+        {{"f", GRAMMAR_GBNF, "root ::= x", 10}, "{\"grammar\":\"root ::= x\"}"},
+        {{"f", GRAMMAR_STRUCTURAL_TAG, "{}", 2}, "{\"structural_tag\":\"{}\"}"},
     };
     static const int32_t ids[] = {5};
     struct generation generation = {.prompt = ids, .n_prompt = 1, .max_tokens = 9};
