@@ -102,7 +102,7 @@ SUITES = {
     "server/options/": ["server_options", "server_options_speculation"],
     "server/openai/": [*REQUEST, "server_response", "server_batch", "server_prompt", "server_request_tools",
                        "server_request_forbidden"],
-    "server/openai/batch_lines.c": ["server_batch"],
+    "server/apis/batch_lines.c": ["server_batch"],
     "server/openai/response.c": ["server_response", "server_request"],
 }
 

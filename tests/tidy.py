@@ -62,6 +62,7 @@ DOORS = {
     "server/message": ["message.h"],
     "server/http": ["http.h"],
     "server/openai": ["openai.h"],
+    "server/apis": ["apis.h"],
     "server/generation": ["grammar_store.h", "job.h", "prompt.h", "stop_matcher.h"],
     "server/options": ["options.h"],
     "server/app": ["app.h", "lanes.h", "metrics.h"],
@@ -75,7 +76,8 @@ CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
-SERVER = SCHEDULER | {"server/json", "server/http", "server/message", "server/openai", "server/options"}
+SERVER = SCHEDULER | {"server/json", "server/http", "server/message", "server/openai", "server/apis",
+                      "server/options"}
 MAY_INCLUDE = {
     "config": set(),
     "kernels": {"config"},
@@ -122,6 +124,7 @@ MAY_INCLUDE = {
     "server/message": {"config", "server/json"},
     "server/http": {"config"},
     "server/openai": SCHEDULER | {"server/json", "server/message"},
+    "server/apis": SCHEDULER | {"server/json", "server/message", "server/openai"},
     "server/options": SCHEDULER | {"server/http"},
     "server/app": SERVER,
     "server/generation": SERVER | {"server/app"},

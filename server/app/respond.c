@@ -1,17 +1,23 @@
 /* Answers of all paths: errors in the form of the request's API, and JSON. */
 #include <assert.h>
+#include <string.h>
 
+#include "server/apis/apis.h"
 #include "server/app/app.h"
 
 struct error_answer {
     const struct err *err;
-    const struct api *api;
+    const struct api *api; /* NULL: OpenAI's form */
+    const char *request_id;
     struct buf body;
 };
 
 static void write_error(void *arg) {
     struct error_answer *answer = arg;
-    (answer->api ? answer->api->write_error : api_write_error)(&answer->body, answer->err);
+    if (answer->api)
+        answer->api->write_error(&answer->body, answer->err, answer->request_id);
+    else
+        api_write_error(&answer->body, answer->err);
 }
 
 static void drop_error(void *arg) {
@@ -19,11 +25,10 @@ static void drop_error(void *arg) {
 }
 
 void respond_out_of_memory(struct http_request *http) {
-    static const char body[] =
-        "{\"error\":{\"message\":\"Not enough memory for this request: try again later, or send a "
-        "smaller one.\",\"type\":\"unavailable_error\",\"param\":null,\"code\":\"out_of_memory\"}}";
+    const struct api *api = api_of_errors(http->path);
+    const char *body = (api ? api : &api_chat)->no_memory_body;
     struct http_field field = {"Retry-After", "5"};
-    http_respond(http, 503, "application/json", body, sizeof body - 1, &field, 1);
+    http_respond(http, 503, "application/json", body, strlen(body), &field, 1);
 }
 
 void respond_error(struct http_request *http, const struct err *err, const char *allow) {
@@ -38,8 +43,8 @@ void respond_error(struct http_request *http, const struct err *err, const char 
     else if (err->status == STATUS_AUTHENTICATION) {
         field = (struct http_field){"WWW-Authenticate", "Bearer"};
     }
-    const struct route *route = http->route;
-    struct error_answer answer = {.err = err, .api = route ? route->api : NULL};
+    struct error_answer answer = {
+        .err = err, .api = api_of_errors(http->path), .request_id = http->id};
     if (!mem_run(write_error, drop_error, &answer)) {
         respond_out_of_memory(http);
         return;

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "server/apis/apis.h"
 #include "server/commands/batch.h"
 #include "server/commands/commands.h"
 #include "server/generation/grammar_store.h"

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "server/apis/apis.h"
 #include "server/commands/batch.h"
 #include "server/openai/openai.h"
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/apis/apis.h"
 #include "server/endpoints/endpoints.h"
 #include "server/generation/job.h"
 
@@ -307,8 +308,11 @@ void routes_on_gone(void *arg, struct http_request *http) {
 }
 
 int routes_fields(void *arg, struct http_request *http, struct http_field *out) {
-    out[0] = (struct http_field){"X-Request-Id", http->id};
-    return 1 + cors_fields(arg, http, out + 1);
+    const struct api *api = api_of_errors(http->path);
+    int n = 0;
+    out[n++] = (struct http_field){"X-Request-Id", http->id};
+    if (api && api->id_header) out[n++] = (struct http_field){api->id_header, http->id};
+    return n + cors_fields(arg, http, out + n);
 }
 
 /* ---- access log ----------------------------------------------------------------------------- */

@@ -52,7 +52,8 @@ static enum status count_token(struct generation_job *job, const struct event *e
     enum { PIECE_BYTES = 64 << 10, LOGPROB_BYTES = 100, ID_BYTES = 11 };
     const struct api_request *request = job->request;
     size_t length, before = job->answer_bytes;
-    if (request->stream || event->kind != EVENT_TOKEN) return STATUS_OK;
+    bool is_sent = request->stream && !job->api->keeps_answer;
+    if (is_sent || event->kind != EVENT_TOKEN) return STATUS_OK;
     tokenizer_token_bytes(engine_tokenizer(job->app->engine), event->sampled.id, &length);
     job->answer_bytes += length;
     if (request->return_token_ids) job->answer_bytes += ID_BYTES;
@@ -195,6 +196,8 @@ void job_clear(struct generation_job *job) {
     if (job->grammar) grammar_release(job->grammar);
     mem_free(job->begin_ids);
     if (job->request) stop_searches_free(job->stop_searches, job->request->n_stop_regexes);
+    if (job->state && job->api->free_state) job->api->free_state(job->state);
+    mem_free(job->state);
     api_request_free(job->request);
     job->n_prompts = job->n_begin_ids = 0;
     job->prompts = NULL;
@@ -203,13 +206,14 @@ void job_clear(struct generation_job *job) {
     job->begin_ids = NULL;
     job->stop_searches = NULL;
     job->request = NULL;
+    job->state = NULL;
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
 struct api_answer job_answer(const struct generation_job *job) {
     return (struct api_answer){job->request, job->app->model_name,
-                               engine_tokenizer(job->app->engine)};
+                               engine_tokenizer(job->app->engine), job->state};
 }
 
 struct api_usage job_usage(const struct generation_job *job) {

@@ -85,6 +85,7 @@ struct generation_job {
     struct app *app;
     const struct api *api;
     const struct job_listener *listener;
+    void *state;                 /* of the API's writers, or NULL */
     struct api_request *request; /* NULL until it is prepared */
     struct err err;              /* the error that ended it, if any */
     uint64_t key_salt[2];        /* the key's salt in the prefix cache; zero: the default salt */

@@ -236,6 +236,7 @@ enum job_progress job_read(struct generation_job *job, struct json *body) {
     if (job->api->parse(&job->request, body, &job->app->limits, &job->err)) return JOB_PREPARED;
     struct api_request *request = job->request;
     memcpy(job->id, request->id, sizeof job->id);
+    if (job->api->state_size > 0) job->state = mem_calloc(1, job->api->state_size);
     if (job_forbid(job, &job->err) || job_find_breakers(job, &job->err)) return JOB_PREPARED;
     set_format(job);
     prepare_prompts(job);

@@ -48,9 +48,10 @@ static void name_request(struct reply *reply) {
 static void begin_stream(struct reply *reply) {
     static const struct http_field fields[] = {{"Cache-Control", "no-cache"},
                                                {"X-Accel-Buffering", "no"}};
+    const struct api *api = reply->job.api;
     assert(!reply->streaming && !reply->answered);
     name_request(reply);
-    http_stream_begin(reply->async.http, 200, "text/event-stream", fields, 2);
+    http_stream_begin(reply->async.http, 200, api->stream_type, api->keep_alive, fields, 2);
     reply->streaming = true;
 }
 
@@ -76,7 +77,7 @@ static void write_chunk(void *arg) {
     struct api_answer answer = job_answer(job);
     struct api_usage usage = job_usage(job);
     if (!choice->announced && job->api->write_start) {
-        job->api->write_start(&reply->out, &answer, index);
+        job->api->write_start(&reply->out, &answer, index, &usage);
     }
     choice_describe(choice, text->run, index, !choice->announced, &described);
     job->api->write_chunk(&reply->out, &answer, &described,
@@ -104,7 +105,7 @@ static void write_whole(void *arg) {
     struct api_answer answer = job_answer(job);
     struct api_usage usage = job_usage(job);
     if (job->request->include_usage) job->api->write_chunk(&reply->out, &answer, NULL, &usage);
-    job->api->write_done(&reply->out);
+    job->api->write_done(&reply->out, &answer, &usage);
 }
 
 /* Returns false if memory is short. */
@@ -125,15 +126,13 @@ static bool send_answer(struct reply *reply) {
 
 static void write_error_event(void *arg) {
     struct reply *reply = ((const struct reply_text *)arg)->reply;
-    reply->job.api->write_error_event(&reply->out, &reply->job.err);
-    reply->job.api->write_done(&reply->out);
+    struct api_answer answer = job_answer(&reply->job);
+    reply->job.api->write_error_event(&reply->out, &answer, &reply->job.err);
 }
 
 /* Answers with job->err; if a stream has begun, as its last event. */
 static void send_error(struct reply *reply) {
-    static const char no_memory[] =
-        "data: {\"error\":{\"message\":\"Not enough memory for this request.\",\"type\":"
-        "\"unavailable_error\",\"param\":null,\"code\":\"out_of_memory\"}}\n\n";
+    const char *no_memory = reply->job.api->no_memory_event;
     struct reply_text text = {.reply = reply};
     assert(reply->job.err.status && !reply->answered);
     reply->answered = true;
@@ -144,7 +143,7 @@ static void send_error(struct reply *reply) {
     if (mem_run(write_error_event, drop_out, &text))
         push(reply);
     else
-        http_stream_write(reply->async.http, no_memory, sizeof no_memory - 1);
+        http_stream_write(reply->async.http, no_memory, strlen(no_memory));
     http_stream_end(reply->async.http);
 }
 

@@ -58,7 +58,7 @@ struct http_config {
     /* A stream's reader is cut off if it leaves more bytes unread than this plus the maximum that
      * one turn of the loop wrote; otherwise one large event would cut off every reader. */
     size_t max_stream_backlog;
-    int silence_ms; /* after this time without bytes, a stream gets the comment `: keep-alive` */
+    int silence_ms; /* after this time without bytes, a stream gets its keep-alive bytes */
 
     /* Called after the headers, before the body is read. To refuse the request early (401, 404,
      * 405, 429, ...), call http_respond; then on_request is not called and the body is not kept. */
@@ -115,9 +115,10 @@ void http_respond(struct http_request *request, int status, const char *content_
 void http_respond_take(struct http_request *request, int status, const char *content_type,
                        struct buf *body, const struct http_field *fields, int n);
 
-/* Begins a stream: the headers are sent first, chunks follow. */
+/* Begins a stream: the headers are sent first, chunks follow. `keep_alive` is sent whenever the
+ * stream has been silent for silence_ms; it must outlive the request. NULL: nothing is sent. */
 void http_stream_begin(struct http_request *request, int status, const char *content_type,
-                       const struct http_field *fields, int n);
+                       const char *keep_alive, const struct http_field *fields, int n);
 
 /* Appends bytes to the stream; the next http_flush sends them. Returns false if the client is gone
  * or was cut off as a slow reader (on_gone was or will be called). */

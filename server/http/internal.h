@@ -102,6 +102,7 @@ struct exchange {
     bool ended;                        /* stream: the application has ended it */
     struct list_node ready;            /* in server->ready: to notify or resume in the next turn */
     struct deadline silence;           /* in server->silence */
+    const char *keep_alive;            /* of a stream: sent after silence; NULL: nothing */
     char *text;                        /* memory of method and target */
     char *path;                        /* memory of a path that differs from the target, or NULL */
 };

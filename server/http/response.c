@@ -162,7 +162,7 @@ void http_respond_take(struct http_request *request, int status, const char *con
 /* ---- begin of streams; http/stream.c has the rest ------------------------------------------- */
 
 void http_stream_begin(struct http_request *request, int status, const char *content_type,
-                       const struct http_field *fields, int n) {
+                       const char *keep_alive, const struct http_field *fields, int n) {
     struct exchange *exchange = (struct exchange *)request;
     assert(exchange->kind == RESPONSE_NONE && !exchange->released);
     if (exchange->gone || !exchange->connection) return;
@@ -172,6 +172,8 @@ void http_stream_begin(struct http_request *request, int status, const char *con
         return;
     }
     add_fields(exchange, response, content_type, fields, n);
+    exchange->keep_alive = keep_alive;
     set_response(exchange, RESPONSE_STREAM, status, response);
-    http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
+    if (keep_alive)
+        http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
 }

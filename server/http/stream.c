@@ -70,7 +70,8 @@ static bool append(struct exchange *exchange, const void *data, size_t length) {
         exchange->sent = 0;
     }
     if (!buf_try_add(&exchange->out, data, length)) return false;
-    http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
+    if (exchange->keep_alive)
+        http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
     if (exchange->connection->suspended) http_exchange_wake(exchange);
     return true;
 }
@@ -118,10 +119,10 @@ void http_stream_end(struct http_request *request) {
 }
 
 void http_stream_keep_alive(struct exchange *exchange) {
-    static const char comment[] = ": keep-alive\n\n";
-    assert(exchange->connection && !exchange->ended);
+    const char *bytes = exchange->keep_alive;
+    assert(exchange->connection && !exchange->ended && bytes);
     bool waits = exchange->connection->suspended;
-    if (!waits || !append(exchange, comment, sizeof comment - 1)) { /* out of memory: retry later */
+    if (!waits || !append(exchange, bytes, strlen(bytes))) { /* out of memory: retry later */
         http_limits_set(exchange->server, &exchange->silence, &exchange->server->silence);
     }
 }

@@ -112,11 +112,17 @@ static enum status finish_request(struct parse *parse) {
     return status;
 }
 
-static enum status parse_body(struct api_request **out, struct json *body,
-                              const struct api_limits *limits, struct err *err) {
-    struct chat_fields given = {.request = {.api = &api_chat}};
+enum status api_parse_chat(struct api_request **out, struct json *body,
+                           const struct api_limits *limits, const struct api *api,
+                           struct err *err) {
+    struct chat_fields given = {.request = {.api = api}};
     struct parse parse = {FIELDS_OF(fields), .target = &given, .limits = limits, .err = err};
     return request_parse(out, &parse, body, finish_request);
+}
+
+static enum status parse_body(struct api_request **out, struct json *body,
+                              const struct api_limits *limits, struct err *err) {
+    return api_parse_chat(out, body, limits, &api_chat, err);
 }
 
 /* ---- logprobs ------------------------------------------------------------------------------- */
@@ -261,7 +267,9 @@ static void write_response(struct buf *out, const struct api_answer *answer,
     buf_add(out, "}", 1);
 }
 
-static void write_role_chunk(struct buf *out, const struct api_answer *answer, int index) {
+static void write_role_chunk(struct buf *out, const struct api_answer *answer, int index,
+                             const struct api_usage *usage) {
+    (void)usage;
     write_chunk_start(out, answer, CHUNK);
     buf_puts(out, "{\"index\":");
     json_write_int(out, index);
@@ -300,7 +308,5 @@ const struct api api_chat = {
     .write_response = write_response,
     .write_start = write_role_chunk,
     .write_chunk = write_chunk,
-    .write_done = write_done,
-    .write_error_event = write_error_event,
-    .write_error = api_write_error,
+    OPENAI_FORM,
 };

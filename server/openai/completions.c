@@ -178,7 +178,5 @@ const struct api api_completions = {
     .parse = parse_body,
     .write_response = write_response,
     .write_chunk = write_chunk,
-    .write_done = write_done,
-    .write_error_event = write_error_event,
-    .write_error = api_write_error,
+    OPENAI_FORM,
 };

@@ -10,8 +10,6 @@
 
 /* ---- APIs, one file each -------------------------------------------------------------------- */
 
-extern const struct api api_completions, api_chat;
-
 /* ---- checks that several bodies share (checks.c) -------------------------------------------- */
 
 /* Checks `model`, a field of every body. */
@@ -243,7 +241,17 @@ void write_chunk_end(struct buf *out, const struct api_answer *answer,
                      const struct api_usage *usage);
 
 /* Write `data: [DONE]`, and an event with the body of an error. */
-void write_done(struct buf *out);
-void write_error_event(struct buf *out, const struct err *err);
+void write_done(struct buf *out, const struct api_answer *answer, const struct api_usage *usage);
+void write_error_event(struct buf *out, const struct api_answer *answer, const struct err *err);
+void write_error(struct buf *out, const struct err *err, const char *request_id);
+
+/* The members of struct api that describe streams and errors of OpenAI's APIs. */
+#define OPENAI_NO_MEMORY                                                                           \
+    "{\"error\":{\"message\":\"Not enough memory for this request: try again later, or send a "    \
+    "smaller one.\",\"type\":\"unavailable_error\",\"param\":null,\"code\":\"out_of_memory\"}}"
+#define OPENAI_FORM                                                                                \
+    .stream_type = "text/event-stream", .keep_alive = ": keep-alive\n\n",                          \
+    .write_done = write_done, .write_error_event = write_error_event, .write_error = write_error,  \
+    .no_memory_body = OPENAI_NO_MEMORY, .no_memory_event = "data: " OPENAI_NO_MEMORY "\n\n"
 
 #endif

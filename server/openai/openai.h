@@ -153,41 +153,6 @@ void api_tokenize_free(struct api_tokenize *request);
 enum status api_detokenize_parse(int32_t **ids, int *n, const char *body, size_t length,
                                  const struct api_limits *limits, struct err *err);
 
-/* ---- batch files ---------------------------------------------------------------------------- */
-
-/* A line of a batch's input: {"custom_id", "method", "url", "body"}. */
-struct api_batch_line {
-    const struct api *api;
-    struct buf custom_id; /* as JSON, with quotes; empty if missing */
-    struct json *body;    /* a caller that takes ownership sets it to NULL */
-};
-
-/* Parses a line. Fails with STATUS_INVALID_REQUEST, STATUS_NOT_FOUND (url) or
- * STATUS_METHOD_NOT_ALLOWED. custom_id is set even then, if the line has a valid one. The caller
- * must free the line in any case. */
-enum status api_batch_parse(struct api_batch_line *line, const char *text, size_t length,
-                            struct err *err);
-void api_batch_free(struct api_batch_line *line);
-
-/* Appends a line of a batch's output: the HTTP status and body that a server would have returned.
- * `number` counts the input's lines from 1; request_id may be empty. */
-void api_batch_write_response(struct buf *out, int64_t number, const struct buf *custom_id,
-                              int http_status, const char *request_id, const struct buf *body);
-
-/* The same for a line that is not a request: custom_id and response are null, and the line has the
- * error. */
-void api_batch_write_error(struct buf *out, int64_t number, const struct err *err);
-
-/* Appends the key of an input line: its custom_id, or its number if custom_id is empty. */
-void api_batch_key(struct buf *out, int64_t number, const struct buf *custom_id);
-
-/* Appends the key of the input line that an output line answers. Returns false if the text is not
- * an output line of a batch. */
-bool api_batch_read_key(struct buf *out, const char *text, size_t length);
-
-/* The first bytes of every output line. */
-#define API_BATCH_START "{\"id\":\"batch_req_"
-
 /* ---- choices -------------------------------------------------------------------------------- */
 
 /* The logprob of one token of a chunk or a whole answer. */
@@ -235,17 +200,25 @@ struct api_answer {
     const struct api_request *request;
     const char *model; /* served name */
     const struct tokenizer *tokenizer;
+    void *state; /* of the API's writers, or NULL */
 };
 
 /* ---- the APIs ------------------------------------------------------------------------------- */
 
 /* One API that generates: how its bodies become requests, and how their answers are written. Each
- * has a separate file and a row in api.c. No other code depends on the API of a request. Writers
- * for streams append whole server-sent events. */
+ * has a row in server/apis. No other code depends on the API of a request. Writers for streams
+ * append whole events. */
 struct api {
-    const char *path; /* for POST */
+    const char *path; /* for POST; errors of all paths below it are written by write_error */
     const char *id_prefix;
-    bool has_one_prompt; /* a body has one prompt instead of a list */
+    bool has_one_prompt;     /* a body has one prompt instead of a list */
+    const char *stream_type; /* Content-Type of a stream */
+    const char *keep_alive;  /* sent in a silent stream; NULL: nothing is sent */
+    const char *id_header;   /* one more header with the request's id; NULL: only X-Request-Id */
+    /* What the writers of one answer share, zeroed before the first and freed with the job. */
+    size_t state_size;               /* 0: no state */
+    void (*free_state)(void *state); /* frees the content only; NULL: nothing to free */
+    bool keeps_answer; /* the state holds a stream's whole answer: its bytes are counted */
     /* Checks a body. On success the request owns the tree. On failure the tree is freed, *out is
      * NULL, and `err` holds status (400, 404), param and message. A null field counts as absent;
      * unknown fields are ignored. */
@@ -254,23 +227,33 @@ struct api {
     void (*write_response)(struct buf *out, const struct api_answer *answer,
                            const struct api_choice *choices, int n, const struct api_usage *usage);
     /* Writes the beginning of each choice of a stream, immediately before its first chunk, because
-     * clients use the time of the first event as the time of the first token. NULL: nothing to
-     * write. */
-    void (*write_start)(struct buf *out, const struct api_answer *answer, int index);
+     * clients use the time of the first event as the time of the first token. `usage` has the
+     * counts so far. NULL: nothing to write. */
+    void (*write_start)(struct buf *out, const struct api_answer *answer, int index,
+                        const struct api_usage *usage);
     /* `usage` is NULL unless continuous_usage_stats is set. With include_usage, one more chunk
      * follows the end of the last choice: `choice` is NULL, `usage` is set. */
     void (*write_chunk)(struct buf *out, const struct api_answer *answer,
                         const struct api_choice *choice, const struct api_usage *usage);
-    void (*write_done)(struct buf *out);
-    void (*write_error_event)(struct buf *out, const struct err *err); /* write_done follows */
-    void (*write_error)(struct buf *out, const struct err *err); /* the body of an error status */
+    /* Writes the end of a stream after the last choice has ended. `usage` has the final counts. */
+    void (*write_done)(struct buf *out, const struct api_answer *answer,
+                       const struct api_usage *usage);
+    /* Writes the end of a stream that an error has ended. */
+    void (*write_error_event)(struct buf *out, const struct api_answer *answer,
+                              const struct err *err);
+    /* Writes the body of an error status. */
+    void (*write_error)(struct buf *out, const struct err *err, const char *request_id);
+    /* The same for a lack of memory, as constants: a body, and the last event of a stream. */
+    const char *no_memory_body, *no_memory_event;
 };
 
-/* Returns the API of a path, or NULL. */
-const struct api *api_find(const char *path);
+/* The APIs of this folder. */
+extern const struct api api_completions, api_chat;
 
-/* Returns the API of an index from 0, or NULL after the last one. */
-const struct api *api_at(int i);
+/* Checks a body of /v1/chat/completions for another API, whose requests are translated to such
+ * bodies: the request's `api` is `api`. Otherwise as `parse` of struct api. */
+enum status api_parse_chat(struct api_request **out, struct json *body,
+                           const struct api_limits *limits, const struct api *api, struct err *err);
 
 /* ---- other documents ------------------------------------------------------------------------ */
 

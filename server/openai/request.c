@@ -157,3 +157,23 @@ enum status request_parse(struct api_request **out, struct parse *parse, struct 
     json_free(json);
     return status;
 }
+
+/* ---- the end of a request's memory ----------------------------------------------------------- */
+
+void api_request_drop_tree(struct api_request *request) {
+    assert(request->json); /* it is freed only once */
+    json_free(request->json);
+    request->json = NULL;
+    request->callable.allowed = NULL;
+    for (int i = 0; i < request->n_prompts; i++) {
+        struct api_prompt *prompt = &request->prompts[i];
+        *prompt = (struct api_prompt){.text = "", .ids = prompt->ids, .n_ids = prompt->n_ids};
+    }
+}
+
+void api_request_free(struct api_request *request) {
+    if (!request) return;
+    struct json *json = request->json;
+    arena_free(request->arena); /* the arena also holds the request */
+    json_free(json);
+}

@@ -145,14 +145,22 @@ void write_chunk_end(struct buf *out, const struct api_answer *answer,
     write_usage(out, usage);
 }
 
-void write_done(struct buf *out) {
+void write_done(struct buf *out, const struct api_answer *answer, const struct api_usage *usage) {
+    (void)answer;
+    (void)usage;
     buf_puts(out, "data: [DONE]\n\n");
 }
 
-void write_error_event(struct buf *out, const struct err *err) {
+void write_error_event(struct buf *out, const struct api_answer *answer, const struct err *err) {
     buf_puts(out, "data: ");
     api_write_error(out, err);
     buf_puts(out, "\n\n");
+    write_done(out, answer, NULL);
+}
+
+void write_error(struct buf *out, const struct err *err, const char *request_id) {
+    (void)request_id;
+    api_write_error(out, err);
 }
 
 /* ---- other documents ------------------------------------------------------------------------ */

@@ -19,7 +19,7 @@ def found(path, pattern, least):
 def routes():
     """{(path, method)} of the server; a path that ends in '/' stands for all paths below it."""
     rows = set(found("server/endpoints/routes.c", r'\{"(/[^"]*)", "([A-Z]+)"', 10))
-    for api in found("server/openai/api.c", r"&api_(\w+)", 2):
+    for api in found("server/apis/table.c", r"&api_(\w+)", 2):
         [path] = found(f"server/openai/{api}.c", r'\.path = "(/[^"]*)"', 1)
         rows |= {(path, "POST"), (f"{path}/render", "POST")}
     return rows

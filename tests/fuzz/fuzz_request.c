@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/apis/apis.h"
 #include "server/openai/internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

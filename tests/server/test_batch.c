@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "server/apis/apis.h"
 #include "server/commands/batch.h"
 #include "server/openai/internal.h"
 #include "support/suite_main.h"

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "server/apis/apis.h"
 #include "server/generation/prompt.h"
 #include "support/job_fixture.h"
 #include "support/suite_main.h"

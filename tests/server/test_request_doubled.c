@@ -3,6 +3,7 @@
 #include <check.h>
 #include <string.h>
 
+#include "server/apis/apis.h"
 #include "support/request_reader.h"
 #include "support/suite_main.h"
 

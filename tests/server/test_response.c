@@ -59,13 +59,13 @@ static struct api_request request_of(const struct api *api) {
 
 static void respond(const struct api_request *request, const char *model,
                     const struct api_choice *choices, int n, const struct api_usage *used) {
-    struct api_answer answer = {request, model, &words};
+    struct api_answer answer = {request, model, &words, NULL};
     request->api->write_response(&out, &answer, choices, n, used);
 }
 
 static void write_chunk(const struct api_request *request, const char *model,
                         const struct api_choice *choice, const struct api_usage *used) {
-    struct api_answer answer = {request, model, &words};
+    struct api_answer answer = {request, model, &words, NULL};
     request->api->write_chunk(&out, &answer, choice, used);
 }
 
@@ -206,7 +206,7 @@ END_TEST
 START_TEST(chat_stream) {
     struct api_request request = request_of(&api_chat);
     struct api_choice choice = {.index = 1, .text = "\xC3\xA9", .length = 2, .stop_id = 5};
-    api_chat.write_start(&out, &(struct api_answer){&request, "m", &words}, 1);
+    api_chat.write_start(&out, &(struct api_answer){&request, "m", &words, NULL}, 1, &usage);
     check_out(CHUNK_HEAD
               "{\"index\":1,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
               "\"finish_reason\":null,\"stop_reason\":null}]}\n\n");
@@ -221,7 +221,7 @@ START_TEST(chat_stream) {
                          "\"finish_reason\":\"stop\",\"stop_reason\":5}],\"usage\":null}\n\n");
     write_chunk(&request, "m", NULL, &usage);
     check_out(CHUNK_HEAD "],\"usage\":" USAGE "}\n\n");
-    api_chat.write_done(&out);
+    api_chat.write_done(&out, NULL, NULL);
     ck_assert_str_eq(out.data, "data: [DONE]\n\n");
     buf_clear(&out);
 }
@@ -250,9 +250,11 @@ START_TEST(errors) {
               "\"param\":\"n\",\"code\":null}}");
     err_set(&err, STATUS_NOT_FOUND, NULL, "\xFF");
     strcpy(err.code, "model_not_found");
-    api_chat.write_error_event(&out, &err);
-    check_out("data: {\"error\":{\"message\":\"\xEF\xBF\xBD\",\"type\":\"not_found_error\","
-              "\"param\":null,\"code\":\"model_not_found\"}}\n\n");
+    api_chat.write_error_event(&out, NULL, &err);
+    ck_assert_str_eq(out.data,
+                     "data: {\"error\":{\"message\":\"\xEF\xBF\xBD\",\"type\":\"not_found_error\","
+                     "\"param\":null,\"code\":\"model_not_found\"}}\n\ndata: [DONE]\n\n");
+    buf_clear(&out);
 }
 END_TEST
 
@@ -365,7 +367,7 @@ START_TEST(rendered_prompts) {
     struct generation first = {.prompt = ids, .n_prompt = 3, .max_tokens = 9};
     struct generation second = {.prompt = ids, .n_prompt = 1, .max_tokens = 9};
     struct api_request request = rendered_request(&api_completions);
-    struct api_answer answer = {&request, "m", &words};
+    struct api_answer answer = {&request, "m", &words, NULL};
     api_write_rendered(&out, &answer, (const struct generation *const[]){&first, &second}, 2);
 #define PARAMS                                                                                     \
     "\"n\":2,\"max_tokens\":9," FLAGS REALS                                                        \
@@ -381,7 +383,7 @@ START_TEST(a_rendered_chat) {
     static const struct logit_bias bias[] = {{3, -1.5f}, {4, 100}};
     struct generation generation = {.prompt = ids, .n_prompt = 1, .max_tokens = 9};
     struct api_request request = rendered_request(&api_chat);
-    struct api_answer answer = {&request, "m", &words};
+    struct api_answer answer = {&request, "m", &words, NULL};
     request.has_seed = true;
     request.sampling.seed = (uint64_t)-7;
     request.sampling.n_logprobs = 3;
@@ -427,7 +429,7 @@ START_TEST(rendered_grammars) {
     static const int32_t ids[] = {5};
     struct generation generation = {.prompt = ids, .n_prompt = 1, .max_tokens = 9};
     struct api_request request = rendered_request(&api_chat);
-    struct api_answer answer = {&request, "m", &words};
+    struct api_answer answer = {&request, "m", &words, NULL};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         request.grammar = cases[i].grammar;
         api_write_rendered(&out, &answer, (const struct generation *const[]){&generation}, 1);

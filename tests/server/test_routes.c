@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "server/apis/apis.h"
 #include "support/app_fixture.h"
 #include "support/suite_main.h"
 

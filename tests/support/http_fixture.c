@@ -60,7 +60,7 @@ static void on_request(void *app, struct http_request *request) {
         return;
     }
     if (is_path(request, "/stream")) {
-        http_stream_begin(request, 200, "text/event-stream", &field, 1);
+        http_stream_begin(request, 200, "text/event-stream", ": keep-alive\n\n", &field, 1);
         hold(fixture, request);
         return;
     }

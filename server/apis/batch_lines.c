@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/openai/internal.h"
+#include "server/apis/apis.h"
+#include "server/json/json.h"
 
 static enum status wrong(struct err *err, enum status status, const char *name,
                          const char *message) {

@@ -1,0 +1,30 @@
+/* The table of APIs. */
+#include <assert.h>
+#include <string.h>
+
+#include "server/apis/apis.h"
+
+static const struct api *const apis[] = {&api_completions, &api_chat};
+
+#define N_APIS ((int)(sizeof apis / sizeof *apis))
+
+const struct api *api_at(int i) {
+    assert(i >= 0);
+    return i < N_APIS ? apis[i] : NULL;
+}
+
+const struct api *api_find(const char *path) {
+    for (int i = 0; i < N_APIS; i++) {
+        if (strcmp(apis[i]->path, path) == 0) return apis[i];
+    }
+    return NULL;
+}
+
+const struct api *api_of_errors(const char *path) {
+    for (int i = 0; i < N_APIS; i++) {
+        size_t n = strlen(apis[i]->path);
+        bool is_below = path[n] == 0 || path[n] == '/';
+        if (strncmp(apis[i]->path, path, n) == 0 && is_below) return apis[i];
+    }
+    return NULL;
+}
