@@ -178,6 +178,12 @@ void job_cancel(struct generation_job *job) {
     }
 }
 
+void job_empty_state(struct generation_job *job) {
+    if (!job->state) return;
+    if (job->api->free_state) job->api->free_state(job->state);
+    memset(job->state, 0, job->api->state_size);
+}
+
 void job_clear(struct generation_job *job) {
     assert(job->n_running == 0 && !job->claim.entry && !job->claim.is_answered);
     for (int i = 0; i < job->n_prompts; i++) {
@@ -196,7 +202,7 @@ void job_clear(struct generation_job *job) {
     if (job->grammar) grammar_release(job->grammar);
     mem_free(job->begin_ids);
     if (job->request) stop_searches_free(job->stop_searches, job->request->n_stop_regexes);
-    if (job->state && job->api->free_state) job->api->free_state(job->state);
+    job_empty_state(job);
     mem_free(job->state);
     api_request_free(job->request);
     job->n_prompts = job->n_begin_ids = 0;
@@ -217,7 +223,12 @@ struct api_answer job_answer(const struct generation_job *job) {
 }
 
 struct api_usage job_usage(const struct generation_job *job) {
+    const struct prompt_run *run = job->prompts; /* the first of several prompts */
+    uint64_t now = now_ns(), received = run->generation.received_ns;
+    uint64_t first = run->first_token_ns ? run->first_token_ns : now;
     return (struct api_usage){
+        .prompt_ns = received ? first - received : 0,
+        .generation_ns = now - first,
         .prompt_tokens = job->prompt_tokens,
         .completion_tokens = job->completion_tokens,
         .cached_tokens = job->cached_tokens,

@@ -216,6 +216,9 @@ void job_write_response(struct generation_job *job, struct buf *out);
 struct api_answer job_answer(const struct generation_job *job);
 struct api_usage job_usage(const struct generation_job *job);
 
+/* Frees the content of the writers' state, which is then zero again. */
+void job_empty_state(struct generation_job *job);
+
 /* Frees the content of the job, but not the job. */
 void job_clear(struct generation_job *job);
 

@@ -62,8 +62,11 @@ struct reply_text {
     struct choice *choice;
 };
 
+/* Both may hold memory that was allocated by the writer that failed. */
 static void drop_out(void *text) {
-    buf_free(&((struct reply_text *)text)->reply->out);
+    struct reply *reply = ((struct reply_text *)text)->reply;
+    buf_free(&reply->out);
+    job_empty_state(&reply->job);
 }
 
 static void write_chunk(void *arg) {

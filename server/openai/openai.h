@@ -193,6 +193,8 @@ struct api_usage {
     /* the request had a predicted output; drafts from it that were accepted and rejected: */
     bool predicts;
     int predicted_held, predicted_refused;
+    /* from the request's arrival to its first token, and from there to now; nanoseconds */
+    uint64_t prompt_ns, generation_ns;
 };
 
 /* Data that all answers to one request share. */
@@ -215,7 +217,8 @@ struct api {
     const char *stream_type; /* Content-Type of a stream */
     const char *keep_alive;  /* sent in a silent stream; NULL: nothing is sent */
     const char *id_header;   /* one more header with the request's id; NULL: only X-Request-Id */
-    /* What the writers of one answer share, zeroed before the first and freed with the job. */
+    /* What the writers of one answer share, freed with the job. It is zero before the first writer,
+     * and again after a writer that lacked memory: only write_error_event follows. */
     size_t state_size;               /* 0: no state */
     void (*free_state)(void *state); /* frees the content only; NULL: nothing to free */
     bool keeps_answer; /* the state holds a stream's whole answer: its bytes are counted */
