@@ -62,6 +62,7 @@ DOORS = {
     "server/message": ["message.h"],
     "server/http": ["http.h"],
     "server/openai": ["openai.h"],
+    "server/ollama": ["ollama.h"],
     "server/apis": ["apis.h"],
     "server/generation": ["grammar_store.h", "job.h", "prompt.h", "stop_matcher.h"],
     "server/options": ["options.h"],
@@ -76,7 +77,7 @@ CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
-SERVER = SCHEDULER | {"server/json", "server/http", "server/message", "server/openai", "server/apis",
+SERVER = SCHEDULER | {"server/json", "server/http", "server/message", "server/openai", "server/ollama", "server/apis",
                       "server/options"}
 MAY_INCLUDE = {
     "config": set(),
@@ -124,7 +125,8 @@ MAY_INCLUDE = {
     "server/message": {"config", "server/json"},
     "server/http": {"config"},
     "server/openai": SCHEDULER | {"server/json", "server/message"},
-    "server/apis": SCHEDULER | {"server/json", "server/message", "server/openai"},
+    "server/ollama": SCHEDULER | {"server/json", "server/message", "server/openai"},
+    "server/apis": SCHEDULER | {"server/json", "server/message", "server/openai", "server/ollama"},
     "server/options": SCHEDULER | {"server/http"},
     "server/app": SERVER,
     "server/generation": SERVER | {"server/app"},
@@ -185,6 +187,7 @@ SHORT_FILES = {
     "config/build.c": "is the only file that includes the header that is made anew for each commit",
     "engine/grammar/build/limits.h": "the part of build/ that grammar.h passes on to other rooms",
     "engine/grammar/read/read.h": A_ROOM,
+    "server/ollama/ollama.h": A_ROOM,
     "engine/grammar/schema/schema.h": A_ROOM,
     "engine/models/dummy.h": A_DOOR,
     "engine/models/folder_names.h": A_DOOR,

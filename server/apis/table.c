@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "server/apis/apis.h"
+#include "server/ollama/ollama.h"
 
-static const struct api *const apis[] = {&api_completions, &api_chat};
+static const struct api *const apis[] = {&api_completions, &api_chat, &api_ollama_chat,
+                                         &api_ollama_generate};
 
 #define N_APIS ((int)(sizeof apis / sizeof *apis))
 

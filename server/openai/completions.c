@@ -50,11 +50,17 @@ static enum status finish_request(struct parse *parse) {
     return check_request(parse);
 }
 
-static enum status parse_body(struct api_request **out, struct json *body,
-                              const struct api_limits *limits, struct err *err) {
-    struct completion_fields given = {.request = {.api = &api_completions}};
+enum status api_parse_text(struct api_request **out, struct json *body,
+                           const struct api_limits *limits, const struct api *api,
+                           struct err *err) {
+    struct completion_fields given = {.request = {.api = api}};
     struct parse parse = {FIELDS_OF(fields), .target = &given, .limits = limits, .err = err};
     return request_parse(out, &parse, body, finish_request);
+}
+
+static enum status parse_body(struct api_request **out, struct json *body,
+                              const struct api_limits *limits, struct err *err) {
+    return api_parse_text(out, body, limits, &api_completions, err);
 }
 
 /* ---- logprobs ------------------------------------------------------------------------------- */

@@ -253,9 +253,11 @@ struct api {
 /* The APIs of this folder. */
 extern const struct api api_completions, api_chat;
 
-/* Checks a body of /v1/chat/completions for another API, whose requests are translated to such
- * bodies: the request's `api` is `api`. Otherwise as `parse` of struct api. */
+/* Check a body of /v1/chat/completions or /v1/completions for another API, whose requests are
+ * translated to such bodies: the request's `api` is `api`. Otherwise as `parse` of struct api. */
 enum status api_parse_chat(struct api_request **out, struct json *body,
+                           const struct api_limits *limits, const struct api *api, struct err *err);
+enum status api_parse_text(struct api_request **out, struct json *body,
                            const struct api_limits *limits, const struct api *api, struct err *err);
 
 /* ---- other documents ------------------------------------------------------------------------ */

@@ -6,7 +6,10 @@ import re
 STATUSES = {200, 204, 400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 429, 431, 503, 505}
 MAX_HEAD = 65536
 VARYING = {"id", "created", "request_id", "cached_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens",
-           "server_load"}
+           "server_load", "created_at", "completed_at", "total_duration", "prompt_eval_duration", "eval_duration", "item_id", "call_id",
+           "signature", "cache_read_input_tokens", "input_tokens"}
+# The types of events that end a stream of named events.
+ENDS = {"message_stop", "error", "response.completed", "response.incomplete", "response.failed"}
 # Does an answer lack its body? That to a HEAD does, if the server took the request for a HEAD.
 NEVER, MAYBE, ALWAYS = "never", "maybe", "always"
 
@@ -134,17 +137,50 @@ def load(body):
 
 
 def judge_error(answer, value):
+    """An error of OpenAI's, Anthropic's or Ollama's API."""
     error = value.get("error") if isinstance(value, dict) else None
+    if isinstance(error, str):
+        error = {"message": error, "type": "", "param": None, "code": None}
+    if isinstance(error, dict) and value.get("type") == "error":
+        error = {"param": None, "code": None, **error}
     if not isinstance(error, dict) or not {"message", "type", "param", "code"} <= set(error):
         raise Bad(f"{answer.status} without an error object: {answer.body[:300]!r}")
     message = error["message"]
     if not isinstance(message, str) or len(message) < 8 or "(null)" in message:
         raise Bad(f"{answer.status} does not name a problem: {answer.body[:300]!r}")
-    if error["type"] == "server_error":
+    if error["type"] in ("server_error", "api_error"):
         raise Bad(f"an error of the server's own: {answer.body[:300]!r}")
 
 
+def judge_named_events(body):
+    """A stream whose events have names, each the type of its data."""
+    events = body.decode("utf-8").split("\n\n")
+    if events.pop():
+        raise Bad(f"a stream without its end: {body[-300:]!r}")
+    values = []
+    for event in events:
+        name, data = event.removeprefix(": keep-alive\n").split("\n", 1)
+        values.append(load(data.removeprefix("data: ").encode()))
+        if name != f"event: {values[-1]['type']}":
+            raise Bad(f"an event under another name: {event[:300]!r}")
+    if values[-1]["type"] not in ENDS:
+        raise Bad(f"a stream without its end: {body[-300:]!r}")
+
+
+def judge_lines(body):
+    values = [load(line) for line in body.splitlines()]
+    if "error" in values[-1]:
+        judge_error(Answer(400, [], body), values.pop())
+    elif not values[-1]["done"]:
+        raise Bad(f"a stream without its end: {body[-300:]!r}")
+    if any("error" in value for value in values):
+        raise Bad(f"an error before a stream's end: {body[-300:]!r}")
+
+
 def judge_events(body):
+    if body.startswith(b"event: "):
+        judge_named_events(body)
+        return
     events = body.decode("utf-8").split("\n\n")
     if events.pop() or events[-1] != "data: [DONE]":
         raise Bad(f"a stream without its end: {body[-300:]!r}")
@@ -164,6 +200,8 @@ def judge(answer):
     try:
         if answer.kind == "text/event-stream":
             judge_events(answer.body)
+        elif answer.kind == "application/x-ndjson":
+            judge_lines(answer.body)
         elif answer.body and (answer.status >= 400 or answer.kind == "application/json"):
             value = load(answer.body)
             if answer.status >= 400 and not (isinstance(value, dict) and "status" in value):  # health checks
@@ -196,6 +234,11 @@ def by_choice(events):
 def normal(answer):
     """What must be equal whenever the same request is sent."""
     fields = sorted(name for name, _ in answer.fields)
+    if answer.kind == "application/x-ndjson":
+        return answer.status, fields, [plain(load(line)) for line in answer.body.splitlines()]
+    if answer.body.startswith(b"event: "):
+        data = re.findall(rb"^data: (.*)$", answer.body, re.M)
+        return answer.status, fields, [plain(load(one)) for one in data if b'"type":"ping"' not in one]
     if answer.kind == "text/event-stream":
         events = [event.removeprefix("data: ") for event in answer.body.decode().split("\n\n")]
         return answer.status, fields, by_choice([plain(load(event.encode())) for event in events if event.startswith("{")])

@@ -1,7 +1,7 @@
 """Hostile bodies: each place of each valid body with each value, members twice, truncations, bytes changed, and large ones."""
 import sources
 from cases import Deck, Pairs, Raw, at, places, put, request, write
-from routes import ROWS, chat, completion
+from routes import MODEL, ROWS, USER, chat, completion
 
 VALUES = [Raw(text) for text in (
     b"null", b"true", b"false", b"0", b"-0", b"-1", b"1", b"1.5", b"1e400", b"-1e400", b"1e-400", b"9223372036854775807",
@@ -21,7 +21,8 @@ POSTS = [(name, path, body) for name, method, path, body in ROWS if method == "P
 PLACES = [(name, path, body, place) for name, path, body in POSTS for place in places(body)]
 MEMBERS = [row for row in PLACES if row[3] and isinstance(row[3][-1], str)]
 BASES = [("/v1/completions", completion()), ("/v1/chat/completions", chat()), ("/tokenize", {"prompt": "a"}),
-         ("/detokenize", {"tokens": [72]})]
+         ("/detokenize", {"tokens": [72]}), ("/api/chat", {"model": MODEL, "messages": USER}),
+         ("/api/generate", {"model": MODEL, "prompt": "a"})]
 TEXTS = [(name, path, write(body)) for name, path, body in POSTS]
 CUTS = [(row, n) for row in TEXTS for n in range(len(row[2]))]
 BYTES = [bytes([byte]) for byte in b'\x00\t\n "\\{}[]:,-0eE.\x7f\x80\xc0\xff/%'] + [b"", b"\xef\xbb\xbf", b"\\u", b"\\ud800"]

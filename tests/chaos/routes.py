@@ -119,7 +119,23 @@ TOKENIZE = {"text": {"prompt": "the ant", "return_token_strs": True, "add_specia
             "chat": {"model": MODEL, "messages": USER, "tools": [TOOL], "add_generation_prompt": True,
                      "continue_final_message": False,
                      "chat_template_kwargs": {"begin": "b"}}}
+OLLAMA = {"num_predict": 12, "temperature": 0.5, "top_k": 9, "seed": 3, "stop": ["q"], "num_ctx": 64, "repeat_penalty": 1.1}
+OLLAMA_CALL = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}
+OLLAMA_CHATS = {
+    "stream": {"messages": USER, "options": OLLAMA, "keep_alive": "5m", "think": True},
+    "whole": {"messages": USER, "options": OLLAMA, "stream": False, "format": SCHEMA, "think": "low"},
+    "history": {"messages": [*USER, OLLAMA_CALL, {"role": "tool", "tool_name": "f", "content": "7"}], "tools": [TOOL],
+                "options": OLLAMA, "format": "json", "logprobs": False},
+}
+OLLAMA_GENERATES = {
+    "rendered": {"prompt": "the ant", "system": "s", "options": OLLAMA},
+    "raw": {"prompt": "the ant", "raw": True, "stream": False, "options": OLLAMA, "template": "", "context": [], "images": []},
+}
 ROWS = [
+    *((f"ollama chat: {name}", POST, "/api/chat", {"model": MODEL, **body}) for name, body in OLLAMA_CHATS.items()),
+    *((f"ollama generate: {name}", POST, "/api/generate", {"model": MODEL, **body}) for name, body in OLLAMA_GENERATES.items()),
+    *((f"render of {path}", POST, f"{path}/render", {"model": MODEL, "messages": USER, "prompt": "a"})
+      for path in ("/api/chat", "/api/generate")),
     *((f"completion: {name}", POST, "/v1/completions", body) for name, body in COMPLETIONS.items()),
     *((f"chat: {name}", POST, "/v1/chat/completions", body) for name, body in CHATS.items()),
     ("render", POST, "/v1/completions/render", completion(seed=1, guided_regex="a+")),

@@ -19,8 +19,11 @@ def found(path, pattern, least):
 def routes():
     """{(path, method)} of the server; a path that ends in '/' stands for all paths below it."""
     rows = set(found("server/endpoints/routes.c", r'\{"(/[^"]*)", "([A-Z]+)"', 10))
-    for api in found("server/apis/table.c", r"&api_(\w+)", 2):
-        [path] = found(f"server/openai/{api}.c", r'\.path = "(/[^"]*)"', 1)
+    apis = found("server/apis/table.c", r"&api_(\w+)", 4)
+    files = [str(file.relative_to(ROOT)) for file in (ROOT / "server").glob("*/*.c")]
+    paths = [path for file in files for path in found(file, r'\.path = "(/[^"]*)"', 0)]
+    assert len(paths) == len(apis), f"{len(apis)} APIs have {len(paths)} paths"
+    for path in paths:
         rows |= {(path, "POST"), (f"{path}/render", "POST")}
     return rows
 

@@ -1,0 +1,41 @@
+/* Internal to server/ollama. */
+#ifndef PENSTOCK_SERVER_OLLAMA_INTERNAL_H
+#define PENSTOCK_SERVER_OLLAMA_INTERNAL_H
+
+#include "server/json/json.h"
+#include "server/ollama/ollama.h"
+
+/* ---- request.c ------------------------------------------------------------------------------ */
+
+/* A translated body while it is written. */
+struct translation {
+    const struct json *body; /* the client's */
+    struct buf out;          /* OpenAI's body so far, without the closing brace */
+    bool is_text;            /* a body of completions instead of chat */
+    struct err *err;
+};
+
+/* Parse the bodies of the two paths, as `parse` of struct api. */
+enum status ollama_parse_chat(struct api_request **out, struct json *body,
+                              const struct api_limits *limits, struct err *err);
+enum status ollama_parse_generate(struct api_request **out, struct json *body,
+                                  const struct api_limits *limits, struct err *err);
+
+/* ---- messages.c ----------------------------------------------------------------------------- */
+
+/* Appends "messages":[...] with OpenAI's form of the body's messages. */
+enum status ollama_messages(struct translation *to);
+
+/* Fails for images, which no model here reads. `where` names the object. */
+enum status ollama_refuse_images(const struct json *object, const char *where, struct err *err);
+
+/* ---- options.c ------------------------------------------------------------------------------ */
+
+/* Appends the members of "options" and of the body that have another name or place in OpenAI's
+ * body. */
+enum status ollama_options(struct translation *to);
+
+/* Replaces the name of an OpenAI field in an error by the name of the client's field. */
+void ollama_rename(struct err *err);
+
+#endif

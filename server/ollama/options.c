@@ -1,0 +1,127 @@
+/* Options of Ollama's bodies, as fields of OpenAI's. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/ollama/internal.h"
+
+/* A member of "options" and the field with the same meaning. */
+static const struct {
+    const char *option, *field;
+} renamed[] = {
+    {"num_predict", "max_tokens"},
+    {"temperature", "temperature"},
+    {"top_k", "top_k"},
+    {"top_p", "top_p"},
+    {"min_p", "min_p"},
+    {"typical_p", "typical_p"},
+    {"repeat_penalty", "repeat_penalty"},
+    {"repeat_last_n", "repeat_last_n"},
+    {"presence_penalty", "presence_penalty"},
+    {"frequency_penalty", "frequency_penalty"},
+    {"mirostat", "mirostat"},
+    {"mirostat_tau", "mirostat_tau"},
+    {"mirostat_eta", "mirostat_eta"},
+    {"seed", "seed"},
+    {"stop", "stop"},
+};
+
+#define N_RENAMED (sizeof renamed / sizeof *renamed)
+
+/* Does the value mean that the option is absent? Clients send -1 or -2 for "as many tokens as fit"
+ * and a negative seed for "any". */
+static bool is_absent(const char *option, const struct json *value) {
+    bool has_negative = strcmp(option, "num_predict") == 0 || strcmp(option, "seed") == 0;
+    bool is_negative = json_is_integer(value) && json_integer(value) < 0;
+    return !value || json_is(value, JSON_NULL) || (has_negative && is_negative);
+}
+
+static void write_options(struct translation *to, const struct json *options) {
+    for (size_t i = 0; i < N_RENAMED; i++) {
+        const struct json *value = json_member(options, renamed[i].option);
+        if (is_absent(renamed[i].option, value)) continue;
+        buf_printf(&to->out, ",\"%s\":", renamed[i].field);
+        json_write_value(&to->out, value);
+    }
+}
+
+/* "format" is "json" or a schema. */
+static enum status write_format(struct translation *to) {
+    const struct json *format = json_member(to->body, "format");
+    if (!format || json_is(format, JSON_NULL) || json_is_text(format, "")) return STATUS_OK;
+    if (json_is_text(format, "json")) {
+        buf_puts(&to->out, ",\"response_format\":{\"type\":\"json_object\"}");
+        return STATUS_OK;
+    }
+    if (!json_is(format, JSON_OBJECT)) {
+        return err_set(to->err, STATUS_INVALID_REQUEST, "format",
+                       "'format' must be \"json\" or a JSON schema, but it is %s.",
+                       json_type_name(format));
+    }
+    buf_puts(&to->out, ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":"
+                       "\"format\",\"schema\":");
+    json_write_value(&to->out, format);
+    buf_puts(&to->out, "}}");
+    return STATUS_OK;
+}
+
+/* "think" is a bool or a level. A completion has no template and ignores it. */
+static enum status write_think(struct translation *to) {
+    const struct json *think = json_member(to->body, "think");
+    if (!think || json_is(think, JSON_NULL)) return STATUS_OK;
+    bool is_level = json_is_text(think, "low") || json_is_text(think, "medium") ||
+                    json_is_text(think, "high") || json_is_text(think, "max");
+    if (!json_is(think, JSON_BOOL) && !is_level) {
+        return err_set(to->err, STATUS_INVALID_REQUEST, "think",
+                       "'think' must be a boolean, \"low\", \"medium\", \"high\" or \"max\".");
+    }
+    if (to->is_text) return STATUS_OK;
+    buf_printf(&to->out, ",\"chat_template_kwargs\":{\"enable_thinking\":%s",
+               is_level || json_true(think) ? "true" : "false");
+    if (is_level) {
+        buf_puts(&to->out, ",\"reasoning_effort\":");
+        json_write_value(&to->out, think);
+    }
+    buf_puts(&to->out, "}");
+    return STATUS_OK;
+}
+
+/* A stream is the default. */
+static enum status write_stream(struct translation *to) {
+    const struct json *stream = json_member(to->body, "stream");
+    if (stream && !json_is(stream, JSON_NULL) && !json_is(stream, JSON_BOOL)) {
+        return err_set(to->err, STATUS_INVALID_REQUEST, "stream",
+                       "'stream' must be a boolean, but it is %s.", json_type_name(stream));
+    }
+    bool is_whole = json_is(stream, JSON_BOOL) && !json_true(stream);
+    buf_printf(&to->out, ",\"stream\":%s", is_whole ? "false" : "true");
+    return STATUS_OK;
+}
+
+enum status ollama_options(struct translation *to) {
+    const struct json *options = json_member(to->body, "options");
+    if (options && !json_is(options, JSON_NULL) && !json_is(options, JSON_OBJECT)) {
+        return err_set(to->err, STATUS_INVALID_REQUEST, "options",
+                       "'options' must be an object, but it is %s.", json_type_name(options));
+    }
+    if (json_true(json_member(to->body, "logprobs"))) {
+        return err_set(to->err, STATUS_INVALID_REQUEST, "logprobs",
+                       "'logprobs' is not served on this path: use /v1/chat/completions.");
+    }
+    write_options(to, options);
+    if (write_format(to) || write_think(to) || write_stream(to)) return to->err->status;
+    return STATUS_OK;
+}
+
+void ollama_rename(struct err *err) {
+    for (size_t i = 0; i < N_RENAMED; i++) {
+        char message[sizeof err->message], quoted[64];
+        const char *field = renamed[i].field;
+        int n = snprintf(quoted, sizeof quoted, "'%s'", field);
+        if (strcmp(err->param, field) != 0 || strncmp(err->message, quoted, (size_t)n) != 0)
+            continue;
+        snprintf(message, sizeof message, "'options.%s'%s", renamed[i].option, err->message + n);
+        snprintf(err->message, sizeof err->message, "%s", message);
+        snprintf(err->param, sizeof err->param, "options.%s", renamed[i].option);
+        return;
+    }
+}

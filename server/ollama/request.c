@@ -1,0 +1,126 @@
+/* Translates Ollama's bodies to OpenAI's. */
+#include <string.h>
+
+#include "server/ollama/internal.h"
+
+/* Begins the body with the model's name. Ollama's clients add ":latest" to a name without a tag. */
+static enum status begin(struct translation *to, const struct api_limits *limits) {
+    const struct json *model = json_member(to->body, "model");
+    const char *name = json_text(model);
+    size_t n = json_length(model), n_tag = strlen(":latest");
+    if (!json_is(to->body, JSON_OBJECT)) {
+        return err_set(to->err, STATUS_INVALID_REQUEST, NULL,
+                       "The body must be a JSON object, but it is %s.", json_type_name(to->body));
+    }
+    if (!json_is(model, JSON_STRING)) {
+        return err_set(to->err, STATUS_INVALID_REQUEST, "model", "'model' must be a string.");
+    }
+    bool is_tagged = n > n_tag && strcmp(name + n - n_tag, ":latest") == 0;
+    if (is_tagged && !api_serves(limits, name, n)) n -= n_tag;
+    buf_puts(&to->out, "{\"model\":");
+    json_write_string(&to->out, name, n);
+    return STATUS_OK;
+}
+
+/* Parses the translated body, or fails with the error of the translation. Frees both bodies. */
+static enum status finish(struct translation *to, struct api_request **out, struct json *body,
+                          const struct api_limits *limits, const struct api *api) {
+    struct json *translated = NULL;
+    enum status status = to->err->status;
+    *out = NULL;
+    if (status == STATUS_OK) {
+        buf_puts(&to->out, "}");
+        status = json_parse(&translated, "The body", to->out.data, to->out.length, to->err);
+    }
+    buf_free(&to->out);
+    json_free(body);
+    if (status != STATUS_OK) return status;
+    status = (to->is_text ? api_parse_text : api_parse_chat)(out, translated, limits, api, to->err);
+    if (status != STATUS_OK) ollama_rename(to->err);
+    return status;
+}
+
+static void write_tools(struct translation *to) {
+    const struct json *tools = json_member(to->body, "tools");
+    if (!tools || json_is(tools, JSON_NULL)) return;
+    buf_puts(&to->out, ",\"tools\":");
+    json_write_value(&to->out, tools);
+}
+
+enum status ollama_parse_chat(struct api_request **out, struct json *body,
+                              const struct api_limits *limits, struct err *err) {
+    struct translation to = {.body = body, .err = err};
+    *err = (struct err){0};
+    if (!begin(&to, limits) && !ollama_messages(&to) && !ollama_options(&to)) write_tools(&to);
+    return finish(&to, out, body, limits, &api_ollama_chat);
+}
+
+/* ---- /api/generate -------------------------------------------------------------------------- */
+
+static const struct json *text_member(struct translation *to, const char *name) {
+    const struct json *value = json_member(to->body, name);
+    if (!value || json_is(value, JSON_NULL) || json_is_text(value, "")) return NULL;
+    if (!json_is(value, JSON_STRING)) {
+        err_set(to->err, STATUS_INVALID_REQUEST, name, "'%s' must be a string, but it is %s.", name,
+                json_type_name(value));
+        return NULL;
+    }
+    return value;
+}
+
+static void write_message(struct translation *to, const char *role, const struct json *text) {
+    buf_printf(&to->out, "{\"role\":\"%s\",\"content\":", role);
+    json_write_string(&to->out, json_text(text), json_length(text));
+    buf_puts(&to->out, "}");
+}
+
+/* Refuses fields that change the answer and are not served. */
+static enum status refuse_unserved(struct translation *to) {
+    static const char *const names[] = {"template", "context"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct json *value = json_member(to->body, names[i]);
+        bool is_empty = !value || json_is(value, JSON_NULL) || json_is_text(value, "") ||
+                        (json_is(value, JSON_ARRAY) && json_count(value) == 0);
+        if (is_empty) continue;
+        return err_set(to->err, STATUS_INVALID_REQUEST, names[i],
+                       "'%s' is not served: send the conversation to /api/chat.", names[i]);
+    }
+    return ollama_refuse_images(to->body, "", to->err);
+}
+
+/* Without "raw", the prompt is a user's message in the model's chat template. */
+static enum status write_prompt(struct translation *to) {
+    const struct json *prompt = text_member(to, "prompt"), *system = text_member(to, "system");
+    const struct json *suffix = text_member(to, "suffix");
+    if (to->err->status) return to->err->status;
+    if (!prompt && !suffix) {
+        return err_set(to->err, STATUS_INVALID_REQUEST, "prompt",
+                       "'prompt' must not be empty: the model is already loaded.");
+    }
+    if (!to->is_text) {
+        buf_puts(&to->out, ",\"messages\":[");
+        if (system) write_message(to, "system", system);
+        if (system) buf_puts(&to->out, ",");
+        write_message(to, "user", prompt);
+        buf_puts(&to->out, "]");
+        return STATUS_OK;
+    }
+    buf_puts(&to->out, ",\"prompt\":");
+    json_write_string(&to->out, json_text(prompt), json_length(prompt));
+    if (suffix) {
+        buf_puts(&to->out, ",\"suffix\":");
+        json_write_value(&to->out, suffix);
+    }
+    return STATUS_OK;
+}
+
+enum status ollama_parse_generate(struct api_request **out, struct json *body,
+                                  const struct api_limits *limits, struct err *err) {
+    struct translation to = {.body = body, .err = err};
+    *err = (struct err){0};
+    const struct json *suffix = json_member(body, "suffix");
+    to.is_text = json_true(json_member(body, "raw")) || !limits->has_chat_template ||
+                 json_length(suffix) > 0;
+    if (!begin(&to, limits) && !refuse_unserved(&to) && !write_prompt(&to)) ollama_options(&to);
+    return finish(&to, out, body, limits, &api_ollama_generate);
+}
