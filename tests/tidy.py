@@ -63,6 +63,7 @@ DOORS = {
     "server/http": ["http.h"],
     "server/openai": ["openai.h"],
     "server/ollama": ["ollama.h"],
+    "server/llama": ["llama.h"],
     "server/apis": ["apis.h"],
     "server/generation": ["grammar_store.h", "job.h", "prompt.h", "stop_matcher.h"],
     "server/options": ["options.h"],
@@ -77,7 +78,7 @@ CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
-SERVER = SCHEDULER | {"server/json", "server/http", "server/message", "server/openai", "server/ollama", "server/apis",
+SERVER = SCHEDULER | {"server/json", "server/http", "server/message", "server/openai", "server/ollama", "server/llama", "server/apis",
                       "server/options"}
 MAY_INCLUDE = {
     "config": set(),
@@ -126,7 +127,8 @@ MAY_INCLUDE = {
     "server/http": {"config"},
     "server/openai": SCHEDULER | {"server/json", "server/message"},
     "server/ollama": SCHEDULER | {"server/json", "server/message", "server/openai"},
-    "server/apis": SCHEDULER | {"server/json", "server/message", "server/openai", "server/ollama"},
+    "server/llama": SCHEDULER | {"server/json", "server/message", "server/openai"},
+    "server/apis": SCHEDULER | {"server/json", "server/message", "server/openai", "server/ollama", "server/llama"},
     "server/options": SCHEDULER | {"server/http"},
     "server/app": SERVER,
     "server/generation": SERVER | {"server/app"},
@@ -188,6 +190,7 @@ SHORT_FILES = {
     "engine/grammar/build/limits.h": "the part of build/ that grammar.h passes on to other rooms",
     "engine/grammar/read/read.h": A_ROOM,
     "server/ollama/ollama.h": A_ROOM,
+    "server/llama/llama.h": A_ROOM,
     "engine/grammar/schema/schema.h": A_ROOM,
     "engine/models/dummy.h": A_DOOR,
     "engine/models/folder_names.h": A_DOOR,

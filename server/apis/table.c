@@ -3,10 +3,11 @@
 #include <string.h>
 
 #include "server/apis/apis.h"
+#include "server/llama/llama.h"
 #include "server/ollama/ollama.h"
 
 static const struct api *const apis[] = {&api_completions, &api_chat, &api_ollama_chat,
-                                         &api_ollama_generate};
+                                         &api_ollama_generate, &api_llama_completion};
 
 #define N_APIS ((int)(sizeof apis / sizeof *apis))
 

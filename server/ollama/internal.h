@@ -12,6 +12,7 @@ struct translation {
     const struct json *body; /* the client's */
     struct buf out;          /* OpenAI's body so far, without the closing brace */
     bool is_text;            /* a body of completions instead of chat */
+    bool has_maximum;        /* of tokens; false: as many as fit */
     struct err *err;
 };
 

@@ -4,43 +4,29 @@
 
 #include "server/ollama/internal.h"
 
-/* A member of "options" and the field with the same meaning. */
-static const struct {
-    const char *option, *field;
-} renamed[] = {
-    {"num_predict", "max_tokens"},
-    {"temperature", "temperature"},
-    {"top_k", "top_k"},
-    {"top_p", "top_p"},
-    {"min_p", "min_p"},
-    {"typical_p", "typical_p"},
-    {"repeat_penalty", "repeat_penalty"},
-    {"repeat_last_n", "repeat_last_n"},
-    {"presence_penalty", "presence_penalty"},
-    {"frequency_penalty", "frequency_penalty"},
-    {"mirostat", "mirostat"},
-    {"mirostat_tau", "mirostat_tau"},
-    {"mirostat_eta", "mirostat_eta"},
-    {"seed", "seed"},
-    {"stop", "stop"},
-};
-
-#define N_RENAMED (sizeof renamed / sizeof *renamed)
+/* Returns the field with the meaning of an option, or NULL if the option is to be ignored. Sampling
+ * fields have the same names. */
+static const char *field_of(const char *option) {
+    if (strcmp(option, "num_predict") == 0) return "max_tokens";
+    return strcmp(option, "seed") == 0 || api_is_sampling_field(option) ? option : NULL;
+}
 
 /* Does the value mean that the option is absent? Clients send -1 or -2 for "as many tokens as fit"
  * and a negative seed for "any". */
-static bool is_absent(const char *option, const struct json *value) {
-    bool has_negative = strcmp(option, "num_predict") == 0 || strcmp(option, "seed") == 0;
-    bool is_negative = json_is_integer(value) && json_integer(value) < 0;
-    return !value || json_is(value, JSON_NULL) || (has_negative && is_negative);
+static bool is_absent(const struct json *option) {
+    bool has_negative =
+        strcmp(option->name, "num_predict") == 0 || strcmp(option->name, "seed") == 0;
+    bool is_negative = json_is_integer(option) && json_integer(option) < 0;
+    return json_is(option, JSON_NULL) || (has_negative && is_negative);
 }
 
 static void write_options(struct translation *to, const struct json *options) {
-    for (size_t i = 0; i < N_RENAMED; i++) {
-        const struct json *value = json_member(options, renamed[i].option);
-        if (is_absent(renamed[i].option, value)) continue;
-        buf_printf(&to->out, ",\"%s\":", renamed[i].field);
-        json_write_value(&to->out, value);
+    json_each_member(option, options) {
+        const char *field = field_of(option->name);
+        if (!field || is_absent(option)) continue;
+        to->has_maximum |= strcmp(field, "max_tokens") == 0;
+        buf_printf(&to->out, ",\"%s\":", field);
+        json_write_value(&to->out, option);
     }
 }
 
@@ -113,15 +99,14 @@ enum status ollama_options(struct translation *to) {
 }
 
 void ollama_rename(struct err *err) {
-    for (size_t i = 0; i < N_RENAMED; i++) {
-        char message[sizeof err->message], quoted[64];
-        const char *field = renamed[i].field;
-        int n = snprintf(quoted, sizeof quoted, "'%s'", field);
-        if (strcmp(err->param, field) != 0 || strncmp(err->message, quoted, (size_t)n) != 0)
-            continue;
-        snprintf(message, sizeof message, "'options.%s'%s", renamed[i].option, err->message + n);
-        snprintf(err->message, sizeof err->message, "%s", message);
-        snprintf(err->param, sizeof err->param, "options.%s", renamed[i].option);
-        return;
-    }
+    char message[sizeof err->message], quoted[sizeof err->param + 2], field[sizeof err->param];
+    bool is_maximum = strcmp(err->param, "max_tokens") == 0;
+    int n = snprintf(quoted, sizeof quoted, "'%s'", err->param);
+    if (!is_maximum && !field_of(err->param)) return;
+    snprintf(field, sizeof field, "options.%.48s", is_maximum ? "num_predict" : err->param);
+    bool begins = strncmp(err->message, quoted, (size_t)n) == 0;
+    snprintf(err->param, sizeof err->param, "%s", field);
+    if (!begins) return;
+    snprintf(message, sizeof message, "'%s'%.900s", field, err->message + n);
+    snprintf(err->message, sizeof err->message, "%s", message);
 }

@@ -36,7 +36,10 @@ static enum status finish(struct translation *to, struct api_request **out, stru
     json_free(body);
     if (status != STATUS_OK) return status;
     status = (to->is_text ? api_parse_text : api_parse_chat)(out, translated, limits, api, to->err);
-    if (status != STATUS_OK) ollama_rename(to->err);
+    if (status != STATUS_OK)
+        ollama_rename(to->err);
+    else if (!to->has_maximum)
+        (*out)->max_tokens = -1;
     return status;
 }
 

@@ -246,12 +246,9 @@ void write_error_event(struct buf *out, const struct api_answer *answer, const s
 void write_error(struct buf *out, const struct err *err, const char *request_id);
 
 /* The members of struct api that describe streams and errors of OpenAI's APIs. */
-#define OPENAI_NO_MEMORY                                                                           \
-    "{\"error\":{\"message\":\"Not enough memory for this request: try again later, or send a "    \
-    "smaller one.\",\"type\":\"unavailable_error\",\"param\":null,\"code\":\"out_of_memory\"}}"
 #define OPENAI_FORM                                                                                \
     .stream_type = "text/event-stream", .keep_alive = ": keep-alive\n\n",                          \
     .write_done = write_done, .write_error_event = write_error_event, .write_error = write_error,  \
-    .no_memory_body = OPENAI_NO_MEMORY, .no_memory_event = "data: " OPENAI_NO_MEMORY "\n\n"
+    .no_memory_body = API_NO_MEMORY, .no_memory_event = "data: " API_NO_MEMORY "\n\n"
 
 #endif

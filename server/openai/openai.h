@@ -250,6 +250,11 @@ struct api {
     const char *no_memory_body, *no_memory_event;
 };
 
+/* The body of a lack of memory in OpenAI's form. */
+#define API_NO_MEMORY                                                                              \
+    "{\"error\":{\"message\":\"Not enough memory for this request: try again later, or send a "    \
+    "smaller one.\",\"type\":\"unavailable_error\",\"param\":null,\"code\":\"out_of_memory\"}}"
+
 /* The APIs of this folder. */
 extern const struct api api_completions, api_chat;
 
@@ -259,6 +264,9 @@ enum status api_parse_chat(struct api_request **out, struct json *body,
                            const struct api_limits *limits, const struct api *api, struct err *err);
 enum status api_parse_text(struct api_request **out, struct json *body,
                            const struct api_limits *limits, const struct api *api, struct err *err);
+
+/* Is it the name of a field that changes how tokens are chosen, or where an answer ends? */
+bool api_is_sampling_field(const char *name);
 
 /* ---- other documents ------------------------------------------------------------------------ */
 

@@ -301,3 +301,12 @@ enum status check_cache_salt(struct parse *parse, const char *name, const struct
     if (!hash.low64 && !hash.high64) request->cache_salt[0] = 1; /* zero is the default salt */
     return STATUS_OK;
 }
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+bool api_is_sampling_field(const char *name) {
+    static const struct field fields[] = {SAMPLING_FIELDS};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (strcmp(fields[i].name, name) == 0) return true;
+    return false;
+}

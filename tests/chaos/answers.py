@@ -7,7 +7,9 @@ STATUSES = {200, 204, 400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 429, 431
 MAX_HEAD = 65536
 VARYING = {"id", "created", "request_id", "cached_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens",
            "server_load", "created_at", "completed_at", "total_duration", "prompt_eval_duration", "eval_duration", "item_id", "call_id",
-           "signature", "cache_read_input_tokens", "input_tokens"}
+           "signature", "cache_read_input_tokens", "input_tokens", "tokens_cached", "tokens_predicted", "prompt_n", "prompt_ms",
+           "prompt_per_token_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_token_ms",
+           "predicted_per_second"}
 # The types of events that end a stream of named events.
 ENDS = {"message_stop", "error", "response.completed", "response.incomplete", "response.failed"}
 # Does an answer lack its body? That to a HEAD does, if the server took the request for a HEAD.
@@ -182,9 +184,11 @@ def judge_events(body):
         judge_named_events(body)
         return
     events = body.decode("utf-8").split("\n\n")
-    if events.pop() or events[-1] != "data: [DONE]":
+    last = events[-2].removeprefix("data: ") if len(events) > 1 else ""
+    is_llamas = last.startswith("{") and (load(last.encode()).get("stop") is True or "error" in load(last.encode()))
+    if events.pop() or last != "[DONE]" and not is_llamas:
         raise Bad(f"a stream without its end: {body[-300:]!r}")
-    for event in events[:-1]:
+    for event in events if is_llamas else events[:-1]:
         if event != ": keep-alive":
             value = load(event.removeprefix("data: ").encode())
             if "error" in value:
@@ -225,7 +229,7 @@ def by_choice(events):
     """The chunks of each choice in order; which choice is first in a step depends on what else runs."""
     found = {}
     for event in events:
-        choices = event.get("choices") or [{}]
+        choices = event.get("choices") or [{"index": event.get("index", -1)}]
         for choice in choices:
             found.setdefault(choice.get("index", -1), []).append({**event, "choices": choice})
     return found

@@ -131,7 +131,14 @@ OLLAMA_GENERATES = {
     "rendered": {"prompt": "the ant", "system": "s", "options": OLLAMA},
     "raw": {"prompt": "the ant", "raw": True, "stream": False, "options": OLLAMA, "template": "", "context": [], "images": []},
 }
+LLAMA = {
+    "whole": {"prompt": "the ant", "n_predict": 9, "n_probs": 2, "return_tokens": True, "cache_prompt": True, "seed": 3},
+    "stream": {"prompt": ["the", "ant"], "n_predict": 9, "stream": True, "stop": ["q"], "id_slot": -1, "temperature": 0.5,
+               "seed": 4},
+}
 ROWS = [
+    *((f"llama: {name}", POST, "/completion", {"model": MODEL, **body}) for name, body in LLAMA.items()),
+    ("render of /completion", POST, "/completion/render", {"model": MODEL, "prompt": "a", "n_predict": 3}),
     *((f"ollama chat: {name}", POST, "/api/chat", {"model": MODEL, **body}) for name, body in OLLAMA_CHATS.items()),
     *((f"ollama generate: {name}", POST, "/api/generate", {"model": MODEL, **body}) for name, body in OLLAMA_GENERATES.items()),
     *((f"render of {path}", POST, f"{path}/render", {"model": MODEL, "messages": USER, "prompt": "a"})

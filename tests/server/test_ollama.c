@@ -68,6 +68,7 @@ START_TEST(a_prompt_is_a_message_unless_it_is_raw) {
                              "{\"model\":\"m\",\"prompt\":\"a\",\"system\":\"b\",\"raw\":true}");
     ck_assert_ptr_null(request->prompts[0].messages);
     ck_assert_str_eq(request->prompts[0].text, "a");
+    ck_assert_int_eq(request->max_tokens, -1);
     api_request_free(request);
 }
 END_TEST

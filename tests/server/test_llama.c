@@ -1,0 +1,125 @@
+/* llama-server's /completion: its fields are those of /v1/completions, its answers are its own. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/llama/llama.h"
+#include "support/request_reader.h"
+#include "support/suite_main.h"
+
+static const struct api_usage usage = {.prompt_tokens = 3,
+                                       .completion_tokens = 4,
+                                       .cached_tokens = 1,
+                                       .prompt_ns = 4000000,
+                                       .generation_ns = 2000000};
+static struct buf out;
+
+#define TIMINGS                                                                                    \
+    "\"timings\":{\"prompt_n\":2,\"prompt_ms\":4.000,\"prompt_per_token_ms\":2.000,"               \
+    "\"prompt_per_second\":500.000,\"predicted_n\":4,\"predicted_ms\":2.000,"                      \
+    "\"predicted_per_token_ms\":0.500,\"predicted_per_second\":2000.000}}"
+#define END(type, word)                                                                            \
+    "\"stop\":true,\"model\":\"m\",\"tokens_predicted\":4,\"tokens_evaluated\":3,"                 \
+    "\"tokens_cached\":1,\"generation_settings\":{\"n_predict\":-1,\"seed\":7,\"temperature\":1,"  \
+    "\"top_k\":0,\"top_p\":1,\"min_p\":0,\"repeat_penalty\":1,\"stream\":false},\"truncated\":"    \
+    "false,\"stop_type\":\"" type "\",\"stopping_word\":\"" word "\"," TIMINGS
+
+static struct api_request request = {
+    .api = &api_llama_completion,
+    .max_tokens = -1,
+    .sampling = {.seed = 7, .temperature = 1, .top_p = 1, .repetition_penalty = 1}};
+static const struct api_answer answer = {&request, "m", NULL, NULL};
+
+static void check_out(const char *expected) {
+    ck_assert_str_eq(out.length > 0 ? out.data : "", expected);
+    buf_clear(&out);
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+START_TEST(fields_have_other_names) {
+    struct api_request *read = request_expect(
+        &api_llama_completion, "{\"prompt\":\"a\",\"n_probs\":3,\"return_tokens\":true,"
+                               "\"n_predict\":5,\"id_slot\":-1,\"cache_prompt\":true}");
+    ck_assert_ptr_eq(read->api, &api_llama_completion);
+    ck_assert_int_eq(read->sampling.n_logprobs, 3);
+    ck_assert_int_eq(read->max_tokens, 5);
+    ck_assert(read->return_token_ids && !read->stream);
+    api_request_free(read);
+}
+END_TEST
+
+START_TEST(a_missing_maximum_is_the_context) {
+    static const char *const bodies[] = {"{\"prompt\":\"a\"}",
+                                         "{\"prompt\":\"a\",\"n_predict\":-1}",
+                                         "{\"prompt\":\"a\",\"n_probs\":0}"};
+    struct api_request *read = request_expect(&api_llama_completion, bodies[_i]);
+    ck_assert_int_eq(read->max_tokens, -1);
+    ck_assert_int_eq(read->sampling.n_logprobs, -1);
+    api_request_free(read);
+}
+END_TEST
+
+START_TEST(bad_bodies_are_refused_by_name) {
+    static const char *const bodies[][2] = {{"3", ""},
+                                            {"{}", "prompt"},
+                                            {"{\"prompt\":\"a\",\"temperature\":9}", "temperature"},
+                                            {"{\"prompt\":\"a\",\"n_probs\":\"b\"}", "logprobs"}};
+    struct api_request *read;
+    struct err err = {0};
+    const char *body = bodies[_i][0];
+    request_read(&read, &api_llama_completion, body, strlen(body), &request_limits, &err);
+    ck_assert_ptr_null(read);
+    ck_assert_str_eq(err.param, bodies[_i][1]);
+}
+END_TEST
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+START_TEST(one_choice_is_an_object) {
+    struct api_choice choice = {.text = "a", .length = 1, .finish_reason = "stop", .stop_id = -1};
+    api_llama_completion.write_response(&out, &answer, &choice, 1, &usage);
+    check_out("{\"index\":0,\"content\":\"a\",\"tokens\":[],\"id_slot\":-1," END("eos", ""));
+    choice.stop_string = "q";
+    api_llama_completion.write_response(&out, &answer, &choice, 1, &usage);
+    check_out("{\"index\":0,\"content\":\"a\",\"tokens\":[],\"id_slot\":-1," END("word", "q"));
+}
+END_TEST
+
+START_TEST(several_choices_are_a_list) {
+    struct api_choice choices[2] = {{.text = "a", .length = 1, .finish_reason = "length"},
+                                    {.index = 1, .text = "", .finish_reason = "length"}};
+    api_llama_completion.write_response(&out, &answer, choices, 2, &usage);
+    check_out("[{\"index\":0,\"content\":\"a\",\"tokens\":[],\"id_slot\":-1," END(
+        "limit", "") ",{\"index\":1,\"content\":\"\",\"tokens\":[],\"id_slot\":-1," END("limit",
+                                                                                        "") "]");
+}
+END_TEST
+
+START_TEST(a_stream_ends_with_its_choice) {
+    static const int32_t ids[] = {5};
+    struct api_choice choice = {.text = "a", .length = 1, .ids = ids, .n_ids = 1};
+    api_llama_completion.write_chunk(&out, &answer, &choice, &usage);
+    check_out("data: {\"index\":0,\"content\":\"a\",\"tokens\":[5],\"id_slot\":-1,\"stop\":false,"
+              "\"tokens_predicted\":4,\"tokens_evaluated\":3}\n\n");
+    choice = (struct api_choice){.text = "", .finish_reason = "length"};
+    api_llama_completion.write_chunk(&out, &answer, &choice, &usage);
+    check_out("data: {\"index\":0,\"content\":\"\",\"tokens\":[],\"id_slot\":-1," END("limit",
+                                                                                      "") "\n\n");
+    api_llama_completion.write_done(&out, &answer, &usage);
+    check_out("");
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("server_llama");
+    TCase *tests = tcase_create("core");
+    tcase_add_test(tests, fields_have_other_names);
+    tcase_add_loop_test(tests, a_missing_maximum_is_the_context, 0, 3);
+    tcase_add_loop_test(tests, bad_bodies_are_refused_by_name, 0, 4);
+    tcase_add_test(tests, one_choice_is_an_object);
+    tcase_add_test(tests, several_choices_are_a_list);
+    tcase_add_test(tests, a_stream_ends_with_its_choice);
+    suite_add_tcase(suite, tests);
+    return suite_main(suite);
+}
