@@ -64,6 +64,7 @@ DOORS = {
     "server/openai": ["openai.h"],
     "server/ollama": ["ollama.h"],
     "server/llama": ["llama.h"],
+    "server/anthropic": ["anthropic.h"],
     "server/apis": ["apis.h"],
     "server/generation": ["grammar_store.h", "job.h", "prompt.h", "stop_matcher.h"],
     "server/options": ["options.h"],
@@ -78,7 +79,8 @@ CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
-SERVER = SCHEDULER | {"server/json", "server/http", "server/message", "server/openai", "server/ollama", "server/llama", "server/apis",
+SERVER = SCHEDULER | {"server/json", "server/http", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
+                      "server/apis",
                       "server/options"}
 MAY_INCLUDE = {
     "config": set(),
@@ -128,7 +130,9 @@ MAY_INCLUDE = {
     "server/openai": SCHEDULER | {"server/json", "server/message"},
     "server/ollama": SCHEDULER | {"server/json", "server/message", "server/openai"},
     "server/llama": SCHEDULER | {"server/json", "server/message", "server/openai"},
-    "server/apis": SCHEDULER | {"server/json", "server/message", "server/openai", "server/ollama", "server/llama"},
+    "server/anthropic": SCHEDULER | {"server/json", "server/message", "server/openai"},
+    "server/apis": SCHEDULER | {"server/json", "server/message", "server/openai", "server/ollama", "server/llama",
+                               "server/anthropic"},
     "server/options": SCHEDULER | {"server/http"},
     "server/app": SERVER,
     "server/generation": SERVER | {"server/app"},
@@ -191,6 +195,7 @@ SHORT_FILES = {
     "engine/grammar/read/read.h": A_ROOM,
     "server/ollama/ollama.h": A_ROOM,
     "server/llama/llama.h": A_ROOM,
+    "server/anthropic/anthropic.h": A_ROOM,
     "engine/grammar/schema/schema.h": A_ROOM,
     "engine/models/dummy.h": A_DOOR,
     "engine/models/folder_names.h": A_DOOR,

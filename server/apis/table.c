@@ -2,12 +2,14 @@
 #include <assert.h>
 #include <string.h>
 
+#include "server/anthropic/anthropic.h"
 #include "server/apis/apis.h"
 #include "server/llama/llama.h"
 #include "server/ollama/ollama.h"
 
-static const struct api *const apis[] = {&api_completions, &api_chat, &api_ollama_chat,
-                                         &api_ollama_generate, &api_llama_completion};
+static const struct api *const apis[] = {&api_completions,      &api_chat,
+                                         &api_ollama_chat,      &api_ollama_generate,
+                                         &api_llama_completion, &api_messages};
 
 #define N_APIS ((int)(sizeof apis / sizeof *apis))
 

@@ -7,12 +7,14 @@
  */
 #include <stdlib.h>
 
+#include "server/anthropic/anthropic.h"
 #include "server/endpoints/endpoints.h"
 #include "server/generation/job.h"
 
 struct render_request {
     struct body_request answer; /* must be first; its err is job.err */
     struct generation_job job;
+    bool counts; /* the answer is the number of tokens */
 };
 
 static void write_prompts(struct render_request *request) {
@@ -35,7 +37,11 @@ static enum async_next render(struct async_request *async) {
     for (int i = 0; i < job->n_prompts && !job->err.status; i++) {
         scheduler_check_fits(async->app->scheduler, &job->prompts[i].generation, &job->err);
     }
-    if (!job->err.status) write_prompts(request);
+    if (job->err.status) return ASYNC_ANSWER;
+    if (request->counts)
+        messages_write_count(&request->answer.body, job->prompts[0].n_ids);
+    else
+        write_prompts(request);
     return ASYNC_ANSWER;
 }
 
@@ -60,7 +66,7 @@ static void free_request(struct async_request *async) {
     body_request_free(async);
 }
 
-void render_start(struct app *app, struct http_request *http, const struct api *api) {
+static void start(struct app *app, struct http_request *http, const struct api *api, bool counts) {
     static const struct async_kind kind = {.lane = LANE_TEXT,
                                            .run = render,
                                            .done = body_request_respond,
@@ -72,6 +78,15 @@ void render_start(struct app *app, struct http_request *http, const struct api *
                                            .api = api,
                                            .abandoned = &request->answer.async.cancelled,
                                            .claim.resume = resume};
+    request->counts = counts;
     request->answer.err = &request->job.err;
     async_start(&request->answer.async, &kind, app, http);
+}
+
+void render_start(struct app *app, struct http_request *http, const struct api *api) {
+    start(app, http, api, false);
+}
+
+void count_start(struct app *app, struct http_request *http, const struct api *api) {
+    start(app, http, api, true);
 }

@@ -136,7 +136,23 @@ LLAMA = {
     "stream": {"prompt": ["the", "ant"], "n_predict": 9, "stream": True, "stop": ["q"], "id_slot": -1, "temperature": 0.5,
                "seed": 4},
 }
+BLOCKS = [{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
+          {"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": "s"}, {"type": "text", "text": "b"},
+                                            {"type": "tool_use", "id": "i", "name": "f", "input": {"a": 1}}]},
+          {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "i", "content": [{"type": "text", "text": "7"}]}]}]
+ANTHROPIC_TOOL = {"name": "f", "description": "d", "input_schema": TOOL["function"]["parameters"]}
+ANTHROPIC = {
+    "whole": {"messages": USER, "temperature": 0.5, "seed": 3, "stop_sequences": ["q"], "system": "s", "top_k": 9, "top_p": 0.9},
+    "stream": {"messages": BLOCKS[:1], "stream": True, "thinking": {"type": "adaptive"}, "metadata": {"user_id": "u"},
+               "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}}, "seed": 3},
+    "history": {"messages": BLOCKS, "tools": [ANTHROPIC_TOOL], "stream": True, "seed": 4,
+                "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+                "system": [{"type": "text", "text": "x-anthropic-billing-header: a"}, {"type": "text", "text": "s"}]},
+}
 ROWS = [
+    *((f"messages: {name}", POST, "/v1/messages", {"model": MODEL, "max_tokens": 20, **body}) for name, body in ANTHROPIC.items()),
+    *((f"after {path}", POST, path, {"model": MODEL, "messages": BLOCKS[:1], "seed": 3})
+      for path in ("/v1/messages/render", "/v1/messages/count_tokens")),
     *((f"llama: {name}", POST, "/completion", {"model": MODEL, **body}) for name, body in LLAMA.items()),
     ("render of /completion", POST, "/completion/render", {"model": MODEL, "prompt": "a", "n_predict": 3}),
     *((f"ollama chat: {name}", POST, "/api/chat", {"model": MODEL, **body}) for name, body in OLLAMA_CHATS.items()),

@@ -1,0 +1,40 @@
+/* Internal to server/anthropic. */
+#ifndef PENSTOCK_SERVER_ANTHROPIC_INTERNAL_H
+#define PENSTOCK_SERVER_ANTHROPIC_INTERNAL_H
+
+#include "server/anthropic/anthropic.h"
+#include "server/json/json.h"
+
+/* A translated body while it is written. Functions that return a status have set `err`. */
+struct translation {
+    const struct json *body; /* the client's */
+    struct buf out;          /* the body of a chat so far, without the closing brace */
+    bool is_continued;       /* the last message is the beginning of the answer */
+    struct err *err;
+};
+
+/* Fails with a 400: "'where' <message>." */
+enum status messages_wrong(struct translation *to, const char *where, const char *message);
+
+/* Returns a member that is present and not null, or NULL. */
+const struct json *messages_member(const struct json *object, const char *name);
+
+/* ---- request.c ------------------------------------------------------------------------------ */
+
+/* Parses a body, as `parse` of struct api. */
+enum status messages_parse(struct api_request **out, struct json *body,
+                           const struct api_limits *limits, struct err *err);
+
+/* ---- blocks.c ------------------------------------------------------------------------------- */
+
+/* Appends "messages":[...] with the system prompt and the body's messages. A last message of the
+ * assistant, unless it has calls, is the beginning of the answer. */
+enum status messages_write(struct translation *to);
+
+/* ---- tools.c -------------------------------------------------------------------------------- */
+
+/* Appends the tools and the choice among them. Tools that only Anthropic's servers run are left
+ * out. */
+enum status messages_write_tools(struct translation *to);
+
+#endif

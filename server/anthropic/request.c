@@ -1,0 +1,149 @@
+/* Translates bodies of /v1/messages to bodies of a chat. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/anthropic/internal.h"
+
+enum status messages_wrong(struct translation *to, const char *where, const char *message) {
+    return err_set(to->err, STATUS_INVALID_REQUEST, where, "'%s' %s.", where, message);
+}
+
+const struct json *messages_member(const struct json *object, const char *name) {
+    const struct json *value = json_member(object, name);
+    return value && !json_is(value, JSON_NULL) ? value : NULL;
+}
+
+/* ---- fields --------------------------------------------------------------------------------- */
+
+/* A field and the field of a chat with the same meaning. */
+static const struct {
+    const char *name, *field;
+} copied[] = {
+    {"model", "model"},
+    {"max_tokens", "max_tokens"},
+    {"temperature", "temperature"},
+    {"top_p", "top_p"},
+    {"top_k", "top_k"},
+    {"stop_sequences", "stop"},
+    {"stream", "stream"},
+    {"seed", "seed"},
+};
+
+#define N_COPIED (sizeof copied / sizeof *copied)
+
+static void write_copied(struct translation *to) {
+    const char *comma = "";
+    for (size_t i = 0; i < N_COPIED; i++) {
+        const struct json *value = messages_member(to->body, copied[i].name);
+        bool is_empty = json_is(value, JSON_ARRAY) && json_count(value) == 0;
+        if (!value || is_empty) continue;
+        buf_printf(&to->out, "%s\"%s\":", comma, copied[i].field);
+        json_write_value(&to->out, value);
+        comma = ",";
+    }
+}
+
+/* "thinking" and "output_config.effort" are variables of the chat template, which ignores those
+ * that it does not know. */
+static enum status write_thinking(struct translation *to) {
+    const struct json *thinking = messages_member(to->body, "thinking");
+    const struct json *type = json_member(thinking, "type");
+    const struct json *config = messages_member(to->body, "output_config");
+    const struct json *effort = messages_member(config, "effort");
+    bool is_off = json_is_text(type, "disabled");
+    bool is_on = json_is_text(type, "enabled") || json_is_text(type, "adaptive");
+    if (thinking && !is_off && !is_on) {
+        return messages_wrong(to, "thinking",
+                              "must have the type \"enabled\", \"disabled\" or \"adaptive\"");
+    }
+    if (effort && !json_is(effort, JSON_STRING)) {
+        return messages_wrong(to, "output_config.effort", "must be a string");
+    }
+    if (!thinking && !effort) return STATUS_OK;
+    buf_puts(&to->out, ",\"chat_template_kwargs\":{");
+    if (thinking) buf_printf(&to->out, "\"enable_thinking\":%s", is_on ? "true" : "false");
+    if (effort) {
+        buf_puts(&to->out, thinking ? ",\"reasoning_effort\":" : "\"reasoning_effort\":");
+        json_write_value(&to->out, effort);
+    }
+    buf_puts(&to->out, "}");
+    return STATUS_OK;
+}
+
+static enum status write_format(struct translation *to) {
+    const struct json *config = messages_member(to->body, "output_config");
+    const struct json *format = messages_member(config, "format");
+    const struct json *schema = json_member(format, "schema");
+    if (!format) format = messages_member(to->body, "output_format");
+    if (!format) return STATUS_OK;
+    if (!schema) schema = json_member(format, "schema");
+    if (!json_is_text(json_member(format, "type"), "json_schema") || !schema) {
+        return messages_wrong(to, "output_config.format",
+                              "must have the type \"json_schema\" and a 'schema'");
+    }
+    buf_puts(&to->out, ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":"
+                       "\"format\",\"schema\":");
+    json_write_value(&to->out, schema);
+    buf_puts(&to->out, "}}");
+    return STATUS_OK;
+}
+
+/* Refuses a field that gives the answer tools that this server does not run. */
+static enum status refuse_servers(struct translation *to) {
+    const struct json *servers = messages_member(to->body, "mcp_servers");
+    if (json_count(servers) == 0) return STATUS_OK;
+    return messages_wrong(to, "mcp_servers",
+                          "is not served: connect the client to them, and send 'tools'");
+}
+
+/* ---- the body ------------------------------------------------------------------------------- */
+
+static enum status translate(struct translation *to) {
+    if (!json_is(to->body, JSON_OBJECT)) {
+        return err_set(to->err, STATUS_INVALID_REQUEST, NULL,
+                       "The body must be a JSON object, but it is %s.", json_type_name(to->body));
+    }
+    if (!json_is(messages_member(to->body, "model"), JSON_STRING)) {
+        return messages_wrong(to, "model", "must be a string");
+    }
+    buf_puts(&to->out, "{");
+    write_copied(to);
+    if (messages_write(to) || messages_write_tools(to) || write_thinking(to) || write_format(to) ||
+        refuse_servers(to)) {
+        return to->err->status;
+    }
+    buf_puts(&to->out, "}");
+    return STATUS_OK;
+}
+
+/* Replaces the name of a chat's field in an error by the client's. */
+static void rename_field(struct err *err) {
+    char message[sizeof err->message], quoted[sizeof err->param + 2];
+    const char *name =
+        strncmp(err->param, "response_format", 15) == 0 ? "output_config.format" : NULL;
+    for (size_t i = 0; i < N_COPIED; i++)
+        if (strcmp(err->param, copied[i].field) == 0) name = copied[i].name;
+    if (!name || strcmp(name, err->param) == 0) return;
+    int n = snprintf(quoted, sizeof quoted, "'%s'", err->param);
+    if (strncmp(err->message, quoted, (size_t)n) == 0) {
+        snprintf(message, sizeof message, "'%s'%.900s", name, err->message + n);
+        snprintf(err->message, sizeof err->message, "%s", message);
+    }
+    snprintf(err->param, sizeof err->param, "%s", name);
+}
+
+enum status messages_parse(struct api_request **out, struct json *body,
+                           const struct api_limits *limits, struct err *err) {
+    struct translation to = {.body = body, .err = err};
+    struct json *translated = NULL;
+    *out = NULL;
+    enum status status = translate(&to);
+    if (status == STATUS_OK)
+        status = json_parse(&translated, "The body", to.out.data, to.out.length, err);
+    buf_free(&to.out);
+    json_free(body);
+    if (status != STATUS_OK) return status;
+    status = api_parse_chat(out, translated, limits, &api_messages, err);
+    if (status != STATUS_OK) rename_field(err);
+    return status;
+}

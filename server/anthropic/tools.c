@@ -1,0 +1,74 @@
+/* Tools of /v1/messages, in the form of a chat. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/anthropic/internal.h"
+
+/* Does the client run the tool? Types with a date, such as "web_search_20250305", name tools that
+ * Anthropic's servers run. */
+static bool is_clients(const struct json *tool) {
+    const struct json *type = messages_member(tool, "type");
+    return !type || json_is_text(type, "custom");
+}
+
+static enum status write_tool(struct translation *to, const struct json *tool, const char *where) {
+    const struct json *name = json_member(tool, "name");
+    const struct json *description = messages_member(tool, "description");
+    const struct json *schema = messages_member(tool, "input_schema");
+    if (!json_is(name, JSON_STRING)) return messages_wrong(to, where, "must have a 'name'");
+    char last = to->out.data[to->out.length - 1];
+    buf_puts(&to->out, last == '[' ? "" : ",");
+    buf_puts(&to->out, "{\"type\":\"function\",\"function\":{\"name\":");
+    json_write_value(&to->out, name);
+    if (description) {
+        buf_puts(&to->out, ",\"description\":");
+        json_write_value(&to->out, description);
+    }
+    if (schema) {
+        buf_puts(&to->out, ",\"parameters\":");
+        json_write_value(&to->out, schema);
+    }
+    buf_puts(&to->out, "}}");
+    return STATUS_OK;
+}
+
+static enum status write_choice(struct translation *to) {
+    const struct json *choice = messages_member(to->body, "tool_choice");
+    const struct json *type = json_member(choice, "type"), *name = json_member(choice, "name");
+    if (!choice) return STATUS_OK;
+    if (json_is_text(type, "tool") && json_is(name, JSON_STRING)) {
+        buf_puts(&to->out, ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":");
+        json_write_value(&to->out, name);
+        buf_puts(&to->out, "}}");
+    } else if (json_is_text(type, "any")) {
+        buf_puts(&to->out, ",\"tool_choice\":\"required\"");
+    } else if (json_is_text(type, "none")) {
+        buf_puts(&to->out, ",\"tool_choice\":\"none\"");
+    } else if (!json_is_text(type, "auto")) {
+        return messages_wrong(to, "tool_choice",
+                              "must have the type \"auto\", \"any\", \"none\", or \"tool\" with a "
+                              "'name'");
+    }
+    if (json_true(json_member(choice, "disable_parallel_tool_use"))) {
+        buf_puts(&to->out, ",\"parallel_tool_calls\":false");
+    }
+    return STATUS_OK;
+}
+
+enum status messages_write_tools(struct translation *to) {
+    const struct json *tools = messages_member(to->body, "tools");
+    int i = 0, n = 0;
+    if (!tools) return STATUS_OK;
+    if (!json_is(tools, JSON_ARRAY)) return messages_wrong(to, "tools", "must be an array");
+    json_each(tool, tools) n += is_clients(tool);
+    if (n == 0) return STATUS_OK;
+    buf_puts(&to->out, ",\"tools\":[");
+    json_each(tool, tools) {
+        char where[32];
+        snprintf(where, sizeof where, "tools[%d]", i++);
+        if (!json_is(tool, JSON_OBJECT)) return messages_wrong(to, where, "must be an object");
+        if (is_clients(tool) && write_tool(to, tool, where)) return to->err->status;
+    }
+    buf_puts(&to->out, "]");
+    return write_choice(to);
+}
