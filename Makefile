@@ -34,8 +34,9 @@ help:
 deps:
 	@docker/setup.sh
 
+# With nvcc but without a GPU, this compiles the CUDA kernels for one architecture, and prints how to compile all.
 build: deps
-	@docker/build.sh release $(JOBS) penstock
+	@PENSTOCK_CUDA_ONLY=$${PENSTOCK_CUDA_ONLY:-default} docker/build.sh release $(JOBS) penstock
 
 model: deps
 	@docker/fetch_model.sh

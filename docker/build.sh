@@ -4,7 +4,8 @@
 # configured. A folder without it is configured again when a build needs it. PENSTOCK_CUDA_ONLY=90-real compiles the
 # CUDA kernels only for that architecture, PENSTOCK_CUDA_ONLY=native only for those of this machine's GPUs. Both apply
 # to a new folder, and to one that was made for other GPUs. A folder with all architectures keeps them, and a build
-# without either setting adds the missing ones.
+# without either setting, or with PENSTOCK_CUDA_ONLY=all, adds the missing ones. PENSTOCK_CUDA_ONLY=default compiles for
+# one architecture and says so if nvcc is installed but this machine has no GPU; otherwise it means all.
 set -eu
 cd "$(dirname "$0")/.."
 preset=$1 jobs=$2 target=${3:-all}
@@ -29,7 +30,20 @@ native() {
     done
     echo "$found"
 }
-[ "$only" != native ] || only=$(native)
+# Succeeds if nvcc is installed and is used, but this machine has no GPU.
+only_compiles() {
+    [ "$cuda" != OFF ] && [ -n "$(docker/nvcc.sh)" ] && ! gpus=$(docker/gpus.sh) && [ -z "$gpus" ]
+}
+
+one=
+case $only in
+native) only=$(native) ;;
+all) only= ;;
+default)
+    only=
+    ! only_compiles || only=90-real one=yes
+    ;;
+esac
 
 was_off=$(grep -c '^PENSTOCK_CUDA:[A-Z]*=OFF' $folder/CMakeCache.txt 2>/dev/null || true)
 was_only=$(sed -n 's/^PENSTOCK_CUDA_ONLY:STRING=//p' $folder/CMakeCache.txt 2>/dev/null || true)
@@ -43,6 +57,9 @@ if [ ! -f $folder/build.ninja ] || { [ "$cuda" != OFF ] && [ -n "$lacks" ]; }; t
         exit 1
     }
     rm -f "/tmp/penstock_configure.$$"
+fi
+if [ -n "$one" ] && grep -q '^PENSTOCK_CUDA_ONLY:STRING=90-real$' $folder/CMakeCache.txt; then
+    echo "No GPU: CUDA kernels for one architecture ($only); for all: make build PENSTOCK_CUDA_ONLY=all"
 fi
 quiet=
 [ -t 1 ] || quiet=--quiet

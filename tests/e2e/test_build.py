@@ -41,6 +41,7 @@ class Machine:
         environment = {"PATH": f"{self.bin}:/usr/bin:/bin", "CUDA_PATH": "/nowhere", **settings}
         done = subprocess.run(["docker/build.sh", "release", "1", "penstock"], cwd=self.tree, env=environment, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
+        self.said = done.stdout
         words = log.read_text().split()
         return next((word.split("=", 1)[1] for word in words if word.startswith("-DPENSTOCK_CUDA_ONLY=")), None)
 
@@ -81,6 +82,27 @@ def test_without_a_gpu_no_folder_is_configured_again(tmp_path):
     assert machine.build(**off) is None
     assert machine.build(PENSTOCK_CUDA_ONLY="90-real") == "90-real"  # the tests compile the kernels
     assert machine.build(**off) is None
+
+
+def test_make_build_without_a_gpu_compiles_one_architecture_and_says_how_to_compile_all(tmp_path):
+    machine = Machine(tmp_path, [])
+    default, every = {"PENSTOCK_CUDA_ONLY": "default"}, {"PENSTOCK_CUDA_ONLY": "all"}
+    for only in "90-real", None:  # the second build finds the folder configured
+        assert machine.build(**default) == only
+        assert machine.said == "No GPU: CUDA kernels for one architecture (90-real); for all: make build PENSTOCK_CUDA_ONLY=all\n"
+    assert (machine.build(**every), machine.said) == ("", "")
+    assert (machine.build(**default), machine.said) == (None, "")  # a folder with all keeps them
+
+
+@pytest.mark.parametrize("capabilities, known, settings", [
+    (["9.0"], KNOWN, {}),
+    ([], None, {}),  # no toolkit
+    ([], KNOWN, {"PENSTOCK_CUDA": "OFF"}),
+])
+def test_other_machines_make_build_compiles_all_it_can(tmp_path, capabilities, known, settings):
+    machine = Machine(tmp_path, capabilities, known)
+    assert machine.build(PENSTOCK_CUDA_ONLY="default", **settings) == ""
+    assert machine.said == ""
 
 
 @pytest.mark.parametrize("device, capabilities, code, said", [
