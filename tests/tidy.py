@@ -65,6 +65,7 @@ DOORS = {
     "server/ollama": ["ollama.h"],
     "server/llama": ["llama.h"],
     "server/anthropic": ["anthropic.h"],
+    "server/responses": ["responses.h"],
     "server/apis": ["apis.h"],
     "server/generation": ["grammar_store.h", "job.h", "prompt.h", "stop_matcher.h"],
     "server/options": ["options.h"],
@@ -80,7 +81,7 @@ ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
 SERVER = SCHEDULER | {"server/json", "server/http", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
-                      "server/apis",
+                      "server/responses", "server/apis",
                       "server/options"}
 MAY_INCLUDE = {
     "config": set(),
@@ -132,7 +133,8 @@ MAY_INCLUDE = {
     "server/llama": SCHEDULER | {"server/json", "server/message", "server/openai"},
     "server/anthropic": SCHEDULER | {"server/json", "server/message", "server/openai"},
     "server/apis": SCHEDULER | {"server/json", "server/message", "server/openai", "server/ollama", "server/llama",
-                               "server/anthropic"},
+                               "server/anthropic", "server/responses"},
+    "server/responses": SCHEDULER | {"server/json", "server/message", "server/openai"},
     "server/options": SCHEDULER | {"server/http"},
     "server/app": SERVER,
     "server/generation": SERVER | {"server/app"},
@@ -196,6 +198,7 @@ SHORT_FILES = {
     "server/ollama/ollama.h": A_ROOM,
     "server/llama/llama.h": A_ROOM,
     "server/anthropic/anthropic.h": A_ROOM,
+    "server/responses/responses.h": A_ROOM,
     "engine/grammar/schema/schema.h": A_ROOM,
     "engine/models/dummy.h": A_DOOR,
     "engine/models/folder_names.h": A_DOOR,

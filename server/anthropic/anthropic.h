@@ -10,7 +10,4 @@
 
 extern const struct api api_messages;
 
-/* Appends the answer of /v1/messages/count_tokens. */
-void messages_write_count(struct buf *out, int n_tokens);
-
 #endif

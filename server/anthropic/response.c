@@ -300,7 +300,7 @@ static void write_error_event(struct buf *out, const struct api_answer *answer,
     buf_puts(out, "\n\n");
 }
 
-void messages_write_count(struct buf *out, int n_tokens) {
+static void write_count(struct buf *out, int n_tokens) {
     buf_printf(out, "{\"input_tokens\":%d}", n_tokens);
 }
 
@@ -313,6 +313,7 @@ void messages_write_count(struct buf *out, int n_tokens) {
 
 const struct api api_messages = {
     .path = "/v1/messages",
+    .count_path = "/v1/messages/count_tokens",
     .id_prefix = "msg_",
     .has_one_prompt = true,
     .stream_type = "text/event-stream",
@@ -326,6 +327,7 @@ const struct api api_messages = {
     .write_done = write_done,
     .write_error_event = write_error_event,
     .write_error = write_error,
+    .write_count = write_count,
     .no_memory_body = NO_MEMORY,
     .no_memory_event = "event: error\ndata: " NO_MEMORY "\n\n",
 };

@@ -6,10 +6,11 @@
 #include "server/apis/apis.h"
 #include "server/llama/llama.h"
 #include "server/ollama/ollama.h"
+#include "server/responses/responses.h"
 
-static const struct api *const apis[] = {&api_completions,      &api_chat,
-                                         &api_ollama_chat,      &api_ollama_generate,
-                                         &api_llama_completion, &api_messages};
+static const struct api *const apis[] = {
+    &api_completions,      &api_chat,     &api_ollama_chat, &api_ollama_generate,
+    &api_llama_completion, &api_messages, &api_responses};
 
 #define N_APIS ((int)(sizeof apis / sizeof *apis))
 

@@ -56,7 +56,7 @@ void tokenizer_info_start(struct app *app, struct http_request *http);
 
 void render_start(struct app *app, struct http_request *http, const struct api *api);
 
-/* POST /v1/messages/count_tokens: the number of tokens of the prompt of the same body. */
+/* The count_path of an API: the number of tokens of the prompt of the same body. */
 void count_start(struct app *app, struct http_request *http, const struct api *api);
 
 #endif

@@ -7,7 +7,6 @@
  */
 #include <stdlib.h>
 
-#include "server/anthropic/anthropic.h"
 #include "server/endpoints/endpoints.h"
 #include "server/generation/job.h"
 
@@ -39,7 +38,7 @@ static enum async_next render(struct async_request *async) {
     }
     if (job->err.status) return ASYNC_ANSWER;
     if (request->counts)
-        messages_write_count(&request->answer.body, job->prompts[0].n_ids);
+        job->api->write_count(&request->answer.body, job->prompts[0].n_ids);
     else
         write_prompts(request);
     return ASYNC_ANSWER;

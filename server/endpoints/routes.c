@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/anthropic/anthropic.h"
 #include "server/apis/apis.h"
 #include "server/endpoints/endpoints.h"
 #include "server/generation/job.h"
@@ -66,8 +65,6 @@ static void on_drain(struct app *app, struct http_request *http) {
 static const struct route fixed_routes[] = {
     {"/v1/models", "GET", .answer = on_models},
     {"/v1/models/", "GET", .answer = on_models},
-    {"/v1/messages/count_tokens", "POST", .reads_body = true, .api = &api_messages,
-     .start = count_start},
     {"/tokenize", "POST", .reads_body = true, .answer = tokenize_start},
     {"/detokenize", "POST", .reads_body = true, .answer = detokenize_start},
     {"/tokenizer_info", "GET", .answer = tokenizer_info_start},
@@ -110,6 +107,11 @@ void routes_open(struct app *app) {
         (void)n;
         add_route(app, &generation);
         add_route(app, &rendering);
+        if (!api_at(i)->count_path) continue;
+        struct route counting = rendering;
+        counting.start = count_start;
+        snprintf(counting.path, ROUTE_PATH, "%s", api_at(i)->count_path);
+        add_route(app, &counting);
     }
 }
 

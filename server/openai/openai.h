@@ -212,6 +212,8 @@ struct api_answer {
  * append whole events. */
 struct api {
     const char *path; /* for POST; errors of all paths below it are written by write_error */
+    /* for POST: counts the tokens of a body's prompt; NULL: no such path */
+    const char *count_path;
     const char *id_prefix;
     bool has_one_prompt;     /* a body has one prompt instead of a list */
     const char *stream_type; /* Content-Type of a stream */
@@ -246,7 +248,9 @@ struct api {
                               const struct err *err);
     /* Writes the body of an error status. */
     void (*write_error)(struct buf *out, const struct err *err, const char *request_id);
-    /* The same for a lack of memory, as constants: a body, and the last event of a stream. */
+    /* Writes the answer of count_path. */
+    void (*write_count)(struct buf *out, int n_tokens);
+    /* The same as write_error for a lack of memory, as constants: a body, and the last event of a stream. */
     const char *no_memory_body, *no_memory_event;
 };
 

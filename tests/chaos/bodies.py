@@ -23,7 +23,8 @@ MEMBERS = [row for row in PLACES if row[3] and isinstance(row[3][-1], str)]
 BASES = [("/v1/completions", completion()), ("/v1/chat/completions", chat()), ("/tokenize", {"prompt": "a"}),
          ("/detokenize", {"tokens": [72]}), ("/api/chat", {"model": MODEL, "messages": USER}),
          ("/api/generate", {"model": MODEL, "prompt": "a"}), ("/completion", {"prompt": "a", "n_predict": 3}),
-         ("/v1/messages", {"model": MODEL, "max_tokens": 9, "messages": USER})]
+         ("/v1/messages", {"model": MODEL, "max_tokens": 9, "messages": USER}),
+         ("/v1/responses", {"model": MODEL, "max_output_tokens": 9, "input": "a"})]
 TEXTS = [(name, path, write(body)) for name, path, body in POSTS]
 CUTS = [(row, n) for row in TEXTS for n in range(len(row[2]))]
 BYTES = [bytes([byte]) for byte in b'\x00\t\n "\\{}[]:,-0eE.\x7f\x80\xc0\xff/%'] + [b"", b"\xef\xbb\xbf", b"\\u", b"\\ud800"]

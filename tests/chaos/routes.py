@@ -149,7 +149,25 @@ ANTHROPIC = {
                 "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
                 "system": [{"type": "text", "text": "x-anthropic-billing-header: a"}, {"type": "text", "text": "s"}]},
 }
+ITEMS = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]},
+         {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "t"}]},
+         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]},
+         {"type": "function_call", "call_id": "i", "name": "f", "arguments": "{}"},
+         {"type": "function_call_output", "call_id": "i", "output": "7"}]
+FLAT_TOOL = {"type": "function", **TOOL["function"]}
+RESPONSES = {
+    "whole": {"input": "a", "instructions": "s", "temperature": 0.5, "top_p": 0.9, "seed": 3, "truncation": "auto"},
+    "stream": {"input": ITEMS[:1], "stream": True, "reasoning": {"effort": "low", "summary": "auto"}, "seed": 3,
+               "text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}, "verbosity": "low"}},
+    "history": {"input": [{"role": "developer", "content": "s"}, *ITEMS], "tools": [FLAT_TOOL, {"type": "web_search"}],
+                "stream": True, "seed": 4, "tool_choice": "required", "parallel_tool_calls": False,
+                "include": ["reasoning.encrypted_content"], "store": False},
+}
 ROWS = [
+    *((f"responses: {name}", POST, "/v1/responses", {"model": MODEL, "max_output_tokens": 20, **body})
+      for name, body in RESPONSES.items()),
+    *((f"after {path}", POST, path, {"model": MODEL, "input": ITEMS[:1], "seed": 3})
+      for path in ("/v1/responses/render", "/v1/responses/input_tokens")),
     *((f"messages: {name}", POST, "/v1/messages", {"model": MODEL, "max_tokens": 20, **body}) for name, body in ANTHROPIC.items()),
     *((f"after {path}", POST, path, {"model": MODEL, "messages": BLOCKS[:1], "seed": 3})
       for path in ("/v1/messages/render", "/v1/messages/count_tokens")),

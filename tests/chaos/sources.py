@@ -23,6 +23,8 @@ def routes():
     files = [str(file.relative_to(ROOT)) for file in (ROOT / "server").glob("*/*.c")]
     paths = [path for file in files for path in found(file, r'\.path = "(/[^"]*)"', 0)]
     assert len(paths) == len(apis), f"{len(apis)} APIs have {len(paths)} paths"
+    counts = [path for file in files for path in found(file, r'\.count_path = "(/[^"]*)"', 0)]
+    rows |= {(path, "POST") for path in counts}
     for path in paths:
         rows |= {(path, "POST"), (f"{path}/render", "POST")}
     return rows

@@ -1,0 +1,95 @@
+/* Internal to server/responses. */
+#ifndef PENSTOCK_SERVER_RESPONSES_INTERNAL_H
+#define PENSTOCK_SERVER_RESPONSES_INTERNAL_H
+
+#include "server/json/json.h"
+#include "server/responses/responses.h"
+
+/* ---- request.c ------------------------------------------------------------------------------ */
+
+/* A translated body while it is written. Functions that return a status have set `err`. */
+struct translation {
+    const struct json *body; /* the client's */
+    struct buf out;          /* the body of a chat so far, without the closing brace */
+    struct err *err;
+};
+
+/* Fails with a 400: "'where' <message>." */
+enum status responses_wrong(struct translation *to, const char *where, const char *message);
+
+/* Returns a member that is present and not null, or NULL. */
+const struct json *responses_member(const struct json *object, const char *name);
+
+/* Parses a body, as `parse` of struct api. */
+enum status responses_parse(struct api_request **out, struct json *body,
+                            const struct api_limits *limits, struct err *err);
+
+/* ---- items.c -------------------------------------------------------------------------------- */
+
+/* Appends "messages":[...] with the instructions and the input. System messages at the front are
+ * joined, because many templates allow one. */
+enum status responses_write_messages(struct translation *to);
+
+/* ---- tools.c -------------------------------------------------------------------------------- */
+
+/* Appends the functions among the tools and the choice among them. Tools that only OpenAI's
+ * servers run are left out. */
+enum status responses_write_tools(struct translation *to);
+
+/* ---- response.c ----------------------------------------------------------------------------- */
+
+enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
+
+/* One output item: its text is reasoning, content or arguments. */
+struct item {
+    enum item_kind kind;
+    int index;                  /* in the output */
+    const char *call_id, *name; /* of a call */
+    const char *text;           /* [length] */
+    size_t length;
+};
+
+/* Appends the id of an item, without quotes; the response's id and the index make it unique. */
+void responses_write_item_id(struct buf *out, const struct api_answer *answer,
+                             const struct item *item);
+
+/* Appends an item; one that is in progress has no text. */
+void responses_write_item(struct buf *out, const struct api_answer *answer, const struct item *item,
+                          bool is_done);
+
+/* Appends a content part of a message or of reasoning. */
+void responses_write_part(struct buf *out, const struct item *item, bool is_done);
+
+/* Appends the whole response. `status` is "in_progress", "completed", "incomplete" or "failed";
+ * `output` holds the items, separated by commas; `usage` is NULL in progress; `err` is NULL unless
+ * the response failed. */
+void responses_write(struct buf *out, const struct api_answer *answer, const char *status,
+                     const struct buf *output, const struct api_usage *usage,
+                     const struct err *err);
+
+/* Returns the status of an answer that ended for this reason. */
+const char *responses_status(const char *finish_reason);
+
+/* ---- events.c ------------------------------------------------------------------------------- */
+
+/* The state of a stream: what its last event repeats. */
+struct response_stream {
+    int n_events, n_items;
+    struct buf output;   /* the finished items, separated by commas */
+    enum item_kind open; /* the kind of the open item */
+    struct buf text;     /* of the open item */
+    char call_id[MAX_CALL_ID], name[MAX_TOOL_NAME + 1]; /* of an open call */
+    const char *finish_reason;
+};
+
+void responses_free_stream(void *state);
+void responses_write_start(struct buf *out, const struct api_answer *answer, int index,
+                           const struct api_usage *usage);
+void responses_write_chunk(struct buf *out, const struct api_answer *answer,
+                           const struct api_choice *choice, const struct api_usage *usage);
+void responses_write_done(struct buf *out, const struct api_answer *answer,
+                          const struct api_usage *usage);
+void responses_write_failed(struct buf *out, const struct api_answer *answer,
+                            const struct err *err);
+
+#endif

@@ -1,0 +1,266 @@
+/* Input items of /v1/responses, in the form of a chat's messages. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/responses/internal.h"
+
+/* The messages while they are written. A chat has one message for what an answer's items are here:
+ * its reasoning, text and calls are collected until another item comes. */
+struct chat {
+    struct translation *to;
+    struct buf system;                /* the system messages at the front */
+    struct buf thoughts, text, calls; /* of the open turn of the assistant */
+    bool has_turn;
+    int n_messages;
+};
+
+static bool is_type(const struct json *item, const char *type) {
+    return json_is_text(json_member(item, "type"), type);
+}
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+static enum status add_part(struct chat *chat, struct buf *out, const struct json *part,
+                            const char *where) {
+    bool is_refusal = is_type(part, "refusal");
+    const struct json *text = json_member(part, is_refusal ? "refusal" : "text");
+    bool is_text = is_refusal || is_type(part, "input_text") || is_type(part, "output_text") ||
+                   is_type(part, "text") || is_type(part, "reasoning_text") ||
+                   is_type(part, "summary_text");
+    if (!json_is(part, JSON_OBJECT)) return responses_wrong(chat->to, where, "must be an object");
+    if (!is_text) {
+        return err_set(chat->to->err, STATUS_INVALID_REQUEST, where,
+                       "'%s' has the type \"%.40s\", which is not served here: send text.", where,
+                       json_text(json_member(part, "type")));
+    }
+    if (!json_is(text, JSON_STRING)) return responses_wrong(chat->to, where, "must have its text");
+    if (out->length > 0) buf_puts(out, "\n");
+    buf_add(out, json_text(text), json_length(text));
+    return STATUS_OK;
+}
+
+/* Appends a string, or the texts of parts, joined by line breaks. */
+static enum status join(struct chat *chat, struct buf *out, const struct json *content,
+                        const char *where) {
+    int i = 0;
+    if (json_is(content, JSON_STRING)) {
+        buf_add(out, json_text(content), json_length(content));
+        return STATUS_OK;
+    }
+    if (!json_is(content, JSON_ARRAY)) {
+        return responses_wrong(chat->to, where, "must be a string or an array of parts");
+    }
+    json_each(part, content) {
+        char name[64];
+        snprintf(name, sizeof name, "%.48s[%d]", where, i++);
+        if (add_part(chat, out, part, name)) return chat->to->err->status;
+    }
+    return STATUS_OK;
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+static void begin_message(struct chat *chat, const char *role, const struct buf *text) {
+    struct buf *out = &chat->to->out;
+    buf_printf(out, "%s{\"role\":\"%s\",\"content\":", chat->n_messages++ > 0 ? "," : "", role);
+    json_write_string(out, text->data, text->length);
+}
+
+static void end_message(struct chat *chat) {
+    buf_puts(&chat->to->out, "}");
+}
+
+static void flush_system(struct chat *chat) {
+    if (chat->system.length == 0) return;
+    begin_message(chat, "system", &chat->system);
+    end_message(chat);
+    buf_clear(&chat->system);
+}
+
+static void flush_turn(struct chat *chat) {
+    struct buf *out = &chat->to->out;
+    if (!chat->has_turn) return;
+    begin_message(chat, "assistant", &chat->text);
+    if (chat->thoughts.length > 0) {
+        buf_puts(out, ",\"reasoning_content\":");
+        json_write_string(out, chat->thoughts.data, chat->thoughts.length);
+    }
+    if (chat->calls.length > 0) {
+        buf_puts(out, ",\"tool_calls\":[");
+        buf_add(out, chat->calls.data, chat->calls.length);
+        buf_puts(out, "]");
+    }
+    end_message(chat);
+    buf_clear(&chat->thoughts);
+    buf_clear(&chat->text);
+    buf_clear(&chat->calls);
+    chat->has_turn = false;
+}
+
+static enum status add_system(struct chat *chat, const struct json *content, const char *where) {
+    struct buf text = {0};
+    enum status status = join(chat, &text, content, where);
+    if (status == STATUS_OK && chat->n_messages == 0) {
+        if (chat->system.length > 0) buf_puts(&chat->system, "\n\n");
+        buf_add(&chat->system, text.data ? text.data : "", text.length);
+    } else if (status == STATUS_OK) {
+        begin_message(chat, "system", &text);
+        end_message(chat);
+    }
+    buf_free(&text);
+    return status;
+}
+
+static enum status add_user(struct chat *chat, const struct json *content, const char *where) {
+    struct buf text = {0};
+    enum status status = join(chat, &text, content, where);
+    if (status == STATUS_OK) {
+        flush_system(chat);
+        begin_message(chat, "user", &text);
+        end_message(chat);
+    }
+    buf_free(&text);
+    return status;
+}
+
+/* Makes the assistant's turn the open one. */
+static void open_turn(struct chat *chat) {
+    flush_system(chat);
+    chat->has_turn = true;
+}
+
+/* ---- items ---------------------------------------------------------------------------------- */
+
+static enum status add_message(struct chat *chat, const struct json *item, const char *where) {
+    const struct json *role = json_member(item, "role"), *content = json_member(item, "content");
+    char name[48];
+    snprintf(name, sizeof name, "%.32s.content", where);
+    if (json_is_text(role, "assistant")) {
+        if (chat->text.length > 0 || chat->calls.length > 0) flush_turn(chat);
+        open_turn(chat);
+        return join(chat, &chat->text, content, name);
+    }
+    flush_turn(chat);
+    if (json_is_text(role, "user")) return add_user(chat, content, name);
+    if (json_is_text(role, "system") || json_is_text(role, "developer"))
+        return add_system(chat, content, name);
+    snprintf(name, sizeof name, "%.32s.role", where);
+    return responses_wrong(chat->to, name,
+                           "must be \"user\", \"assistant\", \"system\" or \"developer\"");
+}
+
+static enum status add_reasoning(struct chat *chat, const struct json *item, const char *where) {
+    const struct json *content = responses_member(item, "content");
+    char name[48];
+    snprintf(name, sizeof name, "%.32s.content", where);
+    flush_turn(chat);
+    open_turn(chat);
+    return content ? join(chat, &chat->thoughts, content, name) : STATUS_OK;
+}
+
+/* Adds a call of a function, or of a custom tool, whose input is a text. */
+static enum status add_call(struct chat *chat, const struct json *item, const char *where,
+                            bool is_custom) {
+    const struct json *id = json_member(item, "call_id"), *name = json_member(item, "name");
+    const struct json *arguments = json_member(item, is_custom ? "input" : "arguments");
+    if (!json_is(id, JSON_STRING) || !json_is(name, JSON_STRING)) {
+        return responses_wrong(chat->to, where, "must have a 'call_id' and a 'name'");
+    }
+    if (!json_is(arguments, JSON_STRING)) {
+        return responses_wrong(chat->to, where, "must have a string as its arguments");
+    }
+    open_turn(chat);
+    struct buf *out = &chat->calls;
+    buf_puts(out, out->length > 0 ? ",{\"id\":" : "{\"id\":");
+    json_write_value(out, id);
+    buf_puts(out, ",\"type\":\"function\",\"function\":{\"name\":");
+    json_write_value(out, name);
+    buf_puts(out, is_custom ? ",\"arguments\":{\"input\":" : ",\"arguments\":");
+    json_write_value(out, arguments);
+    buf_puts(out, is_custom ? "}}}" : "}}");
+    return STATUS_OK;
+}
+
+static enum status add_output(struct chat *chat, const struct json *item, const char *where) {
+    const struct json *id = json_member(item, "call_id");
+    struct buf text = {0};
+    char name[48];
+    snprintf(name, sizeof name, "%.32s.output", where);
+    if (!json_is(id, JSON_STRING)) {
+        return responses_wrong(chat->to, where, "must have a 'call_id'");
+    }
+    flush_turn(chat);
+    enum status status = join(chat, &text, json_member(item, "output"), name);
+    if (status == STATUS_OK) {
+        flush_system(chat);
+        begin_message(chat, "tool", &text);
+        buf_puts(&chat->to->out, ",\"tool_call_id\":");
+        json_write_value(&chat->to->out, id);
+        end_message(chat);
+    }
+    buf_free(&text);
+    return status;
+}
+
+/* Items of tools that OpenAI's servers have run: their results are in the answer's text. */
+static bool is_left_out(const struct json *item) {
+    static const char *const types[] = {"web_search_call", "file_search_call",
+                                        "code_interpreter_call", "image_generation_call"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (is_type(item, types[i])) return true;
+    return false;
+}
+
+static enum status add_item(struct chat *chat, const struct json *item, const char *where) {
+    const struct json *type = responses_member(item, "type");
+    if (!json_is(item, JSON_OBJECT)) return responses_wrong(chat->to, where, "must be an object");
+    if (!type || is_type(item, "message")) return add_message(chat, item, where);
+    if (is_type(item, "reasoning")) return add_reasoning(chat, item, where);
+    if (is_type(item, "function_call")) return add_call(chat, item, where, false);
+    if (is_type(item, "custom_tool_call")) return add_call(chat, item, where, true);
+    if (is_type(item, "function_call_output") || is_type(item, "custom_tool_call_output"))
+        return add_output(chat, item, where);
+    if (is_left_out(item)) return STATUS_OK;
+    return err_set(chat->to->err, STATUS_INVALID_REQUEST, where,
+                   "'%s' has the type \"%.40s\", which is not served: nothing is stored here, so "
+                   "send messages, calls and their outputs.",
+                   where, json_text(type));
+}
+
+static enum status add_items(struct chat *chat) {
+    const struct json *instructions = responses_member(chat->to->body, "instructions");
+    const struct json *input = responses_member(chat->to->body, "input");
+    int i = 0;
+    if (instructions && add_system(chat, instructions, "instructions"))
+        return chat->to->err->status;
+    if (json_is(input, JSON_STRING)) return add_user(chat, input, "input");
+    if (input && !json_is(input, JSON_ARRAY)) {
+        return responses_wrong(chat->to, "input", "must be a string or an array of items");
+    }
+    json_each(item, input) {
+        char where[32];
+        snprintf(where, sizeof where, "input[%d]", i++);
+        if (add_item(chat, item, where)) return chat->to->err->status;
+    }
+    return STATUS_OK;
+}
+
+enum status responses_write_messages(struct translation *to) {
+    struct chat chat = {.to = to};
+    buf_puts(&to->out, ",\"messages\":[");
+    enum status status = add_items(&chat);
+    if (status == STATUS_OK) {
+        flush_turn(&chat);
+        flush_system(&chat);
+        if (chat.n_messages == 0) { /* Codex probes a server with an empty input */
+            begin_message(&chat, "user", &chat.text);
+            end_message(&chat);
+        }
+        buf_puts(&to->out, "]");
+    }
+    buf_free(&chat.system);
+    buf_free(&chat.thoughts);
+    buf_free(&chat.text);
+    buf_free(&chat.calls);
+    return status;
+}

@@ -1,0 +1,173 @@
+/* Translates bodies of /v1/responses to bodies of a chat. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/responses/internal.h"
+
+enum status responses_wrong(struct translation *to, const char *where, const char *message) {
+    return err_set(to->err, STATUS_INVALID_REQUEST, where, "'%s' %s.", where, message);
+}
+
+const struct json *responses_member(const struct json *object, const char *name) {
+    const struct json *value = json_member(object, name);
+    return value && !json_is(value, JSON_NULL) ? value : NULL;
+}
+
+/* ---- fields --------------------------------------------------------------------------------- */
+
+/* A field and the field of a chat with the same meaning. */
+static const struct {
+    const char *name, *field;
+} copied[] = {
+    {"model", "model"},
+    {"max_output_tokens", "max_tokens"},
+    {"temperature", "temperature"},
+    {"top_p", "top_p"},
+    {"stream", "stream"},
+    {"user", "user"},
+    {"seed", "seed"},
+};
+
+#define N_COPIED (sizeof copied / sizeof *copied)
+
+static void write_copied(struct translation *to) {
+    const char *comma = "";
+    for (size_t i = 0; i < N_COPIED; i++) {
+        const struct json *value = responses_member(to->body, copied[i].name);
+        if (!value) continue;
+        buf_printf(&to->out, "%s\"%s\":", comma, copied[i].field);
+        json_write_value(&to->out, value);
+        comma = ",";
+    }
+}
+
+/* The effort is a variable of the chat template, which ignores it if it does not know it. */
+static enum status write_effort(struct translation *to) {
+    const struct json *reasoning = responses_member(to->body, "reasoning");
+    const struct json *effort = responses_member(reasoning, "effort");
+    if (!effort) return STATUS_OK;
+    if (!json_is(effort, JSON_STRING)) {
+        return responses_wrong(to, "reasoning.effort", "must be a string");
+    }
+    buf_puts(&to->out, ",\"chat_template_kwargs\":{\"reasoning_effort\":");
+    json_write_value(&to->out, effort);
+    if (json_is_text(effort, "none")) buf_puts(&to->out, ",\"enable_thinking\":false");
+    buf_puts(&to->out, "}");
+    return STATUS_OK;
+}
+
+/* The members of a format are flat here and in "json_schema" there. */
+static enum status write_format(struct translation *to) {
+    const struct json *format = responses_member(responses_member(to->body, "text"), "format");
+    const struct json *type = json_member(format, "type"), *schema = json_member(format, "schema");
+    const struct json *strict = responses_member(format, "strict");
+    if (!format || json_is_text(type, "text")) return STATUS_OK;
+    if (json_is_text(type, "json_object")) {
+        buf_puts(&to->out, ",\"response_format\":{\"type\":\"json_object\"}");
+        return STATUS_OK;
+    }
+    if (!json_is_text(type, "json_schema") || !schema) {
+        return responses_wrong(to, "text.format",
+                               "must have the type \"text\", \"json_object\", or \"json_schema\" "
+                               "with a 'schema'");
+    }
+    buf_puts(&to->out, ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":"
+                       "\"format\",\"schema\":");
+    json_write_value(&to->out, schema);
+    if (strict) {
+        buf_puts(&to->out, ",\"strict\":");
+        json_write_value(&to->out, strict);
+    }
+    buf_puts(&to->out, "}}");
+    return STATUS_OK;
+}
+
+static enum status write_truncation(struct translation *to) {
+    const struct json *truncation = responses_member(to->body, "truncation");
+    if (!truncation || json_is_text(truncation, "disabled")) return STATUS_OK;
+    if (!json_is_text(truncation, "auto")) {
+        return responses_wrong(to, "truncation", "must be \"auto\" or \"disabled\"");
+    }
+    buf_puts(&to->out, ",\"truncate_prompt_tokens\":-1");
+    return STATUS_OK;
+}
+
+/* ---- refusals ------------------------------------------------------------------------------- */
+
+/* Refuses fields that change the answer and need stored state, or logprobs. */
+static enum status refuse_unserved(struct translation *to) {
+    static const struct {
+        const char *name, *fix;
+    } rows[] = {
+        {"previous_response_id", "is not served: nothing is stored here, so send the whole "
+                                 "conversation in 'input'"},
+        {"conversation", "is not served: nothing is stored here, so send the whole conversation "
+                         "in 'input'"},
+        {"prompt", "is not served: nothing is stored here, so send 'instructions' and 'input'"},
+    };
+    const struct json *top = responses_member(to->body, "top_logprobs");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (responses_member(to->body, rows[i].name))
+            return responses_wrong(to, rows[i].name, rows[i].fix);
+    if (json_true(json_member(to->body, "background"))) {
+        return responses_wrong(to, "background", "is not served: wait for the answer or stream it");
+    }
+    if (top && json_number(top) != 0) {
+        return responses_wrong(to, "top_logprobs",
+                               "is not served on this path: use /v1/chat/completions");
+    }
+    return STATUS_OK;
+}
+
+/* ---- the body ------------------------------------------------------------------------------- */
+
+static enum status translate(struct translation *to) {
+    if (!json_is(to->body, JSON_OBJECT)) {
+        return err_set(to->err, STATUS_INVALID_REQUEST, NULL,
+                       "The body must be a JSON object, but it is %s.", json_type_name(to->body));
+    }
+    if (!json_is(responses_member(to->body, "model"), JSON_STRING)) {
+        return responses_wrong(to, "model", "must be a string");
+    }
+    buf_puts(&to->out, "{");
+    write_copied(to);
+    if (refuse_unserved(to) || responses_write_messages(to) || responses_write_tools(to) ||
+        write_effort(to) || write_format(to) || write_truncation(to)) {
+        return to->err->status;
+    }
+    buf_puts(&to->out, "}");
+    return STATUS_OK;
+}
+
+/* Replaces the name of a chat's field in an error by the client's. */
+static void rename_field(struct err *err) {
+    char message[sizeof err->message], quoted[sizeof err->param + 2];
+    bool is_format = strncmp(err->param, "response_format", 15) == 0;
+    const char *name = is_format ? "text.format" : NULL;
+    for (size_t i = 0; i < N_COPIED; i++)
+        if (strcmp(err->param, copied[i].field) == 0) name = copied[i].name;
+    if (strcmp(err->param, "messages") == 0) name = "input";
+    if (!name || strcmp(name, err->param) == 0) return;
+    int n = snprintf(quoted, sizeof quoted, "'%s'", err->param);
+    if (strncmp(err->message, quoted, (size_t)n) == 0) {
+        snprintf(message, sizeof message, "'%s'%.900s", name, err->message + n);
+        snprintf(err->message, sizeof err->message, "%s", message);
+    }
+    snprintf(err->param, sizeof err->param, "%s", name);
+}
+
+enum status responses_parse(struct api_request **out, struct json *body,
+                            const struct api_limits *limits, struct err *err) {
+    struct translation to = {.body = body, .err = err};
+    struct json *translated = NULL;
+    *out = NULL;
+    enum status status = translate(&to);
+    if (status == STATUS_OK)
+        status = json_parse(&translated, "The body", to.out.data, to.out.length, err);
+    buf_free(&to.out);
+    json_free(body);
+    if (status != STATUS_OK) return status;
+    status = api_parse_chat(out, translated, limits, &api_responses, err);
+    if (status != STATUS_OK) rename_field(err);
+    return status;
+}

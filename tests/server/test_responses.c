@@ -1,0 +1,292 @@
+/* Bodies of the Responses API are translated to bodies of a chat. Streams are numbered events. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/responses/internal.h"
+#include "support/request_reader.h"
+#include "support/suite_main.h"
+
+#define BODY(rest) "{\"model\":\"m\"," rest "}"
+#define HI "\"input\":\"hi\""
+#define HI_MESSAGE "{\"role\":\"user\",\"content\":\"hi\"}"
+
+static const struct api_usage usage = {
+    .prompt_tokens = 3, .cached_tokens = 1, .completion_tokens = 4, .reasoning_tokens = 2};
+static struct buf out;
+
+static void check_out(const char *expected) {
+    ck_assert_str_eq(out.length > 0 ? out.data : "", expected);
+    buf_clear(&out);
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+static struct api_request *asked;
+
+/* Checks the translated messages, as JSON. */
+static void expect(const char *body, const char *messages) {
+    struct buf text = {0};
+    asked = request_expect(&api_responses, body);
+    json_write_value(&text, asked->prompts[0].messages);
+    ck_assert_str_eq(text.data, messages);
+    buf_free(&text);
+}
+
+START_TEST(fields_become_a_chats) {
+    expect(BODY("\"max_output_tokens\":9,\"temperature\":0.5,\"stream\":true,\"store\":true,"
+                "\"include\":[\"reasoning.encrypted_content\"],\"metadata\":{},\"truncation\":"
+                "\"auto\",\"prompt_cache_key\":\"k\",\"service_tier\":\"auto\"," HI),
+           "[" HI_MESSAGE "]");
+    ck_assert_ptr_eq(asked->api, &api_responses);
+    ck_assert_int_eq(asked->max_tokens, 9);
+    ck_assert_int_eq(asked->truncate_prompt_tokens, -1);
+    ck_assert(asked->stream);
+    api_request_free(asked);
+}
+END_TEST
+
+/* Many templates allow one system message, at the front. */
+START_TEST(system_messages_at_the_front_are_joined) {
+    expect(BODY("\"instructions\":\"a\",\"input\":[{\"role\":\"developer\",\"content\":[{\"type\":"
+                "\"input_text\",\"text\":\"b\"}]},{\"role\":\"user\",\"content\":\"hi\"},"
+                "{\"role\":\"system\",\"content\":\"c\"}]"),
+           "[{\"role\":\"system\",\"content\":\"a\\n\\nb\"}," HI_MESSAGE
+           ",{\"role\":\"system\",\"content\":\"c\"}]");
+    api_request_free(asked);
+}
+END_TEST
+
+START_TEST(items_of_an_answer_are_one_message) {
+    expect(BODY("\"input\":[{\"role\":\"user\",\"content\":\"hi\"},{\"type\":\"reasoning\",\"id\":"
+                "\"r\",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"t\"}]},"
+                "{\"type\":\"message\",\"role\":\"assistant\",\"content\":[{\"type\":"
+                "\"output_text\",\"text\":\"a\"}]},{\"type\":\"function_call\",\"call_id\":\"i\","
+                "\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"},{\"type\":\"custom_tool_call\","
+                "\"call_id\":\"k\",\"name\":\"g\",\"input\":\"y\"},{\"type\":\"web_search_call\"},"
+                "{\"type\":\"function_call_output\",\"call_id\":\"i\",\"output\":\"1\"},"
+                "{\"type\":\"custom_tool_call_output\",\"call_id\":\"k\",\"output\":[{\"type\":"
+                "\"input_text\",\"text\":\"2\"}]},{\"role\":\"assistant\",\"content\":\"b\"},"
+                "{\"role\":\"assistant\",\"content\":\"c\"}]"),
+           "[" HI_MESSAGE ",{\"role\":\"assistant\",\"content\":\"a\",\"reasoning_content\":\"t\","
+           "\"tool_calls\":[{\"id\":\"i\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+           "\"arguments\":{\"x\":1}}},{\"id\":\"k\",\"type\":\"function\",\"function\":{\"name\":"
+           "\"g\",\"arguments\":{\"input\":\"y\"}}}]},{\"role\":\"tool\",\"content\":\"1\","
+           "\"tool_call_id\":\"i\"},{\"role\":\"tool\",\"content\":\"2\",\"tool_call_id\":\"k\"},"
+           "{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"assistant\",\"content\":"
+           "\"c\"}]");
+    api_request_free(asked);
+}
+END_TEST
+
+START_TEST(an_empty_input_is_an_empty_message) {
+    expect(BODY("\"input\":[],\"max_output_tokens\":1"), "[{\"role\":\"user\",\"content\":\"\"}]");
+    api_request_free(asked);
+    expect("{\"model\":\"m\"}", "[{\"role\":\"user\",\"content\":\"\"}]");
+    api_request_free(asked);
+}
+END_TEST
+
+START_TEST(an_effort_is_a_variable) {
+    struct buf text = {0};
+    asked = request_expect(&api_responses,
+                           BODY("\"reasoning\":{\"effort\":\"none\",\"summary\":\"auto\"}," HI));
+    json_write_value(&text, asked->prompts[0].template_kwargs);
+    ck_assert_str_eq(text.data, "{\"reasoning_effort\":\"none\",\"enable_thinking\":false}");
+    buf_free(&text);
+    api_request_free(asked);
+}
+END_TEST
+
+START_TEST(a_format_is_a_schema) {
+    asked = request_expect(&api_responses,
+                           BODY("\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\","
+                                "\"strict\":true,\"schema\":{\"type\":\"integer\"}}}," HI));
+    ck_assert_int_eq(asked->grammar.kind, GRAMMAR_JSON_SCHEMA);
+    api_request_free(asked);
+    asked = request_expect(&api_responses, BODY("\"text\":{\"format\":{\"type\":\"text\"}}," HI));
+    ck_assert_ptr_null(asked->grammar.field);
+    api_request_free(asked);
+}
+END_TEST
+
+static const char *const refused[][2] = {
+    {"[]", ""},
+    {"{" HI "}", "model"},
+    {"{\"model\":\"other\"," HI "}", "model"},
+    {BODY("\"max_output_tokens\":0," HI), "max_output_tokens"},
+    {BODY("\"temperature\":9," HI), "temperature"},
+    {BODY("\"input\":3"), "input"},
+    {BODY("\"input\":[3]"), "input[0]"},
+    {BODY("\"input\":[{\"role\":\"x\",\"content\":\"a\"}]"), "input[0].role"},
+    {BODY("\"input\":[{\"role\":\"user\"}]"), "input[0].content"},
+    {BODY("\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]"),
+     "input[0].content[0]"},
+    {BODY("\"input\":[{\"type\":\"item_reference\",\"id\":\"i\"}]"), "input[0]"},
+    {BODY("\"input\":[{\"type\":\"function_call\"}]"), "input[0]"},
+    {BODY("\"input\":[{\"type\":\"function_call_output\"}]"), "input[0]"},
+    {BODY("\"instructions\":3," HI), "instructions"},
+    {BODY("\"tools\":3," HI), "tools"},
+    {BODY("\"tools\":[{\"type\":\"function\"}]," HI), "tools[0]"},
+    {BODY("\"tools\":[{\"type\":\"function\",\"name\":\"f\"}],\"tool_choice\":3," HI),
+     "tool_choice"},
+    {BODY("\"text\":{\"format\":{\"type\":\"x\"}}," HI), "text.format"},
+    {BODY("\"reasoning\":{\"effort\":3}," HI), "reasoning.effort"},
+    {BODY("\"truncation\":\"x\"," HI), "truncation"},
+    {BODY("\"previous_response_id\":\"r\"," HI), "previous_response_id"},
+    {BODY("\"conversation\":\"c\"," HI), "conversation"},
+    {BODY("\"prompt\":{\"id\":\"p\"}," HI), "prompt"},
+    {BODY("\"background\":true," HI), "background"},
+    {BODY("\"top_logprobs\":2," HI), "top_logprobs"},
+};
+
+START_TEST(bad_bodies_are_refused_by_name) {
+    struct api_request *request;
+    struct err err = {0};
+    const char *body = refused[_i][0];
+    request_read(&request, &api_responses, body, strlen(body), &request_limits, &err);
+    ck_assert_ptr_null(request);
+    ck_assert_str_eq(err.param, refused[_i][1]);
+    ck_assert_msg(strlen(err.message) > 10, "%s", body);
+}
+END_TEST
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+static struct api_request request = {.api = &api_responses,
+                                     .id = "resp_1",
+                                     .created = 17,
+                                     .max_tokens = 9,
+                                     .parallel_tool_calls = true,
+                                     .tool_choice = TOOL_CHOICE_AUTO,
+                                     .sampling = {.temperature = 1, .top_p = 1}};
+static struct api_answer answer = {&request, "m", NULL, NULL};
+
+#define RESPONSE(status, output, error, details, used)                                             \
+    "{\"id\":\"resp_1\",\"object\":\"response\",\"created_at\":17,\"status\":\"" status            \
+    "\",\"model\":\"m\",\"output\":[" output "],\"error\":" error                                  \
+    ",\"incomplete_details\":" details ",\"max_output_tokens\":9,\"temperature\":1,\"top_p\":1,"   \
+    "\"tool_choice\":\"auto\",\"parallel_tool_calls\":true,\"background\":false,\"store\":false,"  \
+    "\"previous_response_id\":null,\"usage\":" used "}"
+#define USAGE                                                                                      \
+    "{\"input_tokens\":3,\"input_tokens_details\":{\"cached_tokens\":1},\"output_tokens\":4,"      \
+    "\"output_tokens_details\":{\"reasoning_tokens\":2},\"total_tokens\":7}"
+#define EVENT(type, n, rest)                                                                       \
+    "event: " type "\ndata: {\"type\":\"" type "\",\"sequence_number\":" n rest "}\n\n"
+#define PART(text)                                                                                 \
+    "{\"type\":\"output_text\",\"text\":\"" text "\",\"annotations\":[],\"logprobs\":[]}"
+#define MESSAGE(status, parts)                                                                     \
+    "{\"id\":\"msg_1_0\",\"type\":\"message\",\"status\":\"" status                                \
+    "\",\"role\":\"assistant\",\"content\":[" parts "]}"
+#define CALL(status, arguments)                                                                    \
+    "{\"id\":\"fc_1_1\",\"type\":\"function_call\",\"status\":\"" status                           \
+    "\",\"call_id\":\"i\",\"name\":\"f\",\"arguments\":\"" arguments "\"}"
+#define REASONING                                                                                  \
+    "{\"id\":\"rs_1_0\",\"type\":\"reasoning\",\"status\":\"completed\",\"summary\":[],"           \
+    "\"content\":[{\"type\":\"reasoning_text\",\"text\":\"t\"}]}"
+#define AT_MESSAGE ",\"item_id\":\"msg_1_0\",\"output_index\":0,\"content_index\":0"
+#define AT_CALL ",\"item_id\":\"fc_1_1\",\"output_index\":1"
+
+static void begin(void) {
+    answer.state = mem_calloc(1, api_responses.state_size);
+}
+
+static void end(void) {
+    api_responses.free_state(answer.state);
+    mem_free(answer.state);
+    buf_free(&out);
+}
+
+START_TEST(a_stream_of_text_and_a_call) {
+    struct message_call call = {.begins = true, .id = "i", .name = "f"};
+    struct message message = {.calls = &call, .n_calls = 1};
+    struct api_choice choice = {.text = "a", .length = 1};
+    begin();
+    api_responses.write_start(&out, &answer, 0, &usage);
+    check_out(EVENT("response.created", "0",
+                    ",\"response\":" RESPONSE("in_progress", "", "null", "null", "null"))
+                  EVENT("response.in_progress", "1",
+                        ",\"response\":" RESPONSE("in_progress", "", "null", "null", "null")));
+    api_responses.write_chunk(&out, &answer, &choice, NULL);
+    check_out(EVENT("response.output_item.added", "2",
+                    ",\"output_index\":0,\"item\":" MESSAGE("in_progress", ""))
+                  EVENT("response.content_part.added", "3", AT_MESSAGE ",\"part\":" PART(""))
+                      EVENT("response.output_text.delta", "4",
+                            AT_MESSAGE ",\"delta\":\"a\",\"logprobs\":[]"));
+    buf_puts(&call.arguments, "{}");
+    choice = (struct api_choice){.message = &message, .finish_reason = "stop"};
+    api_responses.write_chunk(&out, &answer, &choice, NULL);
+    buf_free(&call.arguments);
+    check_out(EVENT("response.output_text.done", "5", AT_MESSAGE ",\"text\":\"a\",\"logprobs\":[]")
+                  EVENT("response.content_part.done", "6", AT_MESSAGE ",\"part\":" PART("a"))
+                      EVENT("response.output_item.done", "7",
+                            ",\"output_index\":0,\"item\":" MESSAGE("completed", PART("a")))
+                          EVENT("response.output_item.added", "8",
+                                ",\"output_index\":1,\"item\":" CALL("in_progress", ""))
+                              EVENT("response.function_call_arguments.delta", "9",
+                                    AT_CALL ",\"delta\":\"{}\""));
+    api_responses.write_done(&out, &answer, &usage);
+    check_out(
+        EVENT("response.function_call_arguments.done", "10",
+              AT_CALL ",\"name\":\"f\",\"arguments\":\"{}\"")
+            EVENT("response.output_item.done", "11",
+                  ",\"output_index\":1,\"item\":" CALL("completed", "{}"))
+                EVENT("response.completed", "12",
+                      ",\"response\":" RESPONSE(
+                          "completed", MESSAGE("completed", PART("a")) "," CALL("completed", "{}"),
+                          "null", "null", USAGE)));
+    end();
+}
+END_TEST
+
+START_TEST(an_answer_at_its_limit_is_incomplete) {
+    struct api_choice choice = {.text = "a", .length = 1, .finish_reason = "length"};
+    api_responses.write_response(&out, &answer, &choice, 1, &usage);
+    check_out(RESPONSE("incomplete", MESSAGE("completed", PART("a")), "null",
+                       "{\"reason\":\"max_output_tokens\"}", USAGE));
+}
+END_TEST
+
+START_TEST(thoughts_are_an_item) {
+    struct message message = {0};
+    struct api_choice choice = {.message = &message, .finish_reason = "stop"};
+    buf_puts(&message.reasoning, "t");
+    api_responses.write_response(&out, &answer, &choice, 1, &usage);
+    buf_free(&message.reasoning);
+    check_out(RESPONSE("completed", REASONING, "null", "null", USAGE));
+}
+END_TEST
+
+/* A failure before the first token has the first events too: clients need the response's id. */
+START_TEST(a_failed_stream_ends_with_its_error) {
+    struct err err;
+    begin();
+    err_set(&err, STATUS_SERVER_ERROR, NULL, "No.");
+    api_responses.write_error_event(&out, &answer, &err);
+    const char *last =
+        EVENT("response.failed", "2",
+              ",\"response\":" RESPONSE(
+                  "failed", "", "{\"code\":\"server_error\",\"message\":\"No.\"}", "null", "null"));
+    ck_assert_ptr_eq(strstr(out.data, "event: response.created\n"), out.data);
+    ck_assert_str_eq(strstr(out.data, "event: response.failed"), last);
+    end();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("server_responses");
+    TCase *tests = tcase_create("core");
+    suite_add_tcase(suite, tests);
+    tcase_add_test(tests, fields_become_a_chats);
+    tcase_add_test(tests, system_messages_at_the_front_are_joined);
+    tcase_add_test(tests, items_of_an_answer_are_one_message);
+    tcase_add_test(tests, an_empty_input_is_an_empty_message);
+    tcase_add_test(tests, an_effort_is_a_variable);
+    tcase_add_test(tests, a_format_is_a_schema);
+    tcase_add_loop_test(tests, bad_bodies_are_refused_by_name, 0, sizeof refused / sizeof *refused);
+    tcase_add_test(tests, a_stream_of_text_and_a_call);
+    tcase_add_test(tests, an_answer_at_its_limit_is_incomplete);
+    tcase_add_test(tests, thoughts_are_an_item);
+    tcase_add_test(tests, a_failed_stream_ends_with_its_error);
+    return suite_main(suite);
+}
