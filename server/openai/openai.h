@@ -250,7 +250,8 @@ struct api {
     void (*write_error)(struct buf *out, const struct err *err, const char *request_id);
     /* Writes the answer of count_path. */
     void (*write_count)(struct buf *out, int n_tokens);
-    /* The same as write_error for a lack of memory, as constants: a body, and the last event of a stream. */
+    /* The same as write_error for a lack of memory, as constants: a body, and the last event of a
+     * stream. */
     const char *no_memory_body, *no_memory_event;
 };
 
