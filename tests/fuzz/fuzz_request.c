@@ -42,7 +42,8 @@ static void check_parsed(const struct api_request *r) {
     assert(r->n_prompts >= 1 && r->n_prompts <= limits.max_prompts);
     for (int i = 0; i < r->n_prompts; i++) {
         const struct api_prompt *prompt = &r->prompts[i];
-        assert((r->api == &api_chat) == (prompt->messages != NULL));
+        assert(r->api != &api_chat || prompt->messages);
+        assert(r->api != &api_completions || !prompt->messages);
         assert(prompt->messages || (prompt->ids ? prompt->n_ids > 0 : prompt->length > 0));
         assert(utf8_valid_prefix(prompt->text, prompt->length) == prompt->length);
     }

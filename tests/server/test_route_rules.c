@@ -11,6 +11,12 @@
 
 #define MESSAGE "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":1}"
 #define TEXT "{\"prompt\":\"hi\",\"max_tokens\":1}"
+#define HI "\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+#define NAMED "{" HI ",\"max_tokens\":1}"
+#define INPUT "{\"model\":\"tiny\",\"input\":\"hi\",\"max_output_tokens\":1}"
+#define OLLAMA "\"stream\":false,\"options\":{\"num_predict\":1}}"
+#define OLLAMA_CHAT "{" HI "," OLLAMA
+#define OLLAMA_TEXT "{\"model\":\"tiny\",\"prompt\":\"hi\"," OLLAMA
 
 static const struct {
     const char *path, *method;
@@ -39,6 +45,18 @@ static const struct {
     {"/v1/chat/completions", "POST", MESSAGE, 200, "/v1/chat/completions"},
     {"/chat/completions", "POST", MESSAGE, 200, "/v1/chat/completions"},
     {"/v1/chat/completions/render", "POST", MESSAGE, 200, "/v1/chat/completions/render"},
+    {"/api/chat", "POST", OLLAMA_CHAT, 200, "/api/chat"},
+    {"/api/chat/render", "POST", OLLAMA_CHAT, 200, "/api/chat/render"},
+    {"/api/generate", "POST", OLLAMA_TEXT, 200, "/api/generate"},
+    {"/api/generate/render", "POST", OLLAMA_TEXT, 200, "/api/generate/render"},
+    {"/completion", "POST", TEXT, 200, "/completion"},
+    {"/completion/render", "POST", TEXT, 200, "/completion/render"},
+    {"/v1/messages", "POST", NAMED, 200, "/v1/messages"},
+    {"/v1/messages/render", "POST", NAMED, 200, "/v1/messages/render"},
+    {"/v1/responses", "POST", INPUT, 200, "/v1/responses"},
+    {"/v1/responses/render", "POST", INPUT, 200, "/v1/responses/render"},
+    {"/v1/messages/count_tokens", "POST", NAMED, 200, "/v1/messages/count_tokens"},
+    {"/v1/responses/input_tokens", "POST", INPUT, 200, "/v1/responses/input_tokens"},
 };
 
 enum { N_ROUTES = sizeof routes / sizeof *routes, N_SHORT = 4 };
