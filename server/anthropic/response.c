@@ -222,23 +222,28 @@ static void add_text(struct buf *out, const struct api_answer *answer, const cha
     write_delta(out, answer, "text_delta", "text", text, length);
 }
 
+static void add_call(struct buf *out, const struct api_answer *answer,
+                     const struct message_call *call) {
+    struct stream *stream = answer->state;
+    if (call->begins) open_block(out, answer, BLOCK_TOOL, call);
+    assert(stream->open == BLOCK_TOOL);
+    stream->ending.has_calls = true;
+    write_delta(out, answer, "input_json_delta", "partial_json", call->arguments.data,
+                call->arguments.length);
+}
+
+/* The rest of a call that is open precedes the text of the same chunk. */
 static void add_message(struct buf *out, const struct api_answer *answer,
                         const struct message *message) {
-    struct stream *stream = answer->state;
+    bool continues = message->n_calls > 0 && !message->calls[0].begins;
+    if (continues) add_call(out, answer, &message->calls[0]);
     if (message->reasoning.length > 0) {
         open_block(out, answer, BLOCK_THINKING, NULL);
         write_delta(out, answer, "thinking_delta", "thinking", message->reasoning.data,
                     message->reasoning.length);
     }
     add_text(out, answer, message->content.data, message->content.length);
-    for (int i = 0; i < message->n_calls; i++) {
-        const struct message_call *call = &message->calls[i];
-        if (call->begins) open_block(out, answer, BLOCK_TOOL, call);
-        assert(stream->open == BLOCK_TOOL);
-        stream->ending.has_calls = true;
-        write_delta(out, answer, "input_json_delta", "partial_json", call->arguments.data,
-                    call->arguments.length);
-    }
+    for (int i = continues; i < message->n_calls; i++) add_call(out, answer, &message->calls[i]);
 }
 
 static void write_chunk(struct buf *out, const struct api_answer *answer,

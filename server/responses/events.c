@@ -153,22 +153,33 @@ static void add_text(struct buf *out, const struct api_answer *answer, enum item
     add_delta(out, answer, text, length);
 }
 
+static void add_call(struct buf *out, const struct api_answer *answer,
+                     const struct message_call *call) {
+    const struct response_stream *stream = answer->state;
+    if (call->begins) begin_item(out, answer, ITEM_CALL, call);
+    assert(stream->open == ITEM_CALL);
+    add_delta(out, answer, call->arguments.data, call->arguments.length);
+}
+
+/* The rest of a call that is open precedes the text of the same chunk. */
+static void add_message(struct buf *out, const struct api_answer *answer,
+                        const struct message *message) {
+    bool continues = message->n_calls > 0 && !message->calls[0].begins;
+    if (continues) add_call(out, answer, &message->calls[0]);
+    add_text(out, answer, ITEM_REASONING, message->reasoning.data, message->reasoning.length);
+    add_text(out, answer, ITEM_MESSAGE, message->content.data, message->content.length);
+    for (int i = continues; i < message->n_calls; i++) add_call(out, answer, &message->calls[i]);
+}
+
 void responses_write_chunk(struct buf *out, const struct api_answer *answer,
                            const struct api_choice *choice, const struct api_usage *usage) {
     struct response_stream *stream = answer->state;
     const struct message *message = choice->message;
     (void)usage;
-    if (!message) {
+    if (message)
+        add_message(out, answer, message);
+    else
         add_text(out, answer, ITEM_MESSAGE, choice->text, choice->length);
-    } else {
-        add_text(out, answer, ITEM_REASONING, message->reasoning.data, message->reasoning.length);
-        add_text(out, answer, ITEM_MESSAGE, message->content.data, message->content.length);
-        for (int i = 0; i < message->n_calls; i++) {
-            const struct message_call *call = &message->calls[i];
-            if (call->begins) begin_item(out, answer, ITEM_CALL, call);
-            add_delta(out, answer, call->arguments.data, call->arguments.length);
-        }
-    }
     if (choice->finish_reason) stream->finish_reason = choice->finish_reason;
 }
 
@@ -188,5 +199,6 @@ void responses_write_failed(struct buf *out, const struct api_answer *answer,
                             const struct err *err) {
     const struct response_stream *stream = answer->state;
     if (stream->n_events == 0) responses_write_start(out, answer, 0, NULL);
+    close_item(out, answer);
     write_response(out, answer, "response.failed", "failed", NULL, err);
 }

@@ -230,6 +230,19 @@ START_TEST(a_stream_of_thoughts_text_and_calls) {
 }
 END_TEST
 
+/* A chunk may hold the rest of a call and the text after it. */
+START_TEST(the_rest_of_a_call_precedes_text) {
+    begin();
+    add(NULL, NULL, "f", "{\"x\"", NULL);
+    buf_clear(&out);
+    add(NULL, "a", NULL, ":1}", "stop");
+    check_out(DELTA("0", "{\"type\":\"input_json_delta\",\"partial_json\":\":1}\"}") STOP("0")
+                  START("1", "{\"type\":\"text\",\"text\":\"\"}")
+                      DELTA("1", "{\"type\":\"text_delta\",\"text\":\"a\"}"));
+    end(STOP("1") END("tool_use"));
+}
+END_TEST
+
 START_TEST(an_empty_stream_has_no_blocks) {
     begin();
     add(NULL, NULL, NULL, NULL, "stop");
@@ -305,6 +318,7 @@ int main(void) {
     tcase_add_loop_test(tests, bad_bodies_are_refused_by_name, 0, sizeof refused / sizeof *refused);
     tcase_add_test(tests, a_stream_of_text);
     tcase_add_test(tests, a_stream_of_thoughts_text_and_calls);
+    tcase_add_test(tests, the_rest_of_a_call_precedes_text);
     tcase_add_test(tests, an_empty_stream_has_no_blocks);
     tcase_add_test(tests, a_whole_message);
     tcase_add_test(tests, a_stop_string_is_named);

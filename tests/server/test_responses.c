@@ -239,6 +239,31 @@ START_TEST(a_stream_of_text_and_a_call) {
 }
 END_TEST
 
+/* A chunk may hold the rest of a call and the text after it. */
+START_TEST(the_rest_of_a_call_precedes_text) {
+    struct message_call call = {.begins = true, .id = "i", .name = "f"};
+    struct message message = {.calls = &call, .n_calls = 1};
+    struct api_choice choice = {.message = &message};
+    begin();
+    api_responses.write_start(&out, &answer, 0, &usage);
+    buf_puts(&call.arguments, "{");
+    api_responses.write_chunk(&out, &answer, &choice, NULL);
+    buf_clear(&out);
+    call.begins = false;
+    buf_clear(&call.arguments);
+    buf_puts(&call.arguments, "}");
+    buf_puts(&message.content, "a");
+    api_responses.write_chunk(&out, &answer, &choice, NULL);
+    const char *rest = strstr(out.data, "\"delta\":\"}\""),
+               *text = strstr(out.data, "\"delta\":\"a\"");
+    ck_assert(rest && text && rest < text);
+    ck_assert_ptr_nonnull(strstr(out.data, "\"arguments\":\"{}\""));
+    buf_free(&call.arguments);
+    buf_free(&message.content);
+    end();
+}
+END_TEST
+
 START_TEST(an_answer_at_its_limit_is_incomplete) {
     struct api_choice choice = {.text = "a", .length = 1, .finish_reason = "length"};
     api_responses.write_response(&out, &answer, &choice, 1, &usage);
@@ -285,6 +310,7 @@ int main(void) {
     tcase_add_test(tests, a_format_is_a_schema);
     tcase_add_loop_test(tests, bad_bodies_are_refused_by_name, 0, sizeof refused / sizeof *refused);
     tcase_add_test(tests, a_stream_of_text_and_a_call);
+    tcase_add_test(tests, the_rest_of_a_call_precedes_text);
     tcase_add_test(tests, an_answer_at_its_limit_is_incomplete);
     tcase_add_test(tests, thoughts_are_an_item);
     tcase_add_test(tests, a_failed_stream_ends_with_its_error);
