@@ -4,7 +4,7 @@
 #include "engine/internal.h"
 #include "engine/quantise/quantise.h"
 
-/* Refuses settings that exclude --persistent-step, rather than ignoring it. */
+/* Refuses --persistent-step together with a setting that it does not support. */
 static enum status check_one_grid(const struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
     const struct {
@@ -28,8 +28,8 @@ static enum status check_one_grid(const struct opening *o, struct err *err) {
     return STATUS_OK;
 }
 
-/* Other code refuses types that only GPUs support, and models that cannot be divided among the
- * ranks. */
+/* Refuses settings that contradict the device, each other or the model. Types of the KV cache are
+ * checked in memory/plan.c. */
 enum status settings_check(struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
     bool halves = config->dtype == COMPUTE_BFLOAT16 || config->dtype == COMPUTE_FLOAT16;
@@ -71,8 +71,9 @@ enum status settings_check(struct opening *o, struct err *err) {
     return shard_check(&o->engine->model.config, model_file_weights(&o->file), config->ranks, err);
 }
 
-/* The largest step whose rows can all be logit rows. Ranks meet on their devices, which graphs do
- * not support yet. */
+/* Returns the maximum number of rows of a step that a CUDA graph may record: all its rows may be
+ * logit rows. 0: no graphs. With several ranks there are none, because graphs do not support the
+ * exchange between devices yet. */
 static int graph_rows(const struct engine_config *config) {
     if (config->enforce_eager || config->ranks > 1) return 0;
     return min_int(config->max_num_batched_tokens, config->max_logit_rows);
@@ -110,7 +111,8 @@ static struct backend_config plan_backend(const struct engine *engine,
     return wanted;
 }
 
-/* Opens the other ranks, which start opening their backends and loading; sets rank 0's part. */
+/* Starts the other ranks, which open their backends and load their weights. Sets rank 0's threads
+ * and group in `wanted`. */
 static enum status open_ranks(struct opening *o, struct backend_config *wanted, struct err *err) {
     struct engine *engine = o->engine;
     int n = o->config.ranks;

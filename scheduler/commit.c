@@ -21,7 +21,7 @@ void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
 }
 
 /* Positions from..n_committed-1 of a running sequence are now in the cache. Registers its full
- * blocks, and stops watching those that the window of its next row has passed. */
+ * blocks, and stops watching the blocks before the window of its next row. */
 static void end_rows(struct scheduler *s, struct sequence *sequence, int from) {
     if (s->pool.caching) register_blocks(s, sequence, from);
     int first = window_pool_first_seen(&s->pool.windows, sequence->n_committed);
@@ -33,8 +33,9 @@ static void end_rows(struct scheduler *s, struct sequence *sequence, int from) {
     assert(first <= sequence->kv.n_blocks);
 }
 
-/* Commits the rows of a sequence. If it was preempted in the meantime, its rows are lost, unless it
- * was swapped, but the token is kept. Rows of drafts are committed when the drafts are accepted. */
+/* Commits the rows of a sequence that still has them: it runs, or its blocks were swapped after the
+ * step was submitted. Any other preemption discards the rows, but the sampled token is still added.
+ * Rows of drafts are committed when the drafts are accepted. */
 static void commit_rows(struct scheduler *s, const struct inflight_rows *rows) {
     struct sequence *sequence = rows->sequence;
     sequence->n_pending -= rows->samples;
@@ -95,8 +96,8 @@ static void commit_forced(struct scheduler *s, struct sequence *sequence) {
     }
 }
 
-/* Counts the drafts of a prediction, before the event that shows the count: one more is accepted,
- * or all `left` are refused. */
+/* Counts the drafts of a prediction: one more was accepted, or all `left` were refused. The call
+ * precedes the event that reports the count. */
 static void count_prediction(struct sequence *sequence, bool holds, int left) {
     if (!sequence->drafts.are_predicted) return;
     if (holds)
@@ -105,10 +106,9 @@ static void count_prediction(struct sequence *sequence, bool holds, int left) {
         sequence->drafts.n_predicted_refused += left;
 }
 
-/* Appends the tokens that were drawn after the last known token and after each draft, up to the
- * first that differs from the next draft or ends the sequence. The row of an accepted draft is the
- * row of a known token. Blocks that only refused drafts needed are released. Returns the number of
- * drafts. */
+/* Appends the sampled tokens: one for the last known token and one for each draft. Stops after a
+ * token that differs from the next draft or ends the sequence. The rows of accepted drafts become
+ * rows of known tokens. Releases the blocks of refused drafts. Returns the number of drafts. */
 static int commit_drafts(struct scheduler *s, struct sequence *sequence,
                          const struct sampled *results) {
     int n = sequence->drafts.n, taken = 0;
@@ -141,8 +141,8 @@ static void count_prompt(struct scheduler *s, const struct sequence *leader) {
     s->stats.cached_tokens += (uint64_t)leader->kv.n_cached;
 }
 
-/* Scores precede the token of the same prompt, and the leader's token precedes those of the choices
- * that fork from it. */
+/* The order is fixed: a prompt's scores, then its token; the leader's token, then the tokens of the
+ * choices that fork from it. */
 static void commit_samples(struct scheduler *s, const struct inflight *inflight,
                            const struct sampled *results) {
     for (int i = 0; i < inflight->n_samples; i++) {

@@ -31,8 +31,8 @@ static enum status check_heads(const struct model_config *c, bool has_head_dim, 
                        c->H, c->K);
     if (c->D < 2 || c->D % 2 != 0 || (int64_t)c->H * c->D > MAX_WIDTH)
         return err_set(err, STATUS_BAD_FILE, "head_dim",
-                       "%d heads of %d numbers: expected an even number, and %d in all heads at "
-                       "most",
+                       "%d heads of %d numbers: head_dim must be even and at least 2, and all "
+                       "heads together have at most %d numbers",
                        c->H, c->D, MAX_WIDTH);
     return STATUS_OK;
 }

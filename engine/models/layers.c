@@ -8,8 +8,8 @@
 static enum status refuse_window(const struct model_config *config,
                                  const struct model_family *family, int window, struct err *err) {
     return err_set(err, STATUS_BAD_FILE, "sliding_window",
-                   "a sliding window is not supported in a model of the architecture \"%s\", found "
-                   "one of %d tokens in a context of %d",
+                   "a sliding window is not supported in a model of the architecture \"%s\"; the "
+                   "file has a window of %d tokens and a context of %d",
                    family->gguf, window, config->context_length);
 }
 
@@ -53,7 +53,7 @@ static enum status find_sources(struct model_config *config, struct err *err) {
             return err_set(
                 err, STATUS_BAD_FILE, "num_kv_shared_layers",
                 "layer %d must read the keys and values of a layer of its kind before the last %d "
-                "layers (num_kv_shared_layers), but that layer does not exist",
+                "layers, but all earlier layers are of another kind; check num_kv_shared_layers",
                 i, config->n_readers);
         layer->kv_layer = source;
     }
@@ -69,19 +69,19 @@ static enum status check_heads(const struct model_config *config, int layer, str
                        config->H);
     if (heads.D % 2 != 0 || (int64_t)config->H * heads.D > MAX_WIDTH)
         return err_set(err, STATUS_BAD_FILE, "head_dim",
-                       "%d heads of %d numbers in layer %d: expected an even number, and %d in all "
-                       "heads at most",
-                       config->H, heads.D, layer, MAX_WIDTH);
+                       "layer %d has %d heads of %d numbers; a head's size must be even, and all "
+                       "heads together may have at most %d numbers",
+                       layer, config->H, heads.D, MAX_WIDTH);
     if (heads.D != config_head_size(config, config->layer[layer].slides))
         return err_set(
             err, STATUS_BAD_FILE, "head_dim",
-            "heads of %d numbers in layer %d: layers of one kind with heads of different "
-            "sizes are not supported",
-            heads.D, layer);
+            "layer %d has heads of %d numbers, another layer of its kind has %d; layers of one "
+            "kind must have heads of one size",
+            layer, heads.D, config_head_size(config, config->layer[layer].slides));
     if (heads.G != read.G)
         return err_set(err, STATUS_BAD_FILE, "num_key_value_heads",
-                       "%d key-value heads of layer %d read those of a layer with %d", heads.G,
-                       layer, read.G);
+                       "layer %d has %d key-value heads, but it reads the cache of a layer with %d",
+                       layer, heads.G, read.G);
     return STATUS_OK;
 }
 
@@ -90,9 +90,9 @@ static enum status check_kinds(const struct model_config *config, struct err *er
     struct attention_window ignored[MAX_WINDOWS];
     if (model_windows(config, ignored) <= MAX_WINDOWS) return STATUS_OK;
     return err_set(err, STATUS_BAD_FILE, "layer_types",
-                   "the layers have more than %d different windows and numbers of key-value heads, "
-                   "which is not supported",
-                   MAX_WINDOWS);
+                   "the layers have more than %d different pairs of a window and a number of "
+                   "key-value heads; at most %d are supported",
+                   MAX_WINDOWS, MAX_WINDOWS);
 }
 
 enum status layers_finish(struct model_config *config, struct err *err) {

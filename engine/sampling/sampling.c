@@ -62,9 +62,10 @@
 #include "engine/sampling/cuts.h"
 #include "engine/sampling/math.h"
 
-/* In units of the temperature. If the exponent of one e is less than another's by 6e-7 or more, its
- * e is smaller (the relative error is below 3e-7). Two roundings of an exponent down to -87, below
- * which e is 0, amount to 2e-5. */
+/* The margin of bounds on logits, in units of the temperature. It covers two errors. The relative
+ * error of e is below 3e-7, so exponents that differ by less than 6e-7 may give e in the wrong
+ * order. The exponent itself is rounded twice, which adds at most 2e-5 if it is -87, the least
+ * exponent whose e is not 0. */
 #define SLACK 1e-4
 #define LEAST_EXPONENT (-87.0)
 
@@ -152,8 +153,8 @@ static int32_t best_id(struct sampler *sampler, const struct row *row) {
     return collect(sampler, row, row->max, 1) > 0 ? sampler->id[0] : 0;
 }
 
-/* A bound that at least k logits, and few more, are above; -inf if there are fewer than k. If
- * possible it counts only the maxima, because each belongs to a different logit. */
+/* Returns a bound that at least k logits reach, and few more than k; -inf if there are fewer than
+ * k. If possible it counts only the maxima, because each belongs to a different logit. */
 static float bound_of_best(const struct sampler *sampler, const struct row *row, int k) {
     bool few = k <= sampler->n_maxima / 2;
     const float *x = few ? sampler->maxima : row->logits;
@@ -243,8 +244,9 @@ static void change_by_history(struct sampler *sampler, const struct sample *samp
 
 /* ---- the best for beams --------------------------------------------------------------------- */
 
-/* Transformers scales the log-softmax and not the logits. So the repetition penalty, the only one
- * that is not a sum, follows it. The id of each part is its first one. */
+/* Transformers applies the repetition penalty to the log-softmax, not to the logits. The result
+ * differs, because the penalty multiplies; so it is applied after the log-softmax here, too. The id
+ * of each part is its first one. */
 void sampler_best(struct sampler *sampler, const struct sample *sample, float *logits,
                   struct sampled *out) {
     struct token_logprob best[MAX_BEST];
@@ -362,8 +364,8 @@ static int count_excluded(const struct sampling *s, const struct candidate *best
     return above > 1 ? above - 1 : 0;
 }
 
-/* With rules other than top_p, all counting ids are collected. typical_p may drop the heaviest
- * ones, so the k heaviest of the row are not the k heaviest of the rest. */
+/* With rules other than top_p, all ids whose weight counts are collected. The k heaviest are not
+ * enough, because typical_p may drop the heaviest ones before top_k keeps k. */
 static int32_t pick_from_best(struct sampler *sampler, const struct sample *sample,
                               const struct row *row, const struct cuts *cuts, float *mu) {
     const struct sampling *s = sample->sampling;
@@ -398,8 +400,8 @@ static int count_certain(const struct sampler *sampler, const struct sampling *s
     return certain;
 }
 
-/* With top_p alone: collects more and more of the heaviest ids, until the sum of those whose rank
- * is certain reaches it. */
+/* With top_p alone: collects more and more of the heaviest ids, until the ids whose rank is certain
+ * sum to top_p. */
 static int32_t pick_from_nucleus(struct sampler *sampler, const struct sampling *s,
                                  const struct row *row, uint64_t total, double u) {
     const struct cuts none = {-INFINITY, 0, 0, INFINITY};

@@ -1,8 +1,8 @@
-/* kernels/cpu/topology: the processors of this process and their memory nodes; the choice of
- * processors for compute threads; binding of threads and memory.
+/* kernels/cpu/topology: finds the processors of this process and their memory nodes, chooses a
+ * processor for each compute thread, and binds threads and memory.
  *
- * The data in /sys/devices/system is used as far as it makes sense. A missing or odd file affects
- * placement but never prevents the start: such processors count as one node with one speed. */
+ * The data is from /sys/devices/system. If a file is missing or makes no sense, the process still
+ * starts: all processors then count as one node with one speed. */
 #ifndef PENSTOCK_KERNELS_CPU_TOPOLOGY_H
 #define PENSTOCK_KERNELS_CPU_TOPOLOGY_H
 
@@ -45,19 +45,20 @@ struct placement {
     struct topology topology;
 };
 
-/* Chooses a placement for --cpu-affinity `wanted`: "nodes", "cores", or a list such as "0-7,16",
- * which gives each thread one of its processors. `threads` is their number; 0: limit(cores). Fails
- * with STATUS_USAGE if this is impossible. */
+/* Chooses a placement for --cpu-affinity `wanted`: "nodes", "cores", or a list of processors such
+ * as "0-7,16", one for each thread. `threads` is the number of threads; 0: limit(number of cores).
+ * Fails with STATUS_USAGE if this is impossible. */
 enum status placement_choose(struct placement *p, const char *wanted, int threads,
                              int (*limit)(int cores), struct err *err);
-/* The same for processors that were read before. */
+/* Like placement_choose, for processors that topology_read has read. */
 enum status placement_of(struct placement *p, const struct topology *t, const char *wanted,
                          int threads, int (*limit)(int cores), struct err *err);
 
-/* Binds the calling thread as `thread`. If the system refuses, the thread stays unbound. */
+/* Binds the calling thread to the processor of thread number `thread`. If the system refuses, the
+ * thread stays unbound. */
 void placement_bind(const struct placement *p, int thread);
-/* Requests that the whole pages of [memory, memory + bytes) are on a node of the placement, now and
- * later. If the system refuses, the first thread that touches a page decides. */
+/* Asks the system to keep the whole pages of [memory, memory + bytes) on a node of the placement.
+ * If it refuses, each page is on the node of the first thread that touches it. */
 void placement_move(const struct placement *p, const void *memory, size_t bytes, int node);
 
 #endif

@@ -1,9 +1,9 @@
 /* draft: guesses of the next tokens of a sequence. A draft is a guessed token.
  *
  * A draft costs one row of a step, and saves a step if it is accepted. Its quality affects only
- * speed: a step verifies all drafts (scheduler/speculate.h), so a drafter may guess any token. A
- * `struct drafter` guesses: that of lookup.c searches the sequence's own text, that of suffix.c
- * also the texts of other sequences, and that of model.c runs a smaller model.
+ * speed: a step verifies all drafts (scheduler/speculate.h), so a drafter may guess any token.
+ * There are three drafters: lookup.c searches the sequence's own text, suffix.c also searches the
+ * texts of other sequences, and model.c runs a smaller model.
  *
  * Drafters are called only on the engine thread and allocate nothing there. Their memory of a
  * sequence is `state`, and its size is known when the request is made.
@@ -47,12 +47,12 @@ struct drafter {
     void *self;
     /* Returns the bytes of the state of a sequence of up to max_tokens. It starts as zeros. */
     size_t (*state_bytes)(const void *self, int max_tokens);
-    /* Writes at most max_drafts drafts to tokens[n..]. The known tokens of a sequence begin with
-     * those that were known at the previous call. NULL: propose_all replaces it. */
+    /* Writes at most max_drafts drafts to tokens[n..]. Between two calls for a sequence, its known
+     * tokens only grow. NULL: propose_all replaces it. */
     struct draft (*propose)(void *self, const struct draft_context *context, int max_drafts);
     /* Called when a sequence has ended. The prompt is its first n_prompt tokens. May be NULL. */
     void (*finished)(void *self, const struct draft_context *context, int n_prompt);
-    /* Does the work of propose for n sequences that share its time. Earlier jobs win ties. */
+    /* Does the work of propose for n sequences at once. Earlier jobs win ties. */
     void (*propose_all)(void *self, struct draft_job *jobs, int n);
     /* Called before the state of a sequence is freed. NULL: the state owns nothing else. */
     void (*left)(void *self, void *state);
@@ -72,8 +72,9 @@ struct lookup_config {
 };
 struct drafter drafter_lookup(const struct lookup_config *config); /* config must outlive it */
 
-/* Lookup, and the most frequent continuation of the same tokens in recent texts that have ended, of
- * sequences with the same salt. Allocates 5 MiB. */
+/* Does a prompt lookup, and also searches the texts of sequences that ended recently and have the
+ * same cache_salt. It drafts the most frequent continuation of the last tokens in these texts. The
+ * longer match of the two wins. Allocates 5 MiB. */
 struct suffix;
 struct suffix *suffix_new(const struct lookup_config *config); /* config must outlive it */
 void suffix_free(struct suffix *suffix);                       /* accepts NULL */

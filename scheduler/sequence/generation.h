@@ -1,5 +1,5 @@
-/* generation: a prompt and the settings with which its choices are generated. It is what the server
- * passes to scheduler_submit (scheduler/scheduler.h, which includes this header). */
+/* generation: a prompt and the settings with which its choices are generated. The server passes it
+ * to scheduler_submit (scheduler/scheduler.h, which includes this header). */
 #ifndef PENSTOCK_GENERATION_H
 #define PENSTOCK_GENERATION_H
 

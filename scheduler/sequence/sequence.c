@@ -8,7 +8,7 @@ int generation_max_tokens(const struct generation *generation, int max_model_len
     return generation->n_prompt + (generation->max_tokens < room ? generation->max_tokens : room);
 }
 
-/* The last token that is sampled is never fed back, so it needs no slot. */
+/* The last sampled token is never an input, so it needs no slot. */
 int generation_max_slots(const struct generation *generation, int max_model_len) {
     int total = generation_max_tokens(generation, max_model_len);
     return total > generation->n_prompt ? total - 1 : total;

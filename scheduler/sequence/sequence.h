@@ -1,10 +1,10 @@
 /* sequence: one choice of a request, and its progress. A `struct request` is the scheduler's side
  * of a generation.
  *
- * There are no phases. A sequence knows n_tokens, and n_computed of them have keys and values in
- * the cache. The difference is computed as steps have room. Decoding is a difference of one, a
- * prompt is a large one. A preempted sequence starts again at 0 (or at the end of its cached
- * prefix), unless its blocks were swapped: then they are loaded again.
+ * Prefill and decode are the same to the scheduler. A sequence knows n_tokens; the keys and values
+ * of the first n_computed are in the cache. Steps compute the others when they have room. Decoding
+ * computes one token at a time, prefill computes many. A preempted sequence starts again at 0, or
+ * at the end of its cached prefix. If its blocks were swapped, they are loaded instead.
  *
  *     tokens   | prompt ..................... | output ......... | pending, or drafts
  *              0   n_committed  n_computed   n_prompt          n_tokens    <= max_tokens
@@ -52,13 +52,13 @@ struct matcher;
 /* The state of a sequence in the grammar of its generation. Unused without a grammar. */
 struct constraint {
     struct matcher *matcher; /* made before the first sample */
-    int n_tokens;            /* tokens of the sequence that it has read, including the prompt */
+    int n_tokens;            /* tokens that the matcher has read, including the prompt */
     int begins_at;           /* index at which the grammar begins, or -1: not known yet */
     int n_unready; /* consecutive steps that were skipped because the mask was not ready */
 };
 
 /* The memory of a sequence in the KV cache: its blocks while it runs, its host blocks while it is
- * swapped, and what the prefix cache needs. apply.c, commit.c and fork.c change it. */
+ * swapped, and its hashes for the prefix cache. apply.c, commit.c and fork.c change it. */
 struct sequence_kv {
     int32_t *table; /* [n_blocks] of the batch row, while running */
     int n_blocks;   /* in `table` */
@@ -66,12 +66,12 @@ struct sequence_kv {
      * (kv/window_pool.h) */
     int first_seen;
     int32_t first_host_block;  /* first of its list, while swapped */
-    int n_host_blocks;         /* length of that list; 0 unless swapped */
+    int n_host_blocks;         /* length of this list; 0 unless swapped */
     struct block_hash *hashes; /* [n_tokens / block_size]; NULL without prefix caching */
     int n_cached;              /* prompt tokens found in the prefix cache */
 };
 
-/* The drafts of a sequence, and what it has learnt about them (speculate.h). */
+/* The drafts of a sequence, and the estimated chances of their acceptance (speculate.h). */
 struct sequence_drafts {
     void *state;    /* for the drafter; NULL without one */
     int n_proposed; /* drafts after the known tokens, for the next plan */
@@ -98,7 +98,7 @@ struct sequence {
     int32_t *tokens; /* [request->max_tokens] */
     int n_tokens;    /* known tokens */
     int n_pending;   /* tokens that steps in flight will yield */
-    /* the logit row that yields the last of them, or -1: it must be committed before further rows
+    /* the logit row of the last pending token; -1: the token must be committed before further rows
      * are planned */
     int pending_row;
     /* tokens in the KV cache after the steps in flight; while swapped, in host memory */

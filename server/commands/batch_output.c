@@ -66,7 +66,8 @@ static enum status cannot(const char *path, struct err *err) {
 static enum status not_ours(const struct batch_output *output, int64_t number, struct err *err) {
     return err_set(
         err, STATUS_BAD_FILE, "output-file",
-        "%s:%lld: this line is not an answer of a batch, so the file does not change; name another",
+        "%s:%lld: this line was not written by `penstock batch`; the file was not changed; give "
+        "another file",
         output->path, (long long)number);
 }
 

@@ -147,7 +147,7 @@ static const struct {
      .words = "key per_layer_config: expected numbers of layers below 5 as its keys"},
     {"gemma4_large", CONFIG, REPLACE, "\"2\": {\n      \"head_dim\": 32",
      "\"2\": {\n      \"head_dim\": 16", .named = "",
-     .words = "layers of one kind with heads of different sizes are not supported"},
+     .words = "layers of one kind must have heads of one size"},
     {"gemma4_large", CONFIG, REPLACE, "\"head_dim\": 32,\n      \"num_key_value_heads\": 2",
      "\"head_dim\": 32,\n      \"num_key_value_heads\": 3", .named = "",
      .words = "3 key-value heads of layer 2 do not divide 4 heads"},

@@ -251,7 +251,7 @@ START_TEST(what_would_give_wrong_answers_is_refused) {
     struct model_config info;
     llama_keys(&writer, "");
     gguf_writer_u32(&writer, "llama.attention.sliding_window", 255);
-    expect_refused(&writer, "sliding_window", "found one of 255 tokens in a context of 256");
+    expect_refused(&writer, "sliding_window", "a window of 255 tokens and a context of 256");
     llama_keys(&writer, "");
     gguf_writer_u32(&writer, "llama.attention.sliding_window", 256);
     gguf_writer_string(&writer, "llama.rope.scaling.type", "none");

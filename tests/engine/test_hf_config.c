@@ -158,7 +158,7 @@ START_TEST(what_is_wrong_is_named) {
         {"{" ARCHITECTURE ", " SHAPE ", \"word_embed_proj_dim\": 32}", "word_embed_proj_dim",
          "only the width of the stream, 64, is supported"},
         {"{" ARCHITECTURE ", " SHAPE ", \"sliding_window\": 64}", "sliding_window",
-         "found one of 64"},
+         "a window of 64 "},
         {"{" ARCHITECTURE ", " SHAPE ", \"rope_scaling\": {\"type\": \"ntk\"}}", "rope_scaling",
          "\"ntk\""},
         {"{" ARCHITECTURE ", " SHAPE ", \"rope_scaling\": {\"type\": \"llama3\"}}", "factor",

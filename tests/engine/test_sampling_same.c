@@ -1,5 +1,6 @@
-/* The sampler reads few ids. It must choose the token of a plain sampler that reads all ids, and
- * score it with the same bits, for all settings, kinds of rows and paths. */
+/* Compares the sampler, which skips most ids of a row, with a plain sampler that reads all of them.
+ * Both must choose the same token and give it the same score, bit by bit. This holds for all
+ * settings, kinds of rows and CPU paths. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -112,7 +113,7 @@ static void draw_changes(uint64_t *state, struct setting *t, int V, bool any) {
     s->repetition_penalty = ONE_OF(state, 1, 1, 1.2f, 0.8f);
 }
 
-/* Settings about repeats. The history has few different ids, so that it contains some. */
+/* Settings about repeats. The history has few different ids, so that ids repeat in it. */
 static void draw_repeats(uint64_t *state, struct setting *t, int V) {
     struct sampling *s = &t->sampling;
     int kinds = 1 + random_below(state, 5), n_history = t->n_prompt + t->n_output;
@@ -130,7 +131,7 @@ static void draw_repeats(uint64_t *state, struct setting *t, int V) {
     s->dry_breakers = t->breakers;
 }
 
-/* Often only one of them, sometimes several. */
+/* Usually sets one of the rules, sometimes several. */
 static void draw_cuts(uint64_t *state, struct sampling *s) {
     int only = random_below(state, 12);
     bool all = only == 5;

@@ -176,9 +176,10 @@ struct matcher {
     size_t n, max;
 };
 
-/* Calls run(arg), which may create states and masks, under the lock. False: memory ran out, now or
- * earlier. Then the automaton is incomplete and is not read again until it is freed. If the grammar
- * is private, lack of memory ends the caller's scope instead. */
+/* Calls run(arg), which may create states and masks, under the lock. Returns false if memory runs
+ * out in this call or ran out in an earlier one: the automaton is then incomplete, and later calls
+ * return false without calling run. If memory runs out in a private grammar, the function does not
+ * return: it ends the scope of the compilation. */
 bool grammar_run(struct grammar *grammar, void (*run)(void *arg), void *arg);
 
 /* If the automaton exceeds its limit: frees the masks, and the states that no matcher refers to.

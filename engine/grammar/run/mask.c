@@ -283,7 +283,7 @@ static void walk_again(struct walk *w, struct again again) {
     if (again.state != w->a->dead) begin_bytes(w, again.node, again.state);
 }
 
-/* Allows the tokens of a slice and limits the walk to the rest. */
+/* Allows the tokens of a slice without a walk. The walk then visits only the other tokens. */
 static void begin_with_slice(struct walk *w, struct beginning *begin, const struct slice *slice,
                              const struct slice_use *use) {
     const struct vocabulary *v = w->v;
