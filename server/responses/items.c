@@ -158,31 +158,89 @@ static enum status add_reasoning(struct chat *chat, const struct json *item, con
     return content ? join(chat, &chat->thoughts, content, name) : STATUS_OK;
 }
 
-/* Adds a call of a function, or of a custom tool, whose input is a text. */
+/* Types of calls: the name of the function, NULL if the item has one, and the member with its
+ * arguments. */
+static const struct call_type {
+    const char *type, *name, *arguments;
+} call_types[] = {
+    {"function_call", NULL, "arguments"},
+    {"custom_tool_call", NULL, "input"},
+    {"local_shell_call", "local_shell", "action"},
+    {"shell_call", "shell", "action"},
+    {"apply_patch_call", "apply_patch", "operation"},
+};
+
+static const struct call_type *call_type_of(const struct json *item) {
+    for (size_t i = 0; i < sizeof call_types / sizeof *call_types; i++)
+        if (is_type(item, call_types[i].type)) return &call_types[i];
+    return NULL;
+}
+
+/* Calls and outputs are paired by 'call_id'; those of a local shell may have only an 'id'. */
+static const struct json *call_id_of(const struct json *item) {
+    const struct json *id = responses_member(item, "call_id");
+    return id ? id : json_member(item, "id");
+}
+
+/* Writes the arguments of a call. The input of a custom tool is a text. */
+static void write_arguments(struct buf *out, const struct json *item, const struct json *value) {
+    bool is_custom = is_type(item, "custom_tool_call");
+    buf_puts(out, is_custom ? ",\"arguments\":{\"input\":" : ",\"arguments\":");
+    json_write_value(out, value);
+    buf_puts(out, is_custom ? "}}}" : "}}");
+}
+
 static enum status add_call(struct chat *chat, const struct json *item, const char *where,
-                            bool is_custom) {
-    const struct json *id = json_member(item, "call_id"), *name = json_member(item, "name");
-    const struct json *arguments = json_member(item, is_custom ? "input" : "arguments");
-    if (!json_is(id, JSON_STRING) || !json_is(name, JSON_STRING)) {
-        return responses_wrong(chat->to, where, "must have a 'call_id' and a 'name'");
+                            const struct call_type *type) {
+    const struct json *id = call_id_of(item), *name = json_member(item, "name");
+    const struct json *arguments = json_member(item, type->arguments);
+    char path[48];
+    if (!json_is(id, JSON_STRING)) return responses_wrong(chat->to, where, "must have a 'call_id'");
+    if (!type->name && !json_is(name, JSON_STRING)) {
+        return responses_wrong(chat->to, where, "must have a 'name'");
     }
-    if (!json_is(arguments, JSON_STRING)) {
-        return responses_wrong(chat->to, where, "must have a string as its arguments");
+    snprintf(path, sizeof path, "%.30s.%s", where, type->arguments);
+    if (!json_is(arguments, type->name ? JSON_OBJECT : JSON_STRING)) {
+        return responses_wrong(chat->to, path,
+                               type->name ? "must be an object" : "must be a string");
     }
     open_turn(chat);
     struct buf *out = &chat->calls;
     buf_puts(out, out->length > 0 ? ",{\"id\":" : "{\"id\":");
     json_write_value(out, id);
     buf_puts(out, ",\"type\":\"function\",\"function\":{\"name\":");
-    json_write_value(out, name);
-    buf_puts(out, is_custom ? ",\"arguments\":{\"input\":" : ",\"arguments\":");
-    json_write_value(out, arguments);
-    buf_puts(out, is_custom ? "}}}" : "}}");
+    if (type->name)
+        json_write_string(out, type->name, strlen(type->name));
+    else
+        json_write_value(out, name);
+    write_arguments(out, item, arguments);
     return STATUS_OK;
 }
 
+static bool is_output(const struct json *item) {
+    static const char *const types[] = {"function_call_output", "custom_tool_call_output",
+                                        "local_shell_call_output", "shell_call_output",
+                                        "apply_patch_call_output"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (is_type(item, types[i])) return true;
+    return false;
+}
+
+/* Appends the text of an output. A shell's is a list of objects, shown as JSON; a patch may have
+ * only a status. */
+static enum status join_output(struct chat *chat, struct buf *text, const struct json *item,
+                               const char *where) {
+    const struct json *output = responses_member(item, "output");
+    if (is_type(item, "shell_call_output") && json_is(output, JSON_ARRAY)) {
+        json_write_value(text, output);
+        return STATUS_OK;
+    }
+    if (is_type(item, "apply_patch_call_output") && !output) output = json_member(item, "status");
+    return join(chat, text, output, where);
+}
+
 static enum status add_output(struct chat *chat, const struct json *item, const char *where) {
-    const struct json *id = json_member(item, "call_id");
+    const struct json *id = call_id_of(item);
     struct buf text = {0};
     char name[48];
     snprintf(name, sizeof name, "%.32s.output", where);
@@ -190,7 +248,7 @@ static enum status add_output(struct chat *chat, const struct json *item, const 
         return responses_wrong(chat->to, where, "must have a 'call_id'");
     }
     flush_turn(chat);
-    enum status status = join(chat, &text, json_member(item, "output"), name);
+    enum status status = join_output(chat, &text, item, name);
     if (status == STATUS_OK) {
         flush_system(chat);
         begin_message(chat, "tool", &text);
@@ -202,10 +260,24 @@ static enum status add_output(struct chat *chat, const struct json *item, const 
     return status;
 }
 
-/* Items of tools that OpenAI's servers have run: their results are in the answer's text. */
+/* Items that a model does not read: tools that OpenAI's servers have run, whose results are in the
+ * answer's text; contents that only OpenAI can decrypt; and notes of Codex to itself. */
 static bool is_left_out(const struct json *item) {
-    static const char *const types[] = {"web_search_call", "file_search_call",
-                                        "code_interpreter_call", "image_generation_call"};
+    static const char *const types[] = {"web_search_call",
+                                        "file_search_call",
+                                        "code_interpreter_call",
+                                        "image_generation_call",
+                                        "tool_search_call",
+                                        "tool_search_output",
+                                        "mcp_call",
+                                        "mcp_list_tools",
+                                        "mcp_approval_request",
+                                        "mcp_approval_response",
+                                        "compaction",
+                                        "compaction_summary",
+                                        "compaction_trigger",
+                                        "context_compaction",
+                                        "ghost_snapshot"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (is_type(item, types[i])) return true;
     return false;
@@ -213,13 +285,12 @@ static bool is_left_out(const struct json *item) {
 
 static enum status add_item(struct chat *chat, const struct json *item, const char *where) {
     const struct json *type = responses_member(item, "type");
+    const struct call_type *call = call_type_of(item);
     if (!json_is(item, JSON_OBJECT)) return responses_wrong(chat->to, where, "must be an object");
     if (!type || is_type(item, "message")) return add_message(chat, item, where);
     if (is_type(item, "reasoning")) return add_reasoning(chat, item, where);
-    if (is_type(item, "function_call")) return add_call(chat, item, where, false);
-    if (is_type(item, "custom_tool_call")) return add_call(chat, item, where, true);
-    if (is_type(item, "function_call_output") || is_type(item, "custom_tool_call_output"))
-        return add_output(chat, item, where);
+    if (call) return add_call(chat, item, where, call);
+    if (is_output(item)) return add_output(chat, item, where);
     if (is_left_out(item)) return STATUS_OK;
     return err_set(chat->to->err, STATUS_INVALID_REQUEST, where,
                    "'%s' has the type \"%.40s\", which is not served: nothing is stored here, so "

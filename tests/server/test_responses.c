@@ -1,5 +1,6 @@
 /* Bodies of the Responses API are translated to bodies of a chat. Streams are numbered events. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,6 +80,43 @@ START_TEST(items_of_an_answer_are_one_message) {
 }
 END_TEST
 
+/* Codex and the SDKs send items back that hold calls of their own tools. */
+START_TEST(calls_of_shells_and_patches_are_calls) {
+    expect(BODY("\"input\":[{\"type\":\"local_shell_call\",\"id\":\"i\",\"call_id\":null,"
+                "\"action\":{\"type\":\"exec\",\"command\":[\"ls\"]}},{\"type\":"
+                "\"local_shell_call_output\",\"id\":\"i\",\"output\":\"a\"},{\"type\":"
+                "\"shell_call\",\"call_id\":\"k\",\"action\":{\"commands\":[\"ls\"]}},"
+                "{\"type\":\"apply_patch_call\",\"call_id\":\"l\",\"operation\":{\"path\":"
+                "\"p\"}},{\"type\":\"shell_call_output\",\"call_id\":\"k\",\"output\":"
+                "[{\"stdout\":\"b\"}]},{\"type\":\"apply_patch_call_output\",\"call_id\":"
+                "\"l\",\"status\":\"completed\"}]"),
+           "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"i\",\"type\":"
+           "\"function\",\"function\":{\"name\":\"local_shell\",\"arguments\":{\"type\":"
+           "\"exec\",\"command\":[\"ls\"]}}}]},{\"role\":\"tool\",\"content\":\"a\","
+           "\"tool_call_id\":\"i\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":"
+           "[{\"id\":\"k\",\"type\":\"function\",\"function\":{\"name\":\"shell\","
+           "\"arguments\":{\"commands\":[\"ls\"]}}},{\"id\":\"l\",\"type\":\"function\","
+           "\"function\":{\"name\":\"apply_patch\",\"arguments\":{\"path\":\"p\"}}}]},"
+           "{\"role\":\"tool\",\"content\":\"[{\\\"stdout\\\":\\\"b\\\"}]\","
+           "\"tool_call_id\":\"k\"},{\"role\":\"tool\",\"content\":\"completed\","
+           "\"tool_call_id\":\"l\"}]");
+    api_request_free(asked);
+}
+END_TEST
+
+START_TEST(items_that_no_model_reads_are_left_out) {
+    static const char *const types[] = {"compaction", "ghost_snapshot", "mcp_call",
+                                        "web_search_call", "tool_search_output"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char body[200];
+        snprintf(body, sizeof body,
+                 BODY("\"input\":[{\"type\":\"%s\",\"id\":\"i\"}," HI_MESSAGE "]"), types[i]);
+        expect(body, "[" HI_MESSAGE "]");
+        api_request_free(asked);
+    }
+}
+END_TEST
+
 START_TEST(an_empty_input_is_an_empty_message) {
     expect(BODY("\"input\":[],\"max_output_tokens\":1"), "[{\"role\":\"user\",\"content\":\"\"}]");
     api_request_free(asked);
@@ -125,6 +163,10 @@ static const char *const refused[][2] = {
     {BODY("\"input\":[{\"type\":\"item_reference\",\"id\":\"i\"}]"), "input[0]"},
     {BODY("\"input\":[{\"type\":\"function_call\"}]"), "input[0]"},
     {BODY("\"input\":[{\"type\":\"function_call_output\"}]"), "input[0]"},
+    {BODY("\"input\":[{\"type\":\"computer_call_output\",\"call_id\":\"c\"}]"), "input[0]"},
+    {BODY("\"input\":[{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\"}]"),
+     "input[0].arguments"},
+    {BODY("\"input\":[{\"type\":\"local_shell_call\",\"call_id\":\"c\"}]"), "input[0].action"},
     {BODY("\"instructions\":3," HI), "instructions"},
     {BODY("\"tools\":3," HI), "tools"},
     {BODY("\"tools\":[{\"type\":\"function\"}]," HI), "tools[0]"},
@@ -305,6 +347,8 @@ int main(void) {
     tcase_add_test(tests, fields_become_a_chats);
     tcase_add_test(tests, system_messages_at_the_front_are_joined);
     tcase_add_test(tests, items_of_an_answer_are_one_message);
+    tcase_add_test(tests, calls_of_shells_and_patches_are_calls);
+    tcase_add_test(tests, items_that_no_model_reads_are_left_out);
     tcase_add_test(tests, an_empty_input_is_an_empty_message);
     tcase_add_test(tests, an_effort_is_a_variable);
     tcase_add_test(tests, a_format_is_a_schema);
