@@ -125,7 +125,8 @@ static void finish(struct choice *choice, const struct api_request *request, con
         message_parser_add(choice->parser, choice->text.data, choice->text.length,
                            &choice->message);
         buf_clear(&choice->text);
-        message_parser_finish(choice->parser, &choice->message);
+        bool is_cut = strcmp(reason, "length") == 0;
+        (is_cut ? message_parser_cut : message_parser_finish)(choice->parser, &choice->message);
         drop_thoughts(choice, request);
     }
     choice->done = true;
@@ -214,7 +215,8 @@ void choice_describe(const struct choice *choice, const struct prompt_run *run, 
     const struct api_request *request = run->job->request;
     assert(!choice->done || choice->finish_reason); /* a dropped choice is not written */
     bool stopped = choice->finish_reason && strcmp(choice->finish_reason, "stop") == 0;
-    bool called = choice->parser && message_parser_calls(choice->parser) > 0;
+    bool called = choice->parser && message_parser_calls(choice->parser) > 0 &&
+                  !message_parser_has_cut_call(choice->parser);
     /* OpenAI returns "stop" if the request names the tool */
     called = called && !request->callable.only;
     *out = (struct api_choice){

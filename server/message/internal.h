@@ -196,8 +196,9 @@ struct message_parser {
     int form;
     enum part part;
     struct pattern_reader reader;
-    int n_calls;       /* number of calls passed on */
-    bool is_announced; /* the current call was passed on, at least its name */
+    int n_calls;        /* number of calls passed on */
+    bool is_announced;  /* the current call was passed on, at least its name */
+    bool is_last_whole; /* the last call that was passed on is complete */
     enum harmony_body body;
 };
 

@@ -147,6 +147,14 @@ void message_parser_add(struct message_parser *parser, const char *text, size_t 
 /* Ends the text: appends the bytes that were held back. */
 void message_parser_finish(struct message_parser *parser, struct message *out);
 
+/* The same for a text that was cut at a limit: bytes that may begin a call are not content, and are
+ * dropped. A single byte stays. */
+void message_parser_cut(struct message_parser *parser, struct message *out);
+
+/* Is there a call whose end did not come? Then the client must not run the last one. Call it after
+ * the end of the text. */
+bool message_parser_has_cut_call(const struct message_parser *parser);
+
 /* Returns the number of calls passed on so far. */
 int message_parser_calls(const struct message_parser *parser);
 

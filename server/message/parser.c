@@ -48,6 +48,10 @@ int message_parser_calls(const struct message_parser *parser) {
     return parser->n_calls;
 }
 
+bool message_parser_has_cut_call(const struct message_parser *parser) {
+    return parser->n_calls > 0 && !parser->is_last_whole;
+}
+
 bool message_parser_is_idle(const struct message_parser *parser) {
     return !parser->is_announced;
 }
@@ -184,6 +188,7 @@ void parser_give_call(struct message_parser *parser) {
     if (!parser->is_announced) {
         parser->n_calls++;
         parser->is_announced = call->begins = true;
+        parser->is_last_whole = false;
         memcpy(call->name, reader->name.text, sizeof call->name);
         write_call_id(call->id, parser->settings.tools->ids, parser->settings.id_seed, call->index,
                       reader);
@@ -198,6 +203,7 @@ void parser_end_call(struct message_parser *parser) {
     if (!parser->reader.has_arguments) buf_puts(&parser->reader.arguments, "{}");
     parser_give_call(parser);
     parser->is_announced = false;
+    parser->is_last_whole = true;
 }
 
 /* A part of the run is complete: begins the next part. */
@@ -313,12 +319,13 @@ void message_parser_add(struct message_parser *parser, const char *text, size_t 
 }
 
 /* Handles a text that ends inside a run. A call is complete if only markers are missing. The
- * beginning of a closing marker is not content. */
-static void finish_calls(struct message_parser *parser) {
+ * beginning of a closing marker is not content, nor that of a call if the text was cut. */
+static void finish_calls(struct message_parser *parser, bool is_cut) {
     bool is_call = parser->part == PART_CALL || parser->part == PART_NEXT;
     bool is_whole = is_call && parser->reader.is_whole;
     if (is_whole) parser_end_call(parser);
-    if (is_whole || parser->is_announced || parser->part == PART_CLOSE ||
+    bool is_dropped = is_cut && parser->at - parser->start > 1;
+    if (is_whole || parser->is_announced || parser->part == PART_CLOSE || is_dropped ||
         parser->start == parser->at) {
         parser->is_announced = false;
         parser->start = parser->at;
@@ -329,7 +336,7 @@ static void finish_calls(struct message_parser *parser) {
     read_input(parser);
 }
 
-void message_parser_finish(struct message_parser *parser, struct message *out) {
+static void end_text(struct message_parser *parser, struct message *out, bool is_cut) {
     parser->out = out;
     if (parser->mode == MODE_START) {
         unmatch(parser);
@@ -341,11 +348,19 @@ void message_parser_finish(struct message_parser *parser, struct message *out) {
             parser_add_reasoning(parser, parser->input.data[i]);
         buf_clear(&parser->space);
     }
-    while (parser->mode == MODE_CALLS) finish_calls(parser);
+    while (parser->mode == MODE_CALLS) finish_calls(parser, is_cut);
     if (parser->mode == MODE_HEADER || parser->mode == MODE_BODY) harmony_finish(parser);
     if (!parser->is_behind_call) buf_add(&out->content, parser->space.data, parser->space.length);
     buf_clear(&parser->space);
     parser->out = NULL;
+}
+
+void message_parser_finish(struct message_parser *parser, struct message *out) {
+    end_text(parser, out, false);
+}
+
+void message_parser_cut(struct message_parser *parser, struct message *out) {
+    end_text(parser, out, true);
 }
 
 void message_settings_see_prompt(struct message_settings *settings, const char *prompt,

@@ -70,7 +70,8 @@ static enum status check_content(struct parse *parse, const char *path, struct j
 /* ---- tool calls of earlier answers ---------------------------------------------------------- */
 
 /* Converts a call's arguments from a string with JSON, OpenAI's form, to an object, as templates
- * expect (and transformers provides). */
+ * expect (and transformers provides). A string that holds no object stays a string: a model wrote
+ * it, and its conversation must go on. */
 static enum status read_arguments(struct parse *parse, const char *path, struct json *arguments) {
     struct json *object;
     struct err err = {0};
@@ -81,16 +82,11 @@ static enum status read_arguments(struct parse *parse, const char *path, struct 
     bool none = json_length(arguments) == 0;
     if (json_parse(&object, "It", none ? "{}" : json_text(arguments),
                    none ? 2 : json_length(arguments), &err)) {
-        return err_set(parse->err, STATUS_INVALID_REQUEST, path,
-                       "'%s' must be a string that holds a JSON object: %.200s", path, err.message);
+        return STATUS_OK;
     }
     if (!json_is(object, JSON_OBJECT)) {
-        enum status status = err_set(parse->err, STATUS_INVALID_REQUEST, path,
-                                     "'%s' must be a string that holds a JSON object, but it holds "
-                                     "%s.",
-                                     path, json_type_name(object));
         json_free(object);
-        return status;
+        return STATUS_OK;
     }
     json_take(arguments, object);
     return STATUS_OK;

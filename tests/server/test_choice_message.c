@@ -93,13 +93,19 @@ START_TEST(without_tools_calls_are_text) {
 }
 END_TEST
 
-/* If an answer ends inside a call, its text is content. */
-START_TEST(a_cut_call_is_content) {
+/* If a limit ends an answer inside a call without a name, the call is dropped. If a stop string ends
+ * it, the call is content. A call with a name stays, but the answer does not ask the client to run
+ * it. */
+START_TEST(a_cut_call_is_not_run) {
     make("hermes", "none", TOOLS ",\"max_tokens\":20}");
-    say("<tool_call>{\"name\":");
+    say("a<tool_call>{\"name\":");
     add(token_of('"'), FINISH_LENGTH, CHOICE_ENDED);
-    expect_answer((const char *[]){"\"content\":\"<tool_call>{\\\"name\\\":\\\"\"",
-                                   "\"finish_reason\":\"length\"", NULL});
+    expect_answer((const char *[]){"\"content\":\"a\"", "\"finish_reason\":\"length\"", NULL});
+    make("hermes", "none", TOOLS ",\"stop\":\"half\"}");
+    say("<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"hal");
+    add(token_of('f'), FINISH_NONE, CHOICE_STOPPED);
+    expect_answer(
+        (const char *[]){"\"arguments\":\"{\\\"a\\\":\\\"", "\"finish_reason\":\"stop\"", NULL});
     make("hermes", "none", TOOLS ",\"stop\":\"arg\"}");
     say("<tool_call>{\"name\":\"f\",\"ar");
     add(token_of('g'), FINISH_NONE, CHOICE_STOPPED);
@@ -310,7 +316,7 @@ int main(void) {
     tcase_add_test(answers, an_answer_has_calls);
     tcase_add_test(answers, an_answer_without_calls_is_text);
     tcase_add_test(answers, without_tools_calls_are_text);
-    tcase_add_test(answers, a_cut_call_is_content);
+    tcase_add_test(answers, a_cut_call_is_not_run);
     tcase_add_test(answers, one_call_ends_an_answer_that_may_have_one);
     tcase_add_test(answers, thoughts_are_counted);
     tcase_add_test(answers, thoughts_may_stay_in_the_content);

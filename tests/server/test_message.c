@@ -269,6 +269,40 @@ START_TEST(what_only_looks_like_a_call_stays_content) {
 }
 END_TEST
 
+/* A text that a limit cuts gives the calls that have a name. The beginning of a call without a name
+ * is not content. A call without its end is not whole. */
+START_TEST(a_cut_call_is_no_call) {
+    static const struct {
+        const char *text, *message;
+        bool is_cut;
+    } rows[] = {
+        {"a", "C{a}", false},
+        {"a <", "C{a <}", false},
+        {"a <to", "C{a }", false},
+        {"a <tool_call>\n{\"na", "C{a }", false},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{\"n", "f({\"n)", true},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":1}", "f({\"n\":1})", true},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":1}}</to", "f({\"n\":1})", false},
+        {"<tool_call>{\"name\":\"f\"}</tool_call><tool_c", "f({})", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct message_settings settings = {.known = known, .stream_calls = true, .id_seed = 7};
+        settings.tools = tool_format_find("hermes");
+        struct message_parser *parser = message_parser_new(&settings);
+        struct message message = {0};
+        struct buf got = {0};
+        message_parser_add(parser, rows[i].text, strlen(rows[i].text), &message);
+        message_parser_cut(parser, &message);
+        write_message(&message, &got);
+        ck_assert_str_eq(got.data, rows[i].message);
+        ck_assert_msg(message_parser_has_cut_call(parser) == rows[i].is_cut, "%s", rows[i].text);
+        message_free(&message);
+        message_parser_free(parser);
+        buf_free(&got);
+    }
+}
+END_TEST
+
 /* Calls before a broken one are complete; the rest is content. */
 START_TEST(a_run_keeps_its_whole_calls) {
     static const struct row rows[] = {
@@ -523,6 +557,7 @@ int main(void) {
     tcase_add_loop_test(t, calls_are_given_as_they_come, 0, sizeof calls / sizeof *calls);
     tcase_add_loop_test(t, what_only_looks_like_a_call_stays_content, 0,
                         sizeof texts / sizeof *texts);
+    tcase_add_test(t, a_cut_call_is_no_call);
     tcase_add_test(t, a_run_keeps_its_whole_calls);
     tcase_add_test(t, a_given_call_stays);
     tcase_add_loop_test(t, beginnings_without_end_are_read_in_linear_time, 0, 3);

@@ -64,6 +64,28 @@ START_TEST(tools_are_for_the_template) {
 }
 END_TEST
 
+/* Arguments that a limit cut, or that are no object, stay a text: a model wrote them. */
+START_TEST(broken_arguments_stay_a_text) {
+    static const char *const texts[] = {"{\\\"contents\\\": \\\"half a sen", "[1, 2]", "7", "no",
+                                        "{"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct buf body = {0};
+        buf_printf(&body,
+                   "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"type\":"
+                   "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"%s\"}}]},"
+                   "{\"role\":\"tool\",\"content\":\"4\",\"tool_call_id\":\"c\"}]}",
+                   texts[i]);
+        struct api_request *r = parsed(body.data);
+        const struct json *call = json_member(r->prompts[0].messages->child, "tool_calls")->child;
+        const struct json *arguments = json_member(json_member(call, "function"), "arguments");
+        ck_assert(json_is(arguments, JSON_STRING));
+        ck_assert_int_eq(json_text(arguments)[0] == '\0', 0);
+        api_request_free(r);
+        buf_free(&body);
+    }
+}
+END_TEST
+
 /* The template sees the tools that the answer may call. */
 START_TEST(tools_are_seen_unless_the_choice_is_none) {
     static const struct {
@@ -173,6 +195,7 @@ int main(void) {
     Suite *suite = suite_create("server_request_tools");
     TCase *core = tcase_create("core");
     tcase_add_test(core, tools_are_for_the_template);
+    tcase_add_test(core, broken_arguments_stay_a_text);
     tcase_add_test(core, tools_are_seen_unless_the_choice_is_none);
     tcase_add_test(core, there_may_be_1024_tools);
     tcase_add_loop_test(core, a_refusal_names_the_tool, 0, sizeof refused / sizeof *refused);

@@ -5,8 +5,7 @@
 
 #include "server/message/internal.h"
 
-/* Writes a message as one line: R{thoughts} C{content} name(arguments) ... */
-static void show(const struct message *message, struct buf *out) {
+void write_message(const struct message *message, struct buf *out) {
     buf_clear(out);
     buf_puts(out, "");
     if (message->reasoning.length > 0) buf_printf(out, "R{%s}", message->reasoning.data);
@@ -53,7 +52,7 @@ void read_message_in_parts(const struct message_settings *settings, const char *
     join(&sum, &delta);
     ck_assert_int_eq(message_parser_calls(parser), sum.n_calls);
     ck_assert(message_parser_is_idle(parser));
-    show(&sum, out);
+    write_message(&sum, out);
     message_free(&sum);
     message_free(&delta);
     message_parser_free(parser);

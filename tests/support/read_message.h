@@ -4,9 +4,12 @@
 
 #include "server/message/message.h"
 
+/* Writes a message as one line: R{thoughts} C{content} name(arguments) ... */
+void write_message(const struct message *message, struct buf *out);
+
 /* Reads a text in parts that end after `first` bytes and then every `step`, and writes the sum of
- * all parts as one line: R{thoughts} C{content} name(arguments) ... Checks the rules of every
- * stream: a call begins once, with id and name, and deltas are not empty. */
+ * all parts with write_message. Checks the rules of every stream: a call begins once, with id and
+ * name, and deltas are not empty. */
 void read_message_in_parts(const struct message_settings *settings, const char *text, size_t first,
                            size_t step, struct buf *out);
 
