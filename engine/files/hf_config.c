@@ -416,6 +416,7 @@ enum status hf_config_read(struct model_config *config, struct hf_config *hf, st
 
 const char *hf_config_architecture(const struct hf_config *hf, size_t *length) {
     const struct json *name = json_first(key_value(hf->root, "architectures"));
+    if (!name) name = key_value(hf->root, "model_type");
     const char *text = json_is(name, JSON_STRING) ? name->string : "";
     *length = strlen(text);
     return text;
@@ -459,6 +460,7 @@ void hf_config_close(struct hf_config *hf) {
     for (int i = 0; i < hf->n_shards; i++) safetensors_close(&hf->shard[i]);
     mem_free(hf->shard);
     weights_free(&hf->weights);
+    json_free(hf->method);
     json_free(hf->root);
     mem_free(hf->token);
     mem_free(hf->folder);

@@ -64,6 +64,10 @@ const struct weight *joining_part(struct joining *j, const char *base, const cha
 enum status joining_refuse(const struct joining *j, const char *base, const char *suffix,
                            const char *expected);
 
+/* Checks that all scales of a part are finite. Of `p` it needs what packed_scale reads. */
+enum status joining_check_scales(const struct joining *j, const struct packed *p,
+                                 const struct weight *scales);
+
 /* Adds the weight `base`.weight that the parts form. */
 enum status joining_add(struct joining *j, const char *base, const struct packed *p,
                         const struct weight *codes);
@@ -100,6 +104,7 @@ struct hf_config {
     struct safetensors *shard;
     int64_t file_bytes; /* of all shards */
     struct packing packing;
+    struct json *method;    /* of a file beside config.json that has the quantisation, or NULL */
     struct weights weights; /* the tensors of the shards, or random ones without data */
 };
 
@@ -114,20 +119,22 @@ enum status hf_config_open_folder(struct hf_config **out, const char *folder, st
 void hf_config_close(struct hf_config *hf);
 
 /* Opens a folder's weights: model.safetensors, or the files that model.safetensors.index.json
- * names. Checks each tensor and lists it by its name in the file. Fails with STATUS_BAD_FILE. */
+ * names, or without an index model-00001-of-0000N.safetensors up to N. Checks each tensor and lists
+ * it by its name in the file. Fails with STATUS_BAD_FILE. */
 enum status hf_weights_open(struct hf_config *hf, struct err *err);
 
 /* Fails with STATUS_BAD_FILE if a file of weights was written to after it was opened. */
 enum status hf_weights_check(const struct hf_config *hf, struct err *err);
 
-/* hf_packing_read reads quantization_config, if it exists; call it before the weights are listed.
+/* hf_packing_read reads quantization_config, or the file beside config.json that older quantisers
+ * wrote instead; call it before the weights are listed.
  * hf_packing_join joins the tensors of each packed matrix into one weight; call it after that. They
  * fail with STATUS_BAD_FILE if the method is unknown, parts are missing or contradict each other,
  * or scales are not finite. */
 enum status hf_packing_read(struct hf_config *hf, struct err *err);
 enum status hf_packing_join(struct hf_config *hf, struct err *err);
 
-/* Returns the first of "architectures", or "" with length 0. */
+/* Returns the first of "architectures", else "model_type", else "" with length 0. */
 const char *hf_config_architecture(const struct hf_config *hf, size_t *length);
 
 /* Does the config turn on experts that run in parallel with the MLPs? For architectures that may

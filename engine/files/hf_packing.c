@@ -13,155 +13,6 @@
 #include <string.h>
 
 #include "engine/files/hf_config.h"
-#include "engine/files/hf_keys.h"
-#include "engine/files/mapping.h"
-
-/* ---- config.json ---------------------------------------------------------------------------- */
-
-static enum status refuse_key(const char *key, const char *expected, const struct json *found,
-                              struct err *err) {
-    char text[64];
-    const char *kind = !found ? "nothing" : json_type_name(found);
-    if (json_is(found, JSON_STRING)) kind = key_shown(found, text);
-    return err_set(err, STATUS_BAD_FILE, "quantization_config",
-                   "key quantization_config.%s: %s was expected, found %s", key, expected, kind);
-}
-
-static enum status read_group_size(struct packing *p, const struct json *config, struct err *err) {
-    return key_int_or(config, "group_size|q_group_size", -1, INT32_MAX, 0, &p->group_size, err);
-}
-
-static enum status read_gptq(struct packing *p, const struct json *config, struct err *err) {
-    const struct json *format = key_value(config, "checkpoint_format");
-    enum status status = key_int(config, "bits", 2, 8, &p->bits, err);
-    if (!status) status = read_group_size(p, config, err);
-    if (status) return status;
-    if (p->bits != 4 && p->bits != 8)
-        return err_set(err, STATUS_BAD_FILE, "bits",
-                       "key quantization_config.bits: 4 or 8 was expected, found %d", p->bits);
-    p->zeros_less_one = !json_is_text(format, "gptq_v2");
-    if (format && p->zeros_less_one && !json_is_text(format, "gptq"))
-        return refuse_key("checkpoint_format", "\"gptq\" or \"gptq_v2\"", format, err);
-    return STATUS_OK;
-}
-
-static enum status read_awq(struct packing *p, const struct json *config, struct err *err) {
-    const struct json *version = key_value(config, "version");
-    enum status status = key_int(config, "bits|w_bit", 4, 4, &p->bits, err);
-    if (!status) status = read_group_size(p, config, err);
-    if (status || !version || json_is_text(version, "gemm") || json_is_text(version, "GEMM"))
-        return status;
-    return refuse_key("version", "\"gemm\"", version, err);
-}
-
-/* Reads the rows and columns of a block with one scale. */
-static enum status read_block_size(struct packing *p, const char *key, const struct json *sizes,
-                                   struct err *err) {
-    const struct json *first = json_first(sizes);
-    int64_t size[2] = {0};
-    if (json_is(sizes, JSON_ARRAY) && sizes->n_children == 2)
-        for (int i = 0; i < 2; i++, first = first->next)
-            size[i] = json_is(first, JSON_NUMBER) && first->is_integer ? first->integer : 0;
-    if (size[0] < 1 || size[1] < 1 || size[0] > 65536 || size[1] > 65536)
-        return refuse_key(key, "an array of two numbers from 1", sizes, err);
-    p->block_rows = (int)size[0];
-    p->block_columns = (int)size[1];
-    return STATUS_OK;
-}
-
-/* Reads one of llm-compressor's groups of matrices. */
-static enum status read_group(struct packing *p, const struct json *weights, struct err *err) {
-    const struct json *blocks = key_value(weights, "block_structure");
-    int bits = 0;
-    enum status status = key_int(weights, "num_bits", 4, 8, &bits, err);
-    if (status) return status;
-    if (bits != 4 && bits != 8)
-        return err_set(err, STATUS_BAD_FILE, "num_bits",
-                       "key num_bits: 4 or 8 was expected, found %d", bits);
-    if (!json_is_text(key_value(weights, "strategy"), "block")) return STATUS_OK;
-    return read_block_size(p, "config_groups.weights.block_structure", blocks, err);
-}
-
-/* Checks the format and the settings of each group. The groups' layouts follow from their
- * tensors. */
-static enum status read_compressed(struct packing *p, const struct json *config, struct err *err) {
-    static const char *const formats[] = {"pack-quantized",  "int-quantized",
-                                          "float-quantized", "naive-quantized",
-                                          "mixed-precision", "nvfp4-pack-quantized"};
-    const struct json *format = key_value(config, "format"), *sparse;
-    bool known = false;
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        known |= json_is_text(format, formats[i]);
-    if (!known)
-        return refuse_key("format", "pack-quantized, int-quantized or float-quantized", format,
-                          err);
-    sparse = key_value(key_value(config, "sparsity_config"), "format");
-    if (sparse && !json_is_text(sparse, "dense"))
-        return refuse_key("sparsity_config.format", "\"dense\"", sparse, err);
-    if (json_first(key_value(config, "transform_config")))
-        return refuse_key("transform_config", "none", key_value(config, "transform_config"), err);
-    json_each(group, key_value(config, "config_groups")) {
-        enum status status = read_group(p, key_value(group, "weights"), err);
-        if (status) return status;
-    }
-    return STATUS_OK;
-}
-
-static enum status read_fp8(struct packing *p, const struct json *config, struct err *err) {
-    const struct json *sizes = key_value(config, "weight_block_size");
-    return sizes ? read_block_size(p, "weight_block_size", sizes, err) : STATUS_OK;
-}
-
-static enum status read_modelopt(struct packing *p, const struct json *config, struct err *err) {
-    const struct json *algorithm = key_value(config, "quant_algo");
-    p->bits = 4;
-    if (json_is_text(algorithm, "NVFP4") || json_is_text(algorithm, "FP8")) return STATUS_OK;
-    return refuse_key("quant_algo", "NVFP4 or FP8", algorithm, err);
-}
-
-/* The tensors show the kind of each matrix. */
-static enum status read_bitsandbytes(struct packing *p, const struct json *config,
-                                     struct err *err) {
-    (void)config, (void)err;
-    p->bits = 4;
-    return STATUS_OK;
-}
-
-static enum status read_mxfp4(struct packing *p, const struct json *config, struct err *err) {
-    (void)config, (void)err;
-    p->bits = 4;
-    return STATUS_OK;
-}
-
-enum status hf_packing_read(struct hf_config *hf, struct err *err) {
-    static const struct {
-        const char *name;
-        enum packing_method method;
-        enum status (*read)(struct packing *, const struct json *, struct err *);
-    } methods[] = {{"gptq", PACKING_GPTQ, read_gptq},
-                   {"awq", PACKING_AWQ, read_awq},
-                   {"compressed-tensors", PACKING_COMPRESSED, read_compressed},
-                   {"fp8", PACKING_FP8, read_fp8},
-                   {"mxfp4", PACKING_MXFP4, read_mxfp4},
-                   {"modelopt", PACKING_MODELOPT, read_modelopt},
-                   {"bitsandbytes", PACKING_BITSANDBYTES, read_bitsandbytes}};
-    const struct json *config = key_value(hf->text, "quantization_config");
-    if (!config) config = key_value(hf->root, "quantization_config");
-    if (!config) config = key_value(hf->root, "compression_config");
-    if (!config) return STATUS_OK;
-    const struct json *method = key_value(config, "quant_method");
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-        if (!json_is_text(method, methods[i].name)) continue;
-        hf->packing.method = methods[i].method;
-        enum status status = methods[i].read(&hf->packing, config, err);
-        return status ? blame_file(err, status, hf->path) : STATUS_OK;
-    }
-    char text[64];
-    return err_set(err, STATUS_BAD_FILE, "quantization_config",
-                   "%s: key quantization_config: the method \"%s\" is not supported; gptq, awq, "
-                   "compressed-tensors, fp8, mxfp4, modelopt and bitsandbytes are",
-                   hf->path, key_shown(method, text));
-}
 
 /* ---- joining -------------------------------------------------------------------------------- */
 
@@ -203,20 +54,9 @@ static enum status check_part(const struct joining *j, const char *base, const c
     return joining_refuse(j, base, suffix, expected);
 }
 
-static float scale_at(const struct weight *scales, int64_t i) {
-    float value;
-    const char *at = (const char *)scales->data + dtype_bytes(scales->type, (size_t)i);
-    dequantise(scales->type, at, &value, 1);
-    return value;
-}
-
 static enum status check_scales(const struct joining *j, const struct weight *scales) {
-    for (int64_t i = 0; i < scales->n_elements; i++)
-        if (!isfinite(scale_at(scales, i)))
-            return err_set(j->err, STATUS_BAD_FILE, scales->name,
-                           "tensor %s: number %lld is %g; finite scales were expected",
-                           scales->name, (long long)i, (double)scale_at(scales, i));
-    return STATUS_OK;
+    const struct packed p = {.scales = scales->data, .scale_type = scales->type};
+    return joining_check_scales(j, &p, scales);
 }
 
 /* Checks that the group of each input exists. */
@@ -353,6 +193,11 @@ static enum status read_packed_shape(const struct joining *j, const char *base,
     return STATUS_OK;
 }
 
+/* Are the scales powers of two, each stored as its exponent? */
+static bool is_exponents(const struct weight *scales) {
+    return (int)scales->type == WEIGHT_RAW_E8M0;
+}
+
 /* Reads the shape of a matrix's scales: one for all, one per row, one per row and group, or one per
  * block. */
 static enum status place_scales(const struct joining *j, const char *base,
@@ -374,7 +219,8 @@ static enum status place_scales(const struct joining *j, const char *base,
     p->group_stride = 1;
     int64_t rows_expected = ((int64_t)p->N + p->scale_rows - 1) / p->scale_rows;
     bool fits = rows == rows_expected && columns == p->n_groups && scales->dim[2] == 1;
-    if (!fits || dtype_block_elements((int)scales->type) != 1)
+    bool is_scale = dtype_block_elements((int)scales->type) == 1 || is_exponents(scales);
+    if (!fits || !is_scale)
         return check_part(j, base, scales->name + strlen(base), scales, 0, rows_expected,
                           p->n_groups);
     return check_scales(j, scales);
@@ -459,8 +305,8 @@ static enum status join_tensor(struct joining *j, int i) {
 static bool is_of_inputs(const char *name) {
     static const char *const ends[] = {".input_scale",      ".input_global_scale",
                                        ".input_zero_point", ".output_scale",
-                                       ".k_scale",          ".v_scale",
-                                       ".q_scale"};
+                                       ".activation_scale", ".k_scale",
+                                       ".v_scale",          ".q_scale"};
     char base[WEIGHT_MAX_NAME + 1];
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (base_of(base, name, ends[i])) return true;

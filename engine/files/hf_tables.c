@@ -14,8 +14,8 @@ static bool is_floats(const struct weight *weight, int64_t n) {
     return weight && weight->type == DTYPE_F32 && weight->n_elements == n;
 }
 
-static enum status check_scales(const struct joining *j, const struct packed *p,
-                                const struct weight *scales) {
+enum status joining_check_scales(const struct joining *j, const struct packed *p,
+                                 const struct weight *scales) {
     for (int64_t i = 0; i < scales->n_elements; i++) {
         float scale = packed_scale(p, (size_t)i);
         if (!isfinite(scale))
@@ -63,7 +63,7 @@ enum status join_nvfp4(struct joining *j, const char *base, const struct weight 
                        .table = table};
     enum status status = is_modelopt ? read_global(j, base, ".weight_scale_2", &p.times)
                                      : read_global(j, base, ".weight_global_scale", &p.over);
-    if (!status) status = check_scales(j, &p, scales);
+    if (!status) status = joining_check_scales(j, &p, scales);
     return status ? status : joining_add(j, base, &p, codes);
 }
 
@@ -115,7 +115,7 @@ static enum status join_int8(struct joining *j, const char *base, const struct w
                              .scale_rows = 1,
                              .row_stride = 1,
                              .over = 127};
-    enum status status = check_scales(j, &p, scales);
+    enum status status = joining_check_scales(j, &p, scales);
     return status ? status : joining_add(j, base, &p, codes);
 }
 
@@ -181,7 +181,7 @@ static enum status place_absmax(struct joining *j, const char *base, const struc
         p->scale_map = map->data, p->scale_scale = nested->data;
         p->scale_block = s->nested_block, p->scale_offset = (float)s->offset;
     }
-    return check_scales(j, p, scales);
+    return joining_check_scales(j, p, scales);
 }
 
 enum status join_bitsandbytes(struct joining *j, const char *base, const struct weight *codes) {

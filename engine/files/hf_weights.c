@@ -1,4 +1,5 @@
 /* Finds the files of a folder's weights and lists their tensors. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +7,7 @@
 #include "engine/files/hf_config.h"
 #include "engine/files/hf_keys.h"
 #include "engine/files/mapping.h"
+#include "engine/files/model_file.h"
 #include "engine/files/safetensors.h"
 
 #define SINGLE "model.safetensors"
@@ -85,15 +87,62 @@ static enum status read_index(struct shards *shards, const char *folder, struct 
     return status ? blame_file(err, status, shards->path) : STATUS_OK;
 }
 
+/* ---- files without an index ----------------------------------------------------------------- */
+
+#define NUMBERED "model-%05d-of-%05d.safetensors"
+
+/* Returns the number of parts that the name of the first part states; 0: the folder lacks it. */
+static int count_parts(const char *folder) {
+    DIR *dir = opendir(folder);
+    int n = 0;
+    for (const struct dirent *entry; dir && (entry = readdir(dir));) {
+        char whole[64];
+        int last;
+        if (sscanf(entry->d_name, "model-00001-of-%5d.safetensors", &last) != 1) continue;
+        if (last < 1 || last > MAX_SHARDS) continue;
+        snprintf(whole, sizeof whole, NUMBERED, 1, last);
+        if (strcmp(whole, entry->d_name) == 0 && last > n) n = last;
+    }
+    if (dir) closedir(dir);
+    return n;
+}
+
+static void add_parts(struct shards *shards, const char *folder, int n) {
+    char name[64];
+    for (int i = 1; i <= n; i++) {
+        snprintf(name, sizeof name, NUMBERED, i, n);
+        add_shard(shards, folder, name);
+        shards->name[i - 1] = NULL; /* only an index needs it */
+    }
+}
+
 /* ---- the files ------------------------------------------------------------------------------ */
+
+/* Writes the name of some .safetensors file of the folder, the first in the order of bytes. */
+static void find_other(const char *folder, char out[MAX_FILE_NAME + 1]) {
+    static const char end[] = ".safetensors";
+    DIR *dir = opendir(folder);
+    for (const struct dirent *entry; dir && (entry = readdir(dir));) {
+        size_t length = strlen(entry->d_name), n = sizeof end - 1;
+        bool is_one = length > n && strcmp(entry->d_name + length - n, end) == 0 &&
+                      is_printable(entry->d_name, length);
+        if (is_one && (!out[0] || strcmp(entry->d_name, out) < 0))
+            snprintf(out, MAX_FILE_NAME + 1, "%s", entry->d_name);
+    }
+    if (dir) closedir(dir);
+}
 
 static enum status refuse_folder(const char *folder, struct err *err) {
     static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
-                                         "consolidated.safetensors", "tf_model.h5"};
-    char found[64] = "";
+                                         "consolidated.safetensors", "adapter_model.safetensors",
+                                         "tf_model.h5"};
+    char found[MAX_FILE_NAME + 64] = "", other[MAX_FILE_NAME + 1] = "";
     for (size_t i = 0; i < sizeof others / sizeof *others && !found[0]; i++)
         if (is_in_folder(folder, others[i]))
             snprintf(found, sizeof found, "; %s is not read", others[i]);
+    if (!found[0]) find_other(folder, other);
+    if (other[0])
+        snprintf(found, sizeof found, "; if %s has all weights, rename it to " SINGLE, other);
     return err_set(err, STATUS_BAD_FILE, "model", "%s lacks weights: %s or %s was expected%s",
                    folder, SINGLE, INDEX, found);
 }
@@ -165,6 +214,8 @@ enum status hf_weights_open(struct hf_config *hf, struct err *err) {
     } else if (is_in_folder(hf->folder, INDEX)) {
         shards.path = index;
         status = read_index(&shards, hf->folder, err);
+    } else if (count_parts(hf->folder) > 0) {
+        add_parts(&shards, hf->folder, count_parts(hf->folder));
     } else {
         status = refuse_folder(hf->folder, err);
     }

@@ -3,6 +3,7 @@
 #include "engine/files/weights.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 /* Returns word i. Tensors may be unaligned in the file. */
@@ -69,6 +70,8 @@ float packed_scale(const struct packed *p, size_t i) {
                    float_at(p->scale_scale, i / (size_t)p->scale_block) +
                p->scale_offset;
     if (p->scale_type == DTYPE_E4M3) return e4m3_value(bytes[i]);
+    if ((int)p->scale_type == WEIGHT_RAW_E8M0)
+        return bytes[i] == 255 ? NAN : ldexpf(1, bytes[i] - 127);
     dequantise(p->scale_type, bytes + dtype_bytes(p->scale_type, i), &scale, 1);
     return scale;
 }

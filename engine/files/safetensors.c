@@ -89,11 +89,14 @@ void safetensors_close(struct safetensors *file) {
 }
 
 bool safetensors_is_computed(const char *name) {
-    static const char *const ends[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+    static const char *const ends[] = {
+        "attn.bias", "attn.masked_bias", "attention.bias", "attention.masked_bias",
+        "inv_freq",  "cos_cached",       "sin_cached"};
     size_t length = strlen(name);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         size_t n = strlen(ends[i]);
-        if (length > n && strcmp(name + length - n, ends[i]) == 0) return true;
+        bool is_word = length == n || (length > n && name[length - n - 1] == '.');
+        if (is_word && strcmp(name + length - n, ends[i]) == 0) return true;
     }
     return false;
 }
@@ -139,9 +142,10 @@ static enum status read_type(struct weight *weight, const struct json *entry, bo
     static const struct {
         const char *name;
         int type;
-    } types[] = {{"F32", DTYPE_F32},           {"F16", DTYPE_F16},      {"BF16", DTYPE_BF16},
-                 {"I32", WEIGHT_RAW_I32},      {"I64", WEIGHT_RAW_I64}, {"I8", WEIGHT_RAW_I8},
-                 {"F8_E4M3", WEIGHT_RAW_E4M3}, {"U8", WEIGHT_RAW_U8}};
+    } types[] = {
+        {"F32", DTYPE_F32},           {"F16", DTYPE_F16},      {"BF16", DTYPE_BF16},
+        {"I32", WEIGHT_RAW_I32},      {"I64", WEIGHT_RAW_I64}, {"I8", WEIGHT_RAW_I8},
+        {"F8_E4M3", WEIGHT_RAW_E4M3}, {"U8", WEIGHT_RAW_U8},   {"F8_E8M0", WEIGHT_RAW_E8M0}};
     const struct json *value = json_member(entry, "dtype");
     for (size_t i = 0; i < (packed ? sizeof types / sizeof *types : FLOATS); i++) {
         weight->type = (enum dtype)types[i].type;
@@ -150,8 +154,10 @@ static enum status read_type(struct weight *weight, const struct json *entry, bo
     bool is_shown = json_is(value, JSON_STRING) && value->length < 32 &&
                     is_printable(value->string, value->length);
     return err_set(err, STATUS_BAD_FILE, entry->name,
-                   "tensor %s: the dtype %s is not supported; F32, F16 and BF16 are", entry->name,
-                   is_shown ? value->string : "?");
+                   "tensor %s: the dtype %s is not supported; F32, F16 and BF16 are%s", entry->name,
+                   is_shown ? value->string : "?",
+                   packed ? ", and in quantised matrices I32, I64, I8, U8, F8_E4M3 and F8_E8M0"
+                          : ", and others only if quantization_config names their method");
 }
 
 /* The file lists the dimension with the longest stride first, a weight lists it last. A scalar

@@ -77,6 +77,7 @@ static int raw_bytes(int type) {
         return 8;
     case WEIGHT_RAW_I8:
     case WEIGHT_RAW_E4M3:
+    case WEIGHT_RAW_E8M0:
     case WEIGHT_RAW_U8:
         return 1;
     default:

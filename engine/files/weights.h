@@ -19,7 +19,14 @@
 #define WEIGHT_MAX_TYPE 63 /* the largest supported type number */
 
 /* Types of tensors that are parts of packed matrices. The numbers are outside `enum dtype`. */
-enum { WEIGHT_RAW_I32 = 2001, WEIGHT_RAW_I64, WEIGHT_RAW_I8, WEIGHT_RAW_E4M3, WEIGHT_RAW_U8 };
+enum {
+    WEIGHT_RAW_I32 = 2001,
+    WEIGHT_RAW_I64,
+    WEIGHT_RAW_I8,
+    WEIGHT_RAW_E4M3,
+    WEIGHT_RAW_U8,
+    WEIGHT_RAW_E8M0, /* exponents of powers of two, plus 127 */
+};
 
 /* How a quantised folder stores the codes of a matrix [N][K]. Words have 32 bits, the first code in
  * the lowest bits:
@@ -53,7 +60,7 @@ struct packed {
     int zero_add;                       /* added to each stored zero point */
     const void *codes, *zeros, *scales; /* zeros NULL: the middle of the code range */
     const void *groups;                 /* [K] int32, the group of each input, or NULL */
-    enum dtype scale_type;              /* may be E4M3 */
+    enum dtype scale_type;              /* may be E4M3 or WEIGHT_RAW_E8M0 */
     int scale_rows;
     size_t row_stride, group_stride;
     const void *table;       /* [16] floats, for TABLE */

@@ -28,9 +28,10 @@ struct matching {
     const struct model_family *family;
     role_set known; /* roles that the family may have with this config.json */
     char (*names)[WEIGHT_MAX_RENAMED + 1];
-    char prefix[32]; /* of this folder's names, for messages */
+    char prefix[64]; /* of this folder's names, for messages */
     bool has_other_parts;
     int n_other_parts; /* number of tensors outside the text decoder */
+    int n_zero_biases; /* of matrices that have no bias in this family */
     struct complaint unknown, missing, shapes;
 };
 
@@ -52,6 +53,19 @@ static const char *layers_of(const struct model_family *family) {
     return family->folder.layers ? family->folder.layers : "layers.";
 }
 
+/* Returns the name without the prefixes that torch.compile and PEFT add. */
+static const char *without_wrapper(const char *name) {
+    static const char compiled[] = "_orig_mod.", adapted[] = "base_model.model.";
+    for (;;) {
+        if (strncmp(name, compiled, sizeof compiled - 1) == 0)
+            name += sizeof compiled - 1;
+        else if (strncmp(name, adapted, sizeof adapted - 1) == 0)
+            name += sizeof adapted - 1;
+        else
+            return name;
+    }
+}
+
 /* Returns the name without the prefix of some checkpoints. */
 static const char *without_prefix(const char *name) {
     static const char *const prefixes[] = {"model.language_model.",
@@ -61,6 +75,7 @@ static const char *without_prefix(const char *name) {
                                            "decoder.",
                                            "model.",
                                            "transformer."};
+    name = without_wrapper(name);
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         size_t n = strlen(prefixes[i]);
         if (strncmp(name, prefixes[i], n) == 0) return name + n;
@@ -73,7 +88,8 @@ static bool is_of_other_part(const char *name) {
     static const char *const parts[] = {"vision_tower.", "vision_model.",          "visual.",
                                         "audio_tower.",  "multi_modal_projector.", "embed_vision.",
                                         "embed_audio."};
-    const char *rest = strncmp(name, "model.", 6) == 0 ? name + 6 : name;
+    const char *rest = without_wrapper(name);
+    if (strncmp(rest, "model.", 6) == 0) rest += 6;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strncmp(rest, parts[i], strlen(parts[i])) == 0) return true;
     return false;
@@ -120,6 +136,18 @@ static enum role find_role(const struct matching *m, const char *name, int *laye
     return N_ROLES;
 }
 
+/* Is it a bias of zeros, which some quantisers write for each matrix? The model gives the same
+ * results without it. */
+static bool is_zero_bias(const struct weight *weight) {
+    static const char end[] = "_proj.bias";
+    const uint8_t *bytes = weight->data;
+    size_t length = strlen(weight->name), n = sizeof end - 1;
+    if (length < n || strcmp(weight->name + length - n, end) != 0 || !bytes) return false;
+    for (size_t i = 0; i < weight->bytes; i++)
+        if (bytes[i]) return false;
+    return true;
+}
+
 /* Gives each tensor its name, and records the roles that exist. If the embedding is tied, a head
  * tensor is a copy of it and is ignored. */
 static void match_tensors(struct matching *m, bool is_tied) {
@@ -131,6 +159,10 @@ static void match_tensors(struct matching *m, bool is_tied) {
         if (role != N_ROLES && config_ignores(m->config, role, layer)) continue;
         if (role == N_ROLES && m->has_other_parts && is_of_other_part(weight->name)) {
             m->n_other_parts++;
+            continue;
+        }
+        if (role == N_ROLES && is_zero_bias(weight)) {
+            m->n_zero_biases++;
             continue;
         }
         if (role == N_ROLES) {
@@ -145,9 +177,7 @@ static void match_tensors(struct matching *m, bool is_tied) {
         m->config->roles |= ROLE_BIT(role);
         size_t length = (size_t)(without_prefix(weight->name) - weight->name);
         if (role == ROLE_OUTPUT) continue;
-        assert(length < sizeof m->prefix);
-        memcpy(m->prefix, weight->name, length);
-        m->prefix[length] = 0;
+        snprintf(m->prefix, sizeof m->prefix, "%.*s", (int)length, weight->name);
     }
 }
 
@@ -298,6 +328,8 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
                  "the model has several parts; only the text decoder is served, and %d tensors of "
                  "the other parts are ignored",
                  m.n_other_parts);
+    if (!status && m.n_zero_biases > 0)
+        log_line(LOG_INFO, "%d biases of the folder are zero and are ignored", m.n_zero_biases);
     buf_free(&m.unknown.text);
     buf_free(&m.missing.text);
     buf_free(&m.shapes.text);

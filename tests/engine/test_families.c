@@ -77,6 +77,8 @@ static const char *const models[] = {
     "folders/float8-rows",
     "folders/float8-blocks",
     "folders/float8-structure",
+    "folders/float8-ministral3",
+    "folders/float8-exponents",
     "folders/float8-128-llama",
     "folders/float8-128-qwen3",
     "folders/float8-128-experts",
@@ -105,7 +107,7 @@ static const char *const models[] = {
     "families/gpt_oss.gguf",
     "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 17, N_NARROW = 11, N_PACKED = 20 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 17, N_NARROW = 11, N_PACKED = 22 };
 
 static const struct {
     enum compute_dtype dtype;

@@ -32,7 +32,8 @@ static const struct {
 } broken[] = {
     /* the description in config.json */
     {"gptq", CONFIG_TEXT, "\"gptq\"", "\"eetq\"",
-     "the method \"eetq\" is not supported; gptq, awq, compressed-tensors, fp8, mxfp4, modelopt"},
+     "the method \"eetq\" is not supported; gptq, awq, auto-round, compressed-tensors, "
+     "fp8, mxfp4, modelopt"},
     {"gptq", CONFIG_TEXT, "\"gptq\"", "\"bitsandbytes\"",
      "holds integers, but does not belong to a matrix of the quantization_config method"},
     {"gptq", CONFIG_TEXT, "\"gptq\"", "\"hqq\"", "the method \"hqq\" is not supported"},

@@ -159,12 +159,17 @@ START_TEST(nesting_ends) {
 }
 END_TEST
 
-START_TEST(masks_are_computed) {
+START_TEST(masks_and_tables_are_computed) {
     ck_assert(safetensors_is_computed("h.0.attn.bias"));
     ck_assert(safetensors_is_computed("transformer.h.11.attn.masked_bias"));
     ck_assert(safetensors_is_computed("model.layers.0.self_attn.rotary_emb.inv_freq"));
     ck_assert(!safetensors_is_computed("h.0.attn.c_attn.bias"));
-    ck_assert(!safetensors_is_computed(".attn.bias"));
+    ck_assert(safetensors_is_computed("gpt_neox.layers.0.attention.bias"));
+    ck_assert(safetensors_is_computed("model.layers.0.self_attn.rotary_emb.cos_cached"));
+    ck_assert(safetensors_is_computed("model.layers.0.self_attn.rotary_emb.sin_cached"));
+    ck_assert(safetensors_is_computed("inv_freq"));
+    ck_assert(!safetensors_is_computed("h.0.cattn.bias"));
+    ck_assert(!safetensors_is_computed("bias"));
 }
 END_TEST
 
@@ -175,7 +180,7 @@ int main(void) {
     tcase_add_loop_test(all, broken_files_are_refused, 0, N_BROKEN);
     tcase_add_test(all, lengths_of_headers_are_checked);
     tcase_add_test(all, nesting_ends);
-    tcase_add_test(all, masks_are_computed);
+    tcase_add_test(all, masks_and_tables_are_computed);
     suite_add_tcase(suite, all);
     return suite_main(suite);
 }

@@ -24,6 +24,8 @@ SHAPE = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "nu
 WIDE = {**SHAPE, "hidden_size": 160, "intermediate_size": 144, "num_hidden_layers": 1, "num_attention_heads": 5, "num_key_value_heads": 1,
         "head_dim": 32}
 MODELS = {
+    "ministral3": lambda: transformers.Ministral3ForCausalLM(transformers.Ministral3Config(
+        pad_token_id=0, rope_parameters=make_families.QUERY_SCALES, **SHAPE)),
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE)),
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SHAPE)),
     "qwen3moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
@@ -148,6 +150,19 @@ def float8_whole(random, N, K, size):
             "input_scale": np.float32(1).reshape(())}
 
 
+def float8_ministral3(random, N, K, size):
+    """As Mistral publishes them: one scale for the matrix and one for its inputs, in bfloat16 and without dimensions."""
+    made = float8(random, N, K, None, size)
+    one = torch.ones((), dtype=torch.bfloat16)
+    return {"weight": made["weight"], "weight_scale_inv": one * float(made["weight_scale"][0, 0]), "activation_scale": one}
+
+
+def float8_exponents(random, N, K, size, block):
+    """Blocks whose scales are powers of two, each stored as its exponent."""
+    made = float8(random, N, K, block, size)
+    return {**made, "weight_scale_inv": torch.from_numpy(made["weight_scale_inv"]).to(torch.float8_e8m0fnu)}
+
+
 def llm_int8(random, N, K, size):
     return {"weight": random.integers(-127, 128, (N, K)).astype(np.int8), "SCB": scales(random, N, size * 8),
             "weight_format": np.zeros((), np.uint8)}
@@ -199,6 +214,15 @@ def read_float8(t, block, suffix="_inv"):
         return weight * t["weight_scale"]
     rows, columns = (np.arange(n) // size for n, size in zip(weight.shape, block))
     return weight * t[f"weight_scale{suffix}"][rows][:, columns]
+
+
+def read_float8_ministral3(t):
+    return t["weight"].double().numpy() * float(t["weight_scale_inv"])
+
+
+def read_float8_exponents(t, block):
+    exponents = t["weight_scale_inv"].view(torch.uint8).numpy().astype(np.int64)
+    return read_float8({**t, "weight_scale_inv": 2.0 ** (exponents - 127)}, block)
 
 
 def nibbles(bytes_, high_first):
@@ -267,6 +291,11 @@ FOLDERS = {
                     lambda r, N, K, size: float8(r, N, K, None, size), lambda t: read_float8(t, None)),
     "float8-structure": ("llama", compressed("float-quantized", 8, "float", strategy="block", weights={"block_structure": [40, 24]}),
                          lambda r, N, K, size: float8(r, N, K, (40, 24), size, ""), lambda t: read_float8(t, (40, 24), "")),
+    "float8-ministral3": ("ministral3", {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None},
+                          float8_ministral3, read_float8_ministral3),
+    "float8-exponents": ("llama", {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [40, 24],
+                                   "scale_fmt": "ue8m0"},
+                         lambda *a: float8_exponents(*a, (40, 24)), lambda t: read_float8_exponents(t, (40, 24))),
     "float8-blocks": of_blocks(40, "qwen3"),
     "float8-128-llama": of_blocks(128, "wide llama"),
     "float8-128-qwen3": of_blocks(128, "wide qwen3"),
