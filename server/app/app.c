@@ -73,6 +73,7 @@ void app_set_limits(struct app *app) {
         .more = app->model_name == app->names ? app->names + strlen(app->names) + 1 : NULL,
         .any_model = options->api.any_model_name,
         .V = engine_model(app->engine)->V,
+        .config = engine_model(app->engine),
         .max_model_len = engine_memory(app->engine)->max_model_len,
         .max_choices = min_int(options->engine.max_num_seqs, MAX_CHOICES),
         /* more could never be queued */

@@ -50,8 +50,10 @@ struct api_limits {
     /* or one of these: NUL-terminated strings, ended by an empty one; or NULL. Other names are a
      * 404. */
     const char *more;
-    bool any_model;        /* every name is accepted */
-    int V;                 /* vocabulary */
+    bool any_model; /* every name is accepted */
+    int V;          /* vocabulary */
+    /* the model's figures for lists of models; NULL: they are left out */
+    const struct model_config *config;
     int max_model_len;     /* tokens of prompt and output */
     int max_choices;       /* maximum n */
     int max_prompts;       /* maximum number of prompts per request */
@@ -281,7 +283,11 @@ void api_write_error(struct buf *out, const struct err *err);
 /* Does this server accept the model's name? */
 bool api_serves(const struct api_limits *limits, const char *name, size_t length);
 
-/* Writes the answer of /v1/models: a list of all names. With a `name`: of /v1/models/{name}. */
+/* Writes seconds since 1970 as a JSON string in the form of RFC 3339. */
+void api_write_time(struct buf *out, int64_t seconds);
+
+/* Writes the answer of /v1/models, which clients of OpenAI, Anthropic, vLLM, llama-server and Codex
+ * read: a list of all names. With a `name`: of /v1/models/{name}. */
 void api_write_models(struct buf *out, const struct api_limits *limits, const char *name,
                       int64_t created);
 /* Writes the answer of /tokenize: the ids and, if `strings` is set, the name of each in the model

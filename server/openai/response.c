@@ -179,35 +179,6 @@ void api_write_error(struct buf *out, const struct err *err) {
     buf_puts(out, "}}");
 }
 
-/* Writes one model. As in vLLM, all names have the first name as their root. */
-static void write_model(struct buf *out, const struct api_limits *limits, const char *model,
-                        int64_t created) {
-    buf_puts(out, "{\"id\":");
-    json_write_string(out, model, strlen(model));
-    buf_puts(out, ",\"object\":\"model\",\"created\":");
-    json_write_int(out, created);
-    buf_puts(out, ",\"owned_by\":\"penstock\",\"root\":");
-    json_write_string(out, limits->model, strlen(limits->model));
-    buf_puts(out, ",\"parent\":null,\"max_model_len\":");
-    json_write_int(out, limits->max_model_len);
-    buf_add(out, "}", 1);
-}
-
-void api_write_models(struct buf *out, const struct api_limits *limits, const char *name,
-                      int64_t created) {
-    if (name) {
-        write_model(out, limits, name, created);
-        return;
-    }
-    buf_puts(out, "{\"object\":\"list\",\"data\":[");
-    write_model(out, limits, limits->model, created);
-    for (const char *more = limits->more; more && *more; more += strlen(more) + 1) {
-        buf_puts(out, ",");
-        write_model(out, limits, more, created);
-    }
-    buf_puts(out, "]}");
-}
-
 void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids, int n,
                       int max_model_len, bool strings) {
     assert(n >= 0 && max_model_len > 0);

@@ -46,6 +46,16 @@ def create(client, messages=MESSAGES, max_tokens=16, **fields):
     return client.messages.create(model=NAME, messages=messages, max_tokens=max_tokens, extra_body=GREEDY, **fields)
 
 
+def test_models_are_a_page_of_anthropics(client):
+    page = client.models.list(limit=1)
+    assert [model.id for model in page] == [page.first_id] == [page.last_id] == [NAME] and page.has_more is False
+    model = client.models.retrieve(NAME)
+    assert model == page.data[0] and model.type == "model" and model.display_name == NAME and model.created_at.year > 2000
+    assert model.max_input_tokens == model.max_model_len >= model.meta["n_ctx"]
+    assert model.meta["n_vocab"] == 49152 and model.meta["n_embd"] == 576
+    assert model.meta["size"] > model.meta["n_params"] / 2 > 5e7
+
+
 def test_a_message_has_the_text_of_openais_path(client, server):
     message = create(client)
     same = httpx.post(server.url + "/v1/chat/completions", timeout=120,

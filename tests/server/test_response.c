@@ -258,27 +258,34 @@ START_TEST(errors) {
 }
 END_TEST
 
-START_TEST(documents) {
-    static const int32_t ids[] = {0, 1};
-    const char *model =
-        "{\"id\":\"m\",\"object\":\"model\",\"created\":9,\"owned_by\":\"penstock\","
-        "\"root\":\"m\",\"parent\":null,\"max_model_len\":64}";
-    const char *other =
-        "{\"id\":\"o\",\"object\":\"model\",\"created\":9,\"owned_by\":\"penstock\","
-        "\"root\":\"m\",\"parent\":null,\"max_model_len\":64}";
-    char list[512];
+/* A model of /v1/models with the name `id`. */
+#define MODEL(id)                                                                                  \
+    "{\"id\":\"" id "\",\"object\":\"model\",\"created\":9,\"owned_by\":\"penstock\","             \
+    "\"root\":\"m\",\"parent\":null,\"max_model_len\":64,\"type\":\"model\",\"display_name\":"     \
+    "\"" id "\",\"created_at\":\"1970-01-01T00:00:09Z\",\"max_input_tokens\":64"
+#define PAGE_END(last)                                                                             \
+    "],\"has_more\":false,\"first_id\":\"m\",\"last_id\":\"" last "\",\"models\":[]}"
+
+START_TEST(one_list_of_models_has_the_members_of_all_clients) {
+    static struct model_config config = {
+        .V = 3, .K = 4, .context_length = 99, .n_parameters = 1234567890123, .file_bytes = 5};
     struct api_limits served = {.model = "m", .max_model_len = 64};
     api_write_models(&out, &served, "m", 9);
-    check_out(model);
-    snprintf(list, sizeof list, "{\"object\":\"list\",\"data\":[%s]}", model);
+    check_out(MODEL("m") "}");
     api_write_models(&out, &served, NULL, 9);
-    check_out(list);
+    check_out("{\"object\":\"list\",\"data\":[" MODEL("m") "}" PAGE_END("m"));
     served.more = "o\0";
-    snprintf(list, sizeof list, "{\"object\":\"list\",\"data\":[%s,%s]}", model, other);
     api_write_models(&out, &served, NULL, 9);
-    check_out(list);
+    check_out("{\"object\":\"list\",\"data\":[" MODEL("m") "}," MODEL("o") "}" PAGE_END("o"));
+    served.config = &config;
     api_write_models(&out, &served, "o", 9);
-    check_out(other);
+    check_out(MODEL("o") ",\"meta\":{\"n_vocab\":3,\"n_ctx\":64,\"n_ctx_train\":99,\"n_embd\":4,"
+                         "\"n_params\":1234567890123,\"size\":5}}");
+}
+END_TEST
+
+START_TEST(documents) {
+    static const int32_t ids[] = {0, 1};
     api_write_tokens(&out, &words, ids, 2, 64, true);
     check_out("{\"count\":2,\"max_model_len\":64,\"tokens\":[0,1],\"token_strs\":[\"Hi\","
               "\"\xC4\xA0there\"]}");
@@ -513,6 +520,7 @@ int main(void) {
     tcase_add_test(core, chat_stream);
     tcase_add_test(core, completion_stream);
     tcase_add_test(core, errors);
+    tcase_add_test(core, one_list_of_models_has_the_members_of_all_clients);
     tcase_add_test(core, documents);
     tcase_add_test(core, rendered_prompts);
     tcase_add_test(core, a_rendered_chat);

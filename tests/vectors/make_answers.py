@@ -53,6 +53,7 @@ OWN_ID = (r"^(X-Request-Id): [0-9a-f]{32}$", r"\1: ID")  # of an answer that is 
 VOLATILE = [
     ID,
     (r'"created":\d+', '"created":TIME'),
+    (r'"created_at":"[^"]+"', '"created_at":"TIME"'),
     (r'"system_fingerprint":"penstock-[^"]*"', '"system_fingerprint":"penstock-VERSION"'),
     (r'"cached_tokens":\d+', '"cached_tokens":CACHED'),
     (r"'n' must be between 1 and \d+,", "'n' must be between 1 and LIMIT,"),
