@@ -57,9 +57,11 @@ static enum status join_text(struct translation *to, struct buf *out, const stru
 
 /* ---- writing a chat's messages -------------------------------------------------------------- */
 
-static void begin_message(struct translation *to, const char *role) {
-    char last = to->out.data[to->out.length - 1];
-    buf_printf(&to->out, "%s{\"role\":\"%s\",\"content\":", last == '[' ? "" : ",", role);
+/* Begins a message that a part of the body, `place`, has asked for. */
+static void begin_message(struct translation *to, const char *role, const char *place) {
+    const char *comma = to->n_messages > 0 ? "," : "";
+    api_name_message(&to->names, to->n_messages++, "", place);
+    buf_printf(&to->out, "%s{\"role\":\"%s\",\"content\":", comma, role);
 }
 
 static void write_text(struct translation *to, const struct buf *text) {
@@ -72,7 +74,7 @@ static enum status write_system(struct translation *to) {
     if (!system) return STATUS_OK;
     enum status status = join_text(to, &text, system, "system");
     if (status == STATUS_OK && text.length > 0) {
-        begin_message(to, "system");
+        begin_message(to, "system", "system");
         write_text(to, &text);
         buf_puts(&to->out, "}");
     }
@@ -91,7 +93,8 @@ static enum status write_result(struct translation *to, const struct json *block
     if (!json_is(id, JSON_STRING)) return messages_wrong(to, where, "must have a 'tool_use_id'");
     enum status status = content ? join_text(to, &text, content, name) : STATUS_OK;
     if (status == STATUS_OK) {
-        begin_message(to, "tool");
+        api_name_message(&to->names, to->n_messages, ".role", where);
+        begin_message(to, "tool", where);
         write_text(to, &text);
         buf_puts(&to->out, ",\"tool_call_id\":");
         json_write_value(&to->out, id);
@@ -102,9 +105,9 @@ static enum status write_result(struct translation *to, const struct json *block
 }
 
 /* Writes the user's text that precedes a result or ends the message. */
-static void flush_user(struct translation *to, struct buf *text) {
+static void flush_user(struct translation *to, struct buf *text, const char *where) {
     if (text->length == 0) return;
-    begin_message(to, "user");
+    begin_message(to, "user", where);
     write_text(to, text);
     buf_puts(&to->out, "}");
     buf_clear(text);
@@ -118,7 +121,7 @@ static enum status write_user(struct translation *to, const struct json *content
         snprintf(name, sizeof name, "%.48s[%d]", where, i++);
         if (check_block(to, block, name)) return to->err->status;
         if (is_type(block, "tool_result")) {
-            flush_user(to, text);
+            flush_user(to, text, where);
             if (write_result(to, block, name)) return to->err->status;
             continue;
         }
@@ -128,17 +131,29 @@ static enum status write_user(struct translation *to, const struct json *content
         if (text->length > 0) buf_puts(text, "\n");
         buf_add(text, json_text(part), json_length(part));
     }
-    flush_user(to, text);
+    flush_user(to, text, where);
     return STATUS_OK;
 }
 
 /* The parts of an earlier answer. */
 struct turn {
     struct buf text, thoughts, calls;
+    int n_calls;
 };
 
+/* Records the place of a call of the message that is written next. */
+static void name_call(struct translation *to, int index, const char *where) {
+    char member[48];
+    if (index == 0) api_name_message(&to->names, to->n_messages, ".tool_calls", where);
+    snprintf(member, sizeof member, ".tool_calls[%d]", index);
+    api_name_message(&to->names, to->n_messages, member, where);
+    snprintf(member, sizeof member, ".tool_calls[%d].function", index);
+    api_name_message(&to->names, to->n_messages, member, where);
+}
+
 static enum status add_call(struct translation *to, const struct json *block, const char *where,
-                            struct buf *calls) {
+                            struct turn *turn) {
+    struct buf *calls = &turn->calls;
     const struct json *id = json_member(block, "id"), *name = json_member(block, "name");
     const struct json *input = messages_member(block, "input");
     if (!json_is(id, JSON_STRING) || !json_is(name, JSON_STRING)) {
@@ -147,6 +162,7 @@ static enum status add_call(struct translation *to, const struct json *block, co
     if (input && !json_is(input, JSON_OBJECT)) {
         return messages_wrong(to, where, "must have an object as 'input'");
     }
+    name_call(to, turn->n_calls++, where);
     buf_puts(calls, calls->length > 0 ? ",{\"id\":" : "{\"id\":");
     json_write_value(calls, id);
     buf_puts(calls, ",\"type\":\"function\",\"function\":{\"name\":");
@@ -164,7 +180,7 @@ static enum status add_block(struct translation *to, const struct json *block, c
                              struct turn *turn) {
     if (check_block(to, block, where)) return to->err->status;
     if (is_type(block, "redacted_thinking")) return STATUS_OK; /* no one can read it */
-    if (is_type(block, "tool_use")) return add_call(to, block, where, &turn->calls);
+    if (is_type(block, "tool_use")) return add_call(to, block, where, turn);
     bool is_thought = is_type(block, "thinking");
     if (!is_thought && !is_type(block, "text")) return refuse_block(to, block, where);
     const struct json *text = json_member(block, is_thought ? "thinking" : "text");
@@ -173,8 +189,8 @@ static enum status add_block(struct translation *to, const struct json *block, c
     return STATUS_OK;
 }
 
-static void write_turn(struct translation *to, const struct turn *turn) {
-    begin_message(to, "assistant");
+static void write_turn(struct translation *to, const struct turn *turn, const char *place) {
+    begin_message(to, "assistant", place);
     write_text(to, &turn->text);
     if (turn->thoughts.length > 0) {
         buf_puts(&to->out, ",\"reasoning_content\":");
@@ -189,7 +205,7 @@ static void write_turn(struct translation *to, const struct turn *turn) {
 }
 
 static enum status write_assistant(struct translation *to, const struct json *content,
-                                   const char *where, bool is_last) {
+                                   const char *where, const char *place, bool is_last) {
     struct turn turn = {0};
     int i = 0;
     enum status status = STATUS_OK;
@@ -201,7 +217,7 @@ static enum status write_assistant(struct translation *to, const struct json *co
         status = add_block(to, block, name, &turn);
         if (status != STATUS_OK) break;
     }
-    if (status == STATUS_OK) write_turn(to, &turn);
+    if (status == STATUS_OK) write_turn(to, &turn, place);
     to->is_continued = is_last && turn.calls.length == 0;
     buf_free(&turn.text);
     buf_free(&turn.thoughts);
@@ -218,11 +234,14 @@ static enum status write_message(struct translation *to, const struct json *mess
     enum status status;
     snprintf(name, sizeof name, "%.32s.content", where);
     if (!json_is(message, JSON_OBJECT)) return messages_wrong(to, where, "must be an object");
+    if (api_holds_nul(message)) {
+        return messages_wrong(to, where, "must not hold the character \\u0000");
+    }
     if (!json_is(content, JSON_STRING) && !json_is(content, JSON_ARRAY)) {
         return messages_wrong(to, name, "must be a string or an array of blocks");
     }
     if (json_is_text(role, "assistant")) {
-        return write_assistant(to, content, name, message->next == NULL);
+        return write_assistant(to, content, name, where, message->next == NULL);
     }
     bool is_user = json_is_text(role, "user");
     if (!is_user && !json_is_text(role, "system")) {
@@ -233,7 +252,7 @@ static enum status write_message(struct translation *to, const struct json *mess
         status = write_user(to, content, name, &text);
     } else {
         status = join_text(to, &text, content, name);
-        begin_message(to, is_user ? "user" : "system");
+        begin_message(to, is_user ? "user" : "system", where);
         write_text(to, &text);
         buf_puts(&to->out, "}");
     }

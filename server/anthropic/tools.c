@@ -11,13 +11,26 @@ static bool is_clients(const struct json *tool) {
     return !type || json_is_text(type, "custom");
 }
 
-static enum status write_tool(struct translation *to, const struct json *tool, const char *where) {
+/* Records the places of the tool at an index of the translated list. */
+static void name_tool(struct translation *to, int index, const char *where) {
+    static const char *const members[][2] = {
+        {"", ""}, {".function", ""}, {".function.parameters", ".input_schema"}};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        char field[64], name[64];
+        snprintf(field, sizeof field, "tools[%d]%s", index, members[i][0]);
+        snprintf(name, sizeof name, "%.32s%s", where, members[i][1]);
+        api_name_add(&to->names, field, name);
+    }
+}
+
+static enum status write_tool(struct translation *to, const struct json *tool, int index,
+                              const char *where) {
     const struct json *name = json_member(tool, "name");
     const struct json *description = messages_member(tool, "description");
     const struct json *schema = messages_member(tool, "input_schema");
-    if (!json_is(name, JSON_STRING)) return messages_wrong(to, where, "must have a 'name'");
-    char last = to->out.data[to->out.length - 1];
-    buf_puts(&to->out, last == '[' ? "" : ",");
+    if (json_length(name) == 0) return messages_wrong(to, where, "must have a 'name'");
+    name_tool(to, index, where);
+    buf_puts(&to->out, index == 0 ? "" : ",");
     buf_puts(&to->out, "{\"type\":\"function\",\"function\":{\"name\":");
     json_write_value(&to->out, name);
     if (description) {
@@ -62,12 +75,13 @@ enum status messages_write_tools(struct translation *to) {
     if (!json_is(tools, JSON_ARRAY)) return messages_wrong(to, "tools", "must be an array");
     json_each(tool, tools) n += is_clients(tool);
     if (n == 0) return STATUS_OK;
+    n = 0;
     buf_puts(&to->out, ",\"tools\":[");
     json_each(tool, tools) {
         char where[32];
         snprintf(where, sizeof where, "tools[%d]", i++);
         if (!json_is(tool, JSON_OBJECT)) return messages_wrong(to, where, "must be an object");
-        if (is_clients(tool) && write_tool(to, tool, where)) return to->err->status;
+        if (is_clients(tool) && write_tool(to, tool, n++, where)) return to->err->status;
     }
     buf_puts(&to->out, "]");
     return write_choice(to);

@@ -231,8 +231,15 @@ static enum job_progress constrain(struct generation_job *job, bool may_compile)
     return JOB_PREPARED;
 }
 
-enum job_progress job_read(struct generation_job *job, struct json *body) {
-    assert(!job->request && !job->err.status);
+/* Names the client's fields in the error of a translated body. */
+static enum job_progress with_names(struct generation_job *job, enum job_progress progress) {
+    const struct api_request *request = job->request;
+    if (job->err.status && request && request->names)
+        api_rename(&job->err, request->names, request->names_length);
+    return progress;
+}
+
+static enum job_progress read_body(struct generation_job *job, struct json *body) {
     if (job->api->parse(&job->request, body, &job->app->limits, &job->err)) return JOB_PREPARED;
     struct api_request *request = job->request;
     memcpy(job->id, request->id, sizeof job->id);
@@ -244,9 +251,14 @@ enum job_progress job_read(struct generation_job *job, struct json *body) {
     return job->err.status ? JOB_PREPARED : constrain(job, false);
 }
 
+enum job_progress job_read(struct generation_job *job, struct json *body) {
+    assert(!job->request && !job->err.status);
+    return with_names(job, read_body(job, body));
+}
+
 enum job_progress job_compile(struct generation_job *job) {
     assert(job->request && !job->err.status && job->step != STEP_COMPILED);
-    return job_is_abandoned(job) ? JOB_PREPARED : constrain(job, true);
+    return with_names(job, job_is_abandoned(job) ? JOB_PREPARED : constrain(job, true));
 }
 
 void job_prepare(struct generation_job *job, struct json *body) {

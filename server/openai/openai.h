@@ -123,6 +123,9 @@ struct api_request {
     int prompt_logprobs; /* -1: off; otherwise the number of best tokens per prompt token */
     int priority;
     uint64_t cache_salt[2];
+    /* of a translated body: the names of its fields (api_name_add), in the arena; or NULL */
+    const char *names; /* [names_length] */
+    size_t names_length;
     struct arena *arena;
     struct json *json;
 };
@@ -271,6 +274,23 @@ enum status api_parse_chat(struct api_request **out, struct json *body,
                            const struct api_limits *limits, const struct api *api, struct err *err);
 enum status api_parse_text(struct api_request **out, struct json *body,
                            const struct api_limits *limits, const struct api *api, struct err *err);
+
+/* Add the client's name for a field of the translated body, which also stands for the field's
+ * members: with "messages[2]" and "input[5]", an error in 'messages[2].content' is one in
+ * 'input[5].content'. The longest name of a field counts. The second function does so for a message
+ * and its member, such as ".role", or "". */
+void api_name_add(struct buf *names, const char *field, const char *clients);
+void api_name_message(struct buf *names, int index, const char *member, const char *clients);
+
+/* Copies the names to a request, for errors that are found later. */
+void api_keep_names(struct api_request *request, const struct buf *names);
+
+/* Replaces the param of an error, and the quoted names in its message, by the client's names. An
+ * error is renamed only once. */
+void api_rename(struct err *err, const char *names, size_t length);
+
+/* Does the value contain the character NUL, which would end a template's text? */
+bool api_holds_nul(const struct json *value);
 
 /* Is it the name of a field that changes how tokens are chosen, or where an answer ends? */
 bool api_is_sampling_field(const char *name);

@@ -165,17 +165,17 @@ static enum status check_message(struct parse *parse, const char *path, struct j
     return status;
 }
 
-/* Does the value contain a NUL? Templates see C strings, so the text after it would be lost. */
-static bool holds_nul(const struct json *value) {
+/* Templates see C strings, so the text after a NUL would be lost. */
+bool api_holds_nul(const struct json *value) {
     if (json_is(value, JSON_STRING)) return strlen(json_text(value)) != json_length(value);
     json_each(child, value) {
-        if (holds_nul(child)) return true;
+        if (api_holds_nul(child)) return true;
     }
     return false;
 }
 
 enum status refuse_nul(struct parse *parse, const char *path, const struct json *value) {
-    if (!holds_nul(value)) return STATUS_OK;
+    if (!api_holds_nul(value)) return STATUS_OK;
     return err_set(parse->err, STATUS_INVALID_REQUEST, path,
                    "'%s' must not hold the character \\u0000.", path);
 }

@@ -11,6 +11,7 @@
 struct translation {
     const struct json *body; /* the client's */
     struct buf out;          /* the body of a chat so far, without the closing brace */
+    struct buf names;        /* the client's names of its fields (api_name_add) */
     struct err *err;
 };
 

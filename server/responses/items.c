@@ -12,6 +12,8 @@ struct chat {
     struct buf thoughts, text, calls; /* of the open turn of the assistant */
     bool has_turn;
     int n_messages;
+    int n_calls;                           /* of the open turn */
+    char system_place[32], turn_place[32]; /* the item that began each, in the client's names */
 };
 
 static bool is_type(const struct json *item, const char *type) {
@@ -60,8 +62,11 @@ static enum status join(struct chat *chat, struct buf *out, const struct json *c
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-static void begin_message(struct chat *chat, const char *role, const struct buf *text) {
+/* Begins a message that an item, `place`, has asked for. */
+static void begin_message(struct chat *chat, const char *role, const struct buf *text,
+                          const char *place) {
     struct buf *out = &chat->to->out;
+    api_name_message(&chat->to->names, chat->n_messages, "", place);
     buf_printf(out, "%s{\"role\":\"%s\",\"content\":", chat->n_messages++ > 0 ? "," : "", role);
     json_write_string(out, text->data, text->length);
 }
@@ -72,7 +77,7 @@ static void end_message(struct chat *chat) {
 
 static void flush_system(struct chat *chat) {
     if (chat->system.length == 0) return;
-    begin_message(chat, "system", &chat->system);
+    begin_message(chat, "system", &chat->system, chat->system_place);
     end_message(chat);
     buf_clear(&chat->system);
 }
@@ -80,7 +85,7 @@ static void flush_system(struct chat *chat) {
 static void flush_turn(struct chat *chat) {
     struct buf *out = &chat->to->out;
     if (!chat->has_turn) return;
-    begin_message(chat, "assistant", &chat->text);
+    begin_message(chat, "assistant", &chat->text, chat->turn_place);
     if (chat->thoughts.length > 0) {
         buf_puts(out, ",\"reasoning_content\":");
         json_write_string(out, chat->thoughts.data, chat->thoughts.length);
@@ -95,28 +100,34 @@ static void flush_turn(struct chat *chat) {
     buf_clear(&chat->text);
     buf_clear(&chat->calls);
     chat->has_turn = false;
+    chat->n_calls = 0;
 }
 
-static enum status add_system(struct chat *chat, const struct json *content, const char *where) {
+/* `place` is the item, `where` its content. */
+static enum status add_system(struct chat *chat, const struct json *content, const char *where,
+                              const char *place) {
     struct buf text = {0};
     enum status status = join(chat, &text, content, where);
     if (status == STATUS_OK && chat->n_messages == 0) {
+        if (chat->system.length == 0)
+            snprintf(chat->system_place, sizeof chat->system_place, "%s", place);
         if (chat->system.length > 0) buf_puts(&chat->system, "\n\n");
         buf_add(&chat->system, text.data ? text.data : "", text.length);
     } else if (status == STATUS_OK) {
-        begin_message(chat, "system", &text);
+        begin_message(chat, "system", &text, place);
         end_message(chat);
     }
     buf_free(&text);
     return status;
 }
 
-static enum status add_user(struct chat *chat, const struct json *content, const char *where) {
+static enum status add_user(struct chat *chat, const struct json *content, const char *where,
+                            const char *place) {
     struct buf text = {0};
     enum status status = join(chat, &text, content, where);
     if (status == STATUS_OK) {
         flush_system(chat);
-        begin_message(chat, "user", &text);
+        begin_message(chat, "user", &text, place);
         end_message(chat);
     }
     buf_free(&text);
@@ -124,8 +135,9 @@ static enum status add_user(struct chat *chat, const struct json *content, const
 }
 
 /* Makes the assistant's turn the open one. */
-static void open_turn(struct chat *chat) {
+static void open_turn(struct chat *chat, const char *where) {
     flush_system(chat);
+    if (!chat->has_turn) snprintf(chat->turn_place, sizeof chat->turn_place, "%s", where);
     chat->has_turn = true;
 }
 
@@ -137,13 +149,13 @@ static enum status add_message(struct chat *chat, const struct json *item, const
     snprintf(name, sizeof name, "%.32s.content", where);
     if (json_is_text(role, "assistant")) {
         if (chat->text.length > 0 || chat->calls.length > 0) flush_turn(chat);
-        open_turn(chat);
+        open_turn(chat, where);
         return join(chat, &chat->text, content, name);
     }
     flush_turn(chat);
-    if (json_is_text(role, "user")) return add_user(chat, content, name);
+    if (json_is_text(role, "user")) return add_user(chat, content, name, where);
     if (json_is_text(role, "system") || json_is_text(role, "developer"))
-        return add_system(chat, content, name);
+        return add_system(chat, content, name, where);
     snprintf(name, sizeof name, "%.32s.role", where);
     return responses_wrong(chat->to, name,
                            "must be \"user\", \"assistant\", \"system\" or \"developer\"");
@@ -154,7 +166,7 @@ static enum status add_reasoning(struct chat *chat, const struct json *item, con
     char name[48];
     snprintf(name, sizeof name, "%.32s.content", where);
     flush_turn(chat);
-    open_turn(chat);
+    open_turn(chat, where);
     return content ? join(chat, &chat->thoughts, content, name) : STATUS_OK;
 }
 
@@ -190,6 +202,17 @@ static void write_arguments(struct buf *out, const struct json *item, const stru
     buf_puts(out, is_custom ? "}}}" : "}}");
 }
 
+/* Records the place of the call that is added to the open turn. */
+static void name_call(struct chat *chat, const char *where) {
+    char member[48];
+    if (chat->n_calls == 0)
+        api_name_message(&chat->to->names, chat->n_messages, ".tool_calls", where);
+    snprintf(member, sizeof member, ".tool_calls[%d]", chat->n_calls);
+    api_name_message(&chat->to->names, chat->n_messages, member, where);
+    snprintf(member, sizeof member, ".tool_calls[%d].function", chat->n_calls++);
+    api_name_message(&chat->to->names, chat->n_messages, member, where);
+}
+
 static enum status add_call(struct chat *chat, const struct json *item, const char *where,
                             const struct call_type *type) {
     const struct json *id = call_id_of(item), *name = json_member(item, "name");
@@ -204,7 +227,8 @@ static enum status add_call(struct chat *chat, const struct json *item, const ch
         return responses_wrong(chat->to, path,
                                type->name ? "must be an object" : "must be a string");
     }
-    open_turn(chat);
+    open_turn(chat, where);
+    name_call(chat, where);
     struct buf *out = &chat->calls;
     buf_puts(out, out->length > 0 ? ",{\"id\":" : "{\"id\":");
     json_write_value(out, id);
@@ -251,7 +275,8 @@ static enum status add_output(struct chat *chat, const struct json *item, const 
     enum status status = join_output(chat, &text, item, name);
     if (status == STATUS_OK) {
         flush_system(chat);
-        begin_message(chat, "tool", &text);
+        api_name_message(&chat->to->names, chat->n_messages, ".role", where);
+        begin_message(chat, "tool", &text, where);
         buf_puts(&chat->to->out, ",\"tool_call_id\":");
         json_write_value(&chat->to->out, id);
         end_message(chat);
@@ -287,6 +312,9 @@ static enum status add_item(struct chat *chat, const struct json *item, const ch
     const struct json *type = responses_member(item, "type");
     const struct call_type *call = call_type_of(item);
     if (!json_is(item, JSON_OBJECT)) return responses_wrong(chat->to, where, "must be an object");
+    if (api_holds_nul(item)) {
+        return responses_wrong(chat->to, where, "must not hold the character \\u0000");
+    }
     if (!type || is_type(item, "message")) return add_message(chat, item, where);
     if (is_type(item, "reasoning")) return add_reasoning(chat, item, where);
     if (call) return add_call(chat, item, where, call);
@@ -302,9 +330,9 @@ static enum status add_items(struct chat *chat) {
     const struct json *instructions = responses_member(chat->to->body, "instructions");
     const struct json *input = responses_member(chat->to->body, "input");
     int i = 0;
-    if (instructions && add_system(chat, instructions, "instructions"))
+    if (instructions && add_system(chat, instructions, "instructions", "instructions"))
         return chat->to->err->status;
-    if (json_is(input, JSON_STRING)) return add_user(chat, input, "input");
+    if (json_is(input, JSON_STRING)) return add_user(chat, input, "input", "input");
     if (input && !json_is(input, JSON_ARRAY)) {
         return responses_wrong(chat->to, "input", "must be a string or an array of items");
     }
@@ -324,7 +352,7 @@ enum status responses_write_messages(struct translation *to) {
         flush_turn(&chat);
         flush_system(&chat);
         if (chat.n_messages == 0) { /* Codex probes a server with an empty input */
-            begin_message(&chat, "user", &chat.text);
+            begin_message(&chat, "user", &chat.text, "input");
             end_message(&chat);
         }
         buf_puts(&to->out, "]");

@@ -30,6 +30,23 @@ static const struct {
 
 #define N_COPIED (sizeof copied / sizeof *copied)
 
+/* The client's names of fields that a translation writes. */
+static void name_fields(struct translation *to) {
+    static const struct {
+        const char *field, *name;
+    } written[] = {
+        {"messages", "input"},
+        {"response_format", "text.format"},
+        {"response_format.json_schema", "text.format"},
+        {"chat_template_kwargs", "reasoning.effort"},
+        {"reasoning_effort", "reasoning.effort"},
+        {"truncate_prompt_tokens", "truncation"},
+    };
+    for (size_t i = 0; i < N_COPIED; i++) api_name_add(&to->names, copied[i].field, copied[i].name);
+    for (size_t i = 0; i < sizeof written / sizeof *written; i++)
+        api_name_add(&to->names, written[i].field, written[i].name);
+}
+
 static void write_copied(struct translation *to) {
     const char *comma = "";
     for (size_t i = 0; i < N_COPIED; i++) {
@@ -139,35 +156,24 @@ static enum status translate(struct translation *to) {
     return STATUS_OK;
 }
 
-/* Replaces the name of a chat's field in an error by the client's. */
-static void rename_field(struct err *err) {
-    char message[sizeof err->message], quoted[sizeof err->param + 2];
-    bool is_format = strncmp(err->param, "response_format", 15) == 0;
-    const char *name = is_format ? "text.format" : NULL;
-    for (size_t i = 0; i < N_COPIED; i++)
-        if (strcmp(err->param, copied[i].field) == 0) name = copied[i].name;
-    if (strcmp(err->param, "messages") == 0) name = "input";
-    if (!name || strcmp(name, err->param) == 0) return;
-    int n = snprintf(quoted, sizeof quoted, "'%s'", err->param);
-    if (strncmp(err->message, quoted, (size_t)n) == 0) {
-        snprintf(message, sizeof message, "'%s'%.900s", name, err->message + n);
-        snprintf(err->message, sizeof err->message, "%s", message);
-    }
-    snprintf(err->param, sizeof err->param, "%s", name);
-}
-
 enum status responses_parse(struct api_request **out, struct json *body,
                             const struct api_limits *limits, struct err *err) {
     struct translation to = {.body = body, .err = err};
     struct json *translated = NULL;
     *out = NULL;
+    name_fields(&to);
     enum status status = translate(&to);
     if (status == STATUS_OK)
         status = json_parse(&translated, "The body", to.out.data, to.out.length, err);
     buf_free(&to.out);
     json_free(body);
-    if (status != STATUS_OK) return status;
-    status = api_parse_chat(out, translated, limits, &api_responses, err);
-    if (status != STATUS_OK) rename_field(err);
+    if (status == STATUS_OK) {
+        status = api_parse_chat(out, translated, limits, &api_responses, err);
+        if (status == STATUS_OK)
+            api_keep_names(*out, &to.names);
+        else
+            api_rename(err, to.names.data, to.names.length);
+    }
+    buf_free(&to.names);
     return status;
 }

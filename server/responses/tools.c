@@ -9,12 +9,17 @@ static bool is_function(const struct json *tool) {
 }
 
 /* Writes a tool, whose members are flat here and in "function" there. */
-static enum status write_tool(struct translation *to, const struct json *tool, const char *where) {
+static enum status write_tool(struct translation *to, const struct json *tool, int index,
+                              const char *where) {
+    char field[48];
     static const char *const names[] = {"description", "parameters", "strict"};
     const struct json *name = json_member(tool, "name");
-    if (!json_is(name, JSON_STRING)) return responses_wrong(to, where, "must have a 'name'");
-    char last = to->out.data[to->out.length - 1];
-    buf_puts(&to->out, last == '[' ? "" : ",");
+    if (json_length(name) == 0) return responses_wrong(to, where, "must have a 'name'");
+    snprintf(field, sizeof field, "tools[%d]", index);
+    api_name_add(&to->names, field, where);
+    snprintf(field, sizeof field, "tools[%d].function", index);
+    api_name_add(&to->names, field, where);
+    buf_puts(&to->out, index == 0 ? "" : ",");
     buf_puts(&to->out, "{\"type\":\"function\",\"function\":{\"name\":");
     json_write_value(&to->out, name);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -55,11 +60,12 @@ enum status responses_write_tools(struct translation *to) {
     }
     json_each(tool, tools) n += is_function(tool);
     if (n == 0) return STATUS_OK;
+    n = 0;
     buf_puts(&to->out, ",\"tools\":[");
     json_each(tool, tools) {
         char where[32];
         snprintf(where, sizeof where, "tools[%d]", i++);
-        if (is_function(tool) && write_tool(to, tool, where)) return to->err->status;
+        if (is_function(tool) && write_tool(to, tool, n++, where)) return to->err->status;
     }
     buf_puts(&to->out, "]");
     if (parallel) {

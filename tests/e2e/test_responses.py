@@ -128,7 +128,7 @@ def test_errors_name_the_field(client, caller):
     assert caught.value.body["param"] == "input[0].content[0]"
     with pytest.raises(openai.BadRequestError) as caught:
         create(client, "word " * 3000)
-    assert caught.value.body["code"] == "context_length_exceeded"
+    assert caught.value.body["code"] == "context_length_exceeded" and caught.value.body["param"] == "input"
     with pytest.raises(openai.AuthenticationError):
         create(caller.with_options(api_key="wrong"))
     with pytest.raises(openai.NotFoundError):

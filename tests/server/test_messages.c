@@ -137,6 +137,20 @@ static const char *const refused[][2] = {
     {BODY("\"tools\":[3]," HI), "tools[0]"},
     {BODY("\"tools\":[{}]," HI), "tools[0]"},
     {BODY("\"tools\":[{\"name\":\"f\"}],\"tool_choice\":{\"type\":\"x\"}," HI), "tool_choice"},
+    {BODY("\"tools\":[{\"name\":\"w\",\"type\":\"web_search_20250305\"},{\"name\":\"f\","
+          "\"input_schema\":{\"type\":\"string\"}}]," HI),
+     "tools[1].input_schema"},
+    {BODY("\"tools\":[{\"name\":\"w\",\"type\":\"web_search_20250305\"},{\"name\":\"f g\"}]," HI),
+     "tools[1].name"},
+    {BODY("\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":3}}," HI),
+     "output_config.format.schema"},
+    {BODY("\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"\\u0000\"}]"),
+     "messages[0]"},
+    {BODY("\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+          "\"text\":\"a\"},{\"type\":\"tool_result\",\"tool_use_id\":\"i\"}]},{\"role\":"
+          "\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":"
+          "\"tool_use\",\"id\":\"i\",\"name\":\"\"}]}]"),
+     "messages[1].content[1].name"},
     {BODY("\"messages\":[3]"), "messages[0]"},
     {BODY("\"messages\":[{\"role\":\"x\",\"content\":\"a\"}]"), "messages[0].role"},
     {BODY("\"messages\":[{\"role\":\"user\"}]"), "messages[0].content"},
@@ -155,6 +169,8 @@ START_TEST(bad_bodies_are_refused_by_name) {
     request_read(&request, &api_messages, body, strlen(body), &request_limits, &err);
     ck_assert_ptr_null(request);
     ck_assert_str_eq(err.param, refused[_i][1]);
+    ck_assert_msg(!strstr(err.message, "function.") && !strstr(err.message, "response_format"),
+                  "%s", err.message);
     ck_assert_msg(strlen(err.message) > 10, "%s", body);
 }
 END_TEST

@@ -167,6 +167,23 @@ static const char *const refused[][2] = {
     {BODY("\"input\":[{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\"}]"),
      "input[0].arguments"},
     {BODY("\"input\":[{\"type\":\"local_shell_call\",\"call_id\":\"c\"}]"), "input[0].action"},
+    {BODY("\"input\":[{\"type\":\"compaction\"},{\"role\":\"user\",\"content\":\"\\u0000\"}]"),
+     "input[1]"},
+    {BODY("\"instructions\":\"s\",\"input\":[{\"type\":\"compaction\"},{\"type\":\"reasoning\"},"
+          "{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"},"
+          "{\"type\":\"function_call\",\"call_id\":\"d\",\"name\":\"\",\"arguments\":\"{}\"}]"),
+     "input[3].name"},
+    {BODY("\"input\":[{\"type\":\"reasoning\"},{\"type\":\"function_call\",\"call_id\":\"c\","
+          "\"name\":\"\",\"arguments\":\"{}\"}]"),
+     "input[1].name"},
+    {BODY("\"tools\":[{\"type\":\"web_search\"},{\"type\":\"function\",\"name\":\"f\","
+          "\"parameters\":{\"type\":\"string\"}}]," HI),
+     "tools[1].parameters"},
+    {BODY("\"tools\":[{\"type\":\"custom\"},{\"type\":\"function\",\"name\":\"f g\"}]," HI),
+     "tools[1].name"},
+    {BODY("\"tools\":[{\"type\":\"function\",\"name\":3}]," HI), "tools[0]"},
+    {BODY("\"text\":{\"format\":{\"type\":\"json_schema\",\"schema\":3}}," HI),
+     "text.format.schema"},
     {BODY("\"instructions\":3," HI), "instructions"},
     {BODY("\"tools\":3," HI), "tools"},
     {BODY("\"tools\":[{\"type\":\"function\"}]," HI), "tools[0]"},
@@ -182,6 +199,18 @@ static const char *const refused[][2] = {
     {BODY("\"top_logprobs\":2," HI), "top_logprobs"},
 };
 
+/* No field of the translated body is named. */
+static void expect_clients_names(const char *message) {
+    static const char *const inner[] = {"messages[",
+                                        "function.",
+                                        "tool_calls",
+                                        "response_format",
+                                        "chat_template_kwargs",
+                                        "truncate_prompt_tokens"};
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
+        ck_assert_msg(!strstr(message, inner[i]), "%s", message);
+}
+
 START_TEST(bad_bodies_are_refused_by_name) {
     struct api_request *request;
     struct err err = {0};
@@ -190,6 +219,22 @@ START_TEST(bad_bodies_are_refused_by_name) {
     ck_assert_ptr_null(request);
     ck_assert_str_eq(err.param, refused[_i][1]);
     ck_assert_msg(strlen(err.message) > 10, "%s", body);
+    expect_clients_names(err.message);
+}
+END_TEST
+
+/* Errors that are found after the body was read name the client's fields too. */
+START_TEST(a_request_keeps_the_names) {
+    struct err err;
+    asked = request_expect(&api_responses,
+                           BODY("\"input\":[{\"type\":\"compaction\"},{\"type\":"
+                                "\"function_call_output\",\"call_id\":\"c\",\"output\":\"\"}]"));
+    err_set(&err, STATUS_INVALID_REQUEST, "messages[0].role",
+            "'messages[0].role' isn't in 'messages', 'other' or 'messages_too'.");
+    api_rename(&err, asked->names, asked->names_length);
+    ck_assert_str_eq(err.param, "input[1]");
+    ck_assert_str_eq(err.message, "'input[1]' isn't in 'input', 'other' or 'messages_too'.");
+    api_request_free(asked);
 }
 END_TEST
 
@@ -353,6 +398,7 @@ int main(void) {
     tcase_add_test(tests, an_effort_is_a_variable);
     tcase_add_test(tests, a_format_is_a_schema);
     tcase_add_loop_test(tests, bad_bodies_are_refused_by_name, 0, sizeof refused / sizeof *refused);
+    tcase_add_test(tests, a_request_keeps_the_names);
     tcase_add_test(tests, a_stream_of_text_and_a_call);
     tcase_add_test(tests, the_rest_of_a_call_precedes_text);
     tcase_add_test(tests, an_answer_at_its_limit_is_incomplete);
