@@ -45,11 +45,25 @@ static enum status write_tool(struct translation *to, const struct json *tool, i
     return STATUS_OK;
 }
 
+/* Fails if the choice names a tool that is left out. */
+static enum status check_served(struct translation *to, const struct json *name) {
+    json_each(tool, messages_member(to->body, "tools")) {
+        if (is_clients(tool) || !json_is_text(json_member(tool, "name"), json_text(name))) continue;
+        return err_set(
+            to->err, STATUS_INVALID_REQUEST, "tool_choice",
+            "'tool_choice' names the tool \"%.64s\", which only Anthropic's servers run: "
+            "name another, or leave 'tool_choice' out.",
+            json_text(name));
+    }
+    return STATUS_OK;
+}
+
 static enum status write_choice(struct translation *to) {
     const struct json *choice = messages_member(to->body, "tool_choice");
     const struct json *type = json_member(choice, "type"), *name = json_member(choice, "name");
     if (!choice) return STATUS_OK;
     if (json_is_text(type, "tool") && json_is(name, JSON_STRING)) {
+        if (check_served(to, name)) return to->err->status;
         buf_puts(&to->out, ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":");
         json_write_value(&to->out, name);
         buf_puts(&to->out, "}}");
@@ -71,10 +85,10 @@ static enum status write_choice(struct translation *to) {
 enum status messages_write_tools(struct translation *to) {
     const struct json *tools = messages_member(to->body, "tools");
     int i = 0, n = 0;
-    if (!tools) return STATUS_OK;
-    if (!json_is(tools, JSON_ARRAY)) return messages_wrong(to, "tools", "must be an array");
+    if (tools && !json_is(tools, JSON_ARRAY))
+        return messages_wrong(to, "tools", "must be an array");
     json_each(tool, tools) n += is_clients(tool);
-    if (n == 0) return STATUS_OK;
+    if (n == 0) return write_choice(to);
     n = 0;
     buf_puts(&to->out, ",\"tools\":[");
     json_each(tool, tools) {

@@ -41,6 +41,7 @@ static void name_fields(struct translation *to) {
         {"chat_template_kwargs", "reasoning.effort"},
         {"reasoning_effort", "reasoning.effort"},
         {"truncate_prompt_tokens", "truncation"},
+        {"tool_choice.allowed_tools", "tool_choice"},
     };
     for (size_t i = 0; i < N_COPIED; i++) api_name_add(&to->names, copied[i].field, copied[i].name);
     for (size_t i = 0; i < sizeof written / sizeof *written; i++)

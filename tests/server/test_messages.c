@@ -151,6 +151,12 @@ static const char *const refused[][2] = {
           "\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":"
           "\"tool_use\",\"id\":\"i\",\"name\":\"\"}]}]"),
      "messages[1].content[1].name"},
+    {BODY("\"tools\":[{\"name\":\"w\",\"type\":\"web_search_20250305\"}],\"tool_choice\":{\"type\":"
+          "\"tool\",\"name\":\"w\"}," HI),
+     "tool_choice"},
+    {BODY("\"tools\":[{\"name\":\"w\",\"type\":\"web_search_20250305\"}],\"tool_choice\":{\"type\":"
+          "\"any\"}," HI),
+     "tool_choice"},
     {BODY("\"messages\":[3]"), "messages[0]"},
     {BODY("\"messages\":[{\"role\":\"x\",\"content\":\"a\"}]"), "messages[0].role"},
     {BODY("\"messages\":[{\"role\":\"user\"}]"), "messages[0].content"},

@@ -223,6 +223,75 @@ START_TEST(bad_bodies_are_refused_by_name) {
 }
 END_TEST
 
+#define TWO_TOOLS                                                                                  \
+    "\"tools\":[{\"type\":\"function\",\"name\":\"f\"},{\"type\":\"web_search\"},{\"type\":"       \
+    "\"function\",\"name\":\"g\"}]," HI ",\"tool_choice\":"
+#define ALLOWED(mode, tools)                                                                       \
+    "{\"type\":\"allowed_tools\",\"mode\":\"" mode "\",\"tools\":[" tools "]}"
+
+/* Reads a body of a model that can call tools; NULL if it is refused. */
+static struct api_request *read_calls(const char *body, struct err *err) {
+    struct api_limits limits = request_limits;
+    struct api_request *read;
+    limits.tool_format = tool_format_find("hermes");
+    request_read(&read, &api_responses, body, strlen(body), &limits, err);
+    return read;
+}
+
+START_TEST(allowed_tools_restrict_the_tools) {
+    static const struct {
+        const char *body;
+        enum tool_choice choice;
+        bool f, g;
+    } rows[] = {
+        {BODY(TWO_TOOLS "\"required\""), TOOL_CHOICE_REQUIRED, true, true},
+        {BODY(TWO_TOOLS ALLOWED("auto", "{\"type\":\"function\",\"name\":\"g\"}")),
+         TOOL_CHOICE_AUTO, false, true},
+        {BODY(TWO_TOOLS ALLOWED("required", "{\"type\":\"web_search\"},{\"type\":\"function\","
+                                            "\"name\":\"f\"}")),
+         TOOL_CHOICE_REQUIRED, true, false},
+        {BODY(TWO_TOOLS ALLOWED("auto", "{\"type\":\"web_search\"}")), TOOL_CHOICE_NONE, true,
+         true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err err = {0};
+        struct json *f = NULL, *g = NULL;
+        asked = read_calls(rows[i].body, &err);
+        ck_assert_msg(asked, "%s", err.message);
+        json_parse(&f, "It", "{\"name\":\"f\"}", 12, &err);
+        json_parse(&g, "It", "{\"name\":\"g\"}", 12, &err);
+        ck_assert_int_eq(asked->tool_choice, rows[i].choice);
+        ck_assert_int_eq(tool_filter_passes(&asked->callable, f), rows[i].f);
+        ck_assert_int_eq(tool_filter_passes(&asked->callable, g), rows[i].g);
+        json_free(f);
+        json_free(g);
+        api_request_free(asked);
+    }
+}
+END_TEST
+
+START_TEST(a_choice_of_a_tool_that_is_left_out_is_refused) {
+    static const char *const rows[][2] = {
+        {BODY(TWO_TOOLS "{\"type\":\"web_search\"}"), "\"web_search\""},
+        {BODY(TWO_TOOLS "{\"type\":\"custom\",\"name\":\"apply_patch\"}"), "\"apply_patch\""},
+        {BODY(TWO_TOOLS "{\"type\":\"function\",\"name\":\"h\"}"), "not in 'tools'"},
+        {BODY(TWO_TOOLS ALLOWED("auto", "{\"type\":\"function\",\"name\":\"h\"}")), "'tools'"},
+        {BODY(TWO_TOOLS ALLOWED("required", "{\"type\":\"web_search\"}")), "'tool_choice.tools'"},
+        {BODY(TWO_TOOLS ALLOWED("auto", "{\"type\":\"function\"}")), "'tool_choice.tools[0]'"},
+        {BODY(TWO_TOOLS ALLOWED("auto", "")), "'tool_choice.tools'"},
+        {BODY(TWO_TOOLS ALLOWED("x", "{}")), "'tool_choice.mode'"},
+        {BODY("\"tools\":[{\"type\":\"web_search\"}]," HI ",\"tool_choice\":\"required\""),
+         "no 'tools'"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err err = {0};
+        ck_assert_msg(!read_calls(rows[i][0], &err), "%s", rows[i][0]);
+        ck_assert_msg(strncmp(err.param, "tool_choice", 11) == 0, "%s", err.param);
+        ck_assert_msg(strstr(err.message, rows[i][1]), "%s", err.message);
+    }
+}
+END_TEST
+
 /* Errors that are found after the body was read name the client's fields too. */
 START_TEST(a_request_keeps_the_names) {
     struct err err;
@@ -398,6 +467,8 @@ int main(void) {
     tcase_add_test(tests, an_effort_is_a_variable);
     tcase_add_test(tests, a_format_is_a_schema);
     tcase_add_loop_test(tests, bad_bodies_are_refused_by_name, 0, sizeof refused / sizeof *refused);
+    tcase_add_test(tests, allowed_tools_restrict_the_tools);
+    tcase_add_test(tests, a_choice_of_a_tool_that_is_left_out_is_refused);
     tcase_add_test(tests, a_request_keeps_the_names);
     tcase_add_test(tests, a_stream_of_text_and_a_call);
     tcase_add_test(tests, the_rest_of_a_call_precedes_text);
