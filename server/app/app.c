@@ -48,6 +48,22 @@ enum status app_check_parsers(const struct options *options, struct err *err) {
     return status;
 }
 
+/* Removes a format of calls that the template's markers suggest but the template does not write. */
+static void confirm_tool_format(struct app *app, const struct chat_template *chat) {
+    const struct tokenizer *tokenizer = engine_tokenizer(app->engine);
+    int32_t bos = tokenizer_bos(tokenizer), eos = tokenizer_eos(tokenizer);
+    struct tool_probe probe = {
+        .chat = chat,
+        .tools = app->limits.tool_format,
+        .reasoning = app->limits.reasoning_format,
+        .bos_token = bos >= 0 ? tokenizer_token_name(tokenizer, bos) : NULL,
+        .eos_token = eos >= 0 ? tokenizer_token_name(tokenizer, eos) : NULL,
+    };
+    if (!chat || !probe.tools || !tool_probe_disagrees(&probe)) return;
+    app->limits.tool_format = NULL;
+    app->limits.other_tool_format = probe.tools;
+}
+
 /* Sets the model's formats of calls and reasoning, from the options or its template. */
 static void set_formats(struct app *app) {
     const struct chat_template *chat = engine_chat_template(app->engine, true);
@@ -57,10 +73,11 @@ static void set_formats(struct app *app) {
     const char *source = chat ? chat_template_source(chat, &length) : "";
     app->limits.tool_format = tool_format_find(tool);
     app->limits.reasoning_format = reasoning_format_find(reasoning);
-    if (strcmp(tool, "auto") == 0)
-        app->limits.tool_format = tool_format_of_template(source, length);
     if (strcmp(reasoning, "auto") == 0)
         app->limits.reasoning_format = reasoning_format_of_template(source, length);
+    if (strcmp(tool, "auto") != 0) return;
+    app->limits.tool_format = tool_format_of_template(source, length);
+    confirm_tool_format(app, chat);
 }
 
 /* Sets the limits on a request, from the model and the options. */

@@ -131,6 +131,20 @@ void app_set_limits(struct app *app);
  * STATUS_USAGE. */
 enum status app_check_parsers(const struct options *options, struct err *err);
 
+/* ---- tool_probe.c: is a form of calls the template's form? ----------------------------------- */
+
+/* A chat template and the formats that its markers suggest. */
+struct tool_probe {
+    const struct chat_template *chat;
+    const struct tool_format *tools;
+    const struct reasoning_format *reasoning; /* or NULL */
+    const char *bos_token, *eos_token;        /* as in struct chat_input */
+};
+
+/* Does the template write a call that the format's parser does not read back? False if the template
+ * does not show calls or refuses all histories of the probe. */
+bool tool_probe_disagrees(const struct tool_probe *probe);
+
 /* ---- respond.c: answers --------------------------------------------------------------------- */
 
 /* Answers with an error body, and with Retry-After or Allow if the status requires them. */

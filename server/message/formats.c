@@ -148,6 +148,10 @@ const struct reasoning_format *reasoning_format_find(const char *name) {
     return NULL;
 }
 
+void tool_format_name(const struct tool_format *format, struct buf *out) {
+    buf_add(out, format->names, strcspn(format->names, " "));
+}
+
 const char *reasoning_format_end(const struct reasoning_format *format) {
     return format->end;
 }

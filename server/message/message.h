@@ -20,6 +20,9 @@ struct reasoning_format;
 const struct tool_format *tool_format_find(const char *name);
 const struct reasoning_format *reasoning_format_find(const char *name);
 
+/* Appends the first name of a format of calls. */
+void tool_format_name(const struct tool_format *format, struct buf *out);
+
 /* Returns the marker after a block of reasoning; NULL if the format does not define one. */
 const char *reasoning_format_end(const struct reasoning_format *format);
 

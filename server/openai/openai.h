@@ -61,6 +61,8 @@ struct api_limits {
     bool has_chat_template;
     /* the model's formats of calls and reasoning; NULL: none or unknown */
     const struct tool_format *tool_format;
+    /* the template has its markers, but writes calls in another form; then tool_format is NULL */
+    const struct tool_format *other_tool_format;
     const struct reasoning_format *reasoning_format;
     /* defaults for absent fields; NULL: the API's defaults */
     const struct sampling_defaults *sampling;

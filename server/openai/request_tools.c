@@ -139,14 +139,19 @@ static enum status check_no_tools(struct parse *parse) {
 
 /* Fails if the model's format of calls is unknown, because calls could not be parsed. */
 static enum status check_format(struct parse *parse) {
-    struct buf names = {0};
+    const struct tool_format *other = parse->limits->other_tool_format;
+    struct buf names = {0}, problem = {0};
     if (parse->limits->tool_format) return STATUS_OK;
     tool_format_names(&names);
+    buf_puts(&problem, other ? "writes tool calls in another form than '"
+                             : "does not show a known form of tool calls");
+    if (other) tool_format_name(other, &problem);
+    if (other) buf_puts(&problem, "', whose markers it has");
     err_set(parse->err, STATUS_INVALID_REQUEST, "tools",
-            "'tools' are not served with this model, whose chat template does not show a known "
-            "form of tool calls: give 'tool_choice' \"none\", or start the server with "
-            "--tool-call-parser and one of %s.",
-            names.data);
+            "'tools' are not served with this model, whose chat template %s: give 'tool_choice' "
+            "\"none\", or start the server with --tool-call-parser and one of %s.",
+            problem.data, names.data);
+    buf_free(&problem);
     buf_free(&names);
     return STATUS_INVALID_REQUEST;
 }

@@ -191,6 +191,26 @@ START_TEST(there_may_be_1024_tools) {
 }
 END_TEST
 
+/* A template may have the markers of one form and write another. */
+START_TEST(another_form_is_refused_but_not_without_tools) {
+    struct json *json;
+    struct api_request *r;
+    struct err err = {0};
+    const char *body =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[" TOOL "]}";
+    limits.other_tool_format = tool_format_find("hermes");
+    limits.tool_format = NULL;
+    ck_assert_int_eq(json_parse(&json, "It", body, strlen(body), &err), STATUS_OK);
+    ck_assert_int_eq(api_chat.parse(&r, json, &limits, &err), STATUS_INVALID_REQUEST);
+    ck_assert_ptr_nonnull(strstr(err.message, "writes tool calls in another form than 'hermes'"));
+    body = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}";
+    ck_assert_int_eq(json_parse(&json, "It", body, strlen(body), &err), STATUS_OK);
+    ck_assert_int_eq(api_chat.parse(&r, json, &limits, &err), STATUS_OK);
+    api_request_free(r);
+    limits.other_tool_format = NULL;
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("server_request_tools");
     TCase *core = tcase_create("core");
@@ -198,6 +218,7 @@ int main(void) {
     tcase_add_test(core, broken_arguments_stay_a_text);
     tcase_add_test(core, tools_are_seen_unless_the_choice_is_none);
     tcase_add_test(core, there_may_be_1024_tools);
+    tcase_add_test(core, another_form_is_refused_but_not_without_tools);
     tcase_add_loop_test(core, a_refusal_names_the_tool, 0, sizeof refused / sizeof *refused);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -1,0 +1,144 @@
+/* Confirms the form of calls that a template's markers suggest: renders a conversation with a call
+ * and reads the call back with the form's parser.
+ *
+ *   <|im_start|>assistant\n                                      the prompt of an answer
+ *   <|im_start|>assistant\n<tool_call>\n{"name": "probe_...      the answer as history
+ *
+ * The answer begins where the prompt ends. */
+#include <assert.h>
+#include <string.h>
+
+#include "engine/text/text.h"
+#include "server/app/app.h"
+#include "server/json/json.h"
+
+#define MAX_PROBE_BYTES ((size_t)1 << 20)
+#define NAME "probe_time"
+#define TOOLS                                                                                      \
+    "[{\"type\":\"function\",\"function\":{\"name\":\"" NAME                                       \
+    "\",\"description\":\"It\",\"parameters\":{\"type\":\"object\",\"properties\":{\"n\":"         \
+    "{\"type\":\"integer\",\"description\":\"n\"},\"zone\":{\"type\":\"string\",\"description\":"  \
+    "\"z\"}},\"required\":[\"n\",\"zone\"]}}}]"
+#define USER "{\"role\":\"user\",\"content\":\"Which?\"}"
+#define CALL(content, id)                                                                          \
+    ",{\"role\":\"assistant\",\"content\":" content ",\"tool_calls\":[{\"id\":\"" id               \
+    "\",\"type\":\"function\",\"function\":{\"name\":\"" NAME                                      \
+    "\",\"arguments\":{\"n\":7,\"zone\":\"UTC\"}}}]}"
+#define RESULT(id)                                                                                 \
+    ",{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"name\":\"" NAME "\",\"content\":\"12\"}"
+
+/* Mistral's templates accept only ids of nine characters; Kimi's write the id as the call. */
+#define NINE "AbCd01234"
+#define KIMI "functions." NAME ":0"
+
+/* Histories with a call. Templates differ in the content and in the messages that they accept. */
+static const char *const histories[] = {
+    "[" USER CALL("\"\"", NINE) "]",
+    "[" USER CALL("\"\"", KIMI) "]",
+    "[" USER CALL("null", NINE) "]",
+    "[" USER CALL("\"\"", NINE) RESULT(NINE) "]",
+};
+
+static struct json *parsed(const char *text) {
+    struct json *json;
+    enum status status = json_parse(&json, "It", text, strlen(text), NULL);
+    assert(status == STATUS_OK);
+    (void)status;
+    return json;
+}
+
+/* Renders messages. With `for_answer`, the text ends where an answer begins. */
+static bool render(const struct tool_probe *probe, const char *text, bool for_answer,
+                   struct buf *out) {
+    struct json *messages = parsed(text), *tools = parsed(TOOLS);
+    struct chat_input input = {.messages = messages,
+                               .tools = tools,
+                               .bos_token = probe->bos_token,
+                               .eos_token = probe->eos_token,
+                               .add_generation_prompt = for_answer};
+    struct err err;
+    buf_clear(out);
+    bool is_rendered = chat_template_render(probe->chat, &input, MAX_PROBE_BYTES, out, NULL, NULL,
+                                            &err) == STATUS_OK;
+    json_free(tools);
+    json_free(messages);
+    return is_rendered;
+}
+
+/* Returns the index where the texts begin to differ, moved back to the end of a marker or a line,
+ * so that a marker that begins there is whole. */
+static size_t answer_start(const struct buf *prompt, const struct buf *history) {
+    size_t at = 0;
+    while (at < prompt->length && at < history->length && prompt->data[at] == history->data[at])
+        at++;
+    if (at == prompt->length) return at;
+    while (at > 0 && !strchr(">\n", history->data[at - 1])) at--;
+    return at;
+}
+
+static bool is_probed_call(const struct message *message) {
+    const struct message_call *call = &message->calls[0];
+    struct json *json;
+    if (message->n_calls != 1 || strcmp(call->name, NAME) != 0) return false;
+    const struct buf *text = &call->arguments;
+    if (json_parse(&json, "It", text->data ? text->data : "", text->length, NULL)) return false;
+    bool is_right = json_count(json) == 2 && json_integer(json_member(json, "n")) == 7 &&
+                    json_is_text(json_member(json, "zone"), "UTC");
+    json_free(json);
+    return is_right;
+}
+
+/* Is part of a marker left directly before the call? Then the template's marker is longer than the
+ * form's. `content` is what was read before the call. A whole marker ends with ">". */
+static bool is_cut_marker(const struct buf *content, const char *text, size_t length) {
+    if (content->length == 0 || content->data[content->length - 1] == '>') return false;
+    const char *at = memmem(text, length, content->data, content->length);
+    return at && !strchr(" \n", at[content->length]);
+}
+
+/* Reads the answer that begins at `start`. Is the probed call in it? */
+static bool reads_back(const struct tool_probe *probe, const struct buf *history, size_t start) {
+    const char *text = history->data + start;
+    const size_t length = history->length - start;
+    struct json *tools = parsed(TOOLS);
+    struct tool_set *known = tool_set_new(tools, NULL);
+    struct message_settings settings = {
+        .tools = probe->tools, .reasoning = probe->reasoning, .known = known};
+    message_settings_see_prompt(&settings, history->data, start, NULL);
+    struct message_parser *parser = message_parser_new(&settings);
+    struct message message = {0};
+    for (size_t i = 0; i < length && message_parser_calls(parser) == 0; i++)
+        message_parser_add(parser, text + i, 1, &message);
+    bool is_cut = is_cut_marker(&message.content, text, length);
+    message_parser_finish(parser, &message);
+    bool is_read = !is_cut && is_probed_call(&message);
+    message_free(&message);
+    message_parser_free(parser);
+    tool_set_free(known);
+    json_free(tools);
+    return is_read;
+}
+
+/* Does the text of a history, from the start of the answer, name the tool? Otherwise the template
+ * does not show calls. */
+static bool shows_call(const struct buf *history, size_t start) {
+    return memmem(history->data + start, history->length - start, NAME, strlen(NAME)) != NULL;
+}
+
+bool tool_probe_disagrees(const struct tool_probe *probe) {
+    struct buf prompt = {0}, history = {0};
+    bool is_shown = false, is_read = false;
+    assert(probe->chat && probe->tools);
+    if (render(probe, "[" USER "]", true, &prompt)) {
+        for (size_t i = 0; i < sizeof histories / sizeof *histories && !is_read; i++) {
+            if (!render(probe, histories[i], false, &history)) continue;
+            size_t start = answer_start(&prompt, &history);
+            if (!shows_call(&history, start)) continue;
+            is_shown = true;
+            is_read = reads_back(probe, &history, start);
+        }
+    }
+    buf_free(&prompt);
+    buf_free(&history);
+    return is_shown && !is_read;
+}
