@@ -103,6 +103,101 @@ START_TEST(later_families_split_as_their_patterns_say) {
 }
 END_TEST
 
+/* The pieces are those of the package tokenizers with the patterns of each model's tokenizer.json. */
+static const char *const published_texts[] = {
+    "It's HELLOWorld 1234567ab 12345\n\n x!!/\n (a) .get  it'S     \t      z",
+    "\u4e2d\u6587ABC \u6f22\u5b57\u3001def\uac00\ub098 \u3105\u3106 \u201cq\u201d e\u0301x "
+    "\u00b21234 \u0e01\u0e02 12\r\n\r\n     y",
+    "a b c, d\n\n\ne 1234. 123_ x=1000000",
+};
+static const struct {
+    const char *name;
+    int text;
+    const char *pieces;
+} published[] = {
+    {"exaone-moe", 0,
+     "It|'s| HELLOWorld| |1|2|3|4|5|6|7|ab| |1|2|3|4|5|\n\n| x|!!/\n| (|a|)| .|get| | it|'S|     "
+     "\t     | z|"},
+    {"exaone-moe", 1,
+     "\u4e2d\u6587ABC \u6f22\u5b57|\u3001def\uac00\ub098 \u3105\u3106| \u201c|q|\u201d| e\u0301x| "
+     "|\u00b2|1|2|3|4| \u0e01\u0e02| |1|2|\r\n\r\n|    | y|"},
+    {"exaone-moe", 2, "a b c|,| d|\n\n\n|e| |1|2|3|4|.| |1|2|3|_| x|=|1|0|0|0|0|0|0|"},
+    {"jais-2", 0,
+     "It|'s| HELLOWorld| |123|456|7|ab| |123|45|\n\n| x|!!/\n| (|a|)| .|get| | it|'S|     \t  |  | "
+     "| z|"},
+    {"jais-2", 1,
+     "\u4e2d\u6587ABC| \u6f22\u5b57|\u3001def\uac00\ub098| \u3105\u3106| \u201c|q|\u201d| "
+     "e|\u0301x| |\u00b212|34| \u0e01\u0e02| |12|\r\n\r\n|    | y|"},
+    {"jais-2", 2, "a| b| c|,| d|\n\n\n|e| |123|4|.| |123|_| x|=|100|000|0|"},
+    {"tiny_aya", 0,
+     "It's| HELLOWorld| |123|456|7|ab| |12|345|\n\n| x|!!/\n| (|a|)| .|get| | it'S|     \t     | "
+     "z|"},
+    {"tiny_aya", 1,
+     "\u4e2d\u6587|ABC| \u6f22\u5b57|\u3001def\uac00\ub098| \u3105\u3106| \u201c|q|\u201d| "
+     "e\u0301x| |\u00b2|1|234| \u0e01\u0e02| |12|\r\n\r\n|    | y|"},
+    {"tiny_aya", 2, "a| b| c|,| d|\n\n\n|e| |1|234|.| |123|_| x|=|1|000|000|"},
+    {"granite-embed-multi-97m", 0,
+     "It's| HELLOWorld| |123|456|7|ab| |123|45|\n\n| x|!!/\n| (|a|)| .|get| | it'S|     \t     | "
+     "z|"},
+    {"granite-embed-multi-97m", 1,
+     "\u4e2d\u6587|ABC| \u6f22\u5b57|\u3001def\uac00\ub098| \u3105\u3106| \u201c|q|\u201d| "
+     "e\u0301x| |\u00b212|34| \u0e01\u0e02| |12|\r\n\r\n|    | y|"},
+    {"granite-embed-multi-97m", 2, "a| b| c|,| d|\n\n\n|e| |123|4|.| |123|_| x|=|100|000|0|"},
+    {"youtu", 0,
+     "It's| HELLOWorld| |1|2|3|4|5|6|7|ab| |1|2|3|4|5|\n\n| x|!!/\n| (|a|)| .|get| | it'S|     \t  "
+     "   | z|"},
+    {"youtu", 1,
+     "\u4e2d\u6587|ABC| |\u6f22\u5b57|\u3001|def|\uac00\ub098| |\u3105\u3106| |\u201c|q|\u201d| "
+     "e\u0301x| |\u00b2|1|2|3|4| \u0e01\u0e02| |1|2|\r\n\r\n|    | y|"},
+    {"youtu", 2, "a| b| c|,| d|\n\n\n|e| |1|2|3|4|.| |1|2|3|_| x|=|1|0|0|0|0|0|0|"},
+    {"laguna", 0,
+     "It|'s| HELLOWorld| |1|2|3|4|5|6|7|ab| |1|2|3|4|5|\n\n| x|!!/|\n| (|a|)| .|get| | it|'S|     "
+     "\t     | z|"},
+    {"laguna", 1,
+     "\u4e2d\u6587ABC| \u6f22\u5b57|\u3001def\uac00\ub098| \u3105\u3106| \u201c|q|\u201d| "
+     "e|\u0301x| |\u00b2|1|2|3|4| \u0e01\u0e02| |1|2|\r|\n|\r|\n|    | y|"},
+    {"laguna", 2, "a| b| c|,| d|\n\n\n|e| |1|2|3|4|.| |1|2|3|_| x|=|1|0|0|0|0|0|0|"},
+    {"spark2_5", 0,
+     "It|'s| HELLOWorld| |1|2|3|4|5|6|7|ab| |1|2|3|4|5|\n|\n| x|!!/|\n| (|a|)| .|get| | it|'S|     "
+     "\t     | z|"},
+    {"spark2_5", 1,
+     "\u4e2d\u6587|ABC| |\u6f22\u5b57|\u3001|def\uac00\ub098| \u3105\u3106| \u201c|q|\u201d| "
+     "e\u0301x| |\u00b2|1|2|3|4| \u0e01\u0e02| |1|2|\r|\n|\r|\n|    | y|"},
+    {"spark2_5", 2, "a| b| c|,| d|\n|\n|\n|e| |1|2|3|4|.| |1|2|3|_| x|=|1|0|0|0|0|0|0|"},
+    {"superbpe", 0,
+     "It's HELLOWorld |1|234|567|ab |12|345|\n\n x!!/\n (a) .get  it'S     \t      z|"},
+    {"superbpe", 1,
+     "\u4e2d\u6587ABC \u6f22\u5b57\u3001def\uac00\ub098 \u3105\u3106 \u201cq\u201d e\u0301x "
+     "|\u00b21|234| \u0e01\u0e02 |12|\r\n\r\n     y|"},
+    {"superbpe", 2, "a b c, d\n\n\ne |1|234|. |123|_ x=|1|000|000|"},
+    {"afmoe", 0,
+     "It|'s| HELLOWorld| |1|234|567|ab| |12|345|\n\n| x|!!/\n| (|a|)| .|get| | it|'S|     \t     | "
+     "z|"},
+    {"afmoe", 1,
+     "\u4e2d\u6587|ABC| |\u6f22\u5b57|\u3001|def|\uac00\ub098| \u3105\u3106| \u201c|q|\u201d| "
+     "e\u0301x| |\u00b21|234| \u0e01\u0e02| |12|\r\n\r\n|    | y|"},
+    {"afmoe", 2, "a| b| c|,| d|\n\n\n|e| |1|234|.| |123|_| x|=|1|000|000|"},
+    {"mellum2", 0,
+     "It|'s| HELLOWorld| |1|2|3|4|5|6|7|ab| |1|2|3|4|5|\n\n| x|!!/|\n| (|a|)| .|get| | it|'|S|     "
+     "\t     | z|"},
+    {"mellum2", 1,
+     "\u4e2d\u6587ABC| \u6f22\u5b57|\u3001|def\uac00\ub098| \u3105\u3106| \u201c|q|\u201d| "
+     "e|\u0301|x| |\u00b2|1|2|3|4| \u0e01\u0e02| |1|2|\r\n\r\n    | y|"},
+    {"mellum2", 2, "a| b| c|,| d|\n\n|\n|e| |1|2|3|4|.| |1|2|3|_| x|=|1|0|0|0|0|0|0|"},
+    {"cohere2moe", 0,
+     "It's| HELLOWorld| |123|456|7|ab| |12|345|\n\n| x|!!/\n| (|a|)| .|get| | it'S|     \t     | "
+     "z|"},
+    {"cohere2moe", 1,
+     "\u4e2d\u6587|ABC| \u6f22\u5b57|\u3001def\uac00\ub098| \u3105\u3106| \u201c|q|\u201d| "
+     "e\u0301x| |\u00b2|1|234| \u0e01\u0e02| |12|\r\n\r\n|    | y|"},
+    {"cohere2moe", 2, "a| b| c|,| d|\n\n\n|e| |1|234|.| |123|_| x|=|1|000|000|"},
+};
+
+START_TEST(names_split_as_published_patterns) {
+    expect_pieces(published[_i].name, published_texts[published[_i].text], published[_i].pieces);
+}
+END_TEST
+
 START_TEST(spaces_are_unicodes_white_space) {
     expect_pieces("gpt-2",
                   "\xE1\xA0\x8E\xE1\xA0\x8E"
@@ -149,6 +244,12 @@ static const char *const names[] = {
     "tekken",         "deepseek-llm",
     "deepseek-coder", "deepseek-v3",
     "minicpm5",       "ufakzeka",
+    "mellum2",        "granite-embed-multi-97m",
+    "afmoe",          "exaone-moe",
+    "jais-2",         "laguna",
+    "spark2_5",       "superbpe",
+    "tiny_aya",       "cohere2moe",
+    "youtu",
 };
 
 static bool append_piece(void *context, const char *text, size_t length) {
@@ -202,8 +303,9 @@ START_TEST(the_interpreter_gives_the_same_pieces) {
 }
 END_TEST
 
-static const char *const shapes[] = {"gpt-2",  "llama-bpe",    "qwen35",
-                                     "gpt-4o", "deepseek-llm", "deepseek-v3"};
+static const char *const shapes[] = {"gpt-2",        "llama-bpe",   "qwen35",   "gpt-4o",
+                                     "deepseek-llm", "deepseek-v3", "tiny_aya", "exaone-moe"};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 /* Long text with a different end makes each repeat backtrack as far as possible. Neither method may
  * reach a limit of PCRE2. */
@@ -311,10 +413,12 @@ int main(void) {
     tcase_add_test(tests, deepseek_splits_in_steps);
     tcase_add_test(tests, spaces_are_unicodes_white_space);
     tcase_add_test(tests, later_families_split_as_their_patterns_say);
+    tcase_add_loop_test(tests, names_split_as_published_patterns, 0,
+                        (int)(sizeof published / sizeof *published));
     tcase_add_test(tests, bytes_that_are_no_text_are_their_own_pieces);
     tcase_add_loop_test(tests, pieces_are_the_whole_text, 0, n);
     tcase_add_loop_test(tests, the_interpreter_gives_the_same_pieces, 0, n);
-    tcase_add_loop_test(limits, long_pieces_come_near_no_limit, 0, 6);
+    tcase_add_loop_test(limits, long_pieces_come_near_no_limit, 0, N_SHAPES);
     tcase_add_test(tests, an_unknown_name_is_refused);
     tcase_add_test(tests, the_sink_can_stop_the_splitting);
     tcase_add_test(tests, characters_are_composed_and_marks_ordered);

@@ -103,6 +103,38 @@
     CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" SPACES "\\p{L}\\p{N}]+|" LINES        \
                 "|" SPACE_RUNS
 
+/* Numbers in groups of three from the right. Only the first group of a number looks ahead, so a long
+ * number takes linear time. */
+#define GROUPED(digit)                                                                             \
+    "(?<!" digit ")" digit "{1,3}(?=(?:" digit "{3})*+(?!" digit "))|(?<=" digit ")" digit "{3}"
+/* The rest before the first group stays with other numbers before it. */
+#define SUPERBPE                                                                                   \
+    "(?<!\\p{Nd}{3})\\p{Nd}{3}(?=(?:\\p{Nd}{3})*+(?!\\p{Nd}))|(?<=\\p{Nd}{3})\\p{Nd}{3}"
+/* A number before a letter stays whole. */
+#define TINY_AYA "(?<!\\p{Nd})\\p{Nd}++(?=" WORDS ")(*SKIP)(*F)|" GROUPED("\\p{Nd}")
+
+#define AFMOE_SCRIPTS                                                                              \
+    "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{F900}-\\x{FAFF}\\x{3040}-\\x{30FF}"                \
+    "\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}\\x{E40}-\\x{EFF}\\x{1780}-\\x{17FF}\\x{1000}-"         \
+    "\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]+"
+#define YOUTU_SCRIPTS                                                                              \
+    "[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}"     \
+    "\\x{2019}\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|"       \
+    "[\\x{3105}-\\x{312F}]+|[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
+
+/* Words with single spaces between them. Possessive, so a long text needs no stack. */
+#define EXAONE_MOE                                                                                 \
+    CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}(?:[\\p{L}\\p{M}]| \\p{L})*+|\\p{N}| ?[^" SPACES     \
+                "\\p{L}\\p{N}]+[\\r\\n/]?|" S "*[\\r\\n]|" SPACE_RUNS
+#define RUN(n) S "{" #n "}(?!" NOT_S ")|"
+#define JAIS2                                                                                      \
+    CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^" SPACES                           \
+                "\\p{L}\\p{N}]+[\\r\\n]*|" LINES "|" RUN(512) RUN(256) RUN(128) RUN(64) RUN(32)    \
+                    RUN(16) RUN(8) RUN(4) S "{1,2}(?!" NOT_S ")|" S
+#define SPARK                                                                                      \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"                                       \
+    "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+|[\\r\\n]|" SPACE_RUNS
+
 /* Kimi K2's pattern: GPT-4o's form, but a run of Han characters is a separate word. */
 #define NO_HAN_UPPER "(?:(?!\\p{Han})" UPPER ")"
 #define NO_HAN_LOWER "(?:(?!\\p{Han})" LOWER ")"
@@ -144,6 +176,17 @@ static const struct family chameleon = {{"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z
                                          "[\\t\\n]|    |  ", DIGIT, "[!-/:-@\\[-`{-~\\p{P}]",
                                          GPT2}};
 static const struct family deepseek3 = {{"\\p{N}{1,3}", DEEPSEEK3_CJK, DEEPSEEK3}};
+
+static const struct family gpt4o_whole = {{GPT4O}, .ignore_merges = true};
+static const struct family afmoe = {{GROUPED("\\p{N}"), AFMOE_SCRIPTS, DEEPSEEK3}};
+static const struct family exaone_moe = {{EXAONE_MOE}};
+static const struct family jais2 = {{JAIS2}};
+static const struct family laguna = {{"[^\\n]+|[\\n]+", QWEN2}};
+static const struct family spark = {{"\\p{N}{1,3}", DEEPSEEK3_CJK, SPARK, DIGIT}};
+static const struct family superbpe = {{"\\p{N}+", SUPERBPE}};
+static const struct family tiny_aya = {{TINY_AYA, GPT4O}};
+static const struct family youtu = {{YOUTU_SCRIPTS, GPT4O_SHAPE(CONTRACTION "?", "\\p{N}")},
+                                    .ignore_merges = true};
 
 /* All supported values of tokenizer.ggml.pre. */
 static const struct {
@@ -227,6 +270,17 @@ static const struct {
     {"joyai-llm", &deepseek3},
     {"minicpm5", &minicpm5},
     {"ufakzeka", &ufakzeka},
+    {"mellum2", &digits},
+    {"granite-embed-multi-97m", &gpt4o_whole},
+    {"afmoe", &afmoe},
+    {"exaone-moe", &exaone_moe},
+    {"jais-2", &jais2},
+    {"laguna", &laguna},
+    {"spark2_5", &spark},
+    {"superbpe", &superbpe},
+    {"tiny_aya", &tiny_aya},
+    {"cohere2moe", &tiny_aya},
+    {"youtu", &youtu},
 };
 
 /* ---- by name -------------------------------------------------------------------------------- */
