@@ -37,6 +37,11 @@ struct json *json_detach(struct json *object, const char *name) {
     return *link ? cut_out(object, link) : NULL;
 }
 
+void json_drop_first(struct json *array) {
+    assert(json_is(array, JSON_ARRAY) && array->n_children > 0);
+    json_free(cut_out(array, &array->child));
+}
+
 void json_drop_empty(struct json *object, const char *name) {
     assert(json_is(object, JSON_OBJECT));
     struct json **link = find_link(&object->child, name);

@@ -131,6 +131,9 @@ struct json *json_detach(struct json *object, const char *name);
 /* Removes each member of this name that is null or an empty array. */
 void json_drop_empty(struct json *object, const char *name);
 
+/* Removes the first element of an array that is not empty. */
+void json_drop_first(struct json *array);
+
 /* Moves the content of `from` to a value, which keeps its name, and frees `from`. `from` must not
  * be part of a tree. */
 void json_take(struct json *json, struct json *from);

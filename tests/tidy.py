@@ -226,7 +226,6 @@ SHORT_FILES = {
     "kernels/cuda/runtime/cublas.cuh": A_DOOR,
     "kernels/cuda/runtime/nvtx.cu": "is the only file that includes NVTX, which may be absent",
     "kernels/cuda/timing.cuh": A_DOOR,
-    "server/generation/prompt.h": A_DOOR,
 }
 
 EMULATED_HEADERS = "tests/cuda_emu/include/"

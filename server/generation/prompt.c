@@ -67,6 +67,28 @@ static enum status check_effort(const struct chat_template *chat, const char *ef
                    can_stop ? " or give \"none\"" : "");
 }
 
+/* Renders a conversation. If the template rejects it, renders a simpler form of it if there is one;
+ * the template's first error counts. */
+static enum status render_messages(const struct chat_template *chat, const struct chat_input *input,
+                                   struct buf *text, struct chat_piece **pieces, int *n_pieces,
+                                   struct err *err) {
+    struct err ignored = {0};
+    enum status status =
+        chat_template_render(chat, input, MAX_PROMPT_BYTES, text, pieces, n_pieces, err);
+    if (status != STATUS_INVALID_REQUEST) return status;
+    struct json *simple = history_simplified(input->messages);
+    if (!simple) return status;
+    struct chat_input again = *input;
+    again.messages = simple;
+    buf_clear(text);
+    if (!chat_template_render(chat, &again, MAX_PROMPT_BYTES, text, pieces, n_pieces, &ignored)) {
+        *err = (struct err){0};
+        status = STATUS_OK;
+    }
+    json_free(simple);
+    return status;
+}
+
 static enum status encode_messages(const struct engine *engine, const struct api_prompt *prompt,
                                    bool add_special, struct message_settings *format, int32_t **ids,
                                    int *n, struct err *err) {
@@ -81,9 +103,11 @@ static enum status encode_messages(const struct engine *engine, const struct api
     struct chat_piece *pieces = NULL;
     int n_pieces = 0;
     enum status status = check_effort(chat, prompt->reasoning_effort, err);
-    if (!status) status = check_shown(chat, prompt->messages, err);
     if (status) return status;
-    status = chat_template_render(chat, &input, MAX_PROMPT_BYTES, &text, &pieces, &n_pieces, err);
+    history_rename_developers(chat, prompt->messages);
+    status = check_shown(chat, prompt->messages, err);
+    if (status) return status;
+    status = render_messages(chat, &input, &text, &pieces, &n_pieces, err);
     if (!status && format) see_prompt(format, prompt, &text);
     if (!status) {
         *n = tokenizer_encode_pieces(engine_tokenizer(engine), text.data ? text.data : "",

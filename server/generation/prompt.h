@@ -22,4 +22,13 @@ enum status prompt_encode(const struct engine *engine, const struct api_prompt *
 enum status check_shown(const struct chat_template *chat, const struct json *messages,
                         struct err *err);
 
+/* Gives the role "system" to messages of the role "developer" if the template does not know that
+ * role (history.c). */
+void history_rename_developers(const struct chat_template *chat, const struct json *messages);
+
+/* Returns a conversation that more templates accept, or NULL if there is nothing to change: the
+ * system messages at the front become one, and a call's arguments that are a text become an object
+ * with the member "arguments". The caller frees it (history.c). */
+struct json *history_simplified(const struct json *messages);
+
 #endif

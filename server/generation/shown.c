@@ -89,9 +89,8 @@ static enum status check_role(const struct chat_template *chat, struct roles *ro
     if (leaves_out_role(chat, role)) {
         return err_set(err, STATUS_INVALID_REQUEST, param,
                        "'%s' is \"%.*s\", but this model's chat template leaves such messages out: "
-                       "use \"%s\" instead.",
-                       param, utf8_cut(role, strlen(role), 32), role,
-                       strcmp(role, "developer") == 0 ? "system" : "user");
+                       "use \"user\" instead.",
+                       param, utf8_cut(role, strlen(role), 32), role);
     }
     roles->name[roles->n++] = role;
     return STATUS_OK;

@@ -10,18 +10,24 @@
 
 /* ---- contents ------------------------------------------------------------------------------- */
 
+/* The member of a part with its text: "text", or "refusal" in an earlier answer. */
+static const struct json *text_of(const struct json *part) {
+    bool refused = json_is_text(json_member(part, "type"), "refusal");
+    return json_member(part, refused ? "refusal" : "text");
+}
+
 static enum status check_part(struct parse *parse, const char *path, const struct json *part) {
     char name[80];
     if (!json_is(part, JSON_OBJECT)) return field_wrong_type(parse, path, "an object", part);
     const struct json *type = json_member(part, "type");
-    const struct json *text = json_member(part, "text");
+    bool refused = json_is_text(type, "refusal");
     snprintf(name, sizeof name, "%s.type", path);
-    if (!json_is_text(type, "text")) {
+    if (!json_is_text(type, "text") && !refused) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                        "'%s' must be \"text\": this model reads no other kind of content.", name);
     }
-    snprintf(name, sizeof name, "%s.text", path);
-    if (!json_is(text, JSON_STRING)) {
+    snprintf(name, sizeof name, "%s.%s", path, refused ? "refusal" : "text");
+    if (!json_is(text_of(part), JSON_STRING)) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name, "'%s' must be a string.", name);
     }
     return STATUS_OK;
@@ -41,10 +47,32 @@ static enum status join_parts(struct parse *parse, const char *path, struct json
             return status;
         }
         if (i++ > 0) buf_add(&joined, "\n", 1);
-        buf_puts(&joined, json_text(json_member(part, "text")));
+        buf_puts(&joined, json_text(text_of(part)));
     }
     buf_add(&joined, "", 0); /* allocate memory even if the text is empty */
     json_set_string(content, joined.data, joined.length);
+    return STATUS_OK;
+}
+
+/* Adds the refusal of an earlier answer to its content, where templates read it. */
+static enum status take_refusal(struct parse *parse, const char *path, struct json *message) {
+    char name[48];
+    const struct json *refusal = json_member(message, "refusal");
+    if (!refusal || json_is(refusal, JSON_NULL)) return STATUS_OK;
+    snprintf(name, sizeof name, "%s.refusal", path);
+    if (!json_is_text(json_member(message, "role"), "assistant"))
+        return field_wrong(parse, name, "is only for messages of the role \"assistant\"");
+    if (!json_is(refusal, JSON_STRING))
+        return field_wrong_type(parse, name, "a string or null", refusal);
+    struct json *content = json_member(message, "content");
+    struct buf text = {0};
+    if (!content) content = json_add_string(message, "content");
+    buf_puts(&text, json_text(content));
+    if (text.length > 0) buf_puts(&text, "\n");
+    buf_puts(&text, json_text(refusal));
+    buf_add(&text, "", 0); /* allocate memory even if the text is empty */
+    json_set_string(content, text.data, text.length);
+    json_free(json_detach(message, "refusal"));
     return STATUS_OK;
 }
 
@@ -139,7 +167,7 @@ static enum status check_calls(struct parse *parse, const char *path, struct jso
 /* Rejects members that templates do not read. In OpenAI's answers they are null. */
 static enum status refuse_unread(struct parse *parse, const char *path,
                                  const struct json *message) {
-    static const char *const names[] = {"function_call", "audio", "refusal"};
+    static const char *const names[] = {"function_call", "audio"};
     char name[64];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct json *member = json_member(message, names[i]);
@@ -161,8 +189,10 @@ static enum status check_message(struct parse *parse, const char *path, struct j
     }
     enum status status = refuse_unread(parse, path, message);
     if (status == STATUS_OK) status = check_calls(parse, path, message);
-    if (status == STATUS_OK) status = check_content(parse, path, message);
-    return status;
+    bool is_refused = json_is(json_member(message, "refusal"), JSON_STRING);
+    if (status == STATUS_OK && (!is_refused || json_member(message, "content")))
+        status = check_content(parse, path, message);
+    return status ? status : take_refusal(parse, path, message);
 }
 
 /* Templates see C strings, so the text after a NUL would be lost. */

@@ -194,12 +194,13 @@ def test_tools_without_calls(client):
         assert caught.value.param in ("tools", "tool_choice") and "none" in str(caught.value)
     call = {"id": "1", "type": "function", "function": {"name": "sum", "arguments": "{}"}}
     for message, param in (({"role": "assistant", "tool_calls": [call]}, "messages[1].tool_calls"),
-                           ({"role": "assistant", "content": "x", "refusal": "No."}, "messages[1].refusal")):
+                           ({"role": "user", "content": "x", "refusal": "No."}, "messages[1].refusal")):
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model=NAME, messages=[*MESSAGES, message], max_tokens=4)
         assert caught.value.param == param
     result = {"role": "tool", "tool_call_id": "1", "content": "4"}
-    for message in (result, {"role": "developer", "content": "Be short."}, {"role": "assistant", "content": None}):
+    for message in (result, {"role": "developer", "content": "Be short."}, {"role": "assistant", "content": None},
+                    {"role": "assistant", "content": "x", "refusal": "No."}):
         assert client.chat.completions.create(model=NAME, messages=[*MESSAGES, message], max_tokens=4).choices
 
 

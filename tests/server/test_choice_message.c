@@ -93,9 +93,9 @@ START_TEST(without_tools_calls_are_text) {
 }
 END_TEST
 
-/* If a limit ends an answer inside a call without a name, the call is dropped. If a stop string ends
- * it, the call is content. A call with a name stays, but the answer does not ask the client to run
- * it. */
+/* If a limit ends an answer inside a call without a name, the call is dropped. If a stop string
+ * ends it, the call is content. A call with a name stays, but the answer does not ask the client to
+ * run it. */
 START_TEST(a_cut_call_is_not_run) {
     make("hermes", "none", TOOLS ",\"max_tokens\":20}");
     say("a<tool_call>{\"name\":");

@@ -199,7 +199,7 @@ static const struct refused refused[] = {
      "messages[0].tool_calls", "is only for messages of the role \"assistant\""},
     {ASSISTANT "\"content\":\"x\",\"function_call\":{\"name\":\"f\"}}]}",
      "messages[0].function_call", "not served"},
-    {ASSISTANT "\"content\":null,\"refusal\":\"No.\"}]}", "messages[0].refusal", "or give null"},
+    {ASSISTANT "\"content\":null,\"refusal\":1}]}", "messages[0].refusal", "a string or null"},
     {ASSISTANT "\"content\":\"x\",\"audio\":{\"id\":\"a\"}}]}", "messages[0].audio", "not served"},
     {H "\"reasoning_format\":\"deepseek-legacy\"}", "reasoning_format", "must be \"auto\""},
     {H "\"tool_choice\":\"required\"}", "tool_choice", "but there are no 'tools'"},

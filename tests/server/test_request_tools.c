@@ -86,6 +86,30 @@ START_TEST(broken_arguments_stay_a_text) {
 }
 END_TEST
 
+/* Templates read the content only, so the refusal of an earlier answer becomes a part of it. */
+START_TEST(refusals_become_content) {
+    static const struct {
+        const char *members, *content;
+    } rows[] = {
+        {"\"content\":null,\"refusal\":\"No.\"", "No."},
+        {"\"refusal\":\"No.\"", "No."},
+        {"\"refusal\":\"\"", ""},
+        {"\"content\":\"Hm.\",\"refusal\":\"No.\"", "Hm.\nNo."},
+        {"\"content\":[{\"type\":\"refusal\",\"refusal\":\"No.\"}]", "No."},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buf body = {0};
+        buf_printf(&body, "{\"messages\":[{\"role\":\"assistant\",%s}]}", rows[i].members);
+        struct api_request *r = parsed(body.data);
+        const struct json *message = r->prompts[0].messages->child;
+        ck_assert_str_eq(json_text(json_member(message, "content")), rows[i].content);
+        ck_assert_ptr_null(json_member(message, "refusal"));
+        api_request_free(r);
+        buf_free(&body);
+    }
+}
+END_TEST
+
 /* The template sees the tools that the answer may call. */
 START_TEST(tools_are_seen_unless_the_choice_is_none) {
     static const struct {
@@ -216,6 +240,7 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_add_test(core, tools_are_for_the_template);
     tcase_add_test(core, broken_arguments_stay_a_text);
+    tcase_add_test(core, refusals_become_content);
     tcase_add_test(core, tools_are_seen_unless_the_choice_is_none);
     tcase_add_test(core, there_may_be_1024_tools);
     tcase_add_test(core, another_form_is_refused_but_not_without_tools);
