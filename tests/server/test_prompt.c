@@ -293,7 +293,7 @@ int main(void) {
     tcase_add_test(cases, special_tokens_are_those_of_a_text);
     tcase_add_test(cases, what_is_far_too_long_names_the_field);
     tcase_add_test(cases, nothing_is_no_prompt);
-    tcase_add_loop_test(core, histories_are_adapted_to_the_template, 0,
+    tcase_add_loop_test(cases, histories_are_adapted_to_the_template, 0,
                         sizeof histories / sizeof *histories);
     tcase_add_loop_test(cases, nothing_is_left_out, 0, sizeof shown / sizeof *shown);
     tcase_add_test(cases, calls_pass_where_a_model_knows_them);
