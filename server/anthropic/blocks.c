@@ -30,6 +30,7 @@ static enum status refuse_block(struct translation *to, const struct json *block
 /* Appends the text of a string or of text blocks to `out`, joined by line breaks. */
 static enum status join_text(struct translation *to, struct buf *out, const struct json *content,
                              const char *where) {
+    const size_t start = out->length;
     int i = 0;
     if (json_is(content, JSON_STRING)) {
         buf_add(out, json_text(content), json_length(content));
@@ -49,7 +50,7 @@ static enum status join_text(struct translation *to, struct buf *out, const stru
         bool is_billing = i == 1 && strcmp(where, "system") == 0 &&
                           strncmp(json_text(text), BILLING, strlen(BILLING)) == 0;
         if (is_billing) continue;
-        if (out->length > 0) buf_puts(out, "\n");
+        if (out->length > start) buf_puts(out, "\n");
         buf_add(out, json_text(text), json_length(text));
     }
     return STATUS_OK;
@@ -82,7 +83,8 @@ static enum status write_system(struct translation *to) {
     return status;
 }
 
-/* The result of a call is a message of its own. */
+/* The result of a call is a message of its own. Templates know no failed calls, so the text says
+ * it. */
 static enum status write_result(struct translation *to, const struct json *block,
                                 const char *where) {
     const struct json *id = json_member(block, "tool_use_id");
@@ -91,6 +93,7 @@ static enum status write_result(struct translation *to, const struct json *block
     char name[80];
     snprintf(name, sizeof name, "%.60s.content", where);
     if (!json_is(id, JSON_STRING)) return messages_wrong(to, where, "must have a 'tool_use_id'");
+    if (json_true(json_member(block, "is_error"))) buf_puts(&text, "Error: ");
     enum status status = content ? join_text(to, &text, content, name) : STATUS_OK;
     if (status == STATUS_OK) {
         api_name_message(&to->names, to->n_messages, ".role", where);

@@ -33,6 +33,17 @@ enum status messages_parse(struct api_request **out, struct json *body,
  * assistant, unless it has calls, is the beginning of the answer. */
 enum status messages_write(struct translation *to);
 
+/* ---- client_tools.c ------------------------------------------------------------------------- */
+
+/* A tool that Anthropic has defined and the client runs. */
+struct client_tool {
+    const char *type;                 /* the beginning of its types, which end with a date */
+    const char *description, *schema; /* for the model; NULL: the tool is not served */
+};
+
+/* Returns the tool of a type, such as "bash_20250124", or NULL. */
+const struct client_tool *messages_client_tool(const char *type);
+
 /* ---- tools.c -------------------------------------------------------------------------------- */
 
 /* Appends the tools and the choice among them. Tools that only Anthropic's servers run are left

@@ -4,11 +4,16 @@
 
 #include "server/anthropic/internal.h"
 
-/* Does the client run the tool? Types with a date, such as "web_search_20250305", name tools that
- * Anthropic's servers run. */
+/* Returns the definition of a tool that Anthropic has defined and the client runs, or NULL. */
+static const struct client_tool *defined(const struct json *tool) {
+    return messages_client_tool(json_text(messages_member(tool, "type")));
+}
+
+/* Does the client run the tool? Other types with a date, such as "web_search_20250305", name tools
+ * that Anthropic's servers run. */
 static bool is_clients(const struct json *tool) {
     const struct json *type = messages_member(tool, "type");
-    return !type || json_is_text(type, "custom");
+    return !type || json_is_text(type, "custom") || defined(tool);
 }
 
 /* Records the places of the tool at an index of the translated list. */
@@ -23,16 +28,30 @@ static void name_tool(struct translation *to, int index, const char *where) {
     }
 }
 
+static enum status refuse_tool(struct translation *to, const struct json *tool, const char *where) {
+    return err_set(to->err, STATUS_INVALID_REQUEST, where,
+                   "'%s' has the type \"%.40s\", which is not served here, because its results are "
+                   "images: leave it out.",
+                   where, json_text(json_member(tool, "type")));
+}
+
 static enum status write_tool(struct translation *to, const struct json *tool, int index,
                               const char *where) {
     const struct json *name = json_member(tool, "name");
     const struct json *description = messages_member(tool, "description");
     const struct json *schema = messages_member(tool, "input_schema");
+    const struct client_tool *known = defined(tool);
     if (json_length(name) == 0) return messages_wrong(to, where, "must have a 'name'");
+    if (known && !known->schema) return refuse_tool(to, tool, where);
     name_tool(to, index, where);
     buf_puts(&to->out, index == 0 ? "" : ",");
     buf_puts(&to->out, "{\"type\":\"function\",\"function\":{\"name\":");
     json_write_value(&to->out, name);
+    if (known) {
+        buf_printf(&to->out, ",\"description\":\"%s\",\"parameters\":%s", known->description,
+                   known->schema);
+        description = schema = NULL;
+    }
     if (description) {
         buf_puts(&to->out, ",\"description\":");
         json_write_value(&to->out, description);

@@ -21,13 +21,14 @@ static bool is_allowed(const char *list, const char *origin) {
 int cors_fields(const struct app *app, const struct http_request *http, struct http_field *out) {
     const char *list = app->options->access.cors_origins;
     const char *origin = http_header(http, "Origin");
+    static const char exposed[] = "X-Request-Id, Request-Id, Retry-After";
     int n = 0;
     if (!list) return 0;
     bool is_any = strcmp(list, "*") == 0;
     if (!is_any) out[n++] = (struct http_field){"Vary", "Origin"};
     if (!origin || (!is_any && !is_allowed(list, origin))) return n;
     out[n++] = (struct http_field){"Access-Control-Allow-Origin", is_any ? "*" : origin};
-    out[n++] = (struct http_field){"Access-Control-Expose-Headers", "X-Request-Id, Retry-After"};
+    out[n++] = (struct http_field){"Access-Control-Expose-Headers", exposed};
     return n;
 }
 

@@ -1,5 +1,6 @@
 /* Anthropic's bodies are translated to bodies of a chat, and its answers are events with names. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,12 +80,13 @@ START_TEST(blocks_become_messages) {
                 "{\"type\":\"redacted_thinking\",\"data\":\"d\"},{\"type\":\"text\",\"text\":"
                 "\"a\"},{\"type\":\"tool_use\",\"id\":\"i\",\"name\":\"f\",\"input\":{\"x\":1}}]},"
                 "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"i\","
-                "\"is_error\":false,\"content\":[{\"type\":\"text\",\"text\":\"r\"}]},{\"type\":"
+                "\"is_error\":true,\"content\":[{\"type\":\"text\",\"text\":\"r\"}]},{\"type\":"
                 "\"text\",\"text\":\"go on\"}]},{\"role\":\"system\",\"content\":\"m\"}]"),
            "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"a\","
            "\"reasoning_content\":\"t\",\"tool_calls\":[{\"id\":\"i\",\"type\":\"function\","
            "\"function\":{\"name\":\"f\",\"arguments\":{\"x\":1}}}]},{\"role\":\"tool\","
-           "\"content\":\"r\",\"tool_call_id\":\"i\"},{\"role\":\"user\",\"content\":\"go on\"},"
+           "\"content\":\"Error: r\",\"tool_call_id\":\"i\"},{\"role\":\"user\",\"content\":\"go "
+           "on\"},"
            "{\"role\":\"system\",\"content\":\"m\"}]");
     api_request_free(asked);
 }
@@ -116,6 +118,34 @@ START_TEST(a_format_is_a_schema) {
                                 "\"schema\":{\"type\":\"integer\"}}}," HI));
     ck_assert_int_eq(asked->grammar.kind, GRAMMAR_JSON_SCHEMA);
     api_request_free(asked);
+}
+END_TEST
+
+/* Types that the client runs have schemas that models other than Claude need. */
+START_TEST(tools_that_anthropic_defines_have_schemas) {
+    static const char *const types[] = {"bash_20250124", "text_editor_20250124",
+                                        "text_editor_20250728", "memory_20250818"};
+    struct api_limits limits = request_limits;
+    limits.tool_format = tool_format_find("hermes");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char body[300];
+        struct err err = {0};
+        snprintf(
+            body, sizeof body,
+            BODY("\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"w\"},{\"type\":\"%s\","
+                 "\"name\":\"x\"}]," HI),
+            types[i]);
+        request_read(&asked, &api_messages, body, strlen(body), &limits, &err);
+        ck_assert_msg(asked, "%s", err.message);
+        const struct json *tools = asked->prompts[0].tools;
+        const struct json *function = json_member(json_first(tools), "function");
+        const struct json *parameters = json_member(function, "parameters");
+        ck_assert_int_eq(json_count(tools), 1);
+        ck_assert(json_is_text(json_member(function, "name"), "x"));
+        ck_assert_uint_gt(json_length(json_member(function, "description")), 10);
+        ck_assert_ptr_nonnull(json_member(json_member(parameters, "properties"), "command"));
+        api_request_free(asked);
+    }
 }
 END_TEST
 
@@ -157,6 +187,7 @@ static const char *const refused[][2] = {
     {BODY("\"tools\":[{\"name\":\"w\",\"type\":\"web_search_20250305\"}],\"tool_choice\":{\"type\":"
           "\"any\"}," HI),
      "tool_choice"},
+    {BODY("\"tools\":[{\"name\":\"c\",\"type\":\"computer_20250124\"}]," HI), "tools[0]"},
     {BODY("\"messages\":[3]"), "messages[0]"},
     {BODY("\"messages\":[{\"role\":\"x\",\"content\":\"a\"}]"), "messages[0].role"},
     {BODY("\"messages\":[{\"role\":\"user\"}]"), "messages[0].content"},
@@ -337,6 +368,7 @@ int main(void) {
     tcase_add_test(tests, a_last_answer_is_continued);
     tcase_add_test(tests, thinking_and_effort_are_variables);
     tcase_add_test(tests, a_format_is_a_schema);
+    tcase_add_test(tests, tools_that_anthropic_defines_have_schemas);
     tcase_add_loop_test(tests, bad_bodies_are_refused_by_name, 0, sizeof refused / sizeof *refused);
     tcase_add_test(tests, a_stream_of_text);
     tcase_add_test(tests, a_stream_of_thoughts_text_and_calls);
