@@ -70,7 +70,7 @@ static void write_text(struct translation *to, const struct buf *text) {
 }
 
 static enum status write_system(struct translation *to) {
-    const struct json *system = messages_member(to->body, "system");
+    const struct json *system = messages_field(to, "system");
     struct buf text = {0};
     if (!system) return STATUS_OK;
     enum status status = join_text(to, &text, system, "system");
@@ -264,7 +264,7 @@ static enum status write_message(struct translation *to, const struct json *mess
 }
 
 enum status messages_write(struct translation *to) {
-    const struct json *messages = json_member(to->body, "messages");
+    const struct json *messages = messages_field(to, "messages");
     int i = 0;
     if (json_count(messages) == 0 || !json_is(messages, JSON_ARRAY)) {
         return messages_wrong(to, "messages", "must be an array of at least one message");

@@ -23,6 +23,12 @@ const struct json *messages_member(const struct json *object, const char *name);
 
 /* ---- request.c ------------------------------------------------------------------------------ */
 
+/* All fields of a body that this server reads. */
+extern const struct field_table messages_fields;
+
+/* Returns a field of the body that is present and not null, or NULL. */
+const struct json *messages_field(const struct translation *to, const char *name);
+
 /* Parses a body, as `parse` of struct api. */
 enum status messages_parse(struct api_request **out, struct json *body,
                            const struct api_limits *limits, struct err *err);

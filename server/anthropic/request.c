@@ -15,21 +15,30 @@ const struct json *messages_member(const struct json *object, const char *name) 
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
-/* A field and the field of a chat with the same meaning. */
-static const struct {
-    const char *name, *field;
-} copied[] = {
-    {"model", "model"},
-    {"max_tokens", "max_tokens"},
-    {"temperature", "temperature"},
-    {"top_p", "top_p"},
-    {"top_k", "top_k"},
-    {"stop_sequences", "stop"},
-    {"stream", "stream"},
-    {"seed", "seed"},
+static const struct field rows[] = {
+    {"model", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "model", .required = true},
+    {"max_tokens", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "max_tokens"},
+    {"temperature", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "temperature"},
+    {"top_p", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "top_p"},
+    {"top_k", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "top_k"},
+    {"stop_sequences", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "stop"},
+    {"stream", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "stream"},
+    {"seed", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "seed"},
+    {"messages", FIELD_ARRAY, FIELD_NOT_STORED, .required = true},
+    {"system", FIELD_ANY, FIELD_NOT_STORED},
+    {"tools", FIELD_ARRAY, FIELD_NOT_STORED},
+    {"tool_choice", FIELD_OBJECT, FIELD_NOT_STORED},
+    {"thinking", FIELD_OBJECT, FIELD_NOT_STORED},
+    {"output_config", FIELD_OBJECT, FIELD_NOT_STORED},
+    {"output_format", FIELD_OBJECT, FIELD_NOT_STORED},
+    {"mcp_servers", FIELD_ARRAY, FIELD_NOT_STORED},
 };
 
-#define N_COPIED (sizeof copied / sizeof *copied)
+const struct field_table messages_fields = {FIELDS_OF(rows)};
+
+const struct json *messages_field(const struct translation *to, const char *name) {
+    return fields_member(&messages_fields, to->body, name);
+}
 
 /* The client's names of fields that a translation writes. */
 static void name_fields(struct translation *to) {
@@ -42,29 +51,18 @@ static void name_fields(struct translation *to) {
         {"reasoning_effort", "output_config.effort"},
         {"parallel_tool_calls", "tool_choice.disable_parallel_tool_use"},
     };
-    for (size_t i = 0; i < N_COPIED; i++) api_name_add(&to->names, copied[i].field, copied[i].name);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].copied_to) api_name_add(&to->names, rows[i].copied_to, rows[i].name);
     for (size_t i = 0; i < sizeof written / sizeof *written; i++)
         api_name_add(&to->names, written[i].field, written[i].name);
-}
-
-static void write_copied(struct translation *to) {
-    const char *comma = "";
-    for (size_t i = 0; i < N_COPIED; i++) {
-        const struct json *value = messages_member(to->body, copied[i].name);
-        bool is_empty = json_is(value, JSON_ARRAY) && json_count(value) == 0;
-        if (!value || is_empty) continue;
-        buf_printf(&to->out, "%s\"%s\":", comma, copied[i].field);
-        json_write_value(&to->out, value);
-        comma = ",";
-    }
 }
 
 /* "thinking" and "output_config.effort" are variables of the chat template, which ignores those
  * that it does not know. */
 static enum status write_thinking(struct translation *to) {
-    const struct json *thinking = messages_member(to->body, "thinking");
+    const struct json *thinking = messages_field(to, "thinking");
     const struct json *type = json_member(thinking, "type");
-    const struct json *config = messages_member(to->body, "output_config");
+    const struct json *config = messages_field(to, "output_config");
     const struct json *effort = messages_member(config, "effort");
     bool is_off = json_is_text(type, "disabled");
     bool is_on = json_is_text(type, "enabled") || json_is_text(type, "adaptive");
@@ -87,10 +85,10 @@ static enum status write_thinking(struct translation *to) {
 }
 
 static enum status write_format(struct translation *to) {
-    const struct json *config = messages_member(to->body, "output_config");
+    const struct json *config = messages_field(to, "output_config");
     const struct json *format = messages_member(config, "format");
     const struct json *schema = json_member(format, "schema");
-    if (!format) format = messages_member(to->body, "output_format");
+    if (!format) format = messages_field(to, "output_format");
     if (!format) return STATUS_OK;
     if (!schema) schema = json_member(format, "schema");
     if (!json_is_text(json_member(format, "type"), "json_schema") || !schema) {
@@ -106,7 +104,7 @@ static enum status write_format(struct translation *to) {
 
 /* Refuses a field that gives the answer tools that this server does not run. */
 static enum status refuse_servers(struct translation *to) {
-    const struct json *servers = messages_member(to->body, "mcp_servers");
+    const struct json *servers = messages_field(to, "mcp_servers");
     if (json_count(servers) == 0) return STATUS_OK;
     return messages_wrong(to, "mcp_servers",
                           "is not served: connect the client to them, and send 'tools'");
@@ -119,13 +117,13 @@ static enum status translate(struct translation *to) {
         return err_set(to->err, STATUS_INVALID_REQUEST, NULL,
                        "The body must be a JSON object, but it is %s.", json_type_name(to->body));
     }
-    if (!json_is(messages_member(to->body, "model"), JSON_STRING)) {
+    if (!json_is(messages_field(to, "model"), JSON_STRING)) {
         return messages_wrong(to, "model", "must be a string");
     }
     buf_puts(&to->out, "{");
-    write_copied(to);
-    if (messages_write(to) || messages_write_tools(to) || write_thinking(to) || write_format(to) ||
-        refuse_servers(to)) {
+    fields_copy(&messages_fields, to->body, &to->out);
+    if (fields_check(&messages_fields, to->body, to->err) || messages_write(to) ||
+        messages_write_tools(to) || write_thinking(to) || write_format(to) || refuse_servers(to)) {
         return to->err->status;
     }
     buf_puts(&to->out, "}");

@@ -319,6 +319,9 @@ static void write_count(struct buf *out, int n_tokens) {
 const struct api api_messages = {
     .path = "/v1/messages",
     .count_path = "/v1/messages/count_tokens",
+    .fields = &messages_fields,
+    .answer_members = "id type role model content stop_reason stop_sequence usage",
+    .error_members = "type error request_id",
     .id_prefix = "msg_",
     .has_one_prompt = true,
     .stream_type = "text/event-stream",

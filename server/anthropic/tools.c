@@ -66,7 +66,7 @@ static enum status write_tool(struct translation *to, const struct json *tool, i
 
 /* Fails if the choice names a tool that is left out. */
 static enum status check_served(struct translation *to, const struct json *name) {
-    json_each(tool, messages_member(to->body, "tools")) {
+    json_each(tool, messages_field(to, "tools")) {
         if (is_clients(tool) || !json_is_text(json_member(tool, "name"), json_text(name))) continue;
         return err_set(
             to->err, STATUS_INVALID_REQUEST, "tool_choice",
@@ -78,7 +78,7 @@ static enum status check_served(struct translation *to, const struct json *name)
 }
 
 static enum status write_choice(struct translation *to) {
-    const struct json *choice = messages_member(to->body, "tool_choice");
+    const struct json *choice = messages_field(to, "tool_choice");
     const struct json *type = json_member(choice, "type"), *name = json_member(choice, "name");
     if (!choice) return STATUS_OK;
     if (json_is_text(type, "tool") && json_is(name, JSON_STRING)) {
@@ -102,7 +102,7 @@ static enum status write_choice(struct translation *to) {
 }
 
 enum status messages_write_tools(struct translation *to) {
-    const struct json *tools = messages_member(to->body, "tools");
+    const struct json *tools = messages_field(to, "tools");
     int i = 0, n = 0;
     if (tools && !json_is(tools, JSON_ARRAY))
         return messages_wrong(to, "tools", "must be an array");

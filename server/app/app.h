@@ -34,12 +34,16 @@ struct grammar_store;
 struct route {
     char path[ROUTE_PATH]; /* a path that ends in '/' includes all paths below it */
     const char *method;    /* GET includes HEAD */
-    bool public;           /* does not need a key: for probes */
-    bool monitored;        /* for monitors: needs one of --metrics-key, if set */
-    bool admin;            /* needs an admin key */
-    bool reads_body;       /* false: the body is discarded as it arrives */
-    bool generates;        /* refused while the queue is full */
-    const struct api *api; /* the API of its requests and errors, or NULL */
+    /* For /openapi.json. The type of a whole answer; NULL: JSON. The members of all its JSON
+     * answers, separated by spaces; NULL: they vary. */
+    const char *summary, *type, *answer_members;
+    const struct field_table *fields; /* of the body, if `api` is NULL */
+    bool public;                      /* does not need a key: for probes */
+    bool monitored;                   /* for monitors: needs one of --metrics-key, if set */
+    bool admin;                       /* needs an admin key */
+    bool reads_body;                  /* false: the body is discarded as it arrives */
+    bool generates;                   /* refused while the queue is full */
+    const struct api *api;            /* the API of its requests and errors, or NULL */
     void (*start)(struct app *app, struct http_request *http, const struct api *api);
     void (*answer)(struct app *app, struct http_request *http); /* used if `api` is NULL */
 };
@@ -78,6 +82,7 @@ struct app {
     struct http_server *http;
     struct route *routes; /* [n_routes] all paths */
     int n_routes;
+    struct buf openapi; /* the answer of /openapi.json */
     struct api_limits limits;
     struct grammar_store *grammars; /* shared by all requests; any worker may use it */
     struct answers answers;

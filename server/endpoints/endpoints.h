@@ -18,6 +18,14 @@ void routes_on_gone(void *app, struct http_request *http);
 void routes_on_done(void *app, struct http_request *http, int status, uint64_t bytes);
 int routes_fields(void *app, struct http_request *http, struct http_field *out);
 
+/* ---- openapi.c: the routes and their fields as an OpenAPI document -------------------------- */
+
+/* Writes the document of all routes and the fields of their bodies. */
+void openapi_write(struct buf *out, const struct app *app);
+
+/* Answers with app->openapi. */
+void openapi_answer(struct app *app, struct http_request *http);
+
 /* ---- proxies.c: clients of proxies ---------------------------------------------------------- */
 
 /* Reads --trusted-proxies into app->proxies. */

@@ -63,19 +63,38 @@ static void on_drain(struct app *app, struct http_request *http) {
 /* ---- the table ------------------------------------------------------------------------------ */
 
 static const struct route fixed_routes[] = {
-    {"/v1/models", "GET", .answer = on_models},
-    {"/v1/models/", "GET", .answer = on_models},
-    {"/tokenize", "POST", .reads_body = true, .answer = tokenize_start},
-    {"/detokenize", "POST", .reads_body = true, .answer = detokenize_start},
-    {"/tokenizer_info", "GET", .answer = tokenizer_info_start},
-    {"/health", "GET", .public = true, .answer = health_ready},
-    {"/health/live", "GET", .public = true, .answer = health_live},
-    {"/health/ready", "GET", .public = true, .answer = health_ready},
-    {"/ping", "GET", .public = true, .answer = health_ready},
-    {"/load", "GET", .public = true, .answer = health_load},
-    {"/metrics", "GET", .monitored = true, .answer = health_metrics},
-    {"/version", "GET", .monitored = true, .answer = health_version},
-    {"/drain", "POST", .admin = true, .answer = on_drain},
+    {"/v1/models", "GET", .answer = on_models, .summary = "Lists the names of the model",
+     .answer_members = "object data"},
+    {"/v1/models/", "GET", .answer = on_models, .summary = "Describes the model",
+     .answer_members = "id object created owned_by"},
+    {"/tokenize", "POST", .reads_body = true, .answer = tokenize_start,
+     .summary = "Returns the tokens of a text or of messages", .fields = &tokenize_fields,
+     .answer_members = "count max_model_len tokens"},
+    {"/detokenize", "POST", .reads_body = true, .answer = detokenize_start,
+     .summary = "Returns the text of tokens", .fields = &detokenize_fields,
+     .answer_members = "prompt"},
+    {"/tokenizer_info", "GET", .answer = tokenizer_info_start,
+     .summary = "Describes the tokenizer and its chat template",
+     .answer_members = "tokenizer_class model_max_length added_tokens_decoder chat_template"},
+    {"/health", "GET", .public = true, .answer = health_ready,
+     .summary = "Is the server ready for requests?"},
+    {"/health/live", "GET", .public = true, .answer = health_live,
+     .summary = "Does the process run?"},
+    {"/health/ready", "GET", .public = true, .answer = health_ready,
+     .summary = "Is the server ready for requests?"},
+    {"/ping", "GET", .public = true, .answer = health_ready,
+     .summary = "Is the server ready for requests?"},
+    {"/load", "GET", .public = true, .answer = health_load,
+     .summary = "Returns the number of open requests", .answer_members = "server_load"},
+    {"/openapi.json", "GET", .public = true, .answer = openapi_answer,
+     .summary = "Returns this document", .answer_members = "openapi info paths components"},
+    {"/metrics", "GET", .monitored = true, .answer = health_metrics, .type = "text/plain",
+     .summary = "Returns the metrics for Prometheus"},
+    {"/version", "GET", .monitored = true, .answer = health_version,
+     .summary = "Returns the program's version", .answer_members = "version commit build backend"},
+    {"/drain", "POST", .admin = true, .answer = on_drain,
+     .summary = "Finishes all requests, then ends the server",
+     .answer_members = "status requests delay_s timeout_s"},
 };
 
 /* The route of unknown paths. */
@@ -97,10 +116,14 @@ void routes_open(struct app *app) {
                                    .reads_body = true,
                                    .generates = true,
                                    .api = api_at(i),
-                                   .start = reply_start};
+                                   .start = reply_start,
+                                   .summary = "Generates an answer",
+                                   .answer_members = api_at(i)->answer_members};
         struct route rendering = generation;
         rendering.generates = false;
         rendering.start = render_start;
+        rendering.summary = "Returns the tokens of the prompt that the same body generates from";
+        rendering.answer_members = NULL;
         snprintf(generation.path, ROUTE_PATH, "%s", api_at(i)->path);
         int n = snprintf(rendering.path, ROUTE_PATH, "%s/render", api_at(i)->path);
         assert(n < ROUTE_PATH);
@@ -110,15 +133,19 @@ void routes_open(struct app *app) {
         if (!api_at(i)->count_path) continue;
         struct route counting = rendering;
         counting.start = count_start;
+        counting.summary = "Counts the tokens of the prompt of the same body";
+        counting.answer_members = "input_tokens";
         snprintf(counting.path, ROUTE_PATH, "%s", api_at(i)->count_path);
         add_route(app, &counting);
     }
+    openapi_write(&app->openapi, app);
 }
 
 void routes_close(struct app *app) {
     mem_free(app->routes);
     app->routes = NULL;
     app->n_routes = 0;
+    buf_free(&app->openapi);
 }
 
 /* Returns the route of a canonical path. */

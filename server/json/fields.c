@@ -160,6 +160,48 @@ enum status fields_parse(struct parse *parse, const struct json *object) {
     return STATUS_OK;
 }
 
+/* ---- translated bodies ---------------------------------------------------------------------- */
+
+const struct field *fields_find(const struct field_table *table, const char *name) {
+    for (int i = 0; i < table->n_fields; i++)
+        if (strcmp(table->fields[i].name, name) == 0) return &table->fields[i];
+    return NULL;
+}
+
+const struct json *fields_member(const struct field_table *table, const struct json *object,
+                                 const char *name) {
+    const struct json *value = json_member(object, name);
+    assert(fields_find(table, name));
+    return value && !json_is(value, JSON_NULL) ? value : NULL;
+}
+
+enum status fields_check(const struct field_table *table, const struct json *object,
+                         struct err *err) {
+    struct parse parse = {.fields = table->fields, .n_fields = table->n_fields, .err = err};
+    for (int i = 0; i < table->n_fields; i++) {
+        const struct field *field = &table->fields[i];
+        const struct json *value = fields_member(table, object, field->name);
+        assert(field->offset == FIELD_NOT_STORED);
+        if (!value || field->copied_to) continue;
+        enum status status = field_store(&parse, field, field->name, value);
+        if (status != STATUS_OK) return status;
+    }
+    return STATUS_OK;
+}
+
+void fields_copy(const struct field_table *table, const struct json *object, struct buf *out) {
+    const char *comma = "";
+    for (int i = 0; i < table->n_fields; i++) {
+        const struct field *field = &table->fields[i];
+        const struct json *value = fields_member(table, object, field->name);
+        bool is_empty = json_is(value, JSON_ARRAY) && json_count(value) == 0;
+        if (!value || !field->copied_to || is_empty) continue;
+        buf_printf(out, "%s\"%s\":", comma, field->copied_to);
+        json_write_value(out, value);
+        comma = ",";
+    }
+}
+
 /* ---- shared by several bodies --------------------------------------------------------------- */
 
 #define BODY_ARENA_BYTES ((size_t)32 << 20)

@@ -53,6 +53,10 @@ struct field {
      * An alias does not have a default, and a body may have only one of both names. NULL for most
      * fields. */
     const char *same_as;
+    /* In the table of a translated body: the name of the field, in the other body, to which the
+     * value is copied. That row has its type and range. */
+    const char *copied_to;
+    bool required; /* for readers of the table: `check` or the body's parser refuses its absence */
     /* Called for a present field after its type and range are checked. May be NULL. */
     enum status (*check)(struct parse *parse, const char *name, const struct json *value);
 };
@@ -76,6 +80,28 @@ enum status fields_parse(struct parse *parse, const struct json *object);
 /* Checks one value against one field and fills the target. Messages use `name` for the field. */
 enum status field_store(struct parse *parse, const struct field *field, const char *name,
                         const struct json *value);
+
+/* A table of fields. */
+struct field_table {
+    const struct field *fields;
+    int n_fields;
+};
+
+/* Checks the types of the fields of a body that is translated to another, except copied ones. */
+enum status fields_check(const struct field_table *table, const struct json *object,
+                         struct err *err);
+
+/* Returns a member of a translated body that is present and not null, or NULL. The table must have
+ * the field. */
+const struct json *fields_member(const struct field_table *table, const struct json *object,
+                                 const char *name);
+
+/* Returns the row of a field, or NULL. */
+const struct field *fields_find(const struct field_table *table, const char *name);
+
+/* Appends the copied fields of a body as members of another, each after a comma except the first.
+ * Empty arrays count as absent. */
+void fields_copy(const struct field_table *table, const struct json *object, struct buf *out);
 
 /* Returns the value of a field in the body, NULL if it is absent or null. */
 const struct json *field_given(const struct parse *parse, const char *name);

@@ -8,10 +8,17 @@
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-/* Fields with another name in /v1/completions. */
-static const char *name_of(const char *field) {
-    if (strcmp(field, "n_probs") == 0) return "logprobs";
-    return strcmp(field, "return_tokens") == 0 ? "return_token_ids" : field;
+/* Fields with another name in /v1/completions. All others are those of /v1/completions. */
+static const struct field rows[] = {
+    {"n_probs", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "logprobs"},
+    {"return_tokens", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "return_token_ids"},
+};
+
+static const struct field_table llama_fields = {FIELDS_OF(rows)};
+
+static const char *name_of(const char *name) {
+    const struct field *field = fields_find(&llama_fields, name);
+    return field ? field->copied_to : name;
 }
 
 /* Do these values mean that the field is absent? Zero of n_probs asks for no logprobs, and a
@@ -215,6 +222,9 @@ static void write_error_event(struct buf *out, const struct api_answer *answer,
 
 const struct api api_llama_completion = {
     .path = "/completion",
+    .fields = &llama_fields,
+    .more_fields = &completion_fields,
+    .error_members = "error",
     .id_prefix = "cmpl-",
     .stream_type = "text/event-stream",
     .keep_alive = ": keep-alive\n\n",

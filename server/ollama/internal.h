@@ -10,11 +10,18 @@
 /* A translated body while it is written. */
 struct translation {
     const struct json *body; /* the client's */
-    struct buf out;          /* OpenAI's body so far, without the closing brace */
-    bool is_text;            /* a body of completions instead of chat */
-    bool has_maximum;        /* of tokens; false: as many as fit */
+    const struct field_table *fields;
+    struct buf out;   /* OpenAI's body so far, without the closing brace */
+    bool is_text;     /* a body of completions instead of chat */
+    bool has_maximum; /* of tokens; false: as many as fit */
     struct err *err;
 };
+
+/* All fields of the bodies of the two paths that this server reads. */
+extern const struct field_table ollama_chat_fields, ollama_generate_fields;
+
+/* Returns a field of the body that is present and not null, or NULL. */
+const struct json *ollama_field(const struct translation *to, const char *name);
 
 /* Parse the bodies of the two paths, as `parse` of struct api. */
 enum status ollama_parse_chat(struct api_request **out, struct json *body,

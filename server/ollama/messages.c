@@ -92,7 +92,7 @@ static enum status write_message(struct translation *to, const struct json *mess
 }
 
 enum status ollama_messages(struct translation *to) {
-    const struct json *messages = json_member(to->body, "messages");
+    const struct json *messages = ollama_field(to, "messages");
     struct calls calls = {0};
     int i = 0;
     if (!json_is(messages, JSON_ARRAY)) {

@@ -32,7 +32,7 @@ static void write_options(struct translation *to, const struct json *options) {
 
 /* "format" is "json" or a schema. */
 static enum status write_format(struct translation *to) {
-    const struct json *format = json_member(to->body, "format");
+    const struct json *format = ollama_field(to, "format");
     if (!format || json_is(format, JSON_NULL) || json_is_text(format, "")) return STATUS_OK;
     if (json_is_text(format, "json")) {
         buf_puts(&to->out, ",\"response_format\":{\"type\":\"json_object\"}");
@@ -52,7 +52,7 @@ static enum status write_format(struct translation *to) {
 
 /* "think" is a bool or a level. A completion has no template and ignores it. */
 static enum status write_think(struct translation *to) {
-    const struct json *think = json_member(to->body, "think");
+    const struct json *think = ollama_field(to, "think");
     if (!think || json_is(think, JSON_NULL)) return STATUS_OK;
     bool is_level = json_is_text(think, "low") || json_is_text(think, "medium") ||
                     json_is_text(think, "high") || json_is_text(think, "max");
@@ -73,7 +73,7 @@ static enum status write_think(struct translation *to) {
 
 /* A stream is the default. */
 static enum status write_stream(struct translation *to) {
-    const struct json *stream = json_member(to->body, "stream");
+    const struct json *stream = ollama_field(to, "stream");
     if (stream && !json_is(stream, JSON_NULL) && !json_is(stream, JSON_BOOL)) {
         return err_set(to->err, STATUS_INVALID_REQUEST, "stream",
                        "'stream' must be a boolean, but it is %s.", json_type_name(stream));
@@ -84,12 +84,12 @@ static enum status write_stream(struct translation *to) {
 }
 
 enum status ollama_options(struct translation *to) {
-    const struct json *options = json_member(to->body, "options");
+    const struct json *options = ollama_field(to, "options");
     if (options && !json_is(options, JSON_NULL) && !json_is(options, JSON_OBJECT)) {
         return err_set(to->err, STATUS_INVALID_REQUEST, "options",
                        "'options' must be an object, but it is %s.", json_type_name(options));
     }
-    if (json_true(json_member(to->body, "logprobs"))) {
+    if (json_true(ollama_field(to, "logprobs"))) {
         return err_set(to->err, STATUS_INVALID_REQUEST, "logprobs",
                        "'logprobs' is not served on this path: use /v1/chat/completions.");
     }

@@ -3,9 +3,44 @@
 
 #include "server/ollama/internal.h"
 
+/* ---- fields --------------------------------------------------------------------------------- */
+
+/* The fields of both bodies. */
+#define SHARED_FIELDS                                                                              \
+    {"stream", FIELD_BOOL, FIELD_NOT_STORED}, {"think", FIELD_ANY, FIELD_NOT_STORED},              \
+        {"format", FIELD_ANY, FIELD_NOT_STORED}, {"options", FIELD_OBJECT, FIELD_NOT_STORED}, {    \
+        "logprobs", FIELD_ANY, FIELD_NOT_STORED                                                    \
+    }
+
+static const struct field chat_rows[] = {
+    {"model", FIELD_STRING, FIELD_NOT_STORED, .required = true},
+    {"messages", FIELD_ARRAY, FIELD_NOT_STORED, .required = true},
+    {"tools", FIELD_ARRAY, FIELD_NOT_STORED},
+    SHARED_FIELDS,
+};
+
+static const struct field generate_rows[] = {
+    {"model", FIELD_STRING, FIELD_NOT_STORED, .required = true},
+    {"prompt", FIELD_STRING, FIELD_NOT_STORED},
+    {"suffix", FIELD_STRING, FIELD_NOT_STORED},
+    {"system", FIELD_STRING, FIELD_NOT_STORED},
+    {"raw", FIELD_BOOL, FIELD_NOT_STORED},
+    {"template", FIELD_ANY, FIELD_NOT_STORED},
+    {"context", FIELD_ANY, FIELD_NOT_STORED},
+    {"images", FIELD_ANY, FIELD_NOT_STORED},
+    SHARED_FIELDS,
+};
+
+const struct field_table ollama_chat_fields = {FIELDS_OF(chat_rows)};
+const struct field_table ollama_generate_fields = {FIELDS_OF(generate_rows)};
+
+const struct json *ollama_field(const struct translation *to, const char *name) {
+    return fields_member(to->fields, to->body, name);
+}
+
 /* Begins the body with the model's name. Ollama's clients add ":latest" to a name without a tag. */
 static enum status begin(struct translation *to, const struct api_limits *limits) {
-    const struct json *model = json_member(to->body, "model");
+    const struct json *model = ollama_field(to, "model");
     const char *name = json_text(model);
     size_t n = json_length(model), n_tag = strlen(":latest");
     if (!json_is(to->body, JSON_OBJECT)) {
@@ -15,6 +50,7 @@ static enum status begin(struct translation *to, const struct api_limits *limits
     if (!json_is(model, JSON_STRING)) {
         return err_set(to->err, STATUS_INVALID_REQUEST, "model", "'model' must be a string.");
     }
+    if (fields_check(to->fields, to->body, to->err)) return to->err->status;
     bool is_tagged = n > n_tag && strcmp(name + n - n_tag, ":latest") == 0;
     if (is_tagged && !api_serves(limits, name, n)) n -= n_tag;
     buf_puts(&to->out, "{\"model\":");
@@ -44,7 +80,7 @@ static enum status finish(struct translation *to, struct api_request **out, stru
 }
 
 static void write_tools(struct translation *to) {
-    const struct json *tools = json_member(to->body, "tools");
+    const struct json *tools = ollama_field(to, "tools");
     if (!tools || json_is(tools, JSON_NULL)) return;
     buf_puts(&to->out, ",\"tools\":");
     json_write_value(&to->out, tools);
@@ -52,7 +88,7 @@ static void write_tools(struct translation *to) {
 
 enum status ollama_parse_chat(struct api_request **out, struct json *body,
                               const struct api_limits *limits, struct err *err) {
-    struct translation to = {.body = body, .err = err};
+    struct translation to = {.body = body, .fields = &ollama_chat_fields, .err = err};
     *err = (struct err){0};
     if (!begin(&to, limits) && !ollama_messages(&to) && !ollama_options(&to)) write_tools(&to);
     return finish(&to, out, body, limits, &api_ollama_chat);
@@ -61,7 +97,7 @@ enum status ollama_parse_chat(struct api_request **out, struct json *body,
 /* ---- /api/generate -------------------------------------------------------------------------- */
 
 static const struct json *text_member(struct translation *to, const char *name) {
-    const struct json *value = json_member(to->body, name);
+    const struct json *value = ollama_field(to, name);
     if (!value || json_is(value, JSON_NULL) || json_is_text(value, "")) return NULL;
     if (!json_is(value, JSON_STRING)) {
         err_set(to->err, STATUS_INVALID_REQUEST, name, "'%s' must be a string, but it is %s.", name,
@@ -81,7 +117,7 @@ static void write_message(struct translation *to, const char *role, const struct
 static enum status refuse_unserved(struct translation *to) {
     static const char *const names[] = {"template", "context"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const struct json *value = json_member(to->body, names[i]);
+        const struct json *value = ollama_field(to, names[i]);
         bool is_empty = !value || json_is(value, JSON_NULL) || json_is_text(value, "") ||
                         (json_is(value, JSON_ARRAY) && json_count(value) == 0);
         if (is_empty) continue;
@@ -119,10 +155,10 @@ static enum status write_prompt(struct translation *to) {
 
 enum status ollama_parse_generate(struct api_request **out, struct json *body,
                                   const struct api_limits *limits, struct err *err) {
-    struct translation to = {.body = body, .err = err};
+    struct translation to = {.body = body, .fields = &ollama_generate_fields, .err = err};
     *err = (struct err){0};
-    const struct json *suffix = json_member(body, "suffix");
-    to.is_text = json_true(json_member(body, "raw")) || !limits->has_chat_template ||
+    const struct json *suffix = ollama_field(&to, "suffix");
+    to.is_text = json_true(ollama_field(&to, "raw")) || !limits->has_chat_template ||
                  json_length(suffix) > 0;
     if (!begin(&to, limits) && !refuse_unserved(&to) && !write_prompt(&to)) ollama_options(&to);
     return finish(&to, out, body, limits, &api_ollama_generate);

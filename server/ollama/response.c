@@ -218,11 +218,13 @@ static void write_error_line(struct buf *out, const struct api_answer *answer,
 #define OLLAMA_FORM                                                                                \
     .has_one_prompt = true, .stream_type = "application/x-ndjson",                                 \
     .state_size = sizeof(struct lines), .free_state = free_lines, .keeps_answer = true,            \
-    .write_error_event = write_error_line, .write_error = write_error,                             \
+    .error_members = "error", .write_error_event = write_error_line, .write_error = write_error,   \
     .no_memory_body = NO_MEMORY, .no_memory_event = NO_MEMORY "\n"
 
 const struct api api_ollama_chat = {
     .path = "/api/chat",
+    .fields = &ollama_chat_fields,
+    .answer_members = "model created_at message done",
     .id_prefix = "chat-",
     .parse = ollama_parse_chat,
     .write_response = write_chat,
@@ -233,6 +235,8 @@ const struct api api_ollama_chat = {
 
 const struct api api_ollama_generate = {
     .path = "/api/generate",
+    .fields = &ollama_generate_fields,
+    .answer_members = "model created_at response done",
     .id_prefix = "gen-",
     .parse = ollama_parse_generate,
     .write_response = write_generated,

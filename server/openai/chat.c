@@ -7,7 +7,7 @@
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-struct chat_fields {
+struct chat_body {
     struct api_request request; /* must be first: field offsets are relative to it */
     struct api_prompt prompt;
     int max_completion_tokens; /* -1: absent */
@@ -41,7 +41,7 @@ static enum status check_reasoning_effort(struct parse *parse, const char *name,
                                           const struct json *value) {
     static const char *const efforts[] = {"none", "minimal", "low", "medium",
                                           "high", "xhigh",   "max"};
-    struct chat_fields *given = parse->target;
+    struct chat_body *given = parse->target;
     for (size_t i = 0; i < sizeof efforts / sizeof *efforts; i++)
         if (json_is_text(value, efforts[i])) given->prompt.reasoning_effort = efforts[i];
     if (given->prompt.reasoning_effort) return STATUS_OK;
@@ -50,12 +50,12 @@ static enum status check_reasoning_effort(struct parse *parse, const char *name,
                        "\"xhigh\" or \"max\"");
 }
 
-#define IN_FIELDS(member) offsetof(struct chat_fields, member)
+#define IN_FIELDS(member) offsetof(struct chat_body, member)
 
 static const struct field fields[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
     TRUNCATION_FIELD,
-    {"messages", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_template},
+    {"messages", FIELD_ARRAY, FIELD_NOT_STORED, .required = true, .check = check_template},
     {"chat_template_kwargs", FIELD_OBJECT, IN_FIELDS(prompt.template_kwargs),
      .check = check_template_kwargs},
     {"add_special_tokens", FIELD_BOOL, IN(add_special_tokens)},
@@ -82,8 +82,10 @@ static const struct field fields[] = {
     {"function_call", FIELD_ANY, FIELD_NOT_STORED, .check = check_function_call},
 };
 
+const struct field_table chat_fields = {FIELDS_OF(fields)};
+
 static enum status finish_request(struct parse *parse) {
-    struct chat_fields *given = parse->target;
+    struct chat_body *given = parse->target;
     struct api_request *request = &given->request;
     enum status status = refuse_unserved(parse, UNSERVED_IN_CHAT);
     if (status != STATUS_OK) return status;
@@ -115,7 +117,7 @@ static enum status finish_request(struct parse *parse) {
 enum status api_parse_chat(struct api_request **out, struct json *body,
                            const struct api_limits *limits, const struct api *api,
                            struct err *err) {
-    struct chat_fields given = {.request = {.api = api}};
+    struct chat_body given = {.request = {.api = api}};
     struct parse parse = {FIELDS_OF(fields), .target = &given, .limits = limits, .err = err};
     return request_parse(out, &parse, body, finish_request);
 }
@@ -302,6 +304,7 @@ static void write_chunk(struct buf *out, const struct api_answer *answer,
 
 const struct api api_chat = {
     .path = "/v1/chat/completions",
+    .fields = &chat_fields,
     .id_prefix = "chatcmpl-",
     .has_one_prompt = true,
     .parse = parse_body,

@@ -9,7 +9,7 @@
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-struct completion_fields {
+struct completion_body {
     struct api_request request; /* must be first: field offsets are relative to it */
     int max_completion_tokens;  /* -1: absent */
     int logprobs;               /* -1: absent */
@@ -22,24 +22,26 @@ static enum status check_suffix(struct parse *parse, const char *name, const str
 static const struct field fields[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
     TRUNCATION_FIELD,
-    {"prompt", FIELD_ANY, FIELD_NOT_STORED, .check = check_prompt},
+    {"prompt", FIELD_ANY, FIELD_NOT_STORED, .required = true, .check = check_prompt},
     {"n", FIELD_INT, IN(n), 1, INT32_MIN, INT32_MAX, .check = check_n},
     {"echo", FIELD_BOOL, IN(echo)},
     {"add_special_tokens", FIELD_BOOL, IN(add_special_tokens), 1},
     {"max_tokens", FIELD_INT, IN(max_tokens), 16, 0, INT32_MAX},
-    {"max_completion_tokens", FIELD_INT, offsetof(struct completion_fields, max_completion_tokens),
+    {"max_completion_tokens", FIELD_INT, offsetof(struct completion_body, max_completion_tokens),
      -1, 1, INT32_MAX},
     OTHER_NAMES,
     SAMPLING_FIELDS,
     SEARCH_FIELDS,
-    {"logprobs", FIELD_INT, offsetof(struct completion_fields, logprobs), -1, 0, MAX_TOP_LOGPROBS},
+    {"logprobs", FIELD_INT, offsetof(struct completion_body, logprobs), -1, 0, MAX_TOP_LOGPROBS},
     DELIVERY_FIELDS,
     {"suffix", FIELD_STRING, FIELD_NOT_STORED, .check = check_suffix},
     STRUCTURED_FIELDS,
 };
 
+const struct field_table completion_fields = {FIELDS_OF(fields)};
+
 static enum status finish_request(struct parse *parse) {
-    struct completion_fields *given = parse->target;
+    struct completion_body *given = parse->target;
     enum status status = refuse_unserved(parse, UNSERVED_IN_COMPLETIONS);
     if (status != STATUS_OK) return status;
     if (!field_given(parse, "prompt")) return field_wrong(parse, "prompt", "is missing");
@@ -53,7 +55,7 @@ static enum status finish_request(struct parse *parse) {
 enum status api_parse_text(struct api_request **out, struct json *body,
                            const struct api_limits *limits, const struct api *api,
                            struct err *err) {
-    struct completion_fields given = {.request = {.api = api}};
+    struct completion_body given = {.request = {.api = api}};
     struct parse parse = {FIELDS_OF(fields), .target = &given, .limits = limits, .err = err};
     return request_parse(out, &parse, body, finish_request);
 }
@@ -180,6 +182,7 @@ static void write_chunk(struct buf *out, const struct api_answer *answer,
 
 const struct api api_completions = {
     .path = "/v1/completions",
+    .fields = &completion_fields,
     .id_prefix = "cmpl-",
     .parse = parse_body,
     .write_response = write_response,

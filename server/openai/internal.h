@@ -248,6 +248,7 @@ void write_error(struct buf *out, const struct err *err, const char *request_id)
 /* The members of struct api that describe streams and errors of OpenAI's APIs. */
 #define OPENAI_FORM                                                                                \
     .stream_type = "text/event-stream", .keep_alive = ": keep-alive\n\n",                          \
+    .answer_members = "id object created model choices usage", .error_members = "error",           \
     .write_done = write_done, .write_error_event = write_error_event, .write_error = write_error,  \
     .no_memory_body = API_NO_MEMORY, .no_memory_event = "data: " API_NO_MEMORY "\n\n"
 

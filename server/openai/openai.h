@@ -14,6 +14,7 @@
 #include "server/message/message.h"
 
 struct api;
+struct field_table; /* server/json/json.h */
 struct json;
 
 /* ---- requests ------------------------------------------------------------------------------- */
@@ -222,10 +223,14 @@ struct api {
     /* for POST: counts the tokens of a body's prompt; NULL: no such path */
     const char *count_path;
     const char *id_prefix;
-    bool has_one_prompt;     /* a body has one prompt instead of a list */
-    const char *stream_type; /* Content-Type of a stream */
-    const char *keep_alive;  /* sent in a silent stream; NULL: nothing is sent */
-    const char *id_header;   /* one more header with the request's id; NULL: only X-Request-Id */
+    /* The fields of a body, and those of another API that it may also have; for /openapi.json. */
+    const struct field_table *fields, *more_fields;
+    const char *answer_members; /* of every whole answer, separated by spaces; NULL: it varies */
+    const char *error_members;  /* of every error */
+    bool has_one_prompt;        /* a body has one prompt instead of a list */
+    const char *stream_type;    /* Content-Type of a stream */
+    const char *keep_alive;     /* sent in a silent stream; NULL: nothing is sent */
+    const char *id_header;      /* one more header with the request's id; NULL: only X-Request-Id */
     /* What the writers of one answer share, freed with the job. It is zero before the first writer,
      * and again after a writer that lacked memory: only write_error_event follows. */
     size_t state_size;               /* 0: no state */
@@ -269,6 +274,9 @@ struct api {
 
 /* The APIs of this folder. */
 extern const struct api api_completions, api_chat;
+
+/* The fields of their bodies, and of those of /tokenize and /detokenize. */
+extern const struct field_table completion_fields, chat_fields, tokenize_fields, detokenize_fields;
 
 /* Check a body of /v1/chat/completions or /v1/completions for another API, whose requests are
  * translated to such bodies: the request's `api` is `api`. Otherwise as `parse` of struct api. */

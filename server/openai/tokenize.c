@@ -32,7 +32,7 @@ static enum status store_tools(struct parse *parse, const char *name, const stru
     return check_tools(parse, name, value);
 }
 
-static const struct field tokenize_fields[] = {
+static const struct field tokenize_rows[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
     {"prompt", FIELD_STRING, FIELD_NOT_STORED, .check = store_text},
     {"messages", FIELD_ARRAY, FIELD_NOT_STORED, .check = store_messages},
@@ -45,10 +45,13 @@ static const struct field tokenize_fields[] = {
     {"return_token_strs", FIELD_BOOL, IN_TOKENIZE(return_token_strs)},
 };
 
-static const struct field detokenize_fields[] = {
+static const struct field detokenize_rows[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
-    {"tokens", FIELD_ARRAY, FIELD_NOT_STORED},
+    {"tokens", FIELD_ARRAY, FIELD_NOT_STORED, .required = true},
 };
+
+const struct field_table tokenize_fields = {FIELDS_OF(tokenize_rows)};
+const struct field_table detokenize_fields = {FIELDS_OF(detokenize_rows)};
 
 static enum status finish_request(struct parse *parse, struct api_tokenize *request) {
     bool text = field_given(parse, "prompt") != NULL;
@@ -64,7 +67,7 @@ static enum status finish_request(struct parse *parse, struct api_tokenize *requ
 
 enum status api_tokenize_parse(struct api_tokenize **out, const char *body, size_t length,
                                const struct api_limits *limits, struct err *err) {
-    struct parse parse = {FIELDS_OF(tokenize_fields), .limits = limits, .err = err};
+    struct parse parse = {FIELDS_OF(tokenize_rows), .limits = limits, .err = err};
     struct json *json;
     *out = NULL;
     enum status status = body_parse(&parse, body, length, &json);
@@ -103,7 +106,7 @@ static enum status copy_tokens(struct parse *parse, int32_t **ids, int *n) {
 
 enum status api_detokenize_parse(int32_t **ids, int *n, const char *body, size_t length,
                                  const struct api_limits *limits, struct err *err) {
-    struct parse parse = {FIELDS_OF(detokenize_fields), .limits = limits, .err = err};
+    struct parse parse = {FIELDS_OF(detokenize_rows), .limits = limits, .err = err};
     struct json *json;
     *ids = NULL;
     *n = 0;

@@ -15,6 +15,12 @@ struct translation {
     struct err *err;
 };
 
+/* All fields of a body that this server reads. */
+extern const struct field_table responses_fields;
+
+/* Returns a field of the body that is present and not null, or NULL. */
+const struct json *responses_field(const struct translation *to, const char *name);
+
 /* Fails with a 400: "'where' <message>." */
 enum status responses_wrong(struct translation *to, const char *where, const char *message);
 

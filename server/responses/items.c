@@ -327,8 +327,8 @@ static enum status add_item(struct chat *chat, const struct json *item, const ch
 }
 
 static enum status add_items(struct chat *chat) {
-    const struct json *instructions = responses_member(chat->to->body, "instructions");
-    const struct json *input = responses_member(chat->to->body, "input");
+    const struct json *instructions = responses_field(chat->to, "instructions");
+    const struct json *input = responses_field(chat->to, "input");
     int i = 0;
     if (instructions && add_system(chat, instructions, "instructions", "instructions"))
         return chat->to->err->status;

@@ -15,20 +15,34 @@ const struct json *responses_member(const struct json *object, const char *name)
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
-/* A field and the field of a chat with the same meaning. */
-static const struct {
-    const char *name, *field;
-} copied[] = {
-    {"model", "model"},
-    {"max_output_tokens", "max_tokens"},
-    {"temperature", "temperature"},
-    {"top_p", "top_p"},
-    {"stream", "stream"},
-    {"user", "user"},
-    {"seed", "seed"},
+static const struct field rows[] = {
+    {"model", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "model", .required = true},
+    {"max_output_tokens", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "max_tokens"},
+    {"temperature", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "temperature"},
+    {"top_p", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "top_p"},
+    {"stream", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "stream"},
+    {"user", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "user"},
+    {"seed", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "seed"},
+    {"input", FIELD_ANY, FIELD_NOT_STORED},
+    {"instructions", FIELD_ANY, FIELD_NOT_STORED},
+    {"tools", FIELD_ARRAY, FIELD_NOT_STORED},
+    {"tool_choice", FIELD_ANY, FIELD_NOT_STORED},
+    {"parallel_tool_calls", FIELD_BOOL, FIELD_NOT_STORED},
+    {"reasoning", FIELD_OBJECT, FIELD_NOT_STORED},
+    {"text", FIELD_OBJECT, FIELD_NOT_STORED},
+    {"truncation", FIELD_STRING, FIELD_NOT_STORED},
+    {"top_logprobs", FIELD_ANY, FIELD_NOT_STORED},
+    {"background", FIELD_BOOL, FIELD_NOT_STORED},
+    {"previous_response_id", FIELD_ANY, FIELD_NOT_STORED},
+    {"conversation", FIELD_ANY, FIELD_NOT_STORED},
+    {"prompt", FIELD_ANY, FIELD_NOT_STORED},
 };
 
-#define N_COPIED (sizeof copied / sizeof *copied)
+const struct field_table responses_fields = {FIELDS_OF(rows)};
+
+const struct json *responses_field(const struct translation *to, const char *name) {
+    return fields_member(&responses_fields, to->body, name);
+}
 
 /* The client's names of fields that a translation writes. */
 static void name_fields(struct translation *to) {
@@ -43,25 +57,15 @@ static void name_fields(struct translation *to) {
         {"truncate_prompt_tokens", "truncation"},
         {"tool_choice.allowed_tools", "tool_choice"},
     };
-    for (size_t i = 0; i < N_COPIED; i++) api_name_add(&to->names, copied[i].field, copied[i].name);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].copied_to) api_name_add(&to->names, rows[i].copied_to, rows[i].name);
     for (size_t i = 0; i < sizeof written / sizeof *written; i++)
         api_name_add(&to->names, written[i].field, written[i].name);
 }
 
-static void write_copied(struct translation *to) {
-    const char *comma = "";
-    for (size_t i = 0; i < N_COPIED; i++) {
-        const struct json *value = responses_member(to->body, copied[i].name);
-        if (!value) continue;
-        buf_printf(&to->out, "%s\"%s\":", comma, copied[i].field);
-        json_write_value(&to->out, value);
-        comma = ",";
-    }
-}
-
 /* The effort is a variable of the chat template, which ignores it if it does not know it. */
 static enum status write_effort(struct translation *to) {
-    const struct json *reasoning = responses_member(to->body, "reasoning");
+    const struct json *reasoning = responses_field(to, "reasoning");
     const struct json *effort = responses_member(reasoning, "effort");
     if (!effort) return STATUS_OK;
     if (!json_is(effort, JSON_STRING)) {
@@ -76,7 +80,7 @@ static enum status write_effort(struct translation *to) {
 
 /* The members of a format are flat here and in "json_schema" there. */
 static enum status write_format(struct translation *to) {
-    const struct json *format = responses_member(responses_member(to->body, "text"), "format");
+    const struct json *format = responses_member(responses_field(to, "text"), "format");
     const struct json *type = json_member(format, "type"), *schema = json_member(format, "schema");
     const struct json *strict = responses_member(format, "strict");
     if (!format || json_is_text(type, "text")) return STATUS_OK;
@@ -101,7 +105,7 @@ static enum status write_format(struct translation *to) {
 }
 
 static enum status write_truncation(struct translation *to) {
-    const struct json *truncation = responses_member(to->body, "truncation");
+    const struct json *truncation = responses_field(to, "truncation");
     if (!truncation || json_is_text(truncation, "disabled")) return STATUS_OK;
     if (!json_is_text(truncation, "auto")) {
         return responses_wrong(to, "truncation", "must be \"auto\" or \"disabled\"");
@@ -116,18 +120,18 @@ static enum status write_truncation(struct translation *to) {
 static enum status refuse_unserved(struct translation *to) {
     static const struct {
         const char *name, *fix;
-    } rows[] = {
+    } unserved[] = {
         {"previous_response_id", "is not served: nothing is stored here, so send the whole "
                                  "conversation in 'input'"},
         {"conversation", "is not served: nothing is stored here, so send the whole conversation "
                          "in 'input'"},
         {"prompt", "is not served: nothing is stored here, so send 'instructions' and 'input'"},
     };
-    const struct json *top = responses_member(to->body, "top_logprobs");
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (responses_member(to->body, rows[i].name))
-            return responses_wrong(to, rows[i].name, rows[i].fix);
-    if (json_true(json_member(to->body, "background"))) {
+    const struct json *top = responses_field(to, "top_logprobs");
+    for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
+        if (responses_field(to, unserved[i].name))
+            return responses_wrong(to, unserved[i].name, unserved[i].fix);
+    if (json_true(responses_field(to, "background"))) {
         return responses_wrong(to, "background", "is not served: wait for the answer or stream it");
     }
     if (top && json_number(top) != 0) {
@@ -144,13 +148,14 @@ static enum status translate(struct translation *to) {
         return err_set(to->err, STATUS_INVALID_REQUEST, NULL,
                        "The body must be a JSON object, but it is %s.", json_type_name(to->body));
     }
-    if (!json_is(responses_member(to->body, "model"), JSON_STRING)) {
+    if (!json_is(responses_field(to, "model"), JSON_STRING)) {
         return responses_wrong(to, "model", "must be a string");
     }
     buf_puts(&to->out, "{");
-    write_copied(to);
-    if (refuse_unserved(to) || responses_write_messages(to) || responses_write_tools(to) ||
-        write_effort(to) || write_format(to) || write_truncation(to)) {
+    fields_copy(&responses_fields, to->body, &to->out);
+    if (fields_check(&responses_fields, to->body, to->err) || refuse_unserved(to) ||
+        responses_write_messages(to) || responses_write_tools(to) || write_effort(to) ||
+        write_format(to) || write_truncation(to)) {
         return to->err->status;
     }
     buf_puts(&to->out, "}");

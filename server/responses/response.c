@@ -191,6 +191,9 @@ static void write_count(struct buf *out, int n_tokens) {
 const struct api api_responses = {
     .path = "/v1/responses",
     .count_path = "/v1/responses/input_tokens",
+    .fields = &responses_fields,
+    .answer_members = "id object created_at status model output usage",
+    .error_members = "error",
     .id_prefix = "resp_",
     .has_one_prompt = true,
     .stream_type = "text/event-stream",

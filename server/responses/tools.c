@@ -101,7 +101,7 @@ static enum status refuse_choice(struct translation *to, const struct json *choi
 
 /* Writes a choice: a word, a function by name, or a list of allowed tools. */
 static enum status write_choice(struct translation *to) {
-    const struct json *choice = responses_member(to->body, "tool_choice");
+    const struct json *choice = responses_field(to, "tool_choice");
     const struct json *name = json_member(choice, "name");
     if (!choice) return STATUS_OK;
     buf_puts(&to->out, ",\"tool_choice\":");
@@ -117,8 +117,8 @@ static enum status write_choice(struct translation *to) {
 }
 
 enum status responses_write_tools(struct translation *to) {
-    const struct json *tools = responses_member(to->body, "tools");
-    const struct json *parallel = responses_member(to->body, "parallel_tool_calls");
+    const struct json *tools = responses_field(to, "tools");
+    const struct json *parallel = responses_field(to, "parallel_tool_calls");
     int i = 0, n = 0;
     if (tools && !json_is(tools, JSON_ARRAY)) {
         return responses_wrong(to, "tools", "must be an array");

@@ -142,7 +142,8 @@ BLOCKS = [{"role": "user", "content": [{"type": "text", "text": "a", "cache_cont
           {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "i", "content": [{"type": "text", "text": "7"}]}]}]
 ANTHROPIC_TOOL = {"name": "f", "description": "d", "input_schema": TOOL["function"]["parameters"]}
 ANTHROPIC = {
-    "whole": {"messages": USER, "temperature": 0.5, "seed": 3, "stop_sequences": ["q"], "system": "s", "top_k": 9, "top_p": 0.9},
+    "whole": {"messages": USER, "temperature": 0.5, "seed": 3, "stop_sequences": ["q"], "system": "s", "top_k": 9, "top_p": 0.9,
+              "mcp_servers": [], "output_format": None},
     "stream": {"messages": BLOCKS[:1], "stream": True, "thinking": {"type": "adaptive"}, "metadata": {"user_id": "u"},
                "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}}, "seed": 3},
     "history": {"messages": BLOCKS, "tools": [ANTHROPIC_TOOL], "stream": True, "seed": 4,
@@ -156,7 +157,8 @@ ITEMS = [{"type": "message", "role": "user", "content": [{"type": "input_text", 
          {"type": "function_call_output", "call_id": "i", "output": "7"}]
 FLAT_TOOL = {"type": "function", **TOOL["function"]}
 RESPONSES = {
-    "whole": {"input": "a", "instructions": "s", "temperature": 0.5, "top_p": 0.9, "seed": 3, "truncation": "auto"},
+    "whole": {"input": "a", "instructions": "s", "temperature": 0.5, "top_p": 0.9, "seed": 3, "truncation": "auto",
+              "top_logprobs": 0, "background": False, "previous_response_id": None, "conversation": None, "prompt": None},
     "stream": {"input": ITEMS[:1], "stream": True, "reasoning": {"effort": "low", "summary": "auto"}, "seed": 3,
                "text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}, "verbosity": "low"}},
     "history": {"input": [{"role": "developer", "content": "s"}, *ITEMS], "tools": [FLAT_TOOL, {"type": "web_search"}],
@@ -184,7 +186,7 @@ ROWS = [
     *((f"tokenize: {name}", POST, "/tokenize", body) for name, body in TOKENIZE.items()),
     ("detokenize", POST, "/detokenize", {"model": MODEL, "tokens": [72, 73, 257, 74]}),
     *((path, GET, path, None) for path in ("/v1/models", "/tokenizer_info", "/health", "/health/live", "/health/ready", "/ping",
-                                        "/load",
+                                        "/load", "/openapi.json",
                                            "/metrics", "/version")),
     ("a model", GET, f"/v1/models/{MODEL}", None), ("head", HEAD, "/v1/models", None),
     ("head of metrics", HEAD, "/metrics", None),
@@ -207,5 +209,6 @@ def check():
     for path, method in sources.routes():
         covered = any(method == m and (p == path or path.endswith("/") and p.startswith(path)) for p, m in known)
         assert covered, f"tests/chaos/routes.py has no row for {method} {path}"
+    assert not sources.unlisted_fields(), f"read fields by messages_field and its like: {sources.unlisted_fields()}"
     left = set(sources.served_fields()) - set().union(*(members(body) for *_, body in ROWS))
     assert not left, f"tests/chaos/routes.py has no valid request with the fields {sorted(left)}"

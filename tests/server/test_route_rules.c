@@ -36,6 +36,7 @@ static const struct {
     {"/health/ready", "GET", NULL, 200, NULL},
     {"/ping", "GET", NULL, 200, NULL},
     {"/load", "GET", NULL, 200, NULL},
+    {"/openapi.json", "GET", NULL, 200, NULL},
     {"/metrics", "GET", NULL, 200, NULL},
     {"/version", "GET", NULL, 200, NULL},
     {"/drain", "POST", NULL, 401, "/drain"},
