@@ -272,6 +272,9 @@ bool chat_template_names(const struct chat_template *chat_template, const char *
  * `reasoning_effort` and `enable_thinking`. Any thread. */
 bool chat_template_reserves(const char *name);
 
+/* A wish for or against reasoning: the variable enable_thinking. */
+enum thinking { THINKING_UNSET, THINKING_OFF, THINKING_ON };
+
 /* The variables of a template. The caller owns the JSON values, which are not changed. */
 struct chat_input {
     const struct json *messages;  /* array of messages in the format of OpenAI's API */
@@ -279,9 +282,11 @@ struct chat_input {
     const struct json *documents; /* array, or NULL */
     /* object of chat_template_kwargs: each is a variable whose name is not reserved; or NULL */
     const struct json *extra;
-    /* value of the variable reasoning_effort; "none" also sets enable_thinking to false. `extra`
-     * overrides both. Or NULL */
+    /* value of the variable reasoning_effort; "none" also sets enable_thinking to false, unless
+     * `thinking` is set. `extra` overrides all three. Or NULL */
     const char *reasoning_effort;
+    const char *verbosity; /* value of the variable of this name, or NULL */
+    enum thinking thinking;
     const char *bos_token; /* texts of the special tokens; NULL: undefined */
     const char *eos_token;
     bool add_generation_prompt;

@@ -47,7 +47,6 @@ static void name_fields(struct translation *to) {
     } written[] = {
         {"response_format", "output_config.format"},
         {"response_format.json_schema", "output_config.format"},
-        {"chat_template_kwargs", "thinking"},
         {"reasoning_effort", "output_config.effort"},
         {"parallel_tool_calls", "tool_choice.disable_parallel_tool_use"},
     };
@@ -57,30 +56,25 @@ static void name_fields(struct translation *to) {
         api_name_add(&to->names, written[i].field, written[i].name);
 }
 
-/* "thinking" and "output_config.effort" are variables of the chat template, which ignores those
- * that it does not know. */
 static enum status write_thinking(struct translation *to) {
     const struct json *thinking = messages_field(to, "thinking");
     const struct json *type = json_member(thinking, "type");
     const struct json *config = messages_field(to, "output_config");
     const struct json *effort = messages_member(config, "effort");
-    bool is_off = json_is_text(type, "disabled");
-    bool is_on = json_is_text(type, "enabled") || json_is_text(type, "adaptive");
-    if (thinking && !is_off && !is_on) {
+    bool is_known = json_is_text(type, "disabled") || json_is_text(type, "enabled") ||
+                    json_is_text(type, "adaptive");
+    if (thinking && !is_known) {
         return messages_wrong(to, "thinking",
                               "must have the type \"enabled\", \"disabled\" or \"adaptive\"");
     }
     if (effort && !json_is(effort, JSON_STRING)) {
         return messages_wrong(to, "output_config.effort", "must be a string");
     }
-    if (!thinking && !effort) return STATUS_OK;
-    buf_puts(&to->out, ",\"chat_template_kwargs\":{");
-    if (thinking) buf_printf(&to->out, "\"enable_thinking\":%s", is_on ? "true" : "false");
+    if (thinking) buf_printf(&to->out, ",\"thinking\":{\"type\":\"%s\"}", json_text(type));
     if (effort) {
-        buf_puts(&to->out, thinking ? ",\"reasoning_effort\":" : "\"reasoning_effort\":");
+        buf_puts(&to->out, ",\"reasoning_effort\":");
         json_write_value(&to->out, effort);
     }
-    buf_puts(&to->out, "}");
     return STATUS_OK;
 }
 

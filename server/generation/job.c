@@ -197,6 +197,7 @@ void job_clear(struct generation_job *job) {
         buf_free(&run->text);
     }
     mem_free(job->prompts);
+    buf_free(&job->ignored);
     answer_release(&job->app->answers, &job->share);
     tool_set_free(job->tools);
     if (job->grammar) grammar_release(job->grammar);

@@ -110,7 +110,8 @@ struct generation_job {
     const struct vocabulary *vocabulary;
     int32_t *begin_ids; /* [n_begin_ids] the tokens after which the grammar begins */
     int n_begin_ids;
-    char id[64]; /* the request's id, for the log; outlives `request` */
+    char id[64];        /* the request's id, for the log; outlives `request` */
+    struct buf ignored; /* names of the wishes that the template does not know, or empty */
 };
 
 /* ---- choice.c ------------------------------------------------------------------------------- */

@@ -246,6 +246,7 @@ static enum job_progress read_body(struct generation_job *job, struct json *body
     if (job->api->state_size > 0) job->state = mem_calloc(1, job->api->state_size);
     if (job_forbid(job, &job->err) || job_find_breakers(job, &job->err)) return JOB_PREPARED;
     set_format(job);
+    prompt_list_ignored(job->app->engine, request, &job->ignored);
     prepare_prompts(job);
     api_request_drop_tree(request);
     return job->err.status ? JOB_PREPARED : constrain(job, false);

@@ -23,12 +23,22 @@ static struct chat_input chat_input_of(const struct engine *engine,
         .tools = prompt->tools,
         .extra = prompt->template_kwargs,
         .reasoning_effort = prompt->reasoning_effort,
+        .verbosity = prompt->verbosity,
         .add_generation_prompt = prompt->add_generation_prompt,
         .continue_final_message = prompt->continue_final_message,
         .bos_token = bos >= 0 ? tokenizer_token_name(tokenizer, bos) : NULL,
         .eos_token = eos >= 0 ? tokenizer_token_name(tokenizer, eos) : NULL,
         .time_s = (int64_t)time(NULL),
     };
+}
+
+/* A template that can only switch reasoning on and off follows the effort with that. */
+static enum thinking thinking_of(const struct chat_template *chat,
+                                 const struct api_prompt *prompt) {
+    const char *effort = prompt->reasoning_effort;
+    if (prompt->thinking != THINKING_UNSET) return prompt->thinking;
+    if (!effort || chat_template_names(chat, "reasoning_effort")) return THINKING_UNSET;
+    return strcmp(effort, "none") == 0 ? THINKING_OFF : THINKING_ON;
 }
 
 /* Adds the model's begin and end tokens around the ids, as around a text. */
@@ -55,16 +65,18 @@ static void see_prompt(struct message_settings *format, const struct api_prompt 
                                 continues ? json_text(content) : NULL);
 }
 
-/* Fails if the template ignores the effort. A template that can only switch reasoning off accepts
- * "none". */
-static enum status check_effort(const struct chat_template *chat, const char *effort,
-                                struct err *err) {
-    if (!effort || chat_template_names(chat, "reasoning_effort")) return STATUS_OK;
-    bool can_stop = chat_template_names(chat, "enable_thinking");
-    if (can_stop && strcmp(effort, "none") == 0) return STATUS_OK;
-    return err_set(err, STATUS_INVALID_REQUEST, "reasoning_effort",
-                   "The model's chat template does not know 'reasoning_effort': leave it out%s.",
-                   can_stop ? " or give \"none\"" : "");
+void prompt_list_ignored(const struct engine *engine, const struct api_request *request,
+                         struct buf *list) {
+    const struct api_prompt *prompt = &request->prompts[0];
+    const struct chat_template *chat =
+        prompt->messages ? engine_chat_template(engine, prompt->tools != NULL) : NULL;
+    if (!chat) return;
+    bool can_think = chat_template_names(chat, "enable_thinking");
+    if (prompt->reasoning_effort && !can_think && !chat_template_names(chat, "reasoning_effort"))
+        api_list_field(list, request, "reasoning_effort");
+    if (prompt->thinking != THINKING_UNSET && !can_think) api_list_field(list, request, "thinking");
+    if (prompt->verbosity && !chat_template_names(chat, "verbosity"))
+        api_list_field(list, request, "verbosity");
 }
 
 /* Renders a conversation. If the template rejects it, renders a simpler form of it if there is one;
@@ -102,10 +114,9 @@ static enum status encode_messages(const struct engine *engine, const struct api
     struct buf text = {0};
     struct chat_piece *pieces = NULL;
     int n_pieces = 0;
-    enum status status = check_effort(chat, prompt->reasoning_effort, err);
-    if (status) return status;
+    input.thinking = thinking_of(chat, prompt);
     history_rename_developers(chat, prompt->messages);
-    status = check_shown(chat, prompt->messages, err);
+    enum status status = check_shown(chat, prompt->messages, err);
     if (status) return status;
     status = render_messages(chat, &input, &text, &pieces, &n_pieces, err);
     if (!status && format) see_prompt(format, prompt, &text);

@@ -17,6 +17,11 @@ enum status prompt_encode(const struct engine *engine, const struct api_prompt *
                           bool add_special, struct message_settings *format, int32_t **ids, int *n,
                           struct err *err);
 
+/* Appends the client's names of the wishes in a chat that its template does not know: effort,
+ * thinking, verbosity. Agents cannot leave these out, so they are no error. */
+void prompt_list_ignored(const struct engine *engine, const struct api_request *request,
+                         struct buf *list);
+
 /* Fails with STATUS_INVALID_REQUEST if the template would omit a part of the messages: those of an
  * unknown role, or tool calls (shown.c). */
 enum status check_shown(const struct chat_template *chat, const struct json *messages,

@@ -45,13 +45,21 @@ static void name_request(struct reply *reply) {
     if (!http->has_own_id) snprintf(http->id, sizeof http->id, "%s", reply->job.id);
 }
 
+/* Sets the header that names the ignored wishes. Returns the number of headers, 0 or 1. */
+static int name_ignored(const struct reply *reply, struct http_field *field) {
+    const struct buf *ignored = &reply->job.ignored;
+    if (ignored->length == 0) return 0;
+    *field = (struct http_field){"X-Penstock-Ignored", ignored->data};
+    return 1;
+}
+
 static void begin_stream(struct reply *reply) {
-    static const struct http_field fields[] = {{"Cache-Control", "no-cache"},
-                                               {"X-Accel-Buffering", "no"}};
+    struct http_field fields[3] = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    int n = 2 + name_ignored(reply, &fields[2]);
     const struct api *api = reply->job.api;
     assert(!reply->streaming && !reply->answered);
     name_request(reply);
-    http_stream_begin(reply->async.http, 200, api->stream_type, api->keep_alive, fields, 2);
+    http_stream_begin(reply->async.http, 200, api->stream_type, api->keep_alive, fields, n);
     reply->streaming = true;
 }
 
@@ -121,8 +129,10 @@ static bool send_answer(struct reply *reply) {
         push(reply);
         http_stream_end(reply->async.http);
     } else {
+        struct http_field field;
+        int n = name_ignored(reply, &field);
         name_request(reply);
-        respond_json(reply->async.http, &reply->out);
+        http_respond_take(reply->async.http, 200, "application/json", &reply->out, &field, n);
     }
     return true;
 }

@@ -61,13 +61,11 @@ static enum status write_think(struct translation *to) {
                        "'think' must be a boolean, \"low\", \"medium\", \"high\" or \"max\".");
     }
     if (to->is_text) return STATUS_OK;
-    buf_printf(&to->out, ",\"chat_template_kwargs\":{\"enable_thinking\":%s",
-               is_level || json_true(think) ? "true" : "false");
+    buf_printf(&to->out, ",\"thinking\":%s", is_level || json_true(think) ? "true" : "false");
     if (is_level) {
         buf_puts(&to->out, ",\"reasoning_effort\":");
         json_write_value(&to->out, think);
     }
-    buf_puts(&to->out, "}");
     return STATUS_OK;
 }
 

@@ -58,6 +58,15 @@ static enum status begin(struct translation *to, const struct api_limits *limits
     return STATUS_OK;
 }
 
+/* Both wishes are "think" here. */
+static void name_wishes(struct api_request *request) {
+    struct buf names = {0};
+    api_name_add(&names, "thinking", "think");
+    api_name_add(&names, "reasoning_effort", "think");
+    api_keep_names(request, &names);
+    buf_free(&names);
+}
+
 /* Parses the translated body, or fails with the error of the translation. Frees both bodies. */
 static enum status finish(struct translation *to, struct api_request **out, struct json *body,
                           const struct api_limits *limits, const struct api *api) {
@@ -72,11 +81,13 @@ static enum status finish(struct translation *to, struct api_request **out, stru
     json_free(body);
     if (status != STATUS_OK) return status;
     status = (to->is_text ? api_parse_text : api_parse_chat)(out, translated, limits, api, to->err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         ollama_rename(to->err);
-    else if (!to->has_maximum)
-        (*out)->max_tokens = -1;
-    return status;
+        return status;
+    }
+    if (!to->has_maximum) (*out)->max_tokens = -1;
+    name_wishes(*out);
+    return STATUS_OK;
 }
 
 static void write_tools(struct translation *to) {

@@ -35,8 +35,8 @@ static enum status check_function_call(struct parse *parse, const char *name,
     return not_served(parse, name, " or give \"none\"; use 'tools' and 'tool_choice'");
 }
 
-/* Accepts the values of OpenAI's models and of vLLM. prompt.c checks whether the template supports
- * them. */
+/* Accepts the values of OpenAI's models and of vLLM. A template that does not know them ignores
+ * them (generation/prompt.c). */
 static enum status check_reasoning_effort(struct parse *parse, const char *name,
                                           const struct json *value) {
     static const char *const efforts[] = {"none", "minimal", "low", "medium",
@@ -48,6 +48,32 @@ static enum status check_reasoning_effort(struct parse *parse, const char *name,
     return field_wrong(parse, name,
                        "must be \"none\", \"minimal\", \"low\", \"medium\", \"high\", "
                        "\"xhigh\" or \"max\"");
+}
+
+/* Checks a wish for or against reasoning: a boolean or {"type": ...}. */
+static enum status check_thinking(struct parse *parse, const char *name, const struct json *value) {
+    struct chat_body *given = parse->target;
+    const struct json *type = json_member(value, "type");
+    bool is_on = json_is_text(type, "enabled") || json_is_text(type, "adaptive");
+    if (is_on || json_true(value))
+        given->prompt.thinking = THINKING_ON;
+    else if (json_is_text(type, "disabled") || json_is(value, JSON_BOOL))
+        given->prompt.thinking = THINKING_OFF;
+    else if (!json_is_text(type, "auto"))
+        return field_wrong(parse, name,
+                           "must be an object with the 'type' \"enabled\", \"disabled\", "
+                           "\"adaptive\" or \"auto\"");
+    return STATUS_OK;
+}
+
+static enum status check_verbosity(struct parse *parse, const char *name,
+                                   const struct json *value) {
+    static const char *const words[] = {"low", "medium", "high"};
+    struct chat_body *given = parse->target;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (json_is_text(value, words[i])) given->prompt.verbosity = words[i];
+    if (given->prompt.verbosity) return STATUS_OK;
+    return field_wrong(parse, name, "must be \"low\", \"medium\" or \"high\"");
 }
 
 #define IN_FIELDS(member) offsetof(struct chat_body, member)
@@ -78,6 +104,8 @@ static const struct field fields[] = {
     {"reasoning_format", FIELD_STRING, FIELD_NOT_STORED, .check = check_reasoning_format},
     {"include_reasoning", FIELD_BOOL, IN(include_reasoning), 1},
     {"reasoning_effort", FIELD_STRING, FIELD_NOT_STORED, .check = check_reasoning_effort},
+    {"thinking", FIELD_ANY, FIELD_NOT_STORED, .check = check_thinking},
+    {"verbosity", FIELD_STRING, FIELD_NOT_STORED, .check = check_verbosity},
     {"functions", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_functions},
     {"function_call", FIELD_ANY, FIELD_NOT_STORED, .check = check_function_call},
 };

@@ -52,6 +52,17 @@ static bool write_clients(struct buf *out, const char *name, size_t length, cons
     return true;
 }
 
+void api_list_field(struct buf *list, const struct api_request *request, const char *field) {
+    struct buf name = {0};
+    if (!write_clients(&name, field, strlen(field), request->names, request->names_length))
+        buf_puts(&name, field);
+    if (list->length == 0 || !strstr(list->data, name.data)) {
+        if (list->length > 0) buf_puts(list, ", ");
+        buf_puts(list, name.data);
+    }
+    buf_free(&name);
+}
+
 /* Copies the message; names are those between two quotes. */
 static void write_message(struct buf *out, const char *message, const char *names, size_t length) {
     for (const char *p = message; *p; p++) {

@@ -32,7 +32,10 @@ struct api_prompt {
     const struct json *messages;        /* array or NULL; the fields below apply only to messages */
     const struct json *tools;           /* array for the template, or NULL */
     const struct json *template_kwargs; /* object or NULL */
-    const char *reasoning_effort;       /* for the template; NULL: absent */
+    /* wishes that a template may not know: reasoning_effort and verbosity, NULL: absent; thinking
+     */
+    const char *reasoning_effort, *verbosity;
+    enum thinking thinking;
     bool add_generation_prompt, continue_final_message;
 };
 
@@ -298,6 +301,9 @@ void api_keep_names(struct api_request *request, const struct buf *names);
 /* Replaces the param of an error, and the quoted names in its message, by the client's names. An
  * error is renamed only once. */
 void api_rename(struct err *err, const char *names, size_t length);
+
+/* Appends a field to a list of the client's names, unless the list has it. */
+void api_list_field(struct buf *list, const struct api_request *request, const char *field);
 
 /* Does the value contain the character NUL, which would end a template's text? */
 bool api_holds_nul(const struct json *value);

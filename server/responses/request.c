@@ -52,7 +52,7 @@ static void name_fields(struct translation *to) {
         {"messages", "input"},
         {"response_format", "text.format"},
         {"response_format.json_schema", "text.format"},
-        {"chat_template_kwargs", "reasoning.effort"},
+        {"verbosity", "text.verbosity"},
         {"reasoning_effort", "reasoning.effort"},
         {"truncate_prompt_tokens", "truncation"},
         {"tool_choice.allowed_tools", "tool_choice"},
@@ -63,19 +63,22 @@ static void name_fields(struct translation *to) {
         api_name_add(&to->names, written[i].field, written[i].name);
 }
 
-/* The effort is a variable of the chat template, which ignores it if it does not know it. */
-static enum status write_effort(struct translation *to) {
-    const struct json *reasoning = responses_field(to, "reasoning");
-    const struct json *effort = responses_member(reasoning, "effort");
-    if (!effort) return STATUS_OK;
-    if (!json_is(effort, JSON_STRING)) {
-        return responses_wrong(to, "reasoning.effort", "must be a string");
-    }
-    buf_puts(&to->out, ",\"chat_template_kwargs\":{\"reasoning_effort\":");
-    json_write_value(&to->out, effort);
-    if (json_is_text(effort, "none")) buf_puts(&to->out, ",\"enable_thinking\":false");
-    buf_puts(&to->out, "}");
+/* Writes a member of an object under another name. */
+static enum status write_member(struct translation *to, const char *object, const char *member,
+                                const char *field) {
+    const struct json *value = responses_member(responses_field(to, object), member);
+    char name[48];
+    if (!value) return STATUS_OK;
+    snprintf(name, sizeof name, "%s.%s", object, member);
+    if (!json_is(value, JSON_STRING)) return responses_wrong(to, name, "must be a string");
+    buf_printf(&to->out, ",\"%s\":", field);
+    json_write_value(&to->out, value);
     return STATUS_OK;
+}
+
+static enum status write_wishes(struct translation *to) {
+    if (write_member(to, "reasoning", "effort", "reasoning_effort")) return to->err->status;
+    return write_member(to, "text", "verbosity", "verbosity");
 }
 
 /* The members of a format are flat here and in "json_schema" there. */
@@ -154,7 +157,7 @@ static enum status translate(struct translation *to) {
     buf_puts(&to->out, "{");
     fields_copy(&responses_fields, to->body, &to->out);
     if (fields_check(&responses_fields, to->body, to->err) || refuse_unserved(to) ||
-        responses_write_messages(to) || responses_write_tools(to) || write_effort(to) ||
+        responses_write_messages(to) || responses_write_tools(to) || write_wishes(to) ||
         write_format(to) || write_truncation(to)) {
         return to->err->status;
     }

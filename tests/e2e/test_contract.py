@@ -73,7 +73,7 @@ REFUSED = [
     (COMPLETIONS, {"prompt": "x", "n_predict": 3, "max_tokens": 3}, "n_predict"),
     (CHATS, {"messages": USER, "structured_outputs": {"regex": "a+", "json": {}}}, "structured_outputs"),
     (CHATS, {"messages": USER, "guided_choice": ["yes", 0]}, "guided_choice"),
-    (CHATS, {"messages": USER, "reasoning_effort": "high"}, "reasoning_effort"),
+    (CHATS, {"messages": USER, "reasoning_effort": "x"}, "reasoning_effort"),
     (CHATS, {"messages": USER, "add_generation_prompt": True, "continue_final_message": True},
      "continue_final_message"),
     (TOKENIZE, {}, "prompt"),

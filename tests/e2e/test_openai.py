@@ -205,14 +205,16 @@ def test_tools_without_calls(client):
 
 
 def test_unserved_fields_are_named(client):
-    for fields in ({"web_search_options": {}}, {"verbosity": "low"}, {"modalities": ["text", "audio"]},
+    for fields in ({"web_search_options": {}}, {"modalities": ["text", "audio"]},
                    {"extra_body": {"logprob_token_ids": [1]}}, {"extra_body": {"lora": [{"id": 0}]}}):
         with pytest.raises(openai.BadRequestError) as caught:
             chat(client, **fields)
         assert caught.value.param == list(fields.get("extra_body", fields))[0]
         assert "is not served" in str(caught.value)
-    with pytest.raises(openai.BadRequestError, match="chat template does not know"):
-        chat(client, reasoning_effort="low")
+    wishes = {"reasoning_effort": "low", "verbosity": "low"}  # agents cannot leave them out
+    for stream in (False, True):
+        answer = client.chat.completions.with_raw_response.create(model=NAME, messages=MESSAGES, max_tokens=4, stream=stream, **wishes)
+        assert answer.headers["x-penstock-ignored"] == "reasoning_effort, verbosity"
     assert chat(client, store=True, metadata={"a": "b"}, service_tier="auto", prompt_cache_key="k",
                 extra_body={"use_beam_search": False, "grammar": "", "cache_prompt": True}).choices
 

@@ -125,13 +125,18 @@ START_TEST(an_empty_input_is_an_empty_message) {
 }
 END_TEST
 
-START_TEST(an_effort_is_a_variable) {
-    struct buf text = {0};
+START_TEST(effort_and_verbosity_are_wishes) {
+    struct buf list = {0};
     asked = request_expect(&api_responses,
-                           BODY("\"reasoning\":{\"effort\":\"none\",\"summary\":\"auto\"}," HI));
-    json_write_value(&text, asked->prompts[0].template_kwargs);
-    ck_assert_str_eq(text.data, "{\"reasoning_effort\":\"none\",\"enable_thinking\":false}");
-    buf_free(&text);
+                           BODY("\"reasoning\":{\"effort\":\"none\",\"summary\":\"auto\"},"
+                                "\"text\":{\"verbosity\":\"low\"}," HI));
+    ck_assert_str_eq(asked->prompts[0].reasoning_effort, "none");
+    ck_assert_str_eq(asked->prompts[0].verbosity, "low");
+    api_list_field(&list, asked, "reasoning_effort");
+    api_list_field(&list, asked, "verbosity");
+    api_list_field(&list, asked, "verbosity");
+    ck_assert_str_eq(list.data, "reasoning.effort, text.verbosity");
+    buf_free(&list);
     api_request_free(asked);
 }
 END_TEST
@@ -191,6 +196,8 @@ static const char *const refused[][2] = {
      "tool_choice"},
     {BODY("\"text\":{\"format\":{\"type\":\"x\"}}," HI), "text.format"},
     {BODY("\"reasoning\":{\"effort\":3}," HI), "reasoning.effort"},
+    {BODY("\"reasoning\":{\"effort\":\"x\"}," HI), "reasoning.effort"},
+    {BODY("\"text\":{\"verbosity\":\"x\"}," HI), "text.verbosity"},
     {BODY("\"truncation\":\"x\"," HI), "truncation"},
     {BODY("\"previous_response_id\":\"r\"," HI), "previous_response_id"},
     {BODY("\"conversation\":\"c\"," HI), "conversation"},
@@ -464,7 +471,7 @@ int main(void) {
     tcase_add_test(tests, calls_of_shells_and_patches_are_calls);
     tcase_add_test(tests, items_that_no_model_reads_are_left_out);
     tcase_add_test(tests, an_empty_input_is_an_empty_message);
-    tcase_add_test(tests, an_effort_is_a_variable);
+    tcase_add_test(tests, effort_and_verbosity_are_wishes);
     tcase_add_test(tests, a_format_is_a_schema);
     tcase_add_loop_test(tests, bad_bodies_are_refused_by_name, 0, sizeof refused / sizeof *refused);
     tcase_add_test(tests, allowed_tools_restrict_the_tools);

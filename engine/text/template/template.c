@@ -180,6 +180,9 @@ static void set_globals(struct render *r, const struct chat_input *input,
         if (strcmp(input->reasoning_effort, "none") == 0)
             set_global(r, "enable_thinking", VALUE_OF_BOOL(false));
     }
+    if (input->verbosity) set_global(r, "verbosity", string_of(r, input->verbosity));
+    if (input->thinking != THINKING_UNSET)
+        set_global(r, "enable_thinking", VALUE_OF_BOOL(input->thinking == THINKING_ON));
     if (!input->extra) return;
     struct value extra = value_from_json(r, input->extra);
     if (extra.kind != VALUE_DICT) render_fail(r, "the template's variables must be an object");
