@@ -28,6 +28,7 @@
     X(HEADERS_TOO_LARGE, "request_too_large", 431)                                                 \
     X(CANCELLED, "client_closed_request", 499)                                                     \
     X(SERVER_ERROR, "server_error", 500)                                                           \
+    X(NOT_IMPLEMENTED, "not_implemented_error", 501)                                               \
     X(UNAVAILABLE, "unavailable_error", 503)                                                       \
     X(HTTP_VERSION, "invalid_request_error", 505)                                                  \
     X(USAGE, "usage_error", 400)                                                                   \

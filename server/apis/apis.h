@@ -8,7 +8,8 @@
 /* Returns the API of a path, or NULL. */
 const struct api *api_find(const char *path);
 
-/* Returns the API whose path is this path or is above it, or NULL. It writes the path's errors. */
+/* Returns the API that writes the errors of a path, or NULL: its path, or its `errors_below`, is
+ * this path or is above it. */
 const struct api *api_of_errors(const char *path);
 
 /* Returns the API of an index from 0, or NULL after the last one. */

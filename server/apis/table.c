@@ -28,9 +28,9 @@ const struct api *api_find(const char *path) {
 
 const struct api *api_of_errors(const char *path) {
     for (int i = 0; i < N_APIS; i++) {
-        size_t n = strlen(apis[i]->path);
-        bool is_below = path[n] == 0 || path[n] == '/';
-        if (strncmp(apis[i]->path, path, n) == 0 && is_below) return apis[i];
+        const char *top = apis[i]->errors_below ? apis[i]->errors_below : apis[i]->path;
+        size_t n = strlen(top);
+        if (strncmp(top, path, n) == 0 && (path[n] == 0 || path[n] == '/')) return apis[i];
     }
     return NULL;
 }

@@ -32,7 +32,7 @@ struct grammar_store;
 /* One path. Each API has two routes, which routes_open (endpoints/routes.c) makes. The `route` of
  * an http_request points to its route. */
 struct route {
-    char path[ROUTE_PATH]; /* a path that ends in '/' includes all paths below it */
+    char path[ROUTE_PATH]; /* a path that ends in '/' includes all paths below it, except / */
     const char *method;    /* GET includes HEAD */
     /* For /openapi.json. The type of a whole answer; NULL: JSON. The members of all its JSON
      * answers, separated by spaces; NULL: they vary. */

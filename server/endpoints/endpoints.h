@@ -56,9 +56,32 @@ void version_write_json(struct buf *out, const char *backend);
 
 /* ---- tokenize.c: /tokenize, /detokenize, /tokenizer_info ------------------------------------ */
 
+/* A request that a worker answers from its body and the model. */
+struct text_request {
+    struct body_request answer; /* must be first; its err is the next member */
+    struct err err;
+};
+
+/* The kind of the requests whose worker runs `function`. */
+#define TEXT_KIND(function)                                                                        \
+    {                                                                                              \
+        LANE_TEXT, function, body_request_respond, .undo = body_request_undo,                      \
+                                                   .free = body_request_free                       \
+    }
+
+void text_request_start(struct app *app, struct http_request *http, const struct async_kind *kind);
+
 void tokenize_start(struct app *app, struct http_request *http);
 void detokenize_start(struct app *app, struct http_request *http);
 void tokenizer_info_start(struct app *app, struct http_request *http);
+
+/* ---- ollama.c: Ollama's descriptions of the model ------------------------------------------- */
+
+void ollama_root(struct app *app, struct http_request *http);
+void ollama_version(struct app *app, struct http_request *http);
+void ollama_tags(struct app *app, struct http_request *http);
+void ollama_ps(struct app *app, struct http_request *http);
+void ollama_show_start(struct app *app, struct http_request *http);
 
 /* ---- render.c: token ids of a generation, without computing it ------------------------------ */
 

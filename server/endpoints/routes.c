@@ -6,6 +6,7 @@
 #include "server/apis/apis.h"
 #include "server/endpoints/endpoints.h"
 #include "server/generation/job.h"
+#include "server/ollama/ollama.h"
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
@@ -92,6 +93,17 @@ static const struct route fixed_routes[] = {
      .summary = "Returns the metrics for Prometheus"},
     {"/version", "GET", .monitored = true, .answer = health_version,
      .summary = "Returns the program's version", .answer_members = "version commit build backend"},
+    {"/", "GET", .public = true, .answer = ollama_root, .type = "text/plain",
+     .summary = "Answers Ollama's clients that look for a server"},
+    {"/api/version", "GET", .answer = ollama_version, .summary = "Returns a version of Ollama",
+     .answer_members = "version penstock"},
+    {"/api/tags", "GET", .answer = ollama_tags, .summary = "Lists the names of the model",
+     .answer_members = "models"},
+    {"/api/ps", "GET", .answer = ollama_ps, .summary = "Lists the model as loaded",
+     .answer_members = "models"},
+    {"/api/show", "POST", .reads_body = true, .answer = ollama_show_start,
+     .summary = "Describes the model", .fields = &ollama_show_fields,
+     .answer_members = "parameters template details model_info capabilities modified_at"},
     {"/drain", "POST", .admin = true, .answer = on_drain,
      .summary = "Finishes all requests, then ends the server",
      .answer_members = "status requests delay_s timeout_s"},
@@ -154,8 +166,8 @@ static const struct route *find_route(const struct app *app, const char *path) {
     for (int i = 0; i < app->n_routes; i++) {
         const char *known = app->routes[i].path;
         size_t n = strlen(known);
-        bool fits = known[n - 1] == '/' ? strncmp(known, path, n) == 0 && path[n] != 0
-                                        : strcmp(known, path) == 0;
+        bool fits = n > 1 && known[n - 1] == '/' ? strncmp(known, path, n) == 0 && path[n] != 0
+                                                 : strcmp(known, path) == 0;
         if (fits) return &app->routes[i];
     }
     return &nowhere;
@@ -236,6 +248,8 @@ static enum status check_key(const struct app *app, const struct http_request *h
 static enum status check_headers(struct app *app, const struct http_request *http,
                                  const struct route *route, const char **allow, struct err *err) {
     if (check_key(app, http, route, err)) return err->status;
+    if (!is_served(route) && ollama_unserved(http->path))
+        return err_set(err, STATUS_NOT_IMPLEMENTED, NULL, "%s", ollama_unserved(http->path));
     if (!is_served(route)) { /* OpenAI's clients show the message for unsupported paths */
         return err_set(err, STATUS_NOT_FOUND, NULL, "Unknown path %.200s.%s", http->target,
                        strncmp(http->path, "/v1/", 4) == 0

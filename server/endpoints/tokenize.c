@@ -5,19 +5,14 @@
 #include "server/endpoints/endpoints.h"
 #include "server/generation/prompt.h"
 
-struct token_request {
-    struct body_request answer; /* must be first; its err is the next member */
-    struct err err;
-};
-
-static bool reserve(struct token_request *request, size_t bytes, const char *param) {
+static bool reserve(struct text_request *request, size_t bytes, const char *param) {
     struct answers *answers = &request->answer.async.app->answers;
     return answer_reserve(answers, &request->answer.share, bytes, param, &request->err) ==
            STATUS_OK;
 }
 
 static enum async_next tokenize(struct async_request *async) {
-    struct token_request *request = (struct token_request *)async;
+    struct text_request *request = (struct text_request *)async;
     struct app *app = async->app;
     struct api_tokenize *asked;
     int32_t *ids = NULL;
@@ -40,7 +35,7 @@ static enum async_next tokenize(struct async_request *async) {
 }
 
 static enum async_next detokenize_ids(struct async_request *async) {
-    struct token_request *request = (struct token_request *)async;
+    struct text_request *request = (struct text_request *)async;
     const struct app *app = async->app;
     int32_t *ids;
     int n;
@@ -56,37 +51,30 @@ static enum async_next detokenize_ids(struct async_request *async) {
 }
 
 static enum async_next describe(struct async_request *async) {
-    struct token_request *request = (struct token_request *)async;
+    struct text_request *request = (struct text_request *)async;
     const struct engine *engine = async->app->engine;
     api_write_tokenizer_info(&request->answer.body, engine_tokenizer(engine),
                              engine_chat_template(engine, false), async->app->limits.max_model_len);
     return ASYNC_ANSWER;
 }
 
-/* The kind of the requests whose worker runs `function`. */
-#define TEXT_KIND(function)                                                                        \
-    {                                                                                              \
-        LANE_TEXT, function, body_request_respond, .undo = body_request_undo,                      \
-                                                   .free = body_request_free                       \
-    }
-
-static void start(struct app *app, struct http_request *http, const struct async_kind *kind) {
-    struct token_request *request = mem_calloc(1, sizeof *request);
+void text_request_start(struct app *app, struct http_request *http, const struct async_kind *kind) {
+    struct text_request *request = mem_calloc(1, sizeof *request);
     request->answer.err = &request->err;
     async_start(&request->answer.async, kind, app, http);
 }
 
 void tokenize_start(struct app *app, struct http_request *http) {
     static const struct async_kind kind = TEXT_KIND(tokenize);
-    start(app, http, &kind);
+    text_request_start(app, http, &kind);
 }
 
 void detokenize_start(struct app *app, struct http_request *http) {
     static const struct async_kind kind = TEXT_KIND(detokenize_ids);
-    start(app, http, &kind);
+    text_request_start(app, http, &kind);
 }
 
 void tokenizer_info_start(struct app *app, struct http_request *http) {
     static const struct async_kind kind = TEXT_KIND(describe);
-    start(app, http, &kind);
+    text_request_start(app, http, &kind);
 }

@@ -13,6 +13,7 @@ struct translation {
     const struct field_table *fields;
     struct buf out;   /* OpenAI's body so far, without the closing brace */
     bool is_text;     /* a body of completions instead of chat */
+    bool only_loads;  /* a body without a prompt */
     bool has_maximum; /* of tokens; false: as many as fit */
     struct err *err;
 };
@@ -28,6 +29,12 @@ enum status ollama_parse_chat(struct api_request **out, struct json *body,
                               const struct api_limits *limits, struct err *err);
 enum status ollama_parse_generate(struct api_request **out, struct json *body,
                                   const struct api_limits *limits, struct err *err);
+
+/* ---- models.c ------------------------------------------------------------------------------- */
+
+/* Returns the length of a model's name without ":latest", which Ollama's clients add to a name
+ * without a tag, unless the server serves the whole name. */
+size_t ollama_name_length(const struct api_limits *limits, const char *name, size_t n);
 
 /* ---- messages.c ----------------------------------------------------------------------------- */
 

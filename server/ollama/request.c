@@ -14,7 +14,7 @@
 
 static const struct field chat_rows[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .required = true},
-    {"messages", FIELD_ARRAY, FIELD_NOT_STORED, .required = true},
+    {"messages", FIELD_ARRAY, FIELD_NOT_STORED},
     {"tools", FIELD_ARRAY, FIELD_NOT_STORED},
     SHARED_FIELDS,
 };
@@ -38,11 +38,9 @@ const struct json *ollama_field(const struct translation *to, const char *name) 
     return fields_member(to->fields, to->body, name);
 }
 
-/* Begins the body with the model's name. Ollama's clients add ":latest" to a name without a tag. */
+/* Begins the body with the model's name. */
 static enum status begin(struct translation *to, const struct api_limits *limits) {
     const struct json *model = ollama_field(to, "model");
-    const char *name = json_text(model);
-    size_t n = json_length(model), n_tag = strlen(":latest");
     if (!json_is(to->body, JSON_OBJECT)) {
         return err_set(to->err, STATUS_INVALID_REQUEST, NULL,
                        "The body must be a JSON object, but it is %s.", json_type_name(to->body));
@@ -51,10 +49,9 @@ static enum status begin(struct translation *to, const struct api_limits *limits
         return err_set(to->err, STATUS_INVALID_REQUEST, "model", "'model' must be a string.");
     }
     if (fields_check(to->fields, to->body, to->err)) return to->err->status;
-    bool is_tagged = n > n_tag && strcmp(name + n - n_tag, ":latest") == 0;
-    if (is_tagged && !api_serves(limits, name, n)) n -= n_tag;
+    const char *name = json_text(model);
     buf_puts(&to->out, "{\"model\":");
-    json_write_string(&to->out, name, n);
+    json_write_string(&to->out, name, ollama_name_length(limits, name, json_length(model)));
     return STATUS_OK;
 }
 
@@ -86,6 +83,7 @@ static enum status finish(struct translation *to, struct api_request **out, stru
         return status;
     }
     if (!to->has_maximum) (*out)->max_tokens = -1;
+    if (to->only_loads) (*out)->only_loads = true, (*out)->echo = false;
     name_wishes(*out);
     return STATUS_OK;
 }
@@ -97,11 +95,29 @@ static void write_tools(struct translation *to) {
     json_write_value(&to->out, tools);
 }
 
+/* Clients load a model by a body without a prompt, and wait for the answer. Here it is a completion
+ * of one token's prompt without new tokens, which only `echo` may ask for. */
+static void write_load(struct translation *to) {
+    to->is_text = to->only_loads = to->has_maximum = true;
+    buf_puts(&to->out, ",\"prompt\":[0],\"max_tokens\":0,\"echo\":true");
+}
+
+/* Is the value absent, null, an empty string or an empty array? */
+static bool is_empty(const struct json *value) {
+    bool is_list = json_is(value, JSON_ARRAY);
+    return !value || json_is(value, JSON_NULL) || json_is_text(value, "") ||
+           (is_list && json_count(value) == 0);
+}
+
 enum status ollama_parse_chat(struct api_request **out, struct json *body,
                               const struct api_limits *limits, struct err *err) {
     struct translation to = {.body = body, .fields = &ollama_chat_fields, .err = err};
     *err = (struct err){0};
-    if (!begin(&to, limits) && !ollama_messages(&to) && !ollama_options(&to)) write_tools(&to);
+    if (begin(&to, limits)) return finish(&to, out, body, limits, &api_ollama_chat);
+    if (is_empty(ollama_field(&to, "messages")))
+        write_load(&to);
+    else if (!ollama_messages(&to) && !ollama_options(&to))
+        write_tools(&to);
     return finish(&to, out, body, limits, &api_ollama_chat);
 }
 
@@ -129,9 +145,7 @@ static enum status refuse_unserved(struct translation *to) {
     static const char *const names[] = {"template", "context"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct json *value = ollama_field(to, names[i]);
-        bool is_empty = !value || json_is(value, JSON_NULL) || json_is_text(value, "") ||
-                        (json_is(value, JSON_ARRAY) && json_count(value) == 0);
-        if (is_empty) continue;
+        if (is_empty(value)) continue;
         return err_set(to->err, STATUS_INVALID_REQUEST, names[i],
                        "'%s' is not served: send the conversation to /api/chat.", names[i]);
     }
@@ -143,10 +157,6 @@ static enum status write_prompt(struct translation *to) {
     const struct json *prompt = text_member(to, "prompt"), *system = text_member(to, "system");
     const struct json *suffix = text_member(to, "suffix");
     if (to->err->status) return to->err->status;
-    if (!prompt && !suffix) {
-        return err_set(to->err, STATUS_INVALID_REQUEST, "prompt",
-                       "'prompt' must not be empty: the model is already loaded.");
-    }
     if (!to->is_text) {
         buf_puts(&to->out, ",\"messages\":[");
         if (system) write_message(to, "system", system);
@@ -171,6 +181,12 @@ enum status ollama_parse_generate(struct api_request **out, struct json *body,
     const struct json *suffix = ollama_field(&to, "suffix");
     to.is_text = json_true(ollama_field(&to, "raw")) || !limits->has_chat_template ||
                  json_length(suffix) > 0;
-    if (!begin(&to, limits) && !refuse_unserved(&to) && !write_prompt(&to)) ollama_options(&to);
+    if (begin(&to, limits) || refuse_unserved(&to))
+        return finish(&to, out, body, limits, &api_ollama_generate);
+    bool has_prompt = text_member(&to, "prompt") || text_member(&to, "suffix");
+    if (!has_prompt && !err->status)
+        write_load(&to);
+    else if (!err->status && !write_prompt(&to))
+        ollama_options(&to);
     return finish(&to, out, body, limits, &api_ollama_generate);
 }

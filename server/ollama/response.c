@@ -2,7 +2,6 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "server/ollama/internal.h"
 
@@ -21,16 +20,12 @@ static void free_lines(void *state) {
 
 /* ---- parts of a line ------------------------------------------------------------------------ */
 
-/* Writes the time in RFC 3339. */
 static void write_head(struct buf *out, const struct api_answer *answer) {
-    char text[32];
-    time_t seconds = (time_t)answer->request->created;
-    struct tm tm;
-    gmtime_r(&seconds, &tm);
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
     buf_puts(out, "{\"model\":");
     json_write_string(out, answer->model, strlen(answer->model));
-    buf_printf(out, ",\"created_at\":\"%s\",", text);
+    buf_puts(out, ",\"created_at\":");
+    api_write_time(out, answer->request->created);
+    buf_puts(out, ",");
 }
 
 /* Writes a call. Arguments that max_tokens has cut are no JSON: they are left out. */
@@ -50,7 +45,12 @@ static void write_call(struct buf *out, const char *name, const struct buf *argu
 }
 
 /* Writes "done_reason" and the counts, which end the last line. */
-static void write_tail(struct buf *out, const char *finish_reason, const struct api_usage *usage) {
+static void write_tail(struct buf *out, const struct api_answer *answer, const char *finish_reason,
+                       const struct api_usage *usage) {
+    if (answer->request->only_loads) {
+        buf_puts(out, ",\"done\":true,\"done_reason\":\"load\"}");
+        return;
+    }
     bool is_length = finish_reason && strcmp(finish_reason, "length") == 0;
     buf_printf(out, ",\"done\":true,\"done_reason\":\"%s\"", is_length ? "length" : "stop");
     buf_printf(out, ",\"total_duration\":%llu,\"load_duration\":0",
@@ -98,7 +98,7 @@ static void write_chat(struct buf *out, const struct api_answer *answer,
     write_content(out, "content", choices);
     write_calls(out, choices->message);
     buf_puts(out, "}");
-    write_tail(out, choices->finish_reason, usage);
+    write_tail(out, answer, choices->finish_reason, usage);
 }
 
 static void write_generated(struct buf *out, const struct api_answer *answer,
@@ -108,7 +108,7 @@ static void write_generated(struct buf *out, const struct api_answer *answer,
     (void)n;
     write_head(out, answer);
     write_content(out, "response", choices);
-    write_tail(out, choices->finish_reason, usage);
+    write_tail(out, answer, choices->finish_reason, usage);
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */
@@ -169,7 +169,7 @@ static void write_chat_done(struct buf *out, const struct api_answer *answer,
     end_call(out, answer);
     write_chat_start(out, answer);
     buf_puts(out, "\"content\":\"\"}");
-    write_tail(out, lines->finish_reason, usage);
+    write_tail(out, answer, lines->finish_reason, usage);
     buf_puts(out, "\n");
 }
 
@@ -189,7 +189,7 @@ static void write_generated_done(struct buf *out, const struct api_answer *answe
     const struct lines *lines = answer->state;
     write_head(out, answer);
     buf_puts(out, "\"response\":\"\"");
-    write_tail(out, lines->finish_reason, usage);
+    write_tail(out, answer, lines->finish_reason, usage);
     buf_puts(out, "\n");
 }
 
@@ -223,6 +223,7 @@ static void write_error_line(struct buf *out, const struct api_answer *answer,
 
 const struct api api_ollama_chat = {
     .path = "/api/chat",
+    .errors_below = "/api",
     .fields = &ollama_chat_fields,
     .answer_members = "model created_at message done",
     .id_prefix = "chat-",

@@ -98,6 +98,7 @@ struct api_request {
     bool predicts;          /* the request has a predicted output, a source of drafts: */
     const char *prediction; /* NULL if it is empty */
     size_t prediction_length;
+    bool only_loads; /* Ollama's: there is no prompt; the answer says that the model is loaded */
     bool echo;
     bool stream, include_usage, continuous_usage_stats;
     bool return_token_ids, skip_special_tokens, include_stop_str_in_output, ignore_eos;
@@ -222,7 +223,9 @@ struct api_answer {
  * has a row in server/apis. No other code depends on the API of a request. Writers for streams
  * append whole events. */
 struct api {
-    const char *path; /* for POST; errors of all paths below it are written by write_error */
+    const char *path; /* for POST */
+    /* errors of this path and of all paths below it are written by write_error; NULL: `path` */
+    const char *errors_below;
     /* for POST: counts the tokens of a body's prompt; NULL: no such path */
     const char *count_path;
     const char *id_prefix;

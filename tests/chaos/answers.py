@@ -3,7 +3,7 @@ import dataclasses
 import json
 import re
 
-STATUSES = {200, 204, 400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 429, 431, 503, 505}
+STATUSES = {200, 204, 400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 429, 431, 501, 503, 505}
 MAX_HEAD = 65536
 VARYING = {"id", "created", "request_id", "cached_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens",
            "server_load", "created_at", "completed_at", "total_duration", "prompt_eval_duration", "eval_duration", "item_id", "call_id",

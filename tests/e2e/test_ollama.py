@@ -64,3 +64,37 @@ def test_lines_without_a_client(server):
         assert answer.headers["content-type"] == "application/x-ndjson"
         lines = [json.loads(line) for line in answer.iter_lines()]
     assert all("message" in line and line["model"] == NAME for line in lines) and lines[-1]["done"]
+
+
+def test_the_server_and_its_model_are_found(client, server):
+    assert httpx.get(server.url).text == "Ollama is running" and httpx.head(server.url).status_code == 200
+    assert [int(part) for part in httpx.get(server.url + "/api/version").json()["version"].split(".")] > [0, 6, 4]
+    [listed], [running] = client.list().models, client.ps().models
+    assert listed.model == running.model == NAME and listed.size == running.size > 1e7
+    assert listed.details.family == "llama" and listed.details.quantization_level == "Q4_1" and listed.details.format == "gguf"
+    assert running.context_length == httpx.get(server.url + "/v1/models").json()["data"][0]["max_model_len"]
+    assert running.size_vram == 0 and running.expires_at.year == 9999
+    shown = client.show(NAME + ":latest")
+    assert shown.modelinfo["llama.context_length"] == running.context_length and "completion" in shown.capabilities
+    assert 'stop "<|im_end|>"' in shown.parameters.split("\n") and "<|im_start|>" in shown.template
+    assert httpx.post(server.url + "/api/show", json={"name": NAME}).json()["details"] == listed.details.model_dump()
+
+
+def test_a_model_is_loaded_by_an_empty_prompt(client):
+    for stream in (False, True):
+        loaded = client.generate(NAME, "", stream=stream, keep_alive=-1)
+        [loaded] = loaded if stream else [loaded]
+        assert loaded.done and loaded.done_reason == "load" and loaded.response == ""
+    loaded = client.chat(NAME, [])
+    assert loaded.done and loaded.done_reason == "load" and loaded.message.content == ""
+
+
+def test_models_cannot_be_changed(client):
+    for call in (lambda: client.pull("x"), lambda: client.push("x"), lambda: client.create("x", from_=NAME),
+                 lambda: client.copy(NAME, "x"), lambda: client.delete(NAME), lambda: client.embed(NAME, "a")):
+        with pytest.raises(ollama.ResponseError) as caught:
+            call()
+        assert caught.value.status_code == 501 and caught.value.error.startswith("This server ")
+    with pytest.raises(ollama.ResponseError) as caught:
+        client.show("another")
+    assert caught.value.status_code == 404 and "another" in caught.value.error

@@ -102,12 +102,31 @@ START_TEST(a_format_is_a_grammar) {
 END_TEST
 
 static const struct {
+    const struct api *api;
+    const char *body;
+} loads[] = {
+    {&api_ollama_chat, "{\"model\":\"m:latest\"}"},
+    {&api_ollama_chat, "{\"model\":\"m\",\"messages\":[],\"keep_alive\":0}"},
+    {&api_ollama_generate, "{\"model\":\"m\"}"},
+    {&api_ollama_generate, "{\"model\":\"m\",\"prompt\":\"\",\"stream\":true,\"raw\":true}"},
+};
+
+START_TEST(a_body_without_a_prompt_loads_the_model) {
+    struct api_request *request = request_expect(loads[_i].api, loads[_i].body);
+    ck_assert(request->only_loads && !request->stream && request->api == loads[_i].api);
+    ck_assert_int_eq(request->max_tokens, 0);
+    ck_assert_int_eq(request->prompts[0].n_ids, 1);
+    api_request_free(request);
+}
+END_TEST
+
+static const struct {
     const char *body, *param;
 } refused[] = {
     {"[]", ""},
     {"{" HI "}", "model"},
     {"{\"model\":\"other\"," HI "}", "model"},
-    {"{\"model\":\"m\"}", "messages"},
+    {"{\"model\":\"m\",\"messages\":3}", "messages"},
     {"{\"model\":\"m\",\"messages\":[3]}", "messages[0]"},
     {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"images\":[\"\"]}]}",
      "messages[0].images"},
@@ -128,12 +147,110 @@ START_TEST(bad_bodies_are_refused_by_name) {
 END_TEST
 
 START_TEST(generate_refuses_by_name) {
-    refuse(&api_ollama_generate, "{\"model\":\"m\"}", "prompt");
+    refuse(&api_ollama_generate, "{\"model\":\"m\",\"prompt\":[]}", "prompt");
+    refuse(&api_ollama_generate, "{\"model\":\"m\",\"suffix\":{}}", "suffix");
     refuse(&api_ollama_generate, "{\"model\":\"m\",\"prompt\":3}", "prompt");
     refuse(&api_ollama_generate, "{\"model\":\"m\",\"prompt\":\"a\",\"context\":[1]}", "context");
     refuse(&api_ollama_generate, "{\"model\":\"m\",\"prompt\":\"a\",\"template\":\"b\"}",
            "template");
     refuse(&api_ollama_generate, "{\"model\":\"m\",\"prompt\":\"a\",\"images\":[\"\"]}", "images");
+}
+END_TEST
+
+/* ---- descriptions of the model -------------------------------------------------------------- */
+
+static struct model_config config = {.architecture = "llama",
+                                     .name = "Tiny",
+                                     .quantisation = "q4_1",
+                                     .n_parameters = 134515008,
+                                     .file_bytes = 5,
+                                     .stamp = 0xAB,
+                                     .V = 7,
+                                     .K = 6,
+                                     .L = 4,
+                                     .H = 3,
+                                     .G = 1};
+
+static struct ollama_card card_of(struct api_limits *limits) {
+    *limits = (struct api_limits){.model = "m", .max_model_len = 64, .config = &config};
+    return (struct ollama_card){.limits = limits, .started_s = 9};
+}
+
+#define DETAILS                                                                                    \
+    "\"details\":{\"parent_model\":\"\",\"format\":\"gguf\",\"family\":\"llama\",\"families\":["   \
+    "\"llama\"],\"parameter_size\":\"134.52M\",\"quantization_level\":\"Q4_1\"}"
+
+START_TEST(models_are_listed_under_all_names_but_run_under_one) {
+    struct api_limits limits;
+    struct ollama_card card = card_of(&limits);
+    limits.more = "o\0";
+    ollama_write_models(&out, &card, false);
+    ck_assert_ptr_nonnull(
+        strstr(out.data, "{\"models\":[{\"name\":\"m\",\"model\":\"m\",\"size\":5"));
+    ck_assert_ptr_nonnull(
+        strstr(out.data, "00ab\"," DETAILS ",\"modified_at\":\"1970-01-01T00:00:09Z\"},{"));
+    ck_assert_ptr_nonnull(strstr(out.data, "\"name\":\"o\""));
+    buf_clear(&out);
+    ollama_write_models(&out, &card, true);
+    ck_assert_ptr_nonnull(strstr(out.data,
+                                 ",\"expires_at\":\"9999-12-31T23:59:59Z\",\"size_vram\":5,"
+                                 "\"context_length\":64}]}"));
+    ck_assert_ptr_null(strstr(out.data, "\"name\":\"o\""));
+    buf_clear(&out);
+}
+END_TEST
+
+START_TEST(show_has_the_context_and_the_capabilities) {
+    static const struct sampling_defaults own = {0.5, 0.25, -1, -1, 3};
+    struct api_limits limits;
+    struct ollama_card card = card_of(&limits);
+    limits.sampling = &own;
+    limits.tool_format = tool_format_find("hermes");
+    ollama_write_show(&out, &card);
+    check_out(
+        "{\"license\":\"\",\"modelfile\":\"\",\"parameters\":\"num_ctx 64\\ntemperature "
+        "0.5\\ntop_k 3\\ntop_p "
+        "0.25\",\"template\":\"\"," DETAILS
+        ",\"model_info\":{\"general.architecture\":\"llama\",\"general.basename\":"
+        "\"Tiny\",\"general.parameter_count\":134515008,\"llama.context_length\":64,"
+        "\"llama.embedding_length\":6,\"llama.block_count\":4,\"llama.attention.head_count\":3,"
+        "\"llama.attention.head_count_kv\":1,\"llama.vocab_size\":7},\"capabilities\":["
+        "\"completion\",\"tools\"],\"modified_at\":\"1970-01-01T00:00:09Z\"}");
+}
+END_TEST
+
+static const struct {
+    const char *body, *param;
+    enum status status;
+} shown[] = {
+    {"{\"model\":\"m\"}", "", STATUS_OK},
+    {"{\"name\":\"m:latest\",\"verbose\":true}", "", STATUS_OK},
+    {"{\"model\":null,\"name\":\"m\"}", "", STATUS_OK},
+    {"{\"model\":\"other\"}", "model", STATUS_NOT_FOUND},
+    {"{\"model\":\"\"}", "model", STATUS_NOT_FOUND},
+    {"{\"model\":3}", "model", STATUS_INVALID_REQUEST},
+    {"{}", "model", STATUS_INVALID_REQUEST},
+    {"[]", "", STATUS_INVALID_REQUEST},
+    {"", "", STATUS_INVALID_REQUEST},
+};
+
+START_TEST(show_takes_a_served_name) {
+    struct api_limits limits;
+    struct err err = {0};
+    (void)card_of(&limits);
+    enum status status = ollama_parse_show(shown[_i].body, strlen(shown[_i].body), &limits, &err);
+    ck_assert_msg(status == shown[_i].status, "%s", shown[_i].body);
+    ck_assert_str_eq(err.param, shown[_i].param);
+}
+END_TEST
+
+START_TEST(paths_of_ollama_that_are_not_served_say_why) {
+    static const char *const unserved[] = {"/api/pull", "/api/delete", "/api/blobs/sha256:0",
+                                           "/api/embed"};
+    for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
+        ck_assert_ptr_nonnull(ollama_unserved(unserved[i]));
+    ck_assert_ptr_null(ollama_unserved("/api/chat"));
+    ck_assert_ptr_null(ollama_unserved("/api/pulls"));
 }
 END_TEST
 
@@ -161,6 +278,12 @@ START_TEST(whole_answers) {
     check_out(HEAD "\"message\":{\"role\":\"assistant\",\"content\":\"a\\\"\"}" TAIL("length"));
     api_ollama_generate.write_response(&out, &answer, &choice, 1, &usage);
     check_out(HEAD "\"response\":\"a\\\"\"" TAIL("length"));
+    request.only_loads = true;
+    choice.length = 0;
+    api_ollama_chat.write_response(&out, &answer, &choice, 1, &usage);
+    check_out(HEAD "\"message\":{\"role\":\"assistant\",\"content\":\"\"},\"done\":true,"
+                   "\"done_reason\":\"load\"}");
+    request.only_loads = false;
     end();
 }
 END_TEST
@@ -230,6 +353,12 @@ int main(void) {
     tcase_add_test(tests, a_format_is_a_grammar);
     tcase_add_loop_test(tests, bad_bodies_are_refused_by_name, 0, sizeof refused / sizeof *refused);
     tcase_add_test(tests, generate_refuses_by_name);
+    tcase_add_loop_test(tests, a_body_without_a_prompt_loads_the_model, 0,
+                        sizeof loads / sizeof *loads);
+    tcase_add_test(tests, models_are_listed_under_all_names_but_run_under_one);
+    tcase_add_test(tests, show_has_the_context_and_the_capabilities);
+    tcase_add_loop_test(tests, show_takes_a_served_name, 0, sizeof shown / sizeof *shown);
+    tcase_add_test(tests, paths_of_ollama_that_are_not_served_say_why);
     tcase_add_test(tests, whole_answers);
     tcase_add_test(tests, a_stream_of_text);
     tcase_add_test(tests, a_stream_has_whole_calls);

@@ -40,6 +40,11 @@ static const struct {
     {"/metrics", "GET", NULL, 200, NULL},
     {"/version", "GET", NULL, 200, NULL},
     {"/drain", "POST", NULL, 401, "/drain"},
+    {"/", "GET", NULL, 200, NULL},
+    {"/api/version", "GET", NULL, 200, "/api/version"},
+    {"/api/tags", "GET", NULL, 200, "/api/tags"},
+    {"/api/ps", "GET", NULL, 200, "/api/ps"},
+    {"/api/show", "POST", "{\"model\":\"tiny\"}", 200, "/api/show"},
     {"/v1/completions", "POST", TEXT, 200, "/v1/completions"},
     {"/completions", "POST", TEXT, 200, "/v1/completions"},
     {"/v1/completions/render", "POST", TEXT, 200, "/v1/completions/render"},
@@ -132,14 +137,15 @@ START_TEST(any_other_path_is_unknown) {
             write_path(&path, other[i], routes[_i].path);
             ask_path(methods[m], path.data, routes[_i].body);
             bool is_model = strstr(path.data, "/models/") && path.data[1] != '/';
-            if (!is_model) expect_status(path.data, 404);
+            bool is_root = strcmp(path.data, "//") == 0; /* with a slash at the end */
+            if (!is_model && !is_root) expect_status(path.data, 404);
         }
         buf_clear(&path);
         for (const char *at = routes[_i].path; *at; at++) {
             buf_puts(&path, (char[]){(char)(*at >= 'a' && *at <= 'z' ? *at - 32 : *at), 0});
         }
         ask_path(methods[m], path.data, routes[_i].body);
-        expect_status(path.data, 404);
+        if (routes[_i].path[1]) expect_status(path.data, 404);
     }
     for (int i = 0; i < app->metrics.n_http; i++) {
         ck_assert_msg(strcmp(app->metrics.http[i].path, "none") == 0 ||
@@ -150,10 +156,27 @@ START_TEST(any_other_path_is_unknown) {
 }
 END_TEST
 
-/* A new route must be added here too. /v1/models/tiny and the paths without /v1 are second names.
- */
+/* A new route must be added here too. /v1/models/tiny and the paths without /v1 are second
+ * names. */
 START_TEST(all_routes_are_listed) {
     ck_assert_int_eq(app->n_routes, N_ROUTES - N_SHORT);
+}
+END_TEST
+
+START_TEST(ollamas_unserved_paths_say_why) {
+    static const char *const lines[] = {"POST /api/pull", "DELETE /api/delete", "POST /api/embed",
+                                        "HEAD /api/blobs/sha256:0"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        ask(lines[i], "", lines[i][0] == 'P' ? "{}" : NULL);
+        expect_status(lines[i], 501);
+        if (lines[i][0] != 'H') expect_text("\r\n\r\n{\"error\":\"This server ");
+    }
+    ask("POST /api/nothing", "", "{}");
+    expect_status("POST /api/nothing", 404);
+    expect_text("{\"error\":\"Unknown path /api/nothing.\"}");
+    buf_add(&app->keys, "secret", sizeof "secret");
+    ask("POST /api/pull", "", "{}");
+    expect_status("POST /api/pull", 401);
 }
 END_TEST
 
@@ -273,6 +296,7 @@ int main(void) {
     tcase_add_loop_test(cases, a_path_is_the_same_however_it_is_written, 0, N_ROUTES);
     tcase_add_loop_test(cases, any_other_path_is_unknown, 0, N_ROUTES);
     tcase_add_test(cases, all_routes_are_listed);
+    tcase_add_test(cases, ollamas_unserved_paths_say_why);
     tcase_add_test(cases, a_body_that_is_not_read_is_not_kept);
     tcase_add_test(cases, an_admin_s_drain_keeps_no_body);
     tcase_add_test(cases, the_body_of_a_refused_request_is_not_kept);
