@@ -29,6 +29,38 @@ static void write_chars(struct buf *out, const char *text) {
     json_write_string(out, text, strlen(text));
 }
 
+/* Appends a text of a form to a regular expression. */
+static void add_exact(struct buf *out, const char *text, size_t length) {
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] == *OPTIONAL_BLANK || text[i] == *OPTIONAL_BREAK) {
+            buf_puts(out, text[i] == *OPTIONAL_BLANK ? " ?" : "\n?");
+            continue;
+        }
+        if (text[i] && strchr("\\.+*?()|[]{}^$", text[i])) buf_puts(out, "\\");
+        buf_add(out, &text[i], 1);
+    }
+}
+
+/* Returns the length of the text before its first optional white space. */
+static size_t fixed_length(const char *text) {
+    return strcspn(text, OPTIONAL_BLANK OPTIONAL_BREAK);
+}
+
+/* Writes a text of a form as a format. */
+static void write_piece(struct buf *out, const char *text) {
+    struct buf pattern = {0};
+    if (!text[fixed_length(text)]) {
+        buf_puts(out, "{\"type\":\"const_string\",\"value\":");
+        write_chars(out, text);
+    } else {
+        add_exact(&pattern, text, strlen(text));
+        buf_puts(out, "{\"type\":\"regex\",\"pattern\":");
+        write_text(out, &pattern);
+        buf_free(&pattern);
+    }
+    buf_puts(out, "}");
+}
+
 /* Iterates over the functions that may be called. */
 #define functions_each(function, asked)                                                            \
     json_each(function##_tool,                                                                     \
@@ -111,65 +143,91 @@ static void write_arguments(struct buf *out, char placeholder, const struct json
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-#define ID "{\"type\":\"regex\",\"pattern\":\"[0-9]{1,4}\"}"
-
-/* The text of a call, split at its id and its arguments. */
-struct call_parts {
-    struct buf text[3]; /* before the id (if any), before the arguments, after them */
-    bool has_id;
-    char arguments; /* their placeholder */
+/* The text of a call: what precedes the first part that varies, then formats. */
+struct call_text {
+    struct buf begin, elements;
+    struct buf text; /* not yet written */
+    bool is_begun;   /* `begin` is complete */
 };
 
-/* Processes the letter after a % of a form. */
-static void add_placeholder(struct call_parts *parts, char placeholder,
-                            const struct tool_form *form, const char *name) {
-    struct buf *before = &parts->text[1], *behind = &parts->text[2];
-    if (placeholder == 'n') {
-        buf_puts(before, name);
-    } else if (placeholder == 'i') {
-        parts->has_id = true;
-        parts->text[0] = *before;
-        *before = (struct buf){0};
-    } else if (placeholder == 'j') {
-        buf_printf(before, "{\"name\": \"%s\", \"%s\": ", name, form->arguments_key);
-        buf_puts(behind, "}");
-        parts->arguments = 'a';
-    } else {
-        assert(strchr("axklp", placeholder));
-        if (strchr("xkl", placeholder)) buf_puts(behind, "<");
-        parts->arguments = placeholder;
-    }
+static void add_element(struct call_text *call) {
+    if (call->elements.length > 0) buf_puts(&call->elements, ",");
 }
 
-static void read_parts(struct call_parts *parts, const struct tool_form *form, const char *name) {
-    for (const char *at = form->call; *at; at++) {
-        if (*at == '%')
-            add_placeholder(parts, *++at, form, name);
+/* Writes the pending text. */
+static void end_text(struct call_text *call) {
+    buf_puts(&call->text, "");
+    const char *rest = call->text.data;
+    if (!call->is_begun) {
+        buf_add(&call->begin, rest, fixed_length(rest));
+        rest += fixed_length(rest);
+    }
+    call->is_begun = true;
+    if (*rest) {
+        add_element(call);
+        write_piece(&call->elements, rest);
+    }
+    buf_clear(&call->text);
+}
+
+/* Writes the model's id of a call. */
+static void add_id(struct call_text *call, enum id_style ids) {
+    end_text(call);
+    add_element(call);
+    buf_printf(&call->elements, "{\"type\":\"regex\",\"pattern\":\"%s\"}",
+               ids == ID_NINE ? "[a-zA-Z0-9]{9}" : "[0-9]{1,4}");
+}
+
+static void add_arguments(struct call_text *call, char placeholder, const struct json *function) {
+    end_text(call);
+    add_element(call);
+    write_arguments(&call->elements, placeholder, function);
+    if (strchr("xkl", placeholder)) buf_puts(&call->text, "<");
+}
+
+/* Writes name and arguments in one object. Mistral's templates add the id of the call. */
+static void add_object(struct call_text *call, const struct call_writer *to,
+                       const struct json *function) {
+    buf_printf(&call->text, "{\"name\": \"%s\", \"%s\": ", json_text(json_member(function, "name")),
+               to->form->arguments_key);
+    add_arguments(call, 'a', function);
+    if (to->asked->tools->ids == ID_NINE)
+        buf_puts(&call->elements, ",{\"type\":\"regex\",\"pattern\":"
+                                  "\"(?:, \\\"id\\\": \\\"[a-zA-Z0-9]{9}\\\")?\"}");
+    buf_puts(&call->text, "}");
+}
+
+static void read_call(struct call_text *call, const struct call_writer *to,
+                      const struct json *function) {
+    for (const char *at = to->form->call; *at; at++) {
+        if (*at != '%')
+            buf_add(&call->text, at, 1);
+        else if (*++at == 'n')
+            buf_puts(&call->text, json_text(json_member(function, "name")));
+        else if (*at == 'i')
+            add_id(call, to->asked->tools->ids);
+        else if (*at == 'j')
+            add_object(call, to, function);
         else
-            buf_add(&parts->text[parts->arguments ? 2 : 1], at, 1);
+            add_arguments(call, *at, function);
     }
+    end_text(call);
 }
 
-/* Writes a call as a tag: the text before its arguments, the arguments, and the text after them. */
+/* Writes a call as a tag: the text up to the first part that varies, then a sequence. */
 static void write_call(struct call_writer *to, const struct json *function) {
-    struct call_parts parts = {0};
-    read_parts(&parts, to->form, json_text(json_member(function, "name")));
+    struct call_text call = {0};
+    read_call(&call, to, function);
     buf_puts(to->out,
              to->is_second ? ",{\"type\":\"tag\",\"begin\":" : "{\"type\":\"tag\",\"begin\":");
-    write_text(to->out, &parts.text[!parts.has_id]);
-    buf_puts(to->out, ",\"content\":");
-    if (parts.has_id) {
-        buf_puts(to->out, "{\"type\":\"sequence\",\"elements\":[" ID
-                          ",{\"type\":\"const_string\",\"value\":");
-        write_text(to->out, &parts.text[1]);
-        buf_puts(to->out, "},");
-    }
-    write_arguments(to->out, parts.arguments, function);
-    buf_puts(to->out, parts.has_id ? "]},\"end\":" : ",\"end\":");
-    write_text(to->out, &parts.text[2]);
-    buf_puts(to->out, "}");
+    write_text(to->out, &call.begin);
+    buf_puts(to->out, ",\"content\":{\"type\":\"sequence\",\"elements\":[");
+    buf_add(to->out, call.elements.data, call.elements.length);
+    buf_puts(to->out, "]},\"end\":\"\"}");
     to->is_second = true;
-    for (int i = 0; i < 3; i++) buf_free(&parts.text[i]);
+    buf_free(&call.begin);
+    buf_free(&call.elements);
+    buf_free(&call.text);
 }
 
 /* Writes a list of calls with separators. It holds one call unless parallel calls are allowed. */
@@ -178,7 +236,7 @@ static void write_calls(const struct tool_grammar *asked, const struct tool_form
     assert(form->call && form->between);
     struct call_writer to = {.asked = asked, .form = form, .out = out};
     buf_puts(out, "{\"type\":\"tags_with_separator\",\"at_least_one\":true,\"separator\":");
-    write_chars(out, form->between);
+    write_piece(out, form->between);
     if (!asked->parallel) buf_puts(out, ",\"stop_after_first\":true");
     buf_puts(out, ",\"tags\":[");
     functions_each(function, asked) write_call(&to, function);
@@ -188,13 +246,16 @@ static void write_calls(const struct tool_grammar *asked, const struct tool_form
 /* Writes a run of calls as a tag. */
 static void write_run(const struct tool_grammar *asked, const struct tool_form *form,
                       struct buf *out) {
+    const char *open = form->open ? form->open : "";
     buf_puts(out, "{\"type\":\"tag\",\"begin\":");
-    write_chars(out, form->open ? form->open : "");
-    buf_puts(out, ",\"content\":");
+    json_write_string(out, open, fixed_length(open));
+    buf_puts(out, ",\"content\":{\"type\":\"sequence\",\"elements\":[");
+    write_piece(out, open + fixed_length(open));
+    buf_puts(out, ",");
     write_calls(asked, form, out);
-    buf_puts(out, ",\"end\":");
-    write_chars(out, form->close ? form->close : "");
-    buf_puts(out, "}");
+    buf_puts(out, ",");
+    write_piece(out, form->close ? form->close : "");
+    buf_puts(out, "]},\"end\":\"\"}");
 }
 
 /* ---- text and calls ------------------------------------------------------------------------- */
@@ -202,10 +263,10 @@ static void write_run(const struct tool_grammar *asked, const struct tool_form *
 /* Returns the length of the marker that begins a call of the form anywhere in a text. */
 static size_t marker_of(const struct tool_form *form, const char **marker) {
     *marker = form->open ? form->open : form->call;
-    return strcspn(*marker, " \n%");
+    return strcspn(*marker, " \n%" OPTIONAL_BLANK OPTIONAL_BREAK);
 }
 
-/* Does an earlier form have the same marker? Then calls after this marker use that form. */
+/* Does an earlier form have the same marker? */
 static bool has_marker_before(const struct tool_format *tools, int form) {
     assert(form >= 0 && form < MAX_FORMS);
     const char *marker, *other;
@@ -220,7 +281,7 @@ static bool has_marker_before(const struct tool_format *tools, int form) {
 /* Iterates over the forms in which calls may be written. */
 #define forms_each(i, tools)                                                                       \
     for (int i = 0; i < MAX_FORMS && (tools)->forms[i].call; i++)                                  \
-        if (!has_marker_before(tools, i))
+        if ((tools)->forms[i].is_alternative || !has_marker_before(tools, i))
 
 static void write_triggered(const struct tool_grammar *asked, struct buf *out) {
     struct call_writer to = {.asked = asked, .out = out};
@@ -228,6 +289,7 @@ static void write_triggered(const struct tool_grammar *asked, struct buf *out) {
     buf_puts(out, "{\"type\":\"triggered_tags\",\"triggers\":[");
     forms_each(i, asked->tools) {
         size_t length = marker_of(&asked->tools->forms[i], &marker);
+        if (has_marker_before(asked->tools, i)) continue;
         if (i > 0) buf_puts(out, ",");
         json_write_string(out, marker, length);
     }
@@ -278,6 +340,18 @@ static void write_beginnings(const struct tool_grammar *asked, struct buf *out) 
     write_text(out, &pattern);
     buf_free(&pattern);
     buf_free(&names);
+}
+
+/* Writes a run of the first form or of an alternative to it. */
+static void write_first_run(const struct tool_grammar *asked, struct buf *out) {
+    buf_puts(out, "{\"type\":\"or\",\"elements\":[");
+    write_run(asked, &asked->tools->forms[0], out);
+    for (int i = 1; i < MAX_FORMS; i++) {
+        if (!asked->tools->forms[i].is_alternative) continue;
+        buf_puts(out, ",");
+        write_run(asked, &asked->tools->forms[i], out);
+    }
+    buf_puts(out, "]}");
 }
 
 static void write_text_or_run(const struct tool_grammar *asked, struct buf *out) {
@@ -337,20 +411,40 @@ static void write_harmony_final(const char *content, struct buf *out) {
                content);
 }
 
+/* The header of a call. The recipient precedes or follows the channel, and the type of the content
+ * may be absent. */
+#define CHANNEL "<\\|channel\\|>(?:commentary|analysis)"
+#define TYPE "(?: ?<\\|constrain\\|>json| json)?<\\|message\\|>"
+
+static void write_harmony_call(const struct json *function, struct buf *out) {
+    struct buf name = {0}, pattern = {0};
+    const struct json *called = json_member(function, "name");
+    add_exact(&name, json_text(called), json_length(called));
+    buf_printf(&pattern, "(?:" CHANNEL " to=functions\\.%s| to=functions\\.%s" CHANNEL ")" TYPE,
+               name.data, name.data);
+    buf_puts(out, "{\"type\":\"sequence\",\"elements\":[{\"type\":\"regex\",\"pattern\":");
+    write_text(out, &pattern);
+    buf_puts(out, "},");
+    write_arguments(out, 'a', function);
+    buf_puts(out, "]}");
+    buf_free(&name);
+    buf_free(&pattern);
+}
+
 /* Writes reasoning, then the final answer or one call, which ends the answer. */
 static void write_harmony(const struct tool_grammar *asked, struct buf *out) {
-    static const struct tool_form form = {
-        .call = "<|channel|>commentary to=functions.%n <|constrain|>json<|message|>%a",
-        .between = ""};
-    struct call_writer to = {.asked = asked, .form = &form, .out = out, .is_second = true};
+    bool is_second = !asked->must_call;
     write_harmony_thoughts(!asked->content, out);
     buf_puts(out, "{\"type\":\"or\",\"elements\":[");
     if (!asked->must_call) {
         const char *any_text = "{\"type\":\"any_text\",\"excludes\":" MARKERS "}";
         write_harmony_final(asked->content ? asked->content : any_text, out);
     }
-    to.is_second = !asked->must_call;
-    functions_each(function, asked) write_call(&to, function);
+    functions_each(function, asked) {
+        if (is_second) buf_puts(out, ",");
+        write_harmony_call(function, out);
+        is_second = true;
+    }
     buf_puts(out, "]}");
 }
 
@@ -382,7 +476,7 @@ void tool_grammar_write(const struct tool_grammar *asked, struct buf *out) {
         if (asked->reasoning && asked->reasoning->begin) write_thoughts(asked->reasoning, "", out);
         if (!is_free) buf_puts(out, SPACE ",");
         if (asked->must_call)
-            write_run(asked, first, out);
+            write_first_run(asked, out);
         else if (is_free)
             write_triggered(asked, out);
         else

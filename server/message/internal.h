@@ -9,13 +9,18 @@
 
 /* ---- table rows ----------------------------------------------------------------------------- */
 
+/* White space that the grammar may write or not, in the patterns of a form. */
+#define OPTIONAL_BLANK "\t"
+#define OPTIONAL_BREAK "\r"
+
 /* One way to write a run of calls: open, call, then (between, call) any number of times, close.
  *
- * Each is a pattern. White space in it matches any white space, or none; all other bytes match
- * themselves. The grammar writes white space exactly as in the row. A `call` has placeholders:
+ * Each is a pattern. For the parser, white space in it matches any white space, or none; all other
+ * bytes match themselves. The grammar writes blanks and line breaks exactly as in the row, and
+ * optional ones at most once. A `call` has placeholders:
  *
  *   %n  the name                              get_time
- *   %i  an id: letters and digits; the grammar writes 1 to 4 digits
+ *   %i  an id: letters and digits; the grammar writes 1 to 4 digits, or nine letters and digits
  *   %a  the arguments as JSON                 {"zone": "UTC"}
  *   %j  name and arguments in one object      {"name": "get_time", "arguments": {"zone": "UTC"}}
  *   %x  parameters as XML elements            <parameter=zone>\nUTC\n</parameter>\n
@@ -31,6 +36,8 @@ struct tool_form {
     const char *arguments_key; /* the key of %j that the grammar writes */
     /* calls occur only at the start of an answer; `open` is not a marker elsewhere */
     bool at_start;
+    /* the grammar writes it too, although an earlier form begins with the same marker */
+    bool is_alternative;
 };
 
 #define MAX_FORMS 4
@@ -44,8 +51,8 @@ struct tool_format {
     enum id_style ids;
     bool is_harmony; /* messages of several parts; harmony.c reads them; no forms */
     /* The parser tries the forms in order at a possible start of a call. If several forms begin
-     * with the same marker, the grammar uses the first one. The forms that it uses must have
-     * `between`. */
+     * with the same marker, the grammar uses the first one and its alternatives. The forms that it
+     * uses must have `between`. */
     struct tool_form forms[MAX_FORMS];
 };
 

@@ -4,9 +4,12 @@
 
 #include "server/message/internal.h"
 
+/* White space in a pattern, required by the grammar or optional. */
+#define SPACES " \n" OPTIONAL_BLANK OPTIONAL_BREAK
+
 /* Is the rest of the pattern only white space, which also matches nothing? */
 static bool is_at_end(const struct pattern_reader *reader) {
-    return reader->pattern[strspn(reader->pattern, " \n")] == 0;
+    return reader->pattern[strspn(reader->pattern, SPACES)] == 0;
 }
 
 static bool enter_next(struct pattern_reader *reader) {
@@ -118,7 +121,7 @@ static bool advance(struct pattern_reader *reader, int n) {
 }
 
 static enum reading add_to_marker(struct pattern_reader *reader, char c) {
-    const char *at = reader->pattern + strspn(reader->pattern, " \n");
+    const char *at = reader->pattern + strspn(reader->pattern, SPACES);
     bool may_be_space = at > reader->pattern || !reader->inside;
     if (*at == c) {
         reader->pattern = at;
@@ -129,7 +132,7 @@ static enum reading add_to_marker(struct pattern_reader *reader, char c) {
 
 enum reading pattern_add(struct pattern_reader *reader, char c, const struct tool_set *known) {
     for (;;) {
-        const char *at = reader->pattern + strspn(reader->pattern, " \n");
+        const char *at = reader->pattern + strspn(reader->pattern, SPACES);
         assert(*at);
         if (*at != '%') return add_to_marker(reader, c);
         reader->pattern = at;

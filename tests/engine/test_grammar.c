@@ -140,7 +140,15 @@ static const struct example tags[] = {
       "-<parameter=n>\n3"}},
     {ARGUMENTS("python", "[]"),
      {"+n=3, s=\"a\"", "-n=3,s", "-n=3, f", "+n=3, s=\"\\n\", f=[True, None], k=\"y\"",
-      "-n=3, s='a'", "-n=3, s=\"a\", f=[true", "~n=3", "-n=3, s=\"abcdef\""}},
+      "+n=3, s='a\"', k='y'", "-n=3, s='a'b'", "-n=3, s=\"a\", f=[true", "~n=3",
+      "-n=3, s=\"abcdef\"", "-n=3, s='abcdef'"}},
+    {TAG("{\"type\":\"json_schema\",\"style\":\"seed_xml\",\"texts\":[],\"json_schema\":{"
+         "\"properties\":{\"l\":{\"type\":\"array\"}}}}"),
+     {"+<parameter=l>['a', \"b\", None, {'k': True}]</parameter>\n"}},
+    /* here a text might begin with a quote */
+    {TAG("{\"type\":\"json_schema\",\"style\":\"seed_xml\",\"texts\":[],\"json_schema\":{"
+         "\"properties\":{\"l\":{\"type\":[\"string\",\"null\"]}}}}"),
+     {"-<parameter=l>'a'", "+<parameter=l>\"a\"</parameter>\n"}},
 };
 
 START_TEST(structural_tags_match) {

@@ -65,6 +65,8 @@ enum json_rule {
     JSON_RULE_SPACE,
     JSON_RULE_STRING,
     JSON_RULE_CHARACTER, /* a character of a string with its escapes */
+    JSON_RULE_SINGLE_STRING, /* Python's, in single quotes */
+    JSON_RULE_SINGLE_CHARACTER,
     JSON_RULE_NUMBER,
     JSON_RULE_INTEGER,
     JSON_RULE_ANY,
@@ -81,6 +83,7 @@ struct builder {
     int depth;                    /* current nesting */
     const char *owner;            /* for messages: the tool whose schema is read; or NULL */
     bool is_python;               /* spell values as Python does, not as JSON does */
+    bool has_single_quotes;       /* ... and strings also in single quotes */
     struct rule *rules;
     int n_rules, max_rules;
     int json_rules[N_JSON_RULES];

@@ -14,7 +14,7 @@
 
 struct style {
     const char *name;
-    const char *open, *middle, *close; /* around the name, and after the value */
+    const char *open, *middle, *close; /* around the name, and after the value; \r: see spelled */
     const char *between;
     const char *end; /* values must not contain it */
     bool is_python;
@@ -22,7 +22,7 @@ struct style {
 
 static const struct style styles[] = {
     {"qwen_xml", "<parameter=", ">\n", "\n</parameter>\n", "", "</parameter>"},
-    {"glm_xml", "<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n", "", "</arg_value>"},
+    {"glm_xml", "<arg_key>", "</arg_key>\r<arg_value>", "</arg_value>\r", "", "</arg_value>"},
     {"seed_xml", "<parameter=", ">", "</parameter>\n", "", "</parameter>", .is_python = true},
     {"python", "", "=", "", ", ", NULL, .is_python = true},
 };
@@ -68,6 +68,18 @@ static bool name_is_right(const struct style *style, const char *name) {
 
 /* ---- one parameter -------------------------------------------------------------------------- */
 
+/* A text of a style, in which \r stands for an optional line break. */
+static struct expr *spelled(struct builder *b, const char *text) {
+    struct expr *all = expr_new(b, EXPR_CAT);
+    for (;;) {
+        size_t n = strcspn(text, "\r");
+        if (n > 0) expr_add(all, expr_bytes(b, text, n));
+        if (!text[n]) return all;
+        expr_add(all, expr_repeat(b, expr_text(b, "\n"), 0, 1));
+        text += n + 1;
+    }
+}
+
 static struct expr *text_value(struct arguments *a, const struct conj *conj) {
     static const char *const choices[] = {"anyOf", "oneOf"};
     struct builder *b = a->r->b;
@@ -92,9 +104,9 @@ static struct expr *parameter(struct arguments *a, const struct json *root,
         schema_fail(a->r, property, "has a name that cannot be written in this model's format.");
     bool plain = style->end && schema_lists(a->r, a->texts, property->name);
     return expr_of(b, EXPR_CAT, expr_text(b, style->open), expr_text(b, property->name),
-                   expr_text(b, style->middle),
+                   spelled(b, style->middle),
                    plain ? text_value(a, &value) : conj_call(a->r, &value),
-                   expr_text(b, style->close), NULL);
+                   spelled(b, style->close), NULL);
 }
 
 /* ---- all parameters ------------------------------------------------------------------------- */
@@ -126,6 +138,25 @@ static struct expr *parameters(struct arguments *a, const struct json *root) {
     return expr_call(b, rules);
 }
 
+/* Can a value that is not plain text be a text? Then single quotes around it would be read as part
+ * of it. */
+static bool may_be_text(struct arguments *a, const struct json *property) {
+    const struct json *type = json_member(property, "type");
+    if (schema_lists(a->r, a->texts, property->name)) return false;
+    if (!type || json_is_text(type, "string")) return true;
+    json_each(one, type) if (json_is_text(one, "string")) return true;
+    return false;
+}
+
+/* May Python's strings have single quotes? */
+static bool takes_single_quotes(struct arguments *a, const struct json *root) {
+    if (!a->style->end) return true;
+    json_each_member(property, json_member(root, "properties")) {
+        if (may_be_text(a, property)) return false;
+    }
+    return true;
+}
+
 struct expr *schema_arguments(struct builder *b, const struct json *root, const char *style,
                               const struct json *texts) {
     struct schema_reader r = {.b = b, .root = root};
@@ -137,10 +168,10 @@ struct expr *schema_arguments(struct builder *b, const struct json *root, const 
     schema_check(&r, root);
     if (b->status == STATUS_OK) check_root(&a, root);
     if (b->status != STATUS_OK) return &b->spare;
-    json_spell_python(b, a.style->is_python);
+    json_spell_python(b, a.style->is_python, a.style->is_python && takes_single_quotes(&a, root));
     struct expr *all = parameters(&a, root);
     conj_define_rules(&r);
     schema_reader_free(&r);
-    json_spell_python(b, false);
+    json_spell_python(b, false, false);
     return b->status == STATUS_OK ? all : &b->spare;
 }

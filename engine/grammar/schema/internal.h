@@ -191,9 +191,9 @@ struct expr *schema_text_values(struct schema_reader *r, const struct conj *conj
 /* Returns a rule that JSON grammars share, created at its first use. */
 int json_rule(struct builder *b, enum json_rule which);
 
-/* Chooses the spelling of the values that follow: Python's or JSON's. Only true, false and null
- * differ. */
-void json_spell_python(struct builder *b, bool is_python);
+/* Chooses the spelling of the values that follow: Python's or JSON's. They differ in true, false
+ * and null, and Python's strings may have single quotes. */
+void json_spell_python(struct builder *b, bool is_python, bool has_single_quotes);
 
 /* The spelling of true, false or null; `json` is JSON's. */
 struct expr *json_word(struct builder *b, const char *json);

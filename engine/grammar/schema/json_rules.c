@@ -17,12 +17,16 @@
     "\\\\u(?:[0-9a-cA-CefEF]" HEX "{3}|[dD][0-7]" HEX "{2}"                                        \
     "|[dD][89abAB]" HEX "{2}\\\\u[dD][c-fC-F]" HEX "{2})"
 #define CHARACTER PLAIN "|\\\\[\"\\\\/bfnrt]|" UNICODE
+/* A character between single quotes, in Python. */
+#define SINGLE_CHARACTER "[^'\\\\\\x00-\\x1f]|\\\\[\"\\\\/bfnrt]|" UNICODE
 #define INTEGER "-?(?:0|[1-9][0-9]*)"
 
 static const char *const patterns[] = {
     [JSON_RULE_SPACE] = "\\n?[ \\t]{0,40}",
     [JSON_RULE_STRING] = "\"(?:" CHARACTER ")*\"",
     [JSON_RULE_CHARACTER] = CHARACTER,
+    [JSON_RULE_SINGLE_STRING] = "'(?:" SINGLE_CHARACTER ")*'",
+    [JSON_RULE_SINGLE_CHARACTER] = SINGLE_CHARACTER,
     [JSON_RULE_NUMBER] = INTEGER "(?:\\.[0-9]+)?(?:[eE][+-]?(?:[0-9]{1,2}|[12][0-9]{2}))?",
     [JSON_RULE_INTEGER] = INTEGER,
 };
@@ -40,9 +44,15 @@ static struct expr *container(struct builder *b, const char *open, const char *c
                    expr_text(b, close), NULL);
 }
 
+static struct expr *any_string(struct builder *b) {
+    if (!b->has_single_quotes) return json_call(b, JSON_RULE_STRING);
+    return expr_of(b, EXPR_ALT, json_call(b, JSON_RULE_STRING),
+                   json_call(b, JSON_RULE_SINGLE_STRING), NULL);
+}
+
 static struct expr *any_member(struct builder *b) {
-    return expr_of(b, EXPR_CAT, json_call(b, JSON_RULE_STRING), space(b), expr_text(b, ":"),
-                   space(b), json_call(b, JSON_RULE_ANY), space(b), NULL);
+    return expr_of(b, EXPR_CAT, any_string(b), space(b), expr_text(b, ":"), space(b),
+                   json_call(b, JSON_RULE_ANY), space(b), NULL);
 }
 
 static struct expr *any_element(struct builder *b) {
@@ -57,8 +67,8 @@ static struct expr *rule_body(struct builder *b, enum json_rule which) {
         return container(b, "[", "]", any_element);
     case JSON_RULE_ANY:
         return expr_of(b, EXPR_ALT, json_call(b, JSON_RULE_OBJECT), json_call(b, JSON_RULE_ARRAY),
-                       json_call(b, JSON_RULE_STRING), json_call(b, JSON_RULE_NUMBER),
-                       json_word(b, "true"), json_word(b, "false"), json_word(b, "null"), NULL);
+                       any_string(b), json_call(b, JSON_RULE_NUMBER), json_word(b, "true"),
+                       json_word(b, "false"), json_word(b, "null"), NULL);
     default:
         return pattern_own(b, patterns[which]);
     }
@@ -77,9 +87,11 @@ struct expr *json_call(struct builder *b, enum json_rule which) {
     return expr_call(b, json_rule(b, which));
 }
 
-void json_spell_python(struct builder *b, bool is_python) {
-    if (b->is_python == is_python) return;
+void json_spell_python(struct builder *b, bool is_python, bool has_single_quotes) {
+    assert(is_python || !has_single_quotes);
+    if (b->is_python == is_python && b->has_single_quotes == has_single_quotes) return;
     b->is_python = is_python;
+    b->has_single_quotes = has_single_quotes;
     for (int i = 0; i < N_JSON_RULES; i++) b->json_rules[i] = -1;
 }
 
@@ -153,15 +165,22 @@ static bool is_plain(const char *text, size_t n) {
     return true;
 }
 
+/* A text in quotes, as one expression, so that alternatives can share its beginning. */
+static struct expr *plain_quoted(struct builder *b, const char *text, size_t n, char quote) {
+    struct buf quoted = {0};
+    buf_add(&quoted, &quote, 1);
+    buf_add(&quoted, text, n);
+    buf_add(&quoted, &quote, 1);
+    struct expr *whole = expr_bytes(b, quoted.data, quoted.length);
+    buf_free(&quoted);
+    return whole;
+}
+
 struct expr *json_quoted(struct builder *b, const char *text, size_t n) {
-    if (is_plain(text, n)) { /* one text, so that alternatives can share its beginning */
-        struct buf quoted = {0};
-        buf_puts(&quoted, "\"");
-        buf_add(&quoted, text, n);
-        buf_puts(&quoted, "\"");
-        struct expr *whole = expr_bytes(b, quoted.data, quoted.length);
-        buf_free(&quoted);
-        return whole;
+    if (is_plain(text, n)) {
+        struct expr *whole = plain_quoted(b, text, n, '"');
+        if (!b->has_single_quotes || memchr(text, '\'', n)) return whole;
+        return expr_of(b, EXPR_ALT, whole, plain_quoted(b, text, n, '\''), NULL);
     }
     struct expr *all = expr_of(b, EXPR_CAT, expr_text(b, "\""), NULL);
     add_spelled(b, all, text, n);

@@ -9,6 +9,13 @@ static struct expr *in_quotes(struct builder *b, struct expr *inside) {
     return expr_of(b, EXPR_CAT, expr_text(b, "\""), inside, expr_text(b, "\""), NULL);
 }
 
+/* Single quotes around a text without them. */
+static struct expr *in_single_quotes(struct builder *b, struct expr *inside) {
+    struct expr *plain = pattern_own(b, "[^']*");
+    return expr_of(b, EXPR_CAT, expr_text(b, "'"), expr_of(b, EXPR_AND, inside, plain, NULL),
+                   expr_text(b, "'"), NULL);
+}
+
 static struct expr *any_characters(struct builder *b, int min, int max) {
     struct range all = {0, MAX_CODE_POINT};
     return expr_repeat(b, expr_class(b, &all, 1), min, max);
@@ -67,16 +74,28 @@ struct expr *schema_string_inside(struct schema_reader *r, const struct conj *co
     return json_spelled(b, all->child->next ? all : all->child);
 }
 
-struct expr *schema_string(struct schema_reader *r, const struct conj *conj) {
+/* A string in quotes, in JSON's or the other kind of Python's. */
+static struct expr *quoted_string(struct schema_reader *r, const struct conj *conj, bool single) {
     struct builder *b = r->b;
     int min = conj_largest(conj, "minLength", 0), max = conj_smallest(conj, "maxLength", NO_MAX);
     bool says_more = false;
     conj_each_value(pattern, conj, "pattern") says_more = says_more || pattern;
     conj_each_value(format, conj, "format") says_more = says_more || format;
-    if (!says_more && (max == NO_MAX || max >= min) && (min > 0 || max != NO_MAX))
-        return in_quotes(b, expr_repeat(b, json_call(b, JSON_RULE_CHARACTER), min, max));
+    enum json_rule character = single ? JSON_RULE_SINGLE_CHARACTER : JSON_RULE_CHARACTER;
+    if (!says_more && (max == NO_MAX || max >= min) && (min > 0 || max != NO_MAX)) {
+        struct expr *inside = expr_repeat(b, json_call(b, character), min, max);
+        if (!single) return in_quotes(b, inside);
+        return expr_of(b, EXPR_CAT, expr_text(b, "'"), inside, expr_text(b, "'"), NULL);
+    }
     struct expr *inside = schema_string_inside(r, conj);
-    return inside ? in_quotes(b, inside) : json_call(b, JSON_RULE_STRING);
+    if (!inside) return json_call(b, single ? JSON_RULE_SINGLE_STRING : JSON_RULE_STRING);
+    return single ? in_single_quotes(b, inside) : in_quotes(b, inside);
+}
+
+struct expr *schema_string(struct schema_reader *r, const struct conj *conj) {
+    struct expr *string = quoted_string(r, conj, false);
+    if (!r->b->has_single_quotes) return string;
+    return expr_of(r->b, EXPR_ALT, string, quoted_string(r, conj, true), NULL);
 }
 
 struct expr *schema_text(struct schema_reader *r, const struct conj *conj) {

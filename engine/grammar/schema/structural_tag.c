@@ -219,7 +219,8 @@ static struct expr *read_separated(struct tags_reader *r, const struct json *for
                                         NULL};
     struct builder *b = r->b;
     const struct json *tags = need(r, format, "tags", JSON_ARRAY);
-    const struct json *separator = need(r, format, "separator", JSON_STRING);
+    const struct json *separator = json_member(format, "separator");
+    if (!json_is(separator, JSON_OBJECT)) separator = need(r, format, "separator", JSON_STRING);
     bool at_least_one = flag(r, format, "at_least_one");
     bool stops = flag(r, format, "stop_after_first");
     check_members(r, format, names);
@@ -228,9 +229,10 @@ static struct expr *read_separated(struct tags_reader *r, const struct json *for
     struct expr *one = expr_new(b, EXPR_ALT);
     json_each(tag, tags) if (builder_works(b, 100)) expr_add(one, read_tag(r, tag, 0));
     rule_define(b, rule, one);
-    struct expr *more =
-        expr_of(b, EXPR_CAT, expr_bytes(b, json_text(separator), json_length(separator)),
-                expr_call(b, rule), NULL);
+    struct expr *between = json_is(separator, JSON_OBJECT)
+                               ? read_format(r, separator)
+                               : expr_bytes(b, json_text(separator), json_length(separator));
+    struct expr *more = expr_of(b, EXPR_CAT, between, expr_call(b, rule), NULL);
     struct expr *all = expr_of(b, EXPR_CAT, expr_call(b, rule), NULL);
     if (!stops) expr_add(all, expr_repeat(b, more, 0, NO_MAX));
     return expr_repeat(b, all, at_least_one, 1);
