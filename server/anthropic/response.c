@@ -88,6 +88,16 @@ static void write_text(struct buf *out, const char *text, size_t length) {
     buf_puts(out, "}");
 }
 
+static void write_thoughts(struct buf *out, const struct api_answer *answer, const char *text,
+                           size_t length) {
+    begin_block(out);
+    buf_puts(out, "{\"type\":\"thinking\",\"thinking\":");
+    json_write_string(out, text, length);
+    buf_puts(out, ",\"signature\":");
+    write_signature(out, answer);
+    buf_puts(out, "}");
+}
+
 static void write_content(struct buf *out, const struct api_answer *answer,
                           const struct api_choice *choice) {
     const struct message *message = choice->message;
@@ -95,17 +105,16 @@ static void write_content(struct buf *out, const struct api_answer *answer,
         write_text(out, choice->text, choice->length);
         return;
     }
-    if (message->reasoning.length > 0) {
-        begin_block(out);
-        buf_puts(out, "{\"type\":\"thinking\",\"thinking\":");
-        json_write_string(out, message->reasoning.data, message->reasoning.length);
-        buf_puts(out, ",\"signature\":");
-        write_signature(out, answer);
-        buf_puts(out, "}");
+    struct message_cursor at = {0};
+    struct message_piece piece;
+    while (message_next(message, &at, &piece)) {
+        if (piece.call)
+            write_call(out, piece.call);
+        else if (piece.kind == MESSAGE_REASONING)
+            write_thoughts(out, answer, piece.text, piece.length);
+        else
+            write_text(out, piece.text, piece.length);
     }
-    if (message->content.length > 0)
-        write_text(out, message->content.data, message->content.length);
-    for (int i = 0; i < message->n_calls; i++) write_call(out, &message->calls[i]);
 }
 
 static void write_response(struct buf *out, const struct api_answer *answer,
@@ -232,18 +241,24 @@ static void add_call(struct buf *out, const struct api_answer *answer,
                 call->arguments.length);
 }
 
-/* The rest of a call that is open precedes the text of the same chunk. */
+static void add_thoughts(struct buf *out, const struct api_answer *answer, const char *text,
+                         size_t length) {
+    open_block(out, answer, BLOCK_THINKING, NULL);
+    write_delta(out, answer, "thinking_delta", "thinking", text, length);
+}
+
 static void add_message(struct buf *out, const struct api_answer *answer,
                         const struct message *message) {
-    bool continues = message->n_calls > 0 && !message->calls[0].begins;
-    if (continues) add_call(out, answer, &message->calls[0]);
-    if (message->reasoning.length > 0) {
-        open_block(out, answer, BLOCK_THINKING, NULL);
-        write_delta(out, answer, "thinking_delta", "thinking", message->reasoning.data,
-                    message->reasoning.length);
+    struct message_cursor at = {0};
+    struct message_piece piece;
+    while (message_next(message, &at, &piece)) {
+        if (piece.call)
+            add_call(out, answer, piece.call);
+        else if (piece.kind == MESSAGE_REASONING)
+            add_thoughts(out, answer, piece.text, piece.length);
+        else
+            add_text(out, answer, piece.text, piece.length);
     }
-    add_text(out, answer, message->content.data, message->content.length);
-    for (int i = continues; i < message->n_calls; i++) add_call(out, answer, &message->calls[i]);
 }
 
 static void write_chunk(struct buf *out, const struct api_answer *answer,

@@ -101,7 +101,7 @@ static bool is_skipped(const struct choice *choice, const struct generation_job 
 
 /* Drops unwanted reasoning after counting it. */
 static void drop_thoughts(struct choice *choice, const struct api_request *request) {
-    if (!request->include_reasoning) buf_clear(&choice->message.reasoning);
+    if (!request->include_reasoning) message_drop_reasoning(&choice->message);
 }
 
 /* Parses the new text as parts of a message. */

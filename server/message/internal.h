@@ -241,9 +241,6 @@ int schema_types(const struct json *schema);
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-/* Returns the entry of a call in the new part of a message. Adds it if it is missing. */
-struct message_call *message_call_at(struct message *message, int index);
-
 /* Writes an id. It depends on the seed and index, or for ID_KIMI on the text of the call. */
 void write_call_id(char id[MAX_CALL_ID], enum id_style style, uint64_t seed, int index,
                    const struct pattern_reader *reader);

@@ -14,7 +14,7 @@ void message_clear(struct message *message) {
     buf_clear(&message->reasoning);
     buf_clear(&message->content);
     for (int i = 0; i < message->n_calls; i++) buf_free(&message->calls[i].arguments);
-    message->n_calls = 0;
+    message->n_calls = message->n_parts = 0;
 }
 
 void message_free(struct message *message) {
@@ -22,7 +22,71 @@ void message_free(struct message *message) {
     buf_free(&message->reasoning);
     buf_free(&message->content);
     mem_free(message->calls);
+    mem_free(message->parts);
     *message = (struct message){0};
+}
+
+/* Adds to the order of the output. Text of one kind is one part. */
+static void add_part(struct message *message, enum message_kind kind, size_t length) {
+    int n = message->n_parts;
+    if (n > 0 && kind != MESSAGE_CALL && message->parts[n - 1].kind == kind) {
+        message->parts[n - 1].length += length;
+        return;
+    }
+    if (n == message->part_capacity) {
+        int capacity = n ? 2 * n : 4;
+        message->parts = mem_realloc(message->parts, (size_t)capacity * sizeof *message->parts);
+        message->part_capacity = capacity;
+    }
+    message->parts[message->n_parts++] = (struct message_part){kind, length};
+}
+
+void message_add_text(struct message *message, enum message_kind kind, const char *text,
+                      size_t length) {
+    assert(kind != MESSAGE_CALL);
+    if (length == 0) return;
+    buf_add(kind == MESSAGE_REASONING ? &message->reasoning : &message->content, text, length);
+    add_part(message, kind, length);
+}
+
+void message_drop_reasoning(struct message *message) {
+    buf_clear(&message->reasoning);
+    for (int i = 0; i < message->n_parts; i++)
+        if (message->parts[i].kind == MESSAGE_REASONING) message->parts[i].length = 0;
+}
+
+/* Takes the parts of text that follow each other without a call or text of the other kind. */
+static void take_text(const struct message *message, struct message_cursor *at,
+                      struct message_piece *piece) {
+    for (; at->part < message->n_parts; at->part++) {
+        const struct message_part *part = &message->parts[at->part];
+        bool is_empty = part->kind != MESSAGE_CALL && part->length == 0;
+        if (part->kind != piece->kind && !is_empty) break;
+        piece->length += part->length;
+    }
+}
+
+bool message_next(const struct message *message, struct message_cursor *at,
+                  struct message_piece *piece) {
+    const struct message_part *part;
+    do {
+        if (at->part == message->n_parts) return false;
+        part = &message->parts[at->part++];
+    } while (part->kind != MESSAGE_CALL && part->length == 0);
+    *piece = (struct message_piece){.kind = part->kind, .length = part->length};
+    if (part->kind == MESSAGE_CALL) {
+        assert(at->call < message->n_calls);
+        piece->call = &message->calls[at->call++];
+        return true;
+    }
+    bool is_reasoning = part->kind == MESSAGE_REASONING;
+    const struct buf *text = is_reasoning ? &message->reasoning : &message->content;
+    size_t *done = is_reasoning ? &at->reasoning : &at->content;
+    take_text(message, at, piece);
+    piece->text = text->data + *done;
+    *done += piece->length;
+    assert(*done <= text->length);
+    return true;
 }
 
 struct message_call *message_call_at(struct message *message, int index) {
@@ -35,6 +99,7 @@ struct message_call *message_call_at(struct message *message, int index) {
         message->call_capacity = capacity;
     }
     message->calls[n] = (struct message_call){.index = index};
+    add_part(message, MESSAGE_CALL, 0);
     return &message->calls[message->n_calls++];
 }
 

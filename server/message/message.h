@@ -102,13 +102,52 @@ struct message_call {
     struct buf arguments; /* JSON; an object once the call is complete */
 };
 
+enum message_kind { MESSAGE_REASONING, MESSAGE_CONTENT, MESSAGE_CALL };
+
+/* A run of bytes of the reasoning or the content, or one call. */
+struct message_part {
+    enum message_kind kind;
+    size_t length; /* bytes; 0 for a call */
+};
+
 /* Parsed output that the caller has not yet consumed: the whole message, or the new part of a
- * stream. All zero is empty. */
+ * stream. All zero is empty. `parts` is the order of the output:
+ *
+ *     content "AB"   calls f   parts: content 1, call, content 1     the model wrote A, f(), B */
 struct message {
     struct buf reasoning, content;
     struct message_call *calls;
     int n_calls, call_capacity;
+    struct message_part *parts;
+    int n_parts, part_capacity;
 };
+
+/* Add to the end of a message: text, which is not a call's, or an addition to the call of an index,
+ * which is returned and is a new one if the last call has another index. */
+void message_add_text(struct message *message, enum message_kind kind, const char *text,
+                      size_t length);
+struct message_call *message_call_at(struct message *message, int index);
+
+/* Removes the reasoning. */
+void message_drop_reasoning(struct message *message);
+
+/* A place in a message; all zero is its beginning. */
+struct message_cursor {
+    int part, call;
+    size_t reasoning, content;
+};
+
+/* One piece of a message: all text of a kind up to the next piece, or one call. */
+struct message_piece {
+    enum message_kind kind;
+    const char *text; /* [length]; NULL: a call */
+    size_t length;
+    const struct message_call *call;
+};
+
+/* Sets *piece to the piece at the cursor, which moves on. Returns false at the end. */
+bool message_next(const struct message *message, struct message_cursor *at,
+                  struct message_piece *piece);
 
 /* Is there no unconsumed output? */
 bool message_is_empty(const struct message *message);

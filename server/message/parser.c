@@ -64,20 +64,20 @@ bool message_parser_is_reasoning(const struct message_parser *parser) {
 /* ---- text ----------------------------------------------------------------------------------- */
 
 /* Holds white space back until another byte follows. */
-static void add_text(struct message_parser *parser, struct buf *out, char c) {
+static void add_text(struct message_parser *parser, enum message_kind kind, char c) {
     if (is_space(c)) {
         if (!parser->drops_space) buf_add(&parser->space, &c, 1);
         return;
     }
-    buf_add(out, parser->space.data, parser->space.length);
+    message_add_text(parser->out, kind, parser->space.data, parser->space.length);
     buf_clear(&parser->space);
-    buf_add(out, &c, 1);
+    message_add_text(parser->out, kind, &c, 1);
     parser->drops_space = false;
 }
 
 void parser_add_content(struct message_parser *parser, const char *text, size_t length) {
     for (size_t i = 0; i < length; i++) {
-        add_text(parser, &parser->out->content, text[i]);
+        add_text(parser, MESSAGE_CONTENT, text[i]);
         if (is_space(text[i])) continue;
         parser->has_content = true;
         parser->is_behind_call = false;
@@ -85,7 +85,7 @@ void parser_add_content(struct message_parser *parser, const char *text, size_t 
 }
 
 void parser_add_reasoning(struct message_parser *parser, char c) {
-    add_text(parser, &parser->out->reasoning, c);
+    add_text(parser, MESSAGE_REASONING, c);
 }
 
 void parser_drop_space(struct message_parser *parser) {
@@ -350,7 +350,8 @@ static void end_text(struct message_parser *parser, struct message *out, bool is
     }
     while (parser->mode == MODE_CALLS) finish_calls(parser, is_cut);
     if (parser->mode == MODE_HEADER || parser->mode == MODE_BODY) harmony_finish(parser);
-    if (!parser->is_behind_call) buf_add(&out->content, parser->space.data, parser->space.length);
+    if (!parser->is_behind_call)
+        message_add_text(out, MESSAGE_CONTENT, parser->space.data, parser->space.length);
     buf_clear(&parser->space);
     parser->out = NULL;
 }

@@ -161,14 +161,16 @@ static void add_call(struct buf *out, const struct api_answer *answer,
     add_delta(out, answer, call->arguments.data, call->arguments.length);
 }
 
-/* The rest of a call that is open precedes the text of the same chunk. */
 static void add_message(struct buf *out, const struct api_answer *answer,
                         const struct message *message) {
-    bool continues = message->n_calls > 0 && !message->calls[0].begins;
-    if (continues) add_call(out, answer, &message->calls[0]);
-    add_text(out, answer, ITEM_REASONING, message->reasoning.data, message->reasoning.length);
-    add_text(out, answer, ITEM_MESSAGE, message->content.data, message->content.length);
-    for (int i = continues; i < message->n_calls; i++) add_call(out, answer, &message->calls[i]);
+    struct message_cursor at = {0};
+    struct message_piece piece;
+    while (message_next(message, &at, &piece)) {
+        if (piece.call)
+            add_call(out, answer, piece.call);
+        else
+            add_text(out, answer, responses_kind(piece.kind), piece.text, piece.length);
+    }
 }
 
 void responses_write_chunk(struct buf *out, const struct api_answer *answer,

@@ -47,6 +47,9 @@ enum status responses_write_tools(struct translation *to);
 
 enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
 
+/* Returns the kind of item for a part of a message. */
+enum item_kind responses_kind(enum message_kind kind);
+
 /* One output item: its text is reasoning, content or arguments. */
 struct item {
     enum item_kind kind;

@@ -11,6 +11,13 @@ static void write_string(struct buf *out, const char *text) {
 
 /* ---- items ---------------------------------------------------------------------------------- */
 
+enum item_kind responses_kind(enum message_kind kind) {
+    static const enum item_kind kinds[] = {[MESSAGE_REASONING] = ITEM_REASONING,
+                                           [MESSAGE_CONTENT] = ITEM_MESSAGE,
+                                           [MESSAGE_CALL] = ITEM_CALL};
+    return kinds[kind];
+}
+
 void responses_write_item_id(struct buf *out, const struct api_answer *answer,
                              const struct item *item) {
     static const char *const prefixes[] = {"", "rs_", "msg_", "fc_"};
@@ -140,12 +147,15 @@ static void add_item(struct buf *output, const struct api_answer *answer, struct
     item->index++;
 }
 
-static void add_text(struct buf *output, const struct api_answer *answer, struct item *item,
-                     enum item_kind kind, const char *text, size_t length) {
-    if (length == 0) return;
-    item->kind = kind;
-    item->text = text;
-    item->length = length;
+/* Adds a part of a message as an item. */
+static void add_piece(struct buf *output, const struct api_answer *answer, struct item *item,
+                      const struct message_piece *piece) {
+    const struct message_call *call = piece->call;
+    item->kind = responses_kind(piece->kind);
+    item->text = call ? call->arguments.data : piece->text;
+    item->length = call ? call->arguments.length : piece->length;
+    item->call_id = call ? call->id : NULL;
+    item->name = call ? call->name : NULL;
     add_item(output, answer, item);
 }
 
@@ -156,23 +166,10 @@ static void write_response(struct buf *out, const struct api_answer *answer,
     struct item item = {0};
     assert(n == 1);
     (void)n;
-    if (!message) {
-        add_text(&output, answer, &item, ITEM_MESSAGE, choices->text, choices->length);
-    } else {
-        add_text(&output, answer, &item, ITEM_REASONING, message->reasoning.data,
-                 message->reasoning.length);
-        add_text(&output, answer, &item, ITEM_MESSAGE, message->content.data,
-                 message->content.length);
-        for (int i = 0; i < message->n_calls; i++) {
-            const struct message_call *call = &message->calls[i];
-            item.kind = ITEM_CALL;
-            item.call_id = call->id;
-            item.name = call->name;
-            item.text = call->arguments.data;
-            item.length = call->arguments.length;
-            add_item(&output, answer, &item);
-        }
-    }
+    struct message_piece piece = {MESSAGE_CONTENT, choices->text, choices->length, NULL};
+    struct message_cursor at = {0};
+    if (!message && piece.length > 0) add_piece(&output, answer, &item, &piece);
+    while (message && message_next(message, &at, &piece)) add_piece(&output, answer, &item, &piece);
     responses_write(out, answer, responses_status(choices->finish_reason), &output, usage, NULL);
     buf_free(&output);
 }

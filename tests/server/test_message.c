@@ -259,6 +259,27 @@ static const struct row texts[] = {
      NULL},
 };
 
+/* Streams and whole answers have the same order, however the text is cut. */
+START_TEST(the_order_of_texts_and_calls_is_kept) {
+    static const char text[] = "<think>t</think>A\n<tool_call>{\"name\":\"f\",\"arguments\":{}}"
+                               "</tool_call>\nB<tool_call>{\"name\":\"f\",\"arguments\":{}}"
+                               "</tool_call><tool_call>{\"name\":\"f\",\"arguments\":{}}"
+                               "</tool_call>";
+    struct buf out = {0};
+    for (int streams = 0; streams < 2; streams++) {
+        struct message_settings settings = {.tools = tool_format_find("hermes"),
+                                            .reasoning = reasoning_format_find("qwen3"),
+                                            .known = known,
+                                            .stream_calls = streams};
+        for (size_t step = 1; step <= sizeof text; step++) {
+            read_message_in_order(&settings, text, step, &out);
+            ck_assert_str_eq(out.data, "R{t}C{A}f()C{\nB}f()f()");
+        }
+    }
+    buf_free(&out);
+}
+END_TEST
+
 START_TEST(what_only_looks_like_a_call_stays_content) {
     struct row row = texts[_i];
     struct buf message = {0};
@@ -555,6 +576,7 @@ int main(void) {
     tcase_add_loop_test(t, calls_are_found_wherever_the_text_is_cut, 0,
                         sizeof calls / sizeof *calls);
     tcase_add_loop_test(t, calls_are_given_as_they_come, 0, sizeof calls / sizeof *calls);
+    tcase_add_test(t, the_order_of_texts_and_calls_is_kept);
     tcase_add_loop_test(t, what_only_looks_like_a_call_stays_content, 0,
                         sizeof texts / sizeof *texts);
     tcase_add_test(t, a_cut_call_is_no_call);

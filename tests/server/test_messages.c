@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/anthropic/internal.h"
+#include "support/read_message.h"
 #include "support/request_reader.h"
 #include "support/suite_main.h"
 
@@ -233,17 +234,14 @@ static void end(const char *expected) {
 /* A chunk with parts of a message; NULL: no such part. */
 static void add(const char *thoughts, const char *text, const char *name, const char *arguments,
                 const char *finish_reason) {
-    struct message_call call = {.begins = name != NULL, .id = "i"};
-    struct message message = {.calls = &call, .n_calls = arguments != NULL};
+    struct message message = {0};
     struct api_choice choice = {.message = &message, .finish_reason = finish_reason};
-    if (name) strcpy(call.name, name);
-    if (thoughts) buf_puts(&message.reasoning, thoughts);
-    if (text) buf_puts(&message.content, text);
-    if (arguments) buf_puts(&call.arguments, arguments);
+    if (arguments && !name) buf_puts(&message_call_at(&message, 0)->arguments, arguments);
+    if (thoughts) message_add_text(&message, MESSAGE_REASONING, thoughts, strlen(thoughts));
+    if (text) message_add_text(&message, MESSAGE_CONTENT, text, strlen(text));
+    if (name) message_give_call(&message, 0, "i", name, arguments);
     api_messages.write_chunk(&out, &answer, &choice, NULL);
-    buf_free(&message.reasoning);
-    buf_free(&message.content);
-    buf_free(&call.arguments);
+    message_free(&message);
 }
 
 START_TEST(a_stream_of_text) {
@@ -304,22 +302,20 @@ START_TEST(an_empty_stream_has_no_blocks) {
 END_TEST
 
 START_TEST(a_whole_message) {
-    struct message_call calls[2] = {{.id = "i", .name = "f"}, {.id = "k", .name = "g"}};
-    struct message message = {.calls = calls, .n_calls = 2};
+    struct message message = {0};
     struct api_choice choice = {.message = &message, .finish_reason = "stop"};
-    buf_puts(&message.reasoning, "t");
-    buf_puts(&message.content, "a");
-    buf_puts(&calls[0].arguments, "{\"x\":1}");
-    buf_puts(&calls[1].arguments, "{\"x");
+    message_add_text(&message, MESSAGE_REASONING, "t", 1);
+    message_add_text(&message, MESSAGE_CONTENT, "a", 1);
+    message_give_call(&message, 0, "i", "f", "{\"x\":1}");
+    message_add_text(&message, MESSAGE_CONTENT, "b", 1);
+    message_give_call(&message, 1, "k", "g", "{\"x");
     api_messages.write_response(&out, &answer, &choice, 1, &usage);
     check_out(HEAD "{\"type\":\"thinking\",\"thinking\":\"t\",\"signature\":\"msg_1\"},{\"type\":"
                    "\"text\",\"text\":\"a\"},{\"type\":\"tool_use\",\"id\":\"i\",\"name\":\"f\","
-                   "\"input\":{\"x\":1}},{\"type\":\"tool_use\",\"id\":\"k\",\"name\":\"g\","
-                   "\"input\":{}}],\"stop_reason\":\"tool_use\",\"stop_sequence\":null," USAGE "}");
-    buf_free(&message.reasoning);
-    buf_free(&message.content);
-    buf_free(&calls[0].arguments);
-    buf_free(&calls[1].arguments);
+                   "\"input\":{\"x\":1}},{\"type\":\"text\",\"text\":\"b\"},{\"type\":"
+                   "\"tool_use\",\"id\":\"k\",\"name\":\"g\",\"input\":{}}],\"stop_reason\":"
+                   "\"tool_use\",\"stop_sequence\":null," USAGE "}");
+    message_free(&message);
 }
 END_TEST
 

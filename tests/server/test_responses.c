@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/responses/internal.h"
+#include "support/read_message.h"
 #include "support/request_reader.h"
 #include "support/suite_main.h"
 
@@ -361,8 +362,7 @@ static void end(void) {
 }
 
 START_TEST(a_stream_of_text_and_a_call) {
-    struct message_call call = {.begins = true, .id = "i", .name = "f"};
-    struct message message = {.calls = &call, .n_calls = 1};
+    struct message message = {0};
     struct api_choice choice = {.text = "a", .length = 1};
     begin();
     api_responses.write_start(&out, &answer, 0, &usage);
@@ -376,10 +376,10 @@ START_TEST(a_stream_of_text_and_a_call) {
                   EVENT("response.content_part.added", "3", AT_MESSAGE ",\"part\":" PART(""))
                       EVENT("response.output_text.delta", "4",
                             AT_MESSAGE ",\"delta\":\"a\",\"logprobs\":[]"));
-    buf_puts(&call.arguments, "{}");
+    message_give_call(&message, 0, "i", "f", "{}");
     choice = (struct api_choice){.message = &message, .finish_reason = "stop"};
     api_responses.write_chunk(&out, &answer, &choice, NULL);
-    buf_free(&call.arguments);
+    message_free(&message);
     check_out(EVENT("response.output_text.done", "5", AT_MESSAGE ",\"text\":\"a\",\"logprobs\":[]")
                   EVENT("response.content_part.done", "6", AT_MESSAGE ",\"part\":" PART("a"))
                       EVENT("response.output_item.done", "7",
@@ -404,25 +404,48 @@ END_TEST
 
 /* A chunk may hold the rest of a call and the text after it. */
 START_TEST(the_rest_of_a_call_precedes_text) {
-    struct message_call call = {.begins = true, .id = "i", .name = "f"};
-    struct message message = {.calls = &call, .n_calls = 1};
+    struct message message = {0};
     struct api_choice choice = {.message = &message};
     begin();
     api_responses.write_start(&out, &answer, 0, &usage);
-    buf_puts(&call.arguments, "{");
+    message_give_call(&message, 0, "i", "f", "{");
     api_responses.write_chunk(&out, &answer, &choice, NULL);
     buf_clear(&out);
-    call.begins = false;
-    buf_clear(&call.arguments);
-    buf_puts(&call.arguments, "}");
-    buf_puts(&message.content, "a");
+    message_clear(&message);
+    buf_puts(&message_call_at(&message, 0)->arguments, "}");
+    message_add_text(&message, MESSAGE_CONTENT, "a", 1);
     api_responses.write_chunk(&out, &answer, &choice, NULL);
     const char *rest = strstr(out.data, "\"delta\":\"}\""),
                *text = strstr(out.data, "\"delta\":\"a\"");
     ck_assert(rest && text && rest < text);
     ck_assert_ptr_nonnull(strstr(out.data, "\"arguments\":\"{}\""));
-    buf_free(&call.arguments);
-    buf_free(&message.content);
+    message_free(&message);
+    end();
+}
+END_TEST
+
+/* Text, a call and text again are three items, also if they arrive in one chunk. */
+START_TEST(streamed_and_whole_answers_have_the_same_items) {
+    static const char items[] = "\"output\":[" MESSAGE("completed", PART("a")) "," CALL(
+        "completed", "{}") ",{\"id\":\"msg_1_2\",\"type\":\"message\",\"status\":\"completed\","
+                           "\"role\":\"assistant\",\"content\":[" PART("bc") "]}]";
+    struct message message = {0};
+    struct api_choice choice = {.message = &message, .finish_reason = "stop"};
+    message_add_text(&message, MESSAGE_CONTENT, "a", 1);
+    message_give_call(&message, 0, "i", "f", "{}");
+    message_add_text(&message, MESSAGE_CONTENT, "b", 1);
+    message_add_text(&message, MESSAGE_REASONING, "t", 1);
+    message_add_text(&message, MESSAGE_CONTENT, "c", 1);
+    message_drop_reasoning(&message);
+    api_responses.write_response(&out, &answer, &choice, 1, &usage);
+    ck_assert_msg(strstr(out.data, items), "%s", out.data);
+    buf_clear(&out);
+    begin();
+    api_responses.write_start(&out, &answer, 0, &usage);
+    api_responses.write_chunk(&out, &answer, &choice, NULL);
+    api_responses.write_done(&out, &answer, &usage);
+    ck_assert_msg(strstr(strstr(out.data, "event: response.completed"), items), "%s", out.data);
+    message_free(&message);
     end();
 }
 END_TEST
@@ -438,9 +461,9 @@ END_TEST
 START_TEST(thoughts_are_an_item) {
     struct message message = {0};
     struct api_choice choice = {.message = &message, .finish_reason = "stop"};
-    buf_puts(&message.reasoning, "t");
+    message_add_text(&message, MESSAGE_REASONING, "t", 1);
     api_responses.write_response(&out, &answer, &choice, 1, &usage);
-    buf_free(&message.reasoning);
+    message_free(&message);
     check_out(RESPONSE("completed", REASONING, "null", "null", USAGE));
 }
 END_TEST
@@ -479,6 +502,7 @@ int main(void) {
     tcase_add_test(tests, a_request_keeps_the_names);
     tcase_add_test(tests, a_stream_of_text_and_a_call);
     tcase_add_test(tests, the_rest_of_a_call_precedes_text);
+    tcase_add_test(tests, streamed_and_whole_answers_have_the_same_items);
     tcase_add_test(tests, an_answer_at_its_limit_is_incomplete);
     tcase_add_test(tests, thoughts_are_an_item);
     tcase_add_test(tests, a_failed_stream_ends_with_its_error);

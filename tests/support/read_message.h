@@ -13,4 +13,13 @@ void write_message(const struct message *message, struct buf *out);
 void read_message_in_parts(const struct message_settings *settings, const char *text, size_t first,
                            size_t step, struct buf *out);
 
+/* Reads a text in parts of `step` bytes and writes the sum in the model's order: R{thoughts}
+ * C{content} name(), without spaces. */
+void read_message_in_order(const struct message_settings *settings, const char *text, size_t step,
+                           struct buf *out);
+
+/* Adds a whole new call to a message, or its beginning, and returns it. */
+struct message_call *message_give_call(struct message *message, int index, const char *id,
+                                       const char *name, const char *arguments);
+
 #endif
