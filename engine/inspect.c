@@ -242,6 +242,15 @@ static void print_spec(FILE *out, const struct tokenizer_spec *spec) {
             spec->add_eos ? "yes" : "no");
 }
 
+static void print_templates(FILE *out, const struct folder_templates *templates) {
+    if (templates->text)
+        fprintf(out, "  chat template of %zu bytes\n", templates->length);
+    else
+        fputs("  no chat template\n", out);
+    if (templates->tools_text)
+        fprintf(out, "  chat template for tools of %zu bytes\n", templates->tools_length);
+}
+
 static enum status print_tokenizer(FILE *out, const struct model_file *file, struct err *err) {
     int32_t ids[MAX_END_IDS];
     int n = 0;
@@ -250,21 +259,14 @@ static enum status print_tokenizer(FILE *out, const struct model_file *file, str
     enum status status = tokenizer_spec_read(&spec, file, err);
     if (status != STATUS_OK) return status;
     print_spec(out, &spec);
-    status = end_ids_read(ids, &n, file, &spec, err);
-    if (status == STATUS_OK) status = chat_templates_read(&templates, file, NULL, err);
+    status = chat_templates_read(&templates, file, NULL, err);
+    if (status == STATUS_OK) status = end_ids_read(ids, &n, file, &spec, &templates, err);
     for (int i = 0; i < n && status == STATUS_OK; i++)
         print_id(out, "ends a generation:", &spec, ids[i]);
     tokenizer_spec_free(&spec);
-    if (status != STATUS_OK) return status;
-    if (templates.text) {
-        fprintf(out, "  chat template of %zu bytes\n", templates.length);
-    } else {
-        fputs("  no chat template\n", out);
-    }
-    if (templates.tools_text)
-        fprintf(out, "  chat template for tools of %zu bytes\n", templates.tools_length);
+    if (status == STATUS_OK) print_templates(out, &templates);
     folder_templates_free(&templates);
-    return STATUS_OK;
+    return status;
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */

@@ -7,37 +7,45 @@
  */
 #include "engine/internal.h"
 
+/* Reads the tokenizer and, if `templates` is not NULL, the end ids. */
 static enum status read_tokenizer(struct engine *engine, const struct model_file *file,
-                                  struct err *err) {
+                                  const struct folder_templates *templates, struct err *err) {
     struct tokenizer_spec spec = {0};
     enum status status = tokenizer_spec_read(&spec, file, err);
     if (!status) status = tokenizer_new(&engine->tokenizer, &spec, err);
-    if (!status) status = end_ids_read(engine->end_ids, &engine->n_end_ids, file, &spec, err);
+    if (!status && templates)
+        status = end_ids_read(engine->end_ids, &engine->n_end_ids, file, &spec, templates, err);
     tokenizer_spec_free(&spec);
     return model_file_blame(file, status, err);
 }
 
-static enum status read_templates(struct opening *o, struct err *err) {
+static enum status compile_templates(struct opening *o, const struct folder_templates *texts,
+                                     struct err *err) {
     struct engine *engine = o->engine;
+    enum status status = STATUS_OK;
+    if (texts->text)
+        status = folder_template_new(&engine->chat_template, texts->text, texts->length,
+                                     texts->file, err);
+    if (!status && texts->tools_text)
+        status = folder_template_new(&engine->tools_template, texts->tools_text,
+                                     texts->tools_length, texts->tools_file, err);
+    return o->config.chat_template ? status : model_file_blame(&o->file, status, err);
+}
+
+static enum status read_all(struct opening *o, struct err *err) {
     struct folder_templates texts;
     const char *given = o->config.chat_template;
     enum status status = chat_templates_read(&texts, &o->file, given, err);
-    if (!status && texts.text)
-        status =
-            folder_template_new(&engine->chat_template, texts.text, texts.length, texts.file, err);
-    if (!status && texts.tools_text)
-        status = folder_template_new(&engine->tools_template, texts.tools_text, texts.tools_length,
-                                     texts.tools_file, err);
-    if (!given) status = model_file_blame(&o->file, status, err);
+    if (status) return given ? status : model_file_blame(&o->file, status, err);
+    status = read_tokenizer(o->engine, &o->file, &texts, err);
+    if (!status) status = compile_templates(o, &texts, err);
     folder_templates_free(&texts);
     return status;
 }
 
 static void *read_text(void *arg) {
     struct opening *o = arg;
-    struct err *err = &o->text_err;
-    o->text_status = read_tokenizer(o->engine, &o->file, err);
-    if (!o->text_status) o->text_status = read_templates(o, err);
+    o->text_status = read_all(o, &o->text_err);
     return NULL;
 }
 
@@ -61,7 +69,7 @@ enum status engine_open_tokenizer(struct tokenizer **out, const char *path, stru
     struct engine engine = {0};
     enum status status = model_file_open(&file, path, MODEL_TEXT, err);
     if (status) return status;
-    status = read_tokenizer(&engine, &file, err);
+    status = read_tokenizer(&engine, &file, NULL, err);
     model_file_close(&file);
     *out = engine.tokenizer;
     return status;

@@ -159,54 +159,6 @@ void tokenizer_spec_free(struct tokenizer_spec *spec) {
     *spec = (struct tokenizer_spec){0};
 }
 
-/* Spellings of an end of turn in the families of models. */
-static const char *const end_names[] = {
-    "<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",      "<|end|>",
-    "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "</s>",
-};
-static const char *const end_keys[] = {
-    "tokenizer.ggml.eos_token_id",
-    "tokenizer.ggml.eot_token_id",
-    "tokenizer.ggml.eom_token_id",
-};
-enum {
-    N_END_NAMES = sizeof end_names / sizeof *end_names,
-    N_END_KEYS = sizeof end_keys / sizeof *end_keys
-};
-_Static_assert(N_END_NAMES + N_END_KEYS <= MAX_END_IDS, "the caller's array has room for all");
-_Static_assert(N_END_NAMES + MAX_FILE_END_IDS <= MAX_END_IDS, "of a folder's too");
-
-/* Adds an id once. So a name that occurs twice in a (broken) vocabulary cannot overflow the
- * array. */
-static void add_once(int32_t *ids, int *n, int32_t id) {
-    for (int i = 0; i < *n; i++) {
-        if (ids[i] == id) return;
-    }
-    if (*n < MAX_END_IDS) ids[(*n)++] = id;
-}
-
-enum status end_ids_read(int32_t *ids, int *n, const struct model_file *file,
-                         const struct tokenizer_spec *spec, struct err *err) {
-    *n = 0;
-    for (int i = 0; file->gguf && i < N_END_KEYS; i++) {
-        int64_t id = -1;
-        enum status status =
-            gguf_int_or(file->gguf, end_keys[i], 0, spec->n_tokens - 1, -1, &id, err);
-        if (status != STATUS_OK) return status;
-        if (id >= 0) add_once(ids, n, (int32_t)id);
-    }
-    bool is_read = file->hf && file->hf->folder && !file->has_stand_in;
-    for (int i = 0; is_read && i < file->hf->n_end_ids; i++) add_once(ids, n, file->hf->end_ids[i]);
-    for (int id = 0; spec->type && id < spec->n_tokens; id++) {
-        if (spec->type[id] != TOKEN_CONTROL) continue;
-        for (int i = 0; i < N_END_NAMES; i++)
-            if (spec->token_length[id] == strlen(end_names[i]) &&
-                memcmp(spec->token[id], end_names[i], strlen(end_names[i])) == 0)
-                add_once(ids, n, id);
-    }
-    return STATUS_OK;
-}
-
 /* Copies the text of a key, for the caller to free; NULL if the key is missing. */
 static enum status copy_text(const struct gguf *gguf, const char *key, char **out, size_t *length,
                              struct err *err) {
@@ -233,6 +185,122 @@ enum status chat_templates_read(struct folder_templates *out, const struct model
         status = copy_text(file->gguf, "tokenizer.chat_template.tool_use", &out->tools_text,
                            &out->tools_length, err);
     if (status) folder_templates_free(out);
+    return status;
+}
+
+/* ---- the ends of a generation --------------------------------------------------------------- */
+
+/* Spellings of an end in the families of models, and of tokens that tell what others mean. */
+enum end_name { NAME_END, NAME_RETURN, NAME_CALL, NAME_CALLS, NAME_FLUSH, NAME_EOS, NAME_TAG };
+static const char *const end_names[] = {
+    [NAME_END] = "<|end|>",
+    [NAME_RETURN] = "<|return|>",
+    [NAME_CALL] = "<|call|>",
+    [NAME_CALLS] = "<|calls|>",
+    [NAME_FLUSH] = "<|flush|>",
+    [NAME_EOS] = "<eos>",
+    [NAME_TAG] = "</s>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|tool_response>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "[EOT]",
+    "[EOS]",
+    "<EOT>",
+};
+static const char *const end_keys[] = {
+    "tokenizer.ggml.eos_token_id",
+    "tokenizer.ggml.eot_token_id",
+    "tokenizer.ggml.eom_token_id",
+};
+enum {
+    N_END_NAMES = sizeof end_names / sizeof *end_names,
+    N_END_KEYS = sizeof end_keys / sizeof *end_keys
+};
+_Static_assert(N_END_NAMES + N_END_KEYS <= MAX_END_IDS, "the caller's array has room for all");
+_Static_assert(MAX_FILE_END_IDS <= MAX_END_IDS, "and for a folder's");
+
+static void add_once(int32_t *ids, int *n, int32_t id) {
+    for (int i = 0; i < *n; i++) {
+        if (ids[i] == id) return;
+    }
+    assert(*n < MAX_END_IDS);
+    ids[(*n)++] = id;
+}
+
+static int32_t type_of(const struct tokenizer_spec *spec, int32_t id) {
+    return spec->type ? spec->type[id] : TOKEN_NORMAL;
+}
+
+/* Finds the token of each name, the control token if several have the name; -1: there is none. */
+static void find_names(int32_t found[N_END_NAMES], const struct tokenizer_spec *spec) {
+    for (int i = 0; i < N_END_NAMES; i++) found[i] = -1;
+    for (int32_t id = 0; id < spec->n_tokens; id++) {
+        const char *token = spec->token[id];
+        size_t length = spec->token_length[id];
+        if (length < 4 || (*token != '<' && *token != '[')) continue;
+        for (int i = 0; i < N_END_NAMES; i++) {
+            if (length != strlen(end_names[i]) || memcmp(token, end_names[i], length) != 0)
+                continue;
+            if (found[i] < 0 || type_of(spec, found[i]) != TOKEN_CONTROL) found[i] = id;
+        }
+    }
+}
+
+static bool is_written(const struct folder_templates *templates, const char *name) {
+    return (templates->text && strstr(templates->text, name)) ||
+           (templates->tools_text && strstr(templates->tools_text, name));
+}
+
+/* In harmony and in Solar Open's format, <|end|> ends one message of several. */
+static bool ends_messages(const int32_t found[N_END_NAMES]) {
+    return (found[NAME_RETURN] >= 0 && found[NAME_CALL] >= 0) ||
+           (found[NAME_CALLS] >= 0 && found[NAME_FLUSH] >= 0);
+}
+
+/* Is the named token an end? Gemma, whose end is <eos>, has HTML's tags as tokens; in other
+ * vocabularies of bytes </s> may be a usual word. */
+static bool name_ends(int name, const int32_t found[N_END_NAMES], const struct tokenizer_spec *spec,
+                      const struct folder_templates *templates) {
+    bool is_control = found[name] >= 0 && type_of(spec, found[name]) == TOKEN_CONTROL;
+    if (found[name] < 0) return false;
+    if (name == NAME_END && ends_messages(found)) return false;
+    if (name == NAME_TAG) return is_control && found[NAME_EOS] < 0;
+    return is_control || is_written(templates, end_names[name]);
+}
+
+static enum status add_keys(int32_t *ids, int *n, const struct gguf *gguf,
+                            const struct tokenizer_spec *spec, int32_t left_out, struct err *err) {
+    for (int i = 0; i < N_END_KEYS; i++) {
+        int64_t id = -1;
+        enum status status = gguf_int_or(gguf, end_keys[i], 0, spec->n_tokens - 1, -1, &id, err);
+        if (status) return status;
+        if (id >= 0 && id != left_out) add_once(ids, n, (int32_t)id);
+    }
+    return STATUS_OK;
+}
+
+enum status end_ids_read(int32_t *ids, int *n, const struct model_file *file,
+                         const struct tokenizer_spec *spec,
+                         const struct folder_templates *templates, struct err *err) {
+    const struct hf_config *hf =
+        file->hf && file->hf->folder && !file->has_stand_in ? file->hf : NULL;
+    int32_t found[N_END_NAMES];
+    *n = 0;
+    for (int i = 0; hf && i < hf->n_end_ids; i++) add_once(ids, n, hf->end_ids[i]);
+    if (*n > 0) return STATUS_OK; /* a folder's own list is complete */
+    find_names(found, spec);
+    int32_t left_out = ends_messages(found) ? found[NAME_END] : -1;
+    enum status status = STATUS_OK;
+    if (file->gguf) status = add_keys(ids, n, file->gguf, spec, left_out, err);
+    if (hf && spec->eos >= 0) add_once(ids, n, spec->eos);
+    for (int i = 0; i < N_END_NAMES && !status; i++)
+        if (name_ends(i, found, spec, templates)) add_once(ids, n, found[i]);
     return status;
 }
 

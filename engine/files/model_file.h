@@ -81,21 +81,26 @@ enum status tokenizer_spec_read(struct tokenizer_spec *spec, const struct model_
                                 struct err *err);
 void tokenizer_spec_free(struct tokenizer_spec *spec);
 
-/* Capacity for every result of end_ids_read. */
-#define MAX_END_IDS 16
-
-/* Fills ids[MAX_END_IDS] with the tokens that end a generation, without duplicates, and *n with
- * their number. They are the ids of the keys tokenizer.ggml.eos_token_id, eot_token_id and
- * eom_token_id, or eos_token_id of a folder's generation_config.json or config.json; and the
- * control tokens spelled like an end of turn ("<|im_end|>", "<|eot_id|>", ...). Fails with
- * STATUS_BAD_FILE for an id outside the vocabulary. */
-enum status end_ids_read(int32_t *ids, int *n, const struct model_file *file,
-                         const struct tokenizer_spec *spec, struct err *err);
-
 /* Reads the model's chat templates or, if `given` is not NULL, the template in the file `given`
  * instead. The caller frees them with folder_templates_free. */
 enum status chat_templates_read(struct folder_templates *out, const struct model_file *file,
                                 const char *given, struct err *err);
+
+/* Capacity for every result of end_ids_read. */
+#define MAX_END_IDS 24
+
+/* Fills ids[MAX_END_IDS] with the tokens that end a generation, without duplicates, and *n with
+ * their number. For a folder they are eos_token_id of generation_config.json, or else of
+ * config.json, and no others. For a GGUF file, and a folder without these keys, they are
+ *   - the end of text of tokenizer.ggml.eos_token_id, eot_token_id and eom_token_id, or of the
+ *     folder's tokenizer;
+ *   - the tokens spelled like an end ("<|im_end|>", "<|eot_id|>", ...) that are control tokens or
+ *     that a template writes;
+ *   - without <|end|> in vocabularies of formats in which it ends a message inside an answer.
+ * `templates` may be all zero. Fails with STATUS_BAD_FILE for an id outside the vocabulary. */
+enum status end_ids_read(int32_t *ids, int *n, const struct model_file *file,
+                         const struct tokenizer_spec *spec,
+                         const struct folder_templates *templates, struct err *err);
 
 /* ---- the readers ---------------------------------------------------------------------------- */
 

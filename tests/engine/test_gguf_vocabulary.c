@@ -132,59 +132,6 @@ START_TEST(overlong_tokens_are_refused) {
 }
 END_TEST
 
-/* ---- the ends of a generation --------------------------------------------------------------- */
-
-static void check_end_ids(struct gguf_writer *writer, const int32_t *expected, int n_expected) {
-    struct buf file = {0};
-    struct tokenizer_spec spec;
-    int32_t ids[MAX_END_IDS];
-    int n = -1;
-    struct gguf *gguf = llama_keys_open(writer, &file);
-    ck_assert_int_eq(gguf_tokenizer_read(&spec, gguf, NULL), STATUS_OK);
-    ck_assert_int_eq(end_ids_read(ids, &n, &(struct model_file){.gguf = gguf}, &spec, NULL),
-                     STATUS_OK);
-    ck_assert_int_eq(n, n_expected);
-    for (int i = 0; i < n; i++) ck_assert_int_eq(ids[i], expected[i]);
-    tokenizer_spec_free(&spec);
-    gguf_close(gguf);
-    buf_free(&file);
-}
-
-START_TEST(end_ids_come_from_keys_and_control_tokens_once) {
-    struct gguf_writer writer = {0};
-    llama_keys(&writer, "");
-    check_end_ids(&writer, (int32_t[]){2, 3, 5}, 3); /* <|eot_id|> is user-defined here */
-    llama_keys(&writer, "");
-    gguf_writer_u32(&writer, "tokenizer.ggml.eos_token_id", 3);
-    gguf_writer_u32(&writer, "tokenizer.ggml.eot_token_id", 3);
-    gguf_writer_u32(&writer, "tokenizer.ggml.eom_token_id", 0);
-    check_end_ids(&writer, (int32_t[]){3, 0, 2, 5}, 4);
-    llama_keys(&writer, "tokenizer.ggml.token_type");
-    gguf_writer_u32(&writer, "tokenizer.ggml.eos_token_id", 1);
-    check_end_ids(&writer, (int32_t[]){1}, 1);
-}
-END_TEST
-
-START_TEST(an_end_id_outside_the_vocabulary_is_refused) {
-    struct gguf_writer writer = {0};
-    struct buf file = {0};
-    struct tokenizer_spec spec;
-    struct err err = {0};
-    int32_t ids[MAX_END_IDS];
-    int n;
-    llama_keys(&writer, "");
-    gguf_writer_u32(&writer, "tokenizer.ggml.eot_token_id", 6);
-    struct gguf *gguf = llama_keys_open(&writer, &file);
-    ck_assert_int_eq(gguf_tokenizer_read(&spec, gguf, NULL), STATUS_OK);
-    ck_assert_int_eq(end_ids_read(ids, &n, &(struct model_file){.gguf = gguf}, &spec, &err),
-                     STATUS_BAD_FILE);
-    ck_assert_str_eq(err.param, "tokenizer.ggml.eot_token_id");
-    tokenizer_spec_free(&spec);
-    gguf_close(gguf);
-    buf_free(&file);
-}
-END_TEST
-
 /* ---- the suite ------------------------------------------------------------------------------ */
 
 int main(void) {
@@ -194,8 +141,6 @@ int main(void) {
         unigram_has_sentencepieces_normalizers,
         wrong_vocabularies_are_refused,
         overlong_tokens_are_refused,
-        end_ids_come_from_keys_and_control_tokens_once,
-        an_end_id_outside_the_vocabulary_is_refused,
     };
     Suite *suite = suite_create("engine/gguf_vocabulary");
     TCase *cases = tcase_create("all");

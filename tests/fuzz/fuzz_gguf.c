@@ -52,8 +52,12 @@ static void read_tokenizer(struct gguf *gguf, struct err *err) {
     if (gguf_tokenizer_read(&spec, gguf, err) != STATUS_OK) return;
     for (int id = 0; id < spec.n_tokens; id++) touch(spec.token[id], spec.token_length[id]);
     for (int i = 0; i < spec.n_merges; i++) touch(spec.merge[i], spec.merge_length[i]);
-    if (end_ids_read(ids, &n, &(struct model_file){.gguf = gguf}, &spec, err) == STATUS_OK) {
-        for (int i = 0; i < n; i++) require(ids[i] >= 0 && ids[i] < spec.n_tokens);
+    struct model_file file = {.gguf = gguf};
+    struct folder_templates templates;
+    if (chat_templates_read(&templates, &file, NULL, err) == STATUS_OK) {
+        enum status status = end_ids_read(ids, &n, &file, &spec, &templates, err);
+        for (int i = 0; !status && i < n; i++) require(ids[i] >= 0 && ids[i] < spec.n_tokens);
+        folder_templates_free(&templates);
     }
     tokenizer_spec_free(&spec);
 }
