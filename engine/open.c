@@ -17,9 +17,10 @@
 /* ---- stages --------------------------------------------------------------------------------- */
 
 static enum status read_config(struct opening *o, struct err *err) {
-    enum status status = model_config_read(&o->engine->model.config, &o->file, err);
+    struct model_config *config = &o->engine->model.config;
+    enum status status = model_config_read(config, &o->file, err);
     if (status) return status;
-    return model_file_sampling(&o->engine->sampling_defaults, &o->file, err);
+    return model_file_sampling(&o->engine->sampling_defaults, &o->file, config->V, err);
 }
 
 static enum status choose_device(struct opening *o, struct err *err) {

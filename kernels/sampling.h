@@ -10,7 +10,9 @@
 #define MAX_TOP_LOGPROBS 20
 #define MAX_BEST 64 /* candidates of a beam */
 #define MAX_BEST_PARTS ((MAX_BEST + MAX_TOP_LOGPROBS - 1) / MAX_TOP_LOGPROBS)
-#define MAX_STOP_IDS 64
+#define MAX_STOP_IDS 72
+#define MAX_SUPPRESSED 64 /* ids that a model must never write */
+#define MAX_BANNED (MAX_STOP_IDS + MAX_SUPPRESSED)
 #define MAX_LOGIT_BIAS 1024
 #define MAX_BAD_WORDS 512      /* words of several tokens */
 #define MAX_BAD_WORD_TOKENS 16 /* tokens of one word */
@@ -79,7 +81,7 @@ struct sampling {
     int n_logprobs;
     int n_bias;
     const struct logit_bias *bias; /* [n_bias], the request's */
-    int n_banned;                  /* banned ids (end tokens before min_tokens) */
+    int n_banned; /* banned ids (a model's suppressed ones, end tokens before min_tokens) */
     const int32_t *banned;
     const uint32_t *allowed; /* [(V + 31) / 32] one bit per allowed id; NULL: all are allowed */
     int n_bad_words;

@@ -70,9 +70,15 @@ struct engine_config {
 struct sampling_defaults {
     double temperature, top_p, min_p, repetition_penalty;
     int top_k;
+    int n_suppressed; /* ids that are never chosen; 0: none */
+    int32_t suppressed[MAX_SUPPRESSED];
 };
 #define NO_SAMPLING_DEFAULTS                                                                       \
-    { -1, -1, -1, -1, -1 }
+    {                                                                                              \
+        -1, -1, -1, -1, -1, 0, {                                                                   \
+            0                                                                                      \
+        }                                                                                          \
+    }
 
 /* The plan of memory by purpose, in bytes, and its capacity. */
 struct engine_memory {

@@ -184,6 +184,9 @@ static void put_sampling(struct gguf_keys *keys, struct sampling_defaults *defau
     }
     if (defaults->top_k >= 0)
         gguf_put_int(keys, "general.sampling.top_k", (uint32_t)defaults->top_k);
+    if (defaults->n_suppressed > 0)
+        gguf_put_array(keys, SUPPRESS_KEY, GGUF_INT32, (size_t)defaults->n_suppressed,
+                       defaults->suppressed);
 }
 
 void folder_keys(struct conversion *c, const struct gguf_form *form) {

@@ -421,7 +421,24 @@ static enum status read_experts(struct model_config *config, struct gguf_reader 
                         r->err);
 }
 
-enum status gguf_sampling_read(struct sampling_defaults *out, const struct gguf *gguf,
+static enum status read_suppressed(struct sampling_defaults *out, const struct gguf *gguf, int V,
+                                   struct err *err) {
+    const struct gguf_value *value = NULL;
+    if (!gguf_find(gguf, SUPPRESS_KEY)) return STATUS_OK;
+    enum status status = gguf_array(gguf, SUPPRESS_KEY, GGUF_INT32, &value, err);
+    if (status) return status;
+    if (value->count > MAX_SUPPRESSED)
+        return err_set(err, STATUS_BAD_FILE, SUPPRESS_KEY,
+                       "key %s: expected at most %d ids, found %zu", SUPPRESS_KEY, MAX_SUPPRESSED,
+                       (size_t)value->count);
+    for (size_t i = 0; i < value->count; i++) {
+        int64_t id = gguf_integer_at(GGUF_INT32, value->data + 4 * i);
+        if (id >= 0 && id < V) out->suppressed[out->n_suppressed++] = (int32_t)id;
+    }
+    return STATUS_OK;
+}
+
+enum status gguf_sampling_read(struct sampling_defaults *out, const struct gguf *gguf, int V,
                                struct err *err) {
     int64_t top_k;
     enum status status = gguf_int_or(gguf, "general.sampling.top_k", 0, INT32_MAX, -1, &top_k, err);
@@ -437,7 +454,7 @@ enum status gguf_sampling_read(struct sampling_defaults *out, const struct gguf 
                              "key %s: expected a number from %g to %g, found %g", number->gguf,
                              number->min, number->max, *value);
     }
-    return status;
+    return status ? status : read_suppressed(out, gguf, V, err);
 }
 
 enum status gguf_config_read(struct model_config *config, const struct gguf *gguf, const char *path,

@@ -1,5 +1,6 @@
 /* Reads generation_config.json: the sampling defaults and end tokens that a model's makers
  * recommend. Makes a vocabulary for models whose tokenizer is not read. */
+#include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,18 @@ static enum status read_end_ids(struct hf_config *hf, const struct json *root, s
     return STATUS_OK;
 }
 
+/* Ids outside the vocabulary cannot be chosen anyway. */
+static enum status read_suppressed(struct hf_config *hf, const struct json *root, struct err *err) {
+    struct sampling_defaults *out = &hf->defaults;
+    int32_t ids[MAX_SUPPRESSED];
+    int n = 0;
+    enum status status = key_ids(root, "suppress_tokens", INT32_MAX, MAX_SUPPRESSED, ids, &n, err);
+    for (int i = 0; i < n && !status; i++)
+        if (ids[i] < hf->V) out->suppressed[out->n_suppressed++] = ids[i];
+    assert(out->n_suppressed <= MAX_SUPPRESSED);
+    return status;
+}
+
 enum status hf_generation_read(struct hf_config *hf, struct err *err) {
     struct json *root = NULL;
     char *path = path_in(hf->folder, "generation_config.json");
@@ -54,6 +67,7 @@ enum status hf_generation_read(struct hf_config *hf, struct err *err) {
         if (!status) {
             status = read_end_ids(hf, root, err);
             if (!status) status = read_defaults(&hf->defaults, root, err);
+            if (!status) status = read_suppressed(hf, root, err);
             if (status) blame_file(err, status, path);
         }
     }

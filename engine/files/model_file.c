@@ -125,9 +125,9 @@ enum status model_file_config(struct model_config *config, struct model_file *fi
                       : hf_config_read(config, file->hf, err);
 }
 
-enum status model_file_sampling(struct sampling_defaults *out, const struct model_file *file,
+enum status model_file_sampling(struct sampling_defaults *out, const struct model_file *file, int V,
                                 struct err *err) {
-    if (file->gguf) return model_file_blame(file, gguf_sampling_read(out, file->gguf, err), err);
+    if (file->gguf) return model_file_blame(file, gguf_sampling_read(out, file->gguf, V, err), err);
     assert(file->hf);
     *out = file->hf->defaults;
     return STATUS_OK;

@@ -65,10 +65,10 @@ enum status model_file_architecture(char name[MAX_ARCHITECTURE], const struct mo
 enum status model_file_config(struct model_config *config, struct model_file *file,
                               struct err *err);
 
-/* Reads the sampling defaults in a folder's generation_config.json or a GGUF file's keys. Call it
- * after model_config_read. Fails with STATUS_BAD_FILE if a number is outside the range of requests.
- */
-enum status model_file_sampling(struct sampling_defaults *out, const struct model_file *file,
+/* Reads the sampling defaults in a folder's generation_config.json or a GGUF file's keys, without
+ * suppressed ids from V on, the size of the model's vocabulary. Call it after model_config_read.
+ * Fails with STATUS_BAD_FILE if a number is outside the range of requests. */
+enum status model_file_sampling(struct sampling_defaults *out, const struct model_file *file, int V,
                                 struct err *err);
 
 /* ---- text ----------------------------------------------------------------------------------- */
@@ -119,8 +119,9 @@ extern const struct sampling_number sampling_numbers[N_SAMPLING_NUMBERS];
 double *sampling_number_of(struct sampling_defaults *defaults,
                            const struct sampling_number *number);
 
-/* Reads the "general.sampling." keys of a GGUF file. */
-enum status gguf_sampling_read(struct sampling_defaults *out, const struct gguf *gguf,
+/* Reads the "general.sampling." keys and the suppressed ids of a GGUF file. */
+#define SUPPRESS_KEY "tokenizer.ggml.suppress_tokens"
+enum status gguf_sampling_read(struct sampling_defaults *out, const struct gguf *gguf, int V,
                                struct err *err);
 enum status gguf_tokenizer_read(struct tokenizer_spec *spec, const struct gguf *gguf,
                                 struct err *err);

@@ -3,6 +3,9 @@
 #ifndef PENSTOCK_GENERATION_H
 #define PENSTOCK_GENERATION_H
 
+#include <assert.h>
+#include <string.h>
+
 #include "engine/engine.h"
 #include "scheduler/beams/beams.h"
 
@@ -31,9 +34,10 @@ struct generation {
     const int32_t *predicted; /* [n_predicted] the expected output, used for drafts */
     int n_predicted;          /* 0: no expected output */
     struct sampling sampling; /* the scheduler sets `banned` */
-    int n_stop_ids;
-    /* ids that end the choice. They include the model's end ids, unless ignore_eos is set. */
-    int32_t stop_ids[MAX_STOP_IDS];
+    int n_stop_ids, n_suppressed;
+    /* n_stop_ids ids that end the choice, which include the model's end ids unless ignore_eos is
+     * set; then n_suppressed ids that are never chosen. */
+    int32_t stop_ids[MAX_BANNED];
     /* The grammar of each choice's text, and the vocabulary of the model; NULL: any text. If
      * begin_ids is not empty, the grammar applies after the first occurrence of these n_begin_ids
      * tokens in the output. It takes precedence over min_tokens and stop_ids (constraint.c). */
@@ -53,5 +57,14 @@ struct generation {
     /* bit i set: choice i ends (the server found a stop string) */
     _Atomic uint64_t cancelled_choices[2];
 };
+
+/* Forbids the model's suppressed ids. Call it once, after the stop ids are set. */
+static inline void generation_suppress(struct generation *g,
+                                       const struct sampling_defaults *defaults) {
+    assert(g->n_stop_ids <= MAX_STOP_IDS && g->n_suppressed == 0);
+    g->n_suppressed = defaults->n_suppressed;
+    memcpy(g->stop_ids + g->n_stop_ids, defaults->suppressed,
+           (size_t)g->n_suppressed * sizeof *g->stop_ids);
+}
 
 #endif

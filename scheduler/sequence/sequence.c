@@ -57,10 +57,10 @@ static struct request *request_alloc(const struct request *head, bool hashed,
 
 static void sampling_set(struct request *request, const struct generation *generation) {
     request->sampling = generation->sampling;
-    request->sampling.n_banned = 0;
-    request->sampling.banned = NULL;
+    request->sampling.n_banned = generation->n_suppressed;
+    request->sampling.banned = generation->stop_ids + generation->n_stop_ids;
     request->sampling_banned = request->sampling;
-    request->sampling_banned.n_banned = generation->n_stop_ids;
+    request->sampling_banned.n_banned = generation->n_stop_ids + generation->n_suppressed;
     request->sampling_banned.banned = generation->stop_ids;
 }
 

@@ -49,6 +49,8 @@ static void report_sampling(const struct sampling_defaults *defaults) {
     if (defaults && defaults->min_p >= 0) buf_printf(&text, " min_p %g", defaults->min_p);
     if (defaults && defaults->repetition_penalty >= 0)
         buf_printf(&text, " repetition_penalty %g", defaults->repetition_penalty);
+    if (defaults && defaults->n_suppressed > 0)
+        buf_printf(&text, " %d suppressed tokens", defaults->n_suppressed);
     if (text.length)
         log_line(
             LOG_INFO,

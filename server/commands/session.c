@@ -96,6 +96,7 @@ static struct generation generation_of(const struct session *session, const int3
     };
     const int32_t *ends = engine_end_ids(engine, &g.n_stop_ids);
     memcpy(g.stop_ids, ends, (size_t)g.n_stop_ids * sizeof *ends);
+    generation_suppress(&g, engine_sampling_defaults(engine));
     return g;
 }
 

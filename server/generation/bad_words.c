@@ -120,6 +120,8 @@ static enum status check_left(const struct generation_job *job, struct err *err)
         forbid_id(left, ends[i]);
     for (int i = 0; request->min_tokens > 0 && i < request->n_stop_ids; i++)
         forbid_id(left, request->stop_ids[i]);
+    const struct sampling_defaults *model = job->app->limits.sampling;
+    for (int i = 0; model && i < model->n_suppressed; i++) forbid_id(left, model->suppressed[i]);
     for (size_t i = 0; i < bitmap_length(V); i++) any |= left[i];
     if (any) return STATUS_OK;
     return err_set(err, STATUS_INVALID_REQUEST,

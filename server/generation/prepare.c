@@ -131,12 +131,13 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
     for (int i = 0; i < 2; i++) g->cache_salt[i] = request->cache_salt[i] ^ job->key_salt[i];
     g->owner = run;
     g->n_stop_ids = request->n_stop_ids;
-    memcpy(g->stop_ids, request->stop_ids, sizeof g->stop_ids);
+    memcpy(g->stop_ids, request->stop_ids, sizeof request->stop_ids);
     int n_ends;
     const int32_t *ends = engine_end_ids(job->app->engine, &n_ends);
     for (int i = 0; i < n_ends && !request->ignore_eos && g->n_stop_ids < MAX_STOP_IDS; i++) {
         g->stop_ids[g->n_stop_ids++] = ends[i];
     }
+    if (job->app->limits.sampling) generation_suppress(g, job->app->limits.sampling);
     assert(g->n >= 1 && g->n <= MAX_CHOICES && g->n_stop_ids <= MAX_STOP_IDS);
 }
 

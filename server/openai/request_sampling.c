@@ -9,7 +9,7 @@
 #include "server/openai/internal.h"
 
 #define MAX_STOP_LENGTH 1024
-#define MAX_STOP_IDS_GIVEN (MAX_STOP_IDS - 16) /* reserves space for the model's end ids */
+#define MAX_STOP_IDS_GIVEN (MAX_STOP_IDS - 24) /* reserves space for the model's end ids */
 
 /* ---- stops ---------------------------------------------------------------------------------- */
 

@@ -86,6 +86,28 @@ def test_sampling_and_chats_are_as_the_folder_says():
         server.stop()
 
 
+def first_tokens(folder, *flags, **fields):
+    """Returns the ids of a greedy answer."""
+    server = Server(*SMALL, *flags, model=folder).wait_until_ready()
+    try:
+        body = server.complete(prompt=[1, 2], max_tokens=8, return_token_ids=True, **fields)
+        return body["choices"][0]["token_ids"]
+    finally:
+        server.stop()
+
+
+def test_suppressed_tokens_are_never_chosen(tmp_path):
+    for path in FOLDER.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    usual = first_tokens(FOLDER, ignore_eos=True)
+    settings = tmp_path / "generation_config.json"
+    listed = {**json.loads(settings.read_text()), "suppress_tokens": [*usual, 100000]}
+    settings.write_text(json.dumps(listed))
+    for fields in ({"ignore_eos": True}, {"min_tokens": 8}):
+        assert not set(usual) & set(first_tokens(tmp_path, **fields))
+    assert first_tokens(tmp_path, "--generation-config", "none", ignore_eos=True) == usual
+
+
 def test_sampling_is_the_apis_where_the_folder_may_not_say():
     server = Server(*SMALL, "--generation-config", "none", model=FOLDER).wait_until_ready()
     try:

@@ -252,6 +252,9 @@ static const struct {
      .words = "not valid JSON"},
     {"llama", "generation_config.json", REPLACE, "\"temperature\": 0.6", "\"temperature\": 60",
      .named = "generation_config.json", .words = "key temperature: expected 0 to 2, found 60"},
+    {"llama", "generation_config.json", REPLACE, "\"temperature\": 0.6",
+     "\"suppress_tokens\": [1, \"2\"]", .named = "generation_config.json",
+     .words = "key suppress_tokens: expected an id or an array of ids"},
     {"llama", "generation_config.json", REPLACE, "257", "2570", .named = "generation_config.json",
      .words = "key eos_token_id: expected ids in 0..298, found 2570"},
 };

@@ -190,7 +190,7 @@ static enum status read_sampling(struct gguf_writer *writer, struct sampling_def
     struct buf file = {0};
     struct gguf *gguf = llama_keys_open(writer, &file);
     enum status status =
-        model_file_sampling(out, &(struct model_file){.path = "x.gguf", .gguf = gguf}, err);
+        model_file_sampling(out, &(struct model_file){.path = "x.gguf", .gguf = gguf}, 100, err);
     gguf_close(gguf);
     buf_free(&file);
     return status;
@@ -202,15 +202,17 @@ START_TEST(defaults_of_sampling_are_read) {
     struct err err = {0};
     ck_assert_int_eq(read_sampling(&none, &got, &err), STATUS_OK);
     ck_assert(got.temperature < 0 && got.top_p < 0 && got.min_p < 0 && got.top_k < 0);
-    ck_assert(got.repetition_penalty < 0);
+    ck_assert(got.repetition_penalty < 0 && got.n_suppressed == 0);
     gguf_writer_f32(&all, "general.sampling.temp", 0.5f);
     gguf_writer_f32(&all, "general.sampling.top_p", 0.25f);
     gguf_writer_f32(&all, "general.sampling.min_p", 0.125f);
     gguf_writer_f32(&all, "general.sampling.penalty_repeat", 1.5f);
     gguf_writer_u32(&all, "general.sampling.top_k", 20);
+    gguf_writer_array(&all, SUPPRESS_KEY, GGUF_INT32, 4, (int32_t[]){7, -1, 99, 100}, 16);
     ck_assert_int_eq(read_sampling(&all, &got, &err), STATUS_OK);
     ck_assert(got.temperature == 0.5 && got.top_p == 0.25 && got.min_p == 0.125);
     ck_assert(got.repetition_penalty == 1.5 && got.top_k == 20);
+    ck_assert(got.n_suppressed == 2 && got.suppressed[0] == 7 && got.suppressed[1] == 99);
 }
 END_TEST
 
@@ -239,9 +241,20 @@ START_TEST(wrong_defaults_of_sampling_are_refused) {
 }
 END_TEST
 
+START_TEST(too_many_suppressed_ids_are_refused) {
+    static const int32_t ids[MAX_SUPPRESSED + 1] = {0};
+    struct gguf_writer writer = {0};
+    struct sampling_defaults got;
+    struct err err = {0};
+    gguf_writer_array(&writer, SUPPRESS_KEY, GGUF_INT32, MAX_SUPPRESSED + 1, ids, sizeof ids);
+    ck_assert_int_eq(read_sampling(&writer, &got, &err), STATUS_BAD_FILE);
+    ck_assert_msg(strstr(err.message, "expected at most 64 ids, found 65"), "%s", err.message);
+}
+END_TEST
+
 START_TEST(what_would_give_wrong_answers_is_refused) {
     expect_text_refused("general.architecture", "mamba",
-                        "\"mamba\" is not supported; these are: llama");
+                        "\"mamba\" is not supported; docs/models.md lists the ");
     expect_text_refused("general.architecture", "\033[2J", "the architecture \"\"");
     expect_text_refused("llama.rope.scaling.type", "ntk", "\"ntk\" is not supported; \"none\"");
     expect_float_refused("llama.rope.scaling.yarn_ext_factor", 0.5f, "from 1 to 1, found 0.5");
@@ -399,6 +412,7 @@ int main(void) {
         odd_floats_are_refused,
         defaults_of_sampling_are_read,
         wrong_defaults_of_sampling_are_refused,
+        too_many_suppressed_ids_are_refused,
         what_would_give_wrong_answers_is_refused,
         experts_that_are_not_served_are_refused,
         tensors_that_would_be_left_out_are_refused,
