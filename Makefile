@@ -106,7 +106,7 @@ fuzz: deps
 soak: model
 	@docker/setup.sh test
 	@JOBS=$(JOBS) FUZZ_SECONDS=$(FUZZ_SECONDS) SOAK_MINUTES=$(SOAK_MINUTES) \
-	    tests/run.sh fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak restarts
+	    tests/run.sh fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak openapi_soak restarts
 
 clients: model
 	@docker/setup.sh test

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs all tests, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those
 # stages. The last lines are a summary for a log: one line per stage, with counts. The stages of `make soak` take hours
-# and run only if they are named: fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak restarts. So does that of
-# `make clients`: clients.
+# and run only if they are named: fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak openapi_soak restarts. So
+# does that of `make clients`: clients.
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -204,6 +204,13 @@ mutants() {
     logged python3 -u tests/mutate.py --kind cuda --sample 5 --seed "${SEED:-$(date +%s)}" --minutes "$minutes"
 }
 
+# The requests that schemathesis makes from /openapi.json, with more random ones for each path.
+openapi_soak() {
+    docker/build.sh release "$jobs" penstock
+    docker/venv.sh
+    OPENAPI_EXAMPLES=${OPENAPI_EXAMPLES:-2000} python_tests .venv tests/e2e/test_openapi.py
+}
+
 # Many clients of two servers, one of which is restarted repeatedly.
 restarts() {
     with_clients
@@ -226,6 +233,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas e2e}; do
     chaos_soak) say "chaos_soak: the same for ${CHAOS_MINUTES:-60} minutes with each sanitizer, then memory without one" ;;
     mutants) say "mutants: planted bugs that the tests must find" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
+    openapi_soak) say "openapi_soak: ${OPENAPI_EXAMPLES:-2000} random requests to each path of /openapi.json" ;;
     restarts) say "restarts: ${SOAK_MINUTES:-30} minutes of clients behind a proxy while a server is restarted" ;;
     *) echo "run.sh: unknown stage $stage" >&2; exit 2 ;;
     esac

@@ -335,6 +335,7 @@ const struct api api_messages = {
     .path = "/v1/messages",
     .count_path = "/v1/messages/count_tokens",
     .fields = &messages_fields,
+    .example = "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}],\"max_tokens\":16",
     .answer_members = "id type role model content stop_reason stop_sequence usage",
     .error_members = "type error request_id",
     .id_prefix = "msg_",

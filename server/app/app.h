@@ -38,6 +38,7 @@ struct route {
      * answers, separated by spaces; NULL: they vary. */
     const char *summary, *type, *answer_members;
     const struct field_table *fields; /* of the body, if `api` is NULL */
+    const char *example;              /* of the body, if `api` is NULL, without "model" */
     bool public;                      /* does not need a key: for probes */
     bool monitored;                   /* for monitors: needs one of --metrics-key, if set */
     bool admin;                       /* needs an admin key */

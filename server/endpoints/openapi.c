@@ -38,10 +38,12 @@ static void write_default(struct buf *out, const struct field *field) {
     }
 }
 
-static void write_field(struct buf *out, const struct field *field) {
+/* `base`: the table of the fields to which a translation copies. */
+static void write_field(struct buf *out, const struct field *field,
+                        const struct field_table *base) {
     buf_printf(out, "\"%s\":{", field->name);
-    const struct field *row = field->copied_to ? fields_find(&chat_fields, field->copied_to) : NULL;
-    if (!row && field->copied_to) row = fields_find(&completion_fields, field->copied_to);
+    const struct field *row = field->copied_to ? fields_find(base, field->copied_to) : NULL;
+    assert(row || !field->copied_to);
     if (!row) row = field;
     if (row->type != FIELD_ANY) {
         const char *or_null = field->required ? "" : ",\"null\"";
@@ -58,11 +60,11 @@ static void write_field(struct buf *out, const struct field *field) {
 
 /* Writes the fields of a table that are not in `other`, and returns the separator of the next. */
 static const char *write_fields(struct buf *out, const char *comma, const struct field_table *table,
-                                const struct field_table *other) {
+                                const struct field_table *other, const struct field_table *base) {
     for (int i = 0; table && i < table->n_fields; i++) {
         if (other && fields_find(other, table->fields[i].name)) continue;
         buf_puts(out, comma);
-        write_field(out, &table->fields[i]);
+        write_field(out, &table->fields[i], base);
         comma = ",";
     }
     return comma;
@@ -86,11 +88,12 @@ static void write_required(struct buf *out, const struct field_table *const tabl
 static void write_body(struct buf *out, const struct field_table *fields,
                        const struct field_table *more) {
     const struct field_table *const tables[] = {fields, more};
+    const struct field_table *base = more ? more : &chat_fields;
     assert(fields && fields->n_fields > 0);
     buf_puts(out, "{\"type\":\"object\"");
     write_required(out, tables);
     buf_puts(out, ",\"properties\":{");
-    write_fields(out, write_fields(out, "", fields, NULL), more, fields);
+    write_fields(out, write_fields(out, "", fields, NULL, base), more, fields, base);
     buf_puts(out, "}}");
 }
 
@@ -157,6 +160,15 @@ static const char *body_path(const struct route *route) {
     return route->api ? route->api->path : route->path;
 }
 
+/* Writes a body that the server answers with 200. */
+static void write_example(struct buf *out, const struct app *app, const struct route *route) {
+    const char *example = route->api ? route->api->example : route->example;
+    if (!example) return;
+    buf_puts(out, ",\"example\":{\"model\":");
+    json_write_string(out, app->model_name, strlen(app->model_name));
+    buf_printf(out, "%s%s}", *example ? "," : "", example);
+}
+
 static void write_security(struct buf *out, const struct app *app, const struct route *route) {
     const struct buf *keys = route->monitored ? &app->metrics_keys : &app->keys;
     bool is_open = route->public || (keys->length == 0 && !route->admin);
@@ -179,7 +191,9 @@ static void write_operation(struct buf *out, const struct app *app, const struct
         buf_puts(out, ",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":"
                       "{\"schema\":{\"$ref\":\"#/components/schemas/");
         write_name(out, body_path(route));
-        buf_puts(out, "\"}}}}");
+        buf_puts(out, "\"}");
+        write_example(out, app, route);
+        buf_puts(out, "}}}");
     }
     buf_puts(out, ",\"responses\":{");
     write_answer(out, route);

@@ -10,6 +10,7 @@
 
 /* Fields with another name in /v1/completions. All others are those of /v1/completions. */
 static const struct field rows[] = {
+    {"n_predict", FIELD_INT, FIELD_NOT_STORED, 0, INT32_MIN, INT32_MAX}, /* negative: absent */
     {"n_probs", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "logprobs"},
     {"return_tokens", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "return_token_ids"},
 };
@@ -18,7 +19,7 @@ static const struct field_table llama_fields = {FIELDS_OF(rows)};
 
 static const char *name_of(const char *name) {
     const struct field *field = fields_find(&llama_fields, name);
-    return field ? field->copied_to : name;
+    return field && field->copied_to ? field->copied_to : name;
 }
 
 /* Do these values mean that the field is absent? Zero of n_probs asks for no logprobs, and a
@@ -223,6 +224,7 @@ static void write_error_event(struct buf *out, const struct api_answer *answer,
 const struct api api_llama_completion = {
     .path = "/completion",
     .fields = &llama_fields,
+    .example = "\"prompt\":\"Hello\",\"n_predict\":16",
     .more_fields = &completion_fields,
     .error_members = "error",
     .id_prefix = "cmpl-",

@@ -225,6 +225,8 @@ const struct api api_ollama_chat = {
     .path = "/api/chat",
     .errors_below = "/api",
     .fields = &ollama_chat_fields,
+    .example = "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}],"
+               "\"stream\":false,\"options\":{\"num_predict\":16}",
     .answer_members = "model created_at message done",
     .id_prefix = "chat-",
     .parse = ollama_parse_chat,
@@ -237,6 +239,7 @@ const struct api api_ollama_chat = {
 const struct api api_ollama_generate = {
     .path = "/api/generate",
     .fields = &ollama_generate_fields,
+    .example = "\"prompt\":\"Hello\",\"stream\":false,\"options\":{\"num_predict\":16}",
     .answer_members = "model created_at response done",
     .id_prefix = "gen-",
     .parse = ollama_parse_generate,

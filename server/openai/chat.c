@@ -333,6 +333,7 @@ static void write_chunk(struct buf *out, const struct api_answer *answer,
 const struct api api_chat = {
     .path = "/v1/chat/completions",
     .fields = &chat_fields,
+    .example = "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}],\"max_tokens\":16",
     .id_prefix = "chatcmpl-",
     .has_one_prompt = true,
     .parse = parse_body,

@@ -183,6 +183,7 @@ static void write_chunk(struct buf *out, const struct api_answer *answer,
 const struct api api_completions = {
     .path = "/v1/completions",
     .fields = &completion_fields,
+    .example = "\"prompt\":\"Hello\",\"max_tokens\":16",
     .id_prefix = "cmpl-",
     .parse = parse_body,
     .write_response = write_response,

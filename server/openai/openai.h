@@ -231,6 +231,7 @@ struct api {
     const char *id_prefix;
     /* The fields of a body, and those of another API that it may also have; for /openapi.json. */
     const struct field_table *fields, *more_fields;
+    const char *example;        /* members of a body without "model" */
     const char *answer_members; /* of every whole answer, separated by spaces; NULL: it varies */
     const char *error_members;  /* of every error */
     bool has_one_prompt;        /* a body has one prompt instead of a list */

@@ -189,6 +189,7 @@ const struct api api_responses = {
     .path = "/v1/responses",
     .count_path = "/v1/responses/input_tokens",
     .fields = &responses_fields,
+    .example = "\"input\":\"Hello\",\"max_output_tokens\":16",
     .answer_members = "id object created_at status model output usage",
     .error_members = "error",
     .id_prefix = "resp_",

@@ -87,21 +87,41 @@ START_TEST(a_field_has_its_type_and_range) {
 }
 END_TEST
 
+START_TEST(every_example_is_answered) {
+    struct buf body = {0};
+    for (int i = 0; i < app->n_routes; i++) {
+        const struct route *route = &app->routes[i];
+        char line[ROUTE_PATH + 8];
+        if (!route->reads_body) continue;
+        const struct json *content = member(member(operation_of(route), "requestBody"), "content");
+        buf_clear(&body);
+        json_write_value(&body, member(member(content, "application/json"), "example"));
+        snprintf(line, sizeof line, "POST %s", route->path);
+        ask(line, "", body.data);
+        expect_status(line, 200);
+    }
+    buf_free(&body);
+}
+END_TEST
+
 /* Every copied field of a translated body has a row in the table that it is copied to. */
 START_TEST(a_copied_field_has_the_type_of_its_other_name) {
     for (int i = 0; api_at(i); i++) {
         const struct field_table *table = api_at(i)->fields;
         for (int k = 0; k < table->n_fields; k++) {
             const char *other = table->fields[k].copied_to;
+            const struct field_table *more = api_at(i)->more_fields;
             if (!other) continue;
-            ck_assert_msg(fields_find(&chat_fields, other) ||
-                              fields_find(&completion_fields, other),
-                          "%s: no field %s", api_at(i)->path, other);
+            ck_assert_msg(fields_find(more ? more : &chat_fields, other) != NULL, "%s: no field %s",
+                          api_at(i)->path, other);
         }
     }
     const struct json *messages =
         properties_of(member(member(member(document, "paths"), "/v1/messages"), "post"));
     ck_assert(json_number(member(member(messages, "max_tokens"), "minimum")) == 1);
+    const struct json *llama =
+        properties_of(member(member(member(document, "paths"), "/completion"), "post"));
+    ck_assert(json_is_text(json_first(member(member(llama, "n_probs"), "type")), "integer"));
 }
 END_TEST
 
@@ -132,6 +152,7 @@ int main(void) {
     tcase_add_test(all, every_route_is_in_the_document);
     tcase_add_test(all, every_field_of_a_body_is_in_the_document);
     tcase_add_test(all, a_field_has_its_type_and_range);
+    tcase_add_test(all, every_example_is_answered);
     tcase_add_test(all, a_copied_field_has_the_type_of_its_other_name);
     tcase_add_test(all, a_required_field_is_refused_when_it_is_absent);
     suite_add_tcase(suite, all);
