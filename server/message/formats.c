@@ -23,6 +23,7 @@
     "end\xEF\xBD\x9C>"
 #define SEP "<\xEF\xBD\x9Ctool\xE2\x96\x81sep\xEF\xBD\x9C>"
 
+#define FOUR_BLANKS OPTIONAL_BLANK OPTIONAL_BLANK OPTIONAL_BLANK OPTIONAL_BLANK
 #define KIMI(word) "<|tool_" word "|>"
 
 static const struct tool_format tool_formats[] = {
@@ -87,6 +88,20 @@ static const struct tool_format tool_formats[] = {
      {"<|tool_call|>", NULL},
      .forms = {{"<|tool_call|>" OPTIONAL_BLANK "[", "%j", ", ", "]", .arguments_key = "arguments"},
                {"<tool_call>[", "%j", ", ", "]", .arguments_key = "arguments"}}},
+    {"lfm2",
+     {"<|tool_call_start|>", NULL},
+     .forms = {{"<|tool_call_start|>[", "%n(%p)", ", ", "]<|tool_call_end|>"}}},
+    {"nemotron_json",
+     {"<TOOLCALL>", NULL},
+     .forms = {{"<TOOLCALL>[", "%j", ", ", "]</TOOLCALL>", .arguments_key = "arguments"}}},
+    {"apertus",
+     {"<|tools_prefix|>", NULL},
+     .forms = {{"<|tools_prefix|>[", "{\"%n\": %a}", ", ", "]<|tools_suffix|>"}}},
+    {"cohere2",
+     {"<|START_ACTION|>", NULL},
+     .forms = {{"<|START_ACTION|>[" OPTIONAL_BREAK,
+                FOUR_BLANKS "{\"tool_call_id\": \"%i\", \"tool_name\": \"%n\", \"parameters\": %a}",
+                "," OPTIONAL_BREAK, OPTIONAL_BREAK "]<|END_ACTION|>"}}},
     {"granite-20b-fc",
      {"<function_call>", NULL},
      .forms = {{.call = "<function_call> %j", .between = "", .arguments_key = "arguments"}}},
@@ -119,6 +134,8 @@ static const struct reasoning_format reasoning_formats[] = {
     {"mistral", "[THINK]", "[THINK]", "[/THINK]"},
     {"granite",
      "Here is my thought process:", "Here is my thought process:", "Here is my response:"},
+    {"apertus", "<|inner_prefix|>", "<|inner_prefix|>", "<|inner_suffix|>"},
+    {"cohere2", "<|START_THINKING|>", "<|START_THINKING|>", "<|END_THINKING|>"},
     {"qwen3 deepseek_r1 deepseek_v3 glm45 glm47 olmo3 holo2 kimi_k2 mimo nemotron_v3", "<think>",
      "<think>", "</think>"},
 };

@@ -65,6 +65,13 @@ static const struct family {
     {"kimi_k2", KIMI("calls_section_begin") EACH(KIMI("call_begin") "{{ c.id }}" KIMI(
                     "call_argument_begin") ARGS KIMI("call_end")) KIMI("calls_section_end")},
     {"granite", "<|tool_call|>[" EACH(BETWEEN(", ") OBJECT("arguments")) "]"},
+    {"lfm2", "<|tool_call_start|>[" EACH(BETWEEN(", ") PYTHON) "]<|tool_call_end|>"},
+    {"nemotron_json", "<TOOLCALL>[" EACH(BETWEEN(", ") OBJECT("arguments")) "]</TOOLCALL>"},
+    {"apertus",
+     "<|tools_prefix|>[" EACH(BETWEEN(", ") "{\"" NAME "\": " ARGS "}") "]<|tools_suffix|>"},
+    {"cohere2", "<|START_ACTION|>[" LF EACH(BETWEEN(
+                    "," LF) "    {\"tool_call_id\": \"{{ loop.index0 }}\", \"tool_name\": "
+                            "\"" NAME "\", \"parameters\": " ARGS "}") LF "]<|END_ACTION|>"},
     {"granite-20b-fc", EACH("<function_call> " OBJECT("arguments"))},
     {"firefunction_v2", "{# prefix function calls with functools marker #} functools[" EACH(
                             BETWEEN(", ") OBJECT("arguments")) "]"},
