@@ -1,5 +1,6 @@
 /* Answers of all paths: errors in the form of the request's API, and JSON. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "server/apis/apis.h"
@@ -34,12 +35,12 @@ void respond_out_of_memory(struct http_request *http) {
 void respond_error(struct http_request *http, const struct err *err, const char *allow) {
     assert(err->status != STATUS_OK);
     struct http_field field = {NULL, NULL};
+    char seconds[12];
+    snprintf(seconds, sizeof seconds, "%d", api_retry_after_s(err->status));
     if (allow)
         field = (struct http_field){"Allow", allow};
-    else if (err->status == STATUS_OVERLOADED)
-        field = (struct http_field){"Retry-After", "1"};
-    else if (err->status == STATUS_UNAVAILABLE)
-        field = (struct http_field){"Retry-After", "5"};
+    else if (api_retry_after_s(err->status) > 0)
+        field = (struct http_field){"Retry-After", seconds};
     else if (err->status == STATUS_AUTHENTICATION) {
         field = (struct http_field){"WWW-Authenticate", "Bearer"};
     }

@@ -179,6 +179,11 @@ void api_write_error(struct buf *out, const struct err *err) {
     buf_puts(out, "}}");
 }
 
+int api_retry_after_s(enum status status) {
+    if (status == STATUS_OVERLOADED) return 1;
+    return status == STATUS_UNAVAILABLE ? 5 : 0;
+}
+
 void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids, int n,
                       int max_model_len, bool strings) {
     assert(n >= 0 && max_model_len > 0);

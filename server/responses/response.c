@@ -91,6 +91,16 @@ static const char *error_code(const struct err *err) {
     return http < 500 ? "invalid_prompt" : "server_error";
 }
 
+/* Writes the message. Codex reads from it when to try again. */
+static void write_error_text(struct buf *out, const struct err *err) {
+    struct buf text = {0};
+    buf_puts(&text, err->message);
+    if (status_http(err->status) == 429)
+        buf_printf(&text, " Please try again in %ds.", api_retry_after_s(err->status));
+    json_write_string(out, text.data, text.length);
+    buf_free(&text);
+}
+
 static void write_error(struct buf *out, const struct err *err) {
     if (!err) {
         buf_puts(out, "null");
@@ -99,7 +109,7 @@ static void write_error(struct buf *out, const struct err *err) {
     buf_puts(out, "{\"code\":");
     write_string(out, error_code(err));
     buf_puts(out, ",\"message\":");
-    write_string(out, err->message);
+    write_error_text(out, err);
     buf_puts(out, "}");
 }
 
@@ -178,7 +188,14 @@ static void write_response(struct buf *out, const struct api_answer *answer,
 
 static void write_error_body(struct buf *out, const struct err *err, const char *request_id) {
     (void)request_id;
-    api_write_error(out, err);
+    if (status_http(err->status) != 429) {
+        api_write_error(out, err);
+        return;
+    }
+    buf_puts(out, "{\"error\":{\"message\":");
+    write_error_text(out, err);
+    buf_printf(out, ",\"type\":\"%s\",\"param\":null,\"code\":\"rate_limit_exceeded\"}}",
+               status_type(err->status));
 }
 
 static void write_count(struct buf *out, int n_tokens) {

@@ -1,5 +1,7 @@
 """Anthropic's client works unchanged, and so does a body of Claude Code."""
 import json
+import signal
+import time
 
 import anthropic
 import httpx
@@ -12,6 +14,10 @@ MESSAGES = [{"role": "user", "content": "Name three colours."}]
 TEMPLATE = ("{% for message in messages %}{% if message.tool_calls %}{{ message.tool_calls[0].function.name }} {% endif %}"
             "{% if message.role == 'tool' %}{{ message.content }} {% endif %}{% endfor %}"
             "{% if tools %} {% endif %}{% for i in range(6) %}{{ messages[-1].content }}\n{% endfor %}")
+# the same after the whole conversation, so that each turn's prompt begins with the turns before it
+REPEAT = ("{% if tools %}You are a coding agent. {% endif %}{% for message in messages %}{{ message.role }}: {{ message.content }}"
+          "{% if message.tool_calls %}{{ message.tool_calls[0].function.name }}{% endif %}\n{% endfor %}"
+          "{% for i in range(6) %}{{ messages[-1].content.split('loop: ')[-1] }}\n{% endfor %}")
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 TOOLS = [{"name": "get_weather", "description": "d", "input_schema": {
     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}]
@@ -40,6 +46,20 @@ def caller(tmp_path_factory):
 
 
 GREEDY = {"temperature": 0}  # the client has no argument for it
+
+
+@pytest.fixture(scope="module")
+def repeater(tmp_path_factory):
+    """A server whose model repeats the last message after the whole conversation."""
+    from conftest import Server
+    template = tmp_path_factory.mktemp("repeater") / "repeat.jinja"
+    template.write_text(REPEAT)
+    server = Server("--any-model-name", "--max-model-len", "2048", "--chat-template", str(template), "--tool-call-parser", "hermes",
+                    "--kv-cache-memory", "128MiB")
+    try:
+        yield server.wait_until_ready()
+    finally:
+        server.stop()
 
 
 def create(client, messages=MESSAGES, max_tokens=16, **fields):
@@ -138,25 +158,62 @@ def test_thoughts_are_blocks(caller):
 
 def claude_code(turn, messages):
     """A body of Claude Code: its first block of the system prompt differs in each request."""
-    return {"model": "claude-sonnet", "max_tokens": 8, "stream": True, "temperature": 0, "messages": messages,
+    return {"model": "claude-sonnet", "max_tokens": 60, "stream": True, "temperature": 0, "messages": messages,
             "system": [{"type": "text", "text": f"x-anthropic-billing-header: cc_version=2; cch={turn};"},
                        {"type": "text", "text": "You are a coding agent. " * 20, "cache_control": {"type": "ephemeral"}}],
             "tools": [*TOOLS, {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}],
             "metadata": {"user_id": "u"}, "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"},
-            "context_management": {"edits": []}}
+            "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}, "context_management": {"edits": []}}
 
 
-def test_claude_codes_turns_share_their_prefix(start):
-    url = start("--any-model-name", "--tool-call-parser", "hermes").url
-    messages, cached = [], []
+def events_of(answer):
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+
+
+def test_claude_codes_turns_share_their_prefix(repeater):
+    """Five turns of calls and results: each finds all of the conversation before it in the cache."""
+    messages, cached = [{"role": "user", "content": [{"type": "text", "text": CALL, "cache_control": {"type": "ephemeral"}}]}], []
     for turn in range(5):
-        messages.append({"role": "user", "content": [{"type": "text", "text": f"Step {turn}, please.",
-                                                      "cache_control": {"type": "ephemeral"}}]})
-        answer = httpx.post(url + "/v1/messages?beta=true", json=claude_code(turn, messages), timeout=120,
+        answer = httpx.post(repeater.url + "/v1/messages?beta=true", json=claude_code(turn, messages), timeout=120,
                             headers={"anthropic-version": "2026-10-21", "anthropic-beta": "a,b"})
-        events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
-        assert answer.status_code == 200 and events[-1]["type"] == "message_stop", answer.text
-        text = "".join(event["delta"].get("text", "") for event in events if event["type"] == "content_block_delta")
+        events = events_of(answer)
+        assert events[-1]["type"] == "message_stop" and events[-2]["delta"]["stop_reason"] == "tool_use", answer.text
+        [call] = [event["content_block"] for event in events if event["type"] == "content_block_start"
+                  and event["content_block"]["type"] == "tool_use"]
+        arguments = "".join(event["delta"].get("partial_json", "") for event in events if event["type"] == "content_block_delta")
+        assert (call["name"], json.loads(arguments)) == ("get_weather", {"city": "Paris"})
         cached.append(events[-2]["usage"]["cache_read_input_tokens"])
-        messages.append({"role": "assistant", "content": [{"type": "text", "text": text}]})
-    assert cached[0] == 0 and all(one >= 80 for one in cached[1:]) and cached == sorted(cached), cached
+        messages += [{"role": "assistant", "content": [{**call, "input": json.loads(arguments)}]},
+                     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call["id"],
+                                                   "content": f"Turn {turn} of the loop: " + CALL}]}]
+    assert cached[0] == 0 and cached[1] >= 80 and all(a < b for a, b in zip(cached[1:], cached[2:])), cached
+
+
+def begin_stream(server):
+    body = {"model": NAME, "messages": [{"role": "user", "content": "Tell a very long story."}], "max_tokens": 900, "stream": True}
+    return httpx.stream("POST", server.url + "/v1/messages", json=body, timeout=120)
+
+
+def test_a_failing_stream_ends_with_an_error_event(start):
+    server = start()
+    with begin_stream(server) as response:
+        parts = response.iter_text()
+        said = next(parts)
+        server.process.send_signal(signal.SIGTERM)
+        while "draining" not in server.log_tail():
+            time.sleep(0.02)
+        server.process.send_signal(signal.SIGTERM)  # the second one does not wait for streams
+        said += "".join(parts)
+    [name, data] = said.strip().split("\n\n")[-1].splitlines()
+    error = json.loads(data.removeprefix("data: "))
+    assert name == "event: error" and error["type"] == "error", said
+    assert error["error"]["type"] in ("overloaded_error", "api_error") and error["error"]["message"] and "message_stop" not in said
+
+
+def test_a_cancelled_stream_frees_the_server(start):
+    server = start()
+    with begin_stream(server) as response:
+        assert next(response.iter_text()).startswith("event: message_start\n")
+    server.wait_until_idle()
+    assert server.metric("vllm:generation_tokens_total") < 900

@@ -13,6 +13,10 @@ MESSAGES = [{"role": "user", "content": INPUT}]
 TEMPLATE = ("{% for message in messages %}{% if message.tool_calls %}{{ message.tool_calls[0].function.name }} {% endif %}"
             "{% if message.role == 'tool' %}{{ message.content }} {% endif %}{% endfor %}"
             "{% if tools %} {% endif %}{% for i in range(6) %}{{ messages[-1].content }}\n{% endfor %}")
+# the same after the whole conversation, so that each turn's prompt begins with the turns before it
+REPEAT = ("{% if tools %}You are a coding agent. {% endif %}{% for message in messages %}{{ message.role }}: {{ message.content }}"
+          "{% if message.tool_calls %}{{ message.tool_calls[0].function.name }}{% endif %}\n{% endfor %}"
+          "{% for i in range(6) %}{{ messages[-1].content.split('loop: ')[-1] }}\n{% endfor %}")
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 TOOLS = [{"type": "function", "name": "get_weather", "strict": False, "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}]
@@ -141,7 +145,7 @@ def codex(items):
             "tools": [*TOOLS, {"type": "web_search"}, {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}],
             "tool_choice": "auto", "parallel_tool_calls": False, "reasoning": {"effort": "high", "summary": "auto"},
             "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k", "client_metadata": {"a": "b"},
-            "max_output_tokens": 8, "temperature": 0, "text": {"verbosity": "low"}}
+            "max_output_tokens": 60, "temperature": 0, "text": {"verbosity": "low"}}
 
 
 def events_of(answer):
@@ -149,14 +153,32 @@ def events_of(answer):
     return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
 
 
-def test_codexs_turns_share_their_prefix(start):
-    url = start("--tool-call-parser", "hermes").url + "/v1/responses"
+@pytest.fixture(scope="module")
+def repeater(tmp_path_factory):
+    """A server whose model repeats the last message after the whole conversation."""
+    from conftest import Server
+    template = tmp_path_factory.mktemp("repeater") / "repeat.jinja"
+    template.write_text(REPEAT)
+    server = Server("--max-model-len", "2048", "--chat-template", str(template), "--tool-call-parser", "hermes",
+                    "--kv-cache-memory", "128MiB")
+    try:
+        yield server.wait_until_ready()
+    finally:
+        server.stop()
+
+
+def test_codexs_turns_share_their_prefix(repeater):
+    """Five turns of calls and outputs: each finds all of the conversation before it in the cache."""
+    url = repeater.url + "/v1/responses"
     assert events_of(httpx.post(url, json={**codex([]), "max_output_tokens": 1}))[-1]["type"] == "response.incomplete"
-    items = [{"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Be brief."}]}]
+    items = [{"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Be brief."}]},
+             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": CALL}]}]
     cached = []
     for turn in range(5):
-        items.append({"type": "message", "role": "user", "content": [{"type": "input_text", "text": f"Step {turn}, please."}]})
         final = events_of(httpx.post(url, json=codex(items), timeout=120))[-1]["response"]
+        [call] = [item for item in final["output"] if item["type"] == "function_call"]
+        assert (call["name"], json.loads(call["arguments"])) == ("get_weather", {"city": "Paris"}), final
         cached.append(final["usage"]["input_tokens_details"]["cached_tokens"])
-        items += final["output"]
-    assert all(one >= 80 for one in cached[1:]) and cached == sorted(cached), cached
+        items += [*final["output"], {"type": "function_call_output", "call_id": call["call_id"],
+                                     "output": f"Turn {turn} of the loop: " + CALL}]
+    assert cached[1] >= 80 and all(a < b for a, b in zip(cached[1:], cached[2:])), cached

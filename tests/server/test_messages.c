@@ -335,6 +335,7 @@ START_TEST(errors_have_types_by_status) {
     } rows[] = {{STATUS_INVALID_REQUEST, "invalid_request_error"},
                 {STATUS_AUTHENTICATION, "authentication_error"},
                 {STATUS_NOT_FOUND, "not_found_error"},
+                {STATUS_TOO_LARGE, "request_too_large"},
                 {STATUS_OVERLOADED, "rate_limit_error"},
                 {STATUS_UNAVAILABLE, "overloaded_error"},
                 {STATUS_SERVER_ERROR, "api_error"}};
@@ -350,6 +351,12 @@ START_TEST(errors_have_types_by_status) {
     api_messages.write_error_event(&out, &answer, &err);
     ck_assert_ptr_eq(strstr(out.data, "event: error\ndata: {"), out.data);
     buf_free(&out);
+}
+END_TEST
+
+/* Clients drop a stream that is silent for long. */
+START_TEST(a_silent_stream_gets_pings) {
+    ck_assert_str_eq(api_messages.keep_alive, EVENT("ping", ""));
 }
 END_TEST
 
@@ -371,6 +378,7 @@ int main(void) {
     tcase_add_test(tests, an_empty_stream_has_no_blocks);
     tcase_add_test(tests, a_whole_message);
     tcase_add_test(tests, a_stop_string_is_named);
-    tcase_add_loop_test(tests, errors_have_types_by_status, 0, 6);
+    tcase_add_test(tests, a_silent_stream_gets_pings);
+    tcase_add_loop_test(tests, errors_have_types_by_status, 0, 7);
     return suite_main(suite);
 }

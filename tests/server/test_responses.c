@@ -484,6 +484,22 @@ START_TEST(a_failed_stream_ends_with_its_error) {
 }
 END_TEST
 
+/* Codex reads the seconds from the message. */
+START_TEST(an_overload_says_when_to_try_again) {
+    struct err err;
+    const char *in_words = "Full. Please try again in 1s.\"";
+    begin();
+    err_set(&err, STATUS_OVERLOADED, NULL, "Full.");
+    api_responses.write_error(&out, &err, "id");
+    check_out("{\"error\":{\"message\":\"Full. Please try again in 1s.\",\"type\":"
+              "\"overloaded_error\",\"param\":null,\"code\":\"rate_limit_exceeded\"}}");
+    api_responses.write_error_event(&out, &answer, &err);
+    ck_assert_ptr_nonnull(strstr(out.data, in_words));
+    ck_assert_ptr_nonnull(strstr(out.data, "\"code\":\"rate_limit_exceeded\""));
+    end();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("server_responses");
     TCase *tests = tcase_create("core");
@@ -506,5 +522,6 @@ int main(void) {
     tcase_add_test(tests, an_answer_at_its_limit_is_incomplete);
     tcase_add_test(tests, thoughts_are_an_item);
     tcase_add_test(tests, a_failed_stream_ends_with_its_error);
+    tcase_add_test(tests, an_overload_says_when_to_try_again);
     return suite_main(suite);
 }

@@ -176,6 +176,13 @@ START_TEST(a_full_queue_refuses_before_the_body) {
     expect_text("Retry-After: 1");
     expect_text("The waiting queue is full (4 requests)");
     ck_assert_uint_eq(app->metrics.refused_overload, 1);
+    ask("POST /v1/messages?beta=true", "", "{}");
+    expect_status("a full queue", 429);
+    expect_text("{\"type\":\"error\",\"error\":{\"type\":\"rate_limit_error\",");
+    expect_text("\nrequest-id: ");
+    ask("POST /v1/responses", "", "{}");
+    expect_status("a full queue", 429);
+    expect_text("Please try again in 1s.\"");
     ask("POST /tokenize", "", "{\"prompt\":\"hi\"}");
     expect_status("what does not generate", 200);
     app->n_preparing = 0;
@@ -201,6 +208,9 @@ START_TEST(a_draining_or_failed_server_refuses) {
     ask(CHAT, "", "{}");
     expect_status("failed", 503);
     expect_text("The device has failed.");
+    ask("POST /v1/messages", "", "{}");
+    expect_status("failed", 503);
+    expect_text("{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",");
     app->failure.status = STATUS_OK;
 }
 END_TEST
