@@ -12,7 +12,7 @@
     "(?:" YEAR "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"                                 \
     "|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|" LEAP "-02-29)"
 #define TIME                                                                                       \
-    "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?"                                 \
+    "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?"                                 \
     "(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 #define BYTE "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define IPV4 BYTE "(?:\\." BYTE "){3}"
@@ -60,8 +60,8 @@ const struct string_format schema_formats[] = {
     {"uuid7", UUID("7")},
     {"base64", "(?:[A-Za-z0-9+/]{4})*"
                "(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?"},
-    {"uri", "[a-zA-Z][0-9a-zA-Z+.-]*:(?://" AUTHORITY "(?:/" PATH_CHARACTER "*)*|" PATH_CHARACTER
-            "+(?:/" PATH_CHARACTER "*)*)(?:\\?(?:[/?]|" PATH_CHARACTER
+    {"uri", "[a-zA-Z][0-9a-zA-Z+.-]*:(?://(?:" AUTHORITY ")?(?:/" PATH_CHARACTER
+            "*)*|/?(?:" PATH_CHARACTER "+(?:/" PATH_CHARACTER "*)*)?)(?:\\?(?:[/?]|" PATH_CHARACTER
             ")*)?(?:#(?:[/?]|" PATH_CHARACTER ")*)?"},
     {"password", NULL},
     {"binary", NULL},
@@ -86,8 +86,8 @@ bool format_find(const char *name, const char **pattern) {
 struct expr *format_short_uri(struct builder *b, int max) {
     if (max < 2 * LONGEST_HEAD) return NULL;
     struct range any = {0, MAX_CODE_POINT};
-    struct expr *head = pattern_own(b, "[a-zA-Z][0-9a-zA-Z+.-]{0,19}://(?:" HOSTNAME "|\\[" IPV6
-                                       "\\])(?::[0-9]{1,5})?");
+    struct expr *head = pattern_own(b, "[a-zA-Z][0-9a-zA-Z+.-]{0,19}://(?:(?:" HOSTNAME "|\\[" IPV6
+                                       "\\])(?::[0-9]{1,5})?)?");
     struct expr *path =
         pattern_own(b, "(?:[/?](?:[/?]|" PATH_CHARACTER ")*)?(?:#(?:[/?]|" PATH_CHARACTER ")*)?");
     struct expr *counted = expr_repeat(b, expr_class(b, &any, 1), 0, max - LONGEST_HEAD);
