@@ -19,17 +19,24 @@ static enum status read_group_size(struct packing *p, const struct json *config,
     return key_int_or(config, "group_size|q_group_size", -1, INT32_MAX, 0, &p->group_size, err);
 }
 
-static enum status read_gptq(struct packing *p, const struct json *config, struct err *err) {
-    const struct json *format = key_value(config, "checkpoint_format");
+static enum status read_words(struct packing *p, const struct json *config, struct err *err) {
     enum status status = key_int(config, "bits", 2, 8, &p->bits, err);
     if (!status) status = read_group_size(p, config, err);
     if (status) return status;
     if (p->bits != 4 && p->bits != 8)
         return err_set(err, STATUS_BAD_FILE, "bits",
                        "key quantization_config.bits: 4 or 8 was expected, found %d", p->bits);
+    return STATUS_OK;
+}
+
+static enum status read_gptq(struct packing *p, const struct json *config, struct err *err) {
+    const char *key = key_value(config, "checkpoint_format") ? "checkpoint_format" : "format";
+    const struct json *format = key_value(config, key);
+    enum status status = read_words(p, config, err);
+    if (status) return status;
     p->zeros_less_one = !json_is_text(format, "gptq_v2");
     if (format && p->zeros_less_one && !json_is_text(format, "gptq"))
-        return refuse_key("checkpoint_format", "\"gptq\" or \"gptq_v2\"", format, err);
+        return refuse_key(key, "\"gptq\" or \"gptq_v2\"", format, err);
     return STATUS_OK;
 }
 
@@ -136,7 +143,7 @@ static enum status read_auto_round(struct packing *p, const struct json *config,
         return refuse_key("packing_format",
                           "auto_round:auto_gptq, auto_round:gptqmodel or auto_round:auto_awq", form,
                           err);
-    enum status status = read_gptq(p, config, err);
+    enum status status = read_words(p, config, err);
     p->zeros_less_one = adds_one;
     return status;
 }

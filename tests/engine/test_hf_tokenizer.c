@@ -144,11 +144,38 @@ START_TEST(each_configuration_equals_the_library) {
 }
 END_TEST
 
+/* Encodes a line break with a tokenizer whose byte token is an added token too. */
+static void expect_byte_token(const char *special) {
+    struct tokenizer_spec spec;
+    struct tokenizer *tokenizer;
+    int32_t *ids;
+    char text[400];
+    snprintf(text, sizeof text,
+             "{\"added_tokens\":[{\"id\":1,\"content\":\"<0x0A>\",\"special\":%s}],"
+             "\"model\":{\"type\":\"BPE\",\"vocab\":{\"<unk>\":0,\"<0x0A>\":1,\"a\":2},"
+             "\"merges\":[],\"unk_token\":\"<unk>\",\"byte_fallback\":true}}",
+             special);
+    ck_assert_int_eq(tokenizer_json_read(&spec, "t", text, strlen(text), 3, NULL), STATUS_OK);
+    ck_assert_int_eq(tokenizer_new(&tokenizer, &spec, NULL), STATUS_OK);
+    ck_assert_int_eq(tokenizer_encode(tokenizer, "a\na", 3, SPECIAL_AS_TEXT, false, 9, &ids), 3);
+    ck_assert(ids[0] == 2 && ids[1] == 1 && ids[2] == 2);
+    mem_free(ids);
+    tokenizer_free(tokenizer);
+    tokenizer_spec_free(&spec);
+}
+
+START_TEST(a_byte_token_that_is_added_too_is_still_a_byte) {
+    expect_byte_token("false");
+    expect_byte_token("true");
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("engine_hf_tokenizer");
     TCase *tests = tcase_create("core");
     tcase_set_timeout(tests, 300);
     tcase_add_test(tests, each_configuration_equals_the_library);
+    tcase_add_test(tests, a_byte_token_that_is_added_too_is_still_a_byte);
     suite_add_tcase(suite, tests);
     return suite_main(suite);
 }

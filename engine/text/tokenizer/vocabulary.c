@@ -247,9 +247,9 @@ static void texts_init(struct token_vocabulary *vocabulary, const struct tokeniz
         size_t length, name_length;
         const char *text = strings_get(texts, i, &length);
         const char *name = strings_get(&vocabulary->name, i, &name_length);
-        int byte = from_bytes || vocabulary->type[i] == TOKEN_CONTROL
-                       ? -1
-                       : alphabet_byte_token(name, name_length);
+        /* a byte's token of the model may be an added token too */
+        bool may_be_byte = !from_bytes && !(vocabulary->added[i] & ADDED_ONLY);
+        int byte = may_be_byte ? alphabet_byte_token(name, name_length) : -1;
         bool is_byte = spec->has_steps ? spec->byte_fallback : vocabulary->type[i] == TOKEN_BYTE;
         if (byte >= 0 && is_byte) vocabulary->byte_id[byte] = i;
         if (from_bytes && length == 1 && vocabulary->type[i] == TOKEN_NORMAL)
