@@ -187,13 +187,20 @@ static enum status list_shards(struct hf_config *hf, const struct shards *shards
                                struct err *err) {
     enum status status = STATUS_OK;
     int *first = mem_calloc((size_t)shards->n + 1, sizeof *first);
+    int n_computed = 0;
     weights_init(&hf->weights, (size_t)n_tensors);
     for (int i = 0; i < shards->n && !status; i++) {
         status =
             safetensors_list(&hf->shard[i], &hf->weights, hf->packing.method != PACKING_NONE, err);
         if (status) blame_file(err, status, shards->file[i]);
         first[i + 1] = hf->weights.n;
+        n_computed += hf->shard[i].n_computed;
     }
+    if (!status && n_computed > 0)
+        log_line(LOG_INFO,
+                 "%d tensors are masks or frequencies of positions, which the engine computes from "
+                 "config.json, and are not read",
+                 n_computed);
     if (!status && shards->index) {
         status = check_index(shards, &hf->weights, first, err);
         if (status) blame_file(err, status, shards->path);

@@ -240,7 +240,7 @@ static enum status check_places(struct tensor_place *places, int n, size_t data_
                    data_bytes - (size_t)before->end, before->name);
 }
 
-static enum status list_entry(const struct safetensors *file, struct weights *weights,
+static enum status list_entry(struct safetensors *file, struct weights *weights,
                               struct tensor_place *place, const struct json *entry, bool packed,
                               struct err *err) {
     struct weight weight = {0};
@@ -251,8 +251,8 @@ static enum status list_entry(const struct safetensors *file, struct weights *we
                     entry->name, json_type_name(entry));
     if (!status) status = check_members(entry, err);
     if (!status) status = read_place(place, entry, file->data_bytes, err);
-    if (status || safetensors_is_computed(entry->name)) return status;
-    status = read_tensor(&weight, place, entry, packed, err);
+    if (!status && safetensors_is_computed(entry->name)) return file->n_computed++, STATUS_OK;
+    if (!status) status = read_tensor(&weight, place, entry, packed, err);
     if (status) return status;
     weight.data = file->data + place->begin;
     return weights_add(weights, &weight, err);

@@ -19,6 +19,7 @@ struct safetensors {
     size_t size;         /* bytes of the file */
     struct json *header; /* freed by safetensors_list */
     int n_tensors;       /* entries of the header */
+    int n_computed;      /* tensors that are not listed, because the engine computes them */
     const uint8_t *data; /* [data_bytes] of the tensors */
     size_t data_bytes;
 };

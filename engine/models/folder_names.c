@@ -31,6 +31,7 @@ struct matching {
     char prefix[64]; /* of this folder's names, for messages */
     bool has_other_parts;
     int n_other_parts; /* number of tensors outside the text decoder */
+    int n_unread;      /* number of tensors in layers that use an earlier layer's keys and values */
     int n_zero_biases; /* of matrices that have no bias in this family */
     struct complaint unknown, missing, shapes;
 };
@@ -148,15 +149,53 @@ static bool is_zero_bias(const struct weight *weight) {
     return true;
 }
 
-/* Gives each tensor its name, and records the roles that exist. If the embedding is tied, a head
- * tensor is a copy of it and is ignored. */
+/* ---- the head ------------------------------------------------------------------------------- */
+
+static const struct weight *find_weight(const struct matching *m, enum role wanted) {
+    int layer, piece;
+    for (int i = 0; i < m->weights->n; i++) {
+        const struct weight *weight = &m->weights->tensor[i];
+        if (find_role(m, weight->name, &layer, &piece) == wanted) return weight;
+    }
+    return NULL;
+}
+
+static bool is_copy(const struct weight *a, const struct weight *b) {
+    if (a->type != b->type || a->n_dims != b->n_dims || a->packed || b->packed) return false;
+    for (int i = 0; i < a->n_dims; i++)
+        if (a->dim[i] != b->dim[i]) return false;
+    assert(a->bytes == b->bytes && a->data && b->data);
+    return memcmp(a->data, b->data, a->bytes) == 0;
+}
+
+/* Returns the role of a tensor of the head in a folder that says the head is the embedding:
+ * N_ROLES for a copy of the embedding, which is not needed; ROLE_OUTPUT for a head that differs,
+ * which is kept, as transformers does; the embedding's role if the folder has no other tensor for
+ * it. */
+static enum role role_of_tied_head(const struct matching *m) {
+    const struct weight *head = find_weight(m, ROLE_OUTPUT);
+    const struct weight *embedding = find_weight(m, ROLE_TOKEN_EMBEDDING);
+    if (!head || !embedding) return ROLE_TOKEN_EMBEDDING;
+    if (is_copy(head, embedding)) return N_ROLES;
+    log_line(LOG_WARNING,
+             "config.json says that the head is the embedding (tie_word_embeddings), but %s is not "
+             "%s: the head of the file is used",
+             head->name, embedding->name);
+    return ROLE_OUTPUT;
+}
+
+/* Gives each tensor its name, and records the roles that exist. */
 static void match_tensors(struct matching *m, bool is_tied) {
+    enum role head = is_tied ? role_of_tied_head(m) : ROLE_OUTPUT;
     for (int i = 0; i < m->weights->n; i++) {
         struct weight *weight = &m->weights->tensor[i];
         int layer, piece;
         enum role role = find_role(m, weight->name, &layer, &piece);
         if (role == N_ROLES && layer >= m->config->L) continue; /* an unread layer */
-        if (role != N_ROLES && config_ignores(m->config, role, layer)) continue;
+        if (role != N_ROLES && config_ignores(m->config, role, layer)) {
+            m->n_unread++;
+            continue;
+        }
         if (role == N_ROLES && m->has_other_parts && is_of_other_part(weight->name)) {
             m->n_other_parts++;
             continue;
@@ -169,14 +208,15 @@ static void match_tensors(struct matching *m, bool is_tied) {
             complain(&m->unknown, weight->name, "");
             continue;
         }
-        if (role == ROLE_OUTPUT && is_tied) continue;
+        if (role == ROLE_OUTPUT) role = head;
+        if (role == N_ROLES) continue; /* a copy of the embedding */
         if (piece < 0)
             role_name(m->names[i], role, layer);
         else
             role_piece_name(m->names[i], role, layer, piece);
         m->config->roles |= ROLE_BIT(role);
         size_t length = (size_t)(without_prefix(weight->name) - weight->name);
-        if (role == ROLE_OUTPUT) continue;
+        if (find_role(m, weight->name, &layer, &piece) == ROLE_OUTPUT) continue;
         snprintf(m->prefix, sizeof m->prefix, "%.*s", (int)length, weight->name);
     }
 }
@@ -316,6 +356,7 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
                       ROLES_QK_NORM_HEADS | ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT);
     m.known &= ~(family->optional & by_key) | config->roles;
     m.known &= ~family_absent_roles(config);
+    m.known |= ROLE_BIT(ROLE_OUTPUT); /* also in families whose head is usually the embedding */
     m.names = mem_calloc((size_t)weights->n + 1, sizeof *m.names);
     match_tensors(&m, hf->is_tied);
     enum status status = weights_rename(weights, m.names, err);
@@ -328,6 +369,11 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
                  "the model has several parts; only the text decoder is served, and %d tensors of "
                  "the other parts are ignored",
                  m.n_other_parts);
+    if (!status && m.n_unread > 0)
+        log_line(LOG_INFO,
+                 "%d tensors are of keys and values in layers that read those of an earlier layer, "
+                 "and are not used",
+                 m.n_unread);
     if (!status && m.n_zero_biases > 0)
         log_line(LOG_INFO, "%d biases of the folder are zero and are ignored", m.n_zero_biases);
     buf_free(&m.unknown.text);

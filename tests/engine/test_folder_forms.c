@@ -54,6 +54,13 @@ static const struct {
      {{CONFIG, "\"gptq\"", "\"auto-round\", \"packing_format\": \"auto_round:gptqmodel\""},
       {CONFIG, "\"checkpoint_format\"", "\"_\""}}},
     {"awq", {{CONFIG, "\"awq\"", "\"auto-round\", \"packing_format\": \"auto_round:auto_awq\""}}},
+    {"gptq-act-order", {{CONFIG, "\"checkpoint_format\"", "\"format\""}}},
+    {"gptq", {{CONFIG, "\"desc_act\"", "\"format\": \"gptq\", \"desc_act\""}}},
+    /* the head: its own in a folder that says tied; or the only tensor of both */
+    {"mistral", {{CONFIG, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true"}}},
+    {"granite", {{CONFIG, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true"}}},
+    {"gemma", {{WEIGHTS, "\"model.embed_tokens.weight\"", "\"lm_head.weight\""}}},
+    {"gpt2", {{WEIGHTS, "\"transformer.wte.weight\"", "\"lm_head.weight\""}}},
     /* tensors that change nothing */
     {"gptq", .extra = "model.layers.0.self_attn.q_proj.bias model.layers.0.mlp.down_proj.bias "
                       "model.layers.1.self_attn.o_proj.bias"},
