@@ -195,7 +195,6 @@ SHORT_FILES = {
     "config/build.c": "is the only file that includes the header that is made anew for each commit",
     "engine/grammar/build/limits.h": "the part of build/ that grammar.h passes on to other rooms",
     "engine/grammar/read/read.h": A_ROOM,
-    "server/llama/llama.h": A_ROOM,
     "server/anthropic/anthropic.h": A_ROOM,
     "server/responses/responses.h": A_ROOM,
     "engine/grammar/schema/schema.h": A_ROOM,

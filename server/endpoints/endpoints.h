@@ -71,6 +71,10 @@ struct text_request {
 
 void text_request_start(struct app *app, struct http_request *http, const struct async_kind *kind);
 
+/* Reserves memory for the answer, on a worker. Returns false and sets the request's error if there
+ * is too little; `param` names the field that asks for it. */
+bool text_request_reserve(struct text_request *request, size_t bytes, const char *param);
+
 void tokenize_start(struct app *app, struct http_request *http);
 void detokenize_start(struct app *app, struct http_request *http);
 void tokenizer_info_start(struct app *app, struct http_request *http);
@@ -82,6 +86,12 @@ void ollama_version(struct app *app, struct http_request *http);
 void ollama_tags(struct app *app, struct http_request *http);
 void ollama_ps(struct app *app, struct http_request *http);
 void ollama_show_start(struct app *app, struct http_request *http);
+
+/* ---- llama.c: /props, /slots, /apply-template ----------------------------------------------- */
+
+void llama_props(struct app *app, struct http_request *http);
+void llama_slots(struct app *app, struct http_request *http);
+void llama_template_start(struct app *app, struct http_request *http);
 
 /* ---- render.c: token ids of a generation, without computing it ------------------------------ */
 

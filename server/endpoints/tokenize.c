@@ -5,7 +5,7 @@
 #include "server/endpoints/endpoints.h"
 #include "server/generation/prompt.h"
 
-static bool reserve(struct text_request *request, size_t bytes, const char *param) {
+bool text_request_reserve(struct text_request *request, size_t bytes, const char *param) {
     struct answers *answers = &request->answer.async.app->answers;
     return answer_reserve(answers, &request->answer.share, bytes, param, &request->err) ==
            STATUS_OK;
@@ -24,10 +24,13 @@ static enum async_next tokenize(struct async_request *async) {
     if (!prompt_encode(app->engine, &asked->prompt, asked->add_special_tokens, NULL, &ids, &n,
                        &request->err)) {
         const struct tokenizer *tokenizer = engine_tokenizer(app->engine);
-        bool strings = asked->return_token_strs;
-        if (reserve(request, api_tokens_bound(tokenizer, ids, n, strings), "return_token_strs"))
+        enum token_form form = asked->with_pieces         ? TOKENS_WITH_PIECES
+                               : asked->return_token_strs ? TOKENS_AND_NAMES
+                                                          : TOKENS_ONLY;
+        if (text_request_reserve(request, api_tokens_bound(tokenizer, ids, n, form),
+                                 "return_token_strs"))
             api_write_tokens(&request->answer.body, tokenizer, ids, n, app->limits.max_model_len,
-                             strings);
+                             form);
         mem_free(ids);
     }
     api_tokenize_free(asked);
@@ -44,7 +47,7 @@ static enum async_next detokenize_ids(struct async_request *async) {
         return ASYNC_ANSWER;
     }
     const struct tokenizer *tokenizer = engine_tokenizer(app->engine);
-    if (reserve(request, api_detokenized_bound(tokenizer, ids, n), "tokens"))
+    if (text_request_reserve(request, api_detokenized_bound(tokenizer, ids, n), "tokens"))
         api_write_detokenized(&request->answer.body, tokenizer, ids, n);
     mem_free(ids);
     return ASYNC_ANSWER;

@@ -101,24 +101,29 @@ static enum status render_messages(const struct chat_template *chat, const struc
     return status;
 }
 
-static enum status encode_messages(const struct engine *engine, const struct api_prompt *prompt,
-                                   bool add_special, struct message_settings *format, int32_t **ids,
-                                   int *n, struct err *err) {
-    const int context = engine_memory(engine)->max_model_len, limit = context * GIVE_UP_FACTOR;
+enum status prompt_render(const struct engine *engine, const struct api_prompt *prompt,
+                          struct buf *text, struct chat_piece **pieces, int *n_pieces,
+                          struct err *err) {
     const struct chat_template *chat = engine_chat_template(engine, prompt->tools != NULL);
     if (!chat) {
         return err_set(err, STATUS_INVALID_REQUEST, "messages",
                        "This model has no chat template; use /v1/completions with a prompt.");
     }
     struct chat_input input = chat_input_of(engine, prompt);
-    struct buf text = {0};
-    struct chat_piece *pieces = NULL;
-    int n_pieces = 0;
     input.thinking = thinking_of(chat, prompt);
     history_rename_developers(chat, prompt->messages);
     enum status status = check_shown(chat, prompt->messages, err);
-    if (status) return status;
-    status = render_messages(chat, &input, &text, &pieces, &n_pieces, err);
+    return status ? status : render_messages(chat, &input, text, pieces, n_pieces, err);
+}
+
+static enum status encode_messages(const struct engine *engine, const struct api_prompt *prompt,
+                                   bool add_special, struct message_settings *format, int32_t **ids,
+                                   int *n, struct err *err) {
+    const int context = engine_memory(engine)->max_model_len, limit = context * GIVE_UP_FACTOR;
+    struct buf text = {0};
+    struct chat_piece *pieces = NULL;
+    int n_pieces = 0;
+    enum status status = prompt_render(engine, prompt, &text, &pieces, &n_pieces, err);
     if (!status && format) see_prompt(format, prompt, &text);
     if (!status) {
         *n = tokenizer_encode_pieces(engine_tokenizer(engine), text.data ? text.data : "",

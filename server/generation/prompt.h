@@ -22,6 +22,12 @@ enum status prompt_encode(const struct engine *engine, const struct api_prompt *
 void prompt_list_ignored(const struct engine *engine, const struct api_request *request,
                          struct buf *list);
 
+/* Appends the prompt of messages, rendered with the model's template. Unless `pieces` is NULL, sets
+ * it as chat_template_render does. Fails like prompt_encode. */
+enum status prompt_render(const struct engine *engine, const struct api_prompt *prompt,
+                          struct buf *text, struct chat_piece **pieces, int *n_pieces,
+                          struct err *err);
+
 /* Fails with STATUS_INVALID_REQUEST if the template would omit a part of the messages: those of an
  * unknown role, or tool calls (shown.c). */
 enum status check_shown(const struct chat_template *chat, const struct json *messages,

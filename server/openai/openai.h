@@ -32,8 +32,8 @@ struct api_prompt {
     const struct json *messages;        /* array or NULL; the fields below apply only to messages */
     const struct json *tools;           /* array for the template, or NULL */
     const struct json *template_kwargs; /* object or NULL */
-    /* wishes that a template may not know: reasoning_effort and verbosity, NULL: absent; thinking
-     */
+    /* wishes that a template may not know: reasoning_effort and verbosity, NULL: absent;
+     * thinking */
     const char *reasoning_effort, *verbosity;
     enum thinking thinking;
     bool add_generation_prompt, continue_final_message;
@@ -152,14 +152,18 @@ enum status api_context_exceeded(struct err *err, const char *param, int max_mod
 /* A request to /tokenize. */
 struct api_tokenize {
     struct api_prompt prompt; /* text or messages */
-    bool add_special_tokens;  /* default: true for text, false for messages */
-    bool return_token_strs;
+    bool add_special_tokens;  /* default: true for `prompt`, false for `content` and messages */
+    bool return_token_strs, with_pieces;
     struct arena *arena;
     struct json *json;
 };
 enum status api_tokenize_parse(struct api_tokenize **out, const char *body, size_t length,
                                const struct api_limits *limits, struct err *err);
 void api_tokenize_free(struct api_tokenize *request);
+
+/* The same for /apply-template: only the messages and their settings. */
+enum status api_template_parse(struct api_tokenize **out, const char *body, size_t length,
+                               const struct api_limits *limits, struct err *err);
 /* Sets *ids to allocated memory, which the caller frees. Fails with a 400 if an id is outside the
  * vocabulary. */
 enum status api_detokenize_parse(int32_t **ids, int *n, const char *body, size_t length,
@@ -283,7 +287,8 @@ struct api {
 extern const struct api api_completions, api_chat;
 
 /* The fields of their bodies, and of those of /tokenize and /detokenize. */
-extern const struct field_table completion_fields, chat_fields, tokenize_fields, detokenize_fields;
+extern const struct field_table completion_fields, chat_fields, tokenize_fields, detokenize_fields,
+    template_fields;
 
 /* Check a body of /v1/chat/completions or /v1/completions for another API, whose requests are
  * translated to such bodies: the request's `api` is `api`. Otherwise as `parse` of struct api. */
@@ -334,10 +339,16 @@ void api_write_time(struct buf *out, int64_t seconds);
  * read: a list of all names. With a `name`: of /v1/models/{name}. */
 void api_write_models(struct buf *out, const struct api_limits *limits, const char *name,
                       int64_t created);
-/* Writes the answer of /tokenize: the ids and, if `strings` is set, the name of each in the model
- * file. */
+/* The list of /tokenize. llama-server's pieces are the bytes of tokens, in objects. */
+enum token_form {
+    TOKENS_ONLY,        /* ids */
+    TOKENS_AND_NAMES,   /* ids, and a list of their names in the model file */
+    TOKENS_WITH_PIECES, /* {"id", "piece"}: a string, or numbers if it is not valid UTF-8 */
+};
+
+/* Writes the answer of /tokenize. */
 void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids, int n,
-                      int max_model_len, bool strings);
+                      int max_model_len, enum token_form form);
 /* Writes the answer of {path}/render: each prompt's token ids with the request's settings, in the
  * form of bodies for vLLM's /inference/v1/generate. One object if the API has one prompt, else a
  * list. */
@@ -347,12 +358,14 @@ void api_write_rendered(struct buf *out, const struct api_answer *answer,
  * may be NULL. */
 void api_write_tokenizer_info(struct buf *out, const struct tokenizer *tokenizer,
                               const struct chat_template *chat, int max_model_len);
-/* Writes the answer of /detokenize: {"prompt": text} for n ids. */
+/* Writes the answer of /detokenize for n ids: the text as `prompt` for vLLM's clients, and as
+ * `content` for llama-server's. */
 void api_write_detokenized(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids,
                            int n);
 
 /* Upper bounds in bytes on these answers, from the ids only. */
-size_t api_tokens_bound(const struct tokenizer *tokenizer, const int32_t *ids, int n, bool strings);
+size_t api_tokens_bound(const struct tokenizer *tokenizer, const int32_t *ids, int n,
+                        enum token_form form);
 size_t api_detokenized_bound(const struct tokenizer *tokenizer, const int32_t *ids, int n);
 size_t api_rendered_bound(const struct api_request *request,
                           const struct generation *const *generations, int n);

@@ -184,34 +184,65 @@ int api_retry_after_s(enum status status) {
     return status == STATUS_UNAVAILABLE ? 5 : 0;
 }
 
+/* Writes a token's bytes as a string, or as numbers if they are not valid UTF-8. */
+static void write_piece(struct buf *out, const struct tokenizer *tokenizer, int32_t id) {
+    size_t length;
+    const char *bytes = tokenizer_token_bytes(tokenizer, id, &length);
+    buf_printf(out, "{\"id\":%d,\"piece\":", (int)id);
+    if (utf8_valid_prefix(bytes, length) == length) {
+        json_write_string(out, bytes, length);
+    } else {
+        for (size_t i = 0; i < length; i++)
+            buf_printf(out, i > 0 ? ",%d" : "[%d", (int)(unsigned char)bytes[i]);
+        buf_puts(out, "]");
+    }
+    buf_puts(out, "}");
+}
+
+static void write_names(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids,
+                        int n) {
+    buf_puts(out, "[");
+    for (int i = 0; i < n; i++) {
+        const char *name = tokenizer_token_name(tokenizer, ids[i]);
+        if (i > 0) buf_puts(out, ",");
+        json_write_string(out, name, strlen(name));
+    }
+    buf_puts(out, "]");
+}
+
 void api_write_tokens(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids, int n,
-                      int max_model_len, bool strings) {
+                      int max_model_len, enum token_form form) {
     assert(n >= 0 && max_model_len > 0);
     buf_puts(out, "{\"count\":");
     json_write_int(out, n);
     buf_puts(out, ",\"max_model_len\":");
     json_write_int(out, max_model_len);
     buf_puts(out, ",\"tokens\":");
-    json_write_ints(out, ids, n);
-    buf_puts(out, ",\"token_strs\":");
-    if (!strings) buf_puts(out, "null");
-    for (int i = 0; strings && i < n; i++) {
-        const char *name = tokenizer_token_name(tokenizer, ids[i]);
-        buf_puts(out, i > 0 ? "," : "[");
-        json_write_string(out, name, strlen(name));
+    if (form == TOKENS_WITH_PIECES) {
+        buf_puts(out, "[");
+        for (int i = 0; i < n; i++) {
+            if (i > 0) buf_puts(out, ",");
+            write_piece(out, tokenizer, ids[i]);
+        }
+        buf_puts(out, "]");
+    } else {
+        json_write_ints(out, ids, n);
     }
-    if (strings) buf_puts(out, n > 0 ? "]" : "[]");
+    buf_puts(out, ",\"token_strs\":");
+    if (form == TOKENS_AND_NAMES)
+        write_names(out, tokenizer, ids, n);
+    else
+        buf_puts(out, "null");
     buf_add(out, "}", 1);
 }
 
 /* Escapes the text in slices, so that the answer is in memory only once. */
-void api_write_detokenized(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids,
-                           int n) {
-    assert(n >= 0);
+static void write_ids_as_text(struct buf *out, const struct tokenizer *tokenizer,
+                              const int32_t *ids, int n) {
     enum { SLICE = 256 };
     struct detokenizer detokenizer = {.tokenizer = tokenizer};
     struct buf text = {0};
-    buf_puts(out, "{\"prompt\":\"");
+    buf_puts(out, "\"");
     for (int i = 0; i < n; i++) {
         detokenizer_add(&detokenizer, ids[i], &text);
         if (i % SLICE != SLICE - 1) continue;
@@ -220,24 +251,40 @@ void api_write_detokenized(struct buf *out, const struct tokenizer *tokenizer, c
     }
     detokenizer_finish(&detokenizer, &text);
     json_write_part(out, text.data ? text.data : "", text.length);
-    buf_puts(out, "\"}");
+    buf_puts(out, "\"");
     buf_free(&text);
+}
+
+void api_write_detokenized(struct buf *out, const struct tokenizer *tokenizer, const int32_t *ids,
+                           int n) {
+    assert(n >= 0);
+    buf_puts(out, "{\"prompt\":");
+    write_ids_as_text(out, tokenizer, ids, n);
+    buf_puts(out, ",\"content\":");
+    write_ids_as_text(out, tokenizer, ids, n);
+    buf_puts(out, "}");
 }
 
 /* ---- sizes of documents --------------------------------------------------------------------- */
 
 enum {
     FRAME_BYTES = 256, /* the text around lists */
-    ID_BYTES = 11      /* a 32-bit number and its comma */
+    ID_BYTES = 11,     /* a 32-bit number and its comma */
+    PIECE_BYTES = 20,  /* the text around an id and a piece */
+    BYTE_BYTES = 4     /* a byte as a number, and its comma */
 };
 
 size_t api_tokens_bound(const struct tokenizer *tokenizer, const int32_t *ids, int n,
-                        bool strings) {
+                        enum token_form form) {
     assert(n >= 0);
-    size_t bound = FRAME_BYTES + (size_t)n * ID_BYTES;
-    for (int i = 0; strings && i < n; i++) {
+    size_t bound = FRAME_BYTES + (size_t)n * ID_BYTES, length;
+    for (int i = 0; form == TOKENS_AND_NAMES && i < n; i++) {
         const char *name = tokenizer_token_name(tokenizer, ids[i]);
         bound += json_string_bound(name, strlen(name)) + 1;
+    }
+    for (int i = 0; form == TOKENS_WITH_PIECES && i < n; i++) {
+        const char *bytes = tokenizer_token_bytes(tokenizer, ids[i], &length);
+        bound += PIECE_BYTES + json_string_bound(bytes, length) + length * BYTE_BYTES;
     }
     return bound;
 }
@@ -249,7 +296,7 @@ size_t api_detokenized_bound(const struct tokenizer *tokenizer, const int32_t *i
     size_t bound = FRAME_BYTES, length;
     for (int i = 0; i < n; i++) {
         const char *bytes = tokenizer_token_bytes(tokenizer, ids[i], &length);
-        bound += json_string_bound(bytes, length);
+        bound += 2 * json_string_bound(bytes, length); /* the text is written twice */
     }
     return bound;
 }

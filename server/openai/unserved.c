@@ -25,11 +25,9 @@ struct unserved {
 /* Sorted by name (strcmp). */
 static const struct unserved unserved[] = {
     {"adaptive_target", C | H, "-1", NULL},
-    {"add_special", T, NULL, "use 'add_special_tokens'"},
     {"audio", H, NULL, NULL},
     {"chat_template", H | T, "\"\"", "render the messages and send them as a 'prompt'"},
     {"constraints", C | H, "[]", "'allowed_token_ids' and 'bad_words' forbid tokens"},
-    {"content", T, NULL, "use 'prompt'"},
     {"diversity_penalty", C | H, "0", "use 'n' with a 'temperature' for texts that differ"},
     {"documents", H, "[]", "a template that knows them takes them in 'chat_template_kwargs'"},
     {"dola_layers", C | H, "\"\"", "use 'repetition_penalty'"},
@@ -88,7 +86,6 @@ static const struct unserved unserved[] = {
     {"vllm_xargs", C | H, "{}", NULL},
     {"watermarking", C | H, "false", NULL},
     {"web_search_options", H, NULL, NULL},
-    {"with_pieces", T, "false", "use 'return_token_strs'"},
 };
 
 #define N_UNSERVED ((int)(sizeof unserved / sizeof *unserved))

@@ -115,7 +115,8 @@ CHATS = {
     "schema": chat(response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}, max_tokens=40),
     "functions": chat(functions=[TOOL["function"]], function_call="auto"), "guided_json": chat(guided_json=SCHEMA),
 }
-TOKENIZE = {"text": {"prompt": "the ant", "return_token_strs": True, "add_special_tokens": True},
+TOKENIZE = {"content": {"content": "the ant", "with_pieces": True, "add_special": True},
+            "text": {"prompt": "the ant", "return_token_strs": True, "add_special_tokens": True},
             "chat": {"model": MODEL, "messages": USER, "tools": [TOOL], "add_generation_prompt": True,
                      "continue_final_message": False,
                      "chat_template_kwargs": {"begin": "b"}}}
@@ -188,7 +189,8 @@ ROWS = [
     *((path, GET, path, None) for path in ("/v1/models", "/tokenizer_info", "/health", "/health/live", "/health/ready", "/ping",
                                         "/load", "/openapi.json",
                                            "/metrics", "/version")),
-    *((path, GET, path, None) for path in ("/", "/api/version", "/api/tags", "/api/ps")),
+    *((path, GET, path, None) for path in ("/", "/api/version", "/api/tags", "/api/ps", "/props", "/slots")),
+    ("apply-template", POST, "/apply-template", {"model": MODEL, "messages": USER, "add_generation_prompt": True}),
     ("show", POST, "/api/show", {"model": MODEL, "verbose": True}), ("show by its old name", POST, "/api/show", {"name": MODEL}),
     ("load by generate", POST, "/api/generate", {"model": MODEL}), ("load by chat", POST, "/api/chat", {"model": MODEL, "messages": []}),
     ("a model", GET, f"/v1/models/{MODEL}", None), ("head", HEAD, "/v1/models", None),

@@ -200,7 +200,7 @@ def test_tokens_and_back(server, text):
     found = server.post("/tokenize", body).json()
     assert found["count"] == len(found["tokens"]) == len(found["token_strs"])
     assert found["max_model_len"] == 1024
-    assert server.post("/detokenize", {"tokens": found["tokens"]}).json() == {"prompt": text}
+    assert server.post("/detokenize", {"tokens": found["tokens"]}).json() == {"prompt": text, "content": text}
 
 
 def test_messages_as_tokens(server):

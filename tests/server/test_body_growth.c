@@ -155,8 +155,9 @@ static enum status read_tokenize(const struct buf *body, struct err *err) {
     int n;
     if (api_tokenize_parse(&asked, body->data, body->length, &app.limits, err)) return err->status;
     if (!prompt_encode(NULL, &asked->prompt, true, NULL, &ids, &n, err)) {
-        ck_assert_uint_gt(api_tokens_bound(vocabulary, ids, n, true), 0);
-        api_write_tokens(&out, vocabulary, ids, n, JOB_CONTEXT, asked->return_token_strs);
+        ck_assert_uint_gt(api_tokens_bound(vocabulary, ids, n, TOKENS_AND_NAMES), 0);
+        api_write_tokens(&out, vocabulary, ids, n, JOB_CONTEXT,
+                         asked->return_token_strs ? TOKENS_AND_NAMES : TOKENS_ONLY);
         mem_free(ids);
     }
     buf_free(&out);

@@ -225,7 +225,7 @@ static const struct known known[] = {
 
 #define N_KNOWN (sizeof known / sizeof *known)
 
-/* ---- testing a field ------------------------------------------------------------------------- */
+/* ---- testing a field ------------------------------------------------------------------------ */
 
 /* Writes a body of the API that is complete except for one field. */
 static void write_body(struct buf *body, const struct api *api, const char *name,
@@ -451,10 +451,12 @@ END_TEST
 
 START_TEST(tokenize_refuses_what_it_does_not_serve) {
     static const struct pair bodies[] = {
-        {"{\"content\":\"x\"}", "content", "use 'prompt'"},
-        {"{\"prompt\":\"x\",\"add_special\":true}", "add_special", "use 'add_special_tokens'"},
+        {"{\"content\":\"x\",\"prompt\":\"x\"}", "content", "another name of 'prompt'"},
+        {"{\"content\":\"x\",\"add_special\":true,\"add_special_tokens\":true}", "add_special",
+         "another name"},
         {"{\"prompt\":\"x\",\"parse_special\":false}", "parse_special", "or give true"},
-        {"{\"prompt\":\"x\",\"with_pieces\":true}", "with_pieces", "use 'return_token_strs'"},
+        {"{\"content\":\"x\",\"with_pieces\":true,\"return_token_strs\":true}", "with_pieces",
+         "not both"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"chat_template\":\"x\"}",
          "chat_template", "not served"},
         {"{\"prompt\":\"x\",\"parse_special\":true,\"with_pieces\":false,\"media_io_kwargs\":{}}",

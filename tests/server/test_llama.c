@@ -111,6 +111,23 @@ START_TEST(a_stream_ends_with_its_choice) {
 }
 END_TEST
 
+/* ---- descriptions of the server ------------------------------------------------------------- */
+
+START_TEST(slots_say_how_many_are_busy_and_nothing_else) {
+    struct api_limits limits = {.model = "m", .max_model_len = 64};
+    struct llama_card card = {.limits = &limits, .n_slots = 2};
+    llama_write_slots(&out, &card, 1);
+    check_out("[{\"id\":0,\"n_ctx\":64,\"is_processing\":true},{\"id\":1,\"n_ctx\":64,"
+              "\"is_processing\":false}]");
+}
+END_TEST
+
+START_TEST(a_rendered_prompt) {
+    llama_write_prompt(&out, "a\"", 2);
+    check_out("{\"prompt\":\"a\\\"\"}");
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("server_llama");
     TCase *tests = tcase_create("core");
@@ -120,6 +137,8 @@ int main(void) {
     tcase_add_test(tests, one_choice_is_an_object);
     tcase_add_test(tests, several_choices_are_a_list);
     tcase_add_test(tests, a_stream_ends_with_its_choice);
+    tcase_add_test(tests, slots_say_how_many_are_busy_and_nothing_else);
+    tcase_add_test(tests, a_rendered_prompt);
     suite_add_tcase(suite, tests);
     return suite_main(suite);
 }

@@ -329,6 +329,28 @@ static enum status tokenize_parse(struct api_tokenize **out, const char *body, s
     return api_tokenize_parse(out, body, strlen(body), &request_limits, err);
 }
 
+START_TEST(a_template_s_body_has_messages) {
+    static const char *const refused[][2] = {
+        {"{}", "messages"},
+        {"{\"messages\":3}", "messages"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"chat_template\":\"y\"}",
+         "chat_template"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"model\":\"other\"}", "model"}};
+    const char *body = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+                       "\"add_generation_prompt\":false}";
+    struct api_tokenize *asked;
+    struct err err = {0};
+    ck_assert_int_eq(api_template_parse(&asked, body, strlen(body), &request_limits, &err), 0);
+    ck_assert(asked->prompt.messages && !asked->prompt.add_generation_prompt);
+    api_tokenize_free(asked);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        body = refused[i][0];
+        ck_assert(api_template_parse(&asked, body, strlen(body), &request_limits, &err));
+        ck_assert_str_eq(err.param, refused[i][1]);
+    }
+}
+END_TEST
+
 START_TEST(tokenize_bodies) {
     struct api_tokenize *t;
     struct err err = {0};
@@ -343,6 +365,12 @@ START_TEST(tokenize_bodies) {
     api_tokenize_free(t);
     ck_assert_int_eq(tokenize_parse(&t, "{\"prompt\":\"\",\"add_special_tokens\":false}", &err), 0);
     ck_assert(t->prompt.length == 0 && !t->add_special_tokens);
+    api_tokenize_free(t);
+    ck_assert_int_eq(tokenize_parse(&t, "{\"content\":\"ab\",\"with_pieces\":true}", &err), 0);
+    ck_assert(t->prompt.length == 2 && !t->add_special_tokens && t->with_pieces);
+    api_tokenize_free(t);
+    ck_assert_int_eq(tokenize_parse(&t, "{\"content\":\"ab\",\"add_special\":true}", &err), 0);
+    ck_assert(t->add_special_tokens && !t->with_pieces);
     api_tokenize_free(t);
     ck_assert_int_eq(tokenize_parse(&t, "{}", &err), STATUS_INVALID_REQUEST);
     ck_assert_ptr_null(t);
@@ -396,6 +424,7 @@ int main(void) {
     tcase_add_test(good, seeds_are_exact);
     tcase_add_test(good, texts_keep_every_character);
     tcase_add_test(good, salts_differ);
+    tcase_add_test(good, a_template_s_body_has_messages);
     tcase_add_test(good, tokenize_bodies);
     tcase_add_test(good, detokenize_bodies);
     suite_add_tcase(suite, good);

@@ -286,15 +286,21 @@ END_TEST
 
 START_TEST(documents) {
     static const int32_t ids[] = {0, 1};
-    api_write_tokens(&out, &words, ids, 2, 64, true);
+    api_write_tokens(&out, &words, ids, 2, 64, TOKENS_AND_NAMES);
     check_out("{\"count\":2,\"max_model_len\":64,\"tokens\":[0,1],\"token_strs\":[\"Hi\","
               "\"\xC4\xA0there\"]}");
-    api_write_tokens(&out, &words, ids, 0, 64, true);
+    api_write_tokens(&out, &words, ids, 0, 64, TOKENS_AND_NAMES);
     check_out("{\"count\":0,\"max_model_len\":64,\"tokens\":[],\"token_strs\":[]}");
-    api_write_tokens(&out, &words, ids, 1, 64, false);
+    api_write_tokens(&out, &words, ids, 1, 64, TOKENS_ONLY);
     check_out("{\"count\":1,\"max_model_len\":64,\"tokens\":[0],\"token_strs\":null}");
     api_write_detokenized(&out, &words, ids, 2);
-    check_out("{\"prompt\":\"Hi there\"}");
+    check_out("{\"prompt\":\"Hi there\",\"content\":\"Hi there\"}");
+    api_write_tokens(&out, &words, ids, 2, 64, TOKENS_WITH_PIECES);
+    check_out("{\"count\":2,\"max_model_len\":64,\"tokens\":[{\"id\":0,\"piece\":\"Hi\"},{\"id\":1,"
+              "\"piece\":\" there\"}],\"token_strs\":null}");
+    api_write_tokens(&out, &words, (int32_t[]){2}, 1, 64, TOKENS_WITH_PIECES);
+    check_out("{\"count\":1,\"max_model_len\":64,\"tokens\":[{\"id\":2,\"piece\":[240,159]}],"
+              "\"token_strs\":null}");
 }
 END_TEST
 
@@ -303,10 +309,10 @@ START_TEST(answers_are_no_longer_than_their_bounds) {
     int32_t ids[1000];
     for (int n = 0; n <= 1000; n += 125) {
         for (int i = 0; i < n; i++) ids[i] = i % words.n;
-        for (int strings = 0; strings < 2; strings++) {
+        for (int form = TOKENS_ONLY; form <= TOKENS_WITH_PIECES; form++) {
             buf_clear(&out);
-            api_write_tokens(&out, &words, ids, n, INT32_MAX, strings);
-            size_t bound = api_tokens_bound(&words, ids, n, strings);
+            api_write_tokens(&out, &words, ids, n, INT32_MAX, (enum token_form)form);
+            size_t bound = api_tokens_bound(&words, ids, n, (enum token_form)form);
             ck_assert_uint_le(out.length, bound);
             ck_assert_uint_le(bound, 8 * out.length + 512);
         }
