@@ -23,6 +23,9 @@
     "end\xEF\xBD\x9C>"
 #define SEP "<\xEF\xBD\x9Ctool\xE2\x96\x81sep\xEF\xBD\x9C>"
 
+#define DSML                                                                                       \
+    "\xEF\xBD\x9C"                                                                                 \
+    "DSML\xEF\xBD\x9C"
 #define FOUR_BLANKS OPTIONAL_BLANK OPTIONAL_BLANK OPTIONAL_BLANK OPTIONAL_BLANK
 #define KIMI(word) "<|tool_" word "|>"
 
@@ -38,6 +41,11 @@ static const struct tool_format tool_formats[] = {
                {KIMI("calls_section_begin"),
                 KIMI("call_begin") "%n:%i" KIMI("call_argument_begin") "%a" KIMI("call_end"), "",
                 KIMI("calls_section_end")}}},
+    {"deepseek_v32",
+     {DSML, NULL},
+     .forms = {{"<" DSML "function_calls>\n",
+                "<" DSML "invoke name=\"%n\">\n" OPTIONAL_BREAK "%d/" DSML "invoke>", "\n",
+                "\n</" DSML "function_calls>"}}},
     {"deepseek_v3",
      {"```json", NULL}, /* V3 and R1 */
      .forms = {{CALLS_BEGIN, CALL_BEGIN "function" SEP "%n\n```json\n%a\n```" CALL_END,
@@ -45,6 +53,10 @@ static const struct tool_format tool_formats[] = {
     {"deepseek_v31",
      {CALLS_BEGIN, NULL},
      .forms = {{CALLS_BEGIN, CALL_BEGIN "%n" SEP "%a" CALL_END, OPTIONAL_BREAK, CALLS_END}}},
+    {"minimax_m2",
+     {"<minimax:tool_call>", NULL},
+     .forms = {{"<minimax:tool_call>\n", "<invoke name=\"%n\">\n%m/invoke>", "\n",
+                "\n</minimax:tool_call>"}}},
     {"mistral_v11",
      {"[ARGS]", NULL},
      ID_NINE,
@@ -83,7 +95,8 @@ static const struct tool_format tool_formats[] = {
     {"phi4_mini_json",
      {"functools[", "<|tool|>"},
      .forms = {{"functools[", "%j", ", ", "]", .arguments_key = "arguments"},
-               {"<|tool_call|>[", "%j", ", ", "]<|/tool_call|>", .arguments_key = "arguments"}}},
+               {"<|tool_call|>" OPTIONAL_BLANK "[", "%j", ", ", "]<|/tool_call|>",
+                .arguments_key = "arguments", .is_alternative = true}}},
     {"granite",
      {"<|tool_call|>", NULL},
      .forms = {{"<|tool_call|>" OPTIONAL_BLANK "[", "%j", ", ", "]", .arguments_key = "arguments"},
@@ -110,8 +123,9 @@ static const struct tool_format tool_formats[] = {
      .forms = {{"<tool_calls>\n", "%j", "\n", "\n</tool_calls>", .arguments_key = "arguments"}}},
     {"jamba",
      {"<tool_calls>", NULL},
-     .forms = {{"<tool_calls>[" OPTIONAL_BREAK, "%j", "," OPTIONAL_BLANK OPTIONAL_BREAK,
-                OPTIONAL_BREAK "]</tool_calls>", .arguments_key = "arguments"}}},
+     .forms = {{"<tool_calls>" OPTIONAL_BREAK "[" OPTIONAL_BREAK, "%j",
+                "," OPTIONAL_BLANK OPTIONAL_BREAK, OPTIONAL_BREAK "]</tool_calls>",
+                .arguments_key = "arguments"}}},
     {"hermes granite4", /* Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4 */
      {"<tool_call>", NULL},
      .forms = {{.call = "<tool_call>\n%j\n</tool_call>",

@@ -128,11 +128,8 @@ static void write_arguments(struct buf *out, char placeholder, const struct json
     }
     buf_puts(out, "{\"type\":\"json_schema\",\"tool\":");
     write_chars(out, json_text(json_member(function, "name")));
-    if (strchr("xkl", placeholder)) {
-        buf_printf(out, ",\"style\":\"%s\"",
-                   placeholder == 'x'   ? "qwen_xml"
-                   : placeholder == 'k' ? "glm_xml"
-                                        : "seed_xml");
+    if (strchr(XML_PLACEHOLDERS, placeholder)) {
+        buf_printf(out, ",\"style\":\"%s\"", xml_style_name(placeholder));
         write_texts(out, schema);
     }
     if (placeholder == 'p') buf_puts(out, ",\"style\":\"python\"");
@@ -182,7 +179,7 @@ static void add_arguments(struct call_text *call, char placeholder, const struct
     end_text(call);
     add_element(call);
     write_arguments(&call->elements, placeholder, function);
-    if (strchr("xkl", placeholder)) buf_puts(&call->text, "<");
+    if (strchr(XML_PLACEHOLDERS, placeholder)) buf_puts(&call->text, "<");
 }
 
 /* Writes name and arguments in one object. Mistral's templates add the id of the call. */

@@ -26,10 +26,12 @@
  *   %x  parameters as XML elements            <parameter=zone>\nUTC\n</parameter>\n
  *   %k  parameters as pairs of XML elements   <arg_key>zone</arg_key>\n<arg_value>UTC</arg_value>\n
  *   %l  like %x, with Python literals         <parameter=zones>[None, 'UTC']</parameter>\n
+ *   %m  like %x, with name="zone"         <parameter name="zone">UTC</parameter>\n
+ *   %d  the same of DeepSeek, with a type as in xml.c
  *   %p  arguments as Python writes them       zone="UTC"
  *
- * The text after %x, %k and %l begins with "</". These placeholders consume the "<", so the row
- * omits it. The text after %p begins with the closing parenthesis. */
+ * The text after %x, %k, %l, %m and %d begins with "</". These placeholders consume the "<", so the
+ * row omits it. The text after %p begins with the closing parenthesis. */
 struct tool_form {
     /* A NULL `call` marks an unused form. A form with `close` also has `open`. */
     const char *open, *call, *between, *close;
@@ -128,7 +130,12 @@ bool python_value_end(struct python_arguments *python, struct buf *out);
 /* Is the next byte inside a string? */
 bool python_in_string(const struct python_arguments *python);
 
-/* %x, %k and %l: parameters, converted to a JSON object. A parameter that is not a string by its
+#define XML_PLACEHOLDERS "xklmd" /* the placeholders that stand for XML elements */
+
+/* Returns the name of a placeholder's style in structural tags. */
+const char *xml_style_name(char placeholder);
+
+/* XML_PLACEHOLDERS: parameters, converted to a JSON object. A parameter that is not a string by its
  * schema is read as JSON, or for %l as a Python literal. */
 struct xml_arguments {
     uint8_t state;

@@ -99,6 +99,8 @@ static enum reading add_to_placeholder(struct pattern_reader *reader, char c,
     case 'x':
     case 'k':
     case 'l':
+    case 'm':
+    case 'd':
         reader->has_arguments = true;
         reader->xml.placeholder = reader->pattern[1];
         return xml_arguments_add(&reader->xml, c, known, &reader->name, &reader->arguments);

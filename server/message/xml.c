@@ -7,30 +7,58 @@
  *   <arg_key>zone</arg_key>
  *   <arg_value>UTC</arg_value>
  *
+ *   <parameter name="zone">UTC</parameter>
+ *
+ *   <DSML|parameter name="zone" string="true">UTC</DSML|parameter>
+ *
  * They become the members of an object. If the schema says that a parameter is a text, its bytes
  * are written as they arrive. Other values are JSON. They are held back until their end marker,
  * which is ignored inside a JSON string; if a value is not valid JSON of an allowed type, it
  * becomes a text. Seed-OSS writes Python literals instead of JSON and they are read as such. The
  * line breaks after the first tag and before the last tag are not part of a value, except in
  * Seed-OSS. */
+#include <assert.h>
 #include <string.h>
 
 #include "server/message/internal.h"
 
+#define DSML                                                                                       \
+    "\xEF\xBD\x9C"                                                                                 \
+    "DSML\xEF\xBD\x9C"
+
 struct xml_style {
+    char placeholder;
+    const char *name;
     const char *begin, *behind_key, *end; /* white space may precede each "<" */
     bool has_breaks;                      /* line breaks around values, not part of them */
     bool is_python;
+    bool has_flag; /* behind_key is followed by true">: a text, or false">: JSON */
 };
 
-static const struct xml_style qwen = {"<parameter=", ">", "</parameter>", .has_breaks = true};
-static const struct xml_style glm = {"<arg_key>", "</arg_key><arg_value>", "</arg_value>"};
-static const struct xml_style seed = {"<parameter=", ">", "</parameter>", .is_python = true};
+static const struct xml_style styles[] = {
+    {'x', "qwen_xml", "<parameter=", ">", "</parameter>", .has_breaks = true},
+    {'k', "glm_xml", "<arg_key>", "</arg_key><arg_value>", "</arg_value>"},
+    {'l', "seed_xml", "<parameter=", ">", "</parameter>", .is_python = true},
+    {'m', "minimax_xml", "<parameter name=\"", "\">", "</parameter>"},
+    {'d', "deepseek_xml", "<" DSML "parameter name=\"", "\" string=\"", "</" DSML "parameter>",
+     .has_flag = true},
+};
 
-enum state { BETWEEN, TAG, KEY, BEHIND_KEY, FIRST, VALUE };
+enum state { BETWEEN, TAG, KEY, BEHIND_KEY, FLAG, FIRST, VALUE };
+
+static const struct xml_style *style_of_placeholder(char placeholder) {
+    int i = 0;
+    while (styles[i].placeholder != placeholder) i++;
+    return &styles[i];
+}
+
+const char *xml_style_name(char placeholder) {
+    assert(strchr(XML_PLACEHOLDERS, placeholder));
+    return style_of_placeholder(placeholder)->name;
+}
 
 static const struct xml_style *style_of(const struct xml_arguments *xml) {
-    return xml->placeholder == 'k' ? &glm : xml->placeholder == 'l' ? &seed : &qwen;
+    return style_of_placeholder(xml->placeholder);
 }
 
 static void begin_value(struct xml_arguments *xml, struct buf *out) {
@@ -131,7 +159,18 @@ static enum reading add_behind_key(struct xml_arguments *xml, char c, const stru
     if (behind[++xml->matched]) return READ_MORE;
     xml->types = tool_set_types(known, name->text, xml->key.text);
     xml->is_text = xml->types == 1 << JSON_STRING;
-    begin_value(xml, out);
+    xml->matched = 0;
+    xml->state = FLAG;
+    if (!style_of(xml)->has_flag) begin_value(xml, out);
+    return READ_MORE;
+}
+
+/* Adds a byte of true"> or false">. */
+static enum reading add_to_flag(struct xml_arguments *xml, char c, struct buf *out) {
+    if (xml->matched == 0) xml->is_text = c == 't';
+    const char *flag = xml->is_text ? "true\">" : "false\">";
+    if (c != flag[xml->matched]) return READ_BROKEN;
+    if (!flag[++xml->matched]) begin_value(xml, out);
     return READ_MORE;
 }
 
@@ -158,6 +197,8 @@ enum reading xml_arguments_add(struct xml_arguments *xml, char c, const struct t
         return add_to_key(xml, c, known, name, arguments);
     case BEHIND_KEY:
         return add_behind_key(xml, c, known, name, arguments);
+    case FLAG:
+        return add_to_flag(xml, c, arguments);
     case FIRST:
     case VALUE:
         return add_in_value(xml, c, arguments);

@@ -15,6 +15,7 @@ static const char *const tool_names[] = {
     "qwen3_coder",    "deepseek_v3", "deepseek_v31", "granite", "granite-20b-fc",
     "phi4_mini_json", "olmo3",       "jamba",        "openai",  "kimi_k2",
     "seed_oss",       "glm45",       "none",         "minimax", "functionary_v31",
+    "deepseek_v32",   "minimax_m2",  "lfm2",         "apertus", "cohere2",
 };
 enum { N_TOOL_NAMES = sizeof tool_names / sizeof *tool_names };
 static const char *const reasoning_names[] = {"none", "qwen3", "granite", "mistral",

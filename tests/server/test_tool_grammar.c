@@ -284,6 +284,9 @@ END_TEST
 #define DS(word) "<\xEF\xBD\x9Ctool\xE2\x96\x81" word "\xEF\xBD\x9C>"
 #define CALLS(word) DS("calls\xE2\x96\x81" word)
 #define CALL(word) DS("call\xE2\x96\x81" word)
+#define DSML                                                                                       \
+    "\xEF\xBD\x9C"                                                                                 \
+    "DSML\xEF\xBD\x9C"
 #define ARGS "{\"n\": 1, \"p\": \"ab\"}"
 #define BOTH                                                                                       \
     "{\"name\": \"f\", \"arguments\": " ARGS "}, {\"name\": \"get_time-2.x\", \"arguments\": {}}"
@@ -338,6 +341,15 @@ static const struct {
     {"cohere2", "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", "
                 "\"parameters\": " ARGS "},\n    {\"tool_call_id\": \"1\", \"tool_name\": "
                 "\"get_time-2.x\", \"parameters\": {}}\n]<|END_ACTION|>"},
+    {"minimax_m2",
+     "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"n\">1</parameter>\n"
+     "<parameter name=\"p\">ab</parameter>\n</invoke>\n<invoke name=\"get_time-2.x\">\n"
+     "</invoke>\n</minimax:tool_call>"},
+    {"deepseek_v32",
+     "<" DSML "function_calls>\n<" DSML "invoke name=\"f\">\n"
+     "<" DSML "parameter name=\"n\" string=\"false\">1</" DSML "parameter>\n"
+     "<" DSML "parameter name=\"p\" string=\"true\">ab</" DSML "parameter>\n</" DSML "invoke>\n"
+     "<" DSML "invoke name=\"get_time-2.x\">\n</" DSML "invoke>\n</" DSML "function_calls>"},
     /* other ways of the same families */
     {"mistral", "[TOOL_CALLS][" BOTH "]"},
     {"mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": " ARGS
@@ -351,6 +363,13 @@ static const struct {
               "<arg_value>ab</arg_value></tool_call><tool_call>get_time-2.x</tool_call>"},
     {"granite", "<|tool_call|> [" BOTH "]"},
     {"jamba", "<tool_calls>[" BOTH "]</tool_calls>"},
+    {"jamba", "<tool_calls>\n[" BOTH "]</tool_calls>"},
+    {"phi4_mini_json", "<|tool_call|> [" BOTH "]<|/tool_call|>"},
+    {"deepseek_v32",
+     "<" DSML "function_calls>\n<" DSML "invoke name=\"f\">\n"
+     "<" DSML "parameter name=\"n\" string=\"false\">1</" DSML "parameter>\n"
+     "<" DSML "parameter name=\"p\" string=\"true\">ab</" DSML "parameter>\n</" DSML "invoke>\n"
+     "<" DSML "invoke name=\"get_time-2.x\">\n\n</" DSML "invoke>\n</" DSML "function_calls>"},
     {"olmo3", "<function_calls>\nf(n=1, p='ab')\nget_time-2.x()\n</function_calls>"},
 };
 

@@ -21,6 +21,9 @@
 #define CALLS(word) DS("calls\xE2\x96\x81" word)
 #define CALL(word) DS("call\xE2\x96\x81" word)
 #define KIMI(word) "<|tool_" word "|>"
+#define DSML                                                                                       \
+    "\xEF\xBD\x9C"                                                                                 \
+    "DSML\xEF\xBD\x9C"
 #define FIRST "{\"n\": 1, \"p\": \"a\\nb\", \"l\": [true, null]}"
 
 /* Parts of templates that write a call `c`. */
@@ -72,6 +75,14 @@ static const struct family {
     {"cohere2", "<|START_ACTION|>[" LF EACH(BETWEEN(
                     "," LF) "    {\"tool_call_id\": \"{{ loop.index0 }}\", \"tool_name\": "
                             "\"" NAME "\", \"parameters\": " ARGS "}") LF "]<|END_ACTION|>"},
+    {"minimax_m2", "<minimax:tool_call>" LF EACH("<invoke name=\"" NAME "\">" LF EACH_VALUE(
+                       "<parameter name=\"{{ k }}\">" VALUE
+                       "</parameter>" LF) "</invoke>" LF) "</minimax:tool_call>"},
+    {"deepseek_v32",
+     "<" DSML "function_calls>" LF EACH("<" DSML "invoke name=\"" NAME "\">" LF EACH_VALUE(
+         "<" DSML
+         "parameter name=\"{{ k }}\" string=\"{{ 'true' if v is string else 'false' }}\">" VALUE
+         "</" DSML "parameter>" LF) "</" DSML "invoke>" LF) "</" DSML "function_calls>"},
     {"granite-20b-fc", EACH("<function_call> " OBJECT("arguments"))},
     {"firefunction_v2", "{# prefix function calls with functools marker #} functools[" EACH(
                             BETWEEN(", ") OBJECT("arguments")) "]"},

@@ -3,6 +3,8 @@
  *   <parameter=zone>\nUTC\n</parameter>\n      qwen_xml
  *   <arg_key>zone</arg_key>\n<arg_value>UTC</arg_value>\n      glm_xml
  *   <parameter=zones>[None, "UTC"]</parameter>\n               seed_xml
+ *   <parameter name="zone">UTC</parameter>\n                   minimax_xml
+ *   <DSML|parameter name="n" string="false">3</DSML|parameter>\n       deepseek_xml
  *   zone="UTC", n=3                           python
  *
  * Parameters are in the schema's order. The text after a parameter depends only on whether a
@@ -18,12 +20,20 @@ struct style {
     const char *between;
     const char *end; /* values must not contain it */
     bool is_python;
+    const char *json_middle; /* before a value that is not plain text; NULL: `middle` */
 };
+
+#define DSML                                                                                       \
+    "\xEF\xBD\x9C"                                                                                 \
+    "DSML\xEF\xBD\x9C"
 
 static const struct style styles[] = {
     {"qwen_xml", "<parameter=", ">\n", "\n</parameter>\n", "", "</parameter>"},
     {"glm_xml", "<arg_key>", "</arg_key>\r<arg_value>", "</arg_value>\r", "", "</arg_value>"},
     {"seed_xml", "<parameter=", ">", "</parameter>\n", "", "</parameter>", .is_python = true},
+    {"minimax_xml", "<parameter name=\"", "\">", "</parameter>\r", "", "</parameter>"},
+    {"deepseek_xml", "<" DSML "parameter name=\"", "\" string=\"true\">", "</" DSML "parameter>\r",
+     "", "</" DSML "parameter>", .json_middle = "\" string=\"false\">"},
     {"python", "", "=", "", ", ", NULL, .is_python = true},
 };
 
@@ -62,7 +72,7 @@ static bool name_is_right(const struct style *style, const char *name) {
     static const char word[] = "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     size_t length = strlen(name);
     if (length == 0 || length > 128) return false;
-    if (style->end) return strcspn(name, "<>\n\r\t ") == length;
+    if (style->end) return strcspn(name, "<>\"\n\r\t ") == length;
     return strspn(name, word) == length && strchr("0123456789", name[0]) == NULL;
 }
 
@@ -103,9 +113,9 @@ static struct expr *parameter(struct arguments *a, const struct json *root,
     if (!name_is_right(style, property->name))
         schema_fail(a->r, property, "has a name that cannot be written in this model's format.");
     bool plain = style->end && schema_lists(a->r, a->texts, property->name);
+    const char *middle = plain || !style->json_middle ? style->middle : style->json_middle;
     return expr_of(b, EXPR_CAT, expr_text(b, style->open), expr_text(b, property->name),
-                   spelled(b, style->middle),
-                   plain ? text_value(a, &value) : conj_call(a->r, &value),
+                   spelled(b, middle), plain ? text_value(a, &value) : conj_call(a->r, &value),
                    spelled(b, style->close), NULL);
 }
 

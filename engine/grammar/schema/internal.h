@@ -212,8 +212,8 @@ struct expr *json_spelled(struct builder *b, const struct expr *content);
 /* Reads a JSON Schema inside another document. */
 struct expr *schema_tree(struct builder *b, const struct json *root);
 
-/* The arguments of a call for models that do not write JSON. `style` is "qwen_xml", "glm_xml",
- * "seed_xml" or "python"; NULL is returned for others. `root` is the schema of the arguments'
+/* The arguments of a call for models that do not write JSON. `style` is a name of arguments.c, as
+ * "qwen_xml" or "python"; NULL is returned for others. `root` is the schema of the arguments'
  * object and contains its properties directly; no other properties can be written. Properties that
  * `texts` (an array of strings, or NULL) names are written without quotes. */
 struct expr *schema_arguments(struct builder *b, const struct json *root, const char *style,

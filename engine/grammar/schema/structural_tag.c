@@ -264,7 +264,9 @@ static struct expr *read_schema(struct tags_reader *r, const struct json *format
                 : schema_arguments(r->b, schema, json_text(style), json_member(format, "texts"));
     r->b->owner = NULL;
     if (all) return all;
-    return fail(r, style, "is not a served style: use json, qwen_xml, glm_xml, seed_xml or python");
+    return fail(r, style,
+                "is not a served style: use json, qwen_xml, glm_xml, seed_xml, "
+                "minimax_xml, deepseek_xml or python");
 }
 
 /* Any text, except texts that contain one of `excludes` or begin with a match of `not_at_start`. */
