@@ -106,7 +106,7 @@ def families_of_docs():
 def served(*model):
     """Returns the names in the message that refuses a model of the architecture "none"."""
     done = inspect(*model)
-    assert done.returncode != 0 and '"none" is not supported; these are: ' in done.stderr, done.stderr
+    assert done.returncode != 0 and '"none" is not supported; docs/models.md lists ' in done.stderr, done.stderr
     return set(done.stderr.strip().split("these are: ")[1].split(", "))
 
 
