@@ -88,8 +88,8 @@ static const struct field fields[] = {
     {"add_generation_prompt", FIELD_BOOL, IN_FIELDS(prompt.add_generation_prompt), 1},
     {"continue_final_message", FIELD_BOOL, IN_FIELDS(prompt.continue_final_message)},
     {"n", FIELD_INT, IN(n), 1, INT32_MIN, INT32_MAX, .check = check_n},
-    {"max_tokens", FIELD_INT, IN(max_tokens), -1, 1, INT32_MAX},
-    {"max_completion_tokens", FIELD_INT, IN_FIELDS(max_completion_tokens), -1, 1, INT32_MAX},
+    {"max_tokens", FIELD_INT, IN(max_tokens), -1, -1, INT32_MAX},
+    {"max_completion_tokens", FIELD_INT, IN_FIELDS(max_completion_tokens), -1, -1, INT32_MAX},
     OTHER_NAMES,
     SAMPLING_FIELDS,
     SEARCH_FIELDS,
@@ -120,7 +120,7 @@ static enum status finish_request(struct parse *parse) {
     given->prompt.text = "";
     given->prompt.messages = field_given(parse, "messages");
     if (!given->prompt.messages) return field_wrong(parse, "messages", "is missing");
-    if (given->top_logprobs >= 0 && !given->logprobs) {
+    if (given->top_logprobs > 0 && !given->logprobs) {
         return field_wrong(parse, "top_logprobs", "is only for requests with 'logprobs': true");
     }
     int top = given->top_logprobs >= 0 ? given->top_logprobs : 0;

@@ -26,9 +26,9 @@ static const struct field fields[] = {
     {"n", FIELD_INT, IN(n), 1, INT32_MIN, INT32_MAX, .check = check_n},
     {"echo", FIELD_BOOL, IN(echo)},
     {"add_special_tokens", FIELD_BOOL, IN(add_special_tokens), 1},
-    {"max_tokens", FIELD_INT, IN(max_tokens), 16, 0, INT32_MAX},
+    {"max_tokens", FIELD_INT, IN(max_tokens), 16, -1, INT32_MAX},
     {"max_completion_tokens", FIELD_INT, offsetof(struct completion_body, max_completion_tokens),
-     -1, 1, INT32_MAX},
+     -1, -1, INT32_MAX},
     OTHER_NAMES,
     SAMPLING_FIELDS,
     SEARCH_FIELDS,
@@ -57,6 +57,9 @@ enum status api_parse_text(struct api_request **out, struct json *body,
                            struct err *err) {
     struct completion_body given = {.request = {.api = api}};
     struct parse parse = {FIELDS_OF(fields), .target = &given, .limits = limits, .err = err};
+    const struct json *logprobs = json_member(body, "logprobs");
+    if (json_is(logprobs, JSON_BOOL) && !json_true(logprobs)) /* a chat's form of "none" */
+        json_free(json_detach(body, "logprobs"));
     return request_parse(out, &parse, body, finish_request);
 }
 

@@ -142,7 +142,7 @@ enum status check_constraint(struct parse *parse, const char *name, const struct
         {"include_stop_str_in_output", FIELD_BOOL, IN(include_stop_str_in_output)},                \
         {"skip_special_tokens", FIELD_BOOL, IN(skip_special_tokens), 1},                           \
         {"temperature", FIELD_REAL, IN_SAMPLING(temperature), 1, 0, 2},                            \
-        {"top_p", FIELD_REAL, IN_SAMPLING(top_p), 1, 0, 1, true},                                  \
+        {"top_p", FIELD_REAL, IN_SAMPLING(top_p), 1, 0, 1},                                        \
         {"top_k", FIELD_INT, IN_SAMPLING(top_k), 0, -1, INT32_MAX},                                \
         {"min_p", FIELD_REAL, IN_SAMPLING(min_p), 0, 0, 1},                                        \
         {"top_n_sigma", FIELD_REAL, IN_SAMPLING(top_n_sigma), 0, -1, 1e6},                         \
@@ -247,7 +247,7 @@ void write_error(struct buf *out, const struct err *err, const char *request_id)
 
 /* The members of struct api that describe streams and errors of OpenAI's APIs. */
 #define OPENAI_FORM                                                                                \
-    .stream_type = "text/event-stream", .keep_alive = ": keep-alive\n\n",                          \
+    .stream_type = "text/event-stream", .keep_alive = ": keep-alive\n",                            \
     .answer_members = "id object created model choices usage", .error_members = "error",           \
     .write_done = write_done, .write_error_event = write_error_event, .write_error = write_error,  \
     .no_memory_body = API_NO_MEMORY, .no_memory_event = "data: " API_NO_MEMORY "\n\n"

@@ -63,10 +63,27 @@ static enum status make_id(struct parse *parse, struct api_request *request) {
     return STATUS_OK;
 }
 
+/* Does the body have the field? */
+static bool is_given(const struct parse *parse, const char *name) {
+    for (int i = 0; i < parse->n_fields; i++)
+        if (strcmp(parse->fields[i].name, name) == 0) return parse->value[i] != NULL;
+    return false;
+}
+
+/* The name by which the body gives the maximum of tokens. */
+static const char *name_of_maximum(const struct parse *parse) {
+    static const char *const names[] = {"n_predict", "max_completion_tokens"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (is_given(parse, names[i])) return names[i];
+    return "max_tokens";
+}
+
 static enum status check_lengths(struct parse *parse, const struct api_request *request) {
     if (request->max_tokens == 0 && !request->echo) {
-        const char *name = field_given(parse, "n_predict") ? "n_predict" : "max_tokens";
-        return field_wrong(parse, name, "must be at least 1, or 0 together with 'echo': true");
+        bool has_echo = parse->fields == completion_fields.fields;
+        return field_wrong(parse, name_of_maximum(parse),
+                           has_echo ? "must be at least 1, or 0 together with 'echo': true"
+                                    : "must be at least 1, or -1 for no limit");
     }
     if (request->max_tokens >= 0 && request->min_tokens > request->max_tokens) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, "min_tokens",
@@ -74,13 +91,6 @@ static enum status check_lengths(struct parse *parse, const struct api_request *
                        request->max_tokens, request->min_tokens);
     }
     return STATUS_OK;
-}
-
-/* Does the body have the field? */
-static bool is_given(const struct parse *parse, const char *name) {
-    for (int i = 0; i < parse->n_fields; i++)
-        if (strcmp(parse->fields[i].name, name) == 0) return parse->value[i] != NULL;
-    return false;
 }
 
 /* Replaces the table's defaults by the model's sampling defaults. */

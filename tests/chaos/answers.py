@@ -154,14 +154,21 @@ def judge_error(answer, value):
         raise Bad(f"an error of the server's own: {answer.body[:300]!r}")
 
 
+KEEP_ALIVE = b": keep-alive\n"
+
+
+def events_of(body):
+    return body.replace(KEEP_ALIVE, b"").decode("utf-8").split("\n\n")
+
+
 def judge_named_events(body):
     """A stream whose events have names, each the type of its data."""
-    events = body.decode("utf-8").split("\n\n")
+    events = events_of(body)
     if events.pop():
         raise Bad(f"a stream without its end: {body[-300:]!r}")
     values = []
     for event in events:
-        name, data = event.removeprefix(": keep-alive\n").split("\n", 1)
+        name, data = event.split("\n", 1)
         values.append(load(data.removeprefix("data: ").encode()))
         if name != f"event: {values[-1]['type']}":
             raise Bad(f"an event under another name: {event[:300]!r}")
@@ -180,19 +187,18 @@ def judge_lines(body):
 
 
 def judge_events(body):
-    if body.startswith(b"event: "):
+    if body.removeprefix(KEEP_ALIVE).startswith(b"event: "):
         judge_named_events(body)
         return
-    events = body.decode("utf-8").split("\n\n")
+    events = events_of(body)
     last = events[-2].removeprefix("data: ") if len(events) > 1 else ""
     is_llamas = last.startswith("{") and (load(last.encode()).get("stop") is True or "error" in load(last.encode()))
     if events.pop() or last != "[DONE]" and not is_llamas:
         raise Bad(f"a stream without its end: {body[-300:]!r}")
     for event in events if is_llamas else events[:-1]:
-        if event != ": keep-alive":
-            value = load(event.removeprefix("data: ").encode())
-            if "error" in value:
-                judge_error(Answer(400, [], event.encode()), value)
+        value = load(event.removeprefix("data: ").encode())
+        if "error" in value:
+            judge_error(Answer(400, [], event.encode()), value)
 
 
 def judge(answer):

@@ -6,8 +6,7 @@ def events(raw):
     """Returns the JSON of each event in a stream's raw bytes. The final [DONE] is required and left out."""
     text = raw.decode("utf-8")
     assert text.endswith("\n\n")
-    blocks = text[:-2].split("\n\n")
-    blocks = [block for block in blocks if block != ": keep-alive"]
+    blocks = text[:-2].replace(": keep-alive\n", "").split("\n\n")
     for block in blocks:
         assert block.startswith("data: ") and "\n" not in block and "\r" not in block, block
     assert blocks[-1] == "data: [DONE]"

@@ -136,6 +136,22 @@ START_TEST(all_completion_fields) {
 }
 END_TEST
 
+/* Values that clients send for "as usual". */
+START_TEST(neutral_values_are_taken) {
+    struct api_request *r = request_expect(
+        &api_completions, "{\"prompt\":\"x\",\"top_p\":0,\"max_tokens\":-1,\"logprobs\":false}");
+    ck_assert(r->sampling.top_p == 0);
+    ck_assert_int_eq(r->sampling.n_logprobs, -1);
+    ck_assert_int_eq(r->max_tokens, -1);
+    api_request_free(r);
+    r = request_expect(&api_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+                                  "\"logprobs\":false,\"top_logprobs\":0,\"max_tokens\":-1}");
+    ck_assert_int_eq(r->sampling.n_logprobs, -1);
+    ck_assert_int_eq(r->max_tokens, -1);
+    api_request_free(r);
+}
+END_TEST
+
 START_TEST(all_chat_fields) {
     struct api_request *r = request_expect(
         &api_chat,
@@ -415,6 +431,7 @@ int main(void) {
     tcase_add_test(good, defaults_of_the_model);
     tcase_add_test(good, all_completion_fields);
     tcase_add_test(good, all_chat_fields);
+    tcase_add_test(good, neutral_values_are_taken);
     tcase_add_test(good, arguments_are_bounded);
     tcase_add_test(good, limits_are_allowed);
     tcase_add_test(good, stops_have_a_longest_length);

@@ -133,10 +133,10 @@ def by_choice(events):
 
 def events_of(text):
     """Returns the events of a stream. Text after the last empty line counts as an event."""
-    events = text.split("\n\n")
+    events = text.replace(": keep-alive\n", "").split("\n\n")
     if events[-1] == "":
         events.pop()
-    return by_choice([event for event in events if event != ": keep-alive"])
+    return by_choice(events)
 
 
 def ask(port, request):
