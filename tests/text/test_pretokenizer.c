@@ -103,7 +103,8 @@ START_TEST(later_families_split_as_their_patterns_say) {
 }
 END_TEST
 
-/* The pieces are those of the package tokenizers with the patterns of each model's tokenizer.json. */
+/* The pieces are those of the package tokenizers with the patterns of each model's
+ * tokenizer.json. */
 static const char *const published_texts[] = {
     "It's HELLOWorld 1234567ab 12345\n\n x!!/\n (a) .get  it'S     \t      z",
     "\u4e2d\u6587ABC \u6f22\u5b57\u3001def\uac00\ub098 \u3105\u3106 \u201cq\u201d e\u0301x "

@@ -103,8 +103,8 @@
     CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" SPACES "\\p{L}\\p{N}]+|" LINES        \
                 "|" SPACE_RUNS
 
-/* Numbers in groups of three from the right. Only the first group of a number looks ahead, so a long
- * number takes linear time. */
+/* Numbers in groups of three from the right. Only the first group of a number looks ahead, so a
+ * long number takes linear time. */
 #define GROUPED(digit)                                                                             \
     "(?<!" digit ")" digit "{1,3}(?=(?:" digit "{3})*+(?!" digit "))|(?<=" digit ")" digit "{3}"
 /* The rest before the first group stays with other numbers before it. */
