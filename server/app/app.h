@@ -159,6 +159,11 @@ void respond_error(struct http_request *http, const struct err *err, const char 
 /* Answers 200 with a JSON body. Takes ownership of its memory and leaves `body` empty. */
 void respond_json(struct http_request *http, struct buf *body);
 
+/* Writes the body of an error in the form of an API. Returns its length; 0 if it is longer than
+ * `size` or memory is short. */
+size_t respond_error_body(const struct api *api, const struct http_request *http,
+                          const struct err *err, char *out, size_t size);
+
 /* Sends an error of lacking memory without allocating any. */
 void respond_out_of_memory(struct http_request *http);
 

@@ -55,6 +55,17 @@ void respond_error(struct http_request *http, const struct err *err, const char 
     buf_free(&answer.body);
 }
 
+size_t respond_error_body(const struct api *api, const struct http_request *http,
+                          const struct err *err, char *out, size_t size) {
+    struct error_answer answer = {.err = err, .api = api, .request_id = http->id};
+    if (!mem_run(write_error, drop_error, &answer)) return 0;
+    size_t length = answer.body.length;
+    if (length > size) length = 0;
+    if (length > 0) memcpy(out, answer.body.data, length);
+    buf_free(&answer.body);
+    return length;
+}
+
 void respond_json(struct http_request *http, struct buf *body) {
     http_respond_take(http, 200, "application/json", body, NULL, 0);
 }

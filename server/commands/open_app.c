@@ -34,6 +34,7 @@ static enum status open_http(struct app *app, struct err *err) {
     config.on_gone = routes_on_gone;
     config.on_done = routes_on_done;
     config.fields = routes_fields;
+    config.error_body = routes_error_body;
     config.app = app;
     return http_server_new(&app->http, &app->loop, &config, err);
 }

@@ -17,6 +17,8 @@ void routes_on_request(void *app, struct http_request *http);
 void routes_on_gone(void *app, struct http_request *http);
 void routes_on_done(void *app, struct http_request *http, int status, uint64_t bytes);
 int routes_fields(void *app, struct http_request *http, struct http_field *out);
+size_t routes_error_body(void *app, const struct http_request *http, const struct err *err,
+                         char *out, size_t size);
 
 /* ---- openapi.c: the routes and their fields as an OpenAPI document -------------------------- */
 

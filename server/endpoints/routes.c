@@ -368,6 +368,15 @@ int routes_fields(void *arg, struct http_request *http, struct http_field *out) 
     return n + cors_fields(arg, http, out + n);
 }
 
+size_t routes_error_body(void *arg, const struct http_request *http, const struct err *err,
+                         char *out, size_t size) {
+    char path[MAX_PATH];
+    snprintf(path, sizeof path, "%.*s", (int)strcspn(http->path, "?"), http->path);
+    const struct api *api = api_of_errors(path);
+    (void)arg;
+    return api ? respond_error_body(api, http, err, out, size) : 0;
+}
+
 /* ---- access log ----------------------------------------------------------------------------- */
 
 /* Returns the request's traceparent header (W3C Trace Context: version, trace, span, flags), or

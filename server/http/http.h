@@ -79,6 +79,11 @@ struct http_config {
     /* Called once per answer: stores at most HTTP_MAX_FIELDS additional fields and returns their
      * number. They are copied immediately. May be NULL. */
     int (*fields)(void *app, struct http_request *request, struct http_field *out);
+    /* Writes the body of an error for which the server itself refuses a request (408, 413, bad
+     * framing), in the form of the request's path. Returns its length, at most `size`; 0: OpenAI's
+     * form is used. May be NULL. */
+    size_t (*error_body)(void *app, const struct http_request *request, const struct err *err,
+                         char *out, size_t size);
     void *app;
 };
 

@@ -117,6 +117,9 @@ START_TEST(origins) {
     ask(COMPLETION, ORIGIN "Content-Length: 99999999\r\n", NULL);
     expect_status("a refusal past the library", 413);
     expect_text(ALLOWED);
+    ask("POST /v1/messages", "Content-Length: 99999999\r\n", NULL);
+    expect_status("a refusal past the library", 413);
+    expect_text("{\"type\":\"error\",\"error\":{\"type\":\"request_too_large\",");
     static const char *const others[] = {"Origin: https://c.example\r\n" ASKS, ASKS,
                                          "Origin: https://b.example.org\r\n" ASKS,
                                          "Origin: null\r\n" ASKS};
