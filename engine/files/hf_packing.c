@@ -301,7 +301,7 @@ static enum status join_tensor(struct joining *j, int i) {
     return columns ? join_columns(j, base, tensor) : join_rows(j, base, tensor, layout);
 }
 
-/* Is it a scale of activations or of a cache? Unused here: the engine computes its scales. */
+/* Is it a scale of activations or of a cache? They are not used: the engine computes its own. */
 static bool is_of_inputs(const char *name) {
     static const char *const ends[] = {".input_scale",      ".input_global_scale",
                                        ".input_zero_point", ".output_scale",
@@ -320,10 +320,15 @@ enum status hf_packing_join(struct hf_config *hf, struct err *err) {
     struct joining j = {&hf->packing, from, &to, mem_calloc((size_t)from->n + 1, sizeof *j.used),
                         err};
     enum status status = STATUS_OK;
+    int n_of_inputs = 0;
     for (int i = 0; i < from->n && !status; i++) status = join_tensor(&j, i);
     for (int i = 0; i < from->n && !status; i++) {
         const struct weight *tensor = &from->tensor[i];
-        if (j.used[i] || is_of_inputs(tensor->name)) continue;
+        if (j.used[i]) continue;
+        if (is_of_inputs(tensor->name)) {
+            n_of_inputs++;
+            continue;
+        }
         status = dtype_block_elements((int)tensor->type) == 1
                      ? weights_add(&to, tensor, err)
                      : err_set(err, STATUS_BAD_FILE, tensor->name,
@@ -331,6 +336,11 @@ enum status hf_packing_join(struct hf_config *hf, struct err *err) {
                                "quantization_config method",
                                tensor->name);
     }
+    if (!status && n_of_inputs > 0)
+        log_line(LOG_INFO,
+                 "%d tensors are scales of activations or of a cache, which the engine computes "
+                 "itself, and are not read",
+                 n_of_inputs);
     mem_free(j.used);
     to.n_pages = from->n_pages;
     to.pages = from->pages;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/files/model_file.h"
+#include "engine/models/model.h"
 #include "support/folder_copy.h"
 #include "support/sequence_runner.h"
 #include "support/suite_main.h"
@@ -185,10 +187,57 @@ START_TEST(each_form_of_a_folder_is_the_same_model) {
 }
 END_TEST
 
+/* ---- a copy of the embedding ---------------------------------------------------------------- */
+
+/* Returns the bytes of a tensor in a file of weights. */
+static char *bytes_of(struct buf *file, const char *name, size_t *n) {
+    uint64_t header;
+    size_t begin, end;
+    memcpy(&header, file->data, sizeof header);
+    const char *entry = memmem(file->data, header, name, strlen(name));
+    ck_assert_ptr_nonnull(entry);
+    const char *offsets = strstr(entry, "data_offsets");
+    ck_assert_int_eq(sscanf(offsets, "data_offsets\":[%zu,%zu]", &begin, &end), 2);
+    *n = end - begin;
+    return file->data + sizeof header + header + begin;
+}
+
+static bool has_head(const char *folder) {
+    struct err err = {0};
+    struct model_file file;
+    struct model_config config;
+    ck_assert_int_eq(model_file_open(&file, folder, MODEL_WHOLE, &err), STATUS_OK);
+    ck_assert_msg(model_config_read(&config, &file, &err) == STATUS_OK, "%s", err.message);
+    bool found = config_has(&config, ROLE_OUTPUT);
+    model_file_close(&file);
+    return found;
+}
+
+START_TEST(a_head_that_is_a_copy_of_the_embedding_is_left_out) {
+    static const struct change tie = {CONFIG, "\"tie_word_embeddings\": false",
+                                      "\"tie_word_embeddings\": true"};
+    struct buf file = {0};
+    size_t n, n_head;
+    const char *folder = folder_copy(VECTORS "mistral");
+    folder_copy_read(&file, WEIGHTS);
+    const char *embedding = bytes_of(&file, "\"model.embed_tokens.weight\"", &n);
+    char *head = bytes_of(&file, "\"lm_head.weight\"", &n_head);
+    ck_assert_uint_eq(n, n_head);
+    memcpy(head, embedding, n);
+    folder_copy_write(WEIGHTS, file.data, file.length);
+    ck_assert(has_head(folder));
+    apply(&tie);
+    ck_assert(!has_head(folder));
+    folder_copy_remove();
+    buf_free(&file);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("engine/forms of folders");
     TCase *all = tcase_create("all");
     tcase_add_loop_test(all, each_form_of_a_folder_is_the_same_model, 0, N_FORMS);
+    tcase_add_test(all, a_head_that_is_a_copy_of_the_embedding_is_left_out);
     suite_add_tcase(suite, all);
     return suite_main(suite);
 }
