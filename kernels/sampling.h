@@ -12,7 +12,7 @@
 #define MAX_BEST_PARTS ((MAX_BEST + MAX_TOP_LOGPROBS - 1) / MAX_TOP_LOGPROBS)
 #define MAX_STOP_IDS 72
 #define MAX_SUPPRESSED 64 /* ids that a model must never write */
-#define MAX_BANNED (MAX_STOP_IDS + MAX_SUPPRESSED)
+#define MAX_BANNED_IDS (MAX_STOP_IDS + MAX_SUPPRESSED)
 #define MAX_LOGIT_BIAS 1024
 #define MAX_BAD_WORDS 512      /* words of several tokens */
 #define MAX_BAD_WORD_TOKENS 16 /* tokens of one word */

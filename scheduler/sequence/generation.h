@@ -37,7 +37,7 @@ struct generation {
     int n_stop_ids, n_suppressed;
     /* n_stop_ids ids that end the choice, which include the model's end ids unless ignore_eos is
      * set; then n_suppressed ids that are never chosen. */
-    int32_t stop_ids[MAX_BANNED];
+    int32_t stop_ids[MAX_BANNED_IDS];
     /* The grammar of each choice's text, and the vocabulary of the model; NULL: any text. If
      * begin_ids is not empty, the grammar applies after the first occurrence of these n_begin_ids
      * tokens in the output. It takes precedence over min_tokens and stop_ids (constraint.c). */

@@ -455,7 +455,7 @@ START_TEST(the_most_changes_are_made) {
         t.bias.clear(), t.banned.clear();
         for (int i = 0; i < MAX_LOGIT_BIAS; i++)
             t.bias.push_back({random_below(&state, r ? V : 300), random_float(&state)});
-        for (int i = 0; i < MAX_STOP_IDS; i++) t.banned.push_back(random_below(&state, V));
+        for (int i = 0; i < MAX_BANNED_IDS; i++) t.banned.push_back(random_below(&state, V));
         t.sampling.n_logprobs = 20;
         add_row(&state, &b, SMOOTH, t);
     }

@@ -247,7 +247,7 @@ static struct layout plan_layout(const struct device_sampler *s, const struct sa
     size_t bias = 0, banned = 0, masks = 0, past = 0, listed = 0;
     for (int i = 0; i < n; i++) {
         const struct sampling *how = samples[i].sampling;
-        assert(!how || (how->n_bias <= MAX_LOGIT_BIAS && how->n_banned <= MAX_BANNED));
+        assert(!how || (how->n_bias <= MAX_LOGIT_BIAS && how->n_banned <= MAX_BANNED_IDS));
         bias += how ? (size_t)how->n_bias : 0;
         banned += how ? (size_t)how->n_banned : 0;
         masks += how && samples[i].mask;

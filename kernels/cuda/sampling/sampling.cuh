@@ -12,7 +12,7 @@
 enum {
     SAMPLE_MAX_V = MAX_VOCABULARY,
     SAMPLE_MAX_BEST = MAX_TOP_LOGPROBS,
-    SAMPLE_MAX_CHANGES = MAX_LOGIT_BIAS + MAX_BANNED, /* biases plus bans of a row */
+    SAMPLE_MAX_CHANGES = MAX_LOGIT_BIAS + MAX_BANNED_IDS, /* biases plus bans of a row */
 };
 
 /* A token's entry in the counts: its number of occurrences in the output, and flags: it is in the
