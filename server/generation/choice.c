@@ -133,6 +133,22 @@ static void finish(struct choice *choice, const struct api_request *request, con
     choice->finish_reason = reason;
 }
 
+/* Appends the new text. Returns true if a stop string ends the choice. Stop strings are for the
+ * content: thoughts often have the line breaks or headings that end an answer. */
+static bool add_decoded(struct choice *choice, const struct api_request *request) {
+    const struct buf *decoded = &choice->decoded;
+    const char *text = decoded->data ? decoded->data : "";
+    choice->stops.asleep = choice->n_tokens <= request->min_tokens;
+    if (choice->parser && !request->stop_in_reasoning &&
+        message_parser_is_reasoning(choice->parser)) {
+        stop_matcher_skip(&choice->stops, text, decoded->length, &choice->text);
+        return false;
+    }
+    if (!stop_matcher_add(&choice->stops, text, decoded->length, &choice->text)) return false;
+    choice->stop_string = choice->stops.matched;
+    return true;
+}
+
 static enum choice_change add_token(struct choice *choice, const struct prompt_run *run,
                                     const struct event *event) {
     const struct api_request *request = run->job->request;
@@ -158,10 +174,7 @@ static enum choice_change add_token(struct choice *choice, const struct prompt_r
     }
     if (event->finish != FINISH_NONE) detokenizer_finish(&choice->detokenizer, text);
     choice->offset += utf8_count(text->data, text->length);
-    choice->stops.asleep = choice->n_tokens <= request->min_tokens;
-    if (stop_matcher_add(&choice->stops, text->data ? text->data : "", text->length,
-                         &choice->text)) {
-        choice->stop_string = choice->stops.matched;
+    if (add_decoded(choice, request)) {
         finish(choice, request, "stop");
         return event->finish == FINISH_NONE ? CHOICE_STOPPED : CHOICE_ENDED;
     }

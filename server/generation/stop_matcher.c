@@ -186,6 +186,20 @@ bool stop_matcher_add(struct stop_matcher *matcher, const char *text, size_t len
     return false;
 }
 
+void stop_matcher_skip(struct stop_matcher *matcher, const char *text, size_t length,
+                       struct buf *out) {
+    assert(!matcher->matched);
+    release(matcher, 0, out);
+    buf_clear(&matcher->held);
+    matcher->released = 0;
+    memset(matcher->state, 0, sizeof matcher->state);
+    for (int i = 0; i < matcher->n_searches; i++) {
+        search_run_free(&matcher->runs[i]);
+        matcher->runs[i] = (struct search_run){0};
+    }
+    buf_add(out, text, length);
+}
+
 void stop_matcher_finish(struct stop_matcher *matcher, struct buf *out) {
     release(matcher, 0, out);
 }

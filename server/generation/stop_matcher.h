@@ -52,6 +52,10 @@ void stop_matcher_init(struct stop_matcher *matcher, const struct api_request *r
 bool stop_matcher_add(struct stop_matcher *matcher, const char *text, size_t length,
                       struct buf *out);
 
+/* Appends the held text and this one to `out`, and begins anew after it. */
+void stop_matcher_skip(struct stop_matcher *matcher, const char *text, size_t length,
+                       struct buf *out);
+
 /* Releases the held text, at the end without a match. */
 void stop_matcher_finish(struct stop_matcher *matcher, struct buf *out);
 void stop_matcher_free(struct stop_matcher *matcher);

@@ -103,6 +103,7 @@ static const struct field fields[] = {
     {"parallel_tool_calls", FIELD_BOOL, IN(parallel_tool_calls), 1},
     {"reasoning_format", FIELD_STRING, FIELD_NOT_STORED, .check = check_reasoning_format},
     {"include_reasoning", FIELD_BOOL, IN(include_reasoning), 1},
+    {"stop_in_reasoning", FIELD_BOOL, IN(stop_in_reasoning)},
     {"reasoning_effort", FIELD_STRING, FIELD_NOT_STORED, .check = check_reasoning_effort},
     {"thinking", FIELD_ANY, FIELD_NOT_STORED, .check = check_thinking},
     {"verbosity", FIELD_STRING, FIELD_NOT_STORED, .check = check_verbosity},

@@ -109,6 +109,7 @@ struct api_request {
     bool parallel_tool_calls;
     bool keeps_thoughts;     /* reasoning stays in the content */
     bool include_reasoning;  /* separate reasoning is part of the answer */
+    bool stop_in_reasoning;  /* stop strings end an answer in its reasoning too */
     bool add_special_tokens; /* to texts; to messages, in addition to the template's */
     bool has_seed;
     struct sampling sampling; /* the seed is set; banned ids and bad words are not */

@@ -74,6 +74,7 @@ static const struct unserved unserved[] = {
     {"return_tokens", C | H, "false", "use 'return_token_ids'"},
     {"return_tokens_as_token_ids", C | H, "false", "use 'return_token_ids'"},
     {"samplers", C | H, "[] \"\"", NULL},
+    {"stop_in_reasoning", C, "false", "use /v1/chat/completions"},
     {"suffix", H, "\"\"", NULL},
     {"t_max_predict_ms", C | H, "0 -1", NULL},
     {"thinking_budget_tokens", C | H, "-1", NULL},

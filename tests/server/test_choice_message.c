@@ -144,6 +144,25 @@ START_TEST(thoughts_are_counted) {
 }
 END_TEST
 
+/* Stop strings end an answer in its content. The text before a match may be thoughts. */
+START_TEST(stop_strings_are_for_the_content) {
+    make("none", "deepseek_r1", USER ",\"stop\":\"b\"}");
+    say("<think>abc</think>a");
+    add(token_of('b'), FINISH_NONE, CHOICE_STOPPED);
+    expect_answer((const char *[]){"\"content\":\"a\"", "\"reasoning\":\"abc\"",
+                                   "\"finish_reason\":\"stop\",\"stop_reason\":\"b\"", NULL});
+    make("none", "deepseek_r1", USER ",\"stop\":\"b\",\"stop_in_reasoning\":true}");
+    say("<think>a");
+    add(token_of('b'), FINISH_NONE, CHOICE_STOPPED);
+    expect_answer((const char *[]){"\"reasoning\":\"a\"", "\"stop_reason\":\"b\"", NULL});
+    make("none", "deepseek_r1", USER ",\"stop_regex\":\"^a|kxy\"}");
+    say("<think>kx</think>y");
+    add(token_of('a'), FINISH_NONE, CHOICE_GROWN);
+    add(JOB_END, FINISH_STOP, CHOICE_ENDED);
+    expect_answer((const char *[]){"\"content\":\"ya\"", "\"stop_reason\":null", NULL});
+}
+END_TEST
+
 START_TEST(thoughts_may_stay_in_the_content) {
     make("none", "qwen3", USER ",\"reasoning_format\":\"none\"}");
     say("<think>ab</think>");
@@ -325,6 +344,7 @@ int main(void) {
     tcase_add_test(answers, a_cut_call_is_not_run);
     tcase_add_test(answers, one_call_ends_an_answer_that_may_have_one);
     tcase_add_test(answers, thoughts_are_counted);
+    tcase_add_test(answers, stop_strings_are_for_the_content);
     tcase_add_test(answers, thoughts_may_stay_in_the_content);
     tcase_add_test(answers, thoughts_may_be_left_out);
     tcase_add_test(answers, the_template_gets_the_effort);

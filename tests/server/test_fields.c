@@ -121,6 +121,7 @@ static const struct known known[] = {
     {"guided_json", SERVED, SERVED, "{}", NULL},
     {"guided_regex", SERVED, SERVED, "\"[0-9]+\"", "\"\""},
     {"include_reasoning", REFUSED, SERVED, "false", "true"},
+    {"stop_in_reasoning", REFUSED, SERVED, "true", "false"},
     {"kv_transfer_params", REFUSED, REFUSED, "{\"do_remote_decode\":true}", "{}"},
     {"length_penalty", SERVED, SERVED, "1.5", "1.0"},
     {"logits_processors", REFUSED, REFUSED, "[\"a.b\"]", "[]"},
