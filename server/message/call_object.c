@@ -1,6 +1,9 @@
 /* A call that is one JSON object: {"name": "f", "arguments": {...}}. The members may be in any
  * order. Other members, such as ids and types, are skipped. The arguments are the member
- * "arguments", "parameters" or "args": an object or null. */
+ * "arguments", "parameters" or "args": an object or null.
+ *
+ * A strict object is a call only if its name and arguments come first, as the grammar writes
+ * them. */
 #include <string.h>
 
 #include "server/message/internal.h"
@@ -16,10 +19,23 @@ static enum member member_of(const struct name *key) {
     return OTHER_MEMBER;
 }
 
+/* Can the member be part of a strict call? Only a type and the name may precede the arguments, in
+ * this order, so any other object stays a text. */
+static bool is_in_order(const struct call_object *object, char c) {
+    const char *key = object->key.text;
+    if (object->has_arguments) return true;
+    if (object->has_name)
+        return c == '{' && strcmp(key, "args") != 0 && member_of(&object->key) == ARGUMENTS_MEMBER;
+    if (object->member == NAME_MEMBER) return true;
+    return strcmp(key, "type") == 0 && c == '"' && !object->has_type;
+}
+
 /* Called with the first byte of a value, after its key is known. */
 static enum reading begin_value(struct call_object *object, char c) {
     object->member = member_of(&object->key);
     object->value = (struct json_scan){0};
+    if (object->is_strict && !is_in_order(object, c)) return READ_BROKEN;
+    object->has_type = true;
     if (object->member == NAME_MEMBER) {
         bool right = c == '"' && !object->has_name;
         object->state = NAME;
@@ -58,6 +74,10 @@ static enum reading add_to_key(struct call_object *object, char c) {
     return wrong ? READ_BROKEN : READ_MORE;
 }
 
+static bool is_call(const struct call_object *object) {
+    return object->has_name && (object->has_arguments || !object->is_strict);
+}
+
 /* Adds a byte between names and values. */
 static enum reading add_between(struct call_object *object, char c) {
     if (is_space(c)) return READ_MORE;
@@ -75,7 +95,7 @@ static enum reading add_between(struct call_object *object, char c) {
         return c == ':' ? READ_MORE : READ_BROKEN;
     default:
         object->state = KEY;
-        if (c == '}') return object->has_name ? READ_DONE : READ_BROKEN;
+        if (c == '}') return is_call(object) ? READ_DONE : READ_BROKEN;
         return c == ',' ? READ_MORE : READ_BROKEN;
     }
 }

@@ -13,54 +13,6 @@
 #include "server/json/json.h"
 #include "server/message/internal.h"
 
-/* Writes calls of one form. */
-struct call_writer {
-    const struct tool_grammar *asked;
-    const struct tool_form *form;
-    struct buf *out;
-    bool is_second; /* in a list: write a comma first */
-};
-
-static void write_text(struct buf *out, const struct buf *text) {
-    json_write_string(out, text->data ? text->data : "", text->length);
-}
-
-static void write_chars(struct buf *out, const char *text) {
-    json_write_string(out, text, strlen(text));
-}
-
-/* Appends a text of a form to a regular expression. */
-static void add_exact(struct buf *out, const char *text, size_t length) {
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] == *OPTIONAL_BLANK || text[i] == *OPTIONAL_BREAK) {
-            buf_puts(out, text[i] == *OPTIONAL_BLANK ? " ?" : "\n?");
-            continue;
-        }
-        if (text[i] && strchr("\\.+*?()|[]{}^$", text[i])) buf_puts(out, "\\");
-        buf_add(out, &text[i], 1);
-    }
-}
-
-/* Returns the length of the text before its first optional white space. */
-static size_t fixed_length(const char *text) {
-    return strcspn(text, OPTIONAL_BLANK OPTIONAL_BREAK);
-}
-
-/* Writes a text of a form as a format. */
-static void write_piece(struct buf *out, const char *text) {
-    struct buf pattern = {0};
-    if (!text[fixed_length(text)]) {
-        buf_puts(out, "{\"type\":\"const_string\",\"value\":");
-        write_chars(out, text);
-    } else {
-        add_exact(&pattern, text, strlen(text));
-        buf_puts(out, "{\"type\":\"regex\",\"pattern\":");
-        write_text(out, &pattern);
-        buf_free(&pattern);
-    }
-    buf_puts(out, "}");
-}
-
 /* Iterates over the functions that may be called. */
 #define functions_each(function, asked)                                                            \
     json_each(function##_tool,                                                                     \
@@ -72,160 +24,7 @@ static bool may_call(const struct tool_grammar *asked, const struct json *functi
     return tool_filter_passes(&asked->filter, function);
 }
 
-/* ---- schemas of arguments ------------------------------------------------------------------- */
-
-/* Does the schema list all its properties directly, so that others are not allowed? */
-static bool is_closed(const struct json *schema) {
-    static const char *const others[] = {
-        "$ref", "allOf", "anyOf", "oneOf", "additionalProperties", "patternProperties"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (json_member(schema, others[i])) return false;
-    return true;
-}
-
-/* Does the tool take no parameters? */
-static bool takes_nothing(const struct json *schema) {
-    bool is_none = !json_first(json_member(schema, "properties")) &&
-                   !json_first(json_member(schema, "required"));
-    return is_none && is_closed(schema);
-}
-
-/* Writes the schema of a tool's arguments: an object. Unlisted parameters are forbidden unless the
- * tool's schema allows them. */
-static void write_schema(struct buf *out, const struct json *schema) {
-    buf_puts(out, "{\"type\":\"object\"");
-    if (is_closed(schema)) buf_puts(out, ",\"additionalProperties\":false");
-    json_each_member(member, schema) {
-        if (strcmp(member->name, "type") == 0) continue;
-        buf_puts(out, ",");
-        write_chars(out, member->name);
-        buf_puts(out, ":");
-        json_write_value(out, member);
-    }
-    buf_puts(out, "}");
-}
-
-/* Writes the names of the parameters that the parser always reads as text. */
-static void write_texts(struct buf *out, const struct json *schema) {
-    bool is_second = false;
-    buf_puts(out, ",\"texts\":[");
-    json_each_member(property, json_member(schema, "properties")) {
-        if (schema_types(property) != 1 << JSON_STRING) continue;
-        if (is_second) buf_puts(out, ",");
-        write_chars(out, property->name);
-        is_second = true;
-    }
-    buf_puts(out, "]");
-}
-
-/* Writes the format of the arguments that replace a placeholder. */
-static void write_arguments(struct buf *out, char placeholder, const struct json *function) {
-    const struct json *schema = json_member(function, "parameters");
-    if (takes_nothing(schema)) {
-        buf_printf(out, "{\"type\":\"const_string\",\"value\":\"%s\"}",
-                   placeholder == 'a' ? "{}" : "");
-        return;
-    }
-    buf_puts(out, "{\"type\":\"json_schema\",\"tool\":");
-    write_chars(out, json_text(json_member(function, "name")));
-    if (strchr(XML_PLACEHOLDERS, placeholder)) {
-        buf_printf(out, ",\"style\":\"%s\"", xml_style_name(placeholder));
-        write_texts(out, schema);
-    }
-    if (placeholder == 'p') buf_puts(out, ",\"style\":\"python\"");
-    buf_puts(out, ",\"json_schema\":");
-    write_schema(out, schema);
-    buf_puts(out, "}");
-}
-
 /* ---- calls ---------------------------------------------------------------------------------- */
-
-/* The text of a call: what precedes the first part that varies, then formats. */
-struct call_text {
-    struct buf begin, elements;
-    struct buf text; /* not yet written */
-    bool is_begun;   /* `begin` is complete */
-};
-
-static void add_element(struct call_text *call) {
-    if (call->elements.length > 0) buf_puts(&call->elements, ",");
-}
-
-/* Writes the pending text. */
-static void end_text(struct call_text *call) {
-    buf_puts(&call->text, "");
-    const char *rest = call->text.data;
-    if (!call->is_begun) {
-        buf_add(&call->begin, rest, fixed_length(rest));
-        rest += fixed_length(rest);
-    }
-    call->is_begun = true;
-    if (*rest) {
-        add_element(call);
-        write_piece(&call->elements, rest);
-    }
-    buf_clear(&call->text);
-}
-
-/* Writes the model's id of a call. */
-static void add_id(struct call_text *call, enum id_style ids) {
-    end_text(call);
-    add_element(call);
-    buf_printf(&call->elements, "{\"type\":\"regex\",\"pattern\":\"%s\"}",
-               ids == ID_NINE ? "[a-zA-Z0-9]{9}" : "[0-9]{1,4}");
-}
-
-static void add_arguments(struct call_text *call, char placeholder, const struct json *function) {
-    end_text(call);
-    add_element(call);
-    write_arguments(&call->elements, placeholder, function);
-    if (strchr(XML_PLACEHOLDERS, placeholder)) buf_puts(&call->text, "<");
-}
-
-/* Writes name and arguments in one object. Mistral's templates add the id of the call. */
-static void add_object(struct call_text *call, const struct call_writer *to,
-                       const struct json *function) {
-    buf_printf(&call->text, "{\"name\": \"%s\", \"%s\": ", json_text(json_member(function, "name")),
-               to->form->arguments_key);
-    add_arguments(call, 'a', function);
-    if (to->asked->tools->ids == ID_NINE)
-        buf_puts(&call->elements, ",{\"type\":\"regex\",\"pattern\":"
-                                  "\"(?:, \\\"id\\\": \\\"[a-zA-Z0-9]{9}\\\")?\"}");
-    buf_puts(&call->text, "}");
-}
-
-static void read_call(struct call_text *call, const struct call_writer *to,
-                      const struct json *function) {
-    for (const char *at = to->form->call; *at; at++) {
-        if (*at != '%')
-            buf_add(&call->text, at, 1);
-        else if (*++at == 'n')
-            buf_puts(&call->text, json_text(json_member(function, "name")));
-        else if (*at == 'i')
-            add_id(call, to->asked->tools->ids);
-        else if (*at == 'j')
-            add_object(call, to, function);
-        else
-            add_arguments(call, *at, function);
-    }
-    end_text(call);
-}
-
-/* Writes a call as a tag: the text up to the first part that varies, then a sequence. */
-static void write_call(struct call_writer *to, const struct json *function) {
-    struct call_text call = {0};
-    read_call(&call, to, function);
-    buf_puts(to->out,
-             to->is_second ? ",{\"type\":\"tag\",\"begin\":" : "{\"type\":\"tag\",\"begin\":");
-    write_text(to->out, &call.begin);
-    buf_puts(to->out, ",\"content\":{\"type\":\"sequence\",\"elements\":[");
-    buf_add(to->out, call.elements.data, call.elements.length);
-    buf_puts(to->out, "]},\"end\":\"\"}");
-    to->is_second = true;
-    buf_free(&call.begin);
-    buf_free(&call.elements);
-    buf_free(&call.text);
-}
 
 /* Writes a list of calls with separators. It holds one call unless parallel calls are allowed. */
 static void write_calls(const struct tool_grammar *asked, const struct tool_form *form,
@@ -233,10 +32,10 @@ static void write_calls(const struct tool_grammar *asked, const struct tool_form
     assert(form->call && form->between);
     struct call_writer to = {.asked = asked, .form = form, .out = out};
     buf_puts(out, "{\"type\":\"tags_with_separator\",\"at_least_one\":true,\"separator\":");
-    write_piece(out, form->between);
+    grammar_write_piece(out, form->between);
     if (!asked->parallel) buf_puts(out, ",\"stop_after_first\":true");
     buf_puts(out, ",\"tags\":[");
-    functions_each(function, asked) write_call(&to, function);
+    functions_each(function, asked) grammar_write_call(&to, function);
     buf_puts(out, "]}");
 }
 
@@ -245,13 +44,13 @@ static void write_run(const struct tool_grammar *asked, const struct tool_form *
                       struct buf *out) {
     const char *open = form->open ? form->open : "";
     buf_puts(out, "{\"type\":\"tag\",\"begin\":");
-    json_write_string(out, open, fixed_length(open));
+    json_write_string(out, open, form_fixed_length(open));
     buf_puts(out, ",\"content\":{\"type\":\"sequence\",\"elements\":[");
-    write_piece(out, open + fixed_length(open));
+    grammar_write_piece(out, open + form_fixed_length(open));
     buf_puts(out, ",");
     write_calls(asked, form, out);
     buf_puts(out, ",");
-    write_piece(out, form->close ? form->close : "");
+    grammar_write_piece(out, form->close ? form->close : "");
     buf_puts(out, "]},\"end\":\"\"}");
 }
 
@@ -294,7 +93,7 @@ static void write_triggered(const struct tool_grammar *asked, struct buf *out) {
     forms_each(i, asked->tools) {
         to.form = &asked->tools->forms[i];
         if (!to.form->open) {
-            functions_each(function, asked) write_call(&to, function);
+            functions_each(function, asked) grammar_write_call(&to, function);
             continue;
         }
         if (to.is_second) buf_puts(out, ",");
@@ -330,11 +129,15 @@ static void write_beginnings(const struct tool_grammar *asked, struct buf *out) 
         buf_puts(&pattern, i > 0 ? "|\\s*" : "\\s*");
         if (form->open) add_to_pattern(&pattern, form->open, strlen(form->open));
         if (form->call[1] == 'j')
-            buf_printf(&pattern, "\\s*\\{(?s:.)*\"name\"\\s*:\\s*\"(?:%s)\"", names.data);
+            buf_printf(&pattern,
+                       "\\s*\\{\\s*(?:\"type\"\\s*:\\s*\"(?:[^\"\\\\]|\\\\(?s:.))*\"\\s*,\\s*)?"
+                       "\"name\"\\s*:"
+                       "\\s*\"(?:%s)\"\\s*,\\s*\"(?:parameters|arguments)\"\\s*:\\s*\\{",
+                       names.data);
         else
             buf_printf(&pattern, "\\s*(?:%s)\\s*\\(", names.data);
     }
-    write_text(out, &pattern);
+    grammar_write_text(out, &pattern);
     buf_free(&pattern);
     buf_free(&names);
 }
@@ -378,9 +181,9 @@ static void write_thoughts(const struct reasoning_format *reasoning, const char 
     buf_puts(out, "{\"type\":\"or\",\"elements\":[" NOTHING
                   ",{\"type\":\"sequence\",\"elements\":[" SPACE
                   ",{\"type\":\"tag\",\"content\":{\"type\":\"any_text\"},\"begin\":");
-    write_chars(out, reasoning->begin);
+    grammar_write_chars(out, reasoning->begin);
     buf_puts(out, ",\"end\":");
-    write_chars(out, reasoning->end);
+    grammar_write_chars(out, reasoning->end);
     buf_printf(out, "}%s]}]},", behind);
 }
 
@@ -416,13 +219,13 @@ static void write_harmony_final(const char *content, struct buf *out) {
 static void write_harmony_call(const struct json *function, struct buf *out) {
     struct buf name = {0}, pattern = {0};
     const struct json *called = json_member(function, "name");
-    add_exact(&name, json_text(called), json_length(called));
+    grammar_add_exact(&name, json_text(called), json_length(called));
     buf_printf(&pattern, "(?:" CHANNEL " to=functions\\.%s| to=functions\\.%s" CHANNEL ")" TYPE,
                name.data, name.data);
     buf_puts(out, "{\"type\":\"sequence\",\"elements\":[{\"type\":\"regex\",\"pattern\":");
-    write_text(out, &pattern);
+    grammar_write_text(out, &pattern);
     buf_puts(out, "},");
-    write_arguments(out, 'a', function);
+    grammar_write_arguments(out, 'a', function);
     buf_puts(out, "]}");
     buf_free(&name);
     buf_free(&pattern);

@@ -103,7 +103,8 @@ struct call_object {
     uint8_t state, member;
     struct name key;
     struct json_scan value;
-    bool has_name, has_arguments;
+    bool has_name, has_arguments, has_type;
+    bool is_strict; /* an object with other members before the arguments is no call */
 };
 enum reading call_object_add(struct call_object *object, char c, struct name *name,
                              struct buf *arguments);
@@ -232,6 +233,35 @@ void parser_end_call(struct message_parser *parser);
 /* Processes the byte at `at` in the harmony modes; at the end of the text, the rest. */
 void harmony_step(struct message_parser *parser, char c);
 void harmony_finish(struct message_parser *parser);
+
+/* ---- texts and calls in grammars (grammar_call.c) -------------------------------------------- */
+
+/* Writes calls of one form. */
+struct call_writer {
+    const struct tool_grammar *asked;
+    const struct tool_form *form;
+    struct buf *out;
+    bool is_second; /* in a list: write a comma first */
+};
+
+/* Append a text as a JSON string. */
+void grammar_write_text(struct buf *out, const struct buf *text);
+void grammar_write_chars(struct buf *out, const char *text);
+
+/* Appends a text of a form to a regular expression. */
+void grammar_add_exact(struct buf *out, const char *text, size_t length);
+
+/* Returns the length of the text before its first optional white space. */
+size_t form_fixed_length(const char *text);
+
+/* Writes a text of a form as a format. */
+void grammar_write_piece(struct buf *out, const char *text);
+
+/* Writes the format of the arguments that replace a placeholder. */
+void grammar_write_arguments(struct buf *out, char placeholder, const struct json *function);
+
+/* Writes a call as a tag: the text up to the first part that varies, then a sequence. */
+void grammar_write_call(struct call_writer *to, const struct json *function);
 
 /* ---- tools ---------------------------------------------------------------------------------- */
 

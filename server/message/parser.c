@@ -153,6 +153,7 @@ static void begin_part(struct message_parser *parser, enum part part) {
         pattern_begin(&parser->reader, form->between, form->call);
     else
         pattern_begin(&parser->reader, form->call, NULL);
+    parser->reader.object.is_strict = form->at_start && parser->settings.stream_calls;
 }
 
 /* Begins the first form, from index `first`, that may begin with the byte at `at`. */
