@@ -16,7 +16,9 @@ static struct expr *read(struct builder *b, enum grammar_kind kind, const char *
     case GRAMMAR_JSON_OBJECT:
         return json_call(b, JSON_RULE_OBJECT);
     case GRAMMAR_JSON_SCHEMA:
-        return schema_read(b, text, n);
+        return schema_read(b, text, n, false);
+    case GRAMMAR_JSON_SCHEMA_STRICT:
+        return schema_read(b, text, n, true);
     case GRAMMAR_REGEX:
         return pattern_read(b, "The regular expression", text, n, REGEX_WHOLE);
     case GRAMMAR_CHOICE:

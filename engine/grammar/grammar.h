@@ -27,7 +27,8 @@ enum grammar_kind {
     GRAMMAR_REGEX,       /* RE2's syntax; the whole output matches */
     GRAMMAR_CHOICE,      /* a JSON array of strings */
     GRAMMAR_GBNF, /* llama-server's; also EBNF and a part of Lark, recognised by their form */
-    GRAMMAR_STRUCTURAL_TAG, /* JSON: free text with marked parts that follow grammars */
+    GRAMMAR_STRUCTURAL_TAG,     /* JSON: free text with marked parts that follow grammars */
+    GRAMMAR_JSON_SCHEMA_STRICT, /* as GRAMMAR_JSON_SCHEMA; unknown formats are refused */
 };
 
 /* Compiles text[n]. The caller releases the result. Fails with STATUS_INVALID_REQUEST and a message

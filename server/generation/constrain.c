@@ -58,6 +58,7 @@ static enum status write_content(const struct api_grammar *asked, struct buf *ou
         bool is_string;
     } formats[] = {[GRAMMAR_JSON_OBJECT] = {"json_schema", "json_schema", false},
                    [GRAMMAR_JSON_SCHEMA] = {"json_schema", "json_schema", false},
+                   [GRAMMAR_JSON_SCHEMA_STRICT] = {"json_schema", "json_schema", false},
                    [GRAMMAR_REGEX] = {"regex", "pattern", true},
                    [GRAMMAR_GBNF] = {"grammar", "grammar", true}};
     if (asked->kind == GRAMMAR_CHOICE || asked->kind == GRAMMAR_STRUCTURAL_TAG) {
@@ -79,7 +80,7 @@ static enum status write_content(const struct api_grammar *asked, struct buf *ou
         buf_puts(out, "{\"type\":\"object\"}");
     else
         buf_add(out, asked->text, asked->length);
-    buf_puts(out, "}");
+    buf_puts(out, asked->kind == GRAMMAR_JSON_SCHEMA_STRICT ? ",\"strict\":true}" : "}");
     return STATUS_OK;
 }
 

@@ -69,7 +69,8 @@ static void write_schema(struct buf *out, const struct json *schema) {
     buf_puts(out, "{\"type\":\"object\"");
     if (is_closed(schema)) buf_puts(out, ",\"additionalProperties\":false");
     json_each_member(member, schema) {
-        if (strcmp(member->name, "type") == 0) continue;
+        bool is_fixed = strcmp(member->name, "type") == 0 || strcmp(member->name, "nullable") == 0;
+        if (is_fixed) continue;
         buf_puts(out, ",");
         grammar_write_chars(out, member->name);
         buf_puts(out, ":");
@@ -106,6 +107,8 @@ void grammar_write_arguments(struct buf *out, char placeholder, const struct jso
         write_texts(out, schema);
     }
     if (placeholder == 'p') buf_puts(out, ",\"style\":\"python\"");
+    bool is_strict = json_true(json_member(function, "strict"));
+    buf_puts(out, is_strict ? ",\"strict\":true" : ",\"strict\":false");
     buf_puts(out, ",\"json_schema\":");
     write_schema(out, schema);
     buf_puts(out, "}");

@@ -79,6 +79,7 @@ static void write_search(struct buf *out, const struct api_request *request) {
 static void write_grammar(struct buf *out, const struct api_grammar *grammar) {
     static const char *const member[] = {[GRAMMAR_JSON_OBJECT] = "json_object",
                                          [GRAMMAR_JSON_SCHEMA] = "json",
+                                         [GRAMMAR_JSON_SCHEMA_STRICT] = "json",
                                          [GRAMMAR_REGEX] = "regex",
                                          [GRAMMAR_CHOICE] = "choice",
                                          [GRAMMAR_GBNF] = "grammar",

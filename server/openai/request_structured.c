@@ -72,6 +72,7 @@ static enum status keep_value(struct parse *parse, const char *name, enum gramma
         }
         return json_first(value) ? keep_json(parse, name, kind, value) : STATUS_OK;
     case GRAMMAR_JSON_SCHEMA:
+    case GRAMMAR_JSON_SCHEMA_STRICT:
     case GRAMMAR_STRUCTURAL_TAG:
         if (json_is(value, JSON_OBJECT)) return keep_json(parse, name, kind, value);
         if (!is_text) return field_wrong_type(parse, name, "an object, or its JSON text", value);
@@ -129,10 +130,12 @@ enum status check_structured_outputs(struct parse *parse, const char *name,
 
 /* ---- response_format ------------------------------------------------------------------------ */
 
-static enum status keep_schema(struct parse *parse, const char *path, const struct json *schema) {
+static enum status keep_schema(struct parse *parse, const char *path, const struct json *schema,
+                               bool is_strict) {
     if (!schema) return field_wrong(parse, path, "is missing");
     if (!json_is(schema, JSON_OBJECT)) return field_wrong_type(parse, path, "an object", schema);
-    return keep_json(parse, path, GRAMMAR_JSON_SCHEMA, schema);
+    return keep_json(parse, path, is_strict ? GRAMMAR_JSON_SCHEMA_STRICT : GRAMMAR_JSON_SCHEMA,
+                     schema);
 }
 
 enum status check_response_format(struct parse *parse, const char *name, const struct json *value) {
@@ -143,7 +146,7 @@ enum status check_response_format(struct parse *parse, const char *name, const s
     if (json_is_text(type, "structural_tag"))
         return keep_json(parse, name, GRAMMAR_STRUCTURAL_TAG, value);
     if (json_is_text(type, "json_object")) {
-        if (own) return keep_schema(parse, "response_format.schema", own);
+        if (own) return keep_schema(parse, "response_format.schema", own, false);
         return keep(parse, name, GRAMMAR_JSON_OBJECT, "", 0);
     }
     if (!json_is_text(type, "json_schema"))
@@ -153,5 +156,6 @@ enum status check_response_format(struct parse *parse, const char *name, const s
     const struct json *format = json_member(value, "json_schema");
     if (format && !json_is(format, JSON_OBJECT))
         return field_wrong_type(parse, "response_format.json_schema", "an object", format);
-    return keep_schema(parse, "response_format.json_schema.schema", json_member(format, "schema"));
+    return keep_schema(parse, "response_format.json_schema.schema", json_member(format, "schema"),
+                       json_true(json_member(format, "strict")));
 }

@@ -236,7 +236,7 @@ def test_what_cannot_be_promised_is_refused(client, server):
         return caught.value.body["param"], caught.value.body["message"]
 
     def tool(parameters):
-        return [{"type": "function", "function": {"name": "odd", "parameters": parameters}}]
+        return [{"type": "function", "function": {"name": "odd", "parameters": parameters, "strict": True}}]
 
     for choice in ("auto", "required"):
         param, message = refused(tool({"type": "object", "properties": {"a": {"not": {}}}}), tool_choice=choice)

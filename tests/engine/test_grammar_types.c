@@ -63,7 +63,11 @@ static const char *const places[] = {
 static const char *const styles[] = {"json",        "qwen_xml",     "glm_xml", "seed_xml",
                                      "minimax_xml", "deepseek_xml", "python"};
 
-enum { N_VALUES = sizeof values / sizeof *values, N_PLACES = sizeof places / sizeof *places };
+enum {
+    N_VALUES = sizeof values / sizeof *values,
+    N_PLACES = sizeof places / sizeof *places,
+    N_STYLES = sizeof styles / sizeof *styles,
+};
 
 static void check_compiled(enum grammar_kind kind, const struct buf *text) {
     const struct grammar_limits limits = {.max_ms = 60000};
@@ -81,26 +85,26 @@ static void check_compiled(enum grammar_kind kind, const struct buf *text) {
                   err.message);
 }
 
-/* Compiles a schema alone, and as the arguments of a call in each style. */
+/* Compiles a schema alone, and as the arguments of a call in each style, also of a tool without
+ * `strict`. */
 static void check_schema(const char *schema) {
     struct buf text = {0};
     buf_puts(&text, schema);
     check_compiled(GRAMMAR_JSON_SCHEMA, &text);
-    for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
+    for (size_t i = 0; i < 2 * N_STYLES; i++) {
         buf_clear(&text);
         buf_printf(&text,
                    "{\"type\":\"structural_tag\",\"format\":{\"type\":\"json_schema\",\"style\":"
-                   "\"%s\",\"texts\":[\"a\"],\"json_schema\":%s}}",
-                   styles[i], schema);
+                   "\"%s\",\"texts\":[\"a\"],\"json_schema\":%s%s}}",
+                   styles[i % N_STYLES], schema, i < N_STYLES ? "" : ",\"strict\":false");
         check_compiled(GRAMMAR_STRUCTURAL_TAG, &text);
     }
     buf_free(&text);
 }
 
 START_TEST(a_keyword_with_a_value_of_any_type_is_served_or_refused_with_its_place) {
-    bool is_note;
-    const char *keyword = schema_keyword((size_t)_i, &is_note);
-    for (int i = 0; keyword && i < N_VALUES * N_PLACES; i++) {
+    const char *keyword = schema_keyword((size_t)_i)->name;
+    for (int i = 0; i < N_VALUES * N_PLACES; i++) {
         char member[160], schema[400];
         snprintf(member, sizeof member, "\"%s\":%s", keyword, values[i % N_VALUES]);
         snprintf(schema, sizeof schema, places[i / N_VALUES], member);
@@ -237,9 +241,8 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("grammar_types");
     TCase *all = tcase_create("types");
-    bool is_note;
     int n_keywords = 0;
-    while (schema_keyword((size_t)n_keywords, &is_note)) n_keywords++;
+    while (schema_keyword((size_t)n_keywords)) n_keywords++;
     tcase_set_timeout(all, 120);
     tcase_add_loop_test(all, a_keyword_with_a_value_of_any_type_is_served_or_refused_with_its_place,
                         0, n_keywords);

@@ -180,9 +180,10 @@ static bool draw_text(struct driver *d, const struct task *task, struct buf *tex
 /* ---- tasks ---------------------------------------------------------------------------------- */
 
 static enum grammar_kind kind_named(const struct json *name) {
-    static const char *const names[] = {"json_object", "json_schema", "regex",
-                                        "choice",      "gbnf",        "structural_tag"};
-    for (int kind = 0; kind < 6; kind++) {
+    static const char *const names[] = {
+        "json_object",    "json_schema",       "regex", "choice", "gbnf",
+        "structural_tag", "json_schema_strict"};
+    for (int kind = 0; kind < 7; kind++) {
         if (json_is_text(name, names[kind])) return (enum grammar_kind)kind;
     }
     give_up("an unknown kind", name ? name->string : "none");

@@ -20,6 +20,7 @@ from driver import ROOT, Driver, in_order, order_of, orders, plain, spellings
 
 PACKAGE, SHA256 = "jsonschema==4.26.0", "0c26707e2efad8aa1bfc5b7ce170f3fccc2e4918ff85989ba9ffa9facb2be326"
 FOLDER = ROOT / "build" / "schemas"
+KIND = "json_schema_strict"  # formats are enforced or refused
 LIST = pathlib.Path(__file__).with_name("suite.txt")
 
 # Valid in the suite but not accepted, or vice versa: (file, a part of the case's name, the reason).
@@ -57,7 +58,7 @@ def groups():
 def accepts(driver, schema, value):
     """Is the value accepted with its keys in the schema's order? If not: in which order, if any?"""
     def all_of(value):
-        return all(driver.ask(schema, spellings(value))["accepted"])
+        return all(driver.ask(schema, spellings(value), kind=KIND)["accepted"])
 
     if all_of(in_order(value, order_of(schema))):
         return "keys in the schema's order"
@@ -69,7 +70,7 @@ def outcome(driver, schema, case):
     if case["valid"]:
         return accepts(driver, schema, value) or "WRONG: a valid instance is not accepted"
     texts = [text for each in [case["data"], *orders(value, 200)] for text in spellings(each)]
-    return "WRONG: an invalid instance is accepted" if any(driver.ask(schema, texts)["accepted"]) else "not accepted"
+    return "WRONG: an invalid instance is accepted" if any(driver.ask(schema, texts, kind=KIND)["accepted"]) else "not accepted"
 
 
 def run(driver):
@@ -77,7 +78,7 @@ def run(driver):
     counts, lines, wrong = collections.Counter(), [], []
     for name, group in groups():
         place = f"{name} | {group['description']}"
-        result = driver.ask(group["schema"])
+        result = driver.ask(group["schema"], kind=KIND)
         if "error" in result:
             counts["schema refused"] += len(group["tests"])
             lines.append(f"refused  {place} | {result['error'][:100]}")

@@ -146,7 +146,7 @@ START_TEST(a_format_is_a_schema) {
     asked = request_expect(&api_responses,
                            BODY("\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\","
                                 "\"strict\":true,\"schema\":{\"type\":\"integer\"}}}," HI));
-    ck_assert_int_eq(asked->grammar.kind, GRAMMAR_JSON_SCHEMA);
+    ck_assert_int_eq(asked->grammar.kind, GRAMMAR_JSON_SCHEMA_STRICT);
     api_request_free(asked);
     asked = request_expect(&api_responses, BODY("\"text\":{\"format\":{\"type\":\"text\"}}," HI));
     ck_assert_ptr_null(asked->grammar.field);

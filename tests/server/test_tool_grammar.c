@@ -62,7 +62,7 @@ static bool accepts(struct grammar *grammar, const char *text) {
     return grammar_match(grammar, text, n, &may_end) == n && may_end;
 }
 
-/* ---- all rows -------------------------------------------------------------------------------- */
+/* ---- all rows ------------------------------------------------------------------------------- */
 
 /* Writes the first names of all rows; each ends with a 0. */
 static int row_names(char names[64][40]) {
@@ -279,7 +279,7 @@ START_TEST(what_passes_is_read_as_calls_that_keep_to_the_schemas) {
 }
 END_TEST
 
-/* ---- the formats of families ----------------------------------------------------------------- */
+/* ---- the formats of families ---------------------------------------------------------------- */
 
 #define DS(word) "<\xEF\xBD\x9Ctool\xE2\x96\x81" word "\xEF\xBD\x9C>"
 #define CALLS(word) DS("calls\xE2\x96\x81" word)
@@ -442,7 +442,7 @@ START_TEST(every_row_is_written) {
 }
 END_TEST
 
-/* ---- allowed texts, by tool choice ----------------------------------------------------------- */
+/* ---- allowed texts, by tool choice ---------------------------------------------------------- */
 
 #define HERMES(name, arguments) TOOL("{\"name\": \"" name "\", \"arguments\": " arguments "}")
 #define H_CALL "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
@@ -617,33 +617,38 @@ START_TEST(thoughts_come_before_content) {
 }
 END_TEST
 
-/* ---- schemas that cannot be enforced --------------------------------------------------------- */
+/* ---- schemas that cannot be enforced -------------------------------------------------------- */
 
-/* Fails unless the grammar of a tool "g" with this schema is refused. */
-static void check_refused(const char *format, const char *schema, struct err *err) {
+/* Compiles the grammar of a tool "g" with this schema. */
+static enum status compile_tool(const char *format, const char *schema, bool is_strict,
+                                struct grammar **grammar, struct err *err) {
     struct buf text = {0};
     struct json *json;
-    struct grammar *grammar;
-    buf_printf(&text, "[{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":%s}}]",
-               schema);
+    buf_printf(&text,
+               "[{\"type\":\"function\",\"function\":{\"name\":\"g\",\"strict\":%s,"
+               "\"parameters\":%s}}]",
+               is_strict ? "true" : "null", schema);
     ck_assert_int_eq(json_parse(&json, "It", text.data, text.length, err), STATUS_OK);
     struct tool_grammar asked = asked_of(format);
     asked.functions = json;
     buf_clear(&text);
     tool_grammar_write(&asked, &text);
-    ck_assert_int_eq(
-        grammar_compile(GRAMMAR_STRUCTURAL_TAG, text.data, text.length, NULL, &grammar, err),
-        STATUS_INVALID_REQUEST);
+    enum status status =
+        grammar_compile(GRAMMAR_STRUCTURAL_TAG, text.data, text.length, NULL, grammar, err);
     json_free(json);
     buf_free(&text);
+    return status;
 }
 
-START_TEST(a_refusal_names_the_tool_and_the_place) {
+START_TEST(a_refusal_of_a_strict_tool_names_the_tool_and_the_place) {
     static const struct {
         const char *format, *schema, *says;
     } rows[] = {
         {"hermes", "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{}}}}",
          "The tool \"g\": The schema at \"/properties/a/not\""},
+        {"hermes",
+         "{\"properties\":{\"b\":{},\"a\":{\"type\":\"string\",\"pattern\":\"^(a{300}){300}$\"}}}",
+         "The tool \"g\": The schema at \"/properties/a\": The grammar needs more than 50000"},
         {"qwen3_coder", "{\"properties\":{\"a\":{\"type\":\"string\",\"format\":\"x\"}}}",
          "The tool \"g\": The schema at \"/properties/a/format\""},
         {"qwen3_coder", "{\"$ref\":\"#/$defs/x\",\"$defs\":{\"x\":{}}}", "The schema at \"/$ref\""},
@@ -653,8 +658,43 @@ START_TEST(a_refusal_names_the_tool_and_the_place) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct err err = {0};
-        check_refused(rows[i].format, rows[i].schema, &err);
+        struct grammar *grammar;
+        ck_assert_int_eq(compile_tool(rows[i].format, rows[i].schema, true, &grammar, &err),
+                         STATUS_INVALID_REQUEST);
         ck_assert_msg(strstr(err.message, rows[i].says), "%s", err.message);
+    }
+}
+END_TEST
+
+/* Constraints that a grammar cannot enforce, on the parameter `a` of a tool and on the whole. */
+static const char *const hints[] = {
+    "{\"properties\":{\"a\":{\"type\":\"array\",\"items\":{},\"uniqueItems\":true}}}",
+    "{\"properties\":{\"a\":{\"not\":{\"required\":[\"b\"]}}}}",
+    "{\"properties\":{\"a\":{\"oneOf\":[{\"type\":\"number\"},{\"type\":\"integer\"}]}}}",
+    "{\"properties\":{\"a\":{\"$ref\":\"http://a/b\"}}}",
+    "{\"properties\":{\"a\":{\"$ref\":\"#/$defs/none\"}}}",
+    "{\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"(?<=a)b\"}}}",
+    "{\"properties\":{\"a\":{\"type\":\"string\",\"format\":\"x\"}}}",
+    "{\"properties\":{\"a\":{\"type\":\"number\",\"multipleOf\":0.12345}}}",
+    "{\"properties\":{\"a\":{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"(?<=a)b\"}}}}",
+    "{\"properties\":{\"a\":{\"type\":\"object\",\"patternProperties\":{\"(?<=a)b\":{}}}}}",
+    "{\"properties\":{\"a\":{\"type\":\"object\",\"minProperties\":9}}}",
+    "{\"properties\":{\"a\":{\"type\":\"string\",\"required\":true,\"maxlength\":3}}}",
+    "{\"properties\":{\"a\":{\"if\":{},\"then\":{\"minLength\":1}}},\"$schema\":\"http://a/b\"}",
+    "{\"properties\":{\"a\":{}},\"dependentSchemas\":{\"a\":{}},\"minProperties\":1}",
+    "{\"properties\":{\"a\":{}},\"anyOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}]}",
+    "{\"properties\":{\"a-b c\":{},\"a\":{}},\"required\":[\"z\"]}",
+};
+
+START_TEST(a_tool_without_strict_is_served_without_what_cannot_be_enforced) {
+    char names[64][40];
+    int n = row_names(names);
+    for (int i = 0; i < n; i++) {
+        struct err err = {0};
+        struct grammar *grammar = NULL;
+        enum status status = compile_tool(names[i], hints[_i], false, &grammar, &err);
+        ck_assert_msg(status == STATUS_OK, "%s: %s: %s", names[i], hints[_i], err.message);
+        grammar_release(grammar);
     }
 }
 END_TEST
@@ -674,7 +714,9 @@ START_TEST(a_schema_with_values_of_another_type_is_refused_in_every_row) {
     for (int i = 0; i < n; i++) {
         for (size_t k = 0; k < sizeof schemas / sizeof *schemas; k++) {
             struct err err = {0};
-            check_refused(names[i], schemas[k], &err);
+            struct grammar *grammar;
+            ck_assert_int_eq(compile_tool(names[i], schemas[k], k % 2, &grammar, &err),
+                             STATUS_INVALID_REQUEST);
             ck_assert_msg(strstr(err.message, "The tool \"g\": The schema at \""), "%s",
                           err.message);
         }
@@ -699,7 +741,9 @@ int main(void) {
     tcase_add_test(t, arguments_have_no_other_members);
     tcase_add_test(t, content_may_have_a_format);
     tcase_add_loop_test(t, thoughts_come_before_content, 0, COUNT(thoughts));
-    tcase_add_test(t, a_refusal_names_the_tool_and_the_place);
+    tcase_add_test(t, a_refusal_of_a_strict_tool_names_the_tool_and_the_place);
+    tcase_add_loop_test(t, a_tool_without_strict_is_served_without_what_cannot_be_enforced, 0,
+                        COUNT(hints));
     tcase_add_test(t, a_schema_with_values_of_another_type_is_refused_in_every_row);
     suite_add_tcase(s, t);
     return suite_main(s);

@@ -58,13 +58,16 @@ struct expr {
 struct rule {
     struct expr *body; /* NULL until defined */
     const char *name;  /* for messages; NULL: the reader created the rule */
+    /* for messages: the tool and the place of its schema when the rule was created; or NULL */
+    const char *owner;
+    const struct json *at_root, *at;
 };
 
 /* The rules that all JSON grammars share; -1: not created yet. */
 enum json_rule {
     JSON_RULE_SPACE,
     JSON_RULE_STRING,
-    JSON_RULE_CHARACTER, /* a character of a string with its escapes */
+    JSON_RULE_CHARACTER,     /* a character of a string with its escapes */
     JSON_RULE_SINGLE_STRING, /* Python's, in single quotes */
     JSON_RULE_SINGLE_CHARACTER,
     JSON_RULE_NUMBER,
@@ -89,6 +92,8 @@ struct builder {
     int json_rules[N_JSON_RULES];
     enum status status;
     struct err *err;
+    struct json *document;           /* contains the nodes below; freed with the builder */
+    const struct json *at_root, *at; /* for messages: the schema whose rule is read; or NULL */
     /* for messages: the place of the current pattern; or NULL */
     const struct json *pattern_root, *pattern;
     struct expr spare; /* returned after a failure */

@@ -33,7 +33,9 @@ bool builder_begin(struct builder *b, const struct grammar_limits *limits, size_
 
 enum status builder_end(struct builder *b) {
     arena_free(b->arena);
+    json_free(b->document);
     b->arena = NULL;
+    b->document = NULL;
     return b->status;
 }
 
@@ -141,7 +143,8 @@ int rule_new(struct builder *b, const char *name) {
         b->rules = rules;
         b->max_rules = max;
     }
-    b->rules[b->n_rules] = (struct rule){.name = name};
+    b->rules[b->n_rules] =
+        (struct rule){.name = name, .owner = b->owner, .at_root = b->at_root, .at = b->at};
     return b->n_rules++;
 }
 

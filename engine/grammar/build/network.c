@@ -1,10 +1,24 @@
 /* Builds a network from the builder's rules. Finds the nullable rules and removes edges from which
  * no end is reachable, so every reachable state can reach an end. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/grammar/build/network.h"
+
+/* Begins the message of a limit with the tool and the place of the rule's schema. */
+static void name_place(struct builder *b, const struct rule *rule) {
+    char problem[sizeof b->err->message];
+    struct buf place = {0};
+    if (!rule->at) return;
+    snprintf(problem, sizeof problem, "%s", b->err->message);
+    if (rule->owner) buf_printf(&place, "The tool \"%s\": ", rule->owner);
+    buf_puts(&place, "The schema at \"");
+    json_pointer(rule->at_root, rule->at, &place);
+    err_set(b->err, STATUS_INVALID_REQUEST, NULL, "%.400s\": %s", place.data, problem);
+    buf_free(&place);
+}
 
 /* ---- nodes and edges ------------------------------------------------------------------------ */
 
@@ -14,8 +28,9 @@ static void draw_rules(struct graph *graph, struct network *network) {
         struct network_rule *rule = &network->rules[i];
         rule->start = graph_node(graph);
         rule->end = graph_node(graph);
-        if (b->status == STATUS_OK && b->rules[i].body)
-            graph_expr(graph, b->rules[i].body, rule->start, rule->end);
+        if (b->status != STATUS_OK || !b->rules[i].body) continue;
+        graph_expr(graph, b->rules[i].body, rule->start, rule->end);
+        if (b->status == STATUS_INVALID_REQUEST) name_place(b, &b->rules[i]);
     }
 }
 

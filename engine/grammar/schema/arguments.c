@@ -53,17 +53,17 @@ static void check_root(struct arguments *a, const struct json *root) {
                                          "minProperties", "maxProperties", "patternProperties",
                                          "propertyNames"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        const struct json *other = json_member(root, others[i]);
+        const struct json *other = schema_value(root, others[i]);
         if (other)
-            schema_fail(a->r, other,
-                        "is not enforced if the model writes each parameter separately, as this "
-                        "one does: list them in 'properties' of the schema itself.");
+            schema_cannot(a->r, other,
+                          "is not enforced if the model writes each parameter separately, as this "
+                          "one does: list them in 'properties' of the schema itself.");
     }
-    json_each(name, json_member(root, "required")) {
+    json_each(name, schema_value(root, "required")) {
         if (a->r->b->status != STATUS_OK) return;
-        if (!schema_member(a->r, json_member(root, "properties"), json_text(name)))
-            schema_fail(a->r, name,
-                        "is not a name in 'properties', and this model writes only these.");
+        if (!schema_member(a->r, schema_value(root, "properties"), json_text(name)))
+            schema_cannot(a->r, name,
+                          "is not a name in 'properties', and this model writes only these.");
     }
 }
 
@@ -90,11 +90,12 @@ static struct expr *spelled(struct builder *b, const char *text) {
     }
 }
 
-static struct expr *text_value(struct arguments *a, const struct conj *conj) {
+static struct expr *text_value(struct arguments *a, struct conj *conj) {
     static const char *const choices[] = {"anyOf", "oneOf"};
     struct builder *b = a->r->b;
+    conj_refuse_null(a->r, conj);
     for (int i = 0; i < 2; i++) {
-        conj_each_value(choice, conj, choices[i]) schema_fail(
+        conj_each_value(choice, conj, choices[i]) schema_cannot(
             a->r, choice, "is not enforced in a text, and this model writes it as text.");
     }
     struct expr *any = expr_repeat(b, expr_new(b, EXPR_BYTE), 0, NO_MAX);
@@ -110,8 +111,6 @@ static struct expr *parameter(struct arguments *a, const struct json *root,
     struct conj whole = {0};
     pointers_add(b, &whole.schemas, root);
     struct conj value = schema_property(a->r, &whole, property->name);
-    if (!name_is_right(style, property->name))
-        schema_fail(a->r, property, "has a name that cannot be written in this model's format.");
     bool plain = style->end && schema_lists(a->r, a->texts, property->name);
     const char *middle = plain || !style->json_middle ? style->middle : style->json_middle;
     return expr_of(b, EXPR_CAT, expr_text(b, style->open), expr_text(b, property->name),
@@ -124,7 +123,7 @@ static struct expr *parameter(struct arguments *a, const struct json *root,
 /* The parameters from `property` on. Rules at + 0 and at + 1: without and with a parameter before
  * it. */
 static struct expr *parameters(struct arguments *a, const struct json *root) {
-    const struct json *properties = json_member(root, "properties");
+    const struct json *properties = schema_value(root, "properties");
     struct builder *b = a->r->b;
     int rules = b->n_rules, at = rules;
     json_each_member(property, properties) rule_new(b, property->name), rule_new(b, property->name);
@@ -132,13 +131,17 @@ static struct expr *parameters(struct arguments *a, const struct json *root) {
     json_each_member(property, properties) {
         if (!builder_in_time(b)) return &b->spare;
         int whole = rule_new(b, property->name);
-        bool is_required = schema_lists(a->r, json_member(root, "required"), property->name);
-        rule_define(b, whole, parameter(a, root, property));
+        bool is_required = schema_lists(a->r, schema_value(root, "required"), property->name);
+        bool has_name = name_is_right(a->style, property->name);
+        if (!has_name)
+            schema_cannot(a->r, property,
+                          "has a name that cannot be written in this model's format.");
+        rule_define(b, whole, has_name ? parameter(a, root, property) : expr_new(b, EXPR_ALT));
         for (int behind = 0; behind < 2; behind++) {
             struct expr *here = expr_of(b, EXPR_CAT, expr_text(b, behind ? a->style->between : ""),
                                         expr_call(b, whole), expr_call(b, at + 3), NULL);
             struct expr *all = expr_of(b, EXPR_ALT, here, NULL);
-            if (!is_required) expr_add(all, expr_call(b, at + 2 + behind));
+            if (!is_required || !has_name) expr_add(all, expr_call(b, at + 2 + behind));
             rule_define(b, at + behind, all);
         }
         at += 2;
@@ -168,13 +171,14 @@ static bool takes_single_quotes(struct arguments *a, const struct json *root) {
 }
 
 struct expr *schema_arguments(struct builder *b, const struct json *root, const char *style,
-                              const struct json *texts) {
-    struct schema_reader r = {.b = b, .root = root};
+                              const struct json *texts, enum schema_mode mode) {
+    struct schema_reader r = {.b = b, .root = root, .mode = mode};
     struct arguments a = {.r = &r, .texts = texts};
     for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
         if (strcmp(styles[i].name, style) == 0) a.style = &styles[i];
     }
     if (!a.style) return NULL;
+    b->at_root = b->at = root;
     schema_check(&r, root);
     if (b->status == STATUS_OK) check_root(&a, root);
     if (b->status != STATUS_OK) return &b->spare;
@@ -183,5 +187,6 @@ struct expr *schema_arguments(struct builder *b, const struct json *root, const 
     conj_define_rules(&r);
     schema_reader_free(&r);
     json_spell_python(b, false, false);
+    b->at_root = b->at = NULL;
     return b->status == STATUS_OK ? all : &b->spare;
 }

@@ -9,15 +9,15 @@
 
 /* The schemas of the first items: prefixItems, or items if it is an array (draft 7). */
 static const struct json *prefix_of(const struct json *schema) {
-    const struct json *prefix = json_member(schema, "prefixItems");
-    const struct json *items = json_member(schema, "items");
+    const struct json *prefix = schema_value(schema, "prefixItems");
+    const struct json *items = schema_value(schema, "items");
     return prefix ? prefix : json_is(items, JSON_ARRAY) ? items : NULL;
 }
 
 /* The schema of the items after the first ones, or NULL. */
 static const struct json *rest_of(const struct json *schema) {
-    const struct json *items = json_member(schema, "items");
-    return json_is(items, JSON_ARRAY) ? json_member(schema, "additionalItems") : items;
+    const struct json *items = schema_value(schema, "items");
+    return json_is(items, JSON_ARRAY) ? schema_value(schema, "additionalItems") : items;
 }
 
 /* The conjunction of all schemas for item `at`. */

@@ -1,103 +1,10 @@
-/* The keywords of JSON Schema: their names, the form of their values, and the target of $ref. Each
- * schema is checked before it is used, so the other files rely on correct forms. */
+/* The form of the keywords' values, and the target of $ref. Each schema is checked before it is
+ * used, so the other files rely on correct forms. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/grammar/schema/internal.h"
-
-enum form {
-    FORM_NOTE,       /* an annotation; ignored */
-    FORM_SCHEMA,     /* a schema */
-    FORM_SCHEMAS,    /* an array of schemas */
-    FORM_SCHEMA_MAP, /* an object of schemas */
-    FORM_ITEMS,      /* a schema, or an array of them as in draft 7 */
-    FORM_DEFS,       /* an object of schemas that apply only through a $ref */
-    FORM_COUNT,      /* an integer of at least 0 */
-    FORM_NUMBER,
-    FORM_STRING,
-    FORM_STRINGS, /* an array of strings */
-    FORM_TYPE,    /* a name of a type, or an array of names */
-    FORM_VALUES,  /* an array of any values */
-    FORM_VALUE,   /* any value */
-    FORM_FALSE,   /* false; true cannot be enforced */
-    FORM_DIALECT, /* the name of a supported draft */
-};
-
-static const struct schema_keyword {
-    const char *name;
-    enum form form;
-} keywords[] = {
-    {"type", FORM_TYPE},
-    {"enum", FORM_VALUES},
-    {"const", FORM_VALUE},
-    {"properties", FORM_SCHEMA_MAP},
-    {"required", FORM_STRINGS},
-    {"additionalProperties", FORM_SCHEMA},
-    {"propertyNames", FORM_SCHEMA},
-    {"patternProperties", FORM_SCHEMA_MAP},
-    {"minProperties", FORM_COUNT},
-    {"maxProperties", FORM_COUNT},
-    {"items", FORM_ITEMS},
-    {"prefixItems", FORM_SCHEMAS},
-    {"additionalItems", FORM_SCHEMA},
-    {"minItems", FORM_COUNT},
-    {"maxItems", FORM_COUNT},
-    {"uniqueItems", FORM_FALSE},
-    {"minLength", FORM_COUNT},
-    {"maxLength", FORM_COUNT},
-    {"pattern", FORM_STRING},
-    {"format", FORM_STRING},
-    {"minimum", FORM_NUMBER},
-    {"maximum", FORM_NUMBER},
-    {"exclusiveMinimum", FORM_NUMBER},
-    {"exclusiveMaximum", FORM_NUMBER},
-    {"multipleOf", FORM_NUMBER},
-    {"anyOf", FORM_SCHEMAS},
-    {"oneOf", FORM_SCHEMAS},
-    {"allOf", FORM_SCHEMAS},
-    {"$ref", FORM_STRING},
-    {"$defs", FORM_DEFS},
-    {"definitions", FORM_DEFS},
-    {"title", FORM_NOTE},
-    {"description", FORM_NOTE},
-    {"default", FORM_NOTE},
-    {"example", FORM_NOTE},
-    {"examples", FORM_NOTE},
-    {"deprecated", FORM_NOTE},
-    {"readOnly", FORM_NOTE},
-    {"writeOnly", FORM_NOTE},
-    {"discriminator", FORM_NOTE},
-    {"$schema", FORM_DIALECT},
-    {"$id", FORM_NOTE},
-    {"$comment", FORM_NOTE},
-    {"contentEncoding", FORM_NOTE},
-    {"contentMediaType", FORM_NOTE},
-};
-
-static const struct schema_keyword *find_keyword(const char *name) {
-    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
-        if (strcmp(keywords[i].name, name) == 0) return &keywords[i];
-    }
-    return NULL;
-}
-
-const char *schema_keyword(size_t i, bool *is_note) {
-    if (i >= sizeof keywords / sizeof *keywords) return NULL;
-    *is_note = keywords[i].form == FORM_NOTE;
-    return keywords[i].name;
-}
-
-bool schema_says(const struct json *schema) {
-    json_each_member(member, schema) {
-        const struct schema_keyword *keyword = find_keyword(member->name);
-        bool refers = strcmp(member->name, "$ref") == 0 || strcmp(member->name, "allOf") == 0;
-        if (keyword && !refers && keyword->form != FORM_NOTE && keyword->form != FORM_DEFS &&
-            keyword->form != FORM_FALSE && keyword->form != FORM_DIALECT)
-            return true;
-    }
-    return false;
-}
 
 /* ---- values of keywords --------------------------------------------------------------------- */
 
@@ -136,8 +43,8 @@ static bool all_schemas(const struct json *object) {
 
 /* Returns the problem of a keyword's value, or NULL. */
 static const char *wrong_form(const struct json *value, enum form form) {
-    bool is_count =
-        json_is(value, JSON_NUMBER) && json_is_integer(value) && json_integer(value) >= 0;
+    bool is_count = json_is(value, JSON_NUMBER) && json_number(value) >= 0 &&
+                    (json_is_integer(value) || json_number(value) >= MAX_EXACT);
     switch (form) {
     case FORM_SCHEMA:
         return is_schema(value) ? NULL : "must be a schema: an object, true or false";
@@ -155,6 +62,12 @@ static const char *wrong_form(const struct json *value, enum form form) {
         return is_count ? NULL : "must be a whole number of at least 0";
     case FORM_NUMBER:
         return json_is(value, JSON_NUMBER) ? NULL : "must be a number";
+    case FORM_BOUND:
+        return json_is(value, JSON_NUMBER) || json_is(value, JSON_BOOL)
+                   ? NULL
+                   : "must be a number, or true or false as in draft 4";
+    case FORM_BOOL:
+        return json_is(value, JSON_BOOL) ? NULL : "must be true or false";
     case FORM_STRING:
         return is_string(value) ? NULL : "must be a string";
     case FORM_STRINGS:
@@ -177,6 +90,8 @@ static const char *wrong_form(const struct json *value, enum form form) {
                    ? NULL
                    : "must be the name of a draft, as in "
                      "\"https://json-schema.org/draft/2020-12/schema\"";
+    case FORM_UNENFORCED:
+        return "is a keyword that is not enforced here; leave it out";
     case FORM_NOTE:
     case FORM_VALUE:
         return NULL;
@@ -184,16 +99,30 @@ static const char *wrong_form(const struct json *value, enum form form) {
     return NULL;
 }
 
+/* An unknown keyword is an annotation, unless it is a known one misspelled. */
+static void check_unknown(struct schema_reader *r, const struct json *value) {
+    const char *meant = schema_keyword_meant(value->name);
+    if (meant)
+        schema_cannot(r, value,
+                      "is not a keyword; if you mean \"%s\", write it so, else rename it.", meant);
+}
+
 static void check_keyword(struct schema_reader *r, const struct json *value) {
-    const struct schema_keyword *keyword = find_keyword(value->name);
+    const struct schema_keyword *keyword = schema_keyword_find(value->name);
     if (!keyword) {
-        schema_fail(r, value, "is a keyword that is not enforced here; leave it out.");
+        check_unknown(r, value);
         return;
     }
+    if (json_is(value, JSON_NULL) && keyword->form != FORM_VALUE) return;
     const char *wrong = wrong_form(value, keyword->form);
     bool is_multiple = strcmp(keyword->name, "multipleOf") == 0;
     if (!wrong && is_multiple && !(json_number(value) > 0)) wrong = "must be above 0";
-    if (wrong) {
+    bool is_hint = keyword->form == FORM_FALSE || keyword->form == FORM_UNENFORCED ||
+                   keyword->form == FORM_DIALECT ||
+                   (keyword->form == FORM_STRINGS && json_is(value, JSON_BOOL)); /* draft 3 */
+    if (wrong && is_hint) {
+        schema_cannot(r, value, "%s.", wrong);
+    } else if (wrong) {
         schema_fail(r, value, "%s.", wrong);
     } else if (keyword->form == FORM_SCHEMA ||
                (keyword->form == FORM_ITEMS && !json_is(value, JSON_ARRAY))) {
@@ -269,10 +198,10 @@ const struct json *schema_target(struct schema_reader *r, const struct json *ref
     const struct json *at = r->root;
     const char *place = json_text(ref);
     if (place[0] != '#' || (place[1] && place[1] != '/')) {
-        schema_fail(r, ref,
-                    "refers to \"%.100s\"; only places in this schema are served, as "
-                    "\"#/$defs/name\".",
-                    place);
+        schema_cannot(r, ref,
+                      "refers to \"%.100s\"; only places in this schema are served, as "
+                      "\"#/$defs/name\".",
+                      place);
         return NULL;
     }
     char *steps = mem_strdup(place + 1), *save = NULL;
@@ -286,6 +215,6 @@ const struct json *schema_target(struct schema_reader *r, const struct json *ref
         schema_check(r, at); /* the target may be outside all checked schemas */
         return at;
     }
-    schema_fail(r, ref, "refers to \"%.100s\", which is not a schema.", place);
+    schema_cannot(r, ref, "refers to \"%.100s\", which is not a schema.", place);
     return NULL;
 }

@@ -131,11 +131,21 @@ bool schema_pattern_matches(struct schema_reader *r, const struct json *pattern,
     if (!*known) {
         *known = pattern_compile(r->b, pattern->name);
         if (!*known && builder_in_time(r->b))
-            schema_fail(r, pattern, "has a pattern that is not served.");
+            schema_cannot(r, pattern, "has a pattern that is not served.");
     }
     if (!*known || !builder_in_time(r->b)) return false;
     size_t n = strlen(name);
     return grammar_match(*known, name, n, &is_whole) == n && is_whole;
+}
+
+bool schema_pattern_works(struct schema_reader *r, const char *pattern, size_t n) {
+    const struct grammar_limits limits = {.max_bytes = (size_t)4 << 20};
+    struct builder own;
+    struct err why = {0};
+    if (r->mode != SCHEMA_HINT) return true; /* the reader of the pattern names its problem */
+    if (!builder_works(r->b, 100 * n) || !builder_begin(&own, &limits, n, &why)) return false;
+    pattern_read(&own, "The pattern", pattern, n, REGEX_SEARCH);
+    return builder_end(&own) == STATUS_OK;
 }
 
 void schema_reader_free(struct schema_reader *r) {

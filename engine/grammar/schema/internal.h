@@ -31,6 +31,7 @@ struct pointers {
 struct conj {
     struct pointers schemas;  /* schemas with constraints; empty: any value */
     struct pointers resolved; /* their anyOf and oneOf with a chosen branch in `schemas` */
+    unsigned without;         /* excluded types */
     bool is_false;            /* no value matches */
 };
 
@@ -43,13 +44,22 @@ struct node_map {
     uint32_t n, max; /* max is a power of 2, or 0 */
 };
 
+/* What becomes of constraints that cannot be enforced. */
+enum schema_mode {
+    SCHEMA_PLAIN,  /* refused, except unknown formats, which are annotations */
+    SCHEMA_STRICT, /* refused */
+    SCHEMA_HINT,   /* ignored */
+};
+
 struct schema_reader {
     struct builder *b;
     const struct json *root;
+    enum schema_mode mode;
     struct node_map checked;  /* checked by schema_check */
     struct node_map members;  /* children of objects, sorted by name, and of arrays, in order */
     struct node_map strings;  /* sorted children of arrays of strings */
     struct node_map patterns; /* compiled patterns of patternProperties' members */
+    struct node_map owners;   /* the schemas of values of `nullable` */
     struct memo {
         struct conj conj;
         uint32_t hash;
@@ -65,6 +75,10 @@ struct schema_reader {
 void conj_add(struct schema_reader *r, struct conj *conj, const struct json *schema);
 void pointers_add(struct builder *b, struct pointers *pointers, const void *pointer);
 bool pointers_have(const struct pointers *pointers, const void *pointer);
+
+/* Replaces each `nullable` that waits for a choice by its schema without null. For places that
+ * cannot hold null. */
+void conj_refuse_null(struct schema_reader *r, struct conj *conj);
 
 /* Returns the types that the conjunction allows. */
 unsigned conj_types(const struct conj *conj);
@@ -82,11 +96,16 @@ void conj_define_rules(struct schema_reader *r);
 
 /* Iterates over the values of a keyword in the schemas of a conjunction. */
 #define conj_each_value(value, conj, keyword)                                                      \
-    conj_each(value##_of, conj) for (const struct json *value = json_member(value##_of, keyword);  \
+    conj_each(value##_of, conj) for (const struct json *value = schema_value(value##_of, keyword); \
                                      value; value = NULL)
 
 /* Fails with a message that names the place of `at`, a node of the schema: "... at /a/b ...". */
 void schema_fail(struct schema_reader *r, const struct json *at, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same for a constraint that cannot be enforced. For hints it does nothing, and the caller
+ * ignores the constraint. */
+void schema_cannot(struct schema_reader *r, const struct json *at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Return the largest, or smallest, value of a count keyword; `none` if it is absent. */
@@ -113,19 +132,64 @@ bool schema_lists(struct schema_reader *r, const struct json *array, const char 
  * is compiled once. */
 bool schema_pattern_matches(struct schema_reader *r, const struct json *pattern, const char *name);
 
+/* Should the pattern be read? No if it cannot be enforced and the schema is a hint. */
+bool schema_pattern_works(struct schema_reader *r, const char *pattern, size_t n);
+
 /* Frees the patterns; the arena holds the rest. */
 void schema_reader_free(struct schema_reader *r);
+
+/* ---- keywords.c ----------------------------------------------------------------------------- */
+
+enum form {                  /* of a keyword's value */
+            FORM_NOTE,       /* an annotation; ignored */
+            FORM_SCHEMA,     /* a schema */
+            FORM_SCHEMAS,    /* an array of schemas */
+            FORM_SCHEMA_MAP, /* an object of schemas */
+            FORM_ITEMS,      /* a schema, or an array of them as in draft 7 */
+            FORM_DEFS,       /* an object of schemas that apply only through a $ref */
+            FORM_COUNT,      /* an integer of at least 0 */
+            FORM_NUMBER,
+            FORM_BOUND, /* a number; or true or false as in draft 4 */
+            FORM_BOOL,
+            FORM_STRING,
+            FORM_STRINGS,    /* an array of strings */
+            FORM_TYPE,       /* a name of a type, or an array of names */
+            FORM_VALUES,     /* an array of any values */
+            FORM_VALUE,      /* any value */
+            FORM_FALSE,      /* false; true cannot be enforced */
+            FORM_DIALECT,    /* the name of a supported draft */
+            FORM_UNENFORCED, /* constrains values, but is not enforced */
+};
+
+struct schema_keyword {
+    const char *name;
+    enum form form;
+};
+
+/* The largest double below which each whole number is exact; a larger count is no bound. */
+#define MAX_EXACT 9007199254740992.0
+
+/* Returns keyword i, or NULL after the last one. */
+const struct schema_keyword *schema_keyword(size_t i);
+
+/* Returns the keyword of this name, or NULL. */
+const struct schema_keyword *schema_keyword_find(const char *name);
+
+/* Returns the constraining keyword that an unknown name misspells: other case, - or _ between
+ * words, or one or two wrong letters in a long name. NULL: none. */
+const char *schema_keyword_meant(const char *name);
+
+/* Returns the value of a keyword in a schema. NULL: it is absent, or null, which counts as absent
+ * except for `const`. */
+const struct json *schema_value(const struct json *schema, const char *keyword);
+
+/* Does the schema itself constrain values? $ref and allOf do not count. */
+bool schema_says(const struct json *schema);
 
 /* ---- the other files ------------------------------------------------------------------------ */
 
 /* Fails on unknown keywords and wrong values in a schema and all schemas inside it. */
 void schema_check(struct schema_reader *r, const struct json *schema);
-
-/* Returns the name of keyword i, or NULL after the last one. *is_note: is it an annotation? */
-const char *schema_keyword(size_t i, bool *is_note);
-
-/* Does the schema itself constrain values? $ref and allOf do not count. */
-bool schema_says(const struct json *schema);
 
 /* Returns the target of a $ref; NULL after a failure. */
 const struct json *schema_target(struct schema_reader *r, const struct json *ref);
@@ -210,13 +274,13 @@ struct expr *json_spelled(struct builder *b, const struct expr *content);
 /* ---- readers of parsed documents ------------------------------------------------------------ */
 
 /* Reads a JSON Schema inside another document. */
-struct expr *schema_tree(struct builder *b, const struct json *root);
+struct expr *schema_tree(struct builder *b, const struct json *root, enum schema_mode mode);
 
 /* The arguments of a call for models that do not write JSON. `style` is a name of arguments.c, as
  * "qwen_xml" or "python"; NULL is returned for others. `root` is the schema of the arguments'
  * object and contains its properties directly; no other properties can be written. Properties that
  * `texts` (an array of strings, or NULL) names are written without quotes. */
 struct expr *schema_arguments(struct builder *b, const struct json *root, const char *style,
-                              const struct json *texts);
+                              const struct json *texts, enum schema_mode mode);
 
 #endif

@@ -118,7 +118,7 @@ struct pointers schema_listed(struct schema_reader *r, const struct conj *conj) 
     bool is_first = true;
     conj_each(schema, conj) {
         for (int i = 0; i < 2; i++) {
-            const struct json *list = json_member(schema, keywords[i]);
+            const struct json *list = schema_value(schema, keywords[i]);
             if (list && is_first) values = values_of(r->b, list);
             if (list && !is_first) keep_listed(r->b, &values, list);
             is_first = is_first && !list;

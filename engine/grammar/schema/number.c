@@ -95,8 +95,12 @@ static struct expr *fraction_beyond(struct builder *b, const char *than, bool ab
 }
 
 /* Magnitudes above or below `than`; an equal one is allowed unless `strict`. */
-static struct expr *beyond(struct builder *b, double magnitude, bool above, bool strict) {
-    struct decimal than = decimal_of(magnitude);
+static struct expr *beyond(struct builder *b, const struct json *bound, bool above, bool strict) {
+    struct decimal than = decimal_of(fabs(json_number(bound)));
+    if (json_is_integer(bound)) { /* a double may not hold it exactly */
+        snprintf(than.whole, sizeof than.whole, "%lld", (long long)json_integer(bound));
+        if (than.whole[0] == '-') memmove(than.whole, than.whole + 1, strlen(than.whole));
+    }
     size_t n = strlen(than.whole);
     struct expr *all = expr_new(b, EXPR_ALT);
     expr_add(all, differing(b, than.whole, n, above, true, any_fraction));
@@ -118,17 +122,17 @@ static struct expr *any_magnitude(struct builder *b) {
 }
 
 /* The numbers that are at least, or at most, a bound. */
-static struct expr *side(struct builder *b, double bound, bool at_least, bool strict) {
+static struct expr *side(struct builder *b, const struct json *bound, bool at_least, bool strict) {
     struct expr *all = expr_new(b, EXPR_ALT);
     const char *far_sign = at_least ? "" : "-"; /* sign of the unbounded side */
     const char *near_sign = at_least ? "-" : "";
-    double m = at_least ? bound : -bound;
+    double m = at_least ? json_number(bound) : -json_number(bound);
     if (m > 0 || (m == 0 && strict)) {
-        struct expr *far = beyond(b, fabs(m), true, strict);
+        struct expr *far = beyond(b, bound, true, strict);
         return expr_add(all, expr_of(b, EXPR_CAT, expr_text(b, far_sign), far, NULL));
     }
     expr_add(all, expr_of(b, EXPR_CAT, expr_text(b, far_sign), any_magnitude(b), NULL));
-    struct expr *near = beyond(b, fabs(m), false, strict);
+    struct expr *near = beyond(b, bound, false, strict);
     return expr_add(all, expr_of(b, EXPR_CAT, expr_text(b, near_sign), near, NULL));
 }
 
@@ -142,11 +146,11 @@ static void add_multiples(struct schema_reader *r, const struct conj *conj, stru
         double divisor = strtod(d.whole, NULL);
         for (size_t i = 0; i < scale; i++) divisor = divisor * 10 + (d.fraction[i] - '0');
         if (divisor > MAX_DIVISOR || scale > MAX_SCALE) {
-            schema_fail(r, multiple,
-                        "is not enforced: it may have at most %d decimals, and without its point "
-                        "it may be at most %d.",
-                        MAX_SCALE, MAX_DIVISOR);
-            return;
+            schema_cannot(r, multiple,
+                          "is not enforced: it may have at most %d decimals, and without its "
+                          "point it may be at most %d.",
+                          MAX_SCALE, MAX_DIVISOR);
+            continue;
         }
         struct expr *multiples = expr_new(r->b, EXPR_MULTIPLE);
         if (multiples->kind == EXPR_FAILED) return;
@@ -158,11 +162,23 @@ static void add_multiples(struct schema_reader *r, const struct conj *conj, stru
 
 /* ---- the whole number ----------------------------------------------------------------------- */
 
-/* Adds the bounds of a keyword to an EXPR_AND. */
+/* A bound of at least this magnitude is none: generators write the range of a double. */
+#define NO_BOUND 1.7e308
+
+/* Adds the bounds of two keywords, the second of which is strict, to an EXPR_AND. In draft 4 the
+ * second one is true or false, and says whether the first one is strict. */
 static void add_bounds(struct schema_reader *r, const struct conj *conj, struct expr *all,
-                       const char *keyword, bool at_least, bool strict) {
-    conj_each_value(bound, conj, keyword) {
-        expr_add(all, side(r->b, json_number(bound), at_least, strict));
+                       const char *keyword, const char *strict_keyword, bool at_least) {
+    conj_each(schema, conj) {
+        const struct json *bounds[2] = {schema_value(schema, keyword),
+                                        schema_value(schema, strict_keyword)};
+        for (int i = 0; i < 2; i++) {
+            double far = at_least ? -json_number(bounds[i]) : json_number(bounds[i]);
+            if (!json_is(bounds[i], JSON_NUMBER) || far >= NO_BOUND) continue;
+            bool is_strict = i == 1 || json_true(bounds[1]);
+            expr_add(all, -far >= NO_BOUND ? expr_new(r->b, EXPR_ALT)
+                                           : side(r->b, bounds[i], at_least, is_strict));
+        }
     }
 }
 
@@ -170,10 +186,8 @@ struct expr *schema_number(struct schema_reader *r, const struct conj *conj, boo
     struct builder *b = r->b;
     struct expr *all = expr_new(b, EXPR_AND);
     if (all->kind == EXPR_FAILED) return all;
-    add_bounds(r, conj, all, "minimum", true, false);
-    add_bounds(r, conj, all, "maximum", false, false);
-    add_bounds(r, conj, all, "exclusiveMinimum", true, true);
-    add_bounds(r, conj, all, "exclusiveMaximum", false, true);
+    add_bounds(r, conj, all, "minimum", "exclusiveMinimum", true);
+    add_bounds(r, conj, all, "maximum", "exclusiveMaximum", false);
     add_multiples(r, conj, all);
     if (!all->child) return json_call(b, is_integer ? JSON_RULE_INTEGER : JSON_RULE_NUMBER);
     struct expr *form = expr_of(b, EXPR_CAT, expr_repeat(b, expr_text(b, "-"), 0, 1), NULL);

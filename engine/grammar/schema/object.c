@@ -26,6 +26,7 @@ struct object {
     int n_patterns;
     struct conj names; /* propertyNames; names that it lists become properties */
     bool has_others;
+    bool is_loose; /* a pattern is ignored: other keys may have any value */
 };
 
 /* ---- the schemas of a property -------------------------------------------------------------- */
@@ -34,12 +35,12 @@ struct object {
  * keyword does. */
 static void add_property(struct schema_reader *r, struct conj *out, const struct json *schema,
                          const char *name) {
-    const struct json *own = schema_member(r, json_member(schema, "properties"), name);
-    const struct json *others = json_member(schema, "additionalProperties");
+    const struct json *own = schema_member(r, schema_value(schema, "properties"), name);
+    const struct json *others = schema_value(schema, "additionalProperties");
     bool is_named = own != NULL;
     r->path.n = 0;
     if (own) conj_add(r, out, own);
-    json_each(pattern, json_member(schema, "patternProperties")) {
+    json_each(pattern, schema_value(schema, "patternProperties")) {
         bool matches = schema_pattern_matches(r, pattern, name);
         r->path.n = 0;
         if (matches) conj_add(r, out, pattern);
@@ -104,14 +105,15 @@ static void gather_names(struct object *o) {
     bool has_properties = o->n > 0;
     conj_each_value(schema, o->conj, "propertyNames") {
         if (has_properties)
-            schema_fail(o->r, schema, "is not enforced together with properties or required.");
+            schema_cannot(o->r, schema, "is not enforced together with properties or required.");
         o->r->path.n = 0;
-        conj_add(o->r, &o->names, schema);
+        if (!has_properties) conj_add(o->r, &o->names, schema);
     }
+    conj_refuse_null(o->r, &o->names);
     static const char *const choices[] = {"anyOf", "oneOf"};
     for (int i = 0; i < 2; i++) {
         conj_each_value(choice, &o->names, choices[i])
-            schema_fail(o->r, choice, "is not enforced on the names of properties.");
+            schema_cannot(o->r, choice, "is not enforced on the names of properties.");
     }
     if (!schema_has_values(&o->names)) return;
     struct pointers listed = schema_listed(o->r, &o->names);
@@ -121,6 +123,16 @@ static void gather_names(struct object *o) {
         if (json_is(name, JSON_STRING) && strlen(json_text(name)) == json_length(name))
             add_name(o, json_text(name), false);
     }
+}
+
+static void add_pattern(struct object *o, const struct json *pattern) {
+    bool is_served = schema_pattern_works(o->r, pattern->name, strlen(pattern->name));
+    if (o->n_patterns == MAX_PATTERNS)
+        schema_cannot(o->r, pattern, "is one of more than %d patterns.", MAX_PATTERNS);
+    if (is_served && o->n_patterns < MAX_PATTERNS)
+        o->patterns[o->n_patterns++] = pattern;
+    else
+        o->is_loose = true;
 }
 
 static void gather(struct object *o) {
@@ -138,12 +150,7 @@ static void gather(struct object *o) {
     gather_names(o);
     unite_names(o);
     conj_each_value(patterns, o->conj, "patternProperties") {
-        json_each(pattern, patterns) {
-            if (o->n_patterns < MAX_PATTERNS)
-                o->patterns[o->n_patterns++] = pattern;
-            else
-                schema_fail(o->r, pattern, "is one of more than %d patterns.", MAX_PATTERNS);
-        }
+        json_each(pattern, patterns) add_pattern(o, pattern);
     }
 }
 
@@ -204,9 +211,10 @@ static struct expr *other_key(struct object *o, unsigned chosen) {
 /* The conjunction of the schemas for the value of such a key. */
 static struct conj other_value(struct object *o, unsigned chosen) {
     struct conj out = {0};
+    if (o->is_loose && chosen == 0) return out;
     conj_each(schema, o->conj) {
-        const struct json *patterns = json_member(schema, "patternProperties");
-        const struct json *others = json_member(schema, "additionalProperties");
+        const struct json *patterns = schema_value(schema, "patternProperties");
+        const struct json *others = schema_value(schema, "additionalProperties");
         bool is_named = false;
         for (int i = 0; i < o->n_patterns; i++) {
             bool is_own = false;
@@ -349,15 +357,17 @@ static struct expr *counted_members(struct object *o, int others, int min, int m
     return expr_call(b, k.first);
 }
 
-/* Fails if minProperties needs several other members: their names may be equal, which makes them
- * one member, so all of them count as one. */
-static void check_least(struct object *o) {
+/* Returns the lower bound. Fails if it needs several other members: their names may be equal, which
+ * makes them one member, so all of them count as one. */
+static int least_members(struct object *o, int min) {
+    if (!o->has_others || min <= o->n + 1) return min;
     conj_each_value(least, o->conj, "minProperties") {
-        if (o->has_others && json_integer(least) > o->n + 1)
-            schema_fail(o->r, least,
-                        "cannot be enforced if it asks for more than one property that no schema "
-                        "names: such a name may appear twice. List them in 'properties'.");
+        if (json_number(least) > o->n + 1)
+            schema_cannot(o->r, least,
+                          "cannot be enforced if it asks for more than one property that no schema "
+                          "names: such a name may appear twice. List them in 'properties'.");
     }
+    return o->n + 1;
 }
 
 /* The members. They are counted only if the schema does not already imply the bounds. */
@@ -369,7 +379,7 @@ static struct expr *bounded_members(struct object *o, int others) {
         return members(o, others);
     if (!o->has_others && (max == NO_MAX || max > o->n)) max = o->n;
     if (max != NO_MAX && max < min) return expr_new(o->r->b, EXPR_ALT);
-    check_least(o);
+    min = least_members(o, min);
     return counted_members(o, others, min, max);
 }
 
@@ -378,8 +388,8 @@ struct expr *schema_object(struct schema_reader *r, const struct conj *conj) {
     struct object o = {.r = r, .conj = conj};
     gather(&o);
     bool says_others = false;
-    conj_each(schema, conj) says_others |= json_member(schema, "additionalProperties") != NULL ||
-                                           json_member(schema, "propertyNames") != NULL;
+    conj_each(schema, conj) says_others |= schema_value(schema, "additionalProperties") != NULL ||
+                                           schema_value(schema, "propertyNames") != NULL;
     if (b->status != STATUS_OK) return &b->spare;
     bool says_counts =
         conj_largest(conj, "minProperties", 0) > 0 || conj_smallest(conj, "maxProperties", -1) >= 0;

@@ -29,18 +29,30 @@ bool pointers_have(const struct pointers *pointers, const void *pointer) {
 
 /* ---- failures ------------------------------------------------------------------------------- */
 
-void schema_fail(struct schema_reader *r, const struct json *at, const char *format, ...) {
+static void fail_at(struct schema_reader *r, const struct json *at, const char *format,
+                    va_list arguments) {
     char problem[256];
+    struct buf pointer = {0};
     /* finding the place takes as long as reading the schema */
     if (r->b->status != STATUS_OK) return;
-    va_list arguments;
-    va_start(arguments, format);
     vsnprintf(problem, sizeof problem, format, arguments);
-    va_end(arguments);
-    struct buf pointer = {0};
     json_pointer(r->root, at, &pointer);
     builder_fail(r->b, "The schema at \"%.200s\" %s", pointer.data, problem);
     buf_free(&pointer);
+}
+
+void schema_fail(struct schema_reader *r, const struct json *at, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fail_at(r, at, format, arguments);
+    va_end(arguments);
+}
+
+void schema_cannot(struct schema_reader *r, const struct json *at, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    if (r->mode != SCHEMA_HINT) fail_at(r, at, format, arguments);
+    va_end(arguments);
 }
 
 /* ---- conjunctions --------------------------------------------------------------------------- */
@@ -50,19 +62,30 @@ enum { MAX_PATH = 200, MAX_TOGETHER = 200 };
 static void follow(struct schema_reader *r, struct conj *conj, const struct json *schema,
                    const struct json *from) {
     if (r->path.n >= MAX_PATH) {
-        schema_fail(r, from, "leads through more than %d schemas before any value begins.",
-                    MAX_PATH);
+        schema_cannot(r, from, "leads through more than %d schemas before any value begins.",
+                      MAX_PATH);
         return;
     }
     if (pointers_have(&r->path, schema)) {
-        schema_fail(r, from,
-                    "refers to itself before any value begins; a cycle of $ref needs a "
-                    "property or an item in between.");
+        schema_cannot(r, from,
+                      "refers to itself before any value begins; a cycle of $ref needs a "
+                      "property or an item in between.");
         return;
     }
     pointers_add(r->b, &r->path, schema);
     conj_add(r, conj, schema);
     if (r->b->status == STATUS_OK) r->path.n--;
+}
+
+/* If the schema is nullable, adds the keyword instead of the schema: the rule's body chooses
+ * between null and the schema. */
+static bool add_nullable(struct schema_reader *r, struct conj *conj, const struct json *schema) {
+    const struct json *nullable = schema_value(schema, "nullable");
+    if (!json_true(nullable) || pointers_have(&conj->resolved, nullable)) return false;
+    void **owner = node_map_at(r->b, &r->owners, nullable);
+    if (owner) *owner = (void *)schema;
+    if (!pointers_have(&conj->schemas, nullable)) pointers_add(r->b, &conj->schemas, nullable);
+    return true;
 }
 
 void conj_add(struct schema_reader *r, struct conj *conj, const struct json *schema) {
@@ -76,11 +99,12 @@ void conj_add(struct schema_reader *r, struct conj *conj, const struct json *sch
                     MAX_TOGETHER);
         return;
     }
+    if (add_nullable(r, conj, schema)) return;
     if (schema_says(schema)) pointers_add(r->b, &conj->schemas, schema);
-    const struct json *ref = json_member(schema, "$ref");
+    const struct json *ref = schema_value(schema, "$ref");
     const struct json *target = ref ? schema_target(r, ref) : NULL;
     if (target) follow(r, conj, target, ref);
-    json_each(part, json_member(schema, "allOf")) follow(r, conj, part, part);
+    json_each(part, schema_value(schema, "allOf")) follow(r, conj, part, part);
 }
 
 static unsigned type_named(const char *name) {
@@ -97,7 +121,7 @@ static unsigned type_named(const char *name) {
 }
 
 unsigned conj_types(const struct conj *conj) {
-    unsigned types = conj->is_false ? 0 : TYPE_ANY;
+    unsigned types = conj->is_false ? 0 : TYPE_ANY & ~conj->without;
     conj_each_value(type, conj, "type") {
         unsigned named = json_is(type, JSON_STRING) ? type_named(json_text(type)) : 0;
         json_each(item, type) named |= type_named(json_text(item));
@@ -119,6 +143,7 @@ int conj_smallest(const struct conj *conj, const char *keyword, int none) {
     int smallest = none;
     conj_each_value(value, conj, keyword) {
         int n = json_number(value) > 1e9 ? 1000000000 : (int)json_number(value);
+        if (json_number(value) >= MAX_EXACT) continue; /* no bound */
         if (smallest == none || n < smallest) smallest = n;
     }
     return smallest;
@@ -126,11 +151,11 @@ int conj_smallest(const struct conj *conj, const char *keyword, int none) {
 
 /* ---- bodies --------------------------------------------------------------------------------- */
 
-/* Returns a copy of the conjunction with one branch of `choice`, an anyOf or oneOf, and with
- * `choice` marked as resolved. */
+/* Returns a copy of the conjunction with one branch of `choice`, an anyOf, a oneOf or a nullable,
+ * and with `choice` marked as resolved. branch NULL: none is added. */
 static struct conj with_branch(struct schema_reader *r, const struct conj *conj,
                                const struct json *choice, const struct json *branch) {
-    struct conj out = {.is_false = conj->is_false};
+    struct conj out = {.is_false = conj->is_false, .without = conj->without};
     for (int i = 0; i < conj->schemas.n; i++) {
         pointers_add(r->b, &out.schemas, conj->schemas.list[i]);
     }
@@ -139,8 +164,38 @@ static struct conj with_branch(struct schema_reader *r, const struct conj *conj,
     }
     pointers_add(r->b, &out.resolved, choice);
     r->path.n = 0;
-    conj_add(r, &out, branch);
+    if (branch) conj_add(r, &out, branch);
     return out;
+}
+
+/* Returns a `nullable` that waits for a choice, or NULL. */
+static const struct json *open_nullable(const struct conj *conj) {
+    conj_each(schema, conj) {
+        if (json_is(schema, JSON_BOOL) && !pointers_have(&conj->resolved, schema)) return schema;
+    }
+    return NULL;
+}
+
+static const struct json *owner_of(struct schema_reader *r, const struct json *nullable) {
+    void **owner = node_map_at(r->b, &r->owners, nullable);
+    return owner ? *owner : NULL;
+}
+
+void conj_refuse_null(struct schema_reader *r, struct conj *conj) {
+    const struct json *nullable;
+    while (r->b->status == STATUS_OK && (nullable = open_nullable(conj))) {
+        *conj = with_branch(r, conj, nullable, owner_of(r, nullable));
+    }
+}
+
+/* null, or a value of the nullable schema. */
+static struct expr *value_or_null(struct schema_reader *r, const struct conj *conj,
+                                  const struct json *nullable) {
+    struct conj null = with_branch(r, conj, nullable, NULL);
+    struct conj other = with_branch(r, conj, nullable, owner_of(r, nullable));
+    null.without |= TYPE_ANY & ~TYPE_NULL;
+    other.without |= TYPE_NULL;
+    return expr_of(r->b, EXPR_ALT, conj_call(r, &other), conj_call(r, &null), NULL);
 }
 
 /* Fails if two branches of a oneOf may match the same value. with[i] is the conjunction with branch
@@ -154,9 +209,9 @@ static void check_disjoint(struct schema_reader *r, const struct json *one_of,
         for (const struct json *y = x->next; y; y = y->next, k++) {
             if (!builder_in_time(r->b)) return;
             if (conj_disjoint(r, &with[i], &with[k], 0)) continue;
-            schema_fail(r, y,
-                        "may hold together with another branch of its oneOf; use anyOf, or "
-                        "branches that differ in type, or in a required property's const.");
+            schema_cannot(r, y,
+                          "may hold together with another branch of its oneOf; use anyOf, or "
+                          "branches that differ in type, or in a required property's const.");
             return;
         }
         i++;
@@ -206,7 +261,8 @@ static struct expr *typed(struct schema_reader *r, const struct conj *conj, unsi
 static struct expr *body(struct schema_reader *r, const struct conj *conj) {
     unsigned types = conj_types(conj);
     if (types == 0) return expr_new(r->b, EXPR_ALT);
-    const struct json *choice = open_choice(conj);
+    const struct json *choice = open_choice(conj), *nullable = open_nullable(conj);
+    if (nullable) return value_or_null(r, conj, nullable);
     if (choice) return choose(r, conj, choice);
     if (schema_has_values(conj)) return schema_values(r, conj, types);
     return typed(r, conj, types);
@@ -220,7 +276,7 @@ static bool same_pointers(const struct pointers *x, const struct pointers *y) {
 }
 
 static uint32_t hash_conj(const struct conj *conj) {
-    uint64_t hash = (uint64_t)conj->resolved.n;
+    uint64_t hash = (uint64_t)conj->resolved.n << 8 | conj->without;
     for (int i = 0; i < conj->schemas.n; i++) {
         hash = (hash ^ (uintptr_t)conj->schemas.list[i]) * 0x9E3779B97F4A7C15u;
     }
@@ -249,15 +305,17 @@ struct expr *conj_call(struct schema_reader *r, const struct conj *conj) {
     struct builder *b = r->b;
     if (b->status != STATUS_OK) return &b->spare;
     if (conj->is_false) return expr_new(b, EXPR_ALT);
-    if (conj->schemas.n == 0) return json_call(b, JSON_RULE_ANY);
+    if (conj->schemas.n == 0 && !conj->without) return json_call(b, JSON_RULE_ANY);
     uint32_t hash = hash_conj(conj);
     for (int i = r->buckets[hash % 256]; i; i = r->memos[i - 1].next) {
         const struct memo *memo = &r->memos[i - 1];
-        if (memo->hash == hash && same_pointers(&memo->conj.schemas, &conj->schemas) &&
+        if (memo->hash == hash && memo->conj.without == conj->without &&
+            same_pointers(&memo->conj.schemas, &conj->schemas) &&
             same_pointers(&memo->conj.resolved, &conj->resolved))
             return expr_call(b, memo->rule);
     }
     int rule = rule_new(b, NULL);
+    if (b->status == STATUS_OK && conj->schemas.n > 0) b->rules[rule].at = conj->schemas.list[0];
     remember(r, conj, hash, rule);
     return expr_call(b, rule);
 }
@@ -265,28 +323,30 @@ struct expr *conj_call(struct schema_reader *r, const struct conj *conj) {
 void conj_define_rules(struct schema_reader *r) {
     for (int i = 0; i < r->n_memos && builder_in_time(r->b); i++) {
         struct memo memo = r->memos[i]; /* a copy, since the array may move */
+        r->b->at = r->b->rules[memo.rule].at;
         rule_define(r->b, memo.rule, body(r, &memo.conj));
     }
 }
 
-struct expr *schema_tree(struct builder *b, const struct json *root) {
-    struct schema_reader r = {.b = b, .root = root};
+struct expr *schema_tree(struct builder *b, const struct json *root, enum schema_mode mode) {
+    struct schema_reader r = {.b = b, .root = root, .mode = mode};
     struct conj conj = {0};
+    b->at_root = root;
     schema_check(&r, root);
     conj_add(&r, &conj, root);
     struct expr *expr = conj_call(&r, &conj);
     conj_define_rules(&r);
     schema_reader_free(&r);
+    b->at_root = b->at = NULL;
     return b->status == STATUS_OK ? expr : &b->spare;
 }
 
-struct expr *schema_read(struct builder *b, const char *text, size_t n) {
+struct expr *schema_read(struct builder *b, const char *text, size_t n, bool is_strict) {
     struct json *root;
     if (json_parse_strict(&root, "The schema", text, n, b->err)) {
         b->status = b->err->status;
         return &b->spare;
     }
-    struct expr *expr = schema_tree(b, root);
-    json_free(root);
-    return expr;
+    b->document = root;
+    return schema_tree(b, root, is_strict ? SCHEMA_STRICT : SCHEMA_PLAIN);
 }

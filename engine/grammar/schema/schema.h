@@ -9,8 +9,8 @@
 /* Returns a call of a rule that JSON grammars share, which is created at its first use. */
 struct expr *json_call(struct builder *b, enum json_rule which);
 
-/* Reads a JSON Schema. */
-struct expr *schema_read(struct builder *b, const char *text, size_t n);
+/* Reads a JSON Schema. is_strict: unknown formats are refused; else they are annotations. */
+struct expr *schema_read(struct builder *b, const char *text, size_t n, bool is_strict);
 
 /* Reads a structural tag: free text with marked parts that follow grammars. */
 struct expr *structural_tag_read(struct builder *b, const char *text, size_t n);

@@ -23,6 +23,8 @@ static struct expr *any_characters(struct builder *b, int min, int max) {
 
 static struct expr *read_pattern(struct schema_reader *r, const struct json *pattern) {
     struct builder *b = r->b;
+    if (!schema_pattern_works(r, json_text(pattern), json_length(pattern)))
+        return any_characters(b, 0, NO_MAX);
     b->pattern_root = r->root;
     b->pattern = pattern;
     struct expr *expr =
@@ -34,12 +36,12 @@ static struct expr *read_pattern(struct schema_reader *r, const struct json *pat
 /* Adds the pattern of a format to an EXPR_AND. */
 static void add_format(struct schema_reader *r, struct expr *all, const struct json *format) {
     const char *pattern;
-    if (!format_find(json_text(format), &pattern))
+    bool is_known = format_find(json_text(format), &pattern);
+    if (is_known && pattern) expr_add(all, pattern_own(r->b, pattern));
+    if (!is_known && r->mode == SCHEMA_STRICT)
         schema_fail(r, format,
                     "is not an enforced format; the formats are date-time, date, time, duration, "
                     "email, hostname, ipv4, ipv6, uuid, uri and base64.");
-    else if (pattern)
-        expr_add(all, pattern_own(r->b, pattern));
 }
 
 /* A URI of limited length without other constraints; NULL: the conjunction has others. */

@@ -137,7 +137,7 @@ static struct expr *read_tag(struct tags_reader *r, const struct json *tag, size
     if (has_end && !r->is_older && is_text && json_count(content) == 1)
         return expr_add(all, text_up_to(r, end, NULL));
     r->end = has_end ? end : NULL;
-    expr_add(all, r->is_older ? schema_tree(b, content) : read_format(r, content));
+    expr_add(all, r->is_older ? schema_tree(b, content, SCHEMA_PLAIN) : read_format(r, content));
     r->end = around;
     struct expr *ends = expr_new(b, EXPR_ALT);
     if (has_end) expr_add(all, ends), add_texts(r, ends, end);
@@ -248,7 +248,8 @@ static struct expr *read_const(struct tags_reader *r, const struct json *format)
 }
 
 static struct expr *read_schema(struct tags_reader *r, const struct json *format) {
-    static const char *const names[] = {"json_schema", "style", "texts", "tool", NULL};
+    static const char *const names[] = {"json_schema", "style", "texts", "tool", "strict", NULL};
+    const struct json *strict = json_member(format, "strict");
     const struct json *schema = json_member(format, "json_schema");
     const struct json *style = json_member(format, "style"), *tool = json_member(format, "tool");
     check_members(r, format, names);
@@ -257,11 +258,14 @@ static struct expr *read_schema(struct tags_reader *r, const struct json *format
     if (tool) need(r, format, "tool", JSON_STRING);
     if (json_member(format, "texts")) need(r, format, "texts", JSON_ARRAY);
     if (r->b->status != STATUS_OK) return &r->b->spare;
+    enum schema_mode mode = !strict                     ? SCHEMA_PLAIN
+                            : flag(r, format, "strict") ? SCHEMA_STRICT
+                                                        : SCHEMA_HINT;
     bool is_json = !style || json_is_text(style, "json");
     r->b->owner = tool ? json_text(tool) : NULL;
-    struct expr *all =
-        is_json ? schema_tree(r->b, schema)
-                : schema_arguments(r->b, schema, json_text(style), json_member(format, "texts"));
+    struct expr *all = is_json ? schema_tree(r->b, schema, mode)
+                               : schema_arguments(r->b, schema, json_text(style),
+                                                  json_member(format, "texts"), mode);
     r->b->owner = NULL;
     if (all) return all;
     return fail(r, style,
@@ -364,6 +368,7 @@ struct expr *structural_tag_read(struct builder *b, const char *text, size_t n) 
     }
     struct tags_reader r = {.b = b, .root = root};
     struct expr *expr = &b->spare;
+    b->document = root;
     r.is_older = json_member(root, "structures") != NULL;
     if (r.is_older) {
         expr = read_triggered(&r, root);
@@ -373,6 +378,5 @@ struct expr *structural_tag_read(struct builder *b, const char *text, size_t n) 
         check_members(&r, root, names);
         if (format) expr = read_format(&r, format);
     }
-    json_free(root);
     return b->status == STATUS_OK ? expr : &b->spare;
 }

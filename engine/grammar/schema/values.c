@@ -8,7 +8,7 @@
 
 bool schema_has_values(const struct conj *conj) {
     conj_each(schema, conj) {
-        if (json_member(schema, "enum") || json_member(schema, "const")) return true;
+        if (schema_value(schema, "enum") || schema_value(schema, "const")) return true;
     }
     return false;
 }
@@ -59,9 +59,9 @@ void schema_check_value(struct schema_reader *r, const struct conj *conj,
                         const struct json *value) {
     const struct json *constraint = constraint_on(conj, type_of(value));
     if (constraint)
-        schema_fail(r, constraint,
-                    "is not enforced together with an enum or a const; list only the values that "
-                    "match it.");
+        schema_cannot(r, constraint,
+                      "is not enforced together with an enum or a const; list only the values that "
+                      "match it.");
 }
 
 struct expr *schema_values(struct schema_reader *r, const struct conj *conj, unsigned types) {
