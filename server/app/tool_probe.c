@@ -4,7 +4,8 @@
  *   <|im_start|>assistant\n                                      the prompt of an answer
  *   <|im_start|>assistant\n<tool_call>\n{"name": "probe_...      the answer as history
  *
- * The answer begins where the prompt ends. */
+ * The answer begins where the prompt ends. Some templates write the last message differently, so the
+ * call also counts as read if it is found where an answer without calls begins. */
 #include <assert.h>
 #include <string.h>
 
@@ -65,15 +66,15 @@ static bool render(const struct tool_probe *probe, const char *text, bool for_an
     return is_rendered;
 }
 
-/* Returns the index where the texts begin to differ, moved back to the end of a marker or a line,
- * so that a marker that begins there is whole. */
-static size_t answer_start(const struct buf *prompt, const struct buf *history) {
+/* Returns the index where the texts begin to differ, or of the marker that has begun there, so that
+ * it is whole. */
+static size_t answer_start(const struct buf *other, const struct buf *history) {
+    const char *text = history->data;
     size_t at = 0;
-    while (at < prompt->length && at < history->length && prompt->data[at] == history->data[at])
-        at++;
-    if (at == prompt->length) return at;
-    while (at > 0 && !strchr(">\n", history->data[at - 1])) at--;
-    return at;
+    while (at < other->length && at < history->length && other->data[at] == text[at]) at++;
+    size_t marker = at;
+    while (marker > 0 && !strchr("<[>] \n", text[marker - 1])) marker--;
+    return at < other->length && marker > 0 && strchr("<[", text[marker - 1]) ? marker - 1 : at;
 }
 
 static bool is_probed_call(const struct message *message) {
@@ -125,20 +126,30 @@ static bool shows_call(const struct buf *history, size_t start) {
     return memmem(history->data + start, history->length - start, NAME, strlen(NAME)) != NULL;
 }
 
+/* Renders the conversation with a call, reads it back, and sets the results. The answer begins where
+ * the history differs from one of the n other texts. */
+static void try_history(const struct tool_probe *probe, const char *text, const struct buf *others,
+                        int n, bool *is_shown, bool *is_read) {
+    struct buf history = {0};
+    bool is_rendered = render(probe, text, false, &history);
+    for (int i = 0; i < n && is_rendered && !*is_read; i++) {
+        size_t start = answer_start(&others[i], &history);
+        if (others[i].length == 0 || !shows_call(&history, start)) continue;
+        *is_shown = true;
+        *is_read = reads_back(probe, &history, start);
+    }
+    buf_free(&history);
+}
+
 bool tool_probe_disagrees(const struct tool_probe *probe) {
-    struct buf prompt = {0}, history = {0};
+    struct buf others[2] = {{0}, {0}};
     bool is_shown = false, is_read = false;
     assert(probe->chat && probe->tools);
-    if (render(probe, "[" USER "]", true, &prompt)) {
-        for (size_t i = 0; i < sizeof histories / sizeof *histories && !is_read; i++) {
-            if (!render(probe, histories[i], false, &history)) continue;
-            size_t start = answer_start(&prompt, &history);
-            if (!shows_call(&history, start)) continue;
-            is_shown = true;
-            is_read = reads_back(probe, &history, start);
-        }
-    }
-    buf_free(&prompt);
-    buf_free(&history);
+    render(probe, "[" USER "]", true, &others[0]);
+    render(probe, "[" USER ",{\"role\":\"assistant\",\"content\":\"Yes.\"}]", false, &others[1]);
+    for (size_t i = 0; i < sizeof histories / sizeof *histories && !is_read; i++)
+        try_history(probe, histories[i], others, 2, &is_shown, &is_read);
+    buf_free(&others[0]);
+    buf_free(&others[1]);
     return is_shown && !is_read;
 }

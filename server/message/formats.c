@@ -121,7 +121,7 @@ static const struct tool_format tool_formats[] = {
     {"minimax",
      {"<beginning_of_sentence>", NULL},
      .forms = {{"<tool_calls>\n", "%j", "\n", "\n</tool_calls>", .arguments_key = "arguments"}}},
-    {"jamba",
+    {"jamba hunyuan_a13b", /* and Apriel */
      {"<tool_calls>", NULL},
      .forms = {{"<tool_calls>" OPTIONAL_BREAK "[" OPTIONAL_BREAK, "%j",
                 "," OPTIONAL_BLANK OPTIONAL_BREAK, OPTIONAL_BREAK "]</tool_calls>",

@@ -51,6 +51,10 @@ static const struct {
               "[" OBJECT "]",
               ""),
      AGREES},
+    /* the last message is written differently */
+    {"{% if messages[-1].role == 'user' %}[TOOLS]{% endif %}" TEMPLATE("[TOOL_CALLS] [" OBJECT "]",
+                                                                       ""),
+     AGREES},
     /* nothing is known: the markers decide */
     {"{# <tool_call> #}" TEMPLATE("{{ raise_exception('x') }}", ""), AGREES},
     {"{# <tool_call> #}" TEMPLATE("a call", ""), AGREES},
