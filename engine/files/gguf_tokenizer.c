@@ -183,6 +183,26 @@ static enum status read_id(const struct tokenizer_spec *spec, const struct gguf 
     return status;
 }
 
+/* Reads the tokens for filling in, under the present key or an older one. */
+static enum status read_fim(struct tokenizer_spec *spec, const struct gguf *gguf, struct err *err) {
+    static const char *const keys[N_FIM][2] = {
+        [FIM_PREFIX] = {"tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"},
+        [FIM_SUFFIX] = {"tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id"},
+        [FIM_MIDDLE] = {"tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id"},
+        [FIM_REPOSITORY] = {"tokenizer.ggml.fim_rep_token_id"},
+        [FIM_FILE] = {"tokenizer.ggml.fim_sep_token_id"},
+        [FIM_PAD] = {"tokenizer.ggml.fim_pad_token_id"},
+    };
+    for (int i = 0; i < N_FIM; i++) {
+        for (int k = 0; k < 2 && keys[i][k] && spec->fim[i] == 0; k++) {
+            int32_t id;
+            if (read_id(spec, gguf, keys[i][k], &id, err)) return err->status;
+            spec->fim[i] = id + 1;
+        }
+    }
+    return STATUS_OK;
+}
+
 /* A Unigram text is normalised as in SentencePiece: by a map of characters, and runs of spaces
  * become one. */
 static enum status read_normalizers(struct tokenizer_spec *spec, const struct gguf *gguf,
@@ -241,6 +261,7 @@ enum status gguf_tokenizer_read(struct tokenizer_spec *spec, const struct gguf *
     if (status == STATUS_OK) status = read_scores(spec, gguf, err);
     if (status == STATUS_OK) status = read_merges(spec, gguf, err);
     if (status == STATUS_OK) status = read_rules(spec, gguf, err);
+    if (status == STATUS_OK) status = read_fim(spec, gguf, err);
     if (status == STATUS_OK) status = read_normalizers(spec, gguf, err);
     if (status != STATUS_OK) tokenizer_spec_free(spec);
     return status;

@@ -118,6 +118,18 @@ struct tokenizer_keys {
 };
 extern const struct tokenizer_keys gguf_tokenizer_keys;
 
+/* Tokens of prompts whose middle the model fills in: before the text before the gap, before the
+ * text after it, before the answer; before a repository's name, before a file's name; padding. */
+enum fim_token {
+    FIM_PREFIX,
+    FIM_SUFFIX,
+    FIM_MIDDLE,
+    FIM_REPOSITORY,
+    FIM_FILE,
+    FIM_PAD,
+    N_FIM,
+};
+
 /* Maximum number of tokens that tokenizer_encode adds on one side of a text. */
 enum { MAX_AROUND = 8 };
 
@@ -144,19 +156,20 @@ struct tokenizer_spec {
     /* additional tokens, added under the same condition */
     int32_t before[MAX_AROUND], after[MAX_AROUND];
     int n_before, n_after;
+    int32_t fim[N_FIM];    /* id + 1 of tokens that the file names; 0: it does not */
     bool add_space_prefix; /* SentencePiece: add a space before the first word */
     bool byte_fallback;    /* unknown characters become byte tokens like <0x0A> */
     bool fuse_unknown;     /* a run of unknown characters becomes one unknown token */
     bool ignore_merges;    /* a piece that equals a token becomes it without merging */
     bool in_floats;        /* Unigram: add scores as floats instead of doubles */
-    /* The steps of a tokenizer.json, in order. Without them: the usual steps of the kind and `pre`.
-     */
+    /* The steps of a tokenizer.json, in order. Without them: the usual steps of the kind and
+     * `pre`. */
     bool has_steps;
     const struct tokenizer_step *normalizers, *pre_tokenizers, *decoders;
     int n_normalizers, n_pre_tokenizers, n_decoders;
     const struct tokenizer_keys *keys; /* NULL: gguf_tokenizer_keys */
-    /* The owner of the strings; tokenizer_spec_free calls release(owner). NULL: a file owns them.
-     */
+    /* The owner of the strings; tokenizer_spec_free calls release(owner). NULL: a file owns
+     * them. */
     void *owner;
     void (*release)(void *owner);
 };
@@ -219,6 +232,9 @@ int32_t tokenizer_eos(const struct tokenizer *tokenizer); /* -1 if the model lac
  * The arrays are valid until the tokenizer is freed. */
 void tokenizer_around(const struct tokenizer *tokenizer, const int32_t **before, int *n_before,
                       const int32_t **after, int *n_after);
+/* Returns the ids [N_FIM] of enum fim_token, -1 for those that the model lacks; NULL: the model
+ * cannot fill in, because it lacks one of the first three. Valid until the tokenizer is freed. */
+const int32_t *tokenizer_fim(const struct tokenizer *tokenizer);
 /* Does tokenizer_encode add a token, usually bos, before a text if `add_special` is set? */
 bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 

@@ -97,6 +97,7 @@ void app_set_limits(struct app *app) {
         .max_prompts = min_int(options->scheduler.max_queued_requests, MAX_PROMPTS),
         .default_seed = seed,
         .has_chat_template = engine_chat_template(app->engine, false) != NULL,
+        .can_infill = tokenizer_fim(engine_tokenizer(app->engine)) != NULL,
         .sampling = options->api.generation_config == GENERATION_CONFIG_AUTO
                         ? engine_sampling_defaults(app->engine)
                         : NULL,

@@ -75,8 +75,10 @@ static void write_required(struct buf *out, const struct field_table *const tabl
     bool is_open = false;
     for (int t = 0; t < 2; t++) {
         for (int i = 0; tables[t] && i < tables[t]->n_fields; i++) {
-            if (!tables[t]->fields[i].required) continue;
-            buf_printf(out, "%s\"%s\"", before, tables[t]->fields[i].name);
+            const char *name = tables[t]->fields[i].name;
+            bool has_own_row = t == 1 && fields_find(tables[0], name);
+            if (!tables[t]->fields[i].required || has_own_row) continue;
+            buf_printf(out, "%s\"%s\"", before, name);
             before = ",";
             is_open = true;
         }

@@ -106,6 +106,15 @@ static void prepare_prompt_logprobs(const struct generation_job *job, struct pro
     buf_free(&text);
 }
 
+/* A model that has filled the gap may begin another file: that ends the answer. */
+static void add_infill_ends(const struct generation_job *job, struct generation *g) {
+    const int32_t *fim = tokenizer_fim(engine_tokenizer(job->app->engine));
+    assert(fim);
+    for (int i = FIM_REPOSITORY; i < N_FIM; i++) {
+        if (fim[i] >= 0 && g->n_stop_ids < MAX_STOP_IDS) g->stop_ids[g->n_stop_ids++] = fim[i];
+    }
+}
+
 static void fill_generation(struct generation_job *job, struct prompt_run *run) {
     const struct api_request *request = job->request;
     struct generation *g = &run->generation;
@@ -138,6 +147,7 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
         g->stop_ids[g->n_stop_ids++] = ends[i];
     }
     if (job->app->limits.sampling) generation_suppress(g, job->app->limits.sampling);
+    if (request->prompts[0].infills) add_infill_ends(job, g);
     assert(g->n >= 1 && g->n <= MAX_CHOICES && g->n_stop_ids <= MAX_STOP_IDS);
 }
 

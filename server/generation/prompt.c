@@ -147,6 +147,7 @@ enum status prompt_encode(const struct engine *engine, const struct api_prompt *
                           struct err *err) {
     const int context = engine_memory(engine)->max_model_len, limit = context * GIVE_UP_FACTOR;
     if (prompt->messages) return encode_messages(engine, prompt, add_special, format, ids, n, err);
+    if (prompt->infills) return infill_encode(engine, prompt, add_special, limit, ids, n, err);
     if (!prompt->ids) {
         *n = tokenizer_encode(engine_tokenizer(engine), prompt->text, prompt->length,
                               SPECIAL_PARSED, add_special, limit, ids);

@@ -28,6 +28,11 @@ enum status prompt_render(const struct engine *engine, const struct api_prompt *
                           struct buf *text, struct chat_piece **pieces, int *n_pieces,
                           struct err *err);
 
+/* Encodes a prompt whose middle the model fills in; the model must have the tokens for it
+ * (infill.c). Fails with context_length_exceeded if a part has more than `limit` tokens. */
+enum status infill_encode(const struct engine *engine, const struct api_prompt *prompt,
+                          bool add_special, int limit, int32_t **ids, int *n, struct err *err);
+
 /* Fails with STATUS_INVALID_REQUEST if the template would omit a part of the messages: those of an
  * unknown role, or tool calls (shown.c). */
 enum status check_shown(const struct chat_template *chat, const struct json *messages,

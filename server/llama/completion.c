@@ -58,23 +58,106 @@ static bool has_maximum(const struct json *body) {
     return false;
 }
 
-static enum status parse_body(struct api_request **out, struct json *body,
-                              const struct api_limits *limits, struct err *err) {
+static enum status parse_as(struct api_request **out, struct json *body,
+                            const struct api_limits *limits, const struct api *api,
+                            struct err *err) {
     struct json *translated = NULL;
     enum status status = STATUS_OK;
     *out = NULL;
     if (!json_is(body, JSON_OBJECT)) { /* this parser's own message */
-        return api_parse_text(out, body, limits, &api_llama_completion, err);
+        return api_parse_text(out, body, limits, api, err);
     }
     status = translate(&translated, body, err);
     json_free(body);
     if (status != STATUS_OK) return status;
     bool is_limited = has_maximum(translated);
-    status = api_parse_text(out, translated, limits, &api_llama_completion, err);
+    status = api_parse_text(out, translated, limits, api, err);
     if (status != STATUS_OK) return status;
     if (!is_limited) (*out)->max_tokens = -1;
     (*out)->continuous_usage_stats = true; /* each chunk has counts */
     return STATUS_OK;
+}
+
+static enum status parse_body(struct api_request **out, struct json *body,
+                              const struct api_limits *limits, struct err *err) {
+    return parse_as(out, body, limits, &api_llama_completion, err);
+}
+
+/* ---- /infill -------------------------------------------------------------------------------- */
+
+static const struct field infill_rows[] = {
+    {"input_prefix", FIELD_STRING, FIELD_NOT_STORED, .required = true},
+    {"input_suffix", FIELD_STRING, FIELD_NOT_STORED, .required = true, .copied_to = "suffix"},
+    {"prompt", FIELD_STRING, FIELD_NOT_STORED},
+};
+
+static const struct field_table infill_fields = {FIELDS_OF(infill_rows)};
+
+/* Editors send these with every request. They limit the time, the indentation or the members of the
+ * answer, or choose samplers: a client is served without them. */
+static bool is_wish(const char *name) {
+    static const char *const names[] = {"samplers", "t_max_predict_ms", "n_indent",
+                                        "response_fields"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+/* Writes a body of /completion: its prompt is the text before the gap. */
+static void write_completion(struct buf *out, const struct json *body) {
+    const struct json *prefix = fields_member(&infill_fields, body, "input_prefix");
+    const struct json *prompt = fields_member(&infill_fields, body, "prompt");
+    struct buf text = {0};
+    buf_add(&text, json_text(prefix), json_length(prefix));
+    if (prompt) buf_add(&text, json_text(prompt), json_length(prompt));
+    buf_puts(out, "{\"prompt\":");
+    json_write_string(out, text.data ? text.data : "", text.length);
+    json_each_member(member, body) {
+        const struct field *field = fields_find(&infill_fields, member->name);
+        if (is_wish(member->name) || (field && !field->copied_to)) continue;
+        const char *name = field ? field->copied_to : member->name;
+        buf_puts(out, ",");
+        json_write_string(out, name, strlen(name));
+        buf_puts(out, ":");
+        json_write_value(out, member);
+    }
+    buf_puts(out, "}");
+    buf_free(&text);
+}
+
+static enum status check_infill(const struct json *body, struct err *err) {
+    if (!json_is(body, JSON_OBJECT))
+        return err_set(err, STATUS_INVALID_REQUEST, NULL,
+                       "The body must be a JSON object, but it is %s.", json_type_name(body));
+    for (int i = 0; i < infill_fields.n_fields; i++) {
+        const struct field *field = &infill_fields.fields[i];
+        const struct json *value = fields_member(&infill_fields, body, field->name);
+        if (!value && field->required)
+            return err_set(err, STATUS_INVALID_REQUEST, field->name,
+                           "'%s' is missing: give 'input_prefix' and 'input_suffix'; they may be "
+                           "empty.",
+                           field->name);
+        if (value && !json_is(value, JSON_STRING))
+            return err_set(err, STATUS_INVALID_REQUEST, field->name,
+                           "'%s' must be a string, but it is %s.", field->name,
+                           json_type_name(value));
+    }
+    return STATUS_OK;
+}
+
+static enum status parse_infill(struct api_request **out, struct json *body,
+                                const struct api_limits *limits, struct err *err) {
+    struct json *translated = NULL;
+    struct buf text = {0};
+    enum status status = check_infill(body, err);
+    *out = NULL;
+    if (status == STATUS_OK) {
+        write_completion(&text, body);
+        status = json_parse_strict(&translated, "The body", text.data, text.length, err);
+    }
+    buf_free(&text);
+    json_free(body);
+    return status ? status : parse_as(out, translated, limits, &api_llama_infill, err);
 }
 
 /* ---- parts of an answer --------------------------------------------------------------------- */
@@ -221,21 +304,26 @@ static void write_error_event(struct buf *out, const struct api_answer *answer,
     buf_puts(out, "\n\n");
 }
 
+#define LLAMA_FORM                                                                                 \
+    .more_fields = &completion_fields, .error_members = "error", .id_prefix = "cmpl-",             \
+    .stream_type = "text/event-stream", .keep_alive = ": keep-alive\n",                            \
+    .write_response = write_response, .write_chunk = write_chunk, .write_done = write_done,        \
+    .write_error_event = write_error_event, .write_error = write_error,                            \
+    .no_memory_body = API_NO_MEMORY, .no_memory_event = "data: " API_NO_MEMORY "\n\n"
+
 const struct api api_llama_completion = {
     .path = "/completion",
     .fields = &llama_fields,
     .example = "\"prompt\":\"Hello\",\"n_predict\":16",
-    .more_fields = &completion_fields,
-    .error_members = "error",
-    .id_prefix = "cmpl-",
-    .stream_type = "text/event-stream",
-    .keep_alive = ": keep-alive\n",
     .parse = parse_body,
-    .write_response = write_response,
-    .write_chunk = write_chunk,
-    .write_done = write_done,
-    .write_error_event = write_error_event,
-    .write_error = write_error,
-    .no_memory_body = API_NO_MEMORY,
-    .no_memory_event = "data: " API_NO_MEMORY "\n\n",
+    LLAMA_FORM,
+};
+
+const struct api api_llama_infill = {
+    .path = "/infill",
+    .fields = &infill_fields,
+    .example = "\"input_prefix\":\"a = \",\"input_suffix\":\"\",\"n_predict\":16",
+    .infills = true,
+    .parse = parse_infill,
+    LLAMA_FORM,
 };

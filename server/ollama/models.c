@@ -142,6 +142,7 @@ static void write_capabilities(struct buf *out, const struct ollama_card *card) 
     buf_puts(out, "\"capabilities\":[\"completion\"");
     if (card->limits->tool_format) buf_puts(out, ",\"tools\"");
     if (card->limits->reasoning_format) buf_puts(out, ",\"thinking\"");
+    if (card->limits->can_infill) buf_puts(out, ",\"insert\"");
     buf_puts(out, "]");
 }
 

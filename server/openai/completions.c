@@ -15,8 +15,19 @@ struct completion_body {
     int logprobs;               /* -1: absent */
 };
 
-static enum status check_suffix(struct parse *parse, const char *name, const struct json *value) {
-    return json_length(value) > 0 ? not_served(parse, name, "") : STATUS_OK;
+/* Checks the files that come before the text to fill in. */
+static enum status check_extra(struct parse *parse, const char *name, const struct json *value) {
+    int i = 0;
+    json_each(file, value) {
+        char where[48];
+        const struct json *filename = json_member(file, "filename");
+        snprintf(where, sizeof where, "%s[%d]", name, i++);
+        if (!json_is(json_member(file, "text"), JSON_STRING))
+            return field_wrong(parse, where, "must be an object with the string 'text'");
+        if (filename && !json_is(filename, JSON_NULL) && !json_is(filename, JSON_STRING))
+            return field_wrong(parse, where, "must have a string as 'filename'");
+    }
+    return STATUS_OK;
 }
 
 static const struct field fields[] = {
@@ -34,17 +45,46 @@ static const struct field fields[] = {
     SEARCH_FIELDS,
     {"logprobs", FIELD_INT, offsetof(struct completion_body, logprobs), -1, 0, MAX_TOP_LOGPROBS},
     DELIVERY_FIELDS,
-    {"suffix", FIELD_STRING, FIELD_NOT_STORED, .check = check_suffix},
+    {"suffix", FIELD_STRING, FIELD_NOT_STORED},
+    {"input_extra", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_extra},
     STRUCTURED_FIELDS,
 };
 
 const struct field_table completion_fields = {FIELDS_OF(fields)};
+
+/* Sets the text after the gap, and the files before, in all prompts. */
+static enum status set_suffix(struct parse *parse) {
+    struct api_request *request = parse->target;
+    const struct json *suffix = field_given(parse, "suffix");
+    const struct json *extra = field_given(parse, "input_extra");
+    const char *name = request->api->infills ? "input_suffix" : "suffix";
+    if (!request->api->infills && json_length(suffix) == 0)
+        return json_first(extra) ? field_wrong(parse, "input_extra", "needs a 'suffix'")
+                                 : STATUS_OK;
+    if (!parse->limits->can_infill)
+        return field_wrong(parse, name,
+                           "needs a model with tokens for filling in, such as <|fim_prefix|>; this "
+                           "model has none: leave it out");
+    if (request->echo) return field_wrong(parse, "echo", "must be false if text is filled in");
+    if (request->truncate_prompt_tokens != 0)
+        return field_wrong(parse, "truncate_prompt_tokens", "must be absent if text is filled in");
+    for (int i = 0; i < request->n_prompts; i++) {
+        struct api_prompt *prompt = &request->prompts[i];
+        if (prompt->ids) return field_wrong(parse, "prompt", "must be text if text is filled in");
+        prompt->infills = true;
+        prompt->suffix = suffix ? json_text(suffix) : "";
+        prompt->suffix_length = json_length(suffix);
+        prompt->extra = extra;
+    }
+    return STATUS_OK;
+}
 
 static enum status finish_request(struct parse *parse) {
     struct completion_body *given = parse->target;
     enum status status = refuse_unserved(parse, UNSERVED_IN_COMPLETIONS);
     if (status != STATUS_OK) return status;
     if (!field_given(parse, "prompt")) return field_wrong(parse, "prompt", "is missing");
+    if (set_suffix(parse)) return parse->err->status;
     if (given->max_completion_tokens >= 0) {
         given->request.max_tokens = given->max_completion_tokens;
     }

@@ -37,6 +37,12 @@ struct api_prompt {
     const char *reasoning_effort, *verbosity;
     enum thinking thinking;
     bool add_generation_prompt, continue_final_message;
+    /* The model fills in between `text` and `suffix`, after the files of `extra`: objects with
+     * `text` and `filename`; NULL: none. */
+    bool infills;
+    const char *suffix;
+    size_t suffix_length;
+    const struct json *extra;
 };
 
 /* The constraint on an answer's text, from a field or from the tools. */
@@ -63,6 +69,7 @@ struct api_limits {
     int max_prompts;       /* maximum number of prompts per request */
     uint64_t default_seed; /* for requests without a seed */
     bool has_chat_template;
+    bool can_infill; /* the tokenizer has the tokens for it (tokenizer_fim) */
     /* the model's formats of calls and reasoning; NULL: none or unknown */
     const struct tool_format *tool_format;
     /* the template has its markers, but writes calls in another form; then tool_format is NULL */
@@ -233,6 +240,7 @@ struct api {
     const char *errors_below;
     /* for POST: counts the tokens of a body's prompt; NULL: no such path */
     const char *count_path;
+    bool infills; /* every prompt is filled in, also before an empty suffix */
     const char *id_prefix;
     /* The fields of a body, and those of another API that it may also have; for /openapi.json. */
     const struct field_table *fields, *more_fields;

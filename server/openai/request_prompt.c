@@ -15,8 +15,11 @@ static enum status refuse_empty(struct parse *parse, const char *name) {
 
 static enum status store_text(struct parse *parse, const char *name, const struct json *value,
                               struct api_prompt *prompt) {
+    const struct api_request *request = parse->target;
     *prompt = (struct api_prompt){.text = json_text(value), .length = json_length(value)};
-    return prompt->length > 0 ? STATUS_OK : refuse_empty(parse, name);
+    bool may_be_empty =
+        request->api->infills || json_length(json_member(parse->object, "suffix")) > 0;
+    return prompt->length > 0 || may_be_empty ? STATUS_OK : refuse_empty(parse, name);
 }
 
 static enum status store_ids(struct parse *parse, const char *name, const struct json *array,

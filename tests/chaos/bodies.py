@@ -23,7 +23,7 @@ MEMBERS = [row for row in PLACES if row[3] and isinstance(row[3][-1], str)]
 BASES = [("/v1/completions", completion()), ("/v1/chat/completions", chat()), ("/tokenize", {"prompt": "a"}),
          ("/detokenize", {"tokens": [72]}), ("/api/chat", {"model": MODEL, "messages": USER}),
          ("/api/generate", {"model": MODEL, "prompt": "a"}), ("/api/show", {"model": MODEL}),
-         ("/apply-template", {"messages": USER}),
+         ("/infill", {"input_prefix": "a", "input_suffix": "b"}), ("/apply-template", {"messages": USER}),
          ("/completion", {"prompt": "a", "n_predict": 3}),
          ("/v1/messages", {"model": MODEL, "max_tokens": 9, "messages": USER}),
          ("/v1/responses", {"model": MODEL, "max_output_tokens": 9, "input": "a"})]

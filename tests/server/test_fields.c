@@ -308,7 +308,7 @@ static const struct pair pairs[] = {
      NULL, NULL},
     {"\"samplers\":[\"x\"],\"samplers\":null", NULL, NULL}, /* the last of two counts */
     {"\"samplers\":null,\"samplers\":[\"x\"]", "samplers", "leave it out or give []."},
-    {"\"input_prefix\":\"\\u0000\"", "input_prefix", "leave it out or give \"\"."},
+    {"\"input_prefix\":\"\\u0000\"", "input_prefix", "give \"\"; use /infill."},
     {"\"mirostat\":2,\"lora\":[\"a\"]", "lora", "leave it out or give []."},
     {"\"min_keep\":2", "min_keep", "leave it out or give 0."}, /* the first of its neutral values */
     {"\"min_keep\":1", NULL, NULL},

@@ -74,6 +74,59 @@ START_TEST(bad_bodies_are_refused_by_name) {
 }
 END_TEST
 
+/* ---- /infill -------------------------------------------------------------------------------- */
+
+static enum status read_infill(struct api_request **read, const char *body, bool can_infill,
+                               struct err *err) {
+    struct api_limits limits = request_limits;
+    limits.can_infill = can_infill;
+    *err = (struct err){0};
+    return request_read(read, &api_llama_infill, body, strlen(body), &limits, err);
+}
+
+START_TEST(the_text_before_a_gap_ends_with_the_prompt) {
+    struct api_request *read;
+    struct err err;
+    const char *body =
+        "{\"input_prefix\":\"a\",\"prompt\":\"b\",\"input_suffix\":\"c\",\"n_predict\":4,"
+        "\"samplers\":[\"infill\"],\"t_max_predict_ms\":5,\"input_extra\":[{\"text\":\"d\"}]}";
+    ck_assert_int_eq(read_infill(&read, body, true, &err), STATUS_OK);
+    const struct api_prompt *prompt = read->prompts;
+    ck_assert(prompt->infills && json_count(prompt->extra) == 1 && read->max_tokens == 4);
+    ck_assert_str_eq(prompt->text, "ab");
+    ck_assert_str_eq(prompt->suffix, "c");
+    api_request_free(read);
+    ck_assert_int_eq(
+        read_infill(&read, "{\"input_prefix\":\"\",\"input_suffix\":\"\"}", true, &err), STATUS_OK);
+    ck_assert(read->prompts->infills && read->prompts->length == 0 && read->max_tokens == -1);
+    api_request_free(read);
+}
+END_TEST
+
+START_TEST(infill_refuses_by_name) {
+    static const struct {
+        const char *body, *param;
+        bool can_infill;
+    } bodies[] = {
+        {"{\"input_prefix\":\"a\",\"input_suffix\":\"b\"}", "input_suffix", false},
+        {"{\"input_suffix\":\"b\"}", "input_prefix", true},
+        {"{\"input_prefix\":\"a\",\"input_suffix\":null}", "input_suffix", true},
+        {"{\"input_prefix\":1,\"input_suffix\":\"b\"}", "input_prefix", true},
+        {"{\"input_prefix\":\"a\",\"input_suffix\":\"b\",\"prompt\":[\"c\"]}", "prompt", true},
+        {"{\"input_prefix\":\"a\",\"input_suffix\":\"b\",\"input_extra\":[3]}", "input_extra[0]",
+         true},
+        {"{\"input_prefix\":\"a\",\"input_suffix\":\"b\",\"echo\":true}", "echo", true},
+        {"[]", "", true},
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        struct api_request *read;
+        struct err err;
+        ck_assert(read_infill(&read, bodies[i].body, bodies[i].can_infill, &err));
+        ck_assert_str_eq(err.param, bodies[i].param);
+    }
+}
+END_TEST
+
 /* ---- answers -------------------------------------------------------------------------------- */
 
 START_TEST(one_choice_is_an_object) {
@@ -139,6 +192,8 @@ int main(void) {
     tcase_add_test(tests, a_stream_ends_with_its_choice);
     tcase_add_test(tests, slots_say_how_many_are_busy_and_nothing_else);
     tcase_add_test(tests, a_rendered_prompt);
+    tcase_add_test(tests, the_text_before_a_gap_ends_with_the_prompt);
+    tcase_add_test(tests, infill_refuses_by_name);
     suite_add_tcase(suite, tests);
     return suite_main(suite);
 }

@@ -99,7 +99,8 @@ START_TEST(every_example_is_answered) {
         json_write_value(&body, member(member(content, "application/json"), "example"));
         snprintf(line, sizeof line, "POST %s", route->path);
         ask(line, "", body.data);
-        expect_status(line, 200);
+        bool lacks_tokens = route->api && route->api->infills; /* the model has none for it */
+        expect_status(line, lacks_tokens ? 400 : 200);
     }
     buf_free(&body);
 }

@@ -132,7 +132,7 @@ static const struct refused refused[] = {
     {C "\"request_id\":\"1234567890123456789012345678901234567890123456789\"}", "request_id",
      "must be 1 to 48 characters"},
     {C "\"cache_salt\":\"\"}", "cache_salt", "must not be an empty string"},
-    {C "\"suffix\":\"x\"}", "suffix", "is not served by this version"},
+    {C "\"suffix\":\"x\"}", "suffix", "needs a model with tokens for filling in"},
     {C "\"response_format\":{}}", "response_format", "must have a string 'type'"},
     {C "\"response_format\":\"text\"}", "response_format", "must be an object"},
     {&api_chat, "{}", "messages", "'messages' is missing"},

@@ -13,6 +13,8 @@
 #define TEXT "{\"prompt\":\"hi\",\"max_tokens\":1}"
 #define HI "\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 #define NAMED "{" HI ",\"max_tokens\":1}"
+#define INFILL                                                                                     \
+    "{\"input_prefix\":\"a\",\"input_suffix\":\"b\"}" /* the model has no tokens for it */
 #define INPUT "{\"model\":\"tiny\",\"input\":\"hi\",\"max_output_tokens\":1}"
 #define OLLAMA "\"stream\":false,\"options\":{\"num_predict\":1}}"
 #define OLLAMA_CHAT "{" HI "," OLLAMA
@@ -60,6 +62,8 @@ static const struct {
     {"/api/generate/render", "POST", OLLAMA_TEXT, 200, "/api/generate/render"},
     {"/completion", "POST", TEXT, 200, "/completion"},
     {"/completion/render", "POST", TEXT, 200, "/completion/render"},
+    {"/infill", "POST", INFILL, 400, "/infill"},
+    {"/infill/render", "POST", INFILL, 400, "/infill/render"},
     {"/v1/messages", "POST", NAMED, 200, "/v1/messages"},
     {"/v1/messages/render", "POST", NAMED, 200, "/v1/messages/render"},
     {"/v1/responses", "POST", INPUT, 200, "/v1/responses"},

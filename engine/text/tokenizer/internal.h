@@ -352,6 +352,7 @@ struct tokenizer {
     struct special normalized;  /* found in the normalized text; vocabulary NULL: no such tokens */
     struct special of_template; /* all of them; vocabulary NULL: use `special` */
     int32_t bos, eos, unknown;
+    int32_t fim[N_FIM]; /* -1: missing */
     int32_t before[MAX_AROUND], after[MAX_AROUND]; /* added around a text */
     int n_before, n_after;
     bool add_space_prefix, byte_fallback, fuse_unknown, ignore_merges;
@@ -369,6 +370,9 @@ struct tokenizer {
         bool in_floats;
     } unigram;
 };
+
+/* Finds the tokens for filling in; after the vocabulary is complete (fim.c). */
+void fim_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec);
 
 /* Does merging a token's bytes produce that token? Computed on first use. */
 enum whole { WHOLE_UNKNOWN, WHOLE_YES, WHOLE_NO };

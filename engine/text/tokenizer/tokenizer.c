@@ -151,6 +151,7 @@ enum status tokenizer_new(struct tokenizer **out, const struct tokenizer_spec *g
     if (!status)
         status = vocabulary_init(&tokenizer->vocabulary, spec, &tokenizer->normalizer, err);
     if (!status) specials_init(tokenizer, spec);
+    if (!status) fim_init(tokenizer, spec);
     if (!status) status = kind_init(tokenizer, spec, err);
     if (status == STATUS_OK) {
         *out = tokenizer;
