@@ -47,8 +47,10 @@ static void write_field(struct buf *out, const struct field *field,
     if (!row) row = field;
     if (row->type != FIELD_ANY) {
         const char *or_null = field->required ? "" : ",\"null\"";
-        buf_printf(out, "\"type\":[\"%s\"%s]", types[row->type], or_null);
+        const char *or_false = row->takes_false ? ",\"boolean\"" : "";
+        buf_printf(out, "\"type\":[\"%s\"%s%s]", types[row->type], or_false, or_null);
         if (row->type == FIELD_INT || row->type == FIELD_REAL) write_range(out, row);
+        if (row->takes_false) buf_puts(out, ",\"not\":{\"const\":true}");
         write_default(out, row);
     }
     if (field->same_as) {

@@ -134,6 +134,11 @@ const struct json *field_given(const struct parse *parse, const char *name) {
     return parse->value[i];
 }
 
+static bool is_absent(const struct field *field, const struct json *value) {
+    bool is_false = json_is(value, JSON_BOOL) && !json_true(value);
+    return json_is(value, JSON_NULL) || (field->takes_false && is_false);
+}
+
 enum status fields_parse(struct parse *parse, const struct json *object) {
     assert(parse->n_fields <= MAX_FIELDS);
     assert(parse->arena && parse->limits && json_is(object, JSON_OBJECT));
@@ -141,7 +146,7 @@ enum status fields_parse(struct parse *parse, const struct json *object) {
     memset(parse->value, 0, sizeof parse->value);
     json_each(member, object) { /* one pass, for any number of members */
         int i = find_field(parse, member->name);
-        if (i >= 0) parse->value[i] = json_is(member, JSON_NULL) ? NULL : member;
+        if (i >= 0) parse->value[i] = is_absent(&parse->fields[i], member) ? NULL : member;
     }
     for (int i = 0; i < parse->n_fields; i++) {
         const struct field *field = &parse->fields[i];

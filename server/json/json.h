@@ -48,7 +48,8 @@ struct field {
     size_t offset;   /* FIELD_NOT_STORED: only checked, or stored by `check` */
     double fallback; /* default of a bool, int or real field */
     double min, max;
-    bool above_min; /* min itself is outside the range */
+    bool above_min;   /* min itself is outside the range */
+    bool takes_false; /* false counts as absent, as null does */
     /* The name of an earlier field in the table for which this is an alias, with the same offset.
      * An alias does not have a default, and a body may have only one of both names. NULL for most
      * fields. */

@@ -43,7 +43,8 @@ static const struct field fields[] = {
     OTHER_NAMES,
     SAMPLING_FIELDS,
     SEARCH_FIELDS,
-    {"logprobs", FIELD_INT, offsetof(struct completion_body, logprobs), -1, 0, MAX_TOP_LOGPROBS},
+    {"logprobs", FIELD_INT, offsetof(struct completion_body, logprobs), -1, 0, MAX_TOP_LOGPROBS,
+     .takes_false = true},
     DELIVERY_FIELDS,
     {"suffix", FIELD_STRING, FIELD_NOT_STORED},
     {"input_extra", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_extra},
@@ -97,9 +98,6 @@ enum status api_parse_text(struct api_request **out, struct json *body,
                            struct err *err) {
     struct completion_body given = {.request = {.api = api}};
     struct parse parse = {FIELDS_OF(fields), .target = &given, .limits = limits, .err = err};
-    const struct json *logprobs = json_member(body, "logprobs");
-    if (json_is(logprobs, JSON_BOOL) && !json_true(logprobs)) /* a chat's form of "none" */
-        json_free(json_detach(body, "logprobs"));
     return request_parse(out, &parse, body, finish_request);
 }
 

@@ -77,7 +77,7 @@ REFUSED = [
     (CHATS, {"messages": USER, "add_generation_prompt": True, "continue_final_message": True},
      "continue_final_message"),
     (TOKENIZE, {}, "prompt"),
-    (TOKENIZE, {"content": "x"}, "content"),
+    (TOKENIZE, {"content": [5]}, "content"),
     (DETOKENIZE, {"tokens": [-1]}, "tokens"),
 ]
 
