@@ -65,7 +65,7 @@ static bool takes_nothing(const struct json *schema) {
 
 /* Writes the schema of a tool's arguments: an object. Unlisted parameters are forbidden unless the
  * tool's schema allows them. */
-static void write_schema(struct buf *out, const struct json *schema) {
+static void write_schema(struct buf *out, const struct json *schema, bool is_hint) {
     buf_puts(out, "{\"type\":\"object\"");
     if (is_closed(schema)) buf_puts(out, ",\"additionalProperties\":false");
     json_each_member(member, schema) {
@@ -74,7 +74,7 @@ static void write_schema(struct buf *out, const struct json *schema) {
         buf_puts(out, ",");
         grammar_write_chars(out, member->name);
         buf_puts(out, ":");
-        json_write_value(out, member);
+        schema_write(out, member, is_hint);
     }
     buf_puts(out, "}");
 }
@@ -110,7 +110,7 @@ void grammar_write_arguments(struct buf *out, char placeholder, const struct jso
     bool is_strict = json_true(json_member(function, "strict"));
     buf_puts(out, is_strict ? ",\"strict\":true" : ",\"strict\":false");
     buf_puts(out, ",\"json_schema\":");
-    write_schema(out, schema);
+    write_schema(out, schema, !is_strict);
     buf_puts(out, "}");
 }
 

@@ -276,6 +276,10 @@ int tool_set_types(const struct tool_set *tools, const char *tool, const char *p
 /* The same for a schema. */
 int schema_types(const struct json *schema);
 
+/* Writes a value of a schema. If it is a hint, bounds that need too many states of a grammar are
+ * left out: agents send limits such as a maxLength of 524,288. */
+void schema_write(struct buf *out, const struct json *value, bool is_hint);
+
 /* ---- messages ------------------------------------------------------------------------------- */
 
 /* Writes an id. It depends on the seed and index, or for ID_KIMI on the text of the call. */

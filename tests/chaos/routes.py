@@ -108,7 +108,7 @@ CHATS = {
            "type": "allowed_tools", "allowed_tools": {"mode": "required",
                                         "tools": [{"type": "function", "function": {"name": "g"}}]}})},
     "stream of calls": chat(tools=[TOOL, OTHER], tool_choice="required", stream=True, parallel_tool_calls=False, max_tokens=60),
-    "thoughts": chat(reasoning_effort="low", include_reasoning=False, reasoning_format="deepseek", max_tokens=30),
+    "thoughts": chat(reasoning_effort="low", stop_in_reasoning=True, include_reasoning=False, reasoning_format="deepseek", max_tokens=30),
     "kwargs": chat(chat_template_kwargs={"begin": "<think>", "x": [1, {"y": None}]}, add_special_tokens=True, max_tokens=30),
     "continued": chat(messages=[*USER, {"role": "assistant", "content": "the"}], add_generation_prompt=False,
                       continue_final_message=True),

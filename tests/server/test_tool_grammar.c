@@ -726,6 +726,38 @@ END_TEST
 
 #define COUNT(rows) (sizeof rows / sizeof *rows)
 
+/* Claude Code sends a maxLength of 524,288. */
+START_TEST(a_large_bound_of_a_hint_is_left_out) {
+    static const char form[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\",%"
+                               "s\"parameters\":{\"type\":\"object\","
+                               "\"properties\":{\"s\":{\"type\":\"string\",\"maxLength\":524288},"
+                               "\"t\":{\"type\":\"string\","
+                               "\"maxLength\":3},\"u\":{\"const\":{\"maxLength\":524288}}}}}}]";
+    for (int strict = 0; strict < 2; strict++) {
+        struct json *own;
+        struct err err;
+        struct buf text = {0}, asked_text = {0};
+        buf_printf(&text, form, strict ? "\"strict\":true," : "");
+        ck_assert_int_eq(json_parse(&own, "It", text.data, text.length, &err), STATUS_OK);
+        struct tool_grammar asked = asked_of("hermes");
+        asked.functions = own;
+        tool_grammar_write(&asked, &asked_text);
+        const char *first = strstr(asked_text.data, "524288");
+        ck_assert(strstr(asked_text.data, "\"maxLength\":3") != NULL);
+        ck_assert((strstr(first + 1, "524288") != NULL) == (strict == 1));
+        if (!strict) {
+            struct grammar *grammar = compile(GRAMMAR_STRUCTURAL_TAG, asked_text.data);
+            ck_assert(!accepts(grammar, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"t\": "
+                                        "\"aaaa\"}}\n</tool_call>"));
+            grammar_release(grammar);
+        }
+        buf_free(&text);
+        buf_free(&asked_text);
+        json_free(own);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("server_tool_grammar");
     TCase *t = tcase_create("grammar");
@@ -737,6 +769,7 @@ int main(void) {
     tcase_add_loop_test(t, other_spellings_of_a_call_pass_and_are_read, 0,
                         sizeof single / sizeof *single);
     tcase_add_loop_test(t, a_choice_lets_pass_what_it_says, 0, COUNT(answers));
+    tcase_add_test(t, a_large_bound_of_a_hint_is_left_out);
     tcase_add_test(t, allowed_tools_are_the_only_ones);
     tcase_add_test(t, arguments_have_no_other_members);
     tcase_add_test(t, content_may_have_a_format);
