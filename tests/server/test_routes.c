@@ -70,7 +70,7 @@ static const struct asked asked[] = {
     {"POST /tokenize", "", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", 200,
      "\"tokens\":[2,"},
     {"POST /tokenize", "", "{}", 400, "\"param\":\"prompt\""},
-    {"POST /detokenize", "", "{\"tokens\":[108,109]}", 200, "{\"prompt\":\"hi\"}"},
+    {"POST /detokenize", "", "{\"tokens\":[108,109]}", 200, "{\"prompt\":\"hi\","},
     {"POST /detokenize", "", "{\"tokens\":[-1]}", 400, "\"param\":\"tokens\""},
     {"GET /tokenizer_info", "", NULL, 200, "{\"tokenizer_class\":\"PreTrainedTokenizerFast\""},
     {"HEAD /tokenizer_info", "", NULL, 200, "application/json"},
