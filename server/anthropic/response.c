@@ -300,7 +300,8 @@ static const char *error_type(enum status status) {
     int http = status_http(status);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].http == http) return types[i].type;
-    return http < 500 ? "invalid_request_error" : "api_error";
+    bool is_clients = http < 500 || status == STATUS_HTTP_VERSION;
+    return is_clients ? "invalid_request_error" : "api_error";
 }
 
 static void write_error(struct buf *out, const struct err *err, const char *request_id) {

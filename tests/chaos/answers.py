@@ -9,7 +9,7 @@ VARYING = {"id", "created", "request_id", "cached_tokens", "accepted_prediction_
            "server_load", "created_at", "completed_at", "total_duration", "prompt_eval_duration", "eval_duration", "item_id", "call_id",
            "signature", "cache_read_input_tokens", "input_tokens", "tokens_cached", "tokens_predicted", "prompt_n", "prompt_ms",
            "prompt_per_token_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_token_ms",
-           "predicted_per_second"}
+           "predicted_per_second", "is_processing"}
 # The types of events that end a stream of named events.
 ENDS = {"message_stop", "error", "response.completed", "response.incomplete", "response.failed"}
 # Does an answer lack its body? That to a HEAD does, if the server took the request for a HEAD.

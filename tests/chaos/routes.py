@@ -108,6 +108,7 @@ CHATS = {
            "type": "allowed_tools", "allowed_tools": {"mode": "required",
                                         "tools": [{"type": "function", "function": {"name": "g"}}]}})},
     "stream of calls": chat(tools=[TOOL, OTHER], tool_choice="required", stream=True, parallel_tool_calls=False, max_tokens=60),
+    "wishes": chat(thinking={"type": "enabled"}, verbosity="low", reasoning_effort="none"),
     "thoughts": chat(reasoning_effort="low", stop_in_reasoning=True, include_reasoning=False, reasoning_format="deepseek", max_tokens=30),
     "kwargs": chat(chat_template_kwargs={"begin": "<think>", "x": [1, {"y": None}]}, add_special_tokens=True, max_tokens=30),
     "continued": chat(messages=[*USER, {"role": "assistant", "content": "the"}], add_generation_prompt=False,
@@ -151,6 +152,11 @@ ANTHROPIC = {
     "history": {"messages": BLOCKS, "tools": [ANTHROPIC_TOOL], "stream": True, "seed": 4,
                 "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
                 "system": [{"type": "text", "text": "x-anthropic-billing-header: a"}, {"type": "text", "text": "s"}]},
+    "client tools": {"messages": [*BLOCKS[:1], {"role": "assistant", "content": [{"type": "tool_use", "id": "i", "name": "bash",
+                                                "input": {"command": "ls"}}]},
+                                  {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "i", "is_error": True,
+                                                                "content": "no"}]}],
+                     "tools": [{"type": "bash_20250124", "name": "bash"}], "seed": 5},
 }
 ITEMS = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]},
          {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "t"}]},
@@ -166,6 +172,10 @@ RESPONSES = {
     "history": {"input": [{"role": "developer", "content": "s"}, *ITEMS], "tools": [FLAT_TOOL, {"type": "web_search"}],
                 "stream": True, "seed": 4, "tool_choice": "required", "parallel_tool_calls": False,
                 "include": ["reasoning.encrypted_content"], "store": False},
+    "agents": {"input": [*ITEMS[:1], {"type": "compaction", "encrypted_content": "c"},
+                         {"type": "local_shell_call", "call_id": "i", "action": {"type": "exec", "command": ["ls"]}},
+                         {"type": "local_shell_call_output", "id": "i", "output": "7"}], "tools": [FLAT_TOOL],
+               "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]}, "seed": 5},
 }
 ROWS = [
     *((f"responses: {name}", POST, "/v1/responses", {"model": MODEL, "max_output_tokens": 20, **body})

@@ -54,7 +54,7 @@ def fields():
 
 def keywords():
     """The keywords of JSON Schema that are known."""
-    return found("engine/grammar/schema/check.c", r'\{"(\$?\w+)", FORM_', 30)
+    return found("engine/grammar/schema/keywords.c", r'\{"(\$?\w+)", FORM_', 30)
 
 
 def tool_formats():

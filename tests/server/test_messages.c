@@ -336,6 +336,7 @@ START_TEST(errors_have_types_by_status) {
                 {STATUS_AUTHENTICATION, "authentication_error"},
                 {STATUS_NOT_FOUND, "not_found_error"},
                 {STATUS_TOO_LARGE, "request_too_large"},
+                {STATUS_HTTP_VERSION, "invalid_request_error"},
                 {STATUS_OVERLOADED, "rate_limit_error"},
                 {STATUS_UNAVAILABLE, "overloaded_error"},
                 {STATUS_SERVER_ERROR, "api_error"}};
@@ -379,6 +380,6 @@ int main(void) {
     tcase_add_test(tests, a_whole_message);
     tcase_add_test(tests, a_stop_string_is_named);
     tcase_add_test(tests, a_silent_stream_gets_pings);
-    tcase_add_loop_test(tests, errors_have_types_by_status, 0, 7);
+    tcase_add_loop_test(tests, errors_have_types_by_status, 0, 8);
     return suite_main(suite);
 }
