@@ -4,8 +4,8 @@
  *   <|im_start|>assistant\n                                      the prompt of an answer
  *   <|im_start|>assistant\n<tool_call>\n{"name": "probe_...      the answer as history
  *
- * The answer begins where the prompt ends. Some templates write the last message differently, so the
- * call also counts as read if it is found where an answer without calls begins. */
+ * The answer begins where the prompt ends. Some templates write the last message differently, so
+ * the call may also begin where an answer without calls does. */
 #include <assert.h>
 #include <string.h>
 
@@ -126,7 +126,7 @@ static bool shows_call(const struct buf *history, size_t start) {
     return memmem(history->data + start, history->length - start, NAME, strlen(NAME)) != NULL;
 }
 
-/* Renders the conversation with a call, reads it back, and sets the results. The answer begins where
+/* Renders a conversation with a call, reads it back, and sets the results. The answer begins where
  * the history differs from one of the n other texts. */
 static void try_history(const struct tool_probe *probe, const char *text, const struct buf *others,
                         int n, bool *is_shown, bool *is_read) {

@@ -28,10 +28,11 @@
  *   %l  like %x, with Python literals         <parameter=zones>[None, 'UTC']</parameter>\n
  *   %m  like %x, with name="zone"         <parameter name="zone">UTC</parameter>\n
  *   %d  the same of DeepSeek, with a type as in xml.c
+ *   %g  arguments as Gemma 4 writes them      zone:<|"|>UTC<|"|>
  *   %p  arguments as Python writes them       zone="UTC"
  *
  * The text after %x, %k, %l, %m and %d begins with "</". These placeholders consume the "<", so the
- * row omits it. The text after %p begins with the closing parenthesis. */
+ * row omits it. The text after %p begins with the closing parenthesis, after %g with "}". */
 struct tool_form {
     /* A NULL `call` marks an unused form. A form with `close` also has `open`. */
     const char *open, *call, *between, *close;
@@ -131,6 +132,18 @@ bool python_value_end(struct python_arguments *python, struct buf *out);
 /* Is the next byte inside a string? */
 bool python_in_string(const struct python_arguments *python);
 
+/* %g: the arguments of Gemma 4, converted to a JSON object. */
+struct gemma_arguments {
+    uint8_t state, depth, matched;
+    bool begun, key_ended;
+    bool has_item;                /* the next item needs a comma before it */
+    uint8_t open[JSON_MAX_DEPTH]; /* per depth: the opening bracket */
+    const char *word, *becomes;
+    struct name key;
+    struct json_scan number;
+};
+enum reading gemma_arguments_add(struct gemma_arguments *gemma, char c, struct buf *arguments);
+
 #define XML_PLACEHOLDERS "xklmd" /* the placeholders that stand for XML elements */
 
 /* Returns the name of a placeholder's style in structural tags. */
@@ -170,6 +183,7 @@ struct pattern_reader {
     struct json_scan json;
     struct call_object object;
     struct python_arguments python;
+    struct gemma_arguments gemma;
     struct xml_arguments xml;
 };
 

@@ -104,6 +104,9 @@ static enum reading add_to_placeholder(struct pattern_reader *reader, char c,
         reader->has_arguments = true;
         reader->xml.placeholder = reader->pattern[1];
         return xml_arguments_add(&reader->xml, c, known, &reader->name, &reader->arguments);
+    case 'g':
+        reader->has_arguments = true;
+        return gemma_arguments_add(&reader->gemma, c, &reader->arguments);
     default:
         assert(reader->pattern[1] == 'p');
         reader->has_arguments = true;

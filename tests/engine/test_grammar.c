@@ -145,6 +145,12 @@ static const struct example tags[] = {
     {TAG("{\"type\":\"json_schema\",\"style\":\"seed_xml\",\"texts\":[],\"json_schema\":{"
          "\"properties\":{\"l\":{\"type\":\"array\"}}}}"),
      {"+<parameter=l>['a', \"b\", None, {'k': True}]</parameter>\n"}},
+    {ARGUMENTS("gemma", "[]"),
+     {"+n:3,s:<|\"|>a'\"<|\"|>", "+n:3,s:<|\"|>a<|\"|>,f:[true,null],k:<|\"|>y<|\"|>", "-n:3,s:a",
+      "-n:3,s:\"a\"", "-n:3,s:<|\"|>abcdef", "-n:3,s:<|\"|>a<|\"|>,k:<|\"|>z<|\"|>"}},
+    {TAG("{\"type\":\"json_schema\",\"style\":\"gemma\",\"texts\":[],\"json_schema\":{"
+         "\"properties\":{\"o\":{\"type\":\"object\"}}}}"),
+     {"+o:{k:<|\"|>v<|\"|>,l:[1,{}]}", "-o:{\"k\":1}"}},
     /* here a text might begin with a quote */
     {TAG("{\"type\":\"json_schema\",\"style\":\"seed_xml\",\"texts\":[],\"json_schema\":{"
          "\"properties\":{\"l\":{\"type\":[\"string\",\"null\"]}}}}"),

@@ -341,6 +341,8 @@ static const struct {
     {"cohere2", "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", "
                 "\"parameters\": " ARGS "},\n    {\"tool_call_id\": \"1\", \"tool_name\": "
                 "\"get_time-2.x\", \"parameters\": {}}\n]<|END_ACTION|>"},
+    {"gemma4", "<|tool_call>call:f{n:1,p:<|\"|>ab<|\"|>}<tool_call|>"
+               "<|tool_call>call:get_time-2.x{}<tool_call|>"},
     {"minimax_m2",
      "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"n\">1</parameter>\n"
      "<parameter name=\"p\">ab</parameter>\n</invoke>\n<invoke name=\"get_time-2.x\">\n"
@@ -387,6 +389,11 @@ static const struct {
     {"openai", HARMONY(" to=functions.f<|channel|>commentary json"), ARGS},
     {"openai", HARMONY(" to=functions.f<|channel|>commentary <|constrain|>json"), ARGS},
     {"openai", HARMONY(" to=functions.f<|channel|>analysis"), ARGS},
+    {"gemma4",
+     "<|tool_call>call:f{n:1,p:<|\"|>ab<|\"|>,e:<|\"|>x<|\"|>,m:<|\"|>a\"b<|\"|>,l:[true,false],"
+     "o:{a:1.5},u:{k:<|\"|>v<|\"|>,l:[]}}<tool_call|>",
+     "{\"n\": 1, \"p\": \"ab\", \"e\": \"x\", \"m\": \"a\\\"b\", \"l\": [true, false], \"o\": "
+     "{\"a\": 1.5}, \"u\": {\"k\": \"v\", \"l\": []}}"},
     {"pythonic", "[f(n=1, p='ab', e='x', m='it', o={'a': 1})]",
      "{\"n\": 1, \"p\": \"ab\", \"e\": \"x\", \"m\": \"it\", \"o\": {\"a\": 1}}"},
 };

@@ -75,6 +75,10 @@ static const struct family {
     {"cohere2", "<|START_ACTION|>[" LF EACH(BETWEEN(
                     "," LF) "    {\"tool_call_id\": \"{{ loop.index0 }}\", \"tool_name\": "
                             "\"" NAME "\", \"parameters\": " ARGS "}") LF "]<|END_ACTION|>"},
+    {"gemma4", "{% macro w(v) %}{% if v is string %}<|\"|>{{ v }}<|\"|>{% elif v is iterable %}"
+               "[true,null]{% else %}{{ v }}{% endif %}{% endmacro %}" EACH(
+                   "<|tool_call>call:" NAME "{{ '{' }}" EACH_VALUE(
+                       BETWEEN(",") "{{ k }}:{{ w(v) }}") "{{ '}' }}<tool_call|>")},
     {"minimax_m2", "<minimax:tool_call>" LF EACH("<invoke name=\"" NAME "\">" LF EACH_VALUE(
                        "<parameter name=\"{{ k }}\">" VALUE
                        "</parameter>" LF) "</invoke>" LF) "</minimax:tool_call>"},

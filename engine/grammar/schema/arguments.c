@@ -5,6 +5,7 @@
  *   <parameter=zones>[None, "UTC"]</parameter>\n               seed_xml
  *   <parameter name="zone">UTC</parameter>\n                   minimax_xml
  *   <DSML|parameter name="n" string="false">3</DSML|parameter>\n       deepseek_xml
+ *   zone:<|"|>UTC<|"|>,n:3                    gemma
  *   zone="UTC", n=3                           python
  *
  * Parameters are in the schema's order. The text after a parameter depends only on whether a
@@ -34,6 +35,7 @@ static const struct style styles[] = {
     {"minimax_xml", "<parameter name=\"", "\">", "</parameter>\r", "", "</parameter>"},
     {"deepseek_xml", "<" DSML "parameter name=\"", "\" string=\"true\">", "</" DSML "parameter>\r",
      "", "</" DSML "parameter>", .json_middle = "\" string=\"false\">"},
+    {"gemma", "", ":", "", ",", NULL},
     {"python", "", "=", "", ", ", NULL, .is_python = true},
 };
 
@@ -183,10 +185,12 @@ struct expr *schema_arguments(struct builder *b, const struct json *root, const 
     if (b->status == STATUS_OK) check_root(&a, root);
     if (b->status != STATUS_OK) return &b->spare;
     json_spell_python(b, a.style->is_python, a.style->is_python && takes_single_quotes(&a, root));
+    json_spell_gemma(b, strcmp(style, "gemma") == 0);
     struct expr *all = parameters(&a, root);
     conj_define_rules(&r);
     schema_reader_free(&r);
     json_spell_python(b, false, false);
+    json_spell_gemma(b, false);
     b->at_root = b->at = NULL;
     return b->status == STATUS_OK ? all : &b->spare;
 }

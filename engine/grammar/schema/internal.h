@@ -259,6 +259,14 @@ int json_rule(struct builder *b, enum json_rule which);
  * and null, and Python's strings may have single quotes. */
 void json_spell_python(struct builder *b, bool is_python, bool has_single_quotes);
 
+/* The same for Gemma 4's: {n:3,s:<|"|>a<|"|>}. Texts have no escapes. */
+#define GEMMA_QUOTE "<|\"|>"
+#define GEMMA_KEY "[a-zA-Z0-9_.-]{1,64}"
+void json_spell_gemma(struct builder *b, bool is_gemma);
+
+/* The name of a member, with its quotes. */
+struct expr *json_key(struct builder *b, const char *name, size_t n);
+
 /* The spelling of true, false or null; `json` is JSON's. */
 struct expr *json_word(struct builder *b, const char *json);
 

@@ -17,6 +17,7 @@
     "\\\\u(?:[0-9a-cA-CefEF]" HEX "{3}|[dD][0-7]" HEX "{2}"                                        \
     "|[dD][89abAB]" HEX "{2}\\\\u[dD][c-fC-F]" HEX "{2})"
 #define CHARACTER PLAIN "|\\\\[\"\\\\/bfnrt]|" UNICODE
+#define GEMMA_MARK "<\\|\"\\|>"
 /* A character between single quotes, in Python. */
 #define SINGLE_CHARACTER "[^'\\\\\\x00-\\x1f]|\\\\[\"\\\\/bfnrt]|" UNICODE
 #define INTEGER "-?(?:0|[1-9][0-9]*)"
@@ -51,7 +52,8 @@ static struct expr *any_string(struct builder *b) {
 }
 
 static struct expr *any_member(struct builder *b) {
-    return expr_of(b, EXPR_CAT, any_string(b), space(b), expr_text(b, ":"), space(b),
+    struct expr *key = b->is_gemma ? pattern_own(b, GEMMA_KEY) : any_string(b);
+    return expr_of(b, EXPR_CAT, key, space(b), expr_text(b, ":"), space(b),
                    json_call(b, JSON_RULE_ANY), space(b), NULL);
 }
 
@@ -69,6 +71,11 @@ static struct expr *rule_body(struct builder *b, enum json_rule which) {
         return expr_of(b, EXPR_ALT, json_call(b, JSON_RULE_OBJECT), json_call(b, JSON_RULE_ARRAY),
                        any_string(b), json_call(b, JSON_RULE_NUMBER), json_word(b, "true"),
                        json_word(b, "false"), json_word(b, "null"), NULL);
+    case JSON_RULE_STRING:
+        return pattern_own(b, b->is_gemma ? GEMMA_MARK "(?:[^<]|<+[^<|])*" GEMMA_MARK
+                                          : patterns[which]);
+    case JSON_RULE_CHARACTER:
+        return pattern_own(b, b->is_gemma ? "[^<]" : patterns[which]);
     default:
         return pattern_own(b, patterns[which]);
     }
@@ -87,12 +94,22 @@ struct expr *json_call(struct builder *b, enum json_rule which) {
     return expr_call(b, json_rule(b, which));
 }
 
+static void forget_rules(struct builder *b) {
+    for (int i = 0; i < N_JSON_RULES; i++) b->json_rules[i] = -1;
+}
+
 void json_spell_python(struct builder *b, bool is_python, bool has_single_quotes) {
     assert(is_python || !has_single_quotes);
     if (b->is_python == is_python && b->has_single_quotes == has_single_quotes) return;
     b->is_python = is_python;
     b->has_single_quotes = has_single_quotes;
-    for (int i = 0; i < N_JSON_RULES; i++) b->json_rules[i] = -1;
+    forget_rules(b);
+}
+
+void json_spell_gemma(struct builder *b, bool is_gemma) {
+    if (b->is_gemma == is_gemma) return;
+    b->is_gemma = is_gemma;
+    forget_rules(b);
 }
 
 struct expr *json_word(struct builder *b, const char *json) {
@@ -176,7 +193,14 @@ static struct expr *plain_quoted(struct builder *b, const char *text, size_t n, 
     return whole;
 }
 
+struct expr *json_key(struct builder *b, const char *name, size_t n) {
+    return b->is_gemma ? expr_bytes(b, name, n) : json_quoted(b, name, n);
+}
+
 struct expr *json_quoted(struct builder *b, const char *text, size_t n) {
+    if (b->is_gemma)
+        return expr_of(b, EXPR_CAT, expr_text(b, GEMMA_QUOTE), expr_bytes(b, text, n),
+                       expr_text(b, GEMMA_QUOTE), NULL);
     if (is_plain(text, n)) {
         struct expr *whole = plain_quoted(b, text, n, '"');
         if (!b->has_single_quotes || memchr(text, '\'', n)) return whole;
@@ -278,7 +302,7 @@ struct expr *json_literal(struct builder *b, const struct json *value) {
             expr_add(all, space(b));
         }
         if (is_object) {
-            expr_add(all, json_quoted(b, item->name, strlen(item->name)));
+            expr_add(all, json_key(b, item->name, strlen(item->name)));
             expr_add(all, space(b));
             expr_add(all, expr_text(b, ":"));
             expr_add(all, space(b));

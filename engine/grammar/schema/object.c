@@ -166,7 +166,7 @@ static struct expr *member(struct object *o, struct expr *key, const struct conj
 static struct expr *named_member(struct object *o, int i) {
     const char *name = o->properties[i].name;
     struct conj value = schema_property(o->r, o->conj, name);
-    return member(o, json_quoted(o->r->b, name, strlen(name)), &value);
+    return member(o, json_key(o->r->b, name, strlen(name)), &value);
 }
 
 static struct expr *after_comma(struct builder *b, struct expr *member) {
@@ -187,6 +187,7 @@ static struct expr *other_key(struct object *o, unsigned chosen) {
     struct builder *b = o->r->b;
     struct expr *all = expr_new(b, EXPR_AND), *own = expr_new(b, EXPR_ALT);
     if (all->kind == EXPR_FAILED) return all;
+    if (b->is_gemma) expr_add(all, pattern_own(b, GEMMA_KEY));
     expr_add(all, pattern_own(b, o->n_patterns ? "(?:" PLAIN_KEY ")*" : "(?:" OTHER_KEY ")*"));
     struct expr *named = schema_string_inside(o->r, &o->names);
     if (named) expr_add(all, named);
@@ -205,6 +206,7 @@ static struct expr *other_key(struct object *o, unsigned chosen) {
     }
     struct expr *inside = all->child && all->child->next ? all : all->child;
     if (b->status != STATUS_OK) return &b->spare;
+    if (b->is_gemma) return inside;
     return expr_of(b, EXPR_CAT, expr_text(b, "\""), inside, expr_text(b, "\""), NULL);
 }
 
