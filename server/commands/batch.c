@@ -366,6 +366,7 @@ static int open_all(struct batch_job *batch) {
     app_set_limits(&batch->app);
     batch->app.grammars = grammar_store_new(batch->app.engine, batch->app.limits.V,
                                             (size_t)options->api.grammar_cache, 0);
+    grammar_store_open_objects(batch->app.grammars, options->api.open_objects);
     struct scheduler_config config = scheduler_config_from(options, batch->app.engine);
     config.max_queued_requests = 1 << 24; /* the window bounds the queue */
     config.max_queued_tokens = 1 << 30;

@@ -91,6 +91,7 @@ struct rules {
     struct search **searches;
     struct api_text stop;
     struct api_request request; /* only its stops are set */
+    bool open_objects;          /* schemas: see grammar_limits */
 };
 
 /* Reads the rules from the options, or prints an error. Returns the exit code. */

@@ -61,7 +61,8 @@ int command_grammar(const struct options *options) {
     enum grammar_kind kind;
     int code = grammar_file_read(path, options->grammar_file, GRAMMAR_REGEX, &text, &kind);
     if (code == 0) {
-        if (grammar_compile(kind, text.data, text.length, NULL, &grammar, &err)) {
+        const struct grammar_limits limits = {.open_objects = options->api.open_objects};
+        if (grammar_compile(kind, text.data, text.length, &limits, &grammar, &err)) {
             code = print_error(&err);
         } else {
             code = check_lines(grammar);

@@ -46,6 +46,7 @@ enum status app_open(struct app *app, struct err *err) {
     app->grammars =
         grammar_store_new(app->engine, app->limits.V, (size_t)app->options->api.grammar_cache,
                           (size_t)app->options->api.grammar_memory);
+    grammar_store_open_objects(app->grammars, app->options->api.open_objects);
     app->answers.max_bytes = ANSWERS_MAX_BYTES;
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* each connection is a file */

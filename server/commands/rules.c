@@ -17,7 +17,9 @@ static int refuse(const char *flag, const struct err *why) {
 static int compile(struct rules *rules, const char *flag, enum grammar_kind kind,
                    const struct buf *text) {
     struct err err;
-    if (grammar_compile(kind, text->data, text->length, NULL, &rules->grammar, &err) == STATUS_OK)
+    const struct grammar_limits limits = {.open_objects = rules->open_objects};
+    if (grammar_compile(kind, text->data, text->length, &limits, &rules->grammar, &err) ==
+        STATUS_OK)
         return 0;
     return refuse(flag, &err);
 }
@@ -74,6 +76,7 @@ int rules_read(struct rules *rules, const struct options *options) {
             "--grammar-file, --json-schema and --regex each constrain the answer; give only one");
         return 2;
     }
+    rules->open_objects = options->api.open_objects;
     if (options->run.grammar_path) code = read_grammar(rules, options->run.grammar_path);
     if (options->run.json_schema) code = read_schema(rules, options->run.json_schema);
     if (options->run.regex) code = read_regex(rules, options->run.regex);

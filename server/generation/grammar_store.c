@@ -62,6 +62,7 @@ struct grammar_store {
     const struct engine *engine;
     int V;
     size_t max_live_bytes;
+    bool open_objects;
     pthread_mutex_t mutex; /* guards the fields below */
     struct entries kept, refused;
     struct entry *bucket[N_BUCKETS];
@@ -84,6 +85,10 @@ struct grammar_store *grammar_store_new(const struct engine *engine, int V, size
     pthread_mutex_init(&store->mutex, NULL);
     pthread_mutex_init(&store->reading, NULL);
     return store;
+}
+
+void grammar_store_open_objects(struct grammar_store *store, bool open_objects) {
+    store->open_objects = open_objects;
 }
 
 /* Used if a refusal cannot be allocated. */
@@ -256,12 +261,13 @@ static uint64_t thread_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static enum status compile_text(int kind, const char *text, size_t length,
+static enum status compile_text(int kind, const char *text, size_t length, bool open_objects,
                                 const atomic_bool *cancelled, struct compiled *out,
                                 struct err *err) {
     const struct grammar_limits for_searches = {
         .max_states = MAX_SEARCH_STATES, .max_ms = SEARCH_MS, .cancelled = cancelled};
-    const struct grammar_limits for_grammars = {.max_ms = GRAMMAR_MS, .cancelled = cancelled};
+    const struct grammar_limits for_grammars = {
+        .max_ms = GRAMMAR_MS, .open_objects = open_objects, .cancelled = cancelled};
     if (kind == KIND_SEARCH) return search_compile(text, length, &for_searches, &out->search, err);
     return grammar_compile((enum grammar_kind)kind, text, length, &for_grammars, &out->grammar,
                            err);
@@ -270,6 +276,7 @@ static enum status compile_text(int kind, const char *text, size_t length,
 /* A compilation, in a separate memory scope because its result is shared. */
 struct compilation {
     struct entry *entry;
+    bool open_objects;
     enum status status;
     struct err why;
 };
@@ -277,8 +284,8 @@ struct compilation {
 static void compile_entry(void *compilation) {
     struct compilation *c = compilation;
     struct entry *entry = c->entry;
-    c->status = compile_text(entry->kind, entry->text, entry->length, &entry->cancelled,
-                             &entry->compiled, &c->why);
+    c->status = compile_text(entry->kind, entry->text, entry->length, c->open_objects,
+                             &entry->cancelled, &entry->compiled, &c->why);
 }
 
 static void undo_compilation(void *arg) {
@@ -323,7 +330,7 @@ static void end_compiling(struct grammar_store *store, struct entry *entry, enum
 static enum claim_verdict compile(struct grammar_store *store, struct entry *entry,
                                   struct grammar_claim *claim, struct compiled *out,
                                   struct err *err) {
-    struct compilation c = {.entry = entry};
+    struct compilation c = {.entry = entry, .open_objects = store->open_objects};
     entry->compiler = claim;
     claim->entry = entry;
     store->stats.compiling++;
@@ -430,7 +437,7 @@ enum claim_verdict grammar_store_search(struct grammar_store *store, struct gram
     enum claim_verdict verdict = CLAIM_READY;
     if (store)
         verdict = get(store, claim, may_compile, KIND_SEARCH, text, length, &compiled, err);
-    else if (compile_text(KIND_SEARCH, text, length, NULL, &compiled, err))
+    else if (compile_text(KIND_SEARCH, text, length, false, NULL, &compiled, err))
         verdict = CLAIM_REFUSED;
     *out = compiled.search;
     return verdict;

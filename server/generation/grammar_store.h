@@ -16,6 +16,10 @@ struct grammar_store;
  * ones are refused; 0: no limit. */
 struct grammar_store *grammar_store_new(const struct engine *engine, int V, size_t max_bytes,
                                         size_t max_live_bytes);
+/* Sets whether objects of schemas are open by default (grammar_limits.open_objects; false in a new
+ * store). Called before the first claim. */
+void grammar_store_open_objects(struct grammar_store *store, bool open_objects);
+
 /* Frees the store, which must not be in use. Requests keep their grammars. NULL is ignored. */
 void grammar_store_free(struct grammar_store *store);
 

@@ -36,6 +36,7 @@ struct options {
         int64_t grammar_cache;                    /* bytes of cached compiled grammars */
         /* maximum bytes of all grammars; above it none is compiled; 0: no limit */
         int64_t grammar_memory;
+        bool open_objects; /* schemas: objects without additionalProperties may have others */
     } api;
     /* clients of a server */
     struct {

@@ -170,7 +170,7 @@ static const struct example schemas[] = {
        "\"additionalProperties\":false}"),
      {"+{\"a\":\"hi\",\"b\":5}", "+{\"b\":120,\"c\":\"x\"}", "-{\"b\":121}", "-{\"b\":2}",
       "-{\"c\"", "-{\"b\":3,\"a\"", "+{\"b\":3,\"c\":3}", "-{}", "+{ \"b\" : 3 }", "~{\"b\":12"}},
-    {S("{\"properties\":{\"a\":{\"type\":\"string\"}}}"),
+    {S("{\"properties\":{\"a\":{\"type\":\"string\"}},\"additionalProperties\":true}"),
      {"+{\"a\":\"hi\",\"b\":5}", "+{\"ab\":3,\"\":1}", "-{\"a\":1}", "+3", "-{\"b\":1,\"a\"",
       "-{\"\\u0061\"", "+{}"}},
     {S("{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"v\":{"
@@ -195,7 +195,7 @@ static const struct example schemas[] = {
        "[\"k\"]},{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"y\"},\"v\":{\"type\":"
        "\"null\"}},\"required\":[\"k\"],\"additionalProperties\":false}]}"),
      {"+{\"k\":\"x\"}", "+{\"k\":\"y\",\"v\":null}", "-{\"k\":\"y\",\"v\":1",
-      "+{\"k\":\"x\",\"v\":1}"}},
+      "-{\"k\":\"x\",\"v\":1}"}},
     {S("{\"type\":\"object\",\"patternProperties\":{\"^n\":{\"type\":\"null\"}},"
        "\"additionalProperties\":{\"type\":\"integer\"},\"properties\":{\"name\":{}}}"),
      {"+{\"name\":null,\"nx\":null,\"m\":1}", "-{\"nx\":1", "-{\"m\":null", "-{\"name\":1"}},
@@ -211,7 +211,8 @@ static const struct example schemas[] = {
        "\"additionalProperties\":false,\"minProperties\":2,\"maxProperties\":2}"),
      {"-{\"b\":1}", "+{\"a\":1,\"b\":1}", "+{\"b\":1,\"c\":1}", "-{\"a\":1,\"c\"",
       "-{\"a\":1,\"b\":1,"}},
-    {S("{\"type\":\"object\",\"properties\":{\"a\":true,\"b\":true},\"minProperties\":2}"),
+    {S("{\"type\":\"object\",\"properties\":{\"a\":true,\"b\":true},\"minProperties\":2,"
+       "\"additionalProperties\":true}"),
      {"+{\"a\":1,\"b\":1}", "+{\"a\":1,\"c\":1,\"c\":1}", "-{\"a\":1}", "-{\"c\":1",
       "~{\"b\":1,\"x"}},
     {S("{\"type\":\"object\",\"propertyNames\":{\"enum\":[\"x\",\"y\"]},\"additionalProperties\":"
@@ -234,6 +235,16 @@ static const struct example schemas[] = {
     {S("{\"const\":{\"a\":[1,\"\u00e9\"]}}"),
      {"+{\"a\":[1,\"\u00e9\"]}", "+{\"a\": [1, \"\\u00E9\"]}", "-{\"a\":[1,\"e"}},
     {S("{\"type\":[\"null\",\"boolean\"]}"), {"+null", "+true", "-1"}},
+    {S("{\"properties\":{\"a\":{\"properties\":{\"b\":{}}}},\"required\":[\"c\"]}"),
+     {"+{\"a\":{\"b\":1},\"c\":2}", "-{\"a\":{\"d", "-{\"a\":{},\"d", "+{\"a\":{},\"c\":{\"d\":1}}",
+      "+5"}},
+    {S("{\"type\":\"object\",\"properties\":{}}"), {"+{}", "-{\"a"}},
+    {S("{\"type\":\"object\"}"), {"+{\"a\":1}"}},
+    {S("{\"allOf\":[{\"type\":\"object\",\"properties\":{\"a\":true}},{\"properties\":{\"b\":true},"
+       "\"patternProperties\":{\"^x\":{\"type\":\"null\"}}}]}"),
+     {"+{\"a\":1,\"b\":2,\"x\":null}", "-{\"c", "-{\"x\":1"}},
+    {S("{\"type\":\"object\",\"properties\":{\"a\":true},\"minProperties\":2}"),
+     {"+{\"a\":1,\"c\":1}", "-{\"a\":1}"}},
     {S("true"), {"+[1,{}]", "-x"}},
     {S("{\"type\":\"null\",\"x-order\":1,\"enumNames\":[],\"typo\":{\"type\":5},\"optional\":"
        "true}"),
@@ -262,6 +273,21 @@ static const struct example schemas[] = {
 
 START_TEST(schemas_accept_what_is_valid) {
     check_example(&schemas[_i]);
+}
+END_TEST
+
+START_TEST(open_objects_may_have_other_properties) {
+    static const char schema[] = "{\"type\":\"object\",\"properties\":{\"a\":{\"properties\":{}}}}";
+    static const char text[] = "{\"a\":{\"c\":1},\"b\":1}";
+    for (int open = 0; open < 2; open++) {
+        const struct grammar_limits limits = {.open_objects = open};
+        struct grammar *grammar;
+        bool may_end;
+        ck_assert(!grammar_compile(S(schema), sizeof schema - 1, &limits, &grammar, NULL));
+        size_t accepted = grammar_match(grammar, text, sizeof text - 1, &may_end);
+        ck_assert_int_eq(accepted == sizeof text - 1 && may_end, open);
+        grammar_release(grammar);
+    }
 }
 END_TEST
 
@@ -416,6 +442,7 @@ int main(void) {
     tcase_add_loop_test(cases, grammars_match, 0, COUNT(grammars));
     tcase_add_loop_test(cases, structural_tags_match, 0, COUNT(tags));
     tcase_add_loop_test(cases, schemas_accept_what_is_valid, 0, COUNT(schemas));
+    tcase_add_test(cases, open_objects_may_have_other_properties);
     tcase_add_loop_test(cases, formats_are_enforced, 0, COUNT(formats));
     tcase_add_loop_test(cases, what_cannot_be_enforced_is_refused_by_name, 0, COUNT(refused));
     tcase_add_test(cases, a_cancelled_compilation_stops);

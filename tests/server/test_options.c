@@ -70,6 +70,7 @@ START_TEST(defaults_hold) {
     ck_assert(options.scheduler.prefix_caching && !options.access.share_prefixes);
     ck_assert_int_eq(options.api.grammar_cache, 64 << 20);
     ck_assert_int_eq(options.api.grammar_memory, 512 << 20);
+    ck_assert(!options.api.open_objects);
     ck_assert_int_eq(options.http.max_body_bytes, 16 << 20);
     ck_assert_int_eq(options.http.request_timeout_ms, 30000);
     ck_assert_int_eq(options.drain.delay_s, 5);

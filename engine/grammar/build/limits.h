@@ -14,6 +14,9 @@ struct grammar_limits {
     int max_states;   /* 50,000 */
     size_t max_bytes; /* 16 MiB */
     int max_ms;       /* 500 ms of CPU time of the compiling thread */
+    /* JSON Schema: objects with `properties` and without `additionalProperties` may have other
+     * properties, as the specification says. false: they may not. */
+    bool open_objects;
     /* Checked together with max_ms: if it becomes true, compilation fails with STATUS_CANCELLED.
      * NULL: compilation cannot be cancelled. */
     const atomic_bool *cancelled;

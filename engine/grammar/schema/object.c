@@ -26,7 +26,8 @@ struct object {
     int n_patterns;
     struct conj names; /* propertyNames; names that it lists become properties */
     bool has_others;
-    bool is_loose; /* a pattern is ignored: other keys may have any value */
+    bool is_closed; /* only properties that a schema names */
+    bool is_loose;  /* a pattern is ignored: other keys may have any value */
 };
 
 /* ---- the schemas of a property -------------------------------------------------------------- */
@@ -154,6 +155,17 @@ static void gather(struct object *o) {
     }
 }
 
+/* Objects with `properties` and without `additionalProperties` have no other properties: models
+ * would write more of them until their token limit. A larger minProperties needs others. */
+static bool closes(const struct object *o) {
+    bool lists = false, says_others = o->is_loose || o->r->b->limits.open_objects;
+    conj_each(schema, o->conj) {
+        lists = lists || schema_value(schema, "properties");
+        says_others = says_others || schema_value(schema, "additionalProperties");
+    }
+    return lists && !says_others && conj_largest(o->conj, "minProperties", 0) <= o->n;
+}
+
 /* ---- members -------------------------------------------------------------------------------- */
 
 static struct expr *member(struct object *o, struct expr *key, const struct conj *value) {
@@ -240,7 +252,7 @@ static int other_rule(struct object *o) {
     for (unsigned chosen = 0; has_others && chosen < 1u << o->n_patterns && b->status == STATUS_OK;
          chosen++) {
         struct conj value = other_value(o, chosen);
-        if (value.is_false) continue;
+        if (value.is_false || (chosen == 0 && o->is_closed)) continue;
         o->has_others = true;
         expr_add(all, member(o, other_key(o, chosen), &value));
     }
@@ -389,13 +401,14 @@ struct expr *schema_object(struct schema_reader *r, const struct conj *conj) {
     struct builder *b = r->b;
     struct object o = {.r = r, .conj = conj};
     gather(&o);
+    o.is_closed = closes(&o);
     bool says_others = false;
     conj_each(schema, conj) says_others |= schema_value(schema, "additionalProperties") != NULL ||
                                            schema_value(schema, "propertyNames") != NULL;
     if (b->status != STATUS_OK) return &b->spare;
     bool says_counts =
         conj_largest(conj, "minProperties", 0) > 0 || conj_smallest(conj, "maxProperties", -1) >= 0;
-    if (o.n == 0 && o.n_patterns == 0 && !says_others && !says_counts)
+    if (o.n == 0 && o.n_patterns == 0 && !says_others && !says_counts && !o.is_closed)
         return json_call(b, JSON_RULE_OBJECT);
     int others = other_rule(&o);
     return expr_of(b, EXPR_CAT, expr_text(b, "{"), json_call(b, JSON_RULE_SPACE),
