@@ -239,8 +239,10 @@ const struct reasoning_format *reasoning_format_of_template(const char *source, 
 /* ---- markers -------------------------------------------------------------------------------- */
 
 static bool form_holds(const struct tool_form *form, const char *text, size_t length) {
-    const char *const parts[] = {form->open, form->call, form->between, form->close};
-    for (int i = 0; i < 4; i++)
+    bool has_marks = form->call && strstr(form->call, "%g");
+    const char *const parts[] = {form->open, form->call, form->between, form->close,
+                                 has_marks ? GEMMA_TEXT_MARK : NULL};
+    for (int i = 0; i < 5; i++)
         if (parts[i] && memmem(parts[i], strlen(parts[i]), text, length)) return true;
     return false;
 }

@@ -10,7 +10,7 @@
 
 enum state { KEY_OR_END, KEY, VALUE, VALUE_OR_END, COMMA_OR_END, MARK, STRING, WORD, NUMBER };
 
-static const char mark[] = "<|\"|>";
+static const char mark[] = GEMMA_TEXT_MARK;
 
 static bool is_in_list(const struct gemma_arguments *gemma) {
     return gemma->depth > 0 && gemma->open[gemma->depth - 1] == '[';

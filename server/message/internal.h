@@ -132,6 +132,8 @@ bool python_value_end(struct python_arguments *python, struct buf *out);
 /* Is the next byte inside a string? */
 bool python_in_string(const struct python_arguments *python);
 
+#define GEMMA_TEXT_MARK "<|\"|>" /* around a text, a token of its own */
+
 /* %g: the arguments of Gemma 4, converted to a JSON object. */
 struct gemma_arguments {
     uint8_t state, depth, matched;

@@ -566,6 +566,8 @@ START_TEST(markers_are_known) {
     ck_assert(message_has_marker(NULL, think, "</think>", 8));
     ck_assert(!message_has_marker(NULL, NULL, "</think>", 8));
     ck_assert(message_has_marker(tool_format_find("openai"), NULL, "<|channel|>", 11));
+    ck_assert(message_has_marker(tool_format_find("gemma4"), NULL, "<|\"|>", 5));
+    ck_assert(!message_has_marker(tool_format_find("hermes"), NULL, "<|\"|>", 5));
 }
 END_TEST
 
