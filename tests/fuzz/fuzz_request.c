@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "server/apis/apis.h"
+#include "server/ollama/ollama.h"
 #include "server/openai/internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -16,7 +17,8 @@ static const struct api_limits limits = {.model = "m",
                                          .max_model_len = 2048,
                                          .max_choices = 16,
                                          .max_prompts = 8,
-                                         .has_chat_template = true};
+                                         .has_chat_template = true,
+                                         .can_infill = true};
 
 /* Reads a body like the server: first as JSON, then by its API. */
 static enum status request_read(struct api_request **out, const struct api *api, const char *body,
@@ -37,14 +39,16 @@ static void check_parsed(const struct api_request *r) {
     const struct sampling *s = &r->sampling;
     assert(r->n >= 1 && r->n <= limits.max_choices && r->n_stops <= API_MAX_STOPS);
     assert(r->max_tokens >= -1 && r->min_tokens >= 0 && r->n_stop_ids <= MAX_STOP_IDS);
-    assert(s->temperature >= 0 && s->temperature <= 2 && s->top_p > 0 && s->top_p <= 1);
+    assert(s->temperature >= 0 && s->temperature <= 2 && s->top_p >= 0 && s->top_p <= 1);
     assert(s->repetition_penalty > 0 && s->top_k >= 0 && s->n_logprobs >= -1);
     assert(r->n_prompts >= 1 && r->n_prompts <= limits.max_prompts);
     for (int i = 0; i < r->n_prompts; i++) {
         const struct api_prompt *prompt = &r->prompts[i];
         assert(r->api != &api_chat || prompt->messages);
         assert(r->api != &api_completions || !prompt->messages);
-        assert(prompt->messages || (prompt->ids ? prompt->n_ids > 0 : prompt->length > 0));
+        assert(prompt->messages || prompt->infills ||
+               (prompt->ids ? prompt->n_ids > 0 : prompt->length > 0));
+        assert(!prompt->infills || (!prompt->ids && prompt->suffix && !r->echo));
         assert(utf8_valid_prefix(prompt->text, prompt->length) == prompt->length);
     }
     assert(r->n_bad_words >= 0 && r->n_bad_words <= API_MAX_BAD_WORDS);
@@ -75,6 +79,12 @@ static void try_tokens(const char *body, size_t size) {
     enum status status = api_tokenize_parse(&tokenize, body, size, &limits, &err);
     if (status != STATUS_OK) check_refusal(status, &err);
     api_tokenize_free(tokenize);
+    status = api_template_parse(&tokenize, body, size, &limits, &err);
+    if (status != STATUS_OK) check_refusal(status, &err);
+    assert((status == STATUS_OK) == (tokenize && tokenize->prompt.messages));
+    api_tokenize_free(tokenize);
+    status = ollama_parse_show(body, size, &limits, &err);
+    if (status != STATUS_OK) check_refusal(status, &err);
     status = api_detokenize_parse(&ids, &n, body, size, &limits, &err);
     if (status != STATUS_OK) check_refusal(status, &err);
     free(ids);
