@@ -249,7 +249,8 @@ def test_what_cannot_be_promised_is_refused(client, server):
 
 
 FAMILIES = ["openai", "kimi_k2", "deepseek_v3", "deepseek_v31", "mistral_v11", "mistral", "seed_oss", "qwen3_coder", "glm45", "olmo3", "phi4_mini_json",
-            "granite", "granite-20b-fc", "jamba", "minimax", "functionary_v31", "firefunction_v2", "pythonic", "llama3_json"]
+            "granite", "granite-20b-fc", "jamba", "minimax", "functionary_v31", "firefunction_v2", "pythonic", "llama3_json",
+            "gemma4", "deepseek_v32", "minimax_m2", "lfm2", "nemotron_json", "apertus", "cohere2"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -274,7 +275,7 @@ def test_every_family_calls(family, tmp_path):
         assert results[str(i)]["status_code"] == 200, results[str(i)]
         [choice] = results[str(i)]["body"]["choices"]
         if one["tool_choice"] == "required" and choice["finish_reason"] == "length":
-            assert family == "openai" and not choice["message"].get("tool_calls")  # it may still write text before it calls
+            assert family == "openai"  # it may still write text before it calls, or white space in the arguments
         elif one["tool_choice"] == "required":
             assert choice["finish_reason"] == "tool_calls" and not choice["message"].get("content")
             [call] = choice["message"]["tool_calls"]
@@ -301,7 +302,7 @@ def test_parse():
     [call] = message["tool_calls"]
     assert (call["name"], call["arguments"]) == ("get_weather", '{"city": "Paris"}')
     assert parse(text=CALL)[0]["content"] == CALL
-    assert "one of openai, kimi_k2, deepseek_v3" in parse("--tool-call-parser", "hermess", code=2)
+    assert "one of openai, kimi_k2, gemma4" in parse("--tool-call-parser", "hermess", code=2)
 
 
 def test_parse_deltas():
