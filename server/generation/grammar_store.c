@@ -220,13 +220,6 @@ static enum claim_verdict take_answer(struct grammar_claim *claim, struct compil
     return is_refused ? CLAIM_REFUSED : CLAIM_READY;
 }
 
-static enum claim_verdict wait_for(struct entry *entry, struct grammar_claim *claim) {
-    assert(!claim->entry && claim->resume);
-    claim->entry = entry;
-    list_append(&entry->claims, &claim->node);
-    return CLAIM_WAITS;
-}
-
 static void leave_entry(struct grammar_store *store, struct grammar_claim *claim) {
     struct entry *entry = claim->entry;
     if (entry->compiler == claim)
@@ -264,13 +257,12 @@ static uint64_t thread_ns(void) {
 static enum status compile_text(int kind, const char *text, size_t length, bool open_objects,
                                 const atomic_bool *cancelled, struct compiled *out,
                                 struct err *err) {
-    const struct grammar_limits for_searches = {
-        .max_states = MAX_SEARCH_STATES, .max_ms = SEARCH_MS, .cancelled = cancelled};
-    const struct grammar_limits for_grammars = {
+    struct grammar_limits limits = {
         .max_ms = GRAMMAR_MS, .open_objects = open_objects, .cancelled = cancelled};
-    if (kind == KIND_SEARCH) return search_compile(text, length, &for_searches, &out->search, err);
-    return grammar_compile((enum grammar_kind)kind, text, length, &for_grammars, &out->grammar,
-                           err);
+    if (kind != KIND_SEARCH)
+        return grammar_compile((enum grammar_kind)kind, text, length, &limits, &out->grammar, err);
+    limits.max_states = MAX_SEARCH_STATES, limits.max_ms = SEARCH_MS;
+    return search_compile(text, length, &limits, &out->search, err);
 }
 
 /* A compilation, in a separate memory scope because its result is shared. */
@@ -304,13 +296,6 @@ static void keep_refusal(struct entry *entry, const struct err *err, uint64_t to
         entry->forgotten_ns = now_ns() + (uint64_t)TIMED_REFUSAL_S * 1000000000;
 }
 
-static void count_end(struct grammar_store *store, enum status status) {
-    store->stats.compiling--;
-    store->stats.compiled += status == STATUS_OK;
-    store->stats.cancelled += status == STATUS_CANCELLED;
-    store->stats.refused += status != STATUS_OK && status != STATUS_CANCELLED;
-}
-
 /* Ends a compilation after the entry's result is set, in `compiled` or `refusal`. */
 static void end_compiling(struct grammar_store *store, struct entry *entry, enum status status) {
     bool is_lasting = status == STATUS_OK || status == STATUS_INVALID_REQUEST;
@@ -319,7 +304,10 @@ static void end_compiling(struct grammar_store *store, struct entry *entry, enum
     if (!is_lasting && !entry->is_removed) remove_entry(store, entry);
     entry->compiler = NULL;
     entry->is_compiling = false;
-    count_end(store, status);
+    store->stats.compiling--;
+    store->stats.compiled += status == STATUS_OK;
+    store->stats.cancelled += status == STATUS_CANCELLED;
+    store->stats.refused += status != STATUS_OK && status != STATUS_CANCELLED;
     if (entry->is_removed)
         entry_free(entry);
     else
@@ -396,7 +384,12 @@ static enum claim_verdict ask(struct grammar_store *store, struct grammar_claim 
     struct entry *entry = find(store, place_of(store, hash, kind, text, length));
     if (entry && !entry->is_compiling) return use(store, entry, out, err);
     if (!may_compile) return CLAIM_UNCOMPILED;
-    if (entry) return wait_for(entry, claim);
+    if (entry) {
+        assert(!claim->entry && claim->resume);
+        claim->entry = entry;
+        list_append(&entry->claims, &claim->node);
+        return CLAIM_WAITS;
+    }
     if (!has_room(store)) return refuse_full(store, err);
     entry = entry_new(hash, kind, text, length);
     if (!entry) {

@@ -1,7 +1,7 @@
 /* Rules that JSON grammars share: the spelling of values, and any value.
  *
- * Between elements at most a line break and then 40 blanks are allowed: with more, models produce
- * white space until their token limit. White space before and after the whole text is not allowed.
+ * Between elements one blank is allowed, or a line break and its indent: with more, models produce
+ * white space until their token limit. None is allowed before a colon, or around the whole text.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 #define INTEGER "-?(?:0|[1-9][0-9]*)"
 
 static const char *const patterns[] = {
-    [JSON_RULE_SPACE] = "\\n?[ \\t]{0,40}",
+    [JSON_RULE_SPACE] = "(?: |\\n[ \\t]{0,40})?",
     [JSON_RULE_STRING] = "\"(?:" CHARACTER ")*\"",
     [JSON_RULE_CHARACTER] = CHARACTER,
     [JSON_RULE_SINGLE_STRING] = "'(?:" SINGLE_CHARACTER ")*'",
@@ -53,8 +53,8 @@ static struct expr *any_string(struct builder *b) {
 
 static struct expr *any_member(struct builder *b) {
     struct expr *key = b->is_gemma ? pattern_own(b, GEMMA_KEY) : any_string(b);
-    return expr_of(b, EXPR_CAT, key, space(b), expr_text(b, ":"), space(b),
-                   json_call(b, JSON_RULE_ANY), space(b), NULL);
+    return expr_of(b, EXPR_CAT, key, expr_text(b, ":"), space(b), json_call(b, JSON_RULE_ANY),
+                   space(b), NULL);
 }
 
 static struct expr *any_element(struct builder *b) {
@@ -303,7 +303,6 @@ struct expr *json_literal(struct builder *b, const struct json *value) {
         }
         if (is_object) {
             expr_add(all, json_key(b, item->name, strlen(item->name)));
-            expr_add(all, space(b));
             expr_add(all, expr_text(b, ":"));
             expr_add(all, space(b));
         }

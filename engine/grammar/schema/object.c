@@ -170,9 +170,8 @@ static bool closes(const struct object *o) {
 
 static struct expr *member(struct object *o, struct expr *key, const struct conj *value) {
     struct builder *b = o->r->b;
-    return expr_of(b, EXPR_CAT, key, json_call(b, JSON_RULE_SPACE), expr_text(b, ":"),
-                   json_call(b, JSON_RULE_SPACE), conj_call(o->r, value),
-                   json_call(b, JSON_RULE_SPACE), NULL);
+    return expr_of(b, EXPR_CAT, key, expr_text(b, ":"), json_call(b, JSON_RULE_SPACE),
+                   conj_call(o->r, value), json_call(b, JSON_RULE_SPACE), NULL);
 }
 
 static struct expr *named_member(struct object *o, int i) {
