@@ -199,8 +199,7 @@ void fields_copy(const struct field_table *table, const struct json *object, str
     for (int i = 0; i < table->n_fields; i++) {
         const struct field *field = &table->fields[i];
         const struct json *value = fields_member(table, object, field->name);
-        bool is_empty = json_is(value, JSON_ARRAY) && json_count(value) == 0;
-        if (!value || !field->copied_to || is_empty) continue;
+        if (!value || !field->copied_to) continue;
         buf_printf(out, "%s\"%s\":", comma, field->copied_to);
         json_write_value(out, value);
         comma = ",";

@@ -155,6 +155,7 @@ START_TEST(a_format_is_a_schema) {
 END_TEST
 
 static const char *const refused[][2] = {
+    {"{\"model\":\"m\",\"input\":\"a\",\"temperature\":[]}", "temperature"},
     {"[]", ""},
     {"{" HI "}", "model"},
     {"{\"model\":\"other\"," HI "}", "model"},
