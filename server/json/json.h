@@ -100,7 +100,7 @@ const struct json *fields_member(const struct field_table *table, const struct j
 /* Returns the row of a field, or NULL. */
 const struct field *fields_find(const struct field_table *table, const char *name);
 
-/* Appends the copied fields of a body as members of another, each after a comma except the first. */
+/* Appends the copied fields of a body as members of another, with commas between them. */
 void fields_copy(const struct field_table *table, const struct json *object, struct buf *out);
 
 /* Returns the value of a field in the body, NULL if it is absent or null. */
