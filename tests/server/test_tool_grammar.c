@@ -690,6 +690,10 @@ static const char *const hints[] = {
     "{\"properties\":{\"a\":{\"if\":{},\"then\":{\"minLength\":1}}},\"$schema\":\"http://a/b\"}",
     "{\"properties\":{\"a\":{}},\"dependentSchemas\":{\"a\":{}},\"minProperties\":1}",
     "{\"properties\":{\"a\":{}},\"anyOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}]}",
+    "{\"properties\":{\"a\":{\"type\":\"string\",\"maxLength\":524288},"
+    "\"b\":{\"type\":\"array\",\"items\":{\"type\":\"string\",\"pattern\":\"a\",\"maxLength\":"
+    "65536},"
+    "\"maxItems\":65536}}}",
     "{\"properties\":{\"a-b c\":{},\"a\":{}},\"required\":[\"z\"]}",
 };
 

@@ -112,6 +112,10 @@ void schema_cannot(struct schema_reader *r, const struct json *at, const char *f
 int conj_largest(const struct conj *conj, const char *keyword, int none);
 int conj_smallest(const struct conj *conj, const char *keyword, int none);
 
+/* Returns the value of maxLength or maxItems, or NO_MAX. Each count takes a state, so a hint's large
+ * one is ignored: it would refuse all tools of a request. */
+int conj_most(const struct schema_reader *r, const struct conj *conj, const char *keyword);
+
 /* ---- index.c -------------------------------------------------------------------------------- */
 
 /* Returns the value of a key, which is NULL at first. Valid until the next key is added. NULL: the

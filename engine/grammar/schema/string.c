@@ -69,7 +69,7 @@ static struct expr *contents(struct schema_reader *r, const struct conj *conj) {
 
 struct expr *schema_string_inside(struct schema_reader *r, const struct conj *conj) {
     struct builder *b = r->b;
-    int min = conj_largest(conj, "minLength", 0), max = conj_smallest(conj, "maxLength", NO_MAX);
+    int min = conj_largest(conj, "minLength", 0), max = conj_most(r, conj, "maxLength");
     if (max != NO_MAX && max < min) return expr_new(b, EXPR_ALT);
     struct expr *uri = short_uri(r, conj, min, max);
     if (uri) return uri; /* its characters have no other spellings */
@@ -82,7 +82,7 @@ struct expr *schema_string_inside(struct schema_reader *r, const struct conj *co
 /* A string in quotes, in JSON's or the other kind of Python's. */
 static struct expr *quoted_string(struct schema_reader *r, const struct conj *conj, bool single) {
     struct builder *b = r->b;
-    int min = conj_largest(conj, "minLength", 0), max = conj_smallest(conj, "maxLength", NO_MAX);
+    int min = conj_largest(conj, "minLength", 0), max = conj_most(r, conj, "maxLength");
     bool says_more = false;
     conj_each_value(pattern, conj, "pattern") says_more = says_more || pattern;
     conj_each_value(format, conj, "format") says_more = says_more || format;
@@ -107,7 +107,7 @@ struct expr *schema_string(struct schema_reader *r, const struct conj *conj) {
 
 struct expr *schema_text(struct schema_reader *r, const struct conj *conj) {
     struct builder *b = r->b;
-    int min = conj_largest(conj, "minLength", 0), max = conj_smallest(conj, "maxLength", NO_MAX);
+    int min = conj_largest(conj, "minLength", 0), max = conj_most(r, conj, "maxLength");
     struct expr *all = contents(r, conj);
     if (max != NO_MAX && max < min) return expr_add(all, expr_new(b, EXPR_ALT));
     if (schema_has_values(conj)) expr_add(all, schema_text_values(r, conj));
