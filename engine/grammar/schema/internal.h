@@ -112,8 +112,8 @@ void schema_cannot(struct schema_reader *r, const struct json *at, const char *f
 int conj_largest(const struct conj *conj, const char *keyword, int none);
 int conj_smallest(const struct conj *conj, const char *keyword, int none);
 
-/* Returns the value of maxLength or maxItems, or NO_MAX. Each count takes a state, so a large one of
- * a hint is ignored: it would refuse all tools of a request. */
+/* Returns the value of maxLength or maxItems, or NO_MAX. Each count takes a state, so a large one
+ * of a hint is ignored: it would refuse all tools of a request. */
 int conj_most(const struct schema_reader *r, const struct conj *conj, const char *keyword);
 
 /* ---- index.c -------------------------------------------------------------------------------- */
