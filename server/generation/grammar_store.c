@@ -446,25 +446,6 @@ void grammar_store_stats(struct grammar_store *store, struct grammar_store_stats
 
 /* ---- vocabulary ----------------------------------------------------------------------------- */
 
-static bool ends_answers(const struct engine *engine, int32_t id) {
-    int n;
-    const int32_t *ends = engine_end_ids(engine, &n);
-    for (int i = 0; i < n; i++)
-        if (ends[i] == id) return true;
-    return false;
-}
-
-/* Is the token without text in an answer? True for end tokens and for control tokens that are not
- * markers. */
-static bool is_silent(const struct engine *engine, int32_t id, const struct tool_format *tools,
-                      const struct reasoning_format *reasoning) {
-    const struct tokenizer *tokenizer = engine_tokenizer(engine);
-    if (ends_answers(engine, id)) return true;
-    if (!tokenizer_is_special(tokenizer, id)) return false;
-    const char *name = tokenizer_token_name(tokenizer, id);
-    return !message_has_marker(tools, reasoning, name, strlen(name));
-}
-
 struct listing {
     const struct grammar_store *store;
     const struct tool_format *tools;
@@ -474,19 +455,8 @@ struct listing {
 
 static void read_vocabulary(void *arg) {
     const struct listing *reading = arg;
-    const int V = reading->store->V;
-    const struct engine *engine = reading->store->engine;
-    const struct tokenizer *tokenizer = engine_tokenizer(engine);
-    const char **bytes = mem_calloc((size_t)V, sizeof *bytes);
-    int *lengths = mem_calloc((size_t)V, sizeof *lengths);
-    for (int id = 0; id < V; id++) {
-        size_t length;
-        bytes[id] = tokenizer_token_bytes(tokenizer, id, &length);
-        lengths[id] = is_silent(engine, id, reading->tools, reading->reasoning) ? 0 : (int)length;
-    }
-    *reading->place = vocabulary_new(bytes, lengths, V);
-    mem_free(bytes);
-    mem_free(lengths);
+    *reading->place = vocabulary_of_model(reading->store->engine, reading->store->V, reading->tools,
+                                          reading->reasoning);
 }
 
 const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store,
