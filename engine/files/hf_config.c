@@ -93,7 +93,7 @@ static enum status read_layers(struct model_config *c, const struct json *root, 
 /* Reads the dimensions. A number that the family has set is the usual one; the file may omit its
  * key. */
 static enum status read_shape(struct model_config *c, const struct json *root, int min_V,
-                              struct err *err) {
+                              const char *width_key, struct err *err) {
     const struct {
         const char *key;
         int min, max, *out;
@@ -104,7 +104,7 @@ static enum status read_shape(struct model_config *c, const struct json *root, i
         {"num_attention_heads|n_head", 1, MAX_HEADS, &c->H},
         {"max_position_embeddings|n_positions", 1, MAX_CONTEXT, &c->context_length},
     };
-    static const char F_key[] = "intermediate_size|n_inner|ffn_dim";
+    const char *F_key = width_key ? width_key : "intermediate_size|n_inner|ffn_dim";
     bool has_F = key_value(root, F_key) || !key_value(root, "n_embd");
     bool has_D = c->D > 0 || key_value(root, "head_dim");
     enum status status = STATUS_OK;
@@ -235,7 +235,8 @@ static enum status read_dense_layers(struct model_config *c, const struct json *
     int step, first = 0, longest = c->experts.may_be_dense ? MAX_LAYERS : 1;
     enum status status = key_int_or(root, "decoder_sparse_step", 1, longest, 1, &step, err);
     if (!status && c->experts.by_sigmoid)
-        status = key_int_or(root, "first_k_dense_replace", 0, c->L - 1, c->L > 1, &first, err);
+        status = key_int_or(root, "first_k_dense_replace", 0, c->L - 1,
+                            c->experts.may_be_dense && c->L > 1, &first, err);
     if (status) return status;
     for (int i = 0; i < c->L; i++) c->layer[i].is_dense = i < first || (i + 1) % step != 0;
     return read_listed_dense(c, key_value(root, "mlp_only_layers"), err);
@@ -288,7 +289,7 @@ static enum status read_experts(struct model_config *c, const struct json *root,
 /* Reads the windows. The window counts unless the file turns it off; layer_types lists the layers
  * that have it. */
 static enum status read_windows(struct model_config *c, const struct json *root, struct err *err) {
-    const struct json *types = key_value(root, "layer_types");
+    const struct json *types = key_value(root, "layer_types|layers_block_type");
     bool has_window;
     int window = 0, i = 0;
     enum status status = key_bool_or(root, "use_sliding_window", true, &has_window, err);
@@ -307,7 +308,7 @@ static enum status read_windows(struct model_config *c, const struct json *root,
         struct layer_config *layer = &c->layer[i];
         bool slides = json_is_text(type, "sliding_attention");
         char text[64];
-        if (!slides && !json_is_text(type, "full_attention"))
+        if (!slides && !json_is_text(type, "full_attention") && !json_is_text(type, "attention"))
             return err_set(err, STATUS_BAD_FILE, "layer_types",
                            "key layer_types: only \"full_attention\" and \"sliding_attention\" are "
                            "supported, found \"%s\"",
@@ -347,6 +348,13 @@ static enum status read_scales(struct model_config *c, const struct json *root, 
     return status;
 }
 
+/* Turns off the rotation of all layers if the file must turn it on and does not. */
+static void read_rotation(struct model_config *c, const struct hf_config *hf) {
+    const struct json *kind = key_value(hf->text, "position_embedding_type");
+    bool rotates = !hf->rotates_if_said || json_is_text(kind, "rope");
+    for (int i = 0; i < c->L && !rotates; i++) c->layer[i].has_no_rope = true;
+}
+
 static enum status read_dtype(struct hf_config *hf, struct err *err) {
     static const struct {
         const char *name;
@@ -375,7 +383,7 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     int min_V = hf->n_shards ? 1 : MIN_STAND_IN_TOKENS;
     snprintf(config->name, sizeof config->name, "%s", hf->name);
     config->file_bytes = hf->file_bytes;
-    enum status status = read_shape(config, root, min_V, err);
+    enum status status = read_shape(config, root, min_V, hf->width_key, err);
     if (!status) status = read_experts(config, root, err);
     if (!status) status = check_activation(config, hf, err);
     if (!status) status = refuse_features(hf->root, has_experts, err);
@@ -389,6 +397,7 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     if (!status) status = read_scales(config, root, err);
     if (!status) status = read_epsilon(config, root, err);
     if (!status) status = hf_rope_read(config, root, err);
+    if (!status) read_rotation(config, hf);
     for (enum hf_bias bias = 0; bias < N_HF_BIASES && !status; bias++)
         status = key_bool_or(root, hf_bias_key(bias), false, &hf->has_bias[bias], err);
     if (!status)

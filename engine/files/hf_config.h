@@ -94,6 +94,10 @@ struct hf_config {
     bool is_tied;
     /* the family's extra name for its activation, or NULL; set before hf_config_read */
     const char *activation;
+    /* set before hf_config_read: the key of the MLP's width, or NULL for the usual one; positions
+     * rotate only if position_embedding_type says so */
+    const char *width_key;
+    bool rotates_if_said;
     enum dtype dtype;
     int V;
     int n_end_ids;

@@ -178,7 +178,10 @@ static enum status read_rotation(struct rope_config *rope, float *beta,
     /* all of a head rotates, most pairs by angle 0 */
     bool is_part = json_is_text(type, "proportional");
     double theta = (double)rope->base, part = rope->part > 0 ? (double)rope->part : 1;
+    int dims = 0; /* MiniMax's spelling of the part */
     enum status status = key_number_or(of_theta, "rope_theta", 1, 1e30, theta, &theta, err);
+    if (!status) status = key_int_or(root, "rotary_dim", 2, D, 0, &dims, err);
+    if (dims > 0) part = (double)dims / D;
     if (!status) status = key_number_or(of_part, part_key, 1e-3, 1, part, &part, err);
     if (status) return status;
     rope->base = (float)theta;

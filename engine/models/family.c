@@ -16,12 +16,15 @@
 #include "engine/models/model.h"
 
 static const struct model_family *const families[] = {
-    &model_llama,    &model_mistral,        &model_mistral3,   &model_qwen2,    &model_qwen3,
-    &model_smollm3,  &model_phi3,           &model_gemma,      &model_gemma2,   &model_gemma3,
-    &model_gemma4,   &model_gemma4_experts, &model_gpt2,       &model_opt,      &model_granite,
-    &model_olmo2,    &model_glm4,           &model_ernie4_5,   &model_seed_oss, &model_starcoder2,
-    &model_stablelm, &model_cohere2,        &model_exaone4,    &model_mixtral,  &model_qwen2moe,
-    &model_qwen3moe, &model_olmoe,          &model_granitemoe, &model_gpt_oss,  &model_glm4_moe,
+    &model_llama,     &model_mistral,  &model_mistral3,   &model_qwen2,
+    &model_qwen3,     &model_smollm3,  &model_phi3,       &model_gemma,
+    &model_gemma2,    &model_gemma3,   &model_gemma4,     &model_gemma4_experts,
+    &model_gpt2,      &model_opt,      &model_granite,    &model_olmo2,
+    &model_glm4,      &model_ernie4_5, &model_seed_oss,   &model_starcoder2,
+    &model_stablelm,  &model_cohere2,  &model_exaone4,    &model_mixtral,
+    &model_qwen2moe,  &model_qwen3moe, &model_olmoe,      &model_granitemoe,
+    &model_gpt_oss,   &model_glm4_moe, &model_minimax_m2, &model_glm,
+    &model_command_r, &model_granite4, &model_phi,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -340,7 +343,7 @@ static enum status add_biases(struct model_config *config, const struct model_fa
         [HF_BIAS_QKV] = ROLES_QKV_BIASES,
         [HF_BIAS_MLP] = ROLES_MLP_BIASES,
         [HF_BIAS_ALL] = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES,
-        [HF_QK_NORM] = ROLES_QK_NORM,
+        [HF_QK_NORM] = ROLES_QK_NORM | ROLE_BIT(ROLE_Q_NORM_ALL) | ROLE_BIT(ROLE_K_NORM_ALL),
         [HF_QK_LAYERNORM] = ROLES_QK_NORM_HEADS,
     };
     for (enum hf_bias bias = 0; bias < N_HF_BIASES; bias++) {
@@ -413,6 +416,8 @@ static enum status read_config(struct model_config *config, struct model_file *f
     begin(config, file, family);
     if (hf) hf->is_tied = family->ties;
     if (hf) hf->activation = family->folder.activation;
+    if (hf) hf->width_key = family->folder.width_key;
+    if (hf) hf->rotates_if_said = family->folder.rotates_if_said;
     status = model_file_config(config, file, err);
     if (status) return status;
     finish_window_rope(config);

@@ -385,7 +385,8 @@ static void logits(struct model *model, int R) {
     struct model_activations *a = &model->act;
     const struct norm norm = norm_of(model, &model->ends, ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS);
     const struct model_config *m = &model->config;
-    const struct lm_head head = {{model_head(model), NULL, m->logit_scale}, m->logit_cap};
+    const struct lm_head head = {
+        {model_head(model), model->ends.vec[ROLE_OUTPUT_BIAS], m->logit_scale}, m->logit_cap};
     const struct linear out = {model->ends.w[ROLE_PROJECT_OUT], NULL};
     const struct norm *last = norm_or_none(&norm);
     const float *x = a->logit_x;

@@ -65,6 +65,11 @@ static const char *const models[] = {
     "folders/gemma4_large",
     "families/gemma4_moe.gguf",
     "folders/gemma4_moe",
+    "folders/ministral",
+    "folders/glm",
+    "folders/command_r",
+    "folders/granite4",
+    "folders/phi",
     /* packed, in blocks of 32 that two ranks cannot share */
     "folders/gptq",
     "folders/gptq-act-order",
@@ -93,6 +98,7 @@ static const char *const models[] = {
     "folders/olmo2",
     "families/olmo3.gguf",
     "folders/olmo3",
+    "folders/minimax_m2",
     "families/olmoe.gguf",
     "folders/olmoe",
     "families/mixtral.gguf",
@@ -107,7 +113,7 @@ static const char *const models[] = {
     "families/gpt_oss.gguf",
     "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 17, N_NARROW = 11, N_PACKED = 22 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 18, N_NARROW = 11, N_PACKED = 22 };
 
 static const struct {
     enum compute_dtype dtype;

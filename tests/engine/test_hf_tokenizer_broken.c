@@ -246,6 +246,25 @@ static const struct {
      "key vocab: expected each id once, found 1 for \"a\" and for \"a\""},
 };
 
+/* Files of the versions 1 to 7 may lack the special tokens, which are always the same there. */
+START_TEST(an_old_tekken_file_may_lack_special_tokens) {
+    static const char text[] =
+        "{\"config\":{\"pattern\":\"a\",\"default_vocab_size\":6,\"version\":\"v3\","
+        "\"default_num_special_tokens\":5},\"vocab\":[{\"rank\":0,\"token_bytes\":\"YQ==\"}]}";
+    struct tokenizer_spec spec;
+    struct err err = {0};
+    ck_assert_msg(!tekken_json_read(&spec, "PATH", text, strlen(text), 0, &err), "%s", err.message);
+    static const char *const names[] = {"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "a"};
+    ck_assert_int_eq(spec.n_tokens, 6);
+    for (int i = 0; i < 6; i++) {
+        ck_assert_str_eq(spec.token[i], names[i]);
+        ck_assert_int_eq(spec.type[i], i < 5 ? TOKEN_CONTROL : TOKEN_NORMAL);
+    }
+    ck_assert_int_eq(spec.bos, 1);
+    tokenizer_spec_free(&spec);
+}
+END_TEST
+
 START_TEST(a_broken_tekken_file_is_refused) {
     struct tokenizer_spec spec;
     struct err err = {0};
@@ -265,6 +284,7 @@ int main(void) {
     tcase_add_test(tests, endless_nesting_and_endless_lists_are_refused);
     tcase_add_loop_test(tests, a_broken_sentencepiece_model_is_refused, 0,
                         (int)(sizeof models / sizeof *models));
+    tcase_add_test(tests, an_old_tekken_file_may_lack_special_tokens);
     tcase_add_loop_test(tests, a_broken_tekken_file_is_refused, 0,
                         (int)(sizeof tekkens / sizeof *tekkens));
     suite_add_tcase(suite, tests);

@@ -292,12 +292,13 @@ def greedy(model, prompt):
     """Returns tokens with their logprobs; None as soon as a token or a choice of experts is nearly tied."""
     ids, tokens = list(prompt), []
     scores = router_scores(model)
-    routed = {"output_router_logits": True} if hasattr(model.config, "num_experts_per_tok") else {}
+    has_experts = hasattr(model.config, "num_experts_per_tok") and getattr(model.config, "num_local_experts", 1) > 0
+    routed = {"output_router_logits": True} if has_experts else {}
     with torch.no_grad():
         for _ in range(N_GREEDY):
             out = model(torch.tensor([ids]), use_cache=False, **routed)
             row = out.logits[0, -1].double()
-            if routed and (sigmoids_tied if hasattr(model.config, "topk_group") else experts_tied)(out.router_logits, model):
+            if routed and (sigmoids_tied if corrections(model) else experts_tied)(out.router_logits, model):
                 return None
             if scores and last_chosen_tied(torch.cat(scores), model.config.top_k_experts):
                 return None
@@ -329,16 +330,19 @@ def experts_tied(router_logits, model):
     return last_chosen_tied(torch.cat(router_logits).float(), model.config.num_experts_per_tok)
 
 
+def corrections(model):
+    return [b for name, b in model.named_buffers() if name.endswith("e_score_correction_bias")]
+
+
 def sigmoids_tied(router_logits, model):
     """The same for groups, and for the experts in the chosen ones."""
     c = model.config
-    corrections = [b for name, b in model.named_buffers() if name.endswith("e_score_correction_bias")]
-    scores = torch.cat([logits.sigmoid() + correction for logits, correction in zip(router_logits, corrections)])
-    groups = scores.unflatten(1, (c.n_group, -1))
-    best = groups.topk(2).values.sum(dim=-1)
-    dropped = best < best.topk(c.topk_group).values[:, -1:]
+    scores = torch.cat([logits.sigmoid() + correction for logits, correction in zip(router_logits, corrections(model))])
+    groups = scores.unflatten(1, (getattr(c, "n_group", 1), -1))
+    best, used = groups.topk(2).values.sum(dim=-1), getattr(c, "topk_group", 1)
+    dropped = best < best.topk(used).values[:, -1:]
     groups = groups.masked_fill(dropped.unsqueeze(-1), -1)
-    return last_chosen_tied(best, c.topk_group) or last_chosen_tied(groups.flatten(1), c.num_experts_per_tok)
+    return last_chosen_tied(best, used) or last_chosen_tied(groups.flatten(1), c.num_experts_per_tok)
 
 
 def golden(make):

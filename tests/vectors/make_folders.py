@@ -172,6 +172,51 @@ def exaone4():
         rms_norm_eps=1e-5, sliding_window=None, layer_types=["full_attention"] * 2, rope_theta=1e6, **SMALL))
 
 
+def ministral():
+    """The layers alternate between a window and none."""
+    return transformers.MinistralForCausalLM(transformers.MinistralConfig(
+        rms_norm_eps=1e-5, head_dim=16, sliding_window=12, tie_word_embeddings=False, pad_token_id=0,
+        layer_types=["sliding_attention", "full_attention"], **SMALL))
+
+
+def glm():
+    return transformers.GlmForCausalLM(transformers.GlmConfig(
+        head_dim=16, rms_norm_eps=1e-5, pad_token_id=0, attention_bias=True, tie_word_embeddings=False, rope_parameters={
+            "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}, **SMALL))
+
+
+def command_r():
+    return transformers.CohereForCausalLM(transformers.CohereConfig(
+        layer_norm_eps=1e-5, pad_token_id=0, logit_scale=0.5, attention_bias=True, **SMALL))
+
+
+def granite4_of(positions):
+    return transformers.GraniteMoeHybridForCausalLM(transformers.GraniteMoeHybridConfig(
+        rms_norm_eps=1e-5, pad_token_id=0, tie_word_embeddings=True, embedding_multiplier=2.0, residual_multiplier=0.3,
+        attention_multiplier=0.25, logits_scaling=0.5, num_local_experts=0, shared_intermediate_size=48, mamba_n_heads=4,
+        position_embedding_type=positions, layer_types=["full_attention"] * 2, **SMALL))
+
+
+def granite4():
+    return granite4_of("rope")
+
+
+def granite4_nope():
+    return granite4_of(None)
+
+
+def phi():
+    return transformers.PhiForCausalLM(transformers.PhiConfig(
+        layer_norm_eps=1e-5, tie_word_embeddings=False, rope_parameters={
+            "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}, **SMALL))
+
+
+def minimax_m2():
+    rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5}
+    return transformers.MiniMaxM2ForCausalLM(transformers.MiniMaxM2Config(
+        rms_norm_eps=1e-6, head_dim=16, rope_parameters=rope, **{**SMALL, "intermediate_size": 16}, **make_families.experts(6, 3)))
+
+
 def mixtral():
     return transformers.MixtralForCausalLM(transformers.MixtralConfig(
         rms_norm_eps=1e-5, sliding_window=12, **{**SMALL, "intermediate_size": 48}, **make_families.experts(4, 2)))
@@ -342,6 +387,19 @@ def finish_glm4moe(folder):
     safetensors.torch.save_file(tensors, path, {"format": "pt"})
 
 
+def finish_granite4(folder):
+    """The published spelling of layers with attention."""
+    edit_json(folder / "config.json", lambda config: config.update(layer_types=["attention"] * 2))
+
+
+def finish_minimax_m2(folder):
+    """As published: the rotated part as a number of dimensions, and a key for the norms of heads."""
+    def edit(config):
+        rope = config.pop("rope_parameters")
+        config.update(rope_theta=rope["rope_theta"], rotary_dim=8, use_qk_norm=True, qk_norm_type="per_layer", scoring_func="sigmoid")
+    edit_json(folder / "config.json", edit)
+
+
 # ---- MXFP4 ----------------------------------------------------------------------------------------------------
 
 MXFP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
@@ -404,12 +462,15 @@ FOLDERS = {
     "qwen3moe": (qwen3moe, torch.float32, "60KB", None),
     "qwen2moe_mixed": (qwen2moe_mixed, torch.bfloat16, "1GB", None),
     "qwen3moe_mixed": (qwen3moe_mixed, torch.bfloat16, "1GB", None),
+    "granite4": (granite4, torch.bfloat16, "1GB", finish_granite4),
+    "minimax_m2": (minimax_m2, torch.bfloat16, "1GB", finish_minimax_m2),
     "glm4moe": (glm4moe, torch.float32, "1GB", finish_glm4moe),
     "gpt_oss": (gpt_oss, torch.bfloat16, "1GB", None),
     "gpt_oss_mxfp4": (gpt_oss, torch.bfloat16, "1GB", finish_mxfp4),
     **{name: (make, torch.bfloat16, "1GB", None) for name, make in {
         "llama_biased": llama_biased, "glm4": glm4, "ernie4_5": ernie4_5, "seed_oss": seed_oss, "starcoder2": starcoder2,
-        "stablelm": stablelm, "stablelm_12b": stablelm_12b, "cohere2": cohere2, "exaone4": exaone4}.items()},
+        "stablelm": stablelm, "stablelm_12b": stablelm_12b, "cohere2": cohere2, "exaone4": exaone4, "ministral": ministral, "glm": glm,
+        "command_r": command_r, "granite4_nope": granite4_nope, "phi": phi}.items()},
 }
 
 

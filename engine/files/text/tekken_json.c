@@ -51,10 +51,49 @@ static enum status read_settings(struct tekken *tekken, const struct json *root)
     return status;
 }
 
+/* Adds the special tokens of files before version 8, which do not list them. */
+static enum status add_unlisted(struct tekken *tekken) {
+    static const char *const names[] = {"<unk>",
+                                        "<s>",
+                                        "</s>",
+                                        "[INST]",
+                                        "[/INST]",
+                                        "[AVAILABLE_TOOLS]",
+                                        "[/AVAILABLE_TOOLS]",
+                                        "[TOOL_RESULTS]",
+                                        "[/TOOL_RESULTS]",
+                                        "[TOOL_CALLS]",
+                                        "[IMG]",
+                                        "<pad>",
+                                        "[IMG_BREAK]",
+                                        "[IMG_END]",
+                                        "[PREFIX]",
+                                        "[MIDDLE]",
+                                        "[SUFFIX]",
+                                        "[SYSTEM_PROMPT]",
+                                        "[/SYSTEM_PROMPT]",
+                                        "[TOOL_CONTENT]"};
+    enum status status = STATUS_OK;
+    for (int i = 0; i < (int)(sizeof names / sizeof *names) && i < tekken->n_special && !status;
+         i++)
+        status = add_token(&tekken->reading, "special_tokens", i,
+                           (struct span){names[i], strlen(names[i])}, TOKEN_CONTROL, ADDED_ONLY);
+    return status;
+}
+
+/* Is the file of a version that may omit the special tokens? */
+static bool may_omit_specials(const struct json *root) {
+    const struct json *version = json_member(json_member(root, "config"), "version");
+    const char *text = json_is(version, JSON_STRING) ? version->string : "";
+    return text[0] == 'v' && text[1] >= '1' && text[1] <= '7' && !text[2];
+}
+
 /* {"rank": 1, "token_str": "<s>", "is_control": true} */
 static enum status read_specials(struct tekken *tekken, const struct json *root) {
     struct reading *reading = &tekken->reading;
-    const struct json *list, *text;
+    const struct json *list = json_member(root, "special_tokens"), *text;
+    bool is_omitted = !list || json_is(list, JSON_NULL);
+    if (is_omitted && may_omit_specials(root)) return add_unlisted(tekken);
     enum status status =
         need_member(reading, root, "special_tokens", "special_tokens", JSON_ARRAY, &list);
     if (status) return status;

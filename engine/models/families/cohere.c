@@ -1,6 +1,6 @@
-/* Command R7B (Cohere 2024): attention and MLP of a layer have the same normalised input, the norm
- * is a LayerNorm without bias, logits are scaled. Three of four layers have a window and rotate;
- * every fourth layer has neither window nor positions. */
+/* Command R (Cohere 2024): attention and MLP of a layer have the same normalised input, the norm
+ * is a LayerNorm without bias, logits are scaled. In Command R7B (Cohere 2024), three of four
+ * layers have a window and rotate; every fourth layer has neither window nor positions. */
 #include "engine/models/families/family.h"
 
 static enum status finish(struct model_config *config, struct err *err) {
@@ -9,6 +9,7 @@ static enum status finish(struct model_config *config, struct err *err) {
     return STATUS_OK;
 }
 
+static const char *const command_r_hf[] = {"CohereForCausalLM", NULL};
 static const char *const hf[] = {"Cohere2ForCausalLM", NULL};
 
 const struct model_family model_cohere2 = {
@@ -27,4 +28,20 @@ const struct model_family model_cohere2 = {
     .ties = true,
     .folder = {.rotates_adjacent = true},
     .finish = finish,
+};
+
+const struct model_family model_command_r = {
+    .gguf = "command-r",
+    .only_folders = true,
+    .hf = command_r_hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) |
+             ROLE_BIT(ROLE_DOWN),
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_ATTENTION_BIASES,
+    .norm = NORM_LAYER,
+    .activation = ACTIVATION_SILU,
+    .has_parallel_branches = true,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .scales = true,
+    .ties = true,
+    .folder = {.rotates_adjacent = true},
 };

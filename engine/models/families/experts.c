@@ -1,7 +1,8 @@
 /* Families with a mixture of experts (struct experts of kernels/ops.h). Mixtral (Jiang et al. 2024)
  * is Mistral with experts; its GGUF files use the architecture llama. The MoE variants of Qwen2 and
  * Qwen3 may have a plain MLP in some layers; Qwen2's have a gated shared expert. OLMoE (Muennighoff
- * et al. 2024) has a norm over all heads. Granite's MoE models have Granite's scales. */
+ * et al. 2024) has a norm over all heads. Granite's MoE models have Granite's scales. MiniMax M2
+ * (MiniMax 2025) scores by sigmoids with a correction, and has norms over all heads. */
 #include "engine/models/families/family.h"
 
 #define ROLES_EXPERTS                                                                              \
@@ -20,6 +21,7 @@ static enum status finish_granite(struct model_config *config, struct err *err) 
 
 static const char *const granite_hf[] = {"GraniteMoeForCausalLM", NULL};
 static const char *const olmoe_hf[] = {"OlmoeForCausalLM", NULL};
+static const char *const minimax_m2_hf[] = {"MiniMaxM2ForCausalLM", NULL};
 static const char *const mixtral_hf[] = {"MixtralForCausalLM", NULL};
 static const char *const qwen2_hf[] = {"Qwen2MoeForCausalLM", NULL};
 static const char *const qwen3_hf[] = {"Qwen3MoeForCausalLM", NULL};
@@ -29,6 +31,7 @@ static const struct role_alias mixtral_alias[] = {
     {ROLE_EXPERTS_GATE, "block_sparse_moe.experts.*.w1.weight"},
     {ROLE_EXPERTS_UP, "block_sparse_moe.experts.*.w3.weight"},
     {ROLE_EXPERTS_DOWN, "block_sparse_moe.experts.*.w2.weight"},
+    {ROLE_ROUTER_CORRECTION, "block_sparse_moe.e_score_correction_bias"},
     {0}};
 
 static const struct role_alias granite_alias[] = {
@@ -96,4 +99,20 @@ const struct model_family model_qwen3moe = {
     .positions = POSITIONS_ROPE_HALVES,
     .windows = WINDOWS_LISTED,
     .weights = {.normalised_in_gguf = true},
+};
+
+const struct model_family model_minimax_m2 = {
+    .gguf = "minimax-m2",
+    .only_folders = true,
+    .hf = minimax_m2_hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_EXPERTS | ROLE_BIT(ROLE_ROUTER_CORRECTION) |
+             ROLE_BIT(ROLE_Q_NORM_ALL) | ROLE_BIT(ROLE_K_NORM_ALL),
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
+    .rope_base = 5000000,
+    .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
+    .by_sigmoid = true,
+    .folder = {.alias = mixtral_alias},
 };

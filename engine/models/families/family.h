@@ -41,6 +41,8 @@ struct folder_style {
     /* default if config.json does not state it; 0: from the size of a head */
     float attention_scale;
     float rope_part;       /* rotated fraction of a head if config.json does not state it; 0: all */
+    bool rotates_if_said;  /* only if "position_embedding_type" is "rope" */
+    const char *width_key; /* key of the MLP's width; NULL: "intermediate_size" */
     bool rotates_adjacent; /* rotary positions use adjacent pairs, as in GGUF files */
     /* Defaults of a text_config that omits the values of its class in transformers. 0: config.json
      * must state them, except G and D, which follow from others, and the window, which few models
@@ -137,9 +139,10 @@ static inline role_set family_absent_roles(const struct model_config *config) {
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,
     model_gemma2, model_gemma3, model_gemma4, model_granite, model_olmo2, model_ernie4_5,
     model_seed_oss, model_glm4, model_exaone4, model_starcoder2, model_stablelm, model_cohere2,
-    model_mistral, model_mistral3, model_opt, model_phi3, model_smollm3, model_gemma4_experts;
+    model_mistral, model_mistral3, model_opt, model_phi3, model_smollm3, model_gemma4_experts,
+    model_glm, model_command_r, model_granite4, model_phi;
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
-    model_granitemoe; /* experts.c */
+    model_granitemoe, model_minimax_m2; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;
 
 #endif

@@ -1,7 +1,9 @@
 /* GLM-4 0414 (Zhipu AI 2025): norms before and after both branches, gate and up in one tensor, and
- * rotary positions of half of each head, in adjacent pairs. */
+ * rotary positions of half of each head, in adjacent pairs. GLM-4 9B (Zhipu AI 2024) has the same
+ * blocks without the norms after the branches. */
 #include "engine/models/families/family.h"
 
+static const char *const glm_hf[] = {"GlmForCausalLM", NULL};
 static const char *const hf[] = {"Glm4ForCausalLM", NULL};
 static const struct role_alias alias[] = {{ROLE_ATTN_POST_NORM, "post_self_attn_layernorm.weight"},
                                           {ROLE_FFN_POST_NORM, "post_mlp_layernorm.weight"},
@@ -18,4 +20,17 @@ const struct model_family model_glm4 = {
     .activation = ACTIVATION_SILU,
     .positions = POSITIONS_ROPE_ADJACENT,
     .folder = {.alias = alias, .rope_part = 0.5f, .rotates_adjacent = true},
+};
+
+const struct model_family model_glm = {
+    .gguf = "glm",
+    .only_folders = true,
+    .hf = glm_hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE_UP) |
+             ROLE_BIT(ROLE_DOWN),
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_QKV_BIASES,
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .folder = {.rope_part = 0.5f, .rotates_adjacent = true},
 };

@@ -1,5 +1,6 @@
 /* Granite (IBM 2024): llama's blocks with scales of the embedding, of scores and of each branch's
- * output, and a divisor of logits. */
+ * output, and a divisor of logits. Granite 4 (IBM 2025) without recurrent layers has gate and up
+ * in one tensor; its config.json says whether positions rotate. */
 #include "engine/models/families/family.h"
 
 /* The file has the inverse of the logits' scale. */
@@ -9,6 +10,10 @@ static enum status finish(struct model_config *config, struct err *err) {
     return STATUS_OK;
 }
 
+static const char *const granite4_hf[] = {"GraniteMoeHybridForCausalLM", NULL};
+static const struct role_alias alias[] = {{ROLE_GATE_UP, "shared_mlp.input_linear.weight"},
+                                          {ROLE_DOWN, "shared_mlp.output_linear.weight"},
+                                          {0}};
 static const char *const hf[] = {"GraniteForCausalLM", NULL};
 
 const struct model_family model_granite = {
@@ -21,5 +26,23 @@ const struct model_family model_granite = {
     .positions = POSITIONS_ROPE_ADJACENT,
     .scales = true,
     .folder = {.attention_scale = 1},
+    .finish = finish,
+};
+
+const struct model_family model_granite4 = {
+    .gguf = "granitehybrid",
+    .only_folders = true,
+    .hf = granite4_hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE_UP) |
+             ROLE_BIT(ROLE_DOWN),
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_ATTENTION_BIASES,
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
+    .scales = true,
+    .folder = {.alias = alias,
+               .attention_scale = 1,
+               .width_key = "shared_intermediate_size",
+               .rotates_if_said = true},
     .finish = finish,
 };

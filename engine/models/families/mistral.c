@@ -1,10 +1,11 @@
-/* Mistral (Jiang et al. 2023): llama's blocks; all layers may have a window. Converters to GGUF use
- * the architecture llama and drop the window. Ministral 3 (Mistral AI 2025) stretches positions by
- * YaRN and scales queries by position; its files use a separate architecture. Most of its folders
- * include a vision model, as do those of Mistral Small since 3.1, which does not scale queries. */
+/* Mistral (Jiang et al. 2023): llama's blocks; all layers may have a window. In Ministral (Mistral
+ * AI 2024), some layers have it. Converters to GGUF use the architecture llama and drop the
+ * window. Ministral 3 (Mistral AI 2025) stretches positions by YaRN and scales queries by
+ * position; its files use a separate architecture. Most of its folders include a vision model, as
+ * do those of Mistral Small since 3.1, which does not scale queries. */
 #include "engine/models/families/family.h"
 
-static const char *const hf[] = {"MistralForCausalLM", NULL};
+static const char *const hf[] = {"MistralForCausalLM", "MinistralForCausalLM", NULL};
 static const char *const hf_3[] = {"Ministral3ForCausalLM", "Mistral3ForConditionalGeneration",
                                    NULL};
 

@@ -14,6 +14,7 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_OUTPUT_NORM] = {"output_norm.weight", "norm.weight", VECTOR(K, FIRST)},
     [ROLE_OUTPUT_NORM_BIAS] = {"output_norm.bias", "norm.bias", BIAS(K, FIRST)},
     [ROLE_OUTPUT] = {"output.weight", "lm_head.weight", MATRIX(V, EMBEDDING, FIRST)},
+    [ROLE_OUTPUT_BIAS] = {"output.bias", "lm_head.bias", BIAS(V, FIRST)},
     [ROLE_PROJECT_IN] = {"project_in.weight", "project_in.weight", MATRIX(K, EMBEDDING, FIRST)},
     [ROLE_PROJECT_OUT] = {"project_out.weight", "project_out.weight", MATRIX(EMBEDDING, K, FIRST)},
     [ROLE_INPUTS_EMBEDDING] = {"per_layer_token_embd.weight", "embed_tokens_per_layer.weight",

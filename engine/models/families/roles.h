@@ -23,6 +23,7 @@ enum role {
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
+    ROLE_OUTPUT_BIAS,
     ROLE_PROJECT_IN, /* between an embedding of another width and the stream, and back */
     ROLE_PROJECT_OUT,
     ROLE_INPUTS_EMBEDDING, /* each layer's input from the token itself: one row for all layers */

@@ -1,0 +1,32 @@
+/* Phi 1, 1.5 and 2 (Gunasekar et al. 2023): LayerNorm, biases everywhere, also in the head,
+ * branches with the same input, an MLP without a gate, and rotary positions of a part of each
+ * head. */
+#include "engine/models/families/family.h"
+
+static const char *const hf[] = {"PhiForCausalLM", NULL};
+static const struct role_alias alias[] = {{ROLE_OUTPUT_NORM, "final_layernorm.weight"},
+                                          {ROLE_OUTPUT_NORM_BIAS, "final_layernorm.bias"},
+                                          {ROLE_O, "self_attn.dense.weight"},
+                                          {ROLE_O_BIAS, "self_attn.dense.bias"},
+                                          {ROLE_UP, "mlp.fc1.weight"},
+                                          {ROLE_UP_BIAS, "mlp.fc1.bias"},
+                                          {ROLE_DOWN, "mlp.fc2.weight"},
+                                          {ROLE_DOWN_BIAS, "mlp.fc2.bias"},
+                                          {0}};
+
+const struct model_family model_phi = {
+    .gguf = "phi2",
+    .only_folders = true,
+    .hf = hf,
+    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_OUTPUT_NORM_BIAS) |
+             ROLE_BIT(ROLE_OUTPUT_BIAS) | ROLE_BIT(ROLE_ATTN_NORM_BIAS) | ROLE_BIT(ROLE_Q_BIAS) |
+             ROLE_BIT(ROLE_K_BIAS) | ROLE_BIT(ROLE_V_BIAS) | ROLE_BIT(ROLE_O_BIAS) |
+             ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_UP_BIAS) | ROLE_BIT(ROLE_DOWN) |
+             ROLE_BIT(ROLE_DOWN_BIAS),
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    .norm = NORM_LAYER,
+    .activation = ACTIVATION_GELU_TANH,
+    .has_parallel_branches = true,
+    .positions = POSITIONS_ROPE_HALVES,
+    .folder = {.alias = alias, .rope_part = 0.5f},
+};
