@@ -4,7 +4,7 @@
  *   <|im_start|>assistant\n                                      the prompt of an answer
  *   <|im_start|>assistant\n<tool_call>\n{"name": "probe_...      the answer as history
  *
- * The answer begins where the prompt ends. Some templates write the last message differently, so
+ * The answer follows the prompt. Some templates write the last message differently, so
  * the call may also begin where an answer without calls does. */
 #include <assert.h>
 #include <string.h>
@@ -66,8 +66,8 @@ static bool render(const struct tool_probe *probe, const char *text, bool for_an
     return is_rendered;
 }
 
-/* Returns the index where the texts begin to differ, or of the marker that has begun there, so that
- * it is whole. */
+/* Returns the index of the first difference of the texts, or of the marker that has begun there,
+ * so that it is whole. */
 static size_t answer_start(const struct buf *other, const struct buf *history) {
     const char *text = history->data;
     size_t at = 0;
@@ -90,7 +90,7 @@ static bool is_probed_call(const struct message *message) {
 }
 
 /* Is part of a marker left directly before the call? Then the template's marker is longer than the
- * form's. `content` is what was read before the call. A whole marker ends with ">". */
+ * form's. `content` is the text before the call. A whole marker ends with ">". */
 static bool is_cut_marker(const struct buf *content, const char *text, size_t length) {
     if (content->length == 0 || content->data[content->length - 1] == '>') return false;
     const char *at = memmem(text, length, content->data, content->length);

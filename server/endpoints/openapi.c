@@ -1,5 +1,5 @@
 /* Writes /openapi.json from the table of routes and the tables of fields that check the bodies, so
- * that it names all of them. The document is written once, when the routes are known. */
+ * that it names them all. The document is written once, when the routes are known. */
 #include <assert.h>
 #include <ctype.h>
 #include <stdint.h>

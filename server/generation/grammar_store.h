@@ -93,7 +93,7 @@ const struct vocabulary *grammar_store_vocabulary(struct grammar_store *store,
                                                   const struct reasoning_format *reasoning);
 
 /* Reads the vocabulary of V tokens for answers with calls and reasoning in these formats, or NULL.
- * End tokens and control tokens other than markers have no text. The caller owns it
+ * End tokens and control tokens other than markers add nothing to an answer. The caller owns it
  * (vocabulary.c). */
 struct vocabulary *vocabulary_of_model(const struct engine *engine, int V,
                                        const struct tool_format *tools,

@@ -1,5 +1,5 @@
-/* Adapts a conversation to the model's chat template, where a template knows fewer forms than the
- * API. Runs on worker threads, one for each request. */
+/* Adapts a conversation to a chat template that knows fewer forms than the API. Runs on worker
+ * threads, one for each request. */
 #include <assert.h>
 #include <string.h>
 

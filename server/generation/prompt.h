@@ -18,7 +18,7 @@ enum status prompt_encode(const struct engine *engine, const struct api_prompt *
                           struct err *err);
 
 /* Appends the client's names of the wishes in a chat that its template does not know: effort,
- * thinking, verbosity. Agents cannot leave these out, so they are no error. */
+ * thinking, verbosity. Agents cannot leave these out, so they are ignored. */
 void prompt_list_ignored(const struct engine *engine, const struct api_request *request,
                          struct buf *list);
 

@@ -23,7 +23,8 @@ struct llama_card {
 /* Writes the answer of /props. `model_path` is the model's name: a path is not for clients. */
 void llama_write_props(struct buf *out, const struct llama_card *card);
 
-/* Writes the answer of /slots: the first n_running slots are busy. It has no text of anybody. */
+/* Writes the answer of /slots: the first n_running slots are busy. It contains nothing that a
+ * client wrote. */
 void llama_write_slots(struct buf *out, const struct llama_card *card, int n_running);
 
 /* Writes the answer of /apply-template: the rendered text. */

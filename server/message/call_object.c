@@ -2,7 +2,7 @@
  * order. Other members, such as ids and types, are skipped. The arguments are the member
  * "arguments", "parameters" or "args": an object or null.
  *
- * A strict object is a call only if its name and arguments come first, as the grammar writes
+ * A strict object is a call only if it begins with its name and arguments, as the grammar writes
  * them. */
 #include <string.h>
 

@@ -2,7 +2,7 @@
  *
  *   n:3,zone:<|"|>UTC<|"|>,tags:[<|"|>a<|"|>,true],more:{k:null}
  *
- * Keys have no quotes. Texts are between marks and have no escapes. */
+ * Keys are not quoted. Texts are between marks and are not escaped. */
 #include <assert.h>
 #include <string.h>
 

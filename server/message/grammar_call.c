@@ -56,7 +56,7 @@ static bool is_closed(const struct json *schema) {
     return true;
 }
 
-/* Does the tool take no parameters? */
+/* Is the tool without parameters? */
 static bool takes_nothing(const struct json *schema) {
     bool is_none = !json_first(json_member(schema, "properties")) &&
                    !json_first(json_member(schema, "required"));
@@ -117,7 +117,7 @@ void grammar_write_arguments(struct buf *out, char placeholder, const struct jso
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-/* The text of a call: what precedes the first part that varies, then formats. */
+/* The text of a call: the text before the first part that varies, then formats. */
 struct call_text {
     struct buf begin, elements;
     struct buf text; /* not yet written */

@@ -193,7 +193,7 @@ void message_parser_finish(struct message_parser *parser, struct message *out);
  * dropped. A single byte stays. */
 void message_parser_cut(struct message_parser *parser, struct message *out);
 
-/* Is there a call whose end did not come? Then the client must not run the last one. Call it after
+/* Is the last call incomplete? Then the client must not run the last one. Call it after
  * the end of the text. */
 bool message_parser_has_cut_call(const struct message_parser *parser);
 

@@ -15,7 +15,7 @@ struct completion_body {
     int logprobs;               /* -1: absent */
 };
 
-/* Checks the files that come before the text to fill in. */
+/* Checks the files that precede the text to fill in. */
 static enum status check_extra(struct parse *parse, const char *name, const struct json *value) {
     int i = 0;
     json_each(file, value) {

@@ -105,7 +105,7 @@ struct api_request {
     bool predicts;          /* the request has a predicted output, a source of drafts: */
     const char *prediction; /* NULL if it is empty */
     size_t prediction_length;
-    bool only_loads; /* Ollama's: there is no prompt; the answer says that the model is loaded */
+    bool only_loads; /* Ollama's: the prompt is empty; the answer says that the model is loaded */
     bool echo;
     bool stream, include_usage, continuous_usage_stats;
     bool return_token_ids, skip_special_tokens, include_stop_str_in_output, ignore_eos;
@@ -295,7 +295,7 @@ struct api {
 /* The APIs of this folder. */
 extern const struct api api_completions, api_chat;
 
-/* The fields of their bodies, and of those of /tokenize and /detokenize. */
+/* The fields of their bodies, and of the bodies of /tokenize and /detokenize. */
 extern const struct field_table completion_fields, chat_fields, tokenize_fields, detokenize_fields,
     template_fields;
 

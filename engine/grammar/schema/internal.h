@@ -44,7 +44,7 @@ struct node_map {
     uint32_t n, max; /* max is a power of 2, or 0 */
 };
 
-/* What becomes of constraints that cannot be enforced. */
+/* The handling of constraints that cannot be enforced. */
 enum schema_mode {
     SCHEMA_PLAIN,  /* refused, except unknown formats, which are annotations */
     SCHEMA_STRICT, /* refused */
@@ -170,7 +170,7 @@ struct schema_keyword {
     enum form form;
 };
 
-/* The largest double below which each whole number is exact; a larger count is no bound. */
+/* The largest double below which each whole number is exact; larger counts do not bound. */
 #define MAX_EXACT 9007199254740992.0
 
 /* Returns keyword i, or NULL after the last one. */
@@ -263,7 +263,7 @@ int json_rule(struct builder *b, enum json_rule which);
  * and null, and Python's strings may have single quotes. */
 void json_spell_python(struct builder *b, bool is_python, bool has_single_quotes);
 
-/* The same for Gemma 4's: {n:3,s:<|"|>a<|"|>}. Texts have no escapes. */
+/* The same for Gemma 4's: {n:3,s:<|"|>a<|"|>}. Texts are not escaped. */
 #define GEMMA_QUOTE "<|\"|>"
 #define GEMMA_KEY "[a-zA-Z0-9_.-]{1,64}"
 void json_spell_gemma(struct builder *b, bool is_gemma);

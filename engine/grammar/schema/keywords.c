@@ -1,4 +1,4 @@
-/* The names of JSON Schema's keywords, and how each of them is read. An unknown name is an
+/* The names of JSON Schema's keywords, and how each is read. An unknown name is an
  * annotation (2020-12 core, 6.5), except a misspelled one: a client would believe it enforced. */
 #include <assert.h>
 #include <ctype.h>

@@ -162,7 +162,7 @@ static void add_multiples(struct schema_reader *r, const struct conj *conj, stru
 
 /* ---- the whole number ----------------------------------------------------------------------- */
 
-/* A bound of at least this magnitude is none: generators write the range of a double. */
+/* A bound of at least this magnitude is ignored: generators write the range of a double. */
 #define NO_BOUND 1.7e308
 
 /* Adds the bounds of two keywords, the second of which is strict, to an EXPR_AND. In draft 4 the

@@ -122,7 +122,7 @@
     "\\x{2019}\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|"       \
     "[\\x{3105}-\\x{312F}]+|[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
 
-/* Words with single spaces between them. Possessive, so a long text needs no stack. */
+/* Words with single spaces between them. Possessive, so a long text does not fill the stack. */
 #define EXAONE_MOE                                                                                 \
     CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}(?:[\\p{L}\\p{M}]| \\p{L})*+|\\p{N}| ?[^" SPACES     \
                 "\\p{L}\\p{N}]+[\\r\\n/]?|" S "*[\\r\\n]|" SPACE_RUNS
