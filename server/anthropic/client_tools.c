@@ -27,33 +27,28 @@ static const char old_editor[] =
     "\"description\":\"The first and last line to view; -1: the last line of the "
     "file.\"}},\"required\":[\"command\",\"path\"]}";
 
+/* The members of commands that change files, in editor and memory. */
+#define EDITS                                                                                      \
+    "\"path\":{\"type\":\"string\",\"description\":\"The absolute path of a file or "              \
+    "folder.\"},\"file_text\":{\"type\":\"string\",\"description\":\"The content of the new "      \
+    "file, "                                                                                       \
+    "for create.\"},\"old_str\":{\"type\":\"string\",\"description\":\"The text to replace, for "  \
+    "str_replace.\"},\"new_str\":{\"type\":\"string\",\"description\":\"The new text, for "        \
+    "str_replace.\"},\"insert_line\":{\"type\":\"integer\",\"description\":\"The text is "         \
+    "inserted "                                                                                    \
+    "after this line; 0: before the first line.\"},\"insert_text\":{\"type\":\"string\","          \
+    "\"description\":\"The text to insert, for insert.\"},\"view_range\":{\"type\":\"array\","     \
+    "\"items\":{\"type\":\"integer\"},\"description\":\"The first and last line to view; -1: the " \
+    "last line of the file.\"}"
+
 static const char editor[] =
     "{\"type\":\"object\",\"properties\":{\"command\":{\"type\":\"string\",\"enum\":[\"view\","
-    "\"create\",\"str_replace\",\"insert\"]},\"path\":{\"type\":\"string\","
-    "\"description\":\"The absolute path of a file or "
-    "folder.\"},\"file_text\":{\"type\":\"string\",\"description\":\"The content of the new "
-    "file, for create.\"},\"old_str\":{\"type\":\"string\",\"description\":\"The text to "
-    "replace, for str_replace.\"},\"new_str\":{\"type\":\"string\",\"description\":\"The new "
-    "text, for str_replace.\"},\"insert_line\":{\"type\":\"integer\",\"description\":\"The "
-    "text is inserted after this line; 0: before the first "
-    "line.\"},\"insert_text\":{\"type\":\"string\",\"description\":\"The text to insert, for "
-    "insert.\"},\"view_range\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"},"
-    "\"description\":\"The first and last line to view; -1: the last line of the "
-    "file.\"}},\"required\":[\"command\",\"path\"]}";
+    "\"create\",\"str_replace\",\"insert\"]}," EDITS "},\"required\":[\"command\",\"path\"]}";
 
 static const char memory[] =
     "{\"type\":\"object\",\"properties\":{\"command\":{\"type\":\"string\",\"enum\":[\"view\","
-    "\"create\",\"str_replace\",\"insert\",\"delete\",\"rename\"]},"
-    "\"path\":{\"type\":\"string\",\"description\":\"The absolute path of a file or "
-    "folder.\"},\"file_text\":{\"type\":\"string\",\"description\":\"The content of the new "
-    "file, for create.\"},\"old_str\":{\"type\":\"string\",\"description\":\"The text to "
-    "replace, for str_replace.\"},\"new_str\":{\"type\":\"string\",\"description\":\"The new "
-    "text, for str_replace.\"},\"insert_line\":{\"type\":\"integer\",\"description\":\"The "
-    "text is inserted after this line; 0: before the first "
-    "line.\"},\"insert_text\":{\"type\":\"string\",\"description\":\"The text to insert, for "
-    "insert.\"},\"view_range\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"},"
-    "\"description\":\"The first and last line to view; -1: the last line of the "
-    "file.\"},\"old_path\":{\"type\":\"string\",\"description\":\"The path before, for "
+    "\"create\",\"str_replace\",\"insert\",\"delete\",\"rename\"]}," EDITS
+    ",\"old_path\":{\"type\":\"string\",\"description\":\"The path before, for "
     "rename.\"},\"new_path\":{\"type\":\"string\",\"description\":\"The path after, for "
     "rename.\"}},\"required\":[\"command\"]}";
 
