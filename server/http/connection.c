@@ -45,11 +45,13 @@ static void send_now(int fd, const struct buf *bytes) {
 
 /* Asks the application for the body of an error. Returns its length, or 0. */
 static size_t own_body(const struct http_server *server, const struct http_request *request,
-                       char body[HTTP_MAX_ERROR], enum status status, const char *message) {
+                       char body[HTTP_MAX_ERROR], enum status status, const char *code,
+                       const char *message) {
     const struct http_config *config = &server->config;
     struct err err;
     if (!request || !config->error_body) return 0;
     err_set(&err, status, NULL, "%s", message);
+    if (code) snprintf(err.code, sizeof err.code, "%s", code);
     size_t length = config->error_body(config->app, request, &err, body, HTTP_MAX_ERROR);
     assert(length <= HTTP_MAX_ERROR);
     return length;
@@ -63,7 +65,7 @@ static void format_refusal(const struct http_server *server, struct http_request
     struct http_field fields[HTTP_MAX_FIELDS + 1];
     int n = request ? http_response_fields(server, request, fields) : 0;
     if (status == STATUS_UNAVAILABLE) fields[n++] = (struct http_field){"Retry-After", "1"};
-    size_t length = own_body(server, request, body, status, message);
+    size_t length = own_body(server, request, body, status, code, message);
     if (length == 0) length = http_error_body(body, status, code, message);
     http_response_format(out, status_http(status), "application/json", body, length, fields, n);
 }

@@ -133,7 +133,7 @@ def test_files_that_cannot_be_used(files, tmp_path):
     for target_text in ("somebody's notes\n", "somebody's last line"):
         target.write_text(target_text)
         done = run(source, target)
-        assert done.returncode == 1 and "not an answer of a batch" in done.stderr
+        assert done.returncode == 1 and "was not written by `penstock batch`" in done.stderr
         assert target.read_text() == target_text
     done = run(source, source)
     assert done.returncode == 2 and "two files" in done.stderr
