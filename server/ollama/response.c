@@ -28,7 +28,15 @@ static void write_head(struct buf *out, const struct api_answer *answer) {
     buf_puts(out, ",");
 }
 
-/* Writes a call. Arguments that max_tokens has cut are no JSON: they are left out. */
+/* Writes a JSON text on one line. Its line breaks can only be between elements. */
+static void write_on_one_line(struct buf *out, const struct buf *json) {
+    size_t start = out->length;
+    buf_add(out, json->data, json->length);
+    for (size_t i = start; i < out->length; i++)
+        if (out->data[i] == '\n' || out->data[i] == '\r') out->data[i] = ' ';
+}
+
+/* Writes a call. Arguments that max_tokens has cut are not JSON: they are left out. */
 static void write_call(struct buf *out, const char *name, const struct buf *arguments) {
     struct json *parsed = NULL;
     struct err err;
@@ -37,7 +45,7 @@ static void write_call(struct buf *out, const char *name, const struct buf *argu
     buf_puts(out, ",\"arguments\":");
     if (arguments->length > 0) json_parse(&parsed, "It", arguments->data, arguments->length, &err);
     if (json_is(parsed, JSON_OBJECT))
-        buf_add(out, arguments->data, arguments->length);
+        write_on_one_line(out, arguments);
     else
         buf_puts(out, "{}");
     buf_puts(out, "}}");

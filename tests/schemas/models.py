@@ -232,5 +232,5 @@ TYPES = {
     "short": (Annotated[str, Field(max_length=3)], "aé😀"), "pattern": (Annotated[str, Field(pattern=r"^[A-Z][a-z]+( [A-Z][a-z]+)*$", max_length=200)], "Ada Lovelace"),
     "few": (Annotated[List[str], Field(min_length=1, max_length=3)], ["a"]), "past": (pydantic.PastDate, "2001-01-01"), "size": (pydantic.ByteSize, 1),
 }
-REFUSED = {"set": (set[int], "uniqueItems"), "frozenset": (frozenset[str], "uniqueItems"), "json": (pydantic.Json[List[int]], "contentSchema"),
-           "regex": (re.Pattern, "format")}
+REFUSED = {"set": (set[int], "uniqueItems"), "frozenset": (frozenset[str], "uniqueItems")}
+ANNOTATED = {"json": pydantic.Json[List[int]], "regex": re.Pattern}

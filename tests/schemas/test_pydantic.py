@@ -54,3 +54,8 @@ def test_what_is_not_enforced_is_refused_by_name(driver, name):
     kind, keyword = models.REFUSED[name]
     error = driver.ask(pydantic.TypeAdapter(kind).json_schema())["error"]
     assert f'The schema at "/{keyword}"' in error
+
+
+@pytest.mark.parametrize("name", models.ANNOTATED)
+def test_annotations_do_not_refuse_a_type(driver, name):
+    assert "error" not in driver.ask(pydantic.TypeAdapter(models.ANNOTATED[name]).json_schema())

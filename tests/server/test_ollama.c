@@ -332,6 +332,18 @@ START_TEST(a_stream_has_whole_calls) {
 }
 END_TEST
 
+/* Clients read line by line, but a model may write arguments over several lines. */
+START_TEST(arguments_stay_on_one_line) {
+    begin(&api_ollama_chat);
+    add("f", "{\n  \"a\": \"\\n\"\r\n}", NULL);
+    add(NULL, "", "tool_calls");
+    api_ollama_chat.write_done(&out, &answer, &usage);
+    check_out(CALL("f", "{   \"a\": \"\\n\"  }") HEAD
+              "\"message\":{\"role\":\"assistant\",\"content\":\"\"}" TAIL("stop") "\n");
+    end();
+}
+END_TEST
+
 START_TEST(errors_are_one_member) {
     struct err err;
     err_set(&err, STATUS_INVALID_REQUEST, "a", "Say \"a\".");
@@ -362,6 +374,7 @@ int main(void) {
     tcase_add_test(tests, whole_answers);
     tcase_add_test(tests, a_stream_of_text);
     tcase_add_test(tests, a_stream_has_whole_calls);
+    tcase_add_test(tests, arguments_stay_on_one_line);
     tcase_add_test(tests, errors_are_one_member);
     suite_add_tcase(suite, tests);
     return suite_main(suite);
