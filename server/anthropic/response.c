@@ -63,22 +63,14 @@ static void begin_block(struct buf *out) {
 
 /* Writes a call. Arguments that max_tokens has cut are no JSON: they are left out. */
 static void write_call(struct buf *out, const struct message_call *call) {
-    const struct buf *arguments = &call->arguments;
-    struct json *parsed = NULL;
-    struct err err;
-    if (arguments->length > 0) json_parse(&parsed, "It", arguments->data, arguments->length, &err);
     begin_block(out);
     buf_puts(out, "{\"type\":\"tool_use\",\"id\":");
     write_string(out, call->id);
     buf_puts(out, ",\"name\":");
     write_string(out, call->name);
     buf_puts(out, ",\"input\":");
-    if (json_is(parsed, JSON_OBJECT))
-        buf_add(out, arguments->data, arguments->length);
-    else
-        buf_puts(out, "{}");
+    json_write_object(out, &call->arguments);
     buf_puts(out, "}");
-    json_free(parsed);
 }
 
 static void write_text(struct buf *out, const char *text, size_t length) {

@@ -19,6 +19,9 @@ void json_write_part(struct buf *out, const char *text, size_t length);
 void json_write_int(struct buf *out, int64_t value);
 void json_write_value(struct buf *out, const struct json *value);    /* no white space */
 void json_write_ints(struct buf *out, const int32_t *values, int n); /* [1,2,3] */
+/* Appends the text of a JSON object on one line, or {} if the text is not an object, such as the
+ * arguments of a call that max_tokens has cut. */
+void json_write_object(struct buf *out, const struct buf *text);
 
 /* ---- checked fields (json/fields.c) --------------------------------------------------------- */
 

@@ -110,3 +110,17 @@ void json_write_ints(struct buf *out, const int32_t *values, int n) {
     }
     buf_add(out, "]", 1);
 }
+
+void json_write_object(struct buf *out, const struct buf *text) {
+    struct json *parsed = NULL;
+    struct err err;
+    size_t start = out->length;
+    if (text->length > 0) json_parse(&parsed, "It", text->data, text->length, &err);
+    if (json_is(parsed, JSON_OBJECT))
+        buf_add(out, text->data, text->length);
+    else
+        buf_puts(out, "{}");
+    for (size_t i = start; i < out->length; i++) /* line breaks can only be between elements */
+        if (out->data[i] == '\n' || out->data[i] == '\r') out->data[i] = ' ';
+    json_free(parsed);
+}

@@ -28,28 +28,12 @@ static void write_head(struct buf *out, const struct api_answer *answer) {
     buf_puts(out, ",");
 }
 
-/* Writes a JSON text on one line. Its line breaks can only be between elements. */
-static void write_on_one_line(struct buf *out, const struct buf *json) {
-    size_t start = out->length;
-    buf_add(out, json->data, json->length);
-    for (size_t i = start; i < out->length; i++)
-        if (out->data[i] == '\n' || out->data[i] == '\r') out->data[i] = ' ';
-}
-
-/* Writes a call. Arguments that max_tokens has cut are not JSON: they are left out. */
 static void write_call(struct buf *out, const char *name, const struct buf *arguments) {
-    struct json *parsed = NULL;
-    struct err err;
     buf_puts(out, "{\"function\":{\"name\":");
     json_write_string(out, name, strlen(name));
     buf_puts(out, ",\"arguments\":");
-    if (arguments->length > 0) json_parse(&parsed, "It", arguments->data, arguments->length, &err);
-    if (json_is(parsed, JSON_OBJECT))
-        write_on_one_line(out, arguments);
-    else
-        buf_puts(out, "{}");
+    json_write_object(out, arguments);
     buf_puts(out, "}}");
-    json_free(parsed);
 }
 
 /* Writes "done_reason" and the counts, which end the last line. */
