@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/attention/rope.cuh"
 #include "kernels/cuda/attention/workspace.cuh"
-#include "kernels/cuda/gemm/experts.cuh"
+#include "kernels/cuda/experts/experts.cuh"
 #include "kernels/cuda/gemm/ops.cuh"
 #include "kernels/cuda/graph.cuh"
 #include "kernels/cuda/runtime/nccl.cuh"

@@ -4,6 +4,7 @@
  *   backend*.cu, step.cu, graph.cu, timing.cu   op tables, a step's arrays, CUDA graphs, timers
  *   runtime/    device selection, memory, staging, errors, cuBLAS, NCCL
  *   gemm/       weights and their products
+ *   experts/    the router, the rows of each expert, and their products
  *   attention/  the KV cache, RoPE, attention, swapping
  *   rows/       norms, gates, bias, gather
  *   sampling/   a token for each row of logits

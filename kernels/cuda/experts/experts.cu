@@ -1,5 +1,5 @@
 /* Experts: the router in float32, then the products of grouped.cu on rows grouped by expert. */
-#include "kernels/cuda/gemm/experts.cuh"
+#include "kernels/cuda/experts/experts.cuh"
 
 #include "kernels/cuda/rows/rows.cuh"
 #include "kernels/cuda/runtime/runtime.cuh"

@@ -1,7 +1,7 @@
 /* The experts of each row, the rows of each expert, and the sum of the experts' outputs. All data
  * stays on the device, and no launch depends on it. */
-#ifndef PENSTOCK_CUDA_GEMM_ROUTE_CUH
-#define PENSTOCK_CUDA_GEMM_ROUTE_CUH
+#ifndef PENSTOCK_CUDA_EXPERTS_ROUTE_CUH
+#define PENSTOCK_CUDA_EXPERTS_ROUTE_CUH
 
 #include "kernels/cuda/gemm/grouped.cuh"
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/gemm/route.cuh"
+#include "kernels/cuda/experts/route.cuh"
 
 #include "kernels/cuda/runtime/ptx.cuh"
 

@@ -1,10 +1,10 @@
 /* Experts for the op table: the router, the products by expert, the sum. Rows and the assignment of
  * rows to experts stay on the device. */
-#ifndef PENSTOCK_CUDA_GEMM_EXPERTS_CUH
-#define PENSTOCK_CUDA_GEMM_EXPERTS_CUH
+#ifndef PENSTOCK_CUDA_EXPERTS_EXPERTS_CUH
+#define PENSTOCK_CUDA_EXPERTS_EXPERTS_CUH
 
+#include "kernels/cuda/experts/route.cuh"
 #include "kernels/cuda/gemm/ops.cuh"
-#include "kernels/cuda/gemm/route.cuh"
 
 /* Data between the kernels of the op, for max_rows rows. */
 struct expert_workspace {
