@@ -215,6 +215,13 @@ uint32_t utf8_code_point(const char *text, size_t size);
 /* Writes the bytes of a code point. Returns their number. */
 size_t utf8_write(uint32_t code_point, char out[4]);
 
+/* Returns the bytes of the first character of text[length], or 0 if it must not be shown unchanged:
+ * invalid UTF-8, or a control character, with which a file could control a terminal. */
+size_t printable_prefix(const char *text, size_t length);
+
+/* May text[length] go into logs and JSON unchanged? */
+bool is_printable(const char *text, size_t length);
+
 /* ---- time ----------------------------------------------------------------------------------- */
 
 /* Returns the monotonic time in nanoseconds since an arbitrary start. */

@@ -102,3 +102,17 @@ size_t utf8_write(uint32_t code_point, char out[4]) {
     out[0] = (char)(lead[size] | code_point);
     return size;
 }
+
+size_t printable_prefix(const char *text, size_t length) {
+    size_t n = utf8_character(text, length);
+    uint32_t point = n ? utf8_code_point(text, n) : 0;
+    return point < 0x20 || (point >= 0x7f && point < 0xa0) ? 0 : n;
+}
+
+bool is_printable(const char *text, size_t length) {
+    for (size_t n; length > 0; text += n, length -= n) {
+        n = printable_prefix(text, length);
+        if (n == 0) return false;
+    }
+    return true;
+}

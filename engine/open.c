@@ -5,7 +5,7 @@
  * file's pages are released regularly, so little more than one copy is resident. The cache is last,
  * because it takes the remaining memory. Another thread reads tokenizer and template meanwhile
  * (open_text.c). After both have ended the file is closed: nothing points into it. If a file was
- * written to meanwhile, the start fails (engine/files/mapping.h). run.c runs the engine.
+ * written to meanwhile, the start fails (engine/files/tensors/mapping.h). run.c runs the engine.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -135,7 +135,7 @@ void engine_close(struct engine *engine) {
     mem_free(engine);
 }
 
-/* ---- properties ------------------------------------------------------------------------------ */
+/* ---- properties ----------------------------------------------------------------------------- */
 
 const struct model_config *engine_model(const struct engine *engine) {
     return &engine->model.config;

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "engine/files/hf_keys.h"
-#include "engine/files/mapping.h"
 #include "engine/files/model_file.h"
-#include "engine/files/safetensors.h"
+#include "engine/files/tensors/mapping.h"
+#include "engine/files/tensors/safetensors.h"
 
 enum { MAX_CONFIG_BYTES = 1 << 20 };
 

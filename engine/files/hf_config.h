@@ -6,7 +6,7 @@
 #define PENSTOCK_ENGINE_HF_CONFIG_H
 
 #include "engine/config/config.h"
-#include "engine/files/weights.h"
+#include "engine/files/tensors/weights.h"
 #include "engine/text/text.h"
 
 struct json;

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/files/mapping.h"
 #include "engine/files/model_file.h"
+#include "engine/files/tensors/mapping.h"
 
 /* ---- files ---------------------------------------------------------------------------------- */
 

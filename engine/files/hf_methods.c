@@ -4,7 +4,7 @@
 
 #include "engine/files/hf_config.h"
 #include "engine/files/hf_keys.h"
-#include "engine/files/mapping.h"
+#include "engine/files/tensors/mapping.h"
 
 static enum status refuse_key(const char *key, const char *expected, const struct json *found,
                               struct err *err) {

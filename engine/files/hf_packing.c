@@ -3,8 +3,8 @@
  * A folder from GPTQ, AWQ, llm-compressor or an fp8 converter has several tensors per matrix:
  * codes, scales, and sometimes zero points and the group of each input. They are joined into one
  * weight with the matrix's name, so the rest of the engine handles one kind of tensor. Its rows are
- * unpacked when they are loaded (engine/files/packed.c). Everything that unpacking relies on is
- * checked here: that shapes fit each other, that scales are finite, that groups exist.
+ * unpacked when they are loaded (engine/files/tensors/packed.c). Everything that unpacking relies
+ * on is checked here: that shapes fit each other, that scales are finite, that groups exist.
  */
 #include <assert.h>
 #include <math.h>

@@ -8,7 +8,7 @@
 
 #include "engine/files/hf_config.h"
 #include "engine/files/hf_keys.h"
-#include "engine/files/mapping.h"
+#include "engine/files/tensors/mapping.h"
 
 static bool is_floats(const struct weight *weight, int64_t n) {
     return weight && weight->type == DTYPE_F32 && weight->n_elements == n;

@@ -6,9 +6,9 @@
 
 #include "engine/files/hf_config.h"
 #include "engine/files/hf_keys.h"
-#include "engine/files/mapping.h"
 #include "engine/files/model_file.h"
-#include "engine/files/safetensors.h"
+#include "engine/files/tensors/mapping.h"
+#include "engine/files/tensors/safetensors.h"
 
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"

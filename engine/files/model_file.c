@@ -338,19 +338,3 @@ void model_path_name(char out[MODEL_NAME_BYTES], const char *path) {
     mem_free(part);
     mem_free(whole);
 }
-
-/* ---- printable text ------------------------------------------------------------------------- */
-
-size_t printable_prefix(const char *text, size_t length) {
-    size_t n = utf8_character(text, length);
-    uint32_t point = n ? utf8_code_point(text, n) : 0;
-    return point < 0x20 || (point >= 0x7f && point < 0xa0) ? 0 : n;
-}
-
-bool is_printable(const char *text, size_t length) {
-    for (size_t n; length > 0; text += n, length -= n) {
-        n = printable_prefix(text, length);
-        if (n == 0) return false;
-    }
-    return true;
-}

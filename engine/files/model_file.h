@@ -1,15 +1,14 @@
 /* model_file: a model's files in any format: a GGUF file, a folder in the layout of Hugging Face's
  * hub, or a config.json with only a shape. It reads everything that the rest of the engine needs
- * from them: the config, the vocabulary, the ids that end a generation, the chat template. With
- * weights.h it is the public header of engine/files/. The functions keep no state; any thread may
- * call them. */
+ * from them: the config, the vocabulary, the ids that end a generation, the chat template. The
+ * functions keep no state; any thread may call them. */
 #ifndef PENSTOCK_ENGINE_MODEL_FILE_H
 #define PENSTOCK_ENGINE_MODEL_FILE_H
 
 #include "engine/config/config.h"
-#include "engine/files/gguf.h"
 #include "engine/files/hf_config.h"
-#include "engine/files/mapping.h"
+#include "engine/files/tensors/gguf.h"
+#include "engine/files/tensors/mapping.h"
 #include "engine/files/text/folder_text.h"
 
 #define MAX_TOKENS MAX_VOCABULARY /* half a million: the limit of the sums in sampling */
@@ -48,8 +47,8 @@ enum status model_file_blame(const struct model_file *file, enum status status, 
  * .safetensors files. */
 uint64_t model_file_stamp(const char *path);
 
-/* Returns the model's tensors. Random tensors are listed by model_config_read and have NULL data.
- */
+/* Returns the model's tensors. Random tensors are listed by model_config_read and have NULL
+ * data. */
 const struct weights *model_file_weights(const struct model_file *file);
 
 /* Reads the file's name for the model's architecture; it becomes "" if it is too long or not
@@ -125,12 +124,5 @@ enum status gguf_sampling_read(struct sampling_defaults *out, const struct gguf 
                                struct err *err);
 enum status gguf_tokenizer_read(struct tokenizer_spec *spec, const struct gguf *gguf,
                                 struct err *err);
-
-/* Returns the bytes of the first character of text[length], or 0 if it must not be shown unchanged:
- * invalid UTF-8, or a control character, with which a file could control a terminal. */
-size_t printable_prefix(const char *text, size_t length);
-
-/* May text[length] go into logs and JSON unchanged? */
-bool is_printable(const char *text, size_t length);
 
 #endif

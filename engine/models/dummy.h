@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_ENGINE_DUMMY_H
 #define PENSTOCK_ENGINE_DUMMY_H
 
-#include "engine/files/weights.h"
+#include "engine/files/tensors/weights.h"
 #include "engine/models/families/roles.h"
 
 /* Lists the tensors of a model with this config: matrices in `dtype`, vectors in float32. They have

@@ -3,7 +3,7 @@
 #ifndef PENSTOCK_ENGINE_LAYERS_H
 #define PENSTOCK_ENGINE_LAYERS_H
 
-#include "engine/files/weights.h"
+#include "engine/files/tensors/weights.h"
 #include "engine/models/families/family.h"
 
 /* Derives the settings of each layer from the file's values and checks them. Call it before the

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_ENGINE_SHARD_H
 #define PENSTOCK_ENGINE_SHARD_H
 
-#include "engine/files/weights.h"
+#include "engine/files/tensors/weights.h"
 #include "engine/models/families/roles.h"
 
 /* One of `ranks` shards. */

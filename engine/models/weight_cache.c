@@ -8,7 +8,8 @@
  * The file gets its name only when it is complete. It is not synced to the disk. Instead, pieces of
  * 4 MiB have checksums, which every start verifies on all threads; this also reads the pages into
  * memory. A file that a crash, a full disk or another program has damaged is written again. If the
- * file is truncated while it is mapped, the process ends with a message (engine/files/mapping.h).
+ * file is truncated while it is mapped, the process ends with a message
+ * (engine/files/tensors/mapping.h).
  *
  * The name contains a stamp of the model's files. The stamp is computed just before they are
  * opened, and compared before a cache file is used and after the weights are loaded. Otherwise, if
@@ -53,7 +54,7 @@ static char *path_of(const struct engine_config *settings, uint64_t key) {
     return path.data;
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 static void drop_matrices(struct model *model) {
     for (int layer = -1; layer < model->config.L; layer++)
@@ -106,7 +107,7 @@ bool weight_cache_take(struct model *model, const struct engine_config *settings
     return taken;
 }
 
-/* ---- writing --------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
 /* If several processes write the file, the last rename wins; all write the same bytes. */
 static bool file_write(const char *path, const struct weight_index *index) {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/files/gguf.h"
+#include "engine/files/tensors/gguf.h"
 #include "support/gguf_sample.h"
 #include "support/gguf_writer.h"
 #include "support/suite_main.h"
@@ -297,7 +297,7 @@ START_TEST(the_model_is_read_as_the_reference_reads_it) {
 }
 END_TEST
 
-/* ---- pages that are released ----------------------------------------------------------------- */
+/* ---- pages that are released ---------------------------------------------------------------- */
 
 /* Returns the KiB of mapped files that are in this process's memory. */
 static long resident_kib(void) {

@@ -7,15 +7,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/files/gguf.h"
+#include "engine/files/tensors/gguf.h"
 #include "support/gguf_sample.h"
 #include "support/gguf_writer.h"
 #include "support/suite_main.h"
 
 /* ---- helpers -------------------------------------------------------------------------------- */
 
-/* Opens a copy of data[size] of exactly that size. The caller frees *copy after closing the file.
- */
+/* Opens a copy of data[size] of exactly that size. The caller frees *copy after closing the
+ * file. */
 static enum status open_copy(struct gguf **out, const void *data, size_t size, void **copy,
                              struct err *err) {
     *copy = mem_alloc(size);
@@ -279,7 +279,7 @@ START_TEST(overlaps_and_duplicates_are_refused) {
 }
 END_TEST
 
-/* ---- all truncations, all flipped bits ------------------------------------------------------- */
+/* ---- all truncations, all flipped bits ------------------------------------------------------ */
 
 START_TEST(every_truncation_is_refused) {
     struct gguf_writer writer = {0};

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/files/weights.h"
+#include "engine/files/tensors/weights.h"
 #include "support/suite_main.h"
 
 enum { BLOCK32 = 32, ROWS = 3, BLOCKS = 5, CODES = 16, BLOCK_BYTES = 17 };

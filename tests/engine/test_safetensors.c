@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/files/safetensors.h"
+#include "engine/files/tensors/safetensors.h"
 #include "support/suite_main.h"
 
 enum { MAX_BYTES = 4096 };

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
-#include "engine/files/gguf.h"
+#include "engine/files/tensors/gguf.h"
 #include "support/gguf_writer.h"
 #include "support/suite_main.h"
 #include "support/tiny_model.h"

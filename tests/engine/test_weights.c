@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "engine/files/weights.h"
+#include "engine/files/tensors/weights.h"
 #include "support/suite_main.h"
 
 static struct weight tensor(const char *name, enum dtype type, int64_t K, int64_t N) {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "engine/files/hf_config.h"
-#include "engine/files/safetensors.h"
+#include "engine/files/tensors/safetensors.h"
 #include "support/hf_config_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

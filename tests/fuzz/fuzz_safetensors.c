@@ -2,7 +2,7 @@
  * read. */
 #include <stdlib.h>
 
-#include "engine/files/safetensors.h"
+#include "engine/files/tensors/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

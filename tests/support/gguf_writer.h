@@ -4,7 +4,7 @@
 #ifndef PENSTOCK_TESTS_GGUF_WRITER_H
 #define PENSTOCK_TESTS_GGUF_WRITER_H
 
-#include "engine/files/gguf.h"
+#include "engine/files/tensors/gguf.h"
 
 struct gguf_writer {
     struct buf keys, tensors, data; /* the three parts of the file */

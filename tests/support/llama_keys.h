@@ -3,7 +3,7 @@
 #ifndef PENSTOCK_TESTS_LLAMA_KEYS_H
 #define PENSTOCK_TESTS_LLAMA_KEYS_H
 
-#include "engine/files/gguf.h"
+#include "engine/files/tensors/gguf.h"
 #include "support/gguf_writer.h"
 
 struct number_key {

@@ -1,4 +1,4 @@
-#include "engine/files/weights.h"
+#include "engine/files/tensors/weights.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -215,7 +215,7 @@ void weight_read_ahead(const struct weight *weight) {
     madvise((void *)first, weight->bytes + (begin - first), MADV_WILLNEED);
 }
 
-/* ---- finding a model's tensors --------------------------------------------------------------- */
+/* ---- finding a model's tensors -------------------------------------------------------------- */
 
 void weight_shape_text(struct buf *out, int n_dims, const int64_t *dim) {
     buf_puts(out, "[");

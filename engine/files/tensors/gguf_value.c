@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/files/gguf.h"
+#include "engine/files/tensors/gguf.h"
 
 /* ---- types ---------------------------------------------------------------------------------- */
 

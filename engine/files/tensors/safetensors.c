@@ -1,4 +1,4 @@
-#include "engine/files/safetensors.h"
+#include "engine/files/tensors/safetensors.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 #include "config/json.h"
-#include "engine/files/model_file.h"
 
 #define LENGTH_BYTES 8               /* of the length field before the header */
 #define MAX_HEADER_BYTES (32u << 20) /* a header of 36,000 tensors has about 5 MiB */

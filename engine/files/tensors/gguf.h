@@ -4,13 +4,13 @@
  * A `struct gguf` is the file, mapped once and read-only, with a directory of its key-values and
  * tensors. Opening checks every count, length, offset and number, so callers may read the results
  * of the other functions without further checks. Strings are counted bytes in the map, without a
- * NUL. Folder-internal; after opening, any thread may read.
+ * NUL. After opening, any thread may read.
  */
 #ifndef PENSTOCK_ENGINE_GGUF_H
 #define PENSTOCK_ENGINE_GGUF_H
 
-#include "engine/files/mapping.h"
-#include "engine/files/weights.h"
+#include "engine/files/tensors/mapping.h"
+#include "engine/files/tensors/weights.h"
 
 /* GGUF's numbers for value types. */
 enum gguf_type {
@@ -66,8 +66,8 @@ enum status gguf_open(struct gguf **out, const char *path, struct err *err);
  * The caller frees it. */
 char *gguf_part_path(const char *first, int i);
 
-/* Opens a file whose bytes are in memory. The caller owns the bytes; they must outlive the result.
- */
+/* Opens a file whose bytes are in memory. The caller owns the bytes; they must outlive the
+ * result. */
 enum status gguf_open_memory(struct gguf **out, const void *data, size_t size, struct err *err);
 void gguf_close(struct gguf *gguf);
 
@@ -76,8 +76,8 @@ enum status gguf_check(const struct gguf *gguf, struct err *err);
 
 /* ---- values by key -------------------------------------------------------------------------- */
 
-/* Returns a type's name in the specification's spelling ("uint32"), or NULL for an unknown number.
- */
+/* Returns a type's name in the specification's spelling ("uint32"), or NULL for an unknown
+ * number. */
 const char *gguf_type_name(uint32_t type);
 
 /* Returns the value of a key, or NULL. */

@@ -1,4 +1,4 @@
-#include "engine/files/gguf.h"
+#include "engine/files/tensors/gguf.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -12,7 +12,7 @@
  * Limits    a file that is overwritten but not truncated yields other bytes without a signal.
  *           mapping_check detects it by the file's size and modification time.
  */
-#include "engine/files/mapping.h"
+#include "engine/files/tensors/mapping.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -3,14 +3,14 @@
  * A reader (gguf.c, safetensors.c) adds each tensor after it has checked the tensor against the
  * file's end. The model finds tensors by name, shape and type. It uses GGUF's names; a folder's
  * tensors get them as second names (weights_rename), and messages show the names in the file. The
- * data stays in the reader's memory and is valid until the reader closes. Folder-internal; one
+ * data stays in the reader's memory and is valid until the reader closes. One
  * thread fills it, then any thread may read.
  */
 #ifndef PENSTOCK_ENGINE_WEIGHTS_H
 #define PENSTOCK_ENGINE_WEIGHTS_H
 
 #include "config/name_index.h"
-#include "engine/files/mapping.h"
+#include "engine/files/tensors/mapping.h"
 #include "kernels/kernels.h"
 
 #define WEIGHT_MAX_DIMS 4

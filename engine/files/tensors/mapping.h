@@ -1,7 +1,7 @@
 /* mapping: a file as bytes in memory, mapped once and read-only; and path functions for readers of
  * files.
  *
- * Folder-internal; any thread may read the bytes. If another program truncates a file while it is
+ * Any thread may read the bytes. If another program truncates a file while it is
  * mapped, the first thread that reads a lost page ends the process with exit code 1 and a log line
  * that names the file. The first mapping_open installs the SIGBUS handler for this. */
 #ifndef PENSTOCK_ENGINE_MAPPING_H

@@ -1,6 +1,6 @@
 /* Unpacks rows of matrices that quantised folders store as several tensors (weights.h documents the
  * layouts): into blocks of INT4 or INT8 with the same codes and scales, or into floats. */
-#include "engine/files/weights.h"
+#include "engine/files/tensors/weights.h"
 
 #include <assert.h>
 #include <math.h>

@@ -4,13 +4,13 @@
  *
  * Opening checks the header's bounds. Listing checks each tensor (its name, its type, and that its
  * shape fits the bytes of its place) and that the tensors fill the data. No allocation has a size
- * that the file claims. Folder-internal; one thread opens and lists, then any thread may read.
+ * that the file claims. One thread opens and lists, then any thread may read.
  */
 #ifndef PENSTOCK_ENGINE_SAFETENSORS_H
 #define PENSTOCK_ENGINE_SAFETENSORS_H
 
-#include "engine/files/mapping.h"
-#include "engine/files/weights.h"
+#include "engine/files/tensors/mapping.h"
+#include "engine/files/tensors/weights.h"
 
 struct json;
 
@@ -28,8 +28,8 @@ struct safetensors {
  * begins with the path. safetensors_close frees it, also after a failure. */
 enum status safetensors_open(struct safetensors *out, const char *path, struct err *err);
 
-/* Opens a file whose bytes are in memory. The caller owns the bytes; they must outlive the result.
- */
+/* Opens a file whose bytes are in memory. The caller owns the bytes; they must outlive the
+ * result. */
 enum status safetensors_open_memory(struct safetensors *out, const void *data, size_t size,
                                     struct err *err);
 void safetensors_close(struct safetensors *file);
