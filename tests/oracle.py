@@ -46,6 +46,10 @@ UNCONVERTED = {
     "qwen2moe": "its files mean weights that are not normalised",
     "qwen3moe": "its files mean weights that are normalised",
     **dict.fromkeys(["qwen2moe_mixed", "qwen3moe_mixed"], "its files cannot say which layers are without experts"),
+    "ministral": "files of llama's architecture cannot hold a window",
+    "glm": "its converter wants the published tokens",
+    "phi": "in its files an MLP is four times as wide as the stream",
+    "granite4_nope": "its files of models without recurrent layers have positions",
     "smollm3": "in its files each fourth layer is without positions",
 }
 # For make_families.py, whose models are those that GGUF files can represent.
@@ -54,6 +58,9 @@ UNCONVERTED_FAMILIES = {
     "gpt2": "its converter wants a key of config.json that transformers no longer writes",
     "stablelm_12b": UNCONVERTED["stablelm_12b"],
     "gemma3": UNCONVERTED["gemma4"],
+    **{name: UNCONVERTED[name] for name in ("glm", "phi", "granite4_nope")},
+    "granite4": "its converter wants the published kinds of layers",
+    "minimax_m2": "its converter wants a key of config.json that transformers no longer writes",
     "gemma4": UNCONVERTED["gemma4"],
     "gemma4_large": UNCONVERTED["gemma4_large"],
     "gemma4_moe": UNCONVERTED["gemma4_moe"],

@@ -46,8 +46,9 @@ struct rope_stretch {
 
 /* Rotary positions. */
 struct rope_config {
-    bool is_used; /* false: D_rope is 0 */
-    int D_rope;   /* leading dimensions of a head that are rotated */
+    bool is_used;    /* false: D_rope is 0 */
+    bool may_be_off; /* a GGUF file may turn the rotation off */
+    int D_rope;      /* leading dimensions of a head that are rotated */
     enum rope_layout layout;
     float part; /* rotated fraction of a head if config.json does not state it; 0: all */
     float base;

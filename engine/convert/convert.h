@@ -6,8 +6,8 @@
 #ifndef PENSTOCK_ENGINE_CONVERT_H
 #define PENSTOCK_ENGINE_CONVERT_H
 
-#include "engine/engine.h"
 #include "engine/convert/gguf_write.h"
+#include "engine/engine.h"
 #include "engine/models/families/family.h"
 #include "engine/models/model.h"
 
@@ -43,9 +43,8 @@ struct conversion {
  * file cannot express the same model. */
 enum status convert_folder(struct conversion *c, struct err *err);
 
-/* Lists the tensors of a folder's model. `pairs`: in GGUF files of the family, rotary positions
- * rotate adjacent pairs, in the folder halves. */
-enum status folder_tensors(struct conversion *c, bool pairs, struct err *err);
+/* Lists the tensors of a folder's model in the form of the family's GGUF files. */
+enum status folder_tensors(struct conversion *c, const struct gguf_form *form, struct err *err);
 
 /* Adds a tensor that is copied or quantised as the job requests. */
 struct out_tensor *conversion_add(struct conversion *c, const char *name);

@@ -42,7 +42,7 @@ enum status convert_folder(struct conversion *c, struct err *err) {
                        c->job->in, c->config.architecture, c->job->in,
                        value_name(quantization_names, c->job->type));
     status = refuse_unsaid(c, err);
-    if (!status) status = folder_tensors(c, form.pairs, err);
+    if (!status) status = folder_tensors(c, &form, err);
     if (status) return status;
     folder_keys(c, &form);
     status = folder_vocabulary(c, err);

@@ -95,12 +95,19 @@ static void put_stretch(struct keyer *k, const struct rope_stretch *s) {
     put_float(k, "rope.scaling.yarn_beta_slow", s->beta_slow);
 }
 
+/* Some keys of Granite's files have another meaning. */
+static bool is_granite(const struct keyer *k) {
+    return strncmp(k->architecture, "granite", 7) == 0;
+}
+
 static void put_rope(struct keyer *k, const struct model_config *m) {
     if (!m->rope.is_used) return;
     put_int(k, "rope.dimension_count", m->rope.D_rope);
     put_float(k, "rope.freq_base", (double)m->rope.base);
     if (m->window_rotation == WINDOW_ROPE_LOCAL)
         put_float(k, "rope.freq_base_swa", (double)m->window_rope.base);
+    if (is_granite(k) && m->layer[0].has_no_rope)
+        gguf_put_bool(k->keys, key_of(k, "rope.scaling.finetuned"), false);
     put_stretch(k, &m->rope.stretch);
 }
 
@@ -147,10 +154,9 @@ static void put_options(struct keyer *k, const struct model_config *m) {
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].value != keys[i].usual) put_float(k, keys[i].name, (double)keys[i].value);
     if (m->has_parallel_branches) gguf_put_bool(k->keys, key_of(k, "use_parallel_residual"), true);
-    bool is_granite = strncmp(k->architecture, "granite", 7) == 0; /* its files store the inverse */
     if (m->logit_scale != 1)
         put_float(k, "logit_scale",
-                  is_granite ? 1 / (double)m->logit_scale : (double)m->logit_scale);
+                  is_granite(k) ? 1 / (double)m->logit_scale : (double)m->logit_scale);
     /* programs know this from the architecture */
     bool is_gemma = strncmp(k->architecture, "gemma", 5) == 0;
     if (m->embedding_scale != 1 && !is_gemma)
@@ -173,7 +179,7 @@ static void put_experts(struct keyer *k, const struct model_config *m) {
     put_int(k, "expert_group_count", e->n_groups);
     put_int(k, "expert_group_used_count", e->n_used_groups);
     put_float(k, "expert_weights_scale", (double)e->weight_scale);
-    put_int(k, "expert_shared_count", e->F_shared / e->F);
+    if (e->F_shared > 0) put_int(k, "expert_shared_count", e->F_shared / e->F);
 }
 
 /* Writes the settings of generation_config.json, if it has any. */

@@ -10,7 +10,7 @@
 
 struct lister {
     struct conversion *c;
-    bool pairs;
+    const struct gguf_form *form;
     struct err *err;
 };
 
@@ -48,7 +48,8 @@ static void add_part(const struct lister *l, enum role role, int layer, int i, i
     t->E = E, t->N = N, t->K = info->K ? role_extent(m, info->K, layer) : 1;
     t->dim[0] = info->K ? t->K : N, t->dim[1] = info->K ? N : E, t->dim[2] = E;
     t->n_dims = (info->K && !is_row ? 2 : 1) + (pieces > 0);
-    if (l->pairs && rotates(role)) t->D = config_heads(m, layer).D, t->D_rope = m->rope.D_rope;
+    if (l->form->pairs && rotates(role))
+        t->D = config_heads(m, layer).D, t->D_rope = m->rope.D_rope;
     t->to = type_of(l, role, t);
 }
 
@@ -81,6 +82,13 @@ static enum status find_pieces(const struct lister *l, enum role role, int layer
     return status;
 }
 
+/* Does the output have the parts of a fused tensor? */
+static bool is_split(const struct lister *l, enum role role) {
+    const struct role_info *info = role_info(role);
+    bool is_mlp = role == ROLE_GATE_UP && l->form->splits_mlp;
+    return info->n_parts > 0 && (info->of_experts || is_mlp);
+}
+
 static enum status add_role(const struct lister *l, enum role role, int layer) {
     const struct role_info *info = role_info(role);
     const struct weight **expert = NULL;
@@ -98,7 +106,7 @@ static enum status add_role(const struct lister *l, enum role role, int layer) {
         mem_free(expert);
         return status;
     }
-    if (info->of_experts && info->n_parts)
+    if (is_split(l, role))
         for (int i = 0; i < info->n_parts; i++)
             add_part(l, info->parts[i], layer, i, info->n_parts, weight, NULL);
     else
@@ -130,8 +138,8 @@ static void add_rope(const struct lister *l) {
     mem_free(factors);
 }
 
-enum status folder_tensors(struct conversion *c, bool pairs, struct err *err) {
-    const struct lister l = {c, pairs, err};
+enum status folder_tensors(struct conversion *c, const struct gguf_form *form, struct err *err) {
+    const struct lister l = {c, form, err};
     enum status status = STATUS_OK;
     add_rope(&l);
     for (int layer = -1; layer < c->config.L; layer++)

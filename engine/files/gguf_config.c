@@ -241,6 +241,15 @@ static enum status read_scaling(struct model_config *config, struct gguf_reader 
     return status;
 }
 
+/* Granite's files use a key with another meaning elsewhere to turn the rotation off. */
+static enum status read_switch(struct model_config *config, struct gguf_reader *r) {
+    bool rotates;
+    enum status status =
+        gguf_bool_or(r->gguf, key_of(r, "rope.scaling.finetuned"), true, &rotates, r->err);
+    for (int i = 0; i < config->L && !status; i++) config->layer[i].has_no_rope = !rotates;
+    return status;
+}
+
 /* Reads the number of rotated elements of a head, and the bases. */
 static enum status read_rope(struct model_config *config, struct gguf_reader *r) {
     struct rope_config *rope = &config->rope;
@@ -264,6 +273,7 @@ static enum status read_rope(struct model_config *config, struct gguf_reader *r)
         status = read_int_or(r, "rope.dimension_count_swa", 2, D, D, &config->window_rope.D_rope);
     if (config->window_rotation != WINDOW_ROPE_SAME && own != base)
         config->window_rotation = WINDOW_ROPE_LOCAL;
+    if (!status && rope->may_be_off) status = read_switch(config, r);
     return status;
 }
 

@@ -82,15 +82,21 @@ static enum status find_family(const struct model_family **out, const struct mod
     return refuse_architecture(in_gguf, name, err);
 }
 
-/* Are gate and up of a layer's experts one tensor? A GGUF file may have either form. */
-static bool fuses_experts(const struct model_file *file, const struct model_family *family) {
+static bool has_role(const struct weights *weights, enum role role) {
     char name[ROLE_NAME_BYTES];
-    if (file->hf) return family->folder.fuses_experts;
     for (int layer = 0; layer < MAX_LAYERS; layer++) { /* the first layers may have an MLP */
-        role_name(name, ROLE_EXPERTS_GATE_UP, layer);
-        if (weights_lookup(&file->gguf->weights, name)) return true;
+        role_name(name, role, layer);
+        if (weights_lookup(weights, name)) return true;
     }
     return false;
+}
+
+/* Returns the fused tensors of a GGUF file, which may have either form. */
+static role_set fused_in_file(const struct weights *weights) {
+    role_set fused = 0;
+    if (has_role(weights, ROLE_EXPERTS_GATE_UP)) fused |= ROLES_FUSED_EXPERTS;
+    if (has_role(weights, ROLE_QKV)) fused |= ROLES_FUSED_QKV;
+    return fused;
 }
 
 /* Sets the values that a config.json may omit. */
@@ -108,8 +114,9 @@ static void begin_folder(struct model_config *config, const struct folder_style 
 static void begin(struct model_config *config, const struct model_file *file,
                   const struct model_family *family) {
     bool in_gguf = file->gguf != NULL;
+    role_set fused = in_gguf ? fused_in_file(&file->gguf->weights) : family->folder.fused;
     assert((family->roles & family->optional) == 0);
-    *config = (struct model_config){.roles = family_roles(family, fuses_experts(file, family)),
+    *config = (struct model_config){.roles = roles_fused(family->roles, fused),
                                     .norm = family->norm,
                                     .norm_epsilon = family->norm_epsilon,
                                     .activation = family->activation,
@@ -135,6 +142,7 @@ static void begin(struct model_config *config, const struct model_file *file,
                     (in_gguf || family->folder.rotates_adjacent);
     config->rope.layout = adjacent ? ROPE_ADJACENT : ROPE_HALVES;
     config->rope.is_used = family->positions != POSITIONS_LEARNED;
+    config->rope.may_be_off = family->may_not_rotate;
     config->rope.stretch.truncates = in_gguf && !family->smooth_yarn;
     config->rope.base = family->rope_base > 0 ? family->rope_base : 10000;
 }
@@ -162,7 +170,8 @@ static enum role role_of(const struct model_config *config, role_set known, cons
  * forward pass would ignore it and give wrong answers. */
 static enum status read_roles(struct model_config *config, const struct weights *weights,
                               const struct model_family *family, struct err *err) {
-    role_set known = config->roles | (family->optional & ~family_absent_roles(config));
+    role_set optional = roles_fused(family->optional, fused_in_file(weights));
+    role_set known = config->roles | (optional & ~family_absent_roles(config));
     for (int i = 0; i < weights->n; i++) {
         const char *name = weights->tensor[i].name;
         enum role role = role_of(config, known, name);
@@ -343,7 +352,8 @@ static enum status add_biases(struct model_config *config, const struct model_fa
         [HF_BIAS_QKV] = ROLES_QKV_BIASES,
         [HF_BIAS_MLP] = ROLES_MLP_BIASES,
         [HF_BIAS_ALL] = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES,
-        [HF_QK_NORM] = ROLES_QK_NORM | ROLE_BIT(ROLE_Q_NORM_ALL) | ROLE_BIT(ROLE_K_NORM_ALL),
+        [HF_QK_NORM] = ROLES_QK_NORM | ROLE_BIT(ROLE_Q_NORM_ALL) | ROLE_BIT(ROLE_K_NORM_ALL) |
+                       ROLES_QK_NORM_HEADS,
         [HF_QK_LAYERNORM] = ROLES_QK_NORM_HEADS,
     };
     for (enum hf_bias bias = 0; bias < N_HF_BIASES; bias++) {
@@ -352,7 +362,7 @@ static enum status add_biases(struct model_config *config, const struct model_fa
         if (!hf->has_bias[bias]) continue;
         if (biases == 0)
             return err_set(err, STATUS_BAD_FILE, key, "key %s: only false is supported", key);
-        config->roles |= biases;
+        config->roles |= roles_fused(biases, family->folder.fused);
     }
     return STATUS_OK;
 }
@@ -457,8 +467,9 @@ static const struct model_family *family_called(const char *name) {
 struct gguf_form model_gguf_form(const struct model_config *config) {
     const struct model_family *family = family_called(config->architecture);
     if (family->only_folders && !family->written_as) return (struct gguf_form){0};
-    if (family->only_folders) family = family_called(family->written_as);
+    if (family->written_as) family = family_called(family->written_as);
     bool pairs = family->positions == POSITIONS_ROPE_ADJACENT && config->rope.layout == ROPE_HALVES;
     bool lists = family->windows == WINDOWS_LISTED;
-    return (struct gguf_form){family->gguf, pairs, family->full_every, lists};
+    bool splits_mlp = family->roles & ROLE_BIT(ROLE_GATE);
+    return (struct gguf_form){family->gguf, pairs, family->full_every, lists, splits_mlp};
 }

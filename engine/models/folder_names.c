@@ -241,7 +241,7 @@ static void skip_rows(struct weight *weight, int n) {
 }
 
 /* Checks a tensor against its role, and marks it as transposed if its rows are inputs. `is_whole`:
- * the tensor holds all experts. */
+ * the tensor holds all experts or heads. */
 static void check_shape(struct matching *m, struct weight *weight, enum role role, int layer,
                         bool is_whole) {
     const struct role_info *info = role_info(role);
@@ -249,8 +249,9 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
     bool transposed = style->transposed & ROLE_BIT(role);
     if (is_whole && weight->packed) transposed = false; /* packed experts are in rows */
     int64_t N = role_extent(m->config, info->N, layer), K = role_extent(m->config, info->K, layer);
-    if (info->of_heads) N = m->config->D; /* the tensor of one head */
-    int64_t E = m->config->experts.E, dim[3] = {info->K ? K : N, info->K ? N : E, E};
+    int64_t E = role_pieces(m->config, role), dim[3];
+    if (info->of_heads) N = m->config->D; /* of one head */
+    dim[0] = info->K ? K : N, dim[1] = info->K ? N : E, dim[2] = E;
     if (transposed) dim[0] = N, dim[1] = K;
     int unused = role == ROLE_POSITION_EMBEDDING ? style->unused_positions : 0;
     dim[1] += unused;
@@ -303,7 +304,7 @@ static void check_tensor(struct matching *m, enum role role, int layer, int piec
         note_missing(m, role, layer, piece);
     else
         check_shape(m, &m->weights->tensor[number], role, layer,
-                    piece < 0 && role_info(role)->of_experts);
+                    piece < 0 && role_pieces(m->config, role) > 0);
 }
 
 /* Checks that each tensor of the model exists. */
@@ -346,15 +347,15 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
     struct matching m = {.config = config,
                          .weights = weights,
                          .family = family,
-                         .known =
-                             family_roles(family, family->folder.fuses_experts) | family->optional,
+                         .known = roles_fused(family->roles, family->folder.fused) |
+                                  roles_fused(family->optional, family->folder.fused),
                          .has_other_parts = hf->text != hf->root};
     _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
                    "a role's name is a second name");
     /* transformers ignores biases that no key turns on, so they are unknown here */
     role_set by_key = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES | ROLES_QK_NORM |
                       ROLES_QK_NORM_HEADS | ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT);
-    m.known &= ~(family->optional & by_key) | config->roles;
+    m.known &= ~roles_fused(family->optional & by_key, family->folder.fused) | config->roles;
     m.known &= ~family_absent_roles(config);
     m.known |= ROLE_BIT(ROLE_OUTPUT); /* also in families whose head is usually the embedding */
     m.names = mem_calloc((size_t)weights->n + 1, sizeof *m.names);

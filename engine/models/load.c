@@ -213,8 +213,8 @@ static enum status load_head_gains(const struct loader *l, struct tensors *out, 
     for (int i = 0; i < (is_whole ? 1 : n) && !status; i++) {
         const struct weight *weight;
         if (!is_whole) role_piece_name(name, role, layer, i);
-        status = is_whole ? weights_find(l->weights, name, 2, (int64_t[]){D, n}, DTYPE_F32, &weight,
-                                         l->err)
+        status = is_whole ? weights_find(l->weights, name, 2, (int64_t[]){D, n}, WEIGHT_ANY_TYPE,
+                                         &weight, l->err)
                           : weights_vector(l->weights, name, D, &weight, l->err);
         if (!status && weight->data)
             dequantise(weight->type, weight->data, values + i * D, (size_t)weight->n_elements);

@@ -26,6 +26,7 @@ struct gguf_form {
     /* without a key, every full_every-th layer has full attention; 0: all layers have windows */
     int full_every;
     bool lists_windows; /* a key has a flag per layer */
+    bool splits_mlp;    /* gate and up of an MLP are two tensors */
 };
 struct gguf_form model_gguf_form(const struct model_config *config);
 

@@ -14,17 +14,26 @@
 enum { V = 299, LENGTH = 44 };
 
 static const char *const models[] = {
-    "families/qwen2.gguf",      "families/qwen3.gguf",      "families/gpt2.gguf",
-    "families/gemma.gguf",      "families/gemma2.gguf",     "families/phi3.gguf",
-    "families/smollm3.gguf",    "folders/mistral",          "folders/opt_350m",
-    "families/granite.gguf",    "families/olmo2.gguf",      "families/olmo3.gguf",
-    "families/gemma3.gguf",     "families/mixtral.gguf",    "families/qwen2moe.gguf",
-    "families/qwen3moe.gguf",   "folders/qwen2moe",         "families/phi3_long.gguf",
-    "families/glm4.gguf",       "families/starcoder2.gguf", "families/stablelm_12b.gguf",
-    "families/cohere2.gguf",    "families/exaone4.gguf",    "families/olmoe.gguf",
-    "families/granitemoe.gguf", "families/gpt_oss.gguf",    "folders/gpt_oss_mxfp4",
-    "families/glm4moe.gguf",    "families/seed_oss.gguf",   "families/mistral3.gguf",
-    "families/gemma4.gguf",     "folders/gemma4_large",     "families/gemma4_moe.gguf",
+    "families/qwen2.gguf",        "families/qwen3.gguf",
+    "families/gpt2.gguf",         "families/gemma.gguf",
+    "families/gemma2.gguf",       "families/phi3.gguf",
+    "families/smollm3.gguf",      "folders/mistral",
+    "folders/opt_350m",           "families/granite.gguf",
+    "families/olmo2.gguf",        "families/olmo3.gguf",
+    "families/gemma3.gguf",       "families/mixtral.gguf",
+    "families/qwen2moe.gguf",     "families/qwen3moe.gguf",
+    "folders/qwen2moe",           "families/phi3_long.gguf",
+    "families/glm4.gguf",         "families/starcoder2.gguf",
+    "families/stablelm_12b.gguf", "families/cohere2.gguf",
+    "families/exaone4.gguf",      "families/olmoe.gguf",
+    "families/granitemoe.gguf",   "families/gpt_oss.gguf",
+    "folders/gpt_oss_mxfp4",      "families/glm4moe.gguf",
+    "families/seed_oss.gguf",     "families/mistral3.gguf",
+    "families/gemma4.gguf",       "folders/gemma4_large",
+    "families/gemma4_moe.gguf",   "families/phi.gguf",
+    "families/glm.gguf",          "families/command_r_plus.gguf",
+    "families/granite4.gguf",     "families/granite4_nope.gguf",
+    "families/minimax_m2.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

@@ -70,6 +70,14 @@ static const char *const models[] = {
     "folders/command_r",
     "folders/granite4",
     "folders/phi",
+    "families/phi.gguf",
+    "families/glm.gguf",
+    "families/command_r.gguf",
+    "families/command_r_plus.gguf",
+    "folders/command_r_plus",
+    "families/granite4.gguf",
+    "families/granite4_nope.gguf",
+    "folders/granite4_nope",
     /* packed, in blocks of 32 that two ranks cannot share */
     "folders/gptq",
     "folders/gptq-act-order",
@@ -98,6 +106,7 @@ static const char *const models[] = {
     "folders/olmo2",
     "families/olmo3.gguf",
     "folders/olmo3",
+    "families/minimax_m2.gguf",
     "folders/minimax_m2",
     "families/olmoe.gguf",
     "folders/olmoe",
@@ -113,7 +122,7 @@ static const char *const models[] = {
     "families/gpt_oss.gguf",
     "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 18, N_NARROW = 11, N_PACKED = 22 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 19, N_NARROW = 11, N_PACKED = 22 };
 
 static const struct {
     enum compute_dtype dtype;

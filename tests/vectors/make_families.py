@@ -18,243 +18,17 @@ import pathlib
 import gguf
 import torch
 import transformers
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from family_models import CONTEXT, FAMILIES, SHORT_CONTEXT, V
 
 OUT = pathlib.Path(__file__).resolve().parent / "families"
-V, CONTEXT, N_GREEDY = 299, 96, 32
+N_GREEDY = 32
 PROMPTS = [[7], [(i * 37 + 11) % V for i in range(40)]]
-SHORT_CONTEXT = 72  # for models whose positions change beyond it; their prompts with the answers are not longer
 FIRST_SEED = 0
 MIN_GAP = 0.005  # between the best and the second best logit
 MERGES = ["t h", "th e", "\u0120 the", "i n", "a n", "an d", "\u0120 a", "e r", "o n", "r e", "l l", "e ll"]
 
 
-# ---- models -------------------------------------------------------------------------------------------------
-
-COMMON = {"vocab_size": V, "max_position_embeddings": CONTEXT, "bos_token_id": 256, "eos_token_id": 256,
-          "attn_implementation": "eager"}
-
-
-def qwen2():
-    return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(
-        hidden_size=64, intermediate_size=56, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
-        rms_norm_eps=1e-6, tie_word_embeddings=True, rope_theta=1e6, **COMMON))
-
-
-def qwen3():
-    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
-        hidden_size=48, intermediate_size=72, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=16, rms_norm_eps=1e-6, tie_word_embeddings=False, rope_theta=1e6, **COMMON))
-
-
-def gpt2():
-    return transformers.GPT2LMHeadModel(transformers.GPT2Config(
-        n_embd=32, n_inner=56, n_layer=4, n_head=2, n_positions=CONTEXT, layer_norm_epsilon=1e-5, vocab_size=V,
-        activation_function="gelu_new", attn_implementation="eager", bos_token_id=256, eos_token_id=256))
-
-
-def gemma2():
-    return transformers.Gemma2ForCausalLM(transformers.Gemma2Config(
-        hidden_size=48, intermediate_size=56, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=16, query_pre_attn_scalar=16, sliding_window=12, attn_logit_softcapping=5.0,
-        final_logit_softcapping=10.0, hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6, **COMMON))
-
-
-SMALL = {"hidden_size": 32, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2, **COMMON}
-
-
-def gemma():
-    return transformers.GemmaForCausalLM(transformers.GemmaConfig(
-        num_hidden_layers=2, head_dim=16, rms_norm_eps=1e-6, **SMALL))
-
-
-def phi3():
-    return transformers.Phi3ForCausalLM(transformers.Phi3Config(
-        num_hidden_layers=2, rms_norm_eps=1e-5, sliding_window=12, tie_word_embeddings=False, pad_token_id=0,
-        original_max_position_embeddings=CONTEXT, rope_theta=1e6, **SMALL))
-
-
-def phi3_of(length):
-    """With the factors for a context of this length; transformers would change them on the way."""
-    factors = {"short_factor": [1 + i / 4 for i in range(4)], "long_factor": [2 + i * i for i in range(4)]}
-    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": SHORT_CONTEXT, **factors}
-    model = transformers.Phi3ForCausalLM(transformers.Phi3Config(
-        num_hidden_layers=2, rms_norm_eps=1e-5, tie_word_embeddings=False, pad_token_id=0, rope_parameters=rope,
-        original_max_position_embeddings=SHORT_CONTEXT, **SMALL))
-    rotary = model.model.rotary_emb
-    rotary.inv_freq.copy_(ROPE_INIT_FUNCTIONS["longrope"](model.config, seq_len=length)[0])
-    rotary.rope_type = "fixed"
-    return model
-
-
-def phi3_long():
-    return phi3_of(CONTEXT)
-
-
-def phi3_short():
-    return phi3_of(SHORT_CONTEXT)
-
-
-def smollm3():
-    return transformers.SmolLM3ForCausalLM(transformers.SmolLM3Config(
-        num_hidden_layers=4, rms_norm_eps=1e-6, pad_token_id=0, tie_word_embeddings=True, rope_theta=1e6, **SMALL))
-
-
-def granite():
-    return transformers.GraniteForCausalLM(transformers.GraniteConfig(
-        num_hidden_layers=3, rms_norm_eps=1e-5, pad_token_id=0, tie_word_embeddings=True, rope_theta=1e6,
-        embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=0.75, **SMALL))
-
-
-def olmo2():
-    return transformers.Olmo2ForCausalLM(transformers.Olmo2Config(
-        num_hidden_layers=2, rms_norm_eps=1e-6, pad_token_id=0, rope_theta=5e5, **SMALL))
-
-
-def olmo3():
-    rope = {"full_attention": {"rope_type": "yarn", "rope_theta": 5e5, "factor": 4.0,
-                               "original_max_position_embeddings": CONTEXT // 4, "beta_fast": 32.0, "beta_slow": 1.0},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 5e5}}
-    return transformers.Olmo3ForCausalLM(transformers.Olmo3Config(
-        num_hidden_layers=4, rms_norm_eps=1e-6, pad_token_id=0, sliding_window=12, rope_parameters=rope, **SMALL))
-
-
-def gemma3():
-    rope = {"full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
-    return transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(
-        num_hidden_layers=6, head_dim=16, query_pre_attn_scalar=16, sliding_window=12, rms_norm_eps=1e-6,
-        rope_parameters=rope, **SMALL))
-
-
-def gemma4_of(kinds, **more):
-    """kinds: a letter per layer, s for a sliding one and f for a full one."""
-    types = [{"s": "sliding_attention", "f": "full_attention"}[kind] for kind in kinds]
-    rope = {"full_attention": {"rope_type": "proportional", "rope_theta": 1e3, "partial_rotary_factor": 0.25},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 1e2}}
-    return transformers.Gemma4ForCausalLM(transformers.Gemma4TextConfig(
-        num_hidden_layers=len(kinds), layer_types=types, head_dim=16, global_head_dim=32, sliding_window=12, rms_norm_eps=1e-6,
-        rope_parameters=rope, vocab_size_per_layer_input=V, **COMMON, **{"hidden_size": 24, "intermediate_size": 24, **more}))
-
-
-def gemma4():
-    """Like its small ones: layers with separate inputs; the last ones read the keys and values of others."""
-    return gemma4_of("sfssf", num_attention_heads=4, num_key_value_heads=2, hidden_size_per_layer_input=8,
-                     num_kv_shared_layers=3, use_double_wide_mlp=True, final_logit_softcapping=4.0)
-
-
-def gemma4_large():
-    """Like its large dense one: fewer key-value heads in the full layers, whose keys are also the values."""
-    return gemma4_of("ssfsf", num_attention_heads=4, num_key_value_heads=4, num_global_key_value_heads=2,
-                     attention_k_eq_v=True, hidden_size_per_layer_input=0, final_logit_softcapping=4.0)
-
-
-def gemma4_moe():
-    """Like its 26B one: experts in addition to each MLP."""
-    return gemma4_of("sf", hidden_size=32, num_attention_heads=4, num_key_value_heads=4, num_global_key_value_heads=2,
-                     attention_k_eq_v=True, hidden_size_per_layer_input=0, final_logit_softcapping=4.0, enable_moe_block=True,
-                     num_experts=5, top_k_experts=2, moe_intermediate_size=32)
-
-
-def glm4():
-    return transformers.Glm4ForCausalLM(transformers.Glm4Config(
-        num_hidden_layers=2, head_dim=16, rms_norm_eps=1e-5, pad_token_id=0, attention_bias=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}, **SMALL))
-
-
-def ernie4_5():
-    return transformers.Ernie4_5ForCausalLM(transformers.Ernie4_5Config(
-        num_hidden_layers=2, head_dim=12, rms_norm_eps=1e-5, pad_token_id=0, rope_theta=5e5, **SMALL))
-
-
-def starcoder2():
-    return transformers.Starcoder2ForCausalLM(transformers.Starcoder2Config(
-        num_hidden_layers=2, norm_epsilon=1e-5, rope_theta=1e5, **SMALL))
-
-
-def stablelm():
-    return transformers.StableLmForCausalLM(transformers.StableLmConfig(
-        num_hidden_layers=2, layer_norm_eps=1e-5, use_qkv_bias=True, **SMALL))
-
-
-def stablelm_12b():
-    return transformers.StableLmForCausalLM(transformers.StableLmConfig(
-        num_hidden_layers=2, layer_norm_eps=1e-5, use_parallel_residual=True, qk_layernorm=True, **SMALL))
-
-
-QUERY_SCALES = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": CONTEXT // 4,
-                "beta_fast": 32.0, "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.4}
-
-
-def mistral3():
-    return transformers.Ministral3ForCausalLM(transformers.Ministral3Config(
-        num_hidden_layers=2, rms_norm_eps=1e-5, head_dim=16, tie_word_embeddings=False, pad_token_id=0, rope_parameters=QUERY_SCALES,
-        **SMALL))
-
-
-def cohere2():
-    return transformers.Cohere2ForCausalLM(transformers.Cohere2Config(
-        num_hidden_layers=4, layer_norm_eps=1e-5, pad_token_id=0, sliding_window=12, logit_scale=0.5, rope_theta=5e4, **SMALL))
-
-
-def exaone4():
-    return transformers.Exaone4ForCausalLM(transformers.Exaone4Config(
-        num_hidden_layers=4, rms_norm_eps=1e-5, sliding_window=12, sliding_window_pattern=4, rope_theta=1e6, **SMALL))
-
-
-def experts(n, used):
-    return {"num_local_experts": n, "num_experts": n, "num_experts_per_tok": used, "tie_word_embeddings": False}
-
-
-def mixtral():
-    return transformers.MixtralForCausalLM(transformers.MixtralConfig(
-        rms_norm_eps=1e-5, sliding_window=None, num_hidden_layers=2, **{**SMALL, "intermediate_size": 48}, **experts(5, 2)))
-
-
-def qwen2moe():
-    return transformers.Qwen2MoeForCausalLM(transformers.Qwen2MoeConfig(
-        rms_norm_eps=1e-6, moe_intermediate_size=16, shared_expert_intermediate_size=48, norm_topk_prob=False, rope_theta=1e6,
-        num_hidden_layers=2, **SMALL, **experts(6, 3)))
-
-
-def olmoe():
-    return transformers.OlmoeForCausalLM(transformers.OlmoeConfig(
-        rms_norm_eps=1e-5, rope_theta=5e5, num_hidden_layers=2, **{**SMALL, "intermediate_size": 16}, **experts(9, 3)))
-
-
-def granitemoe():
-    return transformers.GraniteMoeForCausalLM(transformers.GraniteMoeConfig(
-        rms_norm_eps=1e-5, rope_theta=1e6, num_hidden_layers=2, embedding_multiplier=3.0, residual_multiplier=0.4,
-        attention_multiplier=0.2, logits_scaling=0.75, **{**SMALL, "intermediate_size": 32}, **experts(6, 2)))
-
-
-def qwen3moe():
-    return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
-        rms_norm_eps=1e-6, moe_intermediate_size=16, head_dim=16, norm_topk_prob=True, rope_theta=1e6,
-        num_hidden_layers=2, **SMALL, **experts(18, 4)))
-
-
-def gpt_oss():
-    rope = {"rope_type": "yarn", "rope_theta": 1.5e5, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
-            "original_max_position_embeddings": CONTEXT // 4}
-    return transformers.GptOssForCausalLM(transformers.GptOssConfig(
-        head_dim=16, sliding_window=12, rms_norm_eps=1e-5, num_hidden_layers=2, rope_parameters=rope, **{**SMALL, "intermediate_size": 48},
-        **experts(5, 2)))
-
-
-def glm4moe():
-    return transformers.Glm4MoeForCausalLM(transformers.Glm4MoeConfig(
-        head_dim=16, rms_norm_eps=1e-5, num_hidden_layers=3, moe_intermediate_size=16, n_routed_experts=8, n_shared_experts=1,
-        first_k_dense_replace=1, n_group=4, topk_group=2, num_experts_per_tok=3, routed_scaling_factor=1.7, norm_topk_prob=True,
-        use_qk_norm=True, num_nextn_predict_layers=0, tie_word_embeddings=False,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5}, **SMALL))
-
-
-def seed_oss():
-    return transformers.SeedOssForCausalLM(transformers.SeedOssConfig(
-        num_hidden_layers=2, head_dim=16, rms_norm_eps=1e-6, pad_token_id=0, attention_bias=True, rope_theta=1e7,
-        tie_word_embeddings=False, **SMALL))
-
+# ---- weights ------------------------------------------------------------------------------------------------
 
 def randomise(model, seed):
     """Matrices whose products with unit inputs have about unit size; gains 0.5 to 1.5, or -0.5 to 0.5 if the model adds
@@ -482,8 +256,13 @@ NAMES.update(gemma4=GEMMA4, gemma4_large=GEMMA4)
 NAMES["gemma4_moe"] = {**GEMMA4, "router": "ffn_gate_inp", "router.proj": "ffn_gate_inp", "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
                        "post_feedforward_layernorm_1": "post_ffw_norm_1", "post_feedforward_layernorm_2": "post_ffw_norm_2"}
 ARCHITECTURES.update(gemma4_large="gemma4", gemma4_moe="gemma4")
+NAMES.update(phi={**LLAMA_LIKE, "self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"}, glm=LLAMA_LIKE,
+             command_r=LLAMA_LIKE, command_r_plus=LLAMA_LIKE, minimax_m2=MOE)
+NAMES["granite4"] = NAMES["granite4_nope"] = {**LLAMA_LIKE, "shared_mlp.output_linear": "ffn_down"}
+ARCHITECTURES.update(phi="phi2", glm="chatglm", command_r="command-r", command_r_plus="command-r", granite4="granitehybrid",
+                     granite4_nope="granite", minimax_m2="minimax-m2")
 ENDS = {"embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
-        "ln_f": "output_norm", "lm_head": "output", "embed_tokens_per_layer": "per_layer_token_embd",
+        "ln_f": "output_norm", "final_layernorm": "output_norm", "lm_head": "output", "embed_tokens_per_layer": "per_layer_token_embd",
         "per_layer_model_projection": "per_layer_model_proj", "per_layer_projection_norm": "per_layer_proj_norm"}
 
 
@@ -534,11 +313,20 @@ def add_tensors(writer, family, model):
             continue
         if family == "gpt2" and ".c_" in name and data.dim() == 2:
             data = data.T
+        if family == "glm" and "self_attn.q_proj" in name:  # as in files of the model's first folders
+            data = torch.cat([data, *(model.get_parameter(name.replace("q_proj", kind)).data for kind in ("k_proj", "v_proj"))])
+            name = name.replace("q_proj", "qkv_proj")
+        if family == "glm" and ("self_attn.k_proj" in name or "self_attn.v_proj" in name):
+            continue
         if "layernorm.norms." in name:
             continue
         if "gemma" in family and "gemma4" not in family and data.dim() == 1:
             data = data + 1
-        if family in ("smollm3", "granite", "mixtral", "granitemoe", "mistral3") and ("q_proj" in name or "k_proj" in name):
+        if "shared_mlp.input_linear" in name:
+            for kind, part in zip(("gate", "up"), data.chunk(2)):
+                writer.add_tensor(f"blk.{name.split('.')[2]}.ffn_{kind}.weight", part.contiguous().numpy())
+            continue
+        if family in ("smollm3", "granite", "granite4", "granite4_nope", "mixtral", "granitemoe", "mistral3") and ("q_proj" in name or "k_proj" in name):
             data = adjacent(data, model.config)
         writer.add_tensor(gguf_name(family, name), data.contiguous().numpy())
 
@@ -573,7 +361,15 @@ def add_rope_keys(writer, family, c):
     writer.add_rope_freq_base(rope["rope_theta"])
     if family in ("cohere2", "exaone4"):
         writer.add_sliding_window(c.sliding_window)
-    if family == "cohere2":
+    if family.startswith("granite4"):
+        add_granite_keys(writer, c)
+        writer.add_rope_scaling_finetuned(c.position_embedding_type == "rope")
+    if family == "minimax_m2":
+        writer.add_expert_feed_forward_length(c.intermediate_size)
+        writer.add_expert_count(c.num_local_experts)
+        writer.add_expert_used_count(c.num_experts_per_tok)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if family in ("cohere2", "command_r", "command_r_plus"):
         writer.add_logit_scale(c.logit_scale)
     if family.startswith("stablelm"):
         writer.add_parallel_residual(c.use_parallel_residual)
@@ -583,6 +379,13 @@ def add_rope_keys(writer, family, c):
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
         writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+
+
+def add_granite_keys(writer, c):
+    writer.add_embedding_scale(c.embedding_multiplier)
+    writer.add_residual_scale(c.residual_multiplier)
+    writer.add_attention_scale(c.attention_multiplier)
+    writer.add_logit_scale(c.logits_scaling)
 
 
 def add_gemma4(writer, model):
@@ -631,7 +434,7 @@ def add_keys(writer, family, c):
     if "gemma4" in family:
         add_gemma4_keys(writer, c)
         return
-    writer.add_feed_forward_length(c.n_inner if family == "gpt2" else c.intermediate_size)
+    writer.add_feed_forward_length(c.n_inner if family == "gpt2" else getattr(c, "shared_intermediate_size", c.intermediate_size))
     if family == "gpt2":
         writer.add_layer_norm_eps(c.layer_norm_epsilon)
         return
@@ -641,7 +444,7 @@ def add_keys(writer, family, c):
     else:
         writer.add_layer_norm_eps(c.norm_epsilon if family == "starcoder2" else c.layer_norm_eps)
     if family in ("glm4", "ernie4_5", "starcoder2", "stablelm", "stablelm_12b", "cohere2", "exaone4", "seed_oss",
-                  "mistral3"):
+                  "mistral3", "phi", "glm", "command_r", "command_r_plus", "granite4", "granite4_nope", "minimax_m2"):
         add_rope_keys(writer, family, c)
         return
     if family.startswith("phi3"):
@@ -657,10 +460,7 @@ def add_keys(writer, family, c):
     if family == "phi3":
         return
     if family in ("granite", "granitemoe"):
-        writer.add_embedding_scale(c.embedding_multiplier)
-        writer.add_residual_scale(c.residual_multiplier)
-        writer.add_attention_scale(c.attention_multiplier)
-        writer.add_logit_scale(c.logits_scaling)
+        add_granite_keys(writer, c)
     if family == "glm4moe":
         add_rope_keys(writer, family, c)
         writer.add_expert_feed_forward_length(c.moe_intermediate_size)
@@ -739,16 +539,6 @@ def write_gguf(path, family, model):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
-            "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,
-            "gemma4": gemma4, "gemma4_large": gemma4_large, "gemma4_moe": gemma4_moe,
-            "phi3_long": phi3_long, "phi3_short": phi3_short,
-            "mixtral": mixtral, "qwen2moe": qwen2moe, "qwen3moe": qwen3moe, "olmoe": olmoe, "granitemoe": granitemoe,
-            "glm4": glm4, "ernie4_5": ernie4_5, "starcoder2": starcoder2, "stablelm": stablelm,
-            "stablelm_12b": stablelm_12b, "mistral3": mistral3, "cohere2": cohere2,
-            "exaone4": exaone4, "gpt_oss": gpt_oss, "glm4moe": glm4moe, "seed_oss": seed_oss}
 
 
 def begin(names, folder):

@@ -15,12 +15,14 @@ import json
 import shutil
 from pathlib import Path
 
+import family_models
 import make_families
 import safetensors.torch
 import tokenizers
 import torch
 import transformers
-from make_families import COMMON, CONTEXT, MERGES, V, byte_letters
+from family_models import COMMON, CONTEXT, V
+from make_families import MERGES, byte_letters
 
 OUT = Path(__file__).resolve().parent / "folders"
 SMALL = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -45,7 +47,7 @@ def mistral():
 
 def ministral3():
     return transformers.Ministral3ForCausalLM(transformers.Ministral3Config(
-        rms_norm_eps=1e-5, head_dim=16, tie_word_embeddings=False, pad_token_id=0, rope_parameters=make_families.QUERY_SCALES, **SMALL))
+        rms_norm_eps=1e-5, head_dim=16, tie_word_embeddings=False, pad_token_id=0, rope_parameters=family_models.QUERY_SCALES, **SMALL))
 
 
 def qwen2():
@@ -190,19 +192,17 @@ def command_r():
         layer_norm_eps=1e-5, pad_token_id=0, logit_scale=0.5, attention_bias=True, **SMALL))
 
 
-def granite4_of(positions):
-    return transformers.GraniteMoeHybridForCausalLM(transformers.GraniteMoeHybridConfig(
-        rms_norm_eps=1e-5, pad_token_id=0, tie_word_embeddings=True, embedding_multiplier=2.0, residual_multiplier=0.3,
-        attention_multiplier=0.25, logits_scaling=0.5, num_local_experts=0, shared_intermediate_size=48, mamba_n_heads=4,
-        position_embedding_type=positions, layer_types=["full_attention"] * 2, **SMALL))
+def command_r_plus():
+    """With norms of queries and keys."""
+    return transformers.CohereForCausalLM(transformers.CohereConfig(
+        layer_norm_eps=1e-5, pad_token_id=0, logit_scale=0.5, use_qk_norm=True, **SMALL))
 
 
 def granite4():
-    return granite4_of("rope")
-
-
-def granite4_nope():
-    return granite4_of(None)
+    return transformers.GraniteMoeHybridForCausalLM(transformers.GraniteMoeHybridConfig(
+        rms_norm_eps=1e-5, pad_token_id=0, tie_word_embeddings=True, embedding_multiplier=2.0, residual_multiplier=0.3,
+        attention_multiplier=0.25, logits_scaling=0.5, num_local_experts=0, shared_intermediate_size=48, mamba_n_heads=4,
+        position_embedding_type="rope", layer_types=["full_attention"] * 2, **SMALL))
 
 
 def phi():
@@ -214,29 +214,29 @@ def phi():
 def minimax_m2():
     rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5}
     return transformers.MiniMaxM2ForCausalLM(transformers.MiniMaxM2Config(
-        rms_norm_eps=1e-6, head_dim=16, rope_parameters=rope, **{**SMALL, "intermediate_size": 16}, **make_families.experts(6, 3)))
+        rms_norm_eps=1e-6, head_dim=16, rope_parameters=rope, **{**SMALL, "intermediate_size": 16}, **family_models.experts(6, 3)))
 
 
 def mixtral():
     return transformers.MixtralForCausalLM(transformers.MixtralConfig(
-        rms_norm_eps=1e-5, sliding_window=12, **{**SMALL, "intermediate_size": 48}, **make_families.experts(4, 2)))
+        rms_norm_eps=1e-5, sliding_window=12, **{**SMALL, "intermediate_size": 48}, **family_models.experts(4, 2)))
 
 
 def qwen2moe():
     return transformers.Qwen2MoeForCausalLM(transformers.Qwen2MoeConfig(
         rms_norm_eps=1e-6, moe_intermediate_size=16, shared_expert_intermediate_size=48, norm_topk_prob=True, **SMALL,
-        **make_families.experts(4, 2)))
+        **family_models.experts(4, 2)))
 
 
 def olmoe():
     return transformers.OlmoeForCausalLM(transformers.OlmoeConfig(
-        rms_norm_eps=1e-5, norm_topk_prob=True, **{**SMALL, "intermediate_size": 16}, **make_families.experts(5, 2)))
+        rms_norm_eps=1e-5, norm_topk_prob=True, **{**SMALL, "intermediate_size": 16}, **family_models.experts(5, 2)))
 
 
 def granitemoe():
     return transformers.GraniteMoeForCausalLM(transformers.GraniteMoeConfig(
         rms_norm_eps=1e-5, embedding_multiplier=2.0, residual_multiplier=0.3, attention_multiplier=0.25, logits_scaling=0.5,
-        **{**SMALL, "intermediate_size": 32}, **make_families.experts(4, 2)))
+        **{**SMALL, "intermediate_size": 32}, **family_models.experts(4, 2)))
 
 
 def gpt_oss():
@@ -244,7 +244,7 @@ def gpt_oss():
             "original_max_position_embeddings": CONTEXT // 4}
     return transformers.GptOssForCausalLM(transformers.GptOssConfig(
         head_dim=24, sliding_window=12, rms_norm_eps=1e-5, rope_parameters=rope, **{**SMALL, "hidden_size": 64, "intermediate_size": 32},
-        **make_families.experts(5, 2)))
+        **family_models.experts(5, 2)))
 
 
 def glm4moe():
@@ -258,21 +258,21 @@ def glm4moe():
 def qwen3moe():
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
         rms_norm_eps=1e-6, moe_intermediate_size=16, head_dim=12, norm_topk_prob=False, **SMALL,
-        **make_families.experts(6, 3)))
+        **family_models.experts(6, 3)))
 
 
 def qwen2moe_mixed():
     """Only each second layer has experts, except the last."""
     return transformers.Qwen2MoeForCausalLM(transformers.Qwen2MoeConfig(
         rms_norm_eps=1e-6, moe_intermediate_size=32, shared_expert_intermediate_size=64, norm_topk_prob=False, decoder_sparse_step=2,
-        mlp_only_layers=[3], **{**SMALL, "num_hidden_layers": 4}, **make_families.experts(4, 2)))
+        mlp_only_layers=[3], **{**SMALL, "num_hidden_layers": 4}, **family_models.experts(4, 2)))
 
 
 def qwen3moe_mixed():
     """The first layer has an MLP, which a GGUF file can represent."""
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
         rms_norm_eps=1e-6, moe_intermediate_size=16, head_dim=12, norm_topk_prob=True, mlp_only_layers=[0], **SMALL,
-        **make_families.experts(6, 3)))
+        **family_models.experts(6, 3)))
 
 
 # ---- changes to a folder ------------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ def finish_glm4moe(folder):
 
 def finish_granite4(folder):
     """The published spelling of layers with attention."""
-    edit_json(folder / "config.json", lambda config: config.update(layer_types=["attention"] * 2))
+    edit_json(folder / "config.json", lambda config: config.update(layer_types=["attention"] * len(config["layer_types"])))
 
 
 def finish_minimax_m2(folder):
@@ -452,9 +452,9 @@ FOLDERS = {
     "olmo2": (olmo2, torch.bfloat16, "1GB", None),
     "olmo3": (olmo3, torch.bfloat16, "1GB", finish_olmo3),
     "gemma3": (gemma3, torch.bfloat16, "1GB", finish_gemma3),
-    "gemma4": (make_families.gemma4, torch.bfloat16, "1GB", finish_gemma4),
-    "gemma4_large": (make_families.gemma4_large, torch.bfloat16, "1GB", None),
-    "gemma4_moe": (make_families.gemma4_moe, torch.bfloat16, "1GB", None),
+    "gemma4": (family_models.gemma4, torch.bfloat16, "1GB", finish_gemma4),
+    "gemma4_large": (family_models.gemma4_large, torch.bfloat16, "1GB", None),
+    "gemma4_moe": (family_models.gemma4_moe, torch.bfloat16, "1GB", None),
     "mixtral": (mixtral, torch.bfloat16, "1GB", None),
     "qwen2moe": (qwen2moe, torch.bfloat16, "1GB", None),
     "olmoe": (olmoe, torch.bfloat16, "1GB", None),
@@ -463,6 +463,7 @@ FOLDERS = {
     "qwen2moe_mixed": (qwen2moe_mixed, torch.bfloat16, "1GB", None),
     "qwen3moe_mixed": (qwen3moe_mixed, torch.bfloat16, "1GB", None),
     "granite4": (granite4, torch.bfloat16, "1GB", finish_granite4),
+    "granite4_nope": (family_models.granite4_nope, torch.bfloat16, "1GB", finish_granite4),
     "minimax_m2": (minimax_m2, torch.bfloat16, "1GB", finish_minimax_m2),
     "glm4moe": (glm4moe, torch.float32, "1GB", finish_glm4moe),
     "gpt_oss": (gpt_oss, torch.bfloat16, "1GB", None),
@@ -470,7 +471,7 @@ FOLDERS = {
     **{name: (make, torch.bfloat16, "1GB", None) for name, make in {
         "llama_biased": llama_biased, "glm4": glm4, "ernie4_5": ernie4_5, "seed_oss": seed_oss, "starcoder2": starcoder2,
         "stablelm": stablelm, "stablelm_12b": stablelm_12b, "cohere2": cohere2, "exaone4": exaone4, "ministral": ministral, "glm": glm,
-        "command_r": command_r, "granite4_nope": granite4_nope, "phi": phi}.items()},
+        "command_r": command_r, "command_r_plus": command_r_plus, "phi": phi}.items()},
 }
 
 

@@ -11,6 +11,7 @@ differ from group to group by a factor, groups of act order are shuffled, and ze
 import json
 import shutil
 
+import family_models
 import make_families
 import make_folders
 import numpy as np
@@ -19,21 +20,21 @@ import torch
 import transformers
 
 SHAPE = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": True, "rms_norm_eps": 1e-6, **make_families.COMMON}
+         "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": True, "rms_norm_eps": 1e-6, **family_models.COMMON}
 # Rows and columns of a block of 128 and a part of one.
 WIDE = {**SHAPE, "hidden_size": 160, "intermediate_size": 144, "num_hidden_layers": 1, "num_attention_heads": 5, "num_key_value_heads": 1,
         "head_dim": 32}
 MODELS = {
     "ministral3": lambda: transformers.Ministral3ForCausalLM(transformers.Ministral3Config(
-        pad_token_id=0, rope_parameters=make_families.QUERY_SCALES, **SHAPE)),
+        pad_token_id=0, rope_parameters=family_models.QUERY_SCALES, **SHAPE)),
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE)),
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SHAPE)),
     "qwen3moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
-        moe_intermediate_size=64, norm_topk_prob=True, **{**make_families.experts(6, 3), **SHAPE})),
+        moe_intermediate_size=64, norm_topk_prob=True, **{**family_models.experts(6, 3), **SHAPE})),
     "wide llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**WIDE)),
     "wide qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**WIDE)),
     "wide qwen3moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
-        moe_intermediate_size=144, norm_topk_prob=True, **{**make_families.experts(4, 2), **WIDE})),
+        moe_intermediate_size=144, norm_topk_prob=True, **{**family_models.experts(4, 2), **WIDE})),
 }
 GROUP = 32
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the column of each nibble of a word

@@ -50,7 +50,7 @@ const struct model_family model_granitemoe = {
     .positions = POSITIONS_ROPE_ADJACENT,
     .scales = true,
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
-    .folder = {.alias = granite_alias, .attention_scale = 1, .fuses_experts = true},
+    .folder = {.alias = granite_alias, .attention_scale = 1, .fused = ROLES_FUSED_EXPERTS},
     .finish = finish_granite,
 };
 
@@ -103,7 +103,6 @@ const struct model_family model_qwen3moe = {
 
 const struct model_family model_minimax_m2 = {
     .gguf = "minimax-m2",
-    .only_folders = true,
     .hf = minimax_m2_hf,
     .roles = ROLES_ENDS | ROLES_ATTENTION | ROLES_EXPERTS | ROLE_BIT(ROLE_ROUTER_CORRECTION) |
              ROLE_BIT(ROLE_Q_NORM_ALL) | ROLE_BIT(ROLE_K_NORM_ALL),

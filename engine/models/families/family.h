@@ -35,8 +35,8 @@ struct folder_style {
     role_set transposed;            /* matrices stored as columns, as in a Conv1D */
     bool adds_one;                  /* gains are stored without the 1 that the model adds */
     int unused_positions;           /* rows of the learned positions before position 0 */
-    bool fuses_experts;             /* gate and up of all experts are one tensor */
-    bool interleaves_experts;       /* and their rows alternate in it */
+    role_set fused;                 /* tensors that hold those of several roles of the family */
+    bool interleaves_experts;       /* rows of gate and up alternate in a fused tensor */
     const char *activation;         /* another name of the activation in config.json */
     /* default if config.json does not state it; 0: from the size of a head */
     float attention_scale;
@@ -53,7 +53,7 @@ struct folder_style {
 struct model_family {
     const char *gguf;  /* general.architecture of a GGUF file; also its name in messages */
     bool only_folders; /* GGUF files do not support this architecture */
-    /* another architecture that expresses the same; NULL: there is not one */
+    /* the architecture of GGUF files that are made from its folders, if that is another one */
     const char *written_as;
     const char *const *hf; /* "architectures" of a config.json; NULL-terminated */
     role_set roles;        /* required tensors: a sum of ROLE_BIT */
@@ -81,8 +81,9 @@ struct model_family {
     bool norms_values;   /* heads of values go through a norm without gains */
     /* of layers without a window, if config.json does not state it; 0: as in other layers */
     int head_size;
-    bool by_sigmoid; /* experts are chosen and weighed by sigmoids; see struct experts */
-    bool ties;       /* the head is the embedding if config.json lacks "tie_word_embeddings" */
+    bool may_not_rotate; /* a GGUF file may turn positions off */
+    bool by_sigmoid;     /* experts are chosen and weighed by sigmoids; see struct experts */
+    bool ties;           /* the head is the embedding if config.json lacks "tie_word_embeddings" */
     struct folder_style folder;
     /* The last step of reading a config: computes values that depend on several keys, and refuses
      * unsupported models. NULL: nothing to do. */
@@ -112,6 +113,10 @@ struct model_family {
 /* Norms that config.json enables by "use_qk_norm". */
 #define ROLES_QK_NORM (ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))
 
+/* Tensors that hold those of several roles. */
+#define ROLES_FUSED_QKV (ROLE_BIT(ROLE_QKV) | ROLE_BIT(ROLE_QKV_BIAS))
+#define ROLES_FUSED_EXPERTS (ROLE_BIT(ROLE_EXPERTS_GATE_UP) | ROLE_BIT(ROLE_EXPERTS_GATE_UP_BIAS))
+
 /* Norms that config.json enables by "qk_layernorm". */
 #define ROLES_QK_NORM_HEADS (ROLE_BIT(ROLE_Q_NORM_HEADS) | ROLE_BIT(ROLE_K_NORM_HEADS))
 
@@ -119,14 +124,16 @@ static inline bool family_has_experts(const struct model_family *family) {
     return family->roles & ROLE_BIT(ROLE_ROUTER);
 }
 
-/* The required tensors if gate and up of experts are one tensor or two. */
-static inline role_set family_roles(const struct model_family *family, bool fuses_experts) {
-    role_set apart = ROLE_BIT(ROLE_EXPERTS_GATE) | ROLE_BIT(ROLE_EXPERTS_UP);
-    role_set biases = ROLE_BIT(ROLE_EXPERTS_GATE_BIAS) | ROLE_BIT(ROLE_EXPERTS_UP_BIAS);
-    if (!fuses_experts || !(family->roles & apart)) return family->roles;
-    role_set fused = ROLE_BIT(ROLE_EXPERTS_GATE_UP);
-    if (family->roles & biases) fused |= ROLE_BIT(ROLE_EXPERTS_GATE_UP_BIAS);
-    return (family->roles & ~(apart | biases)) | fused;
+/* Replaces roles by the fused ones that hold them, where `roles` has all their parts. */
+static inline role_set roles_fused(role_set roles, role_set fused) {
+    for (enum role role = 0; role < N_ROLES; role++) {
+        const struct role_info *info = role_info(role);
+        role_set parts = 0;
+        if (!(fused & ROLE_BIT(role))) continue;
+        for (int i = 0; i < info->n_parts; i++) parts |= ROLE_BIT(info->parts[i]);
+        if ((roles & parts) == parts) roles = (roles & ~parts) | ROLE_BIT(role);
+    }
+    return roles;
 }
 
 /* The norms that a model lacks, according to its file's branches. */

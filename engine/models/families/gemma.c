@@ -151,6 +151,6 @@ const struct model_family model_gemma4_experts = {
     .norms_values = true,
     .head_size = 512,
     .ties = true,
-    .folder = {.alias = alias_4, .fuses_experts = true},
+    .folder = {.alias = alias_4, .fused = ROLES_FUSED_EXPERTS},
     .finish = finish_4,
 };

@@ -23,8 +23,7 @@ const struct model_family model_glm4 = {
 };
 
 const struct model_family model_glm = {
-    .gguf = "glm",
-    .only_folders = true,
+    .gguf = "chatglm",
     .hf = glm_hf,
     .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE_UP) |
              ROLE_BIT(ROLE_DOWN),

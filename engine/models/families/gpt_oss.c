@@ -28,6 +28,6 @@ const struct model_family model_gpt_oss = {
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
     .folder = {.alias = alias,
                .transposed = ROLE_BIT(ROLE_EXPERTS_GATE_UP) | ROLE_BIT(ROLE_EXPERTS_DOWN),
-               .fuses_experts = true,
+               .fused = ROLES_FUSED_EXPERTS,
                .interleaves_experts = true},
 };

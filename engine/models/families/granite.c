@@ -1,6 +1,7 @@
 /* Granite (IBM 2024): llama's blocks with scales of the embedding, of scores and of each branch's
  * output, and a divisor of logits. Granite 4 (IBM 2025) without recurrent layers has gate and up
- * in one tensor; its config.json says whether positions rotate. */
+ * in one tensor of its folders, which say whether positions rotate. Its GGUF files are those of
+ * Granite, or of the hybrid models. */
 #include "engine/models/families/family.h"
 
 /* The file has the inverse of the logits' scale. */
@@ -25,22 +26,24 @@ const struct model_family model_granite = {
     .activation = ACTIVATION_SILU,
     .positions = POSITIONS_ROPE_ADJACENT,
     .scales = true,
+    .may_not_rotate = true,
     .folder = {.attention_scale = 1},
     .finish = finish,
 };
 
 const struct model_family model_granite4 = {
     .gguf = "granitehybrid",
-    .only_folders = true,
+    .written_as = "granite",
     .hf = granite4_hf,
-    .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE_UP) |
-             ROLE_BIT(ROLE_DOWN),
-    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLES_ATTENTION_BIASES,
+    .roles = ROLES_LLAMA,
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS) | ROLES_ATTENTION_BIASES,
     .norm = NORM_RMS,
     .activation = ACTIVATION_SILU,
-    .positions = POSITIONS_ROPE_HALVES,
+    .positions = POSITIONS_ROPE_ADJACENT,
     .scales = true,
+    .may_not_rotate = true,
     .folder = {.alias = alias,
+               .fused = ROLE_BIT(ROLE_GATE_UP),
                .attention_scale = 1,
                .width_key = "shared_intermediate_size",
                .rotates_if_said = true},

@@ -16,7 +16,6 @@ static const struct role_alias alias[] = {{ROLE_OUTPUT_NORM, "final_layernorm.we
 
 const struct model_family model_phi = {
     .gguf = "phi2",
-    .only_folders = true,
     .hf = hf,
     .roles = ROLES_ENDS | ROLES_ATTENTION | ROLE_BIT(ROLE_OUTPUT_NORM_BIAS) |
              ROLE_BIT(ROLE_OUTPUT_BIAS) | ROLE_BIT(ROLE_ATTN_NORM_BIAS) | ROLE_BIT(ROLE_Q_BIAS) |
