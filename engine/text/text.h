@@ -288,7 +288,17 @@ bool chat_template_names(const struct chat_template *chat_template, const char *
  * `reasoning_effort` and `enable_thinking`. Any thread. */
 bool chat_template_reserves(const char *name);
 
-/* A wish for or against reasoning: the variable enable_thinking. */
+/* The wishes of a client that a template can follow: it reads a variable for them. */
+struct chat_wishes {
+    bool effort, thinking, verbosity;
+};
+struct chat_wishes chat_template_wishes(const struct chat_template *chat_template);
+
+/* Returns the effort nearest to a given one, except "none", that the template's source names, or
+ * NULL: for a template that fails with the given one. */
+const char *chat_template_other_effort(const struct chat_template *from, const char *effort);
+
+/* A wish for or against reasoning: the variable enable_thinking, or the template's name for it. */
 enum thinking { THINKING_UNSET, THINKING_OFF, THINKING_ON };
 
 /* The variables of a template. The caller owns the JSON values, which are not changed. */
@@ -298,8 +308,9 @@ struct chat_input {
     const struct json *documents; /* array, or NULL */
     /* object of chat_template_kwargs: each is a variable whose name is not reserved; or NULL */
     const struct json *extra;
-    /* value of the variable reasoning_effort; "none" also sets enable_thinking to false, unless
-     * `thinking` is set. `extra` overrides all three. Or NULL */
+    /* value of the variable reasoning_effort. Unless `thinking` is set, "none" also switches
+     * reasoning off, and another effort switches it on if the template reads no effort. `extra`
+     * overrides all, and its enable_thinking sets each name of that switch. Or NULL */
     const char *reasoning_effort;
     const char *verbosity; /* value of the variable of this name, or NULL */
     enum thinking thinking;

@@ -32,9 +32,11 @@ enum status api_batch_parse(struct api_batch_line *line, const char *text, size_
 void api_batch_free(struct api_batch_line *line);
 
 /* Appends a line of a batch's output: the HTTP status and body that a server would have returned.
- * `number` counts the input's lines from 1; request_id may be empty. */
+ * `number` counts the input's lines from 1; request_id may be empty. `ignored` are the names of
+ * wishes without effect, a header's value; empty: no header. */
 void api_batch_write_response(struct buf *out, int64_t number, const struct buf *custom_id,
-                              int http_status, const char *request_id, const struct buf *body);
+                              int http_status, const char *request_id, const struct buf *ignored,
+                              const struct buf *body);
 
 /* The same for a line that is not a request: custom_id and response are null, and the line has the
  * error. */

@@ -81,13 +81,19 @@ static void write_start(struct buf *out, int64_t number, const char *custom_id) 
 }
 
 void api_batch_write_response(struct buf *out, int64_t number, const struct buf *custom_id,
-                              int http_status, const char *request_id, const struct buf *body) {
+                              int http_status, const char *request_id, const struct buf *ignored,
+                              const struct buf *body) {
     assert(custom_id->length > 0 && body->length > 0);
     write_start(out, number, custom_id->data);
     buf_puts(out, "{\"status_code\":");
     json_write_int(out, http_status);
     buf_puts(out, ",\"request_id\":");
     json_write_string(out, request_id, strlen(request_id));
+    if (ignored->length > 0) {
+        buf_puts(out, ",\"headers\":{\"x-penstock-ignored\":");
+        json_write_string(out, ignored->data, ignored->length);
+        buf_puts(out, "}");
+    }
     buf_puts(out, ",\"body\":");
     buf_add(out, body->data, body->length);
     buf_puts(out, "},\"error\":null}\n");

@@ -279,15 +279,17 @@ void async_release_http(struct async_request *request);
 
 /* For `done`: answers with a JSON body, taking ownership of it, or with the error that ended the
  * request: its own if it ended early, else `err`. Then releases the HTTP request. */
-void async_respond(struct async_request *request, struct buf *body, const struct err *err);
+void async_respond(struct async_request *request, struct buf *body, const struct http_field *header,
+                   const struct err *err);
 
 /* A request whose answer is one body, which counts toward app->answers. The first member of the
  * requests of the endpoints that answer so. */
 struct body_request {
     struct async_request async; /* must be first: http_request.app points here */
     struct answer_share share;
-    struct buf body; /* of the answer; unused if err is set */
-    struct err *err; /* the error, if any; of the owner */
+    struct buf body;          /* of the answer; unused if err is set */
+    struct http_field header; /* of the answer, unless its name is NULL; of the owner */
+    struct err *err;          /* the error, if any; of the owner */
 };
 
 /* For `done`, `undo` and `free` of a body_request. */

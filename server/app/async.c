@@ -89,11 +89,14 @@ void async_release_http(struct async_request *request) {
     async_unref(request);
 }
 
-void async_respond(struct async_request *request, struct buf *body, const struct err *err) {
+void async_respond(struct async_request *request, struct buf *body, const struct http_field *header,
+                   const struct err *err) {
     const struct err *why = request->err.status ? &request->err : err;
     assert(request->gone || (why->status == STATUS_OK) == (body->length > 0));
     if (!request->gone && why->status) respond_error(request->http, why, NULL);
-    if (!request->gone && !why->status) respond_json(request->http, body);
+    if (!request->gone && !why->status)
+        http_respond_take(request->http, 200, "application/json", body, header,
+                          header->name ? 1 : 0);
     async_release_http(request);
 }
 
@@ -214,7 +217,7 @@ static void cancel(struct async_request *request, const struct err *err) {
 void body_request_respond(struct async_request *async) {
     struct body_request *request = (struct body_request *)async;
     answer_settle(&async->app->answers, &request->share, request->body.length);
-    async_respond(async, &request->body, request->err);
+    async_respond(async, &request->body, &request->header, request->err);
 }
 
 /* Frees the body and its share of the answers' memory. */

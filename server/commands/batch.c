@@ -114,7 +114,8 @@ static void answer_refused(struct batch_job *batch, int64_t number, const struct
     assert(err->status);
     struct buf body = {0}, text = {0};
     api_write_error(&body, err);
-    api_batch_write_response(&text, number, custom_id, status_http(err->status), request_id, &body);
+    api_batch_write_response(&text, number, custom_id, status_http(err->status), request_id,
+                             &(struct buf){0}, &body);
     write_line(batch, &text, true);
     buf_free(&body);
     buf_free(&text);
@@ -128,7 +129,8 @@ static void answer(struct batch_job *batch, struct batch_line *line) {
     }
     struct buf body = {0}, text = {0};
     job_write_response(job, &body);
-    api_batch_write_response(&text, line->number, &line->custom_id, 200, job->id, &body);
+    api_batch_write_response(&text, line->number, &line->custom_id, 200, job->id, &job->ignored,
+                             &body);
     write_line(batch, &text, false);
     buf_free(&body);
     buf_free(&text);

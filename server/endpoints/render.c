@@ -37,6 +37,7 @@ static enum async_next render(struct async_request *async) {
         scheduler_check_fits(async->app->scheduler, &job->prompts[i].generation, &job->err);
     }
     if (job->err.status) return ASYNC_ANSWER;
+    job_name_ignored(job, &request->answer.header);
     if (request->counts)
         job->api->write_count(&request->answer.body, job->prompts[0].n_ids);
     else

@@ -184,6 +184,12 @@ void job_empty_state(struct generation_job *job) {
     memset(job->state, 0, job->api->state_size);
 }
 
+int job_name_ignored(const struct generation_job *job, struct http_field *field) {
+    if (job->ignored.length == 0) return 0;
+    *field = (struct http_field){"X-Penstock-Ignored", job->ignored.data};
+    return 1;
+}
+
 void job_clear(struct generation_job *job) {
     assert(job->n_running == 0 && !job->claim.entry && !job->claim.is_answered);
     for (int i = 0; i < job->n_prompts; i++) {

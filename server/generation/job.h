@@ -223,6 +223,10 @@ void job_empty_state(struct generation_job *job);
 /* Frees the content of the job, but not the job. */
 void job_clear(struct generation_job *job);
 
+/* Sets the header that names the wishes without effect; its value is valid as long as the job.
+ * Returns the number of headers, 0 or 1. */
+int job_name_ignored(const struct generation_job *job, struct http_field *field);
+
 /* ---- reply.c: HTTP requests that generate --------------------------------------------------- */
 
 /* Starts a complete request: parses and tokenises it on a worker, submits it, and answers as tokens

@@ -24,21 +24,13 @@ static struct chat_input chat_input_of(const struct engine *engine,
         .extra = prompt->template_kwargs,
         .reasoning_effort = prompt->reasoning_effort,
         .verbosity = prompt->verbosity,
+        .thinking = prompt->thinking,
         .add_generation_prompt = prompt->add_generation_prompt,
         .continue_final_message = prompt->continue_final_message,
         .bos_token = bos >= 0 ? tokenizer_token_name(tokenizer, bos) : NULL,
         .eos_token = eos >= 0 ? tokenizer_token_name(tokenizer, eos) : NULL,
         .time_s = (int64_t)time(NULL),
     };
-}
-
-/* A template that can only switch reasoning on and off follows the effort with that. */
-static enum thinking thinking_of(const struct chat_template *chat,
-                                 const struct api_prompt *prompt) {
-    const char *effort = prompt->reasoning_effort;
-    if (prompt->thinking != THINKING_UNSET) return prompt->thinking;
-    if (!effort || chat_template_names(chat, "reasoning_effort")) return THINKING_UNSET;
-    return strcmp(effort, "none") == 0 ? THINKING_OFF : THINKING_ON;
 }
 
 /* Adds the model's begin and end tokens around the ids, as around a text. */
@@ -71,32 +63,43 @@ void prompt_list_ignored(const struct engine *engine, const struct api_request *
     const struct chat_template *chat =
         prompt->messages ? engine_chat_template(engine, prompt->tools != NULL) : NULL;
     if (!chat) return;
-    bool can_think = chat_template_names(chat, "enable_thinking");
-    if (prompt->reasoning_effort && !can_think && !chat_template_names(chat, "reasoning_effort"))
+    const struct chat_wishes known = chat_template_wishes(chat);
+    if (prompt->reasoning_effort && !known.thinking && !known.effort)
         api_list_field(list, request, "reasoning_effort");
-    if (prompt->thinking != THINKING_UNSET && !can_think) api_list_field(list, request, "thinking");
-    if (prompt->verbosity && !chat_template_names(chat, "verbosity"))
-        api_list_field(list, request, "verbosity");
+    if (prompt->thinking != THINKING_UNSET && !known.thinking)
+        api_list_field(list, request, "thinking");
+    if (prompt->verbosity && !known.verbosity) api_list_field(list, request, "verbosity");
 }
 
-/* Renders a conversation. If the template rejects it, renders a simpler form of it if there is one;
- * the template's first error counts. */
+/* Renders again after a first failure, whose output and error are replaced only by success. */
+static bool render_again(const struct chat_template *chat, const struct chat_input *input,
+                         struct buf *text, struct chat_piece **pieces, int *n_pieces,
+                         struct err *err) {
+    struct err ignored = {0};
+    buf_clear(text);
+    if (chat_template_render(chat, input, MAX_PROMPT_BYTES, text, pieces, n_pieces, &ignored))
+        return false;
+    *err = (struct err){0};
+    return true;
+}
+
+/* Renders a conversation. If the template rejects it, tries another effort that it names, then a
+ * simpler form of the messages; the template's first error counts. */
 static enum status render_messages(const struct chat_template *chat, const struct chat_input *input,
                                    struct buf *text, struct chat_piece **pieces, int *n_pieces,
                                    struct err *err) {
-    struct err ignored = {0};
+    struct chat_input again = *input;
     enum status status =
         chat_template_render(chat, input, MAX_PROMPT_BYTES, text, pieces, n_pieces, err);
     if (status != STATUS_INVALID_REQUEST) return status;
+    if (input->reasoning_effort)
+        again.reasoning_effort = chat_template_other_effort(chat, input->reasoning_effort);
+    if (input->reasoning_effort && render_again(chat, &again, text, pieces, n_pieces, err))
+        return STATUS_OK;
     struct json *simple = history_simplified(input->messages);
     if (!simple) return status;
-    struct chat_input again = *input;
     again.messages = simple;
-    buf_clear(text);
-    if (!chat_template_render(chat, &again, MAX_PROMPT_BYTES, text, pieces, n_pieces, &ignored)) {
-        *err = (struct err){0};
-        status = STATUS_OK;
-    }
+    if (render_again(chat, &again, text, pieces, n_pieces, err)) status = STATUS_OK;
     json_free(simple);
     return status;
 }
@@ -110,7 +113,6 @@ enum status prompt_render(const struct engine *engine, const struct api_prompt *
                        "This model has no chat template; use /v1/completions with a prompt.");
     }
     struct chat_input input = chat_input_of(engine, prompt);
-    input.thinking = thinking_of(chat, prompt);
     history_rename_developers(chat, prompt->messages);
     enum status status = check_shown(chat, prompt->messages, err);
     return status ? status : render_messages(chat, &input, text, pieces, n_pieces, err);

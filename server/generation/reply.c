@@ -45,17 +45,9 @@ static void name_request(struct reply *reply) {
     if (!http->has_own_id) snprintf(http->id, sizeof http->id, "%s", reply->job.id);
 }
 
-/* Sets the header that names the ignored wishes. Returns the number of headers, 0 or 1. */
-static int name_ignored(const struct reply *reply, struct http_field *field) {
-    const struct buf *ignored = &reply->job.ignored;
-    if (ignored->length == 0) return 0;
-    *field = (struct http_field){"X-Penstock-Ignored", ignored->data};
-    return 1;
-}
-
 static void begin_stream(struct reply *reply) {
     struct http_field fields[3] = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-    int n = 2 + name_ignored(reply, &fields[2]);
+    int n = 2 + job_name_ignored(&reply->job, &fields[2]);
     const struct api *api = reply->job.api;
     assert(!reply->streaming && !reply->answered);
     name_request(reply);
@@ -130,7 +122,7 @@ static bool send_answer(struct reply *reply) {
         http_stream_end(reply->async.http);
     } else {
         struct http_field field;
-        int n = name_ignored(reply, &field);
+        int n = job_name_ignored(&reply->job, &field);
         name_request(reply);
         http_respond_take(reply->async.http, 200, "application/json", &reply->out, &field, n);
     }

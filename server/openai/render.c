@@ -75,7 +75,7 @@ static void write_search(struct buf *out, const struct api_request *request) {
 }
 
 /* Writes a grammar in vLLM's form: an object with one member, named after its kind; or null. A
- * schema is written as a string. */
+ * schema is written as a string, and beside it "strict" if it is. */
 static void write_grammar(struct buf *out, const struct api_grammar *grammar) {
     static const char *const member[] = {[GRAMMAR_JSON_OBJECT] = "json_object",
                                          [GRAMMAR_JSON_SCHEMA] = "json",
@@ -96,6 +96,7 @@ static void write_grammar(struct buf *out, const struct api_grammar *grammar) {
         buf_add(out, grammar->text, grammar->length);
     else
         json_write_string(out, grammar->text, grammar->length);
+    if (grammar->kind == GRAMMAR_JSON_SCHEMA_STRICT) write_bool(out, "strict", true);
     buf_puts(out, "}");
 }
 

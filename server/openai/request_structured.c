@@ -93,14 +93,18 @@ enum status check_constraint(struct parse *parse, const char *name, const struct
 
 /* ---- structured_outputs --------------------------------------------------------------------- */
 
-/* Checks vLLM's settings of a constraint. White space and additional properties cannot be
- * configured, so these settings must be off. */
+/* Checks the settings of a constraint, vLLM's and a schema's "strict". White space and additional
+ * properties cannot be configured, so these settings must be off. */
 static enum status check_setting(struct parse *parse, const char *path, const struct json *member) {
     static const char *const known[] = {"disable_any_whitespace", "disable_additional_properties",
                                         "whitespace_pattern", "disable_fallback"};
     bool is_known = false, off = json_is(member, JSON_BOOL) && !json_true(member);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         is_known |= strcmp(member->name, known[i]) == 0;
+    if (strcmp(member->name, "strict") == 0) {
+        if (json_is(member, JSON_BOOL)) return STATUS_OK;
+        return field_wrong_type(parse, path, "a boolean", member);
+    }
     if (is_known && (off || strcmp(member->name, "disable_fallback") == 0)) return STATUS_OK;
     if (is_known) return not_served(parse, path, "");
     return err_set(parse->err, STATUS_INVALID_REQUEST, path,
@@ -113,6 +117,7 @@ enum status check_structured_outputs(struct parse *parse, const char *name,
                                      const struct json *value) {
     static const char one_of[] = "must have exactly one of 'json', 'json_object', 'regex', "
                                  "'choice', 'grammar' and 'structural_tag'";
+    bool is_strict = json_true(json_member(value, "strict"));
     int n = 0;
     json_each_member(member, value) {
         char path[160];
@@ -121,8 +126,12 @@ enum status check_structured_outputs(struct parse *parse, const char *name,
         snprintf(path, sizeof path, "%s.%.*s", name, shown, member->name);
         const struct grammar_source *source = find(members, N_MEMBERS, member->name);
         if (source && n++ > 0) return field_wrong(parse, name, one_of);
-        enum status status = source ? keep_value(parse, path, source->kind, member)
-                                    : check_setting(parse, path, member);
+        bool is_schema = source && source->kind == GRAMMAR_JSON_SCHEMA;
+        enum grammar_kind kind = is_schema && is_strict ? GRAMMAR_JSON_SCHEMA_STRICT
+                                 : source               ? source->kind
+                                                        : GRAMMAR_JSON_OBJECT;
+        enum status status =
+            source ? keep_value(parse, path, kind, member) : check_setting(parse, path, member);
         if (status != STATUS_OK) return status;
     }
     return n == 1 ? STATUS_OK : field_wrong(parse, name, one_of);

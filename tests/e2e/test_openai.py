@@ -2,6 +2,7 @@
 import asyncio
 import re
 
+import httpx
 import openai
 import pytest
 
@@ -215,6 +216,11 @@ def test_unserved_fields_are_named(client):
     for stream in (False, True):
         answer = client.chat.completions.with_raw_response.create(model=NAME, messages=MESSAGES, max_tokens=4, stream=stream, **wishes)
         assert answer.headers["x-penstock-ignored"] == "reasoning_effort, verbosity"
+    for path, fields, ignored in (("/v1/chat/completions/render", {"messages": MESSAGES, **wishes}, "reasoning_effort, verbosity"),
+                                  ("/v1/responses/input_tokens", {"input": "a", "reasoning": {"effort": "low"}}, "reasoning.effort"),
+                                  ("/v1/messages/count_tokens", {"messages": MESSAGES, "thinking": {"type": "adaptive"}}, "thinking")):
+        answer = httpx.post(f"{client.base_url}".removesuffix("/v1/") + path, json={"model": NAME, **fields})
+        assert (answer.status_code, answer.headers["x-penstock-ignored"]) == (200, ignored)
     assert chat(client, store=True, metadata={"a": "b"}, service_tier="auto", prompt_cache_key="k",
                 extra_body={"use_beam_search": False, "grammar": "", "cache_prompt": True}).choices
 

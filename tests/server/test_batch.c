@@ -82,14 +82,19 @@ static void check_key(int64_t number, const struct buf *custom_id, const struct 
 }
 
 START_TEST(answers_tell_their_keys) {
-    struct buf out = {0}, id = {0}, none = {0}, body = {0};
+    struct buf out = {0}, id = {0}, none = {0}, body = {0}, ignored = {0};
     json_write_string(&id, "a\"\\\xC3\xA9", 5);
     buf_puts(&body, "{\"x\":1}");
-    api_batch_write_response(&out, 12, &id, 200, "cmpl-1", &body);
+    api_batch_write_response(&out, 12, &id, 200, "cmpl-1", &none, &body);
     ck_assert_str_eq(out.data, "{\"id\":\"batch_req_12\",\"custom_id\":\"a\\\"\\\\\xC3\xA9\","
                                "\"response\":{\"status_code\":200,\"request_id\":\"cmpl-1\","
                                "\"body\":{\"x\":1}},\"error\":null}\n");
     check_key(12, &id, &out);
+    buf_clear(&out);
+    buf_puts(&ignored, "verbosity");
+    api_batch_write_response(&out, 12, &id, 200, "cmpl-1", &ignored, &body);
+    ck_assert(strstr(out.data, "\"request_id\":\"cmpl-1\",\"headers\":{\"x-penstock-ignored\":"
+                               "\"verbosity\"},\"body\":{"));
     buf_clear(&out);
     err_set(&err, STATUS_INVALID_REQUEST, "custom_id", "Line 3: \"it\" is broken.");
     err.code[0] = 0;
@@ -101,6 +106,7 @@ START_TEST(answers_tell_their_keys) {
     buf_free(&out);
     buf_free(&id);
     buf_free(&body);
+    buf_free(&ignored);
 }
 END_TEST
 
@@ -120,7 +126,7 @@ static void write_answer(int key) {
     struct buf text = {0}, id = {0}, body = {0};
     buf_printf(&id, "\"%d\"", key);
     buf_puts(&body, "{}");
-    api_batch_write_response(&text, key + 1, &id, 200, "", &body);
+    api_batch_write_response(&text, key + 1, &id, 200, "", &(struct buf){0}, &body);
     ck_assert_int_eq(batch_output_write(&output, &text, &err), STATUS_OK);
     buf_free(&text);
     buf_free(&id);

@@ -210,6 +210,56 @@ START_TEST(the_template_gets_the_effort) {
 }
 END_TEST
 
+static void use_source(const char *source) {
+    struct err err;
+    chat_template_free(template);
+    ck_assert_msg(!chat_template_new(&template, source, strlen(source), &err), "%s", err.message);
+}
+
+/* Templates switch reasoning by other names than enable_thinking. */
+START_TEST(a_switch_has_several_names) {
+    static const char deepseek[] = "x{% if not thinking is defined %}{% set thinking = false %}"
+                                   "{% endif %}{% if thinking %}T{% else %}N{% endif %}";
+    static const char minimax[] = "x{% if thinking_mode == 'enabled' %}T{% endif %}"
+                                  "{% if thinking_mode == 'disabled' %}N{% endif %}";
+    static const char seed[] = "x{% if thinking_budget == 0 %}N{% else %}T{% endif %}";
+    static const char kimi[] = "x{% if thinking_effort == 'max' %}T{% endif %}"
+                               "{% if thinking == false %}N{% endif %}";
+    static const struct {
+        const char *source, *wish;
+        char end;
+    } rows[] = {
+        {deepseek, "\"reasoning_effort\":\"low\"", 'T'},
+        {deepseek, "\"reasoning_effort\":\"none\"", 'N'},
+        {deepseek, "\"thinking\":{\"type\":\"enabled\"}", 'T'},
+        {deepseek, "\"chat_template_kwargs\":{\"enable_thinking\":true}", 'T'},
+        {deepseek, "\"chat_template_kwargs\":{\"enable_thinking\":true,\"thinking\":false}", 'N'},
+        {minimax, "\"reasoning_effort\":\"high\"", 'T'},
+        {minimax, "\"thinking\":false", 'N'},
+        {seed, "\"reasoning_effort\":\"none\"", 'N'},
+        {seed, "\"reasoning_effort\":\"low\"", 'T'},
+        {kimi, "\"reasoning_effort\":\"xhigh\"", 'T'},
+        {kimi, "\"reasoning_effort\":\"none\"", 'N'},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        use_source(rows[i].source);
+        char fields[200];
+        snprintf(fields, sizeof fields, ",%s", rows[i].wish);
+        expect_prompt_end(fields, rows[i].end);
+    }
+}
+END_TEST
+
+/* Templates that raise an error for some efforts get the nearest one that they name. */
+START_TEST(an_effort_that_the_template_rejects_is_replaced) {
+    use_source("{% if reasoning_effort not in ['none', 'high'] %}{{ raise_exception('no') }}"
+               "{% endif %}{{ {'none': 'N', 'high': 'H'}[reasoning_effort] }}");
+    expect_prompt_end(",\"reasoning_effort\":\"low\"", 'H');
+    expect_prompt_end(",\"reasoning_effort\":\"max\"", 'H');
+    expect_prompt_end(",\"reasoning_effort\":\"none\"", 'N');
+}
+END_TEST
+
 /* A wish that the template does not know is no error: it is named. */
 START_TEST(wishes_without_effect_are_named) {
     static const struct {
@@ -227,13 +277,14 @@ START_TEST(wishes_without_effect_are_named) {
         {"x{% if enable_thinking %}T{% endif %}", "\"thinking\":true", "", 'T'},
         {"x{% if enable_thinking %}T{% endif %}", "\"thinking\":{\"type\":\"auto\"}", "", 'x'},
         {"x{{ verbosity[0] }}", "\"verbosity\":\"high\"", "", 'h'},
+        {"x{{ messages[0].thinking }}", "\"thinking\":true", "thinking", 'x'},
+        {"x{% set reasoning_effort = 'low' %}{{ reasoning_effort[0] }}",
+         "\"reasoning_effort\":\"high\"", "reasoning_effort", 'l'},
         {"x", "\"verbosity\":\"high\",\"thinking\":false", "thinking, verbosity", 'x'},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char body[200];
-        struct err err;
-        chat_template_free(template);
-        ck_assert(!chat_template_new(&template, rows[i].source, strlen(rows[i].source), &err));
+        use_source(rows[i].source);
         snprintf(body, sizeof body, USER ",%s}", rows[i].wishes);
         make("none", "qwen3", body);
         ck_assert_str_eq(job.ignored.length ? job.ignored.data : "", rows[i].ignored);
@@ -348,6 +399,8 @@ int main(void) {
     tcase_add_test(answers, thoughts_may_stay_in_the_content);
     tcase_add_test(answers, thoughts_may_be_left_out);
     tcase_add_test(answers, the_template_gets_the_effort);
+    tcase_add_test(answers, a_switch_has_several_names);
+    tcase_add_test(answers, an_effort_that_the_template_rejects_is_replaced);
     tcase_add_test(answers, wishes_without_effect_are_named);
     tcase_add_test(answers, an_answer_may_begin_with_thoughts);
     tcase_add_test(answers, a_grammar_needs_tokens_that_end_thoughts);

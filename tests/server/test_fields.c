@@ -367,6 +367,9 @@ static const struct pair pairs[] = {
     {"\"structured_outputs\":{\"json\":{},\"disable_any_whitespace\":false,"
      "\"disable_fallback\":true}",
      NULL, NULL},
+    {"\"structured_outputs\":{\"json\":{},\"strict\":true}", NULL, NULL},
+    {"\"structured_outputs\":{\"json\":{},\"strict\":1}", "structured_outputs.strict", "a boolean"},
+    {"\"structured_outputs\":{\"strict\":true}", "structured_outputs", "exactly one of"},
     {"\"structured_outputs\":{\"json\":null}", "structured_outputs", "exactly one of"},
     {"\"structured_outputs\":{}", "structured_outputs", "exactly one of"},
     {"\"structured_outputs\":{\"json_object\":false}", NULL, NULL},

@@ -433,6 +433,7 @@ START_TEST(rendered_grammars) {
         const char *written;
     } cases[] = {
         {{"f", GRAMMAR_JSON_SCHEMA, "{\"type\":1}", 10}, "{\"json\":\"{\\\"type\\\":1}\"}"},
+        {{"f", GRAMMAR_JSON_SCHEMA_STRICT, "{}", 2}, "{\"json\":\"{}\",\"strict\":true}"},
         {{"f", GRAMMAR_JSON_OBJECT, "", 0}, "{\"json_object\":true}"},
         {{"f", GRAMMAR_REGEX, "a\\d", 3}, "{\"regex\":\"a\\\\d\"}"},
         {{"f", GRAMMAR_CHOICE, "[\"a\"]", 5}, "{\"choice\":[\"a\"]}"},

@@ -24,6 +24,7 @@ struct chat_template {
     const struct template_node *body;
     struct buf source;
     bool names_content; /* the source contains "content" */
+    struct template_wishes wishes;
 };
 
 /* ---- guard: bounds, memory and errors ------------------------------------------------------- */
@@ -89,6 +90,7 @@ enum status chat_template_new(struct chat_template **out, const char *source, si
     }
     buf_add(&chat_template->source, source, length);
     chat_template->names_content = length && memmem(source, length, "content", 7) != NULL;
+    template_find_wishes(&chat_template->wishes, chat_template, chat_template->body);
     *out = chat_template;
     return STATUS_OK;
 }
@@ -122,6 +124,10 @@ bool chat_template_names(const struct chat_template *chat_template, const char *
     return false;
 }
 
+struct chat_wishes chat_template_wishes(const struct chat_template *chat_template) {
+    return template_known_wishes(&chat_template->wishes);
+}
+
 bool chat_template_reserves(const char *name) {
     static const char *const set[] = {"messages",  "tools",     "add_generation_prompt",
                                       "bos_token", "eos_token", "continue_final_message"};
@@ -132,7 +138,7 @@ bool chat_template_reserves(const char *name) {
 
 /* ---- global variables ----------------------------------------------------------------------- */
 
-static void set_global(struct render *r, const char *name, struct value value) {
+void render_set(struct render *r, const char *name, struct value value) {
     dict_set(r, r->globals, string_of(r, name), value);
 }
 
@@ -166,23 +172,16 @@ static struct template_list *read_messages(struct render *r, const struct json *
     return messages.list;
 }
 
-static void set_globals(struct render *r, const struct chat_input *input,
-                        struct template_list *messages) {
-    set_global(r, "messages", VALUE_OF_LIST(messages));
-    set_global(r, "tools", input->tools ? value_from_json(r, input->tools) : VALUE_OF_NONE);
-    set_global(r, "documents",
+static void set_globals(struct render *r, const struct template_wishes *wishes,
+                        const struct chat_input *input, struct template_list *messages) {
+    render_set(r, "messages", VALUE_OF_LIST(messages));
+    render_set(r, "tools", input->tools ? value_from_json(r, input->tools) : VALUE_OF_NONE);
+    render_set(r, "documents",
                input->documents ? value_from_json(r, input->documents) : VALUE_OF_NONE);
-    set_global(r, "add_generation_prompt", VALUE_OF_BOOL(input->add_generation_prompt));
-    if (input->bos_token) set_global(r, "bos_token", string_of(r, input->bos_token));
-    if (input->eos_token) set_global(r, "eos_token", string_of(r, input->eos_token));
-    if (input->reasoning_effort) {
-        set_global(r, "reasoning_effort", string_of(r, input->reasoning_effort));
-        if (strcmp(input->reasoning_effort, "none") == 0)
-            set_global(r, "enable_thinking", VALUE_OF_BOOL(false));
-    }
-    if (input->verbosity) set_global(r, "verbosity", string_of(r, input->verbosity));
-    if (input->thinking != THINKING_UNSET)
-        set_global(r, "enable_thinking", VALUE_OF_BOOL(input->thinking == THINKING_ON));
+    render_set(r, "add_generation_prompt", VALUE_OF_BOOL(input->add_generation_prompt));
+    if (input->bos_token) render_set(r, "bos_token", string_of(r, input->bos_token));
+    if (input->eos_token) render_set(r, "eos_token", string_of(r, input->eos_token));
+    template_set_wishes(r, wishes, input);
     if (!input->extra) return;
     struct value extra = value_from_json(r, input->extra);
     if (extra.kind != VALUE_DICT) render_fail(r, "the template's variables must be an object");
@@ -254,7 +253,7 @@ static bool render_guarded(struct render *r, const struct chat_template *chat_te
     if (input->continue_final_message) {
         final = tag_final(r, messages, chat_template->names_content);
     }
-    set_globals(r, input, messages);
+    set_globals(r, &chat_template->wishes, input, messages);
     enum flow flow = exec(r, chat_template->body);
     assert(flow == FLOW_NEXT && r->guard.depth == 0);
     (void)flow;

@@ -368,6 +368,28 @@ struct template_node {
 /* Parses a whole template into the guard's arena. */
 struct template_node *template_parse(struct guard *guard, const char *source, size_t length);
 
+/* ---- wishes of a client (template/variables.c) ---------------------------------------------- */
+
+#define TEMPLATE_SWITCHES_MAX 4
+
+/* The variables for wishes that a template reads before it sets them. */
+struct template_wishes {
+    bool switches[TEMPLATE_SWITCHES_MAX]; /* by the table of variables.c */
+    bool reasoning_effort, thinking_effort, thinking_budget, verbosity;
+};
+
+/* Finds them in a template's tree and source. */
+void template_find_wishes(struct template_wishes *wishes, const struct chat_template *from,
+                          const struct template_node *body);
+struct chat_wishes template_known_wishes(const struct template_wishes *wishes);
+
+struct render;
+
+/* Sets the variables for the wishes of an input. Its `extra` is set later. */
+void template_set_wishes(struct render *r, const struct template_wishes *wishes,
+                         const struct chat_input *input);
+void render_set(struct render *r, const char *name, struct value value); /* sets a global */
+
 /* ---- running (template/eval.c, template/exec.c) --------------------------------------------- */
 
 struct binding {
