@@ -18,8 +18,10 @@ uint32_t graph_node(struct graph *graph) {
     if (graph->n_nodes == graph->max_nodes) {
         graph->max_nodes = graph->max_nodes ? 2 * graph->max_nodes : 256;
         graph->first = mem_realloc(graph->first, graph->max_nodes * sizeof *graph->first);
+        graph->counters = mem_realloc(graph->counters, graph->max_nodes * sizeof *graph->counters);
     }
     graph->first[graph->n_nodes] = 0;
+    graph->counters[graph->n_nodes] = graph->counter;
     return graph->n_nodes++;
 }
 
@@ -52,6 +54,7 @@ void graph_empty(struct graph *graph, uint32_t from, uint32_t to) {
 void graph_free(struct graph *graph) {
     mem_free(graph->edges);
     mem_free(graph->first);
+    mem_free(graph->counters);
 }
 
 /* ---- expressions ---------------------------------------------------------------------------- */
@@ -80,6 +83,7 @@ static void draw_sequence(struct graph *graph, const struct expr *expr, uint32_t
  *     else max - min optional repeats:  from --> to,  from --child--> next */
 static void draw_repeat(struct graph *graph, const struct expr *expr, uint32_t from, uint32_t to) {
     struct builder *b = graph->b;
+    if (graph_counted(graph, expr, from, to)) return;
     for (int i = 0; i < expr->min && b->status == STATUS_OK; i++) {
         uint32_t next = graph_node(graph);
         graph_expr(graph, expr->child, from, next);

@@ -25,11 +25,11 @@ static void name_place(struct builder *b, const struct rule *rule) {
 static void draw_rules(struct graph *graph, struct network *network) {
     struct builder *b = graph->b;
     for (int i = 0; i < b->n_rules && b->status == STATUS_OK; i++) {
-        struct network_rule *rule = &network->rules[i];
-        rule->start = graph_node(graph);
-        rule->end = graph_node(graph);
+        uint32_t start = graph_node(graph), end = graph_node(graph);
+        network->rules[i].start = start;
+        network->rules[i].end = end;
         if (b->status != STATUS_OK || !b->rules[i].body) continue;
-        graph_expr(graph, b->rules[i].body, rule->start, rule->end);
+        graph_expr(graph, b->rules[i].body, start, end);
         if (b->status == STATUS_INVALID_REQUEST) name_place(b, &b->rules[i]);
     }
 }
@@ -71,6 +71,7 @@ static void lay_out(const struct graph *graph, struct network *network) {
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
         struct node *node = &network->nodes[i];
         node->edges = network->n_edges;
+        node->counter = graph->counters[i];
         for (uint32_t e = graph->first[i]; e; e = graph->edges[e - 1].next) {
             struct edge *edge = &network->edges[network->n_edges++];
             *edge = graph->edges[e - 1].edge;
@@ -86,8 +87,8 @@ static void lay_out(const struct graph *graph, struct network *network) {
 
 static bool edge_passes(const struct network *network, const struct edge *edge, bool empty) {
     const struct network_rule *rule = &network->rules[edge->kind == EDGE_CALL ? edge->rule : 0];
-    if (edge->kind == EDGE_BYTES) return !empty;
-    if (edge->kind == EDGE_EMPTY) return true;
+    if (edge->kind == EDGE_BYTES || edge->kind == EDGE_ENOUGH) return !empty;
+    if (edge->kind == EDGE_EMPTY || edge->kind == EDGE_COUNT) return true;
     return empty ? rule->is_nullable : rule->is_productive;
 }
 
@@ -239,9 +240,9 @@ static void finish(struct builder *b, struct network *network) {
 
 struct network *network_new(struct builder *b, int root) {
     if (b->status != STATUS_OK) return NULL;
-    struct graph graph = {.b = b};
     struct network *network = mem_calloc(1, sizeof *network);
-    network->n_rules = b->n_rules;
+    struct graph graph = {.b = b, .network = network};
+    network->n_rules = network->max_rules = b->n_rules;
     network->root = root;
     network->rules = mem_calloc((size_t)b->n_rules, sizeof *network->rules);
     draw_rules(&graph, network);

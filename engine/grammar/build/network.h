@@ -14,18 +14,24 @@ enum edge_kind {
     EDGE_BYTES,
     EDGE_EMPTY,
     EDGE_CALL,
-    EDGE_BEGIN, /* empty; only at the beginning of the text; only in graphs of searches */
+    EDGE_COUNT,  /* empty; adds `low` to the item's count, which stays at most `bound` */
+    EDGE_ENOUGH, /* empty; only if the item's count is at least `bound` */
+    EDGE_BEGIN,  /* empty; only at the beginning of the text; only in graphs of searches */
 };
 
 struct edge {
     uint8_t kind, low, high; /* range of an EDGE_BYTES */
     bool is_tail;            /* a call that is the last step of its rule */
-    uint32_t rule;           /* called by an EDGE_CALL */
+    union {
+        uint32_t rule;  /* called by an EDGE_CALL */
+        uint32_t bound; /* of an EDGE_COUNT or EDGE_ENOUGH */
+    };
     uint32_t to;
 };
 
 struct node {
     uint32_t edges, n_edges; /* index of the first edge, number of edges */
+    uint32_t counter;        /* the node's rule if it counts, index + 1; 0: it does not */
     bool is_end;             /* the end of its rule */
     bool is_kept;            /* a byte, or a call that is not a tail call, leaves the node */
 };
@@ -37,8 +43,12 @@ struct network {
     struct network_rule {
         uint32_t start, end;
         bool is_nullable, is_productive;
+        /* of a rule that counts: from `least` on a count is enough, and a smaller one is better;
+         * up to `most` each EDGE_COUNT lets it pass */
+        uint32_t least, most;
     } * rules;
-    int n_rules, root;
+    int n_rules, max_rules, root;
+    bool counts;           /* a rule counts */
     int n_classes;         /* number of byte classes; no edge distinguishes bytes of one class */
     uint8_t class_of[256]; /* class of each byte */
     uint8_t first_of[256]; /* lowest byte of each class */
@@ -49,12 +59,15 @@ struct network {
 /* Nodes and edges while they are added; network_new copies them into a network. */
 struct graph {
     struct builder *b;
+    struct network *network; /* to which rules that count are added; NULL: there are no calls */
+    uint32_t counter;        /* of new nodes */
     struct graph_edge {
         struct edge edge;
         uint32_t next; /* next edge of the same node, index + 1; 0: last */
     } * edges;
     uint32_t n_edges, max_edges;
-    uint32_t *first; /* first edge of each node, index + 1 */
+    uint32_t *first;    /* first edge of each node, index + 1 */
+    uint32_t *counters; /* counter of each node */
     uint32_t n_nodes, max_nodes;
 };
 
@@ -64,6 +77,18 @@ void graph_edge(struct graph *graph, uint32_t from, struct edge edge);
 void graph_bytes(struct graph *graph, uint32_t from, int low, int high, uint32_t to);
 void graph_empty(struct graph *graph, uint32_t from, uint32_t to);
 void graph_free(struct graph *graph);
+
+/* Adds a rule that counts between two nodes and returns its index. New nodes belong to it until
+ * graph_end_counter gets the same `before`. */
+int graph_begin_counter(struct graph *graph, uint32_t from, uint32_t to, uint32_t *before);
+void graph_end_counter(struct graph *graph, uint32_t before);
+
+/* Adds an EDGE_COUNT of the rule under construction. */
+void graph_count(struct graph *graph, uint32_t from, bool adds, uint32_t bound, uint32_t to);
+
+/* Adds a repeat with large counts as a rule that counts. False: it is better drawn copy by copy.
+ * (count.c) */
+bool graph_counted(struct graph *graph, const struct expr *repeat, uint32_t from, uint32_t to);
 
 /* Adds an expression between two nodes. No new edge enters `from` or leaves `to`. */
 void graph_expr(struct graph *graph, const struct expr *expr, uint32_t from, uint32_t to);

@@ -3,7 +3,7 @@
  *
  * A state is one of Earley's item sets (Earley 1970, with Aycock and Horspool 2002 for empty
  * rules). An item is a node of the network and a frame; the frame lists the items that continue
- * after the item's rule ends. A state is created when it is first reached and never changes. Equal
+ * after the item's rule ends. In a rule that counts (build/count.c) it also has a count. A state is created when it is first reached and never changes. Equal
  * states are shared, and each state caches its successor per byte class. So a finite grammar
  * becomes a finite automaton during use, and removing bytes means returning to an older state. */
 #ifndef PENSTOCK_GRAMMAR_AUTOMATON_H
@@ -22,6 +22,7 @@ struct state;
 
 struct item {
     uint32_t node;
+    uint32_t count; /* of the node's rule; 0 if it does not count */
     struct frame *frame;
 };
 
@@ -34,6 +35,9 @@ struct frame {
     struct frame *same_hash;
     uint32_t hash;
     bool is_marked;
+    bool has_counts;   /* a caller or a caller's frame has a count */
+    uint32_t ahead;    /* for which `far` is known; 0: for none */
+    struct frame *far; /* frame_far of this one */
     int n_callers;
     struct item *callers; /* [n_callers] the nodes after the calls, with their frames; sorted */
 };
@@ -125,6 +129,10 @@ void state_free(struct automaton *a, struct state *state);
  * than "here" frames stay the same. (frames.c) */
 struct frame *frame_in_later(struct automaton *a, struct frame *frame, struct state *origin);
 
+/* Returns the frame with each count replaced by the one that no `ahead` counted repeats tell apart
+ * from it; see state_far. */
+struct frame *frame_far(struct automaton *a, struct frame *frame, uint32_t ahead);
+
 /* Frees unmarked frames, unmarks the others and returns their bytes. */
 size_t frames_sweep(struct automaton *a);
 void frames_free(struct automaton *a);
@@ -133,6 +141,13 @@ void frames_free(struct automaton *a);
  * allowed. (masks.c) */
 struct mask *mask_share(struct automaton *a, uint64_t of, const uint32_t *bits, size_t words);
 void mask_release(struct automaton *a, struct mask *mask);
+
+/* Returns a state with the same mask, in which counts far from their bounds are the same for all:
+ * no token of fewer than `ahead` bytes tells them apart. Large counts so share masks. (states.c) */
+struct state *state_far(struct automaton *a, struct state *state, uint32_t ahead);
+
+/* The count that stands for all counts of a node that no `ahead` repeats tell apart. */
+uint32_t count_far(const struct network *network, uint32_t node, uint32_t count, uint32_t ahead);
 
 /* Order of items (states.c). */
 int item_order(const struct item *x, const struct item *y);

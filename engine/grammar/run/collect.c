@@ -46,6 +46,7 @@ static void mark_all_behind(struct marking *marking, const struct automaton *a) 
         } else {
             const struct frame *frame = marking->frames[--marking->n_frames];
             mark(marking, frame->origin);
+            if (frame->ahead) mark_frame(marking, a, frame->far);
             for (int i = 0; i < frame->n_callers; i++)
                 mark_frame(marking, a, frame->callers[i].frame);
         }

@@ -25,6 +25,7 @@ static uint32_t hash_frame(uint32_t rule, const struct state *origin, const stru
     uint64_t hash = ((uint64_t)(uintptr_t)origin << 8 ^ rule) * 0x9E3779B97F4A7C15u;
     for (int i = 0; i < n; i++) {
         hash ^= (uint64_t)callers[i].node << 32 | callers[i].frame->serial;
+        hash += callers[i].count;
         hash *= 0xD6E8FEB86659FD93u;
         hash ^= hash >> 29;
     }
@@ -77,6 +78,8 @@ static struct frame *find_or_add(struct automaton *a, uint32_t rule, struct stat
                             .n_callers = n};
     frame->callers = (struct item *)(frame + 1);
     if (n) memcpy(frame->callers, callers, (size_t)n * sizeof *callers);
+    for (int i = 0; i < n; i++)
+        frame->has_counts |= callers[i].count > 0 || callers[i].frame->has_counts;
     *bucket = frame;
     frames->n++;
     a->bytes += bytes_of(n);
@@ -88,13 +91,13 @@ static struct frame *find_or_add(struct automaton *a, uint32_t rule, struct stat
 /* The maximum recursion of make_frame. */
 enum { MAX_OPEN = 100 };
 
-static void add_caller(struct frames *frames, uint32_t node, struct frame *frame) {
+static void add_caller(struct frames *frames, struct item caller) {
     if (frames->n_callers == frames->max_callers) {
         frames->max_callers = frames->max_callers ? 2 * frames->max_callers : 64;
         frames->callers =
             mem_realloc(frames->callers, (size_t)frames->max_callers * sizeof *frames->callers);
     }
-    frames->callers[frames->n_callers++] = (struct item){node, frame};
+    frames->callers[frames->n_callers++] = caller;
 }
 
 /* Appends the items that wait for the rule in a state. False: the rule waits for itself, or the
@@ -109,7 +112,7 @@ static bool add_callers(struct automaton *a, uint32_t rule, struct state *origin
             if (edge->kind != EDGE_CALL || edge->is_tail || edge->rule != rule) continue;
             struct frame *frame = frame_in_later(a, item->frame, origin);
             if (!frame) return false;
-            add_caller(&a->frames, edge->to, frame);
+            add_caller(&a->frames, (struct item){edge->to, item->count, frame});
         }
     }
     return true;
@@ -153,6 +156,36 @@ struct frame *frame_in_later(struct automaton *a, struct frame *frame, struct st
     origin->frames = known;
     a->bytes += sizeof *known;
     return made;
+}
+
+/* ---- frames far from bounds ----------------------------------------------------------------- */
+
+/* Writes the far callers above the others; they stay at `first` while this recurses. */
+static struct frame *make_far(struct automaton *a, struct frame *frame, uint32_t ahead) {
+    struct frames *frames = &a->frames;
+    const int first = frames->n_callers;
+    frames->n_open++;
+    for (int i = 0; i < frame->n_callers; i++) {
+        struct item caller = frame->callers[i];
+        caller.count = count_far(a->network, caller.node, caller.count, ahead);
+        caller.frame = frame_far(a, caller.frame, ahead);
+        add_caller(frames, caller);
+    }
+    frames->n_open--;
+    int n = sort_callers(frames->callers + first, frame->n_callers);
+    frames->n_callers = first;
+    return find_or_add(a, frame->rule, NULL, frames->callers + first, n);
+}
+
+/* A frame that is nested too deeply, or that names a state, stands for itself. */
+struct frame *frame_far(struct automaton *a, struct frame *frame, uint32_t ahead) {
+    if (!frame->has_counts || frame->origin) return frame;
+    if (frame->ahead == ahead) return frame->far;
+    if (a->frames.n_open == MAX_OPEN) return frame;
+    struct frame *far = make_far(a, frame, ahead);
+    frame->far = far;
+    frame->ahead = ahead;
+    return far;
 }
 
 /* ---- freeing -------------------------------------------------------------------------------- */

@@ -352,8 +352,8 @@ static void drop_walk(struct automaton *a, struct state *state) {
     state->walk = NULL;
 }
 
-bool mask_find(struct automaton *a, const struct vocabulary *v, struct state *state,
-               int64_t max_work) {
+static bool find_by_walk(struct automaton *a, const struct vocabulary *v, struct state *state,
+                         int64_t max_work) {
     if (state->walk && state->walk->v_id != v->id) drop_walk(a, state);
     a->work = 0;
     if (!state->walk) state->walk = walk_new(a, v, state);
@@ -364,6 +364,23 @@ bool mask_find(struct automaton *a, const struct vocabulary *v, struct state *st
     state->mask = NULL;
     state->mask = mask_share(a, v->id, w->mask, ((size_t)v->V + 31) / 32);
     drop_walk(a, state);
+    return true;
+}
+
+/* Gives a state the known mask of another one. */
+static void take_mask(struct automaton *a, struct state *state, struct state *from) {
+    mask_release(a, state->mask);
+    state->mask = from->mask;
+    state->mask->n_states++;
+    if (from->n_wanted < UINT8_MAX) from->n_wanted++;
+}
+
+bool mask_find(struct automaton *a, const struct vocabulary *v, struct state *state,
+               int64_t max_work) {
+    struct state *far = state_far(a, state, (uint32_t)v->max_depth + 2);
+    bool is_known = far->mask && far->mask->of == v->id;
+    if (!is_known && !find_by_walk(a, v, far, max_work)) return false;
+    if (far != state) take_mask(a, state, far);
     return true;
 }
 

@@ -25,11 +25,21 @@ enum { COMPARISONS_OF_A_NODE = 4 };
 
 /* ---- making a state ------------------------------------------------------------------------- */
 
-static void add_item(struct automaton *a, uint32_t node, struct frame *frame) {
+/* Does x make y superfluous? Both are at one node. Of counts that are enough, the smallest one allows
+ * all that the others do. */
+static bool replaces(const struct automaton *a, const struct item *x, const struct item *y) {
+    uint32_t counter = a->network->nodes[x->node].counter;
+    if (x->frame != y->frame) return false;
+    if (x->count == y->count) return true;
+    return counter && x->count < y->count && x->count >= a->network->rules[counter - 1].least;
+}
+
+static void add_item(struct automaton *a, uint32_t node, uint32_t count, struct frame *frame) {
     struct making *making = &a->making;
+    struct item item = {node, count, frame};
     int n_same = 0;
     for (uint32_t i = making->last[node]; i; i = making->same_node[i - 1], n_same++) {
-        if (making->items[i - 1].frame == frame) return;
+        if (replaces(a, &making->items[i - 1], &item)) return;
     }
     a->work += n_same / COMPARISONS_OF_A_NODE;
     if (n_same == MAX_FRAMES) making->is_too_ambiguous = true;
@@ -40,7 +50,7 @@ static void add_item(struct automaton *a, uint32_t node, struct frame *frame) {
         making->items = mem_realloc(making->items, max * sizeof *making->items);
         making->same_node = mem_realloc(making->same_node, max * sizeof *making->same_node);
     }
-    making->items[making->n] = (struct item){node, frame};
+    making->items[making->n] = item;
     making->same_node[making->n] = making->last[node];
     making->last[node] = (uint32_t)++making->n;
 }
@@ -52,7 +62,7 @@ static void complete(struct automaton *a, const struct frame *frame) {
     struct state *origin = frame->origin;
     if (frame == &a->here[network->n_rules]) a->making.may_end = true;
     for (int i = 0; i < frame->n_callers; i++)
-        add_item(a, frame->callers[i].node, frame->callers[i].frame);
+        add_item(a, frame->callers[i].node, frame->callers[i].count, frame->callers[i].frame);
     if (!origin) return;
     for (int i = 0; i < origin->n_items; i++) {
         const struct item *item = &origin->items[i];
@@ -60,7 +70,7 @@ static void complete(struct automaton *a, const struct frame *frame) {
         for (uint32_t e = node->edges; e < node->edges + node->n_edges; e++) {
             const struct edge *edge = &network->edges[e];
             if (edge->kind == EDGE_CALL && !edge->is_tail && edge->rule == frame->rule)
-                add_item(a, edge->to, frame_in_later(a, item->frame, origin));
+                add_item(a, edge->to, item->count, frame_in_later(a, item->frame, origin));
         }
     }
 }
@@ -70,12 +80,14 @@ static void follow(struct automaton *a, struct item item) {
     const struct node *node = &network->nodes[item.node];
     for (uint32_t e = node->edges; e < node->edges + node->n_edges; e++) {
         const struct edge *edge = &network->edges[e];
-        if (edge->kind == EDGE_EMPTY) {
-            add_item(a, edge->to, item.frame);
+        bool counts = edge->kind == EDGE_COUNT && item.count + edge->low <= edge->bound;
+        bool is_enough = edge->kind == EDGE_ENOUGH && item.count >= edge->bound;
+        if (edge->kind == EDGE_EMPTY || counts || is_enough) {
+            add_item(a, edge->to, item.count + (counts ? edge->low : 0), item.frame);
         } else if (edge->kind == EDGE_CALL) {
             const struct network_rule *rule = &network->rules[edge->rule];
-            add_item(a, rule->start, edge->is_tail ? item.frame : &a->here[edge->rule]);
-            if (rule->is_nullable) add_item(a, edge->to, item.frame);
+            add_item(a, rule->start, 0, edge->is_tail ? item.frame : &a->here[edge->rule]);
+            if (rule->is_nullable) add_item(a, edge->to, item.count, item.frame);
         }
     }
     if (node->is_end) complete(a, item.frame);
@@ -90,6 +102,7 @@ static void begin_making(struct automaton *a) {
 
 int item_order(const struct item *x, const struct item *y) {
     if (x->node != y->node) return x->node < y->node ? -1 : 1;
+    if (x->count != y->count) return x->count < y->count ? -1 : 1;
     uint32_t p = x->frame->serial, q = y->frame->serial;
     return (p > q) - (p < q);
 }
@@ -116,6 +129,7 @@ static uint32_t hash_items(const struct item *items, int n, bool may_end) {
     uint64_t hash = may_end ? 0x9E3779B97F4A7C15u : 0;
     for (int i = 0; i < n; i++) {
         hash ^= (uint64_t)items[i].node << 32 | items[i].frame->serial;
+        hash += items[i].count;
         hash *= 0xD6E8FEB86659FD93u;
         hash ^= hash >> 29;
     }
@@ -179,6 +193,17 @@ static struct state *find_or_add(struct automaton *a, const struct item *items, 
     return state_new(a, items, n, hash, may_end);
 }
 
+/* Does an item that was added after item `at` make it superfluous? */
+static bool is_replaced(const struct automaton *a, uint32_t at) {
+    const struct making *making = &a->making;
+    const struct item *item = &making->items[at];
+    if (!a->network->nodes[item->node].counter) return false;
+    for (uint32_t i = making->last[item->node]; i > at + 1; i = making->same_node[i - 1]) {
+        if (replaces(a, &making->items[i - 1], item)) return true;
+    }
+    return false;
+}
+
 /* Closes the set of items, and finds or creates the state of those that are kept. */
 static struct state *end_making(struct automaton *a) {
     struct making *making = &a->making;
@@ -186,8 +211,9 @@ static struct state *end_making(struct automaton *a) {
     int kept = 0;
     for (int i = 0; i < making->n; i++) {
         struct item item = making->items[i];
-        making->last[item.node] = 0;
-        if (a->network->nodes[item.node].is_kept) making->items[kept++] = item;
+        bool is_kept = a->network->nodes[item.node].is_kept && !is_replaced(a, (uint32_t)i);
+        if (making->last[item.node] == (uint32_t)i + 1) making->last[item.node] = 0;
+        if (is_kept) making->items[kept++] = item;
     }
     if (making->n > MAX_ITEMS || making->is_too_ambiguous) {
         a->is_exhausted = true;
@@ -209,7 +235,7 @@ static void take_edge(struct automaton *a, struct state *state, const struct ite
     } else {
         *low = max_int(*low, edge->low);
         *high = min_int(*high, edge->high);
-        add_item(a, edge->to, frame_in_later(a, item->frame, state));
+        add_item(a, edge->to, item->count, frame_in_later(a, item->frame, state));
     }
 }
 
@@ -235,6 +261,36 @@ struct state *automaton_find(struct automaton *a, struct state *state, int class
     return found;
 }
 
+/* ---- states far from bounds ----------------------------------------------------------------- */
+
+uint32_t count_far(const struct network *network, uint32_t node, uint32_t count, uint32_t ahead) {
+    uint32_t counter = network->nodes[node].counter;
+    const struct network_rule *rule = &network->rules[counter ? counter - 1 : 0];
+    if (!counter || count + ahead > rule->most) return count;
+    if (count >= rule->least) return rule->least;
+    return count + ahead < rule->least ? 0 : count;
+}
+
+struct state *state_far(struct automaton *a, struct state *state, uint32_t ahead) {
+    bool differs = false;
+    int n = 0;
+    if (!a->network->counts || state->n_items > a->making.max) return state;
+    struct item *items = a->making.items;
+    for (int i = 0; i < state->n_items; i++) {
+        struct item item = state->items[i];
+        struct item far = {item.node, count_far(a->network, item.node, item.count, ahead),
+                           frame_far(a, item.frame, ahead)};
+        differs = differs || item_order(&item, &far) != 0;
+        items[i] = far;
+    }
+    if (!differs) return state;
+    sort_items(items, state->n_items);
+    for (int i = 0; i < state->n_items; i++) {
+        if (n == 0 || item_order(&items[n - 1], &items[i]) != 0) items[n++] = items[i];
+    }
+    return find_or_add(a, items, n, state->may_end);
+}
+
 /* ---- the automaton -------------------------------------------------------------------------- */
 
 void automaton_init(struct automaton *a, const struct network *network, size_t max_bytes) {
@@ -248,7 +304,7 @@ void automaton_init(struct automaton *a, const struct network *network, size_t m
     a->dead = state_new(a, NULL, 0, 0, false);
     for (int i = 0; i < network->n_classes; i++) a->dead->next[i] = a->dead;
     begin_making(a);
-    add_item(a, network->rules[network->root].start, &a->here[network->n_rules]);
+    add_item(a, network->rules[network->root].start, 0, &a->here[network->n_rules]);
     a->start = end_making(a);
     assert(a->start != a->dead || a->is_exhausted);
 }
