@@ -4,7 +4,7 @@
 #include "server/json/json.h"
 #include "server/message/internal.h"
 
-/* A grammar has a state for each repetition. This leaves room for other tools. */
+/* A grammar has a rule for each number of properties. This leaves room for other tools. */
 #define MAX_HINT_COUNT 2000
 
 static bool is_one_of(const char *name, const char *const *names) {
@@ -14,7 +14,6 @@ static bool is_one_of(const char *name, const char *const *names) {
 }
 
 void schema_write(struct buf *out, const struct json *value, bool is_hint) {
-    static const char *const counts[] = {"maxLength", "maxItems", "maxProperties", NULL};
     static const char *const values[] = {"const", "enum", "default", "example", "examples", NULL};
     bool is_object = json_is(value, JSON_OBJECT);
     const char *comma = "";
@@ -24,7 +23,7 @@ void schema_write(struct buf *out, const struct json *value, bool is_hint) {
     }
     buf_puts(out, is_object ? "{" : "[");
     json_each(member, value) {
-        bool is_count = is_object && is_one_of(member->name, counts);
+        bool is_count = is_object && strcmp(member->name, "maxProperties") == 0;
         if (is_count && json_number(member) > MAX_HINT_COUNT) continue;
         buf_puts(out, comma);
         if (is_object) {

@@ -11,7 +11,8 @@
 #include "config/json.h"
 #include "engine/grammar/build/limits.h"
 
-enum { MAX_CODE_POINT = 0x10FFFF, NO_MAX = -1 };
+/* MAX_COUNT: larger counts of repetitions are read as this one. */
+enum { MAX_CODE_POINT = 0x10FFFF, NO_MAX = -1, MAX_COUNT = 100000000 };
 
 struct range { /* of code points */
     uint32_t low, high;

@@ -15,6 +15,7 @@ static struct grammar_limits limits_of(const struct grammar_limits *given) {
     if (!limits.max_states) limits.max_states = 50000;
     if (!limits.max_bytes) limits.max_bytes = (size_t)16 << 20;
     if (!limits.max_ms) limits.max_ms = 500;
+    if (!limits.max_copies) limits.max_copies = 64;
     return limits;
 }
 

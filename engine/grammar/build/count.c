@@ -48,10 +48,10 @@ void graph_count(struct graph *graph, uint32_t from, bool adds, uint32_t bound, 
 
 /* ---- the choice ----------------------------------------------------------------------------- */
 
-/* Copies of up to MAX_COPIED nodes are drawn. So are up to MAX_UNROLLED nodes if the smallest count
- * is large: where the ends of a body are ambiguous, a place of a rule has many counts, and counts
+/* Copies of up to limits.max_copies nodes are drawn. So are up to MAX_UNROLLED nodes if the smallest
+ * count is large: where the ends of a body are ambiguous, a place of a rule has many counts, and counts
  * below the smallest one do not replace each other. */
-enum { MAX_COPIED = 64, MAX_UNROLLED = 10000, LARGE_MIN = 400, MAX_VISITS = 200 };
+enum { NODES_OF_REGULAR = 64, MAX_UNROLLED = 10000, LARGE_MIN = 400, MAX_VISITS = 200 };
 
 /* May the expression match the empty text? Also true if this takes long to find out. */
 static bool may_be_empty(const struct builder *b, const struct expr *expr, int *visits) {
@@ -102,7 +102,7 @@ static size_t nodes_of(const struct expr *expr) {
     case EXPR_AND:
     case EXPR_NOT:
     case EXPR_MULTIPLE:
-        return MAX_COPIED;
+        return NODES_OF_REGULAR;
     default:
         return 1;
     }
@@ -110,10 +110,10 @@ static size_t nodes_of(const struct expr *expr) {
 
 static bool is_worth_counting(const struct graph *graph, const struct expr *repeat) {
     int copies = max_int(repeat->min, repeat->max), visits = MAX_VISITS;
-    if (!graph->network || !repeat->child || copies < 9) return false;
+    if (!graph->network || !repeat->child || copies < 2) return false;
     size_t nodes = nodes_of(repeat->child);
-    if (nodes * (size_t)copies <= (repeat->min > LARGE_MIN ? MAX_UNROLLED : MAX_COPIED))
-        return false;
+    int most = repeat->min > LARGE_MIN ? MAX_UNROLLED : graph->b->limits.max_copies;
+    if (nodes * (size_t)copies <= (size_t)most) return false;
     return !may_be_empty(graph->b, repeat->child, &visits);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/grammar/build/keys.h"
 #include "engine/grammar/build/network.h"
 
 /* ---- classes of bytes ----------------------------------------------------------------------- */
@@ -32,8 +33,7 @@ static void classes_of_graph(const struct graph *graph, struct dfa *dfa) {
     for (int byte = 0; byte < 256; byte++) add_byte(dfa, byte, run += begins[byte], keys);
 }
 
-/* Forms the common refinement of two automata's classes. */
-static void classes_of_both(const struct dfa *x, const struct dfa *y, struct dfa *out) {
+void dfa_classes_of_both(const struct dfa *x, const struct dfa *y, struct dfa *out) {
     uint32_t keys[256];
     for (int byte = 0; byte < 256; byte++)
         add_byte(out, byte, (uint32_t)x->class_of[byte] << 8 | y->class_of[byte], keys);
@@ -80,8 +80,7 @@ static void join_classes(struct dfa *dfa) {
 
 /* ---- states --------------------------------------------------------------------------------- */
 
-/* Adds a state whose bytes all lead to state 0. */
-static uint32_t dfa_add(struct builder *b, struct dfa *dfa, bool accepts) {
+uint32_t dfa_add(struct builder *b, struct dfa *dfa, bool accepts) {
     const size_t row = dfa->n_classes * sizeof *dfa->next, bytes = dfa->n * row;
     assert(dfa->n_classes > 0);
     if (dfa->n % 64 == 0 && !builder_in_time(b)) return 0;
@@ -105,75 +104,6 @@ static uint32_t dfa_add(struct builder *b, struct dfa *dfa, bool accepts) {
 void dfa_free(struct dfa *dfa) {
     mem_free(dfa->next);
     mem_free(dfa->accepts);
-}
-
-/* ---- a table from keys to states ------------------------------------------------------------ */
-
-/* A key is a sequence of `n` numbers. Its index is the index of its state. */
-struct key_table {
-    struct dfa_key {
-        /* at: offset in `numbers`; next: key of the same bucket, index + 1 */
-        uint32_t at, n, hash, next;
-    } * keys;
-    uint32_t *numbers; /* of all keys, concatenated */
-    uint32_t n, max, n_numbers, max_numbers, n_buckets, *buckets;
-};
-
-static const uint32_t *key_numbers(const struct key_table *table, uint32_t place) {
-    return table->numbers + table->keys[place].at;
-}
-
-static uint32_t hash_numbers(const uint32_t *numbers, uint32_t n) {
-    uint32_t hash = 2166136261u;
-    for (uint32_t i = 0; i < n; i++) hash = (hash ^ numbers[i]) * 16777619u, hash ^= hash >> 15;
-    return hash;
-}
-
-static void grow_table(struct key_table *table) {
-    table->max = table->max ? 2 * table->max : 64;
-    table->keys = mem_realloc(table->keys, table->max * sizeof *table->keys);
-    mem_free(table->buckets);
-    table->n_buckets = 2 * table->max;
-    table->buckets = mem_calloc(table->n_buckets, sizeof *table->buckets);
-    for (uint32_t i = 0; i < table->n; i++) {
-        uint32_t *bucket = &table->buckets[table->keys[i].hash & (table->n_buckets - 1)];
-        table->keys[i].next = *bucket;
-        *bucket = i + 1;
-    }
-}
-
-static uint32_t add_numbers(struct key_table *table, const uint32_t *numbers, uint32_t n) {
-    uint32_t at = table->n_numbers;
-    if (at + n > table->max_numbers) {
-        table->max_numbers = 2 * (at + n);
-        table->numbers = mem_realloc(table->numbers, table->max_numbers * sizeof *table->numbers);
-    }
-    if (n) memcpy(table->numbers + at, numbers, n * sizeof *numbers);
-    table->n_numbers += n;
-    return at;
-}
-
-/* Returns the index of a key. Copies the numbers if the key is new. */
-static uint32_t key_place(struct key_table *table, const uint32_t *numbers, uint32_t n) {
-    uint32_t hash = hash_numbers(numbers, n);
-    if (table->n == table->max) grow_table(table);
-    uint32_t *bucket = &table->buckets[hash & (table->n_buckets - 1)];
-    for (uint32_t i = *bucket; i; i = table->keys[i - 1].next) {
-        const struct dfa_key *key = &table->keys[i - 1];
-        if (key->hash == hash && key->n == n &&
-            (n == 0 || memcmp(table->numbers + key->at, numbers, n * sizeof *numbers) == 0))
-            return i - 1;
-    }
-    table->keys[table->n] = (struct dfa_key){add_numbers(table, numbers, n), n, hash, *bucket};
-    *bucket = ++table->n;
-    return table->n - 1;
-}
-
-static void key_table_free(struct key_table *table) {
-    mem_free(table->keys);
-    mem_free(table->numbers);
-    mem_free(table->buckets);
-    mem_free(table);
 }
 
 /* ---- from a graph --------------------------------------------------------------------------- */
@@ -277,13 +207,11 @@ void dfa_of_graph(struct builder *b, const struct graph *graph, uint32_t start, 
 
 /* ---- operations ----------------------------------------------------------------------------- */
 
-static void make(struct builder *b, const struct expr *expr, struct dfa *dfa);
-
 /* Intersects two automata. States are pairs. */
 static void intersect(struct builder *b, const struct dfa *x, const struct dfa *y,
                       struct dfa *out) {
     struct key_table *table = mem_calloc(1, sizeof *table);
-    classes_of_both(x, y, out);
+    dfa_classes_of_both(x, y, out);
     key_place(table, (uint32_t[]){0, 0}, 2);
     dfa_add(b, out, x->accepts[0] && y->accepts[0]);
     out->start = key_place(table, (uint32_t[]){x->start, y->start}, 2);
@@ -301,9 +229,7 @@ static void intersect(struct builder *b, const struct dfa *x, const struct dfa *
     key_table_free(table);
 }
 
-/* Is no matching text the beginning of another one? The empty text is a beginning of all texts. In
- * a complement the sink accepts and stays in itself, so its texts begin others. */
-static bool is_prefix_free(const struct dfa *dfa) {
+bool dfa_is_prefix_free(const struct dfa *dfa) {
     for (uint32_t i = 0; i < dfa->n; i++) {
         for (uint32_t c = 0; c < dfa->n_classes && dfa->accepts[i]; c++) {
             if (dfa->next[(size_t)i * dfa->n_classes + c]) return false;
@@ -319,7 +245,7 @@ static void intersect_counted(struct builder *b, const struct dfa *x, const stru
     struct key_table *table = mem_calloc(1, sizeof *table);
     uint32_t min = (uint32_t)repeat->min;
     uint32_t most = repeat->max == NO_MAX ? min : (uint32_t)repeat->max;
-    classes_of_both(x, unit, out);
+    dfa_classes_of_both(x, unit, out);
     key_place(table, (uint32_t[]){0, 0, 0}, 3);
     dfa_add(b, out, false);
     out->start = key_place(table, (uint32_t[]){x->start, unit->start, 0}, 3);
@@ -346,17 +272,16 @@ static void intersect_counted(struct builder *b, const struct dfa *x, const stru
     key_table_free(table);
 }
 
-/* Intersects x with another operand. */
-static void intersect_expr(struct builder *b, const struct dfa *x, const struct expr *expr,
-                           struct dfa *out) {
+void dfa_intersect_expr(struct builder *b, const struct dfa *x, const struct expr *expr,
+                        struct dfa *out) {
     struct dfa other = {0};
     bool is_counted = expr->kind == EXPR_REPEAT && expr->child;
-    make(b, is_counted ? expr->child : expr, &other);
-    if (b->status == STATUS_OK && is_counted && !is_prefix_free(&other)) {
+    dfa_of_expr(b, is_counted ? expr->child : expr, &other);
+    if (b->status == STATUS_OK && is_counted && !dfa_is_prefix_free(&other)) {
         dfa_free(&other);
         other = (struct dfa){0};
         is_counted = false;
-        make(b, expr, &other);
+        dfa_of_expr(b, expr, &other);
     }
     if (b->status == STATUS_OK && is_counted)
         intersect_counted(b, x, &other, expr, out);
@@ -365,13 +290,19 @@ static void intersect_expr(struct builder *b, const struct dfa *x, const struct 
     dfa_free(&other);
 }
 
-static void make_and(struct builder *b, const struct expr *expr, struct dfa *dfa) {
-    make(b, expr->child, dfa);
-    for (const struct expr *e = expr->child->next; e && b->status == STATUS_OK; e = e->next) {
+void dfa_of_and(struct builder *b, const struct expr *expr, const struct expr *without,
+                struct dfa *dfa) {
+    bool is_first = true;
+    for (const struct expr *e = expr->child; e && b->status == STATUS_OK; e = e->next) {
         struct dfa both = {0};
-        intersect_expr(b, dfa, e, &both);
+        if (e == without) continue;
+        if (is_first)
+            dfa_of_expr(b, e, &both);
+        else
+            dfa_intersect_expr(b, dfa, e, &both);
         dfa_free(dfa);
         *dfa = both;
+        is_first = false;
     }
 }
 
@@ -423,13 +354,13 @@ static void make_multiples(struct builder *b, const struct expr *expr, struct df
     }
 }
 
-static void make(struct builder *b, const struct expr *expr, struct dfa *dfa) {
+void dfa_of_expr(struct builder *b, const struct expr *expr, struct dfa *dfa) {
     if (expr->kind == EXPR_AND) {
-        make_and(b, expr, dfa);
+        dfa_of_and(b, expr, NULL, dfa);
     } else if (expr->kind == EXPR_MULTIPLE) {
         make_multiples(b, expr, dfa);
     } else if (expr->kind == EXPR_NOT) {
-        make(b, expr->child, dfa);
+        dfa_of_expr(b, expr->child, dfa);
         for (uint32_t i = 0; i < dfa->n; i++) dfa->accepts[i] = !dfa->accepts[i];
     } else {
         struct graph graph = {.b = b};
@@ -444,7 +375,8 @@ static void make(struct builder *b, const struct expr *expr, struct dfa *dfa) {
 
 void graph_regular(struct graph *graph, const struct expr *expr, uint32_t from, uint32_t to) {
     struct dfa dfa = {0};
-    make(graph->b, expr, &dfa);
+    if (graph_counted_and(graph, expr, from, to)) return;
+    dfa_of_expr(graph->b, expr, &dfa);
     if (graph->b->status == STATUS_OK) dfa_draw(graph, &dfa, from, to);
     dfa_free(&dfa);
 }

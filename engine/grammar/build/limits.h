@@ -14,6 +14,7 @@ struct grammar_limits {
     int max_states;   /* 50,000 */
     size_t max_bytes; /* 16 MiB */
     int max_ms;       /* 500 ms of CPU time of the compiling thread */
+    int max_copies;   /* 64: a repeat with more nodes counts; no failure */
     /* JSON Schema: objects with `properties` and without `additionalProperties` may have other
      * properties, as the specification says. false: they may not. */
     bool open_objects;

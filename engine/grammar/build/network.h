@@ -90,6 +90,10 @@ void graph_count(struct graph *graph, uint32_t from, bool adds, uint32_t bound, 
  * (count.c) */
 bool graph_counted(struct graph *graph, const struct expr *repeat, uint32_t from, uint32_t to);
 
+/* Adds an EXPR_AND with a large count of characters as a rule that counts. False: it has none, or
+ * few states without. (dfa_count.c) */
+bool graph_counted_and(struct graph *graph, const struct expr *expr, uint32_t from, uint32_t to);
+
 /* Adds an expression between two nodes. No new edge enters `from` or leaves `to`. */
 void graph_expr(struct graph *graph, const struct expr *expr, uint32_t from, uint32_t to);
 
@@ -120,6 +124,26 @@ static inline uint32_t dfa_next(const struct dfa *dfa, uint32_t state, uint8_t b
 void dfa_of_graph(struct builder *b, const struct graph *graph, uint32_t start, uint32_t end,
                   struct dfa *dfa);
 void dfa_free(struct dfa *dfa);
+
+/* Builds the automaton of an expression without calls; without: an operand of an EXPR_AND that is
+ * left out, or NULL. The caller frees it, even after a failure. */
+void dfa_of_expr(struct builder *b, const struct expr *expr, struct dfa *dfa);
+void dfa_of_and(struct builder *b, const struct expr *expr, const struct expr *without,
+                struct dfa *dfa);
+
+/* Intersects x with another operand of an EXPR_AND. */
+void dfa_intersect_expr(struct builder *b, const struct dfa *x, const struct expr *expr,
+                        struct dfa *out);
+
+/* Is no matching text the beginning of another one? The empty text is a beginning of all texts. In
+ * a complement the sink accepts and stays in itself, so its texts begin others. */
+bool dfa_is_prefix_free(const struct dfa *dfa);
+
+/* Forms the common refinement of two automata's classes. */
+void dfa_classes_of_both(const struct dfa *x, const struct dfa *y, struct dfa *out);
+
+/* Adds a state whose bytes all lead to state 0. */
+uint32_t dfa_add(struct builder *b, struct dfa *dfa, bool accepts);
 
 /* Returns for each state whether an accepting state is reachable. The caller frees the array.
  * (dfa_draw.c) */

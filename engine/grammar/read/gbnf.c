@@ -287,7 +287,7 @@ static int read_count(struct text_grammar *g, int none) {
     struct regex *r = &g->r;
     int n = r->at < r->end && isdigit((unsigned char)*r->at) ? 0 : none;
     for (; r->at < r->end && isdigit((unsigned char)*r->at); r->at++) {
-        n = min_int(n * 10 + *r->at - '0', 1000000);
+        n = min_int(n * 10 + *r->at - '0', MAX_COUNT);
     }
     skip_space(g);
     return n;

@@ -205,7 +205,7 @@ static bool read_number(struct regex *r, int *n) {
     if (r->at == r->end || !isdigit((unsigned char)*r->at)) return false;
     *n = 0;
     for (; r->at < r->end && isdigit((unsigned char)*r->at); r->at++) {
-        *n = min_int(*n * 10 + *r->at - '0', 1000000);
+        *n = min_int(*n * 10 + *r->at - '0', MAX_COUNT);
     }
     return true;
 }

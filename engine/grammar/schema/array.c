@@ -79,7 +79,7 @@ static struct expr *items_from(struct schema_reader *r, const struct conj *conj,
 
 struct expr *schema_array(struct schema_reader *r, const struct conj *conj) {
     struct builder *b = r->b;
-    int min = conj_largest(conj, "minItems", 0), max = conj_most(r, conj, "maxItems");
+    int min = conj_largest(conj, "minItems", 0), max = conj_smallest(conj, "maxItems", NO_MAX);
     int prefix = 0;
     bool says_items = false;
     conj_each(schema, conj) {

@@ -79,17 +79,3 @@ bool format_find(const char *name, const char **pattern) {
     }
     return false;
 }
-
-/* The text before the path has at most LONGEST_HEAD characters, so only the path is counted. A
- * count over the whole pattern would multiply its states. */
-#define LONGEST_HEAD 285
-struct expr *format_short_uri(struct builder *b, int max) {
-    if (max < 2 * LONGEST_HEAD) return NULL;
-    struct range any = {0, MAX_CODE_POINT};
-    struct expr *head = pattern_own(b, "[a-zA-Z][0-9a-zA-Z+.-]{0,19}://(?:(?:" HOSTNAME "|\\[" IPV6
-                                       "\\])(?::[0-9]{1,5})?)?");
-    struct expr *path =
-        pattern_own(b, "(?:[/?](?:[/?]|" PATH_CHARACTER ")*)?(?:#(?:[/?]|" PATH_CHARACTER ")*)?");
-    struct expr *counted = expr_repeat(b, expr_class(b, &any, 1), 0, max - LONGEST_HEAD);
-    return expr_of(b, EXPR_CAT, head, expr_of(b, EXPR_AND, path, counted, NULL), NULL);
-}

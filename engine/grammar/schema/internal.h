@@ -112,10 +112,6 @@ void schema_cannot(struct schema_reader *r, const struct json *at, const char *f
 int conj_largest(const struct conj *conj, const char *keyword, int none);
 int conj_smallest(const struct conj *conj, const char *keyword, int none);
 
-/* Returns the value of maxLength or maxItems, or NO_MAX. Each count takes a state, so a large one
- * of a hint is ignored: it would refuse all tools of a request. */
-int conj_most(const struct schema_reader *r, const struct conj *conj, const char *keyword);
-
 /* ---- index.c -------------------------------------------------------------------------------- */
 
 /* Returns the value of a key, which is NULL at first. Valid until the next key is added. NULL: the
@@ -244,9 +240,6 @@ extern const struct string_format schema_formats[];
 
 /* Finds the regular expression of a format; NULL: any string. False: the format is unknown. */
 bool format_find(const char *name, const char **pattern);
-
-/* URIs of at most `max` characters, as a regular expression; NULL if max is too small. */
-struct expr *format_short_uri(struct builder *b, int max);
 
 /* The strings of a conjunction without quotes, as a regular expression; NULL: any string. */
 struct expr *schema_string_inside(struct schema_reader *r, const struct conj *conj);

@@ -149,12 +149,6 @@ int conj_smallest(const struct conj *conj, const char *keyword, int none) {
     return smallest;
 }
 
-int conj_most(const struct schema_reader *r, const struct conj *conj, const char *keyword) {
-    enum { MOST_OF_HINT = 1000 };
-    int most = conj_smallest(conj, keyword, NO_MAX);
-    return r->mode == SCHEMA_HINT && most > MOST_OF_HINT ? NO_MAX : most;
-}
-
 /* ---- bodies --------------------------------------------------------------------------------- */
 
 /* Returns a copy of the conjunction with one branch of `choice`, an anyOf, a oneOf or a nullable,

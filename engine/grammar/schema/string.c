@@ -47,18 +47,6 @@ static void add_format(struct schema_reader *r, struct expr *all, const struct j
                     "email, hostname, ipv4, ipv6, uuid, uri and base64.");
 }
 
-/* A URI of limited length without other constraints; NULL: the conjunction has others. */
-static struct expr *short_uri(struct schema_reader *r, const struct conj *conj, int min, int max) {
-    int n = 0;
-    bool is_uri = true;
-    conj_each_value(pattern, conj, "pattern") is_uri = is_uri && !pattern;
-    conj_each_value(format, conj, "format") {
-        n++;
-        is_uri = is_uri && strcmp(json_text(format), "uri") == 0;
-    }
-    return is_uri && n > 0 && min <= 5 ? format_short_uri(r->b, max) : NULL;
-}
-
 /* The patterns and formats of a string, as children of an EXPR_AND. */
 static struct expr *contents(struct schema_reader *r, const struct conj *conj) {
     struct expr *all = expr_new(r->b, EXPR_AND);
@@ -69,10 +57,8 @@ static struct expr *contents(struct schema_reader *r, const struct conj *conj) {
 
 struct expr *schema_string_inside(struct schema_reader *r, const struct conj *conj) {
     struct builder *b = r->b;
-    int min = conj_largest(conj, "minLength", 0), max = conj_most(r, conj, "maxLength");
+    int min = conj_largest(conj, "minLength", 0), max = conj_smallest(conj, "maxLength", NO_MAX);
     if (max != NO_MAX && max < min) return expr_new(b, EXPR_ALT);
-    struct expr *uri = short_uri(r, conj, min, max);
-    if (uri) return uri; /* its characters have no other spellings */
     struct expr *all = contents(r, conj);
     if (b->status != STATUS_OK || (!all->child && min == 0 && max == NO_MAX)) return NULL;
     if (min > 0 || max != NO_MAX) expr_add(all, any_characters(b, min, max));
@@ -82,7 +68,7 @@ struct expr *schema_string_inside(struct schema_reader *r, const struct conj *co
 /* A string in quotes, in JSON's or the other kind of Python's. */
 static struct expr *quoted_string(struct schema_reader *r, const struct conj *conj, bool single) {
     struct builder *b = r->b;
-    int min = conj_largest(conj, "minLength", 0), max = conj_most(r, conj, "maxLength");
+    int min = conj_largest(conj, "minLength", 0), max = conj_smallest(conj, "maxLength", NO_MAX);
     bool says_more = false;
     conj_each_value(pattern, conj, "pattern") says_more = says_more || pattern;
     conj_each_value(format, conj, "format") says_more = says_more || format;
@@ -107,7 +93,7 @@ struct expr *schema_string(struct schema_reader *r, const struct conj *conj) {
 
 struct expr *schema_text(struct schema_reader *r, const struct conj *conj) {
     struct builder *b = r->b;
-    int min = conj_largest(conj, "minLength", 0), max = conj_most(r, conj, "maxLength");
+    int min = conj_largest(conj, "minLength", 0), max = conj_smallest(conj, "maxLength", NO_MAX);
     struct expr *all = contents(r, conj);
     if (max != NO_MAX && max < min) return expr_add(all, expr_new(b, EXPR_ALT));
     if (schema_has_values(conj)) expr_add(all, schema_text_values(r, conj));
