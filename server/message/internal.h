@@ -292,8 +292,8 @@ int tool_set_types(const struct tool_set *tools, const char *tool, const char *p
 /* The same for a schema. */
 int schema_types(const struct json *schema);
 
-/* Writes a value of a schema. If it is a hint, bounds that need too many states of a grammar are
- * left out: agents send limits such as a maxLength of 524,288. */
+/* Writes a value of a schema. If it is a hint, a maxProperties that needs too many rules of a
+ * grammar is left out. */
 void schema_write(struct buf *out, const struct json *value, bool is_hint);
 
 /* ---- messages ------------------------------------------------------------------------------- */

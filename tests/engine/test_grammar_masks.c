@@ -151,9 +151,10 @@ START_TEST(masks_are_what_a_naive_recogniser_says) {
     struct buf text = {0};
     struct grammar *grammar;
     struct err err = {0};
+    const struct grammar_limits limits = {.max_copies = _i % 2 ? 1 : 0}; /* 1: all repeats count */
     naive_write(&naive, as_regex, &text);
     enum status status = grammar_compile(as_regex ? GRAMMAR_REGEX : GRAMMAR_GBNF, text.data,
-                                         text.length, NULL, &grammar, &err);
+                                         text.length, &limits, &grammar, &err);
     ck_assert_msg(status == STATUS_OK, "%s: %s", text.data, err.message);
     walk(grammar, naive, text.data, seed, true);
     walk(grammar, naive, text.data, seed, false);
@@ -173,6 +174,11 @@ static const struct {
     {GRAMMAR_REGEX, "[^\"]{0,9}x"},
     {GRAMMAR_REGEX, "[^<]*<a>"},
     {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":9}"},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":90,\"minLength\":30}"},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":80,\"pattern\":\"a|b$\"}"},
+    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":40},"
+                          "\"maxItems\":99}"},
+    {GRAMMAR_REGEX, "(?:[^,]{2,50},){3,70}x"},
     {GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"string\"}}"},
     {GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"null\"}}}"},
     {GRAMMAR_REGEX, "([^a\"]{0,5}|aa[^\"]{0,7})x"},

@@ -48,9 +48,9 @@ void graph_count(struct graph *graph, uint32_t from, bool adds, uint32_t bound, 
 
 /* ---- the choice ----------------------------------------------------------------------------- */
 
-/* Copies of up to limits.max_copies nodes are drawn. So are up to MAX_UNROLLED nodes if the smallest
- * count is large: where the ends of a body are ambiguous, a place of a rule has many counts, and counts
- * below the smallest one do not replace each other. */
+/* Copies of up to limits.max_copies nodes are drawn. If the smallest count is large, up to
+ * MAX_UNROLLED are: where the ends of a body are ambiguous, a place of a rule has many counts, and
+ * counts below the smallest one do not replace each other. */
 enum { NODES_OF_REGULAR = 64, MAX_UNROLLED = 10000, LARGE_MIN = 400, MAX_VISITS = 200 };
 
 /* May the expression match the empty text? Also true if this takes long to find out. */

@@ -197,14 +197,15 @@ static void draw_counted(struct graph *graph, const struct dfa *x, const struct 
 
 /* ---- the choice ----------------------------------------------------------------------------- */
 
-/* Up to this many states of x times `max` a copy per count is made: a deterministic automaton. */
-enum { MAX_STATES = 500, SMALL_MAX = 8 };
+/* Up to this many times limits.max_copies a state of x is copied for each count: the result is a
+ * deterministic automaton. */
+enum { STATES_OF_A_COPY = 8 };
 
 /* Returns the operand with the largest count, or NULL. */
 static const struct expr *largest_count(const struct expr *expr) {
     const struct expr *found = NULL;
     for (const struct expr *e = expr->child; e; e = e->next) {
-        bool is_larger = e->kind == EXPR_REPEAT && e->max > (found ? found->max : SMALL_MAX);
+        bool is_larger = e->kind == EXPR_REPEAT && e->max > (found ? found->max : 1);
         if (is_larger) found = e;
     }
     return found;
@@ -237,8 +238,9 @@ bool graph_counted_and(struct graph *graph, const struct expr *expr, uint32_t fr
     dfa_of_expr(b, counted->child, &unit);
     bool is_fit = b->status == STATUS_OK && dfa_is_prefix_free(&unit);
     if (is_fit) make_others(b, expr, counted, &x);
-    bool counts =
-        is_fit && b->status == STATUS_OK && (uint64_t)x.n * (uint64_t)counted->max > MAX_STATES;
+    const uint64_t states = (uint64_t)x.n * (uint64_t)counted->max;
+    const uint64_t most = (uint64_t)b->limits.max_copies * STATES_OF_A_COPY;
+    bool counts = is_fit && b->status == STATUS_OK && states > most;
     if (counts) draw_counted(graph, &x, &unit, (uint32_t)counted->max, from, to);
     dfa_free(&x);
     dfa_free(&unit);

@@ -4,7 +4,10 @@
 
 #include "config/config.h"
 
-/* A key is a sequence of `n` numbers. Its index is the index of its state. */
+/* A key is a sequence of `n` numbers. Its index is the index of its state.
+ *
+ * All zero: an empty table. The keys of a product of two automata are pairs of states; those of a
+ * subset construction are sorted sets of nodes. */
 struct key_table {
     struct dfa_key {
         /* at: offset in `numbers`; next: key of the same bucket, index + 1 */

@@ -3,7 +3,8 @@
  *
  * A state is one of Earley's item sets (Earley 1970, with Aycock and Horspool 2002 for empty
  * rules). An item is a node of the network and a frame; the frame lists the items that continue
- * after the item's rule ends. In a rule that counts (build/count.c) it also has a count. A state is created when it is first reached and never changes. Equal
+ * after the item's rule ends. In a rule that counts (build/count.c) it also has a count. A state is
+ * created when it is first reached and never changes. Equal
  * states are shared, and each state caches its successor per byte class. So a finite grammar
  * becomes a finite automaton during use, and removing bytes means returning to an older state. */
 #ifndef PENSTOCK_GRAMMAR_AUTOMATON_H

@@ -25,8 +25,8 @@ enum { COMPARISONS_OF_A_NODE = 4 };
 
 /* ---- making a state ------------------------------------------------------------------------- */
 
-/* Does x make y superfluous? Both are at one node. Of counts that are enough, the smallest one allows
- * all that the others do. */
+/* Does x make y superfluous? Both are at one node. Of counts that are enough, the smallest one
+ * allows all that the others do. */
 static bool replaces(const struct automaton *a, const struct item *x, const struct item *y) {
     uint32_t counter = a->network->nodes[x->node].counter;
     if (x->frame != y->frame) return false;

@@ -14,9 +14,9 @@ static struct expr *in_quotes(struct builder *b, struct expr *inside) {
 
 /* Single quotes around a text without them. */
 static struct expr *in_single_quotes(struct builder *b, struct expr *inside) {
-    struct expr *plain = pattern_own(b, "[^']*");
-    return expr_of(b, EXPR_CAT, expr_text(b, "'"), expr_of(b, EXPR_AND, inside, plain, NULL),
-                   expr_text(b, "'"), NULL);
+    struct expr *all = inside->kind == EXPR_AND ? inside : expr_of(b, EXPR_AND, inside, NULL);
+    expr_add(all, pattern_own(b, "[^']*"));
+    return expr_of(b, EXPR_CAT, expr_text(b, "'"), all, expr_text(b, "'"), NULL);
 }
 
 static struct expr *any_characters(struct builder *b, int min, int max) {
