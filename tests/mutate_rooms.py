@@ -15,7 +15,7 @@ import re
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # What shortens long suites, and fills freed memory with bytes.
 ENVIRONMENT = {"SCHEDULER_STEPS": "300000", "PROPERTY_CASES": "150", "MALLOC_PERTURB_": "165"}
-SLOW = {"engine_grammar_growth", "engine_sampling_speed", "scheduler_speed", "scheduler_same_bytes", "engine_golden",
+SLOW = {"engine_grammar_growth", "engine_sampling_work", "scheduler_work", "scheduler_same_bytes", "engine_golden",
         "server_body_growth", "engine_published", "engine_ranks", "kernels_threads"}
 ANY = 5  # the most suites that are run because they call a function of the file
 

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "counted/work.h"
 #include "engine/grammar/grammar.h"
 #include "support/suite_main.h"
 
@@ -199,70 +199,7 @@ static void write_text(struct buf *text, const struct family *family, int n) {
 
 /* ---- work ----------------------------------------------------------------------------------- */
 
-/* The work so far: the basic blocks that the compiler of grammars executed, and the bytes that
- * string functions handled, BYTES_A_BLOCK of them as one block. The build instruments the sources
- * in engine/grammar for this suite, so the work of a text is always the same. */
-static uint64_t work;
-static const size_t BYTES_A_BLOCK = 8;
-
-void __sanitizer_cov_trace_pc(void);
-void __sanitizer_cov_trace_pc(void) {
-    work++;
-}
-
-static void count_bytes(size_t n) {
-    work += 1 + n / BYTES_A_BLOCK;
-}
-
-/* The linker passes all calls of NAME to __wrap_NAME, and those of __real_NAME to NAME. */
-void *__real_memcpy(void *to, const void *from, size_t n);
-void *__wrap_memcpy(void *to, const void *from, size_t n);
-void *__real_memmove(void *to, const void *from, size_t n);
-void *__wrap_memmove(void *to, const void *from, size_t n);
-void *__real_memset(void *to, int byte, size_t n);
-void *__wrap_memset(void *to, int byte, size_t n);
-int __real_memcmp(const void *a, const void *b, size_t n);
-int __wrap_memcmp(const void *a, const void *b, size_t n);
-size_t __real_strlen(const char *text);
-size_t __wrap_strlen(const char *text);
-int __real_clock_gettime(clockid_t clock, struct timespec *t);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
-
-void *__wrap_memcpy(void *to, const void *from, size_t n) {
-    count_bytes(n);
-    return __real_memcpy(to, from, n);
-}
-
-void *__wrap_memmove(void *to, const void *from, size_t n) {
-    count_bytes(n);
-    return __real_memmove(to, from, n);
-}
-
-void *__wrap_memset(void *to, int byte, size_t n) {
-    count_bytes(n);
-    return __real_memset(to, byte, n);
-}
-
-int __wrap_memcmp(const void *a, const void *b, size_t n) {
-    count_bytes(n);
-    return __real_memcmp(a, b, n);
-}
-
-size_t __wrap_strlen(const char *text) {
-    size_t n = __real_strlen(text);
-    count_bytes(n);
-    return n;
-}
-
-/* The processor time of a thread is its work, so time limits do not depend on the machine. */
-enum { NS_A_BLOCK = 1, BLOCKS_A_MS = 1000000 / NS_A_BLOCK };
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *t) {
-    if (clock != CLOCK_THREAD_CPUTIME_ID) return __real_clock_gettime(clock, t);
-    uint64_t ns = work * NS_A_BLOCK;
-    *t = (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
-    return 0;
-}
+enum { UNITS_A_MS = 1000000 };
 
 /* Returns the work to compile n parts, also if this fails. */
 static uint64_t compile_work(const struct family *family, int n, int max_ms) {
@@ -271,11 +208,11 @@ static uint64_t compile_work(const struct family *family, int n, int max_ms) {
     struct err err = {0};
     struct grammar *grammar = NULL;
     write_text(&text, family, n);
-    uint64_t before = work;
+    uint64_t before = work_done();
     if (grammar_compile(family->kind, text.data, text.length, &limits, &grammar, &err) == STATUS_OK)
         grammar_release(grammar);
     buf_free(&text);
-    return work - before;
+    return work_done() - before;
 }
 
 /* Returns the number of parts of a text of the largest size. */
@@ -297,7 +234,7 @@ START_TEST(twice_the_parts_are_about_twice_the_work) {
     uint64_t once = compile_work(family, most / 16, 1000000);
     for (int n = most / 16; n > 0 && n <= most / 2; n *= 2) {
         uint64_t twice = compile_work(family, 2 * n, 1000000);
-        ck_assert_msg(2 * twice < 5 * once, "%d %s...%s: %d parts take %llu blocks, %d take %llu",
+        ck_assert_msg(2 * twice < 5 * once, "%d %s...%s: %d parts take %llu units, %d take %llu",
                       _i, family->open, family->first, n, (unsigned long long)once, 2 * n,
                       (unsigned long long)twice);
         once = twice;
@@ -309,7 +246,7 @@ START_TEST(no_text_takes_more_than_twice_the_time_limit) {
     const struct family *family = _i < N_FAMILIES ? &families[_i] : &heavy[_i - N_FAMILIES];
     const int max_ms = 100;
     uint64_t taken = compile_work(family, most_parts(family), max_ms);
-    ck_assert_msg(taken <= 2 * (uint64_t)max_ms * BLOCKS_A_MS, "%d %s...%s: %llu blocks", _i,
+    ck_assert_msg(taken <= 2 * (uint64_t)max_ms * UNITS_A_MS, "%d %s...%s: %llu units", _i,
                   family->open, family->first, (unsigned long long)taken);
 }
 END_TEST
