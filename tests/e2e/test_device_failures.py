@@ -89,9 +89,7 @@ def check_all_are_told(server, call):
 
 
 def check_end(server):
-    began = time.monotonic()
     assert server.process.wait(10) == EXIT_DEVICE_FAILED
-    assert time.monotonic() - began < 4
 
 
 @pytest.mark.parametrize("failure, steps, call", [
