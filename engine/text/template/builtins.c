@@ -14,9 +14,8 @@ static const struct builtin *find(const struct builtin *table, const char *name,
 }
 
 const struct builtin *builtin_filter(const char *name, size_t length) {
-    const struct builtin *found = find(template_filters_string, name, length);
-    if (!found) found = find(template_filters_list, name, length);
-    return found ? found : find(template_filters_number, name, length);
+    const struct builtin *found = find(template_filters_scalar, name, length);
+    return found ? found : find(template_filters_list, name, length);
 }
 
 const struct builtin *builtin_test(const char *name, size_t length) {

@@ -467,9 +467,9 @@ struct value builtin_run(struct render *r, const struct builtin *builtin, struct
 bool builtin_test_passes(struct render *r, const struct builtin *test, struct value self,
                          const struct args *args);
 
-extern const struct builtin template_filters_string[], template_filters_list[],
-    template_filters_number[], template_tests[], template_functions[], template_string_methods[],
-    template_list_methods[], template_dict_methods[], template_loop_methods[];
+extern const struct builtin template_filters_scalar[], template_filters_list[], template_tests[],
+    template_functions[], template_string_methods[], template_list_methods[],
+    template_dict_methods[], template_loop_methods[];
 
 /* "..." % values, and "...".format(...). */
 struct value string_percent(struct render *r, const struct string *format, struct value values);
