@@ -32,6 +32,12 @@
  * If the grammar begins only after certain ids (the end of a model's reasoning), all tokens are
  * allowed until then, except those that end the choice.
  *
+ * A limit on the thoughts (sequence/thoughts.h) forces tokens with the same means: a mask of one
+ * token, drafts that end before another, and tokens that are appended without sampling. If a token
+ * may reach the limit, the next row waits for its commit. If a grammar does not allow the forced
+ * token, the grammar's mask stays. If another setting refuses it, it is appended anyway unless
+ * there is a grammar. A beam at the limit has this token as its only candidate.
+ *
  * If memory runs out, the matcher may be missing or its grammar broken. Then no token is allowed,
  * and the choice ends with FINISH_NO_MEMORY; other choices continue.
  */
@@ -92,8 +98,67 @@ static void go_back(struct sequence *sequence, int n) {
     if (before) c->begins_at = -1;
 }
 
+/* ---- thoughts ------------------------------------------------------------------------------- */
+
+static const struct thought_limit *limit_of(const struct sequence *sequence) {
+    return &sequence->request->generation->thoughts;
+}
+
+/* Returns the token that must be at `position`, or -1. */
+static int32_t thought_at(const struct sequence *sequence, int position) {
+    struct thoughts thoughts = sequence_thoughts_at(sequence, position);
+    return thoughts_next(&thoughts, limit_of(sequence));
+}
+
+/* Returns the token that a sample must yield without a grammar, or -1. A token is never pending
+ * before a forced one (inflight.c). */
+static int32_t thought_of(const struct inflight *inflight, int i) {
+    const struct sample *sample = &inflight->samples[i];
+    const struct sequence *sequence = inflight->owner[i];
+    bool is_free = !sequence->request->beams && !sequence->request->generation->grammar;
+    if (!sample->sampling || !is_free || !limit_of(sequence)->is_set) return -1;
+    return thought_at(sequence, sample->position);
+}
+
+/* Returns how many of n drafts come before one that differs from a forced token. */
+static int cut_at_thoughts(const struct sequence *sequence, int n) {
+    struct thoughts thoughts = sequence->thoughts;
+    for (int i = 0; i < n; i++) {
+        int32_t draft = sequence->tokens[sequence->n_tokens + i];
+        int32_t forced = thoughts_next(&thoughts, limit_of(sequence));
+        if (forced >= 0 && forced != draft) return i;
+        thoughts_take(&thoughts, limit_of(sequence), draft);
+    }
+    return n;
+}
+
+int32_t constraint_overrides(const struct sequence *sequence) {
+    if (sequence->request->generation->grammar) return -1;
+    return thoughts_next(&sequence->thoughts, limit_of(sequence));
+}
+
+/* Leaves only this token in a mask. */
+static void mask_all_but(uint32_t *mask, int words, int32_t id) {
+    memset(mask, 0, (size_t)words * sizeof *mask);
+    mask[id / 32] = (uint32_t)1 << id % 32;
+}
+
+/* Makes the masks of forced tokens of sequences without a grammar. */
+static void mask_thoughts(struct inflight *inflight) {
+    for (int i = 0; i < inflight->n_samples; i++) {
+        int32_t id = thought_of(inflight, i);
+        if (id < 0) continue;
+        uint32_t *mask = inflight->masks + (size_t)i * (size_t)inflight->mask_words;
+        mask_all_but(mask, inflight->mask_words, id);
+        inflight->samples[i].mask = mask;
+    }
+}
+
+/* ---- drafts --------------------------------------------------------------------------------- */
+
 int constraint_cut_drafts(struct sequence *sequence, int n) {
     int allowed = 0;
+    n = cut_at_thoughts(sequence, n);
     if (!sequence->request->generation->grammar) return n;
     make_matcher(sequence);
     assert(sequence->constraint.n_tokens == sequence->n_tokens);
@@ -122,6 +187,8 @@ static void make_mask(const struct sequence *sequence, uint32_t *mask, int words
         uint32_t bit = (uint32_t)1 << id % 32;
         mask[id / 32] = may_end ? mask[id / 32] | bit : mask[id / 32] & ~bit;
     }
+    int32_t forced = thought_at(sequence, c->n_tokens);
+    if (forced >= 0 && (mask[forced / 32] >> forced % 32 & 1)) mask_all_but(mask, words, forced);
 }
 
 /* Is the mask ready within the allowed work? */
@@ -158,7 +225,7 @@ static bool keeps_to_grammar(const struct inflight *inflight, int i) {
 
 bool constraint_masks(const struct inflight *inflight) {
     for (int i = 0; i < inflight->n_samples; i++) {
-        if (keeps_to_grammar(inflight, i)) return true;
+        if (keeps_to_grammar(inflight, i) || thought_of(inflight, i) >= 0) return true;
     }
     return false;
 }
@@ -213,6 +280,7 @@ static int max_mask_work(const struct scheduler *s) {
 
 void constraint_make_masks(struct scheduler *s, struct inflight *inflight) {
     int n = 0;
+    mask_thoughts(inflight);
     for (int i = 0; i < inflight->n_samples; i++) {
         const struct sequence *owner = inflight->owner[i];
         bool chooses = keeps_to_grammar(inflight, i);
@@ -244,10 +312,15 @@ int32_t constraint_forced(struct scheduler *s, const struct sequence *sequence) 
     const struct constraint *c = &sequence->constraint;
     char byte;
     int32_t found = -1;
-    if (!sequence->request->generation->grammar || s->config.samples_forced) return -1;
-    if (needs_sample(s, &sequence->request->sampling) || c->begins_at < 0) return -1;
+    const int32_t thought = thoughts_next(&sequence->thoughts, limit_of(sequence));
+    const struct generation *generation = sequence->request->generation;
+    const bool has_grammar = generation->grammar, is_free = !has_grammar || c->begins_at < 0;
+    if (s->config.samples_forced || (is_free && thought < 0)) return -1;
+    if (needs_sample(s, &sequence->request->sampling)) return -1;
+    if (is_free) return has_grammar && generation_stops_at(generation, thought) ? -1 : thought;
     if (!c->matcher) return -1;
-    if (matcher_forced(c->matcher, &byte, 1) == 0) return -1; /* several tokens, or the end */
+    if (thought < 0 && matcher_forced(c->matcher, &byte, 1) == 0)
+        return -1; /* several, or the end */
     if (!matcher_prepare(c->matcher, max_mask_work(s))) return -1;
     make_mask(sequence, s->spare_mask, mask_words(s->port.V));
     for (int i = 0; i < mask_words(s->port.V); i++) {

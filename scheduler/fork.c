@@ -84,6 +84,7 @@ static void fork_beam(struct scheduler *s, const struct sequence *parent,
         memcpy(sequence->kv.hashes, parent->kv.hashes, full * sizeof *parent->kv.hashes);
     sequence->n_tokens = parent->n_tokens;
     sequence->n_scored = parent->n_scored;
+    sequence->thoughts = parent->thoughts;
     sequence->kv.n_cached = parent->kv.n_cached;
     sequence->first_scheduled_ns = parent->first_scheduled_ns;
     if (parent->state == SEQUENCE_RUNNING) {
@@ -134,11 +135,14 @@ int commit_candidates(struct scheduler *s, struct sequence *sequence,
     const int32_t *output[MAX_BEAMS];
     struct next_beam next[MAX_BEAMS];
     int parts = sample_parts(beams->n_best), beam = sequence_beam(sequence);
+    int32_t forced = constraint_overrides(sequence);
+    const struct sampled certain = {.n_top = 1, .top = {{.id = forced}}};
     bool right = true;
-    for (int part = 0; part < parts; part++) {
+    for (int part = 0; part < parts && forced < 0; part++) {
         right = right && are_ids(&results[part], s->port.V);
         if (right) beams_take(beams, beam, part, &results[part]);
     }
+    if (forced >= 0) beams_take(beams, beam, 0, &certain);
     if (!right) end_search(s, request, FINISH_ERROR);
     if (!right || !beams_complete(beams)) return parts;
     int length = sequence->n_tokens - request->n_prompt;

@@ -110,14 +110,18 @@ void inflight_exchange(struct inflight *inflight, const struct sequence *a,
  * wait for the commit: if choices fork from it, since another choice may get its batch row and
  * blocks until then; if it has drafts, since their verification determines the row of its last
  * token; if it is a beam; or if the host needs the token to compute what follows it (logit changes,
- * mirostat). */
+ * mirostat, a limit on thoughts that it could reach). */
 static int pending_row(const struct inflight *inflight, const struct sequence *sequence) {
     const struct request *request = sequence->request;
     if (request->n_unforked > 0 || sequence->drafts.n > 0) return -1;
     if (request->beams) return -1;
     if (sampling_needs_last(&request->sampling)) return -1;
+    const struct sample *sample = &inflight->samples[inflight->n_samples - 1];
     assert(inflight->owner[inflight->n_samples - 1] == sequence);
-    return inflight->samples[inflight->n_samples - 1].row;
+    struct thoughts thoughts = sequence_thoughts_at(sequence, sample->position);
+    if (thoughts_may_force(&thoughts, &request->generation->thoughts, 1 + sample->last_is_pending))
+        return -1;
+    return sample->row;
 }
 
 void inflight_begin(struct inflight *inflight, struct sequence *sequence) {
@@ -166,7 +170,7 @@ static void forget_sample(struct inflight_rows *rows) {
 }
 
 void inflight_withdraw(struct inflight *inflight, struct sequence *sequence) {
-    assert(!inflight->is_sampled && sequence->n_pending == 1 && sequence->pending_row >= 0);
+    assert(!inflight->is_sampled && sequence->n_pending == 1 && sequence->drafts.n == 0);
     remove_samples(inflight, first_sample(inflight, sequence), 1);
     forget_sample(inflight_rows_of(inflight, sequence));
 }

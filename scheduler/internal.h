@@ -140,7 +140,7 @@ void end_search(struct scheduler *scheduler, struct request *request, enum finis
 void cancel_wanted(struct scheduler *scheduler);
 void end_everything(struct scheduler *scheduler, enum finish finish);
 
-/* ---- constraint.c: choices with a grammar --------------------------------------------------- */
+/* ---- constraint.c: choices with a grammar or a limit on their thoughts ---------------------- */
 
 /* Frees the matcher. The sequence must not sample afterwards. */
 void constraint_end(struct sequence *sequence);
@@ -151,16 +151,20 @@ bool constraint_masks(const struct inflight *inflight);
 /* Does any sample need a mask that depends on the result of the step before it? */
 bool constraint_waits(const struct inflight *inflight);
 
-/* Sets the mask of each sample whose sequence has a grammar. Called between the submission of a
- * step and its sampling. */
+/* Sets the mask of each sample whose sequence has a grammar, or whose token is forced. Called
+ * between the submission of a step and its sampling. */
 void constraint_make_masks(struct scheduler *scheduler, struct inflight *inflight);
 
-/* Returns how many of the n drafts after the known tokens the grammar allows. */
+/* Returns how many of the n drafts after the known tokens the grammar and forced tokens allow. */
 int constraint_cut_drafts(struct sequence *sequence, int n);
 
-/* Returns the next token if the grammar allows only one and the sampler could not refuse it; -1 if
- * it must be sampled. */
+/* Returns the next token if only one is allowed and the sampler could not refuse it; -1 if it must
+ * be sampled. */
 int32_t constraint_forced(struct scheduler *scheduler, const struct sequence *sequence);
+
+/* Returns the token that must follow thoughts at their limit, whatever the sampler's settings are;
+ * -1 if there is none, or if a grammar decides. */
+int32_t constraint_overrides(const struct sequence *sequence);
 
 /* Advances by the last token of the sequence, which does not end it. Returns FINISH_COMPLETE if no
  * token can follow, FINISH_STUCK if the grammar does not allow the token, because it exceeded its

@@ -64,6 +64,9 @@ static void check_running(const struct scheduler *s, struct tally *tally,
     assert(sequence->n_tokens + sequence->n_pending <= sequence->request->max_tokens);
     const struct constraint *c = &sequence->constraint;
     bool has_grammar = sequence->request->generation->grammar != NULL;
+    const struct thought_limit *limit = &sequence->request->generation->thoughts;
+    assert(limit->is_set || sequence->thoughts.state == THOUGHTS_OVER);
+    assert(!limit->is_set || sequence->thoughts.n_tokens <= limit->max_tokens);
     assert(!c->matcher || (has_grammar && c->n_tokens == sequence->n_tokens));
     assert(sequence->kv.n_blocks == block_pool_blocks_for(&s->pool, sequence->n_computed));
     assert(s->batch.sequence[sequence->batch_row] == sequence &&

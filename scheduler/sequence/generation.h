@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "scheduler/beams/beams.h"
+#include "scheduler/sequence/thoughts.h"
 
 struct grammar;
 struct vocabulary;
@@ -45,6 +46,8 @@ struct generation {
     const struct vocabulary *vocabulary;
     int n_begin_ids;
     const int32_t *begin_ids;
+    /* If a grammar does not allow a forced token, no further ones are forced. */
+    struct thought_limit thoughts;
     /* number of best logprobs for each prompt token, each in an event; -1: no such events */
     int prompt_logprobs;
     int priority; /* lower values first */

@@ -99,6 +99,7 @@ struct request *request_new(struct generation *generation, int max_model_len, in
         sequence->drafts.prediction =
             (struct prediction){.tokens = generation->predicted, .n = generation->n_predicted};
         sequence->constraint = constraint_before(request);
+        sequence->thoughts = thoughts_first(&generation->thoughts);
         sequence->mirostat_mu = mirostat_first(&request->sampling);
         sequence->n_scored = scored ? 0 : request->n_prompt - 1;
     }
@@ -149,6 +150,8 @@ void sequence_enqueue_early(struct list *queue, struct sequence *sequence) {
 
 void sequence_append(struct sequence *sequence, int32_t token) {
     assert(sequence->n_tokens < sequence->request->max_tokens);
+    if (sequence->n_tokens >= sequence->request->n_prompt)
+        thoughts_take(&sequence->thoughts, &sequence->request->generation->thoughts, token);
     sequence->tokens[sequence->n_tokens++] = token;
     int size = sequence->request->block_size;
     if (!sequence->kv.hashes || sequence->n_tokens % size != 0) return;
@@ -157,6 +160,16 @@ void sequence_append(struct sequence *sequence, int32_t token) {
     struct block_hash parent =
         i > 0 ? sequence->kv.hashes[i - 1] : (struct block_hash){salt[0], salt[1]};
     sequence->kv.hashes[i] = prefix_hash(parent, sequence->tokens + i * size, size);
+}
+
+struct thoughts sequence_thoughts_at(const struct sequence *sequence, int position) {
+    const struct thought_limit *limit = &sequence->request->generation->thoughts;
+    struct thoughts thoughts = sequence->thoughts;
+    int end = min_int(position, sequence->n_tokens + sequence->drafts.n);
+    if (sequence->n_tokens == 0) return thoughts; /* it will fork at the end of its prompt */
+    for (int i = sequence->n_tokens; i < end; i++)
+        thoughts_take(&thoughts, limit, sequence->tokens[i]);
+    return thoughts;
 }
 
 void sequence_fork(const struct sequence *leader, struct sequence *sequence) {

@@ -111,6 +111,7 @@ struct sequence {
     struct sequence_kv kv;
     struct sequence_drafts drafts;
     struct constraint constraint;
+    struct thoughts thoughts; /* after the last known token */
 };
 
 struct request {
@@ -177,6 +178,10 @@ void sequence_enqueue_early(struct list *queue, struct sequence *sequence);
 
 /* Appends a token. If it fills a block, computes the hash of that block. */
 void sequence_append(struct sequence *sequence, int32_t token);
+
+/* Returns the state of the thoughts before the token at `position`, after known tokens and drafts.
+ * A pending token before it is left out. */
+struct thoughts sequence_thoughts_at(const struct sequence *sequence, int position);
 
 /* Copies the leader's prompt to an unforked choice. */
 void sequence_fork(const struct sequence *leader, struct sequence *sequence);

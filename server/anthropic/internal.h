@@ -8,10 +8,11 @@
 /* A translated body while it is written. Functions that return a status have set `err`. */
 struct translation {
     const struct json *body; /* the client's */
-    struct buf out;          /* the body of a chat so far, without the closing brace */
-    struct buf names;        /* the client's names of its fields (api_name_add) */
-    int n_messages;          /* written so far */
-    bool is_continued;       /* the last message is the beginning of the answer */
+    const struct api_limits *limits;
+    struct buf out;    /* the body of a chat so far, without the closing brace */
+    struct buf names;  /* the client's names of its fields (api_name_add) */
+    int n_messages;    /* written so far */
+    bool is_continued; /* the last message is the beginning of the answer */
     struct err *err;
 };
 

@@ -48,6 +48,7 @@ static void name_fields(struct translation *to) {
         {"response_format", "output_config.format"},
         {"response_format.json_schema", "output_config.format"},
         {"reasoning_effort", "output_config.effort"},
+        {"thinking_token_budget", "thinking.budget_tokens"},
         {"parallel_tool_calls", "tool_choice.disable_parallel_tool_use"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -71,6 +72,11 @@ static enum status write_thinking(struct translation *to) {
         return messages_wrong(to, "output_config.effort", "must be a string");
     }
     if (thinking) buf_printf(&to->out, ",\"thinking\":{\"type\":\"%s\"}", json_text(type));
+    const struct json *budget = messages_member(thinking, "budget_tokens");
+    if (budget && json_is_text(type, "enabled") && to->limits->reasoning_format) {
+        buf_puts(&to->out, ",\"thinking_token_budget\":");
+        json_write_value(&to->out, budget);
+    }
     if (effort) {
         buf_puts(&to->out, ",\"reasoning_effort\":");
         json_write_value(&to->out, effort);
@@ -126,7 +132,7 @@ static enum status translate(struct translation *to) {
 
 enum status messages_parse(struct api_request **out, struct json *body,
                            const struct api_limits *limits, struct err *err) {
-    struct translation to = {.body = body, .err = err};
+    struct translation to = {.body = body, .limits = limits, .err = err};
     struct json *translated = NULL;
     *out = NULL;
     name_fields(&to);

@@ -48,17 +48,21 @@ enum status app_check_parsers(const struct options *options, struct err *err) {
     return status;
 }
 
-/* Removes a format of calls that the template's markers suggest but the template does not write. */
-static void confirm_tool_format(struct app *app, const struct chat_template *chat) {
+static struct tool_probe probe_of(const struct app *app, const struct chat_template *chat) {
     const struct tokenizer *tokenizer = engine_tokenizer(app->engine);
     int32_t bos = tokenizer_bos(tokenizer), eos = tokenizer_eos(tokenizer);
-    struct tool_probe probe = {
+    return (struct tool_probe){
         .chat = chat,
         .tools = app->limits.tool_format,
         .reasoning = app->limits.reasoning_format,
         .bos_token = bos >= 0 ? tokenizer_token_name(tokenizer, bos) : NULL,
         .eos_token = eos >= 0 ? tokenizer_token_name(tokenizer, eos) : NULL,
     };
+}
+
+/* Removes a format of calls that the template's markers suggest but the template does not write. */
+static void confirm_tool_format(struct app *app, const struct chat_template *chat) {
+    const struct tool_probe probe = probe_of(app, chat);
     if (!chat || !probe.tools || !tool_probe_disagrees(&probe)) return;
     app->limits.tool_format = NULL;
     app->limits.other_tool_format = probe.tools;
@@ -75,6 +79,8 @@ static void set_formats(struct app *app) {
     app->limits.reasoning_format = reasoning_format_find(reasoning);
     if (strcmp(reasoning, "auto") == 0)
         app->limits.reasoning_format = reasoning_format_of_template(source, length);
+    const struct tool_probe probe = probe_of(app, chat);
+    if (chat && probe.reasoning) reasoning_probe_space(&probe, app->limits.behind_reasoning);
     if (strcmp(tool, "auto") != 0) return;
     app->limits.tool_format = tool_format_of_template(source, length);
     confirm_tool_format(app, chat);
@@ -97,6 +103,7 @@ void app_set_limits(struct app *app) {
         .max_prompts = min_int(options->scheduler.max_queued_requests, MAX_PROMPTS),
         .default_seed = seed,
         .has_chat_template = engine_chat_template(app->engine, false) != NULL,
+        .reasoning_budget = options->api.reasoning_budget,
         .can_infill = tokenizer_fim(engine_tokenizer(app->engine)) != NULL,
         .sampling = options->api.generation_config == GENERATION_CONFIG_AUTO
                         ? engine_sampling_defaults(app->engine)

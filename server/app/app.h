@@ -137,7 +137,7 @@ void app_set_limits(struct app *app);
  * STATUS_USAGE. */
 enum status app_check_parsers(const struct options *options, struct err *err);
 
-/* ---- tool_probe.c: is a form of calls the template's form? ----------------------------------- */
+/* ---- tool_probe.c: is a form of calls the template's form? ---------------------------------- */
 
 /* A chat template and the formats that its markers suggest. */
 struct tool_probe {
@@ -150,6 +150,14 @@ struct tool_probe {
 /* Does the template write a call that the format's parser does not read back? False if the template
  * does not show calls or refuses all histories of the probe. */
 bool tool_probe_disagrees(const struct tool_probe *probe);
+
+/* ---- reasoning_probe.c: the text after reasoning -------------------------------------------- */
+
+#define REASONING_SPACE 16 /* bytes, including NUL */
+
+/* Writes the white space that the template writes between the end marker of reasoning and the
+ * content; "" if the probe does not find it. The probe must have `chat` and `reasoning`. */
+void reasoning_probe_space(const struct tool_probe *probe, char out[REASONING_SPACE]);
 
 /* ---- respond.c: answers --------------------------------------------------------------------- */
 

@@ -208,6 +208,7 @@ void job_clear(struct generation_job *job) {
     tool_set_free(job->tools);
     if (job->grammar) grammar_release(job->grammar);
     mem_free(job->begin_ids);
+    mem_free(job->forced_ids);
     if (job->request) stop_searches_free(job->stop_searches, job->request->n_stop_regexes);
     job_empty_state(job);
     mem_free(job->state);
@@ -217,6 +218,7 @@ void job_clear(struct generation_job *job) {
     job->tools = NULL;
     job->grammar = NULL;
     job->begin_ids = NULL;
+    job->forced_ids = NULL;
     job->stop_searches = NULL;
     job->request = NULL;
     job->state = NULL;

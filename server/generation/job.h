@@ -100,6 +100,7 @@ struct generation_job {
     struct answer_share share;             /* its share of the memory for answers */
     struct tool_set *tools;                /* tools that answers may call, or NULL */
     struct message_settings format;        /* for parsing answers; without formats they are text */
+    struct message_settings seen;          /* the same, of the prompt's end, also if not parsed */
     struct search **stop_searches;         /* [request->n_stop_regexes], or NULL */
     enum job_step step;                    /* the next step */
     bool thinks;                           /* the grammar allows reasoning first */
@@ -110,7 +111,9 @@ struct generation_job {
     const struct vocabulary *vocabulary;
     int32_t *begin_ids; /* [n_begin_ids] the tokens after which the grammar begins */
     int n_begin_ids;
-    char id[64];        /* the request's id, for the log; outlives `request` */
+    struct thought_limit thoughts; /* of all answers */
+    int32_t *forced_ids;           /* the tokens of this limit, or NULL */
+    char id[64];                   /* the request's id, for the log; outlives `request` */
     struct buf ignored; /* names of the wishes that the template does not know, or empty */
 };
 
@@ -173,6 +176,11 @@ enum job_progress {
  * must be encoded. Fails if the request also has a grammar that cannot be combined with tools. Any
  * thread may call it. */
 enum status job_ask_for_calls(struct generation_job *job, struct err *err);
+
+/* Sets the limit on the reasoning of the job's answers: the request's, or the server's. The job's
+ * prompt must be encoded. Fails if the tokenizer cannot write the end of reasoning. Any thread may
+ * call it (thoughts.c). */
+enum status job_limit_thoughts(struct generation_job *job, struct err *err);
 
 /* Compiles the constraints and stops of the job's answers, or gets them from the app's store. If
  * the first prompt ends inside reasoning, the grammar begins after its end. Sets job->err to a

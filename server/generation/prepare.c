@@ -175,9 +175,12 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
     const struct api_prompt *asked = &request->prompts[index];
     assert(!run->job);
     run->job = job;
+    job->seen = job->format;
+    job->seen.reasoning = job->app->limits.reasoning_format;
     enum status status = prompt_encode(job->app->engine, asked, request->add_special_tokens,
-                                       &job->format, &run->ids, &run->n_ids, err);
+                                       &job->seen, &run->ids, &run->n_ids, err);
     if (status) return status;
+    if (job->format.reasoning) job->format = job->seen;
     if (index == 0 && job_ask_for_calls(job, err)) return err->status;
     bool truncated = truncate_prompt(job, run, asked);
     if (request->echo) prepare_echo(job, run, asked, truncated);
@@ -231,6 +234,7 @@ static void prepare_choices(struct generation_job *job, struct prompt_run *run) 
     g->vocabulary = job->vocabulary;
     g->n_begin_ids = job->n_begin_ids;
     g->begin_ids = job->begin_ids;
+    g->thoughts = job->thoughts;
     run->choices = mem_calloc((size_t)n, sizeof *run->choices);
     for (int i = 0; i < n; i++) choice_init(&run->choices[i], job, i);
 }
@@ -259,6 +263,7 @@ static enum job_progress read_body(struct generation_job *job, struct json *body
     set_format(job);
     prompt_list_ignored(job->app->engine, request, &job->ignored);
     prepare_prompts(job);
+    if (!job->err.status) job_limit_thoughts(job, &job->err);
     api_request_drop_tree(request);
     return job->err.status ? JOB_PREPARED : constrain(job, false);
 }

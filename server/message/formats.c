@@ -193,6 +193,17 @@ const char *reasoning_format_end(const struct reasoning_format *format) {
     return format->end;
 }
 
+struct reasoning_marks reasoning_format_marks(const struct reasoning_format *format,
+                                              bool must_call) {
+    if (!format->is_harmony)
+        return (struct reasoning_marks){format->begin, format->end, NULL, false};
+    return (struct reasoning_marks){"<|channel|>analysis<|message|>", "<|end|>",
+                                    must_call
+                                        ? "<|start|>assistant<|channel|>commentary to=functions."
+                                        : "<|start|>assistant<|channel|>final<|message|>",
+                                    true};
+}
+
 static void add_names(struct buf *out, const char *names) {
     for (const char *at = names; *at; at++) {
         if (at == names && out->length > 0) buf_puts(out, ", ");

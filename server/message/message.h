@@ -26,6 +26,17 @@ void tool_format_name(const struct tool_format *format, struct buf *out);
 /* Returns the marker after a block of reasoning; NULL if the format does not define one. */
 const char *reasoning_format_end(const struct reasoning_format *format);
 
+/* The texts around a block of reasoning. */
+struct reasoning_marks {
+    const char *begin, *end;
+    const char *after; /* the model writes this after `end` before its answer; NULL: unknown */
+    bool may_return;   /* an answer may have several blocks, anywhere */
+};
+
+/* Returns the texts of a format. must_call: the answer is a call. */
+struct reasoning_marks reasoning_format_marks(const struct reasoning_format *format,
+                                              bool must_call);
+
 /* Detects the format in which a chat template writes calls or reasoning, from the template's text.
  * Returns NULL if it is unknown. */
 const struct tool_format *tool_format_of_template(const char *source, size_t length);

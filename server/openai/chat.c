@@ -78,6 +78,10 @@ static enum status check_verbosity(struct parse *parse, const char *name,
 
 #define IN_FIELDS(member) offsetof(struct chat_body, member)
 
+/* llama-server's names for thinking_token_budget. */
+#define BUDGET_NAMED(name)                                                                         \
+    { name, FIELD_INT, IN(max_reasoning), 0, -1, INT32_MAX, .same_as = "thinking_token_budget" }
+
 static const struct field fields[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
     TRUNCATION_FIELD,
@@ -104,6 +108,10 @@ static const struct field fields[] = {
     {"reasoning_format", FIELD_STRING, FIELD_NOT_STORED, .check = check_reasoning_format},
     {"include_reasoning", FIELD_BOOL, IN(include_reasoning), 1},
     {"stop_in_reasoning", FIELD_BOOL, IN(stop_in_reasoning)},
+    {"thinking_token_budget", FIELD_INT, IN(max_reasoning), -2, -1, INT32_MAX},
+    BUDGET_NAMED("thinking_budget_tokens"),
+    BUDGET_NAMED("reasoning_budget_tokens"),
+    BUDGET_NAMED("reasoning_budget"),
     {"reasoning_effort", FIELD_STRING, FIELD_NOT_STORED, .check = check_reasoning_effort},
     {"thinking", FIELD_ANY, FIELD_NOT_STORED, .check = check_thinking},
     {"verbosity", FIELD_STRING, FIELD_NOT_STORED, .check = check_verbosity},
@@ -112,6 +120,20 @@ static const struct field fields[] = {
 };
 
 const struct field_table chat_fields = {FIELDS_OF(fields)};
+
+/* Refuses a limit on reasoning that the server could not recognise. */
+static enum status check_budget(struct parse *parse) {
+    static const char *const names[] = {"thinking_token_budget", "thinking_budget_tokens",
+                                        "reasoning_budget_tokens", "reasoning_budget"};
+    const struct chat_body *given = parse->target;
+    if (given->request.max_reasoning < 0 || parse->limits->reasoning_format) return STATUS_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (field_given(parse, names[i]))
+            return field_wrong(parse, names[i],
+                               "is not served with this model, whose chat template does not mark "
+                               "reasoning: give -1, or start the server with --reasoning-parser");
+    return STATUS_OK;
+}
 
 static enum status finish_request(struct parse *parse) {
     struct chat_body *given = parse->target;
@@ -133,6 +155,7 @@ static enum status finish_request(struct parse *parse) {
     }
     request->n_prompts = 1;
     status = check_request(parse);
+    if (status == STATUS_OK) status = check_budget(parse);
     if (status == STATUS_OK) status = check_generation_prompt(parse, &given->prompt);
     if (status == STATUS_OK) status = finish_tools(parse, &given->prompt);
     if (status == STATUS_OK && request->keeps_thoughts && !request->include_reasoning)

@@ -75,6 +75,8 @@ struct api_limits {
     /* the template has its markers, but writes calls in another form; then tool_format is NULL */
     const struct tool_format *other_tool_format;
     const struct reasoning_format *reasoning_format;
+    char behind_reasoning[16]; /* white space that the template writes after a block of reasoning */
+    int reasoning_budget;      /* maximum reasoning tokens of an answer; -1: no limit */
     /* defaults for absent fields; NULL: the API's defaults */
     const struct sampling_defaults *sampling;
 };
@@ -116,6 +118,7 @@ struct api_request {
     bool parallel_tool_calls;
     bool keeps_thoughts;     /* reasoning stays in the content */
     bool include_reasoning;  /* separate reasoning is part of the answer */
+    int max_reasoning;       /* tokens of an answer; -1: no limit; below: the server's default */
     bool stop_in_reasoning;  /* stop strings end an answer in its reasoning too */
     bool add_special_tokens; /* to texts; to messages, in addition to the template's */
     bool has_seed;

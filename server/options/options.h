@@ -30,6 +30,7 @@ struct options {
         const char *served_model_name; /* separated by commas; NULL: the name in the model file */
         bool any_model_name;           /* requests may name any model */
         const char *tool_call_parser;  /* auto, none, or a format of server/message */
+        int reasoning_budget;          /* tokens; -1: no limit */
         const char *reasoning_parser;  /* auto, none, or a format of server/message */
         enum generation_config generation_config; /* do the model's files set sampling defaults? */
         int64_t seed;                             /* for requests without a seed; -1: random */

@@ -34,7 +34,7 @@ OTHERS = [[["--speculative-config", "ngram"], ["--speculative-config", "suffix"]
            ["--speculative-config", "DRAFT"], ["--speculative-config", "ngram", "--always-speculate"]],
           [["--api-key", ",".join(KEYS), "--metrics-key", "monitor"], []],
           [["--cors-origins", "*"], ["--trusted-proxies", "127.0.0.0/8"], []],
-          [["--reasoning-parser", "qwen3"], ["--reasoning-parser", "none"], ["--reasoning-parser", "mistral"],
+          [["--reasoning-parser", "qwen3", "--reasoning-budget", "3"], ["--reasoning-parser", "none"], ["--reasoning-parser", "mistral"],
            ["--no-enable-prefix-caching"],
            ["--log-format", "json", "--log-level", "info"], ["--itl-target-ms", "5"], ["--any-model-name"]]]
 SPELLINGS = ["qwen3_coder", "seed_oss", "pythonic", "glm45", "hermes", "olmo3", "openai",

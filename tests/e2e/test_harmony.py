@@ -50,3 +50,10 @@ def test_thoughts_end_under_a_grammar(scripted):
     choice = answer(scripted, 180, response_format=schema)
     assert choice["message"]["content"] == '{"a":1}' and choice["message"]["reasoning_content"] == "Hm."
     assert choice["finish_reason"] == "stop"
+
+
+def test_a_budget_ends_thoughts(scripted):
+    assert answer(scripted, 30, thinking_token_budget=1)["message"]["reasoning_content"] == "H"
+    schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
+    message = answer(scripted, 180, reasoning_budget=1, response_format=schema)["message"]
+    assert message["reasoning_content"] == "H" and message["content"].startswith("{")

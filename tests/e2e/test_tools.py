@@ -93,6 +93,29 @@ def test_a_tool_loop(client):
         client.chat.completions.create(model=NAME, messages=messages, tools=TOOLS)  # for this template
 
 
+def test_a_budget_ends_thoughts(client):
+    text = "<think>\nOne and two and three and four and five.\n</think>\n\nFour."
+
+    def thoughts(n=4, **fields):
+        answer = ask(client, text, extra_body={"thinking_token_budget": n, **fields})
+        return getattr(answer.choices[0].message, "reasoning_content", ""), answer
+
+    free, _ = thoughts(-1)
+    assert free == "One and two and three and four and five."
+    for n in (0, 1, 4, 9):
+        cut, answer = thoughts(n)
+        assert free.startswith(cut) and len(cut) < len(free) and answer.choices[0].message.content
+        assert thoughts(n, speculative_tokens=0)[0] == cut
+        stream = ask(client, text, stream=True, extra_body={"reasoning_budget": n})
+        assert joined(stream)[0] == cut
+    begun = {"chat_template_kwargs": {"begin": "<think>\n"}}
+    begun_free, _ = thoughts(-1, **begun)
+    begun_cut, answer = thoughts(3, **begun)
+    assert begun_cut and begun_free.startswith(begun_cut) and begun_cut != begun_free
+    chosen = ask(client, text, extra_body={"thinking_token_budget": 3, "structured_outputs": {"choice": ["yes", "no"]}})
+    assert chosen.choices[0].message.content in ("yes", "no")
+
+
 def test_thoughts_are_split_off(client):
     text = "<think>\nTwo and two.\n</think>\n\nFour."
     answer = ask(client, text, stop="Four")

@@ -253,6 +253,7 @@ static void draw_generation(struct simulation *sim, struct fake_client *client) 
     g->prompt_logprobs = chance(sim, 10) ? between(sim, 0, 3) : -1;
     g->priority = sim->priorities ? between(sim, -1, 2) : 0;
     if (g->beams.width == 0) draw_constraint(sim, g);
+    if (chance(sim, 25)) g->thoughts = draw_thoughts(&sim->random, vocabulary, FAKE_V);
     g->cache_salt[chance(sim, 50)] = chance(sim, 20) ? (uint64_t)between(sim, 1, 2) : 0;
 }
 

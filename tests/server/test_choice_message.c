@@ -54,6 +54,51 @@ static void expect_answer(const char *const *parts) {
     job_clear(&job);
 }
 
+/* Returns the limit of a chat whose template ends its prompt with `begin`. */
+static const struct thought_limit *limited(const char *reasoning, const char *begin,
+                                           const char *fields) {
+    char body[400];
+    snprintf(body, sizeof body, USER ",\"chat_template_kwargs\":{\"begin\":\"%s\"}%s}", begin,
+             fields);
+    make("none", reasoning, body);
+    return &job.prompts[0].generation.thoughts;
+}
+
+START_TEST(a_limit_on_reasoning_forces_its_end) {
+    static const char *const end = "</think>";
+    const struct thought_limit *limit = limited("qwen3", "<think>", ",\"reasoning_budget\":5");
+    ck_assert(limit->is_set && limit->is_open && limit->max_tokens == 5);
+    struct buf text = {0};
+    for (int i = 0; i < limit->n_forced; i++) {
+        size_t length;
+        const char *bytes = limit->text_of(limit->texts, limit->forced[i], &length);
+        buf_add(&text, bytes, length);
+    }
+    ck_assert_str_eq(text.data, end);
+    buf_free(&text);
+    job_clear(&job);
+    limit = limited("qwen3", "</think>", ",\"thinking_token_budget\":0");
+    ck_assert(limit->is_set && limit->is_behind && limit->max_tokens == 0);
+    job_clear(&job);
+    limit = limited("qwen3", "<think>", ",\"reasoning_budget\":5,\"reasoning_format\":\"none\"");
+    ck_assert(limit->is_set && limit->is_open && !job.format.reasoning);
+    job_clear(&job);
+    limit = limited("openai_gptoss", "", ",\"reasoning_budget\":5");
+    ck_assert(limit->is_set && limit->may_return && !limit->is_open);
+    job_clear(&job);
+    ck_assert(!limited("qwen3", "<think>", ",\"reasoning_budget\":-1")->is_set);
+    job_clear(&job);
+}
+END_TEST
+
+START_TEST(a_limit_without_marked_reasoning_is_refused) {
+    job_make_as(&api_chat, &silent, "none", "none", USER ",\"reasoning_budget\":5}");
+    ck_assert_int_eq(job.err.status, STATUS_INVALID_REQUEST);
+    ck_assert_str_eq(job.err.param, "reasoning_budget");
+    job_clear(&job);
+}
+END_TEST
+
 START_TEST(an_answer_has_calls) {
     make("hermes", "none", TOOLS "}");
     ck_assert_int_eq(job.prompts[0].ids[job.prompts[0].n_ids - 1], token_of('T'));
@@ -389,6 +434,8 @@ int main(void) {
     Suite *suite = suite_create("server_choice_message");
     TCase *answers = tcase_create("answers");
     tcase_add_checked_fixture(answers, set_up, tear_down);
+    tcase_add_test(answers, a_limit_on_reasoning_forces_its_end);
+    tcase_add_test(answers, a_limit_without_marked_reasoning_is_refused);
     tcase_add_test(answers, an_answer_has_calls);
     tcase_add_test(answers, an_answer_without_calls_is_text);
     tcase_add_test(answers, without_tools_calls_are_text);

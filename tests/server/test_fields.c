@@ -135,7 +135,7 @@ static const struct known known[] = {
     {"return_tokens_as_token_ids", REFUSED, REFUSED, "true", "false"},
     {"structural_tag", SERVED, SERVED, "\"{}\"", "\"\""},
     {"structured_outputs", SERVED, SERVED, "{\"regex\":\"a\"}", "null"},
-    {"thinking_token_budget", REFUSED, REFUSED, "5", "-1"},
+    {"thinking_token_budget", REFUSED, SERVED, "5", "-1"},
     {"trace_decode_token_ids", REFUSED, REFUSED, "[3]", "[]"},
     {"truncate_prompt_tokens", SERVED, SERVED, "5", NULL},
     {"truncation_side", REFUSED, REFUSED, "\"left\"", NULL},
@@ -192,20 +192,21 @@ static const struct known known[] = {
     {"n_probs", REFUSED, REFUSED, "5", "0"},
     {"post_sampling_probs", REFUSED, REFUSED, "true", "false"},
     {"preserved_tokens", REFUSED, REFUSED, "[\"a\"]", "[]"},
-    {"reasoning_budget_tokens", REFUSED, REFUSED, "5", "-1"},
+    {"reasoning_budget", REFUSED, SERVED, "0", "-1"},
+    {"reasoning_budget_message", REFUSED, REFUSED, "\"stop\"", "\"\""},
+    {"reasoning_budget_tokens", REFUSED, SERVED, "5", "-1"},
     {"reasoning_control", REFUSED, REFUSED, "true", "false"},
     {"reasoning_format", REFUSED, SERVED, "\"deepseek\"", "\"auto\""},
     {"response_fields", REFUSED, REFUSED, "[\"content\"]", "[]"},
     {"return_tokens", REFUSED, REFUSED, "true", "false"},
     {"samplers", REFUSED, REFUSED, "[\"top_k\"]", "\"\""},
     {"t_max_predict_ms", REFUSED, REFUSED, "100", "0"},
-    {"thinking_budget_tokens", REFUSED, REFUSED, "5", "-1"},
-    /* settings of samplers and budgets that are refused */
+    {"thinking_budget_tokens", REFUSED, SERVED, "5", "-1"},
+    /* settings of samplers that are refused, and markers, which are the template's */
     {"adaptive_decay", IGNORED, IGNORED, "0.5", NULL},
     {"dynatemp_exponent", IGNORED, IGNORED, "2", NULL},
     {"reasoning_budget_end_tag", IGNORED, IGNORED, "\"</think>\"", NULL},
     {"reasoning_budget_end_tags", IGNORED, IGNORED, "[\"</think>\"]", NULL},
-    {"reasoning_budget_message", IGNORED, IGNORED, "\"stop\"", NULL},
     {"reasoning_budget_start_tag", IGNORED, IGNORED, "\"<think>\"", NULL},
     /* its cache, slots and reports */
     {"backend_sampling", IGNORED, IGNORED, "true", NULL},
@@ -483,6 +484,7 @@ END_TEST
 
 int main(void) {
     limits.tool_format = tool_format_find("hermes");
+    limits.reasoning_format = reasoning_format_find("qwen3");
     Suite *suite = suite_create("server_fields");
     TCase *lists = tcase_create("lists"), *others = tcase_create("others");
     tcase_add_loop_test(lists, each_field_has_its_class, 0, N_KNOWN);

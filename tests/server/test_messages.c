@@ -111,6 +111,22 @@ START_TEST(thinking_and_effort_are_wishes) {
 }
 END_TEST
 
+/* The budget of thinking is a limit if the model marks its reasoning. */
+START_TEST(a_budget_of_thinking_limits_reasoning) {
+    static const char body[] = BODY("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":9}," HI);
+    struct api_limits limits = request_limits;
+    struct err err;
+    asked = request_expect(&api_messages, body);
+    ck_assert_int_lt(asked->max_reasoning, -1);
+    api_request_free(asked);
+    limits.reasoning_format = reasoning_format_find("qwen3");
+    ck_assert_int_eq(request_read(&asked, &api_messages, body, strlen(body), &limits, &err),
+                     STATUS_OK);
+    ck_assert_int_eq(asked->max_reasoning, 9);
+    api_request_free(asked);
+}
+END_TEST
+
 START_TEST(a_format_is_a_schema) {
     asked = request_expect(&api_messages,
                            BODY("\"output_config\":{\"format\":{\"type\":\"json_schema\","
@@ -370,6 +386,7 @@ int main(void) {
     tcase_add_test(tests, blocks_become_messages);
     tcase_add_test(tests, a_last_answer_is_continued);
     tcase_add_test(tests, thinking_and_effort_are_wishes);
+    tcase_add_test(tests, a_budget_of_thinking_limits_reasoning);
     tcase_add_test(tests, a_format_is_a_schema);
     tcase_add_test(tests, tools_that_anthropic_defines_have_schemas);
     tcase_add_loop_test(tests, bad_bodies_are_refused_by_name, 0, sizeof refused / sizeof *refused);

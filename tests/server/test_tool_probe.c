@@ -89,6 +89,36 @@ START_TEST(a_form_is_what_the_template_writes) {
 }
 END_TEST
 
+/* The white space between reasoning and content. */
+static const struct {
+    const char *source, *space;
+} thoughts[] = {
+    {"{% for m in messages %}{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n"
+     "</think>\n\n{% endif %}{{ m.content }}{% endfor %}",
+     "\n\n"},
+    {"{% for m in messages %}{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>"
+     "{% endif %}{{ m.content }}{% endfor %}",
+     ""},
+    {"{% for m in messages %}{{ m.content }}{% endfor %}"
+     "{% if enable_thinking == false %}<think>\n\n</think>\n{% endif %}",
+     "\n"},
+    {"{% for m in messages %}{{ m.content }}{% endfor %}<think>", ""},
+    {"{{ raise_exception('no') }}</think>\n\n", ""},
+};
+
+START_TEST(the_space_after_reasoning_is_the_templates) {
+    struct err err;
+    struct chat_template *chat;
+    char space[REASONING_SPACE];
+    const char *source = thoughts[_i].source;
+    ck_assert_int_eq(chat_template_new(&chat, source, strlen(source), &err), STATUS_OK);
+    const struct tool_probe probe = {.chat = chat, .reasoning = reasoning_format_find("qwen3")};
+    reasoning_probe_space(&probe, space);
+    ck_assert_str_eq(space, thoughts[_i].space);
+    chat_template_free(chat);
+}
+END_TEST
+
 static void try_file(const char *path) {
     static const char *const words[] = {"no form", "agrees", "disagrees"};
     char *source = calloc(1, 1 << 20);
@@ -111,6 +141,8 @@ int main(int argc, char **argv) {
     Suite *suite = suite_create("server_tool_probe");
     TCase *core = tcase_create("core");
     tcase_add_loop_test(core, a_form_is_what_the_template_writes, 0, N_ROWS);
+    tcase_add_loop_test(core, the_space_after_reasoning_is_the_templates, 0,
+                        sizeof thoughts / sizeof *thoughts);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -25,7 +25,12 @@ struct fake_beam {
 static void give_best(struct beams *beams, int beam, const struct generation *generation,
                       const struct fake_choice *choice) {
     bool early = choice->n_output < generation->min_tokens;
-    struct sampled sampled = {0};
+    int32_t forced = thoughts_next(&choice->thoughts, &generation->thoughts);
+    struct sampled sampled = {.n_top = 1, .top = {{.id = forced}}};
+    if (forced >= 0) {
+        beams_take(beams, beam, 0, &sampled);
+        return;
+    }
     sampled.n_top = fake_best(fake_logits(choice->sum), generation->stop_ids,
                               early ? generation->n_stop_ids : 0, beams->n_best, sampled.top);
     beams_take(beams, beam, 0, &sampled);
@@ -62,6 +67,7 @@ static void search_alone(struct fake_client *client, const struct fake_choice *p
             now[i].output[length] = next[i].id;
             now[i].choice.n_output++;
             choice_add(&now[i].choice, next[i].id, g->n_prompt + length);
+            thoughts_take(&now[i].choice.thoughts, &g->thoughts, next[i].id);
         }
     }
     keep_texts(client, beams);
@@ -76,7 +82,7 @@ static bool searches(const struct fake_client *client) {
 
 void fake_client_ready(struct fake_client *client, int max_model_len) {
     struct generation *generation = &client->generation;
-    struct fake_choice prompt = {0};
+    struct fake_choice prompt = {.thoughts = thoughts_first(&generation->thoughts)};
     assert(generation->n_prompt <= FAKE_MAX_TOKENS);
     for (int i = 0; i < generation->n_prompt; i++) {
         choice_add(&prompt, client->prompt[i], i);
@@ -105,15 +111,23 @@ static void take_prompt_token(struct fake_client *client, const struct event *ev
     for (int i = 0; i < generation->n; i++) assert(client->choice[i].n_output == 0);
 }
 
-/* Returns the mask of the next token. Before the grammar begins, all tokens except stop ids are
- * allowed; then stop ids are allowed if the grammar may end. */
-static uint32_t mask_due(const struct generation *generation, const struct fake_choice *choice) {
+/* Returns the grammar's mask of the next token. Before the grammar begins, all tokens except stop
+ * ids are allowed; then stop ids are allowed if the grammar may end. */
+static uint32_t grammar_mask(const struct generation *generation,
+                             const struct fake_choice *choice) {
     uint32_t mask = UINT32_MAX, ends = 0;
     if (!choice->matcher) return mask;
     for (int i = 0; i < generation->n_stop_ids; i++) ends |= 1u << generation->stop_ids[i];
     if (choice->begun) matcher_mask(choice->matcher, &mask);
     mask &= ~ends;
     return choice->begun && matcher_may_end(choice->matcher) ? mask | ends : mask;
+}
+
+/* If the grammar allows a forced token, only this one is allowed. */
+static uint32_t mask_due(const struct generation *generation, const struct fake_choice *choice) {
+    uint32_t mask = grammar_mask(generation, choice);
+    int32_t forced = thoughts_next(&choice->thoughts, &generation->thoughts);
+    return forced >= 0 && (mask >> forced & 1) ? 1u << forced : mask;
 }
 
 /* Makes the matcher read a token, or begins the grammar after it (if there are two begin ids, after
@@ -157,8 +171,11 @@ static int32_t choice_next(const struct generation *generation, struct fake_choi
                               choice->last, generation->stop_ids,
                               early ? generation->n_stop_ids : 0, mask_due(generation, choice));
     int32_t before = choice->last;
+    if (due < 0 && !choice->matcher) /* the settings refuse a forced token */
+        due = thoughts_next(&choice->thoughts, &generation->thoughts);
     if (due < 0) return due;
     choice_add(choice, due, position);
+    thoughts_take(&choice->thoughts, &generation->thoughts, due);
     choice->n_output++;
     if (choice->matcher) take_due(generation, choice, before, due);
     return due;

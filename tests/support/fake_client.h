@@ -10,6 +10,7 @@ struct fake_choice {
     int32_t last;            /* last token */
     struct matcher *matcher; /* with a grammar, until the choice ends: has read all its tokens */
     bool begun;              /* the grammar has begun */
+    struct thoughts thoughts;
     int n_output;
     bool ended;
     enum finish finish;

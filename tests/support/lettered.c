@@ -31,6 +31,27 @@ struct vocabulary *lettered_vocabulary(int V) {
     return vocabulary;
 }
 
+static const char *text_of(const void *vocabulary, int32_t id, size_t *length) {
+    return vocabulary_text(vocabulary, id, length);
+}
+
+struct thought_limit draw_thoughts(uint64_t *random, const struct vocabulary *vocabulary, int V) {
+    static const char *const begins[] = {"a", "ab", "d"}, *const ends[] = {"c", "cd", "bad"};
+    static const int32_t ids[] = {5, 2, 7, 7, 0, 9, 1, 3, 13, 4, 8, 2, 6, 14, 1};
+    assert(V >= 16);
+    return (struct thought_limit){.is_set = true,
+                                  .is_open = fake_between(random, 0, 2) > 0,
+                                  .is_behind = fake_between(random, 0, 9) == 0,
+                                  .may_return = fake_between(random, 0, 1),
+                                  .max_tokens = fake_between(random, 0, 12),
+                                  .begin = begins[fake_between(random, 0, 2)],
+                                  .end = ends[fake_between(random, 0, 2)],
+                                  .forced = ids + fake_between(random, 0, 10),
+                                  .n_forced = fake_between(random, 1, 5),
+                                  .text_of = text_of,
+                                  .texts = vocabulary};
+}
+
 /* Half of the texts have the same beginning as the text before them. */
 static void draw_texts(uint64_t *random, struct buf *out) {
     char text[MOST_LENGTH + 1] = "";

@@ -149,6 +149,12 @@ static void draw_search(struct asked *asked, uint64_t random) {
     g->sampling.temperature = 0;
 }
 
+/* Every sixth request has a limit on thoughts. */
+static void draw_limit(const struct request_set *set, struct asked *asked, uint64_t random) {
+    if (drawn_chance(&random, 16))
+        asked->generation.thoughts = draw_thoughts(&random, set->vocabulary, set->V);
+}
+
 static void draw_themes(struct request_set *set, uint64_t *random) {
     set->n_theme = set->model.max_model_len;
     size_t n = (size_t)set->n_theme;
@@ -213,6 +219,7 @@ void request_set_init(struct request_set *set, uint64_t seed, int n_asked, const
         draw_asked(set, &set->asked[i], length, &random);
         draw_constraint(set, &set->asked[i], seed * 7717 + (uint64_t)i);
         draw_repeats(&set->asked[i], seed * 9973 + (uint64_t)i);
+        draw_limit(set, &set->asked[i], seed * 4481 + (uint64_t)i);
         if (set->mirostat && i % 9 == 4) draw_mirostat(&set->asked[i].generation.sampling);
         if (set->searches && set->n_windows == 0 && i > 0)
             draw_search(&set->asked[i], seed * 6661 + (uint64_t)i);

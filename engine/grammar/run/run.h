@@ -27,6 +27,9 @@ struct vocabulary;
 struct vocabulary *vocabulary_new(const char *const *bytes, const int *lengths, int V);
 void vocabulary_free(struct vocabulary *vocabulary);
 
+/* Returns the text of a token, which is not NUL-terminated. */
+const char *vocabulary_text(const struct vocabulary *vocabulary, int32_t id, size_t *length);
+
 /* ---- grammars ------------------------------------------------------------------------------- */
 
 struct grammar;

@@ -211,6 +211,12 @@ struct vocabulary *vocabulary_new(const char *const *bytes, const int *lengths, 
     return v;
 }
 
+const char *vocabulary_text(const struct vocabulary *v, int32_t id, size_t *length) {
+    assert(id >= 0 && id < v->V && v->at[id] <= v->at[id + 1]);
+    *length = v->at[id + 1] - v->at[id];
+    return v->bytes + v->at[id];
+}
+
 void vocabulary_free(struct vocabulary *v) {
     if (!v) return;
     mem_free(v->bytes);
