@@ -50,6 +50,8 @@ UNCONVERTED = {
     "glm": "its converter wants the published tokens",
     "phi": "in its files an MLP is four times as wide as the stream",
     "granite4_nope": "its files of models without recurrent layers have positions",
+    "qwen3_vl_moe": "its converter takes experts in columns only",
+    "gemma4_unified": "its converter cuts the embedding to the tokenizer's tokens, and ours has fewer",
     "smollm3": "in its files each fourth layer is without positions",
 }
 # For make_families.py, whose models are those that GGUF files can represent.
@@ -58,7 +60,7 @@ UNCONVERTED_FAMILIES = {
     "gpt2": "its converter wants a key of config.json that transformers no longer writes",
     "stablelm_12b": UNCONVERTED["stablelm_12b"],
     "gemma3": UNCONVERTED["gemma4"],
-    **{name: UNCONVERTED[name] for name in ("glm", "phi", "granite4_nope")},
+    **{name: UNCONVERTED[name] for name in ("glm", "phi", "granite4_nope", "qwen3_vl_moe")},
     "granite4": "its converter wants the published kinds of layers",
     "minimax_m2": "its converter wants a key of config.json that transformers no longer writes",
     "gemma4": UNCONVERTED["gemma4"],

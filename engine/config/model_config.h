@@ -44,6 +44,8 @@ struct rope_stretch {
     float short_factor[MAX_ROPE_FACTORS], long_factor[MAX_ROPE_FACTORS];
 };
 
+enum { MAX_ROPE_SECTIONS = 4 };
+
 /* Rotary positions. */
 struct rope_config {
     bool is_used;    /* false: D_rope is 0 */
@@ -52,6 +54,9 @@ struct rope_config {
     enum rope_layout layout;
     float part; /* rotated fraction of a head if config.json does not state it; 0: all */
     float base;
+    /* pairs that rotate by each of the positions of an image; those of text are equal. Only for
+     * GGUF files */
+    int32_t sections[MAX_ROPE_SECTIONS];
     struct rope_stretch stretch;
 };
 
@@ -132,9 +137,10 @@ struct model_config {
     float logit_cap;                /* of logits; 0: off */
     int window;                     /* of the layers with windows; 0: there are no such layers */
     int full_every;                 /* every such layer lacks a window; 0: no layer does */
-    bool lists_windows;  /* the file lists the layers with windows: layer[].window is set */
-    bool lists_ropes;    /* the same for layer[].has_no_rope */
-    int n_unread_layers; /* layers after the L that predict further tokens; ignored */
+    bool lists_windows;     /* the file lists the layers with windows: layer[].window is set */
+    bool lists_ropes;       /* the same for layer[].has_no_rope */
+    int n_deepstack_layers; /* layers to which a vision part adds features; only for GGUF files */
+    int n_unread_layers;    /* layers after the L that predict further tokens; ignored */
     struct layer_config layer[MAX_LAYERS];
 };
 

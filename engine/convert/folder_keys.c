@@ -106,6 +106,10 @@ static void put_rope(struct keyer *k, const struct model_config *m) {
     put_float(k, "rope.freq_base", (double)m->rope.base);
     if (m->window_rotation == WINDOW_ROPE_LOCAL)
         put_float(k, "rope.freq_base_swa", (double)m->window_rope.base);
+    if (m->rope.sections[0] > 0)
+        gguf_put_array(k->keys, key_of(k, "rope.dimension_sections"), GGUF_INT32, MAX_ROPE_SECTIONS,
+                       m->rope.sections);
+    if (m->n_deepstack_layers > 0) put_int(k, "n_deepstack_layers", m->n_deepstack_layers);
     if (is_granite(k) && m->layer[0].has_no_rope)
         gguf_put_bool(k->keys, key_of(k, "rope.scaling.finetuned"), false);
     put_stretch(k, &m->rope.stretch);

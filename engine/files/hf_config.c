@@ -374,6 +374,13 @@ static enum status read_dtype(struct hf_config *hf, struct err *err) {
                    key_shown(value, text));
 }
 
+/* Returns the number of layers to which a vision part adds features. */
+static int count_deepstack(const struct json *root) {
+    const struct json *list =
+        key_value(key_value(root, "vision_config"), "deepstack_visual_indexes");
+    return json_is(list, JSON_ARRAY) ? (int)list->n_children : 0;
+}
+
 /* ---- entry points --------------------------------------------------------------------------- */
 
 static enum status read_all(struct model_config *config, struct hf_config *hf, struct err *err) {
@@ -398,6 +405,7 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     if (!status) status = read_epsilon(config, root, err);
     if (!status) status = hf_rope_read(config, root, err);
     if (!status) read_rotation(config, hf);
+    config->n_deepstack_layers = count_deepstack(hf->root);
     for (enum hf_bias bias = 0; bias < N_HF_BIASES && !status; bias++)
         status = key_bool_or(root, hf_bias_key(bias), false, &hf->has_bias[bias], err);
     if (!status)
@@ -437,6 +445,7 @@ struct hf_config *hf_config_new(struct json *root, const char *path) {
     const struct json *text = key_value(root, "text_config");
     hf->root = root;
     hf->text = json_is(text, JSON_OBJECT) ? text : root;
+    hf->has_other_parts = hf->text != root || key_value(root, "vision_config");
     hf->path = mem_strdup(path);
     hf->defaults = none;
     return hf;

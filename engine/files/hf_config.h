@@ -86,6 +86,7 @@ struct hf_config {
     struct json *root;
     /* the text_config of a model that also has other parts, otherwise root */
     const struct json *text;
+    bool has_other_parts;       /* for images or sound */
     char *folder;               /* NULL: only a config.json was given */
     char *path;                 /* of config.json */
     char name[128];             /* of the folder that contains the file */

@@ -118,9 +118,9 @@ static enum status read_stretch(struct rope_config *rope, const struct json *typ
     static const struct {
         const char *name;
         enum rope_scaling kind;
-    } names[] = {{"default", ROPE_UNSCALED}, {"linear", ROPE_LINEAR},    {"llama3", ROPE_LLAMA3},
-                 {"yarn", ROPE_YARN},        {"dynamic", ROPE_DYNAMIC},  {"longrope", ROPE_LONG},
-                 {"su", ROPE_LONG},          {"proportional", ROPE_PART}};
+    } names[] = {{"default", ROPE_UNSCALED}, {"linear", ROPE_LINEAR},     {"llama3", ROPE_LLAMA3},
+                 {"yarn", ROPE_YARN},        {"dynamic", ROPE_DYNAMIC},   {"longrope", ROPE_LONG},
+                 {"su", ROPE_LONG},          {"proportional", ROPE_PART}, {"mrope", ROPE_UNSCALED}};
     char text[64];
     struct rope_stretch *s = &rope->stretch;
     size_t i = 0, n = sizeof names / sizeof *names;
@@ -164,6 +164,23 @@ static enum status read_query_beta(float *beta, const struct rope_config *rope,
                    "key %s: only 0 is supported without \"yarn\", found %g", key, value);
 }
 
+/* Reads the pairs that rotate by each position of an image. */
+static enum status read_sections(struct rope_config *rope, const struct rope_reader *r) {
+    static const char key[] = "mrope_section";
+    const struct json *list = key_value(r->scaling, key);
+    bool fits = !list || (json_is(list, JSON_ARRAY) && list->n_children <= MAX_ROPE_SECTIONS);
+    int i = 0;
+    json_each(item, fits ? list : NULL) {
+        fits = fits && json_is(item, JSON_NUMBER) && item->is_integer && item->integer >= 0 &&
+               item->integer <= rope->D_rope / 2;
+        if (fits) rope->sections[i++] = (int32_t)item->integer;
+    }
+    if (fits) return STATUS_OK;
+    return err_set(r->err, STATUS_BAD_FILE, key,
+                   "key %s: expected an array of at most %d numbers from 0 to %d", key,
+                   MAX_ROPE_SECTIONS, rope->D_rope / 2);
+}
+
 /* ---- a rotation ----------------------------------------------------------------------------- */
 
 /* Reads one rotation. In the later format `of_theta` and `scaling` are the same object. */
@@ -194,6 +211,7 @@ static enum status read_rotation(struct rope_config *rope, float *beta,
             part_key, part, D, rope->D_rope);
     if (scaling && type) status = read_stretch(rope, type, &r);
     if (!status) status = read_query_beta(beta, rope, &r);
+    if (!status) status = read_sections(rope, &r);
     if (!status && rope->stretch.kind == ROPE_DYNAMIC && rope->D_rope == 2)
         return err_set(
             err, STATUS_BAD_FILE, "rope_scaling",

@@ -88,7 +88,7 @@ static const char *without_prefix(const char *name) {
 static bool is_of_other_part(const char *name) {
     static const char *const parts[] = {"vision_tower.", "vision_model.",          "visual.",
                                         "audio_tower.",  "multi_modal_projector.", "embed_vision.",
-                                        "embed_audio."};
+                                        "embed_audio.",  "vision_embedder."};
     const char *rest = without_wrapper(name);
     if (strncmp(rest, "model.", 6) == 0) rest += 6;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -252,6 +252,8 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
     int64_t E = role_pieces(m->config, role), dim[3];
     if (info->of_heads) N = m->config->D; /* of one head */
     dim[0] = info->K ? K : N, dim[1] = info->K ? N : E, dim[2] = E;
+    if (style->turns_by_shape && weight->dim[0] == dim[0] && weight->dim[1] == dim[1])
+        transposed = false;
     if (transposed) dim[0] = N, dim[1] = K;
     int unused = role == ROLE_POSITION_EMBEDDING ? style->unused_positions : 0;
     dim[1] += unused;
@@ -349,7 +351,7 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
                          .family = family,
                          .known = roles_fused(family->roles, family->folder.fused) |
                                   roles_fused(family->optional, family->folder.fused),
-                         .has_other_parts = hf->text != hf->root};
+                         .has_other_parts = hf->has_other_parts};
     _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
                    "a role's name is a second name");
     /* transformers ignores biases that no key turns on, so they are unknown here */

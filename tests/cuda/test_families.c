@@ -33,7 +33,8 @@ static const char *const models[] = {
     "families/gemma4_moe.gguf",   "families/phi.gguf",
     "families/glm.gguf",          "families/command_r_plus.gguf",
     "families/granite4.gguf",     "families/granite4_nope.gguf",
-    "families/minimax_m2.gguf",
+    "families/minimax_m2.gguf",   "families/qwen2_5_vl.gguf",
+    "families/qwen3_vl.gguf",     "families/qwen3_vl_moe.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

@@ -78,6 +78,11 @@ static const char *const models[] = {
     "families/granite4.gguf",
     "families/granite4_nope.gguf",
     "folders/granite4_nope",
+    "families/qwen2_5_vl.gguf",
+    "folders/qwen2_5_vl",
+    "families/qwen3_vl.gguf",
+    "folders/qwen3_vl",
+    "folders/gemma4_unified",
     /* packed, in blocks of 32 that two ranks cannot share */
     "folders/gptq",
     "folders/gptq-act-order",
@@ -115,6 +120,8 @@ static const char *const models[] = {
     "families/qwen2moe.gguf",
     "folders/qwen2moe",
     "families/qwen3moe.gguf",
+    "families/qwen3_vl_moe.gguf",
+    "folders/qwen3_vl_moe",
     "folders/qwen3moe",
     "folders/qwen3moe_mixed",
     "families/glm4moe.gguf",
@@ -122,7 +129,7 @@ static const char *const models[] = {
     "families/gpt_oss.gguf",
     "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 19, N_NARROW = 11, N_PACKED = 22 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 21, N_NARROW = 13, N_PACKED = 22 };
 
 static const struct {
     enum compute_dtype dtype;

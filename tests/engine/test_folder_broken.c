@@ -136,6 +136,8 @@ static const struct {
      .words = "key short_factor: expected an array of 8 numbers"},
     {"mistral", CONFIG, REPLACE, "\"default\"", "\"linear\"", .named = CONFIG,
      .words = "key factor is missing"},
+    {"qwen2_5_vl", CONFIG, REPLACE, "\"mrope_section\": [", "\"mrope_section\": [5, ",
+     .named = CONFIG, .words = "key mrope_section: expected an array of at most 4 numbers from 0"},
     {"olmo3", CONFIG, REPLACE, "\"beta_fast\": 32.0", "\"beta_fast\": 0", .named = CONFIG,
      .words = "key beta_fast: expected 0.001 to"},
     {"mistral", CONFIG, REPLACE, "\"rope_theta\": 10000.0", "\"rope_theta\": \"1e4\"",

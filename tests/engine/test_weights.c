@@ -45,7 +45,7 @@ END_TEST
 START_TEST(what_cannot_be_measured_is_named) {
     struct weight flat = tensor("flat", DTYPE_F32, 4, 4);
     flat.n_dims = 0;
-    expect_unmeasurable(flat, "has 0 dimensions; 1 to 4 are possible");
+    expect_unmeasurable(flat, "has 0 dimensions; 1 to 5 are possible");
     expect_unmeasurable(tensor("empty", DTYPE_F32, 4, -1), "dimension 1 is");
     expect_unmeasurable(tensor("odd", DTYPE_Q8_0, 33, 2),
                         "rows of 33 elements are not whole blocks");

@@ -277,7 +277,39 @@ def minimax_m2():
         **{**SMALL, "intermediate_size": 16}, **experts(6, 3)))
 
 
-FAMILIES = {"qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
+ROPE_OF_IMAGES = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 1, 1]}
+VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "patch_size": 2, "spatial_merge_size": 2,
+          "temporal_patch_size": 2, "out_hidden_size": 32}
+
+
+def with_vision(name, vision, **text):
+    """The whole model; only its text part is run."""
+    text = {**SMALL, "num_hidden_layers": 2, "rms_norm_eps": 1e-6, "rope_parameters": ROPE_OF_IMAGES, **text}
+    del text["attn_implementation"]
+    config = getattr(transformers, name + "Config")(
+        text_config=text, vision_config={**VISION, **vision}, attn_implementation="eager", tie_word_embeddings=False)
+    return getattr(transformers, name + "ForConditionalGeneration")(config)
+
+
+def qwen2_5_vl():
+    return with_vision("Qwen2_5_VL", {"window_size": 8, "fullatt_block_indexes": [0]})
+
+
+DEEPSTACK = {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
+
+
+def qwen3_vl():
+    return with_vision("Qwen3VL", DEEPSTACK, head_dim=16, rope_parameters={**ROPE_OF_IMAGES, "mrope_section": [4, 2, 2],
+                                                                          "mrope_interleaved": True})
+
+
+def qwen3_vl_moe():
+    return with_vision("Qwen3VLMoe", {**DEEPSTACK, "out_hidden_size": 48}, hidden_size=48, head_dim=16, moe_intermediate_size=16,
+                       rope_parameters={**ROPE_OF_IMAGES, "mrope_section": [4, 2, 2], "mrope_interleaved": True}, **experts(6, 3))
+
+
+FAMILIES = {"qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl, "qwen3_vl_moe": qwen3_vl_moe,
+            "qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
             "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,
             "gemma4": gemma4, "gemma4_large": gemma4_large, "gemma4_moe": gemma4_moe,
             "phi3_long": phi3_long, "phi3_short": phi3_short,

@@ -62,11 +62,16 @@ def randomise(model, seed):
 
 # ---- golden vectors -----------------------------------------------------------------------------------------
 
+def text_config(model):
+    return getattr(model.config, "text_config", model.config)
+
+
 def greedy(model, prompt):
     """Returns tokens with their logprobs; None as soon as a token or a choice of experts is nearly tied."""
     ids, tokens = list(prompt), []
     scores = router_scores(model)
-    has_experts = hasattr(model.config, "num_experts_per_tok") and getattr(model.config, "num_local_experts", 1) > 0
+    c = text_config(model)
+    has_experts = hasattr(c, "num_experts_per_tok") and getattr(c, "num_local_experts", 1) > 0
     routed = {"output_router_logits": True} if has_experts else {}
     with torch.no_grad():
         for _ in range(N_GREEDY):
@@ -101,7 +106,7 @@ def last_chosen_tied(scores, used):
 
 def experts_tied(router_logits, model):
     """Are the last chosen expert and the first one left out nearly tied in any row?"""
-    return last_chosen_tied(torch.cat(router_logits).float(), model.config.num_experts_per_tok)
+    return last_chosen_tied(torch.cat(router_logits).float(), text_config(model).num_experts_per_tok)
 
 
 def corrections(model):
@@ -249,7 +254,7 @@ NAMES["glm4moe"] = {**MOE, "post_attention_layernorm": "post_attention_norm",
                     **{f"mlp.shared_experts.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
 ARCHITECTURES = {"gpt_oss": "gpt-oss", "olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama",
                  "stablelm_12b": "stablelm"}  # families with another name in GGUF
-EXPERTS = ("gpt_oss", "glm4moe", "mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe")
+EXPERTS = ("gpt_oss", "glm4moe", "mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "qwen3_vl_moe")
 GEMMA4 = {**NAMES["gemma2"], "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
           "post_per_layer_input_norm": "post_norm"}
 NAMES.update(gemma4=GEMMA4, gemma4_large=GEMMA4)
@@ -261,13 +266,15 @@ NAMES.update(phi={**LLAMA_LIKE, "self_attn.dense": "attn_output", "mlp.fc1": "ff
 NAMES["granite4"] = NAMES["granite4_nope"] = {**LLAMA_LIKE, "shared_mlp.output_linear": "ffn_down"}
 ARCHITECTURES.update(phi="phi2", glm="chatglm", command_r="command-r", command_r_plus="command-r", granite4="granitehybrid",
                      granite4_nope="granite", minimax_m2="minimax-m2")
+NAMES.update(qwen2_5_vl=LLAMA_LIKE, qwen3_vl=LLAMA_LIKE, qwen3_vl_moe=MOE)
+ARCHITECTURES.update(qwen2_5_vl="qwen2vl", qwen3_vl="qwen3vl", qwen3_vl_moe="qwen3vlmoe")
 ENDS = {"embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
         "ln_f": "output_norm", "final_layernorm": "output_norm", "lm_head": "output", "embed_tokens_per_layer": "per_layer_token_embd",
         "per_layer_model_projection": "per_layer_model_proj", "per_layer_projection_norm": "per_layer_proj_norm"}
 
 
 def gguf_name(family, name):
-    parts = name.removeprefix("model.").removeprefix("transformer.").split(".")
+    parts = name.removeprefix("model.").removeprefix("language_model.").removeprefix("transformer.").split(".")
     if parts[-1] == "sinks":
         return f"blk.{parts[1]}.attn_sinks.weight"
     if parts[-1] == "per_expert_scale":
@@ -287,7 +294,7 @@ def adjacent(data, c):
 
 def add_experts(writer, name, data):
     """transformers stores gate and up of all experts in one tensor; GGUF has one tensor each, except for Gemma 4."""
-    parts = name.split(".")
+    parts = name.replace(".language_model", "").split(".")
     kinds = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}[parts[-1]]
     if parts[3] == "experts":
         kinds = (parts[-1].removesuffix("_proj"),)
@@ -308,6 +315,8 @@ def add_gpt_oss_experts(writer, name, data):
 def add_tensors(writer, family, model):
     for name, p in model.named_parameters():  # a tied head is not a separate parameter
         data = p.data
+        if ".visual." in name:  # converters write a file of its own
+            continue
         if ".experts." in name:
             (add_gpt_oss_experts if family == "gpt_oss" else add_experts)(writer, name, data)
             continue
@@ -500,14 +509,16 @@ def add_keys(writer, family, c):
     if family in EXPERTS:
         writer.add_expert_count(c.num_experts if family in ("qwen2moe", "olmoe") else c.num_local_experts)
         writer.add_expert_used_count(c.num_experts_per_tok)
-    if family in ("qwen2moe", "qwen3moe"):
+    if family in ("qwen2moe", "qwen3moe", "qwen3_vl_moe"):
         writer.add_expert_feed_forward_length(c.moe_intermediate_size)
     if family == "qwen2moe":
         writer.add_expert_shared_feed_forward_length(c.shared_expert_intermediate_size)
     if family in ("mixtral", "olmoe", "granitemoe"):
         writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
         return
-    if family not in ("qwen2", "qwen2moe", "smollm3", "granite"):
+    if "mrope_section" in c.rope_parameters:
+        writer.add_rope_dimension_sections([*c.rope_parameters["mrope_section"], 0])
+    if family not in ("qwen2", "qwen2moe", "smollm3", "granite", "qwen2_5_vl"):
         writer.add_key_length(c.head_dim)
         writer.add_value_length(c.head_dim)
     if family == "gemma2":
@@ -520,7 +531,7 @@ def add_keys(writer, family, c):
 
 def write_gguf(path, family, model):
     writer = gguf.GGUFWriter(path, ARCHITECTURES.get(family, family))
-    add_keys(writer, family, model.config)
+    add_keys(writer, family, text_config(model))
     if "gemma4" in family:
         add_gemma4_vocabulary(writer)
     elif "gemma" in family or family.startswith("phi3"):

@@ -387,6 +387,40 @@ def finish_glm4moe(folder):
     safetensors.torch.save_file(tensors, path, {"format": "pt"})
 
 
+def finish_qwen2_5_vl(folder):
+    """As published: the keys of the text part beside those of the others."""
+    def edit(config):
+        text = config.pop("text_config")
+        rope = text.pop("rope_parameters")
+        del text["model_type"], text["layer_types"]
+        config.update(text, rope_theta=rope["rope_theta"], rope_scaling={"type": "mrope", "mrope_section": rope["mrope_section"]},
+                      torch_dtype=config.pop("dtype"), model_type="qwen2_5_vl")
+    edit_json(folder / "config.json", edit)
+
+
+def finish_qwen3_vl_moe(folder):
+    """The first layer's experts as in published folders, in columns."""
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    for kind in ("gate_up_proj", "down_proj"):
+        name = f"model.language_model.layers.0.mlp.experts.{kind}"
+        tensors[name] = tensors[name].transpose(1, 2).contiguous()
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+
+def gemma4_unified():
+    """Like its 12B model: layers as those of the 31B model, and raw parts of images and sounds."""
+    rope = {"full_attention": {"rope_type": "proportional", "rope_theta": 1e3, "partial_rotary_factor": 0.25},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e2}}
+    text = {**SMALL, "num_hidden_layers": 3, "layer_types": ["sliding_attention"] * 2 + ["full_attention"], "head_dim": 16,
+            "global_head_dim": 32, "num_key_value_heads": 4, "num_global_key_value_heads": 2, "attention_k_eq_v": True,
+            "sliding_window": 12, "rms_norm_eps": 1e-6, "final_logit_softcapping": 4.0, "rope_parameters": rope}
+    del text["attn_implementation"]
+    return transformers.Gemma4UnifiedForConditionalGeneration(transformers.Gemma4UnifiedConfig(
+        text_config=text, vision_config={"patch_size": 2, "pooling_kernel_size": 1, "mm_embed_dim": 8, "mm_posemb_size": 4,
+                                         "output_proj_dims": 8}, audio_config={"audio_embed_dim": 8}, attn_implementation="eager"))
+
+
 def finish_granite4(folder):
     """The published spelling of layers with attention."""
     edit_json(folder / "config.json", lambda config: config.update(layer_types=["attention"] * len(config["layer_types"])))
@@ -461,6 +495,8 @@ FOLDERS = {
     "granitemoe": (granitemoe, torch.bfloat16, "1GB", None),
     "qwen3moe": (qwen3moe, torch.float32, "60KB", None),
     "qwen2moe_mixed": (qwen2moe_mixed, torch.bfloat16, "1GB", None),
+    "qwen2_5_vl": (family_models.qwen2_5_vl, torch.bfloat16, "1GB", finish_qwen2_5_vl),
+    "qwen3_vl_moe": (family_models.qwen3_vl_moe, torch.bfloat16, "1GB", finish_qwen3_vl_moe),
     "qwen3moe_mixed": (qwen3moe_mixed, torch.bfloat16, "1GB", None),
     "granite4": (granite4, torch.bfloat16, "1GB", finish_granite4),
     "granite4_nope": (family_models.granite4_nope, torch.bfloat16, "1GB", finish_granite4),
@@ -471,7 +507,7 @@ FOLDERS = {
     **{name: (make, torch.bfloat16, "1GB", None) for name, make in {
         "llama_biased": llama_biased, "glm4": glm4, "ernie4_5": ernie4_5, "seed_oss": seed_oss, "starcoder2": starcoder2,
         "stablelm": stablelm, "stablelm_12b": stablelm_12b, "cohere2": cohere2, "exaone4": exaone4, "ministral": ministral, "glm": glm,
-        "command_r": command_r, "command_r_plus": command_r_plus, "phi": phi}.items()},
+        "qwen3_vl": family_models.qwen3_vl, "gemma4_unified": gemma4_unified, "command_r": command_r, "command_r_plus": command_r_plus, "phi": phi}.items()},
 }
 
 

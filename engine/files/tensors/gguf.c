@@ -12,6 +12,7 @@
 #endif
 
 #define MAX_NESTING 4     /* arrays within arrays */
+#define GGUF_MAX_DIMS 4   /* of a tensor */
 #define MAX_ENTRIES 65536 /* keys or tensors: bounds the cost of colliding names */
 #define MAX_ALIGNMENT (1 << 20)
 /* Bytes of the shortest key-value (length, one letter, type, a byte) and of the shortest entry of
@@ -155,10 +156,10 @@ static enum status read_tensor(struct cursor *cursor, struct weight *weight, uin
     enum status status = read_tensor_name(cursor, weight, number, err);
     if (status != STATUS_OK) return status;
     if (!read_bytes(cursor, &n_dims, sizeof n_dims)) return cut_short(cursor, list, err);
-    if (n_dims < 1 || n_dims > WEIGHT_MAX_DIMS) {
+    if (n_dims < 1 || n_dims > GGUF_MAX_DIMS) {
         return err_set(err, STATUS_BAD_FILE, weight->name,
                        "tensor %s has %" PRIu32 " dimensions; 1 to %d are possible", weight->name,
-                       n_dims, WEIGHT_MAX_DIMS);
+                       n_dims, GGUF_MAX_DIMS);
     }
     weight->n_dims = (int)n_dims;
     if (!read_bytes(cursor, weight->dim, n_dims * sizeof weight->dim[0]) ||

@@ -13,7 +13,7 @@
 #include "engine/files/tensors/mapping.h"
 #include "kernels/kernels.h"
 
-#define WEIGHT_MAX_DIMS 4
+#define WEIGHT_MAX_DIMS 5 /* convolutions over images and time have 5 */
 #define WEIGHT_MAX_NAME 127
 #define WEIGHT_ANY_TYPE (-1)
 #define WEIGHT_MAX_TYPE 63 /* the largest supported type number */

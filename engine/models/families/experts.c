@@ -1,8 +1,9 @@
 /* Families with a mixture of experts (struct experts of kernels/ops.h). Mixtral (Jiang et al. 2024)
  * is Mistral with experts; its GGUF files use the architecture llama. The MoE variants of Qwen2 and
- * Qwen3 may have a plain MLP in some layers; Qwen2's have a gated shared expert. OLMoE (Muennighoff
- * et al. 2024) has a norm over all heads. Granite's MoE models have Granite's scales. MiniMax M2
- * (MiniMax 2025) scores by sigmoids with a correction, and has norms over all heads. */
+ * Qwen3 may have a plain MLP in some layers; Qwen2's have a gated shared expert. The text part of
+ * Qwen3-VL is Qwen3's variant. OLMoE (Muennighoff et al. 2024) has a norm over all heads. Granite's
+ * MoE models have Granite's scales. MiniMax M2 (MiniMax 2025) scores by sigmoids with a correction,
+ * and has norms over all heads. */
 #include "engine/models/families/family.h"
 
 #define ROLES_EXPERTS                                                                              \
@@ -25,6 +26,7 @@ static const char *const minimax_m2_hf[] = {"MiniMaxM2ForCausalLM", NULL};
 static const char *const mixtral_hf[] = {"MixtralForCausalLM", NULL};
 static const char *const qwen2_hf[] = {"Qwen2MoeForCausalLM", NULL};
 static const char *const qwen3_hf[] = {"Qwen3MoeForCausalLM", NULL};
+static const char *const qwen3vl_hf[] = {"Qwen3VLMoeForConditionalGeneration", NULL};
 
 static const struct role_alias mixtral_alias[] = {
     {ROLE_ROUTER, "block_sparse_moe.gate.weight"},
@@ -33,6 +35,10 @@ static const struct role_alias mixtral_alias[] = {
     {ROLE_EXPERTS_DOWN, "block_sparse_moe.experts.*.w2.weight"},
     {ROLE_ROUTER_CORRECTION, "block_sparse_moe.e_score_correction_bias"},
     {0}};
+
+/* Published folders have columns; transformers writes rows. */
+static const struct role_alias qwen3vl_alias[] = {{ROLE_EXPERTS_DOWN, "mlp.experts.down_proj"},
+                                                  {0}};
 
 static const struct role_alias granite_alias[] = {
     {ROLE_ROUTER, "block_sparse_moe.router.layer.weight"},
@@ -114,4 +120,19 @@ const struct model_family model_minimax_m2 = {
     .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
     .by_sigmoid = true,
     .folder = {.alias = mixtral_alias},
+};
+
+const struct model_family model_qwen3vlmoe = {
+    .gguf = "qwen3vlmoe",
+    .hf = qwen3vl_hf,
+    .roles = ROLES_LLAMA | ROLES_EXPERTS | ROLES_QK_NORM,
+    .optional = ROLE_BIT(ROLE_OUTPUT),
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
+    .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
+    .folder = {.alias = qwen3vl_alias,
+               .transposed = ROLE_BIT(ROLE_EXPERTS_GATE_UP) | ROLE_BIT(ROLE_EXPERTS_DOWN),
+               .turns_by_shape = true,
+               .fused = ROLES_FUSED_EXPERTS},
 };

@@ -33,6 +33,7 @@ struct folder_style {
     const char *layers;             /* prefix of a layer's number; NULL: "layers." */
     const struct role_alias *alias; /* ends with an entry without a name; NULL: empty */
     role_set transposed;            /* matrices stored as columns, as in a Conv1D */
+    bool turns_by_shape;            /* those whose shape is that of rows are stored as rows */
     bool adds_one;                  /* gains are stored without the 1 that the model adds */
     int unused_positions;           /* rows of the learned positions before position 0 */
     role_set fused;                 /* tensors that hold those of several roles of the family */
@@ -144,12 +145,12 @@ static inline role_set family_absent_roles(const struct model_config *config) {
 }
 
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,
-    model_gemma2, model_gemma3, model_gemma4, model_granite, model_olmo2, model_ernie4_5,
-    model_seed_oss, model_glm4, model_exaone4, model_starcoder2, model_stablelm, model_cohere2,
-    model_mistral, model_mistral3, model_opt, model_phi3, model_smollm3, model_gemma4_experts,
-    model_glm, model_command_r, model_granite4, model_phi;
+    model_gemma2, model_gemma3, model_qwen2vl, model_qwen3vl, model_gemma4, model_granite,
+    model_olmo2, model_ernie4_5, model_seed_oss, model_glm4, model_exaone4, model_starcoder2,
+    model_stablelm, model_cohere2, model_mistral, model_mistral3, model_opt, model_phi3,
+    model_smollm3, model_gemma4_experts, model_glm, model_command_r, model_granite4, model_phi;
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
-    model_granitemoe, model_minimax_m2; /* experts.c */
+    model_granitemoe, model_minimax_m2, model_qwen3vlmoe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;
 
 #endif

@@ -42,7 +42,9 @@ static enum status finish_4(struct model_config *config, struct err *err) {
 static const char *const hf[] = {"GemmaForCausalLM", NULL};
 static const char *const hf_2[] = {"Gemma2ForCausalLM", NULL};
 static const char *const hf_3[] = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", NULL};
-static const char *const hf_4[] = {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", NULL};
+static const char *const hf_4[] = {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration",
+                                   "Gemma4UnifiedForCausalLM",
+                                   "Gemma4UnifiedForConditionalGeneration", NULL};
 static const struct role_alias alias[] = {{ROLE_FFN_NORM, "pre_feedforward_layernorm.weight"}, {0}};
 static const struct role_alias alias_4[] = {{ROLE_FFN_NORM, "pre_feedforward_layernorm.weight"},
                                             {ROLE_ROUTER, "router.proj.weight"},
