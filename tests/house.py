@@ -3,6 +3,7 @@
 `tests/house.py` prints the table for its tree, `--root DIR` for another one, `--json` for programs.
 `tests/house.py --list one-caller` (or structs, long, short-files) lists the items of a figure.
 `tests/house.py --recipe family --commit REV` counts the product files that a commit touched.
+`tests/house.py --check-recipes` prints the median of product files of the last commits that added a family, a rule, an option, ...
 `tests/house.py --self-test` proves on small fake trees that each figure is counted.
 
 The rules of counting, by which commit 37697ce has its published figures (functions 7 / 18 / 46, 28 % with one caller,
@@ -21,6 +22,7 @@ asserts .10, 25 structs, comments 7 and 27 %):
 """
 import argparse
 import collections
+import itertools
 import json
 import os
 import re
@@ -35,15 +37,20 @@ INCLUDED = (".h", ".inc", ".cuh")
 # Groups whose asserts are counted separately: a file belongs to the longest of these that contains it.
 ASSERT_GROUPS = PRODUCT + ("engine/text", "kernels/cpu", "kernels/cuda")
 SMALL, SHORT_FILE, MAX_FOLDER, USUAL = 8, 30, 22, 45
-# The maximum number of product files of a recipe.
 # Structs of kernels/ that have one definition in each backend or instruction set, behind one declaration.
 SAME_ON_PURPOSE = {"call", "kv_cache", "kv_layer", "matrix"}
-MAX_PRODUCT_FILES = {"family": 4, "weight-type": 4, "api": 3, "sampling-rule": 4, "op": 5,
-                     "metric": 3, "endpoint": 3, "option": 3}
-# Examples: the commit that followed a recipe, by subject (None: it is older than the recipe), and a name that is only
-# in the product files that it touched.
-FOLLOWED = [("family", "models: serve gpt2", "model_gpt2"), ("sampling-rule", None, "frequency_penalty")]
-RECIPES = {"family": "3 and a row", "weight-type": "4", "api": "3", "sampling-rule": "4", "op": "5", "metric": "3",
+# The rows of the tables that a recipe extends: the files, and a pattern whose group is the row's name.
+ROWS = {
+    "family": (["engine/models/*.c"], r"&(model_\w+)"),
+    "sampling-rule": (["kernels/sampling.h", "kernels/kernels.h", "engine/sampling/sampling.h"],
+                      r"^ +(?:float|int) (\w+(?:, \w+)*);.*\boff\b"),
+    "option": (["server/*.c", "config/*.c"],
+               r'^ +\{"([a-z][\w-]*)", (?:"[^"]*"|NULL), OPTION_'),
+    "field": (["server/*.c", "server/*.h"], r'\{"(\w+)", FIELD_\w+'),
+    "weight-type": (["kernels/*.h"], r"^ +X\((\w+), \w+, \d+"),
+}
+LAST, MAX_ROWS = 10, 6  # the commits of a median; a commit with more new rows does more than follow a recipe
+RECIPES = {"family": "3 and a row", "field": "2", "weight-type": "4", "api": "3", "sampling-rule": "4", "op": "5", "metric": "3",
            "endpoint": "3", "option": "3"}
 DEFINITION = "lines of a function: signature to closing brace; one caller: one mention besides definition and prototype"
 
@@ -379,28 +386,35 @@ def touched(root, commit):
     return piles
 
 
-def commit_of(root, subject):
-    """Returns the commit with this subject, or None: an archive or a shallow clone lacks the history."""
-    command = ["git", "-C", root, "log", "--format=%H %s"]
+def followers(root, recipe):
+    """Yields the commits that added one to MAX_ROWS rows to the recipe's tables, newest first: commit, names of the rows."""
+    files, pattern = ROWS[recipe]
+    command = ["git", "-C", root, "log", "-p", "-U0", "--no-renames", "--format=commit %h", "--", *files]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-    return next((line.split(" ", 1)[0] for line in done.stdout.split("\n") if line[41:] == subject), None)
+    for part in re.split(r"^commit ", done.stdout, flags=re.M)[1:]:
+        rows = {sign: {name for line in part.split("\n") if line[:1] == sign for found in re.findall(pattern, line[1:])
+                       for name in found.split(", ")} for sign in "+-"}
+        new = rows["+"] - rows["-"]
+        if 1 <= len(new) <= MAX_ROWS:
+            yield part.split("\n", 1)[0], sorted(new)
 
 
-def mentions(root, name):
-    """Returns the product files that have a name in their code."""
-    return sorted(path for path, source in House(root).sources.items() if re.search(rf"\b{name}\b", source.text))
+def recipe_medians(root):
+    """Yields for each recipe: its name, the median of product files, and (commit, rows, product files) of its last commits."""
+    for recipe in ROWS:
+        last = [(commit, rows, len(touched(root, commit)["product"]))
+                for commit, rows in itertools.islice(followers(root, recipe), LAST)]
+        yield recipe, statistics.median(files for _, _, files in last) if last else None, last
 
 
-def check_recipes(root, followed=FOLLOWED):
-    """Returns findings: recipes whose example took more product files than allowed, in its commit or in the tree."""
-    findings = []
-    for recipe, subject, name in followed:
-        commit = commit_of(root, subject)
-        for where, files in (("its commit", touched(root, commit)["product"] if commit else []),
-                             ("the tree", mentions(root, name))):
-            if len(files) > MAX_PRODUCT_FILES[recipe] or (where == "the tree" and not files):
-                findings.append(f"{recipe}: {name} is in {len(files)} product files of {where}: {' '.join(files)}")
-    return findings
+def print_medians(root):
+    for recipe, median, last in recipe_medians(root):
+        if not last:  # an archive or a shallow clone
+            print(f"{recipe:14} no commit of the history adds one")
+            continue
+        print(f"{recipe:14} {median:g} product files, the median of {len(last)} commits; {RECIPES[recipe]} is the aim")
+        for commit, rows, files in last:
+            print(f"    {commit} {files:3} {' '.join(rows)}")
 
 
 def print_recipe(root, recipe, commit):
@@ -513,14 +527,31 @@ def test_recipe():
         for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "a"]):
             subprocess.run(git + command, check=True)
         piles = touched(root, "HEAD")
-        assert check_recipes(root, [("family", "a", "a")]) == []
-        assert len(check_recipes(root, [("family", "a", "gone")])) == 1
-        MAX_PRODUCT_FILES["family"], was = 2, MAX_PRODUCT_FILES["family"]
-        assert len(check_recipes(root, [("family", "a", "a")])) == 2
-        MAX_PRODUCT_FILES["family"] = was
     assert piles["product"] == ["bench/command/b.c", "config/config.h", "engine/models/gpt2.c"], piles
     assert {pile: len(found) for pile, found in piles.items()} == {
         "product": 3, "build": 2, "docs": 2, "tests": 2, "others": 1}, piles
+
+
+def test_medians():
+    """A fake history: commits that add rows, move one, and add too many."""
+    table = "engine/models/family.c"
+    steps = [{table: "&model_a,\n"}, {table: "&model_a,\n&model_b,\n", "engine/b.c": "b\n", "tests/b.c": "b\n"},
+             {table: "&model_b,\n&model_a,\n", "engine/b.c": "c\n"},
+             {table: "".join(f"&model_{c},\n" for c in "abcdefgijklm")},
+             {table: "".join(f"&model_{c},\n" for c in "abcdefgijklmh"), "engine/b.c": "h\n", "config/h.c": "h\n"}]
+    with tempfile.TemporaryDirectory() as root:
+        git = ["git", "-C", root, "-c", "user.name=a", "-c", "user.email=a@a", "-c", "commit.gpgsign=false"]
+        subprocess.run([*git, "init", "-q"], check=True)
+        for files in steps:
+            for path, text in files.items():
+                os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+                with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                    file.write(text)
+            for command in (["add", "."], ["commit", "-qm", "a"]):
+                subprocess.run(git + command, check=True)
+        found = {recipe: (median, [rows for _, rows, _ in last]) for recipe, median, last in recipe_medians(root)}
+    assert found["family"] == (2, [["model_h"], ["model_b"], ["model_a"]]), found
+    assert found["option"] == (None, []), found
 
 
 def self_test():
@@ -534,7 +565,8 @@ def self_test():
         assert len(list(rows_of(found))) == 9
     test_lists()
     test_recipe()
-    print(f"house: self-test of {len(TREES) + 2} trees passed")
+    test_medians()
+    print(f"house: self-test of {len(TREES) + 3} trees passed")
 
 
 def main():
@@ -544,15 +576,13 @@ def main():
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--recipe", choices=RECIPES)
     parser.add_argument("--commit", default="HEAD")
-    parser.add_argument("--check-recipes", action="store_true", help="that the examples took no more files than they may")
+    parser.add_argument("--check-recipes", action="store_true", help="the median of files of the last commits of a kind")
     parser.add_argument("--self-test", action="store_true")
     args = parser.parse_args()
     if args.self_test:
         self_test()
     elif args.check_recipes:
-        findings = check_recipes(args.root)
-        print("\n".join(findings) or f"{len(FOLLOWED)} recipes took no more files than they may")
-        return bool(findings)
+        print_medians(args.root)
     elif args.recipe:
         print_recipe(args.root, args.recipe, args.commit)
     elif args.list:
