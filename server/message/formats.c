@@ -27,13 +27,15 @@
     "\xEF\xBD\x9C"                                                                                 \
     "DSML\xEF\xBD\x9C"
 #define FOUR_BLANKS OPTIONAL_BLANK OPTIONAL_BLANK OPTIONAL_BLANK OPTIONAL_BLANK
+#define ACTION "    {\n        \"tool_name\": \"%n\",\n        \"parameters\": %a\n    }"
+#define ACTION_END "\n]" OPTIONAL_BREAK "```" OPTIONAL_BREAK
 #define KIMI(word) "<|tool_" word "|>"
 
 static const struct tool_format tool_formats[] = {
     {"openai", {"<|channel|>commentary", "<|call|>"}, .is_harmony = true},
     {"kimi_k2",
      {"<|tool_call_argument_begin|>", "<|tool_calls_section_begin|>"},
-     ID_KIMI,
+     .ids = ID_KIMI,
      .forms = {{KIMI("calls_section_begin"),
                 KIMI("call_begin") "functions.%n:%i" KIMI("call_argument_begin") "%a" KIMI(
                     "call_end"),
@@ -44,6 +46,12 @@ static const struct tool_format tool_formats[] = {
     {"gemma4",
      {"<|tool_call>", NULL},
      .forms = {{.call = "<|tool_call>call:%n{%g}<tool_call|>", .between = ""}}},
+    {"deepseek_v4",
+     {"tool_calls>", NULL},
+     DSML,
+     .forms = {{"<" DSML "tool_calls>\n",
+                "<" DSML "invoke name=\"%n\">\n" OPTIONAL_BREAK "%d/" DSML "invoke>", "\n",
+                "\n</" DSML "tool_calls>"}}},
     {"deepseek_v32",
      {DSML, NULL},
      .forms = {{"<" DSML "function_calls>\n",
@@ -51,6 +59,7 @@ static const struct tool_format tool_formats[] = {
                 "\n</" DSML "function_calls>"}}},
     {"deepseek_v3",
      {"```json", NULL}, /* V3 and R1 */
+     CALLS_BEGIN,
      .forms = {{CALLS_BEGIN, CALL_BEGIN "function" SEP "%n\n```json\n%a\n```" CALL_END,
                 OPTIONAL_BREAK, CALLS_END}}},
     {"deepseek_v31",
@@ -62,14 +71,14 @@ static const struct tool_format tool_formats[] = {
                 "\n</minimax:tool_call>"}}},
     {"mistral_v11",
      {"[ARGS]", NULL},
-     ID_NINE,
+     .ids = ID_NINE,
      .forms = {{.call = "[TOOL_CALLS]%n[ARGS]%a", .between = ""},
                {.call = "[TOOL_CALLS]%n[CALL_ID]%i[ARGS]%a", .between = "", .is_alternative = true},
                {.call = "[TOOL_CALLS]%n%a"},
                {"[TOOL_CALLS]" OPTIONAL_BLANK "[", "%j", ", ", "]", .arguments_key = "arguments"}}},
     {"mistral",
      {"[TOOL_CALLS]", NULL},
-     ID_NINE,
+     .ids = ID_NINE,
      .forms = {{"[TOOL_CALLS]" OPTIONAL_BLANK "[", "%j", ", ", "]", .arguments_key = "arguments"},
                {.call = "[TOOL_CALLS]%n[ARGS]%a"},
                {.call = "[TOOL_CALLS]%n[CALL_ID]%i[ARGS]%a"},
@@ -118,6 +127,11 @@ static const struct tool_format tool_formats[] = {
      .forms = {{"<|START_ACTION|>[" OPTIONAL_BREAK,
                 FOUR_BLANKS "{\"tool_call_id\": \"%i\", \"tool_name\": \"%n\", \"parameters\": %a}",
                 "," OPTIONAL_BREAK, OPTIONAL_BREAK "]<|END_ACTION|>"}}},
+    {"command_r",
+     {"Action:\\n```json", NULL}, /* in the source of a template */
+     .forms = {{"Action:\n```json\n[\n", ACTION, ",\n", ACTION_END, .marker = "Action:\n```json"},
+               {"Action: ```json\n[\n", ACTION, ",\n", ACTION_END, .marker = "Action: ```json",
+                .is_alternative = true}}},
     {"granite-20b-fc",
      {"<function_call>", NULL},
      .forms = {{.call = "<function_call> %j", .between = "", .arguments_key = "arguments"}}},
@@ -228,15 +242,12 @@ static bool holds(const char *source, size_t length, const char *needle) {
     return needle && memmem(source, length, needle, strlen(needle));
 }
 
-/* DeepSeek V3 and V3.1 differ only in the text around the arguments. */
 const struct tool_format *tool_format_of_template(const char *source, size_t length) {
     for (size_t i = 0; i < N_TOOL_FORMATS; i++) {
         const struct tool_format *format = &tool_formats[i];
-        const char *open = format->forms[0].open;
         bool found =
             holds(source, length, format->needle[0]) || holds(source, length, format->needle[1]);
-        bool is_v3 = open && strcmp(open, CALLS_BEGIN) == 0;
-        if (found && (!is_v3 || holds(source, length, CALLS_BEGIN))) return format;
+        if (found && (!format->also || holds(source, length, format->also))) return format;
     }
     return NULL;
 }

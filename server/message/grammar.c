@@ -58,6 +58,11 @@ static void write_run(const struct tool_grammar *asked, const struct tool_form *
 
 /* Returns the length of the marker that begins a call of the form anywhere in a text. */
 static size_t marker_of(const struct tool_form *form, const char **marker) {
+    if (form->marker) {
+        assert(form->open && strncmp(form->open, form->marker, strlen(form->marker)) == 0);
+        *marker = form->marker;
+        return strlen(form->marker);
+    }
     *marker = form->open ? form->open : form->call;
     return strcspn(*marker, " \n%" OPTIONAL_BLANK OPTIONAL_BREAK);
 }

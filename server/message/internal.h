@@ -37,6 +37,9 @@ struct tool_form {
     /* A NULL `call` marks an unused form. A form with `close` also has `open`. */
     const char *open, *call, *between, *close;
     const char *arguments_key; /* the key of %j that the grammar writes */
+    /* the text at which a call must follow, if it is not all of `open` or `call` before the first
+     * white space or placeholder; `open` begins with it */
+    const char *marker;
     /* calls occur only at the start of an answer; `open` is not a marker elsewhere */
     bool at_start;
     /* the grammar writes it too, although an earlier form begins with the same marker */
@@ -51,6 +54,7 @@ enum id_style { ID_CALL, ID_NINE, ID_KIMI };
 struct tool_format {
     const char *names;     /* separated by spaces */
     const char *needle[2]; /* a template that contains one of them uses this format; may be NULL */
+    const char *also;      /* if it contains this text, too; NULL: always */
     enum id_style ids;
     bool is_harmony; /* messages of several parts; harmony.c reads them; no forms */
     /* The parser tries the forms in order at a possible start of a call. If several forms begin
@@ -250,7 +254,7 @@ void parser_end_call(struct message_parser *parser);
 void harmony_step(struct message_parser *parser, char c);
 void harmony_finish(struct message_parser *parser);
 
-/* ---- texts and calls in grammars (grammar_call.c) -------------------------------------------- */
+/* ---- texts and calls in grammars (grammar_call.c) ------------------------------------------- */
 
 /* Writes calls of one form. */
 struct call_writer {

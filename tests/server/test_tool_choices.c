@@ -21,6 +21,8 @@ static const struct {
     {"hermes", "++--", HERMES("f", ARGS) "\n" HERMES("f", ARGS)},
     {"hermes", "++++", "<think>\nA <tool_call>?\n</think>\n\n" HERMES("f", ARGS)},
     {"hermes", "----", "<tool_call>x</tool_call>"},
+    {"command_r", "+---", "A call to Action: sign up."},
+    {"command_r", "+---", "Action:\nwait"},
     {"hermes", "----", HERMES("g", "{}")},
     {"hermes", "----", HERMES("f", "{}")},
     {"hermes", "----", HERMES("f", "{\"n\": 1, \"p\": \"ab\", \"z\": 1}")},

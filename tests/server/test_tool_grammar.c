@@ -209,6 +209,8 @@ END_TEST
 #define DSML                                                                                       \
     "\xEF\xBD\x9C"                                                                                 \
     "DSML\xEF\xBD\x9C"
+#define ACTION(name, arguments)                                                                    \
+    "    {\n        \"tool_name\": \"" name "\",\n        \"parameters\": " arguments "\n    }"
 #define BOTH                                                                                       \
     "{\"name\": \"f\", \"arguments\": " ARGS "}, {\"name\": \"get_time-2.x\", \"arguments\": {}}"
 #define KIMI(word) "<|tool_" word "|>"
@@ -271,7 +273,16 @@ static const struct {
      "<" DSML "parameter name=\"n\" string=\"false\">1</" DSML "parameter>\n"
      "<" DSML "parameter name=\"p\" string=\"true\">ab</" DSML "parameter>\n</" DSML "invoke>\n"
      "<" DSML "invoke name=\"get_time-2.x\">\n</" DSML "invoke>\n</" DSML "function_calls>"},
+    {"deepseek_v4",
+     "<" DSML "tool_calls>\n<" DSML "invoke name=\"f\">\n"
+     "<" DSML "parameter name=\"n\" string=\"false\">1</" DSML "parameter>\n"
+     "<" DSML "parameter name=\"p\" string=\"true\">ab</" DSML "parameter>\n</" DSML "invoke>\n"
+     "<" DSML "invoke name=\"get_time-2.x\">\n\n</" DSML "invoke>\n</" DSML "tool_calls>"},
+    {"command_r",
+     "Action:\n```json\n[\n" ACTION("f", ARGS) ",\n" ACTION("get_time-2.x", "{}") "\n]```\n"},
     /* other ways of the same families */
+    {"command_r",
+     "Action: ```json\n[\n" ACTION("f", ARGS) ",\n" ACTION("get_time-2.x", "{}") "\n]\n```"},
     {"mistral", "[TOOL_CALLS][" BOTH "]"},
     {"mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": " ARGS
                 ", \"id\": \"AbCd01234\"}, {\"name\": \"get_time-2.x\", \"arguments\": {}, "
@@ -294,6 +305,7 @@ static const struct {
     {"olmo3", "<function_calls>\nf(n=1, p='ab')\nget_time-2.x()\n</function_calls>"},
 };
 
+#define INDENTED "{\n            \"n\": 1,\n            \"p\": \"ab\"\n        }"
 #define HARMONY(head) head "<|message|>" ARGS
 
 /* Single calls, and their arguments. */
@@ -313,6 +325,7 @@ static const struct {
      "o:{a:1.5},u:{k:<|\"|>v<|\"|>,l:[]}}<tool_call|>",
      "{\"n\": 1, \"p\": \"ab\", \"e\": \"x\", \"m\": \"a\\\"b\", \"l\": [true, false], \"o\": "
      "{\"a\": 1.5}, \"u\": {\"k\": \"v\", \"l\": []}}"},
+    {"command_r", "Action:\n```json\n[\n" ACTION("f", INDENTED) "\n]```\n", INDENTED},
     {"pythonic", "[f(n=1, p='ab', e='x', m='it', o={'a': 1})]",
      "{\"n\": 1, \"p\": \"ab\", \"e\": \"x\", \"m\": \"it\", \"o\": {\"a\": 1}}"},
 };

@@ -33,6 +33,7 @@
 #define OBJECT(key) "{\"name\": \"" NAME "\", \"" key "\": " ARGS "}"
 #define LF "{{ '\\n' }}"
 #define BETWEEN(text) "{% if not loop.first %}" text "{% endif %}"
+#define BETWEEN_NEXT(text) "{% if not loop.last %}" text "{% endif %}"
 #define PYTHON                                                                                     \
     NAME "({% for k, v in f.arguments | items %}" BETWEEN(", ") "{{ k }}={% if v is iterable and " \
                                                                 "v is not string %}[True, None]"   \
@@ -87,6 +88,17 @@ static const struct family {
          "<" DSML
          "parameter name=\"{{ k }}\" string=\"{{ 'true' if v is string else 'false' }}\">" VALUE
          "</" DSML "parameter>" LF) "</" DSML "invoke>" LF) "</" DSML "function_calls>"},
+    {"deepseek_v4",
+     "<" DSML "tool_calls>" LF EACH("<" DSML "invoke name=\"" NAME "\">" LF EACH_VALUE(
+         "<" DSML
+         "parameter name=\"{{ k }}\" string=\"{{ 'true' if v is string else 'false' }}\">" VALUE
+         "</" DSML "parameter>" LF) "</" DSML "invoke>" LF) "</" DSML "tool_calls>"},
+    {"command_r",
+     "{{ '\\nAction:\\n```json\\n[\\n' }}" EACH(
+         "{{ '{\\n' | indent(4, first=true) }}{{ '\"tool_name\": \"' | indent(8, first=true) + "
+         "f.name + '\",\\n' }}{{ '\"parameters\": ' | indent(8, first=true) }}{{ f.arguments | "
+         "tojson(indent=4) | indent(8) }}{{ '\\n' }}{{ '}' | indent(4, first=true) }}" BETWEEN_NEXT(
+             "{{ ',\\n' }}")) "{{ '\\n]```\\n' }}"},
     {"granite-20b-fc", EACH("<function_call> " OBJECT("arguments"))},
     {"firefunction_v2", "{# prefix function calls with functools marker #} functools[" EACH(
                             BETWEEN(", ") OBJECT("arguments")) "]"},
@@ -198,7 +210,7 @@ static bool are_same(const struct message *x, const struct message *y, bool with
     return same;
 }
 
-/* ---- round trips ----------------------------------------------------------------------------- */
+/* ---- round trips ---------------------------------------------------------------------------- */
 
 START_TEST(calls_come_back_from_the_familys_template) {
     const struct family *family = &families[_i];
