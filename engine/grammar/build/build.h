@@ -30,6 +30,7 @@ enum expr_kind {
     EXPR_NOT,      /* decimal numbers that are multiples of divisor / 10^scale; only in AND */
     EXPR_MULTIPLE, /* the empty text at the beginning of the text; for searches */
     EXPR_BEGIN,    /* the result of a failed builder */
+    EXPR_AHEAD,    /* a look-ahead; only while a regular expression is read (regex_anchor.c) */
     EXPR_FAILED,   /* what a builder that failed returns */
 };
 
@@ -48,6 +49,7 @@ struct expr {
         struct {
             struct expr *child, *last;
             int min, max; /* of REPEAT; NO_MAX: unbounded */
+            bool is_not;  /* of AHEAD: the child may not match */
         };
         struct {
             int divisor, scale;

@@ -195,6 +195,9 @@ void graph_expr(struct graph *graph, const struct expr *expr, uint32_t from, uin
     case EXPR_BEGIN:
         graph_edge(graph, from, (struct edge){.kind = EDGE_BEGIN, .to = to});
         break;
+    case EXPR_AHEAD:
+        assert(!"a look-ahead outside its reader");
+        break;
     case EXPR_FAILED:
         assert(graph->b->status != STATUS_OK);
         break;

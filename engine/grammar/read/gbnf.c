@@ -222,7 +222,7 @@ static struct expr *read_slashed(struct text_grammar *g) {
     }
     buf_add(&pattern, from, n);
     struct expr *expr =
-        pattern_read(r->b, "A /regex/ of the grammar", pattern.data, pattern.length, REGEX_WHOLE);
+        pattern_read(r->b, "A /regex/ of the grammar", pattern.data, pattern.length, REGEX_PART);
     buf_free(&pattern);
     return expr;
 }

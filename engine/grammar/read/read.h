@@ -6,10 +6,10 @@
 
 #include "engine/grammar/build/build.h"
 
-/* How a regular expression applies to a text: WHOLE matches all of it. SEARCH matches anywhere
- * unless anchored. STOP is for searches, which look for the beginning of a match in a stream: ^
- * becomes an EXPR_BEGIN at any place, and $ is refused. */
-enum regex_match { REGEX_WHOLE, REGEX_SEARCH, REGEX_STOP };
+/* How a regular expression applies to a text: WHOLE matches all of it, PART a part of it, so it
+ * cannot look ahead. SEARCH matches anywhere unless anchored. STOP is for searches, which look for
+ * the beginning of a match in a stream: ^ becomes an EXPR_BEGIN at any place, and $ is refused. */
+enum regex_match { REGEX_WHOLE, REGEX_PART, REGEX_SEARCH, REGEX_STOP };
 
 /* Reads a regular expression in RE2's syntax. A failure's message begins with `what` ("The regular
  * expression", "The pattern at /a/b") and names the byte. */

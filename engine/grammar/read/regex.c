@@ -1,6 +1,6 @@
-/* Recursive descent reader of regular expressions in RE2's syntax. Constructs that are not regular
- * are refused by name: backreferences, lookaround, word boundaries. Greedy and lazy repetitions are
- * the same, since a mask allows every way of matching. */
+/* Recursive descent reader of regular expressions in RE2's syntax, with look-ahead. Constructs that
+ * are not regular are refused by name: backreferences; so are look-behind and word boundaries.
+ * Greedy and lazy repetitions are the same, since a mask allows every way of matching. */
 #include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
@@ -125,9 +125,21 @@ static bool read_flags(struct regex *r) {
     return r->at < r->end;
 }
 
-/* Reads from after "(?" to the beginning of the group's expression. *is_done: the group has flags
- * only. */
-static void read_group_kind(struct regex *r, bool *is_done) {
+enum group_kind { GROUP_PLAIN, GROUP_FLAGS, GROUP_AHEAD, GROUP_NOT_AHEAD };
+
+enum { MAX_AHEAD = 16 };
+
+/* Reads the sign of a look-around. */
+static enum group_kind read_ahead(struct regex *r, const char *at) {
+    bool is_not = *r->at == '!';
+    if (!r->sees_ahead || *r->at == '<') pattern_fail(r, at, "a lookaround, which is not served");
+    if (++r->n_ahead > MAX_AHEAD) pattern_fail(r, at, "more than 16 lookaheads");
+    r->at++;
+    return is_not ? GROUP_NOT_AHEAD : GROUP_AHEAD;
+}
+
+/* Reads from after "(?" to the beginning of the group's expression. */
+static enum group_kind read_group_kind(struct regex *r) {
     const char *at = r->at - 2;
     size_t left = (size_t)(r->end - r->at);
     bool is_named = (left > 1 && r->at[0] == 'P' && r->at[1] == '<') ||
@@ -139,18 +151,19 @@ static void read_group_kind(struct regex *r, bool *is_done) {
         else
             pattern_fail(r, at, "a group's name without its '>'");
     } else if (left > 0 && strchr("=!<", *r->at)) {
-        pattern_fail(r, at, "a lookaround, which is not served");
+        return read_ahead(r, at);
     } else if (!read_flags(r)) {
         pattern_fail(r, at, "an unknown kind of group");
     } else {
-        *is_done = *r->at == ')';
-        r->at++;
+        return *r->at++ == ')' ? GROUP_FLAGS : GROUP_PLAIN;
     }
+    return GROUP_PLAIN;
 }
 
 static struct expr *read_group(struct regex *r) {
     const char *open = r->at - 1;
-    bool is_done = false, ignores_case = r->ignores_case, newline = r->dot_takes_newline;
+    bool ignores_case = r->ignores_case, newline = r->dot_takes_newline;
+    enum group_kind kind = GROUP_PLAIN;
     struct expr *expr = &r->b->spare;
     if (r->b->depth == r->b->limits.max_depth) {
         char problem[64];
@@ -159,8 +172,8 @@ static struct expr *read_group(struct regex *r) {
         pattern_fail(r, open, problem);
     }
     if (!builder_down(r->b, r->what)) return expr;
-    if (next_is(r, '?')) read_group_kind(r, &is_done);
-    if (is_done) { /* flags for the rest of the enclosing group */
+    if (next_is(r, '?')) kind = read_group_kind(r);
+    if (kind == GROUP_FLAGS) { /* flags for the rest of the enclosing group */
         expr = expr_new(r->b, EXPR_CAT);
     } else if (r->b->status == STATUS_OK) {
         expr = read_alternatives(r);
@@ -169,7 +182,10 @@ static struct expr *read_group(struct regex *r) {
         r->dot_takes_newline = newline;
     }
     builder_up(r->b);
-    return expr;
+    if (kind != GROUP_AHEAD && kind != GROUP_NOT_AHEAD) return expr;
+    struct expr *ahead = expr_of(r->b, EXPR_AHEAD, expr, NULL);
+    if (ahead->kind == EXPR_AHEAD) ahead->is_not = kind == GROUP_NOT_AHEAD;
+    return ahead;
 }
 
 static struct expr *read_atom(struct regex *r) {
@@ -279,6 +295,7 @@ struct expr *pattern_read(struct builder *b, const char *what, const char *text,
     struct regex r = {.b = b, .what = what, .text = text, .at = text, .end = text + n};
     r.is_ecma = match == REGEX_SEARCH;
     r.is_stop = match == REGEX_STOP;
+    r.sees_ahead = match == REGEX_WHOLE || match == REGEX_SEARCH;
     size_t valid = utf8_valid_prefix(text, n);
     if (valid < n) pattern_fail(&r, text + valid, "a byte that is not UTF-8");
     struct expr *expr = b->status == STATUS_OK ? read_alternatives(&r) : &b->spare;

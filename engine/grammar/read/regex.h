@@ -34,6 +34,8 @@ struct regex {
     bool counts_lines; /* messages give line and column instead of the byte */
     bool is_stop;      /* REGEX_STOP */
     bool is_ecma;      /* a schema's pattern: follows ECMA-262 instead of RE2 */
+    bool sees_ahead;   /* look-ahead is served: the expression decides about the rest of a text */
+    int n_ahead;       /* number of look-aheads */
 };
 
 enum status pattern_fail(struct regex *r, const char *at, const char *problem);
@@ -50,8 +52,8 @@ bool pattern_property(struct regex *r, char letter, struct ranges *into);
 /* Returns a class of the ranges, with both cases if case is ignored, and frees them. */
 struct expr *pattern_ranges(struct regex *r, struct ranges *ranges);
 
-/* Removes the anchors at the ends of `expr`. For a search, adds any text at each end without an
- * anchor. Fails on anchors elsewhere. */
+/* Removes the anchors at the ends of `expr`, and replaces look-aheads. For a search, adds any text
+ * at each end without an anchor. Fails on anchors and look-aheads elsewhere. */
 struct expr *pattern_anchor(struct regex *r, struct expr *expr, enum regex_match match);
 
 /* The placeholder of ^ or $ for pattern_anchor. */

@@ -1,5 +1,5 @@
-/* Anchors of regular expressions. At the ends of a pattern or of its alternatives they exclude
- * other text before and after it; elsewhere they are refused. */
+/* Anchors and look-aheads of regular expressions. At the ends of a pattern or of its alternatives,
+ * anchors exclude other text before and after it; elsewhere they are refused. */
 #include <string.h>
 
 #include "engine/grammar/read/regex.h"
@@ -16,11 +16,20 @@ static bool is_anchor(const struct expr *expr, bool at_end) {
     return expr->kind == EXPR_BYTES && expr->text == anchors[at_end];
 }
 
+/* Returns the first child of a sequence that is not a look-ahead, or NULL. */
+static struct expr *after_ahead(const struct expr *sequence) {
+    struct expr *part = sequence->child;
+    while (part && part->kind == EXPR_AHEAD) part = part->next;
+    return part;
+}
+
 /* Does each alternative of the expression begin (or end) with an anchor? */
 static bool is_anchored(const struct expr *expr, bool at_end) {
     if (is_anchor(expr, at_end)) return true;
-    if (expr->kind == EXPR_CAT)
-        return expr->child && is_anchored(at_end ? expr->last : expr->child, at_end);
+    if (expr->kind == EXPR_CAT) {
+        const struct expr *part = at_end ? expr->last : after_ahead(expr);
+        return part && is_anchored(part, at_end);
+    }
     if (expr->kind != EXPR_ALT || !expr->child) return false;
     for (const struct expr *e = expr->child; e; e = e->next) {
         if (!is_anchored(e, at_end)) return false;
@@ -31,8 +40,9 @@ static bool is_anchored(const struct expr *expr, bool at_end) {
 /* Removes the anchors that is_anchored found. */
 static void take_anchors(struct expr *expr, bool at_end) {
     if (is_anchor(expr, at_end)) expr->text = NULL;
-    if (expr->kind == EXPR_CAT && expr->child)
-        take_anchors(at_end ? expr->last : expr->child, at_end);
+    struct expr *part = NULL;
+    if (expr->kind == EXPR_CAT) part = at_end ? expr->last : after_ahead(expr);
+    if (part) take_anchors(part, at_end);
     if (expr->kind != EXPR_ALT) return;
     for (struct expr *e = expr->child; e; e = e->next) take_anchors(e, at_end);
 }
@@ -51,30 +61,135 @@ static struct expr *any_text(struct builder *b) {
     return expr_repeat(b, expr_class(b, &all, 1), 0, NO_MAX);
 }
 
-static struct expr *anchor_branch(struct regex *r, struct expr *expr, enum regex_match match) {
-    struct builder *b = r->b;
-    bool free_end[2]; /* other text is allowed at the beginning, at the end */
-    for (int at_end = 0; at_end < 2; at_end++) {
-        free_end[at_end] = match == REGEX_SEARCH && !is_anchored(expr, at_end);
-        if (match == REGEX_WHOLE || !free_end[at_end]) take_anchors(expr, at_end);
+/* ---- look-ahead ----------------------------------------------------------------------------- */
+
+/* A look-ahead is a condition on the rest of the text, so x(?!y)z becomes
+ *
+ *     x, then the rest: z, and not (y, then any text)
+ *
+ * It is served where the rest of the expression is known: not inside a repetition, and inside
+ * alternatives only if these are last. */
+
+static bool has_ahead(const struct expr *expr) {
+    if (expr->kind == EXPR_AHEAD) return true;
+    bool is_group = expr->kind == EXPR_CAT || expr->kind == EXPR_ALT || expr->kind == EXPR_REPEAT;
+    for (const struct expr *e = is_group ? expr->child : NULL; e; e = e->next) {
+        if (has_ahead(e)) return true;
     }
+    return false;
+}
+
+/* The rest of an expression while it is read from left to right. */
+struct rest {
+    struct regex *r;
+    struct expr *into; /* the sequence to which parts are added */
+    bool at_begin;     /* of the text */
+    bool free_end;     /* other text is allowed after it */
+    bool has_end;      /* the end was added */
+};
+
+static struct expr *anchor_alternatives(struct regex *r, struct expr *expr, bool at_begin,
+                                        bool free_begin, bool free_end);
+
+static struct expr *with_rest(struct regex *r, struct expr *expr, bool at_begin, bool free_end);
+
+/* Adds a condition on all that follows. */
+static void add_ahead(struct rest *rest, const struct expr *ahead) {
+    struct builder *b = rest->r->b;
+    struct expr *after = expr_new(b, EXPR_CAT);
+    struct expr *looked = anchor_alternatives(rest->r, ahead->child, rest->at_begin, false, true);
+    if (ahead->is_not) looked = expr_of(b, EXPR_NOT, looked, NULL);
+    expr_add(rest->into, expr_of(b, EXPR_AND, after, looked, NULL));
+    rest->into = after;
+}
+
+/* Where an anchor was. */
+static bool is_anchor_taken(const struct expr *expr) {
+    return expr->kind == EXPR_BYTES && expr->n == 0;
+}
+
+/* Does a list of parts hold nothing but anchors? */
+static bool is_empty(const struct expr *part) {
+    while (part && is_anchor_taken(part)) part = part->next;
+    return !part;
+}
+
+static void add_parts(struct rest *rest, struct expr *expr, bool is_last) {
+    for (struct expr *e = expr->kind == EXPR_CAT ? expr->child : expr, *next; e; e = next) {
+        bool ends = is_last && (expr->kind != EXPR_CAT || is_empty(e->next));
+        next = expr->kind == EXPR_CAT ? e->next : NULL;
+        e->next = NULL;
+        if (e->kind == EXPR_AHEAD) {
+            add_ahead(rest, e);
+        } else if (!has_ahead(e)) {
+            expr_add(rest->into, e);
+            rest->at_begin = rest->at_begin && is_anchor_taken(e);
+        } else if (e->kind == EXPR_CAT) {
+            add_parts(rest, e, ends);
+        } else if (e->kind == EXPR_ALT && ends) {
+            expr_add(rest->into, with_rest(rest->r, e, rest->at_begin, rest->free_end));
+            rest->has_end = true;
+        } else {
+            pattern_fail(rest->r, rest->r->end,
+                         "a lookaround inside a group that is repeated or not last, which is not "
+                         "served,");
+        }
+        if (rest->r->b->status != STATUS_OK) return;
+    }
+}
+
+/* Adds other text at the end if it is allowed, and replaces look-aheads. */
+static struct expr *with_rest(struct regex *r, struct expr *expr, bool at_begin, bool free_end) {
+    if (expr->kind == EXPR_ALT && has_ahead(expr)) {
+        struct expr *all = expr_new(r->b, EXPR_ALT);
+        for (struct expr *e = expr->child, *next; e && r->b->status == STATUS_OK; e = next) {
+            next = e->next;
+            e->next = NULL;
+            expr_add(all, with_rest(r, e, at_begin, free_end));
+        }
+        return all;
+    }
+    struct expr *all = expr_new(r->b, EXPR_CAT);
+    struct rest rest = {.r = r, .into = all, .at_begin = at_begin, .free_end = free_end};
+    if (has_ahead(expr))
+        add_parts(&rest, expr, true);
+    else
+        expr_add(all, expr);
+    if (free_end && !rest.has_end) expr_add(rest.into, any_text(r->b));
+    return all;
+}
+
+/* ---- both ends ------------------------------------------------------------------------------ */
+
+/* at_begin: the expression begins where the text does, unless free_begin; free_begin, free_end:
+ * without an anchor, other text is allowed there. */
+static struct expr *anchor_branch(struct regex *r, struct expr *expr, bool at_begin,
+                                  bool free_begin, bool free_end) {
+    bool has_begin = is_anchored(expr, false), has_end = is_anchored(expr, true);
+    if (at_begin && (has_begin || !free_begin)) take_anchors(expr, false);
+    if (has_end || !free_end) take_anchors(expr, true);
     if (has_anchor(expr))
         pattern_fail(r, r->end,
                      "an anchor inside it: anchors are allowed only at its beginning and end");
-    struct expr *whole = expr_new(b, EXPR_CAT);
-    if (free_end[0]) expr_add(whole, any_text(b));
-    expr_add(whole, expr);
-    if (free_end[1]) expr_add(whole, any_text(b));
-    return whole;
+    struct expr *whole = expr_new(r->b, EXPR_CAT);
+    bool is_free = free_begin && !has_begin;
+    if (is_free) expr_add(whole, any_text(r->b));
+    return expr_add(whole, with_rest(r, expr, at_begin && !is_free, free_end && !has_end));
 }
 
-struct expr *pattern_anchor(struct regex *r, struct expr *expr, enum regex_match match) {
-    if (expr->kind != EXPR_ALT) return anchor_branch(r, expr, match);
+static struct expr *anchor_alternatives(struct regex *r, struct expr *expr, bool at_begin,
+                                        bool free_begin, bool free_end) {
+    if (expr->kind != EXPR_ALT) return anchor_branch(r, expr, at_begin, free_begin, free_end);
     struct expr *all = expr_new(r->b, EXPR_ALT);
     for (struct expr *e = expr->child, *next; e && r->b->status == STATUS_OK; e = next) {
         next = e->next;
         e->next = NULL;
-        expr_add(all, anchor_branch(r, e, match));
+        expr_add(all, anchor_branch(r, e, at_begin, free_begin, free_end));
     }
     return all;
+}
+
+struct expr *pattern_anchor(struct regex *r, struct expr *expr, enum regex_match match) {
+    bool is_search = match == REGEX_SEARCH;
+    return anchor_alternatives(r, expr, true, is_search, is_search);
 }

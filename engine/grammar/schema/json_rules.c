@@ -242,6 +242,18 @@ static struct expr *spelled_class(struct builder *b, const struct expr *class) {
     return expr_add(all, expr_class(b, plain, n));
 }
 
+/* The spelling of all texts that an expression does not match. Characters outside ASCII are
+ * written literally, since each has only one spelling in classes. */
+static struct expr *spelled_complement(struct builder *b, struct expr *complement,
+                                       const struct expr *content) {
+    struct range any = {0, MAX_CODE_POINT};
+    struct expr *character = expr_class(b, &any, 1);
+    if (character->kind == EXPR_FAILED) return character;
+    expr_add(complement, json_spelled(b, content->child));
+    struct expr *text = expr_repeat(b, spelled_class(b, character), 0, NO_MAX);
+    return expr_of(b, EXPR_AND, text, complement, NULL);
+}
+
 struct expr *json_spelled(struct builder *b, const struct expr *content) {
     if (content->kind == EXPR_FAILED || b->status != STATUS_OK) return &b->spare;
     assert(content->kind != EXPR_CALL);
@@ -251,6 +263,7 @@ struct expr *json_spelled(struct builder *b, const struct expr *content) {
         add_spelled(b, all, content->text, content->n);
         return all;
     }
+    if (content->kind == EXPR_NOT) return spelled_complement(b, all, content);
     if (content->kind == EXPR_REPEAT) {
         all->min = content->min;
         all->max = content->max;

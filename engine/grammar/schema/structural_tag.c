@@ -284,7 +284,7 @@ static struct expr *read_any(struct tags_reader *r, const struct json *format) {
     struct expr *text = text_without(r, json_member(format, "excludes"));
     if (!start || b->status != STATUS_OK) return text;
     struct expr *begin = pattern_read(b, "The structural tag's pattern", json_text(start),
-                                      json_length(start), REGEX_WHOLE);
+                                      json_length(start), REGEX_PART);
     struct expr *begins = expr_of(b, EXPR_CAT, begin, any_bytes(b), NULL);
     return expr_of(b, EXPR_AND, text, expr_of(b, EXPR_NOT, begins, NULL), NULL);
 }
