@@ -130,11 +130,12 @@ chaos() {
     chaos_of asan "${CHAOS_MINUTES:-3}"
 }
 
-# The same for longer and with other seeds, with both sanitizers; then without a sanitizer, and memory must not grow.
+# The same with other seeds: a million requests with the address sanitizer (about an hour; CHAOS_MINUTES is the limit), then for
+# longer with the thread sanitizer; then without a sanitizer, and memory must not grow. Longer rounds start fewer servers.
 chaos_soak() {
     seed=$(($(date +%s) % 1000000 * 1000))
-    chaos_of asan "${CHAOS_MINUTES:-60}" --seed "$seed"
-    chaos_of tsan "${CHAOS_MINUTES:-60}" --seed "$seed"
+    chaos_of asan "${CHAOS_MINUTES:-180}" --seed "$seed" --round 60 --requests "${CHAOS_REQUESTS:-1000000}"
+    chaos_of tsan "${CHAOS_MINUTES:-60}" --seed "$seed" --round 60
     chaos_of release 10 --seed "$seed" --round 60 --memory
 }
 
@@ -231,7 +232,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas e2e}; do
     fuzz) say "fuzz: each parser's fuzzer for ${FUZZ_SECONDS:-60} s" ;;
     asan_slow) say "asan_slow: the slow suites and the emulated kernels with address and undefined-behaviour sanitizers" ;;
     tsan_slow) say "tsan_slow: the slow suites with the thread sanitizer" ;;
-    chaos_soak) say "chaos_soak: the same for ${CHAOS_MINUTES:-60} minutes with each sanitizer, then memory without one" ;;
+    chaos_soak) say "chaos_soak: ${CHAOS_REQUESTS:-1000000} hostile requests, then ${CHAOS_MINUTES:-60} minutes with the thread sanitizer, then memory" ;;
     mutants) say "mutants: planted bugs that the tests must find" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
     openapi_soak) say "openapi_soak: ${OPENAPI_EXAMPLES:-2000} random requests to each path of /openapi.json" ;;

@@ -165,13 +165,13 @@ def tell(args, setup, seed, failure):
 # ---- the program -------------------------------------------------------------------------------------------
 
 def run_all(args):
-    """Rounds until the time is over. Returns how many failed."""
+    """Rounds until the time is over or the requests are sent. Returns how many failed."""
     routes.check()
     all_setups, total, checked, failed = setups(), collections.Counter(), 0, 0
     chosen = [one for one in all_setups if args.setup in (None, one.name)]
     begun = time.monotonic()
     n_rounds = 0
-    while (left := args.minutes * 60 - (time.monotonic() - begun)) > 0:
+    while (left := args.minutes * 60 - (time.monotonic() - begun)) > 0 and (not args.requests or total.total() < args.requests):
         setup, seed = chosen[n_rounds % len(chosen)], args.seed + n_rounds
         n_rounds += 1
         try:
@@ -185,7 +185,8 @@ def run_all(args):
             if not args.keep_going:
                 break
     print("hostile requests by deck: " + ", ".join(f"{name} {n}" for name, n in total.most_common()))
-    print(f"{total.total()} hostile requests in {n_rounds} rounds, {checked} valid answers compared, {failed} failures")
+    rate = total.total() / max(time.monotonic() - begun, 1) * 60
+    print(f"{total.total()} hostile requests in {n_rounds} rounds, {rate:.0f} a minute, {checked} valid answers compared, {failed} failures")
     return failed
 
 
@@ -193,6 +194,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--binary", default=str(ROOT / "build/asan/penstock"))
     parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--requests", type=int, default=0, help="end after a round in which this number is reached")
     parser.add_argument("--round", type=float, default=15, help="seconds of chaos for each server")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--setup", help="only this one of servers.py")

@@ -188,7 +188,7 @@ ROWS = [
     *((f"after {path}", POST, path, {"model": MODEL, "messages": BLOCKS[:1], "seed": 3})
       for path in ("/v1/messages/render", "/v1/messages/count_tokens")),
     *((f"llama: {name}", POST, "/completion", {"model": MODEL, **body}) for name, body in LLAMA.items()),
-    *((f"infill to {path}", POST, path, {"model": MODEL, "input_prefix": "a", "input_suffix": "b", "prompt": "c", "n_predict": 3,
+    *((f"infill to {path}", POST, path, {"model": MODEL, "input_prefix": "a", "input_suffix": "b", "prompt": "c", "n_predict": 3, "seed": 3,
                                          "input_extra": [{"filename": "a.py", "text": "d"}]}) for path in ("/infill", "/infill/render")),
     ("render of /completion", POST, "/completion/render", {"model": MODEL, "prompt": "a", "n_predict": 3}),
     *((f"ollama chat: {name}", POST, "/api/chat", {"model": MODEL, **body}) for name, body in OLLAMA_CHATS.items()),

@@ -48,6 +48,7 @@ START_SECONDS, SETTLE_SECONDS, END_SECONDS = 60, 60, 60
 class Setup:
     name: str
     flags: tuple
+    fills: bool = True  # the model has tokens for filling in
 
     @property
     def key(self):
@@ -58,17 +59,47 @@ def setups():
     formats = sources.tool_formats()
     assert set(SPELLINGS) <= set(formats), set(SPELLINGS) - set(formats)
     names = SPELLINGS + [name for name in formats if name not in SPELLINGS]
-    return [Setup(name, tuple(["--tool-call-parser", name, *(flag for one in OTHERS for flag in one[i % len(one)])])) for i, name in enumerate(names)]
+    return [Setup(name, tuple(["--tool-call-parser", name, *(flag for one in OTHERS for flag in one[i % len(one)])]), i % 4 != 3)
+            for i, name in enumerate(names)]
 
 
-def write_model(path):
-    """The tests' model of a family, with a longer context."""
+def member(key, kind, value):
+    """A key of a GGUF file with its value; the kinds are numbers of the format."""
+    return struct.pack("<Q", len(key)) + key.encode() + struct.pack("<I", kind) + value
+
+
+def token_id(data, text):
+    """The id of a token in the bytes of a GGUF file."""
+    at = data.index(b"tokenizer.ggml.tokens") + len(b"tokenizer.ggml.tokens")
+    n, = struct.unpack_from("<Q", data, at + 8)
+    at += 16
+    for i in range(n):
+        length, = struct.unpack_from("<Q", data, at)
+        if data[at + 8:at + 8 + length] == text:
+            return i
+        at += 8 + length
+    raise ValueError(f"no token {text}")
+
+
+def with_fim(data):
+    """The file with tokens for filling in. The members are inserted before the first one; a text fills up the alignment of the tensors."""
+    kinds = ("pre", "suf", "mid", "sep")
+    added = b"".join(member(f"tokenizer.ggml.fim_{kind}_token_id", 4, struct.pack("<I", token_id(data, b"[PAD%d]" % i)))
+                     for i, kind in enumerate(kinds))
+    left = -len(added + member("chaos.fill", 8, struct.pack("<Q", 0))) % 32
+    added += member("chaos.fill", 8, struct.pack("<Q", left) + b"x" * left)
+    n, = struct.unpack_from("<Q", data, 16)
+    return data[:16] + struct.pack("<Q", n + len(kinds) + 1) + added + data[24:]
+
+
+def write_model(path, fills):
+    """The tests' model of a family, with a longer context, and if it fills in with the tokens for that."""
     data = bytearray((sources.ROOT / f"tests/vectors/families/{FAMILY}.gguf").read_bytes())
     key = f"{FAMILY}.context_length".encode()
     place = data.index(key) + len(key)
     assert struct.unpack_from("<I", data, place)[0] == 4  # a u32
     struct.pack_into("<I", data, place + 4, 4 * CONTEXT)
-    path.write_bytes(data)
+    path.write_bytes(with_fim(bytes(data)) if fills else data)
 
 
 class Server:
@@ -77,7 +108,7 @@ class Server:
     def __init__(self, binary, setup):
         self.setup, self.folder = setup, tempfile.TemporaryDirectory(prefix="penstock-chaos-")
         folder = pathlib.Path(self.folder.name)
-        write_model(folder / "tiny.gguf")
+        write_model(folder / "tiny.gguf", setup.fills)
         (folder / "chat.jinja").write_text(TEMPLATE)
         draft = json.dumps({"method": "draft_model", "model": str(folder / "tiny.gguf"), "num_speculative_tokens": 3})
         flags = [draft if flag == "DRAFT" else flag for flag in setup.flags]
