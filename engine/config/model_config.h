@@ -123,6 +123,7 @@ struct model_config {
     float norm_epsilon;
     enum activation activation;
     bool has_parallel_branches; /* attention and MLP of a layer have the same input */
+    bool norms_mlp_apart;       /* even then the MLP has a norm of its own */
     bool norms_stream;          /* norms apply to the stream after a branch rather than before it */
     struct expert_config experts;
     struct rope_config rope;

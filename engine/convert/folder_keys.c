@@ -144,7 +144,8 @@ static void put_windows(struct keyer *k, const struct model_config *m,
     mem_free(flag);
 }
 
-static void put_options(struct keyer *k, const struct model_config *m) {
+static void put_options(struct keyer *k, const struct model_config *m,
+                        const struct gguf_form *form) {
     const struct {
         const char *name;
         float value, usual;
@@ -157,7 +158,8 @@ static void put_options(struct keyer *k, const struct model_config *m) {
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].value != keys[i].usual) put_float(k, keys[i].name, (double)keys[i].value);
-    if (m->has_parallel_branches) gguf_put_bool(k->keys, key_of(k, "use_parallel_residual"), true);
+    if (form->says_branches)
+        gguf_put_bool(k->keys, key_of(k, "use_parallel_residual"), m->has_parallel_branches);
     if (m->logit_scale != 1)
         put_float(k, "logit_scale",
                   is_granite(k) ? 1 / (double)m->logit_scale : (double)m->logit_scale);
@@ -208,6 +210,6 @@ void folder_keys(struct conversion *c, const struct gguf_form *form) {
     put_shape(&k, m);
     put_rope(&k, m);
     put_windows(&k, m, form);
-    put_options(&k, m);
+    put_options(&k, m, form);
     put_experts(&k, m);
 }

@@ -92,8 +92,9 @@ static enum status read_layers(struct model_config *c, const struct json *root, 
 
 /* Reads the dimensions. A number that the family has set is the usual one; the file may omit its
  * key. */
-static enum status read_shape(struct model_config *c, const struct json *root, int min_V,
-                              const char *width_key, struct err *err) {
+static enum status read_shape(struct model_config *c, const struct hf_config *hf, int min_V,
+                              struct err *err) {
+    const struct json *root = hf->text;
     const struct {
         const char *key;
         int min, max, *out;
@@ -104,8 +105,8 @@ static enum status read_shape(struct model_config *c, const struct json *root, i
         {"num_attention_heads|n_head", 1, MAX_HEADS, &c->H},
         {"max_position_embeddings|n_positions", 1, MAX_CONTEXT, &c->context_length},
     };
-    const char *F_key = width_key ? width_key : "intermediate_size|n_inner|ffn_dim";
-    bool has_F = key_value(root, F_key) || !key_value(root, "n_embd");
+    const char *F_key = hf->width_key ? hf->width_key : "intermediate_size|n_inner|ffn_dim";
+    bool has_F = key_value(root, F_key) || !(hf->has_falcon_keys || key_value(root, "n_embd"));
     bool has_D = c->D > 0 || key_value(root, "head_dim");
     enum status status = STATUS_OK;
     for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++) {
@@ -113,7 +114,7 @@ static enum status read_shape(struct model_config *c, const struct json *root, i
         if (is_usual) continue;
         status = key_int(root, keys[i].key, keys[i].min, keys[i].max, keys[i].out, err);
     }
-    if (!status && !has_F) c->F = 4 * c->K; /* GPT-2's rule if n_inner is null */
+    if (!status && !has_F) c->F = 4 * c->K; /* the rule of GPT-2 and Falcon */
     if (!status && has_F) status = key_int(root, F_key, 1, MAX_WIDTH, &c->F, err);
     if (!status)
         status = key_int_or(root, "num_key_value_heads", 1, MAX_HEADS, c->G > 0 ? c->G : c->H,
@@ -129,10 +130,12 @@ static enum status read_shape(struct model_config *c, const struct json *root, i
 
 /* ---- other settings ------------------------------------------------------------------------- */
 
+static const char activation_keys[] = "hidden_activation|hidden_act|activation_function";
+
 /* Is the file's activation the family's? */
-static enum status check_activation(const struct model_config *c, const struct hf_config *hf,
+static enum status check_activation(struct model_config *c, const struct hf_config *hf,
                                     struct err *err) {
-    static const char keys[] = "hidden_activation|hidden_act|activation_function";
+    const char *keys = hf->has_falcon_keys ? "activation" : activation_keys;
     static const char *const names[][2] = {
         [ACTIVATION_SILU] = {"silu", "swish"},
         [ACTIVATION_GELU] = {"gelu", "gelu"},
@@ -146,6 +149,10 @@ static enum status check_activation(const struct model_config *c, const struct h
     if (!value || json_is_text(value, wanted[0]) || json_is_text(value, wanted[1]))
         return STATUS_OK;
     if (hf->activation && json_is_text(value, hf->activation)) return STATUS_OK;
+    if (hf->tanh_activation && json_is_text(value, hf->tanh_activation)) {
+        c->activation = ACTIVATION_GELU_TANH;
+        return STATUS_OK;
+    }
     return err_set(err, STATUS_BAD_FILE, "hidden_act",
                    "key hidden_act: only \"%s\" is supported, found \"%s\"", wanted[0],
                    key_shown(value, text));
@@ -158,7 +165,8 @@ const char *hf_bias_key(enum hf_bias bias) {
                                                   [HF_BIAS_MLP] = "mlp_bias",
                                                   [HF_BIAS_ALL] = "use_bias",
                                                   [HF_QK_NORM] = "use_qk_norm",
-                                                  [HF_QK_LAYERNORM] = "qk_layernorm"};
+                                                  [HF_QK_LAYERNORM] = "qk_layernorm",
+                                                  [HF_TWO_NORMS] = "num_ln_in_parallel_attn"};
     return keys[bias];
 }
 
@@ -390,7 +398,7 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     int min_V = hf->n_shards ? 1 : MIN_STAND_IN_TOKENS;
     snprintf(config->name, sizeof config->name, "%s", hf->name);
     config->file_bytes = hf->file_bytes;
-    enum status status = read_shape(config, root, min_V, hf->width_key, err);
+    enum status status = read_shape(config, hf, min_V, err);
     if (!status) status = read_experts(config, root, err);
     if (!status) status = check_activation(config, hf, err);
     if (!status) status = refuse_features(hf->root, has_experts, err);
@@ -406,8 +414,9 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     if (!status) status = hf_rope_read(config, root, err);
     if (!status) read_rotation(config, hf);
     config->n_deepstack_layers = count_deepstack(hf->root);
-    for (enum hf_bias bias = 0; bias < N_HF_BIASES && !status; bias++)
+    for (enum hf_bias bias = 0; bias < HF_TWO_NORMS && !status; bias++)
         status = key_bool_or(root, hf_bias_key(bias), false, &hf->has_bias[bias], err);
+    if (!status && hf->has_falcon_keys) status = hf_falcon_read(config, hf, err);
     if (!status)
         status = key_bool_or(of_tie, "tie_word_embeddings", hf->is_tied, &hf->is_tied, err);
     if (!status) status = read_dtype(hf, err);

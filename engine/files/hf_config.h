@@ -21,6 +21,7 @@ enum hf_bias {
     HF_BIAS_ALL,
     HF_QK_NORM, /* a norm rather than a bias, but turned on in the same way */
     HF_QK_LAYERNORM,
+    HF_TWO_NORMS, /* a norm for each of two branches with the same input; set by hf_falcon_read */
     N_HF_BIASES
 };
 
@@ -99,6 +100,8 @@ struct hf_config {
      * rotate only if position_embedding_type says so */
     const char *width_key;
     bool rotates_if_said;
+    const char *tanh_activation; /* the name of the activation's approximation, or NULL */
+    bool has_falcon_keys;        /* hf_falcon_read reads the keys that only Falcon has */
     enum dtype dtype;
     int V;
     int n_end_ids;
@@ -158,6 +161,9 @@ enum status hf_rope_read(struct model_config *config, const struct json *root, s
 
 /* Returns the config.json key of a kind of bias. */
 const char *hf_bias_key(enum hf_bias bias);
+
+/* Reads the keys of Falcon's config.json that describe heads, branches and norms. */
+enum status hf_falcon_read(struct model_config *config, struct hf_config *hf, struct err *err);
 
 /* Reads the end ids and sampling defaults from a folder's generation_config.json, if it exists. V
  * must already be set. */

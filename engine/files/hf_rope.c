@@ -188,18 +188,20 @@ static enum status read_rotation(struct rope_config *rope, float *beta,
                                  const struct model_config *c, int D, const struct json *root,
                                  const struct json *of_theta, const struct json *scaling,
                                  struct err *err) {
-    static const char part_key[] = "partial_rotary_factor";
+    static const char part_key[] = "partial_rotary_factor",
+                      part_keys[] = "partial_rotary_factor|rotary_pct";
     const struct json *type = key_value(scaling, "rope_type|type");
-    const struct json *of_part = key_value(of_theta, part_key) ? of_theta : root;
+    const struct json *of_part = key_value(of_theta, part_keys) ? of_theta : root;
     const struct rope_reader r = {root, scaling, c->context_length, err};
     /* all of a head rotates, most pairs by angle 0 */
     bool is_part = json_is_text(type, "proportional");
     double theta = (double)rope->base, part = rope->part > 0 ? (double)rope->part : 1;
     int dims = 0; /* MiniMax's spelling of the part */
-    enum status status = key_number_or(of_theta, "rope_theta", 1, 1e30, theta, &theta, err);
+    enum status status =
+        key_number_or(of_theta, "rope_theta|rotary_emb_base", 1, 1e30, theta, &theta, err);
     if (!status) status = key_int_or(root, "rotary_dim", 2, D, 0, &dims, err);
     if (dims > 0) part = (double)dims / D;
-    if (!status) status = key_number_or(of_part, part_key, 1e-3, 1, part, &part, err);
+    if (!status) status = key_number_or(of_part, part_keys, 1e-3, 1, part, &part, err);
     if (status) return status;
     rope->base = (float)theta;
     rope->D_rope = is_part ? D : (int)(D * part);

@@ -16,16 +16,16 @@
 #include "engine/models/model.h"
 
 static const struct model_family *const families[] = {
-    &model_llama,     &model_mistral,    &model_mistral3,   &model_qwen2,
-    &model_qwen3,     &model_smollm3,    &model_phi3,       &model_gemma,
-    &model_gemma2,    &model_gemma3,     &model_gemma4,     &model_gemma4_experts,
-    &model_gpt2,      &model_opt,        &model_granite,    &model_olmo2,
-    &model_glm4,      &model_ernie4_5,   &model_seed_oss,   &model_starcoder2,
-    &model_stablelm,  &model_cohere2,    &model_exaone4,    &model_mixtral,
-    &model_qwen2moe,  &model_qwen3moe,   &model_olmoe,      &model_granitemoe,
-    &model_gpt_oss,   &model_glm4_moe,   &model_minimax_m2, &model_glm,
-    &model_command_r, &model_granite4,   &model_phi,        &model_qwen2vl,
-    &model_qwen3vl,   &model_qwen3vlmoe,
+    &model_llama,    &model_mistral,  &model_mistral3,   &model_qwen2,
+    &model_qwen3,    &model_smollm3,  &model_phi3,       &model_gemma,
+    &model_gemma2,   &model_gemma3,   &model_gemma4,     &model_gemma4_experts,
+    &model_gpt2,     &model_opt,      &model_granite,    &model_olmo2,
+    &model_glm4,     &model_ernie4_5, &model_seed_oss,   &model_starcoder2,
+    &model_stablelm, &model_cohere2,  &model_exaone4,    &model_mixtral,
+    &model_qwen2moe, &model_qwen3moe, &model_olmoe,      &model_granitemoe,
+    &model_gpt_oss,  &model_glm4_moe, &model_minimax_m2, &model_glm,
+    &model_falcon,   &model_gptneox,  &model_command_r,  &model_granite4,
+    &model_phi,      &model_qwen2vl,  &model_qwen3vl,    &model_qwen3vlmoe,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -122,6 +122,7 @@ static void begin(struct model_config *config, const struct model_file *file,
                                     .norm_epsilon = family->norm_epsilon,
                                     .activation = family->activation,
                                     .has_parallel_branches = family->has_parallel_branches,
+                                    .norms_mlp_apart = family->norms_mlp_apart,
                                     .full_every = family->full_every,
                                     .window_rotation = family->window_rotation,
                                     .norms_values = family->norms_values,
@@ -356,6 +357,7 @@ static enum status add_biases(struct model_config *config, const struct model_fa
         [HF_QK_NORM] = ROLES_QK_NORM | ROLE_BIT(ROLE_Q_NORM_ALL) | ROLE_BIT(ROLE_K_NORM_ALL) |
                        ROLES_QK_NORM_HEADS,
         [HF_QK_LAYERNORM] = ROLES_QK_NORM_HEADS,
+        [HF_TWO_NORMS] = ROLE_BIT(ROLE_ATTN_NORM_2) | ROLE_BIT(ROLE_ATTN_NORM_2_BIAS),
     };
     for (enum hf_bias bias = 0; bias < N_HF_BIASES; bias++) {
         role_set biases = roles[bias] & (family->roles | family->optional);
@@ -428,6 +430,8 @@ static enum status read_config(struct model_config *config, struct model_file *f
     if (hf) hf->is_tied = family->ties;
     if (hf) hf->activation = family->folder.activation;
     if (hf) hf->width_key = family->folder.width_key;
+    if (hf) hf->tanh_activation = family->folder.tanh_activation;
+    if (hf) hf->has_falcon_keys = family->folder.has_falcon_keys;
     if (hf) hf->rotates_if_said = family->folder.rotates_if_said;
     status = model_file_config(config, file, err);
     if (status) return status;
@@ -472,5 +476,7 @@ struct gguf_form model_gguf_form(const struct model_config *config) {
     bool pairs = family->positions == POSITIONS_ROPE_ADJACENT && config->rope.layout == ROPE_HALVES;
     bool lists = family->windows == WINDOWS_LISTED;
     bool splits_mlp = family->roles & ROLE_BIT(ROLE_GATE);
-    return (struct gguf_form){family->gguf, pairs, family->full_every, lists, splits_mlp};
+    return (struct gguf_form){
+        family->gguf, pairs,      family->full_every,
+        lists,        splits_mlp, family->has_parallel_branches || family->may_be_parallel};
 }

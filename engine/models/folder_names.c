@@ -43,11 +43,41 @@ static void complain(struct complaint *about, const char *name, const char *more
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
+/* Returns the first name of a role. */
 static const char *folder_name(const struct model_family *family, enum role role) {
     const struct role_alias *alias = family->folder.alias;
     for (; alias && alias->name; alias++)
         if (alias->role == role) return alias->name;
     return role_info(role)->folder;
+}
+
+/* Does the name match `wanted`? A * in `wanted` stands for the number of an expert or a head, which
+ * *piece receives; without a * it becomes -1. */
+static bool is_wanted(const char *wanted, const char *name, int n_pieces, int *piece) {
+    const char *star = strchr(wanted, '*');
+    size_t before = star ? (size_t)(star - wanted) : 0;
+    char *end;
+    *piece = -1;
+    if (!star) return strcmp(wanted, name) == 0;
+    if (strncmp(name, wanted, before) != 0 || name[before] < '0' || name[before] > '9')
+        return false;
+    long number = strtol(name + before, &end, 10);
+    if (number >= n_pieces || strcmp(end, star + 1) != 0) return false;
+    *piece = (int)number;
+    return true;
+}
+
+/* Is `rest`, a name after the prefixes and the number of a layer, one of a role? */
+static bool is_of_role(const struct matching *m, enum role role, const char *rest, int *piece) {
+    const struct role_alias *alias = m->family->folder.alias;
+    const char *usual = role_info(role)->folder;
+    int pieces = role_pieces(m->config, role);
+    for (; alias && alias->name; alias++) {
+        if (alias->role != role) continue;
+        usual = NULL;
+        if (is_wanted(alias->name, rest, pieces, piece)) return true;
+    }
+    return usual && is_wanted(usual, rest, pieces, piece);
 }
 
 static const char *layers_of(const struct model_family *family) {
@@ -75,7 +105,8 @@ static const char *without_prefix(const char *name) {
                                            "model.decoder.",
                                            "decoder.",
                                            "model.",
-                                           "transformer."};
+                                           "transformer.",
+                                           "gpt_neox."};
     name = without_wrapper(name);
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         size_t n = strlen(prefixes[i]);
@@ -94,22 +125,6 @@ static bool is_of_other_part(const char *name) {
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strncmp(rest, parts[i], strlen(parts[i])) == 0) return true;
     return false;
-}
-
-/* Does the name match `wanted`? A * in `wanted` stands for the number of an expert or a head, which
- * *piece receives; without a * it becomes -1. */
-static bool is_wanted(const char *wanted, const char *name, int n_pieces, int *piece) {
-    const char *star = strchr(wanted, '*');
-    size_t before = star ? (size_t)(star - wanted) : 0;
-    char *end;
-    *piece = -1;
-    if (!star) return strcmp(wanted, name) == 0;
-    if (strncmp(name, wanted, before) != 0 || name[before] < '0' || name[before] > '9')
-        return false;
-    long number = strtol(name + before, &end, 10);
-    if (number >= n_pieces || strcmp(end, star + 1) != 0) return false;
-    *piece = (int)number;
-    return true;
 }
 
 /* Returns the role of a name, its layer, and the expert or head of a tensor of only one; N_ROLES if
@@ -131,8 +146,7 @@ static enum role find_role(const struct matching *m, const char *name, int *laye
     for (enum role role = 0; role < N_ROLES; role++) {
         if (!(m->known & ROLE_BIT(role))) continue;
         if (!config_may_have_in(m->config, role, *layer)) continue;
-        const char *wanted = folder_name(m->family, role);
-        if (wanted && is_wanted(wanted, rest, role_pieces(m->config, role), piece)) return role;
+        if (is_of_role(m, role, rest, piece)) return role;
     }
     return N_ROLES;
 }
@@ -272,6 +286,10 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
     if (transposed) weight->is_transposed = true, weight->dim[0] = K, weight->dim[1] = N;
     if (unused) skip_rows(weight, unused);
     weight->is_interleaved = is_whole && info->n_parts > 0 && style->interleaves_experts;
+    if (style->groups_qkv && (role == ROLE_QKV || role == ROLE_QKV_BIAS)) {
+        struct kv_heads heads = config_heads(m->config, layer);
+        weight->qkv_groups = heads.G, weight->qkv_head = heads.D;
+    }
     weight->adds_one = style->adds_one && n_dims == 1 && !info->is_bias;
 }
 
@@ -356,7 +374,8 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
                    "a role's name is a second name");
     /* transformers ignores biases that no key turns on, so they are unknown here */
     role_set by_key = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES | ROLES_QK_NORM |
-                      ROLES_QK_NORM_HEADS | ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT);
+                      ROLES_QK_NORM_HEADS | ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT) |
+                      ROLE_BIT(ROLE_ATTN_NORM_2) | ROLE_BIT(ROLE_ATTN_NORM_2_BIAS);
     m.known &= ~roles_fused(family->optional & by_key, family->folder.fused) | config->roles;
     m.known &= ~family_absent_roles(config);
     m.known |= ROLE_BIT(ROLE_OUTPUT); /* also in families whose head is usually the embedding */

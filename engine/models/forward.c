@@ -7,7 +7,7 @@
  *     each layer:  x += [norm] output(attention(q, k, v of [norm](x)))
  *                  x += [norm] down(act(gate([norm](x))) * up([norm](x))), or such experts
  *               or x += norm(norm(down(..)) + norm(such experts)), both of the same x
- *               or x += output(attention) + down(..), both of the same x
+ *               or x += output(attention) + down(..), both of the same x, with one norm or two
  *               or x = norm(x + output(attention(..))), x = norm(x + down(..))
  *     logits = head([norm](x))
  *
@@ -200,7 +200,9 @@ static void qkv(struct model *model, int layer, int M, struct kv_cache *cache) {
     const struct model_config *m = &model->part;
     const struct tensors *t = &model->layers[layer];
     struct model_activations *a = &model->act;
-    const struct norm norm = norm_of(model, t, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
+    bool has_own = t->vec[ROLE_ATTN_NORM_2];
+    const struct norm norm = has_own ? norm_of(model, t, ROLE_ATTN_NORM_2, ROLE_ATTN_NORM_2_BIAS)
+                                     : norm_of(model, t, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
     const struct linear linear[] = {linear_of(t, ROLE_Q, ROLE_Q_BIAS),
                                     linear_of(t, ROLE_K, ROLE_K_BIAS),
                                     linear_of(t, ROLE_V, ROLE_V_BIAS)};
@@ -273,13 +275,15 @@ static void add_input(struct model *model, int layer, float *x, const float *inp
     add_normed(model, t, ROLE_INPUT_NORM, layer_scale(model, layer), x, y, M);
 }
 
-/* M rows: x += output(attn_out) + mlp(norm(x)), with attention's norm. The MLP runs first, while x
- * is still the input of both branches. */
+/* M rows: x += output(attn_out) + mlp(norm(x)), with the MLP's norm or attention's. The MLP runs
+ * first, while x is still the input of both branches. */
 static void parallel_branches(struct model *model, int layer, float *x, const float *attn_out,
                               int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->layers[layer];
-    const struct norm norm = norm_of(model, t, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
+    bool has_own = t->vec[ROLE_FFN_NORM];
+    const struct norm norm = has_own ? norm_of(model, t, ROLE_FFN_NORM, ROLE_FFN_NORM_BIAS)
+                                     : norm_of(model, t, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
     const struct mlp mlp = mlp_of(model, t);
     const struct linear output = ending_of(model, t, ROLE_O, ROLE_O_BIAS);
     assert(norm.gain && !t->vec[ROLE_ATTN_POST_NORM] && !t->vec[ROLE_FFN_POST_NORM]);

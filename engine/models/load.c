@@ -192,11 +192,17 @@ static enum status load_role(const struct loader *l, struct tensors *out, enum r
     if (!status) status = load_check_scales(l, source.weight);
     if (status) return status;
     if (info->n_parts == 0) return load_rows(l, out, role, &source);
+    struct weight plain = {0};
+    if (source.weight->qkv_groups > 0) {
+        plain = weight_ungrouped(l->model->backend, source.weight);
+        source.weight = &plain;
+    }
     for (int i = 0; i < info->n_parts && !status; i++) {
         source.N = role_extent(m, role_info(info->parts[i])->N, layer);
         status = load_rows(l, out, info->parts[i], &source);
         source.first += source.N;
     }
+    mem_large_free((void *)plain.data, plain.bytes);
     return status;
 }
 

@@ -27,6 +27,7 @@ struct gguf_form {
     int full_every;
     bool lists_windows; /* a key has a flag per layer */
     bool splits_mlp;    /* gate and up of an MLP are two tensors */
+    bool says_branches; /* a key says whether branches have the same input */
 };
 struct gguf_form model_gguf_form(const struct model_config *config);
 

@@ -35,6 +35,8 @@ static const char *const models[] = {
     "families/granite4.gguf",     "families/granite4_nope.gguf",
     "families/minimax_m2.gguf",   "families/qwen2_5_vl.gguf",
     "families/qwen3_vl.gguf",     "families/qwen3_vl_moe.gguf",
+    "families/falcon.gguf",       "families/falcon_40b.gguf",
+    "families/gptneox.gguf",      "families/gptneox_sequential.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

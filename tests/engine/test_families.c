@@ -83,6 +83,13 @@ static const char *const models[] = {
     "families/qwen3_vl.gguf",
     "folders/qwen3_vl",
     "folders/gemma4_unified",
+    "families/falcon_40b.gguf",
+    "folders/falcon_40b",
+    "folders/falcon_11b",
+    "families/gptneox.gguf",
+    "folders/gptneox",
+    "families/gptneox_sequential.gguf",
+    "folders/gptneox_sequential",
     /* packed, in blocks of 32 that two ranks cannot share */
     "folders/gptq",
     "folders/gptq-act-order",
@@ -106,7 +113,7 @@ static const char *const models[] = {
     "folders/bnb-fp4",
     "folders/float8-modelopt",
     "folders/bnb-int8",
-    /* only on one rank: norms over all heads, then experts that are too narrow */
+    /* only on one rank: norms over all heads, then experts that are too narrow, or one key head */
     "families/olmo2.gguf",
     "folders/olmo2",
     "families/olmo3.gguf",
@@ -120,6 +127,8 @@ static const char *const models[] = {
     "families/qwen2moe.gguf",
     "folders/qwen2moe",
     "families/qwen3moe.gguf",
+    "families/falcon.gguf",
+    "folders/falcon",
     "families/qwen3_vl_moe.gguf",
     "folders/qwen3_vl_moe",
     "folders/qwen3moe",
@@ -129,7 +138,7 @@ static const char *const models[] = {
     "families/gpt_oss.gguf",
     "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 21, N_NARROW = 13, N_PACKED = 22 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 23, N_NARROW = 15, N_PACKED = 22 };
 
 static const struct {
     enum compute_dtype dtype;

@@ -277,6 +277,36 @@ def minimax_m2():
         **{**SMALL, "intermediate_size": 16}, **experts(6, 3)))
 
 
+def falcon_of(**more):
+    return transformers.FalconForCausalLM(transformers.FalconConfig(
+        num_hidden_layers=2, hidden_size=32, num_attention_heads=4, ffn_hidden_size=40, layer_norm_epsilon=1e-5, **more, **COMMON))
+
+
+def falcon():
+    """Like the 7B model: one key head."""
+    return falcon_of()
+
+
+def falcon_40b():
+    """Like the 40B model: several key heads, and a norm for each branch."""
+    return falcon_of(new_decoder_architecture=True, num_kv_heads=2)
+
+
+def gptneox_of(parallel, part):
+    return transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(
+        num_hidden_layers=2, hidden_size=32, num_attention_heads=4, intermediate_size=40, layer_norm_eps=1e-5, hidden_act="gelu",
+        use_parallel_residual=parallel, rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": part},
+        **COMMON))
+
+
+def gptneox():
+    return gptneox_of(True, 0.25)
+
+
+def gptneox_sequential():
+    return gptneox_of(False, 1.0)
+
+
 ROPE_OF_IMAGES = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 1, 1]}
 VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "patch_size": 2, "spatial_merge_size": 2,
           "temporal_patch_size": 2, "out_hidden_size": 32}
@@ -308,7 +338,8 @@ def qwen3_vl_moe():
                        rope_parameters={**ROPE_OF_IMAGES, "mrope_section": [4, 2, 2], "mrope_interleaved": True}, **experts(6, 3))
 
 
-FAMILIES = {"qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl, "qwen3_vl_moe": qwen3_vl_moe,
+FAMILIES = {"falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
+            "qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl, "qwen3_vl_moe": qwen3_vl_moe,
             "qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
             "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,
             "gemma4": gemma4, "gemma4_large": gemma4_large, "gemma4_moe": gemma4_moe,

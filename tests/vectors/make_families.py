@@ -268,13 +268,20 @@ ARCHITECTURES.update(phi="phi2", glm="chatglm", command_r="command-r", command_r
                      granite4_nope="granite", minimax_m2="minimax-m2")
 NAMES.update(qwen2_5_vl=LLAMA_LIKE, qwen3_vl=LLAMA_LIKE, qwen3_vl_moe=MOE)
 ARCHITECTURES.update(qwen2_5_vl="qwen2vl", qwen3_vl="qwen3vl", qwen3_vl_moe="qwen3vlmoe")
+NEOX = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "attention.query_key_value": "attn_qkv",
+        "attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"}
+FALCON = {**NEOX, "self_attention.query_key_value": "attn_qkv", "self_attention.dense": "attn_output", "ln_mlp": "attn_norm",
+          "ln_attn": "attn_norm_2"}
+NAMES.update(falcon=FALCON, falcon_40b=FALCON, gptneox=NEOX, gptneox_sequential=NEOX)
+ARCHITECTURES.update(falcon_40b="falcon", gptneox_sequential="gptneox")
 ENDS = {"embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
-        "ln_f": "output_norm", "final_layernorm": "output_norm", "lm_head": "output", "embed_tokens_per_layer": "per_layer_token_embd",
+        "ln_f": "output_norm", "final_layernorm": "output_norm", "final_layer_norm": "output_norm",
+        "word_embeddings": "token_embd", "embed_in": "token_embd", "embed_out": "output", "lm_head": "output", "embed_tokens_per_layer": "per_layer_token_embd",
         "per_layer_model_projection": "per_layer_model_proj", "per_layer_projection_norm": "per_layer_proj_norm"}
 
 
 def gguf_name(family, name):
-    parts = name.removeprefix("model.").removeprefix("language_model.").removeprefix("transformer.").split(".")
+    parts = name.removeprefix("model.").removeprefix("language_model.").removeprefix("transformer.").removeprefix("gpt_neox.").split(".")
     if parts[-1] == "sinks":
         return f"blk.{parts[1]}.attn_sinks.weight"
     if parts[-1] == "per_expert_scale":
@@ -290,6 +297,18 @@ def adjacent(data, c):
     D = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     heads = data.shape[0] // D
     return data.reshape(heads, 2, D // 2, data.shape[1]).swapaxes(1, 2).reshape(data.shape)
+
+
+def key_heads(c):
+    if hasattr(c, "new_decoder_architecture"):
+        return c.num_kv_heads if c.new_decoder_architecture else 1
+    return getattr(c, "num_key_value_heads", c.num_attention_heads)
+
+
+def ungrouped(data, c):
+    """Folders hold the rows of a key head together: its queries, its keys, its values. GGUF files hold all queries first."""
+    groups = data.unflatten(0, (key_heads(c), -1, c.hidden_size // c.num_attention_heads))
+    return torch.cat([part.flatten(0, 2) for part in (groups[:, :-2], groups[:, -2:-1], groups[:, -1:])])
 
 
 def add_experts(writer, name, data):
@@ -329,6 +348,8 @@ def add_tensors(writer, family, model):
             continue
         if "layernorm.norms." in name:
             continue
+        if "query_key_value" in name:
+            data = ungrouped(data, model.config)
         if "gemma" in family and "gemma4" not in family and data.dim() == 1:
             data = data + 1
         if "shared_mlp.input_linear" in name:
@@ -443,11 +464,18 @@ def add_keys(writer, family, c):
     if "gemma4" in family:
         add_gemma4_keys(writer, c)
         return
-    writer.add_feed_forward_length(c.n_inner if family == "gpt2" else getattr(c, "shared_intermediate_size", c.intermediate_size))
+    widths = ("n_inner", "shared_intermediate_size", "ffn_hidden_size", "intermediate_size")
+    writer.add_feed_forward_length(next(getattr(c, name) for name in widths if hasattr(c, name)))
     if family == "gpt2":
         writer.add_layer_norm_eps(c.layer_norm_epsilon)
         return
-    writer.add_head_count_kv(c.num_key_value_heads)
+    writer.add_head_count_kv(key_heads(c))
+    if "falcon" in family or "gptneox" in family:
+        writer.add_layer_norm_eps(1e-5)
+        if "gptneox" in family:
+            writer.add_rope_dimension_count(int(c.rope_parameters["partial_rotary_factor"] * c.hidden_size) // c.num_attention_heads)
+            writer.add_parallel_residual(c.use_parallel_residual)
+        return
     if hasattr(c, "rms_norm_eps"):
         writer.add_layer_norm_rms_eps(c.rms_norm_eps)
     else:

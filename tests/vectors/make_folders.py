@@ -421,6 +421,43 @@ def gemma4_unified():
                                          "output_proj_dims": 8}, audio_config={"audio_embed_dim": 8}, attn_implementation="eager"))
 
 
+def falcon_11b():
+    """Like the 11B model: several key heads, and one norm for both branches."""
+    return family_models.falcon_of(new_decoder_architecture=True, num_kv_heads=2, num_ln_in_parallel_attn=1)
+
+
+def finish_falcon(folder):
+    """As published: old names of keys, and none for the MLP's width and the context."""
+    def edit(config):
+        old_spelling(config)
+        for new, old in (("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head")):
+            config[old] = config.pop(new)
+        del config["num_kv_heads"], config["ffn_hidden_size"], config["max_position_embeddings"]
+    edit_json(folder / "config.json", edit)
+
+
+def falcon():
+    return transformers.FalconForCausalLM(transformers.FalconConfig(
+        num_hidden_layers=2, hidden_size=24, num_attention_heads=3, layer_norm_epsilon=1e-5, **COMMON))
+
+
+def gptneox():
+    return family_models.gptneox_of(True, 0.25)
+
+
+def finish_gptneox(folder):
+    """As published: rotary keys of its own, and masks."""
+    def edit(config):
+        rope = config.pop("rope_parameters")
+        config.update(rotary_pct=rope["partial_rotary_factor"], rotary_emb_base=10000)
+    edit_json(folder / "config.json", edit)
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    tensors["gpt_neox.layers.0.attention.bias"] = torch.tril(torch.ones(4, 4, dtype=torch.uint8)).view(1, 1, 4, 4)
+    tensors["gpt_neox.layers.0.attention.masked_bias"] = torch.tensor(-1e9)
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+
 def finish_granite4(folder):
     """The published spelling of layers with attention."""
     edit_json(folder / "config.json", lambda config: config.update(layer_types=["attention"] * len(config["layer_types"])))
@@ -495,6 +532,8 @@ FOLDERS = {
     "granitemoe": (granitemoe, torch.bfloat16, "1GB", None),
     "qwen3moe": (qwen3moe, torch.float32, "60KB", None),
     "qwen2moe_mixed": (qwen2moe_mixed, torch.bfloat16, "1GB", None),
+    "falcon": (falcon, torch.bfloat16, "1GB", finish_falcon),
+    "gptneox": (gptneox, torch.float16, "1GB", finish_gptneox),
     "qwen2_5_vl": (family_models.qwen2_5_vl, torch.bfloat16, "1GB", finish_qwen2_5_vl),
     "qwen3_vl_moe": (family_models.qwen3_vl_moe, torch.bfloat16, "1GB", finish_qwen3_vl_moe),
     "qwen3moe_mixed": (qwen3moe_mixed, torch.bfloat16, "1GB", None),
@@ -507,7 +546,8 @@ FOLDERS = {
     **{name: (make, torch.bfloat16, "1GB", None) for name, make in {
         "llama_biased": llama_biased, "glm4": glm4, "ernie4_5": ernie4_5, "seed_oss": seed_oss, "starcoder2": starcoder2,
         "stablelm": stablelm, "stablelm_12b": stablelm_12b, "cohere2": cohere2, "exaone4": exaone4, "ministral": ministral, "glm": glm,
-        "qwen3_vl": family_models.qwen3_vl, "gemma4_unified": gemma4_unified, "command_r": command_r, "command_r_plus": command_r_plus, "phi": phi}.items()},
+        "falcon_11b": falcon_11b, "falcon_40b": family_models.falcon_40b,
+        "gptneox_sequential": family_models.gptneox_sequential, "qwen3_vl": family_models.qwen3_vl, "gemma4_unified": gemma4_unified, "command_r": command_r, "command_r_plus": command_r_plus, "phi": phi}.items()},
 }
 
 

@@ -267,3 +267,29 @@ enum status weights_vector(const struct weights *weights, const char *name, int 
                    "tensor %s: expected type f32, f16 or bf16, found %s", (*out)->name,
                    dtype_name((int)type));
 }
+
+/* ---- groups of rows ------------------------------------------------------------------------- */
+
+int64_t weight_ungrouped_row(const struct weight *weight, int64_t row) {
+    int64_t D = weight->qkv_head, G = weight->qkv_groups;
+    int64_t N = weight->n_dims > 1 ? weight->dim[1] : weight->dim[0];
+    int64_t each = N / D / G, queries = each - 2, H = queries * G, head = row / D;
+    assert(G > 0 && N % (D * G) == 0 && row < N);
+    int64_t group = head < H ? head / queries : (head - H) % G;
+    int64_t within = head < H ? head % queries : queries + (head - H) / G;
+    return (group * each + within) * D + row % D;
+}
+
+struct weight weight_ungrouped(struct backend *b, const struct weight *weight) {
+    struct weight plain = *weight;
+    bool is_vector = weight->n_dims == 1;
+    size_t N = (size_t)(is_vector ? weight->dim[0] : weight->dim[1]), row = weight->bytes / N;
+    void *made = weight->packed ? packed_rows(b, weight) : NULL;
+    const char *from = made ? made : weight->data;
+    char *to = mem_large(weight->bytes);
+    for (size_t i = 0; i < N; i++)
+        memcpy(to + i * row, from + (size_t)weight_ungrouped_row(weight, (int64_t)i) * row, row);
+    mem_large_free(made, weight->bytes);
+    plain.data = to, plain.packed = NULL, plain.qkv_groups = 0;
+    return plain;
+}

@@ -97,8 +97,19 @@ struct weight {
     bool in_16_bits;              /* for F32: products may round it to 16 bits */
     bool is_transposed;  /* data holds columns one after the other; only for F32, F16 and BF16 */
     bool is_interleaved; /* rows of two matrices alternate */
-    bool adds_one;       /* a gain: the model uses the file's value plus 1 */
+    /* the rows of queries, keys and values are in this number of groups: of each the heads of
+     * queries, a head of keys and a head of values, of qkv_head rows each. 0: all queries come
+     * first, then all keys */
+    int qkv_groups, qkv_head;
+    bool adds_one; /* a gain: the model uses the file's value plus 1 */
 };
+
+/* Returns the row in the file of row `row` of queries, then keys, then values. */
+int64_t weight_ungrouped_row(const struct weight *weight, int64_t row);
+
+/* Returns a copy of a weight with groups, unpacked and in the order without groups. The caller
+ * frees its data: mem_large of its bytes. */
+struct weight weight_ungrouped(struct backend *b, const struct weight *weight);
 
 /* One mapped file, and the whole pages of it that hold tensors. */
 struct weight_pages {

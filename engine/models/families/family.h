@@ -36,12 +36,16 @@ struct folder_style {
     bool turns_by_shape;            /* those whose shape is that of rows are stored as rows */
     bool adds_one;                  /* gains are stored without the 1 that the model adds */
     int unused_positions;           /* rows of the learned positions before position 0 */
+    bool groups_qkv;                /* rows of ROLE_QKV are in groups (struct weight) */
     role_set fused;                 /* tensors that hold those of several roles of the family */
     bool interleaves_experts;       /* rows of gate and up alternate in a fused tensor */
     const char *activation;         /* another name of the activation in config.json */
     /* default if config.json does not state it; 0: from the size of a head */
     float attention_scale;
-    float rope_part;       /* rotated fraction of a head if config.json does not state it; 0: all */
+    float rope_part; /* rotated fraction of a head if config.json does not state it; 0: all */
+    /* another name of the activation, for its approximation by tanh */
+    const char *tanh_activation;
+    bool has_falcon_keys;  /* config.json has Falcon's keys (hf_falcon.c) */
     bool rotates_if_said;  /* only if "position_embedding_type" is "rope" */
     const char *width_key; /* key of the MLP's width; NULL: "intermediate_size" */
     bool rotates_adjacent; /* rotary positions use adjacent pairs, as in GGUF files */
@@ -63,7 +67,8 @@ struct model_family {
     float norm_epsilon; /* default if config.json does not state it; 0: it is required */
     enum activation activation;
     bool has_parallel_branches;   /* attention and MLP of a layer have the same input */
-    bool may_be_parallel;         /* a file may request that */
+    bool may_be_parallel;         /* a file may request that, or the opposite */
+    bool norms_mlp_apart;         /* branches with the same input have norms of their own */
     bool scales_queries;          /* by position, if a file requests it */
     bool may_norm_stream;         /* a file may request norms of the stream after a branch */
     enum position_kind positions; /* for GGUF files; rotary positions in folders use halves */
@@ -141,14 +146,16 @@ static inline role_set roles_fused(role_set roles, role_set fused) {
 static inline role_set family_absent_roles(const struct model_config *config) {
     role_set last = ROLE_BIT(ROLE_OUTPUT_NORM) | ROLE_BIT(ROLE_OUTPUT_NORM_BIAS);
     role_set between = ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_FFN_NORM_BIAS);
-    return (config->norms_stream ? last : 0) | (config->has_parallel_branches ? between : 0);
+    bool shares = config->has_parallel_branches && !config->norms_mlp_apart;
+    return (config->norms_stream ? last : 0) | (shares ? between : 0);
 }
 
 extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gpt2, model_gemma,
     model_gemma2, model_gemma3, model_qwen2vl, model_qwen3vl, model_gemma4, model_granite,
     model_olmo2, model_ernie4_5, model_seed_oss, model_glm4, model_exaone4, model_starcoder2,
     model_stablelm, model_cohere2, model_mistral, model_mistral3, model_opt, model_phi3,
-    model_smollm3, model_gemma4_experts, model_glm, model_command_r, model_granite4, model_phi;
+    model_smollm3, model_gemma4_experts, model_glm, model_command_r, model_granite4, model_phi,
+    model_falcon, model_gptneox;
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe, model_minimax_m2, model_qwen3vlmoe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;

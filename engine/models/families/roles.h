@@ -35,6 +35,9 @@ enum role {
     ROLE_ROPE_SHORT,
     ROLE_ATTN_NORM, /* this role and all below belong to a layer */
     ROLE_ATTN_NORM_BIAS,
+    /* of attention alone, if the norm above is of an MLP with the same input */
+    ROLE_ATTN_NORM_2,
+    ROLE_ATTN_NORM_2_BIAS,
     ROLE_Q,
     ROLE_Q_BIAS,
     ROLE_K,
