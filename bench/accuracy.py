@@ -10,9 +10,7 @@ compute the beginnings of the first ones, and all their bytes are compared with 
 beginnings of the same text greedily, and their tokens are compared with the reference's. A TYPE in small letters is one
 of `penstock quantize`. Its file is made from the default model's halves unless it exists.
 """
-import argparse
 import dataclasses
-import json
 import os
 import subprocess
 
@@ -22,6 +20,7 @@ import direct
 import extras
 import gguf_file
 import llama
+import runs
 import served
 import works
 
@@ -110,7 +109,7 @@ def greedy(args, model, peers, ids):
     work = Beginnings("beginnings", "", 32, 32, users=10, queue_length=args.prompts // 10, ids=tuple(ids))
 
     def ours(*flags):
-        return served.penstock(args.binary, model, args.threads, "--kv-cache-memory", "512MiB", *flags)
+        return served.penstock(args.program, model, args.threads, "--kv-cache-memory", "512MiB", *flags)
 
     found, exact = {}, None
     for who, make in {"float32": lambda: ours("--dtype", "float32"), "penstock": ours, **peers}.items():
@@ -175,7 +174,7 @@ def same_bytes(args, model, path, windows, expected, V):
 
 def measure(args, name, model, windows, ids):
     """All scores of one file."""
-    paths, peers = cpu_paths(args.binary), peers_of(args, name, model)
+    paths, peers = cpu_paths(args.program), peers_of(args, name, model)
     reference = Ours(model, "float32", args.threads)
     sides = {f"penstock {paths[0]}": Ours(model, "auto", args.threads, paths[0])}
     if name == "Q4_1":
@@ -207,7 +206,7 @@ def file_of(args, name):
         if not os.path.exists(source):
             os.makedirs(FILES, exist_ok=True)
             gguf_file.GGUF(args.model).write_halves(source)
-        subprocess.run([args.binary, "quantize", source, path, "--type", name], check=True)
+        subprocess.run([args.program, "quantize", source, path, "--type", name], check=True)
     return path if os.path.exists(path) else None
 
 
@@ -227,29 +226,20 @@ def print_result(result):
 
 def write(args, windows, results):
     """Called after each type, because all of them together take long."""
-    if not args.out:
-        return
-    with open(args.out, "w") as f:
-        json.dump({"text": " ".join(args.text), "window": WINDOW, "first": FIRST + 1, "windows": len(windows), "types": results},
-                  f, indent=1)
-        f.write("\n")
+    runs.write(args, {"text": " ".join(args.text), "window": WINDOW, "first": FIRST + 1, "windows": len(windows), "types": results})
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = runs.options(__doc__, threads=runs.two_threads())
     parser.add_argument("types", nargs="*", default=TYPES, metavar="TYPE", help=", ".join(TYPES + QUANTIZE))
-    parser.add_argument("--binary", default="build/penstock")
-    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--text", nargs="+", default=["bench/accuracy.txt"], metavar="FILE")
     parser.add_argument("--windows", type=int, default=6)
     parser.add_argument("--path-windows", type=int, default=1, help="of the paths that are not the best one")
     parser.add_argument("--prompts", type=int, default=100, help="beginnings that are continued, a multiple of 10")
-    parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--vocabulary", type=int, default=49152)
-    parser.add_argument("--out", help="write the figures there, as JSON")
     args = parser.parse_args()
     subprocess.run(["docker/build.sh", "release", str(args.threads), "logits"], check=True)
-    ids = token_ids(args.binary, args.model, *args.text)
+    ids = token_ids(args.program, args.model, *args.text)
     windows = [ids[at:at + WINDOW] for at in range(0, len(ids) - WINDOW + 1, WINDOW)][:args.windows]
     results = []
     for name in args.types:

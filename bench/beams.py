@@ -7,14 +7,12 @@ Both generate 128 tokens from 128. The figure is the time of the streams divided
 the repeats. A search computes as many rows, and also ranks their candidates and forks their blocks.
 """
 
-import argparse
 import concurrent.futures
 import json
-import statistics
 import time
 import urllib.request
 
-from speculation import Server
+import runs
 
 N_IN = N_OUT = 128
 
@@ -37,22 +35,18 @@ def seconds(server, bodies):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--program", default="build/penstock")
-    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser = runs.options(__doc__, repeats=5, flags=True)
     parser.add_argument("--beams", type=int, default=4)
-    parser.add_argument("flags", nargs="*", help="more flags for the server, after --")
     args = parser.parse_args()
-    ratios = []
-    with Server(args, *args.flags) as server:
+    report, ratios = runs.begin(args), []
+    with runs.Server(args, *args.flags) as server:
         for repeat in range(args.repeats + 1):  # the first one warms up: the prompt is in the prefix cache afterwards
             search = seconds(server, [{"use_beam_search": True, "best_of": args.beams, "n": args.beams}])
             plain = seconds(server, [{} for _ in range(args.beams)])
             if repeat > 0:
                 ratios.append(plain / search)
-    print(f"C13f: {args.beams} beams run at {statistics.median(ratios):.2f} of the speed of {args.beams} streams "
-          f"({min(ratios):.2f} to {max(ratios):.2f})")
+    print(f"C13f: the speed of {args.beams} beams, divided by that of {args.beams} streams: {runs.spread(ratios)}")
+    runs.write(args, {**report, "beams": args.beams, "ratios": ratios})
 
 
 if __name__ == "__main__":

@@ -5,19 +5,15 @@
 Sides take turns in the order A B B A. If other processes ran during a repeat, or the host took CPU time, the repeat is
 discarded and done again. docs/measuring.md explains the works and the method.
 """
-import argparse
-import datetime
-import json
 import os
 import statistics
-import subprocess
-import sys
 
 import direct
 import extras
 import judge
 import llama
 import machine
+import runs
 import served
 import works
 
@@ -48,9 +44,9 @@ class Bench:
     def start(self, file_type):
         self.stop()
         args, path = self.args, self.model(file_type)
-        self.sides["penstock"] = served.penstock(args.binary, path, args.threads, *self.flags())
+        self.sides["penstock"] = served.penstock(args.program, path, args.threads, *self.flags())
         if file_type in works.FOLDERS:
-            self.sides[works.SAME_CODES] = served.penstock(args.binary, self.model("Q4_1-halves"), args.threads, *self.flags())
+            self.sides[works.SAME_CODES] = served.penstock(args.program, self.model("Q4_1-halves"), args.threads, *self.flags())
             self.sides[works.SAME_CODES].name = works.SAME_CODES
         elif file_type == works.W8A8:
             self.sides["vllm int8"] = served.vllm("vllm int8", "int8", args.threads)
@@ -115,7 +111,7 @@ class Bench:
 
     def limits(self):
         """The machine's limits now: on a shared machine they change."""
-        self.seen.append(machine.limits(self.args.binary, self.args.model, self.args.threads))
+        self.seen.append(machine.limits(self.args.program, self.args.model, self.args.threads))
         return self.seen[-1]
 
     def limits_seen(self):
@@ -141,7 +137,7 @@ def share_of_limit(bench, file_type, work, runs, limit):
     """The least time that the machine's limits allow, divided by the measured time, of the median run."""
     if not {"read_gb_s", "int8_g_s", "float_g_s"} <= set(limit):
         return None
-    shape = machine.model_shape(bench.args.binary, bench.model(file_type))
+    shape = machine.model_shape(bench.args.program, bench.model(file_type))
     taken = statistics.median(max(r["times"][-1] for r in run) - min(r["start"] for r in run) for run in runs)
     is_float = file_type in ("BF16", "F16")
     return machine.least_seconds(limit, shape, work, is_float) / taken
@@ -214,18 +210,9 @@ def run_all(bench, report):
                                  for name, v in report["limits"].items()))
 
 
-def commit():
-    result = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
-    return result.stdout.strip()
-
-
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", default="build/penstock")
-    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    parser = runs.options(__doc__, repeats=5, threads=runs.two_threads())
     parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="rows of the table, such as C1 C5")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--peers", nargs="*", metavar="NAME", choices=works.ALL,
                         help=f"of those that are installed, all if left out: {', '.join(works.ALL)}")
     parser.add_argument("--url", nargs="*", default=[], metavar="NAME=URL", help="other servers, for C1 to C4 and C8")
@@ -235,16 +222,13 @@ def parse_arguments():
     parser.add_argument("--patience", type=int, default=3, help="how often a disturbed repeat is done again")
     parser.add_argument("--no-tune", action="store_true", help="take llama.cpp's usual settings, not its best")
     parser.add_argument("--quick", action="store_true", help="short works, to try the bench itself: no figures to quote")
-    parser.add_argument("--out", help="write the figures there, as JSON")
     return parser.parse_args()
 
 
 def main():
     args = parse_arguments()
     bench = Bench(args)
-    report = {"date": datetime.date.today().isoformat(), "commit": commit(), "machine": machine.describe(),
-              "threads": args.threads, "repeats": args.repeats, "quick": args.quick, "load_before": machine.load(),
-              "rows": [], "tokens": {}}
+    report = {**runs.begin(args), "quick": args.quick, "rows": [], "tokens": {}}
     print(f"{report['machine']['cpu']}, {report['machine']['cores']} cores, {' '.join(report['machine']['flags'])}, "
           f"load {report['load_before']:.1f}")
     try:
@@ -254,10 +238,7 @@ def main():
     report.update({"load_after": machine.load(), "thrown_away": bench.thrown, "kept_disturbed": bench.kept})
     print(f"{bench.thrown} disturbed repeats were discarded, {bench.kept} were kept for lack of a quiet one; load "
           f"{report['load_after']:.1f}")
-    if args.out:
-        with open(args.out, "w") as f:
-            json.dump(report, f, indent=1)
-            f.write("\n")
+    runs.write(args, report)
 
 
 main()

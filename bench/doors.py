@@ -1,6 +1,6 @@
 """Measures what each API costs: the same prompt and answer, streamed through each, in turns, beside a stream of a chat.
 
-    python3 bench/doors.py [--program build/penstock] [--model models/....gguf] [--repeats 9] [--json FILE]
+    python3 bench/doors.py [--program build/penstock] [--model models/....gguf] [--repeats 9] [--out FILE]
 
 C18a is the tokens/s between the first and the last token, divided by that of the chat of the same repeat. C18b is the TTFT
 minus that of the chat, in milliseconds. C18c is the server's processor time of all streams, divided by that of the chats: a
@@ -8,14 +8,13 @@ figure for a machine that others use. C18d is the resident memory of an idle ser
 one after as many chats. Figures are medians of the repeats. All answers must be the same text.
 """
 
-import argparse
 import json
 import socket
 import statistics
 import time
 
 import machine
-from speculation import Server
+import runs
 
 QUESTION = "Write a long story about a ship, its crew and a storm."
 N_OUT = 160
@@ -82,7 +81,7 @@ def stream(server, door):
 
 def measure(args):
     """{door: [(TTFT, tokens/s, processor time) of each repeat]}."""
-    with Server(args, "--served-model-name", "m") as server:
+    with runs.Server(args, "--served-model-name", "m") as server:
         doors = bodies(server)
         right, *_ = stream(server, doors["chat"])
         found = {name: [] for name in doors}
@@ -96,7 +95,7 @@ def measure(args):
 
 def idle_mib(args, names):
     """The resident memory of a server after streams of these APIs."""
-    with Server(args, "--served-model-name", "m", "--warm-up") as server:
+    with runs.Server(args, "--served-model-name", "m", "--warm-up") as server:
         doors = bodies(server)
         for name in names:
             stream(server, doors[name])
@@ -127,22 +126,15 @@ def report(found):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--program", default="build/penstock")
-    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
-    parser.add_argument("--repeats", type=int, default=9)
+    parser = runs.options(__doc__, repeats=9)
     parser.add_argument("--no-memory", action="store_true", help="leave out C18d")
-    parser.add_argument("--json", help="a file to write the figures to")
     args = parser.parse_args()
-    found = measure(args)
-    figures = {"machine": machine.describe(), "doors": report(found)}
+    figures, found = runs.begin(args), measure(args)
+    figures["doors"] = report(found)
     if not args.no_memory:
         figures["C18d_mib"] = more_memory(args, list(found))
         print(f"C18d: {figures['C18d_mib']:.2f} MiB more in an idle server than after chats alone", flush=True)
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(figures, file, indent=1)
-            file.write("\n")
+    runs.write(args, figures)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,6 @@ the first), one prompt of 512 tokens, 16 streams. A folder in bfloat16 is starte
 both in the page cache. The peak of the memory is compared with the memory after an answer. `tokenizers` loads a
 vocabulary of 262,144 tokens and encodes one text.
 """
-import argparse
-import datetime
-import json
 import os
 import pathlib
 import re
@@ -22,6 +19,7 @@ import time
 import judge
 import llama
 import machine
+import runs
 import served
 import works
 
@@ -112,7 +110,7 @@ def step_bytes(binary, path):
 def measure_shape(bench, name, kind, number):
     """One model in one type: three rows."""
     args, path, rows = bench.args, f"{HERE}/{name}-{kind}.gguf", []
-    sides = [served.penstock(args.binary, path, args.threads, "--max-model-len", "1024")]
+    sides = [served.penstock(args.program, path, args.threads, "--max-model-len", "1024")]
     try:
         if llama.is_installed():
             sides.append(llama.Llama(args.threads, args.tune))
@@ -127,7 +125,7 @@ def measure_shape(bench, name, kind, number):
             found = bench.in_turn({side.name: lambda repeat, s=side: s.run(work, repeat) for side in sides}, pids)
             values = {side: [metric.of(requests) for requests in runs] for side, runs in found.items()}
             rows.append(row(f"F{number}.{part + 1}", f"{name} {kind}", work.what, metric, values, goal("llama.cpp", hard)))
-        rows[0]["step_bytes"] = step_bytes(args.binary, path)
+        rows[0]["step_bytes"] = step_bytes(args.program, path)
         print(f"{'':16} a step of one token reads {rows[0]['step_bytes'] / MIB:,.0f} MiB of weights: "
               f"{rows[0]['step_bytes'] * rows[0]['median']['penstock'] / 1e9:.1f} GB/s")
     finally:
@@ -147,7 +145,7 @@ def memory_of(pid):
 
 def start(bench, path, seen):
     """Milliseconds from exec to ready; the memory goes to `seen`."""
-    server = served.penstock(bench.args.binary, path, bench.args.threads, "--max-model-len", "1024")
+    server = served.penstock(bench.args.program, path, bench.args.threads, "--max-model-len", "1024")
     taken = (time.perf_counter() - server.began) * 1e3
     server.run(WARM_UP, 0)
     seen.append(memory_of(server.process.pid))
@@ -219,20 +217,15 @@ def parts():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", default="build/penstock")
+    parser = runs.options(__doc__, repeats=3, threads=runs.two_threads(), model=False)
     parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="beginnings of: " + ", ".join(parts()))
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--seconds", type=int, default=300, help="parts that have not begun by then are left out")
     parser.add_argument("--limit", type=float, default=.05, help="share of the machine's time that others may take in a repeat")
     parser.add_argument("--tune", action="store_true", help="find llama.cpp's best settings first")
     parser.add_argument("--tokenizers", metavar="PYTHON", help="one that has the package tokenizers")
-    parser.add_argument("--out", help="write the figures there, as JSON")
     args = parser.parse_args()
     bench, begun = Bench(args), time.perf_counter()
-    report = {"date": datetime.date.today().isoformat(), "machine": machine.describe(), "threads": args.threads,
-              "repeats": args.repeats, "load_before": machine.load(), "rows": []}
+    report = {**runs.begin(args), "rows": []}
     for name, (needed, measure) in parts().items():
         if args.only and not any(name.startswith(one) for one in args.only):
             continue
@@ -247,10 +240,7 @@ def main():
     reached = [goal["reached"] != "no" for one in report["rows"] for goal in one["goals"]]
     print(f"{sum(reached)} of {len(reached)} goals reached; {report['seconds']:.0f} s, {bench.thrown} disturbed repeats were done again, "
           f"{bench.kept} of them were disturbed once more")
-    if args.out:
-        with open(args.out, "w") as f:
-            json.dump(report, f, indent=1)
-            f.write("\n")
+    runs.write(args, report)
 
 
 main()

@@ -10,7 +10,6 @@ build/quantised.
     making   time and memory of making a file, compared with llama.cpp's quantiser with as many threads
     loading  serving the source with --quantization, compared with reading its bytes and with serving it unchanged
 """
-import argparse
 import json
 import os
 import subprocess
@@ -22,6 +21,7 @@ import accuracy
 import gguf_file
 import hf_folder
 import machine
+import runs
 
 FOLDER = "build/quantised"
 SOURCES = {"GGUF": f"{FOLDER}/F16.gguf", "folder": f"{FOLDER}/folder"}
@@ -63,7 +63,7 @@ def ours(args, source, kind):
     out = f"{FOLDER}/{kind}-{source}.gguf"
     if os.path.exists(out):
         os.remove(out)
-    return out, timed([args.binary, "quantize", SOURCES[source], out, "--type", kind, "--threads", str(args.threads)])
+    return out, timed([args.program, "quantize", SOURCES[source], out, "--type", kind, "--threads", str(args.threads)])
 
 
 def theirs(args, kind):
@@ -176,7 +176,7 @@ def forget(path):
 def loading(args, _windows):
     """From exec to the first token. The file is not in the page cache, as after a download; with --warm it is."""
     path = os.path.join(args.folder, "model.safetensors")
-    run = [args.binary, "run", "--model", args.folder, "--threads", str(args.threads), "--max-tokens", "1", "--temperature", "0"]
+    run = [args.program, "run", "--model", args.folder, "--threads", str(args.threads), "--max-tokens", "1", "--temperature", "0"]
     acts = {"reading": ["dd", f"if={path}", "of=/dev/null", "bs=1M"], "as it is": [*run, "water"]}
     acts |= {kind: [*run, "--quantization", kind, "water"] for kind in args.types}
     found = {name: [] for name in acts}
@@ -196,23 +196,18 @@ PARTS = {"loads": loads, "quality": quality, "making": making, "loading": loadin
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = runs.options(__doc__, repeats=3, threads=runs.two_threads())
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--types", nargs="+", default=TYPES, choices=TYPES)
-    parser.add_argument("--binary", default="build/penstock")
-    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--text", default="bench/accuracy.txt")
     parser.add_argument("--windows", type=int, default=3, help=f"of {accuracy.WINDOW} tokens, for the perplexity")
-    parser.add_argument("--repeats", type=int, default=3, help="of making and loading, of which the least is taken")
     parser.add_argument("--folder", default=SOURCES["folder"], help="that is loaded, a larger one for example (bench/shapes.py)")
     parser.add_argument("--warm", action="store_true", help="load files that are in the page cache")
-    parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--vocabulary", type=int, default=49152)
-    parser.add_argument("--out", help="write the figures there, as JSON; parts that it has already and are not run are kept")
     args = parser.parse_args()
     subprocess.run(["docker/build.sh", "release", str(args.threads), "logits"], check=True)
     make_sources(args.model)
-    ids = accuracy.token_ids(args.binary, args.model, args.text)
+    ids = accuracy.token_ids(args.program, args.model, args.text)
     windows = [ids[at:at + accuracy.WINDOW] for at in range(0, len(ids) - accuracy.WINDOW + 1, accuracy.WINDOW)]
     report = {}
     if args.out and os.path.exists(args.out):
@@ -221,10 +216,7 @@ def main():
     report["machine"], report["threads"] = machine.describe(), args.threads
     for part in args.parts:
         report[part] = {"load": machine.load(), "rows": PARTS[part](args, windows[:args.windows])}
-        if args.out:
-            with open(args.out, "w") as f:
-                json.dump(report, f, indent=1)
-                f.write("\n")
+        runs.write(args, report)
 
 
 if __name__ == "__main__":

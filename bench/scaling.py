@@ -1,19 +1,18 @@
 """Measures how speed grows with the number of compute threads, by `penstock bench`, in turns.
 
-    python3 bench/scaling.py [--threads 1,2,4,8,16] [--affinity nodes] [--repeats 3] [--json FILE] [--markdown FILE]
+    python3 bench/scaling.py [--threads 1,2,4,8,16] [--affinity nodes] [--repeats 3] [--out FILE] [--markdown FILE]
 
 One stream and 16 streams (tokens per second while decoding), a prompt of 512 (tokens per second), each as the median of
 the repeats, and its ratio to the first number of threads. Without --threads: 1, 2, 4 and so on, up to all processors
 that this process may use. More threads than processors may be given; the report says so.
 """
-import argparse
-import json
 import os
 import re
 import statistics
 import subprocess
 
 import machine
+import runs
 
 ROWS = (("one stream", r"tg 1"), ("16 streams", r"tg 16"), ("prompt of 512", r"pp 512"))
 
@@ -57,31 +56,26 @@ def markdown(report):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--program", default="build/penstock")
-    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    parser = runs.options(__doc__, repeats=3)
     parser.add_argument("--threads", help="numbers of threads, as in 1,2,4,16")
     parser.add_argument("--affinity", help="value of the server's --cpu-affinity; default: none")
     parser.add_argument("--generate", type=int, default=64, help="tokens that each stream decodes")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", help="write the report there")
     parser.add_argument("--markdown", help="write the table there, too")
     args = parser.parse_args()
     numbers = [int(n) for n in args.threads.split(",")] if args.threads else all_threads()
-    runs, load = {n: [] for n in numbers}, machine.load()
+    report, found = runs.begin(args), {n: [] for n in numbers}
     for repeat in range(args.repeats):
         for n in numbers if repeat % 2 == 0 else reversed(numbers):
-            runs[n].append(measure(args, n))
-    by_threads = [{"n": n, **{key: statistics.median(run[key] for run in runs[n]) for key in runs[n][0]}, "runs": runs[n]}
+            found[n].append(measure(args, n))
+    by_threads = [{"n": n, **{key: statistics.median(run[key] for run in found[n]) for key in found[n][0]}, "runs": found[n]}
                   for n in numbers]
-    report = {"machine": machine.describe(), "model": os.path.basename(args.model), "affinity": args.affinity,
-              "repeats": args.repeats, "load_before": load, "load_after": machine.load(), "threads": by_threads}
+    report |= {"model": os.path.basename(args.model), "affinity": args.affinity, "load_after": machine.load(), "threads": by_threads}
     table = markdown(report)
     print(table, end="")
-    for path, text in ((args.json, json.dumps(report, indent=1) + "\n"), (args.markdown, table)):
-        if path:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
+    runs.write(args, report)
+    if args.markdown:
+        with open(args.markdown, "w", encoding="utf-8") as file:
+            file.write(table)
 
 
 if __name__ == "__main__":

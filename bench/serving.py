@@ -1,16 +1,14 @@
 """Measures a running Penstock over HTTP, from its users' side: fairness, sharing, memory, start, idleness.
 
-    .venv/bin/python bench/serving.py [--binary build/penstock] [--model models/....gguf] [--only NAME ...]
+    .venv/bin/python bench/serving.py [--program build/penstock] [--model models/....gguf] [--only NAME ...]
 
 Each part starts a server, prints its figures as soon as it has them, and ends the server. Parts do not fail because of
 a time: the output is a report, with the machine and its load at the top.
 """
 
-import argparse
 import concurrent.futures
 import json
 import os
-import platform
 import socket
 import statistics
 import subprocess
@@ -18,6 +16,8 @@ import threading
 import time
 
 import httpx
+
+import runs
 
 
 
@@ -33,7 +33,7 @@ class Server:
     def __init__(self, args, *flags):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.command = [args.binary, "serve", "--model", args.model, "--port", str(self.port),
+        self.command = [args.program, "serve", "--model", args.model, "--port", str(self.port),
                         "--served-model-name", "m", "--log-level", "warning", "--drain-delay", "0", *flags]
 
     def __enter__(self):
@@ -211,14 +211,11 @@ PARTS = {"start": part_start, "together": part_together, "long_prompt": part_lon
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", default="build/penstock")
-    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    parser = runs.options(__doc__)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     args = parser.parse_args()
-    with open("/proc/cpuinfo") as f:
-        cpu = next(line.split(":")[1].strip() for line in f if line.startswith("model name"))
-    print(f"{cpu}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, load {os.getloadavg()[0]:.1f}")
+    found = runs.begin(args)
+    print(f"{found['machine']['cpu']}, {found['machine']['cores']} cores, {found['machine']['system']}, load {found['load_before']:.1f}")
     for name in args.only:
         PARTS[name](args)
 

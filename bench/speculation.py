@@ -16,20 +16,19 @@ without drafts.
 too.
 """
 
-import argparse
 import concurrent.futures
 import json
 import math
 import os
 import pathlib
 import re
-import socket
 import statistics
 import subprocess
 import time
 import urllib.request
 
 import machine
+import runs
 import works
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -60,34 +59,7 @@ def tasks():
     }
 
 
-class Server:
-    """A server on a separate port. It is ready when the block is entered."""
-
-    def __init__(self, args, *flags, program=None):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.url = "http://127.0.0.1:%d" % probe.getsockname()[1]
-        port = self.url.rsplit(":", 1)[1]
-        self.process = subprocess.Popen([program or args.program, "serve", "--model", args.model, "--port", port, "--drain-delay", "0",
-                                         "--log-level", "warning", *flags])
-
-    def __enter__(self):
-        while True:
-            try:
-                urllib.request.urlopen(self.url + "/health/ready").close()
-                return self
-            except OSError:
-                time.sleep(0.01)
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait(60)
-
-    def post(self, path, body):
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request) as answer:
-            return json.load(answer)
-
+class Server(runs.Server):
     def ask(self, prompt, fields):
         body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": N_OUT, "temperature": 0, "seed": 1,
                 "ignore_eos": True, "return_token_ids": True, **fields}
@@ -302,22 +274,15 @@ def is_reached(row, value):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--program", default="build/penstock")
+    parser = runs.options(__doc__, repeats=3, threads=os.cpu_count(), flags=True)
     parser.add_argument("--replay", default="build/replay", help="built of tests/scheduler/replay.c")
     parser.add_argument("--before", help="a program of an older commit, for C13e")
-    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rows", nargs="+", default=["C13a", "C13b", "C13c", "C13d", "C13e"])
     parser.add_argument("--cpu", action="store_true", help="the processor's time, of one thread")
-    parser.add_argument("--out", help="a JSON file for the measured values")
-    parser.add_argument("flags", nargs="*", help="more flags for both servers, after --")
     args = parser.parse_args()
     args.threads = 1 if args.cpu else args.threads
     args.flags = ["--threads", str(args.threads), *args.flags]
-    rows = {}
-    load = os.getloadavg()[0]
+    report, rows = runs.begin(args), {}
     if not os.path.exists(args.replay):
         raise SystemExit(f"{args.replay} is not there: cmake --build build --target replay")
     costs = replay(args, rows)
@@ -331,11 +296,7 @@ def main():
             print(f"{row}: {of['value']:.3f}; goal {GOALS[row]}: {'reached' if is_reached(row, of['value']) else 'not reached'}")
         elif "value" in of:
             print(f"{row}: {of['value']:.2f}")
-    if args.out:
-        commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=ROOT).stdout.strip()
-        report = {"date": time.strftime("%Y-%m-%d"), "commit": commit, "machine": machine.describe(), "threads": args.threads,
-                  "repeats": args.repeats, "cpu_time": args.cpu, "load_before": load, "rows": rows}
-        pathlib.Path(args.out).write_text(json.dumps(report, indent=1) + "\n")
+    runs.write(args, {**report, "cpu_time": args.cpu, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -1,21 +1,18 @@
 """Measures the cost of a schema: users whose answers follow one, compared with the same users without it, in turns.
 
-    python3 bench/structured.py [--program build/penstock] [--model models/....gguf] [--repeats 5] [--users 8] [--json FILE]
+    python3 bench/structured.py [--program build/penstock] [--model models/....gguf] [--repeats 5] [--users 8] [--out FILE]
 
 C14a is the tokens/s of users with a schema of 30 fields divided by those of users without, who get as many tokens; once
 with all tokens sampled, and once with forced tokens not sampled. C14b is the ITL p99 of free streams among constrained
 ones divided by that among free ones. Figures are medians of the repeats. All answers must match the schema.
 """
 
-import argparse
 import concurrent.futures
 import json
-import statistics
 import time
 import urllib.request
 
-import machine
-from speculation import Server
+import runs
 
 PROMPT = "Describe a town, with all that a traveller wants to know."
 N_FIELDS, MAX_TOKENS = 30, 2000
@@ -98,28 +95,20 @@ SAID = {"tokens_s": "C14a: {users} users with a schema of {fields} fields, token
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--program", default="build/penstock")
-    parser.add_argument("--model", default="models/SmolLM2-135M-Instruct.Q4_1.gguf")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser = runs.options(__doc__, repeats=5, flags=True)
     parser.add_argument("--seconds", type=float, default=150, help="after which no further repeat begins")
     parser.add_argument("--users", type=int, default=8)
-    parser.add_argument("--json", help="a file to write the ratios to")
-    parser.add_argument("flags", nargs="*", help="more flags for the server, after --")
     args = parser.parse_args()
-    found = {name: [] for name in SAID}
+    report, found = runs.begin(args), {name: [] for name in SAID}
     began = time.perf_counter()
-    with Server(args, *args.flags) as server:
+    with runs.Server(args, *args.flags) as server:
         throughput(server, args.users, 0, True)  # warms up: the masks of most states are known afterwards
         while len(found["itl_p99"]) < args.repeats and (not found["itl_p99"] or time.perf_counter() - began < args.seconds):
             measure(server, args, found)
     for name, ratios in found.items():
         said = SAID[name].format(users=args.users, fields=N_FIELDS)
-        print(f"{said}: {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})", flush=True)
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump({"machine": machine.describe(), "users": args.users, "fields": N_FIELDS, "ratios": found}, file, indent=1)
-            file.write("\n")
+        print(f"{said}: {runs.spread(ratios, 3)}", flush=True)
+    runs.write(args, {**report, "users": args.users, "fields": N_FIELDS, "ratios": found})
 
 
 if __name__ == "__main__":
