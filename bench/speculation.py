@@ -60,6 +60,8 @@ def tasks():
 
 
 class Server(runs.Server):
+    """One that counts drafts."""
+
     def ask(self, prompt, fields):
         body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": N_OUT, "temperature": 0, "seed": 1,
                 "ignore_eos": True, "return_token_ids": True, **fields}

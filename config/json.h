@@ -5,6 +5,12 @@
  * json_number and similar functions, which return a default for a value of another type, so that a
  * missing check cannot read invalid memory. Any number of threads may read a tree, but only one at
  * a time may change it.
+ *
+ * It is the only reader: request bodies and schemas need the order of members, places in messages
+ * and exact integers, and it bounds depth and values. A model's files are read by it too. cJSON
+ * would be a second reader beside it: its numbers are doubles, its depth is that of its build, its
+ * values are not bounded, and it takes doubled names and invalid UTF-8, so each of these needs a
+ * check. Tests use cJSON as an independent reader.
  */
 #ifndef PENSTOCK_CONFIG_JSON_H
 #define PENSTOCK_CONFIG_JSON_H

@@ -1,8 +1,8 @@
 /* name_index: maps names to numbers. A name is bytes with a length; the caller owns them. After one
  * thread has filled an index, any number of threads may search it.
  *
- * Only for names from model files and from this program. The hash has no secret seed, so a client
- * could choose names that all have one hash, and each lookup would then compare all of them. Names
+ * It is only for names from model files and from this program. The hash has no secret seed: a
+ * client could choose names with equal hashes, and each lookup would compare all of them. Names
  * from clients are sorted instead (json_names.c, engine/grammar/schema/index.c), or the time limit
  * of their grammar bounds the comparisons (engine/grammar/read/gbnf.c). */
 #ifndef PENSTOCK_NAME_INDEX_H

@@ -6,6 +6,7 @@
 #define PENSTOCK_ENGINE_RANKS_H
 
 #include "engine/models/model.h"
+#include "kernels/backend.h"
 
 struct ranks;
 

@@ -1,4 +1,4 @@
-/* What is said where a device lacks memory. */
+/* The message for a device that lacks memory. */
 #include "kernels/kernels.h"
 
 enum status device_out_of_memory(struct err *err, const char *param, const char *what, size_t bytes,

@@ -91,7 +91,7 @@ struct experts {
     const float *expert_scale;      /* [E] another factor per expert; NULL: 1 */
     struct linear router;           /* [E][K], a MATRIX_FLOAT32 */
     const struct norm *router_norm; /* the router's input is this norm of x; NULL: its input is h.
-                                       Not together with shared_gate */
+                                       It excludes shared_gate */
     struct mlp mlp;                 /* all experts, concatenated: [E * F][K], and down [E * K][F] */
     struct mlp shared; /* the shared expert that all rows use; up.w NULL: there is not one */
     struct linear shared_gate; /* [1][K], a MATRIX_FLOAT32: the sigmoid of its product is the weight
@@ -104,8 +104,8 @@ static inline float experts_weight_scale(const struct experts *experts) {
     return experts->weight_scale == 0 ? 1 : experts->weight_scale;
 }
 
-/* F and K of experts are multiples of this, so the rows of each expert are whole panels or tiles.
- */
+/* F and K of experts are multiples of this, so the rows of each expert are whole panels or
+ * tiles. */
 enum { EXPERT_QUANTUM = 16 };
 
 /* The positions in a head of the two numbers that RoPE rotates as a pair. */

@@ -8,7 +8,9 @@
 #define PENSTOCK_ENGINE_CONFIG_H
 
 #include "engine/config/model_config.h"
-#include "kernels/kernels.h"
+#include "kernels/dtype.h"
+#include "kernels/memory.h"
+#include "kernels/sampling.h"
 
 #define MAX_BLOCK_SIZE 256 /* slots of a KV block */
 

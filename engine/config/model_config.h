@@ -6,7 +6,8 @@
 
 #include <assert.h>
 
-#include "kernels/kernels.h"
+#include "kernels/memory.h"
+#include "kernels/ops.h"
 
 /* A set with one bit per enum role (engine/models/families/roles.h); there are more than 64
  * roles. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/files/model_file.h"
+#include "kernels/backend.h"
 
 struct gguf_reader {
     const struct gguf *gguf;

@@ -10,6 +10,7 @@
 #include "engine/files/model_file.h"
 #include "engine/files/tensors/mapping.h"
 #include "engine/files/tensors/safetensors.h"
+#include "kernels/backend.h"
 
 enum { MAX_CONFIG_BYTES = 1 << 20 };
 

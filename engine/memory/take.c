@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "engine/memory/memory.h"
+#include "kernels/backend.h"
 
 enum status refuse_room(struct backend *b, const char *what, size_t bytes, const char *remedy,
                         struct err *err) {

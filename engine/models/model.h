@@ -10,6 +10,7 @@
 
 #include "engine/files/model_file.h"
 #include "engine/models/shard.h"
+#include "kernels/kernels.h"
 
 /* Reads a model's config from a file and checks that the engine supports it. For a lone config.json
  * it also lists the tensors of such a model. Fails with STATUS_BAD_FILE if the architecture is

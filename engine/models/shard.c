@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/backend.h"
+
 /* A width that ranks share, in blocks that must stay whole. */
 struct width {
     const char *what;

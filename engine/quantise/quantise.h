@@ -5,7 +5,9 @@
 #define PENSTOCK_ENGINE_QUANTISE_H
 
 #include "engine/files/model_file.h"
-#include "kernels/kernels.h"
+#include "kernels/dtype.h"
+
+struct backend;
 
 /* Returns the type of a matrix of rows of K after quantisation. The type stays the same if it is
  * not a float type, if rows are not whole blocks, for positions, and for routers. `name` is GGUF's,

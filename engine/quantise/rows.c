@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "kernels/backend.h"
+
 static bool is_float(enum dtype type) {
     return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
 }

@@ -14,7 +14,7 @@
 #ifndef PENSTOCK_ENGINE_CHANGES_H
 #define PENSTOCK_ENGINE_CHANGES_H
 
-#include "kernels/kernels.h"
+#include "kernels/sampling.h"
 
 /* Do a sample's settings, apart from its mask, change its row? If not, the row is read once less
  * and stays unchanged. */

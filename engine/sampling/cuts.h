@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "kernels/kernels.h"
+#include "kernels/sampling.h"
 
 /* An id is kept if its logit is at least `least`, its weight e is above 0 and at least
  * `min_weight`, and its exponent x = (logit - max) / temperature is within `reach` of `center`. */

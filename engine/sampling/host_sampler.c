@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "engine/sampling/sampling.h"
+#include "kernels/backend.h"
 
 #define MAX_SAMPLERS 64
 

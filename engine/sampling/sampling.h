@@ -4,7 +4,9 @@
 #ifndef PENSTOCK_ENGINE_SAMPLING_H
 #define PENSTOCK_ENGINE_SAMPLING_H
 
-#include "kernels/kernels.h"
+#include "kernels/sampling.h"
+
+struct backend;
 
 /* ---- one row -------------------------------------------------------------------------------- */
 
@@ -21,8 +23,8 @@ void sampler_free(struct sampler *sampler);
 void sampler_sample(struct sampler *sampler, const struct sample *sample, float *logits,
                     struct sampled *out);
 
-/* Computes the logprobs of `id` and of the n best in logits[V], without sampling: prompt logprobs.
- */
+/* Computes the logprobs of `id` and of the n best in logits[V], without sampling: prompt
+ * logprobs. */
 void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int n_top,
                    struct sampled *out);
 
@@ -30,7 +32,7 @@ void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int
 void sampler_best(struct sampler *sampler, const struct sample *sample, float *logits,
                   struct sampled *out);
 
-/* ---- changes by the history, for a device that samples --------------------------------------- */
+/* ---- changes by the history, for a device that samples -------------------------------------- */
 
 struct change_lists;
 struct change_lists *change_lists_new(int V, int max_samples);

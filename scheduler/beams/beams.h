@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/kernels.h"
+#include "kernels/sampling.h"
 
 /* Maximum number of beams of a search. */
 #define MAX_BEAMS 16

@@ -16,7 +16,8 @@
 #include <stdint.h>
 
 #include "config/config.h" /* MAX_DRAFTS, MAX_DRAFT_MATCH */
-#include "kernels/kernels.h"
+#include "kernels/sampling.h"
+#include "kernels/step.h"
 
 struct draft {
     int n; /* number of drafts */

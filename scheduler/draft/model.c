@@ -7,7 +7,7 @@
  *
  *     pass 0     a: 3 rows, b: 1 row    the tokens that are not computed yet; first drafts
  *     pass 1     a: 1 row,  b: 1 row    the row of the first draft gives the second
- *     pass 2     a: 1 row               b needs no more
+ *     pass 2     a: 1 row               b is finished
  *
  * The verification sends no message to the draft model. The state remembers the last drafts, and
  * the known tokens show how many of them were accepted. The next rows overwrite those of refused

@@ -58,7 +58,7 @@ static inline int window_pool_first_seen(const struct window_pool *pool, int n) 
     return pool->n > 0 && n >= pool->window ? (n - pool->window + 1) / pool->block_size : 0;
 }
 
-/* Does the block have a window block? Always true if the pool has none, since none is needed. */
+/* Does the block have a window block? Always true for an empty pool: the model has no windows. */
 static inline bool window_pool_has(const struct window_pool *pool, int32_t block) {
     return pool->n == 0 || pool->of[block] >= 0;
 }

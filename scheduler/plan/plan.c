@@ -71,7 +71,7 @@ static void plan_serve_running(struct plan *plan, int i) {
     plan->short_of_blocks = true;
 }
 
-/* If a beam that decodes has no row, the other beams of its search give theirs up. */
+/* If a decoding beam has no row, takes the rows of the other beams of its search. */
 static void plan_serve_searches_as_one(struct plan *plan) {
     for (int first = 0, end; first < plan->n_kept; first = end) {
         const struct sequence *sequence = plan->item[first].sequence;

@@ -97,8 +97,8 @@ struct plan_item {
     int samples;    /* extra samples of unforked choices */
     int hits;       /* blocks of an admitted sequence in the prefix cache */
     int host_hits;  /* blocks after these in the host cache */
-    /* blocks to acquire, including the copy, and window blocks for them; blocks that the windows
-     * have passed get none */
+    /* blocks to acquire, including the copy, and window blocks for them, except for blocks that
+     * the windows have passed */
     int blocks[N_BLOCK_KINDS];
     bool copy;  /* its partial block is shared: it writes to a copy */
     bool loads; /* some of its blocks are loaded from host memory */

@@ -52,7 +52,7 @@ static bool plan_computes_next(const struct plan *plan, const struct sequence *s
 
 /* ---- measuring ------------------------------------------------------------------------------ */
 
-/* A waiting sequence, and what its admission would take. */
+/* A waiting sequence, and the rows and blocks that its admission would take. */
 struct demand {
     struct plan_item item;     /* without rows and blocks */
     int from, rows;            /* the rows that the step allows, from position `from` on */

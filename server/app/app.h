@@ -90,7 +90,7 @@ struct app {
     struct metrics metrics;
     struct buf keys;         /* accepted API keys, each NUL-terminated; empty: none is required */
     struct buf metrics_keys; /* of --metrics-key, in the same form; empty: none is required */
-    struct buf admin_keys;   /* of --admin-key, in the same form; empty: there are no admins */
+    struct buf admin_keys;   /* of --admin-key, in the same form; empty: their paths are refused */
     uint64_t key_seed[2];    /* random; for the keys' salts in the prefix cache */
     struct buf proxies;      /* ranges of addresses of --trusted-proxies */
     /* number of seeds drawn for prompts without one; any thread may add */

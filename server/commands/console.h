@@ -82,7 +82,7 @@ enum status history_append(const char *path, const char *text, struct err *err);
 
 /* ---- rules.c -------------------------------------------------------------------------------- */
 
-/* Constraints on answers, and where they stop. All zero: any text, up to the model's end. */
+/* Constraints on answers, and their ends. All zero: any text, up to the model's end. */
 struct rules {
     struct grammar *grammar; /* NULL: any text */
     struct grammar_store *store;

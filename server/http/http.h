@@ -3,8 +3,8 @@
  *
  * A `struct http_server` owns the listening socket and the connections. A `struct http_request` is
  * one request from its headers to its last byte. The application provides four callbacks. It
- * answers a request immediately or later, as a whole or as a stream of chunks. No state is kept
- * between requests. This folder bounds everything that a client can send or withhold: the size of
+ * answers a request immediately or later, as a whole or as a stream of chunks. Requests share
+ * no state. This folder bounds everything that a client can send or withhold: the size of
  * headers and bodies, their time, connections, and the bytes that a slow reader leaves unread.
  */
 #ifndef PENSTOCK_SERVER_HTTP_H

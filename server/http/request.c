@@ -4,7 +4,7 @@
  * when the request is complete, and again after each resume. Responses are queued in that last
  * call, which keeps the connection alive; after an earlier response MHD closes it. An exchange has
  * two holders: MHD until http_request_completed, and the application until http_release. The second
- * one that releases it frees it. Neither uses the other's fields.
+ * one that releases it frees it. Each uses only its own fields.
  */
 #include <assert.h>
 #include <stdio.h>

@@ -82,7 +82,7 @@ const char *responses_status(const char *finish_reason);
 
 /* ---- events.c ------------------------------------------------------------------------------- */
 
-/* The state of a stream: what its last event repeats. */
+/* The state of a stream. The last event repeats all finished items. */
 struct response_stream {
     int n_events, n_items;
     struct buf output;   /* the finished items, separated by commas */

@@ -4,8 +4,8 @@
 
 #include "server/responses/internal.h"
 
-/* The messages while they are written. A chat has one message for what an answer's items are here:
- * its reasoning, text and calls are collected until another item comes. */
+/* The messages while they are written. A chat has one message for several items of an answer: its
+ * reasoning, text and calls are collected until an item of another kind follows. */
 struct chat {
     struct translation *to;
     struct buf system;                /* the system messages at the front */

@@ -1,4 +1,4 @@
-/* work: what code does, counted instead of timed. A count is the same on each machine.
+/* work: the cost of code, counted instead of timed. A count is the same on each machine.
  *
  * The build makes instrumented copies of libraries for a suite (counted_suite in CMakeLists.txt).
  * Each basic block that they execute is a unit of work, and so are WORK_BYTES bytes that they pass

@@ -436,7 +436,7 @@ START_TEST(an_ambiguous_text_comes_to_an_end) {
 }
 END_TEST
 
-/* Compiles all prefixes of a grammar. None may crash. */
+/* Compiles all prefixes of a grammar, which must not crash. */
 START_TEST(each_beginning_of_a_grammar_has_a_result) {
     static const struct {
         enum grammar_kind kind;

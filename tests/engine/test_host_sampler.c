@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/sampling/sampling.h"
+#include "kernels/backend.h"
 #include "support/suite_main.h"
 
 enum { V = 32, N_SAMPLES = 500, THREADS = 4 };

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/files/tensors/weights.h"
+#include "kernels/backend.h"
 #include "support/suite_main.h"
 
 enum { BLOCK32 = 32, ROWS = 3, BLOCKS = 5, CODES = 16, BLOCK_BYTES = 17 };

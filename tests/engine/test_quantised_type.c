@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/quantise/quantise.h"
+#include "kernels/backend.h"
 #include "support/suite_main.h"
 
 /* The types for the layers' matrices and the ends (embedding, head): for rows that are whole blocks

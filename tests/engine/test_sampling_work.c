@@ -1,6 +1,6 @@
 /* The work of one row for a sampling thread, on the plain path, whose every loop is counted. Each
  * setting has a bound for each id of the vocabulary: the number of times that the row is read, and
- * what its candidates need. bench/sampling.c has the times. */
+ * the work of its candidates. bench/sampling.c has the times. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>

@@ -5,6 +5,7 @@
 
 #include "engine/files/hf_config.h"
 #include "engine/files/tensors/safetensors.h"
+#include "kernels/backend.h"
 #include "support/hf_config_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,5 +1,5 @@
 /* When a draft model is asked for drafts: its cost, the share of its drafts that are accepted, and
- * what else the step has to do. */
+ * the other work of the step. */
 #include <check.h>
 
 #include "support/draft_world.h"

@@ -37,7 +37,7 @@ static void on_events(void *arg, const struct event *events, int n) {
 /* Texts of many forms over the letters a to d: a mask takes several steps with little work each. */
 static const char words[] = "([ab][cd]|[ac]b|d[a-c]){60}";
 
-/* Texts of so many forms that each letter of a token needs more work than one step allows. */
+/* Texts of many forms: each letter of a token needs more work than one step allows. */
 static const char more_words[] = "([a-d]|a[a-d]{2}|b[a-d]{3}|c[a-d]{4}|d[a-d]{5}){1,400}";
 
 /* Tokens of many letters; the last two have no text. */

@@ -3,7 +3,7 @@
 #ifndef PENSTOCK_TESTS_FORBIDDEN_H
 #define PENSTOCK_TESTS_FORBIDDEN_H
 
-#include "kernels/kernels.h"
+#include "kernels/sampling.h"
 
 /* Fills allowed[(V + 31) / 32]: each id with a chance of `percent`, at least one id. The bits
  * beyond V are random, too. */

@@ -4,7 +4,7 @@
 #ifndef PENSTOCK_TESTS_QUANTISE_H
 #define PENSTOCK_TESTS_QUANTISE_H
 
-#include "kernels/kernels.h"
+#include "kernels/dtype.h"
 
 /* Converts n floats (whole blocks) to `type`: f32, f16, bf16, q8_0, q4_0 or q4_1. For other types
  * it writes random blocks of that size. `out` has room for dtype_bytes(type, n). */

@@ -8,7 +8,7 @@
 #ifndef PENSTOCK_TESTS_TINY_MODEL_H
 #define PENSTOCK_TESTS_TINY_MODEL_H
 
-#include "kernels/kernels.h"
+#include "kernels/dtype.h"
 
 enum tiny_token {
     TINY_BOS = 0,      /* "<|begin|>", control */

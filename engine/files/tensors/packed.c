@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/backend.h"
+
 /* Returns word i. Tensors may be unaligned in the file. */
 static uint32_t word_at(const void *words, size_t i) {
     uint32_t word;

@@ -11,7 +11,9 @@
 
 #include "config/name_index.h"
 #include "engine/files/tensors/mapping.h"
-#include "kernels/kernels.h"
+#include "kernels/memory.h"
+
+struct backend;
 
 #define WEIGHT_MAX_DIMS 5 /* convolutions over images and time have 5 */
 #define WEIGHT_MAX_NAME 127

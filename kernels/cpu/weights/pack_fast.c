@@ -118,8 +118,8 @@ static inline void simple_panel(uint8_t *codes, uint8_t *scales, const struct ma
 
 /* ---- 256 weights in 8 blocks: Q4_K, Q5_K, Q6_K ---------------------------------------------- */
 
-/* Packs `bits` bits of each byte, starting at `shift`, of `groups` words of each row into one word.
- */
+/* Packs `bits` bits of each byte, starting at `shift`, of `groups` words of each row into one
+ * word. */
 static inline void high_line(uint8_t *to, const uint8_t *from, size_t row_bytes, int shift,
                              int groups, int bits) {
     uint32_t line[LANES] = {0}, mask = bits == 1 ? 0x01010101 : 0x03030303;
@@ -177,7 +177,7 @@ static void q6_k_panel(uint8_t *codes, uint8_t *scales, const struct matrix *w, 
 
 /* ---- a panel -------------------------------------------------------------------------------- */
 
-/* Returns false for a type whose blocks of `bytes` bytes have none of these layouts. */
+/* Returns false if the type's blocks of `bytes` bytes have another layout. */
 static inline bool format_panel(uint8_t *codes, uint8_t *scales, const struct matrix *w,
                                 const uint8_t *rows, size_t row_bytes, const int bytes,
                                 const struct format format) {
