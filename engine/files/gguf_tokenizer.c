@@ -119,7 +119,7 @@ static bool is_text(const char *text, size_t length, const char *wanted) {
 }
 
 /* Gemma 4's texts are merged from characters, with U+2581 for a space, and never split. Its folders
- * list these steps; a GGUF file has only the name "gemma4". */
+ * list these steps; a GGUF file has only a name. */
 static void gemma4_steps(struct tokenizer_spec *spec) {
     enum { N_DECODERS = 3 };
     const struct span space = {" ", 1}, mark = {"\xe2\x96\x81", 3};
@@ -130,9 +130,43 @@ static void gemma4_steps(struct tokenizer_spec *spec) {
     decoder[0] = (struct tokenizer_step){.kind = STEP_REPLACE, .pattern = mark, .content = space};
     decoder[1] = (struct tokenizer_step){.kind = STEP_BYTE_FALLBACK};
     decoder[2] = (struct tokenizer_step){.kind = STEP_FUSE};
+    spec->kind = TOKENIZER_CHARACTER_BPE;
+    spec->byte_fallback = spec->fuse_unknown = true;
     spec->has_steps = true;
     spec->normalizers = normalizer, spec->n_normalizers = 1;
     spec->decoders = decoder, spec->n_decoders = N_DECODERS;
+}
+
+/* The words between white space are merged from characters; a key makes letters small first. White
+ * space is dropped. */
+static enum status whitespace_steps(struct tokenizer_spec *spec, const struct gguf *gguf,
+                                    struct err *err) {
+    bool lowers;
+    enum status status =
+        gguf_bool_or(gguf, "tokenizer.ggml.normalizer.lowercase", false, &lowers, err);
+    if (status) return status;
+    struct tokenizer_step *normalizer = mem_calloc(1, sizeof *normalizer);
+    struct tokenizer_step *pre = mem_calloc(1, sizeof *pre);
+    struct tokenizer_step *decoder = mem_calloc(1, sizeof *decoder);
+    normalizer[0].kind = STEP_LOWERCASE;
+    pre[0].kind = STEP_WHITESPACE_SPLIT;
+    decoder[0].kind = STEP_FUSE;
+    spec->kind = TOKENIZER_CHARACTER_BPE;
+    spec->has_steps = true;
+    spec->normalizers = normalizer, spec->n_normalizers = lowers;
+    spec->pre_tokenizers = pre, spec->n_pre_tokenizers = 1;
+    spec->decoders = decoder, spec->n_decoders = 1;
+    return STATUS_OK;
+}
+
+/* Some names of pre-tokenizers mean merges of characters instead of bytes. */
+static enum status read_characters(struct tokenizer_spec *spec, const struct gguf *gguf,
+                                   struct err *err) {
+    static const char *const like_gemma4[] = {"gemma4", "granite-embed-multi-311m", "sarvam-moe"};
+    if (spec->kind != TOKENIZER_BYTE_BPE || !spec->pre) return STATUS_OK;
+    for (size_t i = 0; i < sizeof like_gemma4 / sizeof *like_gemma4; i++)
+        if (strcmp(spec->pre, like_gemma4[i]) == 0) gemma4_steps(spec);
+    return strcmp(spec->pre, "whitespace") == 0 ? whitespace_steps(spec, gguf, err) : STATUS_OK;
 }
 
 static enum status read_kind(struct tokenizer_spec *spec, const struct gguf *gguf,
@@ -150,9 +184,8 @@ static enum status read_kind(struct tokenizer_spec *spec, const struct gguf *ggu
         spec->kind = TOKENIZER_UNIGRAM;
         spec->in_floats = true; /* SentencePiece adds scores as floats */
     } else if (is_text(text, length, "gemma4")) {
-        spec->kind = TOKENIZER_CHARACTER_BPE;
-        spec->byte_fallback = spec->fuse_unknown = true;
         gemma4_steps(spec);
+        spec->add_bos = true; /* unless a key says otherwise */
     } else {
         return err_set(err, STATUS_BAD_FILE, key,
                        "key %s: \"%.*s\" is not supported; \"gpt2\", \"llama\", \"t5\" and "
@@ -232,7 +265,6 @@ static enum status read_rules(struct tokenizer_spec *spec, const struct gguf *gg
                               struct err *err) {
     bool sentencepiece = spec->kind == TOKENIZER_SENTENCEPIECE;
     bool unigram = spec->kind == TOKENIZER_UNIGRAM; /* T5's texts end with eos */
-    bool gemma4 = spec->kind == TOKENIZER_CHARACTER_BPE;
     bool llama3 =
         spec->pre && (strcmp(spec->pre, "llama-bpe") == 0 || strcmp(spec->pre, "llama3") == 0);
     enum status status = read_id(spec, gguf, "tokenizer.ggml.bos_token_id", &spec->bos, err);
@@ -242,7 +274,7 @@ static enum status read_rules(struct tokenizer_spec *spec, const struct gguf *gg
         status = read_id(spec, gguf, "tokenizer.ggml.unknown_token_id", &spec->unknown, err);
     if (status == STATUS_OK)
         status = gguf_bool_or(gguf, "tokenizer.ggml.add_bos_token",
-                              sentencepiece || llama3 || gemma4, &spec->add_bos, err);
+                              sentencepiece || llama3 || spec->add_bos, &spec->add_bos, err);
     if (status == STATUS_OK)
         status = gguf_bool_or(gguf, "tokenizer.ggml.add_eos_token", unigram, &spec->add_eos, err);
     if (status == STATUS_OK)
@@ -256,6 +288,7 @@ enum status gguf_tokenizer_read(struct tokenizer_spec *spec, const struct gguf *
     *spec = (struct tokenizer_spec){0};
     enum status status = read_kind(spec, gguf, err);
     if (status == STATUS_OK) status = read_pre(spec, gguf, err);
+    if (status == STATUS_OK) status = read_characters(spec, gguf, err);
     if (status == STATUS_OK) status = read_tokens(spec, gguf, err);
     if (status == STATUS_OK) status = read_types(spec, gguf, err);
     if (status == STATUS_OK) status = read_scores(spec, gguf, err);

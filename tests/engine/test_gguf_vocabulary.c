@@ -91,6 +91,58 @@ START_TEST(unigram_has_sentencepieces_normalizers) {
 }
 END_TEST
 
+/* ---- merges of characters ------------------------------------------------------------------- */
+
+/* Reads a byte-level BPE vocabulary with another pre-tokenizer, and checks the ids of a text. */
+static void expect_ids(const char *pre, bool lowers, const char *text, const char *wanted) {
+    static const char *const tokens[] = {"<unk>",
+                                         "<0x21>",
+                                         "a",
+                                         "b",
+                                         "ab",
+                                         "\n",
+                                         "\xe2\x96\x81",
+                                         "\xe2\x96\x81"
+                                         "ab"};
+    static const char *const merges[] = {"a b", "\xe2\x96\x81 ab"};
+    static const int32_t types[] = {2, 6, 1, 1, 1, 1, 1, 1};
+    struct gguf_writer writer = {0};
+    struct buf file = {0}, ids = {0};
+    struct tokenizer_spec spec;
+    struct tokenizer *tokenizer;
+    struct err err = {0};
+    int32_t *id = NULL;
+    gguf_writer_string(&writer, "tokenizer.ggml.model", "gpt2");
+    gguf_writer_string(&writer, "tokenizer.ggml.pre", pre);
+    gguf_writer_strings(&writer, "tokenizer.ggml.tokens", tokens, NULL, 8);
+    gguf_writer_array(&writer, "tokenizer.ggml.token_type", GGUF_INT32, 8, types, sizeof types);
+    gguf_writer_strings(&writer, "tokenizer.ggml.merges", merges, NULL, 2);
+    gguf_writer_u32(&writer, "tokenizer.ggml.unknown_token_id", 0);
+    if (lowers) gguf_writer_bool(&writer, "tokenizer.ggml.normalizer.lowercase", true);
+    struct gguf *gguf = llama_keys_open(&writer, &file);
+    ck_assert_msg(gguf_tokenizer_read(&spec, gguf, &err) == STATUS_OK, "%s", err.message);
+    ck_assert_int_eq(spec.kind, TOKENIZER_CHARACTER_BPE);
+    ck_assert_msg(tokenizer_new(&tokenizer, &spec, &err) == STATUS_OK, "%s", err.message);
+    int n = tokenizer_encode(tokenizer, text, strlen(text), SPECIAL_PARSED, true, 16, &id);
+    for (int i = 0; i < n; i++) buf_printf(&ids, "%s%d", i ? " " : "", (int)id[i]);
+    ck_assert_str_eq(ids.data, wanted);
+    buf_free(&ids);
+    mem_free(id);
+    tokenizer_free(tokenizer);
+    tokenizer_spec_free(&spec);
+    gguf_close(gguf);
+    buf_free(&file);
+}
+
+START_TEST(some_names_of_pre_tokenizers_merge_characters) {
+    static const char *const like_gemma4[] = {"gemma4", "sarvam-moe", "granite-embed-multi-311m"};
+    for (int i = 0; i < 3; i++) expect_ids(like_gemma4[i], false, "ab ab!\nb", "4 7 1 5 3");
+    expect_ids("whitespace", false, "ab  a\tb", "4 2 3");
+    expect_ids("whitespace", false, "AB ab", "0 0 4");
+    expect_ids("whitespace", true, "AB ab", "4 4");
+}
+END_TEST
+
 START_TEST(wrong_vocabularies_are_refused) {
     static const char *const keys[] = {"tokenizer.ggml.model", "tokenizer.ggml.tokens",
                                        "tokenizer.ggml.merges"};
@@ -139,6 +191,7 @@ int main(void) {
         the_real_vocabulary_is_read,
         sentencepiece_has_scores_and_its_own_defaults,
         unigram_has_sentencepieces_normalizers,
+        some_names_of_pre_tokenizers_merge_characters,
         wrong_vocabularies_are_refused,
         overlong_tokens_are_refused,
     };
