@@ -351,7 +351,7 @@ static const struct {
     {GRAMMAR_REGEX, "a$b", "an anchor inside it"},
     {GRAMMAR_REGEX, "\\p{Klingon}", "an unknown Unicode property"},
     {GRAMMAR_REGEX, "a\\p", "an unknown Unicode property"},
-    {GRAMMAR_REGEX, "(a?){60000}", "more than 50000 states"},
+    {GRAMMAR_REGEX, "(a?){60000}", "more than 100000 states"},
     {GRAMMAR_REGEX, "[^\\x00-\\x{10ffff}]", "Nothing can match"},
     {GRAMMAR_CHOICE, "[]", "at least one string"},
     {GRAMMAR_CHOICE, "[\"a\",1]", "at /1 is a number"},

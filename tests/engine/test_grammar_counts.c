@@ -249,6 +249,32 @@ START_TEST(large_bounds_take_little_memory) {
 }
 END_TEST
 
+/* Equal bounds share a rule, so only the names take nodes. */
+START_TEST(thousands_of_bounded_integers_are_served) {
+    struct buf text = {0};
+    buf_puts(&text, "{\"type\":\"object\",\"properties\":{");
+    for (int i = 0; i < 2000; i++)
+        buf_printf(&text, "%s\"n%d\":{\"type\":\"integer\",\"minimum\":%d,\"maximum\":2147483647}",
+                   i ? "," : "", i, i % 9);
+    buf_puts(&text, "}}");
+    struct grammar *grammar = compile(GRAMMAR_JSON_SCHEMA, text.data);
+    static const char *const taken[] = {"{\"n0\":0,\"n8\":8,\"n1999\":2147483647}", "{\"n7\":7}"};
+    static const char *const refused[] = {"{\"n8\":7}", "{\"n1999\":2147483648}", "{\"n2000\":1}"};
+    for (int i = 0; i < 2; i++) {
+        bool is_whole;
+        size_t n = strlen(taken[i]);
+        ck_assert(grammar_match(grammar, taken[i], n, &is_whole) == n && is_whole);
+    }
+    for (int i = 0; i < 3; i++) {
+        bool is_whole;
+        ck_assert(grammar_match(grammar, refused[i], strlen(refused[i]), &is_whole) <
+                  strlen(refused[i]));
+    }
+    grammar_release(grammar);
+    buf_free(&text);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("grammar_counts");
     TCase *cases = tcase_create("counts");
@@ -260,6 +286,7 @@ int main(void) {
     tcase_add_loop_test(cases, bounds_of_any_size_are_kept, 0, (int)(sizeof sizes / sizeof *sizes));
     tcase_add_test(cases, places_far_from_a_bound_share_a_mask);
     tcase_add_test(cases, large_bounds_take_little_memory);
+    tcase_add_test(cases, thousands_of_bounded_integers_are_served);
     suite_add_tcase(suite, cases);
     return suite_main(suite);
 }

@@ -37,7 +37,7 @@ START_TEST(a_refusal_of_a_strict_tool_names_the_tool_and_the_place) {
          "The tool \"g\": The schema at \"/properties/a/not\""},
         {"hermes",
          "{\"properties\":{\"b\":{},\"a\":{\"type\":\"string\",\"pattern\":\"^(a?){60000}$\"}}}",
-         "The tool \"g\": The schema at \"/properties/a\": The grammar needs more than 50000"},
+         "The tool \"g\": The schema at \"/properties/a\": The grammar needs more than 100000"},
         {"qwen3_coder", "{\"properties\":{\"a\":{\"type\":\"string\",\"format\":\"x\"}}}",
          "The tool \"g\": The schema at \"/properties/a/format\""},
         {"qwen3_coder", "{\"$ref\":\"#/$defs/x\",\"$defs\":{\"x\":{}}}", "The schema at \"/$ref\""},

@@ -12,7 +12,7 @@ static struct grammar_limits limits_of(const struct grammar_limits *given) {
     struct grammar_limits limits = given ? *given : (struct grammar_limits){0};
     if (!limits.max_text) limits.max_text = (size_t)256 << 10;
     if (!limits.max_depth) limits.max_depth = 64;
-    if (!limits.max_states) limits.max_states = 50000;
+    if (!limits.max_states) limits.max_states = 100000;
     if (!limits.max_bytes) limits.max_bytes = (size_t)16 << 20;
     if (!limits.max_ms) limits.max_ms = 500;
     if (!limits.max_copies) limits.max_copies = 64;

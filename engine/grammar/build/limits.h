@@ -11,7 +11,7 @@
 struct grammar_limits {
     size_t max_text;  /* 256 KiB */
     int max_depth;    /* 64 levels of nesting */
-    int max_states;   /* 50,000 */
+    int max_states;   /* 100,000 */
     size_t max_bytes; /* 16 MiB */
     int max_ms;       /* 500 ms of CPU time of the compiling thread */
     int max_copies;   /* 64: a repeat with more nodes counts; no failure */

@@ -66,6 +66,13 @@ struct schema_reader {
         int rule, next; /* next: same bucket, index + 1; 0: last */
     } * memos;
     int n_memos, max_memos, buckets[256];
+    struct bounded_numbers { /* rules of numbers by their bounds (number.c) */
+        struct bounded_number {
+            const char *bounds;
+            int rule;
+            struct bounded_number *next; /* same bucket */
+        } * buckets[256];
+    } numbers;
     struct pointers path; /* the $ref and allOf that are being followed */
 };
 

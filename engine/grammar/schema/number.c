@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/name_index.h"
 #include "engine/grammar/schema/internal.h"
 
 /* The limit of multipleOf without its point. The automaton has a state per remainder and digit of
@@ -94,13 +95,27 @@ static struct expr *fraction_beyond(struct builder *b, const char *than, bool ab
     return all;
 }
 
+/* Whole magnitudes above or below `than`; an equal one is allowed unless `strict`. */
+static struct expr *whole_beyond(struct builder *b, const char *than, bool above, bool strict) {
+    const int n = (int)strlen(than);
+    struct expr *all = differing(b, than, (size_t)n, above, true, NULL);
+    if (!strict) expr_add(all, expr_text(b, than));
+    if (above || n > 1) /* more or fewer digits */
+        expr_add(all, expr_of(b, EXPR_CAT, digits(b, '1', '9'),
+                              any_digits(b, above ? n : 0, above ? NO_MAX : n - 2), NULL));
+    if (!above && n > 1) expr_add(all, expr_text(b, "0"));
+    return all;
+}
+
 /* Magnitudes above or below `than`; an equal one is allowed unless `strict`. */
-static struct expr *beyond(struct builder *b, const struct json *bound, bool above, bool strict) {
+static struct expr *beyond(struct builder *b, const struct json *bound, bool above, bool strict,
+                           bool is_whole) {
     struct decimal than = decimal_of(fabs(json_number(bound)));
     if (json_is_integer(bound)) { /* a double may not hold it exactly */
         snprintf(than.whole, sizeof than.whole, "%lld", (long long)json_integer(bound));
         if (than.whole[0] == '-') memmove(than.whole, than.whole + 1, strlen(than.whole));
     }
+    if (is_whole && !than.fraction[0]) return whole_beyond(b, than.whole, above, strict);
     size_t n = strlen(than.whole);
     struct expr *all = expr_new(b, EXPR_ALT);
     expr_add(all, differing(b, than.whole, n, above, true, any_fraction));
@@ -117,22 +132,23 @@ static struct expr *beyond(struct builder *b, const struct json *bound, bool abo
     return all;
 }
 
-static struct expr *any_magnitude(struct builder *b) {
-    return pattern_own(b, "(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?");
+static struct expr *any_magnitude(struct builder *b, bool is_whole) {
+    return pattern_own(b, is_whole ? "0|[1-9][0-9]*" : "(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?");
 }
 
 /* The numbers that are at least, or at most, a bound. */
-static struct expr *side(struct builder *b, const struct json *bound, bool at_least, bool strict) {
+static struct expr *side(struct builder *b, const struct json *bound, bool at_least, bool strict,
+                         bool is_whole) {
     struct expr *all = expr_new(b, EXPR_ALT);
     const char *far_sign = at_least ? "" : "-"; /* sign of the unbounded side */
     const char *near_sign = at_least ? "-" : "";
     double m = at_least ? json_number(bound) : -json_number(bound);
     if (m > 0 || (m == 0 && strict)) {
-        struct expr *far = beyond(b, bound, true, strict);
+        struct expr *far = beyond(b, bound, true, strict, is_whole);
         return expr_add(all, expr_of(b, EXPR_CAT, expr_text(b, far_sign), far, NULL));
     }
-    expr_add(all, expr_of(b, EXPR_CAT, expr_text(b, far_sign), any_magnitude(b), NULL));
-    struct expr *near = beyond(b, bound, false, strict);
+    expr_add(all, expr_of(b, EXPR_CAT, expr_text(b, far_sign), any_magnitude(b, is_whole), NULL));
+    struct expr *near = beyond(b, bound, false, strict, is_whole);
     return expr_add(all, expr_of(b, EXPR_CAT, expr_text(b, near_sign), near, NULL));
 }
 
@@ -168,7 +184,8 @@ static void add_multiples(struct schema_reader *r, const struct conj *conj, stru
 /* Adds the bounds of two keywords, the second of which is strict, to an EXPR_AND. In draft 4 the
  * second one is true or false, and says whether the first one is strict. */
 static void add_bounds(struct schema_reader *r, const struct conj *conj, struct expr *all,
-                       const char *keyword, const char *strict_keyword, bool at_least) {
+                       const char *keyword, const char *strict_keyword, bool is_whole) {
+    const bool at_least = strcmp(keyword, "minimum") == 0;
     conj_each(schema, conj) {
         const struct json *bounds[2] = {schema_value(schema, keyword),
                                         schema_value(schema, strict_keyword)};
@@ -177,20 +194,84 @@ static void add_bounds(struct schema_reader *r, const struct conj *conj, struct 
             if (!json_is(bounds[i], JSON_NUMBER) || far >= NO_BOUND) continue;
             bool is_strict = i == 1 || json_true(bounds[1]);
             expr_add(all, -far >= NO_BOUND ? expr_new(r->b, EXPR_ALT)
-                                           : side(r->b, bounds[i], at_least, is_strict));
+                                           : side(r->b, bounds[i], at_least, is_strict, is_whole));
         }
     }
 }
 
-struct expr *schema_number(struct schema_reader *r, const struct conj *conj, bool is_integer) {
+static struct expr *bounded_number(struct schema_reader *r, const struct conj *conj,
+                                   bool is_integer) {
     struct builder *b = r->b;
     struct expr *all = expr_new(b, EXPR_AND);
     if (all->kind == EXPR_FAILED) return all;
-    add_bounds(r, conj, all, "minimum", "exclusiveMinimum", true);
-    add_bounds(r, conj, all, "maximum", "exclusiveMaximum", false);
+    add_bounds(r, conj, all, "minimum", "exclusiveMinimum", is_integer);
+    add_bounds(r, conj, all, "maximum", "exclusiveMaximum", is_integer);
     add_multiples(r, conj, all);
+    if (b->status != STATUS_OK) return &b->spare;
     if (!all->child) return json_call(b, is_integer ? JSON_RULE_INTEGER : JSON_RULE_NUMBER);
     struct expr *form = expr_of(b, EXPR_CAT, expr_repeat(b, expr_text(b, "-"), 0, 1), NULL);
-    expr_add(form, is_integer ? pattern_own(b, "0|[1-9][0-9]*") : any_magnitude(b));
+    expr_add(form, any_magnitude(b, is_integer));
     return expr_add(all, form);
+}
+
+/* ---- equal bounds share a rule -------------------------------------------------------------- */
+
+static const char *const keywords[] = {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum",
+                                       "multipleOf"};
+enum { N_BOUNDS = sizeof keywords / sizeof *keywords };
+
+/* Writes the keywords of a conjunction on numbers; equal texts mean equal numbers. */
+static void write_bounds(const struct conj *conj, bool is_integer, struct buf *out) {
+    buf_puts(out, is_integer ? "i" : "n");
+    conj_each(schema, conj) {
+        buf_puts(out, ";");
+        for (int i = 0; i < N_BOUNDS; i++) {
+            const struct json *value = schema_value(schema, keywords[i]);
+            buf_puts(out, ",");
+            if (json_is(value, JSON_BOOL)) buf_puts(out, json_true(value) ? "true" : "false");
+            if (!json_is(value, JSON_NUMBER)) continue;
+            if (json_is_integer(value))
+                buf_printf(out, "%lld", (long long)json_integer(value));
+            else
+                buf_printf(out, "%.17g", json_number(value));
+        }
+    }
+}
+
+static bool has_bounds(const struct conj *conj) {
+    for (int i = 0; i < N_BOUNDS; i++) {
+        conj_each_value(value, conj, keywords[i]) return true;
+    }
+    return false;
+}
+
+/* Returns the known number of these bounds, or a new one without a rule. NULL: the builder
+ * failed. */
+static struct bounded_number *find_number(struct schema_reader *r, const struct buf *bounds) {
+    uint64_t hash = name_hash(bounds->data, bounds->length);
+    struct bounded_number **bucket = &r->numbers.buckets[(hash ^ hash >> 32) % 256];
+    for (struct bounded_number *n = *bucket; n && builder_works(r->b, 1); n = n->next) {
+        if (strcmp(n->bounds, bounds->data) == 0) return n;
+    }
+    struct bounded_number *number = builder_alloc(r->b, sizeof *number);
+    char *copy = builder_alloc(r->b, bounds->length + 1);
+    if (!number || !copy) return NULL;
+    memcpy(copy, bounds->data, bounds->length + 1);
+    *number = (struct bounded_number){.bounds = copy, .rule = -1, .next = *bucket};
+    return *bucket = number;
+}
+
+struct expr *schema_number(struct schema_reader *r, const struct conj *conj, bool is_integer) {
+    struct builder *b = r->b;
+    struct buf bounds = {0};
+    if (!has_bounds(conj)) return bounded_number(r, conj, is_integer);
+    write_bounds(conj, is_integer, &bounds);
+    struct bounded_number *number = find_number(r, &bounds);
+    buf_free(&bounds);
+    if (!number || b->status != STATUS_OK) return &b->spare;
+    if (number->rule < 0) {
+        number->rule = rule_new(b, NULL);
+        rule_define(b, number->rule, bounded_number(r, conj, is_integer));
+    }
+    return expr_call(b, number->rule);
 }
