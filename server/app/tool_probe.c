@@ -25,6 +25,10 @@
     ",{\"role\":\"assistant\",\"content\":" content ",\"tool_calls\":[{\"id\":\"" id               \
     "\",\"type\":\"function\",\"function\":{\"name\":\"" NAME                                      \
     "\",\"arguments\":{\"n\":7,\"zone\":\"UTC\"}}}]}"
+#define TEXT_CALL /* its arguments are a text */                                                   \
+    ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"" NINE                    \
+    "\",\"type\":\"function\",\"function\":{\"name\":\"" NAME                                      \
+    "\",\"arguments\":\"{\\\"n\\\": 7, \\\"zone\\\": \\\"UTC\\\"}\"}}]}"
 #define RESULT(id)                                                                                 \
     ",{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"name\":\"" NAME "\",\"content\":\"12\"}"
 
@@ -34,10 +38,9 @@
 
 /* Histories with a call. Templates differ in the content and in the messages that they accept. */
 static const char *const histories[] = {
-    "[" USER CALL("\"\"", NINE) "]",
-    "[" USER CALL("\"\"", KIMI) "]",
-    "[" USER CALL("null", NINE) "]",
-    "[" USER CALL("\"\"", NINE) RESULT(NINE) "]",
+    "[" USER CALL("\"\"", NINE) "]", "[" USER CALL("\"\"", KIMI) "]",
+    "[" USER CALL("null", NINE) "]", "[" USER CALL("\"\"", NINE) RESULT(NINE) "]",
+    "[" USER TEXT_CALL "]",
 };
 
 static struct json *parsed(const char *text) {

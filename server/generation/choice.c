@@ -25,7 +25,7 @@ void choice_init(struct choice *choice, const struct generation_job *job, int in
     /* after a prompt, leading spaces are kept */
     choice->detokenizer.started = choice->detokenizer.is_past_start = true;
     stop_matcher_init(&choice->stops, job->request, job->stop_searches);
-    if (!format.tools && !format.reasoning) return;
+    if (!format.tools && !format.reasoning && !format.prefix) return;
     format.id_seed = id_seed(job, index);
     choice->parser = message_parser_new(&format);
 }

@@ -68,14 +68,55 @@ static bool wrap_texts(const struct json *messages) {
     return wrapped;
 }
 
-struct json *history_simplified(const struct json *messages) {
+/* Changes arguments that are an object to its text, with a blank after each comma and colon, as
+ * models write it. */
+static bool write_arguments(struct json *arguments) {
+    struct buf dense = {0}, text = {0};
+    bool in_string = false;
+    if (!json_is(arguments, JSON_OBJECT)) return false;
+    json_write_value(&dense, arguments);
+    for (size_t i = 0; i < dense.length; i++) {
+        char c = dense.data[i];
+        buf_add(&text, &c, 1);
+        if (in_string && c == '\\')
+            buf_add(&text, &dense.data[++i], 1);
+        else if (c == '"')
+            in_string = !in_string;
+        else if (!in_string && (c == ',' || c == ':'))
+            buf_puts(&text, " ");
+    }
+    json_set_string(arguments, text.data, text.length);
+    buf_free(&dense);
+    return true;
+}
+
+static struct json *copy_of(const struct json *messages) {
     struct buf text = {0};
     struct json *copy;
     struct err err = {0};
     json_write_value(&text, messages);
     enum status status = json_parse(&copy, "It", text.data, text.length, &err);
     buf_free(&text);
-    if (status != STATUS_OK) return NULL; /* nested one level deeper than a document may be */
+    return status == STATUS_OK ? copy : NULL; /* it may be nested one level too deep */
+}
+
+struct json *history_with_texts(const struct json *messages) {
+    struct json *copy = copy_of(messages);
+    bool written = false;
+    json_each(message, copy) {
+        json_each(call, json_member(message, "tool_calls")) {
+            const struct json *function = json_member(call, "function");
+            written = write_arguments(json_member(function, "arguments")) || written;
+        }
+    }
+    if (written) return copy;
+    json_free(copy);
+    return NULL;
+}
+
+struct json *history_simplified(const struct json *messages) {
+    struct json *copy = copy_of(messages);
+    if (!copy) return NULL;
     bool joined = join_system_messages(copy), wrapped = wrap_texts(copy);
     if (joined || wrapped) return copy;
     json_free(copy);

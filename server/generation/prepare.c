@@ -202,6 +202,7 @@ static void set_format(struct generation_job *job) {
     const struct api_limits *limits = &job->app->limits;
     if (!request->prompts[0].messages) return;
     if (!request->keeps_thoughts) job->format.reasoning = limits->reasoning_format;
+    if (limits->tool_format) job->format.prefix = tool_format_prefix(limits->tool_format);
     if (request->tool_choice == TOOL_CHOICE_NONE) return;
     job->tools = tool_set_new(request->prompts[0].tools, &request->callable);
     job->format.tools = limits->tool_format;

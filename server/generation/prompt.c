@@ -96,11 +96,15 @@ static enum status render_messages(const struct chat_template *chat, const struc
         again.reasoning_effort = chat_template_other_effort(chat, input->reasoning_effort);
     if (input->reasoning_effort && render_again(chat, &again, text, pieces, n_pieces, err))
         return STATUS_OK;
-    struct json *simple = history_simplified(input->messages);
-    if (!simple) return status;
-    again.messages = simple;
-    if (render_again(chat, &again, text, pieces, n_pieces, err)) status = STATUS_OK;
-    json_free(simple);
+    struct json *others[] = {history_simplified(input->messages),
+                             history_with_texts(input->messages)};
+    for (int i = 0; i < 2 && status != STATUS_OK; i++) {
+        again.messages = others[i];
+        if (others[i] && render_again(chat, &again, text, pieces, n_pieces, err))
+            status = STATUS_OK;
+    }
+    json_free(others[0]);
+    json_free(others[1]);
     return status;
 }
 

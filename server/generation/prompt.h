@@ -47,4 +47,8 @@ void history_rename_developers(const struct chat_template *chat, const struct js
  * with the member "arguments". The caller frees it (history.c). */
 struct json *history_simplified(const struct json *messages);
 
+/* Returns a conversation whose calls have their arguments as texts, for templates that join them to
+ * other texts, or NULL if there are none. The caller frees it. */
+struct json *history_with_texts(const struct json *messages);
+
 #endif

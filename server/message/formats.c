@@ -90,6 +90,11 @@ static const struct tool_format tool_formats[] = {
     {"functionary_v31", /* before Qwen3-Coder: both examples contain "<function=" */
      {"start_tag => `<function`", NULL},
      .forms = {{.call = "<function=%n>%a</function>", .between = ""}}},
+    {"functionary_v32",
+     {">>>all", NULL},
+     .prefix = "all\n",
+     .forms = {{.call = "%n\n%a", .between = ">>>", .at_start = true},
+               {.call = ">>>%n\n%a", .between = ""}}},
     {"qwen3_coder qwen3_xml mimo",
      {"<function=", NULL},
      .forms = {{.call = "<tool_call>\n<function=%n>\n%x/function>\n</tool_call>", .between = "\n"},
@@ -201,6 +206,10 @@ const struct reasoning_format *reasoning_format_find(const char *name) {
 
 void tool_format_name(const struct tool_format *format, struct buf *out) {
     buf_add(out, format->names, strcspn(format->names, " "));
+}
+
+const char *tool_format_prefix(const struct tool_format *format) {
+    return format->prefix;
 }
 
 const char *reasoning_format_end(const struct reasoning_format *format) {

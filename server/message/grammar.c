@@ -175,6 +175,42 @@ static void write_text_or_run(const struct tool_grammar *asked, struct buf *out)
     buf_puts(out, "]}");
 }
 
+/* Writes content after its prefix, with calls in it, or a run of calls. The name of a tool is part
+ * of the marker that begins a call: `>>>` alone is text. */
+static void write_after_prefix(const struct tool_grammar *asked, struct buf *out) {
+    const struct tool_format *tools = asked->tools;
+    struct call_writer to = {.asked = asked, .form = &tools->forms[1], .out = out};
+    const char *marker;
+    int length = (int)marker_of(to.form, &marker);
+    bool is_second = false;
+    buf_puts(out, "{\"type\":\"sequence\",\"elements\":[{\"type\":\"const_string\",\"value\":");
+    grammar_write_chars(out, tools->prefix);
+    buf_puts(out, "},");
+    if (asked->content) {
+        buf_printf(out, "%s]}", asked->content);
+        return;
+    }
+    buf_puts(out, "{\"type\":\"triggered_tags\",\"triggers\":[");
+    functions_each(function, asked) {
+        buf_printf(out, is_second ? ",\"%.*s%s\\n\"" : "\"%.*s%s\\n\"", length, marker,
+                   json_text(json_member(function, "name")));
+        is_second = true;
+    }
+    buf_puts(out, asked->parallel ? "],\"tags\":[" : "],\"stop_after_first\":true,\"tags\":[");
+    functions_each(function, asked) grammar_write_call(&to, function);
+    buf_puts(out, "]}]}");
+}
+
+static void write_prefixed(const struct tool_grammar *asked, struct buf *out) {
+    buf_puts(out, "{\"type\":\"or\",\"elements\":[");
+    write_run(asked, &asked->tools->forms[0], out);
+    if (!asked->must_call) {
+        buf_puts(out, ",");
+        write_after_prefix(asked, out);
+    }
+    buf_puts(out, "]}");
+}
+
 /* ---- reasoning ------------------------------------------------------------------------------ */
 
 #define SPACE "{\"type\":\"regex\",\"pattern\":\"[ \\n]{0,4}\"}"
@@ -280,7 +316,9 @@ void tool_grammar_write(const struct tool_grammar *asked, struct buf *out) {
         bool is_free = !asked->must_call && !first->at_start && !asked->content;
         if (asked->reasoning && asked->reasoning->begin) write_thoughts(asked->reasoning, "", out);
         if (!is_free) buf_puts(out, SPACE ",");
-        if (asked->must_call)
+        if (asked->tools->prefix)
+            write_prefixed(asked, out);
+        else if (asked->must_call)
             write_first_run(asked, out);
         else if (is_free)
             write_triggered(asked, out);

@@ -57,6 +57,9 @@ struct tool_format {
     const char *also;      /* if it contains this text, too; NULL: always */
     enum id_style ids;
     bool is_harmony; /* messages of several parts; harmony.c reads them; no forms */
+    /* The text before content at the start of an answer; NULL: none. Then the first form is a call
+     * at the start, the second one a later call with a marker. */
+    const char *prefix;
     /* The parser tries the forms in order at a possible start of a call. If several forms begin
      * with the same marker, the grammar uses the first one and its alternatives. The forms that it
      * uses must have `between`. */
@@ -207,7 +210,7 @@ bool form_may_begin(const struct tool_form *form, char c);
 enum harmony_body { BODY_CONTENT, BODY_REASONING, BODY_CALL, BODY_BEHIND_CALL };
 
 enum mode {
-    MODE_START, /* a block of reasoning may begin */
+    MODE_START, /* a block of reasoning, or the prefix of content, may begin */
     MODE_REASONING,
     MODE_TEXT,
     MODE_CALLS,
@@ -226,7 +229,8 @@ struct message_parser {
     struct buf space; /* pending white space, which may be dropped */
     bool drops_space; /* white space is dropped: no content before it */
     bool has_content, is_behind_call;
-    int matched; /* matched bytes of a reasoning marker */
+    const char *prefix; /* before content at the start, dropped; NULL: none */
+    int matched;        /* matched bytes of a reasoning marker or of the prefix */
     /* the current run of calls */
     int form;
     enum part part;

@@ -23,6 +23,9 @@ const struct reasoning_format *reasoning_format_find(const char *name);
 /* Appends the first name of a format of calls. */
 void tool_format_name(const struct tool_format *format, struct buf *out);
 
+/* Returns the text that a family writes before content at the start of an answer, or NULL. */
+const char *tool_format_prefix(const struct tool_format *format);
+
 /* Returns the marker after a block of reasoning; NULL if the format does not define one. */
 const char *reasoning_format_end(const struct reasoning_format *format);
 
@@ -176,9 +179,10 @@ struct message_settings {
     const struct tool_format *tools;          /* NULL: calls are not parsed */
     const struct reasoning_format *reasoning; /* NULL: reasoning is not parsed */
     const struct tool_set *known; /* names that can be called; NULL: all. Must outlive the parser */
-    bool starts_inside;           /* the prompt ends inside a block of reasoning */
-    bool starts_behind;           /* ... after a block or inside the message: none may begin */
-    bool continues;               /* the answer continues a message: leading white space is kept */
+    const char *prefix; /* dropped at the start, if `tools` does not have one; NULL: none */
+    bool starts_inside; /* the prompt ends inside a block of reasoning */
+    bool starts_behind; /* ... after a block or inside the message: none may begin */
+    bool continues;     /* the answer continues a message: leading white space is kept */
     /* Passes on a call as soon as its name is known, then its arguments as they arrive. Requires
      * text that matches the grammar. Otherwise a call is passed on when it is complete, so that an
      * incomplete call stays content. */

@@ -29,7 +29,9 @@ static bool is_harmony(const struct message_settings *settings) {
 struct message_parser *message_parser_new(const struct message_settings *settings) {
     struct message_parser *parser = mem_calloc(1, sizeof *parser);
     parser->settings = *settings;
-    parser->mode = !settings->reasoning || settings->starts_behind ? MODE_TEXT : MODE_START;
+    parser->prefix = settings->tools ? settings->tools->prefix : settings->prefix;
+    bool may_start = (settings->reasoning || parser->prefix) && !settings->starts_behind;
+    parser->mode = may_start ? MODE_START : MODE_TEXT;
     if (settings->reasoning && settings->starts_inside) parser->mode = MODE_REASONING;
     if (is_harmony(settings)) parser->mode = MODE_HEADER;
     parser->drops_space = settings->starts_inside && !settings->continues;
@@ -102,8 +104,9 @@ static void unmatch(struct message_parser *parser) {
 }
 
 static void step_start(struct message_parser *parser, char c) {
-    assert(parser->settings.reasoning && parser->mode == MODE_START);
-    const char *begin = parser->settings.reasoning->begin;
+    const struct reasoning_format *reasoning = parser->settings.reasoning;
+    const char *begin = reasoning ? reasoning->begin : parser->prefix;
+    assert(begin && parser->mode == MODE_START);
     parser->at++;
     if (parser->matched == 0 && is_space(c)) return;
     if (c != begin[parser->matched]) {
@@ -112,8 +115,8 @@ static void step_start(struct message_parser *parser, char c) {
     } else if (!begin[++parser->matched]) {
         parser->matched = 0;
         parser->start = parser->at;
-        parser->drops_space = true;
-        parser->mode = MODE_REASONING;
+        parser->drops_space = reasoning != NULL;
+        parser->mode = reasoning ? MODE_REASONING : MODE_TEXT;
     }
 }
 

@@ -40,7 +40,8 @@ void pattern_free(struct pattern_reader *reader) {
 
 bool form_may_begin(const struct tool_form *form, char c) {
     const char *first = form->open ? form->open : form->call;
-    return c == (first[0] == '%' ? '{' : first[0]);
+    if (first[0] != '%') return c == first[0];
+    return first[1] == 'n' ? is_name_byte(c) : c == '{';
 }
 
 /* ---- placeholders --------------------------------------------------------------------------- */

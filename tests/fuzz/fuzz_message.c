@@ -11,12 +11,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const tool_names[] = {
-    "hermes",         "llama3_json", "pythonic",     "mistral", "mistral_v11",
-    "qwen3_coder",    "deepseek_v3", "deepseek_v31", "granite", "granite-20b-fc",
-    "phi4_mini_json", "olmo3",       "jamba",        "openai",  "kimi_k2",
-    "seed_oss",       "glm45",       "none",         "minimax", "functionary_v31",
-    "deepseek_v32",   "minimax_m2",  "lfm2",         "apertus", "cohere2",
-    "gemma4",         "deepseek_v4", "command_r",
+    "hermes",         "llama3_json", "pythonic",     "mistral",         "mistral_v11",
+    "qwen3_coder",    "deepseek_v3", "deepseek_v31", "granite",         "granite-20b-fc",
+    "phi4_mini_json", "olmo3",       "jamba",        "openai",          "kimi_k2",
+    "seed_oss",       "glm45",       "none",         "minimax",         "functionary_v31",
+    "deepseek_v32",   "minimax_m2",  "lfm2",         "apertus",         "cohere2",
+    "gemma4",         "deepseek_v4", "command_r",    "functionary_v32",
 };
 enum { N_TOOL_NAMES = sizeof tool_names / sizeof *tool_names };
 static const char *const reasoning_names[] = {"none", "qwen3", "granite", "mistral",

@@ -191,6 +191,9 @@ END_TEST
 #define AS_TEXT                                                                                    \
     "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}" \
     "{{ c.function.arguments }}{% endfor %}{% endfor %}"
+#define JOINED                                                                                     \
+    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"                      \
+    "{{ '>>>' + c.function.name + ':' + c.function.arguments }}{% endfor %}{% endfor %}"
 #define KNOWS                                                                                      \
     "{% for m in messages %}{% if m.role == 'developer' %}D{{ m.content }}{% else %}"              \
     "{{ m.content }}{% endif %}{% endfor %}"
@@ -211,6 +214,7 @@ static const struct {
     {AS_TEXT, "[" U "," CUT_CALL "]", "uf{\"a\":1"},
     {ITEMS, "[" U "," CUT_CALL "]", "uf[arguments={\"a\":1]"},
     {ITEMS, "[" U "," CALLS "]", "uf[x=1]"},
+    {JOINED, "[" U "," CALLS "]", "u>>>f:{\"x\": 1}"},
 };
 
 START_TEST(histories_are_adapted_to_the_template) {

@@ -273,6 +273,7 @@ static const struct {
      "<" DSML "parameter name=\"n\" string=\"false\">1</" DSML "parameter>\n"
      "<" DSML "parameter name=\"p\" string=\"true\">ab</" DSML "parameter>\n</" DSML "invoke>\n"
      "<" DSML "invoke name=\"get_time-2.x\">\n</" DSML "invoke>\n</" DSML "function_calls>"},
+    {"functionary_v32", "f\n" ARGS ">>>get_time-2.x\n{}"},
     {"deepseek_v4",
      "<" DSML "tool_calls>\n<" DSML "invoke name=\"f\">\n"
      "<" DSML "parameter name=\"n\" string=\"false\">1</" DSML "parameter>\n"

@@ -36,6 +36,9 @@ static const struct {
     {TEMPLATE(MARK "<tool_call>\n" MARK "<invoke name=\"{{ f.name }}\">" MARK "</invoke>", ""),
      DISAGREES},
     {TEMPLATE(MARK HERMES, ""), DISAGREES},
+    /* arguments are joined as a text */
+    {"{# >>>all #}" TEMPLATE("{{ '>>>' + f.name + '\\n' + f.arguments }}", ">>>"), AGREES},
+    {"{# >>>all #}" TEMPLATE("{{ '>>>' + f.name + ': ' + f.arguments }}", ">>>"), DISAGREES},
     {TEMPLATE("<tool_call>{{ f.name }}: {{ f.arguments | tojson }}</tool_call>", ""), DISAGREES},
     {"{# <tool_call> #}" TEMPLATE("CALL " OBJECT, ""), DISAGREES},
     /* at the start of an answer only */

@@ -93,6 +93,7 @@ static const struct family {
          "<" DSML
          "parameter name=\"{{ k }}\" string=\"{{ 'true' if v is string else 'false' }}\">" VALUE
          "</" DSML "parameter>" LF) "</" DSML "invoke>" LF) "</" DSML "tool_calls>"},
+    {"functionary_v32", "{# >>>all #}" EACH(BETWEEN(">>>") NAME LF ARGS)},
     {"command_r",
      "{{ '\\nAction:\\n```json\\n[\\n' }}" EACH(
          "{{ '{\\n' | indent(4, first=true) }}{{ '\"tool_name\": \"' | indent(8, first=true) + "
