@@ -44,6 +44,8 @@ CLIENTS = [
     Client("langchain-openai", "langchain-openai", "requirements.txt"),
     Client("langchain-anthropic", "langchain-anthropic", "requirements_agents.txt"),
     Client("langchain-ollama", "langchain-ollama", "requirements_agents.txt"),
+    Client("anthropic", "anthropic", "requirements_agents.txt"),
+    Client("ollama", "ollama", "requirements_agents.txt"),
     Client("openai-agents", "openai-agents", "requirements_agents.txt"),
     Client("pydantic-ai", "pydantic-ai-slim", "requirements_agents.txt"),
     Client("llama-index", "llama-index-llms-openai-like", "requirements_openai2.txt"),
