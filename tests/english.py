@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts turns of phrase that make readers stumble, in comments, messages and pages.
+"""Counts turns of phrase that make readers stumble, in comments, messages, pages and names of tests.
 
     tests/english.py              checks the limits below; prints each room or page above its limit
     tests/english.py --rooms      prints the figure of each room
@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LIMITS = {"comments": 5.0, "messages": 4.0, "pages": 4.0}  # per 1,000 words, the whole tree
+LIMITS = {"comments": 5.0, "messages": 4.0, "pages": 4.0, "names": 12.0}  # per 1,000 words, the whole tree
 ROOM_LIMIT = 8.0                                            # the comments of one folder
 MIN_WORDS = 300                                             # smaller rooms and pages are too small for a figure
 
@@ -58,6 +58,8 @@ def prose(path, text):
     if path.endswith(".md"):
         yield "pages", re.sub(r"```.*?```|^ {4}[^\n]*$|`[^`]*`|\]\([^)]*\)", " ", text, flags=re.S | re.M)
         return
+    for match in re.finditer(r"^START_TEST\((\w+)\)", text, re.M):
+        yield "names", match[1].replace("_", " ")
     for match in STRING_OR_COMMENT.finditer(text):
         token = match[0]
         if token[0] != '"':
@@ -132,6 +134,7 @@ def self_test():
     assert idioms_in(plain) == 0, "plain sentences have idioms"
     source = '/* Keeps what is left. */ f("a word"); g("It stands at the end of what follows."); // so many'
     assert [kind for kind, _ in prose("a.c", source)] == ["comments", "messages", "comments"]
+    assert list(prose("a.c", "START_TEST(what_is_left) {\n")) == [("names", "what is left")]
     assert next(prose("a.md", "what is\n\n    what is\n`what is`\n\nwhat is"))[1].count("what is") == 2, "code is no prose"
 
 

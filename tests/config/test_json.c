@@ -15,7 +15,7 @@ static struct json *document_of(const char *text) {
     return json;
 }
 
-START_TEST(each_type_holds_its_value) {
+START_TEST(each_type_has_its_value) {
     struct json *json = document_of("[null,true,false,\"a\\u0000b\",1.5,[7,8],{\"x\":{}}]");
     const struct json *item = json->child;
     ck_assert_int_eq(json->n_children, 7);
@@ -176,7 +176,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("config_json");
     TCase *core = tcase_create("core");
-    tcase_add_test(core, each_type_holds_its_value);
+    tcase_add_test(core, each_type_has_its_value);
     tcase_add_test(core, integers_are_exact);
     tcase_add_test(core, an_old_error_number_does_not_spoil_an_integer);
     tcase_add_test(core, the_first_of_two_names_is_found);

@@ -59,7 +59,7 @@ END_TEST
 
 /* ---- arena ---------------------------------------------------------------------------------- */
 
-START_TEST(arena_aligns_and_keeps_what_it_gave) {
+START_TEST(arena_blocks_are_aligned_and_keep_their_bytes) {
     struct arena *arena = arena_new(1 << 20);
     char *pieces[300];
     for (int i = 0; i < 300; i++) {
@@ -209,7 +209,7 @@ int main(void) {
     tcase_add_test(cases, buf_takes_nothing_and_nul_bytes);
     tcase_add_test(cases, buf_printf_is_exact_at_every_capacity);
     tcase_add_test(cases, buf_clear_keeps_its_memory);
-    tcase_add_test(cases, arena_aligns_and_keeps_what_it_gave);
+    tcase_add_test(cases, arena_blocks_are_aligned_and_keep_their_bytes);
     tcase_add_test(cases, arena_stops_at_its_limit);
     tcase_add_test(cases, arena_copies_text);
     tcase_add_test(cases, large_tables_are_zero_and_aligned);

@@ -6,7 +6,7 @@
 #include "config/config.h"
 #include "support/suite_main.h"
 
-START_TEST(what_a_file_says_does_not_steer_the_terminal) {
+START_TEST(text_of_a_file_does_not_control_the_terminal) {
     struct err err;
     err_set(&err, STATUS_BAD_FILE, "k\x1b[2J", "token '%s'",
             "\x1b]0;x\x07\r\n\x7f\xC2\x9B"
@@ -32,7 +32,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("config_status");
     TCase *core = tcase_create("core");
-    tcase_add_test(core, what_a_file_says_does_not_steer_the_terminal);
+    tcase_add_test(core, text_of_a_file_does_not_control_the_terminal);
     tcase_add_test(core, long_texts_are_cut_between_characters);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -19,7 +19,7 @@ static bool comes_back(uint32_t point) {
     return right;
 }
 
-START_TEST(every_code_point_comes_back) {
+START_TEST(every_code_point_is_read_as_written) {
     for (uint32_t point = 0; point <= 0x10FFFF; point++) {
         if (point == 0xD800) point = 0xE000;
         if (!comes_back(point)) ck_abort_msg("U+%04X changes in a round trip", (unsigned)point);
@@ -33,7 +33,7 @@ static void check_broken(const char *bytes, size_t subpart) {
     ck_assert_uint_eq(utf8_maximal_subpart(bytes, strlen(bytes)), subpart);
 }
 
-START_TEST(what_is_no_character) {
+START_TEST(invalid_characters_have_length_0) {
     check_broken("\x80", 1);
     check_broken("\xC1\x81", 1);         /* overlong */
     check_broken("\xE0\x80\x80", 1);     /* overlong */
@@ -67,8 +67,8 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("config_utf8");
     TCase *core = tcase_create("core");
-    tcase_add_test(core, every_code_point_comes_back);
-    tcase_add_test(core, what_is_no_character);
+    tcase_add_test(core, every_code_point_is_read_as_written);
+    tcase_add_test(core, invalid_characters_have_length_0);
     tcase_add_test(core, a_text_is_cut_between_characters);
     suite_add_tcase(suite, core);
     return suite_main(suite);

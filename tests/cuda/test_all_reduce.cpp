@@ -113,7 +113,7 @@ START_TEST(all_ranks_get_the_sum) {
 }
 END_TEST
 
-/* ---- missing libraries and GPUs -------------------------------------------------------------- */
+/* ---- missing libraries and GPUs ------------------------------------------------------------- */
 
 static void refused(int ranks, const char *words) {
     struct rank_group *group = NULL;
@@ -125,7 +125,7 @@ static void refused(int ranks, const char *words) {
     ck_assert_int_eq(nccl_stand_in_open(), 0);
 }
 
-START_TEST(it_says_what_is_not_there) {
+START_TEST(each_cause_of_a_refusal_is_named) {
     nccl_stand_in(NCCL_WORKS);
     refused(RANKS + 1, "this machine has 2 GPUs");
     nccl_stand_in(NCCL_IS_MISSING);
@@ -137,7 +137,7 @@ START_TEST(it_says_what_is_not_there) {
 }
 END_TEST
 
-/* ---- failures that end the process ----------------------------------------------------------- */
+/* ---- failures that end the process ---------------------------------------------------------- */
 
 /* Runs rank 1's part, which fails, in a separate process. Returns the process's output. */
 static std::string last_words(bool device_fails) {
@@ -184,7 +184,7 @@ int main() {
     tcase_set_timeout(cases, 60);
     tcase_add_test(cases, a_sum_has_one_order);
     tcase_add_test(cases, all_ranks_get_the_sum);
-    tcase_add_test(cases, it_says_what_is_not_there);
+    tcase_add_test(cases, each_cause_of_a_refusal_is_named);
     tcase_add_test(cases, a_rank_that_cannot_meet_the_others_says_why);
     suite_add_tcase(suite, cases);
     return suite_main(suite);

@@ -202,7 +202,7 @@ START_TEST(after_a_warm_up_nothing_is_recorded) {
 }
 END_TEST
 
-START_TEST(a_warm_up_keeps_to_the_graphs_that_are_kept) {
+START_TEST(a_warm_up_captures_only_graphs_that_are_kept) {
     struct setting setting = setting_of(BFLOAT16, 1, MANY, 3);
     const unsigned long before = captures();
     setting.warm_up = true;
@@ -228,7 +228,7 @@ int main(int n_arguments, char **arguments) {
         tcase_add_loop_test(core, a_refused_recording_is_launched_plainly, 0, 3);
         tcase_add_test(core, an_older_device_has_graphs_too);
         tcase_add_test(core, eager_steps_are_no_graphs);
-        tcase_add_test(core, a_warm_up_keeps_to_the_graphs_that_are_kept);
+        tcase_add_test(core, a_warm_up_captures_only_graphs_that_are_kept);
     }
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -82,7 +82,7 @@ static int few_blocks(const struct request_set *set, int block_size) {
     return largest;
 }
 
-START_TEST(two_ranks_give_what_one_gives) {
+START_TEST(two_ranks_give_the_bytes_of_one) {
     const struct variety *v = &varieties[_i];
     char *made = v->file ? NULL : model_file(v);
     const char *file = made ? made : v->file;
@@ -131,7 +131,7 @@ int main(void) {
     Suite *suite = suite_create("cuda_engine_ranks");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 300);
-    tcase_add_loop_test(core, two_ranks_give_what_one_gives, 0, N_VARIETIES);
+    tcase_add_loop_test(core, two_ranks_give_the_bytes_of_one, 0, N_VARIETIES);
     tcase_add_test(core, a_persistent_step_is_for_one_rank);
     suite_add_tcase(suite, core);
     return suite_main(suite);

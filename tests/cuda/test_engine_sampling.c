@@ -85,7 +85,7 @@ static void run_together(const struct request_set *set, int n_blocks, int max_ma
     free(run);
 }
 
-START_TEST(the_device_samples_what_the_host_does) {
+START_TEST(the_device_samples_the_tokens_of_the_host) {
     struct tiny_model tiny = {.V = 300,
                               .K = 16,
                               .F = 16,
@@ -112,7 +112,7 @@ int main(void) {
     Suite *suite = suite_create("cuda_engine_sampling");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 300);
-    tcase_add_test(core, the_device_samples_what_the_host_does);
+    tcase_add_test(core, the_device_samples_the_tokens_of_the_host);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -154,8 +154,8 @@ static floats some_rows(enum dtype act) {
     return rounded(act, random_vector(&state, MAX_M * K));
 }
 
-/* Counts the rows in which a number differs by more than this fraction of the row's largest number.
- */
+/* Counts the rows in which a number differs by more than this fraction of the row's largest
+ * number. */
 static int rows_off(const floats &got, const floats &want, double tolerance) {
     int n = 0;
     for (size_t m = 0; m < MAX_M; m++) {
@@ -169,7 +169,7 @@ static int rows_off(const floats &got, const floats &want, double tolerance) {
     return n;
 }
 
-START_TEST(float32_is_what_the_cpu_gives) {
+START_TEST(float32_has_the_bits_of_the_cpu) {
     layer cpu(kinds[_i], true, DTYPE_F32), cuda(kinds[_i], false, DTYPE_F32);
     const floats x = some_rows(DTYPE_F32);
     ck_assert_int_eq(rows_off(cuda.run(x, MAX_M), cpu.run(x, MAX_M), 1e-5), 0);
@@ -222,7 +222,7 @@ END_TEST
 int main() {
     Suite *suite = suite_create("cuda_experts");
     TCase *all = tcase_create("all");
-    tcase_add_loop_test(all, float32_is_what_the_cpu_gives, 0, N_KINDS);
+    tcase_add_loop_test(all, float32_has_the_bits_of_the_cpu, 0, N_KINDS);
     tcase_add_loop_test(all, sixteen_bits_are_near_it, 0, N_KINDS);
     tcase_add_loop_test(all, the_number_of_rows_changes_no_byte, 0, N_KINDS);
     tcase_add_test(all, ties_go_to_the_lower_number);

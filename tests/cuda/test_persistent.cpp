@@ -238,7 +238,7 @@ START_TEST(orders_wait_for_one_another) {
 }
 END_TEST
 
-START_TEST(a_list_counts_what_it_has_no_room_for) {
+START_TEST(a_full_list_counts_the_other_orders) {
     enum { LITTLE = 3 };
     pass p(DTYPE_BF16, 3);
     const struct order_list whole = list_of(&p, [] {});
@@ -353,7 +353,7 @@ int main(int, char **arguments) {
     tcase_add_test(grids, a_freed_step_s_place_is_used_again);
     suite_add_tcase(suite, grids);
     tcase_add_test(lists, orders_wait_for_one_another);
-    tcase_add_test(lists, a_list_counts_what_it_has_no_room_for);
+    tcase_add_test(lists, a_full_list_counts_the_other_orders);
     tcase_add_loop_test(lists, a_misfit_is_found_at_the_start, 0, 2);
     tcase_add_loop_test(lists, a_misfit_makes_a_list_useless, 0, N_MISFITS);
     tcase_add_test(lists, a_useless_list_is_no_step);

@@ -420,7 +420,7 @@ START_TEST(every_k_is_cut_at_the_lower_id) {
 END_TEST
 
 /* Sums of equal weights reach exactly top_p. */
-START_TEST(equal_logits_stop_where_top_p_says) {
+START_TEST(equal_logits_are_cut_at_top_p) {
     const int V = 64;
     batch b{V, floats((size_t)V * 128, 0.5f), {}, {}};
     uint64_t state = 17;
@@ -444,8 +444,8 @@ START_TEST(equal_logits_stop_where_top_p_says) {
 }
 END_TEST
 
-/* The maximum number of biases and bans of a row, many ids several times, for both sizes of blocks.
- */
+/* The maximum number of biases and bans of a row, many ids several times, for both sizes of
+ * blocks. */
 START_TEST(the_most_changes_are_made) {
     const int V = _i ? 9000 : 1500;
     uint64_t state = 23;
@@ -523,7 +523,7 @@ int main() {
     tcase_add_loop_test(core, mixed_rows_are_sampled_as_on_the_cpu, 0, N_SIZES);
     tcase_add_loop_test(core, large_vocabularies_are_sampled_as_on_the_cpu, 0, 3);
     tcase_add_test(core, every_k_is_cut_at_the_lower_id);
-    tcase_add_test(core, equal_logits_stop_where_top_p_says);
+    tcase_add_test(core, equal_logits_are_cut_at_top_p);
     tcase_add_loop_test(core, the_most_changes_are_made, 0, 2);
     tcase_add_loop_test(core, a_row_is_sampled_alike_alone, 0, 2);
     tcase_add_loop_test(core, counts_are_of_the_history, 0, 3);

@@ -176,7 +176,7 @@ END_TEST
 
 /* ---- the device ----------------------------------------------------------------------------- */
 
-START_TEST(auto_is_a_gpu_where_there_is_one) {
+START_TEST(auto_takes_an_existing_gpu) {
     struct engine_config config = usual();
     config.device = DEVICE_AUTO;
     struct engine *engine = open_one(&config);
@@ -300,7 +300,7 @@ static const struct {
 };
 enum { N_CONTRADICTIONS = sizeof contradictions / sizeof *contradictions };
 
-START_TEST(a_persistent_step_is_refused_where_none_can_be) {
+START_TEST(an_impossible_persistent_step_is_refused) {
     const struct engine_config *with = &contradictions[_i].with;
     struct engine_config config = usual();
     struct engine *engine;
@@ -408,13 +408,13 @@ int main(void) {
     tcase_add_test(core, a_sequence_that_does_not_fit_is_refused);
     tcase_add_test(core, the_share_decides_the_pool);
     tcase_add_test(core, the_pool_is_no_more_than_sequences_can_use);
-    tcase_add_test(core, auto_is_a_gpu_where_there_is_one);
+    tcase_add_test(core, auto_takes_an_existing_gpu);
     tcase_add_test(core, a_program_without_code_for_the_gpu_says_so);
     tcase_add_loop_test(core, the_log_says_which_code_runs, 0, N_CODES);
     tcase_add_test(core, wgmma_wants_its_device);
     tcase_add_test(core, wgmma_is_refused_on_the_cpu);
     tcase_add_test(core, a_persistent_step_wants_cooperative_grids);
-    tcase_add_loop_test(core, a_persistent_step_is_refused_where_none_can_be, 0, N_CONTRADICTIONS);
+    tcase_add_loop_test(core, an_impossible_persistent_step_is_refused, 0, N_CONTRADICTIONS);
     tcase_add_loop_test(core, the_log_says_which_steps_are_one_grid, 0, N_DECIDED);
     tcase_add_test(core, one_grid_takes_its_memory_at_the_start);
     tcase_add_test(core, inspect_shows_the_gpu_s_memory);

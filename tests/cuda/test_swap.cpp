@@ -114,7 +114,7 @@ static void check_that_blocks_come_back(const struct kv_config &config) {
     w.check("nothing");
 }
 
-START_TEST(blocks_come_back_as_they_were) {
+START_TEST(swapped_blocks_keep_their_bytes) {
     check_that_blocks_come_back(configs[_i]);
 }
 END_TEST
@@ -154,7 +154,7 @@ static void check_that_what_comes_waits(const struct kv_config &config) {
     w.check("after the step");
 }
 
-START_TEST(what_comes_waits_for_the_steps_before) {
+START_TEST(a_swap_in_waits_for_earlier_steps) {
     check_that_what_comes_waits(configs[_i]);
 }
 END_TEST
@@ -228,9 +228,9 @@ int main(void) {
     Suite *suite = suite_create("cuda_swap");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 300);
-    tcase_add_loop_test(core, blocks_come_back_as_they_were, 0, N_CONFIGS);
+    tcase_add_loop_test(core, swapped_blocks_keep_their_bytes, 0, N_CONFIGS);
     tcase_add_loop_test(core, all_is_in_the_order_of_the_calls, 0, N_CONFIGS);
-    tcase_add_loop_test(core, what_comes_waits_for_the_steps_before, 0, N_CONFIGS);
+    tcase_add_loop_test(core, a_swap_in_waits_for_earlier_steps, 0, N_CONFIGS);
     tcase_add_test(core, neither_stream_need_be_the_slower_one);
     tcase_add_test(core, lists_may_be_longer_than_a_stage);
     tcase_add_loop_test(core, slabs_are_taken_as_they_are_wanted, 0, 2);

@@ -117,7 +117,7 @@ END_TEST
 /* ---- parts ---------------------------------------------------------------------------------- */
 
 /* Parts of one tile and of two pass both halves more than once. */
-START_TEST(a_matrix_may_come_in_parts) {
+START_TEST(a_matrix_may_be_loaded_in_parts) {
     const enum dtype type = all_types[_i];
     file_rows rows(type, 83, length_of(type, 2));
     const size_t tile = 16 * dtype_bytes(type, (size_t)rows.K);
@@ -249,7 +249,7 @@ int main() {
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 300);
     tcase_add_loop_test(core, embeddings_have_the_cpu_s_bits, 0, N_TYPES);
-    tcase_add_loop_test(core, a_matrix_may_come_in_parts, 0, N_TYPES);
+    tcase_add_loop_test(core, a_matrix_may_be_loaded_in_parts, 0, N_TYPES);
     tcase_add_test(core, wide_rows_are_taken_whole);
     tcase_add_loop_test(core, float_weights_become_e4m3, 0, N_TYPES);
     tcase_add_test(core, ties_go_to_even_codes);

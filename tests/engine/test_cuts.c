@@ -44,7 +44,7 @@ static float *field_of(struct sampling *s, const char *rule) {
     return &s->eta_cutoff;
 }
 
-START_TEST(warpers_keep_what_transformers_keeps) {
+START_TEST(warpers_keep_the_tokens_of_transformers) {
     FILE *file = fopen("tests/vectors/warpers.txt", "r");
     ck_assert_ptr_nonnull(file);
     char rule[32];
@@ -89,7 +89,7 @@ START_TEST(sigma_counts_standard_deviations_of_finite_logits) {
 END_TEST
 
 /* 2^-mu is the smallest probability, but the likeliest id is always kept. */
-START_TEST(mirostat_keeps_what_does_not_surprise) {
+START_TEST(mirostat_keeps_unsurprising_tokens) {
     const struct sampling s = {.temperature = 1, .mirostat_tau = 1, .mirostat_eta = 0.5f};
     int sum;
     double probability[V], total = 0;
@@ -110,9 +110,9 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("engine_cuts");
     TCase *core = tcase_create("core");
-    tcase_add_test(core, warpers_keep_what_transformers_keeps);
+    tcase_add_test(core, warpers_keep_the_tokens_of_transformers);
     tcase_add_test(core, sigma_counts_standard_deviations_of_finite_logits);
-    tcase_add_test(core, mirostat_keeps_what_does_not_surprise);
+    tcase_add_test(core, mirostat_keeps_unsurprising_tokens);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -100,7 +100,7 @@ START_TEST(another_vocabulary_is_refused) {
 END_TEST
 
 /* The draft model must not use the target's planned memory, nor the target's last positions. */
-START_TEST(the_target_s_plan_comes_first) {
+START_TEST(the_target_is_planned_first) {
     struct tiny_model model;
     tiny_model_defaults(&model);
     char *path = write_model(&model, NULL, NULL);
@@ -163,7 +163,7 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_add_test(core, the_same_model_may_draft_for_itself);
     tcase_add_test(core, another_vocabulary_is_refused);
-    tcase_add_test(core, the_target_s_plan_comes_first);
+    tcase_add_test(core, the_target_is_planned_first);
     tcase_add_test(core, a_touched_cache_is_counted_once);
     tcase_add_test(core, without_room_for_one_sequence_it_is_refused);
     suite_add_tcase(suite, core);

@@ -287,7 +287,7 @@ START_TEST(a_short_context_takes_the_short_factors) {
 END_TEST
 
 /* A norm over all heads would need the sums of all ranks. Experts are not cut below a tile. */
-START_TEST(what_one_rank_must_do_refuses_ranks) {
+START_TEST(models_that_cannot_be_divided_refuse_ranks) {
     char file[64];
     struct err err = {0};
     struct engine *engine;
@@ -352,7 +352,8 @@ int main(void) {
     tcase_add_loop_test(all, tokens_are_those_of_transformers, 0, N_MODELS);
     tcase_add_loop_test(all, two_ranks_give_the_same_tokens, 0, N_MODELS - N_ONE_RANK - N_PACKED);
     tcase_add_test(all, a_short_context_takes_the_short_factors);
-    tcase_add_loop_test(all, what_one_rank_must_do_refuses_ranks, N_MODELS - N_ONE_RANK, N_MODELS);
+    tcase_add_loop_test(all, models_that_cannot_be_divided_refuse_ranks, N_MODELS - N_ONE_RANK,
+                        N_MODELS);
     tcase_add_loop_test(all, all_paths_give_the_same_bytes, 0, N_MODELS);
     tcase_add_loop_test(all, steps_of_any_size_give_the_same_bytes, 0, N_MODELS);
     suite_add_tcase(suite, all);

@@ -118,7 +118,7 @@ START_TEST(vocab_and_merges_need_a_class) {
 }
 END_TEST
 
-START_TEST(tokenizer_json_comes_first) {
+START_TEST(tokenizer_json_is_preferred) {
     put("vocab.json", vocabulary);
     put("tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"x\":0,\"y\":1},\"merges\":[]},"
                           "\"added_tokens\":[{\"id\":9,\"content\":\"<e>\",\"special\":true}]}");
@@ -257,7 +257,7 @@ static void compile_fails(bool with_tools, const char *wanted) {
     folder_templates_free(&t);
 }
 
-START_TEST(what_does_not_compile_is_named_with_its_file) {
+START_TEST(a_broken_template_is_named_with_its_file) {
     put("chat_template.json", "{\"chat_template\":\"{{\"}");
     compile_fails(false, "/chat_template.json: chat template, line 1: ");
     put("tokenizer_config.json", "{\"chat_template\":[{\"name\":\"default\",\"template\":\"{{ x\"},"
@@ -276,13 +276,13 @@ int main(void) {
     TCase *tests = tcase_create("core");
     tcase_add_checked_fixture(tests, make_folder, remove_folder);
     tcase_add_test(tests, vocab_and_merges_need_a_class);
-    tcase_add_test(tests, tokenizer_json_comes_first);
+    tcase_add_test(tests, tokenizer_json_is_preferred);
     tcase_add_test(tests, a_folder_without_a_tokenizer_is_refused);
     tcase_add_test(tests, the_first_of_the_files_is_read);
     tcase_add_test(tests, a_pipe_is_refused);
     tcase_add_test(tests, templates_are_found);
     tcase_add_test(tests, broken_templates_are_refused);
-    tcase_add_test(tests, what_does_not_compile_is_named_with_its_file);
+    tcase_add_test(tests, a_broken_template_is_named_with_its_file);
     suite_add_tcase(suite, tests);
     return suite_main(suite);
 }

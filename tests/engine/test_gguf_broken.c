@@ -47,7 +47,7 @@ static void expect_written_broken(struct gguf_writer *writer, const char *messag
 
 /* ---- broken heads --------------------------------------------------------------------------- */
 
-START_TEST(what_is_no_gguf_is_refused) {
+START_TEST(other_files_are_refused) {
     expect_broken("", 0, "the file ends", NULL);
     expect_broken("GG", 2, "the file ends", NULL);
     expect_broken("PK\3\4 a zip file, say", 20, "not a GGUF file", NULL);
@@ -342,7 +342,7 @@ END_TEST
 
 int main(void) {
     const TTest *const tests[] = {
-        what_is_no_gguf_is_refused,
+        other_files_are_refused,
         forged_counts_are_refused,
         files_that_cannot_be_opened_are_named,
         wrong_key_types_are_refused,

@@ -106,7 +106,7 @@ START_TEST(a_tiny_model_is_understood) {
 }
 END_TEST
 
-START_TEST(what_may_be_missing_has_its_default) {
+START_TEST(missing_optional_keys_have_defaults) {
     struct gguf_writer writer = {0};
     struct model_config info;
     llama_keys(&writer, "llama.attention.head_count_kv");
@@ -252,7 +252,7 @@ START_TEST(too_many_suppressed_ids_are_refused) {
 }
 END_TEST
 
-START_TEST(what_would_give_wrong_answers_is_refused) {
+START_TEST(a_file_that_would_give_wrong_answers_is_refused) {
     expect_text_refused("general.architecture", "mamba",
                         "\"mamba\" is not supported; docs/models.md lists the ");
     expect_text_refused("general.architecture", "\033[2J", "the architecture \"\"");
@@ -332,8 +332,8 @@ START_TEST(tensors_that_would_be_left_out_are_refused) {
 }
 END_TEST
 
-/* Layer 0 has an MLP and layer 1 experts. A tensor of the other kind does not belong to the layer.
- */
+/* Layer 0 has an MLP and layer 1 experts. A tensor of the other kind does not belong to the
+ * layer. */
 START_TEST(layers_have_an_mlp_or_experts) {
     static const char *const names[] = {"blk.1.ffn_gate.weight", "blk.0.ffn_gate_inp.weight"};
     const float data[64] = {0};
@@ -404,7 +404,7 @@ int main(void) {
     const TTest *const tests[] = {
         the_real_model_is_understood,
         a_tiny_model_is_understood,
-        what_may_be_missing_has_its_default,
+        missing_optional_keys_have_defaults,
         a_head_may_have_its_own_size,
         each_missing_key_is_named,
         numbers_out_of_range_are_refused,
@@ -413,7 +413,7 @@ int main(void) {
         defaults_of_sampling_are_read,
         wrong_defaults_of_sampling_are_refused,
         too_many_suppressed_ids_are_refused,
-        what_would_give_wrong_answers_is_refused,
+        a_file_that_would_give_wrong_answers_is_refused,
         experts_that_are_not_served_are_refused,
         tensors_that_would_be_left_out_are_refused,
         layers_have_an_mlp_or_experts,

@@ -114,7 +114,7 @@ START_TEST(families_differ) {
 }
 END_TEST
 
-START_TEST(what_is_wrong_is_named) {
+START_TEST(a_wrong_key_is_named) {
     static const struct {
         const char *text, *param, *words;
     } wrong[] = {
@@ -312,7 +312,7 @@ START_TEST(rotations_are_of_the_kinds_that_there_are) {
 END_TEST
 
 /* Like Gemma 3's 4B model: transformers wrote only the values that differ from its class's. */
-START_TEST(a_text_config_may_leave_out_what_is_usual) {
+START_TEST(a_text_config_may_omit_usual_values) {
     struct model_file file;
     struct model_config c = read_config(
         &file, "{\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"text_config\": "
@@ -336,12 +336,12 @@ int main(void) {
     Suite *suite = suite_create("engine_hf_config");
     TCase *core = tcase_create("core");
     tcase_add_test(core, shapes_are_read);
-    tcase_add_test(core, what_is_wrong_is_named);
+    tcase_add_test(core, a_wrong_key_is_named);
     tcase_add_test(core, frequencies_are_stretched);
     tcase_add_test(core, tensors_are_listed);
     tcase_add_test(core, families_differ);
     tcase_add_test(core, rotations_are_of_the_kinds_that_there_are);
-    tcase_add_test(core, a_text_config_may_leave_out_what_is_usual);
+    tcase_add_test(core, a_text_config_may_omit_usual_values);
     tcase_add_test(core, weights_do_not_depend_on_the_parts);
     tcase_add_test(core, a_random_model_runs);
     tcase_add_test(core, without_weights_it_must_be_asked_for);

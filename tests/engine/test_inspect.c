@@ -174,7 +174,7 @@ START_TEST(layers_that_are_not_used_are_told) {
 }
 END_TEST
 
-START_TEST(what_can_be_told_of_a_refused_file_is_told) {
+START_TEST(a_refused_file_is_described_as_far_as_it_was_read) {
     struct gguf_writer writer = {0};
     struct err err = {0};
     char *text;
@@ -237,7 +237,7 @@ int main(void) {
         factors_of_the_file_are_told,
         a_config_json_is_told_with_its_weights,
         layers_that_are_not_used_are_told,
-        what_can_be_told_of_a_refused_file_is_told,
+        a_refused_file_is_described_as_far_as_it_was_read,
         strings_cannot_steer_a_terminal,
         settings_that_cannot_work_are_told,
     };

@@ -60,7 +60,7 @@ static void expect_refused(const struct engine_config *config, int64_t available
 
 /* ---- the pool ------------------------------------------------------------------------------- */
 
-START_TEST(the_default_is_half_a_gibibyte_where_there_is_plenty) {
+START_TEST(the_default_is_half_a_gibibyte_of_much_memory) {
     struct engine_config config = usual();
     struct engine_memory memory = planned(&config, 64 * GIB);
     ck_assert_int_eq(memory.n_blocks, 512 * MIB / BLOCK_BYTES);
@@ -70,7 +70,7 @@ START_TEST(the_default_is_half_a_gibibyte_where_there_is_plenty) {
 }
 END_TEST
 
-START_TEST(the_default_is_a_quarter_where_there_is_less) {
+START_TEST(the_default_is_a_quarter_of_little_memory) {
     struct engine_config config = usual();
     ck_assert_int_eq(planned(&config, 1 * GIB).n_blocks, 256 * MIB / BLOCK_BYTES);
 }
@@ -121,7 +121,7 @@ START_TEST(given_memory_is_taken_in_whole_blocks) {
 }
 END_TEST
 
-START_TEST(given_memory_too_small_is_refused_with_what_would_do) {
+START_TEST(given_memory_too_small_is_refused_with_the_least_that_fits) {
     struct engine_config config = usual();
     config.kv_memory = CHAIN * BLOCK_BYTES - 1;
     expect_refused(&config, 64 * GIB, "kv-cache-memory",
@@ -241,7 +241,7 @@ static enum status pool_of(struct engine_memory *memory, const struct engine_con
     return memory_device_pool(memory, config, &now, &cost, err);
 }
 
-START_TEST(the_share_less_what_was_taken_is_the_pool_s) {
+START_TEST(the_pool_gets_the_rest_of_the_share) {
     struct engine_config config = on_gpu();
     struct engine_memory memory;
     struct err err = {0};
@@ -298,7 +298,7 @@ START_TEST(a_draft_model_has_its_share) {
 }
 END_TEST
 
-START_TEST(a_gpu_too_small_for_one_sequence_is_refused_with_what_would_do) {
+START_TEST(a_gpu_too_small_for_one_sequence_is_refused_with_settings_that_fit) {
     struct engine_config config = on_gpu();
     struct engine_memory memory;
     struct err err = {0};
@@ -338,7 +338,7 @@ END_TEST
 
 /* A token of this small model is recomputed faster than it is copied. For a large model the copy is
  * faster. */
-START_TEST(swap_space_is_the_gpu_s_and_where_it_is_worth_it) {
+START_TEST(swap_space_is_planned_for_gpus_if_it_pays) {
     struct engine_config config = on_gpu();
     config.swap_space = -1;
     ck_assert_int_eq(planned(&config, 64 * GIB).swap, 0);
@@ -450,7 +450,7 @@ START_TEST(with_nothing_to_read_a_gibibyte_is_assumed) {
 }
 END_TEST
 
-START_TEST(a_version_2_limit_holds_from_any_level) {
+START_TEST(a_version_2_limit_applies_from_any_level) {
     make_machine();
     make_file("proc/self/cgroup", "0::/outer/inner\n");
     make_folder("cg/outer");
@@ -508,26 +508,26 @@ END_TEST
 
 int main(void) {
     const TTest *const tests[] = {
-        the_default_is_half_a_gibibyte_where_there_is_plenty,
-        the_default_is_a_quarter_where_there_is_less,
+        the_default_is_half_a_gibibyte_of_much_memory,
+        the_default_is_a_quarter_of_little_memory,
         the_default_is_no_more_than_all_sequences_can_use,
         one_full_sequence_always_fits,
         a_machine_too_small_for_one_sequence_is_refused,
         given_memory_is_taken_in_whole_blocks,
-        given_memory_too_small_is_refused_with_what_would_do,
+        given_memory_too_small_is_refused_with_the_least_that_fits,
         types_of_keys_and_values,
         without_a_wish_the_weights_decide,
         types_of_the_other_device_are_refused,
-        the_share_less_what_was_taken_is_the_pool_s,
+        the_pool_gets_the_rest_of_the_share,
         a_draft_model_has_its_share,
-        a_gpu_too_small_for_one_sequence_is_refused_with_what_would_do,
+        a_gpu_too_small_for_one_sequence_is_refused_with_settings_that_fit,
         a_gpu_s_pool_is_estimated_before,
-        swap_space_is_the_gpu_s_and_where_it_is_worth_it,
+        swap_space_is_planned_for_gpus_if_it_pays,
         scratch_grows_with_rows_and_logits,
         settings_out_of_range_are_refused,
         without_cgroups_the_machine_counts,
         with_nothing_to_read_a_gibibyte_is_assumed,
-        a_version_2_limit_holds_from_any_level,
+        a_version_2_limit_applies_from_any_level,
         a_version_1_limit_holds,
         a_container_that_sees_its_own_root_is_bound_by_it,
         odd_cgroup_lines_do_no_harm,

@@ -130,7 +130,7 @@ END_TEST
 
 /* If a window and a step fill the context anyway, or if the caller does not keep tables of window
  * blocks. */
-START_TEST(where_nothing_is_saved_all_layers_keep_all) {
+START_TEST(all_layers_keep_all_blocks_if_windows_save_nothing) {
     struct engine_config config = usual();
     set_model(&gemma3_1b);
     config.max_model_len = 1040;
@@ -180,8 +180,8 @@ static struct engine_memory pool_on_gpu(const struct engine_config *config) {
 }
 
 /* The number of window blocks follows from the number of blocks: at least as many as one sequence
- * needs, at most the number of blocks, otherwise in the proportion of sequences eight windows long.
- */
+ * needs, at most the number of blocks, otherwise in the proportion of sequences eight windows
+ * long. */
 START_TEST(a_gpu_s_pool_is_divided) {
     static const struct {
         const struct shape *shape;
@@ -240,7 +240,7 @@ int main(void) {
     tcase_add_test(core, a_long_sequence_takes_a_part);
     tcase_add_loop_test(core, more_sequences_fit, 0, 2);
     tcase_add_loop_test(core, the_bytes_are_kept_to, 0, 3);
-    tcase_add_test(core, where_nothing_is_saved_all_layers_keep_all);
+    tcase_add_test(core, all_layers_keep_all_blocks_if_windows_save_nothing);
     tcase_add_loop_test(core, a_gpu_s_pool_is_divided, 0, 3);
     tcase_add_loop_test(core, a_gpu_s_bytes_are_kept_to, 0, 2);
     suite_add_tcase(suite, core);

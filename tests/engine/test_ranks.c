@@ -210,7 +210,7 @@ static void expect_refused(struct tiny_model tiny, int ranks, const char *words)
     free(file);
 }
 
-START_TEST(it_says_what_divides) {
+START_TEST(the_message_names_possible_numbers_of_ranks) {
     struct tiny_model tiny;
     tiny_model_defaults(&tiny);
     expect_refused(tiny, 3, "3 does not divide this model: 4 query heads, 2 key-value heads");
@@ -264,7 +264,7 @@ int main(void) {
                         (int)(sizeof shapes / sizeof *shapes));
     tcase_add_test(tiny, threads_change_nothing);
     tcase_add_test(tiny, a_warm_up_takes_the_caches_of_all_ranks);
-    tcase_add_test(tiny, it_says_what_divides);
+    tcase_add_test(tiny, the_message_names_possible_numbers_of_ranks);
     suite_add_tcase(suite, tiny);
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     TCase *real = tcase_create("real");

@@ -156,7 +156,7 @@ START_TEST(top_p_keeps_the_shortest_run_that_reaches_it) {
 }
 END_TEST
 
-START_TEST(top_p_works_on_what_top_k_left) {
+START_TEST(top_p_applies_to_the_rest_of_top_k) {
     struct sampling s = neutral();
     s.top_k = 10;
     s.top_p = 0.5f;
@@ -244,7 +244,7 @@ END_TEST
 
 /* A mask belongs to one sample. The sample is chosen from its ids, even if others are likelier. An
  * empty mask leaves no token. Logprobs are those of the unchanged row. */
-START_TEST(a_mask_leaves_what_may_come) {
+START_TEST(a_mask_leaves_the_allowed_ids) {
     struct sampling s = neutral();
     uint32_t mask[(V + 31) / 32] = {0};
     const struct logit_bias bias = {40, 100};
@@ -404,7 +404,7 @@ START_TEST(a_temperature_too_small_to_divide_by_is_greedy) {
 }
 END_TEST
 
-START_TEST(what_is_no_number_is_never_drawn) {
+START_TEST(nan_is_never_drawn) {
     struct sampling s = neutral();
     for (int i = 0; i < V; i += 2) logits[i] = NAN;
     for (int i = 0; i < 200; i++) ck_assert_int_eq(sample_at(&s, i).id % 2, 1);
@@ -445,18 +445,18 @@ int main(void) {
     tcase_add_test(t, draws_follow_the_distribution);
     tcase_add_test(t, top_k_keeps_the_k_best);
     tcase_add_test(t, top_p_keeps_the_shortest_run_that_reaches_it);
-    tcase_add_test(t, top_p_works_on_what_top_k_left);
+    tcase_add_test(t, top_p_applies_to_the_rest_of_top_k);
     tcase_add_test(t, min_p_keeps_those_near_the_best);
     tcase_add_test(t, bias_and_bans_move_the_choice);
     tcase_add_test(t, only_allowed_ids_are_chosen);
-    tcase_add_test(t, a_mask_leaves_what_may_come);
+    tcase_add_test(t, a_mask_leaves_the_allowed_ids);
     tcase_add_test(t, a_bad_word_is_not_completed);
     tcase_add_test(t, penalties_follow_their_formulas);
     tcase_add_test(t, logprobs_are_of_the_models_own_distribution);
     tcase_add_test(t, logprobs_keep_their_digits_beside_large_logits);
     tcase_add_loop_test(t, the_best_of_a_beam_are_those_of_its_changed_log_softmax, 0, 12);
     tcase_add_test(t, a_temperature_too_small_to_divide_by_is_greedy);
-    tcase_add_test(t, what_is_no_number_is_never_drawn);
+    tcase_add_test(t, nan_is_never_drawn);
     tcase_add_test(t, strange_rows_do_no_harm);
     suite_add_tcase(suite, t);
     return suite_main(suite);

@@ -152,7 +152,7 @@ START_TEST(pieces_of_inputs_together_are_the_matrix) {
 }
 END_TEST
 
-START_TEST(what_is_not_shared_stays_whole) {
+START_TEST(weights_that_are_not_divided_stay_whole) {
     static const enum split splits[] = {SPLIT_NONE, SPLIT_FIRST};
     size_t bytes;
     uint8_t *rows = matrix_of(DTYPE_F32, &bytes);
@@ -287,7 +287,7 @@ int main(void) {
         pieces_of_outputs_are_rows_in_place,
         pieces_of_experts_are_rows_of_each,
         pieces_of_inputs_together_are_the_matrix,
-        what_is_not_shared_stays_whole,
+        weights_that_are_not_divided_stay_whole,
         roles_have_names_and_lengths,
         fused_tensors_have_their_parts,
         embeddings_and_head_are_on_rank_0_alone,

@@ -98,7 +98,7 @@ static struct weight_entry *last(struct weight_index *index) {
     return &index->entry[index->n - 1];
 }
 
-START_TEST(what_was_written_is_read) {
+START_TEST(an_index_is_read_as_written) {
     ck_assert_int_eq(read_index(&good), TAKEN);
     struct weight_index copy = copy_good();
     copy.key++;
@@ -288,7 +288,7 @@ int main(void) {
     log_setup(LOG_ERROR, LOG_TEXT);
     tcase_add_unchecked_fixture(all, open_model, close_model);
     tcase_set_timeout(all, 60);
-    tcase_add_test(all, what_was_written_is_read);
+    tcase_add_test(all, an_index_is_read_as_written);
     tcase_add_loop_test(all, an_index_that_differs_is_refused, 0, sizeof changes / sizeof *changes);
     tcase_add_test(all, each_piece_has_its_own_sum);
     tcase_add_test(all, each_byte_is_summed);

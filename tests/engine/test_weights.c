@@ -42,7 +42,7 @@ START_TEST(sizes_follow_from_type_and_dimensions) {
 }
 END_TEST
 
-START_TEST(what_cannot_be_measured_is_named) {
+START_TEST(a_tensor_without_a_size_is_named) {
     struct weight flat = tensor("flat", DTYPE_F32, 4, 4);
     flat.n_dims = 0;
     expect_unmeasurable(flat, "has 0 dimensions; 1 to 5 are possible");
@@ -79,7 +79,7 @@ START_TEST(tensors_are_found_by_name_shape_and_type) {
 }
 END_TEST
 
-START_TEST(what_does_not_fit_is_told_with_both_shapes) {
+START_TEST(a_misfit_is_reported_with_both_shapes) {
     static const struct {
         const char *name;
         int N, K;
@@ -231,9 +231,9 @@ END_TEST
 int main(void) {
     const TTest *const tests[] = {
         sizes_follow_from_type_and_dimensions,
-        what_cannot_be_measured_is_named,
+        a_tensor_without_a_size_is_named,
         tensors_are_found_by_name_shape_and_type,
-        what_does_not_fit_is_told_with_both_shapes,
+        a_misfit_is_reported_with_both_shapes,
         names_and_bytes_belong_to_one_tensor,
         memory_that_is_no_mapping_is_not_released,
         a_tensor_is_read_ahead_without_being_touched,

@@ -357,7 +357,7 @@ START_TEST(the_op_is_its_steps) {
 }
 END_TEST
 
-START_TEST(a_shared_expert_comes_last) {
+START_TEST(a_shared_expert_is_added_last) {
     check_world(make_world(64, 32, 96, DTYPE_Q8_0, DTYPE_Q4_0));
     check_world(make_world(64, 96, 32, DTYPE_BF16, DTYPE_BF16));
 }
@@ -407,7 +407,7 @@ int main(void) {
     tcase_add_test(core, only_the_best_groups_count);
     tcase_add_test(core, nans_leave_a_choice);
     tcase_add_loop_test(core, the_op_is_its_steps, 0, 6);
-    tcase_add_test(core, a_shared_expert_comes_last);
+    tcase_add_test(core, a_shared_expert_is_added_last);
     tcase_add_test(core, each_expert_has_its_biases);
     tcase_add_test(core, the_router_may_have_its_own_norm);
     tcase_add_test(core, each_expert_has_its_scale);

@@ -78,7 +78,7 @@ START_TEST(a_mask_is_laid_over_a_row) {
 }
 END_TEST
 
-START_TEST(counts_and_collects_what_reaches_a_bound) {
+START_TEST(logits_that_reach_a_bound_are_counted_and_collected) {
     static const float bounds[] = {-INFINITY, -3, 0, 2.5f, 9, 3e38f, INFINITY};
     int n = lengths[_i];
     for (int kind = 0; kind < 5; kind++) {
@@ -186,7 +186,7 @@ int main(void) {
     TCase *t = tcase_create("logits");
     tcase_add_loop_test(t, maxima_are_of_their_columns, 0, N_LENGTHS);
     tcase_add_loop_test(t, a_mask_is_laid_over_a_row, 0, N_LENGTHS);
-    tcase_add_loop_test(t, counts_and_collects_what_reaches_a_bound, 0, N_LENGTHS);
+    tcase_add_loop_test(t, logits_that_reach_a_bound_are_counted_and_collected, 0, N_LENGTHS);
     tcase_add_loop_test(t, weights_have_the_same_bytes, 0, N_LENGTHS);
     tcase_add_test(t, weights_agree_over_their_whole_range);
     tcase_add_test(t, shares_are_rounded_weights);

@@ -186,7 +186,7 @@ START_TEST(matrices_share_a_call) {
 END_TEST
 
 /* An infinity or a NaN among the inputs reaches the outputs of its row only. */
-START_TEST(what_is_not_finite_is_not_hidden) {
+START_TEST(infinities_and_nan_are_not_hidden) {
     const int K = 64, N = 20;
     uint64_t state = 5;
     void *rows = random_weights(&state, DTYPE_Q4_1, (size_t)N * (size_t)K);
@@ -270,7 +270,7 @@ int main(void) {
     tcase_add_loop_test(bytes, shapes_of_every_kind, 0, N_TYPES);
     tcase_add_loop_test(bytes, the_largest_sums_are_exact, 0, N_TYPES);
     tcase_add_test(bytes, matrices_share_a_call);
-    tcase_add_test(bytes, what_is_not_finite_is_not_hidden);
+    tcase_add_test(bytes, infinities_and_nan_are_not_hidden);
     tcase_add_loop_test(matrices, embedding_reads_a_matrix_back, 0, 2 * N_TYPES);
     tcase_add_test(matrices, a_matrix_that_cannot_be_is_refused);
     tcase_set_timeout(bytes, 300);

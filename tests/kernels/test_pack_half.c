@@ -203,10 +203,10 @@ START_TEST(embedding_reads_weights_back) {
 }
 END_TEST
 
-/* ---- infinities and NaN ---------------------------------------------------------------------- */
+/* ---- infinities and NaN --------------------------------------------------------------------- */
 
 /* An infinity or a NaN reaches only the outputs of its row of weights, or of inputs. */
-START_TEST(what_is_not_finite_is_not_hidden) {
+START_TEST(infinities_and_nan_are_not_hidden) {
     enum { N = 20, K = 70, M = 3 };
     enum dtype type = types[_i];
     uint64_t state = 5;
@@ -260,7 +260,7 @@ int main(void) {
     tcase_add_loop_test(t, the_largest_sums_are_exact, 0, 2);
     tcase_add_loop_test(t, products_are_close_to_double_precision, 0, 4);
     tcase_add_loop_test(t, embedding_reads_weights_back, 0, 2);
-    tcase_add_loop_test(t, what_is_not_finite_is_not_hidden, 0, 2);
+    tcase_add_loop_test(t, infinities_and_nan_are_not_hidden, 0, 2);
     tcase_add_test(t, the_smallest_and_the_largest_weights);
     tcase_set_timeout(t, 300);
     suite_add_tcase(suite, t);

@@ -104,7 +104,7 @@ START_TEST(a_missing_bit_takes_its_paths_away) {
 END_TEST
 
 /* The needed bits are sufficient: the path exists with only these bits. */
-START_TEST(what_a_path_needs_is_enough) {
+START_TEST(the_features_of_a_path_suffice) {
     static const int below[N_FAST] = {AMX | AVX512VNNI | AVX2, AVX512VNNI | AVX2, AVXVNNI | AVX2,
                                       AVX2};
     for (int path = 0; path < N_FAST; path++) {
@@ -162,7 +162,7 @@ int main(void) {
     Suite *suite = suite_create("kernels_paths");
     TCase *core = tcase_create("choosing");
     tcase_add_test(core, a_missing_bit_takes_its_paths_away);
-    tcase_add_test(core, what_a_path_needs_is_enough);
+    tcase_add_test(core, the_features_of_a_path_suffice);
     tcase_add_test(core, this_machine_is_read_right);
     tcase_add_test(core, a_path_is_forced_or_refused);
     suite_add_tcase(suite, core);

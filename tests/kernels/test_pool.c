@@ -80,7 +80,7 @@ static void copy_piece(void *arg, int i, int thread) {
     chain->output[i] = chain->input + i;
 }
 
-START_TEST(jobs_see_what_came_before) {
+START_TEST(jobs_see_earlier_writes) {
     struct pool *pool = pool_new(3, NULL);
     struct chain chain;
     for (int round = 0; round < 700; round++) {
@@ -229,7 +229,7 @@ int main(void) {
     tcase_set_timeout(core, 120);
     tcase_add_loop_test(core, every_piece_runs_once, 1, TESTED_THREADS + 1);
     tcase_add_test(core, sleepers_are_woken);
-    tcase_add_test(core, jobs_see_what_came_before);
+    tcase_add_test(core, jobs_see_earlier_writes);
     tcase_add_test(core, threads_run_neighbouring_pieces);
     tcase_add_test(core, sleepers_are_woken_while_a_job_runs);
     tcase_add_test(core, crowds_run_every_piece_once);

@@ -76,7 +76,7 @@ START_TEST(errors_of_k_types_are_small) {
 END_TEST
 
 /* Weights that a type can represent are unchanged. */
-START_TEST(what_fits_is_exact) {
+START_TEST(representable_numbers_are_exact) {
     float weights[256];
     for (int k = 0; k < 256; k++) weights[k] = (float)(k % 16) * 0.5f - 2.0f * (float)(k / 32 % 2);
     ck_assert(error_of(DTYPE_Q4_K, weights, 256) < 2e-3);
@@ -301,7 +301,7 @@ int main(void) {
     TCase *core = tcase_create("blocks");
     tcase_add_test(core, blocks_are_those_of_the_reference);
     tcase_add_test(core, errors_of_k_types_are_small);
-    tcase_add_test(core, what_fits_is_exact);
+    tcase_add_test(core, representable_numbers_are_exact);
     tcase_add_test(core, halves_are_rounded_away_from_zero);
     tcase_add_test(core, scales_of_q6_k_use_their_bytes);
     tcase_add_loop_test(core, zeros_are_zeros_and_broken_weights_stay_broken, 0, 7);

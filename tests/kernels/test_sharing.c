@@ -256,7 +256,7 @@ START_TEST(a_node_with_all_the_work_is_helped) {
 END_TEST
 
 /* A thread looks for pieces in its own share, then its group, its node, and elsewhere. */
-START_TEST(the_nearest_pieces_come_first) {
+START_TEST(the_nearest_pieces_are_claimed_first) {
     int node_of[72], last = 0, changes = 0;
     for (int t = 0; t < 72; t++) node_of[t] = t / 36;
     struct sharing *s = sharing_new(node_of, 72);
@@ -285,7 +285,7 @@ END_TEST
 
 /* A thread with the number of a job that is over gets no piece, and claims none of the current job:
  * not even from a share that was empty in its job. */
-START_TEST(who_comes_late_claims_nothing) {
+START_TEST(a_late_thread_claims_nothing) {
     struct sharing *s = sharing_new(NULL, 3);
     const int one[] = {0, 1}, three[] = {0, 3};
     uint32_t first = sharing_begin(s, one);
@@ -306,7 +306,7 @@ END_TEST
 
 /* Shares store 28 bits of a job's number. A share that was not used since the last job with the
  * same bits must not appear to be used up. */
-START_TEST(numbers_come_again) {
+START_TEST(numbers_of_jobs_may_repeat) {
     struct sharing *s = sharing_new(NULL, 2);
     const int two[] = {0, 2};
     atomic_store(&s->number, (1u << 28) - 3);
@@ -399,9 +399,9 @@ int main(void) {
     tcase_add_test(core, every_piece_once_whatever_the_borders);
     tcase_add_test(core, borders_go_by_threads);
     tcase_add_test(core, a_node_with_all_the_work_is_helped);
-    tcase_add_test(core, the_nearest_pieces_come_first);
-    tcase_add_test(core, who_comes_late_claims_nothing);
-    tcase_add_test(core, numbers_come_again);
+    tcase_add_test(core, the_nearest_pieces_are_claimed_first);
+    tcase_add_test(core, a_late_thread_claims_nothing);
+    tcase_add_test(core, numbers_of_jobs_may_repeat);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -122,7 +122,7 @@ START_TEST(lists_choose) {
 }
 END_TEST
 
-START_TEST(what_cannot_be_is_refused) {
+START_TEST(an_impossible_affinity_is_refused) {
     put_two_sockets();
     read_some(3, 1, 1); /* the set of processors 1, 2 and 3 */
     static const char *const odd[] = {
@@ -253,7 +253,7 @@ int main(void) {
     tcase_add_checked_fixture(core, make_root, remove_root);
     tcase_add_test(core, two_sockets);
     tcase_add_test(core, lists_choose);
-    tcase_add_test(core, what_cannot_be_is_refused);
+    tcase_add_test(core, an_impossible_affinity_is_refused);
     tcase_add_test(core, a_set_of_processors);
     tcase_add_test(core, fast_and_slow_cores);
     tcase_add_test(core, without_files_all_are_equal);

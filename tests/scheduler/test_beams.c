@@ -42,7 +42,7 @@ static void split(struct beams *b, struct next_beam *next) {
     ck_assert_int_eq(advance(b, 0, next), 2);
 }
 
-START_TEST(equal_candidates_come_by_beam_and_then_by_id) {
+START_TEST(equal_candidates_are_ordered_by_beam_and_then_by_id) {
     struct beams *b = begin(2, BEAMS_STOP_BY_SCORE, 1);
     struct next_beam next[MAX_BEAMS];
     split(b, next);
@@ -159,7 +159,7 @@ START_TEST(the_three_rules_end_a_search) {
 END_TEST
 
 /* If length lowers the score, a search that never stops early compares at the current length. */
-START_TEST(where_length_costs_the_next_one_counts) {
+START_TEST(with_a_length_penalty_the_next_token_counts) {
     struct beams *b = begin(2, BEAMS_NEVER_STOP_EARLY, -1);
     struct next_beam next[MAX_BEAMS];
     split(b, next);
@@ -406,7 +406,7 @@ static struct scheduler_stats search_all(const char *model, const struct room *r
     return stats;
 }
 
-START_TEST(searches_find_what_transformers_finds) {
+START_TEST(searches_find_the_texts_of_transformers) {
     const struct room *room = &rooms[_i / 3];
     static const char *const models[] = {"llama", "qwen3", "gpt2"};
     read_golden();
@@ -422,19 +422,19 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("scheduler_beams");
     TCase *search = tcase_create("search"), *vectors = tcase_create("vectors");
-    tcase_add_test(search, equal_candidates_come_by_beam_and_then_by_id);
+    tcase_add_test(search, equal_candidates_are_ordered_by_beam_and_then_by_id);
     tcase_add_test(search, rounding_makes_ties);
     tcase_add_test(search, ties_for_the_last_place);
     tcase_add_test(search, ends_do_not_crowd_beams_out);
     tcase_add_test(search, of_equal_texts_the_first_stays_first);
-    tcase_add_test(search, where_length_costs_the_next_one_counts);
+    tcase_add_test(search, with_a_length_penalty_the_next_token_counts);
     tcase_add_test(search, only_the_first_candidates_may_finish);
     tcase_add_test(search, the_three_rules_end_a_search);
     tcase_add_test(search, better_texts_push_worse_ones_out);
     tcase_add_test(search, at_the_length_limit_all_finish);
     tcase_add_test(search, a_search_without_candidates_ends);
     tcase_set_timeout(vectors, 120);
-    tcase_add_loop_test(vectors, searches_find_what_transformers_finds, 0, 3 * N_ROOMS);
+    tcase_add_loop_test(vectors, searches_find_the_texts_of_transformers, 0, 3 * N_ROOMS);
     suite_add_tcase(suite, search);
     suite_add_tcase(suite, vectors);
     return suite_main(suite);

@@ -43,7 +43,7 @@ START_TEST(a_model_that_is_wrong_computes_a_row_a_draft) {
 END_TEST
 
 /* After any number of accepted drafts, the next drafts are right again. */
-START_TEST(what_held_is_kept_and_the_rest_computed_again) {
+START_TEST(accepted_rows_are_kept_and_others_recomputed) {
     struct world *w = world_new(&ample, 6, 200);
     w->draft.random = (uint64_t)_i;
     w->draft.wrong = 30;
@@ -85,7 +85,7 @@ END_TEST
 
 /* The step has logit rows for only one of three drafts. If the others turn out right without
  * verification, the row of the last token is still computed again, for its logits. */
-START_TEST(drafts_that_no_step_has_taken_are_no_hindrance) {
+START_TEST(drafts_that_no_step_verified_do_no_harm) {
     struct world *w = world_new(&ample, 3, 200);
     w->scheduler->config.max_logit_rows = 2;
     world_ask(w, 0, 9, 1 + 10 * 2);
@@ -157,7 +157,7 @@ START_TEST(a_long_prompt_is_computed_in_parts) {
 END_TEST
 
 /* The long prompt, which is first in the order, gets the rows of a pass that the other leaves. */
-START_TEST(who_catches_up_holds_up_nobody) {
+START_TEST(a_sequence_that_catches_up_delays_no_other) {
     struct draft_room room = ample;
     room.max_rows = 8;
     struct world *w = world_new(&room, 2, 200);
@@ -180,7 +180,7 @@ END_TEST
 
 /* There are blocks for one sequence of full length and little more. The second one is preempted,
  * starts again without its blocks, and drafts as before. */
-START_TEST(drafts_hold_after_preemption) {
+START_TEST(drafts_are_right_after_preemption) {
     struct world *w = world_new(&ample, 4, 30);
     for (int k = 0; k < 2; k++) {
         world_ask(w, k, 30, 60);
@@ -196,7 +196,7 @@ START_TEST(drafts_hold_after_preemption) {
 END_TEST
 
 /* The prefix cache saves the main model a prompt, but not the draft model. */
-START_TEST(drafts_hold_behind_a_prefix_that_was_found) {
+START_TEST(drafts_are_right_after_a_cached_prefix) {
     struct world *w = world_new(&ample, 4, 200);
     world_ask(w, 0, 40, 11);
     world_submit(w, 0);
@@ -256,7 +256,7 @@ START_TEST(without_room_there_are_no_drafts) {
 END_TEST
 
 /* There are blocks for both at first. When they grow, the later one loses its blocks. */
-START_TEST(the_last_in_order_gives_way) {
+START_TEST(the_last_in_order_loses_its_blocks) {
     struct draft_room room = ample;
     room.n_blocks = 10; /* 40 tokens */
     struct world *w = world_new(&room, 3, 200);
@@ -274,7 +274,7 @@ START_TEST(the_last_in_order_gives_way) {
 }
 END_TEST
 
-START_TEST(who_can_never_have_room_takes_nothing) {
+START_TEST(a_sequence_that_can_never_fit_takes_no_blocks) {
     struct draft_room room = ample;
     room.n_blocks = 10; /* 40 tokens */
     struct world *w = world_new(&room, 3, 200);
@@ -290,7 +290,7 @@ START_TEST(who_can_never_have_room_takes_nothing) {
 END_TEST
 
 /* A sequence without drafts keeps its blocks until another one needs them. */
-START_TEST(who_was_not_drafted_for_the_longest_gives_way) {
+START_TEST(the_longest_unused_sequence_loses_its_blocks) {
     struct draft_room room = ample;
     room.n_blocks = 20; /* 80 tokens */
     struct world *w = world_new(&room, 3, 100);
@@ -314,7 +314,7 @@ START_TEST(who_was_not_drafted_for_the_longest_gives_way) {
 }
 END_TEST
 
-START_TEST(drafts_end_where_the_draft_model_s_length_does) {
+START_TEST(drafts_end_at_the_draft_model_s_length) {
     struct draft_room room = ample;
     room.max_tokens = 32;
     struct world *w = world_new(&room, 4, 200);
@@ -334,21 +334,21 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_add_loop_test(core, a_model_that_is_right_saves_steps, 1, MAX_DRAFTS + 1);
     tcase_add_test(core, a_model_that_is_wrong_computes_a_row_a_draft);
-    tcase_add_loop_test(core, what_held_is_kept_and_the_rest_computed_again, 0, 10);
+    tcase_add_loop_test(core, accepted_rows_are_kept_and_others_recomputed, 0, 10);
     tcase_add_test(core, drafts_from_before_a_rest_are_not_kept);
-    tcase_add_test(core, drafts_that_no_step_has_taken_are_no_hindrance);
+    tcase_add_test(core, drafts_that_no_step_verified_do_no_harm);
     tcase_add_test(core, sequences_share_its_passes);
     tcase_add_test(core, draws_have_the_numbers_of_their_positions);
     tcase_add_test(core, a_long_prompt_is_computed_in_parts);
-    tcase_add_test(core, who_catches_up_holds_up_nobody);
-    tcase_add_test(core, drafts_hold_after_preemption);
-    tcase_add_test(core, drafts_hold_behind_a_prefix_that_was_found);
+    tcase_add_test(core, a_sequence_that_catches_up_delays_no_other);
+    tcase_add_test(core, drafts_are_right_after_preemption);
+    tcase_add_test(core, drafts_are_right_after_a_cached_prefix);
     tcase_add_test(core, a_cancelled_sequence_gives_its_blocks_back);
     tcase_add_test(core, without_room_there_are_no_drafts);
-    tcase_add_test(core, the_last_in_order_gives_way);
-    tcase_add_test(core, who_can_never_have_room_takes_nothing);
-    tcase_add_test(core, who_was_not_drafted_for_the_longest_gives_way);
-    tcase_add_test(core, drafts_end_where_the_draft_model_s_length_does);
+    tcase_add_test(core, the_last_in_order_loses_its_blocks);
+    tcase_add_test(core, a_sequence_that_can_never_fit_takes_no_blocks);
+    tcase_add_test(core, the_longest_unused_sequence_loses_its_blocks);
+    tcase_add_test(core, drafts_end_at_the_draft_model_s_length);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -33,7 +33,7 @@ START_TEST(a_cheap_model_that_is_right_is_asked_for_many) {
 }
 END_TEST
 
-START_TEST(a_model_as_dear_as_the_steps_is_not_asked) {
+START_TEST(a_model_as_slow_as_the_steps_is_not_asked) {
     struct world *w = run_with_costs(1000, 0);
     ck_assert_uint_eq(w->draft.engine->n_steps, 0);
     ck_assert_uint_eq(w->engine->n_steps, 300);
@@ -113,7 +113,7 @@ START_TEST(a_first_pass_measures_the_model) {
 END_TEST
 
 /* Steps with prompts verify nothing, so no drafts are made for them. */
-START_TEST(nobody_drafts_beside_a_prompt) {
+START_TEST(steps_with_a_prompt_have_no_drafts) {
     struct world *w = world_new(&ample, 4, 300);
     world_ask(w, 0, 9, 100);
     world_submit(w, 0);
@@ -131,7 +131,7 @@ START_TEST(nobody_drafts_beside_a_prompt) {
 }
 END_TEST
 
-START_TEST(a_prediction_comes_before_the_model) {
+START_TEST(a_prediction_precedes_the_model) {
     struct world *w = world_new(&ample, 4, 200);
     struct generation *g = world_ask(w, 0, 9, 41);
     fake_client_ready(&w->client[0], MODEL_LEN);
@@ -149,7 +149,7 @@ START_TEST(a_prediction_comes_before_the_model) {
 END_TEST
 
 /* The drafts of a sequence end before the first token that its grammar does not allow. */
-START_TEST(drafts_end_before_what_may_not_come) {
+START_TEST(drafts_end_before_a_forbidden_token) {
     struct world *w = world_new(&ample, 8, 200);
     struct vocabulary *vocabulary = lettered_vocabulary(FAKE_V);
     uint64_t random = 11;
@@ -186,14 +186,14 @@ int main(void) {
     Suite *suite = suite_create("scheduler_draft_use");
     TCase *core = tcase_create("core");
     tcase_add_test(core, a_cheap_model_that_is_right_is_asked_for_many);
-    tcase_add_test(core, a_model_as_dear_as_the_steps_is_not_asked);
+    tcase_add_test(core, a_model_as_slow_as_the_steps_is_not_asked);
     tcase_add_test(core, a_model_that_is_wrong_rests);
     tcase_add_test(core, a_rest_ends);
     tcase_add_test(core, each_sequence_rests_for_itself);
     tcase_add_test(core, a_first_pass_measures_the_model);
-    tcase_add_test(core, nobody_drafts_beside_a_prompt);
-    tcase_add_test(core, a_prediction_comes_before_the_model);
-    tcase_add_test(core, drafts_end_before_what_may_not_come);
+    tcase_add_test(core, steps_with_a_prompt_have_no_drafts);
+    tcase_add_test(core, a_prediction_precedes_the_model);
+    tcase_add_test(core, drafts_end_before_a_forbidden_token);
     tcase_add_test(core, a_pass_that_fails_drafts_nothing);
     suite_add_tcase(suite, core);
     return suite_main(suite);

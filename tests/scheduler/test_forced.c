@@ -70,7 +70,7 @@ END_TEST
 
 /* A grammar with a letter that no token contains: after the a, neither a token nor the end is
  * allowed. */
-START_TEST(who_can_neither_go_on_nor_end_is_stuck) {
+START_TEST(a_sequence_without_next_token_or_end_is_stuck) {
     open_world("ae", _i);
     ask(5, 40);
     run();
@@ -140,7 +140,7 @@ END_TEST
 
 /* If another setting refuses the forced token, no token is left, and the request ends with an
  * error. */
-START_TEST(what_forbids_a_forced_token_still_does) {
+START_TEST(a_forbidden_token_is_not_forced) {
     static const struct bad_word words[] = {{.last = 3}};
     static const uint32_t allowed[] = {0xFFF7};
     open_world("cd{9}[ab]", false);
@@ -158,13 +158,13 @@ int main(void) {
     Suite *suite = suite_create("scheduler/forced");
     TCase *core = tcase_create("core");
     tcase_add_loop_test(core, a_run_of_forced_tokens_is_one_step, 0, 3);
-    tcase_add_loop_test(core, who_can_neither_go_on_nor_end_is_stuck, 0, 2);
+    tcase_add_loop_test(core, a_sequence_without_next_token_or_end_is_stuck, 0, 2);
     tcase_add_test(core, a_step_is_planned_before_the_token_is_known);
     tcase_add_loop_test(core, forced_tokens_take_back_a_sample_in_flight, 0, 2);
     tcase_add_loop_test(core, forced_tokens_may_be_the_last, 0, 2);
     tcase_add_test(core, a_long_run_is_computed_in_parts);
     tcase_add_test(core, choices_are_forced_apart);
-    tcase_add_loop_test(core, what_forbids_a_forced_token_still_does, 0, 3);
+    tcase_add_loop_test(core, a_forbidden_token_is_not_forced, 0, 3);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

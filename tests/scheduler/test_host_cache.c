@@ -125,7 +125,7 @@ START_TEST(the_oldest_goes_when_there_is_no_more_room) {
 }
 END_TEST
 
-START_TEST(what_is_cached_twice_is_copied_once) {
+START_TEST(a_block_cached_twice_is_copied_once) {
     compute(0, 1, 0);
     compute(5, N_BLOCKS, 99);
     ck_assert_int_eq((int)swap.n_out, 1);
@@ -138,7 +138,7 @@ START_TEST(what_is_cached_twice_is_copied_once) {
 }
 END_TEST
 
-START_TEST(swapped_sequences_come_first) {
+START_TEST(swapped_sequences_precede_the_cache) {
     const int32_t held[N_HOST] = {0, 1, 2, 0, 1};
     compute(0, N_BLOCKS, 0);
     compute(5, N_BLOCKS, 99);
@@ -180,8 +180,8 @@ int main(void) {
     tcase_add_checked_fixture(core, begin, end);
     tcase_add_test(core, evicted_blocks_are_found_and_loaded);
     tcase_add_test(core, the_oldest_goes_when_there_is_no_more_room);
-    tcase_add_test(core, what_is_cached_twice_is_copied_once);
-    tcase_add_test(core, swapped_sequences_come_first);
+    tcase_add_test(core, a_block_cached_twice_is_copied_once);
+    tcase_add_test(core, swapped_sequences_precede_the_cache);
     tcase_add_test(core, without_memory_the_host_blocks_shrink);
     tcase_add_test(core, it_is_off_without_caching_or_host_blocks);
     suite_add_tcase(suite, core);

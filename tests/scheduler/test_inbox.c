@@ -91,7 +91,7 @@ START_TEST(the_queue_is_bounded) {
 END_TEST
 
 /* Otherwise a health check would take an idle time for a hanging step. */
-START_TEST(work_that_comes_restarts_the_clock_of_steps) {
+START_TEST(new_work_restarts_the_clock_of_steps) {
     struct err err;
     struct scheduler_stats stats;
     uint64_t before = now_ns();
@@ -289,7 +289,7 @@ int main(void) {
     tcase_add_checked_fixture(core, begin, NULL);
     tcase_add_test(core, too_long_is_refused_with_both_numbers);
     tcase_add_test(core, the_queue_is_bounded);
-    tcase_add_test(core, work_that_comes_restarts_the_clock_of_steps);
+    tcase_add_test(core, new_work_restarts_the_clock_of_steps);
     tcase_add_test(core, the_time_of_steps_has_parts);
     tcase_add_test(core, a_stopping_scheduler_takes_nothing);
     tcase_add_test(core, no_tokens_wanted_ends_each_choice_once);

@@ -91,7 +91,7 @@ static int rows_of(const struct sequence *sequence) {
     return -1; /* preempted, or not admitted */
 }
 
-START_TEST(decodes_come_first_and_a_prompt_takes_the_rest) {
+START_TEST(decodes_are_first_and_a_prompt_takes_the_rest) {
     begin(100, 8, 10, 8, false);
     struct sequence *prefill = run(50, 8, 0), *a = run(9, 8, 0), *b = run(21, 20, 0);
     plan_make(&plan, &view);
@@ -336,7 +336,7 @@ START_TEST(a_prompt_shrinks_before_it_preempts) {
 }
 END_TEST
 
-START_TEST(what_is_let_in_has_room_for_all_it_knows) {
+START_TEST(an_admitted_sequence_has_room_for_all_known_tokens) {
     begin(10, 8, 16, 8, false);
     struct sequence *a = run(16, 4, 0), *b = wait(20, 0), *c = wait(1, 0);
     plan_make(&plan, &view);
@@ -461,7 +461,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("scheduler_plan");
     TCase *core = tcase_create("core");
-    tcase_add_test(core, decodes_come_first_and_a_prompt_takes_the_rest);
+    tcase_add_test(core, decodes_are_first_and_a_prompt_takes_the_rest);
     tcase_add_test(core, several_prompts_share_a_step);
     tcase_add_test(core, prompts_do_not_hold_decodes_up);
     tcase_add_test(core, prompts_get_the_rows_that_there_is_time_for);
@@ -474,7 +474,7 @@ int main(void) {
     tcase_add_test(core, the_last_sits_out_and_keeps_its_blocks);
     tcase_add_test(core, a_decode_that_was_planned_can_still_be_preempted);
     tcase_add_test(core, a_prompt_shrinks_before_it_preempts);
-    tcase_add_test(core, what_is_let_in_has_room_for_all_it_knows);
+    tcase_add_test(core, an_admitted_sequence_has_room_for_all_known_tokens);
     tcase_add_test(core, all_sharers_but_the_last_copy);
     tcase_add_test(core, prompt_logprobs_take_logit_rows);
     tcase_add_test(core, few_prompts_fork_in_one_step);

@@ -477,7 +477,7 @@ static uint64_t number_from(const char *name, uint64_t otherwise) {
     return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-START_TEST(each_request_gives_what_it_gives_alone) {
+START_TEST(each_request_gives_its_answer_alone) {
     uint64_t steps = number_from("SCHEDULER_STEPS", STEPS), done = 0, seed = 0;
     uint64_t only = number_from("SCHEDULER_SEED", 0);
     struct simulation *sum = mem_calloc(1, sizeof *sum), *sim = mem_calloc(1, sizeof *sim);
@@ -546,7 +546,7 @@ int main(void) {
     Suite *suite = suite_create("scheduler_simulation");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 300);
-    tcase_add_test(core, each_request_gives_what_it_gives_alone);
+    tcase_add_test(core, each_request_gives_its_answer_alone);
     suite_add_tcase(suite, core);
     SRunner *runner = srunner_create(suite);
     signal(SIGABRT, tell_seed);

@@ -65,7 +65,7 @@ START_TEST(of_equal_matches_the_latest_is_followed) {
 }
 END_TEST
 
-START_TEST(what_was_never_seen_is_not_guessed) {
+START_TEST(unseen_text_is_not_guessed) {
     static struct text text;
     text_begin(&text);
     check_draft(&text, 4, "", 0);
@@ -212,7 +212,7 @@ END_TEST
 
 /* ---- costs and chances ---------------------------------------------------------------------- */
 
-START_TEST(costs_keep_to_the_expected_form_between_measured_ones) {
+START_TEST(costs_have_the_expected_form_between_measured_ones) {
     struct step_cost cost;
     step_cost_init(&cost, true);
     float one = step_cost_ns(&cost, 1), eight = step_cost_ns(&cost, 8);
@@ -254,7 +254,7 @@ START_TEST(an_interrupted_step_is_forgotten) {
 }
 END_TEST
 
-START_TEST(a_chance_follows_what_held) {
+START_TEST(a_chance_follows_the_accepted_drafts) {
     struct sequence sequence = {.drafts.n = 3, .drafts.match = 2};
     drafts_init(&sequence.drafts);
     float at2 = sequence.drafts.chance[2], at3 = sequence.drafts.chance[3],
@@ -269,7 +269,7 @@ START_TEST(a_chance_follows_what_held) {
 }
 END_TEST
 
-START_TEST(a_chance_is_on_average_what_holds) {
+START_TEST(a_chance_is_on_average_the_accepted_share) {
     struct sequence sequence = {.drafts.n = 1, .drafts.match = 2};
     float sum = 0;
     drafts_init(&sequence.drafts);
@@ -409,7 +409,7 @@ START_TEST(a_request_may_refuse_drafts_and_bound_them) {
 END_TEST
 
 /* In the last step of a sequence, no draft goes beyond its maximum length. */
-START_TEST(drafts_end_where_the_sequence_does) {
+START_TEST(drafts_end_with_the_sequence) {
     struct world *w = world_new(0, 15, 200, 1);
     ask(w, 0, 9, 4);
     submit(w, 0);
@@ -440,7 +440,7 @@ START_TEST(drafts_take_nothing_from_others) {
 }
 END_TEST
 
-START_TEST(nobody_drafts_while_somebody_waits) {
+START_TEST(there_are_no_drafts_while_a_request_waits) {
     struct world *w = world_new(0, 15, 26, 1);
     ask(w, 0, 9, 80);
     ask(w, 1, 95, 3); /* its blocks are free when the first one ends */
@@ -475,7 +475,7 @@ START_TEST(drafts_never_preempt) {
 END_TEST
 
 /* With learnt costs, refused drafts end soon, and accepted drafts continue. */
-START_TEST(guessing_ends_where_it_does_not_pay) {
+START_TEST(guessing_ends_if_it_does_not_pay) {
     uint64_t drafts[2];
     for (int bad = 0; bad < 2; bad++) {
         struct world *w = world_new(bad ? 100 : 0, 15, 200, 1);
@@ -496,7 +496,7 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_add_test(core, the_longest_match_is_followed);
     tcase_add_test(core, of_equal_matches_the_latest_is_followed);
-    tcase_add_test(core, what_was_never_seen_is_not_guessed);
+    tcase_add_test(core, unseen_text_is_not_guessed);
     tcase_add_test(core, repetition_is_continued);
     tcase_add_test(core, a_prediction_is_followed_and_found_again);
     tcase_add_test(core, the_longest_match_in_a_prediction_is_followed);
@@ -504,19 +504,19 @@ int main(void) {
     tcase_add_test(core, drafts_are_not_indexed);
     tcase_add_test(core, a_long_prompt_is_indexed_in_parts);
     tcase_add_loop_test(core, lookup_equals_a_search_of_all_places, 0, 10);
-    tcase_add_test(core, costs_keep_to_the_expected_form_between_measured_ones);
+    tcase_add_test(core, costs_have_the_expected_form_between_measured_ones);
     tcase_add_test(core, an_interrupted_step_is_forgotten);
-    tcase_add_test(core, a_chance_follows_what_held);
-    tcase_add_test(core, a_chance_is_on_average_what_holds);
+    tcase_add_test(core, a_chance_follows_the_accepted_drafts);
+    tcase_add_test(core, a_chance_is_on_average_the_accepted_share);
     tcase_add_loop_test(core, drafts_that_all_hold_save_steps, 0, MAX_DRAFTS + 1);
     tcase_add_test(core, drafts_that_never_hold_cost_no_step);
     tcase_add_test(core, blocks_are_those_of_the_tokens_that_held);
     tcase_add_test(core, a_request_may_refuse_drafts_and_bound_them);
-    tcase_add_test(core, drafts_end_where_the_sequence_does);
+    tcase_add_test(core, drafts_end_with_the_sequence);
     tcase_add_test(core, drafts_take_nothing_from_others);
-    tcase_add_test(core, nobody_drafts_while_somebody_waits);
+    tcase_add_test(core, there_are_no_drafts_while_a_request_waits);
     tcase_add_test(core, drafts_never_preempt);
-    tcase_add_test(core, guessing_ends_where_it_does_not_pay);
+    tcase_add_test(core, guessing_ends_if_it_does_not_pay);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

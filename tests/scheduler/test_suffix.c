@@ -1,5 +1,5 @@
-/* Drafts from texts that have ended: the access to texts, the votes, and the contents of the ring.
- */
+/* Drafts from texts that have ended: the access to texts, the votes, and the contents of the
+ * ring. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +105,7 @@ START_TEST(texts_that_end_have_no_vote) {
 END_TEST
 
 /* A text that was overwritten by the same one, at the same place of the ring, does not vote. */
-START_TEST(what_was_written_over_has_no_vote) {
+START_TEST(overwritten_text_does_not_count) {
     enum { RING = 1 << 17, FILLER = 1020, TEXT_TOKENS = 4 };
     int32_t out[MAX_DRAFTS], text[FILLER];
     int match, next = 100, left = RING - TEXT_TOKENS;
@@ -124,7 +124,7 @@ START_TEST(what_was_written_over_has_no_vote) {
 }
 END_TEST
 
-START_TEST(own_text_comes_first) {
+START_TEST(own_text_is_preferred) {
     int32_t out[MAX_DRAFTS];
     int match;
     end_text(TEXT(1, 2, 3), 0, 0);
@@ -165,8 +165,8 @@ int main(void) {
     tcase_add_test(core, places_vote);
     tcase_add_test(core, only_the_longest_matches_vote);
     tcase_add_test(core, texts_that_end_have_no_vote);
-    tcase_add_test(core, what_was_written_over_has_no_vote);
-    tcase_add_test(core, own_text_comes_first);
+    tcase_add_test(core, overwritten_text_does_not_count);
+    tcase_add_test(core, own_text_is_preferred);
     tcase_add_test(core, old_texts_are_forgotten);
     suite_add_tcase(suite, core);
     return suite_main(suite);

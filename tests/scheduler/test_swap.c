@@ -83,7 +83,7 @@ static struct world *run_two(int n_blocks, int n_host_blocks, int n_host, int sw
     return w;
 }
 
-START_TEST(what_comes_back_is_not_computed_again) {
+START_TEST(restored_blocks_are_not_recomputed) {
     struct world *w = run_two(PLENTY, 0, 0, 1, _i);
     ck_assert_uint_eq(w->engine->n_rows, 2 * ROWS);
     world_free(w);
@@ -127,7 +127,7 @@ static struct world *run_to_swapped(void) {
     return w;
 }
 
-START_TEST(who_ends_gives_its_slots_back) {
+START_TEST(a_sequence_that_ends_returns_its_slots) {
     struct world *w = run_to_swapped();
     atomic_store(&w->client[1].generation.cancelled, true);
     scheduler_cancel(w->scheduler, &w->client[1].generation);
@@ -152,7 +152,7 @@ START_TEST(a_scheduler_may_go_while_one_is_swapped) {
 END_TEST
 
 /* If others compute, the step that loads a sequence has no rows of it. */
-START_TEST(who_comes_back_sits_a_step_out_beside_others) {
+START_TEST(a_restored_sequence_skips_a_step_beside_others) {
     struct world *w = run_to_swapped();
     while (w->engine->n_in == 0) ck_assert(fake_step(w->scheduler));
     ck_assert_int_eq(w->scheduler->swap.loading, w->scheduler->running.n > 1);
@@ -163,7 +163,7 @@ END_TEST
 
 /* A request that precedes a search and grows preempts it at every point of its steps. A beam whose
  * candidates are known or in flight might not continue, so it is not swapped. */
-START_TEST(a_beam_whose_candidates_come_is_not_swapped) {
+START_TEST(a_beam_with_candidates_in_flight_is_not_swapped) {
     uint64_t preempted = 0;
     for (int wait = 1; wait < 16; wait++) {
         struct world *w = world_new(12, 20, 20, 1, false);
@@ -186,7 +186,7 @@ START_TEST(a_beam_whose_candidates_come_is_not_swapped) {
 }
 END_TEST
 
-/* ---- blocks that the prefix cache evicts ----------------------------------------------------- */
+/* ---- blocks that the prefix cache evicts ---------------------------------------------------- */
 
 /* Runs request k alone, under this salt. Returns how many tokens of its prompt were cached. */
 static int run_one(struct world *w, int k, uint64_t salt) {
@@ -209,7 +209,7 @@ static struct world *run_until_evicted(int n_host_blocks, int swap_from, bool ca
     return w;
 }
 
-START_TEST(what_is_forgotten_comes_back) {
+START_TEST(an_evicted_block_is_restored) {
     struct world *w = run_until_evicted(20, _i ? 8 : 1, true);
     struct scheduler_stats stats;
     scheduler_stats(w->scheduler, &stats);
@@ -227,7 +227,7 @@ START_TEST(what_is_forgotten_comes_back) {
 }
 END_TEST
 
-START_TEST(what_came_back_is_found_with_what_followed_it) {
+START_TEST(restored_blocks_are_found_with_their_successors) {
     struct world *w = run_until_evicted(40, 1, true);
     ck_assert_int_eq(run_one(w, 0, 0), 8);
     for (int i = 0; i < 4; i++) ck_assert_int_eq(run_one(w, i % 3, 0), 8);
@@ -235,7 +235,7 @@ START_TEST(what_came_back_is_found_with_what_followed_it) {
 }
 END_TEST
 
-START_TEST(what_is_kept_is_not_anothers) {
+START_TEST(kept_blocks_are_found_only_with_their_salt) {
     struct world *w = run_until_evicted(20, 1, true);
     ck_assert_int_eq(run_one(w, 0, 5), 0);
     ck_assert_uint_eq(w->engine->n_in, 0);
@@ -259,7 +259,7 @@ START_TEST(nothing_is_kept_without_caching) {
 END_TEST
 
 /* All slots hold cached blocks when two sequences need more blocks than there are. */
-START_TEST(sequences_come_before_what_is_kept) {
+START_TEST(sequences_precede_cached_blocks) {
     struct world *w = run_until_evicted(8, 1, true);
     ck_assert_int_eq(host_cache_blocks(&w->scheduler->swap.cache), 8);
     struct scheduler_stats stats = {0};
@@ -280,18 +280,18 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("scheduler_swap");
     TCase *core = tcase_create("core");
-    tcase_add_loop_test(core, what_comes_back_is_not_computed_again, false, true + 1);
+    tcase_add_loop_test(core, restored_blocks_are_not_recomputed, false, true + 1);
     tcase_add_loop_test(core, without_memory_or_slots_or_need_it_is_computed_again, 0, 3);
-    tcase_add_test(core, who_ends_gives_its_slots_back);
+    tcase_add_test(core, a_sequence_that_ends_returns_its_slots);
     tcase_add_test(core, a_scheduler_may_go_while_one_is_swapped);
-    tcase_add_test(core, who_comes_back_sits_a_step_out_beside_others);
-    tcase_add_test(core, a_beam_whose_candidates_come_is_not_swapped);
-    tcase_add_loop_test(core, what_is_forgotten_comes_back, 0, 2);
-    tcase_add_test(core, what_came_back_is_found_with_what_followed_it);
-    tcase_add_test(core, what_is_kept_is_not_anothers);
+    tcase_add_test(core, a_restored_sequence_skips_a_step_beside_others);
+    tcase_add_test(core, a_beam_with_candidates_in_flight_is_not_swapped);
+    tcase_add_loop_test(core, an_evicted_block_is_restored, 0, 2);
+    tcase_add_test(core, restored_blocks_are_found_with_their_successors);
+    tcase_add_test(core, kept_blocks_are_found_only_with_their_salt);
     tcase_add_test(core, little_is_not_worth_the_wait);
     tcase_add_test(core, nothing_is_kept_without_caching);
-    tcase_add_test(core, sequences_come_before_what_is_kept);
+    tcase_add_test(core, sequences_precede_cached_blocks);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

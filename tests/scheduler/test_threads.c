@@ -152,7 +152,7 @@ static void *submit_many(void *arg) {
     return NULL;
 }
 
-START_TEST(threads_get_what_they_asked_for) {
+START_TEST(threads_get_their_own_answers) {
     struct world world;
     struct submitter submitters[N_THREADS];
     pthread_t threads[N_THREADS];
@@ -274,7 +274,7 @@ int main(void) {
     Suite *suite = suite_create("scheduler_threads");
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 120);
-    tcase_add_loop_test(core, threads_get_what_they_asked_for, 1, MAX_IN_FLIGHT + 1);
+    tcase_add_loop_test(core, threads_get_their_own_answers, 1, MAX_IN_FLIGHT + 1);
     tcase_add_test(core, an_idle_scheduler_sleeps);
     tcase_add_test(core, stopping_ends_all_that_lives);
     tcase_add_test(core, a_device_that_fails_ends_all);

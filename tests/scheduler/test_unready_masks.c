@@ -112,7 +112,7 @@ START_TEST(only_its_own_sequence_sits_out) {
 END_TEST
 
 /* A sequence does not skip a step if no other sequence would continue. */
-START_TEST(nobody_sits_out_alone) {
+START_TEST(a_sequence_alone_never_skips_a_step) {
     open_world(_i, 1);
     ask(0, true);
     ck_assert_uint_eq(run(1), 0);
@@ -174,7 +174,7 @@ END_TEST
 
 /* With one step in flight, each step yields a token for each sequence that does not wait for its
  * mask. */
-START_TEST(who_has_a_mask_goes_on) {
+START_TEST(a_sequence_with_a_mask_continues) {
     open_world(1, 40);
     ask(0, false)->max_tokens = 4 * TOKENS;
     ask(1, true)->max_drafts = DRAFTS;
@@ -210,7 +210,7 @@ static int run_with_little_work(const char *regex, int in_flight) {
 
 /* If the mask is not ready again, the allowed work is twice, then four times as much, and finally
  * unlimited. This starts again for each token. */
-START_TEST(nobody_sits_out_for_ever) {
+START_TEST(no_sequence_skips_steps_forever) {
     int most = run_with_little_work(words, _i);
     ck_assert(most > 0 && most < 6);
     close_world();
@@ -228,7 +228,7 @@ static size_t heap_bytes(void) {
 }
 
 /* Sequences that are cancelled while they wait for a mask leak no memory. */
-START_TEST(who_waits_may_be_cancelled) {
+START_TEST(a_waiting_sequence_may_be_cancelled) {
     size_t before = 0;
     int n_waited = 0;
     open_world(_i, 2);
@@ -255,13 +255,13 @@ int main(void) {
     Suite *suite = suite_create("scheduler/unready_masks");
     TCase *core = tcase_create("core");
     tcase_add_loop_test(core, only_its_own_sequence_sits_out, 1, MAX_IN_FLIGHT + 1);
-    tcase_add_loop_test(core, nobody_sits_out_alone, 1, MAX_IN_FLIGHT + 1);
+    tcase_add_loop_test(core, a_sequence_alone_never_skips_a_step, 1, MAX_IN_FLIGHT + 1);
     tcase_add_loop_test(core, known_masks_are_in_time, 1, MAX_IN_FLIGHT + 1);
     tcase_add_loop_test(core, choices_begin_together, 1, MAX_IN_FLIGHT + 1);
     tcase_add_loop_test(core, drafts_do_not_wait, 1, MAX_IN_FLIGHT + 1);
-    tcase_add_test(core, who_has_a_mask_goes_on);
-    tcase_add_loop_test(core, nobody_sits_out_for_ever, 1, MAX_IN_FLIGHT + 1);
-    tcase_add_loop_test(core, who_waits_may_be_cancelled, 1, MAX_IN_FLIGHT + 1);
+    tcase_add_test(core, a_sequence_with_a_mask_continues);
+    tcase_add_loop_test(core, no_sequence_skips_steps_forever, 1, MAX_IN_FLIGHT + 1);
+    tcase_add_loop_test(core, a_waiting_sequence_may_be_cancelled, 1, MAX_IN_FLIGHT + 1);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

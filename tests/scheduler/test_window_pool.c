@@ -18,7 +18,7 @@ static void teardown(void) {
     window_pool_free(&pool);
 }
 
-START_TEST(a_window_block_is_free_or_idle_when_nobody_watches) {
+START_TEST(an_unwatched_window_block_is_free_or_idle) {
     window_pool_attach(&pool, 6);
     window_pool_watch(&pool, 6);
     window_pool_attach(&pool, 2);
@@ -52,7 +52,7 @@ START_TEST(the_oldest_idle_one_is_taken_when_none_is_free) {
 }
 END_TEST
 
-START_TEST(a_holder_that_goes_over_brings_its_window_block_where_it_is_wanted) {
+START_TEST(a_holder_that_moves_brings_its_window_block_if_needed) {
     window_pool_attach(&pool, 1);
     int32_t content = pool.of[1];
     window_pool_move(&pool, 1, 4);
@@ -170,7 +170,7 @@ static int run(struct world *w) {
     return most;
 }
 
-START_TEST(a_sequence_keeps_what_its_window_shows) {
+START_TEST(a_sequence_keeps_the_blocks_of_its_window) {
     struct world *w = world_new(40);
     submit(w, 0, 1, 120, 60);
     ck_assert_int_eq(run(w), SEEN - 1);
@@ -272,14 +272,14 @@ int main(void) {
     Suite *suite = suite_create("scheduler/window_pool");
     TCase *core = tcase_create("pool");
     tcase_add_checked_fixture(core, setup, teardown);
-    tcase_add_test(core, a_window_block_is_free_or_idle_when_nobody_watches);
+    tcase_add_test(core, an_unwatched_window_block_is_free_or_idle);
     tcase_add_test(core, the_oldest_idle_one_is_taken_when_none_is_free);
-    tcase_add_test(core, a_holder_that_goes_over_brings_its_window_block_where_it_is_wanted);
+    tcase_add_test(core, a_holder_that_moves_brings_its_window_block_if_needed);
     tcase_add_test(core, a_row_sees_its_window_and_no_block_before_it);
     tcase_add_test(core, blocks_are_usable_up_to_one_whose_row_finds_all);
     suite_add_tcase(suite, core);
     TCase *sequences = tcase_create("sequences");
-    tcase_add_test(sequences, a_sequence_keeps_what_its_window_shows);
+    tcase_add_test(sequences, a_sequence_keeps_the_blocks_of_its_window);
     tcase_add_test(sequences, sequences_run_together_on_the_window_blocks_that_they_see);
     tcase_add_test(sequences, window_blocks_that_are_shared_count_once);
     tcase_add_test(sequences, window_blocks_that_are_promised_are_not_given_away);

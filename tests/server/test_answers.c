@@ -58,7 +58,7 @@ START_TEST(all_answers_have_a_bound) {
 END_TEST
 
 /* A finished answer is counted in full, even above the limits. */
-START_TEST(what_was_written_is_counted) {
+START_TEST(written_bytes_are_counted) {
     struct answers answers = {.max_bytes = ALL};
     struct answer_share share = {0};
     answer_settle(&answers, &share, 2 * ALL);
@@ -103,7 +103,7 @@ int main(void) {
     tcase_add_test(core, small_answers_are_not_counted);
     tcase_add_test(core, one_answer_has_a_bound);
     tcase_add_test(core, all_answers_have_a_bound);
-    tcase_add_test(core, what_was_written_is_counted);
+    tcase_add_test(core, written_bytes_are_counted);
     tcase_add_test(core, workers_and_loop_share_the_sum);
     suite_add_tcase(suite, core);
     return suite_main(suite);

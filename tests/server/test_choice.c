@@ -114,7 +114,7 @@ START_TEST(min_tokens_let_stop_strings_pass) {
 }
 END_TEST
 
-START_TEST(held_text_comes_with_the_end) {
+START_TEST(held_text_is_sent_with_the_end) {
     make("{\"prompt\":\"x\",\"stop\":\"lo\"}");
     say("l");
     expect("", NULL);
@@ -186,7 +186,7 @@ START_TEST(an_end_without_a_token) {
 }
 END_TEST
 
-START_TEST(an_echo_comes_first) {
+START_TEST(an_echo_is_first) {
     make("{\"prompt\":[64,65,66],\"echo\":true,\"logprobs\":0}");
     say("de");
     expect("abcde", NULL);
@@ -198,7 +198,7 @@ START_TEST(an_echo_comes_first) {
 }
 END_TEST
 
-START_TEST(writers_get_what_was_asked_for) {
+START_TEST(writers_get_the_requested_fields) {
     struct api_choice out;
     make("{\"prompt\":\"x\",\"return_token_ids\":true}");
     say("ab");
@@ -228,13 +228,13 @@ int main(void) {
         a_stop_regex_stops,
         min_tokens_let_stop_strings_pass,
         a_stop_string_in_the_last_token_ends,
-        held_text_comes_with_the_end,
+        held_text_is_sent_with_the_end,
         stop_ids_are_told_apart,
         a_complete_text_stops_with_its_last_token,
         characters_stay_whole,
         an_end_without_a_token,
-        an_echo_comes_first,
-        writers_get_what_was_asked_for,
+        an_echo_is_first,
+        writers_get_the_requested_fields,
     };
     Suite *suite = suite_create("server/choice");
     TCase *cases = tcase_create("all");

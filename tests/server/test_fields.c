@@ -454,7 +454,7 @@ END_TEST
 
 /* ---- /tokenize ------------------------------------------------------------------------------ */
 
-START_TEST(tokenize_refuses_what_it_does_not_serve) {
+START_TEST(tokenize_refuses_unserved_fields) {
     static const struct pair bodies[] = {
         {"{\"content\":\"x\",\"prompt\":\"x\"}", "content", "another name of 'prompt'"},
         {"{\"content\":\"x\",\"add_special\":true,\"add_special_tokens\":true}", "add_special",
@@ -490,7 +490,7 @@ int main(void) {
     tcase_add_loop_test(lists, each_field_has_its_class, 0, N_KNOWN);
     tcase_add_loop_test(others, fields_that_depend_on_others, 0, sizeof pairs / sizeof *pairs);
     tcase_add_test(others, other_names_are_served);
-    tcase_add_test(others, tokenize_refuses_what_it_does_not_serve);
+    tcase_add_test(others, tokenize_refuses_unserved_fields);
     suite_add_tcase(suite, lists);
     suite_add_tcase(suite, others);
     return suite_main(suite);

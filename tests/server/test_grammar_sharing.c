@@ -207,7 +207,7 @@ START_TEST(a_compilation_that_was_given_up_begins_anew) {
 END_TEST
 
 /* Like workers that do not compile. */
-START_TEST(only_who_may_compiles) {
+START_TEST(only_permitted_requests_compile) {
     struct grammar *grammar, *other;
     struct asker waiting;
     struct err err = {0};
@@ -234,7 +234,7 @@ int main(void) {
     tcase_add_test(core, a_compilation_stops_when_its_only_client_leaves);
     tcase_add_test(core, a_compilation_goes_on_for_those_that_wait);
     tcase_add_test(core, a_compilation_that_was_given_up_begins_anew);
-    tcase_add_test(core, only_who_may_compiles);
+    tcase_add_test(core, only_permitted_requests_compile);
     tcase_add_test(core, many_threads_share_them);
     tcase_add_test(core, many_threads_share_a_failure);
     tcase_add_test(core, many_threads_search_with_them);

@@ -24,7 +24,7 @@ END_TEST
 
 /* The store keeps one of these at a time. The first one is held, so a new one has another
  * address. */
-START_TEST(the_least_recently_used_go) {
+START_TEST(the_least_recently_used_are_freed) {
     open_store(1 << 20);
     struct grammar *probe = get(GRAMMAR_REGEX, "a{3}");
     size_t bytes = grammar_bytes(probe);
@@ -138,7 +138,7 @@ END_TEST
 
 /* A stop_regex and a grammar share the store's limit. They are different entries even if their
  * texts are equal. */
-START_TEST(what_ends_answers_is_kept_too) {
+START_TEST(stop_patterns_are_kept_too) {
     struct search *first, *again, *unkept;
     open_store(1 << 20);
     struct grammar *grammar = get(GRAMMAR_REGEX, "a{3}");
@@ -248,7 +248,7 @@ END_TEST
 
 /* With tools, control tokens that mark calls and thoughts have a text. Other control tokens do
  * not. */
-START_TEST(markers_have_a_text_where_calls_are_read) {
+START_TEST(markers_have_a_text_if_calls_are_read) {
     static const char *const names[] = {"a", "[TOOL_CALLS]", "[THINK]", "[INST]"};
     static const uint32_t lengths[] = {1, 12, 7, 6};
     static const int32_t types[] = {1, 3, 3, 3};
@@ -286,17 +286,17 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 120);
     tcase_add_test(core, equal_texts_of_a_kind_compile_once);
-    tcase_add_test(core, the_least_recently_used_go);
+    tcase_add_test(core, the_least_recently_used_are_freed);
     tcase_add_test(core, a_refused_text_is_compiled_once);
     tcase_add_test(core, refusals_are_remembered_within_bounds);
     tcase_add_test(core, grammars_in_use_are_bounded_together);
     tcase_add_test(core, growth_of_a_grammar_is_counted);
     tcase_add_test(core, ten_thousand_failures_leave_memory_flat);
     tcase_add_test(core, ten_thousand_schemas_leave_memory_flat);
-    tcase_add_test(core, what_ends_answers_is_kept_too);
+    tcase_add_test(core, stop_patterns_are_kept_too);
     tcase_add_test(core, ten_thousand_of_them_leave_memory_flat);
     tcase_add_test(core, the_vocabulary_has_the_texts_of_tokens);
-    tcase_add_test(core, markers_have_a_text_where_calls_are_read);
+    tcase_add_test(core, markers_have_a_text_if_calls_are_read);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

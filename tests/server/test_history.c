@@ -51,7 +51,7 @@ static int count_lines(void) {
     return n;
 }
 
-START_TEST(entries_come_back_as_they_were) {
+START_TEST(entries_are_read_as_written) {
     make_place();
     expect("");
     append("one");
@@ -131,7 +131,7 @@ START_TEST(odd_lines_do_no_harm) {
 }
 END_TEST
 
-START_TEST(what_cannot_be_written_is_told) {
+START_TEST(a_failed_write_is_reported) {
     struct err err;
     make_place();
     strcat(folder, "/a");
@@ -170,12 +170,12 @@ int main(void) {
     Suite *suite = suite_create("server_history");
     TCase *cases = tcase_create("core");
     suite_add_tcase(suite, cases);
-    tcase_add_test(cases, entries_come_back_as_they_were);
+    tcase_add_test(cases, entries_are_read_as_written);
     tcase_add_test(cases, file_and_folders_are_for_this_user_alone);
     tcase_add_test(cases, only_the_newest_entries_are_kept);
     tcase_add_test(cases, long_entries_are_left_out);
     tcase_add_test(cases, odd_lines_do_no_harm);
-    tcase_add_test(cases, what_cannot_be_written_is_told);
+    tcase_add_test(cases, a_failed_write_is_reported);
     tcase_add_test(cases, the_place_follows_the_environment);
     return suite_main(suite);
 }

@@ -247,7 +247,7 @@ END_TEST
 
 /* If a client continues to send after a fault, its bytes are read to the end, up to the limit of a
  * body. */
-START_TEST(what_follows_is_discarded) {
+START_TEST(bytes_after_the_request_are_discarded) {
     char *more = mem_alloc(500000);
     memset(more, 'x', 500000);
     peer_say(&peer, &fixture, "GET /now HTTP/9.9\r\n\r\n");
@@ -353,7 +353,7 @@ int main(void) {
     tcase_add_loop_test(all, after_an_idle_time, 0, N_FAULTS);
     tcase_add_loop_test(all, after_the_last_request, 0, N_FAULTS);
     tcase_add_test(all, a_last_request_may_follow_others);
-    tcase_add_test(all, what_follows_is_discarded);
+    tcase_add_test(all, bytes_after_the_request_are_discarded);
     tcase_add_test(all, a_line_of_a_chunk_size_without_end);
     TCase *sizes = http_case(suite, "sizes", setup_usual_limits);
     tcase_add_test(sizes, the_largest_heads_are_served);

@@ -54,7 +54,7 @@ START_TEST(test_headers_without_an_end) {
 }
 END_TEST
 
-START_TEST(test_headers_above_what_the_parser_holds) {
+START_TEST(test_headers_above_the_parser_s_limit) {
     say_header(500000, "\r\n\r\n");
     EXPECT_SOON(&fixture, peer_is_closed(&peer));
     ck_assert_int_eq(fixture.headers, 0);
@@ -399,7 +399,7 @@ static void add_sizes(Suite *suite) {
     tcase_add_test(sizes, test_headers_below_the_limit);
     tcase_add_test(sizes, test_headers_above_the_limit);
     tcase_add_test(sizes, test_headers_without_an_end);
-    tcase_add_test(sizes, test_headers_above_what_the_parser_holds);
+    tcase_add_test(sizes, test_headers_above_the_parser_s_limit);
     tcase_add_test(sizes, test_length_above_the_limit);
     tcase_add_test(sizes, test_bodies_that_are_too_many);
     tcase_add_test(sizes, test_length_that_is_absurd);

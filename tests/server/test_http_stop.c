@@ -47,7 +47,7 @@ END_TEST
 
 /* Requests that arrived before the port was closed are answered, on idle connections and on ones
  * that are not accepted yet. */
-START_TEST(test_drain_answers_what_has_arrived) {
+START_TEST(test_drain_answers_complete_requests) {
     struct peer fresh;
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     EXPECT_SOON(&fixture, peer_has(&peer, "hello"));
@@ -368,7 +368,7 @@ int main(void) {
     TCase *stopping = http_case(suite, "stopping", NULL);
     tcase_add_test(stopping, test_drain_with_no_connection);
     tcase_add_test(stopping, test_drain_closes_idle_connections);
-    tcase_add_test(stopping, test_drain_answers_what_has_arrived);
+    tcase_add_test(stopping, test_drain_answers_complete_requests);
     tcase_add_test(stopping, test_an_announced_drain_keeps_the_port_open);
     tcase_add_test(stopping, test_drain_lets_requests_finish);
     tcase_add_test(stopping, test_drain_lets_a_half_sent_request_finish);

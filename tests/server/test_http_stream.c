@@ -133,7 +133,7 @@ START_TEST(test_three_hundred_streams) {
 }
 END_TEST
 
-/* ---- clients that disconnect ----------------------------------------------------------------- */
+/* ---- clients that disconnect ---------------------------------------------------------------- */
 
 static void expect_gone_soon(uint64_t since_ns) {
     EXPECT_SOON(&fixture, fixture.gone == 1 && fixture.done == 1);
@@ -179,7 +179,7 @@ END_TEST
 
 /* The request and the end of the connection arrive together. An immediate answer still reaches the
  * client. */
-START_TEST(test_fin_behind_the_request) {
+START_TEST(test_fin_after_the_request) {
     peer_say(&peer, &fixture, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     shutdown(peer.fd, SHUT_WR);
     EXPECT_SOON(&fixture, peer_has(&peer, "hello") && peer_is_closed(&peer));
@@ -190,7 +190,7 @@ END_TEST
 static const char *const waiting[] = {"GET /later HTTP/1.1\r\nHost: x\r\n\r\n",
                                       "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"};
 
-START_TEST(test_fin_behind_a_request_that_waits) {
+START_TEST(test_fin_after_a_request_that_waits) {
     peer_say(&peer, &fixture, waiting[_i]);
     shutdown(peer.fd, SHUT_WR);
     EXPECT_SOON(&fixture, fixture.gone == 1 && fixture.done == 1);
@@ -331,7 +331,7 @@ static void fill(char *block, size_t length, uint32_t *state) {
 
 /* The reader has read most of a large event when the next one is written. The unread rest moves to
  * the front of the buffer, and no byte is lost or doubled. */
-START_TEST(test_events_behind_a_slow_reader) {
+START_TEST(test_events_of_a_slow_reader) {
     enum { LARGE = 16 << 20, SMALL = 1 << 16 };
     struct http_request *request = open_stream(&peer);
     struct buf sent = {0}, got = {0};
@@ -380,7 +380,7 @@ static void add_streams(Suite *suite) {
     tcase_add_test(streams, test_long_stream_arrives_whole);
     tcase_add_test(streams, test_stream_to_http_1_0_has_no_chunks);
     tcase_add_test(streams, test_three_hundred_streams);
-    tcase_add_test(streams, test_events_behind_a_slow_reader);
+    tcase_add_test(streams, test_events_of_a_slow_reader);
     tcase_add_test(streams, test_writes_of_a_turn_count_together);
     TCase *silence = http_case(suite, "silence", setup_silence);
     tcase_add_test(silence, test_silent_stream_gets_a_comment);
@@ -392,8 +392,8 @@ static void add_clients(Suite *suite) {
     tcase_add_test(clients, test_fin_in_a_silent_stream);
     tcase_add_test(clients, test_reset_in_a_stream);
     tcase_add_test(clients, test_fin_before_the_answer);
-    tcase_add_test(clients, test_fin_behind_the_request);
-    tcase_add_loop_test(clients, test_fin_behind_a_request_that_waits, 0, 2);
+    tcase_add_test(clients, test_fin_after_the_request);
+    tcase_add_loop_test(clients, test_fin_after_a_request_that_waits, 0, 2);
     tcase_add_test(clients, test_fin_in_the_body);
     tcase_add_test(clients, test_fin_with_bytes_pending);
     tcase_add_test(clients, test_all_of_many_go_at_once);

@@ -138,7 +138,7 @@ START_TEST(too_many_echoed_logprobs_are_an_error) {
 END_TEST
 
 /* A chat's answer has the prompt's logprobs once, a completion's has them in each choice. */
-START_TEST(what_an_answer_repeats_of_its_prompts_is_reserved) {
+START_TEST(memory_for_repeated_prompts_is_reserved) {
     static const struct {
         const char *fields;
         size_t least, most;
@@ -383,7 +383,7 @@ int main(void) {
         a_prompt_as_long_as_the_context_leaves_no_room,
         too_many_echoed_logprobs_are_an_error,
         an_answer_grows_and_ends,
-        what_an_answer_repeats_of_its_prompts_is_reserved,
+        memory_for_repeated_prompts_is_reserved,
         a_whole_answer_is_counted_until_the_job_is_cleared,
         an_answer_that_finds_no_room_as_it_grows_ends_its_job,
         choices_of_all_prompts_end_a_job,

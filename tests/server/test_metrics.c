@@ -353,7 +353,7 @@ START_TEST(openmetrics_has_its_own_lines) {
 }
 END_TEST
 
-START_TEST(a_client_gets_what_it_prefers) {
+START_TEST(a_client_gets_its_preferred_format) {
     static const struct {
         const char *accept;
         bool openmetrics;
@@ -414,7 +414,7 @@ int main(void) {
     tcase_add_test(core, labels_are_escaped);
     tcase_add_test(core, each_name_is_declared_once);
     tcase_add_test(core, openmetrics_has_its_own_lines);
-    tcase_add_test(core, a_client_gets_what_it_prefers);
+    tcase_add_test(core, a_client_gets_its_preferred_format);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

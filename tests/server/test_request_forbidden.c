@@ -33,7 +33,7 @@ static const char *many_words(struct buf *body, int n) {
     return body->data;
 }
 
-START_TEST(what_may_not_be_chosen) {
+START_TEST(allowed_and_forbidden_tokens_are_read) {
     struct api_request *r = parsed(C_TEXT "\"allowed_token_ids\":[0,999,33,33]}");
     for (int32_t id = 0; id < 1000; id++)
         ck_assert_int_eq(r->sampling.allowed[id / 32] >> id % 32 & 1,
@@ -69,7 +69,7 @@ static const struct window {
     {"\"repeat_penalty\":1.5,\"presence_penalty\":1,\"repeat_last_n\":0}", 1, 0, 0},
 };
 
-START_TEST(what_penalties_count) {
+START_TEST(penalties_are_read_with_their_window) {
     const struct window *w = &windows[_i];
     struct buf body = {0};
     buf_printf(&body, "%s%s", C_TEXT, w->fields);
@@ -136,8 +136,9 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("request_forbidden");
     TCase *core = tcase_create("core");
-    tcase_add_test(core, what_may_not_be_chosen);
-    tcase_add_loop_test(core, what_penalties_count, 0, (int)(sizeof windows / sizeof *windows));
+    tcase_add_test(core, allowed_and_forbidden_tokens_are_read);
+    tcase_add_loop_test(core, penalties_are_read_with_their_window, 0,
+                        (int)(sizeof windows / sizeof *windows));
     tcase_add_test(core, how_repeats_are_discouraged);
     tcase_add_test(core, mirostat_is_the_only_cut);
     tcase_add_test(core, truncation_takes_long_prompts);

@@ -279,7 +279,7 @@ START_TEST(chat_needs_a_template) {
 }
 END_TEST
 
-START_TEST(what_is_too_much_is_refused) {
+START_TEST(values_above_the_limits_are_refused) {
     struct buf body = {0};
     struct api_request *request;
     struct err err = {0};
@@ -307,7 +307,7 @@ int main(void) {
     tcase_add_test(bad, unknown_models_are_not_found);
     tcase_add_test(bad, long_prompts_of_ids_exceed_the_context);
     tcase_add_test(bad, chat_needs_a_template);
-    tcase_add_test(bad, what_is_too_much_is_refused);
+    tcase_add_test(bad, values_above_the_limits_are_refused);
     suite_add_tcase(suite, bad);
     return suite_main(suite);
 }

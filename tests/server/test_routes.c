@@ -113,7 +113,7 @@ START_TEST(each_api_has_its_path) {
 }
 END_TEST
 
-START_TEST(metrics_come_as_openmetrics_if_asked_for) {
+START_TEST(metrics_are_openmetrics_if_asked_for) {
     ask("GET /metrics", "", NULL);
     expect_text("Content-Type: text/plain; version=0.0.4; charset=utf-8");
     ask("GET /metrics", "Accept: application/openmetrics-text; version=1.0.0\r\n", NULL);
@@ -311,7 +311,7 @@ int main(void) {
         several_names,
         paths_and_refusals,
         each_api_has_its_path,
-        metrics_come_as_openmetrics_if_asked_for,
+        metrics_are_openmetrics_if_asked_for,
         requests_are_counted_by_route,
         prompts_and_choices_are_measured,
         short_choices_are_measured,

@@ -248,7 +248,7 @@ START_TEST(cases) {
 }
 END_TEST
 
-START_TEST(what_is_refused) {
+START_TEST(unservable_patterns_are_refused) {
     static const struct {
         const char *regex, *says;
     } refused[] = {
@@ -310,7 +310,7 @@ START_TEST(the_cost_of_a_byte_is_bounded) {
 END_TEST
 
 /* Text that begins like a match, but cannot become one. */
-START_TEST(what_cannot_match_is_not_held) {
+START_TEST(text_that_cannot_match_is_not_held) {
     ck_assert_uint_eq(held_of("xa^b|y", "xa", 2, 1), 0);
     ck_assert_uint_eq(held_of("^xab|y", "xaxa", 4, 1), 0);
     ck_assert_uint_eq(held_of("^xab|y", "xa", 2, 1), 2);
@@ -322,10 +322,10 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_set_timeout(core, 60);
     tcase_add_test(core, cases);
-    tcase_add_test(core, what_is_refused);
+    tcase_add_test(core, unservable_patterns_are_refused);
     tcase_add_test(core, splits_do_not_matter);
     tcase_add_test(core, the_cost_of_a_byte_is_bounded);
-    tcase_add_test(core, what_cannot_match_is_not_held);
+    tcase_add_test(core, text_that_cannot_match_is_not_held);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

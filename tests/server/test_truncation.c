@@ -91,7 +91,7 @@ static void check_kept(const struct buf *text, const int32_t *ids, int n, enum w
     job_clear(&job);
 }
 
-START_TEST(a_prompt_keeps_its_last_tokens_behind_its_begin_token) {
+START_TEST(a_prompt_keeps_its_last_tokens_after_its_begin_token) {
     static const int keeps[] = {ANY, -1, 1, 2, 7, 62, 63, 64}, most[] = {ANY, 0, 1, 9, 63, 64};
     struct buf text = {0};
     for (int n = 1; n <= LONGEST; n += n < 5 || (n > 58 && n < 68) ? 1 : 9) {
@@ -171,7 +171,7 @@ END_TEST
 
 int main(void) {
     const TTest *const tests[] = {
-        a_prompt_keeps_its_last_tokens_behind_its_begin_token,
+        a_prompt_keeps_its_last_tokens_after_its_begin_token,
         echo_repeats_the_text_that_is_left,
         prompt_logprobs_are_those_of_the_field_that_asks_for_more,
     };

@@ -104,7 +104,7 @@ static const struct {
     {"GET /a HTTP/1.1\r\n" HOST "\r\nGET /b HTTP/1.1\r\n" HOST "\r\nGET /c", 2, WIRE_TARGET},
 };
 
-START_TEST(what_is_right) {
+START_TEST(valid_bytes_pass) {
     const char *text = right[_i].text;
     struct found found = check(text, strlen(text));
     ck_assert_msg(found.right == strlen(text), "%s: %s", text, found.err.message);
@@ -225,7 +225,7 @@ static const struct {
     {POST "Content-Length: 2\r\n\r\nhi|\nGET", STATUS_INVALID_REQUEST, "a line feed without"},
 };
 
-START_TEST(what_is_wrong) {
+START_TEST(invalid_bytes_are_refused) {
     char text[512];
     const char *mark = strchr(wrong[_i].text, '|');
     ck_assert_ptr_nonnull(mark);
@@ -329,8 +329,8 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("server_wire");
     TCase *cases = tcase_create("all");
-    tcase_add_loop_test(cases, what_is_right, 0, sizeof right / sizeof *right);
-    tcase_add_loop_test(cases, what_is_wrong, 0, sizeof wrong / sizeof *wrong);
+    tcase_add_loop_test(cases, valid_bytes_pass, 0, sizeof right / sizeof *right);
+    tcase_add_loop_test(cases, invalid_bytes_are_refused, 0, sizeof wrong / sizeof *wrong);
     tcase_add_test(cases, whole_requests_are_counted);
     tcase_add_test(cases, a_nul_byte_is_wrong);
     tcase_add_test(cases, heads_have_a_limit);

@@ -60,7 +60,7 @@ static void decode_line(void *context, const cJSON *line) {
     buf_free(&out);
 }
 
-START_TEST(bytes_become_what_python_makes_of_them) {
+START_TEST(bytes_become_the_text_of_python) {
     struct tokenizer *tokenizer = fixture_tokenizer(_i ? "gemma" : "gpt-2");
     struct bytes_test test = bytes_test_of(tokenizer);
     int n = fixture_lines("tests/vectors/detokenizer.jsonl", decode_line, &test);
@@ -106,7 +106,7 @@ START_TEST(a_stream_gives_the_same_as_the_whole) {
 }
 END_TEST
 
-START_TEST(an_emoji_comes_when_it_is_whole) {
+START_TEST(an_emoji_is_sent_when_it_is_complete) {
     struct tokenizer *tokenizer = fixture_tokenizer("gpt-2");
     struct bytes_test test = bytes_test_of(tokenizer);
     struct detokenizer detokenizer = {.tokenizer = tokenizer};
@@ -153,7 +153,7 @@ static void expect_shown(const struct tokenizer *tokenizer, const char *text, bo
     free(ids);
 }
 
-START_TEST(special_tokens_are_skipped_where_asked_and_added_ones_never) {
+START_TEST(special_tokens_are_skipped_if_asked_and_added_ones_never) {
     struct tokenizer *tokenizer = fixture_tokenizer("gpt-2");
     expect_shown(tokenizer, "a<|im_end|>b<tool_call>", false, "a<|im_end|>b<tool_call>");
     expect_shown(tokenizer, "a<|im_end|>b<tool_call>", true, "ab<tool_call>");
@@ -205,11 +205,11 @@ int main(void) {
     Suite *suite = suite_create("text_detokenizer");
     TCase *tests = tcase_create("detokenizer");
     tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, bytes_become_what_python_makes_of_them, 0, 2);
+    tcase_add_loop_test(tests, bytes_become_the_text_of_python, 0, 2);
     tcase_add_loop_test(tests, a_stream_gives_the_same_as_the_whole, 0, 4);
-    tcase_add_test(tests, an_emoji_comes_when_it_is_whole);
+    tcase_add_test(tests, an_emoji_is_sent_when_it_is_complete);
     tcase_add_test(tests, an_unfinished_character_ends_as_one_replacement);
-    tcase_add_test(tests, special_tokens_are_skipped_where_asked_and_added_ones_never);
+    tcase_add_test(tests, special_tokens_are_skipped_if_asked_and_added_ones_never);
     tcase_add_test(tests, sentencepiece_takes_its_own_space_back);
     tcase_add_test(tests, a_continued_text_keeps_its_space);
     tcase_add_test(tests, ids_out_of_range_give_no_text);

@@ -5,7 +5,7 @@
 #include "engine/text/text.h"
 #include "support/suite_main.h"
 
-static const char *const tokens[] = {"x", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>",
+static const char *const tokens[] = {"x",     "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>",
                                      "<PRE>", "<|file_sep|>"};
 enum { N_TOKENS = sizeof tokens / sizeof *tokens };
 
@@ -49,7 +49,7 @@ START_TEST(ordinary_tokens_are_not_taken) {
 }
 END_TEST
 
-START_TEST(the_file_s_tokens_come_before_names) {
+START_TEST(the_file_s_tokens_precede_names) {
     static const int32_t given[N_FIM] = {[FIM_PREFIX] = 4 + 1, [FIM_PAD] = 0 + 1};
     struct tokenizer *tokenizer = vocabulary(TOKEN_CONTROL, given);
     const int32_t *fim = tokenizer_fim(tokenizer);
@@ -63,7 +63,7 @@ int main(void) {
     TCase *tests = tcase_create("core");
     tcase_add_test(tests, tokens_are_found_by_usual_names);
     tcase_add_test(tests, ordinary_tokens_are_not_taken);
-    tcase_add_test(tests, the_file_s_tokens_come_before_names);
+    tcase_add_test(tests, the_file_s_tokens_precede_names);
     suite_add_tcase(suite, tests);
     return suite_main(suite);
 }

@@ -22,7 +22,7 @@ START_TEST(percent_formats_as_python_does) {
 }
 END_TEST
 
-START_TEST(percent_refuses_what_python_refuses) {
+START_TEST(percent_refuses_the_formats_that_python_refuses) {
     expect_template_failure("{{ '%d %d' % 1 }}", NULL, "the format needs more values");
     expect_template_failure("{{ '%d' % (1, 2) }}", NULL, "not all values are used");
     expect_template_failure("{{ 'x' % 1 }}", NULL, "not all values are used");
@@ -67,7 +67,7 @@ START_TEST(fields_find_their_argument) {
 }
 END_TEST
 
-START_TEST(fields_refuse_what_python_refuses) {
+START_TEST(fields_refuse_the_formats_that_python_refuses) {
     expect_template_failure("{{ '{}'.format() }}", NULL, "the format needs more values");
     expect_template_failure("{{ '{} {0}'.format(1) }}", NULL, "cannot mix numbered fields");
     expect_template_failure("{{ '{a}'.format(b=1) }}", NULL, "names an argument that is not given");
@@ -100,10 +100,10 @@ int main(void) {
     Suite *suite = suite_create("text_format");
     TCase *tests = tcase_create("formats");
     tcase_add_test(tests, percent_formats_as_python_does);
-    tcase_add_test(tests, percent_refuses_what_python_refuses);
+    tcase_add_test(tests, percent_refuses_the_formats_that_python_refuses);
     tcase_add_test(tests, fields_format_numbers_as_python_does);
     tcase_add_test(tests, fields_find_their_argument);
-    tcase_add_test(tests, fields_refuse_what_python_refuses);
+    tcase_add_test(tests, fields_refuse_the_formats_that_python_refuses);
     tcase_add_test(tests, widths_are_bounded);
     suite_add_tcase(suite, tests);
     return suite_main(suite);

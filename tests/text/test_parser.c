@@ -64,7 +64,7 @@ START_TEST(statements_hold_their_parts) {
 END_TEST
 
 /* A macro's node notes what its body, and the macros in it, use. */
-START_TEST(macros_note_what_their_bodies_use) {
+START_TEST(macros_note_the_names_in_their_bodies) {
     struct render *r = fixture_render_new(1 << 20);
     const struct template_node *plain = parsed(r, "{% macro m(a) %}{{ a }}{% endmacro %}");
     ck_assert(!plain->uses_caller && !plain->uses_kwargs && !plain->uses_varargs);
@@ -85,7 +85,7 @@ START_TEST(a_height_is_one_more_than_the_highest_child) {
 }
 END_TEST
 
-START_TEST(names_what_it_expected) {
+START_TEST(a_message_names_the_expected_token) {
     static const struct fixture_case refused[] = {
         {"{{ }}", "expected an expression, got '}}'"},
         {"{{ 1 2 }}", "expected '}}', got an integer"},
@@ -138,9 +138,9 @@ int main(void) {
     TCase *core = tcase_create("core"), *limits = tcase_create("limits");
     tcase_add_test(core, operators_bind_by_precedence);
     tcase_add_test(core, statements_hold_their_parts);
-    tcase_add_test(core, macros_note_what_their_bodies_use);
+    tcase_add_test(core, macros_note_the_names_in_their_bodies);
     tcase_add_test(core, a_height_is_one_more_than_the_highest_child);
-    tcase_add_test(core, names_what_it_expected);
+    tcase_add_test(core, a_message_names_the_expected_token);
     tcase_add_test(limits, trees_are_as_high_as_the_limit);
     suite_add_tcase(suite, core);
     suite_add_tcase(suite, limits);

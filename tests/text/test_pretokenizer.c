@@ -80,8 +80,8 @@ START_TEST(deepseek_splits_in_steps) {
 }
 END_TEST
 
-/* The Mongolian vowel separator is not a space since Unicode 6.3; the next-line character is one.
- */
+/* The Mongolian vowel separator is not a space since Unicode 6.3; the next-line character is
+ * one. */
 START_TEST(later_families_split_as_their_patterns_say) {
     static const char text[] = "\u4e2d\u6587ABC\u6f22\u5b57def's HELLOWorld 1234\n\n x!!\n it'S  ";
     expect_pieces("kimi-k2", text,
@@ -310,7 +310,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 /* Long text with a different end makes each repeat backtrack as far as possible. Neither method may
  * reach a limit of PCRE2. */
-START_TEST(long_pieces_come_near_no_limit) {
+START_TEST(long_pieces_stay_far_from_the_limits) {
     struct pretokenizer pretokenizer = pretokenizer_of(shapes[_i]);
     struct pretokenizer interpreted = pretokenizer;
     for (int i = 0; i < interpreted.n_stages; i++) interpreted.stage[i].regex.jit = false;
@@ -419,7 +419,7 @@ int main(void) {
     tcase_add_test(tests, bytes_that_are_no_text_are_their_own_pieces);
     tcase_add_loop_test(tests, pieces_are_the_whole_text, 0, n);
     tcase_add_loop_test(tests, the_interpreter_gives_the_same_pieces, 0, n);
-    tcase_add_loop_test(limits, long_pieces_come_near_no_limit, 0, N_SHAPES);
+    tcase_add_loop_test(limits, long_pieces_stay_far_from_the_limits, 0, N_SHAPES);
     tcase_add_test(tests, an_unknown_name_is_refused);
     tcase_add_test(tests, the_sink_can_stop_the_splitting);
     tcase_add_test(tests, characters_are_composed_and_marks_ordered);

@@ -1,5 +1,5 @@
-/* Encoding: golden vectors of all families, invalid vocabularies, limits, hostile texts, threads.
- */
+/* Encoding: golden vectors of all families, invalid vocabularies, limits, hostile texts,
+ * threads. */
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ START_TEST(families_encode_as_their_oracles) {
 }
 END_TEST
 
-/* ---- invalid specifications ------------------------------------------------------------------ */
+/* ---- invalid specifications ----------------------------------------------------------------- */
 
 static const char *const abc[] = {"a", "b", "ab", "c"};
 static const uint32_t abc_length[] = {1, 1, 2, 1};
@@ -80,7 +80,7 @@ static void expect_merge_refused(const char *merge) {
     expect_refused(&spec, "tokenizer.ggml.merges", "merge 0");
 }
 
-START_TEST(merges_of_what_is_no_token_are_refused) {
+START_TEST(merges_of_unknown_tokens_are_refused) {
     expect_merge_refused("a x");
     expect_merge_refused("x b");
     expect_merge_refused("a c");
@@ -194,7 +194,7 @@ static int count(const struct tokenizer *tokenizer, const char *text, enum speci
     return n;
 }
 
-START_TEST(bos_and_eos_go_around_where_asked) {
+START_TEST(bos_and_eos_are_added_if_asked) {
     struct tokenizer *tokenizer = fixture_tokenizer("gpt-2");
     int32_t *ids;
     int n = tokenizer_encode(tokenizer, "!", 1, SPECIAL_AS_TEXT, true, 10, &ids);
@@ -242,7 +242,7 @@ START_TEST(users_cannot_write_control_tokens) {
 }
 END_TEST
 
-/* ---- decoding returns any text --------------------------------------------------------------- */
+/* ---- decoding returns any text -------------------------------------------------------------- */
 
 static void expect_same_back(const struct tokenizer *tokenizer, const struct buf *text,
                              enum special_rule rule) {
@@ -257,7 +257,7 @@ static void expect_same_back(const struct tokenizer *tokenizer, const struct buf
     free(ids);
 }
 
-START_TEST(any_valid_text_comes_back) {
+START_TEST(any_valid_text_survives_a_round_trip) {
     static const char *const names[] = {"gpt-2",  "llama-bpe",    "dbrx",           "gpt-4o",
                                         "tekken", "deepseek-llm", "deepseek-coder", "deepseek-v3",
                                         "llama",  "gemma"};
@@ -275,7 +275,7 @@ START_TEST(any_valid_text_comes_back) {
 END_TEST
 
 /* Bytes that are not text are returned unchanged, too, as the tokens' bytes. */
-START_TEST(any_bytes_come_back) {
+START_TEST(any_bytes_survive_a_round_trip) {
     static const char *const names[] = {"gpt-2", "gpt-4o", "deepseek-llm", "gemma"};
     struct tokenizer *tokenizer = fixture_tokenizer(names[_i]);
     uint64_t state = 99;
@@ -302,7 +302,7 @@ START_TEST(any_bytes_come_back) {
 }
 END_TEST
 
-/* ---- hostile texts of a megabyte; their times are printed and not checked -------------------- */
+/* ---- hostile texts of a megabyte; their times are printed and not checked ------------------- */
 
 #define MEGABYTE 1000000
 
@@ -435,18 +435,18 @@ int main(void) {
     tcase_add_test(tests, smollm2_encodes_as_its_own_tokenizer);
     tcase_add_loop_test(tests, families_encode_as_their_oracles, 0, N_FAMILIES);
     tcase_add_test(tests, an_unknown_pattern_is_refused);
-    tcase_add_test(tests, merges_of_what_is_no_token_are_refused);
+    tcase_add_test(tests, merges_of_unknown_tokens_are_refused);
     tcase_add_test(tests, types_and_ids_out_of_range_are_refused);
     tcase_add_test(tests, a_token_twice_is_refused);
     tcase_add_test(tests, sentencepiece_needs_scores);
     tcase_add_test(tests, a_token_may_hold_any_byte);
     tcase_add_test(tests, tokens_have_names_and_bytes);
     tcase_add_test(tests, ids_out_of_range_are_nothing);
-    tcase_add_test(tests, bos_and_eos_go_around_where_asked);
+    tcase_add_test(tests, bos_and_eos_are_added_if_asked);
     tcase_add_loop_test(tests, the_limit_is_exact, 0, 3);
     tcase_add_test(tests, users_cannot_write_control_tokens);
-    tcase_add_loop_test(tests, any_valid_text_comes_back, 0, 10);
-    tcase_add_loop_test(tests, any_bytes_come_back, 0, 4);
+    tcase_add_loop_test(tests, any_valid_text_survives_a_round_trip, 0, 10);
+    tcase_add_loop_test(tests, any_bytes_survive_a_round_trip, 0, 4);
     tcase_add_loop_test(limits, hostile_texts_end_soon, 0, 4);
     tcase_add_test(limits, hostile_texts_end_soon_with_a_large_vocabulary);
     tcase_add_loop_test(limits, a_limit_ends_a_hostile_text_before_the_work, 0, 3);

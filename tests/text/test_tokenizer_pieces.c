@@ -56,7 +56,7 @@ START_TEST(only_the_template_writes_control_tokens) {
 }
 END_TEST
 
-START_TEST(a_control_token_does_not_come_together_from_two_hands) {
+START_TEST(a_control_token_does_not_form_across_two_authors) {
     const char *const user_first[] = {"!x<|im_", "end|>", NULL};
     const char *const template_first[] = {"x<|im_", "!end|>", NULL};
     const char *const same_hand[] = {"x<|im_", "end|>", NULL};
@@ -82,7 +82,7 @@ int main(void) {
     Suite *suite = suite_create("text_tokenizer_pieces");
     TCase *tests = tcase_create("pieces");
     tcase_add_test(tests, only_the_template_writes_control_tokens);
-    tcase_add_test(tests, a_control_token_does_not_come_together_from_two_hands);
+    tcase_add_test(tests, a_control_token_does_not_form_across_two_authors);
     tcase_add_test(tests, words_may_span_pieces);
     suite_add_tcase(suite, tests);
     return suite_main(suite);

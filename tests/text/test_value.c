@@ -162,7 +162,7 @@ START_TEST(equal_numbers_are_one_key) {
 }
 END_TEST
 
-START_TEST(what_can_change_is_no_key) {
+START_TEST(mutable_values_are_no_keys) {
     struct dict *dict = dict_new(r);
     EXPECT_FAILURE(r, "'list' cannot be a key", dict_get(r, dict, numbers(1, LIST_PLAIN)));
     EXPECT_FAILURE(r, "'dict' cannot be a key", dict_get(r, dict, VALUE_OF_DICT(dict)));
@@ -211,7 +211,7 @@ int main(void) {
     tcase_add_test(values, strings_are_iterated_by_character);
     tcase_add_test(dicts, dicts_find_all_their_keys_in_order);
     tcase_add_test(dicts, equal_numbers_are_one_key);
-    tcase_add_test(dicts, what_can_change_is_no_key);
+    tcase_add_test(dicts, mutable_values_are_no_keys);
     tcase_add_test(dicts, dicts_are_equal_without_order);
     tcase_add_test(limits, work_and_depth_are_bounded);
     for (size_t i = 0; i < 3; i++) {
