@@ -12,7 +12,7 @@
 #include "support/kernel_data.h"
 #include "support/suite_main.h"
 
-enum { MOST = 128256, HISTORY = 500, POSITIONS = 20 };
+enum { MOST = 128256, HISTORY = 500, POSITIONS = 5 };
 
 static float row[MOST], work[MOST];
 static int32_t history[HISTORY];
