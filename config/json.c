@@ -66,6 +66,8 @@ const char *json_type_name(const struct json *json) {
 /* Frees a value's content, but not its name. Recurses to the depth of the tree. */
 static void free_content(struct json *json) {
     if (json->type == JSON_STRING) mem_free(json->string);
+    if (json->type == JSON_NUMBER && json->is_large) mem_free(json->digits);
+    json->is_large = false;
     for (struct json *child = json_first(json), *next; child; child = next) {
         next = child->next;
         json_free(child);

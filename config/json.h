@@ -23,12 +23,16 @@ struct json {
     enum json_type type;
     bool boolean;      /* value of a bool */
     bool is_integer;   /* of a number: `integer` is exact (within int64) */
+    bool is_large;     /* of a number: an integer beyond int64, whose text is `digits` */
     char *name;        /* of an object's member: NUL-terminated, without NUL bytes; else NULL */
     struct json *next; /* the next element or member, or NULL */
     union {
         struct { /* number */
             double number;
-            int64_t integer;
+            union {
+                int64_t integer;
+                char *digits;
+            };
         };
         struct { /* string: UTF-8, NUL-terminated, may contain NUL bytes: use length */
             char *string;
@@ -89,6 +93,11 @@ static inline size_t json_length(const struct json *json) {
 /* Is it an integer within int64? Then json_integer is exact. */
 static inline bool json_is_integer(const struct json *json) {
     return json_is(json, JSON_NUMBER) && json->is_integer;
+}
+
+/* Returns the text of an integer beyond int64, or NULL for other values. */
+static inline const char *json_digits(const struct json *json) {
+    return json_is(json, JSON_NUMBER) && json->is_large ? json->digits : NULL;
 }
 
 /* Return a number. json_number returns 0 if the value is not a number, json_integer 0 if

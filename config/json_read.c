@@ -217,8 +217,13 @@ static enum status read_number(struct json_reader *reader, struct json **out) {
     double value = strtod(text, NULL);
     if (!isfinite(value)) return fail_at(reader, start, "a number that is too large");
     struct json *number = *out = node_new(JSON_NUMBER);
-    number->number = value;
+    number->number = is_written_as_integer && value == 0 ? 0 : value; /* -0 is 0, -0.0 is not */
     number->is_integer = exact_integer(text, is_written_as_integer, value, &number->integer);
+    number->is_large = is_written_as_integer && !number->is_integer;
+    if (number->is_large) {
+        number->digits = mem_alloc(length + 1);
+        memcpy(number->digits, text, length + 1);
+    }
     reader->at = end;
     return STATUS_OK;
 }

@@ -60,6 +60,10 @@ static void write_number(struct buf *out, const struct json *value) {
         json_write_int(out, json_integer(value));
         return;
     }
+    if (json_digits(value)) {
+        buf_puts(out, json_digits(value));
+        return;
+    }
     for (int precision = 15; precision <= 17; precision++) {
         snprintf(digits, sizeof digits, "%.*g", precision, json_number(value));
         if (strtod(digits, NULL) == json_number(value)) break;

@@ -232,6 +232,13 @@ START_TEST(json_is_that_of_python) {
     expect_shown("{{ [1.5, 1e300, true, none]|tojson }}{{ {1: 2, none: 3}|tojson }}",
                  "[1.5, 1e+300, true, null]{\"1\": 2, \"null\": 3}");
     expect_shown("{{ [1e308 * 10, -1e308 * 10]|tojson }}", "[Infinity, -Infinity]");
+    expect_template("{{ n|tojson }} {{ n }} {{ n[3] is integer }} {{ n[3] > 5 }} {{ n[3] + 1 }}",
+                    "{\"n\": [-0.0, -0, 9007199254740993, 18446744073709551615, "
+                    "-123456789012345678901234567890, 1.0, 1e22]}",
+                    "[-0.0, 0, 9007199254740993, 18446744073709551615, "
+                    "-123456789012345678901234567890, 1, 1e+22] [-0.0, 0, 9007199254740993, "
+                    "18446744073709551615, -123456789012345678901234567890, 1, 1e+22] True True "
+                    "1.8446744073709552e+19");
     expect_failure("{{ range|tojson }}", "'function' cannot be written as JSON");
     expect_failure("{{ {(1, 2): 3}|tojson }}", "a key of type 'tuple' cannot be written as JSON");
 }

@@ -17,17 +17,38 @@ static struct value user_text(struct render *r, const char *data) {
     return VALUE_OF_STRING(text);
 }
 
+/* Adds the text of an integer beyond 64 bits. Returns its number, from 1. */
+static uint32_t add_large(struct render *r, const char *digits) {
+    uint32_t n = r->n_large;
+    if ((n & (n - 1)) == 0) { /* 0 or a power of two: it is full */
+        const char **more = guard_array(&r->guard, n > 0 ? 2 * (size_t)n : 1, sizeof *more);
+        if (n > 0) memcpy(more, r->large, n * sizeof *more);
+        r->large = more;
+    }
+    r->large[r->n_large++] = digits;
+    return r->n_large;
+}
+
+/* Every whole number is an integer, in any notation, except -0.0. */
+static struct value number_from_json(struct render *r, const struct json *json) {
+    const double number = json_number(json);
+    struct value value = VALUE_OF_FLOAT(number);
+    bool is_whole = number == floor(number) && fabs(number) < 9.2e18;
+    if (json_digits(json))
+        value.large = add_large(r, json_digits(json));
+    else if (json_is_integer(json) && (number != 0 || !signbit(number)))
+        value = VALUE_OF_INT(json_integer(json));
+    else if (is_whole && number != 0)
+        value = VALUE_OF_INT((int64_t)number);
+    return value;
+}
+
 struct value value_from_json(struct render *r, const struct json *json) {
     struct value value = VALUE_OF_NONE;
     guard_enter(&r->guard);
     render_charge(r, 1);
     if (json_is(json, JSON_BOOL)) value = VALUE_OF_BOOL(json_true(json));
-    if (json_is(json, JSON_NUMBER)) { /* every whole number is an integer, in any notation */
-        bool whole =
-            json_number(json) == floor(json_number(json)) && fabs(json_number(json)) < 9.2e18;
-        value =
-            whole ? VALUE_OF_INT((int64_t)json_number(json)) : VALUE_OF_FLOAT(json_number(json));
-    }
+    if (json_is(json, JSON_NUMBER)) value = number_from_json(r, json);
     if (json_is(json, JSON_STRING)) value = user_text(r, json_text(json));
     if (json_is(json, JSON_ARRAY)) value = VALUE_OF_LIST(list_open(r, LIST_PLAIN));
     if (json_is(json, JSON_OBJECT)) value = VALUE_OF_DICT(dict_new(r));
@@ -188,7 +209,10 @@ static void write_value(struct json_writer *w, struct value value) {
         value_repr(r, w->out, value);
         break;
     case VALUE_FLOAT:
-        write_real(w, value.real);
+        if (value_digits(r, value))
+            value_repr(r, w->out, value);
+        else
+            write_real(w, value.real);
         break;
     case VALUE_STRING:
         write_text(w, value.string);

@@ -157,7 +157,7 @@ void value_repr(struct render *r, struct template_builder *b, struct value value
     case VALUE_FLOAT:
         render_charge(r, NUMBER_STEPS);
         real_print(number, value.real);
-        builder_puts(r, b, number);
+        builder_puts(r, b, value_digits(r, value) ? value_digits(r, value) : number);
         break;
     case VALUE_STRING:
         repr_string(r, b, value.string);

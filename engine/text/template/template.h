@@ -72,7 +72,10 @@ struct value {
     /* VALUE_UNDEFINED: the kind of object that lacks the attribute; VALUE_MISSING for a variable.
      * VALUE_STRING: VALUE_STRING if the string is safe like jinja2's Markup: + then escapes the
      * text that it adds. */
-    enum value_kind holder;
+    union {
+        enum value_kind holder;
+        uint32_t large; /* VALUE_FLOAT: 0, or the number of an integer beyond 64 bits (render) */
+    };
     union {
         bool boolean;
         int64_t integer;
@@ -299,6 +302,8 @@ void value_print(struct render *r, struct template_builder *b, struct value valu
 void value_repr(struct render *r, struct template_builder *b, struct value value);
 const struct string *value_string(struct render *r, struct value value);
 void real_print(char out[32], double real); /* Python's repr of a float */
+/* Returns the text of an integer beyond 64 bits, whose value is a float here; NULL: it is none. */
+const char *value_digits(const struct render *r, struct value value);
 
 /* ---- JSON (template/json.c) ----------------------------------------------------------------- */
 
@@ -413,6 +418,8 @@ struct render {
     struct template_frame *frame;
     struct dict *globals;
     int64_t time_s;
+    const char **large; /* [n_large] texts of integers beyond 64 bits, of the documents */
+    uint32_t n_large;
 };
 
 static inline void *render_alloc(struct render *r, size_t bytes) {

@@ -88,6 +88,12 @@ double value_real(struct value value) {
     return value.kind == VALUE_FLOAT ? value.real : (double)value_integer(value);
 }
 
+const char *value_digits(const struct render *r, struct value value) {
+    if (value.kind != VALUE_FLOAT || value.large == 0) return NULL;
+    assert(value.large <= r->n_large);
+    return r->large[value.large - 1];
+}
+
 const char *value_type(struct value value) {
     static const char *const names[] = {
         [VALUE_MISSING] = "nothing",   [VALUE_UNDEFINED] = "Undefined",
@@ -101,6 +107,7 @@ const char *value_type(struct value value) {
         [LIST_PLAIN] = "list",         [LIST_TUPLE] = "tuple",        [LIST_RANGE] = "range",
         [LIST_KEYS] = "dict_keys",     [LIST_VALUES] = "dict_values", [LIST_ITEMS] = "dict_items",
         [LIST_GENERATOR] = "generator"};
+    if (value.kind == VALUE_FLOAT && value.large > 0) return names[VALUE_INT];
     return value.kind == VALUE_LIST && value.list ? flavours[value.list->flavour]
                                                   : names[value.kind];
 }
