@@ -274,6 +274,59 @@ START_TEST(objects_are_taken_if_their_number_of_members_is_within_its_bounds) {
 }
 END_TEST
 
+/* ---- patterns of names ---------------------------------------------------------------------- */
+
+/* Members of patternProperties: a property whose name matches has a multiple of `divisor`. */
+static const struct name_pattern {
+    const char *pattern;
+    char first, any, last; /* what it matches; 0: nothing */
+    int divisor;
+} name_patterns[] = {
+    {"^a", 'a', 0, 0, 2},  {"b", 0, 'b', 0, 3},   {"c$", 0, 0, 'c', 5},   {"^x", 'x', 0, 0, 7},
+    {"^y", 'y', 0, 0, 11}, {"^z", 'z', 0, 0, 13}, {"^[xw]", 0, 0, 0, 17}, {"^c", 'c', 0, 0, 19},
+};
+enum { N_PATTERNS = sizeof name_patterns / sizeof *name_patterns };
+
+/* Returns the product of the divisors that apply to a name; 0: none does. */
+static int divisor_of(const char *name, int n) {
+    int divisor = 0;
+    for (int i = 0; i < n; i++) {
+        const struct name_pattern *p = &name_patterns[i];
+        bool applies = (p->first && name[0] == p->first) || (p->any && strchr(name, p->any)) ||
+                       (p->last && name[0] && name[strlen(name) - 1] == p->last);
+        if (i == 6) applies = name[0] == 'x' || name[0] == 'w';
+        if (applies) divisor = max_int(divisor, 1) * p->divisor;
+    }
+    return divisor;
+}
+
+START_TEST(names_are_held_to_each_pattern_that_they_match) {
+    const int n = _i + 1;
+    struct buf text = {0};
+    buf_puts(&text, "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"null\"},"
+                    "\"patternProperties\":{");
+    for (int i = 0; i < n; i++)
+        buf_printf(&text, "%s\"%s\":{\"type\":\"integer\",\"multipleOf\":%d}", i ? "," : "",
+                   name_patterns[i].pattern, name_patterns[i].divisor);
+    buf_puts(&text, "}}");
+    struct grammar *grammar = compile(GRAMMAR_JSON_SCHEMA, text.data);
+    random_state = (uint64_t)n;
+    for (int i = 0; i < 300; i++) {
+        char name[5] = {0}, value[60];
+        for (int k = draw(5) - 1; k >= 0; k--) name[k] = "abcxyzwq"[draw(8)];
+        int divisor = divisor_of(name, n);
+        snprintf(value, sizeof value, "{\"%s\":%d}", name, max_int(divisor, 1) * 3);
+        ck_assert_msg(takes(grammar, value) == (divisor > 0), "%d: %s", n, value);
+        snprintf(value, sizeof value, "{\"%s\":%d}", name, divisor * 4 + 1);
+        ck_assert_msg(!takes(grammar, value), "%d: %s", n, value);
+        snprintf(value, sizeof value, "{\"%s\":null}", name);
+        ck_assert_msg(takes(grammar, value) == (divisor == 0), "%d: %s", n, value);
+    }
+    grammar_release(grammar);
+    buf_free(&text);
+}
+END_TEST
+
 /* ---- values --------------------------------------------------------------------------------- */
 
 /* Two values are the same if they are equal as JSON, in any spelling. */
@@ -376,6 +429,7 @@ int main(void) {
     tcase_add_loop_test(all, objects_are_taken_if_they_have_each_required_name, 0, N_SPELLINGS);
     tcase_add_loop_test(all, objects_are_taken_if_their_number_of_members_is_within_its_bounds, 0,
                         (N_NAMES + 2) * (N_NAMES + 2));
+    tcase_add_loop_test(all, names_are_held_to_each_pattern_that_they_match, 0, N_PATTERNS);
     tcase_add_loop_test(all, several_lists_take_the_values_that_each_has, 0, 60);
     tcase_add_loop_test(all, equal_values_are_found_in_each_spelling, 0, 10);
     tcase_add_loop_test(all, branches_that_may_hold_together_are_refused, 0, 9);

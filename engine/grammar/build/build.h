@@ -154,6 +154,11 @@ struct expr *expr_add(struct expr *parent, struct expr *child);
 /* Returns an expression with the children that follow, up to a NULL. */
 struct expr *expr_of(struct builder *b, enum expr_kind kind, ...) __attribute__((sentinel));
 
+/* Finds the kinds of texts that up to 32 expressions without calls tell apart: writes to kinds[max]
+ * the bit set of matching expressions of each kind, and returns their number; max + 1: there are
+ * more. Becomes the parent of the expressions. (kinds.c) */
+int builder_kinds(struct builder *b, struct expr *const *exprs, int n, unsigned *kinds, int max);
+
 /* One character of the ranges, in any order. Copies them and removes surrogates. */
 struct expr *expr_class(struct builder *b, const struct range *ranges, int n);
 

@@ -9,7 +9,11 @@
 
 #include "engine/grammar/schema/internal.h"
 
-#define MAX_PATTERNS 4 /* each combination of patterns that match a key is a separate kind of key */
+#define MAX_PATTERNS 32
+/* Each combination of patterns that match a key is a separate kind of key. For few patterns all
+ * combinations are tried. */
+#define FEW_PATTERNS 4
+#define MAX_KINDS 64
 
 struct property {
     const char *name;
@@ -204,6 +208,12 @@ static struct expr *after_comma(struct builder *b, struct expr *member) {
     PLAIN_KEY "|\\\\u(?:00[0189a-fA-F]" HEX "|0[1-9a-fA-F]" HEX "{2}|[1-9a-cA-CefEF]" HEX          \
               "{3}|[dD][0-7]" HEX "{2}|[dD][89abAB]" HEX "{2}\\\\u[dD][c-fC-F]" HEX "{2})"
 
+static struct expr *read_key_pattern(struct object *o, int i) {
+    const char *text = o->patterns[i]->name;
+    return pattern_read(o->r->b, "A pattern of patternProperties", text, strlen(text),
+                        REGEX_SEARCH);
+}
+
 /* Keys that are not properties, that match the patterns of the bit set `chosen` and no other
  * pattern. Printable ASCII is unescaped in them, so an escape cannot spell a property's name. */
 static struct expr *other_key(struct object *o, unsigned chosen) {
@@ -221,10 +231,7 @@ static struct expr *other_key(struct object *o, unsigned chosen) {
     }
     if (o->n) expr_add(all, expr_of(b, EXPR_NOT, own, NULL));
     for (int i = 0; i < o->n_patterns && b->status == STATUS_OK; i++) {
-        const char *text = o->patterns[i]->name;
-        struct expr *pattern =
-            pattern_read(b, "A pattern of patternProperties", text, strlen(text), REGEX_SEARCH);
-        pattern = json_spelled(b, pattern);
+        struct expr *pattern = json_spelled(b, read_key_pattern(o, i));
         expr_add(all, chosen >> i & 1 ? pattern : expr_of(b, EXPR_NOT, pattern, NULL));
     }
     struct expr *inside = all->child && all->child->next ? all : all->child;
@@ -255,17 +262,38 @@ static struct conj other_value(struct object *o, unsigned chosen) {
     return out;
 }
 
+/* Writes the sets of patterns that a key may match together, and returns their number. */
+static int key_kinds(struct object *o, unsigned kinds[MAX_KINDS]) {
+    struct builder *b = o->r->b;
+    struct expr *patterns[MAX_PATTERNS];
+    int n = MAX_KINDS + 1;
+    for (int i = 0; i < o->n_patterns && o->n_patterns > FEW_PATTERNS; i++)
+        patterns[i] = read_key_pattern(o, i);
+    if (o->n_patterns > FEW_PATTERNS && b->status == STATUS_OK)
+        n = builder_kinds(b, patterns, o->n_patterns, kinds, MAX_KINDS);
+    if (n <= MAX_KINDS || b->status != STATUS_OK) return min_int(n, MAX_KINDS);
+    if (o->n_patterns > FEW_PATTERNS) {
+        schema_cannot(o->r, o->patterns[FEW_PATTERNS],
+                      "is one of patterns that overlap in more than %d ways.", MAX_KINDS);
+        o->is_loose = true;
+        o->n_patterns = FEW_PATTERNS;
+    }
+    for (unsigned chosen = 0; chosen < 1u << o->n_patterns; chosen++) kinds[chosen] = chosen;
+    return 1 << o->n_patterns;
+}
+
 /* Creates the rule of a member without a named property; once per object. */
 static int other_rule(struct object *o) {
     struct builder *b = o->r->b;
     struct expr *all = expr_new(b, EXPR_ALT);
     bool has_others = !schema_has_values(&o->names) && conj_types(&o->names) & TYPE_STRING;
-    for (unsigned chosen = 0; has_others && chosen < 1u << o->n_patterns && b->status == STATUS_OK;
-         chosen++) {
-        struct conj value = other_value(o, chosen);
-        if (value.is_false || (chosen == 0 && o->is_closed)) continue;
+    unsigned kinds[MAX_KINDS];
+    int n = has_others ? key_kinds(o, kinds) : 0;
+    for (int i = 0; i < n && b->status == STATUS_OK; i++) {
+        struct conj value = other_value(o, kinds[i]);
+        if (value.is_false || (kinds[i] == 0 && o->is_closed)) continue;
         o->has_others = true;
-        expr_add(all, member(o, other_key(o, chosen), &value));
+        expr_add(all, member(o, other_key(o, kinds[i]), &value));
     }
     int rule = rule_new(b, NULL);
     rule_define(b, rule, all);
