@@ -35,6 +35,10 @@ static const struct published {
     {"gemma-4-E2B", "gemma4", {12, 3, 16, 4}, 4628569344 + 35, 2},
     {"gemma-4-31B", "gemma4", {50, 10}, 30697345280 + 60, 1},
     {"gemma-4-26B-A4B", "gemma4", {25, 5}, 25233141760 + 30, 1},
+    {"pythia-1b", "gptneox", {8, 8}, 1011781632, 0},
+    {"falcon-7b", "falcon", {16, 16}, 6921720704, 0},
+    {"falcon-40b", "falcon", {30, 30}, 41303293952, 0},
+    {"Qwen3-VL-4B-Instruct", "qwen3vl", {18, 18}, 4022468096, 0}, /* its text part */
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 
