@@ -154,7 +154,7 @@ static enum role find_role(const struct matching *m, const char *name, int *laye
 /* Is it a bias of zeros, which some quantisers write for each matrix? The model gives the same
  * results without it. */
 static bool is_zero_bias(const struct weight *weight) {
-    static const char end[] = "_proj.bias";
+    static const char end[] = ".bias";
     const uint8_t *bytes = weight->data;
     size_t length = strlen(weight->name), n = sizeof end - 1;
     if (length < n || strcmp(weight->name + length - n, end) != 0 || !bytes) return false;

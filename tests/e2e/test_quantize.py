@@ -113,7 +113,7 @@ REFUSED = {
     "smollm3": "layer without positions: 1 in the folder, 0 in the file",  # the tiny model's are not each fourth layer
     "qwen2moe_mixed": "layer 2 is without experts (mlp_only_layers, decoder_sparse_step), but layer 1 is not; GGUF files support this for the "
     "first layers only",
-    **dict.fromkeys(["awq", "awq-experts", "gptq", "gptq-act-order", "packed-int4", "packed-int4-middle", "packed-int8", "int8", "float8-rows",
+    **dict.fromkeys(["awq", "awq-experts", "gptq", "gptq-act-order", "gptq-falcon", "packed-int4", "packed-int4-middle", "packed-int8", "int8", "float8-rows",
                      "float8-blocks", "float8-structure", "float8-exponents", "float8-ministral3", "float8-128-llama", "float8-128-qwen3", "float8-128-experts",
                      "gpt_oss_mxfp4", "nvfp4", "nvfp4-modelopt", "bnb-nf4", "bnb-fp4", "bnb-int8", "float8-modelopt"], "is quantised already; quantize makes a GGUF file of floats"),
 }

@@ -93,6 +93,7 @@ static const char *const models[] = {
     /* packed, in blocks of 32 that two ranks cannot share */
     "folders/gptq",
     "folders/gptq-act-order",
+    "folders/gptq-falcon",
     "folders/awq",
     "folders/awq-experts",
     "folders/packed-int4",
@@ -138,7 +139,7 @@ static const char *const models[] = {
     "families/gpt_oss.gguf",
     "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 23, N_NARROW = 15, N_PACKED = 22 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 23, N_NARROW = 15, N_PACKED = 23 };
 
 static const struct {
     enum compute_dtype dtype;

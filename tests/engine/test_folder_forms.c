@@ -32,6 +32,13 @@ static const struct {
     {"qwen2moe", {{CONFIG, "\"architectures\"", "\"_\""}}},
     {"gpt2", {{CONFIG, "\"architectures\"", "\"_\""}}},
     {"gemma3", {{CONFIG, "\"architectures\"", "\"_\""}}},
+    {"gptneox", {{CONFIG, "\"architectures\"", "\"_\""}}},
+    {"granite4", {{CONFIG, "\"architectures\"", "\"_\""}}},
+    {"qwen2_5_vl", {{CONFIG, "\"architectures\"", "\"_\""}}},
+    {"qwen3_vl_moe", {{CONFIG, "\"architectures\"", "\"_\""}}},
+    {"gemma4_unified", {{CONFIG, "\"architectures\"", "\"_\""}}},
+    {"qwen2_5_vl", {{CONFIG, "\"mrope\"", "\"default\""}}},
+    {"falcon", {{CONFIG, "\"n_layer\"", "\"num_hidden_layers\""}}},
     /* the method of quantisation */
     {"gptq",
      {{CONFIG, "\"quantization_config\"", "\"_\""},
@@ -66,6 +73,10 @@ static const struct {
     /* tensors that change nothing */
     {"gptq", .extra = "model.layers.0.self_attn.q_proj.bias model.layers.0.mlp.down_proj.bias "
                       "model.layers.1.self_attn.o_proj.bias"},
+    {"falcon", .extra = "transformer.h.0.self_attention.query_key_value.bias "
+                        "transformer.h.1.mlp.dense_4h_to_h.bias"},
+    {"gptneox", .extra = "gpt_neox.layers.1.attention.masked_bias "
+                         "gpt_neox.layers.1.attention.rotary_emb.inv_freq"},
     {"mistral", .extra = "model.layers.0.self_attn.rotary_emb.inv_freq model.rotary_emb.inv_freq "
                          "model.layers.1.self_attn.rotary_emb.cos_cached "
                          "model.layers.1.self_attn.rotary_emb.sin_cached"},

@@ -36,6 +36,11 @@ MODELS = {
     "wide qwen3moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
         moe_intermediate_size=144, norm_topk_prob=True, **{**family_models.experts(4, 2), **WIDE})),
 }
+# Falcon's matrices hold queries, keys and values of a key head together.
+FALCON = {"hidden_size": 64, "ffn_hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_kv_heads": 2,
+          "new_decoder_architecture": True, **family_models.COMMON}
+MODELS["falcon"] = lambda: transformers.FalconForCausalLM(transformers.FalconConfig(**FALCON))
+PACKED_NAMES = ("_proj", "query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h")
 GROUP = 32
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the column of each nibble of a word
 
@@ -277,6 +282,8 @@ def of_blocks(size, kind):
 FOLDERS = {
     "gptq": ("llama", {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": False},
              lambda *a: gptq(*a, v2=False, act_order=False), lambda t: read_gptq(t, False)),
+    "gptq-falcon": ("falcon", {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": False},
+                    lambda *a: gptq(*a, v2=False, act_order=False), lambda t: read_gptq(t, False)),
     "gptq-act-order": ("qwen3", {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": True, "sym": False,
                                  "checkpoint_format": "gptq_v2"},
                        lambda *a: gptq(*a, v2=True, act_order=True), lambda t: read_gptq(t, True)),
@@ -331,7 +338,7 @@ def pack_model(model, writer, reader, seed):
     random = np.random.default_rng(seed)
     tensors = {}
     for name, parameter in model.named_parameters():
-        if not name.removesuffix(".weight").endswith("_proj"):
+        if not name.removesuffix(".weight").endswith(PACKED_NAMES):
             parameter.data = parameter.data.bfloat16().float()
             tensors[name] = parameter.data.bfloat16()
             continue
