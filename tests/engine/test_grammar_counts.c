@@ -232,6 +232,47 @@ START_TEST(places_far_from_a_bound_share_a_mask) {
 }
 END_TEST
 
+/* The mask after n letters in a string of at most 3,000, which a new matcher finds. */
+static void check_place(struct grammar *grammar, struct matcher *matcher, int n) {
+    struct matcher *other = matcher_new(grammar, vocabulary);
+    uint32_t masks[2][WORDS];
+    ck_assert(matcher_accept(other, '"' - ' '));
+    for (int i = 0; i < n; i++) ck_assert(matcher_accept(other, 'a' - ' '));
+    matcher_mask(matcher, masks[0]);
+    matcher_mask(other, masks[1]);
+    ck_assert(memcmp(masks[0], masks[1], sizeof masks[0]) == 0);
+    matcher_free(other);
+}
+
+/* A long text holds few states, and a roll back of any length returns to the same places. */
+START_TEST(a_long_text_holds_few_states_and_may_be_rolled_back) {
+    struct grammar *grammar =
+        compile(GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":3000}");
+    struct matcher *matcher = matcher_new(grammar, vocabulary);
+    uint32_t mask[WORDS];
+    uint64_t seed = 1;
+    ck_assert(matcher_accept(matcher, '"' - ' '));
+    for (int i = 0; i < 3000; i++) ck_assert(matcher_accept(matcher, 'a' - ' '));
+    grammar->automaton.max_bytes = 1;
+    ck_assert(matcher_mask(matcher, mask));
+    ck_assert(is_in(mask, '"' - ' ') && !is_in(mask, 'a' - ' '));
+    ck_assert_uint_lt(grammar->automaton.n_states, 200);
+    static const int backs[] = {2990, 2000, 1, 64, 65, 1024, 1500, 3000};
+    for (int i = 0, n = 3000; i < 8; i++) {
+        matcher_roll_back(matcher, backs[i]);
+        n -= backs[i];
+        check_place(grammar, matcher, n);
+        int back = n ? naive_draw(&seed, n) : 0;
+        matcher_roll_back(matcher, back);
+        check_place(grammar, matcher, n - back);
+        for (n -= back; n < 3000; n++) ck_assert(matcher_accept(matcher, 'a' - ' '));
+        ck_assert(!matcher_accept(matcher, 'a' - ' '));
+    }
+    matcher_free(matcher);
+    grammar_release(grammar);
+}
+END_TEST
+
 /* Two hundred tools with large bounds take little memory. */
 START_TEST(large_bounds_take_little_memory) {
     struct buf text = {0};
@@ -286,6 +327,7 @@ int main(void) {
     tcase_add_loop_test(cases, bounds_of_any_size_are_kept, 0, (int)(sizeof sizes / sizeof *sizes));
     tcase_add_test(cases, places_far_from_a_bound_share_a_mask);
     tcase_add_test(cases, large_bounds_take_little_memory);
+    tcase_add_test(cases, a_long_text_holds_few_states_and_may_be_rolled_back);
     tcase_add_test(cases, thousands_of_bounded_integers_are_served);
     suite_add_tcase(suite, cases);
     return suite_main(suite);

@@ -188,7 +188,10 @@ struct matcher {
     struct list_node in_grammar;
     struct grammar *grammar;
     const struct vocabulary *vocabulary;
-    struct state **states; /* [n] before the first token and after each token */
+    /* [n] before the first token and after each token. NULL: forgotten, and found again from the
+     * tokens. The last ones, and some of the others, are known. */
+    struct state **states;
+    int32_t *tokens; /* [n] the token before each state; the first has none */
     size_t n, max;
 };
 

@@ -5,6 +5,10 @@
  * matcher_may_end needs no lock. A matcher's position changes under the lock, because collection
  * reads all matchers.
  *
+ * Where repetitions are counted (build/count.c), each token of a text leads to a new state. So a
+ * matcher holds only its last states and every CHECKPOINTth; a roll back beyond them reads tokens
+ * again.
+ *
  * If memory runs out while states are created, the automaton stays incomplete and the grammar is
  * broken. From then on its matchers allow nothing, so that its sequences end.
  */
@@ -13,6 +17,9 @@
 #include <string.h>
 
 #include "engine/grammar/run/automaton.h"
+
+/* Drafts of a step are far fewer than RECENT. */
+enum { ROOM = 256, RECENT = 64, CHECKPOINT = 1024 };
 
 bool grammar_run(struct grammar *grammar, void (*run)(void *arg), void *arg) {
     if (grammar->is_private) {
@@ -27,17 +34,19 @@ bool grammar_run(struct grammar *grammar, void (*run)(void *arg), void *arg) {
 }
 
 struct matcher *matcher_new(struct grammar *grammar, const struct vocabulary *vocabulary) {
-    enum { ROOM = 256 };
     struct matcher *matcher = mem_try_alloc(sizeof *matcher);
     struct state **states = mem_try_alloc(ROOM * sizeof(struct state *));
-    if (!matcher || !states) {
+    int32_t *tokens = mem_try_alloc(ROOM * sizeof *tokens);
+    if (!matcher || !states || !tokens) {
         mem_free(matcher);
         mem_free(states);
+        mem_free(tokens);
         return NULL;
     }
     *matcher = (struct matcher){.grammar = grammar_acquire(grammar),
                                 .vocabulary = vocabulary,
                                 .states = states,
+                                .tokens = tokens,
                                 .max = ROOM};
     matcher->states[matcher->n++] = grammar->automaton.start;
     pthread_mutex_lock(&grammar->lock);
@@ -53,6 +62,7 @@ void matcher_free(struct matcher *matcher) {
     grammar_unlock(matcher->grammar);
     grammar_release(matcher->grammar);
     mem_free(matcher->states);
+    mem_free(matcher->tokens);
     mem_free(matcher);
 }
 
@@ -151,25 +161,33 @@ bool matcher_may_go_on(struct matcher *matcher) {
 
 /* ---- tokens --------------------------------------------------------------------------------- */
 
-static void go_to(struct matcher *matcher, struct state *state) {
+static void go_to(struct matcher *matcher, struct state *state, int32_t id) {
     if (matcher->n == matcher->max) {
         size_t max = 2 * matcher->max;
         matcher->states = mem_realloc(matcher->states, max * sizeof *matcher->states);
+        matcher->tokens = mem_realloc(matcher->tokens, max * sizeof *matcher->tokens);
         matcher->max = max;
     }
+    matcher->tokens[matcher->n] = id;
     matcher->states[matcher->n++] = state;
+    size_t old = matcher->n > RECENT ? matcher->n - RECENT - 1 : 0;
+    if (old % CHECKPOINT) matcher->states[old] = NULL;
+}
+
+/* Returns the state after the token's bytes; dead if they are not allowed. */
+static struct state *behind(const struct matcher *matcher, struct state *state, int32_t id) {
+    const struct vocabulary *v = matcher->vocabulary;
+    struct automaton *a = &matcher->grammar->automaton;
+    for (uint32_t at = v->at[id]; at < v->at[id + 1] && state != a->dead; at++)
+        state = automaton_step(a, state, (uint8_t)v->bytes[at]);
+    return state;
 }
 
 static void take_token(void *arg) {
     struct question *q = arg;
-    const struct vocabulary *v = q->matcher->vocabulary;
-    struct automaton *a = &q->matcher->grammar->automaton;
-    struct state *state = here(q->matcher);
-    for (uint32_t at = v->at[q->id]; at < v->at[q->id + 1] && state != a->dead; at++) {
-        state = automaton_step(a, state, (uint8_t)v->bytes[at]);
-    }
-    q->answer = state != a->dead;
-    if (q->answer) go_to(q->matcher, state);
+    struct state *state = behind(q->matcher, here(q->matcher), q->id);
+    q->answer = state != q->matcher->grammar->automaton.dead;
+    if (q->answer) go_to(q->matcher, state, q->id);
 }
 
 bool matcher_accept(struct matcher *matcher, int32_t id) {
@@ -180,11 +198,28 @@ bool matcher_accept(struct matcher *matcher, int32_t id) {
     return grammar_run(matcher->grammar, take_token, &q) && q.answer;
 }
 
+/* Finds the last states again from the latest one that is known. */
+static void find_again(void *arg) {
+    const struct question *q = arg;
+    struct matcher *matcher = q->matcher;
+    size_t at = matcher->n - 1;
+    while (!matcher->states[at]) at--;
+    struct state *state = matcher->states[at];
+    while (++at < matcher->n) {
+        state = behind(matcher, state, matcher->tokens[at]);
+        assert(state != matcher->grammar->automaton.dead);
+        if (at + RECENT >= matcher->n) matcher->states[at] = state;
+    }
+}
+
 void matcher_roll_back(struct matcher *matcher, int n) {
+    struct question q = {.matcher = matcher};
     assert(n >= 0 && (size_t)n < matcher->n);
     pthread_mutex_lock(&matcher->grammar->lock);
     matcher->n -= (size_t)n;
     grammar_unlock(matcher->grammar);
+    if (here(matcher) || grammar_run(matcher->grammar, find_again, &q)) return;
+    matcher->states[matcher->n - 1] = matcher->states[0]; /* a broken grammar allows nothing */
 }
 
 /* Returns the only allowed byte; -1 if several are allowed or the text may end. */
