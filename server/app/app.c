@@ -68,6 +68,19 @@ static void confirm_tool_format(struct app *app, const struct chat_template *cha
     app->limits.other_tool_format = probe.tools;
 }
 
+/* Derives the format of calls of a template without a known one. */
+static void derive_tool_format(struct app *app, const struct chat_template *chat) {
+    const struct tool_probe probe = probe_of(app, chat);
+    tool_format_free(app->derived_format);
+    app->derived_format = NULL;
+    if (!chat || app->limits.tool_format) return;
+    app->derived_format = tool_probe_derive(&probe);
+    if (!app->derived_format) return;
+    app->limits.tool_format = app->derived_format;
+    app->limits.other_tool_format = NULL;
+    log_line(LOG_INFO, "tool calls: the form is derived from the chat template");
+}
+
 /* Sets the model's formats of calls and reasoning, from the options or its template. */
 static void set_formats(struct app *app) {
     const struct chat_template *chat = engine_chat_template(app->engine, true);
@@ -84,6 +97,7 @@ static void set_formats(struct app *app) {
     if (strcmp(tool, "auto") != 0) return;
     app->limits.tool_format = tool_format_of_template(source, length);
     confirm_tool_format(app, chat);
+    derive_tool_format(app, chat);
 }
 
 /* Sets the limits on a request, from the model and the options. */

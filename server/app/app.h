@@ -85,7 +85,8 @@ struct app {
     int n_routes;
     struct buf openapi; /* the answer of /openapi.json */
     struct api_limits limits;
-    struct grammar_store *grammars; /* shared by all requests; any worker may use it */
+    struct tool_format *derived_format; /* the limits' format of calls, or NULL */
+    struct grammar_store *grammars;     /* shared by all requests; any worker may use it */
     struct answers answers;
     struct metrics metrics;
     struct buf keys;         /* accepted API keys, each NUL-terminated; empty: none is required */
@@ -150,6 +151,11 @@ struct tool_probe {
 /* Does the template write a call that the format's parser does not read back? False if the template
  * does not show calls or refuses all histories of the probe. */
 bool tool_probe_disagrees(const struct tool_probe *probe);
+
+/* Derives the form of calls from the calls that the template writes. Returns NULL if the template
+ * does not show tools or calls, or writes them in no form that can be derived. The caller frees it
+ * (tool_format_free). */
+struct tool_format *tool_probe_derive(const struct tool_probe *probe);
 
 /* ---- reasoning_probe.c: the text after reasoning -------------------------------------------- */
 

@@ -156,3 +156,53 @@ bool tool_probe_disagrees(const struct tool_probe *probe) {
     buf_free(&others[1]);
     return is_shown && !is_read;
 }
+
+/* ---- templates without a known form --------------------------------------------------------- */
+
+#define CALL_OF(id, arguments)                                                                     \
+    "{\"id\":\"AbCd" id "\",\"type\":\"function\",\"function\":{\"name\":\"" NAME                  \
+    "\",\"arguments\":" arguments "}}"
+#define FIRST_CALL CALL_OF("01234", "{\"n\":7,\"zone\":\"UTC\"}")
+#define SECOND_CALL CALL_OF("56789", "{\"n\":8,\"zone\":\"CET\"}")
+#define CALLS(calls)                                                                               \
+    "[" USER ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" calls "]}]"
+#define ANSWER "Probe-answer"
+
+/* Returns where the answer of a history begins: at its first difference from the prompt of an
+ * answer, and after empty reasoning. */
+static const char *answer_of(const struct tool_probe *probe, const struct buf *prompt,
+                             const struct buf *history) {
+    const char *end = probe->reasoning ? reasoning_format_end(probe->reasoning) : NULL;
+    const char *answer = history->data + answer_start(prompt, history);
+    const char *name = strstr(answer, NAME), *thoughts = end ? strstr(answer, end) : NULL;
+    return thoughts && name && thoughts < name ? thoughts + strlen(end) : answer;
+}
+
+struct tool_format *tool_probe_derive(const struct tool_probe *probe) {
+    struct buf prompt = {0}, one = {0}, two = {0}, text = {0};
+    struct tool_format *derived = NULL;
+    bool is_rendered =
+        render(probe, "[" USER "]", true, &prompt) &&
+        render(probe, CALLS(FIRST_CALL), false, &one) &&
+        render(probe, CALLS(FIRST_CALL "," SECOND_CALL), false, &two) &&
+        render(probe, "[" USER ",{\"role\":\"assistant\",\"content\":\"" ANSWER "\"}]", false,
+               &text);
+    const char *tail = is_rendered && text.length > 0 ? strstr(text.data, ANSWER) : NULL;
+    /* the tools are shown, too */
+    if (tail && prompt.length > 0 && strstr(prompt.data, NAME) && one.length > 0) {
+        const struct tool_samples samples = {
+            .one = answer_of(probe, &prompt, &one),
+            .two = answer_of(probe, &prompt, &two),
+            .tail = tail + strlen(ANSWER),
+            .name = NAME,
+            .arguments = {{"{\"n\": 7, \"zone\": \"UTC\"}", "{\"n\":7,\"zone\":\"UTC\"}"},
+                          {"{\"n\": 8, \"zone\": \"CET\"}", "{\"n\":8,\"zone\":\"CET\"}"}},
+            .id = "AbCd"};
+        derived = tool_format_derive(&samples);
+    }
+    buf_free(&prompt);
+    buf_free(&one);
+    buf_free(&two);
+    buf_free(&text);
+    return derived;
+}

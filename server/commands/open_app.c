@@ -77,6 +77,7 @@ void app_close(struct app *app) {
     uv_loop_close(&app->loop);
     grammar_store_free(app->grammars);
     routes_close(app);
+    tool_format_free(app->derived_format);
     buf_free(&app->keys);
     buf_free(&app->proxies);
     buf_free(&app->admin_keys);

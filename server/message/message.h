@@ -45,6 +45,21 @@ struct reasoning_marks reasoning_format_marks(const struct reasoning_format *for
 const struct tool_format *tool_format_of_template(const char *source, size_t length);
 const struct reasoning_format *reasoning_format_of_template(const char *source, size_t length);
 
+/* Answers as a template writes them, and their calls. */
+struct tool_samples {
+    const char *one, *two;       /* answers with one and with two calls, from their first byte */
+    const char *tail;            /* the end of both, which follows an answer without calls, too */
+    const char *name;            /* the called tool */
+    const char *arguments[2][2]; /* of both calls, in the spellings that are tried */
+    const char *id;              /* the beginning of their ids, which no answer may hold */
+};
+
+/* Makes a format from samples: calls with their arguments as JSON between texts that are always the
+ * same. Returns NULL if the calls are written in another way, or do not read back. The caller frees
+ * it (derive.c). */
+struct tool_format *tool_format_derive(const struct tool_samples *samples);
+void tool_format_free(struct tool_format *format); /* NULL is ignored */
+
 /* Appends the names that the find functions accept, separated by commas. */
 void tool_format_names(struct buf *out);
 void reasoning_format_names(struct buf *out);

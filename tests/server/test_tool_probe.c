@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/grammar/grammar.h"
 #include "engine/text/text.h"
 #include "server/app/app.h"
+#include "server/message/internal.h"
 #include "support/suite_main.h"
 
 #define TEMPLATE(calls, prompt)                                                                    \
@@ -122,6 +124,99 @@ START_TEST(the_space_after_reasoning_is_the_templates) {
 }
 END_TEST
 
+/* ---- derived forms -------------------------------------------------------------------------- */
+
+#define SHOWN(calls)                                                                               \
+    "{{ tools | tojson }}{% for m in messages %}<|{{ m.role }}|>{% if m.tool_calls %}" calls       \
+    "{% else %}{{ m.content }}{% endif %}<|end|>{{ '\\n' }}{% endfor %}"                           \
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+#define EACH(text) "{% for c in m.tool_calls %}{% set f = c.function %}" text "{% endfor %}"
+#define NEXT(text) "{% if not loop.first %}" text "{% endif %}"
+
+/* Templates without a known form; `open` is NULL if none can be derived. */
+static const struct {
+    const char *source, *open, *call, *between, *close;
+} derived[] = {
+    {SHOWN("<calls>" EACH(NEXT(";") "{{ f.name }}|{{ f.arguments | tojson }}") "</calls>"),
+     "<calls>", "%n|%a", ";", "</calls>"},
+    {SHOWN(EACH(
+         "\n```tool\n{\"tool\": \"{{ f.name }}\", \"input\": {{ f.arguments | tojson }}}\n```")),
+     "```tool\n{\"tool\": \"", "%n\", \"input\": %a", "}\n``````tool\n{\"tool\": \"", "}\n```"},
+    {SHOWN("<think>\n\n</think>\n\n" EACH("<call>{{ f.name }} {{ f.arguments | tojson }}")),
+     "<call>", "%n %a", "<call>", NULL},
+    {SHOWN(EACH("<call>{{ f.name }}:{{ f.arguments | tojson(separators=(',', ':')) }}</call>")),
+     "<call>", "%n:%a", "</call><call>", "</call>"},
+    /* an ordinary word, an id, arguments apart, a list of names, no tools, no calls */
+    {SHOWN(EACH("Call {{ f.name }}: {{ f.arguments | tojson }}")), NULL},
+    {SHOWN(EACH("<call {{ c.id }}>{{ f.name }}: {{ f.arguments | tojson }}")), NULL},
+    {SHOWN(EACH("<call>{{ f.name }}({{ f.arguments.n }})")), NULL},
+    {SHOWN("<calls>" EACH("{{ f.name }},") EACH("{{ f.arguments | tojson }}")), NULL},
+    {TEMPLATE("<call>{{ f.name }}: {{ f.arguments | tojson }}", ""), NULL},
+    {SHOWN(""), NULL},
+};
+
+static bool is_text(const char *text, const char *expected) {
+    return text && expected ? strcmp(text, expected) == 0 : text == expected;
+}
+
+START_TEST(a_form_is_derived_from_the_template) {
+    struct err err;
+    struct chat_template *chat;
+    const char *source = derived[_i].source;
+    ck_assert_int_eq(chat_template_new(&chat, source, strlen(source), &err), STATUS_OK);
+    const struct tool_probe probe = {.chat = chat, .reasoning = reasoning_format_find("qwen3")};
+    struct tool_format *format = tool_probe_derive(&probe);
+    ck_assert_msg((format != NULL) == (derived[_i].open != NULL), "%s", source);
+    if (format) {
+        const struct tool_form *form = &format->forms[0];
+        ck_assert_str_eq(form->open, derived[_i].open);
+        ck_assert_str_eq(form->call, derived[_i].call);
+        ck_assert_str_eq(form->between, derived[_i].between);
+        ck_assert(is_text(form->close, derived[_i].close));
+    }
+    tool_format_free(format);
+    chat_template_free(chat);
+}
+END_TEST
+
+/* The grammar allows the calls as the template writes them. */
+START_TEST(the_grammar_of_a_derived_form_takes_its_calls) {
+    static const char text[] = "<calls>f|{\"n\": 7};f|{\"n\": 8}</calls>";
+    const struct tool_samples samples = {
+        .one = "<calls>f|{\"n\": 7}</calls>.",
+        .two = "<calls>f|{\"n\": 7};f|{\"n\": 8}</calls>.",
+        .tail = ".",
+        .name = "f",
+        .arguments = {{"{\"n\": 7}", "{\"n\":7}"}, {"{\"n\": 8}", "{\"n\":8}"}},
+        .id = "AbCd"};
+    struct tool_format *format = tool_format_derive(&samples);
+    struct json *tools;
+    struct grammar *grammar;
+    struct buf tag = {0};
+    struct err err;
+    bool may_end;
+    const char *functions = "[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"n\":{"
+                            "\"type\":\"integer\"}}}}}]";
+    ck_assert_ptr_nonnull(format);
+    ck_assert_int_eq(json_parse(&tools, "It", functions, strlen(functions), &err), STATUS_OK);
+    for (int must_call = 0; must_call < 2; must_call++) {
+        const struct tool_grammar asked = {
+            .tools = format, .functions = tools, .parallel = true, .must_call = must_call};
+        buf_clear(&tag);
+        tool_grammar_write(&asked, &tag);
+        ck_assert_int_eq(
+            grammar_compile(GRAMMAR_STRUCTURAL_TAG, tag.data, tag.length, NULL, &grammar, &err),
+            STATUS_OK);
+        ck_assert_uint_eq(grammar_match(grammar, text, strlen(text), &may_end), strlen(text));
+        ck_assert(may_end);
+        grammar_release(grammar);
+    }
+    buf_free(&tag);
+    json_free(tools);
+    tool_format_free(format);
+}
+END_TEST
+
 static void try_file(const char *path) {
     static const char *const words[] = {"no form", "agrees", "disagrees"};
     char *source = calloc(1, 1 << 20);
@@ -146,6 +241,9 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(core, a_form_is_what_the_template_writes, 0, N_ROWS);
     tcase_add_loop_test(core, the_space_after_reasoning_is_the_templates, 0,
                         sizeof thoughts / sizeof *thoughts);
+    tcase_add_loop_test(core, a_form_is_derived_from_the_template, 0,
+                        sizeof derived / sizeof *derived);
+    tcase_add_test(core, the_grammar_of_a_derived_form_takes_its_calls);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }
