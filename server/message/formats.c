@@ -173,6 +173,7 @@ static const struct reasoning_format reasoning_formats[] = {
     {"gemma4", "<|channel>", "<|channel>thought\n", "<channel|>"},
     {"apertus", "<|inner_prefix|>", "<|inner_prefix|>", "<|inner_suffix|>"},
     {"cohere2", "<|START_THINKING|>", "<|START_THINKING|>", "<|END_THINKING|>"},
+    {"minimax_m3", "<mm:think>", "<mm:think>", "</mm:think>"},
     {"qwen3 deepseek_r1 deepseek_v3 glm45 glm47 olmo3 holo2 kimi_k2 mimo nemotron_v3", "<think>",
      "<think>", "</think>"},
 };

@@ -555,6 +555,8 @@ START_TEST(formats_are_found_by_template) {
                       rows[i].text);
     }
     ck_assert_ptr_eq(reasoning_format_of_template("a<think>b", 9), reasoning_format_find("qwen3"));
+    ck_assert_ptr_eq(reasoning_format_of_template("a<mm:think>", 11),
+                     reasoning_format_find("minimax_m3"));
     ck_assert_ptr_null(reasoning_format_of_template("think", 5));
 }
 END_TEST
