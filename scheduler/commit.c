@@ -70,11 +70,6 @@ static void set_sampled(struct event *event, const struct sampled *sampled) {
 
 static void commit_token(struct scheduler *s, struct sequence *sequence,
                          const struct sampled *sampled) {
-    struct sampled forced = {.id = constraint_overrides(sequence)};
-    if (sampled->id == -1 && forced.id >= 0) {
-        forced.mirostat_mu = sampled->mirostat_mu;
-        sampled = &forced;
-    }
     if (sampled->id < 0 || sampled->id >= s->port.V) {
         bool stuck = sampled->id == -1 && sequence->request->generation->grammar;
         enum finish finish = stuck ? constraint_stuck(sequence) : FINISH_ERROR;

@@ -33,10 +33,10 @@
  * allowed until then, except those that end the choice.
  *
  * A limit on the thoughts (sequence/thoughts.h) forces tokens with the same means: a mask of one
- * token, drafts that end before another, and tokens that are appended without sampling. If a token
+ * token, drafts that end before it, and tokens that are appended without sampling. If a token
  * may reach the limit, the next row waits for its commit. If a grammar does not allow the forced
- * token, the grammar's mask stays. If another setting refuses it, it is appended anyway unless
- * there is a grammar. A beam at the limit has this token as its only candidate.
+ * token, the grammar's mask stays. Without a grammar no other setting can refuse it. A beam at the
+ * limit has this token as its only candidate.
  *
  * If memory runs out, the matcher may be missing or its grammar broken. Then no token is allowed,
  * and the choice ends with FINISH_NO_MEMORY; other choices continue.
@@ -120,19 +120,17 @@ static int32_t thought_of(const struct inflight *inflight, int i) {
     return thought_at(sequence, sample->position);
 }
 
-/* Returns how many of n drafts come before one that differs from a forced token. */
+/* Returns how many of n drafts come before a forced token. */
 static int cut_at_thoughts(const struct sequence *sequence, int n) {
     struct thoughts thoughts = sequence->thoughts;
     for (int i = 0; i < n; i++) {
-        int32_t draft = sequence->tokens[sequence->n_tokens + i];
-        int32_t forced = thoughts_next(&thoughts, limit_of(sequence));
-        if (forced >= 0 && forced != draft) return i;
-        thoughts_take(&thoughts, limit_of(sequence), draft);
+        if (thoughts_next(&thoughts, limit_of(sequence)) >= 0) return i;
+        thoughts_take(&thoughts, limit_of(sequence), sequence->tokens[sequence->n_tokens + i]);
     }
     return n;
 }
 
-int32_t constraint_overrides(const struct sequence *sequence) {
+int32_t constraint_only(const struct sequence *sequence) {
     if (sequence->request->generation->grammar) return -1;
     return thoughts_next(&sequence->thoughts, limit_of(sequence));
 }
@@ -143,7 +141,8 @@ static void mask_all_but(uint32_t *mask, int words, int32_t id) {
     mask[id / 32] = (uint32_t)1 << id % 32;
 }
 
-/* Makes the masks of forced tokens of sequences without a grammar. */
+/* Makes the masks of forced tokens of sequences without a grammar. The sequence's own settings
+ * could refuse such a token, so its sample uses neither them nor the counts on a device. */
 static void mask_thoughts(struct inflight *inflight) {
     for (int i = 0; i < inflight->n_samples; i++) {
         int32_t id = thought_of(inflight, i);
@@ -151,6 +150,7 @@ static void mask_thoughts(struct inflight *inflight) {
         uint32_t *mask = inflight->masks + (size_t)i * (size_t)inflight->mask_words;
         mask_all_but(mask, inflight->mask_words, id);
         inflight->samples[i].mask = mask;
+        inflight->samples[i].sampling = &inflight->owner[i]->request->sampling_forced;
     }
 }
 

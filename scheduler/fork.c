@@ -135,7 +135,7 @@ int commit_candidates(struct scheduler *s, struct sequence *sequence,
     const int32_t *output[MAX_BEAMS];
     struct next_beam next[MAX_BEAMS];
     int parts = sample_parts(beams->n_best), beam = sequence_beam(sequence);
-    int32_t forced = constraint_overrides(sequence);
+    int32_t forced = constraint_only(sequence);
     const struct sampled certain = {.n_top = 1, .top = {{.id = forced}}};
     bool right = true;
     for (int part = 0; part < parts && forced < 0; part++) {

@@ -162,9 +162,8 @@ int constraint_cut_drafts(struct sequence *sequence, int n);
  * be sampled. */
 int32_t constraint_forced(struct scheduler *scheduler, const struct sequence *sequence);
 
-/* Returns the token that must follow thoughts at their limit, whatever the sampler's settings are;
- * -1 if there is none, or if a grammar decides. */
-int32_t constraint_overrides(const struct sequence *sequence);
+/* Returns the only candidate of a beam whose thoughts are at their limit, or -1. */
+int32_t constraint_only(const struct sequence *sequence);
 
 /* Advances by the last token of the sequence, which does not end it. Returns FINISH_COMPLETE if no
  * token can follow, FINISH_STUCK if the grammar does not allow the token, because it exceeded its

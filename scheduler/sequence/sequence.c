@@ -62,6 +62,8 @@ static void sampling_set(struct request *request, const struct generation *gener
     request->sampling_banned = request->sampling;
     request->sampling_banned.n_banned = generation->n_stop_ids + generation->n_suppressed;
     request->sampling_banned.banned = generation->stop_ids;
+    request->sampling_forced = (struct sampling)SAMPLING_GREEDY;
+    request->sampling_forced.n_logprobs = generation->sampling.n_logprobs;
 }
 
 /* Returns the state in the grammar before the first token. */

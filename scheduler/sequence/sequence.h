@@ -133,8 +133,9 @@ struct request {
     bool queued;                               /* counts as queued: has never run */
     bool prompt_scored;                        /* prompt_logprobs are requested */
     struct sampling sampling, sampling_banned; /* the latter is used before min_tokens */
-    struct beams *beams;                       /* NULL without a search */
-    struct sequence sequence[];                /* [n] */
+    struct sampling sampling_forced; /* of a token that must follow thoughts: refuses nothing */
+    struct beams *beams;             /* NULL without a search */
+    struct sequence sequence[];      /* [n] */
 };
 
 /* Makes the request of a generation that was checked (scheduler_submit). Each sequence gets a state

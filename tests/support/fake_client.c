@@ -166,13 +166,12 @@ static enum finish finish_due(const struct fake_client *client, const struct fak
 static int32_t choice_next(const struct generation *generation, struct fake_choice *choice,
                            int number) {
     int position = generation->n_prompt + choice->n_output;
-    bool early = choice->n_output < generation->min_tokens;
+    bool forced = thoughts_next(&choice->thoughts, &generation->thoughts) >= 0 && !choice->matcher;
+    bool early = choice->n_output < generation->min_tokens && !forced;
     int32_t due = fake_choose(fake_logits(choice->sum), generation->sampling.seed, position, number,
                               choice->last, generation->stop_ids,
                               early ? generation->n_stop_ids : 0, mask_due(generation, choice));
     int32_t before = choice->last;
-    if (due < 0 && !choice->matcher) /* the settings refuse a forced token */
-        due = thoughts_next(&choice->thoughts, &generation->thoughts);
     if (due < 0) return due;
     choice_add(choice, due, position);
     thoughts_take(&choice->thoughts, &generation->thoughts, due);
