@@ -49,13 +49,22 @@ static inline float linear_scale(const struct linear *linear) {
 }
 
 enum activation {
-    ACTIVATION_SILU,      /* x / (1 + exp(-x)) */
-    ACTIVATION_GELU,      /* x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel 2016) */
-    ACTIVATION_GELU_TANH, /* the tanh approximation of the same paper */
-    ACTIVATION_RELU,      /* max(x, 0) */
+    ACTIVATION_SILU,         /* x / (1 + exp(-x)) */
+    ACTIVATION_GELU,         /* x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel 2016) */
+    ACTIVATION_GELU_TANH,    /* the tanh approximation of the same paper */
+    ACTIVATION_RELU,         /* max(x, 0) */
+    ACTIVATION_RELU_SQUARED, /* max(x, 0)^2 (So et al. 2021) */
     /* g / (1 + exp(-ALPHA g)) * (u + 1), with the gate g clamped to at most CLAMP_LIMIT and the up
      * value u clamped to +-CLAMP_LIMIT (gpt-oss: OpenAI 2025); only for gated MLPs */
     ACTIVATION_CLAMPED,
+    ACTIVATION_XIELU, /* struct xielu; only for MLPs without a gate */
+};
+
+/* xIELU (Huang and Schlag 2024): positive * x^2 + linear * x for x > 0, else
+ * negative * (exp(min(x, limit)) - 1 - x) + linear * x. */
+struct xielu {
+    float positive, negative, linear;
+    float limit; /* from -1 to 0 */
 };
 
 #define CLAMP_LIMIT 7.0f
@@ -71,12 +80,16 @@ struct mlp {
      * [M][times_stride] instead of up's outputs; up.w is then NULL. Only for the op mlp */
     const float *times;
     int times_first, times_stride;
+    struct xielu xielu; /* for ACTIVATION_XIELU */
 };
 
 /* A mixture of experts (Shazeer et al. 2017): E MLPs, and each row uses n_used of them. The
  * router's logits are float32. A row uses the experts with the largest logits; ties go to the lower
  * number. Their weights are the softmax of the logits over all experts, or with `normalises` over
  * the row's experts.
+ *
+ * With a correction the softmax of all logits is the score. A row uses the experts with the largest
+ * score + correction (ERNIE 4.5: Baidu 2025), and the weights are as with by_sigmoid.
  *
  * With `by_sigmoid` (DeepSeek-AI 2024) the scores are the sigmoids of the logits. A row uses the
  * experts with the largest score + correction within the n_used_groups best groups of adjacent
@@ -85,7 +98,7 @@ struct mlp {
 struct experts {
     int E, n_used;
     bool normalises, by_sigmoid;
-    const float *correction;        /* [E], for by_sigmoid; NULL: zero */
+    const float *correction;        /* [E]; NULL: zero */
     int n_groups, n_used_groups;    /* for by_sigmoid; 0: a single group */
     float weight_scale;             /* factor of all weights; 0 stands for 1 */
     const float *expert_scale;      /* [E] another factor per expert; NULL: 1 */
@@ -130,14 +143,16 @@ enum head_norms {
     HEAD_NORMS_OWN,      /* a LayerNorm per head, with separate gains [H][D] and [G][D] */
 };
 
-/* The processing of heads before attention. Queries and keys are normalised, then rotated; queries
- * are then scaled by position (Llama 4: Meta 2025). Values may be normalised. */
+/* The processing of heads before attention. Queries and keys are normalised, then rotated, or the
+ * other way round; queries are then scaled by position (Llama 4: Meta 2025). Values may be
+ * normalised. */
 struct heads {
     int H;                        /* query heads */
     struct rope rope;             /* for queries and keys */
     const float *q_gain, *k_gain; /* both or neither if there are keys; NULL: no norm */
     float epsilon;                /* of the norms */
     enum head_norms norms;
+    bool norms_last;      /* queries and keys are normalised after the rotation (HunYuan) */
     const float *v_gain;  /* [D] gains of an RMSNorm per value head; NULL: no norm */
     bool values_are_keys; /* v is a copy of k before its norm and rotation (Gemma 4) */
     const float *q_scale; /* [positions / q_scale_every, rounded up]; NULL: 1 */

@@ -53,6 +53,8 @@ struct path {
     /* x[n] = activation(x) * times, or activation(x) if times is NULL; n is a multiple of LANES.
      * ACTIVATION_CLAMPED takes both. */
     void (*activate)(float *x, const float *times, size_t n, enum activation activation);
+    /* x[n] = xielu(x); n is a multiple of LANES. */
+    void (*xielu)(float *x, size_t n, const struct xielu *numbers);
     /* Writes the first n columns of x[rows][BLOCK] to block i of rows [0, rows) of a tile of `a`,
      * in the forms that `a` needs. */
     void (*put_block)(struct activations *a, int tile, int i, int rows, const float *x, int n);
@@ -131,6 +133,7 @@ void plain_layernorm(float *y, const float *x, const float *gain, const float *b
 void plain_rope(float *x, int heads, int D, int D_rope, const float *cosine, const float *sine,
                 enum rope_layout layout);
 void plain_activate(float *x, const float *times, size_t n, enum activation activation);
+void plain_xielu(float *x, size_t n, const struct xielu *numbers);
 void plain_put_block(struct activations *a, int tile, int i, int rows, const float *x, int n);
 void plain_epilogue(float *y, size_t stride, int rows, int n, const struct epilogue *e);
 void plain_add_panel(float *y, size_t stride, const float *x, int rows, int n);

@@ -184,6 +184,15 @@ static struct rope_args rope_args_of(struct cuda *cuda, const struct kv_cache *c
     return args;
 }
 
+/* Rotates queries and keys in place, so that only their norms and the write are left. */
+static void rotate_first(const struct cuda *cuda, struct rope_args *args) {
+    struct rope_args first = *args;
+    first.q.gain = first.k.gain = first.q_scale = NULL;
+    first.v.x = NULL;
+    rope_prepare(cuda->act, &first, cuda->stream);
+    args->D_rope = 0;
+}
+
 static void op_rope_write(struct backend *b, struct kv_cache *whole, int layer,
                           const struct heads *heads, float *q, float *k, float *v) {
     struct cuda *cuda = cuda_of(b);
@@ -193,6 +202,7 @@ static void op_rope_write(struct backend *b, struct kv_cache *whole, int layer,
     assert((!k || !heads->q_gain == !heads->k_gain) && !k == !v);
     assert(!heads->values_are_keys || heads->norms != HEAD_NORMS_TOGETHER);
     assert(!heads->q_scale || heads->q_scale_every > 1);
+    assert(!heads->norms_last || (heads->norms == HEAD_NORMS_ALIKE && !heads->values_are_keys));
     assert(cuda->step.at.M <= cuda->limits.max_rows && rope->D_rope <= cache->config.D);
     struct rope_args args = rope_args_of(cuda, cache, heads, q, k, v);
     args.position = cuda->step.at.position;
@@ -201,6 +211,7 @@ static void op_rope_write(struct backend *b, struct kv_cache *whole, int layer,
         args.cosine = cuda->angles.cosine;
         args.sine = cuda->angles.sine;
     }
+    if (heads->norms_last) rotate_first(cuda, &args);
     args.cache = cache;
     args.layer = layer;
     args.slot = cuda->step.at.slot[cache->layer[layer].kind];

@@ -20,6 +20,7 @@ struct kind {
     bool is_clamped;      /* with biases of the router and of the experts */
     int groups;           /* routing by sigmoids within half of this many groups; 0: by softmax */
     bool has_router_norm; /* a separate norm; with scales of the router and of the experts */
+    bool is_corrected;    /* the softmaxes */
 };
 static const kind kinds[] = {
     {DTYPE_F32, DTYPE_F32, DTYPE_F32, E, true, false},
@@ -31,6 +32,8 @@ static const kind kinds[] = {
     {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 40, true, true, false, 8},
     {DTYPE_F32, DTYPE_F32, DTYPE_F32, E, false, false, false, 1},
     {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 9, true, false, false, 0, true},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 40, true, true, false, 0, false, true},
+    {DTYPE_F32, DTYPE_F32, DTYPE_F32, E, false, false, false, 0, false, true},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -115,6 +118,7 @@ layer::layer(const kind &k, bool on_cpu, enum dtype act_) : act(act_) {
         experts.n_used_groups = (k.groups + 1) / 2;
         experts.weight_scale = 1.5f;
     }
+    if (k.is_corrected) experts.correction = take_vector((size_t)k.E, 45, 0.2f);
     if (k.has_router_norm) {
         router_norm = {NORM_RMS, take_vector(K, 46), nullptr, 1e-3f};
         experts.router_norm = &router_norm;

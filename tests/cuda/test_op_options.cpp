@@ -109,10 +109,20 @@ static sums multiply(const floats &x, const weights &w, bool biased) {
     return y;
 }
 
+static const struct xielu xielu_numbers = {0.8f, 0.3f, 0.5f, -1e-6f};
+
+static double xielu_exactly(double x) {
+    const double bent = x > 0 ? (double)xielu_numbers.positive * x * x
+                              : (double)xielu_numbers.negative * (expm1(x) - x);
+    return bent + (double)xielu_numbers.linear * x;
+}
+
 static double activated_exactly(enum activation kind, double x) {
     if (kind == ACTIVATION_SILU) return x / (1 + exp(-x));
     if (kind == ACTIVATION_RELU) return x > 0 ? x : 0;
+    if (kind == ACTIVATION_RELU_SQUARED) return x > 0 ? x * x : 0;
     if (kind == ACTIVATION_GELU) return x * (1 + erf(x / sqrt(2))) / 2;
+    if (kind == ACTIVATION_XIELU) return xielu_exactly(x);
     return x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
 }
 
@@ -300,6 +310,7 @@ static void check_mlp(const opened &on, const mlp_case &c) {
         down(on, DTYPE_Q8_0, K, F, 3);
     struct mlp mlp = {c.activation, gate.linear(c.biased), up.linear(c.biased),
                       down.linear(c.biased, c.gated ? 0.75f : 0)};
+    mlp.xielu = xielu_numbers;
     if (!c.gated) mlp.gate = {};
     same_bytes same;
     for (int M : row_counts) {
@@ -320,6 +331,8 @@ static void check_mlp(const opened &on, const mlp_case &c) {
 START_TEST(mlps_have_all_activations) {
     const enum activation activation = (enum activation)_i;
     for (enum dtype act : activation_types) {
+        /* the squares of these products leave the range of float16 */
+        if (activation == ACTIVATION_RELU_SQUARED && act == DTYPE_F16) continue;
         const opened on(act);
         for (bool biased : {false, true}) {
             check_mlp(on, {activation, true, biased, DTYPE_Q8_0});
@@ -327,6 +340,13 @@ START_TEST(mlps_have_all_activations) {
         }
         check_mlp(on, {activation, true, true, DTYPE_Q4_1});
     }
+}
+END_TEST
+
+START_TEST(mlps_without_a_gate_have_xielu) {
+    for (enum dtype act : activation_types)
+        for (bool biased : {false, true})
+            check_mlp(opened(act), {ACTIVATION_XIELU, false, biased, DTYPE_Q8_0});
 }
 END_TEST
 
@@ -442,7 +462,8 @@ int main() {
     tcase_set_timeout(core, 300);
     tcase_add_loop_test(core, linear_has_biases_and_norms, 0, 4);
     tcase_add_test(core, logits_have_scale_and_cap);
-    tcase_add_loop_test(core, mlps_have_all_activations, 0, ACTIVATION_RELU + 1);
+    tcase_add_test(core, mlps_without_a_gate_have_xielu);
+    tcase_add_loop_test(core, mlps_have_all_activations, 0, ACTIVATION_RELU_SQUARED + 1);
     tcase_add_test(core, norms_are_added);
     tcase_add_test(core, embeddings_have_scales_and_positions);
     suite_add_tcase(suite, core);

@@ -117,6 +117,7 @@ END_TEST
 static double activated_exactly(enum activation kind, double x) {
     if (kind == ACTIVATION_SILU) return x / (1 + exp(-x));
     if (kind == ACTIVATION_RELU) return x > 0 ? x : 0;
+    if (kind == ACTIVATION_RELU_SQUARED) return x > 0 ? x * x : 0;
     if (kind == ACTIVATION_GELU) return 0.5 * x * (1 + erf(x / sqrt(2)));
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
@@ -145,12 +146,32 @@ static void check_gate(enum dtype act, enum activation kind, size_t n, bool with
 
 START_TEST(gates_are_right) {
     for (enum dtype act : activation_types)
-        for (enum activation kind :
-             {ACTIVATION_SILU, ACTIVATION_GELU, ACTIVATION_GELU_TANH, ACTIVATION_RELU})
+        for (enum activation kind : {ACTIVATION_SILU, ACTIVATION_GELU, ACTIVATION_GELU_TANH,
+                                     ACTIVATION_RELU, ACTIVATION_RELU_SQUARED})
             for (bool with_up : {true, false})
                 check_gate(act, kind, (size_t)(3 * lengths[_i]), with_up);
     for (enum dtype act : activation_types)
         check_gate(act, ACTIVATION_CLAMPED, (size_t)(3 * lengths[_i]), true);
+}
+END_TEST
+
+static void check_xielu(enum dtype act, size_t n) {
+    static const struct xielu c = {0.8f, 0.3f, 0.5f, -1e-6f};
+    uint64_t state = n;
+    floats x = rounded(act, random_vector(&state, n)), want(n);
+    x[0] = 30, x[n - 1] = -30;
+    for (size_t i = 0; i < n; i++) {
+        const double v = (double)x[i], bent = (double)c.negative * (expm1(v) - v);
+        want[i] = (float)((v > 0 ? (double)c.positive * v * v : bent) + (double)c.linear * v);
+    }
+    buffer on_device(packed(act, x));
+    rows_xielu(act, on_device.data, &c, n, test_stream());
+    check_close(read_activations(act, on_device), want, rounding_of(act), 3,
+                text("xielu of %zu, type %d", n, act));
+}
+
+START_TEST(xielus_are_right) {
+    for (enum dtype act : activation_types) check_xielu(act, (size_t)(3 * lengths[_i]));
 }
 END_TEST
 
@@ -215,6 +236,7 @@ int main() {
     tcase_add_test(norms, a_norm_may_be_in_place);
     tcase_add_loop_test(norms, long_norms_run_on_every_device, 0, N_ARCHITECTURES);
     tcase_add_loop_test(elements, gates_are_right, 0, N_LENGTHS);
+    tcase_add_loop_test(elements, xielus_are_right, 0, N_LENGTHS);
     tcase_add_loop_test(elements, bias_is_right, 0, N_LENGTHS);
     tcase_add_loop_test(elements, caps_are_right, 0, N_LENGTHS);
     tcase_add_loop_test(elements, rows_are_gathered, 0, N_LENGTHS);

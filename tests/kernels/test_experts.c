@@ -99,6 +99,28 @@ START_TEST(sigmoids_are_chosen_with_their_correction) {
 }
 END_TEST
 
+/* A softmax with a correction is compared and weighed in the same way. */
+START_TEST(softmaxes_are_chosen_with_their_correction) {
+    static const float correction[8] = {0.9f, 0, 0.3f, 0, 0, -0.2f, 0, -0.9f};
+    static const int32_t want[3] = {0, 1, 2};
+    struct experts experts = {.E = 8, .n_used = 3, .correction = correction};
+    int32_t expert[3];
+    float weight[3];
+    double all = 0, sum = 0;
+    for (int e = 0; e < 8; e++) all += exp((double)of_groups[e]);
+    for (int i = 0; i < 3; i++) sum += exp((double)of_groups[want[i]]);
+    for (int normalises = 0; normalises < 2; normalises++) {
+        experts.normalises = normalises;
+        route_row(of_groups, &experts, expert, weight);
+        ck_assert_mem_eq(expert, want, sizeof want);
+        for (int i = 0; i < 3; i++)
+            ck_assert_double_eq_tol((double)weight[i],
+                                    exp((double)of_groups[want[i]]) / (normalises ? sum : all),
+                                    1e-6);
+    }
+}
+END_TEST
+
 /* Pairs have .5 + .95, .73 + .73, .88 + .92, .02 + .99: the third and the second are best. */
 START_TEST(only_the_best_groups_count) {
     struct experts experts = {
@@ -404,6 +426,7 @@ int main(void) {
     tcase_add_test(core, weights_are_of_all_experts_unless_normalised);
     tcase_add_test(core, large_logits_do_not_overflow);
     tcase_add_test(core, sigmoids_are_chosen_with_their_correction);
+    tcase_add_test(core, softmaxes_are_chosen_with_their_correction);
     tcase_add_test(core, only_the_best_groups_count);
     tcase_add_test(core, nans_leave_a_choice);
     tcase_add_loop_test(core, the_op_is_its_steps, 0, 6);

@@ -100,6 +100,8 @@ static double right_activation(double x, enum activation activation) {
         return x * erfc(-x / sqrt(2)) / 2;
     case ACTIVATION_GELU_TANH:
         return x * (1 + tanh(sqrt(8 / acos(-1)) / 2 * (x + 0.044715 * x * x * x))) / 2;
+    case ACTIVATION_RELU_SQUARED:
+        return x > 0 ? x * x : 0;
     default:
         return x > 0 ? x : 0;
     }
@@ -107,7 +109,7 @@ static double right_activation(double x, enum activation activation) {
 
 /* The error of an erf, or a tanh, that would cause the error of the result. order.md states it. */
 START_TEST(activations_are_accurate) {
-    static const double bounds[] = {5e-7, 2e-7, 2.5e-7, 1e-30};
+    static const double bounds[] = {5e-7, 2e-7, 2.5e-7, 1e-30, 2.5e-6};
     double worst = 0;
     for (double x = -20; x < 20; x += 0.0000317) {
         float at = (float)x;
@@ -117,7 +119,8 @@ START_TEST(activations_are_accurate) {
     }
     ck_assert_double_lt(worst, bounds[_i]);
     ck_assert(plain_activation(0, (enum activation)_i) == 0);
-    ck_assert(plain_activation(1e30f, (enum activation)_i) == 1e30f);
+    double large = right_activation((double)1e30f, (enum activation)_i);
+    ck_assert(plain_activation(1e30f, (enum activation)_i) == (float)large);
     ck_assert(fabsf(plain_activation(-1e4f, (enum activation)_i)) < 1e-30f);
     ck_assert(isnan(plain_activation(NAN, (enum activation)_i)));
 }
@@ -147,6 +150,36 @@ static void check_activate(const struct path *path, enum activation activation) 
 START_TEST(activations_have_the_same_bytes) {
     for (int i = 0; i < N_PATHS; i++)
         if (machine_has(all_paths[i].base)) check_activate(all_paths[i].path, (enum activation)_i);
+}
+END_TEST
+
+static const struct xielu xielu_numbers = {0.8f, 0.3f, 0.5f, -1e-6f};
+
+/* The rules of struct xielu in double precision. */
+static double right_xielu(double x) {
+    double p = (double)xielu_numbers.positive, n = (double)xielu_numbers.negative;
+    double b = (double)xielu_numbers.linear, limit = (double)xielu_numbers.limit;
+    return (x > 0 ? p * x * x : n * (expm1(fmin(x, limit)) - x)) + b * x;
+}
+
+START_TEST(xielu_is_accurate_and_the_same) {
+    enum { N = 64 * LANES };
+    static const float extremes[] = {0, -0.0f, NAN, 1e30f, -1e30f, 3e38f, -1e-40f, -90};
+    static float x[N], right[N], y[N];
+    for (int i = 0; i < N; i++) x[i] = ((float)i - N / 2) * 0.03125f;
+    memcpy(right, x, sizeof right);
+    plain_xielu(right, N, &xielu_numbers);
+    for (int i = 0; i < N; i++)
+        ck_assert_double_eq_tol((double)right[i], right_xielu((double)x[i]),
+                                3e-7 * (1e-3 + fabs((double)x[i]) + (double)(x[i] * x[i])));
+    memcpy(x, extremes, sizeof extremes);
+    plain_xielu(memcpy(right, x, sizeof right), N, &xielu_numbers);
+    ck_assert(fabsf(right[0]) < 1e-6f && isnan(right[2]) && right[3] == INFINITY);
+    for (int i = 0; i < N_PATHS; i++) {
+        if (!machine_has(all_paths[i].base)) continue;
+        all_paths[i].path->xielu(memcpy(y, x, sizeof x), N, &xielu_numbers);
+        assert_same_floats(y, right, N, all_paths[i].path->name);
+    }
 }
 END_TEST
 
@@ -391,7 +424,10 @@ static float *mlp_right(const struct mlp_case *c, enum activation activation, bo
     float *up = multiply(c->type, c->F, c->K, c->up, c->x);
     add_bias(gate, gated ? c->gate_bias : c->up_bias, c->F);
     add_bias(up, c->up_bias, c->F);
-    plain_activate(gate, gated ? up : NULL, (size_t)(MAX_ROWS * c->F), activation);
+    if (activation == ACTIVATION_XIELU)
+        plain_xielu(gate, (size_t)(MAX_ROWS * c->F), &xielu_numbers);
+    else
+        plain_activate(gate, gated ? up : NULL, (size_t)(MAX_ROWS * c->F), activation);
     float *y = multiply(c->down_type, c->K, c->F, c->down, gate);
     add_bias(y, c->down_bias, c->K);
     for (int i = 0; i < MAX_ROWS * c->K; i++) y[i] = c->x[i] + (gated ? y[i] * SCALE : y[i]);
@@ -405,6 +441,7 @@ static void check_mlp(struct backend *b, const struct mlp_case *c, enum activati
                       take(b, c->type, c->F, c->K, c->up, c->up_bias),
                       take(b, c->down_type, c->K, c->F, c->down, c->down_bias)};
     struct matrix *gate = mlp.gate.w;
+    mlp.xielu = xielu_numbers;
     if (!gated) mlp.gate = (struct linear){0};
     if (gated) mlp.down.scale = SCALE;
     float *x = mem_alloc((size_t)(M * c->K) * sizeof *x);
@@ -418,7 +455,8 @@ static void check_mlp(struct backend *b, const struct mlp_case *c, enum activati
 }
 
 static void check_mlp_case(struct mlp_case c, enum activation activation) {
-    for (int gated = activation == ACTIVATION_CLAMPED; gated < 2; gated++) {
+    bool is_gated = activation == ACTIVATION_CLAMPED, is_alone = activation == ACTIVATION_XIELU;
+    for (int gated = is_gated; gated < (is_alone ? 1 : 2); gated++) {
         float *right = mlp_right(&c, activation, gated);
         for (int i = 0; i < N_PATHS * N_ROW_COUNTS; i++) {
             struct backend *b = open_path(i / N_ROW_COUNTS, 1 + i % 4, c.K > c.F ? c.K : c.F);
@@ -494,12 +532,15 @@ struct heads_case {
     enum rope_layout layout;
     enum head_norms norms;
     int q_scale_every; /* 0: queries are not scaled */
+    bool norms_last;
 };
-static const struct heads_case heads_cases[] = {{6, 2, 64, 64, ROPE_HALVES, HEAD_NORMS_ALIKE, 0},
-                                                {3, 3, 20, 14, ROPE_ADJACENT, HEAD_NORMS_ALIKE, 5},
-                                                {4, 1, 33, 0, ROPE_HALVES, HEAD_NORMS_ALIKE, 2},
-                                                {6, 2, 20, 20, ROPE_HALVES, HEAD_NORMS_TOGETHER, 0},
-                                                {6, 2, 20, 6, ROPE_HALVES, HEAD_NORMS_OWN, 7}};
+static const struct heads_case heads_cases[] = {
+    {6, 2, 64, 64, ROPE_HALVES, HEAD_NORMS_ALIKE, 0},
+    {3, 3, 20, 14, ROPE_ADJACENT, HEAD_NORMS_ALIKE, 5},
+    {4, 1, 33, 0, ROPE_HALVES, HEAD_NORMS_ALIKE, 2},
+    {6, 2, 20, 20, ROPE_HALVES, HEAD_NORMS_TOGETHER, 0},
+    {6, 2, 20, 6, ROPE_HALVES, HEAD_NORMS_OWN, 7},
+    {6, 2, 20, 20, ROPE_HALVES, HEAD_NORMS_ALIKE, 3, .norms_last = true}};
 enum { N_HEADS_CASES = sizeof heads_cases / sizeof *heads_cases };
 
 /* Writes rows at positions 0.. into a cache of one layer. */
@@ -529,7 +570,7 @@ static void norm_head(float *y, const float *x, const float *gain, int width, bo
         plain_rmsnorm(y, x, gain, width, 1e-6f);
 }
 
-START_TEST(heads_are_normed_before_they_rotate) {
+START_TEST(heads_are_normed_before_or_after_they_rotate) {
     const struct heads_case *c = &heads_cases[_i];
     uint64_t state = 71;
     size_t n_q = (size_t)(MAX_ROWS * c->H * c->D), n_k = (size_t)(MAX_ROWS * c->G * c->D);
@@ -542,17 +583,21 @@ START_TEST(heads_are_normed_before_they_rotate) {
     for (int i = 0; i < 32; i++) inv_freq[i] = powf(10000, -(float)i / 32);
     struct heads heads = {.H = c->H, .rope = {c->D_rope, inv_freq, c->layout}};
     float *right_q = mem_alloc(n_q * sizeof *q), *right_k = mem_alloc(n_k * sizeof *k);
-    for (size_t i = 0; i < n_q; i += (size_t)q_width)
-        norm_head(right_q + i, q + i, q_gain + (own ? i % (size_t)(c->H * c->D) : 0), q_width, own);
-    for (size_t i = 0; i < n_k; i += (size_t)k_width)
-        norm_head(right_k + i, k + i, k_gain + (own ? i % (size_t)(c->G * c->D) : 0), k_width, own);
+    memcpy(right_q, q, n_q * sizeof *q), memcpy(right_k, k, n_k * sizeof *k);
     struct backend *plain = open_path(0, 1, 64);
-    write_heads(plain, c, &heads, right_q, right_k, k);
+    if (c->norms_last) write_heads(plain, c, &heads, right_q, right_k, k);
+    for (size_t i = 0; i < n_q; i += (size_t)q_width)
+        norm_head(right_q + i, right_q + i, q_gain + (own ? i % (size_t)(c->H * c->D) : 0), q_width,
+                  own);
+    for (size_t i = 0; i < n_k; i += (size_t)k_width)
+        norm_head(right_k + i, right_k + i, k_gain + (own ? i % (size_t)(c->G * c->D) : 0), k_width,
+                  own);
+    if (!c->norms_last) write_heads(plain, c, &heads, right_q, right_k, k);
     backend_close(plain);
     for (int i = 0; c->q_scale_every && i < (int)n_q; i++)
         right_q[i] = right_q[i] * q_scale[i / (c->H * c->D) / c->q_scale_every];
     heads.q_gain = q_gain, heads.k_gain = k_gain, heads.epsilon = 1e-6f;
-    heads.norms = c->norms;
+    heads.norms = c->norms, heads.norms_last = c->norms_last;
     if (c->q_scale_every) heads.q_scale = q_scale, heads.q_scale_every = c->q_scale_every;
     float *y_q = mem_alloc(n_q * sizeof *q), *y_k = mem_alloc(n_k * sizeof *k);
     for (int p = 0; p < N_PATHS; p++) {
@@ -574,17 +619,18 @@ int main(void) {
     Suite *suite = suite_create("kernels_op_options");
     TCase *core = tcase_create("options");
     tcase_add_test(core, tanh_is_accurate);
-    tcase_add_loop_test(core, activations_are_accurate, 0, 4);
-    tcase_add_loop_test(core, activations_have_the_same_bytes, 0, 4);
+    tcase_add_loop_test(core, activations_are_accurate, 0, ACTIVATION_RELU_SQUARED + 1);
+    tcase_add_loop_test(core, activations_have_the_same_bytes, 0, ACTIVATION_RELU_SQUARED + 1);
+    tcase_add_test(core, xielu_is_accurate_and_the_same);
     tcase_add_loop_test(core, layernorm_is_accurate_and_the_same, 0, 5);
     tcase_add_loop_test(core, norm_add_adds_and_clears, 0, 2);
     tcase_add_loop_test(core, products_take_norms_biases_scales_and_caps, 0, N_TYPES);
     tcase_add_test(core, matrices_of_a_call_have_their_own_biases);
     tcase_add_test(core, clamped_gates_are_accurate_and_the_same);
-    tcase_add_loop_test(core, mlps_take_every_activation_gated_or_not, 0, 5);
+    tcase_add_loop_test(core, mlps_take_every_activation_gated_or_not, 0, ACTIVATION_XIELU + 1);
     tcase_add_test(core, mlps_of_superblocks);
     tcase_add_loop_test(core, embeddings_are_scaled_and_have_positions, 0, N_TYPES);
-    tcase_add_loop_test(core, heads_are_normed_before_they_rotate, 0, N_HEADS_CASES);
+    tcase_add_loop_test(core, heads_are_normed_before_or_after_they_rotate, 0, N_HEADS_CASES);
     tcase_set_timeout(core, 300);
     suite_add_tcase(suite, core);
     return suite_main(suite);

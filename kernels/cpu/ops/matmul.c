@@ -35,6 +35,7 @@ struct job {
     float *const *y;             /* outputs of each matrix */
     float cap;                   /* for logits; else 0 */
     enum activation activation;  /* for an MLP's inner product */
+    const struct xielu *xielu;   /* for ACTIVATION_XIELU */
     const float *times;          /* factors of its outputs, [M][times_stride]; or NULL */
     int times_stride;
     int n, M, K;
@@ -143,7 +144,11 @@ static void activate_unit(const struct job *job, const struct activations *a, in
             panel_times_group(job, a, &job->linear[1], panel, group, gated + at, BLOCK);
     }
     if (job->times) copy_times(job, gated, unit, group, n);
-    path->activate(x, gated, (size_t)group_rows(job->M, group) * BLOCK, job->activation);
+    size_t outputs = (size_t)group_rows(job->M, group) * BLOCK;
+    if (job->activation == ACTIVATION_XIELU)
+        path->xielu(x, outputs, job->xielu);
+    else
+        path->activate(x, gated, outputs, job->activation);
     int end = group_end(job->M, group);
     for (int tile = group * TILE_GROUP; tile < end; tile++, x += LANES * BLOCK)
         path->put_block(&job->cpu->hidden, tile, unit, rows_of_tile(job->M, tile), x, n);
@@ -321,6 +326,7 @@ void op_mlp(struct backend *b, float *sum, const float *x, const struct norm *no
     const struct matrix *first = linear->w, *up = mlp->up.w, *down = mlp->down.w;
     assert(!gated || (first->N == up->N && first->K == up->K && !mlp->times));
     assert(gated || !mlp->gate.w || mlp->times);
+    assert(mlp->activation != ACTIVATION_XIELU || !mlp->gate.w);
     assert(mlp->gate.scale == 0 && mlp->up.scale == 0);
     assert(first->N == down->K && down->N == first->K);
     assert(M <= cpu->max_rows && first->K <= cpu->max_k);
@@ -330,6 +336,7 @@ void op_mlp(struct backend *b, float *sum, const float *x, const struct norm *no
                       .inputs = &cpu->act,
                       .linear = linear,
                       .activation = mlp->activation,
+                      .xielu = &mlp->xielu,
                       .times = mlp->times ? mlp->times + mlp->times_first : NULL,
                       .times_stride = mlp->times_stride,
                       .n = gated ? 2 : 1,

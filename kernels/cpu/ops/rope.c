@@ -91,16 +91,23 @@ static void norm_heads(const struct heads_job *job, float *x, const float *gain,
             path->rmsnorm(x + at, x + at, gain, (int)length, epsilon);
 }
 
+/* Rotates the heads of row m, which are x. */
+static void rotate_heads(const struct heads_job *job, float *x, int heads, int m) {
+    size_t pairs = (size_t)job->heads->rope.D_rope / 2;
+    if (!job->angles) return;
+    job->cpu->path->rope(x, heads, job->kv->D, job->heads->rope.D_rope,
+                         job->angles->cosine + (size_t)m * pairs,
+                         job->angles->sine + (size_t)m * pairs, job->heads->rope.layout);
+}
+
 /* Normalises and rotates the heads of row m of x. */
 static void norm_and_rotate(const struct heads_job *job, float *x, const float *gain, int heads,
                             int m) {
-    size_t D = (size_t)job->kv->D, pairs = (size_t)job->heads->rope.D_rope / 2;
-    x += (size_t)m * (size_t)heads * D;
-    norm_heads(job, x, gain, heads, job->heads->norms);
-    if (!job->angles) return;
-    job->cpu->path->rope(x, heads, (int)D, job->heads->rope.D_rope,
-                         job->angles->cosine + (size_t)m * pairs,
-                         job->angles->sine + (size_t)m * pairs, job->heads->rope.layout);
+    bool last = job->heads->norms_last;
+    x += (size_t)m * (size_t)heads * (size_t)job->kv->D;
+    if (!last) norm_heads(job, x, gain, heads, job->heads->norms);
+    rotate_heads(job, x, heads, m);
+    if (last) norm_heads(job, x, gain, heads, job->heads->norms);
 }
 
 /* Computes the values of row m, before its keys change. */

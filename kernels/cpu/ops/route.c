@@ -101,15 +101,28 @@ static void drop_groups(const struct experts *experts, float *choice) {
         if (!stays[e / size]) choice[e] = -INFINITY;
 }
 
-static void route_by_sigmoid(const float *logits, const struct experts *experts, int32_t *expert,
-                             float *weight) {
+/* Writes the sigmoids or the softmax of E logits. */
+static void score_all(const float *logits, int E, bool by_sigmoid, float *score) {
+    float max = logits[0], s[LANES] = {0};
+    for (int e = 0; e < E; e++) {
+        if (by_sigmoid) score[e] = 1 / (1 + plain_exp(-logits[e]));
+        if (logits[e] > max) max = logits[e];
+    }
+    if (by_sigmoid) return;
+    for (int e = 0; e < E; e++)
+        s[e % LANES] = s[e % LANES] + (score[e] = plain_exp(logits[e] - max));
+    float sum = tree_sum(s);
+    for (int e = 0; e < E; e++) score[e] = score[e] / sum;
+}
+
+static void route_by_score(const float *logits, const struct experts *experts, int32_t *expert,
+                           float *weight) {
     int E = experts->E, n_used = experts->n_used;
     float score[MAX_EXPERTS], choice[MAX_EXPERTS], sum = 0;
     assert(E <= MAX_EXPERTS);
-    for (int e = 0; e < E; e++) {
-        score[e] = 1 / (1 + plain_exp(-logits[e]));
+    score_all(logits, E, experts->by_sigmoid, score);
+    for (int e = 0; e < E; e++)
         choice[e] = experts->correction ? score[e] + experts->correction[e] : score[e];
-    }
     if (experts->n_used_groups < experts->n_groups) drop_groups(experts, choice);
     choose(choice, E, n_used, expert);
     sort_rising(expert, n_used);
@@ -137,7 +150,8 @@ static void route_by_softmax(const float *logits, const struct experts *experts,
 
 void route_row(const float *logits, const struct experts *experts, int32_t *expert, float *weight) {
     assert(experts->n_used > 0 && experts->n_used <= experts->E);
-    (experts->by_sigmoid ? route_by_sigmoid : route_by_softmax)(logits, experts, expert, weight);
+    bool by_score = experts->by_sigmoid || experts->correction;
+    (by_score ? route_by_score : route_by_softmax)(logits, experts, expert, weight);
     for (int i = 0; i < experts->n_used; i++) {
         weight[i] = weight[i] * experts_weight_scale(experts);
         if (experts->expert_scale) weight[i] = weight[i] * experts->expert_scale[expert[i]];

@@ -44,6 +44,10 @@ float plain_tanh(float x) {
     return copysignf(e / (e + 2.0f), x);
 }
 
+static float relu(float x) {
+    return 0.0f > x ? 0.0f : x;
+}
+
 /* x * (1 + erf(x / sqrt(2))) / 2, computed as max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)). */
 static float gelu(float x) {
     float a = fabsf(x);
@@ -57,7 +61,7 @@ static float gelu(float x) {
     g = fmaf(g, a, GELU_G1);
     g = fmaf(g, a, GELU_G0);
     float tail = plain_exp(-(a * g));
-    return (0.0f > x ? 0.0f : x) - 0.5f * a * tail;
+    return relu(x) - 0.5f * a * tail;
 }
 
 float plain_activation(float x, enum activation activation) {
@@ -69,8 +73,11 @@ float plain_activation(float x, enum activation activation) {
     case ACTIVATION_GELU_TANH: /* as (1 + tanh(z)) / 2 = 1 / (1 + exp(-2z)) */
         return x / (1.0f + plain_exp(-(x * fmaf(x * x, GELU_T3, GELU_T1))));
     case ACTIVATION_RELU:
-        return 0.0f > x ? 0.0f : x;
+        return relu(x);
+    case ACTIVATION_RELU_SQUARED:
+        return relu(x) * relu(x);
     case ACTIVATION_CLAMPED: /* only defined with a gated value */
+    case ACTIVATION_XIELU:   /* plain_xielu */
         break;
     }
     assert(!"an activation");
@@ -92,6 +99,24 @@ void plain_activate(float *x, const float *times, size_t n, enum activation acti
         }
         x[i] = plain_activation(x[i], activation);
         if (times) x[i] = x[i] * times[i];
+    }
+}
+
+/* exp(x) - 1 for x <= 0, which is accurate for small x. */
+static float exp_less_one(float x) {
+    if (x < EXP_LOW) x = EXP_LOW;
+    float power, m = exp_parts(x, &power);
+    return fmaf(m, power, power - 1.0f);
+}
+
+void plain_xielu(float *x, size_t n, const struct xielu *numbers) {
+    const struct xielu *c = numbers;
+    assert(c->limit <= 0);
+    for (size_t i = 0; i < n; i++) {
+        float v = x[i], r = relu(v);
+        float bent = (exp_less_one(c->limit < v ? c->limit : v) - v) * c->negative;
+        if (v > 0.0f) bent = 0.0f;
+        x[i] = (r * r * c->positive + bent) + v * c->linear;
     }
 }
 
@@ -159,6 +184,7 @@ const struct path path_plain = {
     .layernorm = plain_layernorm,
     .rope = plain_rope,
     .activate = plain_activate,
+    .xielu = plain_xielu,
     .put_block = plain_put_block,
     .epilogue = plain_epilogue,
     .add_panel = plain_add_panel,

@@ -461,6 +461,12 @@ INLINE vec16 vec16_tanh(vec16 x) {
     return vec16_with_sign(vec16_div(e, vec16_add(e, vec16_all(2.0f))), x);
 }
 
+/* exp(x) - 1 in every lane, for x <= 0. */
+INLINE vec16 vec16_exp_less_one(vec16 x) {
+    vec16 power, m = vec16_exp_parts(vec16_max(vec16_all(EXP_LOW), x), &power);
+    return vec16_fma(m, power, vec16_sub(power, vec16_all(1.0f)));
+}
+
 /* y becomes cap * tanh(y / cap). */
 INLINE vec16 vec16_cap(vec16 y, float cap) {
     return vec16_mul(vec16_all(cap), vec16_tanh(vec16_div(y, vec16_all(cap))));

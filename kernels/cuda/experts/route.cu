@@ -102,12 +102,30 @@ __device__ __forceinline__ void drop_groups(float *choice, const struct routing_
     __syncwarp();
 }
 
-/* The values by which a row's experts are chosen: its logits, or sigmoids with their correction. */
+/* The largest logit of a row. */
+__device__ __forceinline__ float largest(const float *row, int E, int lane) {
+    float most = -INFINITY;
+    for (int e = lane; e < E; e += WARP) most = fmaxf(most, row[e]);
+    return warp_max(most);
+}
+
+/* The sum of the exponentials of a row's logits, less the largest. */
+__device__ __forceinline__ float sum_of_exponentials(const float *row, int E, float max, int lane) {
+    float sum = 0.0f;
+    for (int e = lane; e < E; e += WARP) sum = sum + expf(row[e] - max);
+    return warp_sum(sum);
+}
+
+/* The values by which a row's experts are chosen: its logits, or scores with their correction. */
 __device__ __forceinline__ const float *choice_of(const float *row, float *choice,
                                                   const struct routing_rule &rule, int lane) {
-    if (!rule.by_sigmoid) return row;
-    for (int e = lane; e < rule.E; e += WARP)
-        choice[e] = sigmoid(row[e]) + (rule.correction ? rule.correction[e] : 0.0f);
+    if (!rule.by_sigmoid && !rule.correction) return row;
+    const float max = rule.by_sigmoid ? 0.0f : largest(row, rule.E, lane);
+    const float sum = rule.by_sigmoid ? 1.0f : sum_of_exponentials(row, rule.E, max, lane);
+    for (int e = lane; e < rule.E; e += WARP) {
+        const float score = rule.by_sigmoid ? sigmoid(row[e]) : expf(row[e] - max) / sum;
+        choice[e] = score + (rule.correction ? rule.correction[e] : 0.0f);
+    }
     __syncwarp();
     if (rule.n_used_groups < rule.n_groups) drop_groups(choice, rule, lane);
     return choice;
@@ -122,7 +140,7 @@ __global__ void __launch_bounds__(WARP)
     const float *row = logits + (size_t)blockIdx.x * E;
     const size_t at = (size_t)blockIdx.x * n_used;
     choose(chosen, choice_of(row, choice, rule, lane), E, n_used, lane);
-    const float max = row[chosen[0]];
+    const float max = rule.correction ? largest(row, E, lane) : row[chosen[0]];
     for (int i = lane; i < n_used; i += WARP) { /* in rising order */
         int before = 0;
         for (int j = 0; j < n_used; j++) before += chosen[j] < chosen[i];
@@ -133,12 +151,11 @@ __global__ void __launch_bounds__(WARP)
     float sum = 0.0f;
     if (rule.normalises) {
         for (int i = 0; i < n_used; i++) sum = sum + score(rising[i]);
-        if (rule.by_sigmoid) sum = sum + 1e-20f;
+        if (rule.by_sigmoid || rule.correction) sum = sum + 1e-20f;
     } else if (rule.by_sigmoid) {
         sum = 1.0f;
     } else {
-        for (int e = lane; e < E; e += WARP) sum = sum + score(e);
-        sum = warp_sum(sum);
+        sum = sum_of_exponentials(row, E, max, lane);
     }
     for (int i = lane; i < n_used; i += WARP) {
         expert[at + i] = rising[i];

@@ -127,22 +127,34 @@ static void gated(struct gemm_workspace *work, const float *x, const struct norm
               (size_t)M * (size_t)gate->N, work->stream);
 }
 
+/* work->gate = activation(up(n)), where n = norm(x). xIELU has numbers, which the epilogues of
+ * products do not take, so it runs after the product. */
+static void ungated(struct gemm_workspace *work, const float *x, const struct norm *norm,
+                    const struct mlp *mlp, int M) {
+    const struct gemm_weights *up = &mlp->up.w->packed;
+    const bool is_apart = mlp->activation == ACTIVATION_XIELU;
+    struct gemm_epilogue end = {mlp->up.bias};
+    end.activate = !is_apart;
+    end.activation = mlp->activation;
+    const struct gemm_job job = {up, work->gate, &end};
+    multiply(work, &job, 1, x, norm, M);
+    if (is_apart)
+        rows_xielu(work->act, work->gate, &mlp->xielu, (size_t)M * (size_t)up->N, work->stream);
+}
+
 void gemm_mlp(struct gemm_workspace *work, float *sum, const float *x, const struct norm *norm,
               const struct mlp *mlp, int M) {
     const int F = mlp->down.w->packed.K;
     assert((size_t)M * (size_t)F <= work->numbers);
     assert((mlp->up.w ? mlp->up.w : mlp->gate.w)->packed.N == F);
     assert(mlp->gate.scale == 0 && mlp->up.scale == 0 && (!mlp->times || !mlp->up.w));
+    assert(mlp->activation != ACTIVATION_XIELU || !mlp->gate.w);
     if (mlp->times) {
         gated_by(work, x, norm, mlp, M);
     } else if (mlp->gate.w) {
         gated(work, x, norm, mlp, M);
     } else {
-        struct gemm_epilogue end = {mlp->up.bias};
-        end.activate = true;
-        end.activation = mlp->activation;
-        const struct gemm_job job = {&mlp->up.w->packed, work->gate, &end};
-        multiply(work, &job, 1, x, norm, M);
+        ungated(work, x, norm, mlp, M);
     }
     gemm_matmul_add(work, sum, work->gate, &mlp->down, M);
 }

@@ -26,6 +26,7 @@ __device__ __forceinline__ float norm_value(float value, float factor, float gai
 __device__ __forceinline__ float activated(enum activation kind, float x) {
     if (kind == ACTIVATION_SILU) return x / (1.0f + expf(-x));
     if (kind == ACTIVATION_RELU) return x < 0.0f ? 0.0f : x;
+    if (kind == ACTIVATION_RELU_SQUARED) return x < 0.0f ? 0.0f : x * x;
     if (kind == ACTIVATION_GELU) return 0.5f * x * (1.0f + erff(x * 0.707106781f));
     const float cubed = 0.044715f * x * x * x;
     return 0.5f * x * (1.0f + tanhf(0.797884561f * (x + cubed)));

@@ -179,6 +179,22 @@ static dim3 element_grid(size_t n, int per_thread) {
 }
 
 template <class T, int N>
+__global__ void __launch_bounds__(ELEMENT_THREADS)
+    xielu_kernel(T *x, const struct xielu c, size_t n) {
+    grid_begin();
+    const size_t at = ((size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x) * N;
+    if (at >= n) return;
+    Vec<T, N> out = load_vec<N>(x + at);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float v = to_float(out.v[i]);
+        const float bent = (expm1f(c.limit < v ? c.limit : v) - v) * c.negative;
+        out.v[i] = from_float<T>((v > 0.0f ? v * v * c.positive : bent) + v * c.linear);
+    }
+    store_vec<N>(x + at, out);
+}
+
+template <class T, int N>
 static void gate_of(enum activation kind, void *y, const void *x, const void *up, size_t columns,
                     size_t stride, size_t n, cudaStream_t stream) {
     launch(gate_kernel<T, N>, element_grid(n, N), dim3(ELEMENT_THREADS), 0, stream, (T *)y,
@@ -203,6 +219,18 @@ void rows_gate_apart(enum dtype act, enum activation kind, void *y, const void *
         using T = decltype(zero);
         for_width<T>(both, [&](auto width) {
             gate_of<T, decltype(width)::value>(kind, y, x, times, N, stride, (size_t)M * N, stream);
+        });
+    });
+}
+
+void rows_xielu(enum dtype act, void *x, const struct xielu *numbers, size_t n,
+                cudaStream_t stream) {
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        for_width<T>(n, [&](auto width) {
+            constexpr int N = decltype(width)::value;
+            launch(xielu_kernel<T, N>, element_grid(n, N), dim3(ELEMENT_THREADS), 0, stream, (T *)x,
+                   *numbers, n);
         });
     });
 }

@@ -24,6 +24,10 @@ void rows_gate(enum dtype act, enum activation activation, void *y, const void *
 void rows_gate_apart(enum dtype act, enum activation activation, void *y, const void *gate,
                      const void *times, int M, int N, int stride, cudaStream_t stream);
 
+/* x[n] = xielu(x[n]). */
+void rows_xielu(enum dtype act, void *x, const struct xielu *numbers, size_t n,
+                cudaStream_t stream);
+
 /* x[M][N] += scale * bias[N]. */
 void rows_bias(enum dtype act, void *x, const float *bias, float scale, int M, int N,
                cudaStream_t stream);
