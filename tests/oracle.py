@@ -54,6 +54,7 @@ UNCONVERTED = {
     "gptneox_sequential": "its converter wants a key of config.json that transformers no longer writes",
     "qwen3_vl_moe": "its converter takes experts in columns only",
     "gemma4_unified": "its converter cuts the embedding to the tokenizer's tokens, and ours has fewer",
+    "hunyuan": "its converter wants the published context",
     "smollm3": "in its files each fourth layer is without positions",
 }
 # For make_families.py, whose models are those that GGUF files can represent.
@@ -62,7 +63,7 @@ UNCONVERTED_FAMILIES = {
     "gpt2": "its converter wants a key of config.json that transformers no longer writes",
     "stablelm_12b": UNCONVERTED["stablelm_12b"],
     "gemma3": UNCONVERTED["gemma4"],
-    **{name: UNCONVERTED[name] for name in ("glm", "phi", "granite4_nope", "qwen3_vl_moe", "falcon", "falcon_40b", "gptneox_sequential")},
+    **{name: UNCONVERTED[name] for name in ("glm", "phi", "granite4_nope", "qwen3_vl_moe", "falcon", "falcon_40b", "gptneox_sequential", "hunyuan")},
     "gptneox": UNCONVERTED["gptneox_sequential"],
     "granite4": "its converter wants the published kinds of layers",
     "minimax_m2": "its converter wants a key of config.json that transformers no longer writes",

@@ -81,6 +81,10 @@ struct expert_config {
     float weight_scale;
 };
 
+/* The numbers of xIELU (struct xielu of kernels/ops.h) as files have them: positive is
+ * softplus(alpha_p), negative is beta + softplus(alpha_n), linear is beta, limit is eps. */
+enum { XIELU_ALPHA_P, XIELU_ALPHA_N, XIELU_BETA, XIELU_EPS, N_XIELU };
+
 /* Properties that may differ between layers. */
 struct layer_config {
     int window;       /* the last positions that a row sees, its own included; 0: all positions */
@@ -91,6 +95,7 @@ struct layer_config {
     int F;                 /* 0: as in its kind of layer; see config_width */
     int kv_layer;          /* the layer whose keys and values this layer reads, if not its own */
     bool values_are_keys;  /* the layer lacks a matrix of values */
+    float xielu[N_XIELU];  /* for ACTIVATION_XIELU */
 };
 
 struct model_config {
@@ -125,6 +130,7 @@ struct model_config {
     enum activation activation;
     bool has_parallel_branches; /* attention and MLP of a layer have the same input */
     bool norms_mlp_apart;       /* even then the MLP has a norm of its own */
+    bool norms_heads_last;      /* norms of queries and keys follow the rotation */
     bool norms_stream;          /* norms apply to the stream after a branch rather than before it */
     struct expert_config experts;
     struct rope_config rope;

@@ -41,6 +41,7 @@ static enum status compare_shapes(const struct model_config *was, const struct m
         {"kind of norm", was->norm, is->norm},
         {"epsilon of norms", (double)was->norm_epsilon, (double)is->norm_epsilon},
         {"activation", was->activation, is->activation},
+        {"norms of heads after the rotation", was->norms_heads_last, is->norms_heads_last},
         {"parallel branches", was->has_parallel_branches, is->has_parallel_branches},
         {"scale of the embedding", (double)was->embedding_scale, (double)is->embedding_scale},
         {"scale of branches", (double)was->residual_scale, (double)is->residual_scale},
@@ -125,6 +126,10 @@ static enum status compare_layers(const struct model_config *was, const struct m
             {"key-value heads", config_heads(was, i).G, config_heads(is, i).G},
             {"size of a head", config_heads(was, i).D, config_heads(is, i).D},
             {"layer whose keys are values", a->values_are_keys, b->values_are_keys},
+            {"alpha_p of xIELU", (double)a->xielu[XIELU_ALPHA_P], (double)b->xielu[XIELU_ALPHA_P]},
+            {"alpha_n of xIELU", (double)a->xielu[XIELU_ALPHA_N], (double)b->xielu[XIELU_ALPHA_N]},
+            {"beta of xIELU", (double)a->xielu[XIELU_BETA], (double)b->xielu[XIELU_BETA]},
+            {"eps of xIELU", (double)a->xielu[XIELU_EPS], (double)b->xielu[XIELU_EPS]},
         };
         status = compare(numbers, sizeof numbers / sizeof *numbers, err);
     }

@@ -169,6 +169,15 @@ static void put_options(struct keyer *k, const struct model_config *m,
         put_float(k, "embedding_scale", (double)m->embedding_scale);
 }
 
+static void put_xielu(struct keyer *k, const struct model_config *m) {
+    static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    float value[MAX_LAYERS];
+    for (int n = 0; n < N_XIELU && m->activation == ACTIVATION_XIELU; n++) {
+        for (int i = 0; i < m->L; i++) value[i] = m->layer[i].xielu[n];
+        gguf_put_array(k->keys, keys[n], GGUF_FLOAT32, (size_t)m->L, value);
+    }
+}
+
 static void put_experts(struct keyer *k, const struct model_config *m) {
     enum { SOFTMAX = 1, SIGMOID = 2 };
     const struct expert_config *e = &m->experts;
@@ -180,6 +189,10 @@ static void put_experts(struct keyer *k, const struct model_config *m) {
     if (e->F_shared > 0) put_int(k, "expert_shared_feed_forward_length", e->F_shared);
     if (e->may_be_dense && (e->by_sigmoid || config_dense_layers(m) > 0))
         put_int(k, "leading_dense_block_count", config_dense_layers(m));
+    if (strcmp(k->architecture, "ernie4_5-moe") == 0) { /* other programs require these */
+        put_int(k, "interleave_moe_layer_step", 1);
+        put_int(k, "expert_shared_count", e->F_shared / e->F);
+    }
     if (!e->by_sigmoid) return;
     put_int(k, "expert_gating_func", SIGMOID);
     put_int(k, "expert_group_count", e->n_groups);
@@ -211,5 +224,6 @@ void folder_keys(struct conversion *c, const struct gguf_form *form) {
     put_rope(&k, m);
     put_windows(&k, m, form);
     put_options(&k, m, form);
+    put_xielu(&k, m);
     put_experts(&k, m);
 }

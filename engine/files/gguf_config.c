@@ -292,6 +292,19 @@ static enum status read_epsilon(struct model_config *config, struct gguf_reader 
                    "key %s: expected a number between 0 and 1, found %g", r->key, epsilon);
 }
 
+/* Reads the numbers of xIELU: each key has one for all layers, or one for each. */
+static enum status read_xielu(struct model_config *config, struct gguf_reader *r) {
+    static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    if (config->activation != ACTIVATION_XIELU) return STATUS_OK;
+    for (int n = 0; n < N_XIELU; n++) {
+        float value[MAX_LAYERS];
+        enum status status = gguf_floats(r->gguf, keys[n], config->L, value, r->err);
+        if (status) return status;
+        for (int i = 0; i < config->L; i++) config->layer[i].xielu[n] = value[i];
+    }
+    return STATUS_OK;
+}
+
 static enum status read_vocabulary(struct model_config *config, struct gguf_reader *r) {
     const struct gguf_value *tokens = NULL;
     enum status status = gguf_array(r->gguf, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, r->err);
@@ -479,6 +492,7 @@ enum status gguf_config_read(struct model_config *config, const struct gguf *ggu
     if (status == STATUS_OK) status = read_layers(config, &r);
     if (status == STATUS_OK) status = read_rope(config, &r);
     if (status == STATUS_OK) status = read_epsilon(config, &r);
+    if (status == STATUS_OK) status = read_xielu(config, &r);
     if (status == STATUS_OK) status = read_vocabulary(config, &r);
     if (status == STATUS_OK) status = read_options(config, &r);
     if (status == STATUS_OK) status = read_experts(config, &r);

@@ -142,7 +142,9 @@ static enum status check_activation(struct model_config *c, const struct hf_conf
         [ACTIVATION_GELU] = {"gelu", "gelu"},
         [ACTIVATION_GELU_TANH] = {"gelu_pytorch_tanh", "gelu_new"},
         [ACTIVATION_RELU] = {"relu", "relu"},
+        [ACTIVATION_RELU_SQUARED] = {"relu2", "relu2"},
         [ACTIVATION_CLAMPED] = {"silu", "swish"},
+        [ACTIVATION_XIELU] = {"xielu", "xielu"},
     };
     char text[64];
     const struct json *value = key_value(hf->text, keys);
@@ -173,8 +175,9 @@ const char *hf_bias_key(enum hf_bias bias) {
 
 static enum status read_epsilon(struct model_config *c, const struct json *root, struct err *err) {
     double epsilon = c->norm_epsilon;
-    const char *key =
-        c->norm == NORM_RMS ? "rms_norm_eps" : "layer_norm_epsilon|layer_norm_eps|norm_epsilon";
+    const char *key = c->norm == NORM_RMS
+                          ? "rms_norm_eps"
+                          : "layer_norm_epsilon|layer_norm_eps|norm_epsilon|norm_eps";
     if (epsilon > 0 && !key_value(root, key)) return STATUS_OK; /* the family has set it */
     enum status status = key_number(root, key, 1e-30, 0.5, &epsilon, err);
     c->norm_epsilon = (float)epsilon;
@@ -216,83 +219,6 @@ static enum status read_branches(struct model_config *c, const struct json *root
     if (!status) status = key_bool_or(root, "do_layer_norm_before", true, &before, err);
     if (!status) c->norms_stream = !before;
     return status;
-}
-
-/* Marks the layers of mlp_only_layers as dense. */
-static enum status read_listed_dense(struct model_config *c, const struct json *dense,
-                                     struct err *err) {
-    bool fits = !dense || json_is(dense, JSON_ARRAY);
-    json_each(layer, dense) {
-        fits = fits && json_is(layer, JSON_NUMBER) && layer->is_integer && layer->integer >= 0 &&
-               layer->integer < c->L;
-        if (fits) c->layer[layer->integer].is_dense = true;
-    }
-    if (fits && (c->experts.may_be_dense || !json_first(dense))) return STATUS_OK;
-    if (fits)
-        return err_set(err, STATUS_BAD_FILE, "mlp_only_layers",
-                       "key mlp_only_layers: only an empty array is supported in a model of the "
-                       "architecture \"%s\"",
-                       c->architecture);
-    return err_set(err, STATUS_BAD_FILE, "mlp_only_layers",
-                   "key mlp_only_layers: expected an array of layers, each in 0..%d", c->L - 1);
-}
-
-/* Marks the layers with an MLP instead of experts: the first ones, those that are not a multiple of
- * the step, and the listed ones. */
-static enum status read_dense_layers(struct model_config *c, const struct json *root,
-                                     struct err *err) {
-    int step, first = 0, longest = c->experts.may_be_dense ? MAX_LAYERS : 1;
-    enum status status = key_int_or(root, "decoder_sparse_step", 1, longest, 1, &step, err);
-    if (!status && c->experts.by_sigmoid)
-        status = key_int_or(root, "first_k_dense_replace", 0, c->L - 1,
-                            c->experts.may_be_dense && c->L > 1, &first, err);
-    if (status) return status;
-    for (int i = 0; i < c->L; i++) c->layer[i].is_dense = i < first || (i + 1) % step != 0;
-    return read_listed_dense(c, key_value(root, "mlp_only_layers"), err);
-}
-
-/* Reads the unread layers, groups and shared experts, for families that score by sigmoid. */
-static enum status read_groups(struct model_config *c, const struct json *root, struct err *err) {
-    struct expert_config *e = &c->experts;
-    double scale = 1;
-    int shared = 1;
-    enum status status = key_int_or(root, "num_nextn_predict_layers|num_mtp_layers", 0, MAX_LAYERS,
-                                    0, &c->n_unread_layers, err);
-    if (!status) status = key_int_or(root, "n_group", 1, e->E, 1, &e->n_groups, err);
-    if (!status)
-        status =
-            key_int_or(root, "topk_group", 1, e->n_groups, e->n_groups, &e->n_used_groups, err);
-    if (!status) status = key_int_or(root, "n_shared_experts", 1, 64, 1, &shared, err);
-    if (!status) status = key_number_or(root, "routed_scaling_factor", 1e-6, 1e6, 1, &scale, err);
-    e->F_shared = shared * e->F;
-    e->weight_scale = (float)scale;
-    return status;
-}
-
-static enum status read_experts(struct model_config *c, const struct json *root, struct err *err) {
-    struct expert_config *e = &c->experts;
-    if (!e->is_used) return STATUS_OK;
-    if (key_value(root, "clip_qkv"))
-        return err_set(err, STATUS_BAD_FILE, "clip_qkv",
-                       "key clip_qkv: queries, keys and values that are clipped are not supported; "
-                       "null was expected");
-    double limit, alpha;
-    enum status status = read_dense_layers(c, root, err);
-    if (!status) status = key_number_or(root, "swiglu_limit", 7, 7, 7, &limit, err);
-    if (!status) status = key_number_or(root, "swiglu_alpha", 1.702, 1.702, 1.702, &alpha, err);
-    if (!status)
-        status = key_int(root, "num_local_experts|num_experts|n_routed_experts", 1, MAX_EXPERTS,
-                         &e->E, err);
-    if (!status)
-        status = key_int(root, "num_experts_per_tok|top_k_experts", 1,
-                         e->E < MAX_USED_EXPERTS ? e->E : MAX_USED_EXPERTS, &e->n_used, err);
-    if (!status) status = key_int_or(root, "moe_intermediate_size", 1, MAX_WIDTH, c->F, &e->F, err);
-    if (!status)
-        status =
-            key_int_or(root, "shared_expert_intermediate_size", 0, MAX_WIDTH, 0, &e->F_shared, err);
-    if (!status && e->by_sigmoid) status = read_groups(c, root, err);
-    if (status) return status;
-    return key_bool_or(root, "norm_topk_prob", e->normalises, &e->normalises, err);
 }
 
 /* Reads the windows. The window counts unless the file turns it off; layer_types lists the layers
@@ -400,7 +326,7 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     snprintf(config->name, sizeof config->name, "%s", hf->name);
     config->file_bytes = hf->file_bytes;
     enum status status = read_shape(config, hf, min_V, err);
-    if (!status) status = read_experts(config, root, err);
+    if (!status) status = hf_experts_read(config, root, err);
     if (!status) status = check_activation(config, hf, err);
     if (!status) status = refuse_features(hf->root, has_experts, err);
     if (!status && root != hf->root) status = refuse_features(root, has_experts, err);

@@ -155,6 +155,10 @@ bool hf_config_has_experts(const struct hf_config *hf);
  * feature: without the feature, answers or measured speeds would mislead. */
 enum status hf_config_read(struct model_config *config, struct hf_config *hf, struct err *err);
 
+/* Fills in the experts of a model that has them, and which layers have an MLP instead, from the
+ * text part of config.json. The dimensions must already be set. */
+enum status hf_experts_read(struct model_config *config, const struct json *root, struct err *err);
+
 /* Fills in the rotation of positions from the text part of config.json. The dimensions and the
  * context length must already be set. */
 enum status hf_rope_read(struct model_config *config, const struct json *root, struct err *err);

@@ -113,6 +113,19 @@ static enum status read_long(struct rope_stretch *s, int pairs, const struct rop
     return status;
 }
 
+/* HunYuan's form of "dynamic": alpha raises the base once, whatever the length of a context. */
+static enum status read_alpha(struct rope_config *rope, const struct rope_reader *r) {
+    double alpha, D = rope->D_rope;
+    enum status status = key_number(r->scaling, "alpha", 1e-3, MAX_SCALING, &alpha, r->err);
+    if (status) return status;
+    if (rope->D_rope == 2)
+        return err_set(r->err, STATUS_BAD_FILE, "alpha",
+                       "key alpha: it needs heads with more than 2 rotating numbers");
+    rope->stretch.kind = ROPE_UNSCALED;
+    rope->base = (float)((double)rope->base * pow(alpha, D / (D - 2)));
+    return STATUS_OK;
+}
+
 static enum status read_stretch(struct rope_config *rope, const struct json *type,
                                 const struct rope_reader *r) {
     static const struct {
@@ -141,6 +154,7 @@ static enum status read_stretch(struct rope_config *rope, const struct json *typ
     case ROPE_YARN:
         return read_yarn(s, r);
     case ROPE_DYNAMIC:
+        if (key_value(r->scaling, "alpha")) return read_alpha(rope, r);
         s->original_context = r->context_length; /* whatever the file says */
         return key_number(r->scaling, "factor", 1, MAX_SCALING, &s->factor, r->err);
     case ROPE_PART:

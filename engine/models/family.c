@@ -26,6 +26,8 @@ static const struct model_family *const families[] = {
     &model_gpt_oss,  &model_glm4_moe, &model_minimax_m2, &model_glm,
     &model_falcon,   &model_gptneox,  &model_command_r,  &model_granite4,
     &model_phi,      &model_qwen2vl,  &model_qwen3vl,    &model_qwen3vlmoe,
+    &model_arcee,    &model_nemotron, &model_hunyuan,    &model_ernie4_5_moe,
+    &model_apertus,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -130,6 +132,8 @@ static void begin(struct model_config *config, const struct model_file *file,
                                     .embedding_scale = 1,
                                     .residual_scale = 1,
                                     .logit_scale = 1};
+    config->norms_heads_last = family->norms_heads_last;
+    if (!in_gguf) config->roles |= family->folder.roles;
     if (!in_gguf) begin_folder(config, &family->folder);
     snprintf(config->architecture, sizeof config->architecture, "%s", family->gguf);
     config->experts.is_used = family_has_experts(family);
@@ -437,6 +441,7 @@ static enum status read_config(struct model_config *config, struct model_file *f
     if (status) return status;
     finish_window_rope(config);
     config->longest_context = longest_context(config);
+    if (config->experts.F_shared > 0) config->roles |= family->optional & ROLES_SHARED;
     status = refuse_scales(config, family, !hf, err);
     if (!status) status = check_branches(config, family, !hf, err);
     if (!status) status = check_embedding(config, family, err);
@@ -447,6 +452,8 @@ static enum status read_config(struct model_config *config, struct model_file *f
     if (!status)
         status = hf ? read_folder(config, hf, family, err)
                     : read_roles(config, &file->gguf->weights, family, err);
+    if (!status && hf) status = layers_read_xielu(config, &hf->weights, err);
+    if (!status) status = layers_check_xielu(config, err);
     if (!status) status = layers_check_windows(config, family, err);
     if (!status && family->finish) status = family->finish(config, err);
     if (status) return hf ? blame_file(err, status, hf->folder ? hf->folder : hf->path) : status;

@@ -32,6 +32,7 @@ struct matching {
     bool has_other_parts;
     int n_other_parts; /* number of tensors outside the text decoder */
     int n_unread;      /* number of tensors in layers that use an earlier layer's keys and values */
+    int n_predictors;  /* number of tensors in parts that predict further tokens */
     int n_zero_biases; /* of matrices that have no bias in this family */
     struct complaint unknown, missing, shapes;
 };
@@ -127,6 +128,11 @@ static bool is_of_other_part(const char *name) {
     return false;
 }
 
+/* Does the tensor belong to a part that predicts further tokens (ERNIE 4.5)? */
+static bool is_of_predictor(const char *name) {
+    return strncmp(without_prefix(name), "mtp_", 4) == 0;
+}
+
 /* Returns the role of a name, its layer, and the expert or head of a tensor of only one; N_ROLES if
  * the name is unknown. */
 static enum role find_role(const struct matching *m, const char *name, int *layer, int *piece) {
@@ -214,6 +220,10 @@ static void match_tensors(struct matching *m, bool is_tied) {
             m->n_other_parts++;
             continue;
         }
+        if (role == N_ROLES && is_of_predictor(weight->name)) {
+            m->n_predictors++;
+            continue;
+        }
         if (role == N_ROLES && is_zero_bias(weight)) {
             m->n_zero_biases++;
             continue;
@@ -272,6 +282,7 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
     int unused = role == ROLE_POSITION_EMBEDDING ? style->unused_positions : 0;
     dim[1] += unused;
     int n_dims = (info->K ? 2 : 1) + is_whole;
+    if (n_dims == 1 && weight->n_dims == 2 && weight->dim[1] == 1) weight->n_dims = 1;
     bool fits = weight->n_dims == n_dims;
     for (int i = 0; i < n_dims; i++) fits = fits && weight->dim[i] == dim[i];
     if (!fits) {
@@ -368,7 +379,8 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
                          .weights = weights,
                          .family = family,
                          .known = roles_fused(family->roles, family->folder.fused) |
-                                  roles_fused(family->optional, family->folder.fused),
+                                  roles_fused(family->optional, family->folder.fused) |
+                                  family->folder.roles,
                          .has_other_parts = hf->has_other_parts};
     _Static_assert((int)ROLE_NAME_BYTES <= WEIGHT_MAX_RENAMED + 1,
                    "a role's name is a second name");
@@ -396,6 +408,8 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
                  "%d tensors are of keys and values in layers that read those of an earlier layer, "
                  "and are not used",
                  m.n_unread);
+    if (!status && m.n_predictors > 0)
+        log_line(LOG_INFO, "%d tensors predict further tokens, and are not used", m.n_predictors);
     if (!status && m.n_zero_biases > 0)
         log_line(LOG_INFO, "%d biases of the folder are zero and are ignored", m.n_zero_biases);
     buf_free(&m.unknown.text);

@@ -81,11 +81,27 @@ static const struct norm *norm_before(const struct model *model, const struct no
     return model->config.norms_stream ? NULL : norm_or_none(norm);
 }
 
+static double softplus(double x) {
+    return x > 20 ? x : log1p(exp(x));
+}
+
+/* Returns the numbers of xIELU in a layer of a model that has it. */
+static struct xielu xielu_of(const struct model *model, const struct tensors *t) {
+    const float *of_file = model->config.layer[t - model->layers].xielu;
+    double beta = (double)of_file[XIELU_BETA];
+    if (model->config.activation != ACTIVATION_XIELU) return (struct xielu){0};
+    return (struct xielu){.positive = (float)softplus((double)of_file[XIELU_ALPHA_P]),
+                          .negative = (float)(beta + softplus((double)of_file[XIELU_ALPHA_N])),
+                          .linear = of_file[XIELU_BETA],
+                          .limit = of_file[XIELU_EPS]};
+}
+
 static struct mlp mlp_of(const struct model *model, const struct tensors *t) {
     return (struct mlp){.activation = model->config.activation,
                         .gate = linear_of(t, ROLE_GATE, ROLE_GATE_BIAS),
                         .up = linear_of(t, ROLE_UP, ROLE_UP_BIAS),
-                        .down = ending_of(model, t, ROLE_DOWN, ROLE_DOWN_BIAS)};
+                        .down = ending_of(model, t, ROLE_DOWN, ROLE_DOWN_BIAS),
+                        .xielu = xielu_of(model, t)};
 }
 
 /* Returns the buffer to which this rank adds a product that is summed over the ranks into x: x on
@@ -187,6 +203,7 @@ static struct heads heads_of(const struct model *model, int layer) {
                           .k_gain = t->vec[k_norms[norms]],
                           .epsilon = m->norm_epsilon,
                           .norms = norms,
+                          .norms_last = m->norms_heads_last,
                           .v_gain = model->ones,
                           .values_are_keys = m->layer[layer].values_are_keys,
                           .q_scale = model->query_scale,

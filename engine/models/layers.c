@@ -2,6 +2,7 @@
 #include "engine/models/layers.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "engine/models/model.h"
 
@@ -114,6 +115,44 @@ void layers_find_values(struct model_config *config, const struct weights *weigh
         bool has_values = weights_lookup(weights, name) != NULL;
         config->layer[i].values_are_keys = !has_values && !config_reads(config, i);
     }
+}
+
+/* ---- activations ---------------------------------------------------------------------------- */
+
+enum status layers_read_xielu(struct model_config *config, const struct weights *weights,
+                              struct err *err) {
+    /* transformers' initial values, for random weights */
+    static const float usual[] = {0.2031f, -1.0502f, 0.5f, -1e-6f};
+    static const enum role roles[] = {ROLE_XIELU_ALPHA_P, ROLE_XIELU_ALPHA_N, ROLE_XIELU_BETA,
+                                      ROLE_XIELU_EPS};
+    for (int i = 0; i < config->L * N_XIELU && config->activation == ACTIVATION_XIELU; i++) {
+        int layer = i / N_XIELU, number = i % N_XIELU;
+        const struct weight *weight;
+        char name[ROLE_NAME_BYTES];
+        role_name(name, roles[number], layer);
+        enum status status = weights_vector(weights, name, 1, &weight, err);
+        if (status) return status;
+        float *out = &config->layer[layer].xielu[number];
+        *out = usual[number];
+        if (weight->data) dequantise(weight->type, weight->data, out, 1);
+    }
+    config->roles &= ~ROLES_XIELU; /* they are numbers from here on */
+    return STATUS_OK;
+}
+
+enum status layers_check_xielu(const struct model_config *config, struct err *err) {
+    for (int i = 0; i < config->L && config->activation == ACTIVATION_XIELU; i++) {
+        const float *numbers = config->layer[i].xielu;
+        bool fits = numbers[XIELU_EPS] >= -1 && numbers[XIELU_EPS] <= 0;
+        for (int n = 0; n < N_XIELU; n++) fits = fits && fabsf(numbers[n]) <= 1e6f;
+        if (fits) continue;
+        return err_set(err, STATUS_BAD_FILE, "xielu",
+                       "layer %d has alpha_p %g, alpha_n %g, beta %g and eps %g (xIELU): expected "
+                       "numbers up to 1e6, and eps from -1 to 0",
+                       i, (double)numbers[XIELU_ALPHA_P], (double)numbers[XIELU_ALPHA_N],
+                       (double)numbers[XIELU_BETA], (double)numbers[XIELU_EPS]);
+    }
+    return STATUS_OK;
 }
 
 int model_windows(const struct model_config *config, struct attention_window windows[MAX_WINDOWS]) {

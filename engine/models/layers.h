@@ -18,4 +18,10 @@ enum status layers_check_windows(const struct model_config *config,
  * the layers without a tensor of values. Only for families that allow it. */
 void layers_find_values(struct model_config *config, const struct weights *weights);
 
+/* Moves the numbers of xIELU from a folder's tensors to the layers. */
+enum status layers_read_xielu(struct model_config *config, const struct weights *weights,
+                              struct err *err);
+/* Fails with STATUS_BAD_FILE if they are not finite or out of range. */
+enum status layers_check_xielu(const struct model_config *config, struct err *err);
+
 #endif

@@ -37,6 +37,9 @@ static const char *const models[] = {
     "families/qwen3_vl.gguf",     "families/qwen3_vl_moe.gguf",
     "families/falcon.gguf",       "families/falcon_40b.gguf",
     "families/gptneox.gguf",      "families/gptneox_sequential.gguf",
+    "families/arcee.gguf",        "families/nemotron.gguf",
+    "families/hunyuan.gguf",      "families/apertus.gguf",
+    "families/ernie4_5_moe.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 

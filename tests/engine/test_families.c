@@ -90,6 +90,15 @@ static const char *const models[] = {
     "folders/gptneox",
     "families/gptneox_sequential.gguf",
     "folders/gptneox_sequential",
+    "families/arcee.gguf",
+    "folders/arcee",
+    "families/nemotron.gguf",
+    "folders/nemotron",
+    "families/hunyuan.gguf",
+    "folders/hunyuan",
+    "families/apertus.gguf",
+    "folders/apertus",
+    "folders/ernie4_5_moe",
     /* packed, in blocks of 32 that two ranks cannot share */
     "folders/gptq",
     "folders/gptq-act-order",
@@ -134,12 +143,13 @@ static const char *const models[] = {
     "folders/qwen3_vl_moe",
     "folders/qwen3moe",
     "folders/qwen3moe_mixed",
+    "families/ernie4_5_moe.gguf",
     "families/glm4moe.gguf",
     "folders/glm4moe",
     "families/gpt_oss.gguf",
     "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 23, N_NARROW = 15, N_PACKED = 23 };
+enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 24, N_NARROW = 16, N_PACKED = 23 };
 
 static const struct {
     enum compute_dtype dtype;

@@ -29,6 +29,7 @@ EXPLAINED = {
     "expert_weights_norm": "said though the family's files mean it, or because they mean the other",
     "feed_forward_length": "of a model whose layers all have experts nothing has that width",
     "use_parallel_residual": "written though it is false",
+    "attention.layer_norm_rms_epsilon": "written beside layer_norm_epsilon, which counts",
     "attention.scale": "of folders whose query_pre_attn_scalar is not the size of a head; the converter loses it",
     "attention.sliding_window": "of folders with windows that the converter loses",
     "attention.sliding_window_pattern": "a number where layers take turns, or a list; the converter loses Gemma 3's",
@@ -45,6 +46,7 @@ EXPLAINED_TENSORS = {
     "nextn.": "as block_count",
     "token_embd.weight": "the converter cuts Gemma 3's to the tokens that have a name",
     "ffn_gate_inp_shexp.weight": "a vector, or a matrix of one row",
+    "exp_probs_b.bias": "a vector, or a matrix of one row",
 }
 
 

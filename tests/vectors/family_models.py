@@ -338,6 +338,33 @@ def qwen3_vl_moe():
                        rope_parameters={**ROPE_OF_IMAGES, "mrope_section": [4, 2, 2], "mrope_interleaved": True}, **experts(6, 3))
 
 
+def arcee():
+    return transformers.ArceeForCausalLM(transformers.ArceeConfig(
+        num_hidden_layers=2, rms_norm_eps=1e-5, tie_word_embeddings=False, rope_theta=1e6, **SMALL))
+
+
+def nemotron():
+    return transformers.NemotronForCausalLM(transformers.NemotronConfig(
+        num_hidden_layers=2, norm_eps=1e-5, rope_parameters=PART, **SMALL))
+
+
+def hunyuan():
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}
+    return transformers.HunYuanDenseV1ForCausalLM(transformers.HunYuanDenseV1Config(
+        num_hidden_layers=2, rms_norm_eps=1e-5, head_dim=16, pad_token_id=0, rope_parameters=rope, **SMALL))
+
+
+def apertus():
+    return transformers.ApertusForCausalLM(transformers.ApertusConfig(
+        num_hidden_layers=3, rms_norm_eps=1e-5, pad_token_id=0, rope_parameters={"rope_type": "default", "rope_theta": 1e6}, **SMALL))
+
+
+def ernie4_5_moe():
+    return transformers.Ernie4_5_MoeForCausalLM(transformers.Ernie4_5_MoeConfig(
+        num_hidden_layers=3, rms_norm_eps=1e-5, pad_token_id=0, moe_intermediate_size=16, moe_k=3, moe_num_experts=6,
+        moe_num_shared_experts=2, moe_layer_start_index=1, **{**SMALL, "intermediate_size": 64}))
+
+
 FAMILIES = {"falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
             "qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl, "qwen3_vl_moe": qwen3_vl_moe,
             "qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
@@ -349,4 +376,5 @@ FAMILIES = {"falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gpt
             "stablelm_12b": stablelm_12b, "mistral3": mistral3, "cohere2": cohere2,
             "phi": phi, "glm": glm, "command_r": command_r, "command_r_plus": command_r_plus, "granite4": granite4,
              "granite4_nope": granite4_nope, "minimax_m2": minimax_m2,
-             "exaone4": exaone4, "gpt_oss": gpt_oss, "glm4moe": glm4moe, "seed_oss": seed_oss}
+             "exaone4": exaone4, "gpt_oss": gpt_oss, "glm4moe": glm4moe, "seed_oss": seed_oss,
+             "arcee": arcee, "nemotron": nemotron, "hunyuan": hunyuan, "apertus": apertus, "ernie4_5_moe": ernie4_5_moe}

@@ -30,17 +30,24 @@ MERGES = ["t h", "th e", "\u0120 the", "i n", "a n", "an d", "\u0120 a", "e r", 
 
 # ---- weights ------------------------------------------------------------------------------------------------
 
+def has_plus_one(kind):
+    """Do the norms of the models of this type or family add 1 to their gains?"""
+    return "gemma" in kind and "gemma4" not in kind or kind == "nemotron"
+
+
 def randomise(model, seed):
     """Matrices whose products with unit inputs have about unit size; gains 0.5 to 1.5, or -0.5 to 0.5 if the model adds
     1; biases up to 0.5. Experts of gpt_oss are larger, so that its clamps are reached."""
     draw = torch.Generator().manual_seed(seed)
-    adds_one = "gemma" in model.config.model_type and "gemma4" not in model.config.model_type
+    adds_one = has_plus_one(model.config.model_type)
     scales = "gemma" in model.config.model_type
     is_clamped = model.config.model_type == "gpt_oss"
     for name, p in sorted(model.named_parameters()):
         u = torch.rand(p.shape, generator=draw) * 2 - 1
         if p.dim() == 3:  # experts, each [out][in], or [in][out]
             p.data = u * math.sqrt(3 / p.shape[1 if is_clamped else 2]) * (4 if is_clamped and "gate" in name else 1.5)
+        elif name.endswith("moe_statics.e_score_correction_bias"):
+            p.data = u * 0.1
         elif p.dim() == 2 and name.endswith("bias"):
             p.data = u * 0.5
         elif p.dim() == 2:
@@ -48,13 +55,15 @@ def randomise(model, seed):
             inputs = p.shape[0] if ".c_" in name else p.shape[1]
             # a large embedding that is scaled and tied to the head would only repeat the last token
             p.data = u * math.sqrt(3 / inputs) * (0.5 if scales and "embed" in name else 1.5)
-        elif name.endswith("bias"):
+        elif name.endswith("bias") or ".act_fn." in name:
             p.data = u * 0.5
         else:
             p.data = u * 0.5 + (0 if adds_one else 1)
     for name, b in sorted(model.named_buffers()):
         if name.endswith("e_score_correction_bias"):
             b.data = (torch.rand(b.shape, generator=draw) * 2 - 1) * 0.3
+        if name.endswith("act_fn.beta"):
+            b.data = (torch.rand(b.shape, generator=draw) + 0.25).bfloat16().float()
         if name.endswith("layer_scalar"):
             b.data = (torch.rand(b.shape, generator=draw) + 0.5).bfloat16().float()  # exact in folders of bfloat16, too
     return model.float().eval()
@@ -77,7 +86,7 @@ def greedy(model, prompt):
         for _ in range(N_GREEDY):
             out = model(torch.tensor([ids]), use_cache=False, **routed)
             row = out.logits[0, -1].double()
-            if routed and (sigmoids_tied if corrections(model) else experts_tied)(out.router_logits, model):
+            if routed and tied_rule(model)(out.router_logits, model):
                 return None
             if scores and last_chosen_tied(torch.cat(scores), model.config.top_k_experts):
                 return None
@@ -107,6 +116,22 @@ def last_chosen_tied(scores, used):
 def experts_tied(router_logits, model):
     """Are the last chosen expert and the first one left out nearly tied in any row?"""
     return last_chosen_tied(torch.cat(router_logits).float(), text_config(model).num_experts_per_tok)
+
+
+def softmax_corrections(model):
+    return [p for name, p in model.named_parameters() if name.endswith("e_score_correction_bias")]
+
+
+def softmaxes_tied(router_logits, model):
+    """The same for softmaxes with a correction."""
+    scores = [logits.softmax(-1) + correction for logits, correction in zip(router_logits, softmax_corrections(model))]
+    return last_chosen_tied(torch.cat(scores), model.config.num_experts_per_tok)
+
+
+def tied_rule(model):
+    if softmax_corrections(model):
+        return softmaxes_tied
+    return sigmoids_tied if corrections(model) else experts_tied
 
 
 def corrections(model):
@@ -246,6 +271,10 @@ NAMES = {
 }
 NAMES["glm4"] = {**LLAMA_LIKE, "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"}
 NAMES["starcoder2"] = {**LLAMA_LIKE, "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
+NAMES.update(arcee=LLAMA_LIKE, nemotron=LLAMA_LIKE)
+NAMES["hunyuan"] = {**LLAMA_LIKE, "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}
+NAMES["apertus"] = {**LLAMA_LIKE, "attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"}
+NAMES["ernie4_5_moe"] = {**MOE, **{f"mlp.shared_experts.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
 NAMES.update(ernie4_5=LLAMA_LIKE, mistral3=LLAMA_LIKE, stablelm=LLAMA_LIKE, stablelm_12b=LLAMA_LIKE, cohere2=LLAMA_LIKE, exaone4=NAMES["olmo2"])
 NAMES.update(olmo3=NAMES["olmo2"], gemma3=NAMES["gemma2"], phi3_long=LLAMA_LIKE, phi3_short=LLAMA_LIKE)
 NAMES["gpt_oss"] = {**MOE, "post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"}
@@ -253,7 +282,8 @@ NAMES["seed_oss"] = {**LLAMA_LIKE, "post_attention_layernorm": "post_attention_n
 NAMES["glm4moe"] = {**MOE, "post_attention_layernorm": "post_attention_norm",
                     **{f"mlp.shared_experts.{kind}_proj": f"ffn_{kind}_shexp" for kind in ("gate", "up", "down")}}
 ARCHITECTURES = {"gpt_oss": "gpt-oss", "olmo3": "olmo2", "phi3_long": "phi3", "phi3_short": "phi3", "mixtral": "llama",
-                 "stablelm_12b": "stablelm"}  # families with another name in GGUF
+                 "stablelm_12b": "stablelm", "hunyuan": "hunyuan-dense",
+                 "ernie4_5_moe": "ernie4_5-moe"}  # families with another name in GGUF
 EXPERTS = ("gpt_oss", "glm4moe", "mixtral", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "qwen3_vl_moe")
 GEMMA4 = {**NAMES["gemma2"], "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
           "post_per_layer_input_norm": "post_norm"}
@@ -346,17 +376,20 @@ def add_tensors(writer, family, model):
             name = name.replace("q_proj", "qkv_proj")
         if family == "glm" and ("self_attn.k_proj" in name or "self_attn.v_proj" in name):
             continue
-        if "layernorm.norms." in name:
+        if "layernorm.norms." in name or ".act_fn." in name:
+            continue
+        if "moe_statics" in name:
+            writer.add_tensor(f"blk.{name.split('.')[2]}.exp_probs_b.bias", data.numpy())
             continue
         if "query_key_value" in name:
             data = ungrouped(data, model.config)
-        if "gemma" in family and "gemma4" not in family and data.dim() == 1:
+        if has_plus_one(family) and name.endswith("norm.weight"):
             data = data + 1
         if "shared_mlp.input_linear" in name:
             for kind, part in zip(("gate", "up"), data.chunk(2)):
                 writer.add_tensor(f"blk.{name.split('.')[2]}.ffn_{kind}.weight", part.contiguous().numpy())
             continue
-        if family in ("smollm3", "granite", "granite4", "granite4_nope", "mixtral", "granitemoe", "mistral3") and ("q_proj" in name or "k_proj" in name):
+        if family in ("smollm3", "granite", "granite4", "granite4_nope", "mixtral", "granitemoe", "mistral3", "arcee") and ("q_proj" in name or "k_proj" in name):
             data = adjacent(data, model.config)
         writer.add_tensor(gguf_name(family, name), data.contiguous().numpy())
 
@@ -376,6 +409,13 @@ def add_corrections(writer, model):
             writer.add_tensor(f"blk.{name.split('.')[2]}.exp_probs_b.bias", b.numpy())
 
 
+def add_xielu(writer, model):
+    numbers = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for kind, add in (("alpha_p", writer.add_xielu_alpha_p), ("alpha_n", writer.add_xielu_alpha_n),
+                      ("beta", writer.add_xielu_beta), ("eps", writer.add_xielu_eps)):
+        add([numbers[f"model.layers.{i}.mlp.act_fn.{kind}"].item() for i in range(model.config.num_hidden_layers)])
+
+
 def add_rope_factors(writer, c):
     for kind in ("long", "short"):
         values = torch.tensor(c.rope_parameters[kind + "_factor"], dtype=torch.float32)
@@ -388,7 +428,7 @@ def add_rope_keys(writer, family, c):
     writer.add_key_length(head)
     writer.add_value_length(head)
     writer.add_rope_dimension_count(int(head * rope.get("partial_rotary_factor", 1)))
-    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_rope_freq_base(rope["rope_theta"] * rope.get("alpha", 1) ** (head / (head - 2)))
     if family in ("cohere2", "exaone4"):
         writer.add_sliding_window(c.sliding_window)
     if family.startswith("granite4"):
@@ -479,9 +519,21 @@ def add_keys(writer, family, c):
     if hasattr(c, "rms_norm_eps"):
         writer.add_layer_norm_rms_eps(c.rms_norm_eps)
     else:
-        writer.add_layer_norm_eps(c.norm_epsilon if family == "starcoder2" else c.layer_norm_eps)
+        name = {"starcoder2": "norm_epsilon", "nemotron": "norm_eps"}.get(family, "layer_norm_eps")
+        writer.add_layer_norm_eps(getattr(c, name))
+    if family == "ernie4_5_moe":
+        add_rope_keys(writer, family, c)
+        writer.add_expert_count(c.moe_num_experts)
+        writer.add_expert_used_count(c.moe_k)
+        writer.add_interleave_moe_layer_step(c.moe_layer_interval)
+        writer.add_leading_dense_block_count(c.moe_layer_start_index)
+        writer.add_expert_feed_forward_length(c.moe_intermediate_size)
+        writer.add_expert_shared_count(c.moe_num_shared_experts)
+        writer.add_expert_shared_feed_forward_length(c.moe_num_shared_experts * c.moe_intermediate_size)
+        return
     if family in ("glm4", "ernie4_5", "starcoder2", "stablelm", "stablelm_12b", "cohere2", "exaone4", "seed_oss",
-                  "mistral3", "phi", "glm", "command_r", "command_r_plus", "granite4", "granite4_nope", "minimax_m2"):
+                  "mistral3", "phi", "glm", "command_r", "command_r_plus", "granite4", "granite4_nope", "minimax_m2",
+                  "arcee", "nemotron", "hunyuan", "apertus"):
         add_rope_keys(writer, family, c)
         return
     if family.startswith("phi3"):
@@ -572,6 +624,8 @@ def write_gguf(path, family, model):
         add_gemma4(writer, model)
     if family == "stablelm_12b":
         add_head_norms(writer, model)
+    if family == "apertus":
+        add_xielu(writer, model)
     if family in ("phi3_long", "phi3_short"):
         add_rope_factors(writer, model.config)
     writer.write_header_to_file()

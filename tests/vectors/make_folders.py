@@ -211,6 +211,34 @@ def phi():
             "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}, **SMALL))
 
 
+def arcee():
+    return transformers.ArceeForCausalLM(transformers.ArceeConfig(
+        rms_norm_eps=1e-5, attention_bias=True, mlp_bias=True, **SMALL))
+
+
+def nemotron():
+    return transformers.NemotronForCausalLM(transformers.NemotronConfig(norm_eps=1e-5, rope_theta=1e4, **SMALL))
+
+
+def hunyuan():
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 1000.0, "factor": 1.0}
+    return transformers.HunYuanDenseV1ForCausalLM(transformers.HunYuanDenseV1Config(
+        rms_norm_eps=1e-5, head_dim=16, pad_token_id=0, attention_bias=True, tie_word_embeddings=True, rope_parameters=rope, **SMALL))
+
+
+def apertus():
+    rope = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 24}
+    return transformers.ApertusForCausalLM(transformers.ApertusConfig(
+        rms_norm_eps=1e-5, pad_token_id=0, attention_bias=True, rope_parameters=rope, **SMALL))
+
+
+def ernie4_5_moe():
+    return transformers.Ernie4_5_MoeForCausalLM(transformers.Ernie4_5_MoeConfig(
+        rms_norm_eps=1e-5, pad_token_id=0, moe_intermediate_size=32, moe_k=2, moe_num_experts=5, moe_num_shared_experts=1,
+        moe_layer_start_index=1, tie_word_embeddings=False, **{**SMALL, "intermediate_size": 64}))
+
+
 def minimax_m2():
     rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5}
     return transformers.MiniMaxM2ForCausalLM(transformers.MiniMaxM2Config(
@@ -471,6 +499,25 @@ def finish_minimax_m2(folder):
     edit_json(folder / "config.json", edit)
 
 
+def finish_ernie4_5_moe(folder):
+    """As published, with tensors that predict further tokens."""
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    tensors["model.mtp_emb_norm.0.weight"] = torch.ones(32)
+    tensors["model.mtp_block.0.mlp.up_proj.weight"] = torch.ones(8, 32)
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+
+def finish_hunyuan(folder):
+    """The published spelling of the rotation."""
+    def edit(config):
+        rope = config.pop("rope_parameters")
+        config.update(rope_theta=rope["rope_theta"], rope_scaling={"type": "dynamic", "alpha": rope["alpha"], "factor": 1.0,
+                                                                   "beta_fast": 32, "beta_slow": 1, "mscale": 1.0})
+        config["use_qk_norm"] = True
+    edit_json(folder / "config.json", edit)
+
+
 # ---- MXFP4 ----------------------------------------------------------------------------------------------------
 
 MXFP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
@@ -541,13 +588,16 @@ FOLDERS = {
     "granite4_nope": (family_models.granite4_nope, torch.bfloat16, "1GB", finish_granite4),
     "minimax_m2": (minimax_m2, torch.bfloat16, "1GB", finish_minimax_m2),
     "glm4moe": (glm4moe, torch.float32, "1GB", finish_glm4moe),
+    "ernie4_5_moe": (ernie4_5_moe, torch.bfloat16, "1GB", finish_ernie4_5_moe),
+    "hunyuan": (hunyuan, torch.bfloat16, "1GB", finish_hunyuan),
     "gpt_oss": (gpt_oss, torch.bfloat16, "1GB", None),
     "gpt_oss_mxfp4": (gpt_oss, torch.bfloat16, "1GB", finish_mxfp4),
     **{name: (make, torch.bfloat16, "1GB", None) for name, make in {
         "llama_biased": llama_biased, "glm4": glm4, "ernie4_5": ernie4_5, "seed_oss": seed_oss, "starcoder2": starcoder2,
         "stablelm": stablelm, "stablelm_12b": stablelm_12b, "cohere2": cohere2, "exaone4": exaone4, "ministral": ministral, "glm": glm,
         "falcon_11b": falcon_11b, "falcon_40b": family_models.falcon_40b,
-        "gptneox_sequential": family_models.gptneox_sequential, "qwen3_vl": family_models.qwen3_vl, "gemma4_unified": gemma4_unified, "command_r": command_r, "command_r_plus": command_r_plus, "phi": phi}.items()},
+        "gptneox_sequential": family_models.gptneox_sequential, "qwen3_vl": family_models.qwen3_vl, "gemma4_unified": gemma4_unified, "command_r": command_r, "command_r_plus": command_r_plus, "phi": phi,
+        "arcee": arcee, "nemotron": nemotron, "apertus": apertus}.items()},
 }
 
 

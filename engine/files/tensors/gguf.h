@@ -96,6 +96,10 @@ enum status gguf_float_or(const struct gguf *gguf, const char *key, double fallb
                           struct err *err);
 enum status gguf_bool_or(const struct gguf *gguf, const char *key, bool fallback, bool *out,
                          struct err *err);
+/* Reads n numbers: an array of them, or one number that stands for all. */
+enum status gguf_floats(const struct gguf *gguf, const char *key, int n, float *out,
+                        struct err *err);
+
 /* *text points into the file. The fallback of gguf_string_or is NULL with length 0. */
 enum status gguf_string(const struct gguf *gguf, const char *key, const char **text, size_t *length,
                         struct err *err);

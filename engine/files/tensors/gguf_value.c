@@ -173,3 +173,22 @@ enum status gguf_array(const struct gguf *gguf, const char *key, enum gguf_type 
     *out = value;
     return STATUS_OK;
 }
+
+enum status gguf_floats(const struct gguf *gguf, const char *key, int n, float *out,
+                        struct err *err) {
+    const struct gguf_value *value = gguf_find(gguf, key);
+    double number = 0;
+    assert(n > 0);
+    if (!value || value->type != GGUF_ARRAY) {
+        enum status status = gguf_float(gguf, key, &number, err);
+        for (int i = 0; i < n; i++) out[i] = (float)number;
+        return status;
+    }
+    enum status status = gguf_array(gguf, key, GGUF_FLOAT32, &value, err);
+    if (status) return status;
+    if (value->count != (uint64_t)n)
+        return err_set(err, STATUS_BAD_FILE, key, "key %s: expected %d numbers, found %zu", key, n,
+                       (size_t)value->count);
+    memcpy(out, value->data, (size_t)n * sizeof *out);
+    return STATUS_OK;
+}

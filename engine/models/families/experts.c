@@ -3,15 +3,13 @@
  * Qwen3 may have a plain MLP in some layers; Qwen2's have a gated shared expert. The text part of
  * Qwen3-VL is Qwen3's variant. OLMoE (Muennighoff et al. 2024) has a norm over all heads. Granite's
  * MoE models have Granite's scales. MiniMax M2 (MiniMax 2025) scores by sigmoids with a correction,
- * and has norms over all heads. */
+ * and has norms over all heads. ERNIE 4.5 (Baidu 2025) scores by a softmax with a correction; some
+ * layers have a plain MLP. */
 #include "engine/models/families/family.h"
 
 #define ROLES_EXPERTS                                                                              \
     (ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_ROUTER) | ROLE_BIT(ROLE_EXPERTS_GATE) |               \
      ROLE_BIT(ROLE_EXPERTS_UP) | ROLE_BIT(ROLE_EXPERTS_DOWN))
-#define ROLES_SHARED                                                                               \
-    (ROLE_BIT(ROLE_SHARED_GATE) | ROLE_BIT(ROLE_SHARED_UP) | ROLE_BIT(ROLE_SHARED_DOWN) |          \
-     ROLE_BIT(ROLE_SHARED_ROUTER))
 
 /* The file has a divisor. */
 static enum status finish_granite(struct model_config *config, struct err *err) {
@@ -20,6 +18,7 @@ static enum status finish_granite(struct model_config *config, struct err *err) 
     return STATUS_OK;
 }
 
+static const char *const ernie_hf[] = {"Ernie4_5_MoeForCausalLM", NULL};
 static const char *const granite_hf[] = {"GraniteMoeForCausalLM", NULL};
 static const char *const olmoe_hf[] = {"OlmoeForCausalLM", NULL};
 static const char *const minimax_m2_hf[] = {"MiniMaxM2ForCausalLM", NULL};
@@ -39,6 +38,13 @@ static const struct role_alias mixtral_alias[] = {
 /* Published folders have columns; transformers writes rows. */
 static const struct role_alias qwen3vl_alias[] = {{ROLE_EXPERTS_DOWN, "mlp.experts.down_proj"},
                                                   {0}};
+
+static const struct role_alias ernie_alias[] = {
+    {ROLE_ROUTER_CORRECTION, "mlp.moe_statics.e_score_correction_bias"},
+    {ROLE_SHARED_GATE, "mlp.shared_experts.gate_proj.weight"},
+    {ROLE_SHARED_UP, "mlp.shared_experts.up_proj.weight"},
+    {ROLE_SHARED_DOWN, "mlp.shared_experts.down_proj.weight"},
+    {0}};
 
 static const struct role_alias granite_alias[] = {
     {ROLE_ROUTER, "block_sparse_moe.router.layer.weight"},
@@ -87,7 +93,8 @@ const struct model_family model_mixtral = {
 const struct model_family model_qwen2moe = {
     .gguf = "qwen2moe",
     .hf = qwen2_hf,
-    .roles = ROLES_LLAMA | ROLES_EXPERTS | ROLES_SHARED | ROLES_QKV_BIASES,
+    .roles = ROLES_LLAMA | ROLES_EXPERTS | ROLES_SHARED | ROLE_BIT(ROLE_SHARED_ROUTER) |
+             ROLES_QKV_BIASES,
     .optional = ROLE_BIT(ROLE_OUTPUT),
     .norm = NORM_RMS,
     .activation = ACTIVATION_SILU,
@@ -135,4 +142,18 @@ const struct model_family model_qwen3vlmoe = {
                .transposed = ROLE_BIT(ROLE_EXPERTS_GATE_UP) | ROLE_BIT(ROLE_EXPERTS_DOWN),
                .turns_by_shape = true,
                .fused = ROLES_FUSED_EXPERTS},
+};
+
+const struct model_family model_ernie4_5_moe = {
+    .gguf = "ernie4_5-moe",
+    .hf = ernie_hf,
+    .roles = ROLES_LLAMA | ROLES_EXPERTS,
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROUTER_CORRECTION) | ROLES_SHARED,
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_ADJACENT,
+    .rope_base = 500000,
+    .weights = {.normalised_in_gguf = true, .normalised_in_folders = true},
+    .ties = true,
+    .folder = {.alias = ernie_alias, .rotates_adjacent = true},
 };

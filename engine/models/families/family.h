@@ -32,6 +32,7 @@ struct role_alias {
 struct folder_style {
     const char *layers;             /* prefix of a layer's number; NULL: "layers." */
     const struct role_alias *alias; /* ends with an entry without a name; NULL: empty */
+    role_set roles;                 /* required tensors that GGUF files have as keys */
     role_set transposed;            /* matrices stored as columns, as in a Conv1D */
     bool turns_by_shape;            /* those whose shape is that of rows are stored as rows */
     bool adds_one;                  /* gains are stored without the 1 that the model adds */
@@ -70,6 +71,7 @@ struct model_family {
     bool may_be_parallel;         /* a file may request that, or the opposite */
     bool norms_mlp_apart;         /* branches with the same input have norms of their own */
     bool scales_queries;          /* by position, if a file requests it */
+    bool norms_heads_last;        /* norms of queries and keys follow the rotation */
     bool may_norm_stream;         /* a file may request norms of the stream after a branch */
     enum position_kind positions; /* for GGUF files; rotary positions in folders use halves */
     enum window_kind windows;
@@ -116,6 +118,15 @@ struct model_family {
     (ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_FACTORS) | ROLES_ATTENTION_BIASES |                \
      ROLES_MLP_BIASES)
 
+/* The shared expert, whose weight is 1 without ROLE_SHARED_ROUTER. */
+#define ROLES_SHARED                                                                               \
+    (ROLE_BIT(ROLE_SHARED_GATE) | ROLE_BIT(ROLE_SHARED_UP) | ROLE_BIT(ROLE_SHARED_DOWN))
+
+/* The numbers of xIELU. */
+#define ROLES_XIELU                                                                                \
+    (ROLE_BIT(ROLE_XIELU_ALPHA_P) | ROLE_BIT(ROLE_XIELU_ALPHA_N) | ROLE_BIT(ROLE_XIELU_BETA) |     \
+     ROLE_BIT(ROLE_XIELU_EPS))
+
 /* Norms that config.json enables by "use_qk_norm". */
 #define ROLES_QK_NORM (ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))
 
@@ -155,9 +166,9 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
     model_olmo2, model_ernie4_5, model_seed_oss, model_glm4, model_exaone4, model_starcoder2,
     model_stablelm, model_cohere2, model_mistral, model_mistral3, model_opt, model_phi3,
     model_smollm3, model_gemma4_experts, model_glm, model_command_r, model_granite4, model_phi,
-    model_falcon, model_gptneox;
+    model_falcon, model_gptneox, model_arcee, model_nemotron, model_hunyuan, model_apertus;
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
-    model_granitemoe, model_minimax_m2, model_qwen3vlmoe; /* experts.c */
+    model_granitemoe, model_minimax_m2, model_qwen3vlmoe, model_ernie4_5_moe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;
 
 #endif

@@ -68,6 +68,10 @@ enum role {
     ROLE_GATE_UP, /* gate and up in one tensor, in this order; loaded as two */
     ROLE_DOWN,
     ROLE_DOWN_BIAS,
+    ROLE_XIELU_ALPHA_P, /* numbers of xIELU: keys in GGUF files, tensors in folders */
+    ROLE_XIELU_ALPHA_N,
+    ROLE_XIELU_BETA,
+    ROLE_XIELU_EPS,
     ROLE_FFN_POST_NORM,
     ROLE_MLP_POST_NORM,     /* for an MLP beside experts: norms of the outputs of the two, before */
     ROLE_EXPERTS_POST_NORM, /* they are added and go through ROLE_FFN_POST_NORM */

@@ -1,0 +1,99 @@
+/* Reads the experts of a config.json. */
+#include "engine/files/hf_config.h"
+#include "engine/files/hf_keys.h"
+#include "kernels/backend.h"
+
+/* Marks the layers of mlp_only_layers as dense. */
+static enum status read_listed_dense(struct model_config *c, const struct json *dense,
+                                     struct err *err) {
+    bool fits = !dense || json_is(dense, JSON_ARRAY);
+    json_each(layer, dense) {
+        fits = fits && json_is(layer, JSON_NUMBER) && layer->is_integer && layer->integer >= 0 &&
+               layer->integer < c->L;
+        if (fits) c->layer[layer->integer].is_dense = true;
+    }
+    if (fits && (c->experts.may_be_dense || !json_first(dense))) return STATUS_OK;
+    if (fits)
+        return err_set(err, STATUS_BAD_FILE, "mlp_only_layers",
+                       "key mlp_only_layers: only an empty array is supported in a model of the "
+                       "architecture \"%s\"",
+                       c->architecture);
+    return err_set(err, STATUS_BAD_FILE, "mlp_only_layers",
+                   "key mlp_only_layers: expected an array of layers, each in 0..%d", c->L - 1);
+}
+
+/* Marks the layers with an MLP instead of experts: the first ones, those that are not a multiple of
+ * the step, and the listed ones. */
+static enum status read_dense_layers(struct model_config *c, const struct json *root,
+                                     struct err *err) {
+    int step, first = 0, last = c->L - 1, longest = c->experts.may_be_dense ? MAX_LAYERS : 1;
+    enum status status =
+        key_int_or(root, "decoder_sparse_step|moe_layer_interval", 1, longest, 1, &step, err);
+    if (!status && c->experts.by_sigmoid)
+        status = key_int_or(root, "first_k_dense_replace", 0, c->L - 1,
+                            c->experts.may_be_dense && c->L > 1, &first, err);
+    if (!status && c->experts.may_be_dense && !c->experts.by_sigmoid) {
+        status = key_int_or(root, "moe_layer_start_index", 0, c->L - 1, 0, &first, err);
+        if (!status) status = key_int_or(root, "moe_layer_end_index", -1, last, -1, &last, err);
+        if (last < 0) last = c->L - 1;
+    }
+    if (status) return status;
+    for (int i = 0; i < c->L; i++)
+        c->layer[i].is_dense = i < first || i > last || (i + 1) % step != 0;
+    return read_listed_dense(c, key_value(root, "mlp_only_layers"), err);
+}
+
+/* Reads the unread layers, groups and shared experts, for families that score by sigmoid. */
+static enum status read_groups(struct model_config *c, const struct json *root, struct err *err) {
+    struct expert_config *e = &c->experts;
+    double scale = 1;
+    int shared = 1;
+    enum status status = key_int_or(root, "num_nextn_predict_layers|num_mtp_layers", 0, MAX_LAYERS,
+                                    0, &c->n_unread_layers, err);
+    if (!status) status = key_int_or(root, "n_group", 1, e->E, 1, &e->n_groups, err);
+    if (!status)
+        status =
+            key_int_or(root, "topk_group", 1, e->n_groups, e->n_groups, &e->n_used_groups, err);
+    if (!status) status = key_int_or(root, "n_shared_experts", 1, 64, 1, &shared, err);
+    if (!status) status = key_number_or(root, "routed_scaling_factor", 1e-6, 1e6, 1, &scale, err);
+    e->F_shared = shared * e->F;
+    e->weight_scale = (float)scale;
+    return status;
+}
+
+/* Reads ERNIE's shared experts, which are one expert of their common width. */
+static enum status read_ernie(struct expert_config *e, const struct json *root, struct err *err) {
+    int shared = 0;
+    double least;
+    enum status status = key_int_or(root, "moe_num_shared_experts", 0, 64, 0, &shared, err);
+    if (!status) status = key_number_or(root, "moe_norm_min", 0, 1e-6, 0, &least, err);
+    if (shared > 0) e->F_shared = shared * e->F;
+    return status;
+}
+
+enum status hf_experts_read(struct model_config *c, const struct json *root, struct err *err) {
+    struct expert_config *e = &c->experts;
+    if (!e->is_used) return STATUS_OK;
+    if (key_value(root, "clip_qkv"))
+        return err_set(err, STATUS_BAD_FILE, "clip_qkv",
+                       "key clip_qkv: queries, keys and values that are clipped are not supported; "
+                       "null was expected");
+    double limit, alpha;
+    enum status status = read_dense_layers(c, root, err);
+    if (!status) status = key_number_or(root, "swiglu_limit", 7, 7, 7, &limit, err);
+    if (!status) status = key_number_or(root, "swiglu_alpha", 1.702, 1.702, 1.702, &alpha, err);
+    if (!status)
+        status = key_int(root, "num_local_experts|num_experts|n_routed_experts|moe_num_experts", 1,
+                         MAX_EXPERTS, &e->E, err);
+    if (!status)
+        status = key_int(root, "num_experts_per_tok|top_k_experts|moe_k", 1,
+                         e->E < MAX_USED_EXPERTS ? e->E : MAX_USED_EXPERTS, &e->n_used, err);
+    if (!status) status = key_int_or(root, "moe_intermediate_size", 1, MAX_WIDTH, c->F, &e->F, err);
+    if (!status)
+        status =
+            key_int_or(root, "shared_expert_intermediate_size", 0, MAX_WIDTH, 0, &e->F_shared, err);
+    if (!status && e->by_sigmoid) status = read_groups(c, root, err);
+    if (!status && !e->by_sigmoid) status = read_ernie(e, root, err);
+    if (status) return status;
+    return key_bool_or(root, "norm_topk_prob", e->normalises, &e->normalises, err);
+}
