@@ -34,15 +34,17 @@ void respond_out_of_memory(struct http_request *http) {
 
 void respond_error(struct http_request *http, const struct err *err, const char *allow) {
     assert(err->status != STATUS_OK);
-    struct http_field field = {NULL, NULL};
+    struct http_field fields[2];
     char seconds[12];
+    int n = 0;
     snprintf(seconds, sizeof seconds, "%d", api_retry_after_s(err->status));
     if (allow)
-        field = (struct http_field){"Allow", allow};
+        fields[n++] = (struct http_field){"Allow", allow};
     else if (api_retry_after_s(err->status) > 0)
-        field = (struct http_field){"Retry-After", seconds};
+        fields[n++] = (struct http_field){"Retry-After", seconds};
     else if (err->status == STATUS_AUTHENTICATION) {
-        field = (struct http_field){"WWW-Authenticate", "Bearer"};
+        fields[n++] = (struct http_field){"WWW-Authenticate", "Bearer"};
+        fields[n++] = (struct http_field){"X-Should-Retry", "false"}; /* Claude Code retries 401 */
     }
     struct error_answer answer = {
         .err = err, .api = api_of_errors(http->path), .request_id = http->id};
@@ -51,7 +53,7 @@ void respond_error(struct http_request *http, const struct err *err, const char 
         return;
     }
     http_respond(http, status_http(err->status), "application/json", answer.body.data,
-                 answer.body.length, &field, field.name != NULL);
+                 answer.body.length, fields, n);
     buf_free(&answer.body);
 }
 

@@ -17,6 +17,7 @@ START_TEST(keys_open_all_but_health) {
     ask("GET /v1/models", "", NULL);
     expect_status("without a key", 401);
     expect_text("WWW-Authenticate: Bearer");
+    expect_text("X-Should-Retry: false"); /* SDKs obey it */
     ask("GET /v1/models", "Authorization: Bearer secrets\r\n", NULL);
     expect_status("with a wrong key", 401);
     ask("GET /nowhere", "", NULL);
