@@ -83,6 +83,27 @@ START_TEST(other_values_are_read) {
 }
 END_TEST
 
+START_TEST(one_number_may_stand_for_a_list) {
+    static const float listed[] = {0.5f, -2, 3};
+    struct gguf_writer writer = {0};
+    struct err err = {0};
+    float found[3];
+    gguf_writer_array(&writer, "list", GGUF_FLOAT32, 3, listed, sizeof listed);
+    gguf_writer_f32(&writer, "one", 7);
+    gguf_writer_u32(&writer, "whole", 7);
+    struct opened opened = open_written(&writer);
+    ck_assert_int_eq(gguf_floats(opened.gguf, "list", 3, found, &err), STATUS_OK);
+    ck_assert_mem_eq(found, listed, sizeof listed);
+    ck_assert_int_eq(gguf_floats(opened.gguf, "one", 3, found, &err), STATUS_OK);
+    ck_assert(found[0] == 7 && found[2] == 7);
+    ck_assert_int_eq(gguf_floats(opened.gguf, "list", 2, found, &err), STATUS_BAD_FILE);
+    ck_assert_str_eq(err.message, "key list: expected 2 numbers, found 3");
+    ck_assert_int_eq(gguf_floats(opened.gguf, "whole", 3, found, &err), STATUS_BAD_FILE);
+    ck_assert_int_eq(gguf_floats(opened.gguf, "none", 3, found, &err), STATUS_BAD_FILE);
+    close_opened(&opened);
+}
+END_TEST
+
 START_TEST(arrays_are_walked) {
     struct gguf_writer writer = {0};
     gguf_sample(&writer);
@@ -363,6 +384,7 @@ int main(void) {
     const TTest *const tests[] = {
         integers_of_every_width_are_read,
         other_values_are_read,
+        one_number_may_stand_for_a_list,
         arrays_are_walked,
         missing_keys_take_the_fallback,
         getters_name_key_and_types,

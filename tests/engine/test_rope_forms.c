@@ -267,6 +267,7 @@ static const struct {
 } read_numbers_of[] = {
     {"linear", "\"factor\": 2", "\"factor\": 3"},
     {"dynamic", "\"factor\": 2", "\"factor\": 3"},
+    {"dynamic", "\"factor\": 2, \"alpha\": 50", "\"factor\": 2, \"alpha\": 1000"},
     {"yarn", "\"factor\": 8", "\"factor\": 8, \"original_max_position_embeddings\": 64"},
     {"yarn", "\"factor\": 8", "\"factor\": 4"},
     {"yarn", "\"factor\": 8", "\"factor\": 8, \"beta_fast\": 8"},
@@ -299,12 +300,28 @@ START_TEST(each_number_of_a_scaling_counts) {
 }
 END_TEST
 
+/* HunYuan's alpha raises the base to base * alpha^(D / (D - 2)), for contexts of any length. */
+START_TEST(alpha_is_another_base) {
+    char text[1024];
+    snprintf(text, sizeof text,
+             SHAPE "\"rope_theta\": 10000, \"rope_scaling\": "
+                   "{\"type\": \"dynamic\", \"alpha\": 50, \"factor\": 1}}");
+    struct rotation found = read_rotation(text, 8192), longer = read_rotation(text, 1 << 20);
+    double D = 2.0 * found.n;
+    snprintf(text, sizeof text, SHAPE "\"rope_theta\": %.9g}", 10000 * pow(50, D / (D - 2)));
+    struct rotation right = read_rotation(text, 8192);
+    expect_same(found.full, found.n, right.full, right.n, text);
+    expect_same(longer.full, longer.n, right.full, right.n, text);
+}
+END_TEST
+
 START_TEST(a_number_without_a_usual_one_is_demanded) {
     static const struct {
         const char *type, *members, *key;
     } cases[] = {
         {"linear", "\"x\": 1", "factor"},
         {"dynamic", "\"x\": 1", "factor"},
+        {"dynamic", "\"factor\": 1, \"alpha\": 0", "alpha"},
         {"llama3", "\"low_freq_factor\": 1", "factor"},
         {"llama3", "\"factor\": 8, \"high_freq_factor\": 4", "low_freq_factor"},
         {"llama3", "\"factor\": 8, \"low_freq_factor\": 1", "high_freq_factor"},
@@ -431,6 +448,7 @@ int main(void) {
                         sizeof usual_numbers / sizeof *usual_numbers);
     tcase_add_loop_test(all, each_number_of_a_scaling_counts, 0,
                         sizeof read_numbers_of / sizeof *read_numbers_of);
+    tcase_add_test(all, alpha_is_another_base);
     tcase_add_test(all, a_number_without_a_usual_one_is_demanded);
     tcase_add_test(all, a_part_of_a_head_rotates_and_the_rest_does_not);
     tcase_add_loop_test(all, a_scaling_of_a_gguf_file_is_that_of_a_config, 0,
