@@ -195,6 +195,8 @@ static void put_experts(struct keyer *k, const struct model_config *m) {
     }
     if (!e->by_sigmoid) return;
     put_int(k, "expert_gating_func", SIGMOID);
+    bool is_plain = e->F_shared == 0 && e->n_groups <= 1 && e->weight_scale == 1;
+    if (is_plain) return; /* MiniMax M2 */
     put_int(k, "expert_group_count", e->n_groups);
     put_int(k, "expert_group_used_count", e->n_used_groups);
     put_float(k, "expert_weights_scale", (double)e->weight_scale);
