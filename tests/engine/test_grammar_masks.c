@@ -174,10 +174,6 @@ static const struct {
     {GRAMMAR_REGEX, "[^\"]{0,9}x"},
     {GRAMMAR_REGEX, "[^<]*<a>"},
     {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":9}"},
-    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":90,\"minLength\":30}"},
-    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":80,\"pattern\":\"a|b$\"}"},
-    {GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":40},"
-                          "\"maxItems\":99}"},
     {GRAMMAR_REGEX, "(?:[^,]{2,50},){3,70}x"},
     {GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"string\"}}"},
     {GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"null\"}}}"},
