@@ -1,5 +1,6 @@
 /* Queries and changes the values of a JSON document. */
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,6 +54,23 @@ void json_drop_empty(struct json *object, const char *name) {
             link = &(*link)->next;
         link = find_link(link, name);
     }
+}
+
+struct json json_made_number(double n) {
+    bool is_integer = fabs(n) <= 9007199254740992.0 && n == floor(n);
+    struct json made = {.type = JSON_NUMBER, .is_integer = is_integer, .number = n};
+    if (is_integer) made.integer = (int64_t)n;
+    return made;
+}
+
+void json_adopt(struct json *parent, struct json *child, char *name) {
+    assert(json_is(parent, name ? JSON_OBJECT : JSON_ARRAY));
+    struct json **link = &parent->child;
+    while (*link) link = &(*link)->next;
+    child->name = name;
+    child->next = NULL;
+    *link = child;
+    parent->n_children++;
 }
 
 const char *json_type_name(const struct json *json) {

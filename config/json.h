@@ -15,6 +15,8 @@
 #ifndef PENSTOCK_CONFIG_JSON_H
 #define PENSTOCK_CONFIG_JSON_H
 
+#include <string.h>
+
 #include "config/config.h"
 
 enum json_type { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
@@ -134,6 +136,24 @@ static inline struct json *json_first(const struct json *json) {
 
 /* Returns the member of an object, the first one if the name is a duplicate, or NULL. */
 struct json *json_member(const struct json *object, const char *name);
+
+/* Returns a string without a name that borrows the text. */
+static inline struct json json_borrowed_text(char *text) {
+    return (struct json){.type = JSON_STRING, .string = text, .length = strlen(text)};
+}
+
+/* Return a value without a name that owns nothing: a truth value, a number, an empty array or
+ * object. */
+static inline struct json json_made_bool(bool value) {
+    return (struct json){.type = JSON_BOOL, .boolean = value};
+}
+struct json json_made_number(double n);
+static inline struct json json_made_parent(enum json_type type) {
+    return (struct json){.type = type};
+}
+
+/* Appends a child to an array or, under a name, to an object, all of which the caller owns. */
+void json_adopt(struct json *parent, struct json *child, char *name);
 
 /* Returns "a string", "an object", ... for messages. */
 const char *json_type_name(const struct json *json);

@@ -252,8 +252,8 @@ static const struct hostile {
     {J, "{\"patternProperties\":{\"a\":{},\"b\":{},\"c\":{},\"d\":{},\"e\":{}}}", 0, "", "", NULL},
     {J, "{\"patternProperties\":{\"a\":{},\"b\":{},\"c\":{},\"d\":{},\"e\":{},\"f\":{},\"g\":{}}}",
      0, "", "", "overlap in more than 64 ways"},
-    {J, "{\"not\":{}}", 0, "", "", "\"/not\""},
-    {J, "{\"if\":{}}", 0, "", "", "\"/if\""},
+    {J, "{\"not\":{}}", 0, "", "", "Nothing can match"},
+    {J, "{\"if\":5}", 0, "", "", "\"/if\""},
     {J, "{\"$dynamicRef\":\"#\"}", 0, "", "", "\"/$dynamicRef\""},
 };
 

@@ -59,7 +59,8 @@ class Generator:
         kinds = [self.scalar] * (3 if depth else 6)
         if depth:
             kinds += [lambda: self.object(depth - 1)] * 5 + [lambda: self.array(depth - 1)] * 3 + [lambda: self.any_of(depth - 1)] * 2
-            kinds += [lambda: self.one_of(depth - 1), lambda: self.all_of(depth - 1)]
+            kinds += [lambda: self.one_of(depth - 1), lambda: self.all_of(depth - 1), lambda: self.overlapping(depth - 1)]
+            kinds += [lambda: self.without(depth - 1), lambda: self.conditional(depth - 1), self.dependent, self.counted]
         if self.defs:
             kinds.append(lambda: {"$ref": "#/$defs/" + self.random.choice(list(self.defs))})
         return self.random.choice(kinds)()
@@ -151,6 +152,53 @@ class Generator:
         first = {key: value for key, value in first.items() if key in ("type", "properties", "required")}
         return {**first, "allOf": [second, {"required": list(second["properties"])}]}
 
+    def without(self, depth):
+        """A schema with exceptions, which may be of any type."""
+        return {"allOf": [self.schema(depth)], "not": self.random.choice([self.scalar, lambda: self.object(0), lambda: self.array(0), self.counted])()}
+
+    def overlapping(self, depth):
+        """Branches that share values: a value of two of them is not valid."""
+        names = [self.name() for _ in range(3)]
+        either = [{"required": [name]} for name in names]
+        choice = self.random.choice([[self.scalar(), self.scalar()], [self.number(), self.number(), self.string()], either[:2], either, [self.object(depth), self.object(0)]])
+        if choice[0] in either:
+            return {"type": "object", "properties": {name: self.scalar() for name in names}, "oneOf": choice}
+        return {"oneOf": choice}
+
+    def conditional(self, depth):
+        key, other = self.name(), self.name()
+        schema = {"type": "object", "properties": {key: {"enum": ["x", "y", 1]}, other: self.scalar()},
+                  "if": {"properties": {key: {"const": "x"}}}, "then": {"required": [other]}}
+        if self.random.random() < 0.5:
+            schema["if"]["required"] = [key]
+        if self.random.random() < 0.5:
+            schema["else"] = self.random.choice([{"required": [key]}, {"properties": {other: False}}, {"maxProperties": 1}])
+        return schema
+
+    def dependent(self):
+        names = [self.name() for _ in range(3)]
+        schema = {"type": "object", "properties": {name: self.scalar() for name in names}}
+        return {**schema, **self.random.choice([
+            {"dependentRequired": {names[0]: names[1:], names[1]: [names[0]]}},
+            {"dependentSchemas": {names[0]: {"required": [names[2]]}, names[1]: {"properties": {names[2]: self.scalar()}}}},
+            {"dependentSchemas": {names[1]: {"minProperties": 3}}, "additionalProperties": False}])}
+
+    def counted(self):
+        """An array with contains or uniqueItems."""
+        r = self.random
+        if r.random() < 0.4:
+            return {"type": "array", "items": {"enum": r.sample([1, 2, "a", "b", None, True, [], {"k": 1}], r.randint(1, 5))}, "uniqueItems": True}
+        schema = {"type": "array", "contains": r.choice([{"type": "integer"}, {"const": "a"}, {"type": "string", "maxLength": 2}, {"minimum": 2}])}
+        if r.random() < 0.5:
+            schema["items"] = {"type": r.choice([["integer", "string"], ["number", "null"], "integer"])}
+        if r.random() < 0.6:
+            schema["minContains"] = r.randint(0, 2)
+        if r.random() < 0.5:
+            schema["maxContains"] = r.randint(2, 3)
+        if r.random() < 0.3:
+            schema["maxItems"] = r.randint(2, 5)
+        return schema
+
     # ---- instances -------------------------------------------------------------------------------------------
 
     def value(self, schema, depth=0):
@@ -165,6 +213,8 @@ class Generator:
                 return self.value(r.choice(schema[keyword]), depth)
         if "const" in schema or "enum" in schema:
             return schema["const"] if "const" in schema else r.choice(schema["enum"])
+        if "not" in schema:
+            return self.value(schema["allOf"][0], depth)
         if "allOf" in schema:
             merged = {**schema, "allOf": None}
             for part in schema["allOf"]:
@@ -172,6 +222,8 @@ class Generator:
                           "required": merged.get("required", []) + part.get("required", [])}
             del merged["allOf"]
             return self.value(merged, depth)
+        if "type" not in schema:
+            return r.choice([1, "x", None])
         kind = r.choice(schema["type"]) if isinstance(schema["type"], list) else schema["type"]
         return getattr(self, "value_" + kind)(schema, depth)
 
@@ -202,12 +254,14 @@ class Generator:
 
     def value_array(self, schema, depth):
         prefix = schema.get("prefixItems", [])
-        least = schema.get("minItems", 0)
+        least = max(schema.get("minItems", 0), schema.get("minContains", 0))
         n = self.random.randint(least, max(least, min(schema.get("maxItems", 4), 4 if depth < 3 else 1)))
         items = [self.value(item, depth + 1) for item in prefix[:n]]
         rest = schema.get("items", True)
         while len(items) < n and rest is not False:
             items.append(self.value(rest, depth + 1))
+        if "contains" in schema and self.random.random() < 0.7:
+            items = (items + [2, "a", 7, 2])[-self.random.randint(1, 5):]
         return items
 
     def value_object(self, schema, depth):

@@ -20,12 +20,15 @@ static const struct json *rest_of(const struct json *schema) {
     return json_is(items, JSON_ARRAY) ? schema_value(schema, "additionalItems") : items;
 }
 
-/* The conjunction of all schemas for item `at`. */
-static struct conj item_conj(struct schema_reader *r, const struct conj *conj, int at) {
+const struct json *schema_item(struct schema_reader *r, const struct json *schema, int at) {
+    const struct json *item = schema_element(r, prefix_of(schema), at);
+    return item ? item : rest_of(schema);
+}
+
+struct conj schema_item_conj(struct schema_reader *r, const struct conj *conj, int at) {
     struct conj out = {0};
     conj_each(schema, conj) {
-        const struct json *item = schema_element(r, prefix_of(schema), at);
-        if (!item) item = rest_of(schema);
+        const struct json *item = schema_item(r, schema, at);
         r->path.n = 0;
         if (item) conj_add(r, &out, item);
     }
@@ -35,7 +38,7 @@ static struct conj item_conj(struct schema_reader *r, const struct conj *conj, i
 static struct expr *item(struct schema_reader *r, const struct conj *conj, int at) {
     assert(at >= 0);
     struct builder *b = r->b;
-    struct conj value = item_conj(r, conj, at);
+    struct conj value = schema_item_conj(r, conj, at);
     struct expr *all = expr_new(b, EXPR_CAT);
     if (at > 0) {
         expr_add(all, expr_text(b, ","));
@@ -90,6 +93,10 @@ struct expr *schema_array(struct schema_reader *r, const struct conj *conj) {
         says_items = says_items || own || rest_of(schema);
     }
     if (b->status != STATUS_OK || (max != NO_MAX && max < min)) return expr_new(b, EXPR_ALT);
+    struct expr *counted = schema_counted_items(r, conj, prefix, min, max);
+    if (counted)
+        return expr_of(b, EXPR_CAT, expr_text(b, "["), json_call(b, JSON_RULE_SPACE), counted,
+                       expr_text(b, "]"), NULL);
     if (!says_items && min == 0 && max == NO_MAX) return json_call(b, JSON_RULE_ARRAY);
     return expr_of(b, EXPR_CAT, expr_text(b, "["), json_call(b, JSON_RULE_SPACE),
                    items_from(r, conj, 0, prefix, min, max), expr_text(b, "]"), NULL);

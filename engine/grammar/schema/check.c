@@ -41,6 +41,14 @@ static bool all_schemas(const struct json *object) {
     return json_is(object, JSON_OBJECT);
 }
 
+/* Are the members schemas or arrays of names? */
+static bool all_dependents(const struct json *object) {
+    json_each_member(member, object) {
+        if (!is_schema(member) && !all_are(member, is_string)) return false;
+    }
+    return json_is(object, JSON_OBJECT);
+}
+
 /* Returns the problem of a keyword's value, or NULL. */
 static const char *wrong_form(const struct json *value, enum form form) {
     bool is_count = json_is(value, JSON_NUMBER) && json_number(value) >= 0 &&
@@ -81,10 +89,8 @@ static const char *wrong_form(const struct json *value, enum form form) {
     case FORM_VALUES:
         return json_is(value, JSON_ARRAY) && json_first(value) ? NULL
                                                                : "must be an array of values";
-    case FORM_FALSE:
-        return json_is(value, JSON_BOOL) && !json_true(value)
-                   ? NULL
-                   : "cannot be enforced; leave it out, or check it afterwards";
+    case FORM_DEPENDENTS:
+        return all_dependents(value) ? NULL : "must be an object of schemas or arrays of names";
     case FORM_DIALECT:
         return is_string(value) && strstr(json_text(value), "://json-schema.org/")
                    ? NULL
@@ -107,6 +113,25 @@ static void check_unknown(struct schema_reader *r, const struct json *value) {
                       "is not a keyword; if you mean \"%s\", write it so, else rename it.", meant);
 }
 
+/* Is the keyword ignored in hints? */
+static bool is_optional(const struct schema_keyword *keyword) {
+    static const char *const names[] = {"not",
+                                        "if",
+                                        "then",
+                                        "else",
+                                        "contains",
+                                        "minContains",
+                                        "maxContains",
+                                        "uniqueItems",
+                                        "dependentRequired",
+                                        "dependencies",
+                                        "dependentSchemas"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(keyword->name, names[i]) == 0) return true;
+    }
+    return false;
+}
+
 static void check_keyword(struct schema_reader *r, const struct json *value) {
     const struct schema_keyword *keyword = schema_keyword_find(value->name);
     if (!keyword) {
@@ -117,7 +142,7 @@ static void check_keyword(struct schema_reader *r, const struct json *value) {
     const char *wrong = wrong_form(value, keyword->form);
     bool is_multiple = strcmp(keyword->name, "multipleOf") == 0;
     if (!wrong && is_multiple && !(json_number(value) > 0)) wrong = "must be above 0";
-    bool is_hint = keyword->form == FORM_FALSE || keyword->form == FORM_UNENFORCED ||
+    bool is_hint = is_optional(keyword) || keyword->form == FORM_UNENFORCED ||
                    keyword->form == FORM_DIALECT ||
                    (keyword->form == FORM_STRINGS && json_is(value, JSON_BOOL)); /* draft 3 */
     if (wrong && is_hint) {
@@ -128,8 +153,9 @@ static void check_keyword(struct schema_reader *r, const struct json *value) {
                (keyword->form == FORM_ITEMS && !json_is(value, JSON_ARRAY))) {
         schema_check(r, value);
     } else if (keyword->form == FORM_SCHEMAS || keyword->form == FORM_SCHEMA_MAP ||
-               keyword->form == FORM_DEFS || keyword->form == FORM_ITEMS) {
-        json_each(schema, value) schema_check(r, schema);
+               keyword->form == FORM_DEFS || keyword->form == FORM_ITEMS ||
+               keyword->form == FORM_DEPENDENTS) {
+        json_each(schema, value) if (is_schema(schema)) schema_check(r, schema);
     }
 }
 

@@ -9,9 +9,14 @@ enum { MAX_DISJOINT_DEPTH = 4, MAX_TAGS = 8 };
 
 /* ---- two conjunctions ----------------------------------------------------------------------- */
 
+/* Does y match none of the values that x lists? */
 static bool values_disjoint(struct schema_reader *r, const struct conj *x, const struct conj *y) {
-    struct pointers both[2] = {schema_listed(r, x), schema_listed(r, y)};
-    return !values_overlap(r, both, 2);
+    struct pointers values = schema_listed(r, x);
+    pointers_each(value, &values) {
+        if (!builder_works(r->b, 100)) return false;
+        if (conj_holds(r, x, value) && conj_holds(r, y, value)) return false;
+    }
+    return true;
 }
 
 /* Does x require a property whose values in x and y are disjoint? */
@@ -31,9 +36,46 @@ static bool properties_disjoint(struct schema_reader *r, const struct conj *x, c
 bool conj_disjoint(struct schema_reader *r, const struct conj *x, const struct conj *y, int depth) {
     unsigned types = conj_types(x) & conj_types(y);
     if (types == 0) return true;
-    if (schema_has_values(x) && schema_has_values(y)) return values_disjoint(r, x, y);
+    if (schema_has_values(x)) return values_disjoint(r, x, y);
+    if (schema_has_values(y)) return values_disjoint(r, y, x);
     if (types != TYPE_OBJECT || depth == MAX_DISJOINT_DEPTH) return false;
     return properties_disjoint(r, x, y, depth) || properties_disjoint(r, y, x, depth);
+}
+
+/* ---- one conjunction ------------------------------------------------------------------------ */
+
+/* Does no value of the listed ones match? */
+static bool lists_nothing(struct schema_reader *r, const struct conj *conj) {
+    return schema_has_values(conj) && schema_listed(r, conj).n < 100 &&
+           values_disjoint(r, conj, conj);
+}
+
+static bool bounds_cross(const struct conj *conj, const char *least, const char *most) {
+    int max = conj_smallest(conj, most, NO_MAX);
+    return max != NO_MAX && conj_largest(conj, least, 0) > max;
+}
+
+/* Removes the types whose counts no value can have. */
+static unsigned possible_types(const struct conj *conj) {
+    unsigned types = conj_types(conj);
+    if (bounds_cross(conj, "minLength", "maxLength")) types &= ~TYPE_STRING;
+    if (bounds_cross(conj, "minItems", "maxItems")) types &= ~TYPE_ARRAY;
+    if (bounds_cross(conj, "minProperties", "maxProperties")) types &= ~TYPE_OBJECT;
+    return types;
+}
+
+bool conj_impossible(struct schema_reader *r, const struct conj *conj) {
+    unsigned types = possible_types(conj);
+    if (types == 0 || lists_nothing(r, conj)) return true;
+    if (types != TYPE_OBJECT || schema_has_values(conj)) return false;
+    conj_each_value(required, conj, "required") {
+        json_each(name, required) {
+            if (!builder_works(r->b, 100)) return false;
+            struct conj value = schema_property(r, conj, json_text(name));
+            if (possible_types(&value) == 0 || lists_nothing(r, &value)) return true;
+        }
+    }
+    return false;
 }
 
 /* ---- many conjunctions ---------------------------------------------------------------------- */

@@ -71,11 +71,21 @@ const struct string_format schema_formats[] = {
     {NULL, NULL},
 };
 
-bool format_find(const char *name, const char **pattern) {
-    for (const struct string_format *format = schema_formats; format->name; format++) {
-        if (strcmp(format->name, name) != 0) continue;
-        *pattern = format->pattern;
-        return true;
+const char *format_pattern(struct schema_reader *r, const struct json *format) {
+    for (const struct string_format *known = schema_formats; known->name; known++) {
+        if (json_is_text(format, known->name)) return known->pattern;
+    }
+    if (r->mode == SCHEMA_STRICT)
+        schema_fail(r, format,
+                    "is not an enforced format; the formats are date-time, date, time, duration, "
+                    "email, hostname, ipv4, ipv6, uuid, uri and base64.");
+    return NULL;
+}
+
+bool format_is_exact(const struct json *format) {
+    static const char *const exact[] = {"ipv4", "ipv6", "uuid", "date"};
+    for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
+        if (json_is_text(format, exact[i])) return true;
     }
     return false;
 }

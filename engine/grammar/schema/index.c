@@ -45,6 +45,12 @@ void **node_map_at(struct builder *b, struct node_map *map, const struct json *k
     return &entry->value;
 }
 
+void *node_map_find(const struct node_map *map, const struct json *key) {
+    if (map->n == 0) return NULL;
+    const struct node_entry *entry = &map->entries[place_of(map, key)];
+    return entry->key ? entry->value : NULL;
+}
+
 /* ---- sorted children ------------------------------------------------------------------------ */
 
 static int compare_names(const void *a, const void *b) {
@@ -106,9 +112,10 @@ bool schema_lists(struct schema_reader *r, const struct json *array, const char 
 
 /* ---- patterns ------------------------------------------------------------------------------- */
 
-/* Compiles a pattern that may match anywhere in a text, within the builder's limits and remaining
- * time. Returns NULL if the pattern is not supported; the builder does not fail. */
-static struct grammar *pattern_compile(const struct builder *b, const char *pattern) {
+/* Compiles a pattern within the builder's limits and remaining time. Returns NULL if the pattern is
+ * not supported; the builder does not fail. */
+static struct grammar *pattern_compile(const struct builder *b, const char *pattern,
+                                       enum regex_match match) {
     struct grammar_limits limits = b->limits;
     struct builder own;
     struct err ignored;
@@ -118,24 +125,40 @@ static struct grammar *pattern_compile(const struct builder *b, const char *patt
     limits.max_ms = (int)((b->deadline_ns - now) / 1000000) + 1;
     if (!builder_begin(&own, &limits, n, &ignored)) return NULL;
     int root = rule_new(&own, NULL);
-    rule_define(&own, root, pattern_read(&own, "The regular expression", pattern, n, REGEX_SEARCH));
+    rule_define(&own, root, pattern_read(&own, "The regular expression", pattern, n, match));
     struct network *network = network_new(&own, root);
     builder_end(&own);
     return network ? grammar_new(network, limits.max_bytes, true) : NULL;
 }
 
-bool schema_pattern_matches(struct schema_reader *r, const struct json *pattern, const char *name) {
-    bool is_whole;
-    void **known = r->b->status == STATUS_OK ? node_map_at(r->b, &r->patterns, pattern) : NULL;
-    if (!known) return false;
+/* Returns the compiled pattern of a node; NULL: it is not served, or the builder failed. */
+static struct grammar *pattern_of(struct schema_reader *r, const struct json *node,
+                                  const char *pattern, enum regex_match match) {
+    void **known = r->b->status == STATUS_OK ? node_map_at(r->b, &r->patterns, node) : NULL;
+    if (!known) return NULL;
     if (!*known) {
-        *known = pattern_compile(r->b, pattern->name);
+        *known = pattern_compile(r->b, pattern, match);
         if (!*known && builder_in_time(r->b))
-            schema_cannot(r, pattern, "has a pattern that is not served.");
+            schema_cannot(r, node, "has a pattern that is not served.");
     }
-    if (!*known || !builder_in_time(r->b)) return false;
-    size_t n = strlen(name);
-    return grammar_match(*known, name, n, &is_whole) == n && is_whole;
+    return builder_works(r->b, 100) ? *known : NULL;
+}
+
+static bool matches(struct schema_reader *r, struct grammar *pattern, const char *text, size_t n) {
+    bool is_whole;
+    return builder_works(r->b, 10 * n) && grammar_match(pattern, text, n, &is_whole) == n &&
+           is_whole;
+}
+
+bool schema_pattern_matches(struct schema_reader *r, const struct json *pattern, const char *name) {
+    struct grammar *compiled = pattern_of(r, pattern, pattern->name, REGEX_SEARCH);
+    return compiled && matches(r, compiled, name, strlen(name));
+}
+
+bool schema_text_matches(struct schema_reader *r, const struct json *node, const char *pattern,
+                         enum regex_match match, const struct json *string) {
+    struct grammar *compiled = pattern_of(r, node, pattern, match);
+    return !compiled || matches(r, compiled, json_text(string), json_length(string));
 }
 
 bool schema_pattern_works(struct schema_reader *r, const char *pattern, size_t n) {

@@ -58,8 +58,14 @@ struct schema_reader {
     struct node_map checked;  /* checked by schema_check */
     struct node_map members;  /* children of objects, sorted by name, and of arrays, in order */
     struct node_map strings;  /* sorted children of arrays of strings */
-    struct node_map patterns; /* compiled patterns of patternProperties' members */
+    struct node_map patterns; /* compiled patterns, by the node that has the pattern */
+    struct node_map lists;    /* sorted keys of enum and const */
     struct node_map owners;   /* the schemas of values of `nullable` */
+    /* of nodes that the reader makes (made.c) */
+    struct node_map origins;   /* the node of the document that each stands for */
+    struct node_map copies;    /* the originals of copies */
+    struct node_map negations; /* of schemas */
+    struct node_map rewrites;  /* of schemas with if or dependents, and of breakers */
     struct memo {
         struct conj conj;
         uint32_t hash;
@@ -87,14 +93,31 @@ bool pointers_have(const struct pointers *pointers, const void *pointer);
  * cannot hold null. */
 void conj_refuse_null(struct schema_reader *r, struct conj *conj);
 
-/* Returns the types that the conjunction allows. */
+/* Return the types that a schema itself, or a conjunction, allows. */
+unsigned types_of_schema(const struct json *schema);
 unsigned conj_types(const struct conj *conj);
+
+/* Returns the schema of a `nullable` in a conjunction, or NULL. */
+const struct json *schema_owner(struct schema_reader *r, const struct json *nullable);
 
 /* Returns a call of the conjunction's rule. */
 struct expr *conj_call(struct schema_reader *r, const struct conj *conj);
 
 /* Defines all rules that conj_call created, and the rules that these call. */
 void conj_define_rules(struct schema_reader *r);
+
+/* Keywords of schemas that the reader makes. No document contains them, since their names are not
+ * valid UTF-8. */
+#define MADE '\xFF'
+#define NOT_TYPE "\xFF-type"
+#define NOT_ENUM "\xFF-enum"
+#define NOT_CONST "\xFF-const"
+#define NOT_PATTERN "\xFF-pattern"
+#define NOT_FORMAT "\xFF-format"
+#define NOT_MULTIPLE "\xFF-multipleOf"
+/* A schema that a property breaks by the keyword BREAKER_OF, which applies to other properties. */
+#define HAS_BREAKER "\xFF-breaker"
+#define BREAKER_OF "\xFF-breaker of"
 
 /* Iterates over the schemas of a conjunction. */
 #define conj_each(schema, conj)                                                                    \
@@ -125,6 +148,9 @@ int conj_smallest(const struct conj *conj, const char *keyword, int none);
  * builder failed. */
 void **node_map_at(struct builder *b, struct node_map *map, const struct json *key);
 
+/* Returns the value of a key; NULL: there is none. */
+void *node_map_find(const struct node_map *map, const struct json *key);
+
 /* Like json_member, but n lookups in n members take n log n steps. */
 const struct json *schema_member(struct schema_reader *r, const struct json *object,
                                  const char *name);
@@ -139,11 +165,56 @@ bool schema_lists(struct schema_reader *r, const struct json *array, const char 
  * is compiled once. */
 bool schema_pattern_matches(struct schema_reader *r, const struct json *pattern, const char *name);
 
+/* Does a pattern match a listed string? It is compiled once for the node that has it. A pattern
+ * that is not served fails, or matches if it is a hint. */
+bool schema_text_matches(struct schema_reader *r, const struct json *node, const char *pattern,
+                         enum regex_match match, const struct json *string);
+
 /* Should the pattern be read? No if it cannot be enforced and the schema is a hint. */
 bool schema_pattern_works(struct schema_reader *r, const char *pattern, size_t n);
 
 /* Frees the patterns; the arena holds the rest. */
 void schema_reader_free(struct schema_reader *r);
+
+/* ---- made.c, negate.c, breaker.c ------------------------------------------------------------ */
+
+/* Make nodes in the builder's arena, which stand for the place of `origin` in messages. `name` is
+ * NULL in an array. The nodes are NULL after a failure. */
+struct json *made_new(struct schema_reader *r, const struct json *origin, enum json_type type);
+struct json *made_in(struct schema_reader *r, struct json *parent, const char *name,
+                     enum json_type type);
+void made_text(struct schema_reader *r, struct json *parent, const char *name, const char *text);
+void made_number(struct schema_reader *r, struct json *parent, const char *name, double n);
+void made_bool(struct schema_reader *r, struct json *parent, const char *name, bool value);
+
+/* Appends a copy that shares the children of the original, and counts as the same schema. */
+void made_copy(struct schema_reader *r, struct json *parent, const char *name,
+               const struct json *original);
+
+/* Returns the node that a copy counts as; for others, the node itself. */
+const struct json *schema_original(struct schema_reader *r, const struct json *node);
+
+/* Returns the node of the document that a node stands for. */
+const struct json *schema_place(const struct schema_reader *r, const struct json *node);
+
+bool schema_is_made(const struct schema_reader *r, const struct json *schema);
+
+/* Returns the schema of the values that do not match a schema; NULL after a failure. */
+const struct json *schema_negation(struct schema_reader *r, const struct json *schema);
+
+/* Returns a schema's if, dependentRequired and the like, as anyOf; NULL after a failure. */
+const struct json *schema_rewritten(struct schema_reader *r, const struct json *schema);
+
+/* Returns the schema of objects that have a property; NULL after a failure. */
+const struct json *made_requiring(struct schema_reader *r, const struct json *origin,
+                                  const char *name);
+
+/* Returns a HAS_BREAKER that waits for a choice, or NULL. */
+const struct json *open_breaker(const struct conj *conj);
+
+/* Returns the ways in which a property of the conjunction can be the breaker: schemas. */
+struct pointers breaker_ways(struct schema_reader *r, const struct conj *conj,
+                             const struct json *breaker);
 
 /* ---- keywords.c ----------------------------------------------------------------------------- */
 
@@ -163,7 +234,7 @@ enum form {                  /* of a keyword's value */
             FORM_TYPE,       /* a name of a type, or an array of names */
             FORM_VALUES,     /* an array of any values */
             FORM_VALUE,      /* any value */
-            FORM_FALSE,      /* false; true cannot be enforced */
+            FORM_DEPENDENTS, /* an object of schemas and arrays of names */
             FORM_DIALECT,    /* the name of a supported draft */
             FORM_UNENFORCED, /* constrains values, but is not enforced */
 };
@@ -201,6 +272,9 @@ void schema_check(struct schema_reader *r, const struct json *schema);
 /* Returns the target of a $ref; NULL after a failure. */
 const struct json *schema_target(struct schema_reader *r, const struct json *ref);
 
+/* Is it proven that no value matches? */
+bool conj_impossible(struct schema_reader *r, const struct conj *conj);
+
 /* Is it proven that no value matches both? */
 bool conj_disjoint(struct schema_reader *r, const struct conj *x, const struct conj *y, int depth);
 
@@ -213,12 +287,23 @@ struct expr *schema_string(struct schema_reader *r, const struct conj *conj);
 /* The strings of a conjunction as plain text without quotes and escapes: an EXPR_AND, to which the
  * caller may add. */
 struct expr *schema_text(struct schema_reader *r, const struct conj *conj);
-struct expr *schema_number(struct schema_reader *r, const struct conj *conj, bool is_integer);
+struct expr *schema_number(struct schema_reader *r, const struct conj *conj, unsigned types);
 struct expr *schema_array(struct schema_reader *r, const struct conj *conj);
 struct expr *schema_object(struct schema_reader *r, const struct conj *conj);
 
+/* Do the schemas of an object name all properties that it may have? */
+bool schema_is_closed(struct schema_reader *r, const struct conj *conj);
+
 /* Returns the conjunction of the schemas for a property's value. */
 struct conj schema_property(struct schema_reader *r, const struct conj *conj, const char *name);
+
+/* Returns the conjunction of all schemas for item `at` of an array. */
+struct conj schema_item_conj(struct schema_reader *r, const struct conj *conj, int at);
+
+/* The items of an array with contains or uniqueItems; NULL: it has neither. The first `prefix`
+ * items have schemas of their own. */
+struct expr *schema_counted_items(struct schema_reader *r, const struct conj *conj, int prefix,
+                                  int min, int max);
 
 /* The values of a conjunction with enum or const. */
 struct expr *schema_values(struct schema_reader *r, const struct conj *conj, unsigned types);
@@ -228,6 +313,18 @@ bool schema_has_values(const struct conj *conj);
  * one. */
 struct pointers schema_listed(struct schema_reader *r, const struct conj *conj);
 
+/* The same values without those that the other keywords exclude. */
+struct pointers schema_matching(struct schema_reader *r, const struct conj *conj);
+
+/* Does the value of an enum or a const contain this value? */
+bool schema_list_has(struct schema_reader *r, const struct json *list, const struct json *value);
+
+/* Does an array contain equal values? */
+bool values_repeat(struct schema_reader *r, const struct json *array);
+
+/* Returns the type of a listed value. */
+unsigned json_value_type(const struct json *value);
+
 /* Iterates over a list of nodes. */
 #define pointers_each(value, pointers)                                                             \
     for (int value##_i = 0; value##_i < (pointers)->n; value##_i++)                                \
@@ -236,8 +333,12 @@ struct pointers schema_listed(struct schema_reader *r, const struct conj *conj);
 /* Do two of n lists share a value? Takes n log n steps for all values. */
 bool values_overlap(struct schema_reader *r, const struct pointers *lists, int n);
 
-/* Fails if another keyword constrains the type of a listed value, since it is not enforced. */
-void schema_check_value(struct schema_reader *r, const struct conj *conj, const struct json *value);
+/* Does a listed value match a schema, or all schemas of a conjunction? Each keyword is checked. */
+bool schema_holds(struct schema_reader *r, const struct json *schema, const struct json *value);
+bool conj_holds(struct schema_reader *r, const struct conj *conj, const struct json *value);
+
+/* Returns the schema that applies to an array's item by its place, or NULL. */
+const struct json *schema_item(struct schema_reader *r, const struct json *schema, int at);
 
 /* The formats; the last one has no name. */
 struct string_format {
@@ -245,8 +346,12 @@ struct string_format {
 };
 extern const struct string_format schema_formats[];
 
-/* Finds the regular expression of a format; NULL: any string. False: the format is unknown. */
-bool format_find(const char *name, const char **pattern);
+/* Finds the regular expression of a format; NULL: any string. An unknown format is any string too,
+ * and fails in a strict schema. */
+const char *format_pattern(struct schema_reader *r, const struct json *format);
+
+/* Does the pattern of a format match exactly the texts that its standard allows? */
+bool format_is_exact(const struct json *format);
 
 /* The strings of a conjunction without quotes, as a regular expression; NULL: any string. */
 struct expr *schema_string_inside(struct schema_reader *r, const struct conj *conj);

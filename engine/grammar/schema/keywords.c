@@ -23,7 +23,7 @@ static const struct schema_keyword keywords[] = {
     {"additionalItems", FORM_SCHEMA},
     {"minItems", FORM_COUNT},
     {"maxItems", FORM_COUNT},
-    {"uniqueItems", FORM_FALSE},
+    {"uniqueItems", FORM_BOOL},
     {"minLength", FORM_COUNT},
     {"maxLength", FORM_COUNT},
     {"pattern", FORM_STRING},
@@ -40,16 +40,16 @@ static const struct schema_keyword keywords[] = {
     {"$defs", FORM_DEFS},
     {"definitions", FORM_DEFS},
     {"$schema", FORM_DIALECT},
-    {"not", FORM_UNENFORCED},
-    {"if", FORM_UNENFORCED},
-    {"then", FORM_UNENFORCED},
-    {"else", FORM_UNENFORCED},
-    {"contains", FORM_UNENFORCED},
-    {"minContains", FORM_UNENFORCED},
-    {"maxContains", FORM_UNENFORCED},
-    {"dependentRequired", FORM_UNENFORCED},
-    {"dependentSchemas", FORM_UNENFORCED},
-    {"dependencies", FORM_UNENFORCED},
+    {"not", FORM_SCHEMA},
+    {"if", FORM_SCHEMA},
+    {"then", FORM_SCHEMA},
+    {"else", FORM_SCHEMA},
+    {"contains", FORM_SCHEMA},
+    {"minContains", FORM_COUNT},
+    {"maxContains", FORM_COUNT},
+    {"dependentRequired", FORM_DEPENDENTS},
+    {"dependentSchemas", FORM_DEPENDENTS},
+    {"dependencies", FORM_DEPENDENTS},
     {"unevaluatedProperties", FORM_UNENFORCED},
     {"unevaluatedItems", FORM_UNENFORCED},
     {"$dynamicRef", FORM_UNENFORCED},
@@ -85,16 +85,18 @@ const struct schema_keyword *schema_keyword_find(const char *name) {
 
 const struct json *schema_value(const struct json *schema, const char *keyword) {
     const struct json *value = json_member(schema, keyword);
-    return json_is(value, JSON_NULL) && strcmp(keyword, "const") != 0 ? NULL : value;
+    bool may_be_null = strcmp(keyword, "const") == 0 || strcmp(keyword, NOT_CONST) == 0;
+    return json_is(value, JSON_NULL) && !may_be_null ? NULL : value;
 }
 
 bool schema_says(const struct json *schema) {
     json_each_member(member, schema) {
+        if (member->name[0] == MADE) return true;
         const struct schema_keyword *keyword = schema_keyword_find(member->name);
         bool refers = strcmp(member->name, "$ref") == 0 || strcmp(member->name, "allOf") == 0;
         if (keyword && !refers && keyword->form != FORM_NOTE && keyword->form != FORM_DEFS &&
-            keyword->form != FORM_FALSE && keyword->form != FORM_DIALECT &&
-            keyword->form != FORM_UNENFORCED && strcmp(keyword->name, "nullable") != 0)
+            keyword->form != FORM_DIALECT && keyword->form != FORM_UNENFORCED &&
+            strcmp(keyword->name, "nullable") != 0)
             return true;
     }
     return false;

@@ -90,23 +90,46 @@ static void sort_keys(struct builder *b, struct listed_key *keys, int n) {
 /* The values of an enum, or the one value of a const. */
 static struct pointers values_of(struct builder *b, const struct json *list) {
     struct pointers values = {0};
-    bool is_const = strcmp(list->name, "const") == 0;
+    bool is_const = strcmp(list->name, "const") == 0 || strcmp(list->name, NOT_CONST) == 0;
     if (is_const) pointers_add(b, &values, list);
     if (!is_const) json_each(value, list) pointers_add(b, &values, value);
     return values;
 }
 
+/* The sorted keys of a list. */
+struct sorted_keys {
+    struct listed_key *keys;
+    int n;
+};
+
+/* Returns the keys of a value of enum or const, which are sorted once. NULL: the builder failed. */
+static const struct sorted_keys *keys_of_list(struct schema_reader *r, const struct json *list) {
+    void **known = node_map_at(r->b, &r->lists, list);
+    if (!known || *known) return known ? *known : NULL;
+    struct pointers values = values_of(r->b, list);
+    struct sorted_keys *sorted = builder_alloc(r->b, sizeof *sorted);
+    if (!sorted) return NULL;
+    *sorted = (struct sorted_keys){0};
+    sorted->keys = builder_alloc(r->b, (size_t)(values.n + 1) * sizeof *sorted->keys);
+    if (!sorted->keys) return NULL;
+    pointers_each(value, &values) sorted->keys[sorted->n++] = key_of(r->b, value, 0);
+    sort_keys(r->b, sorted->keys, sorted->n);
+    *known = sorted;
+    return sorted;
+}
+
+bool schema_list_has(struct schema_reader *r, const struct json *list, const struct json *value) {
+    const struct sorted_keys *sorted = keys_of_list(r, list);
+    struct listed_key key = key_of(r->b, value, 0);
+    if (!sorted || r->b->status != STATUS_OK) return true;
+    return bsearch(&key, sorted->keys, (size_t)sorted->n, sizeof key, by_text);
+}
+
 /* Removes the values that are not in a list. */
-static void keep_listed(struct builder *b, struct pointers *values, const struct json *list) {
-    struct pointers others = values_of(b, list);
-    struct listed_key *keys = builder_alloc(b, (size_t)(others.n + 1) * sizeof *keys);
-    int n = 0, kept = 0;
-    if (!keys) return;
-    pointers_each(other, &others) keys[n++] = key_of(b, other, 0);
-    sort_keys(b, keys, n);
-    for (int i = 0; i < values->n && b->status == STATUS_OK; i++) {
-        struct listed_key key = key_of(b, values->list[i], 0);
-        bool is_listed = bsearch(&key, keys, (size_t)n, sizeof key, by_text);
+static void keep_listed(struct schema_reader *r, struct pointers *values, const struct json *list) {
+    int kept = 0;
+    for (int i = 0; i < values->n && r->b->status == STATUS_OK; i++) {
+        bool is_listed = schema_list_has(r, list, values->list[i]);
         if (is_listed) values->list[kept++] = values->list[i];
     }
     values->n = kept;
@@ -120,7 +143,7 @@ struct pointers schema_listed(struct schema_reader *r, const struct conj *conj) 
         for (int i = 0; i < 2; i++) {
             const struct json *list = schema_value(schema, keywords[i]);
             if (list && is_first) values = values_of(r->b, list);
-            if (list && !is_first) keep_listed(r->b, &values, list);
+            if (list && !is_first) keep_listed(r, &values, list);
             is_first = is_first && !list;
         }
     }
@@ -142,4 +165,16 @@ bool values_overlap(struct schema_reader *r, const struct pointers *lists, int n
         if (is_same && keys[i - 1].list != keys[i].list) return true;
     }
     return r->b->status != STATUS_OK;
+}
+
+bool values_repeat(struct schema_reader *r, const struct json *array) {
+    int n = 0;
+    struct listed_key *keys = builder_alloc(r->b, (size_t)(json_count(array) + 1) * sizeof *keys);
+    if (!keys) return false;
+    json_each(item, array) keys[n++] = key_of(r->b, item, 0);
+    sort_keys(r->b, keys, n);
+    for (int i = 1; i < n; i++) {
+        if (by_text(&keys[i - 1], &keys[i]) == 0) return true;
+    }
+    return false;
 }

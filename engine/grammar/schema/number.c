@@ -136,6 +136,10 @@ static struct expr *any_magnitude(struct builder *b, bool is_whole) {
     return pattern_own(b, is_whole ? "0|[1-9][0-9]*" : "(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?");
 }
 
+static struct expr *signed_magnitude(struct builder *b) {
+    return pattern_own(b, "-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?");
+}
+
 /* The numbers that are at least, or at most, a bound. */
 static struct expr *side(struct builder *b, const struct json *bound, bool at_least, bool strict,
                          bool is_whole) {
@@ -154,25 +158,60 @@ static struct expr *side(struct builder *b, const struct json *bound, bool at_le
 
 /* ---- multiples ------------------------------------------------------------------------------ */
 
-/* Adds the multiples of each multipleOf to an EXPR_AND. */
-static void add_multiples(struct schema_reader *r, const struct conj *conj, struct expr *all) {
-    conj_each_value(multiple, conj, "multipleOf") {
-        struct decimal d = decimal_of(json_number(multiple));
-        size_t scale = strlen(d.fraction);
-        double divisor = strtod(d.whole, NULL);
-        for (size_t i = 0; i < scale; i++) divisor = divisor * 10 + (d.fraction[i] - '0');
-        if (divisor > MAX_DIVISOR || scale > MAX_SCALE) {
-            schema_cannot(r, multiple,
-                          "is not enforced: it may have at most %d decimals, and without its "
-                          "point it may be at most %d.",
-                          MAX_SCALE, MAX_DIVISOR);
-            continue;
+/* Adds the multiples of a number to an EXPR_AND. */
+static void add_multiple(struct schema_reader *r, const struct json *multiple, struct expr *all) {
+    struct decimal d = decimal_of(json_number(multiple));
+    size_t scale = strlen(d.fraction);
+    double divisor = strtod(d.whole, NULL);
+    for (size_t i = 0; i < scale; i++) divisor = divisor * 10 + (d.fraction[i] - '0');
+    if (divisor > MAX_DIVISOR || scale > MAX_SCALE) {
+        schema_cannot(r, multiple,
+                      "is not enforced: it may have at most %d decimals, and without its "
+                      "point it may be at most %d.",
+                      MAX_SCALE, MAX_DIVISOR);
+        return;
+    }
+    struct expr *multiples = expr_new(r->b, EXPR_MULTIPLE);
+    if (multiples->kind == EXPR_FAILED) return;
+    multiples->divisor = (int)divisor;
+    multiples->scale = (int)scale;
+    expr_add(all, multiples);
+}
+
+/* ---- excluded numbers ----------------------------------------------------------------------- */
+
+/* The spellings of a number without an exponent. */
+static struct expr *equal(struct builder *b, const struct json *number) {
+    struct expr *all = expr_new(b, EXPR_AND);
+    expr_add(all, side(b, number, true, false, false));
+    return expr_add(all, side(b, number, false, false, false));
+}
+
+/* The spellings of integers without an exponent. */
+static struct expr *integral(struct builder *b) {
+    return pattern_own(b, "-?(?:0|[1-9][0-9]*)(?:\\.0+)?");
+}
+
+static void exclude(struct builder *b, struct expr *all, struct expr *number) {
+    expr_add(all, expr_of(b, EXPR_NOT, number, NULL));
+}
+
+/* Adds the complement of numbers that must not match to an EXPR_AND. */
+static void add_excluded(struct schema_reader *r, const struct conj *conj, struct expr *all) {
+    struct builder *b = r->b;
+    conj_each_value(one, conj, NOT_CONST) {
+        if (json_is(one, JSON_NUMBER)) exclude(b, all, equal(b, one));
+    }
+    conj_each_value(list, conj, NOT_ENUM) {
+        json_each(value, list) {
+            if (!builder_works(b, 100)) return;
+            if (json_is(value, JSON_NUMBER)) exclude(b, all, equal(b, value));
         }
-        struct expr *multiples = expr_new(r->b, EXPR_MULTIPLE);
-        if (multiples->kind == EXPR_FAILED) return;
-        multiples->divisor = (int)divisor;
-        multiples->scale = (int)scale;
-        expr_add(all, multiples);
+    }
+    conj_each_value(divisor, conj, NOT_MULTIPLE) {
+        struct expr *multiples = expr_of(b, EXPR_AND, signed_magnitude(b), NULL);
+        add_multiple(r, divisor, multiples);
+        exclude(b, all, multiples);
     }
 }
 
@@ -200,13 +239,16 @@ static void add_bounds(struct schema_reader *r, const struct conj *conj, struct 
 }
 
 static struct expr *bounded_number(struct schema_reader *r, const struct conj *conj,
-                                   bool is_integer) {
+                                   unsigned types) {
     struct builder *b = r->b;
+    bool is_integer = !(types & TYPE_FRACTION);
     struct expr *all = expr_new(b, EXPR_AND);
     if (all->kind == EXPR_FAILED) return all;
     add_bounds(r, conj, all, "minimum", "exclusiveMinimum", is_integer);
     add_bounds(r, conj, all, "maximum", "exclusiveMaximum", is_integer);
-    add_multiples(r, conj, all);
+    conj_each_value(multiple, conj, "multipleOf") add_multiple(r, multiple, all);
+    add_excluded(r, conj, all);
+    if (!(types & TYPE_INTEGER)) exclude(b, all, integral(b));
     if (b->status != STATUS_OK) return &b->spare;
     if (!all->child) return json_call(b, is_integer ? JSON_RULE_INTEGER : JSON_RULE_NUMBER);
     struct expr *form = expr_of(b, EXPR_CAT, expr_repeat(b, expr_text(b, "-"), 0, 1), NULL);
@@ -261,17 +303,26 @@ static struct bounded_number *find_number(struct schema_reader *r, const struct 
     return *bucket = number;
 }
 
-struct expr *schema_number(struct schema_reader *r, const struct conj *conj, bool is_integer) {
+/* Does the conjunction exclude numbers? */
+static bool has_exceptions(const struct conj *conj, unsigned types) {
+    static const char *const exceptions[] = {NOT_CONST, NOT_ENUM, NOT_MULTIPLE};
+    for (int i = 0; i < 3; i++) {
+        conj_each_value(value, conj, exceptions[i]) return true;
+    }
+    return !(types & TYPE_INTEGER);
+}
+
+struct expr *schema_number(struct schema_reader *r, const struct conj *conj, unsigned types) {
     struct builder *b = r->b;
     struct buf bounds = {0};
-    if (!has_bounds(conj)) return bounded_number(r, conj, is_integer);
-    write_bounds(conj, is_integer, &bounds);
+    if (!has_bounds(conj) || has_exceptions(conj, types)) return bounded_number(r, conj, types);
+    write_bounds(conj, !(types & TYPE_FRACTION), &bounds);
     struct bounded_number *number = find_number(r, &bounds);
     buf_free(&bounds);
     if (!number || b->status != STATUS_OK) return &b->spare;
     if (number->rule < 0) {
         number->rule = rule_new(b, NULL);
-        rule_define(b, number->rule, bounded_number(r, conj, is_integer));
+        rule_define(b, number->rule, bounded_number(r, conj, types));
     }
     return expr_call(b, number->rule);
 }

@@ -122,10 +122,9 @@ static void gather_names(struct object *o) {
             schema_cannot(o->r, choice, "is not enforced on the names of properties.");
     }
     if (!schema_has_values(&o->names)) return;
-    struct pointers listed = schema_listed(o->r, &o->names);
-    pointers_each(name, &listed) {
+    struct pointers matching = schema_matching(o->r, &o->names);
+    pointers_each(name, &matching) {
         if (!builder_works(o->r->b, 100)) return;
-        schema_check_value(o->r, &o->names, name);
         if (json_is(name, JSON_STRING) && strlen(json_text(name)) == json_length(name))
             add_name(o, json_text(name), false);
     }
@@ -165,6 +164,7 @@ static void gather(struct object *o) {
 static bool closes(const struct object *o) {
     bool lists = false, says_others = o->is_loose || o->r->b->limits.open_objects;
     conj_each(schema, o->conj) {
+        if (schema_is_made(o->r, schema)) continue;
         lists = lists || schema_value(schema, "properties");
         says_others = says_others || schema_value(schema, "additionalProperties");
     }
@@ -452,4 +452,12 @@ struct expr *schema_object(struct schema_reader *r, const struct conj *conj) {
     int others = other_rule(&o);
     return expr_of(b, EXPR_CAT, expr_text(b, "{"), json_call(b, JSON_RULE_SPACE),
                    bounded_members(&o, others), expr_text(b, "}"), NULL);
+}
+
+bool schema_is_closed(struct schema_reader *r, const struct conj *conj) {
+    struct object o = {.r = r, .conj = conj};
+    gather(&o);
+    if (closes(&o) && o.n_patterns == 0) return true;
+    struct conj value = other_value(&o, 0);
+    return (value.is_false || schema_has_values(&o.names)) && o.n_patterns == 0;
 }

@@ -36,7 +36,7 @@ static void fail_at(struct schema_reader *r, const struct json *at, const char *
     /* finding the place takes as long as reading the schema */
     if (r->b->status != STATUS_OK) return;
     vsnprintf(problem, sizeof problem, format, arguments);
-    json_pointer(r->root, at, &pointer);
+    json_pointer(r->root, schema_place(r, at), &pointer);
     builder_fail(r->b, "The schema at \"%.200s\" %s", pointer.data, problem);
     buf_free(&pointer);
 }
@@ -88,7 +88,23 @@ static bool add_nullable(struct schema_reader *r, struct conj *conj, const struc
     return true;
 }
 
+/* Adds what `not`, `if` and dependents mean. As hints they are ignored. */
+static void add_rewritten(struct schema_reader *r, struct conj *conj, const struct json *schema) {
+    static const char *const keywords[] = {"if", "dependentRequired", "dependentSchemas",
+                                           "dependencies"};
+    const struct json *no = schema_value(schema, "not"), *negation = NULL, *rewritten = NULL;
+    if (r->mode == SCHEMA_HINT) return;
+    if (no && pointers_have(&conj->schemas, schema_original(r, no))) conj->is_false = true;
+    if (no && !conj->is_false) negation = schema_negation(r, no);
+    if (negation) conj_add(r, conj, negation);
+    for (int i = 0; i < 4 && !rewritten; i++) {
+        if (schema_value(schema, keywords[i])) rewritten = schema_rewritten(r, schema);
+    }
+    if (rewritten) conj_add(r, conj, rewritten);
+}
+
 void conj_add(struct schema_reader *r, struct conj *conj, const struct json *schema) {
+    schema = schema_original(r, schema);
     if (r->b->status != STATUS_OK || pointers_have(&conj->schemas, schema)) return;
     if (json_is(schema, JSON_BOOL)) {
         conj->is_false |= !json_true(schema);
@@ -104,7 +120,10 @@ void conj_add(struct schema_reader *r, struct conj *conj, const struct json *sch
     const struct json *ref = schema_value(schema, "$ref");
     const struct json *target = ref ? schema_target(r, ref) : NULL;
     if (target) follow(r, conj, target, ref);
-    json_each(part, schema_value(schema, "allOf")) follow(r, conj, part, part);
+    json_each(part, schema_value(schema, "allOf")) {
+        follow(r, conj, schema_original(r, part), part);
+    }
+    add_rewritten(r, conj, schema);
 }
 
 static unsigned type_named(const char *name) {
@@ -120,13 +139,21 @@ static unsigned type_named(const char *name) {
     return 0;
 }
 
+/* The types that a value of `type` names. */
+static unsigned types_named(const struct json *type) {
+    unsigned named = json_is(type, JSON_STRING) ? type_named(json_text(type)) : 0;
+    json_each(item, type) named |= type_named(json_text(item));
+    return named;
+}
+
+unsigned types_of_schema(const struct json *schema) {
+    const struct json *type = schema_value(schema, "type");
+    return (type ? types_named(type) : TYPE_ANY) & ~types_named(schema_value(schema, NOT_TYPE));
+}
+
 unsigned conj_types(const struct conj *conj) {
     unsigned types = conj->is_false ? 0 : TYPE_ANY & ~conj->without;
-    conj_each_value(type, conj, "type") {
-        unsigned named = json_is(type, JSON_STRING) ? type_named(json_text(type)) : 0;
-        json_each(item, type) named |= type_named(json_text(item));
-        types &= named;
-    }
+    conj_each(schema, conj) types &= types_of_schema(schema);
     return types;
 }
 
@@ -176,7 +203,7 @@ static const struct json *open_nullable(const struct conj *conj) {
     return NULL;
 }
 
-static const struct json *owner_of(struct schema_reader *r, const struct json *nullable) {
+const struct json *schema_owner(struct schema_reader *r, const struct json *nullable) {
     void **owner = node_map_at(r->b, &r->owners, nullable);
     return owner ? *owner : NULL;
 }
@@ -184,7 +211,7 @@ static const struct json *owner_of(struct schema_reader *r, const struct json *n
 void conj_refuse_null(struct schema_reader *r, struct conj *conj) {
     const struct json *nullable;
     while (r->b->status == STATUS_OK && (nullable = open_nullable(conj))) {
-        *conj = with_branch(r, conj, nullable, owner_of(r, nullable));
+        *conj = with_branch(r, conj, nullable, schema_owner(r, nullable));
     }
 }
 
@@ -192,27 +219,56 @@ void conj_refuse_null(struct schema_reader *r, struct conj *conj) {
 static struct expr *value_or_null(struct schema_reader *r, const struct conj *conj,
                                   const struct json *nullable) {
     struct conj null = with_branch(r, conj, nullable, NULL);
-    struct conj other = with_branch(r, conj, nullable, owner_of(r, nullable));
+    struct conj other = with_branch(r, conj, nullable, schema_owner(r, nullable));
     null.without |= TYPE_ANY & ~TYPE_NULL;
     other.without |= TYPE_NULL;
     return expr_of(r->b, EXPR_ALT, conj_call(r, &other), conj_call(r, &null), NULL);
 }
 
-/* Fails if two branches of a oneOf may match the same value. with[i] is the conjunction with branch
- * i. */
-static void check_disjoint(struct schema_reader *r, const struct json *one_of,
-                           const struct conj *with) {
-    int i = 0;
-    if (conjs_disjoint(r, with, json_count(one_of))) return;
+/* OpenAPI's discriminator names a property that each branch has: it is required. */
+static void require_tag(struct schema_reader *r, const struct conj *conj, const struct json *one_of,
+                        struct conj *with) {
+    const struct json *tag = NULL;
+    conj_each(schema, conj) {
+        if (schema_value(schema, "oneOf") == one_of)
+            tag = json_member(schema_value(schema, "discriminator"), "propertyName");
+    }
+    if (!json_is(tag, JSON_STRING)) return;
+    for (int i = 0; i < json_count(one_of); i++) {
+        struct conj value = schema_property(r, &with[i], json_text(tag));
+        if (!schema_has_values(&value)) return;
+    }
+    const struct json *required = made_requiring(r, tag, json_text(tag));
+    for (int i = 0; i < json_count(one_of) && required; i++) conj_add(r, &with[i], required);
+}
+
+static void fail_overlap(struct schema_reader *r, const struct json *branch) {
+    schema_cannot(r, branch,
+                  "may hold together with another branch of its oneOf; use anyOf, or branches that "
+                  "differ in type, or in a required property's const.");
+}
+
+/* Excludes from each branch of a oneOf the branches that may match the same value. with[i] is the
+ * conjunction with branch i. */
+static void make_disjoint(struct schema_reader *r, const struct conj *conj,
+                          const struct json *one_of, struct conj *with) {
+    enum { MAX_OVERLAPS = 2000 };
+    int n = json_count(one_of), i = 0, overlaps = 0;
+    require_tag(r, conj, one_of, with);
+    if (r->mode == SCHEMA_HINT || conjs_disjoint(r, with, n)) return;
+    struct conj *own = builder_alloc(r->b, (size_t)n * sizeof *own);
+    if (!own) return;
+    for (int k = 0; k < n; k++) own[k] = with[k];
     json_each(x, one_of) {
-        int k = i + 1;
-        for (const struct json *y = x->next; y; y = y->next, k++) {
+        int k = 0;
+        json_each(y, one_of) {
             if (!builder_in_time(r->b)) return;
-            if (conj_disjoint(r, &with[i], &with[k], 0)) continue;
-            schema_cannot(r, y,
-                          "may hold together with another branch of its oneOf; use anyOf, or "
-                          "branches that differ in type, or in a required property's const.");
-            return;
+            if (x != y && !conj_disjoint(r, &own[i], &own[k], 0)) {
+                if (++overlaps > MAX_OVERLAPS) fail_overlap(r, y);
+                const struct json *negation = schema_negation(r, y);
+                with[i] = with_branch(r, &with[i], one_of, negation);
+            }
+            k++;
         }
         i++;
     }
@@ -240,18 +296,59 @@ static struct expr *choose(struct schema_reader *r, const struct conj *conj,
         if (!builder_works(b, (size_t)(conj->schemas.n + conj->resolved.n) + 100)) return all;
         with[n++] = with_branch(r, conj, choice, branch);
     }
-    if (strcmp(choice->name, "oneOf") == 0) check_disjoint(r, choice, with);
-    for (int i = 0; i < n && b->status == STATUS_OK; i++) expr_add(all, conj_call(r, &with[i]));
+    if (strcmp(choice->name, "oneOf") == 0) make_disjoint(r, conj, choice, with);
+    for (int i = 0; i < n && b->status == STATUS_OK; i++) {
+        if (!conj_impossible(r, &with[i])) expr_add(all, conj_call(r, &with[i]));
+    }
     return all;
+}
+
+/* A property breaks a schema: each is an alternative. */
+static struct expr *break_by_property(struct schema_reader *r, const struct conj *conj,
+                                      const struct json *breaker) {
+    struct expr *all = expr_new(r->b, EXPR_ALT);
+    struct pointers ways = breaker_ways(r, conj, breaker);
+    pointers_each(way, &ways) {
+        if (!builder_works(r->b, 100)) return all;
+        struct conj with = with_branch(r, conj, breaker, way);
+        if (!conj_impossible(r, &with)) expr_add(all, conj_call(r, &with));
+    }
+    return all;
+}
+
+/* Fails if an array or object is excluded: only scalar values can be. */
+static void check_excluded(struct schema_reader *r, const struct conj *conj, unsigned types) {
+    static const char *const keywords[] = {NOT_ENUM, NOT_CONST};
+    for (int i = 0; i < 2; i++) {
+        conj_each_value(list, conj, keywords[i]) {
+            const struct json *only = i == 0 ? json_first(list) : list;
+            for (const struct json *value = only; value; value = i == 0 ? value->next : NULL) {
+                unsigned type = json_value_type(value);
+                if (type & types & (TYPE_ARRAY | TYPE_OBJECT))
+                    schema_cannot(r, list, "excludes an array or an object, which is not served.");
+            }
+        }
+    }
+}
+
+/* Does the conjunction exclude true, false or null? */
+static bool excludes(struct schema_reader *r, const struct conj *conj, struct json value) {
+    conj_each_value(list, conj, NOT_ENUM) if (schema_list_has(r, list, &value)) return true;
+    conj_each_value(one, conj, NOT_CONST) if (schema_list_has(r, one, &value)) return true;
+    return false;
 }
 
 static struct expr *typed(struct schema_reader *r, const struct conj *conj, unsigned types) {
     struct builder *b = r->b;
     struct expr *all = expr_new(b, EXPR_ALT);
-    if (types & TYPE_NULL) expr_add(all, json_word(b, "null"));
-    if (types & TYPE_BOOL) expr_add(all, json_word(b, "true"));
-    if (types & TYPE_BOOL) expr_add(all, json_word(b, "false"));
-    if (types & TYPE_NUMBER) expr_add(all, schema_number(r, conj, !(types & TYPE_FRACTION)));
+    const struct json null = {.type = JSON_NULL};
+    check_excluded(r, conj, types);
+    if (types & TYPE_NULL && !excludes(r, conj, null)) expr_add(all, json_word(b, "null"));
+    for (int value = 1; types & TYPE_BOOL && value >= 0; value--) {
+        if (!excludes(r, conj, json_made_bool(value)))
+            expr_add(all, json_word(b, value ? "true" : "false"));
+    }
+    if (types & TYPE_NUMBER) expr_add(all, schema_number(r, conj, types));
     if (types & TYPE_STRING) expr_add(all, schema_string(r, conj));
     if (types & TYPE_ARRAY) expr_add(all, schema_array(r, conj));
     if (types & TYPE_OBJECT) expr_add(all, schema_object(r, conj));
@@ -263,8 +360,10 @@ static struct expr *body(struct schema_reader *r, const struct conj *conj) {
     if (types == 0) return expr_new(r->b, EXPR_ALT);
     const struct json *choice = open_choice(conj), *nullable = open_nullable(conj);
     if (nullable) return value_or_null(r, conj, nullable);
-    if (choice) return choose(r, conj, choice);
     if (schema_has_values(conj)) return schema_values(r, conj, types);
+    if (choice) return choose(r, conj, choice);
+    const struct json *breaker = types & TYPE_OBJECT ? open_breaker(conj) : NULL;
+    if (breaker) return break_by_property(r, conj, breaker);
     return typed(r, conj, types);
 }
 
@@ -315,7 +414,8 @@ struct expr *conj_call(struct schema_reader *r, const struct conj *conj) {
             return expr_call(b, memo->rule);
     }
     int rule = rule_new(b, NULL);
-    if (b->status == STATUS_OK && conj->schemas.n > 0) b->rules[rule].at = conj->schemas.list[0];
+    if (b->status == STATUS_OK && conj->schemas.n > 0)
+        b->rules[rule].at = schema_place(r, conj->schemas.list[0]);
     remember(r, conj, hash, rule);
     return expr_call(b, rule);
 }

@@ -38,13 +38,41 @@ static struct expr *read_pattern(struct schema_reader *r, const struct json *pat
 
 /* Adds the pattern of a format to an EXPR_AND. */
 static void add_format(struct schema_reader *r, struct expr *all, const struct json *format) {
-    const char *pattern;
-    bool is_known = format_find(json_text(format), &pattern);
-    if (is_known && pattern) expr_add(all, pattern_own(r->b, pattern));
-    if (!is_known && r->mode == SCHEMA_STRICT)
-        schema_fail(r, format,
-                    "is not an enforced format; the formats are date-time, date, time, duration, "
-                    "email, hostname, ipv4, ipv6, uuid, uri and base64.");
+    const char *pattern = format_pattern(r, format);
+    if (pattern) expr_add(all, pattern_own(r->b, pattern));
+}
+
+/* Adds the complement of texts that must not match to an EXPR_AND. */
+static void add_excluded(struct schema_reader *r, const struct conj *conj, struct expr *all) {
+    struct builder *b = r->b;
+    struct expr *excluded = expr_new(b, EXPR_ALT);
+    conj_each_value(pattern, conj, NOT_PATTERN) expr_add(excluded, read_pattern(r, pattern));
+    conj_each_value(format, conj, NOT_FORMAT)
+        expr_add(excluded, pattern_own(b, format_pattern(r, format)));
+    conj_each_value(one, conj, NOT_CONST) {
+        if (json_is(one, JSON_STRING))
+            expr_add(excluded, expr_bytes(b, json_text(one), json_length(one)));
+    }
+    conj_each_value(list, conj, NOT_ENUM) {
+        json_each(value, list) {
+            if (!builder_works(b, 100)) return;
+            if (json_is(value, JSON_STRING))
+                expr_add(excluded, expr_bytes(b, json_text(value), json_length(value)));
+        }
+    }
+    if (b->status != STATUS_OK || !excluded->child) return;
+    if (!all->child) expr_add(all, any_characters(b, 0, NO_MAX));
+    expr_add(all, expr_of(b, EXPR_NOT, excluded, NULL));
+}
+
+/* Does a conjunction say more about strings than their length? */
+static bool says_content(const struct conj *conj) {
+    static const char *const keywords[] = {"pattern",  "format",  NOT_PATTERN,
+                                           NOT_FORMAT, NOT_CONST, NOT_ENUM};
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
+        conj_each_value(value, conj, keywords[i]) if (value) return true;
+    }
+    return false;
 }
 
 /* The patterns and formats of a string, as children of an EXPR_AND. */
@@ -52,6 +80,7 @@ static struct expr *contents(struct schema_reader *r, const struct conj *conj) {
     struct expr *all = expr_new(r->b, EXPR_AND);
     conj_each_value(pattern, conj, "pattern") expr_add(all, read_pattern(r, pattern));
     conj_each_value(format, conj, "format") add_format(r, all, format);
+    add_excluded(r, conj, all);
     return all;
 }
 
@@ -69,9 +98,7 @@ struct expr *schema_string_inside(struct schema_reader *r, const struct conj *co
 static struct expr *quoted_string(struct schema_reader *r, const struct conj *conj, bool single) {
     struct builder *b = r->b;
     int min = conj_largest(conj, "minLength", 0), max = conj_smallest(conj, "maxLength", NO_MAX);
-    bool says_more = false;
-    conj_each_value(pattern, conj, "pattern") says_more = says_more || pattern;
-    conj_each_value(format, conj, "format") says_more = says_more || format;
+    bool says_more = says_content(conj);
     enum json_rule character = single ? JSON_RULE_SINGLE_CHARACTER : JSON_RULE_CHARACTER;
     if (!says_more && (max == NO_MAX || max >= min) && (min > 0 || max != NO_MAX)) {
         struct expr *inside = expr_repeat(b, json_call(b, character), min, max);
