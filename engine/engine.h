@@ -94,6 +94,13 @@ void engine_sample(struct engine *engine, const struct sample *samples, int n);
  * until the next engine_sample. Returns NULL if the device has failed. */
 const struct sampled *engine_wait(struct engine *engine);
 
+/* Returns the hidden vector of the i-th of the step's n_hidden last rows, [engine_hidden_size], in
+ * the pass that engine_wait returned last: the output of the last norm. It is valid until the next
+ * engine_submit. */
+const float *engine_hidden(const struct engine *engine, int i);
+/* The numbers of a hidden vector. Any thread. */
+int engine_hidden_size(const struct engine *engine);
+
 /* Replaces engine_sample and engine_wait for tools and tests. Waits for the only pass in flight and
  * returns the logits [R][V] of its logit rows: host memory of the engine, which the caller may
  * change, valid until the next engine_submit. Returns NULL if the device has failed. */

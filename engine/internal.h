@@ -13,8 +13,8 @@
 
 /* A pass that was submitted and not waited for yet. */
 struct inflight_pass {
-    int R;        /* number of logit rows */
-    bool sampled; /* engine_sample was called */
+    int n_logits, n_hidden; /* rows with logits, with hidden vectors */
+    bool sampled;           /* engine_sample was called */
 };
 
 struct engine {
@@ -40,6 +40,8 @@ struct engine {
     int first, n_in_flight;
     float *host_logits;      /* pinned [max_logit_rows][V]; NULL until first used */
     struct sampled *results; /* pinned [MAX_IN_FLIGHT][max_samples] */
+    float *hidden;           /* pinned [MAX_IN_FLIGHT][max_logit_rows][K_embedding] */
+    int waited;              /* the pass that engine_wait returned last */
     /* Either the host samples */
     struct host_sampler *host_sampler;
     /* or the device: */
@@ -51,6 +53,12 @@ struct engine {
 /* Bytes of R rows of logits. */
 static inline size_t logits_bytes(const struct engine *engine, int R) {
     return (size_t)R * (size_t)engine->model.config.V * sizeof(float);
+}
+
+/* Bytes of the hidden vectors of one pass. */
+static inline size_t hidden_bytes(const struct engine *engine) {
+    const struct model *model = &engine->model;
+    return (size_t)model->act.max_logit_rows * (size_t)model->config.K_embedding * sizeof(float);
 }
 
 /* The maximum number of samples of a pass. */

@@ -50,6 +50,11 @@ enum status sampler_open(struct opening *o, struct err *err) {
                                    FEWER_SEQUENCES, err);
     engine->results = results;
     if (status) return status;
+    void *hidden;
+    status = host_take(b, &hidden, MAX_IN_FLIGHT * hidden_bytes(engine), "hidden vectors",
+                       FEWER_SEQUENCES, err);
+    engine->hidden = hidden;
+    if (status) return status;
     if (on_device) return open_device_sampler(engine, err);
     int threads = b->n_threads < sequences ? b->n_threads : sequences;
     engine->host_sampler = host_sampler_new(engine->model.config.V, threads);
@@ -65,6 +70,8 @@ void sampler_close(struct engine *engine) {
     if (engine->pending) b->memory->buffer_free(b, engine->pending, pending_bytes(engine));
     if (engine->results)
         b->memory->host_free(b, engine->results, MAX_IN_FLIGHT * results_bytes(engine));
+    if (engine->hidden)
+        b->memory->host_free(b, engine->hidden, MAX_IN_FLIGHT * hidden_bytes(engine));
     if (engine->host_logits)
         b->memory->host_free(b, engine->host_logits, logits_bytes(engine, rows));
 }

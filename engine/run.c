@@ -69,6 +69,7 @@ static void check_step(const struct engine *engine, const struct step *step) {
     const struct model_activations *a = &engine->model.act;
     assert(step->M > 0 && step->M <= a->max_rows);
     assert(step->R >= 0 && step->R <= a->max_logit_rows && step->R <= step->M);
+    assert(step->n_hidden >= 0 && step->n_hidden <= step->R);
     assert(step->S > 0 && step->row_start[0] == 0 && step->row_start[step->S] == step->M);
     /* the ids come from the previous pass */
     assert(step->n_pending == 0 || engine->n_in_flight > 0);
@@ -104,6 +105,23 @@ enum status plan_passes(struct opening *o, struct err *err) {
     return b->compute->plan_run(engine->backend, engine->cache, forward, engine, err);
 }
 
+static float *hidden_of(const struct engine *engine, int pass) {
+    return engine->hidden + (size_t)pass * (hidden_bytes(engine) / sizeof(float));
+}
+
+/* Queues the copy of the newest pass's hidden vectors to the host. engine_sample sets the mark for
+ * which engine_wait waits, after this copy. */
+static void fetch_hidden(struct engine *engine) {
+    struct backend *b = engine->backend;
+    const int i = newest(engine), n = engine->passes[i].n_hidden;
+    const size_t bytes = (size_t)n * (size_t)engine->model.config.K_embedding * sizeof(float);
+    if (n == 0) return;
+    if (b->host_memory)
+        memcpy(hidden_of(engine, i), engine->model.act.hidden, bytes);
+    else
+        b->memory->fetch(b, i, hidden_of(engine, i), engine->model.act.hidden, bytes);
+}
+
 void engine_submit(struct engine *engine, const struct step *step) {
     assert(engine->n_in_flight < engine->max_in_flight);
     assert(engine->n_in_flight == 0 || engine->passes[newest(engine)].sampled);
@@ -114,10 +132,12 @@ void engine_submit(struct engine *engine, const struct step *step) {
     others = ours;
     if (settings_travel(engine, step)) ours.sampler = engine->device_sampler;
     engine->n_in_flight++;
-    engine->passes[newest(engine)] = (struct inflight_pass){.R = step->R};
+    engine->passes[newest(engine)] =
+        (struct inflight_pass){.n_logits = step_logits(step), .n_hidden = step->n_hidden};
     ranks_begin_pass(engine->ranks, &others);
     step_run(engine->backend, &ours, engine->cache, forward, engine);
     ranks_end(engine->ranks, NULL);
+    fetch_hidden(engine);
 }
 
 /* Waits for the newest pass and returns its logits in host memory, or NULL if the device has
@@ -133,7 +153,7 @@ static float *fetch_logits(struct engine *engine) {
         engine->lacks_memory = !engine->host_logits;
     }
     if (engine->host_logits) {
-        size_t bytes = logits_bytes(engine, engine->passes[i].R);
+        size_t bytes = logits_bytes(engine, engine->passes[i].n_logits);
         step_fetch(b, i, engine->host_logits, a->logits, bytes);
         step_await(b, i);
     }
@@ -163,6 +183,7 @@ void engine_sample(struct engine *engine, const struct sample *samples, int n) {
 
 static void remove_oldest(struct engine *engine) {
     assert(engine->n_in_flight > 0);
+    engine->waited = engine->first;
     engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
     engine->n_in_flight--;
 }
@@ -173,6 +194,17 @@ const struct sampled *engine_wait(struct engine *engine) {
     if (engine->device_sampler) step_await(engine->backend, i);
     remove_oldest(engine);
     return engine_failed(engine, NULL) ? NULL : engine->results + i * max_samples(engine);
+}
+
+const float *engine_hidden(const struct engine *engine, int i) {
+    const struct inflight_pass *pass = &engine->passes[engine->waited];
+    assert(i >= 0 && i < pass->n_hidden);
+    (void)pass;
+    return hidden_of(engine, engine->waited) + (size_t)i * (size_t)engine_hidden_size(engine);
+}
+
+int engine_hidden_size(const struct engine *engine) {
+    return engine->model.config.K_embedding;
 }
 
 float *engine_read_logits(struct engine *engine) {

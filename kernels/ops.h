@@ -232,6 +232,10 @@ struct compute_ops {
     /* y[R][V] = head(norm(x[R][K])), in float32: the logits. */
     void (*logits)(struct backend *b, float *y, const float *x, const struct norm *norm,
                    const struct lm_head *head, int R);
+    /* y[R][K] = norm(x), in float32, of R rows of x[..][K] from row `from` on: hidden vectors. If
+     * norm is NULL, y = x. */
+    void (*hidden)(struct backend *b, float *y, const float *x, const struct norm *norm, int from,
+                   int R, int K);
     /* Normalises and rotates q[M][H][D] in place and k[M][G][D], normalises v[M][G][D], and writes
      * k and v to the step's slots of one layer. The content of k and v is undefined afterwards. If
      * k is NULL, only queries are processed; the layer then reads another layer's cache. */

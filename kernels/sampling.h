@@ -147,8 +147,9 @@ struct sampled {
     /* of the chosen token, 1 is the best; 0 if the request has no logprobs */
     int rank;
     int n_top;
-    float mirostat_mu;                          /* for the next token; 0: mirostat is off */
-    struct token_logprob top[MAX_TOP_LOGPROBS]; /* best first, ties by lower id */
+    float mirostat_mu; /* for the next token; 0: mirostat is off */
+    /* best first, ties by lower id; or those of the sample's ids */
+    struct token_logprob top[MAX_TOP_LOGPROBS];
 };
 
 /* One token to sample from a row of logits, or one to score.
@@ -161,6 +162,10 @@ struct sample {
     const struct sampling *sampling; /* NULL: the result is the logprob of `scored`, and n_top */
     int32_t scored;
     int n_top;
+    /* The result's `top` is the logprobs of these ids in their order, instead of those of the best
+     * tokens. If `sampling` is set, its n_logprobs is at least 0. */
+    const int32_t *ids;     /* [n_ids] */
+    int n_ids;              /* 0..MAX_TOP_LOGPROBS */
     int position, choice;   /* the counter of Philox */
     float mirostat_mu;      /* mirostat: the maximum surprise of the token, in bits */
     const int32_t *history; /* [n_prompt + n_output] */

@@ -29,8 +29,11 @@ struct step {
     /* [S][table_stride] block table: table[i] holds positions i*B .. i*B+B-1 */
     const int32_t *table;
     int table_stride;
-    int R;                    /* rows that want logits */
-    const int32_t *logit_row; /* [R] indices of these rows, ascending */
+    int R; /* rows that the last layer computes to its end */
+    /* [R] indices of these rows: those that want logits, then those that want their hidden vector;
+     * both parts ascend */
+    const int32_t *logit_row;
+    int n_hidden;             /* the last n_hidden of the R rows want no logits */
     int n_copies;             /* KV blocks to copy first (copy on write) */
     const int32_t *copy_from; /* [n_copies] */
     const int32_t *copy_to;   /* [n_copies] */
@@ -55,6 +58,11 @@ struct step_arrays {
 void step_arrays_alloc(struct step_arrays *arrays, struct step *step, int rows, int seqs,
                        int table_stride, bool has_windows);
 void step_arrays_free(struct step_arrays *arrays);
+
+/* The number of rows that want logits. */
+static inline int step_logits(const struct step *step) {
+    return step->R - step->n_hidden;
+}
 
 /* The negative id of a token that is sampled from logit row r of the previous step. The function is
  * its own inverse: applied to such an id it returns r. */

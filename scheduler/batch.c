@@ -172,25 +172,41 @@ static int add_logit_row(struct batch *batch, int row) {
     return r;
 }
 
-/* Adds the logit rows, which are the last rows of a sequence. Scored rows follow those that were
- * scored before. The last known token and each draft yield a token. */
+/* Adds a prompt row that is scored or read. The hidden rows follow all logit rows. */
+static void fill_scored_row(struct batch *batch, struct sequence *sequence, int position, int row,
+                            struct inflight *inflight) {
+    const struct generation *generation = sequence->request->generation;
+    if (!generation_reads(generation))
+        inflight_score(inflight, sequence, position + 1, add_logit_row(batch, row));
+    else if (generation->hidden != HIDDEN_NONE)
+        inflight_hide(inflight, sequence, row);
+    else
+        inflight_read(inflight, sequence, position, add_logit_row(batch, row));
+}
+
+/* Adds the logit rows. Scored rows follow those that were scored before. The last known token and
+ * each draft yield a token. */
 static void fill_logit_rows(struct batch *batch, struct sequence *sequence, int first_row,
                             struct inflight *inflight) {
     int from = sequence->n_computed, rows = sequence->rows;
-    int end = from + rows, last = sequence->request->n_prompt - 1;
+    int end = from + rows, last = sequence->request->score_end;
     int drafts = sequence->drafts.n;
     int position = from > sequence->n_scored ? from : sequence->n_scored;
     for (; position < end && position < last; position++)
-        inflight_score(inflight, sequence, position + 1,
-                       add_logit_row(batch, first_row + position - from));
+        fill_scored_row(batch, sequence, position, first_row + position - from, inflight);
     if (end < sequence_n_schedulable(sequence) + drafts || !sequence_samples(sequence)) return;
     for (position = end - drafts; position <= end; position++)
         inflight_sample(inflight, sequence, position,
                         add_logit_row(batch, first_row + position - 1 - from));
 }
 
+static void add_hidden_rows(struct batch *batch, const struct inflight *inflight) {
+    for (int i = 0; i < inflight->n_hidden; i++) add_logit_row(batch, inflight->hidden[i].row);
+    batch->step.n_hidden = inflight->n_hidden;
+}
+
 const struct step *batch_fill(struct batch *batch, struct inflight *inflight) {
-    assert(inflight->n_rows == 0 && inflight->n_samples == 0);
+    assert(inflight->n_rows == 0 && inflight->n_samples == 0 && inflight->n_hidden == 0);
     batch->step.M = batch->step.R = batch->step.n_pending = 0;
     batch->step.S = arrange(batch);
     for (int s = 0; s < batch->step.S; s++) {
@@ -201,6 +217,7 @@ const struct step *batch_fill(struct batch *batch, struct inflight *inflight) {
         fill_logit_rows(batch, sequence, first_row, inflight);
         inflight_begin(inflight, sequence);
     }
+    add_hidden_rows(batch, inflight);
     batch->row_start[batch->step.S] = batch->step.M;
     assert(batch->step.M <= batch->max_rows);
     return &batch->step;

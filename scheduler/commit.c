@@ -153,8 +153,9 @@ static void commit_samples(struct scheduler *s, const struct inflight *inflight,
             continue;
         }
         if (!sample->sampling) {
+            bool reads = generation_reads(sequence->request->generation);
             assert(sample->position > 0 && sample->position <= sequence->n_scored);
-            struct event *event = event_add(s, sequence, EVENT_PROMPT_TOKEN);
+            struct event *event = event_add(s, sequence, reads ? EVENT_READ : EVENT_PROMPT_TOKEN);
             event->choice = 0;
             event->position = sample->position;
             set_sampled(event, &results[i]);
@@ -173,6 +174,18 @@ static void commit_samples(struct scheduler *s, const struct inflight *inflight,
             commit_token(s, sequence, &results[i]);
         }
         commit_forced(s, sequence);
+    }
+}
+
+/* Adds the hidden vectors to the sums of their requests, in the order of their positions: steps
+ * compute rows in this order, and each row once. So a sum does not depend on the steps. */
+static void commit_hidden(struct scheduler *s, const struct inflight *inflight) {
+    for (int i = 0; i < inflight->n_hidden; i++) {
+        const struct sequence *sequence = inflight->hidden[i].sequence;
+        if (sequence->state == SEQUENCE_ENDED) continue;
+        const float *hidden = s->port.hidden(s->port.self, i);
+        double *sum = sequence->request->generation->hidden_sum;
+        for (int k = 0; k < s->port.K; k++) sum[k] += (double)hidden[k];
     }
 }
 
@@ -220,6 +233,7 @@ void commit_step(struct scheduler *s, struct inflight *inflight) {
     }
     for (int i = 0; i < inflight->n_rows; i++) commit_rows(s, &inflight->rows[i]);
     commit_samples(s, inflight, results);
+    commit_hidden(s, inflight);
     end_prompts(s, inflight);
     count_step(s, inflight);
     inflight_end(inflight);

@@ -18,6 +18,10 @@ static const struct sampled *port_wait(void *self) {
     return engine_wait(self);
 }
 
+static const float *port_hidden(void *self, int i) {
+    return engine_hidden(self, i);
+}
+
 static bool port_failed(void *self, struct err *err) {
     return engine_failed(self, err);
 }
@@ -48,12 +52,14 @@ static struct engine_port port_to(struct engine *engine) {
     return (struct engine_port){
         .self = engine,
         .V = engine_model(engine)->V,
+        .K = engine_hidden_size(engine),
         .on_host = engine_on_host(engine),
         .in_flight = engine_in_flight(engine),
         .row_quantum = engine_row_quantum(engine),
         .submit = port_submit,
         .sample = port_sample,
         .wait = port_wait,
+        .hidden = port_hidden,
         .failed = port_failed,
         .parallel = port_parallel,
         .swap = {.self = engine,

@@ -10,13 +10,14 @@
  * the engine thread. */
 struct engine_port {
     void *self;
-    int V;
+    int V, K;        /* the vocabulary, and the numbers of a hidden vector */
     bool on_host;    /* the CPU computes */
     int in_flight;   /* steps that may be in flight together */
     int row_quantum; /* rows that products compute together */
     void (*submit)(void *self, const struct step *step);
     void (*sample)(void *self, const struct sample *samples, int n);
     const struct sampled *(*wait)(void *self);
+    const float *(*hidden)(void *self, int i);
     bool (*failed)(void *self, struct err *err); /* called only after wait has returned NULL */
     void (*parallel)(void *self, void (*fn)(void *arg, int i), void *arg, int n);
     struct swap_port swap;

@@ -14,15 +14,17 @@ void inflight_init(struct inflight *inflight, int max_seqs, int max_samples, int
     inflight->rows = mem_calloc((size_t)max_seqs, sizeof *inflight->rows);
     inflight->samples = mem_calloc((size_t)max_samples, sizeof *inflight->samples);
     inflight->owner = mem_calloc((size_t)max_samples, sizeof(struct sequence *));
+    inflight->hidden = mem_calloc((size_t)max_samples, sizeof *inflight->hidden);
     inflight->masks = mem_large(mask_bytes(inflight));
     inflight->constrained = mem_calloc((size_t)max_samples, sizeof(int));
 }
 
 void inflight_free(struct inflight *inflight) {
-    assert(inflight->n_rows == 0 && inflight->n_samples == 0);
+    assert(inflight->n_rows == 0 && inflight->n_samples == 0 && inflight->n_hidden == 0);
     mem_free(inflight->rows);
     mem_free(inflight->samples);
     mem_free(inflight->owner);
+    mem_free(inflight->hidden);
     mem_large_free(inflight->masks, mask_bytes(inflight));
     mem_free(inflight->constrained);
 }
@@ -46,6 +48,25 @@ void inflight_score(struct inflight *inflight, struct sequence *sequence, int po
                                         .position = position});
 }
 
+void inflight_read(struct inflight *inflight, struct sequence *sequence, int position,
+                   int logit_row) {
+    const struct generation *generation = sequence->request->generation;
+    const int n = generation->n_logprob_ids;
+    assert(n > 0 && position == sequence->request->n_prompt - 1);
+    for (int i = 0; i < n; i += MAX_TOP_LOGPROBS)
+        inflight_add_sample(inflight, sequence,
+                            (struct sample){.row = logit_row,
+                                            .scored = generation->logprob_ids[i],
+                                            .ids = generation->logprob_ids + i,
+                                            .n_ids = min_int(n - i, MAX_TOP_LOGPROBS),
+                                            .position = position + 1});
+}
+
+void inflight_hide(struct inflight *inflight, struct sequence *sequence, int row) {
+    assert(inflight->n_hidden < inflight->max_samples && row >= 0);
+    inflight->hidden[inflight->n_hidden++] = (struct inflight_hidden){sequence, row};
+}
+
 /* Returns the sample of a sequence without tokens after the tokens of `leader`. The last token of
  * the leader's history may still be pending. */
 static struct sample sample_behind(const struct sequence *leader, const struct sequence *sequence,
@@ -66,6 +87,8 @@ static struct sample sample_behind(const struct sequence *leader, const struct s
                            .sequence = number,
                            .shared = shared,
                            .last_is_pending = !shared && sequence->n_pending > 0,
+                           .ids = request->generation->logprob_ids,
+                           .n_ids = request->generation->n_logprob_ids,
                            .n_best = request->beams ? request->beams->n_best : 0};
 }
 
@@ -126,7 +149,7 @@ static int pending_row(const struct inflight *inflight, const struct sequence *s
 
 void inflight_begin(struct inflight *inflight, struct sequence *sequence) {
     int from = sequence->n_computed, end = from + sequence->rows;
-    int last = sequence->request->n_prompt - 1, scored = end < last ? end : last;
+    int last = sequence->request->score_end, scored = end < last ? end : last;
     int wanted = sequence_n_schedulable(sequence) + sequence->drafts.n;
     bool samples = end == wanted && sequence_samples(sequence);
     assert(sequence->rows > sequence->drafts.n);
@@ -219,5 +242,5 @@ void inflight_end(struct inflight *inflight) {
         assert(request->n_in_flight > 0);
         if (--request->n_in_flight == 0 && request->n_live == 0) mem_free(request);
     }
-    inflight->n_rows = inflight->n_samples = 0;
+    inflight->n_rows = inflight->n_samples = inflight->n_hidden = 0;
 }

@@ -40,13 +40,20 @@ struct inflight_rows {
     int again; /* rows after these, which a later step recomputes */
 };
 
+/* A prompt row whose hidden vector is read. */
+struct inflight_hidden {
+    struct sequence *sequence;
+    int row; /* in the step */
+};
+
 struct inflight {
-    int n_rows, n_samples, max_samples;
-    struct inflight_rows *rows; /* [max_seqs] */
-    struct sample *samples;     /* [max_samples] as the engine reads them */
-    struct sequence **owner;    /* [max_samples] the sequence that gets each result */
-    int mask_words;             /* words of one mask */
-    uint32_t *masks;            /* [max_samples][mask_words] not written until a mask is needed */
+    int n_rows, n_samples, n_hidden, max_samples;
+    struct inflight_rows *rows;     /* [max_seqs] */
+    struct sample *samples;         /* [max_samples] as the engine reads them */
+    struct sequence **owner;        /* [max_samples] the sequence that gets each result */
+    struct inflight_hidden *hidden; /* [max_samples] in the order of the step's hidden rows */
+    int mask_words;                 /* words of one mask */
+    uint32_t *masks;  /* [max_samples][mask_words] not written until a mask is needed */
     int *constrained; /* [max_samples] the samples of constrained sequences, while masks are made */
     int max_mask_work;       /* limit for each of these masks, 0: none */
     uint64_t began_ns;       /* when the planning began */
@@ -71,6 +78,12 @@ void inflight_score(struct inflight *inflight, struct sequence *sequence, int po
                     int logit_row);
 void inflight_sample(struct inflight *inflight, struct sequence *sequence, int position,
                      int logit_row);
+
+/* Add the samples that read the ids of the last prompt row; a row of the step whose hidden vector
+ * is read. */
+void inflight_read(struct inflight *inflight, struct sequence *sequence, int position,
+                   int logit_row);
+void inflight_hide(struct inflight *inflight, struct sequence *sequence, int row);
 
 /* Returns the sample of the token at `position`, after the known tokens and drafts. The logit row
  * is not set. */

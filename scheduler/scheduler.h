@@ -28,6 +28,9 @@ enum event_kind {
     EVENT_TOKEN, /* a generated token; `finish` may be set with it */
     /* logprobs of one prompt token; sent in order, before the first EVENT_TOKEN of choice 0 */
     EVENT_PROMPT_TOKEN,
+    /* logprobs of up to MAX_TOP_LOGPROBS of the ids that are read, in their order, in sampled.top;
+     * sent before EVENT_END */
+    EVENT_READ,
     EVENT_END, /* an end without a token: cancelled, max_tokens 0, error */
 };
 

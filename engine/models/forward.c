@@ -9,7 +9,7 @@
  *               or x += norm(norm(down(..)) + norm(such experts)), both of the same x
  *               or x += output(attention) + down(..), both of the same x, with one norm or two
  *               or x = norm(x + output(attention(..))), x = norm(x + down(..))
- *     logits = head([norm](x))
+ *     hidden vector = [norm](x), logits = head(hidden vector)
  *
  * If the embedding's width differs from the stream's, it is projected to the stream's width, and
  * back before the head.
@@ -401,8 +401,11 @@ struct matrix *model_head(const struct model *model) {
     return own ? own : model->ends.w[ROLE_TOKEN_EMBEDDING];
 }
 
-static void logits(struct model *model, int R) {
+/* Computes the logits of the first rows of logit_x, and the hidden vectors of the last n_hidden of
+ * R rows. */
+static void read_rows(struct model *model, int R, int n_hidden) {
     struct backend *b = model->backend;
+    const int n = R - n_hidden, width = model->config.K_embedding;
     struct model_activations *a = &model->act;
     const struct norm norm = norm_of(model, &model->ends, ROLE_OUTPUT_NORM, ROLE_OUTPUT_NORM_BIAS);
     const struct model_config *m = &model->config;
@@ -411,15 +414,18 @@ static void logits(struct model *model, int R) {
     const struct linear out = {model->ends.w[ROLE_PROJECT_OUT], NULL};
     const struct norm *last = norm_or_none(&norm);
     const float *x = a->logit_x;
+    assert(n >= 0 && n_hidden >= 0);
     if (out.w) {
         TIME_OP(b, OP_MATMUL,
                 compute->matmul(b, (float *const[]){a->embedded}, x, last, &out, 1, R));
         last = NULL, x = a->embedded;
     }
-    TIME_OP(b, OP_LOGITS, compute->logits(b, a->logits, x, last, &head, R));
+    if (n > 0) TIME_OP(b, OP_LOGITS, compute->logits(b, a->logits, x, last, &head, n));
+    if (n_hidden > 0)
+        TIME_OP(b, OP_LOGITS, compute->hidden(b, a->hidden, x, last, n, n_hidden, width));
 }
 
-/* After the last layer's keys and values, only rows that need logits continue. Their x moves to
+/* After the last layer's keys and values, only rows that are read continue. Their x moves to
  * `logit_x`, and their attention output moves to `q`, because the queries are no longer needed. */
 static void last_layer(struct model *model, const struct step *step, struct kv_cache *cache) {
     struct backend *b = model->backend;
@@ -435,7 +441,7 @@ static void last_layer(struct model *model, const struct step *step, struct kv_c
         TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_inputs, a->inputs, m->L * m->P));
     output_and_mlp(model, last, a->logit_x, a->q, step->R);
     if (m->P > 0) add_input(model, last, a->logit_x, a->logit_inputs, step->R);
-    if (model->shard.rank == 0) logits(model, step->R);
+    if (model->shard.rank == 0) read_rows(model, step->R, step->n_hidden);
 }
 
 void model_forward(struct model *model, const struct step *step, struct kv_cache *cache) {

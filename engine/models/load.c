@@ -361,7 +361,7 @@ struct load_field {
     bool per_logit_row; /* [max_logit_rows][width], otherwise [max_rows][width] */
 };
 
-enum { N_FIELDS = 14 };
+enum { N_FIELDS = 15 };
 
 static void activation_fields(struct model_activations *a, const struct model *model,
                               struct load_field fields[N_FIELDS]) {
@@ -386,6 +386,7 @@ static void activation_fields(struct model_activations *a, const struct model *m
         {&a->embedded, projects ? m->K_embedding : 0, false},
         {&a->logit_x, m->K, true},
         {&a->logits, first ? m->V : 0, true},
+        {&a->hidden, first ? m->K_embedding : 0, true},
         {&a->part, first ? 0 : m->K, false},
     };
     memcpy(fields, all, sizeof all);

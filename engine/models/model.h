@@ -73,7 +73,9 @@ struct model_activations {
     /* [M][K_embedding] in models whose embedding has another width than the stream */
     float *embedded;
     float *logit_x; /* [R][K] x of the rows that need logits */
-    float *logits;  /* [R][V] only on rank 0 */
+    float *logits;  /* [rows with logits][V] only on rank 0 */
+    /* float32 [rows that want it][K_embedding] their hidden vectors, only on rank 0 */
+    float *hidden;
     /* [M][K] the partial sum of a rank above 0; zero except between an op and its all_reduce */
     float *part;
 };
@@ -108,7 +110,7 @@ enum status model_load(struct model *model, const struct weights *weights,
                        const struct engine_config *settings, struct err *err);
 void model_close(struct model *model);
 
-/* Runs one pass: fills act.logits[R][V] of rank 0. */
+/* Runs one pass: fills act.logits and act.hidden of rank 0. */
 void model_forward(struct model *model, const struct step *step, struct kv_cache *cache);
 
 /* Returns the head's matrix, which is the token embedding if the two are tied. Only on rank 0. */

@@ -55,7 +55,7 @@ static void run_one(struct host_sampler *s, int i, const struct sample *sample,
     float *logits = s->logits + (size_t)sample->row * V;
     assert(!sample->last_is_pending);
     if (!sample->sampling) {
-        sampler_score(s->sampler[i], logits, sample->scored, sample->n_top, out);
+        sampler_score(s->sampler[i], sample, logits, out);
         return;
     }
     if (sample->part) return; /* the first sample fills its result */

@@ -226,13 +226,29 @@ static void score_top(struct sampler *sampler, const struct row *row, double lse
     for (int i = 0; i < out->n_top; i++) out->top[i].logprob = logprob_of(out->top[i].logprob, lse);
 }
 
-void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int n_top,
+/* Lists the sample's ids, or the n_top best. */
+static void list_logprobs(struct sampler *sampler, const struct sample *sample,
+                          const struct row *row, double lse, int n_top, struct sampled *out) {
+    assert(sample->n_ids >= 0 && sample->n_ids <= MAX_TOP_LOGPROBS);
+    if (sample->n_ids == 0) {
+        score_top(sampler, row, lse, n_top, out);
+        return;
+    }
+    out->n_top = sample->n_ids;
+    for (int i = 0; i < sample->n_ids; i++) {
+        int32_t id = sample->ids[i];
+        out->top[i] = (struct token_logprob){id, logprob_of(row->logits[id], lse)};
+    }
+}
+
+void sampler_score(struct sampler *sampler, const struct sample *sample, const float *logits,
                    struct sampled *out) {
     struct row row = read_row(sampler, logits);
     double lse = log_sum(sampler, &row);
+    assert(!sample->sampling);
     out->n_top = 0;
-    score_chosen(sampler, logits, row.max, lse, id, out);
-    score_top(sampler, &row, lse, n_top, out);
+    score_chosen(sampler, logits, row.max, lse, sample->scored, out);
+    list_logprobs(sampler, sample, &row, lse, sample->n_top, out);
 }
 
 /* ---- the history ---------------------------------------------------------------------------- */
@@ -477,7 +493,7 @@ void sampler_sample(struct sampler *sampler, const struct sample *sample, float 
     if (scored) {
         lse = log_sum(sampler, &row);
         own_max = row.max;
-        score_top(sampler, &row, lse, s->n_logprobs, out);
+        list_logprobs(sampler, sample, &row, lse, s->n_logprobs, out);
     }
     if (changed && scored) own = memcpy(sampler->raw, logits, (size_t)sampler->V * sizeof *logits);
     if (changed) {

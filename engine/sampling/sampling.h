@@ -23,9 +23,9 @@ void sampler_free(struct sampler *sampler);
 void sampler_sample(struct sampler *sampler, const struct sample *sample, float *logits,
                     struct sampled *out);
 
-/* Computes the logprobs of `id` and of the n best in logits[V], without sampling: prompt
- * logprobs. */
-void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int n_top,
+/* Computes the logprobs of a sample without sampling: of its `scored` id, and of its ids or of the
+ * n_top best in logits[V]. */
+void sampler_score(struct sampler *sampler, const struct sample *sample, const float *logits,
                    struct sampled *out);
 
 /* Finds the best of logits[V], which it changes, for a beam: out[sample_parts(sample->n_best)]. */

@@ -165,6 +165,7 @@ static const struct compute_ops compute_ops = {
     .rope_write = op_rope_write,
     .attention = op_attention,
     .gather = op_gather,
+    .hidden = op_hidden,
 };
 
 static const struct memory_ops memory_ops = {

@@ -256,6 +256,8 @@ void op_embed(struct backend *b, float *y, const struct embedding *embedding);
 void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const struct heads *heads,
                    float *q, float *k, float *v);
 void op_gather(struct backend *b, float *y, const float *x, int K);
+void op_hidden(struct backend *b, float *y, const float *x, const struct norm *norm, int from,
+               int R, int K);
 void op_matmul(struct backend *b, float *const *y, const float *x, const struct norm *norm,
                const struct linear *linear, int n, int M);
 void op_logits(struct backend *b, float *y, const float *x, const struct norm *norm,

@@ -265,6 +265,11 @@ static void op_logits(struct backend *b, float *y, const float *x, const struct 
     gemm_logits(&cuda_of(b)->gemm, y, x, norm, head, R);
 }
 
+static void op_hidden(struct backend *b, float *y, const float *x, const struct norm *norm,
+                      int from, int R, int K) {
+    rows_hidden(cuda_of(b)->act, y, x, norm, from, R, K, cuda_of(b)->stream);
+}
+
 const struct compute_ops cuda_compute_ops = {
     .run = op_run,
     .plan_run = op_plan_run,
@@ -281,4 +286,5 @@ const struct compute_ops cuda_compute_ops = {
     .rope_write = op_rope_write,
     .attention = op_attention,
     .gather = op_gather,
+    .hidden = op_hidden,
 };

@@ -5,14 +5,12 @@
 /* ---- known blocks --------------------------------------------------------------------------- */
 
 /* Returns the number of usable blocks of a waiting sequence in the prefix cache, and writes them to
- * plan->hit; *known is the number of known ones. The last token must be computed, for its logits.
- * While prompt logprobs are needed, so must all that is not computed yet. */
+ * plan->hit; *known is the number of known ones. */
 static int plan_find_hits(const struct plan *plan, const struct sequence *sequence, int *known) {
     const struct block_pool *pool = plan->view.pool;
     *known = 0;
     if (!pool->caching) return 0;
-    int most = sequence_scoring(sequence) ? sequence->n_computed : sequence->n_tokens - 1;
-    int n = most / pool->block_size;
+    int n = sequence_cacheable(sequence) / pool->block_size;
     if (n == 0) return 0; /* so short a sequence may lack hashes */
     n = prefix_cache_match(&pool->known, sequence_key(sequence, 0, 0), sequence->kv.hashes, n,
                            plan->hit);
@@ -25,9 +23,8 @@ static int plan_find_hits(const struct plan *plan, const struct sequence *sequen
  * blocks. A few tokens are recomputed faster than they are loaded. */
 static int plan_find_host_hits(const struct plan *plan, const struct sequence *sequence, int hits) {
     const struct plan_view *view = &plan->view;
-    int size = view->pool->block_size, n = (sequence->n_tokens - 1) / size - hits;
+    int size = view->pool->block_size, n = sequence_cacheable(sequence) / size - hits;
     if (!view->host_cache || sequence->kv.n_host_blocks > 0 || n <= 0) return 0;
-    if (sequence_scoring(sequence)) return 0;
     uint64_t parent = prefix_cache_id(&view->pool->known, hits > 0 ? plan->hit[hits - 1] : -1);
     struct block_key key = sequence_key(sequence, hits, parent);
     int found = host_cache_match(view->host_cache, &key, sequence->kv.hashes + hits, n, hits);
@@ -38,8 +35,8 @@ static int plan_find_host_hits(const struct plan *plan, const struct sequence *s
  * collision of hashes the sequence waits in vain until that block is computed. */
 static bool plan_computes_next(const struct plan *plan, const struct sequence *sequence, int hits) {
     int size = plan->view.pool->block_size;
-    if (!plan->view.pool->caching || sequence_scoring(sequence)) return false;
-    if (hits >= (sequence->n_tokens - 1) / size) return false;
+    if (!plan->view.pool->caching) return false;
+    if (hits >= sequence_cacheable(sequence) / size) return false;
     struct block_hash hash = sequence->kv.hashes[hits];
     for (int i = 0; i < plan->n_items; i++) {
         const struct sequence *other = plan->item[i].sequence;

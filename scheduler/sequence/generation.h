@@ -16,6 +16,12 @@ struct vocabulary;
 /* Maximum number of choices of a generation. */
 #define MAX_CHOICES 128
 
+/* Maximum number of ids that are read in one row. */
+#define MAX_READ_IDS 256
+
+/* Which rows of a prompt give hidden vectors. */
+enum hidden_rows { HIDDEN_NONE, HIDDEN_FIRST, HIDDEN_LAST, HIDDEN_ALL };
+
 /* One prompt and n choices to generate from it. The server makes it. After a successful
  * scheduler_submit the scheduler reads it, and the server must keep it and everything that it
  * points to alive and unchanged. The event that is marked `last` returns it to the server: neither
@@ -50,7 +56,15 @@ struct generation {
     struct thought_limit thoughts;
     /* number of best logprobs for each prompt token, each in an event; -1: no such events */
     int prompt_logprobs;
-    int priority; /* lower values first */
+    /* With max_tokens 0, the prompt is read instead: its last row gives the logprobs of these ids,
+     * in EVENT_READ; its rows give hidden vectors, which are added to hidden_sum. Otherwise each
+     * generated token has the logprobs of the ids; then they are at most MAX_TOP_LOGPROBS, and
+     * sampling.n_logprobs is at least 0. */
+    const int32_t *logprob_ids; /* [n_logprob_ids] */
+    int n_logprob_ids;          /* at most MAX_READ_IDS */
+    enum hidden_rows hidden;
+    double *hidden_sum; /* [engine_hidden_size], the server's; zero at first */
+    int priority;       /* lower values first */
     /* prefixes are shared only if the salts are equal; 0 is the common one */
     uint64_t cache_salt[2];
     uint64_t received_ns; /* now_ns() when the request was received */
@@ -60,6 +74,11 @@ struct generation {
     /* bit i set: choice i ends (the server found a stop string) */
     _Atomic uint64_t cancelled_choices[2];
 };
+
+/* Is only the prompt read, without an answer? */
+static inline bool generation_reads(const struct generation *g) {
+    return g->max_tokens == 0 && (g->hidden != HIDDEN_NONE || g->n_logprob_ids > 0);
+}
 
 /* Forbids the model's suppressed ids. Call it once, after the stop ids are set. */
 static inline void generation_suppress(struct generation *g,

@@ -73,9 +73,23 @@ static struct constraint constraint_before(const struct request *request) {
                                .begins_at = later ? -1 : request->n_prompt};
 }
 
+/* The prompt rows that are scored or read: from..end-1. */
+struct scored_rows {
+    int from, end;
+};
+
+static struct scored_rows scored_rows(const struct generation *generation) {
+    const int n = generation->n_prompt;
+    if (generation_reads(generation)) {
+        if (generation->hidden == HIDDEN_FIRST) return (struct scored_rows){0, 1};
+        return (struct scored_rows){generation->hidden == HIDDEN_ALL ? 0 : n - 1, n};
+    }
+    return (struct scored_rows){generation->prompt_logprobs >= 0 ? 0 : n - 1, n - 1};
+}
+
 struct request *request_new(struct generation *generation, int max_model_len, int block_size,
                             bool hashed, const struct drafter *drafter) {
-    bool scored = generation->prompt_logprobs >= 0;
+    const struct scored_rows scored = scored_rows(generation);
     struct request head = {.generation = generation,
                            .priority = generation->priority,
                            .n_prompt = generation->n_prompt,
@@ -84,11 +98,13 @@ struct request *request_new(struct generation *generation, int max_model_len, in
                            .max_drafts = drafter ? generation->max_drafts : 0,
                            .block_size = block_size,
                            .queued = true,
-                           .prompt_scored = scored};
+                           .score_end = scored.end,
+                           .prompt_scored = scored.from == 0 && scored.end > scored.from};
     sampling_set(&head, generation);
     head.n = head.n_live = searches(&head) ? generation->beams.width : generation->n;
     head.n_unforked = searches(&head) ? 0 : head.n - 1;
     if (searches(&head)) head.max_drafts = 0;
+    assert(!generation_reads(generation) || head.n == 1);
     struct request *request = request_alloc(&head, hashed, head.max_drafts > 0 ? drafter : NULL);
     if (!request) return NULL;
     for (int i = 0; i < request->n; i++) {
@@ -103,7 +119,7 @@ struct request *request_new(struct generation *generation, int max_model_len, in
         sequence->constraint = constraint_before(request);
         sequence->thoughts = thoughts_first(&generation->thoughts);
         sequence->mirostat_mu = mirostat_first(&request->sampling);
-        sequence->n_scored = scored ? 0 : request->n_prompt - 1;
+        sequence->n_scored = scored.from;
     }
     struct sequence *leader = &request->sequence[0];
     for (int i = 0; i < request->n_prompt; i++) sequence_append(leader, generation->prompt[i]);
@@ -188,7 +204,7 @@ void sequence_fork(const struct sequence *leader, struct sequence *sequence) {
 }
 
 int sequence_logit_rows(const struct sequence *sequence, int from, int rows) {
-    int end = from + rows, last = sequence->request->n_prompt - 1;
+    int end = from + rows, last = sequence->request->score_end;
     int first = from > sequence->n_scored ? from : sequence->n_scored;
     int scored = max_int((end < last ? end : last) - first, 0);
     return scored + (end == sequence_n_schedulable(sequence) && sequence_samples(sequence));

@@ -103,9 +103,8 @@ struct sequence {
     int pending_row;
     /* tokens in the KV cache after the steps in flight; while swapped, in host memory */
     int n_computed;
-    int n_committed; /* tokens in the KV cache, committed */
-    /* prompt rows whose logprobs were requested from a step (or are not wanted) */
-    int n_scored;
+    int n_committed;   /* tokens in the KV cache, committed */
+    int n_scored;      /* prompt rows that were scored or read by a step (or need not be) */
     float mirostat_mu; /* for the token after the last known one */
 
     struct sequence_kv kv;
@@ -130,8 +129,10 @@ struct request {
     int max_slots;  /* maximum number of KV slots of a sequence */
     int max_drafts; /* of one sequence in one step */
     int block_size;
-    bool queued;                               /* counts as queued: has never run */
-    bool prompt_scored;                        /* prompt_logprobs are requested */
+    bool queued; /* counts as queued: has never run */
+    /* prompt rows before this one are scored, from each sequence's n_scored on, or are read */
+    int score_end;
+    bool prompt_scored;                        /* all these rows are computed, none is cached */
     struct sampling sampling, sampling_banned; /* the latter is used before min_tokens */
     struct sampling sampling_forced; /* of a token that must follow thoughts: refuses nothing */
     struct beams *beams;             /* NULL without a search */
@@ -162,9 +163,17 @@ static inline bool sequence_waits_for_beams(const struct sequence *sequence) {
     return request->beams && request->beams->known[sequence_beam(sequence)];
 }
 
-/* Returns the number of samples, beyond the first, of the row that yields the next token. */
+/* Returns the number of samples that read the ids of the last prompt row. */
+static inline int sequence_reads(const struct sequence *sequence) {
+    const struct generation *generation = sequence->request->generation;
+    return generation_reads(generation) ? sample_parts(generation->n_logprob_ids) : 0;
+}
+
+/* Returns the number of samples, beyond the first, of the row that yields the next token or is
+ * read. */
 static inline int sequence_extra_samples(const struct sequence *sequence) {
     const struct request *request = sequence->request;
+    if (sequence_reads(sequence) > 0) return sequence_reads(sequence) - 1;
     return request->beams ? sample_parts(request->beams->n_best) - 1 : request->n_unforked;
 }
 
@@ -187,9 +196,16 @@ struct thoughts sequence_thoughts_at(const struct sequence *sequence, int positi
 /* Copies the leader's prompt to an unforked choice. */
 void sequence_fork(const struct sequence *leader, struct sequence *sequence);
 
-/* Are there prompt rows whose logprobs are still needed? */
+/* Are there prompt rows that must still be scored or read? */
 static inline bool sequence_scoring(const struct sequence *sequence) {
-    return sequence->n_scored < sequence->request->n_prompt - 1;
+    return sequence->n_scored < sequence->request->score_end;
+}
+
+/* Returns the number of first tokens whose keys and values may come from a cache. The last token
+ * must be computed, for its logits, and so must all rows from the next scored one on. */
+static inline int sequence_cacheable(const struct sequence *sequence) {
+    if (!sequence_scoring(sequence)) return sequence->n_tokens - 1;
+    return max_int(sequence->n_computed, sequence->n_scored);
 }
 
 /* Does the last due row need logits? It does unless only the prompt is wanted. */

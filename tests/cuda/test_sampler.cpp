@@ -99,7 +99,7 @@ struct wanted {
     struct sample sample;
     sequence *of;
     bool drafted; /* the last token before it is a draft */
-    std::vector<int32_t> history, known;
+    std::vector<int32_t> history, known, ids;
     struct sampled right;
 };
 
@@ -128,6 +128,14 @@ static void bind(sequence *q) {
     q->sampling.n_bad_words = (int)q->bad_words.size();
 }
 
+/* Some samples want the logprobs of given ids. */
+static void add_ids(world *w, wanted *t) {
+    const size_t n = random_below(&w->state, 3) ? 0 : 1 + random_below(&w->state, MAX_TOP_LOGPROBS);
+    t->ids.resize(n);
+    for (int32_t &id : t->ids) id = random_below(&w->state, w->V);
+    t->sample.n_ids = (int)n;
+}
+
 static void add_choice(world *w, sequence *q, int choice, bool shared) {
     wanted t{};
     t.of = q;
@@ -151,6 +159,7 @@ static void add_choice(world *w, sequence *q, int choice, bool shared) {
     t.sample.sequence = q->number;
     t.sample.shared = shared;
     t.sample.mask = q->mask.empty() ? NULL : q->mask.data();
+    if (q->sampling.n_logprobs >= 0) add_ids(w, &t);
     w->all.push_back(t);
 }
 
@@ -160,6 +169,7 @@ static void add_beam(world *w, sequence *q, int n_best) {
     for (int part = 0; part < sample_parts(n_best); part++) {
         add_choice(w, q, 0, true);
         w->all.back().sample.n_best = n_best;
+        w->all.back().sample.n_ids = 0;
         w->all.back().sample.part = part > 0;
     }
     w->n_beams++;
@@ -172,6 +182,7 @@ static void add_score(world *w) {
     t.sample.row = w->rows++;
     t.sample.scored = random_below(&w->state, w->V);
     t.sample.n_top = random_below(&w->state, MAX_TOP_LOGPROBS + 1);
+    add_ids(w, &t);
     w->all.push_back(t);
 }
 
@@ -257,9 +268,10 @@ static void sample_on_cpu(world *w) {
         const float *row = &w->logits[(size_t)(t.sample.row * w->V)];
         floats own(row, row + w->V);
         t.right = {};
+        t.sample.ids = t.ids.data();
         t.sample.history = t.history.data();
         if (!t.sample.sampling)
-            sampler_score(w->cpu, row, t.sample.scored, t.sample.n_top, &t.right);
+            sampler_score(w->cpu, &t.sample, row, &t.right);
         else
             sampler_sample(w->cpu, &t.sample, own.data(), &t.right);
     }
@@ -287,6 +299,7 @@ static void sample_on_device(world *w, const buffer &logits, const buffer &ids,
     std::vector<struct sample> samples;
     for (wanted &t : w->all) {
         t.sample.history = t.known.data();
+        t.sample.ids = t.ids.data();
         samples.push_back(t.sample);
     }
     send_ahead(w, samples);

@@ -42,10 +42,11 @@ void sampler_sample(struct sampler *sampler, const struct sample *sample, float 
     atomic_store(&sampler->busy, false);
 }
 
-void sampler_score(struct sampler *sampler, const float *logits, int32_t id, int n_top,
+void sampler_score(struct sampler *sampler, const struct sample *sample, const float *logits,
                    struct sampled *out) {
     ck_assert(!atomic_exchange(&sampler->busy, true));
-    *out = (struct sampled){.id = id, .rank = 1, .logprob = logits[0] + (float)n_top};
+    *out = (struct sampled){
+        .id = sample->scored, .rank = 1, .logprob = logits[0] + (float)sample->n_top};
     atomic_store(&sampler->busy, false);
 }
 

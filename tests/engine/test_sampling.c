@@ -314,9 +314,35 @@ START_TEST(logprobs_are_of_the_models_own_distribution) {
         if (order[i] == out.id) ck_assert_int_eq(out.rank, i + 1);
     }
     struct sampled scored = {0};
-    sampler_score(sampler, logits, order[9], 3, &scored);
+    const struct sample score = {.scored = order[9], .n_top = 3};
+    sampler_score(sampler, &score, logits, &scored);
     ck_assert_int_eq(scored.rank, 10);
     ck_assert_int_eq(scored.n_top, 3);
+}
+END_TEST
+
+/* Ids replace the best ones, in the order of the request, whether a token is sampled or scored. */
+START_TEST(logprobs_of_given_ids_are_listed) {
+    const int32_t ids[] = {7, 3, 7, V - 1};
+    struct sampling s = SAMPLING_GREEDY;
+    double sum = 0;
+    s.n_logprobs = 0;
+    for (int i = 0; i < V; i++) sum += exp((double)(logits[i] = (float)(i % 11) * 0.25f));
+    const struct sample scores[] = {{.scored = 3, .n_top = 5, .ids = ids, .n_ids = 4},
+                                    {.sampling = &s, .ids = ids, .n_ids = 4, .position = 1}};
+    for (int way = 0; way < 2; way++) {
+        struct sampled out = {0};
+        if (way == 0)
+            sampler_score(sampler, &scores[way], logits, &out);
+        else
+            sampler_sample(sampler, &scores[way], logits, &out);
+        ck_assert_int_eq(out.n_top, 4);
+        for (int i = 0; i < 4; i++) {
+            ck_assert_int_eq(out.top[i].id, ids[i]);
+            ck_assert_double_eq_tol((double)out.top[i].logprob, (double)logits[ids[i]] - log(sum),
+                                    1e-5);
+        }
+    }
 }
 END_TEST
 
@@ -327,7 +353,8 @@ START_TEST(logprobs_keep_their_digits_beside_large_logits) {
     logits[7] = 1000;
     logits[8] = 990;
     struct sampled scored = {0};
-    sampler_score(sampler, logits, 7, 2, &scored);
+    const struct sample score = {.scored = 7, .n_top = 2};
+    sampler_score(sampler, &score, logits, &scored);
     double best = -log1p(exp(-10));
     ck_assert_double_eq_tol((double)scored.logprob, best, -1e-6 * best);
     ck_assert_double_eq_tol((double)scored.top[0].logprob, best, -1e-6 * best);
@@ -453,6 +480,7 @@ int main(void) {
     tcase_add_test(t, a_bad_word_is_not_completed);
     tcase_add_test(t, penalties_follow_their_formulas);
     tcase_add_test(t, logprobs_are_of_the_models_own_distribution);
+    tcase_add_test(t, logprobs_of_given_ids_are_listed);
     tcase_add_test(t, logprobs_keep_their_digits_beside_large_logits);
     tcase_add_loop_test(t, the_best_of_a_beam_are_those_of_its_changed_log_softmax, 0, 12);
     tcase_add_test(t, a_temperature_too_small_to_divide_by_is_greedy);

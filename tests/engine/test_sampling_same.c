@@ -236,7 +236,8 @@ static void check_same_score(struct bench *b, int id, int n_top, const char *con
     struct sampled right = {0}, own = {0};
     reference_score(b->reference, b->row, id, n_top, &right);
     for (int i = 0; paths[i]; i++) {
-        sampler_score(b->sampler[i], b->row, id, n_top, &own);
+        const struct sample score = {.scored = id, .n_top = n_top};
+        sampler_score(b->sampler[i], &score, b->row, &own);
         check_same(&own, &right, tops, paths[i]);
     }
 }

@@ -232,6 +232,16 @@ static void draw_constraint(struct simulation *sim, struct generation *g) {
     g->begin_ids = g->n_begin_ids == 1 ? begin_ids + 1 : begin_ids;
 }
 
+/* Only the prompt is read: some ids, or hidden vectors. */
+static void draw_reading(struct simulation *sim, struct generation *g) {
+    g->n = 1;
+    g->max_tokens = g->min_tokens = g->n_begin_ids = 0;
+    g->prompt_logprobs = -1;
+    g->grammar = NULL;
+    g->hidden = (enum hidden_rows)between(sim, HIDDEN_NONE, HIDDEN_ALL);
+    if (g->hidden == HIDDEN_NONE) g->n_logprob_ids = between(sim, 1, MAX_READ_IDS);
+}
+
 static void draw_generation(struct simulation *sim, struct fake_client *client) {
     struct generation *g = &client->generation;
     int slots = sim->config.n_blocks * sim->config.block_size, most = sim->config.max_model_len;
@@ -253,7 +263,10 @@ static void draw_generation(struct simulation *sim, struct fake_client *client) 
     g->prompt_logprobs = chance(sim, 10) ? between(sim, 0, 3) : -1;
     g->priority = sim->priorities ? between(sim, -1, 2) : 0;
     if (g->beams.width == 0) draw_constraint(sim, g);
-    if (chance(sim, 25)) g->thoughts = draw_thoughts(&sim->random, vocabulary, FAKE_V);
+    if (g->beams.width == 0 && chance(sim, 10))
+        draw_reading(sim, g);
+    else if (chance(sim, 25))
+        g->thoughts = draw_thoughts(&sim->random, vocabulary, FAKE_V);
     g->cache_salt[chance(sim, 50)] = chance(sim, 20) ? (uint64_t)between(sim, 1, 2) : 0;
 }
 

@@ -96,6 +96,11 @@ void fake_client_ready(struct fake_client *client, int max_model_len) {
     for (int i = 0; i < FAKE_BIASES; i++) client->bias[i] = fake_bias(i);
     generation->sampling.bias = client->bias;
     generation->sampling.n_bias = FAKE_BIASES;
+    for (int i = 0; i < generation->n_logprob_ids; i++) client->read_ids[i] = i * 7 % FAKE_V;
+    generation->logprob_ids = client->read_ids;
+    generation->hidden_sum = client->hidden_sum;
+    client->n_read = 0;
+    memset(client->hidden_sum, 0, sizeof client->hidden_sum);
     generation->prompt = client->prompt;
     generation->owner = client;
 }
@@ -109,6 +114,41 @@ static void take_prompt_token(struct fake_client *client, const struct event *ev
     assert(event->sampled.logprob == fake_score(fake_logits(client->prompt_sum[position - 1]),
                                                 event->sampled.id, generation->prompt_logprobs));
     for (int i = 0; i < generation->n; i++) assert(client->choice[i].n_output == 0);
+}
+
+/* The ids come in their order, from the last row of the prompt. */
+static void take_read(struct fake_client *client, const struct event *event) {
+    const struct generation *generation = &client->generation;
+    const uint64_t logits = fake_logits(client->prompt_sum[generation->n_prompt - 1]);
+    assert(generation_reads(generation) && event->sampled.n_top > 0);
+    for (int i = 0; i < event->sampled.n_top; i++) {
+        const struct token_logprob *got = &event->sampled.top[i];
+        assert(got->id == client->read_ids[client->n_read++]);
+        assert(got->logprob == fake_score(logits, got->id, 0));
+    }
+}
+
+static void check_hidden(const struct fake_client *client) {
+    const struct generation *generation = &client->generation;
+    const int n = generation->n_prompt;
+    double sum[FAKE_K] = {0};
+    int from = generation->hidden == HIDDEN_LAST ? n - 1 : 0;
+    int end = generation->hidden == HIDDEN_FIRST ? 1 : n;
+    if (generation->hidden == HIDDEN_NONE || !generation_reads(generation)) from = end;
+    for (int i = from; i < end; i++) {
+        float hidden[FAKE_K];
+        fake_hidden(fake_logits(client->prompt_sum[i]), hidden);
+        for (int k = 0; k < FAKE_K; k++) sum[k] += (double)hidden[k];
+    }
+    assert(memcmp(sum, client->hidden_sum, sizeof sum) == 0);
+}
+
+/* A prompt that was read ends with all its ids and vectors. */
+static void check_read(const struct fake_client *client) {
+    const struct generation *generation = &client->generation;
+    bool ids = generation_reads(generation) && generation->hidden == HIDDEN_NONE;
+    assert(client->n_read == (ids ? generation->n_logprob_ids : 0));
+    check_hidden(client);
 }
 
 /* Returns the grammar's mask of the next token. Before the grammar begins, all tokens except stop
@@ -251,6 +291,7 @@ static void take_end(struct fake_client *client, const struct event *event) {
     else
         assert(generation->max_tokens == 0);
     assert(generation->prompt_logprobs < 0 || client->n_scored == generation->n_prompt - 1);
+    check_read(client);
 }
 
 void fake_client_poison(struct fake_client *client) {
@@ -258,6 +299,8 @@ void fake_client_poison(struct fake_client *client) {
     memset(client->prompt, 0xdd, sizeof client->prompt);
     memset(client->predicted, 0xdd, sizeof client->predicted);
     memset(client->bias, 0xdd, sizeof client->bias);
+    memset(client->read_ids, 0xdd, sizeof client->read_ids);
+    memset(client->hidden_sum, 0xdd, sizeof client->hidden_sum);
 }
 
 void fake_client_check(struct fake_client *client, const struct event *event) {
@@ -266,6 +309,7 @@ void fake_client_check(struct fake_client *client, const struct event *event) {
     assert(event->choice >= 0 && event->choice < client->generation.n);
     assert(!choice->ended || event->kind == EVENT_PROMPT_TOKEN); /* all choices share the prompt */
     if (event->kind == EVENT_PROMPT_TOKEN) take_prompt_token(client, event);
+    if (event->kind == EVENT_READ) take_read(client, event);
     if (event->kind == EVENT_TOKEN) take_token(client, event);
     if (event->kind == EVENT_END) take_end(client, event);
     if (event->finish != FINISH_NONE) {

@@ -53,6 +53,10 @@ float fake_score(uint64_t logits, int32_t id, int n_top) {
     return (float)(mix(logits + (uint64_t)id * 31 + (uint64_t)n_top) & 0xffff);
 }
 
+void fake_hidden(uint64_t logits, float hidden[FAKE_K]) {
+    for (int k = 0; k < FAKE_K; k++) hidden[k] = (float)(mix(logits + (uint64_t)k) & 0xffff);
+}
+
 int fake_best(uint64_t logits, const int32_t *banned, int n_banned, int most,
               struct token_logprob best[FAKE_V]) {
     int n = 0;
@@ -105,8 +109,10 @@ static void check_shape(const struct fake_engine *engine, const struct step *ste
     assert(step->M > 0 && step->M <= engine->max_rows);
     assert(step->S > 0 && step->S <= engine->max_seqs && step->R <= engine->max_logit_rows);
     assert(step->row_start[0] == 0 && step->row_start[step->S] == step->M);
+    assert(step->n_hidden >= 0 && step->n_hidden <= step->R);
     for (int r = 0; r < step->R; r++) {
-        assert(step->logit_row[r] >= (r > 0 ? step->logit_row[r - 1] + 1 : 0));
+        bool first = r == 0 || r == step_logits(step);
+        assert(step->logit_row[r] >= (first ? 0 : step->logit_row[r - 1] + 1));
         assert(step->logit_row[r] < step->M);
     }
 }
@@ -173,6 +179,17 @@ static int32_t token_at(const struct fake_engine *engine, const struct step *ste
     return token;
 }
 
+/* Keeps what the step wants of row m. */
+static void read_row(struct fake_pass *pass, const struct step *step, int m, int32_t token,
+                     uint64_t logits) {
+    const int32_t *hidden = step->logit_row + step_logits(step);
+    if (pass->n_hidden < step->n_hidden && hidden[pass->n_hidden] == m)
+        fake_hidden(logits, pass->hidden[pass->n_hidden++]);
+    if (pass->n_logits == step_logits(step) || step->logit_row[pass->n_logits] != m) return;
+    pass->last[pass->n_logits] = token;
+    pass->logits[pass->n_logits++] = logits;
+}
+
 static void run_sequence(struct fake_engine *engine, struct fake_pass *pass,
                          const struct step *step, int s) {
     const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
@@ -184,9 +201,7 @@ static void run_sequence(struct fake_engine *engine, struct fake_pass *pass,
         engine->word[step->slot[m]] = word;
         if (engine->n_window_blocks > 0) run_window(engine, step, s, m);
         sum += word;
-        if (pass->R == step->R || step->logit_row[pass->R] != m) continue;
-        pass->last[pass->R] = token;
-        pass->logits[pass->R++] = fake_logits(sum);
+        read_row(pass, step, m, token, fake_logits(sum));
     }
     assert(sum == sum_before(engine, table, step->position[end - 1] + 1));
 }
@@ -208,7 +223,7 @@ static void fake_submit(void *self, const struct step *step) {
     assert(engine->n_passes < engine->in_flight);
     struct fake_pass *pass = &engine->pass[(engine->first + engine->n_passes++) % MAX_IN_FLIGHT];
     int n_pending = 0;
-    pass->R = pass->n_samples = 0;
+    pass->n_logits = pass->n_hidden = pass->n_samples = 0;
     pass->sampled = false;
     pass->named = step->samples;
     pass->n_named = step->n_samples;
@@ -226,7 +241,7 @@ static void fake_submit(void *self, const struct step *step) {
     assert(n_pending == step->n_pending);
     engine->n_pending += (uint64_t)n_pending;
     for (int s = 0; s < step->S; s++) run_sequence(engine, pass, step, s);
-    assert(pass->R == step->R);
+    assert(pass->n_logits == step_logits(step) && pass->n_hidden == step->n_hidden);
 }
 
 /* The first part holds all of them. */
@@ -238,14 +253,20 @@ static struct sampled best_of(uint64_t logits, const struct sample *sample) {
     return out;
 }
 
+static struct sampled score_one(uint64_t logits, const struct sample *sample) {
+    struct sampled out = {.id = sample->scored, .n_top = sample->n_ids};
+    out.logprob = fake_score(logits, sample->scored, sample->n_top);
+    for (int i = 0; i < sample->n_ids; i++)
+        out.top[i] = (struct token_logprob){sample->ids[i], fake_score(logits, sample->ids[i], 0)};
+    return out;
+}
+
 /* The last token of the history is that of the row, whether or not the host knows it. */
 static struct sampled sample_one(const struct fake_pass *pass, const struct sample *sample) {
     uint64_t logits = pass->logits[sample->row];
     int32_t last = pass->last[sample->row];
-    assert(sample->row >= 0 && sample->row < pass->R);
-    if (!sample->sampling)
-        return (struct sampled){.id = sample->scored,
-                                .logprob = fake_score(logits, sample->scored, sample->n_top)};
+    assert(sample->row >= 0 && sample->row < pass->n_logits);
+    if (!sample->sampling) return score_one(logits, sample);
     int known = sample->n_prompt + sample->n_output - sample->last_is_pending;
     assert(sample->position == sample->n_prompt + sample->n_output);
     assert(sample->last_is_pending || sample->history[known - 1] == last);
@@ -281,7 +302,14 @@ static const struct sampled *fake_wait(void *self) {
     assert(engine->n_passes > 0 && pass->sampled);
     engine->first = (engine->first + 1) % MAX_IN_FLIGHT;
     engine->n_passes--;
+    engine->waited = pass;
     return failed ? NULL : pass->results;
+}
+
+static const float *fake_hidden_of(void *self, int i) {
+    const struct fake_engine *engine = self;
+    assert(i >= 0 && i < engine->waited->n_hidden);
+    return engine->waited->hidden[i];
 }
 
 static bool fake_failed(void *self, struct err *err) {
@@ -364,11 +392,13 @@ struct engine_port fake_engine_port(struct fake_engine *engine) {
         mem_calloc((size_t)engine->n_host_windows * size, sizeof(uint64_t));
     return (struct engine_port){.self = engine,
                                 .V = FAKE_V,
+                                .K = FAKE_K,
                                 .in_flight = engine->in_flight,
                                 .row_quantum = 16,
                                 .submit = fake_submit,
                                 .sample = fake_sample,
                                 .wait = fake_wait,
+                                .hidden = fake_hidden_of,
                                 .failed = fake_failed,
                                 .parallel = fake_parallel,
                                 .swap = {.self = engine,
@@ -415,6 +445,7 @@ struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
     for (int i = 0; i < MAX_IN_FLIGHT; i++) {
         engine->pass[i].logits = mem_calloc(rows, sizeof(uint64_t));
         engine->pass[i].last = mem_calloc(rows, sizeof(int32_t));
+        engine->pass[i].hidden = mem_calloc(rows, sizeof *engine->pass[i].hidden);
         engine->pass[i].results = mem_calloc(rows + MAX_SHARED_SAMPLES, sizeof(struct sampled));
     }
     return engine;
@@ -434,6 +465,7 @@ void fake_engine_free(struct fake_engine *engine) {
     for (int i = 0; i < MAX_IN_FLIGHT; i++) {
         free(engine->pass[i].logits);
         free(engine->pass[i].last);
+        free(engine->pass[i].hidden);
         free(engine->pass[i].results);
     }
     free(engine);

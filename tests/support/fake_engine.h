@@ -21,18 +21,20 @@
 #include "scheduler/internal.h"
 
 #define FAKE_V 16 /* at most 32: a mask is one word */
+#define FAKE_K 2  /* numbers of a hidden vector */
 #define FAKE_MAX_TOKENS 512
 #define FAKE_BIASES 2 /* in a sampling with biases */
 
 /* A step in flight. */
 struct fake_pass {
-    int R;
+    int n_logits, n_hidden;
     bool sampled;
     int n_samples, n_named;
     const struct sample *named; /* samples that were passed with the step, or NULL */
     uint64_t *logits;           /* [max_logit_rows] */
     int32_t *last;              /* [max_logit_rows] the token of the row */
     struct sampled *results;    /* [max_logit_rows + MAX_SHARED_SAMPLES] */
+    float (*hidden)[FAKE_K];    /* [max_logit_rows] */
 };
 
 /* Host blocks of one kind, and the blocks that are being loaded. */
@@ -55,6 +57,7 @@ struct fake_engine {
     int most_seqs;                        /* maximum in one step so far */
     struct fake_pass pass[MAX_IN_FLIGHT]; /* a ring from `first` on */
     int first, n_passes;
+    const struct fake_pass *waited;
     uint64_t n_pending; /* rows */
     uint64_t n_named;   /* steps whose samples were passed when they were submitted */
     int32_t *id;        /* [max_logit_rows] the last sampled ids, NO_TOKEN, or -1: no sample */
@@ -89,6 +92,9 @@ int32_t fake_choose(uint64_t logits, uint64_t seed, int position, int choice, in
 
 /* Returns the logprob of a prompt token. */
 float fake_score(uint64_t logits, int32_t id, int n_top);
+
+/* Writes the hidden vector of a row with these logits. */
+void fake_hidden(uint64_t logits, float hidden[FAKE_K]);
 
 /* Writes the best ids of a beam in order, at most `most`. The values are few, so many are equal.
  * Returns their number. */

@@ -24,7 +24,8 @@
 
 struct answer {
     int n_scored;
-    struct sampled *scored; /* [n_prompt - 1] */
+    struct sampled *scored; /* [n_prompt - 1], or of the ids that are read */
+    double *hidden;         /* [K] the sum of the hidden vectors that are read */
     struct {
         int n;
         struct sampled *token; /* [max_tokens] */
@@ -39,6 +40,7 @@ struct asked {
     struct logit_bias bias[4];
     uint32_t *allowed;          /* or NULL */
     struct bad_word *bad_words; /* or NULL */
+    int32_t read_ids[64];       /* its logprob_ids */
     struct answer answer;
 };
 
@@ -85,11 +87,11 @@ struct model_choice {
 struct request_set {
     struct model_choice model;
     const char *reference_path;
-    int long_prompt; /* tokens of the first request; 0: LONG_PROMPT */
-    int longest;     /* maximum prompt length of the others */
-    bool searches;   /* some requests are beam searches, if no layer has windows; ... */
-    bool mirostat;   /* ... and some use mirostat */
-    int V;
+    int long_prompt;       /* tokens of the first request; 0: LONG_PROMPT */
+    int longest;           /* maximum prompt length of the others */
+    bool searches;         /* some requests are beam searches, if no layer has windows; ... */
+    bool mirostat;         /* ... and some use mirostat */
+    int V, K;              /* K: numbers of a hidden vector */
     struct kv_config kv;   /* for one block; a run sets its block size */
     int n_windows, window; /* number of layers with windows; the longest window */
     int n_asked, n_theme;
@@ -135,6 +137,7 @@ struct client {
     const struct asked *asked;
     struct answer *into; /* NULL: compare; otherwise learn */
     struct run *run;
+    double *hidden; /* [K] its generation's hidden_sum */
     int n_scored, n_tokens[MOST_CHOICES];
     bool ended[MOST_CHOICES], last;
     int submit_at, cancel_at; /* in steps; cancel_at -1: never */

@@ -48,12 +48,14 @@ static void differ(struct client *client, const struct event *event, int at,
 
 static void learn_event(struct client *client, const struct event *event) {
     struct answer *into = client->into;
-    if (event->kind == EVENT_PROMPT_TOKEN) into->scored[into->n_scored++] = event->sampled;
+    if (event->kind == EVENT_PROMPT_TOKEN || event->kind == EVENT_READ)
+        into->scored[into->n_scored++] = event->sampled;
     if (event->kind == EVENT_TOKEN)
         into->choice[event->choice].token[into->choice[event->choice].n++] = event->sampled;
     if (event->finish == FINISH_NONE) return;
     into->choice[event->choice].finish = event->finish;
     into->choice[event->choice].score = event->score;
+    memcpy(into->hidden, client->hidden, (size_t)client->run->set->K * sizeof *into->hidden);
 }
 
 static void compare_score(struct client *client, const struct event *event) {
@@ -62,7 +64,8 @@ static void compare_score(struct client *client, const struct event *event) {
     client->run->tally.scores++;
     if (at >= answer->n_scored) {
         differ(client, event, at, NULL);
-    } else if (event->position != at + 1 || !same_sampled(&event->sampled, &answer->scored[at])) {
+    } else if ((event->kind == EVENT_PROMPT_TOKEN && event->position != at + 1) ||
+               !same_sampled(&event->sampled, &answer->scored[at])) {
         differ(client, event, at, &answer->scored[at]);
     }
 }
@@ -86,11 +89,13 @@ static bool may_be_cancelled(const struct client *client, int choice) {
 static void compare_end(struct client *client, const struct event *event) {
     const struct answer *answer = &client->asked->answer;
     int c = event->choice;
+    size_t hidden = (size_t)client->run->set->K * sizeof *client->hidden;
     if (event->finish == FINISH_CANCELLED && may_be_cancelled(client, c)) {
         client->run->tally.cancels++;
     } else if (event->finish != answer->choice[c].finish ||
                !same_float(event->score, answer->choice[c].score) ||
-               client->n_tokens[c] != answer->choice[c].n || client->n_scored != answer->n_scored) {
+               client->n_tokens[c] != answer->choice[c].n || client->n_scored != answer->n_scored ||
+               memcmp(client->hidden, answer->hidden, hidden) != 0) {
         differ(client, event, client->n_tokens[c], NULL);
     }
 }
@@ -98,7 +103,7 @@ static void compare_end(struct client *client, const struct event *event) {
 static void take_event(struct client *client, const struct event *event) {
     if (client->into) {
         learn_event(client, event);
-    } else if (event->kind == EVENT_PROMPT_TOKEN) {
+    } else if (event->kind == EVENT_PROMPT_TOKEN || event->kind == EVENT_READ) {
         compare_score(client, event);
     } else if (event->kind == EVENT_TOKEN) {
         compare_token(client, event);
@@ -319,6 +324,8 @@ struct client *run_add(struct run *run, const struct asked *asked) {
     memset(client, 0, sizeof *client);
     copy_generation(&client->generation, &asked->generation);
     client->generation.owner = client;
+    client->hidden = mem_calloc((size_t)run->set->K, sizeof *client->hidden);
+    client->generation.hidden_sum = client->hidden;
     client->generation.max_drafts = run->setting.max_drafts;
     client->asked = asked;
     client->run = run;
@@ -346,7 +353,10 @@ static void cancel(struct client *client) {
 /* ---- running -------------------------------------------------------------------------------- */
 
 static void forget_clients(struct run *run) {
-    for (int i = 0; i < run->n_clients; i++) assert(run->client[i].last);
+    for (int i = 0; i < run->n_clients; i++) {
+        assert(run->client[i].last);
+        free(run->client[i].hidden);
+    }
     run->n_clients = 0;
 }
 

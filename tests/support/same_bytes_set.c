@@ -155,6 +155,25 @@ static void draw_limit(const struct request_set *set, struct asked *asked, uint6
         asked->generation.thoughts = draw_thoughts(&random, set->vocabulary, set->V);
 }
 
+/* Every eighth request reads its prompt: ids or hidden vectors. Of the others, some want the
+ * logprobs of given ids. */
+static void draw_reading(const struct request_set *set, struct asked *asked, uint64_t random) {
+    struct generation *g = &asked->generation;
+    bool reads = drawn_chance(&random, 12), lists = drawn_chance(&random, 15);
+    if (g->grammar || g->beams.width > 0 || (!reads && (!lists || g->max_tokens == 0))) return;
+    if (!reads && g->sampling.n_logprobs < 0) return;
+    for (int i = 0; i < 64; i++) asked->read_ids[i] = drawn_between(&random, 0, set->V - 1);
+    g->logprob_ids = asked->read_ids;
+    g->n_logprob_ids = drawn_between(&random, 1, reads ? 64 : MAX_TOP_LOGPROBS);
+    if (!reads) return;
+    g->hidden = (enum hidden_rows)drawn_between(&random, HIDDEN_NONE, HIDDEN_ALL);
+    if (g->hidden != HIDDEN_NONE) g->n_logprob_ids = 0;
+    g->max_tokens = g->min_tokens = 0;
+    g->n = 1;
+    g->prompt_logprobs = -1;
+    g->thoughts = NULL;
+}
+
 static void draw_themes(struct request_set *set, uint64_t *random) {
     set->n_theme = set->model.max_model_len;
     size_t n = (size_t)set->n_theme;
@@ -185,6 +204,7 @@ static void ask_model(struct request_set *set) {
     }
     const struct model_config *m = engine_model(engine);
     set->V = m->V;
+    set->K = engine_hidden_size(engine);
     set->kv = (struct kv_config){.L = m->L, .G = m->G, .D = m->D, .n_blocks = 1};
     for (int i = 0; i < m->L; i++) {
         set->n_windows += m->layer[i].window > 0;
@@ -223,6 +243,7 @@ void request_set_init(struct request_set *set, uint64_t seed, int n_asked, const
         if (set->mirostat && i % 9 == 4) draw_mirostat(&set->asked[i].generation.sampling);
         if (set->searches && set->n_windows == 0 && i > 0)
             draw_search(&set->asked[i], seed * 6661 + (uint64_t)i);
+        draw_reading(set, &set->asked[i], seed * 5501 + (uint64_t)i);
     }
 }
 
@@ -234,6 +255,7 @@ void request_set_free(struct request_set *set) {
         grammar_release(asked->generation.grammar);
         free(asked->bad_words);
         free(asked->answer.scored);
+        free(asked->answer.hidden);
         for (int c = 0; c < MOST_CHOICES; c++) free(asked->answer.choice[c].token);
     }
     vocabulary_free(set->vocabulary);
@@ -300,10 +322,12 @@ int asked_width(const struct asked *asked) {
 
 /* ---- learning ------------------------------------------------------------------------------- */
 
-static void answer_prepare(struct asked *asked) {
+static void answer_prepare(struct asked *asked, int K) {
     size_t most = (size_t)asked->generation.max_tokens;
     struct answer *answer = &asked->answer;
-    answer->scored = mem_calloc((size_t)asked->generation.n_prompt, sizeof *answer->scored);
+    size_t scored = (size_t)max_int(asked->generation.n_prompt, MAX_BEST_PARTS);
+    answer->scored = mem_calloc(scored, sizeof *answer->scored);
+    answer->hidden = mem_calloc((size_t)K, sizeof *answer->hidden);
     for (int c = 0; c < asked->generation.n; c++)
         answer->choice[c].token = mem_calloc(most + 1, sizeof *answer->choice[c].token);
 }
@@ -324,7 +348,7 @@ int request_set_learn(struct request_set *set) {
     run_open(run, set, &alone);
     for (int i = 0; i < set->n_asked; i++) {
         struct asked *asked = &set->asked[i];
-        answer_prepare(asked);
+        answer_prepare(asked, set->K);
         run_add(run, asked)->into = &asked->answer;
         run_stepped(run);
         asked->answer.known = true;

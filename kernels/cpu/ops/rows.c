@@ -81,6 +81,28 @@ void op_norm_add(struct backend *b, float *x, float *y, const struct norm *norm,
     run_rows(&job, norm_add_piece);
 }
 
+static void hidden_piece(void *arg, int i, int thread) {
+    struct rows_job *job = arg;
+    (void)thread;
+    for (int m = i * job->rows; m < piece_end(job, i); m++) {
+        size_t at = (size_t)m * job->length;
+        if (job->norm)
+            path_norm(job->cpu->path, job->y + at, job->x + at, job->norm, (int)job->length);
+        else
+            memcpy(job->y + at, job->x + at, job->length * sizeof *job->y);
+    }
+}
+
+void op_hidden(struct backend *b, float *y, const float *x, const struct norm *norm, int from,
+               int R, int K) {
+    struct cpu *cpu = cpu_of(b);
+    float *first = (float *)x + (size_t)from * (size_t)K; /* it is only read */
+    assert(K > 0 && from >= 0 && R >= 0);
+    struct rows_job job = {
+        .cpu = cpu, .x = first, .y = y, .norm = norm, .M = R, .length = (size_t)K};
+    run_rows(&job, hidden_piece);
+}
+
 void op_gather(struct backend *b, float *y, const float *x, int K) {
     const struct step *step = cpu_of(b)->step;
     assert(K > 0 && step->R >= 0 && step->R <= step->M);

@@ -96,6 +96,13 @@ __global__ void __launch_bounds__(ELEMENT_THREADS)
     store_vec<N>(y + at, out);
 }
 
+template <class T>
+__global__ void __launch_bounds__(ELEMENT_THREADS) widen_kernel(float *y, const T *x, size_t n) {
+    grid_begin();
+    const size_t at = (size_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x;
+    if (at < n) y[at] = to_float(x[at]);
+}
+
 template <class T, int N>
 __global__ void __launch_bounds__(ELEMENT_THREADS)
     bias_kernel(T *x, const float *__restrict__ bias, float scale, int columns, size_t n) {
@@ -176,6 +183,18 @@ void rows_norm_add(enum dtype act, void *x, void *y, const struct norm *norm, in
 static dim3 element_grid(size_t n, int per_thread) {
     const size_t per_block = (size_t)ELEMENT_THREADS * per_thread;
     return dim3((unsigned)((n + per_block - 1) / per_block));
+}
+
+void rows_hidden(enum dtype act, float *y, const void *x, const struct norm *norm, int from, int R,
+                 int K, cudaStream_t stream) {
+    const size_t n = (size_t)R * K, skipped = (size_t)from * K;
+    assert(from >= 0 && R > 0 && K > 0);
+    for_activation(act, [&](auto zero) {
+        using T = decltype(zero);
+        launch(widen_kernel<T>, element_grid(n, 1), dim3(ELEMENT_THREADS), 0, stream, y,
+               (const T *)x + skipped, n);
+    });
+    if (norm) rows_norm(DTYPE_F32, y, y, norm, R, K, stream);
 }
 
 template <class T, int N>

@@ -11,6 +11,9 @@ enum { NORM_MAX_K = 57344 };
 /* y[M][K] = norm(x[M][K]); y may be x. */
 void rows_norm(enum dtype act, void *y, const void *x, const struct norm *norm, int M, int K,
                cudaStream_t stream);
+/* y[R][K] = norm(x), in float32, of the R rows from row `from` on; without a norm y = x. */
+void rows_hidden(enum dtype act, float *y, const void *x, const struct norm *norm, int from, int R,
+                 int K, cudaStream_t stream);
 /* x[M][K] = (x + norm(y[M][K])) * the norm's sum_scale, rounded once; y is zero afterwards. */
 void rows_norm_add(enum dtype act, void *x, void *y, const struct norm *norm, int M, int K,
                    cudaStream_t stream);

@@ -91,23 +91,28 @@ __device__ __forceinline__ void for_best(selection<THREADS, N, by_logit> &s, int
     __syncthreads(); /* the next histogram reuses their memory */
 }
 
-/* Computes the row's sum and its best ids. Returns the logarithm of the sum. */
+/* Computes the row's sum, and the logprobs of t's ids or of the n_best best ids. Returns the
+ * logarithm of the sum. */
 template <int THREADS, int N>
-__device__ __forceinline__ double score_row(const workspace<THREADS> &w,
-                                            const struct logit_row &row, const struct best &best,
-                                            int n_best, struct sample_result *result) {
+__device__ __forceinline__ double
+score_row(const workspace<THREADS> &w, const struct logit_row &row, const struct best &best,
+          const struct sample_row &t, struct sample_result *result) {
     selection<THREADS, N, by_logit> s = {w, row, {}, false, {0, 0}};
     uint64 own = 0;
     const struct amount all = list_best(s, floor_of<THREADS>(w, s.ranking, best), [&](float logit) {
         own += share_of(weight_of(logit - best.logit));
     });
     const double lse = log_of_sum<THREADS>(w, best.logit, own);
+    const int n_best = t.n_ids > 0 ? 0 : t.sampling.n_logprobs;
     const int n = n_best < (int)all.count ? n_best : (int)all.count;
+    for (int i = threadIdx.x; i < t.n_ids; i += THREADS)
+        result->best[i] = {t.ids[i], (float)((double)row.logits[t.ids[i]] - lse)};
+    if (t.n_ids > 0) __syncthreads(); /* the row is read before it is changed */
     if (n > 0)
         for_best(s, n, [&](int place, int id, float logit) {
             result->best[place] = {id, (float)((double)logit - lse)};
         });
-    if (threadIdx.x == 0) result->n_best = n;
+    if (threadIdx.x == 0) result->n_best = t.n_ids > 0 ? t.n_ids : n;
     return lse;
 }
 
@@ -405,7 +410,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) sample_kernel(struct 
     struct best best = {};
     double lse = 0;
     if (scored || !changed) best = best_of<THREADS, N>(w, own);
-    if (scored) lse = score_row<THREADS, N>(w, own, best, how.n_logprobs, result);
+    if (scored) lse = score_row<THREADS, N>(w, own, best, t, result);
     if (changes.n > 0) { /* all readers of the row have passed a barrier */
         change_logits<THREADS>(changes, logits, kept);
         __syncthreads();

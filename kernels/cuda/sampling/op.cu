@@ -51,9 +51,9 @@ enum { NOTHING = -1 };
 
 /* The offsets of the parts of a launch's settings in bytes, and the filled size. */
 struct layout {
-    size_t places, bias, banned, masks, changes, past, end;
+    size_t places, bias, banned, masks, changes, ids, past, end;
     int n_rows, n_bias, n_banned, n_masks;
-    size_t n_changes, n_past;
+    size_t n_changes, n_ids, n_past;
 };
 
 /* The samples of one launch: planned, laid out in memory, launched. */
@@ -244,7 +244,7 @@ static struct past_size past_of(const struct device_sampler *s, const struct sam
 
 static struct layout plan_layout(const struct device_sampler *s, const struct sample *samples,
                                  int n, const struct logit_changes *changes) {
-    size_t bias = 0, banned = 0, masks = 0, past = 0, listed = 0;
+    size_t bias = 0, banned = 0, masks = 0, past = 0, listed = 0, ids = 0;
     for (int i = 0; i < n; i++) {
         const struct sampling *how = samples[i].sampling;
         assert(!how || (how->n_bias <= MAX_LOGIT_BIAS && how->n_banned <= MAX_BANNED_IDS));
@@ -252,6 +252,7 @@ static struct layout plan_layout(const struct device_sampler *s, const struct sa
         banned += how ? (size_t)how->n_banned : 0;
         masks += how && samples[i].mask;
         listed += changes ? (size_t)changes[i].n : 0;
+        ids += (size_t)samples[i].n_ids;
         if (s->slot[i] < 0) continue;
         const struct past_size size = past_of(s, &samples[i], s->source[i].n_held);
         past += size.history + size.allowed + size.words;
@@ -262,7 +263,8 @@ static struct layout plan_layout(const struct device_sampler *s, const struct sa
     at.banned = at.bias + bias * sizeof(struct logit_bias);
     at.masks = at.banned + banned * sizeof(int32_t);
     at.changes = at.masks + masks * bits_of(s) * sizeof(uint32_t);
-    at.past = at.changes + listed * sizeof(struct logit_change);
+    at.ids = at.changes + listed * sizeof(struct logit_change);
+    at.past = at.ids + ids * sizeof(int32_t);
     at.end = at.past + past * sizeof(int32_t);
     return at;
 }
@@ -275,7 +277,7 @@ static struct sample_row score_of(const struct sample *sample) {
     return row;
 }
 
-/* Makes the row of a sample and appends its lists to the settings. */
+/* Makes the row of a sample and appends its lists, except for its ids, to the settings. */
 static struct sample_row row_of(const struct device_sampler *s, const struct sample *sample,
                                 const struct logit_changes *changes, int slot, struct layout *at,
                                 const struct settings_memory *memory) {
@@ -310,14 +312,27 @@ static struct sample_row row_of(const struct device_sampler *s, const struct sam
     return row;
 }
 
+/* Appends the ids whose logprobs the sample wants. */
+static void put_ids(struct sample_row *row, const struct sample *sample, struct layout *at,
+                    const struct settings_memory *memory) {
+    const size_t from = at->ids + at->n_ids * sizeof *sample->ids;
+    assert(sample->n_ids >= 0 && sample->n_ids <= SAMPLE_MAX_BEST);
+    if (sample->n_ids == 0) return;
+    memcpy(memory->host + from, sample->ids, (size_t)sample->n_ids * sizeof *sample->ids);
+    row->ids = (const int32_t *)(memory->device + from);
+    row->n_ids = sample->n_ids;
+    at->n_ids += (size_t)sample->n_ids;
+}
+
 static void put_row(const struct device_sampler *s, const struct sample *samples, int i,
                     const struct logit_changes *changes, struct layout *at,
                     const struct settings_memory *memory) {
     const struct sample *sample = &samples[i];
     const bool first = i == 0 || samples[i - 1].row != sample->row;
     const int at_row = at->n_rows++;
-    ((struct sample_row *)memory->host)[at_row] =
-        row_of(s, sample, changes ? &changes[i] : nullptr, s->slot[i], at, memory);
+    struct sample_row *row = &((struct sample_row *)memory->host)[at_row];
+    *row = row_of(s, sample, changes ? &changes[i] : nullptr, s->slot[i], at, memory);
+    put_ids(row, sample, at, memory);
     ((struct sample_place *)(memory->host + at->places))[at_row] = {
         sample->row, i, first ? sample->row : -1, sample->sampling ? -1 : sample->scored,
         !sample->shared};

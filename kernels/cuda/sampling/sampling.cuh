@@ -43,6 +43,9 @@ struct sample_row {
     struct logit_change *changes;
     int32_t n_changes;
     float mirostat_mu; /* as in struct sample */
+    /* device memory: the ids whose logprobs are written to `best`; n_ids 0: those of the best */
+    const int32_t *ids;
+    int32_t n_ids;
 };
 
 struct sample_best {
