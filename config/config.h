@@ -316,6 +316,14 @@ static inline bool quantization_is_blocks(enum quantization q) {
     return q != QUANTIZATION_NONE && q != QUANTIZATION_FP8;
 }
 
+/* Which rows of a prompt give hidden vectors; as --pooling: how they become an embedding. */
+enum hidden_rows {
+    HIDDEN_NONE, /* as --pooling: as the model's files say, or the last row */
+    HIDDEN_FIRST,
+    HIDDEN_LAST,
+    HIDDEN_ALL, /* their mean */
+};
+
 /* The type of keys and values. auto: int16, on a GPU float16, in the oracle mode float32. */
 enum kv_dtype {
     KV_DTYPE_AUTO,
@@ -371,8 +379,8 @@ struct named_value {
     int value;
 };
 extern const struct named_value device_names[], compute_dtype_names[], quantization_names[],
-    block_type_names[], kv_dtype_names[], load_format_names[], generation_config_names[],
-    log_level_names[], log_format_names[], grammar_file_names[];
+    block_type_names[], kv_dtype_names[], pooling_names[], load_format_names[],
+    generation_config_names[], log_level_names[], log_format_names[], grammar_file_names[];
 
 /* Returns the first name of a value, which must be in the list. */
 const char *value_name(const struct named_value *names, int value);

@@ -36,6 +36,12 @@ const struct named_value kv_dtype_names[] = {
     {"float16", KV_DTYPE_FLOAT16}, {"float32", KV_DTYPE_FLOAT32}, {"bfloat16", KV_DTYPE_BFLOAT16},
     {"fp8", KV_DTYPE_FP8},         {"fp8_e4m3", KV_DTYPE_FP8},    {NULL, 0}};
 
+const struct named_value pooling_names[] = {{"auto", HIDDEN_NONE},
+                                            {"cls", HIDDEN_FIRST},
+                                            {"last", HIDDEN_LAST},
+                                            {"mean", HIDDEN_ALL},
+                                            {NULL, 0}};
+
 const struct named_value load_format_names[] = {
     {"auto", LOAD_AUTO}, {"dummy", LOAD_DUMMY}, {NULL, 0}};
 

@@ -42,13 +42,14 @@ struct quantise_job {
 };
 enum status engine_quantise(struct quantise_job *job, struct err *err);
 
-/* The next seven may be called by any thread. Their results live as long as the engine. */
+/* The next eight may be called by any thread. Their results live as long as the engine. */
 const struct model_config *engine_model(const struct engine *engine);
 const struct engine_memory *engine_memory(const struct engine *engine);
 const struct tokenizer *engine_tokenizer(const struct engine *engine);
 /* Some models have a separate template for requests with tools. NULL: the model lacks a template */
 const struct chat_template *engine_chat_template(const struct engine *engine, bool with_tools);
 const struct sampling_defaults *engine_sampling_defaults(const struct engine *engine);
+const struct pooling *engine_pooling(const struct engine *engine);
 /* "cpu avx512vnni, 2 threads"; with "auto", also the reason for the choice */
 const char *engine_backend_name(const struct engine *engine);
 /* The number of compute threads of engine_parallel, the caller included: those of rank 0. */

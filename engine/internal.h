@@ -35,6 +35,7 @@ struct engine {
     int n_end_ids;
     int32_t end_ids[MAX_END_IDS];
     struct sampling_defaults sampling_defaults;
+    struct pooling pooling;
     int max_in_flight;
     struct inflight_pass passes[MAX_IN_FLIGHT]; /* a ring that starts at `first` */
     int first, n_in_flight;

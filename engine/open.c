@@ -20,7 +20,12 @@ static enum status read_config(struct opening *o, struct err *err) {
     struct model_config *config = &o->engine->model.config;
     enum status status = model_config_read(config, &o->file, err);
     if (status) return status;
-    return model_file_sampling(&o->engine->sampling_defaults, &o->file, config->V, err);
+    status = model_file_sampling(&o->engine->sampling_defaults, &o->file, config->V, err);
+    if (status) return status;
+    struct pooling *pooling = &o->engine->pooling;
+    status = model_file_pooling(pooling, &o->file, config->architecture, err);
+    if (o->config.pooling != HIDDEN_NONE) pooling->rows = o->config.pooling;
+    return status;
 }
 
 static enum status choose_device(struct opening *o, struct err *err) {
@@ -155,6 +160,10 @@ const struct chat_template *engine_chat_template(const struct engine *engine, bo
 
 const struct sampling_defaults *engine_sampling_defaults(const struct engine *engine) {
     return &engine->sampling_defaults;
+}
+
+const struct pooling *engine_pooling(const struct engine *engine) {
+    return &engine->pooling;
 }
 
 const char *engine_backend_name(const struct engine *engine) {

@@ -36,6 +36,10 @@ bool scheduler_has_room(const struct scheduler *s, int n_requests, int n_tokens)
     return requests == 0 || n_tokens <= s->config.max_queued_tokens - tokens;
 }
 
+static bool has_room_for(const struct scheduler *s, const struct generation *generation) {
+    return generation->is_admitted || scheduler_has_room(s, 1, generation->n_prompt);
+}
+
 static enum status context_exceeded(struct err *err, const char *format, int limit, int prompt,
                                     int asked) {
     err_set(err, STATUS_INVALID_REQUEST, "prompt", format, limit, prompt, asked);
@@ -106,7 +110,7 @@ static enum status inbox_put(struct scheduler *s, struct request *request, struc
     if (inbox->stopping) return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is stopping.");
     if (inbox->failed)
         return err_set(err, STATUS_UNAVAILABLE, NULL, "The device has failed; the server ends.");
-    if (!scheduler_has_room(s, 1, request->n_prompt)) return inbox_refuse_full(s, err);
+    if (!has_room_for(s, request->generation)) return inbox_refuse_full(s, err);
     if (atomic_load(&inbox->live_sequences) == 0) inbox->busy_since_ns = now_ns();
     request->arrival = inbox->n_arrivals++;
     atomic_fetch_add(&inbox->queued_requests, 1);
@@ -120,7 +124,7 @@ static enum status inbox_put(struct scheduler *s, struct request *request, struc
 enum status scheduler_submit(struct scheduler *s, struct generation *generation, struct err *err) {
     enum status status = scheduler_check_fits(s, generation, err);
     if (status != STATUS_OK) return status;
-    if (!scheduler_has_room(s, 1, generation->n_prompt)) return inbox_refuse_full(s, err);
+    if (!has_room_for(s, generation)) return inbox_refuse_full(s, err);
     bool drafts = drafter_guesses(&s->drafter) && generation->max_drafts > 0;
     struct request *request = request_new(generation, s->config.max_model_len, s->config.block_size,
                                           s->config.prefix_caching, drafts ? &s->drafter : NULL);

@@ -35,7 +35,8 @@ struct engine_config {
     bool dummy;               /* random weights in the file's shapes, always the same ones */
     bool stand_in_vocabulary; /* for tests: do not read a folder's own tokenizer */
     enum kv_dtype kv_dtype;
-    int max_model_len; /* 0: the model's own */
+    enum hidden_rows pooling; /* replaces the model's own */
+    int max_model_len;        /* 0: the model's own */
     int max_num_seqs;
     int max_num_batched_tokens; /* the largest M */
     int max_logit_rows;         /* the largest R; 0: max_num_seqs */
@@ -81,6 +82,15 @@ struct sampling_defaults {
             0                                                                                      \
         }                                                                                          \
     }
+
+/* How hidden vectors become an embedding. */
+struct pooling {
+    enum hidden_rows rows; /* not HIDDEN_NONE */
+    bool normalises;       /* to length 1 */
+    /* a step of the model's files that this version lacks, "2_Dense"; empty: none. Then the model
+     * gives no embeddings */
+    char unserved[64];
+};
 
 /* The plan of memory by purpose, in bytes, and its capacity. */
 struct engine_memory {

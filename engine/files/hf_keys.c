@@ -8,7 +8,8 @@
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-enum status hf_text_read(struct json **out, const char *text, size_t length, struct err *err) {
+static enum status text_read(struct json **out, const char *text, size_t length,
+                             enum json_type type, struct err *err) {
     static const char mark[] = "\xef\xbb\xbf";
     *out = NULL;
     if (length >= 3 && memcmp(text, mark, 3) == 0)
@@ -19,14 +20,20 @@ enum status hf_text_read(struct json **out, const char *text, size_t length, str
         if (err) err->status = STATUS_BAD_FILE;
         return STATUS_BAD_FILE;
     }
-    if (json_is(*out, JSON_OBJECT)) return STATUS_OK;
-    const char *type = json_type_name(*out);
+    if (json_is(*out, type)) return STATUS_OK;
+    const char *found = json_type_name(*out);
     json_free(*out);
     *out = NULL;
-    return err_set(err, STATUS_BAD_FILE, NULL, "the file is %s, not a JSON object", type);
+    return err_set(err, STATUS_BAD_FILE, NULL, "the file is %s, not a JSON %s", found,
+                   type == JSON_OBJECT ? "object" : "array");
 }
 
-enum status hf_file_read(struct json **out, const char *path, size_t max_bytes, struct err *err) {
+enum status hf_text_read(struct json **out, const char *text, size_t length, struct err *err) {
+    return text_read(out, text, length, JSON_OBJECT, err);
+}
+
+static enum status file_read(struct json **out, const char *path, size_t max_bytes,
+                             enum json_type type, struct err *err) {
     struct mapping file;
     *out = NULL;
     enum status status = mapping_open(&file, path, err);
@@ -36,9 +43,17 @@ enum status hf_file_read(struct json **out, const char *path, size_t max_bytes, 
             err_set(err, STATUS_BAD_FILE, "model",
                     "the file has %zu bytes; the limit for this file is %zu", file.size, max_bytes);
     else
-        status = hf_text_read(out, (const char *)file.data, file.size, err);
+        status = text_read(out, (const char *)file.data, file.size, type, err);
     mapping_close(&file);
     return status ? blame_file(err, status, path) : STATUS_OK;
+}
+
+enum status hf_file_read(struct json **out, const char *path, size_t max_bytes, struct err *err) {
+    return file_read(out, path, max_bytes, JSON_OBJECT, err);
+}
+
+enum status hf_list_read(struct json **out, const char *path, size_t max_bytes, struct err *err) {
+    return file_read(out, path, max_bytes, JSON_ARRAY, err);
 }
 
 /* ---- values --------------------------------------------------------------------------------- */

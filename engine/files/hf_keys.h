@@ -12,6 +12,9 @@
  * begin with the path. */
 enum status hf_file_read(struct json **out, const char *path, size_t max_bytes, struct err *err);
 
+/* The same for a file that is a list of objects. */
+enum status hf_list_read(struct json **out, const char *path, size_t max_bytes, struct err *err);
+
 /* Parses a JSON object from text; messages begin with "the file". */
 enum status hf_text_read(struct json **out, const char *text, size_t length, struct err *err);
 

@@ -70,6 +70,12 @@ enum status model_file_config(struct model_config *config, struct model_file *fi
 enum status model_file_sampling(struct sampling_defaults *out, const struct model_file *file, int V,
                                 struct err *err);
 
+/* Reads how the model's makers pool hidden vectors: modules.json of sentence-transformers and the
+ * files that it names, or the key ARCHITECTURE.pooling_type. Without these, the last row is pooled.
+ * `architecture` is that of the config. Fails with STATUS_BAD_FILE. */
+enum status model_file_pooling(struct pooling *out, const struct model_file *file,
+                               const char *architecture, struct err *err);
+
 /* ---- text ----------------------------------------------------------------------------------- */
 
 /* Fills `spec`. Its strings point into the file, which must outlive it. The spec owns the arrays of

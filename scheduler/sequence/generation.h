@@ -19,9 +19,6 @@ struct vocabulary;
 /* Maximum number of ids that are read in one row. */
 #define MAX_READ_IDS 256
 
-/* Which rows of a prompt give hidden vectors. */
-enum hidden_rows { HIDDEN_NONE, HIDDEN_FIRST, HIDDEN_LAST, HIDDEN_ALL };
-
 /* One prompt and n choices to generate from it. The server makes it. After a successful
  * scheduler_submit the scheduler reads it, and the server must keep it and everything that it
  * points to alive and unchanged. The event that is marked `last` returns it to the server: neither
@@ -67,6 +64,7 @@ struct generation {
     int priority;       /* lower values first */
     /* prefixes are shared only if the salts are equal; 0 is the common one */
     uint64_t cache_salt[2];
+    bool is_admitted;     /* part of an admitted request: the queue's limits do not apply */
     uint64_t received_ns; /* now_ns() when the request was received */
     void *owner;          /* for the server */
     /* Set by any thread: all choices end with FINISH_CANCELLED within a step. */

@@ -8,9 +8,11 @@
 #include "server/ollama/ollama.h"
 #include "server/responses/responses.h"
 
-static const struct api *const apis[] = {
-    &api_completions,      &api_chat,         &api_ollama_chat, &api_ollama_generate,
-    &api_llama_completion, &api_llama_infill, &api_messages,    &api_responses};
+static const struct api *const apis[] = {&api_completions,     &api_chat,
+                                         &api_embeddings,      &api_ollama_chat,
+                                         &api_ollama_generate, &api_llama_completion,
+                                         &api_llama_infill,    &api_messages,
+                                         &api_responses};
 
 #define N_APIS ((int)(sizeof apis / sizeof *apis))
 

@@ -242,6 +242,9 @@ void choice_describe(const struct choice *choice, const struct prompt_run *run, 
         .stop_id = choice->stop_id,
         .n_logprobs = choice->n_logprobs,
         .logprobs = request->sampling.n_logprobs >= 0 ? choice->logprobs : NULL,
+        .n_prompt_tokens = run->n_ids,
+        .hidden_sum = run->hidden_sum,
+        .read = run->read,
     };
     if (request->return_token_ids) {
         out->ids = choice->ids;

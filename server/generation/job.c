@@ -16,6 +16,10 @@
 
 #include "server/generation/job.h"
 
+/* Prompts of one request that reads which the scheduler holds at once. The others wait, so that the
+ * queue stays short for other clients. */
+enum { MAX_READ_AT_ONCE = 64 };
+
 /* ---- events --------------------------------------------------------------------------------- */
 
 static void end(struct generation_job *job) {
@@ -70,6 +74,13 @@ static void add_prompt_token(struct prompt_run *run, const struct event *event) 
     assert(!logprob->has_logprob);
     logprob->sampled = event->sampled;
     logprob->has_logprob = true;
+}
+
+static void add_read(struct prompt_run *run, const struct event *event) {
+    const struct sampled *sampled = &event->sampled;
+    assert(run->read && run->n_read + sampled->n_top <= run->generation.n_logprob_ids);
+    memcpy(run->read + run->n_read, sampled->top, (size_t)sampled->n_top * sizeof *run->read);
+    run->n_read += sampled->n_top;
 }
 
 /* Updates the job's counts; an event has the total counts of its choice. */
@@ -130,6 +141,30 @@ static void add_to_choice(struct generation_job *job, struct prompt_run *run,
     if (job->n_open == 0 && !job->cancelled) end(job);
 }
 
+/* Submits the next prompts of an API that reads. They belong to an admitted request, so the queue's
+ * limits do not apply to them. */
+static void submit_more(struct generation_job *job) {
+    while (!job->cancelled && !job->err.status && job->n_submitted < job->n_prompts &&
+           job->n_running < MAX_READ_AT_ONCE) {
+        struct generation *g = &job->prompts[job->n_submitted].generation;
+        g->received_ns = job->prompts[0].generation.received_ns;
+        g->is_admitted = job->n_submitted > 0;
+        if (scheduler_submit(job->app->scheduler, g, &job->err)) return;
+        job->n_submitted++;
+        job->n_running++;
+    }
+}
+
+/* The scheduler has returned a generation. */
+static void returned(struct generation_job *job) {
+    job->n_running--;
+    if (job->api->reads && !job->cancelled && !job->err.status) {
+        submit_more(job);
+        if (job->err.status) end_failed(job);
+    }
+    if (job->n_running == 0 && job->listener->on_idle) job->listener->on_idle(job);
+}
+
 static bool is_failure(enum finish finish) {
     return finish == FINISH_ERROR || finish == FINISH_STUCK || finish == FINISH_NO_MEMORY;
 }
@@ -147,25 +182,29 @@ void job_event(const struct event *event) {
         fail(job, event->finish);
     } else if (event->kind == EVENT_PROMPT_TOKEN) {
         add_prompt_token(run, event);
+    } else if (event->kind == EVENT_READ) {
+        add_read(run, event);
     } else if (count_token(job, event)) {
         end_failed(job);
     } else {
         add_to_choice(job, run, event);
     }
-    if (last && --job->n_running == 0 && job->listener->on_idle) job->listener->on_idle(job);
+    if (last) returned(job);
 }
 
 /* ---- submission and end --------------------------------------------------------------------- */
 
 enum status job_submit(struct generation_job *job, uint64_t received_ns) {
     assert(job->request && !job->err.status && job->n_running == 0);
-    for (int i = 0; i < job->n_prompts && !job->err.status; i++) {
+    job->prompts[0].generation.received_ns = received_ns;
+    if (job->api->reads) submit_more(job);
+    for (int i = 0; i < job->n_prompts && !job->api->reads && !job->err.status; i++) {
         struct generation *g = &job->prompts[i].generation;
         g->received_ns = received_ns;
         if (!scheduler_submit(job->app->scheduler, g, &job->err)) job->n_running++;
     }
     if (job->err.status) job_cancel(job);
-    assert(job->err.status || job->n_running == job->n_prompts);
+    assert(job->err.status || job->api->reads || job->n_running == job->n_prompts);
     return job->err.status;
 }
 
@@ -200,6 +239,8 @@ void job_clear(struct generation_job *job) {
         mem_free(run->prompt_logprobs);
         mem_free(run->ids);
         mem_free(run->predicted);
+        mem_free(run->hidden_sum);
+        mem_free(run->read);
         buf_free(&run->text);
     }
     mem_free(job->prompts);
@@ -227,7 +268,7 @@ void job_clear(struct generation_job *job) {
 /* ---- answers -------------------------------------------------------------------------------- */
 
 struct api_answer job_answer(const struct generation_job *job) {
-    return (struct api_answer){job->request, job->app->model_name,
+    return (struct api_answer){job->request, &job->app->limits, job->app->model_name,
                                engine_tokenizer(job->app->engine), job->state};
 }
 

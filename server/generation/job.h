@@ -54,6 +54,10 @@ struct prompt_run {
     struct buf text;    /* for echo: the client's text, or the decoded ids */
     /* [n_ids] with echo and logprobs, or with prompt_logprobs */
     struct api_logprob *prompt_logprobs;
+    /* results of an API that reads; the scheduler adds to hidden_sum until the last event */
+    double *hidden_sum;         /* [limits.hidden_size] or NULL */
+    struct token_logprob *read; /* [generation.n_logprob_ids] or NULL */
+    int n_read;
     int n_cached;
     uint64_t first_scheduled_ns, first_token_ns; /* now_ns(); 0: not yet */
     struct choice *choices;                      /* [n_generated] */
@@ -92,8 +96,9 @@ struct generation_job {
     bool cancelled;              /* further events are dropped */
     int n_prompts;
     struct prompt_run *prompts;
-    int n_open;    /* choices that are not done */
-    int n_running; /* generations that the scheduler holds */
+    int n_open;      /* choices that are not done */
+    int n_submitted; /* prompts, in their order */
+    int n_running;   /* generations that the scheduler holds */
     int prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens;
     int predicted_held, predicted_refused; /* drafts from the request's predicted output */
     size_t answer_bytes;                   /* approximate size of the answer so far */

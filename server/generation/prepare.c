@@ -14,6 +14,13 @@
 /* Bytes of an id and its comma. */
 #define ID_BYTES 11
 
+/* Numbers of an embedding that are written in the memory of one sum. */
+#define NUMBER_BYTES 2
+
+static size_t hidden_bytes(const struct generation_job *job) {
+    return (size_t)job->app->limits.hidden_size * sizeof(double);
+}
+
 /* Returns the number of best tokens per prompt token, as either field requests; -1: no logprobs. */
 static int best_of_prompt(const struct api_request *request) {
     int echoed = request->echo ? request->sampling.n_logprobs : -1;
@@ -24,11 +31,13 @@ static int best_of_prompt(const struct api_request *request) {
  * generation, and a short body may request a large one. Fails if it exceeds the limit of one answer
  * or the memory available. */
 static enum status reserve_answer(struct generation_job *job, const struct prompt_run *run,
-                                  struct err *err) {
+                                  const struct api_prompt *asked, struct err *err) {
     const struct api_request *request = job->request;
     size_t each = 0, n_ids = (size_t)run->n_ids, numbers = 0;
     size_t copies = job->api->has_one_prompt ? 1 : (size_t)request->n_generated;
-    const char *param = NULL;
+    const char *param = job->api->reads ? "input" : NULL;
+    if (request->hidden != HIDDEN_NONE) each += hidden_bytes(job) * (1 + NUMBER_BYTES);
+    each += (size_t)asked->n_read_ids * LOGPROB_BYTES;
     if (request->return_token_ids) each += n_ids * ID_BYTES, param = "return_token_ids";
     if (request->echo) each += json_string_bound(run->text.data, run->text.length), param = "echo";
     if (request->echo && request->sampling.n_logprobs >= 0) {
@@ -169,6 +178,19 @@ static enum status prepare_prediction(const struct generation_job *job, struct p
     return STATUS_OK;
 }
 
+/* The memory of the results is reserved in the job's share. */
+static void prepare_reading(const struct generation_job *job, struct prompt_run *run,
+                            const struct api_prompt *asked) {
+    struct generation *g = &run->generation;
+    g->hidden = job->request->hidden;
+    g->n_logprob_ids = asked->n_read_ids;
+    g->logprob_ids = asked->read_ids;
+    if (asked->n_read_ids > 0) run->read = mem_calloc((size_t)asked->n_read_ids, sizeof *run->read);
+    if (g->hidden != HIDDEN_NONE) run->hidden_sum = mem_calloc(1, hidden_bytes(job));
+    g->hidden_sum = run->hidden_sum;
+    assert(generation_reads(g));
+}
+
 static enum status prepare_prompt(struct generation_job *job, int index, struct err *err) {
     struct prompt_run *run = &job->prompts[index];
     const struct api_request *request = job->request;
@@ -184,9 +206,10 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
     if (index == 0 && job_ask_for_calls(job, err)) return err->status;
     bool truncated = truncate_prompt(job, run, asked);
     if (request->echo) prepare_echo(job, run, asked, truncated);
-    if (reserve_answer(job, run, err)) return err->status;
+    if (reserve_answer(job, run, asked, err)) return err->status;
     if (best_of_prompt(request) >= 0) prepare_prompt_logprobs(job, run, asked);
     fill_generation(job, run);
+    if (job->api->reads) prepare_reading(job, run, asked);
     if (prepare_prediction(job, run, err)) return err->status;
     const int context = job->app->limits.max_model_len;
     if (run->n_ids > context - (run->generation.max_tokens > 0)) {

@@ -19,6 +19,7 @@ struct json;
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
+#define API_MAX_INPUTS 2048 /* prompts of an API that reads */
 #define API_MAX_STOPS 16
 #define API_MAX_DRY_BREAKERS 64
 #define API_MAX_BAD_WORDS (MAX_BAD_WORDS / 2) /* each adds up to two words of tokens */
@@ -43,6 +44,10 @@ struct api_prompt {
     const char *suffix;
     size_t suffix_length;
     const struct json *extra;
+    /* of an API that reads: the ids whose logprobs are read in the prompt's last row, in the
+     * arena */
+    const int32_t *read_ids;
+    int n_read_ids; /* 0: none; at most MAX_READ_IDS */
 };
 
 /* The constraint on an answer's text, from a field or from the tools. */
@@ -79,6 +84,8 @@ struct api_limits {
     int reasoning_budget;      /* maximum reasoning tokens of an answer; -1: no limit */
     /* defaults for absent fields; NULL: the API's defaults */
     const struct sampling_defaults *sampling;
+    const struct pooling *pooling; /* of embeddings */
+    int hidden_size;               /* numbers of an embedding */
 };
 
 /* A text in a request, at least one byte long. */
@@ -107,6 +114,9 @@ struct api_request {
     bool predicts;          /* the request has a predicted output, a source of drafts: */
     const char *prediction; /* NULL if it is empty */
     size_t prediction_length;
+    enum hidden_rows hidden; /* rows of each prompt whose hidden vectors are read */
+    int dimensions;          /* of an embedding; 0: all */
+    bool as_base64;          /* embeddings are base64 of their floats */
     bool only_loads; /* Ollama's: the prompt is empty; the answer says that the model is loaded */
     bool echo;
     bool stream, include_usage, continuous_usage_stats;
@@ -211,6 +221,11 @@ struct api_choice {
     int n_prompt_logprobs;
     /* only in whole answers, or NULL */
     const struct api_logprob *prompt_logprobs;
+    /* what an API that reads has read: the sum of the prompt's hidden vectors, or the logprobs of
+     * its ids */
+    int n_prompt_tokens;
+    const double *hidden_sum;         /* [limits.hidden_size] or NULL */
+    const struct token_logprob *read; /* [n_read_ids of the prompt] or NULL */
 };
 
 struct api_usage {
@@ -227,6 +242,7 @@ struct api_usage {
 /* Data that all answers to one request share. */
 struct api_answer {
     const struct api_request *request;
+    const struct api_limits *limits;
     const char *model; /* served name */
     const struct tokenizer *tokenizer;
     void *state; /* of the API's writers, or NULL */
@@ -244,6 +260,7 @@ struct api {
     /* for POST: counts the tokens of a body's prompt; NULL: no such path */
     const char *count_path;
     bool infills; /* every prompt is filled in, also before an empty suffix */
+    bool reads;   /* prompts are read, and not answered */
     const char *id_prefix;
     /* The fields of a body, and those of another API that it may also have; for /openapi.json. */
     const struct field_table *fields, *more_fields;
@@ -296,11 +313,11 @@ struct api {
     "smaller one.\",\"type\":\"unavailable_error\",\"param\":null,\"code\":\"out_of_memory\"}}"
 
 /* The APIs of this folder. */
-extern const struct api api_completions, api_chat;
+extern const struct api api_completions, api_chat, api_embeddings;
 
 /* The fields of their bodies, and of the bodies of /tokenize and /detokenize. */
-extern const struct field_table completion_fields, chat_fields, tokenize_fields, detokenize_fields,
-    template_fields;
+extern const struct field_table completion_fields, chat_fields, embedding_fields, tokenize_fields,
+    detokenize_fields, template_fields;
 
 /* Check a body of /v1/chat/completions or /v1/completions for another API, whose requests are
  * translated to such bodies: the request's `api` is `api`. Otherwise as `parse` of struct api. */
@@ -308,6 +325,15 @@ enum status api_parse_chat(struct api_request **out, struct json *body,
                            const struct api_limits *limits, const struct api *api, struct err *err);
 enum status api_parse_text(struct api_request **out, struct json *body,
                            const struct api_limits *limits, const struct api *api, struct err *err);
+
+enum status api_parse_embeddings(struct api_request **out, struct json *body,
+                                 const struct api_limits *limits, const struct api *api,
+                                 struct err *err);
+
+/* Writes a choice's embedding as a list of numbers, or as base64 of little-endian floats: the sum
+ * of the hidden vectors or their mean, cut to the request's dimensions, normalised. */
+void api_write_embedding(struct buf *out, const struct api_answer *answer,
+                         const struct api_choice *choice);
 
 /* Add the client's name for a field of the translated body, which also stands for the field's
  * members: with "messages[2]" and "input[5]", an error in 'messages[2].content' is one in

@@ -139,6 +139,15 @@ enum status check_request(struct parse *parse) {
     return check_lengths(parse, request);
 }
 
+void request_read(struct api_request *request) {
+    assert(request->api->reads && request->n_prompts > 0);
+    request->n = request->best_of = request->n_generated = 1;
+    request->max_tokens = 0;
+    request->prompt_logprobs = -1;
+    request->sampling = (struct sampling)SAMPLING_GREEDY;
+    request->has_seed = true;
+}
+
 enum status request_parse(struct api_request **out, struct parse *parse, struct json *json,
                           enum status (*finish)(struct parse *parse)) {
     struct api_request *request = parse->target;
@@ -177,7 +186,11 @@ void api_request_drop_tree(struct api_request *request) {
     request->callable.allowed = NULL;
     for (int i = 0; i < request->n_prompts; i++) {
         struct api_prompt *prompt = &request->prompts[i];
-        *prompt = (struct api_prompt){.text = "", .ids = prompt->ids, .n_ids = prompt->n_ids};
+        *prompt = (struct api_prompt){.text = "",
+                                      .ids = prompt->ids,
+                                      .n_ids = prompt->n_ids,
+                                      .read_ids = prompt->read_ids,
+                                      .n_read_ids = prompt->n_read_ids};
     }
 }
 

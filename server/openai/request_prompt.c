@@ -55,10 +55,10 @@ static enum status store_list(struct parse *parse, const char *name, const struc
     enum json_type type = json_first(array)->type;
     int n = json_count(array);
     assert(n > 0 && (type == JSON_STRING || type == JSON_ARRAY));
-    if (n > parse->limits->max_prompts) {
+    int most = request->api->reads ? API_MAX_INPUTS : parse->limits->max_prompts;
+    if (n > most) {
         return err_set(parse->err, STATUS_INVALID_REQUEST, name,
-                       "'%s' may hold at most %d prompts, but it holds %d.", name,
-                       parse->limits->max_prompts, n);
+                       "'%s' may hold at most %d prompts, but it holds %d.", name, most, n);
     }
     request->prompts = arena_alloc(parse->arena, (size_t)n * sizeof *request->prompts);
     if (!request->prompts) {

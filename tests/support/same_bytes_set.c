@@ -171,7 +171,7 @@ static void draw_reading(const struct request_set *set, struct asked *asked, uin
     g->max_tokens = g->min_tokens = 0;
     g->n = 1;
     g->prompt_logprobs = -1;
-    g->thoughts = NULL;
+    g->thoughts = (struct thought_limit){0};
 }
 
 static void draw_themes(struct request_set *set, uint64_t *random) {

@@ -1,0 +1,157 @@
+/* The API /v1/embeddings: its fields, and answers with one vector for each input.
+ *
+ * Specification: https://platform.openai.com/docs/api-reference/embeddings. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "server/openai/internal.h"
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+static enum status check_encoding(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    request->as_base64 = json_is_text(value, "base64");
+    if (request->as_base64 || json_is_text(value, "float")) return STATUS_OK;
+    return field_wrong(parse, name, "must be \"float\" or \"base64\"");
+}
+
+static enum status check_dimensions(struct parse *parse, const char *name,
+                                    const struct json *value) {
+    const struct api_request *request = parse->target;
+    (void)value;
+    if (request->dimensions <= parse->limits->hidden_size) return STATUS_OK;
+    return err_set(parse->err, STATUS_INVALID_REQUEST, name,
+                   "'%s' must be at most %d, the numbers of this model's embeddings, but it is %d.",
+                   name, parse->limits->hidden_size, request->dimensions);
+}
+
+static const struct field fields[] = {
+    {"model", FIELD_STRING, FIELD_NOT_STORED, .check = check_model},
+    TRUNCATION_FIELD,
+    {"input", FIELD_ANY, FIELD_NOT_STORED, .required = true, .check = check_prompt},
+    {"encoding_format", FIELD_ANY, FIELD_NOT_STORED, .check = check_encoding},
+    {"dimensions", FIELD_INT, IN(dimensions), 0, 1, INT32_MAX, .check = check_dimensions},
+    {"add_special_tokens", FIELD_BOOL, IN(add_special_tokens), 1},
+    {"user", FIELD_STRING, FIELD_NOT_STORED},
+    {"priority", FIELD_INT, IN(priority), 0, INT32_MIN, INT32_MAX},
+    {"request_id", FIELD_STRING, FIELD_NOT_STORED, .check = check_request_id},
+    {"cache_salt", FIELD_STRING, FIELD_NOT_STORED, .check = check_cache_salt},
+};
+
+const struct field_table embedding_fields = {FIELDS_OF(fields)};
+
+static enum status finish_embeddings(struct parse *parse) {
+    struct api_request *request = parse->target;
+    const struct pooling *pooling = parse->limits->pooling;
+    if (!field_given(parse, "input")) return field_wrong(parse, "input", "is missing");
+    if (pooling->unserved[0])
+        return err_set(parse->err, STATUS_INVALID_REQUEST, "model",
+                       "This version gives no embeddings of this model: its step '%s' is not "
+                       "served.",
+                       pooling->unserved);
+    request->hidden = pooling->rows;
+    request_read(request);
+    return STATUS_OK;
+}
+
+enum status api_parse_embeddings(struct api_request **out, struct json *body,
+                                 const struct api_limits *limits, const struct api *api,
+                                 struct err *err) {
+    struct api_request request = {.api = api};
+    struct parse parse = {FIELDS_OF(fields), .target = &request, .limits = limits, .err = err};
+    return request_parse(out, &parse, body, finish_embeddings);
+}
+
+static enum status parse_body(struct api_request **out, struct json *body,
+                              const struct api_limits *limits, struct err *err) {
+    return api_parse_embeddings(out, body, limits, &api_embeddings, err);
+}
+
+/* ---- one embedding -------------------------------------------------------------------------- */
+
+/* The factor of the sum that makes the embedding. Only the numbers that are kept count. */
+static double factor_of(const struct api_answer *answer, const struct api_choice *choice, int n) {
+    double squares = 0;
+    if (!answer->limits->pooling->normalises)
+        return answer->request->hidden == HIDDEN_ALL ? 1.0 / choice->n_prompt_tokens : 1;
+    for (int i = 0; i < n; i++) squares += choice->hidden_sum[i] * choice->hidden_sum[i];
+    return squares > 0 ? 1 / sqrt(squares) : 0;
+}
+
+/* Collects bytes and writes each three as four characters (RFC 4648). */
+struct base64 {
+    struct buf *out;
+    uint32_t bits;
+    int n; /* bytes in `bits` */
+};
+
+static void base64_flush(struct base64 *to) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char text[4] = {'=', '=', '=', '='};
+    uint32_t bits = to->bits << 8 * (3 - to->n);
+    for (int i = 0; i <= to->n && to->n > 0; i++) text[i] = digits[bits >> (18 - 6 * i) & 63];
+    if (to->n > 0) buf_add(to->out, text, sizeof text);
+    to->bits = 0;
+    to->n = 0;
+}
+
+static void base64_add(struct base64 *to, float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    for (int i = 0; i < 4; i++) {
+        to->bits = to->bits << 8 | (bits >> 8 * i & 255);
+        if (++to->n == 3) base64_flush(to);
+    }
+}
+
+static float as_float(double value) {
+    return isfinite(value) ? (float)value : 0;
+}
+
+void api_write_embedding(struct buf *out, const struct api_answer *answer,
+                         const struct api_choice *choice) {
+    const struct api_request *request = answer->request;
+    const int n = request->dimensions > 0 ? request->dimensions : answer->limits->hidden_size;
+    struct base64 base64 = {.out = out};
+    assert(choice->hidden_sum && choice->n_prompt_tokens > 0);
+    const double factor = factor_of(answer, choice, n);
+    buf_puts(out, request->as_base64 ? "\"" : "[");
+    for (int i = 0; i < n; i++) {
+        float value = as_float(choice->hidden_sum[i] * factor);
+        if (request->as_base64)
+            base64_add(&base64, value);
+        else
+            buf_printf(out, i > 0 ? ",%.9g" : "%.9g", (double)value);
+    }
+    base64_flush(&base64);
+    buf_puts(out, request->as_base64 ? "\"" : "]");
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+static void write_response(struct buf *out, const struct api_answer *answer,
+                           const struct api_choice *choices, int n, const struct api_usage *usage) {
+    buf_puts(out, "{\"object\":\"list\",\"data\":[");
+    for (int i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        buf_printf(out, "{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i);
+        api_write_embedding(out, answer, &choices[i]);
+        buf_puts(out, "}");
+    }
+    buf_puts(out, "],\"model\":");
+    json_write_string(out, answer->model, strlen(answer->model));
+    buf_printf(out, ",\"usage\":{\"prompt_tokens\":%d,\"total_tokens\":%d}}", usage->prompt_tokens,
+               usage->prompt_tokens);
+}
+
+const struct api api_embeddings = {
+    .path = "/v1/embeddings",
+    .fields = &embedding_fields,
+    .example = "\"input\":\"Hello\"",
+    .id_prefix = "embd-",
+    .reads = true,
+    .parse = parse_body,
+    .write_response = write_response,
+    OPENAI_ERRORS,
+};
