@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/files/gguf.h"
 #include "engine/files/hf_config.h"
 #include "engine/files/hf_keys.h"
 #include "engine/files/model_file.h"
+#include "engine/files/tensors/gguf.h"
 
 enum { MAX_POOLING_BYTES = 1 << 16 };
 

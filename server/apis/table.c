@@ -4,15 +4,20 @@
 
 #include "server/anthropic/anthropic.h"
 #include "server/apis/apis.h"
+#include "server/decisions/decisions.h"
 #include "server/llama/llama.h"
 #include "server/ollama/ollama.h"
 #include "server/responses/responses.h"
 
-static const struct api *const apis[] = {&api_completions,     &api_chat,
-                                         &api_embeddings,      &api_ollama_chat,
-                                         &api_ollama_generate, &api_llama_completion,
-                                         &api_llama_infill,    &api_messages,
-                                         &api_responses};
+static const struct api *const apis[] = {
+    &api_completions,     &api_chat,
+    &api_embeddings,      &api_ollama_chat,
+    &api_ollama_generate, &api_llama_completion,
+    &api_llama_infill,    &api_messages,
+    &api_responses,       &api_decisions,
+    &api_rerank,          &api_rerank_short,
+    &api_rerank_cohere,
+};
 
 #define N_APIS ((int)(sizeof apis / sizeof *apis))
 

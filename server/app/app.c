@@ -118,6 +118,7 @@ void app_set_limits(struct app *app) {
         .default_seed = seed,
         .has_chat_template = engine_chat_template(app->engine, false) != NULL,
         .reasoning_budget = options->api.reasoning_budget,
+        .tokenizer = engine_tokenizer(app->engine),
         .pooling = engine_pooling(app->engine),
         .hidden_size = engine_hidden_size(app->engine),
         .can_infill = tokenizer_fim(engine_tokenizer(app->engine)) != NULL,

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "server/generation/prompt.h"
+#include "server/json/json.h"
 
 /* Tokenising stops at this multiple of the context: such a prompt cannot be served. */
 #define GIVE_UP_FACTOR 4
@@ -122,6 +123,72 @@ enum status prompt_render(const struct engine *engine, const struct api_prompt *
     return status ? status : render_messages(chat, &input, text, pieces, n_pieces, err);
 }
 
+/* ---- questions ------------------------------------------------------------------------------ */
+
+/* Returns the messages with the question at their end; the caller frees them. */
+static struct json *with_question(const struct api_prompt *prompt) {
+    struct buf text = {0};
+    struct json *messages = NULL;
+    struct err err = {0};
+    const char *comma = "";
+    bool is_asked = false;
+    buf_puts(&text, "[");
+    json_each(message, prompt->messages) {
+        const struct json *content = json_member(message, "content");
+        bool is_user = json_is_text(json_member(message, "role"), "user");
+        is_asked = !message->next && is_user && json_is(content, JSON_STRING);
+        buf_puts(&text, comma);
+        comma = ",";
+        if (!is_asked) {
+            json_write_value(&text, message);
+            continue;
+        }
+        buf_puts(&text, "{\"role\":\"user\",\"content\":\"");
+        json_write_part(&text, json_text(content), json_length(content));
+        buf_puts(&text, "\\n\\n");
+    }
+    if (!is_asked) buf_printf(&text, "%s{\"role\":\"user\",\"content\":\"", comma);
+    json_write_part(&text, prompt->question, prompt->question_length);
+    buf_puts(&text, "\"}]");
+    json_parse(&messages, "The question", text.data, text.length, &err);
+    buf_free(&text);
+    return messages;
+}
+
+/* Encodes the texts of the messages and the question, for a model without a chat template. */
+static enum status encode_plain_question(const struct engine *engine,
+                                         const struct api_prompt *prompt, bool add_special,
+                                         int32_t **ids, int *n, struct err *err) {
+    struct buf text = {0};
+    json_each(message, prompt->messages) {
+        const struct json *content = json_member(message, "content");
+        buf_add(&text, json_text(content), json_length(content));
+        buf_puts(&text, "\n\n");
+    }
+    buf_add(&text, prompt->question, prompt->question_length);
+    buf_puts(&text, "\nAnswer:");
+    const struct api_prompt plain = {.text = text.data, .length = text.length};
+    enum status status = prompt_encode(engine, &plain, add_special, NULL, ids, n, err);
+    buf_free(&text);
+    return status;
+}
+
+static enum status encode_question(const struct engine *engine, const struct api_prompt *prompt,
+                                   bool add_special, int32_t **ids, int *n, struct err *err) {
+    struct api_prompt asked = *prompt;
+    struct json *messages = with_question(prompt);
+    if (!messages)
+        return err_set(err, STATUS_INVALID_REQUEST, "questions",
+                       "The input and the question are too large for one prompt.");
+    asked.messages = messages;
+    asked.question = NULL;
+    enum status status = prompt_encode(engine, &asked, add_special, NULL, ids, n, err);
+    json_free(messages);
+    return status;
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
 static enum status encode_messages(const struct engine *engine, const struct api_prompt *prompt,
                                    bool add_special, struct message_settings *format, int32_t **ids,
                                    int *n, struct err *err) {
@@ -152,6 +219,9 @@ enum status prompt_encode(const struct engine *engine, const struct api_prompt *
                           bool add_special, struct message_settings *format, int32_t **ids, int *n,
                           struct err *err) {
     const int context = engine_memory(engine)->max_model_len, limit = context * GIVE_UP_FACTOR;
+    if (prompt->question)
+        return (engine_chat_template(engine, false) ? encode_question : encode_plain_question)(
+            engine, prompt, add_special, ids, n, err);
     if (prompt->messages) return encode_messages(engine, prompt, add_special, format, ids, n, err);
     if (prompt->infills) return infill_encode(engine, prompt, add_special, limit, ids, n, err);
     if (!prompt->ids) {

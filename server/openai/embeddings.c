@@ -51,7 +51,7 @@ static enum status finish_embeddings(struct parse *parse) {
                        "served.",
                        pooling->unserved);
     request->hidden = pooling->rows;
-    request_read(request);
+    api_read_only(request);
     return STATUS_OK;
 }
 
@@ -153,5 +153,5 @@ const struct api api_embeddings = {
     .reads = true,
     .parse = parse_body,
     .write_response = write_response,
-    OPENAI_ERRORS,
+    API_OPENAI_ERRORS,
 };

@@ -32,9 +32,6 @@ enum status request_parse(struct api_request **out, struct parse *parse, struct 
 /* Checks the fields that all APIs share against each other. Prompts and n_logprobs must be set. */
 enum status check_request(struct parse *parse);
 
-/* Sets the fields of a request whose prompts are read and not answered. */
-void request_read(struct api_request *request);
-
 /* Checks best_of and the fields of beam search against each other (request_search.c). */
 enum status check_search(struct parse *parse);
 
@@ -246,15 +243,11 @@ void write_chunk_end(struct buf *out, const struct api_answer *answer,
 /* Write `data: [DONE]`, and an event with the body of an error. */
 void write_done(struct buf *out, const struct api_answer *answer, const struct api_usage *usage);
 void write_error_event(struct buf *out, const struct api_answer *answer, const struct err *err);
-void write_error(struct buf *out, const struct err *err, const char *request_id);
 
-/* The members of struct api that describe errors of OpenAI's APIs; those for streams, too. */
-#define OPENAI_ERRORS                                                                              \
-    .error_members = "error", .write_error = write_error, .no_memory_body = API_NO_MEMORY,         \
-    .no_memory_event = "data: " API_NO_MEMORY "\n\n"
+/* The members of struct api that describe streams and errors of OpenAI's APIs. */
 #define OPENAI_FORM                                                                                \
     .stream_type = "text/event-stream", .keep_alive = ": keep-alive\n",                            \
     .answer_members = "id object created model choices usage", .write_done = write_done,           \
-    .write_error_event = write_error_event, OPENAI_ERRORS
+    .write_error_event = write_error_event, API_OPENAI_ERRORS
 
 #endif

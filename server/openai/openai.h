@@ -48,6 +48,11 @@ struct api_prompt {
      * arena */
     const int32_t *read_ids;
     int n_read_ids; /* 0: none; at most MAX_READ_IDS */
+    /* of such an API: a text after the messages, which several prompts share; or NULL. It joins the
+     * last message if that is a user's, or else is a user's message. Without a chat template the
+     * model continues the text of the messages and this one. */
+    const char *question; /* [question_length] in the arena */
+    size_t question_length;
 };
 
 /* The constraint on an answer's text, from a field or from the tools. */
@@ -84,6 +89,7 @@ struct api_limits {
     int reasoning_budget;      /* maximum reasoning tokens of an answer; -1: no limit */
     /* defaults for absent fields; NULL: the API's defaults */
     const struct sampling_defaults *sampling;
+    const struct tokenizer *tokenizer;
     const struct pooling *pooling; /* of embeddings */
     int hidden_size;               /* numbers of an embedding */
 };
@@ -117,6 +123,7 @@ struct api_request {
     enum hidden_rows hidden; /* rows of each prompt whose hidden vectors are read */
     int dimensions;          /* of an embedding; 0: all */
     bool as_base64;          /* embeddings are base64 of their floats */
+    const void *reading;     /* of an API that reads: for its writers, in the arena */
     bool only_loads; /* Ollama's: the prompt is empty; the answer says that the model is loaded */
     bool echo;
     bool stream, include_usage, continuous_usage_stats;
@@ -334,6 +341,16 @@ enum status api_parse_embeddings(struct api_request **out, struct json *body,
  * of the hidden vectors or their mean, cut to the request's dimensions, normalised. */
 void api_write_embedding(struct buf *out, const struct api_answer *answer,
                          const struct api_choice *choice);
+
+/* Sets the fields of a request whose prompts are read and not answered; `hidden` and the prompts'
+ * ids are set before. */
+void api_read_only(struct api_request *request);
+
+/* Writes the body of an error for the APIs in OpenAI's form. */
+void api_write_status(struct buf *out, const struct err *err, const char *request_id);
+#define API_OPENAI_ERRORS                                                                          \
+    .error_members = "error", .write_error = api_write_status, .no_memory_body = API_NO_MEMORY,    \
+    .no_memory_event = "data: " API_NO_MEMORY "\n\n"
 
 /* Add the client's name for a field of the translated body, which also stands for the field's
  * members: with "messages[2]" and "input[5]", an error in 'messages[2].content' is one in

@@ -139,7 +139,7 @@ enum status check_request(struct parse *parse) {
     return check_lengths(parse, request);
 }
 
-void request_read(struct api_request *request) {
+void api_read_only(struct api_request *request) {
     assert(request->api->reads && request->n_prompts > 0);
     request->n = request->best_of = request->n_generated = 1;
     request->max_tokens = 0;

@@ -158,7 +158,7 @@ void write_error_event(struct buf *out, const struct api_answer *answer, const s
     write_done(out, answer, NULL);
 }
 
-void write_error(struct buf *out, const struct err *err, const char *request_id) {
+void api_write_status(struct buf *out, const struct err *err, const char *request_id) {
     (void)request_id;
     api_write_error(out, err);
 }

@@ -363,3 +363,12 @@ enum status responses_write_messages(struct translation *to) {
     buf_free(&chat.calls);
     return status;
 }
+
+enum status responses_write_input(struct buf *out, struct buf *names, const struct json *body,
+                                  struct err *err) {
+    struct translation to = {.body = body, .out = *out, .names = *names, .err = err};
+    enum status status = responses_write_messages(&to);
+    *out = to.out;
+    *names = to.names;
+    return status;
+}

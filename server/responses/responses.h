@@ -11,4 +11,9 @@
 
 extern const struct api api_responses;
 
+/* For another API whose body has such an `input`: appends `,"messages":[...]`, the input in a
+ * chat's form, and the client's names of the messages to `names`. Fails with a 400. */
+enum status responses_write_input(struct buf *out, struct buf *names, const struct json *body,
+                                  struct err *err);
+
 #endif

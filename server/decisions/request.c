@@ -1,0 +1,397 @@
+/* The API /v1/decisions: up to 400 questions over one input. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/decisions/internal.h"
+#include "server/responses/responses.h"
+
+enum { MAX_QUESTIONS = 400, MAX_CHOICES_ASKED = 255, MAX_LEVELS = 10 };
+
+enum question_kind { PREDICATE, CHOICE, SCORE };
+
+/* One question, as its answer repeats it. Texts are JSON, in the arena. */
+struct question {
+    enum question_kind kind;
+    const char *name; /* NULL: it has none */
+    int n;            /* options */
+    const char **option;
+};
+
+struct decision {
+    struct question question[MAX_QUESTIONS];
+};
+
+/* A body while it is read. */
+struct reading {
+    struct api_request *request;
+    struct decision *decision;
+    const struct api_limits *limits;
+    const struct json *asked; /* the question */
+    char where[32];           /* "questions[3]" */
+    struct buf text;          /* of the question, for the model */
+    struct err *err;
+};
+
+/* ---- checks --------------------------------------------------------------------------------- */
+
+static enum status wrong(struct reading *r, const char *member, const char *message) {
+    char where[128];
+    snprintf(where, sizeof where, "%s%s%s", r->where, *member ? "." : "", member);
+    return err_set(r->err, STATUS_INVALID_REQUEST, where, "'%s' %s.", where, message);
+}
+
+/* Every member of a question changes its meaning, so unknown ones are refused. `known` ends with
+ * NULL. */
+static enum status refuse_unknown(struct reading *r, const struct json *object, const char *place,
+                                  const char *const *known) {
+    char name[80];
+    json_each_member(member, object) {
+        int i = 0;
+        while (known[i] && strcmp(known[i], member->name) != 0) i++;
+        if (known[i]) continue;
+        snprintf(name, sizeof name, "%s%.40s", place, member->name);
+        return wrong(r, name, "is not a member of it");
+    }
+    return STATUS_OK;
+}
+
+/* Copies the JSON of a value to the arena. */
+static const char *keep(struct reading *r, const struct json *value) {
+    struct buf text = {0};
+    json_write_value(&text, value);
+    char *kept = arena_alloc(r->request->arena, text.length + 1);
+    if (kept) memcpy(kept, text.data, text.length);
+    if (kept) kept[text.length] = 0;
+    buf_free(&text);
+    if (!kept) err_set(r->err, STATUS_UNAVAILABLE, NULL, "Not enough memory for the questions.");
+    return kept;
+}
+
+/* ---- the text of a question ----------------------------------------------------------------- */
+
+/* Appends a string, or the texts of parts. */
+static enum status add_instructions(struct reading *r) {
+    const struct json *value = json_member(r->asked, "instructions");
+    if (json_is(value, JSON_STRING) && json_length(value) > 0) {
+        buf_add(&r->text, json_text(value), json_length(value));
+        return STATUS_OK;
+    }
+    json_each(part, json_is(value, JSON_ARRAY) ? value : NULL) {
+        const struct json *text = json_member(part, "text");
+        if (!json_is_text(json_member(part, "type"), "input_text") || !json_is(text, JSON_STRING))
+            return wrong(r, "instructions", "may have parts of the type \"input_text\" only");
+        if (r->text.length > 0) buf_puts(&r->text, "\n");
+        buf_add(&r->text, json_text(text), json_length(text));
+    }
+    if (r->text.length > 0) return STATUS_OK;
+    return wrong(r, "instructions", "must be a text, or a list of texts");
+}
+
+/* Appends a line such as "B) red: the colour of fire", and keeps the option's value. */
+static enum status add_option(struct reading *r, struct question *question, const char *label,
+                              const struct json *option, const char *list, const char *member) {
+    const struct json *value = json_member(option, member);
+    const struct json *description = json_member(option, "description");
+    const char *const known[] = {member, "description", NULL};
+    char place[48];
+    bool is_bool = json_is(value, JSON_BOOL) && question->kind == CHOICE;
+    snprintf(place, sizeof place, "%s[%d].", list, question->n);
+    if (refuse_unknown(r, option, place, known)) return r->err->status;
+    place[strlen(place) - 1] = 0;
+    if (!is_bool && (!json_is(value, JSON_STRING) || json_length(value) == 0))
+        return wrong(r, place, "must have a text as its value");
+    if (description && !json_is(description, JSON_STRING) && !json_is(description, JSON_NULL))
+        return wrong(r, place, "must have a text as its description");
+    const char *kept = keep(r, value);
+    if (!kept) return r->err->status;
+    for (int i = 0; i < question->n; i++)
+        if (strcmp(question->option[i], kept) == 0)
+            return wrong(r, place, "must differ from those before it");
+    question->option[question->n++] = kept;
+    const char *text = is_bool ? (json_true(value) ? "true" : "false") : json_text(value);
+    buf_printf(&r->text, "%s) %s", label, text);
+    if (json_length(description) > 0) buf_printf(&r->text, ": %s", json_text(description));
+    buf_puts(&r->text, "\n");
+    return STATUS_OK;
+}
+
+/* A list of options: its name, the member with an option's value, the number of options, and how
+ * the model is asked. */
+struct options {
+    const char *list, *member, *title, *end, *range;
+    enum labels labels;
+    int most;
+};
+
+static enum status add_options(struct reading *r, struct question *question,
+                               const struct options *options, struct api_prompt *prompt) {
+    struct label labels[MAX_READ_IDS];
+    char message[96];
+    const struct json *list = json_member(r->asked, options->list);
+    int n = json_is(list, JSON_ARRAY) ? json_count(list) : 0;
+    if (n < 2 || n > options->most) return wrong(r, options->list, options->range);
+    int found = labels_find(r->limits, options->labels, n, labels);
+    snprintf(message, sizeof message,
+             "has %d options, but this model has labels of one token for %d", n, found);
+    if (found < n) return wrong(r, options->list, message);
+    question->option = arena_alloc(r->request->arena, (size_t)n * sizeof *question->option);
+    if (!question->option || labels_set(labels, n, r->request->arena, prompt, r->err))
+        return err_set(r->err, STATUS_UNAVAILABLE, NULL, "Not enough memory for the questions.");
+    buf_printf(&r->text, "\n\n%s:\n", options->title);
+    json_each(option, list) {
+        const char *label = labels[question->n].text;
+        if (add_option(r, question, label, option, options->list, options->member))
+            return r->err->status;
+    }
+    buf_printf(&r->text, "\n%s", options->end);
+    return STATUS_OK;
+}
+
+static enum status add_predicate(struct reading *r, struct question *question,
+                                 struct api_prompt *prompt) {
+    struct label labels[2];
+    if (labels_find(r->limits, LABELS_YES_NO, 2, labels) < 2)
+        return wrong(r, "type", "needs a model that has \"yes\" and \"no\" as single tokens");
+    question->n = 2;
+    buf_puts(&r->text, "\n\nIs this true? Answer with yes or no only.");
+    return labels_set(labels, 2, r->request->arena, prompt, r->err);
+}
+
+/* ---- a question ----------------------------------------------------------------------------- */
+
+static const struct options choice_options = {"choices",
+                                              "value",
+                                              "Options",
+                                              "Answer with the letter of one option only.",
+                                              "must be a list of 2 to 255 options",
+                                              LABELS_LETTERS,
+                                              MAX_CHOICES_ASKED};
+static const struct options score_options = {"levels",
+                                             "label",
+                                             "Levels",
+                                             "Answer with the number of one level only.",
+                                             "must be a list of 2 to 10 levels",
+                                             LABELS_DIGITS,
+                                             MAX_LEVELS};
+
+static enum status read_kind(struct reading *r, struct question *question,
+                             struct api_prompt *prompt) {
+    static const char *const predicate[] = {"type", "instructions", "name", NULL};
+    static const char *const choice[] = {"type", "instructions", "name", "choices", NULL};
+    static const char *const score[] = {"type", "instructions", "name", "levels", NULL};
+    const struct json *type = json_member(r->asked, "type");
+    bool is_predicate = json_is_text(type, "predicate"), is_choice = json_is_text(type, "choice");
+    if (!is_predicate && !is_choice && !json_is_text(type, "score"))
+        return wrong(r, "type", "must be \"predicate\", \"choice\" or \"score\"");
+    if (refuse_unknown(r, r->asked, "", is_predicate ? predicate : is_choice ? choice : score))
+        return r->err->status;
+    if (add_instructions(r)) return r->err->status;
+    question->kind = is_predicate ? PREDICATE : is_choice ? CHOICE : SCORE;
+    if (is_predicate) return add_predicate(r, question, prompt);
+    return add_options(r, question, is_choice ? &choice_options : &score_options, prompt);
+}
+
+static enum status read_question(struct reading *r, struct question *question,
+                                 struct api_prompt *prompt) {
+    const struct json *name = json_member(r->asked, "name");
+    if (!json_is(r->asked, JSON_OBJECT)) return wrong(r, "", "must be an object");
+    if (name && !json_is(name, JSON_NULL) && !json_is(name, JSON_STRING))
+        return wrong(r, "name", "must be a text");
+    if (json_is(name, JSON_STRING) && !(question->name = keep(r, name))) return r->err->status;
+    buf_clear(&r->text);
+    if (read_kind(r, question, prompt)) return r->err->status;
+    char *text = arena_alloc(r->request->arena, r->text.length);
+    if (!text) return err_set(r->err, STATUS_UNAVAILABLE, NULL, "Not enough memory.");
+    memcpy(text, r->text.data, r->text.length);
+    prompt->question = text;
+    prompt->question_length = r->text.length;
+    return STATUS_OK;
+}
+
+/* All questions share the messages of the request's prompt. */
+static enum status read_questions(struct reading *r, const struct json *questions) {
+    struct api_request *request = r->request;
+    const struct api_prompt input = request->prompts[0];
+    int n = json_is(questions, JSON_ARRAY) ? json_count(questions) : 0, i = 0;
+    if (n < 1 || n > MAX_QUESTIONS)
+        return err_set(r->err, STATUS_INVALID_REQUEST, "questions",
+                       "'questions' must be a list of 1 to %d questions.", MAX_QUESTIONS);
+    request->prompts = arena_alloc(request->arena, (size_t)n * sizeof *request->prompts);
+    r->decision = arena_alloc(request->arena, sizeof *r->decision);
+    if (!request->prompts || !r->decision) {
+        request->prompts = NULL;
+        return err_set(r->err, STATUS_UNAVAILABLE, NULL, "Not enough memory for the questions.");
+    }
+    memset(r->decision, 0, sizeof *r->decision);
+    request->reading = r->decision;
+    request->n_prompts = n;
+    json_each(asked, questions) {
+        snprintf(r->where, sizeof r->where, "questions[%d]", i);
+        r->asked = asked;
+        request->prompts[i] = input;
+        if (read_question(r, &r->decision->question[i], &request->prompts[i]))
+            return r->err->status;
+        i++;
+    }
+    return STATUS_OK;
+}
+
+/* ---- the body ------------------------------------------------------------------------------- */
+
+static const struct field rows[] = {
+    {"model", FIELD_STRING, FIELD_NOT_STORED, .copied_to = "model"},
+    {"input", FIELD_ANY, FIELD_NOT_STORED, .required = true},
+    {"questions", FIELD_ARRAY, FIELD_NOT_STORED, .required = true},
+    {"prompt_cache_key", FIELD_STRING, FIELD_NOT_STORED},
+    {"prompt_cache_options", FIELD_OBJECT, FIELD_NOT_STORED},
+    {"safety_identifier", FIELD_STRING, FIELD_NOT_STORED},
+    {"cache_salt", FIELD_STRING, FIELD_NOT_STORED, .copied_to = "cache_salt"},
+    {"priority", FIELD_INT, FIELD_NOT_STORED, 0, INT32_MIN, INT32_MAX, .copied_to = "priority"},
+    {"request_id", FIELD_STRING, FIELD_NOT_STORED, .copied_to = "request_id"},
+};
+
+static const struct field_table decision_fields = {FIELDS_OF(rows)};
+
+static enum status refuse_unknown_fields(const struct json *body, struct err *err) {
+    json_each_member(member, body) {
+        if (fields_find(&decision_fields, member->name)) continue;
+        return err_set(err, STATUS_INVALID_REQUEST, member->name,
+                       "'%.64s' is not a field of this path: leave it out.", member->name);
+    }
+    return STATUS_OK;
+}
+
+/* Writes a chat's body with the input as its messages. */
+static enum status translate(struct buf *out, struct buf *names, const struct json *body,
+                             struct err *err) {
+    if (!json_is(body, JSON_OBJECT))
+        return err_set(err, STATUS_INVALID_REQUEST, NULL,
+                       "The body must be a JSON object, but it is %s.", json_type_name(body));
+    if (refuse_unknown_fields(body, err) || fields_check(&decision_fields, body, err))
+        return err->status;
+    const struct json *input = fields_member(&decision_fields, body, "input");
+    if (!input || (json_is(input, JSON_STRING) && json_length(input) == 0) ||
+        (json_is(input, JSON_ARRAY) && json_count(input) == 0))
+        return err_set(err, STATUS_INVALID_REQUEST, "input", "'input' must not be empty.");
+    buf_puts(out, "{\"max_tokens\":1");
+    struct buf copied = {0};
+    fields_copy(&decision_fields, body, &copied);
+    if (copied.length > 0) buf_puts(out, ",");
+    buf_add(out, copied.data, copied.length);
+    buf_free(&copied);
+    if (responses_write_input(out, names, body, err)) return err->status;
+    buf_puts(out, "}");
+    return STATUS_OK;
+}
+
+static enum status finish(struct api_request **out, const struct json *body,
+                          const struct api_limits *limits, struct err *err) {
+    struct reading r = {.request = *out, .limits = limits, .err = err};
+    r.request->prompts[0].thinking = THINKING_OFF;
+    r.request->prompts[0].add_generation_prompt = true;
+    enum status status = read_questions(&r, fields_member(&decision_fields, body, "questions"));
+    buf_free(&r.text);
+    if (status == STATUS_OK) {
+        api_read_only(r.request);
+        return STATUS_OK;
+    }
+    api_request_free(r.request);
+    *out = NULL;
+    return status;
+}
+
+static enum status parse_body(struct api_request **out, struct json *body,
+                              const struct api_limits *limits, struct err *err) {
+    struct buf text = {0}, names = {0};
+    struct json *chat = NULL;
+    *out = NULL;
+    enum status status = translate(&text, &names, body, err);
+    if (status == STATUS_OK)
+        status = json_parse_strict(&chat, "The body", text.data, text.length, err);
+    if (status == STATUS_OK) status = api_parse_chat(out, chat, limits, &api_decisions, err);
+    if (status != STATUS_OK && names.length > 0) api_rename(err, names.data, names.length);
+    if (status == STATUS_OK) status = finish(out, body, limits, err);
+    buf_free(&text);
+    buf_free(&names);
+    json_free(body);
+    return status;
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+static int best_of(const double *probability, int n) {
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (probability[i] > probability[best]) best = i;
+    return best;
+}
+
+static void write_choice(struct buf *out, const struct question *question,
+                         const double *probability) {
+    buf_printf(out, ",\"choice\":%s,\"probabilities\":[",
+               question->option[best_of(probability, question->n)]);
+    for (int i = 0; i < question->n; i++)
+        buf_printf(out, "%s{\"value\":%s,\"probability\":%.9g}", i > 0 ? "," : "",
+                   question->option[i], probability[i]);
+    buf_puts(out, "]");
+}
+
+/* The score is the expected level. */
+static void write_score(struct buf *out, const struct question *question,
+                        const double *probability) {
+    double score = 0;
+    for (int i = 0; i < question->n; i++) score += i * probability[i];
+    buf_printf(out, ",\"score\":%.9g,\"probabilities\":[", score);
+    for (int i = 0; i < question->n; i++)
+        buf_printf(out, "%s{\"value\":%d,\"label\":%s,\"probability\":%.9g}", i > 0 ? "," : "", i,
+                   question->option[i], probability[i]);
+    buf_puts(out, "]");
+}
+
+static void write_answer(struct buf *out, const struct question *question,
+                         const struct api_choice *choice) {
+    static const char *const types[] = {"predicate", "choice", "score"};
+    double probability[MAX_READ_IDS];
+    assert(choice->read && question->n <= MAX_READ_IDS);
+    double mass = labels_probabilities(choice->read, question->n, probability);
+    buf_printf(out, "{\"type\":\"%s\",\"name\":%s", types[question->kind],
+               question->name ? question->name : "null");
+    if (question->kind == PREDICATE) buf_printf(out, ",\"probability\":%.9g", probability[0]);
+    if (question->kind == CHOICE) write_choice(out, question, probability);
+    if (question->kind == SCORE) write_score(out, question, probability);
+    if (question->kind != PREDICATE)
+        buf_printf(out, ",\"confidence\":%.9g",
+                   mass * probability[best_of(probability, question->n)]);
+    buf_puts(out, "}");
+}
+
+static void write_response(struct buf *out, const struct api_answer *answer,
+                           const struct api_choice *choices, int n, const struct api_usage *usage) {
+    const struct decision *decision = answer->request->reading;
+    buf_puts(out, "{\"model\":");
+    json_write_string(out, answer->model, strlen(answer->model));
+    buf_puts(out, ",\"answers\":[");
+    for (int i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        write_answer(out, &decision->question[i], &choices[i]);
+    }
+    buf_printf(out,
+               "],\"usage\":{\"input_tokens\":%d,\"input_tokens_details\":{\"cached_tokens\":%d,"
+               "\"cache_write_tokens\":0},\"output_tokens\":0,\"output_tokens_details\":"
+               "{\"reasoning_tokens\":0},\"total_tokens\":%d}}",
+               usage->prompt_tokens, usage->cached_tokens, usage->prompt_tokens);
+}
+
+const struct api api_decisions = {
+    .path = "/v1/decisions",
+    .fields = &decision_fields,
+    .example = "\"input\":\"It rains.\",\"questions\":[{\"type\":\"predicate\",\"instructions\":"
+               "\"The weather is wet.\"}]",
+    .answer_members = "model answers usage",
+    .id_prefix = "dec-",
+    .reads = true,
+    .parse = parse_body,
+    .write_response = write_response,
+    API_OPENAI_ERRORS,
+};
