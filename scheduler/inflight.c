@@ -88,7 +88,7 @@ static struct sample sample_behind(const struct sequence *leader, const struct s
                            .shared = shared,
                            .last_is_pending = !shared && sequence->n_pending > 0,
                            .ids = request->generation->logprob_ids,
-                           .n_ids = request->generation->n_logprob_ids,
+                           .n_ids = request->beams ? 0 : request->generation->n_logprob_ids,
                            .n_best = request->beams ? request->beams->n_best : 0};
 }
 

@@ -15,8 +15,9 @@ static const struct api *const apis[] = {
     &api_ollama_generate, &api_llama_completion,
     &api_llama_infill,    &api_messages,
     &api_responses,       &api_decisions,
-    &api_rerank,          &api_rerank_short,
-    &api_rerank_cohere,
+    &api_ollama_embed,    &api_ollama_embeddings,
+    &api_llama_embedding, &api_rerank,
+    &api_rerank_short,    &api_rerank_cohere,
 };
 
 #define N_APIS ((int)(sizeof apis / sizeof *apis))

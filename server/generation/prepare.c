@@ -145,6 +145,10 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
         g->sampling.seed = job->app->limits.default_seed + count * 0x9E3779B97F4A7C15u;
     }
     g->prompt_logprobs = best_of_prompt(request);
+    if (g->max_tokens > 0) {
+        g->logprob_ids = request->logprob_ids;
+        g->n_logprob_ids = request->n_logprob_ids;
+    }
     g->priority = request->priority;
     for (int i = 0; i < 2; i++) g->cache_salt[i] = request->cache_salt[i] ^ job->key_salt[i];
     g->owner = run;

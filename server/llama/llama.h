@@ -8,7 +8,7 @@
 
 #include "server/openai/openai.h"
 
-extern const struct api api_llama_completion, api_llama_infill;
+extern const struct api api_llama_completion, api_llama_infill, api_llama_embedding;
 
 /* ---- props.c: descriptions of the server ---------------------------------------------------- */
 

@@ -36,6 +36,12 @@ enum status ollama_parse_generate(struct api_request **out, struct json *body,
  * without a tag, unless the server serves the whole name. */
 size_t ollama_name_length(const struct api_limits *limits, const char *name, size_t n);
 
+/* ---- response.c ----------------------------------------------------------------------------- */
+
+/* Writes {"error": text}. */
+void ollama_write_error(struct buf *out, const struct err *err, const char *request_id);
+#define OLLAMA_NO_MEMORY "{\"error\":\"Not enough memory for this request: try again later.\"}"
+
 /* ---- messages.c ----------------------------------------------------------------------------- */
 
 /* Appends "messages":[...] with OpenAI's form of the body's messages. */

@@ -214,7 +214,5 @@ const char *ollama_unserved(const char *path) {
     }
     if (strncmp(path, "/api/blobs/", strlen("/api/blobs/")) == 0)
         return "This server does not store files: start it with --model to serve another model.";
-    if (strcmp(path, "/api/embed") == 0 || strcmp(path, "/api/embeddings") == 0)
-        return "This server generates text and has no embeddings: use /api/chat or /api/generate.";
     return NULL;
 }

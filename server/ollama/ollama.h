@@ -8,7 +8,8 @@
 
 #include "server/openai/openai.h"
 
-extern const struct api api_ollama_chat, api_ollama_generate;
+extern const struct api api_ollama_chat, api_ollama_generate, api_ollama_embed,
+    api_ollama_embeddings;
 
 /* ---- models.c: descriptions of the model ---------------------------------------------------- */
 

@@ -187,7 +187,7 @@ static void write_generated_done(struct buf *out, const struct api_answer *answe
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
-static void write_error(struct buf *out, const struct err *err, const char *request_id) {
+void ollama_write_error(struct buf *out, const struct err *err, const char *request_id) {
     (void)request_id;
     assert(err->status != STATUS_OK);
     buf_puts(out, "{");
@@ -198,20 +198,19 @@ static void write_error(struct buf *out, const struct err *err, const char *requ
 static void write_error_line(struct buf *out, const struct api_answer *answer,
                              const struct err *err) {
     (void)answer;
-    write_error(out, err, NULL);
+    ollama_write_error(out, err, NULL);
     buf_puts(out, "\n");
 }
 
 /* ---- the APIs ------------------------------------------------------------------------------- */
 
-#define NO_MEMORY "{\"error\":\"Not enough memory for this request: try again later.\"}"
-
 /* There is no keep-alive: clients parse every line as JSON. */
 #define OLLAMA_FORM                                                                                \
     .has_one_prompt = true, .stream_type = "application/x-ndjson",                                 \
     .state_size = sizeof(struct lines), .free_state = free_lines, .keeps_answer = true,            \
-    .error_members = "error", .write_error_event = write_error_line, .write_error = write_error,   \
-    .no_memory_body = NO_MEMORY, .no_memory_event = NO_MEMORY "\n"
+    .error_members = "error", .write_error_event = write_error_line,                               \
+    .write_error = ollama_write_error, .no_memory_body = OLLAMA_NO_MEMORY,                         \
+    .no_memory_event = OLLAMA_NO_MEMORY "\n"
 
 const struct api api_ollama_chat = {
     .path = "/api/chat",

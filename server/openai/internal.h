@@ -101,6 +101,7 @@ enum status check_mirostat(struct parse *parse, const char *name, const struct j
 enum status check_dry_breakers(struct parse *parse, const char *name, const struct json *value);
 enum status check_allowed_ids(struct parse *parse, const char *name, const struct json *value);
 enum status check_bad_words(struct parse *parse, const char *name, const struct json *value);
+enum status check_logprob_ids(struct parse *parse, const char *name, const struct json *value);
 enum status check_truncation(struct parse *parse, const char *name, const struct json *value);
 enum status check_seed(struct parse *parse, const char *name, const struct json *value);
 enum status check_request_id(struct parse *parse, const char *name, const struct json *value);
@@ -174,7 +175,8 @@ enum status check_constraint(struct parse *parse, const char *name, const struct
         {"dry_sequence_breakers", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_dry_breakers},     \
         {"logit_bias", FIELD_OBJECT, FIELD_NOT_STORED, .check = check_logit_bias},                 \
         {"allowed_token_ids", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_allowed_ids},          \
-        {"bad_words", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_bad_words}, {                  \
+        {"bad_words", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_bad_words},                    \
+        {"logprob_token_ids", FIELD_ARRAY, FIELD_NOT_STORED, .check = check_logprob_ids}, {        \
         "prompt_logprobs", FIELD_INT, IN(prompt_logprobs), -1, 0, MAX_TOP_LOGPROBS                 \
     }
 

@@ -147,6 +147,8 @@ struct api_request {
     struct api_text *stop_regexes; /* [n_stop_regexes] */
     int n_stop_ids;
     int32_t stop_ids[MAX_STOP_IDS];
+    int n_logprob_ids;          /* ids whose logprobs replace those of the best tokens; 0: none */
+    const int32_t *logprob_ids; /* [n_logprob_ids] in the arena */
     int n_bad_words;
     struct api_text *bad_words; /* [n_bad_words], without leading white space */
     int repeat_last_n;          /* below -1: absent */

@@ -118,6 +118,7 @@ enum status check_request(struct parse *parse) {
     struct api_request *request = parse->target;
     struct sampling *sampling = &request->sampling;
     assert(request->n_prompts > 0 && request->prompts && request->n > 0);
+    if (request->n_logprob_ids > 0 && sampling->n_logprobs < 0) sampling->n_logprobs = 0;
     enum status status = check_search(parse);
     if (status != STATUS_OK) return status;
     int64_t sequences = (int64_t)request->best_of * request->n_prompts;

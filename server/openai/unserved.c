@@ -47,7 +47,6 @@ static const struct unserved unserved[] = {
     {"input_suffix", C | H, "\"\"", "use /infill"},
     {"kv_transfer_params", C | H, "{}", NULL},
     {"logits_processors", C | H, "[]", "'logit_bias' changes the odds of single tokens"},
-    {"logprob_token_ids", C | H, "[]", NULL},
     {"lora", C | H, "[]", NULL},
     {"messages", C, "[]", "use /v1/chat/completions"},
     {"min_keep", C | H, "0 1", NULL},

@@ -125,7 +125,7 @@ static const struct known known[] = {
     {"kv_transfer_params", REFUSED, REFUSED, "{\"do_remote_decode\":true}", "{}"},
     {"length_penalty", SERVED, SERVED, "1.5", "1.0"},
     {"logits_processors", REFUSED, REFUSED, "[\"a.b\"]", "[]"},
-    {"logprob_token_ids", REFUSED, REFUSED, "[3]", "[]"},
+    {"logprob_token_ids", SERVED, SERVED, "[3]", "[]"},
     {"prompt_embeds", REFUSED, REFUSED, "\"AAAA\"", "[]"},
     {"prompt_logprob_token_ids", REFUSED, REFUSED, "[3]", "[]"},
     {"prompt_logprobs", SERVED, SERVED, "0", NULL},

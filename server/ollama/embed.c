@@ -1,0 +1,131 @@
+/* Ollama's /api/embed, and /api/embeddings of older clients: translated to bodies of
+ * /v1/embeddings. */
+#include <string.h>
+
+#include "server/ollama/internal.h"
+
+static const struct field embed_rows[] = {
+    {"model", FIELD_STRING, FIELD_NOT_STORED, .required = true},
+    {"input", FIELD_ANY, FIELD_NOT_STORED, .required = true, .copied_to = "input"},
+    {"dimensions", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "dimensions"},
+    {"truncate", FIELD_BOOL, FIELD_NOT_STORED},
+    {"options", FIELD_OBJECT, FIELD_NOT_STORED},
+};
+
+static const struct field embeddings_rows[] = {
+    {"model", FIELD_STRING, FIELD_NOT_STORED, .required = true},
+    {"prompt", FIELD_ANY, FIELD_NOT_STORED, .required = true, .copied_to = "input"},
+    {"options", FIELD_OBJECT, FIELD_NOT_STORED},
+};
+
+static const struct field_table embed_fields = {FIELDS_OF(embed_rows)};
+static const struct field_table embeddings_fields = {FIELDS_OF(embeddings_rows)};
+
+/* Ollama cuts texts to the context unless it is told not to. */
+static enum status translate(struct buf *out, const struct field_table *fields,
+                             const struct json *body, const struct api_limits *limits,
+                             struct err *err) {
+    const struct json *model = fields_member(fields, body, "model");
+    const struct json *truncate =
+        fields_find(fields, "truncate") ? fields_member(fields, body, "truncate") : NULL;
+    if (!json_is(body, JSON_OBJECT))
+        return err_set(err, STATUS_INVALID_REQUEST, NULL,
+                       "The body must be a JSON object, but it is %s.", json_type_name(body));
+    if (!json_is(model, JSON_STRING))
+        return err_set(err, STATUS_INVALID_REQUEST, "model", "'model' must be a string.");
+    if (fields_check(fields, body, err)) return err->status;
+    const char *name = json_text(model);
+    struct buf copied = {0};
+    buf_puts(out, "{\"model\":");
+    json_write_string(out, name, ollama_name_length(limits, name, json_length(model)));
+    if (!truncate || json_true(truncate)) buf_puts(out, ",\"truncate_prompt_tokens\":-1");
+    fields_copy(fields, body, &copied);
+    if (copied.length > 0) buf_puts(out, ",");
+    buf_add(out, copied.data, copied.length);
+    buf_puts(out, "}");
+    buf_free(&copied);
+    return STATUS_OK;
+}
+
+static enum status parse_as(struct api_request **out, struct json *body,
+                            const struct field_table *fields, const struct api_limits *limits,
+                            const struct api *api, struct err *err) {
+    struct buf text = {0};
+    struct json *translated = NULL;
+    *out = NULL;
+    enum status status = translate(&text, fields, body, limits, err);
+    if (status == STATUS_OK)
+        status = json_parse(&translated, "The body", text.data, text.length, err);
+    buf_free(&text);
+    json_free(body);
+    return status ? status : api_parse_embeddings(out, translated, limits, api, err);
+}
+
+static enum status parse_embed(struct api_request **out, struct json *body,
+                               const struct api_limits *limits, struct err *err) {
+    return parse_as(out, body, &embed_fields, limits, &api_ollama_embed, err);
+}
+
+/* The name of the input is "prompt" here. */
+static enum status parse_embeddings(struct api_request **out, struct json *body,
+                                    const struct api_limits *limits, struct err *err) {
+    struct buf names = {0};
+    enum status status =
+        parse_as(out, body, &embeddings_fields, limits, &api_ollama_embeddings, err);
+    api_name_add(&names, "input", "prompt");
+    if (status == STATUS_OK)
+        api_keep_names(*out, &names);
+    else
+        api_rename(err, names.data, names.length);
+    buf_free(&names);
+    return status;
+}
+
+static void write_embed(struct buf *out, const struct api_answer *answer,
+                        const struct api_choice *choices, int n, const struct api_usage *usage) {
+    buf_puts(out, "{\"model\":");
+    json_write_string(out, answer->model, strlen(answer->model));
+    buf_puts(out, ",\"embeddings\":[");
+    for (int i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        api_write_embedding(out, answer, &choices[i]);
+    }
+    buf_printf(out, "],\"total_duration\":%llu,\"load_duration\":0,\"prompt_eval_count\":%d}",
+               (unsigned long long)(usage->prompt_ns + usage->generation_ns), usage->prompt_tokens);
+}
+
+static void write_embeddings(struct buf *out, const struct api_answer *answer,
+                             const struct api_choice *choices, int n,
+                             const struct api_usage *usage) {
+    (void)n;
+    (void)usage;
+    buf_puts(out, "{\"embedding\":");
+    api_write_embedding(out, answer, choices);
+    buf_puts(out, "}");
+}
+
+#define EMBED_FORM                                                                                 \
+    .errors_below = "/api", .id_prefix = "embd-", .reads = true, .error_members = "error",         \
+    .write_error = ollama_write_error, .no_memory_body = OLLAMA_NO_MEMORY,                         \
+    .no_memory_event = OLLAMA_NO_MEMORY "\n"
+
+const struct api api_ollama_embed = {
+    .path = "/api/embed",
+    .fields = &embed_fields,
+    .example = "\"input\":\"Hello\"",
+    .answer_members = "model embeddings",
+    .parse = parse_embed,
+    .write_response = write_embed,
+    EMBED_FORM,
+};
+
+const struct api api_ollama_embeddings = {
+    .path = "/api/embeddings",
+    .fields = &embeddings_fields,
+    .example = "\"prompt\":\"Hello\"",
+    .answer_members = "embedding",
+    .has_one_prompt = true,
+    .parse = parse_embeddings,
+    .write_response = write_embeddings,
+    EMBED_FORM,
+};
