@@ -38,11 +38,13 @@ static void write_default(struct buf *out, const struct field *field) {
     }
 }
 
-/* `base`: the table of the fields to which a translation copies. */
+/* `base`: the table of the fields to which a translation copies; the others are those of
+ * embeddings. */
 static void write_field(struct buf *out, const struct field *field,
                         const struct field_table *base) {
     buf_printf(out, "\"%s\":{", field->name);
     const struct field *row = field->copied_to ? fields_find(base, field->copied_to) : NULL;
+    if (field->copied_to && !row) row = fields_find(&embedding_fields, field->copied_to);
     assert(row || !field->copied_to);
     if (!row) row = field;
     if (row->type != FIELD_ANY) {
@@ -126,7 +128,7 @@ static void write_answer(struct buf *out, const struct route *route) {
                route->type ? route->type : "application/json");
     write_members(out, route->answer_members);
     buf_puts(out, "}");
-    if (route->generates) buf_printf(out, ",\"%s\":{}", api->stream_type);
+    if (route->generates && api->stream_type) buf_printf(out, ",\"%s\":{}", api->stream_type);
     buf_puts(out, "}}");
 }
 

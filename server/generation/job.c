@@ -268,8 +268,11 @@ void job_clear(struct generation_job *job) {
 /* ---- answers -------------------------------------------------------------------------------- */
 
 struct api_answer job_answer(const struct generation_job *job) {
-    return (struct api_answer){job->request, &job->app->limits, job->app->model_name,
-                               engine_tokenizer(job->app->engine), job->state};
+    return (struct api_answer){.request = job->request,
+                               .model = job->app->model_name,
+                               .tokenizer = engine_tokenizer(job->app->engine),
+                               .state = job->state,
+                               .limits = &job->app->limits};
 }
 
 struct api_usage job_usage(const struct generation_job *job) {

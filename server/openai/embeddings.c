@@ -149,6 +149,7 @@ const struct api api_embeddings = {
     .path = "/v1/embeddings",
     .fields = &embedding_fields,
     .example = "\"input\":\"Hello\"",
+    .answer_members = "object data model usage",
     .id_prefix = "embd-",
     .reads = true,
     .parse = parse_body,

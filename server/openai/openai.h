@@ -251,10 +251,10 @@ struct api_usage {
 /* Data that all answers to one request share. */
 struct api_answer {
     const struct api_request *request;
-    const struct api_limits *limits;
     const char *model; /* served name */
     const struct tokenizer *tokenizer;
     void *state; /* of the API's writers, or NULL */
+    const struct api_limits *limits;
 };
 
 /* ---- the APIs ------------------------------------------------------------------------------- */

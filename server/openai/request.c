@@ -118,6 +118,9 @@ enum status check_request(struct parse *parse) {
     struct api_request *request = parse->target;
     struct sampling *sampling = &request->sampling;
     assert(request->n_prompts > 0 && request->prompts && request->n > 0);
+    if (request->n_logprob_ids > 0 && request->use_beam_search)
+        return field_wrong(parse, "logprob_token_ids",
+                           "is not served with 'use_beam_search': leave one out");
     if (request->n_logprob_ids > 0 && sampling->n_logprobs < 0) sampling->n_logprobs = 0;
     enum status status = check_search(parse);
     if (status != STATUS_OK) return status;

@@ -238,8 +238,6 @@ enum status check_logprob_ids(struct parse *parse, const char *name, const struc
     struct api_request *request = parse->target;
     int32_t *ids = NULL;
     if (json_count(value) == 0) return STATUS_OK;
-    if (request->use_beam_search)
-        return field_wrong(parse, name, "is not served with 'use_beam_search': leave one out");
     enum status status =
         field_ids(parse, name, value, MAX_TOP_LOGPROBS, &ids, &request->n_logprob_ids);
     request->logprob_ids = ids;

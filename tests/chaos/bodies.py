@@ -1,7 +1,7 @@
 """Hostile bodies: each place of each valid body with each value, members twice, truncations, bytes changed, and large ones."""
 import sources
 from cases import Deck, Pairs, Raw, at, places, put, request, write
-from routes import MODEL, ROWS, USER, chat, completion
+from routes import MODEL, READS, ROWS, USER, chat, completion
 
 VALUES = [Raw(text) for text in (
     b"null", b"true", b"false", b"0", b"-0", b"-1", b"1", b"1.5", b"1e400", b"-1e400", b"1e-400", b"9223372036854775807",
@@ -26,7 +26,8 @@ BASES = [("/v1/completions", completion()), ("/v1/chat/completions", chat()), ("
          ("/infill", {"input_prefix": "a", "input_suffix": "b"}), ("/apply-template", {"messages": USER}),
          ("/completion", {"prompt": "a", "n_predict": 3}),
          ("/v1/messages", {"model": MODEL, "max_tokens": 9, "messages": USER}),
-         ("/v1/responses", {"model": MODEL, "max_output_tokens": 9, "input": "a"})]
+         ("/v1/responses", {"model": MODEL, "max_output_tokens": 9, "input": "a"}),
+         *READS]
 TEXTS = [(name, path, write(body)) for name, path, body in POSTS]
 CUTS = [(row, n) for row in TEXTS for n in range(len(row[2]))]
 BYTES = [bytes([byte]) for byte in b'\x00\t\n "\\{}[]:,-0eE.\x7f\x80\xc0\xff/%'] + [b"", b"\xef\xbb\xbf", b"\\u", b"\\ud800"]

@@ -179,7 +179,24 @@ RESPONSES = {
                          {"type": "local_shell_call_output", "id": "i", "output": "7"}], "tools": [FLAT_TOOL],
                "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]}, "seed": 5},
 }
+QUESTIONS = [{"type": "predicate", "instructions": "a", "name": "p"},
+             {"type": "choice", "instructions": [{"type": "input_text", "text": "b"}],
+              "choices": [{"value": "x", "description": "d"}, {"value": True}, {"value": "z"}]},
+             {"type": "score", "instructions": "c", "levels": [{"label": "x", "description": "d"}, {"label": "y"}]}]
+DECISION = {"model": MODEL, "input": ITEMS[:1], "questions": QUESTIONS, "prompt_cache_key": "k", "prompt_cache_options": {},
+            "safety_identifier": "s", "cache_salt": "a", "priority": 1}
+RANKING = {"model": MODEL, "query": "a", "documents": ["b", {"text": "c"}], "top_n": 1, "return_documents": True,
+           "instruction": "d", "cache_salt": "a", "priority": 1}
+EMBEDDING = {"model": MODEL, "input": ["a", "b c"], "encoding_format": "float", "dimensions": 4, "truncate_prompt_tokens": 8,
+             "add_special_tokens": True, "user": "u", "priority": 1, "cache_salt": "a"}
+OLLAMA_EMBED = {"model": MODEL, "input": ["a", "b"], "dimensions": 4, "truncate": True, "options": {"num_ctx": 64}}
+READS = [("/v1/embeddings", EMBEDDING), ("/v1/decisions", DECISION), ("/v1/rerank", RANKING), ("/rerank", RANKING),
+         ("/v2/rerank", RANKING), ("/api/embed", OLLAMA_EMBED), ("/api/embeddings", {"model": MODEL, "prompt": "a", "options": {}}),
+         ("/embedding", {"model": MODEL, "content": "a", "dimensions": 4})]
 ROWS = [
+    *((f"reads: {path}", POST, path, body) for path, body in READS),
+    *((f"render of {path}", POST, f"{path}/render", body) for path, body in READS),
+    ("embeddings as base64", POST, "/v1/embeddings", {**EMBEDDING, "input": [[72, 73], [74]], "encoding_format": "base64"}),
     *((f"responses: {name}", POST, "/v1/responses", {"model": MODEL, "max_output_tokens": 20, **body})
       for name, body in RESPONSES.items()),
     *((f"after {path}", POST, path, {"model": MODEL, "input": ITEMS[:1], "seed": 3})

@@ -12,13 +12,36 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const struct api_limits limits = {.model = "m",
-                                         .V = 49152,
-                                         .max_model_len = 2048,
-                                         .max_choices = 16,
-                                         .max_prompts = 8,
-                                         .has_chat_template = true,
-                                         .can_infill = true};
+static const struct pooling pooling = {.rows = HIDDEN_LAST, .normalises = true};
+
+/* A vocabulary in which the labels of decisions are tokens. */
+static const struct tokenizer *labels(void) {
+    static const char *const token[] = {"yes", "no", "A", "B", "C", "AA", "0", "1", "2"};
+    enum { N = sizeof token / sizeof *token };
+    static struct tokenizer *made;
+    uint32_t length[N];
+    for (int i = 0; i < N; i++) length[i] = (uint32_t)strlen(token[i]);
+    const struct tokenizer_spec spec = {.kind = TOKENIZER_BYTE_BPE,
+                                        .n_tokens = N,
+                                        .token = token,
+                                        .token_length = length,
+                                        .bos = -1,
+                                        .eos = -1,
+                                        .unknown = -1,
+                                        .ignore_merges = true};
+    if (!made) assert(tokenizer_new(&made, &spec, NULL) == STATUS_OK);
+    return made;
+}
+
+static struct api_limits limits = {.model = "m",
+                                   .V = 49152,
+                                   .max_model_len = 2048,
+                                   .max_choices = 16,
+                                   .max_prompts = 8,
+                                   .has_chat_template = true,
+                                   .pooling = &pooling,
+                                   .hidden_size = 64,
+                                   .can_infill = true};
 
 /* Reads a body like the server: first as JSON, then by its API. */
 static enum status request_read(struct api_request **out, const struct api *api, const char *body,
@@ -41,11 +64,15 @@ static void check_parsed(const struct api_request *r) {
     assert(r->max_tokens >= -1 && r->min_tokens >= 0 && r->n_stop_ids <= MAX_STOP_IDS);
     assert(s->temperature >= 0 && s->temperature <= 2 && s->top_p >= 0 && s->top_p <= 1);
     assert(s->repetition_penalty > 0 && s->top_k >= 0 && s->n_logprobs >= -1);
-    assert(r->n_prompts >= 1 && r->n_prompts <= limits.max_prompts);
+    assert(r->n_prompts >= 1 &&
+           r->n_prompts <= (r->api->reads ? API_MAX_INPUTS : limits.max_prompts));
+    assert(!r->api->reads || (r->max_tokens == 0 && r->n_generated == 1 && !r->stream));
     for (int i = 0; i < r->n_prompts; i++) {
         const struct api_prompt *prompt = &r->prompts[i];
         assert(r->api != &api_chat || prompt->messages);
         assert(r->api != &api_completions || !prompt->messages);
+        assert(prompt->n_read_ids >= 0 && prompt->n_read_ids <= MAX_READ_IDS);
+        assert(!prompt->question || (prompt->question_length > 0 && prompt->n_read_ids > 0));
         assert(prompt->messages || prompt->infills ||
                (prompt->ids ? prompt->n_ids > 0 : prompt->length > 0));
         assert(!prompt->infills || (!prompt->ids && prompt->suffix && !r->echo));
@@ -159,6 +186,7 @@ static void try_string(const char *text, size_t size) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *body = mem_alloc(size); /* of the exact length, so that a read past the end is found */
     if (size) memcpy(body, data, size);
+    limits.tokenizer = labels();
     for (int i = 0; api_at(i); i++) try_request(api_at(i), body, size);
     try_tokens(body, size);
     try_batch_line(body, size);

@@ -70,6 +70,17 @@ const struct sampled *engine_wait(struct engine *engine) {
     return engine->results;
 }
 
+const float *engine_hidden(const struct engine *engine, int i) {
+    static const float hidden[] = {1, 2, 3, 4};
+    note((struct engine *)engine, "hidden ");
+    return hidden + 2 * i;
+}
+
+int engine_hidden_size(const struct engine *engine) {
+    (void)engine;
+    return 2;
+}
+
 bool engine_failed(const struct engine *engine, struct err *err) {
     (void)engine;
     err_set(err, STATUS_SERVER_ERROR, NULL, "failed");
@@ -149,6 +160,26 @@ START_TEST(a_step_is_submitted_sampled_and_waited_for) {
 }
 END_TEST
 
+START_TEST(hidden_vectors_are_read_after_the_wait) {
+    struct engine engine = {0};
+    struct scheduler *scheduler = scheduler_on(&engine, NULL);
+    const int32_t prompt[2] = {1, 2};
+    double sum[2] = {0, 0};
+    struct generation generation = {.prompt = prompt,
+                                    .n_prompt = 2,
+                                    .n = 1,
+                                    .prompt_logprobs = -1,
+                                    .hidden = HIDDEN_ALL,
+                                    .hidden_sum = sum};
+    ck_assert_int_eq(scheduler_submit(scheduler, &generation, NULL), STATUS_OK);
+    while (scheduler_step(scheduler)) {
+    }
+    ck_assert_str_eq(engine.calls, "submit sample wait hidden hidden ");
+    ck_assert(sum[0] == 1 + 3 && sum[1] == 2 + 4 && engine.n_samples == 0);
+    scheduler_free(scheduler);
+}
+END_TEST
+
 /* Its draws are positions, too, so all drafts are accepted. Of six tokens, the prompt's step yields
  * one, the next step three, the last one two. */
 START_TEST(a_draft_engine_runs_between_the_steps) {
@@ -203,6 +234,7 @@ int main(void) {
     Suite *suite = suite_create("scheduler_engine_port");
     TCase *core = tcase_create("core");
     tcase_add_test(core, a_step_is_submitted_sampled_and_waited_for);
+    tcase_add_test(core, hidden_vectors_are_read_after_the_wait);
     tcase_add_test(core, a_draft_engine_runs_between_the_steps);
     tcase_add_test(core, swapping_threads_and_failures_are_the_engine_s);
     suite_add_tcase(suite, core);

@@ -206,7 +206,7 @@ END_TEST
 START_TEST(chat_stream) {
     struct api_request request = request_of(&api_chat);
     struct api_choice choice = {.index = 1, .text = "\xC3\xA9", .length = 2, .stop_id = 5};
-    api_chat.write_start(&out, &(struct api_answer){&request, NULL, "m", &words, NULL}, 1, &usage);
+    api_chat.write_start(&out, &(struct api_answer){&request, "m", &words, NULL}, 1, &usage);
     check_out(CHUNK_HEAD
               "{\"index\":1,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
               "\"finish_reason\":null,\"stop_reason\":null}]}\n\n");

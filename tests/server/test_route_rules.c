@@ -20,6 +20,11 @@
 #define OLLAMA_CHAT "{" HI "," OLLAMA
 #define OLLAMA_TEXT "{\"model\":\"tiny\",\"prompt\":\"hi\"," OLLAMA
 
+#define DECISION                                                                                   \
+    "{\"model\":\"tiny\",\"input\":\"hi\",\"questions\":[{\"type\":\"predicate\","                 \
+    "\"instructions\":\"a\"}]}"
+#define RANKING "{\"model\":\"tiny\",\"query\":\"hi\",\"documents\":[\"a\"]}"
+
 static const struct {
     const char *path, *method;
     const char *body;    /* a body that it answers with 200; NULL: it reads no body */
@@ -68,11 +73,27 @@ static const struct {
     {"/v1/messages/render", "POST", NAMED, 200, "/v1/messages/render"},
     {"/v1/responses", "POST", INPUT, 200, "/v1/responses"},
     {"/v1/responses/render", "POST", INPUT, 200, "/v1/responses/render"},
+    {"/v1/embeddings", "POST", INPUT, 200, "/v1/embeddings"},
+    {"/v1/embeddings/render", "POST", INPUT, 200, "/v1/embeddings/render"},
+    {"/v1/decisions", "POST", DECISION, 200, "/v1/decisions"},
+    {"/v1/decisions/render", "POST", DECISION, 200, "/v1/decisions/render"},
+    {"/v1/rerank", "POST", RANKING, 200, "/v1/rerank"},
+    {"/v1/rerank/render", "POST", RANKING, 200, "/v1/rerank/render"},
+    {"/rerank", "POST", RANKING, 200, "/rerank"},
+    {"/rerank/render", "POST", RANKING, 200, "/rerank/render"},
+    {"/v2/rerank", "POST", RANKING, 200, "/v2/rerank"},
+    {"/v2/rerank/render", "POST", RANKING, 200, "/v2/rerank/render"},
+    {"/api/embed", "POST", INPUT, 200, "/api/embed"},
+    {"/api/embed/render", "POST", INPUT, 200, "/api/embed/render"},
+    {"/api/embeddings", "POST", OLLAMA_TEXT, 200, "/api/embeddings"},
+    {"/api/embeddings/render", "POST", OLLAMA_TEXT, 200, "/api/embeddings/render"},
+    {"/embedding", "POST", INPUT, 200, "/embedding"},
+    {"/embedding/render", "POST", INPUT, 200, "/embedding/render"},
     {"/v1/messages/count_tokens", "POST", NAMED, 200, "/v1/messages/count_tokens"},
     {"/v1/responses/input_tokens", "POST", INPUT, 200, "/v1/responses/input_tokens"},
 };
 
-enum { N_ROUTES = sizeof routes / sizeof *routes, N_SHORT = 4 };
+enum { N_ROUTES = sizeof routes / sizeof *routes, N_SHORT = 5 };
 
 static const char *const methods[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"};
 

@@ -42,7 +42,8 @@ struct engine *runner_open_ranks(const char *model, bool float32, int threads,
                                              .kv_dtype = kv_dtype});
 }
 
-float *runner_logits(struct engine *engine, const int32_t *tokens, int first, int n) {
+/* Submits rows first..first + n - 1 of a sequence; all want logits, or their hidden vectors. */
+static void submit(struct engine *engine, const int32_t *tokens, int first, int n, bool hidden) {
     int32_t position[MOST_ROWS], slot[MOST_ROWS], row[MOST_ROWS], table[2048 / 16];
     int32_t start[2] = {0, n};
     for (int i = 0; i < 2048 / 16; i++) table[i] = i;
@@ -56,9 +57,20 @@ float *runner_logits(struct engine *engine, const int32_t *tokens, int first, in
                         .table = table,
                         .table_stride = 2048 / 16,
                         .R = n,
+                        .n_hidden = hidden ? n : 0,
                         .logit_row = row};
     engine_submit(engine, &step);
+}
+
+float *runner_logits(struct engine *engine, const int32_t *tokens, int first, int n) {
+    submit(engine, tokens, first, n, false);
     return engine_read_logits(engine);
+}
+
+void runner_hidden(struct engine *engine, const int32_t *tokens, int n) {
+    submit(engine, tokens, 0, n, true);
+    engine_sample(engine, NULL, 0);
+    engine_wait(engine);
 }
 
 double runner_logsumexp(const float *row, int n) {

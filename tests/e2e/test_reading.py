@@ -1,0 +1,218 @@
+"""Answers that are read and not generated: embeddings, decisions, rankings, logprobs of given ids."""
+import base64
+import math
+import struct
+import threading
+
+import httpx
+import ollama
+import openai
+import pytest
+
+from conftest import NAME
+
+TEXTS = ["The sun shines over the harbour.", "a", "Rain falls on the hills, and the river rises." * 8]
+INPUT = "The sun shines over the harbour, and the children swim in the warm sea. " * 4
+QUESTIONS = [
+    {"type": "predicate", "instructions": "The weather is good.", "name": "good"},
+    {"type": "choice", "instructions": "Where is it?", "choices": [{"value": "sea", "description": "water"}, {"value": "hill"}, {"value": True}]},
+    {"type": "score", "instructions": "How warm is it?", "levels": [{"label": "cold"}, {"label": "mild"}, {"label": "hot"}]},
+]
+
+
+def embed(server, texts, **fields):
+    answer = server.post("/v1/embeddings", {"model": NAME, "input": texts, **fields})
+    assert answer.status_code == 200, answer.text
+    return [row["embedding"] for row in answer.json()["data"]]
+
+
+def decide(server, questions, given=INPUT):
+    answer = server.post("/v1/decisions", {"model": NAME, "input": given, "questions": questions})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["answers"]
+
+
+def refused(server, path, body):
+    answer = server.post(path, {"model": NAME, **body})
+    assert answer.status_code == 400, answer.text
+    return answer.json()["error"]
+
+
+@pytest.fixture()
+def busy(server):
+    """Streams run beside the test."""
+    stop = threading.Event()
+
+    def run():
+        while not stop.is_set():
+            server.post("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 30})
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    yield
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+
+# ---- embeddings ---------------------------------------------------------------------------------
+
+def test_an_embedding_is_the_same_alone_among_others_and_beside_load(server, busy):
+    alone = [embed(server, text)[0] for text in TEXTS]
+    assert embed(server, TEXTS) == alone and embed(server, TEXTS * 30) == alone * 30
+    assert embed(server, TEXTS, cache_salt="another") == alone
+    for vector in alone:
+        assert math.isclose(sum(x * x for x in vector), 1, abs_tol=1e-6)
+
+
+def test_the_first_dimensions_are_normalised_again(server):
+    whole, cut = embed(server, "a")[0], embed(server, "a", dimensions=7)[0]
+    length = math.sqrt(sum(x * x for x in whole[:7]))
+    assert len(cut) == 7 and all(math.isclose(x / length, y, abs_tol=1e-6) for x, y in zip(whole, cut))
+
+
+def test_base64_has_the_same_floats(server):
+    whole, text = embed(server, "a")[0], embed(server, "a", encoding_format="base64")[0]
+    data = base64.b64decode(text, validate=True)
+    assert list(struct.unpack(f"<{len(data) // 4}f", data)) == [struct.unpack("<f", struct.pack("<f", x))[0] for x in whole]
+
+
+def test_every_path_gives_the_same_vector(server):
+    right = embed(server, TEXTS)
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="x")
+    rows = client.embeddings.create(model=NAME, input=TEXTS).data  # the library asks for base64
+    assert all(math.isclose(x, y, abs_tol=1e-7) for row, wanted in zip(rows, right) for x, y in zip(row.embedding, wanted))
+    theirs = ollama.Client(host=server.url)
+    assert [list(v) for v in theirs.embed(model=NAME, input=TEXTS).embeddings] == right
+    assert list(theirs.embeddings(model=NAME, prompt="a").embedding) == right[1]
+    assert [row["embedding"][0] for row in server.post("/embedding", {"content": TEXTS}).json()] == right
+    ids = server.post("/tokenize", {"prompt": TEXTS[0]}).json()["tokens"]
+    assert embed(server, [ids]) == right[:1]
+
+
+def test_many_inputs_do_not_fill_the_queue(server):
+    texts = [f"number {i}" for i in range(300)]
+    many = threading.Thread(target=lambda: embed(server, texts))
+    many.start()
+    for _ in range(20):
+        assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 1}).status_code == 200
+    many.join()
+    assert embed(server, texts)[7] == embed(server, texts[7])[0]
+
+
+def test_a_client_that_leaves_ends_its_inputs(server):
+    with pytest.raises(httpx.TimeoutException):
+        httpx.post(f"{server.url}/v1/embeddings", json={"input": TEXTS * 600}, timeout=0.3)
+    assert embed(server, "a")
+
+
+@pytest.mark.parametrize("body, param", [
+    ({}, "input"), ({"input": ""}, "input"), ({"input": []}, "input"), ({"input": [""]}, "input[0]"), ({"input": 5}, "input"),
+    ({"input": ["a"] * 2049}, "input"), ({"input": "a", "dimensions": 0}, "dimensions"), ({"input": "a", "dimensions": 100000}, "dimensions"),
+    ({"input": "a", "encoding_format": "int8"}, "encoding_format"), ({"input": [[1 << 30]]}, "input[0]"),
+    ({"input": "word " * 20000}, "prompt"),
+])
+def test_wrong_inputs_are_named(server, body, param):
+    assert refused(server, "/v1/embeddings", body)["param"] == param
+
+
+def test_ollama_cuts_long_inputs_unless_told_not_to(server):
+    long = {"model": NAME, "input": "word " * 2000}
+    assert server.post("/api/embed", long).status_code == 200
+    assert server.post("/api/embed", {**long, "truncate": False}).status_code == 400
+
+
+# ---- decisions ----------------------------------------------------------------------------------
+
+def test_decisions_are_the_same_alone_among_others_and_beside_load(server, busy):
+    alone = [decide(server, [question])[0] for question in QUESTIONS]
+    assert decide(server, QUESTIONS) == alone and decide(server, QUESTIONS * 20) == alone * 20
+
+
+def test_probabilities_are_those_of_the_labels(server):
+    rendered = server.post("/v1/decisions/render", {"model": NAME, "input": INPUT, "questions": QUESTIONS[:1]}).json()[0]
+    labels = [server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()["tokens"][0] for text in ("yes", "no")]
+    body = {"prompt": rendered["token_ids"], "max_tokens": 1, "logprob_token_ids": labels}
+    top = server.post("/v1/completions", body).json()["choices"][0]["logprobs"]["top_logprobs"][0]
+    right = math.exp(top["yes"]) / (math.exp(top["yes"]) + math.exp(top["no"]))
+    assert math.isclose(decide(server, QUESTIONS[:1])[0]["probability"], right, rel_tol=1e-6)
+
+
+def test_openais_library_reads_decisions(server):
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="x")
+    if not hasattr(client, "decisions"):
+        pytest.fail("this version of openai has no decisions: update tests/requirements.txt")
+    found = client.decisions.create(model=NAME, input=[{"role": "user", "content": INPUT}], questions=QUESTIONS)
+    predicate, choice, score = found.answers
+    assert predicate.name == "good" and 0 < predicate.probability < 1
+    assert choice.choice in ("sea", "hill", True) and math.isclose(sum(p.probability for p in choice.probabilities), 1, abs_tol=1e-6)
+    assert math.isclose(score.score, sum(p.value * p.probability for p in score.probabilities), abs_tol=1e-6)
+    assert found.usage.total_tokens == found.usage.input_tokens > 0
+
+
+def test_a_choice_has_up_to_255_options(start):
+    server = start("--max-model-len", "4096")
+    options = [{"value": f"option {i}"} for i in range(255)]
+    answer = decide(server, [{"type": "choice", "instructions": "Which one?", "choices": options}])[0]
+    assert len(answer["probabilities"]) == 255 and math.isclose(sum(p["probability"] for p in answer["probabilities"]), 1, abs_tol=1e-6)
+
+
+PREDICATE = {"type": "predicate", "instructions": "a"}
+CHOICE = {"type": "choice", "instructions": "a", "choices": [{"value": "x"}, {"value": "y"}]}
+
+
+@pytest.mark.parametrize("body, param", [
+    ({"questions": [PREDICATE]}, "input"), ({"input": "", "questions": [PREDICATE]}, "input"), ({"input": "a"}, "questions"),
+    ({"input": "a", "questions": []}, "questions"), ({"input": "a", "questions": [PREDICATE] * 401}, "questions"),
+    ({"input": "a", "questions": [5]}, "questions[0]"), ({"input": "a", "questions": [{}]}, "questions[0].type"),
+    ({"input": "a", "questions": [PREDICATE, {"type": "predicate"}]}, "questions[1].instructions"),
+    ({"input": "a", "questions": [{**PREDICATE, "x": 1}]}, "questions[0].x"), ({"input": "a", "questions": [PREDICATE], "x": 1}, "x"),
+    ({"input": "a", "questions": [{**CHOICE, "choices": [{"value": "x"}]}]}, "questions[0].choices"),
+    ({"input": "a", "questions": [{**CHOICE, "choices": [{"value": "x"}, {"value": "x"}]}]}, "questions[0].choices[1]"),
+    ({"input": "a", "questions": [{**CHOICE, "choices": [{"value": 5}, {"value": "x"}]}]}, "questions[0].choices[0]"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image"}]}], "questions": [PREDICATE]}, "input[0].content[0]"),
+])
+def test_wrong_questions_are_named(server, body, param):
+    assert refused(server, "/v1/decisions", body)["param"] == param
+
+
+# ---- rankings -----------------------------------------------------------------------------------
+
+def test_documents_are_ranked_by_their_scores(server):
+    documents = ["Paris is the capital of France.", {"text": "Cats sleep."}, "It rains."]
+    answers = [server.post(path, {"model": NAME, "query": "The capital of France?", "documents": documents}).json()
+               for path in ("/v1/rerank", "/rerank", "/v2/rerank")]
+    results = answers[0]["results"]
+    assert [a["results"] for a in answers] == [results] * 3
+    assert sorted(r["index"] for r in results) == [0, 1, 2]
+    scores = [r["relevance_score"] for r in results]
+    assert scores == sorted(scores, reverse=True) and all(0 < s < 1 for s in scores)
+    assert {r["index"]: r["document"]["text"] for r in results}[1] == "Cats sleep."
+    few = server.post("/v1/rerank", {"model": NAME, "query": "The capital of France?", "documents": documents, "top_n": 1,
+                                     "return_documents": False}).json()["results"]
+    assert few == [{"index": results[0]["index"], "relevance_score": scores[0]}]
+
+
+@pytest.mark.parametrize("body, param", [
+    ({"documents": ["a"]}, "query"), ({"query": "", "documents": ["a"]}, "query"), ({"query": "a"}, "documents"),
+    ({"query": "a", "documents": []}, "documents"), ({"query": "a", "documents": ["a", 5]}, "documents"),
+    ({"query": "a", "documents": ["a"], "top_n": 0}, "top_n"), ({"query": "a", "documents": ["a"], "max_chunks_per_doc": 2}, "max_chunks_per_doc"),
+])
+def test_wrong_rankings_are_named(server, body, param):
+    assert refused(server, "/v1/rerank", body)["param"] == param
+
+
+# ---- logprobs of given ids ----------------------------------------------------------------------
+
+def test_given_ids_have_their_logprobs(server):
+    body = {"prompt": "The capital of France is", "max_tokens": 3, "temperature": 0}
+    best = server.post("/v1/completions", {**body, "logprobs": 20}).json()["choices"][0]
+    ids = server.post("/tokenize", {"prompt": " Paris", "add_special_tokens": False}).json()["tokens"]
+    given = server.post("/v1/completions", {**body, "logprob_token_ids": ids}).json()["choices"][0]
+    assert given["text"] == best["text"] and given["logprobs"]["top_logprobs"][0][" Paris"] == best["logprobs"]["top_logprobs"][0][" Paris"]
+    chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "logprob_token_ids": [5, 7]}
+    row = server.post("/v1/chat/completions", chat).json()["choices"][0]["logprobs"]["content"][0]
+    assert len(row["top_logprobs"]) == 2
+    assert refused(server, "/v1/completions", {**body, "logprob_token_ids": list(range(21))})["param"] == "logprob_token_ids"
+    assert refused(server, "/v1/completions", {**body, "logprob_token_ids": [5], "use_beam_search": True})["param"] == "logprob_token_ids"
