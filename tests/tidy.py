@@ -68,6 +68,7 @@ DOORS = {
     "server/llama": ["llama.h"],
     "server/anthropic": ["anthropic.h"],
     "server/responses": ["responses.h"],
+    "server/decisions": ["decisions.h"],
     "server/apis": ["apis.h"],
     "server/generation": ["grammar_store.h", "job.h", "prompt.h", "stop_matcher.h"],
     "server/options": ["options.h"],
@@ -83,7 +84,7 @@ ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
 SERVER = SCHEDULER | {"server/json", "server/http", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
-                      "server/responses", "server/apis",
+                      "server/responses", "server/decisions", "server/apis",
                       "server/options"}
 MAY_INCLUDE = {
     "config": set(),
@@ -138,8 +139,9 @@ MAY_INCLUDE = {
     "server/llama": SCHEDULER | {"server/json", "server/message", "server/openai"},
     "server/anthropic": SCHEDULER | {"server/json", "server/message", "server/openai"},
     "server/apis": SCHEDULER | {"server/json", "server/message", "server/openai", "server/ollama", "server/llama",
-                               "server/anthropic", "server/responses"},
+                               "server/anthropic", "server/responses", "server/decisions"},
     "server/responses": SCHEDULER | {"server/json", "server/message", "server/openai"},
+    "server/decisions": SCHEDULER | {"server/json", "server/message", "server/openai", "server/responses"},
     "server/options": SCHEDULER | {"server/http"},
     "server/app": SERVER,
     "server/generation": SERVER | {"server/app"},
@@ -202,6 +204,7 @@ SHORT_FILES = {
     "engine/grammar/read/read.h": A_ROOM,
     "server/anthropic/anthropic.h": A_ROOM,
     "server/responses/responses.h": A_ROOM,
+    "server/decisions/decisions.h": A_ROOM,
     "engine/grammar/schema/schema.h": A_ROOM,
     "engine/models/dummy.h": A_DOOR,
     "engine/models/folder_names.h": A_DOOR,

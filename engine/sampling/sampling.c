@@ -217,28 +217,18 @@ static void score_chosen(const struct sampler *sampler, const float *logits, flo
     if (logits[id] < max) out->rank += sampler->ops->count_above(logits, sampler->V, logits[id]);
 }
 
-static void score_top(struct sampler *sampler, const struct row *row, double lse, int n_top,
-                      struct sampled *out) {
-    assert(n_top >= 0 && n_top <= MAX_TOP_LOGPROBS);
-    if (n_top == 0) return;
-    int n = collect(sampler, row, bound_of_best(sampler, row, n_top), sampler->V);
-    out->n_top = best_of_collected(sampler, n, n_top, out->top);
-    for (int i = 0; i < out->n_top; i++) out->top[i].logprob = logprob_of(out->top[i].logprob, lse);
-}
-
-/* Lists the sample's ids, or the n_top best. */
+/* Lists the logprobs of the sample's ids, or of the n_top best. */
 static void list_logprobs(struct sampler *sampler, const struct sample *sample,
                           const struct row *row, double lse, int n_top, struct sampled *out) {
-    assert(sample->n_ids >= 0 && sample->n_ids <= MAX_TOP_LOGPROBS);
-    if (sample->n_ids == 0) {
-        score_top(sampler, row, lse, n_top, out);
-        return;
-    }
+    assert(n_top >= 0 && n_top <= MAX_TOP_LOGPROBS && sample->n_ids <= MAX_TOP_LOGPROBS);
     out->n_top = sample->n_ids;
-    for (int i = 0; i < sample->n_ids; i++) {
-        int32_t id = sample->ids[i];
-        out->top[i] = (struct token_logprob){id, logprob_of(row->logits[id], lse)};
+    for (int i = 0; i < sample->n_ids; i++)
+        out->top[i] = (struct token_logprob){sample->ids[i], row->logits[sample->ids[i]]};
+    if (sample->n_ids == 0 && n_top > 0) {
+        int n = collect(sampler, row, bound_of_best(sampler, row, n_top), sampler->V);
+        out->n_top = best_of_collected(sampler, n, n_top, out->top);
     }
+    for (int i = 0; i < out->n_top; i++) out->top[i].logprob = logprob_of(out->top[i].logprob, lse);
 }
 
 void sampler_score(struct sampler *sampler, const struct sample *sample, const float *logits,
@@ -246,7 +236,6 @@ void sampler_score(struct sampler *sampler, const struct sample *sample, const f
     struct row row = read_row(sampler, logits);
     double lse = log_sum(sampler, &row);
     assert(!sample->sampling);
-    out->n_top = 0;
     score_chosen(sampler, logits, row.max, lse, sample->scored, out);
     list_logprobs(sampler, sample, &row, lse, sample->n_top, out);
 }

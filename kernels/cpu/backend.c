@@ -162,10 +162,10 @@ static const struct compute_ops compute_ops = {
     .norm_add = op_norm_add,
     .all_reduce = op_all_reduce,
     .logits = op_logits,
+    .hidden = op_hidden,
     .rope_write = op_rope_write,
     .attention = op_attention,
     .gather = op_gather,
-    .hidden = op_hidden,
 };
 
 static const struct memory_ops memory_ops = {

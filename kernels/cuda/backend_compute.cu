@@ -283,8 +283,8 @@ const struct compute_ops cuda_compute_ops = {
     .norm_add = op_norm_add,
     .all_reduce = op_all_reduce,
     .logits = op_logits,
+    .hidden = op_hidden,
     .rope_write = op_rope_write,
     .attention = op_attention,
     .gather = op_gather,
-    .hidden = op_hidden,
 };

@@ -335,6 +335,7 @@ enum status api_parse_chat(struct api_request **out, struct json *body,
 enum status api_parse_text(struct api_request **out, struct json *body,
                            const struct api_limits *limits, const struct api *api, struct err *err);
 
+/* Checks a body of /v1/embeddings for another API in the same way. */
 enum status api_parse_embeddings(struct api_request **out, struct json *body,
                                  const struct api_limits *limits, const struct api *api,
                                  struct err *err);

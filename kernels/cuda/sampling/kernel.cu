@@ -91,8 +91,7 @@ __device__ __forceinline__ void for_best(selection<THREADS, N, by_logit> &s, int
     __syncthreads(); /* the next histogram reuses their memory */
 }
 
-/* Computes the row's sum, and the logprobs of t's ids or of the n_best best ids. Returns the
- * logarithm of the sum. */
+/* Lists the logprobs of t's ids or of the best ids. Returns the logarithm of the row's sum. */
 template <int THREADS, int N>
 __device__ __forceinline__ double
 score_row(const workspace<THREADS> &w, const struct logit_row &row, const struct best &best,
@@ -103,16 +102,14 @@ score_row(const workspace<THREADS> &w, const struct logit_row &row, const struct
         own += share_of(weight_of(logit - best.logit));
     });
     const double lse = log_of_sum<THREADS>(w, best.logit, own);
-    const int n_best = t.n_ids > 0 ? 0 : t.sampling.n_logprobs;
-    const int n = n_best < (int)all.count ? n_best : (int)all.count;
-    for (int i = threadIdx.x; i < t.n_ids; i += THREADS)
-        result->best[i] = {t.ids[i], (float)((double)row.logits[t.ids[i]] - lse)};
+    const int n = t.n_ids > 0 ? 0 : min(t.sampling.n_logprobs, (int)all.count);
+    const auto put = [&](int place, int id, float logit) {
+        result->best[place] = {id, (float)((double)logit - lse)};
+    };
+    for (int i = threadIdx.x; i < t.n_ids; i += THREADS) put(i, t.ids[i], row.logits[t.ids[i]]);
     if (t.n_ids > 0) __syncthreads(); /* the row is read before it is changed */
-    if (n > 0)
-        for_best(s, n, [&](int place, int id, float logit) {
-            result->best[place] = {id, (float)((double)logit - lse)};
-        });
-    if (threadIdx.x == 0) result->n_best = t.n_ids > 0 ? t.n_ids : n;
+    if (n > 0) for_best(s, n, put);
+    if (threadIdx.x == 0) result->n_best = max(t.n_ids, n);
     return lse;
 }
 
