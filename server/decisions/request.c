@@ -273,7 +273,8 @@ static enum status translate(struct buf *out, struct buf *names, const struct js
     const struct json *input = fields_member(&decision_fields, body, "input");
     if (!input || (json_is(input, JSON_STRING) && json_length(input) == 0) ||
         (json_is(input, JSON_ARRAY) && json_count(input) == 0))
-        return err_set(err, STATUS_INVALID_REQUEST, "input", "'input' must not be empty.");
+        return err_set(err, STATUS_INVALID_REQUEST, "input",
+                       "'input' must be a text or items, with 'questions' about it.");
     buf_puts(out, "{\"max_tokens\":1");
     struct buf copied = {0};
     fields_copy(&decision_fields, body, &copied);

@@ -63,7 +63,8 @@ static enum status translate(struct buf *out, const struct json *body, struct er
                        "The body must be a JSON object, but it is %s.", json_type_name(body));
     if (fields_check(&rerank_fields, body, err) || refuse_unserved(body, err)) return err->status;
     if (!text_of(fields_member(&rerank_fields, body, "query")))
-        return err_set(err, STATUS_INVALID_REQUEST, "query", "'query' must be a text.");
+        return err_set(err, STATUS_INVALID_REQUEST, "query",
+                       "'query' must be a text, beside a list of 'documents'.");
     struct buf copied = {0};
     buf_puts(out, "{\"max_tokens\":1");
     fields_copy(&rerank_fields, body, &copied);
@@ -106,9 +107,7 @@ static enum status read_documents(struct api_request *request, const struct json
     const struct json *documents = fields_member(&rerank_fields, body, "documents");
     const struct api_prompt task = request->prompts[0];
     int n = json_count(documents), i = 0;
-    if (n < 1 || n > API_MAX_INPUTS)
-        return err_set(err, STATUS_INVALID_REQUEST, "documents",
-                       "'documents' must be a list of 1 to %d texts.", API_MAX_INPUTS);
+    assert(n > 0 && n <= API_MAX_INPUTS);
     request->prompts = arena_alloc(request->arena, (size_t)n * sizeof *request->prompts);
     ranking->document = arena_alloc(request->arena, (size_t)n * sizeof *ranking->document);
     bool has_memory = request->prompts && ranking->document;
@@ -139,6 +138,10 @@ static enum status finish(struct api_request *request, const struct json *body,
     request->reading = ranking;
     request->prompts[0].thinking = THINKING_OFF;
     request->prompts[0].add_generation_prompt = true;
+    int n = json_count(fields_member(&rerank_fields, body, "documents"));
+    if (n < 1 || n > API_MAX_INPUTS)
+        return err_set(err, STATUS_INVALID_REQUEST, "documents",
+                       "'documents' must be a list of 1 to %d texts.", API_MAX_INPUTS);
     if (labels_find(limits, LABELS_YES_NO, 2, labels) < 2)
         return err_set(err, STATUS_INVALID_REQUEST, "model",
                        "This model cannot rank: \"yes\" and \"no\" are not single tokens of it.");

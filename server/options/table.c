@@ -130,8 +130,7 @@ const struct option option_table[] = {
     {"kv-cache-dtype", NULL, OPTION_ENUM, AT(engine.kv_dtype), "auto", 0, 0, kv_dtype_names, ENGINE,
      "Machine", "type of keys and values; q8_0 (CPU) and fp8 (GPU) need half the memory"},
     {"pooling", NULL, OPTION_ENUM, AT(engine.pooling), "auto", 0, 0, pooling_names, GENERATE,
-     "Model",
-     "rows of a text that make its embedding; auto: as the model's files say, or the last"},
+     "Model", "rows that make an embedding; auto: as the model's files say, or the last"},
     {"block-size", "TOKENS", OPTION_INT, AT(engine.block_size), "16", 1, 256, NULL, ENGINE,
      "Machine", "tokens in a block of the KV cache"},
 

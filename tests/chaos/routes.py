@@ -44,6 +44,7 @@ COMPLETIONS = {
     "stream": completion(stream=True, stream_options={"include_usage": True, "continuous_usage_stats": True}),
     "logprobs": completion(logprobs=3), "stream of logprobs": completion(logprobs=2, stream=True, n=2, seed=1, temperature=1),
     "echo": completion(echo=True, logprobs=2, max_tokens=4), "only echo": completion(echo=True, max_tokens=0),
+    "given ids": completion(logprob_token_ids=[5, 6, 7]),
     "prompt_logprobs": completion("the ant and the ant", prompt_logprobs=2),
     "best_of": completion(best_of=4, n=2, seed=3, temperature=1),
     "beams": completion(use_beam_search=True, best_of=4, n=2, length_penalty=0.5, early_stopping=True),

@@ -37,14 +37,15 @@ def served_fields():
     """The names of all fields that some body may have."""
     tables = {"server/openai/internal.h": 60, "server/openai/completions.c": 8, "server/openai/chat.c": 18,
               "server/openai/tokenize.c": 5, "server/anthropic/request.c": 14, "server/responses/request.c": 18,
-              "server/ollama/request.c": 14, "server/llama/completion.c": 2}
+              "server/ollama/request.c": 14, "server/llama/completion.c": 2, "server/openai/embeddings.c": 8, "server/ollama/embed.c": 4,
+              "server/llama/embedding.c": 1, "server/decisions/request.c": 7, "server/decisions/rerank.c": 7}
     return list(dict.fromkeys(name for path, least in tables.items() for name in found(path, ROW, least)))
 
 
 def unlisted_fields():
     """Reads of a translated body's members that bypass its table of fields."""
-    files = [file for room in ("anthropic", "responses", "ollama") for file in (ROOT / "server" / room).glob("*.c")]
-    return [f"{file.name}: {text}" for file in files for text in re.findall(r'member\([^()]*body, "\w+"', file.read_text())]
+    files = [file for room in ("anthropic", "responses", "ollama", "decisions") for file in (ROOT / "server" / room).glob("*.c")]
+    return [f"{file.name}: {text}" for file in files for text in re.findall(r'(?<!fields_)member\([^()]*body, "\w+"', file.read_text())]
 
 
 def fields():

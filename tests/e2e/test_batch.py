@@ -75,7 +75,7 @@ def test_lines_that_are_no_requests(files):
     source, target = files
     body = {"prompt": "x", "max_tokens": 1}
     write(source, ["\ufeff" + json.dumps(line("a", body)), "", "{broken", "[]", {"url": COMPLETIONS, "body": body},
-                   line("a", body), line("url", body, "/v1/embeddings"), {"custom_id": "none", "url": COMPLETIONS},
+                   line("a", body), line("url", body, "/v1/images"), {"custom_id": "none", "url": COMPLETIONS},
                    {**line("method", body), "method": "GET"}, line("stream", {**body, "stream": True}), "x" * 3000])
     done = run(source, target, "--max-body-size", "2000")
     assert done.returncode == 0, done.stderr

@@ -112,7 +112,7 @@ def test_position_of_broken_json(server):
 
 def test_unknown_things(server):
     check_error(server.http.get("/nowhere"), 404, "not_found_error")
-    check_error(server.http.post("/v1/embeddings", json={}), 404, "not_found_error")
+    check_error(server.http.post("/v1/images", json={}), 404, "not_found_error")
     check_error(server.http.get("/v1/models/another"), 404, "not_found_error")
     error = check_error(server.post("/v1/completions", {"model": "another", "prompt": "x"}), 404, "not_found_error")
     assert error["code"] == "model_not_found" and "another" in error["message"]

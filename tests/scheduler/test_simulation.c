@@ -242,6 +242,13 @@ static void draw_reading(struct simulation *sim, struct generation *g) {
     if (g->hidden == HIDDEN_NONE) g->n_logprob_ids = between(sim, 1, MAX_READ_IDS);
 }
 
+/* As in the server, no token that ends a choice is forced. */
+static void draw_limit(struct simulation *sim, struct generation *g) {
+    g->thoughts = draw_thoughts(&sim->random, vocabulary, FAKE_V);
+    for (int i = 0; i < g->thoughts.n_forced; i++)
+        if (generation_stops_at(g, g->thoughts.forced[i])) g->thoughts.is_set = false;
+}
+
 static void draw_generation(struct simulation *sim, struct fake_client *client) {
     struct generation *g = &client->generation;
     int slots = sim->config.n_blocks * sim->config.block_size, most = sim->config.max_model_len;
@@ -266,7 +273,7 @@ static void draw_generation(struct simulation *sim, struct fake_client *client) 
     if (g->beams.width == 0 && chance(sim, 10))
         draw_reading(sim, g);
     else if (chance(sim, 25))
-        g->thoughts = draw_thoughts(&sim->random, vocabulary, FAKE_V);
+        draw_limit(sim, g);
     g->cache_salt[chance(sim, 50)] = chance(sim, 20) ? (uint64_t)between(sim, 1, 2) : 0;
 }
 

@@ -50,7 +50,7 @@ START_TEST(broken_lines_are_refused) {
         {"{\"custom_id\":\"\"," URL ",\"body\":{}}", "custom_id", STATUS_INVALID_REQUEST, false},
         {"{\"custom_id\":\"a\",\"body\":{}}", "url", STATUS_INVALID_REQUEST, true},
         {"{\"custom_id\":\"a\",\"url\":7,\"body\":{}}", "url", STATUS_NOT_FOUND, true},
-        {"{\"custom_id\":\"a\",\"url\":\"/v1/embeddings\"}", "url", STATUS_NOT_FOUND, true},
+        {"{\"custom_id\":\"a\",\"url\":\"/v1/images\"}", "url", STATUS_NOT_FOUND, true},
         {"{\"custom_id\":\"a\"," URL ",\"method\":\"GET\",\"body\":{}}", "method",
          STATUS_METHOD_NOT_ALLOWED, true},
         {"{\"custom_id\":\"a\"," URL "}", "body", STATUS_INVALID_REQUEST, true},

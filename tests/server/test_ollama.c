@@ -245,8 +245,7 @@ START_TEST(show_takes_a_served_name) {
 END_TEST
 
 START_TEST(paths_of_ollama_that_are_not_served_say_why) {
-    static const char *const unserved[] = {"/api/pull", "/api/delete", "/api/blobs/sha256:0",
-                                           "/api/embed"};
+    static const char *const unserved[] = {"/api/pull", "/api/delete", "/api/blobs/sha256:0"};
     for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
         ck_assert_ptr_nonnull(ollama_unserved(unserved[i]));
     ck_assert_ptr_null(ollama_unserved("/api/chat"));

@@ -23,6 +23,7 @@
 #define DECISION                                                                                   \
     "{\"model\":\"tiny\",\"input\":\"hi\",\"questions\":[{\"type\":\"predicate\","                 \
     "\"instructions\":\"a\"}]}"
+/* "yes" and "no" are not tokens of the model */
 #define RANKING "{\"model\":\"tiny\",\"query\":\"hi\",\"documents\":[\"a\"]}"
 
 static const struct {
@@ -74,15 +75,16 @@ static const struct {
     {"/v1/responses", "POST", INPUT, 200, "/v1/responses"},
     {"/v1/responses/render", "POST", INPUT, 200, "/v1/responses/render"},
     {"/v1/embeddings", "POST", INPUT, 200, "/v1/embeddings"},
+    {"/embeddings", "POST", INPUT, 200, "/v1/embeddings"},
     {"/v1/embeddings/render", "POST", INPUT, 200, "/v1/embeddings/render"},
-    {"/v1/decisions", "POST", DECISION, 200, "/v1/decisions"},
-    {"/v1/decisions/render", "POST", DECISION, 200, "/v1/decisions/render"},
-    {"/v1/rerank", "POST", RANKING, 200, "/v1/rerank"},
-    {"/v1/rerank/render", "POST", RANKING, 200, "/v1/rerank/render"},
-    {"/rerank", "POST", RANKING, 200, "/rerank"},
-    {"/rerank/render", "POST", RANKING, 200, "/rerank/render"},
-    {"/v2/rerank", "POST", RANKING, 200, "/v2/rerank"},
-    {"/v2/rerank/render", "POST", RANKING, 200, "/v2/rerank/render"},
+    {"/v1/decisions", "POST", DECISION, 400, "/v1/decisions"},
+    {"/v1/decisions/render", "POST", DECISION, 400, "/v1/decisions/render"},
+    {"/v1/rerank", "POST", RANKING, 400, "/v1/rerank"},
+    {"/v1/rerank/render", "POST", RANKING, 400, "/v1/rerank/render"},
+    {"/rerank", "POST", RANKING, 400, "/rerank"},
+    {"/rerank/render", "POST", RANKING, 400, "/rerank/render"},
+    {"/v2/rerank", "POST", RANKING, 400, "/v2/rerank"},
+    {"/v2/rerank/render", "POST", RANKING, 400, "/v2/rerank/render"},
     {"/api/embed", "POST", INPUT, 200, "/api/embed"},
     {"/api/embed/render", "POST", INPUT, 200, "/api/embed/render"},
     {"/api/embeddings", "POST", OLLAMA_TEXT, 200, "/api/embeddings"},
@@ -192,7 +194,7 @@ START_TEST(all_routes_are_listed) {
 END_TEST
 
 START_TEST(ollamas_unserved_paths_say_why) {
-    static const char *const lines[] = {"POST /api/pull", "DELETE /api/delete", "POST /api/embed",
+    static const char *const lines[] = {"POST /api/pull", "DELETE /api/delete", "POST /api/copy",
                                         "HEAD /api/blobs/sha256:0"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         ask(lines[i], "", lines[i][0] == 'P' ? "{}" : NULL);

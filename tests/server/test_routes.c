@@ -84,8 +84,8 @@ static const struct asked asked[] = {
     {"GET /v1/completions/render", "", NULL, 405, "Allow: POST"},
     {"POST /tokenize/render", "", "{}", 404, "Unknown path /tokenize/render."},
     {"POST /render", "", "{}", 404, "Unknown path /render.\""},
-    {"POST /v1/embeddings", "", "{\"input\":\"a\"}", 404,
-     "Unknown path /v1/embeddings. This server generates text: POST /v1/chat/completions"},
+    {"POST /v1/images", "", "{\"input\":\"a\"}", 404,
+     "Unknown path /v1/images. This server generates text: POST /v1/chat/completions"},
 };
 
 START_TEST(paths_and_refusals) {
