@@ -113,8 +113,10 @@ static enum status inbox_put(struct scheduler *s, struct request *request, struc
     if (!has_room_for(s, request->generation)) return inbox_refuse_full(s, err);
     if (atomic_load(&inbox->live_sequences) == 0) inbox->busy_since_ns = now_ns();
     request->arrival = inbox->n_arrivals++;
-    atomic_fetch_add(&inbox->queued_requests, 1);
-    atomic_fetch_add(&inbox->queued_tokens, request->n_prompt);
+    if (request->is_counted) {
+        atomic_fetch_add(&inbox->queued_requests, 1);
+        atomic_fetch_add(&inbox->queued_tokens, request->n_prompt);
+    }
     atomic_fetch_add(&inbox->live_sequences, request->n);
     list_append(&inbox->arrived, &request->node);
     pthread_cond_signal(&inbox->changed);

@@ -312,8 +312,9 @@ static void check_requests(const struct scheduler *s) {
         assert(unforked < alive);
         if (request->beams) check_request_beams(request);
         live += alive;
-        queued += request->queued;
-        tokens += request->queued ? request->n_prompt : 0;
+        bool counts = request->queued && request->is_counted;
+        queued += counts;
+        tokens += counts ? request->n_prompt : 0;
     }
     assert(running == s->running.n && waiting == s->waiting.n);
     assert(live <= atomic_load(&s->inbox.live_sequences));

@@ -15,29 +15,32 @@ enum { MAX_POOLING_BYTES = 1 << 16 };
 
 /* ---- folders -------------------------------------------------------------------------------- */
 
-/* The keys of a pooling's settings, exactly one of which is true. */
+/* The modes of a pooling. Older files have a key for each, of which one is true; later ones have
+ * the name of the mode as `pooling_mode`. */
 static const struct {
-    const char *key;
+    const char *key, *name;
     enum hidden_rows rows; /* HIDDEN_NONE: not served */
 } modes[] = {
-    {"pooling_mode_cls_token", HIDDEN_FIRST},
-    {"pooling_mode_lasttoken", HIDDEN_LAST},
-    {"pooling_mode_mean_tokens", HIDDEN_ALL},
-    {"pooling_mode_max_tokens", HIDDEN_NONE},
-    {"pooling_mode_mean_sqrt_len_tokens", HIDDEN_NONE},
-    {"pooling_mode_weightedmean_tokens", HIDDEN_NONE},
+    {"pooling_mode_cls_token", "cls", HIDDEN_FIRST},
+    {"pooling_mode_lasttoken", "lasttoken", HIDDEN_LAST},
+    {"pooling_mode_mean_tokens", "mean", HIDDEN_ALL},
+    {"pooling_mode_max_tokens", "max", HIDDEN_NONE},
+    {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", HIDDEN_NONE},
+    {"pooling_mode_weightedmean_tokens", "weightedmean", HIDDEN_NONE},
 };
 
+/* A pooling has exactly one mode that is served; anything else is not served. */
 static void take_mode(struct pooling *out, const struct json *settings) {
     enum { N_MODES = sizeof modes / sizeof *modes };
+    const struct json *mode = json_member(settings, "pooling_mode");
     int n = 0;
     for (int i = 0; i < N_MODES; i++) {
-        if (!json_true(json_member(settings, modes[i].key))) continue;
-        if (modes[i].rows == HIDDEN_NONE || n++ > 0)
-            snprintf(out->unserved, sizeof out->unserved, "%s", modes[i].key);
-        else
-            out->rows = modes[i].rows;
+        bool is_set = json_true(json_member(settings, modes[i].key));
+        if (!is_set && !json_is_text(mode, modes[i].name)) continue;
+        if (modes[i].rows != HIDDEN_NONE) out->rows = modes[i].rows;
+        n += modes[i].rows != HIDDEN_NONE ? 1 : 2;
     }
+    if (n != 1) snprintf(out->unserved, sizeof out->unserved, "pooling");
 }
 
 static enum status read_mode(struct pooling *out, const char *folder, const char *step,
@@ -47,6 +50,7 @@ static enum status read_mode(struct pooling *out, const char *folder, const char
     snprintf(name, sizeof name, "%s/config.json", step);
     char *path = path_in(folder, name);
     enum status status = hf_file_read(&settings, path, MAX_POOLING_BYTES, err);
+    out->unserved[0] = 0;
     if (!status) take_mode(out, settings);
     json_free(settings);
     mem_free(path);
@@ -79,6 +83,7 @@ static enum status read_steps(struct pooling *out, const char *folder, const cha
     enum status status = hf_list_read(&steps, path, MAX_POOLING_BYTES, err);
     if (status) return status;
     out->normalises = false;
+    snprintf(out->unserved, sizeof out->unserved, "modules.json"); /* until a pooling is found */
     json_each(step, steps) if (!status) status = read_step(out, folder, step, err);
     json_free(steps);
     return status;

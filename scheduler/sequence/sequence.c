@@ -98,6 +98,7 @@ struct request *request_new(struct generation *generation, int max_model_len, in
                            .max_drafts = drafter ? generation->max_drafts : 0,
                            .block_size = block_size,
                            .queued = true,
+                           .is_counted = !generation->is_admitted,
                            .score_end = scored.end,
                            .prompt_scored = scored.from == 0 && scored.end > scored.from};
     sampling_set(&head, generation);

@@ -129,7 +129,8 @@ struct request {
     int max_slots;  /* maximum number of KV slots of a sequence */
     int max_drafts; /* of one sequence in one step */
     int block_size;
-    bool queued; /* counts as queued: has never run */
+    bool queued;     /* has never run */
+    bool is_counted; /* while it is queued, it counts against the queue's limits */
     /* prompt rows before this one are scored, from each sequence's n_scored on, or are read */
     int score_end;
     bool prompt_scored;                        /* all these rows are computed, none is cached */

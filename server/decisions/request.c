@@ -100,7 +100,7 @@ static enum status add_option(struct reading *r, struct question *question, cons
     if (refuse_unknown(r, option, place, known)) return r->err->status;
     place[strlen(place) - 1] = 0;
     if (!is_bool && (!json_is(value, JSON_STRING) || json_length(value) == 0))
-        return wrong(r, place, "must have a text as its value");
+        return wrong(r, place, "must have a text as its value or label");
     if (description && !json_is(description, JSON_STRING) && !json_is(description, JSON_NULL))
         return wrong(r, place, "must have a text as its description");
     const char *kept = keep(r, value);
@@ -196,6 +196,7 @@ static enum status read_question(struct reading *r, struct question *question,
                                  struct api_prompt *prompt) {
     const struct json *name = json_member(r->asked, "name");
     if (!json_is(r->asked, JSON_OBJECT)) return wrong(r, "", "must be an object");
+    if (api_holds_nul(r->asked)) return wrong(r, "", "must not hold the character \\u0000");
     if (name && !json_is(name, JSON_NULL) && !json_is(name, JSON_STRING))
         return wrong(r, "name", "must be a text");
     if (json_is(name, JSON_STRING) && !(question->name = keep(r, name))) return r->err->status;
@@ -391,7 +392,7 @@ const struct api api_decisions = {
                "\"The weather is wet.\"}]",
     .answer_members = "model answers usage",
     .id_prefix = "dec-",
-    .reads = true,
+    .reads = "questions",
     .parse = parse_body,
     .write_response = write_response,
     API_OPENAI_ERRORS,

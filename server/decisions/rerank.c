@@ -2,6 +2,7 @@
  * words with which Qwen3-Reranker was trained, and its score is the share of "yes" among "yes" and
  * "no". */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,9 @@
     "provided. Note that the answer can only be \\\"yes\\\" or \\\"no\\\"."
 #define USUAL_INSTRUCTION                                                                          \
     "Given a web search query, retrieve relevant passages that answer the query"
+
+/* The bytes of queries in the prompts of one request. */
+enum { MAX_COPIED_BYTES = 8 << 20 };
 
 /* What an answer repeats. */
 struct ranking {
@@ -65,6 +69,12 @@ static enum status translate(struct buf *out, const struct json *body, struct er
     if (!text_of(fields_member(&rerank_fields, body, "query")))
         return err_set(err, STATUS_INVALID_REQUEST, "query",
                        "'query' must be a text, beside a list of 'documents'.");
+    for (int i = 0; i < rerank_fields.n_fields; i++) {
+        const char *name = rerank_fields.fields[i].name;
+        if (api_holds_nul(fields_member(&rerank_fields, body, name)))
+            return err_set(err, STATUS_INVALID_REQUEST, name,
+                           "'%s' must not hold the character \\u0000.", name);
+    }
     struct buf copied = {0};
     buf_puts(out, "{\"max_tokens\":1");
     fields_copy(&rerank_fields, body, &copied);
@@ -101,6 +111,13 @@ static bool ask(struct api_request *request, const struct json *body, const stru
     return prompt->question && *kept;
 }
 
+static enum status refuse_document(int i, struct err *err) {
+    char name[32];
+    snprintf(name, sizeof name, "documents[%d]", i);
+    return err_set(err, STATUS_INVALID_REQUEST, name,
+                   "'%s' must be a text, or an object with 'text'.", name);
+}
+
 static enum status read_documents(struct api_request *request, const struct json *body,
                                   const struct label labels[2], struct ranking *ranking,
                                   struct err *err) {
@@ -116,9 +133,7 @@ static enum status read_documents(struct api_request *request, const struct json
         if (!has_memory) break;
         struct api_prompt *prompt = &request->prompts[i];
         *prompt = task;
-        if (!text_of(document))
-            return err_set(err, STATUS_INVALID_REQUEST, "documents",
-                           "'documents[%d]' must be a text, or an object with 'text'.", i);
+        if (!text_of(document)) return refuse_document(i, err);
         has_memory = ask(request, body, text_of(document), prompt, &ranking->document[i++]) &&
                      !labels_set(labels, 2, request->arena, prompt, err);
     }
@@ -142,6 +157,13 @@ static enum status finish(struct api_request *request, const struct json *body,
     if (n < 1 || n > API_MAX_INPUTS)
         return err_set(err, STATUS_INVALID_REQUEST, "documents",
                        "'documents' must be a list of 1 to %d texts.", API_MAX_INPUTS);
+    const size_t shared = json_length(text_of(fields_member(&rerank_fields, body, "query"))) +
+                          json_length(fields_member(&rerank_fields, body, "instruction"));
+    if (shared > MAX_COPIED_BYTES / (size_t)n)
+        return err_set(err, STATUS_INVALID_REQUEST, "query",
+                       "'query' and 'instruction' times the number of documents may have at most "
+                       "%d bytes: send fewer documents.",
+                       MAX_COPIED_BYTES);
     if (labels_find(limits, LABELS_YES_NO, 2, labels) < 2)
         return err_set(err, STATUS_INVALID_REQUEST, "model",
                        "This model cannot rank: \"yes\" and \"no\" are not single tokens of it.");
@@ -230,7 +252,8 @@ static void write_response(struct buf *out, const struct api_answer *answer,
 #define RERANK_FORM                                                                                \
     .fields = &rerank_fields, .answer_members = "id model results usage",                          \
     .example = "\"query\":\"rain\",\"documents\":[\"It rains.\",\"A cat.\"]",                      \
-    .id_prefix = "rerank-", .reads = true, .write_response = write_response, API_OPENAI_ERRORS
+    .id_prefix = "rerank-", .reads = "documents", .write_response = write_response,                \
+    API_OPENAI_ERRORS
 
 const struct api api_rerank = {.path = "/v1/rerank", .parse = parse_body, RERANK_FORM};
 const struct api api_rerank_short = {.path = "/rerank", .parse = parse_short, RERANK_FORM};

@@ -16,9 +16,9 @@
 
 #include "server/generation/job.h"
 
-/* Prompts of one request that reads which the scheduler holds at once. The others wait, so that the
- * queue stays short for other clients. */
-enum { MAX_READ_AT_ONCE = 64 };
+/* The prompts of one request that reads which the scheduler holds at once. The others wait, so that
+ * requests of other clients wait for about two steps. */
+enum { MAX_READ_AT_ONCE = 64, STEPS_READ_AT_ONCE = 2 };
 
 /* ---- events --------------------------------------------------------------------------------- */
 
@@ -141,23 +141,31 @@ static void add_to_choice(struct generation_job *job, struct prompt_run *run,
     if (job->n_open == 0 && !job->cancelled) end(job);
 }
 
+/* May the scheduler get the next prompt? It has at least one. */
+static bool may_submit(const struct generation_job *job) {
+    const int step = job->app->options->engine.max_num_batched_tokens;
+    if (job->n_submitted == job->n_prompts || job->n_running == MAX_READ_AT_ONCE) return false;
+    return job->n_running == 0 || job->n_reading < (int64_t)STEPS_READ_AT_ONCE * step;
+}
+
 /* Submits the next prompts of an API that reads. They belong to an admitted request, so the queue's
  * limits do not apply to them. */
 static void submit_more(struct generation_job *job) {
-    while (!job->cancelled && !job->err.status && job->n_submitted < job->n_prompts &&
-           job->n_running < MAX_READ_AT_ONCE) {
+    while (!job->cancelled && !job->err.status && may_submit(job)) {
         struct generation *g = &job->prompts[job->n_submitted].generation;
         g->received_ns = job->prompts[0].generation.received_ns;
         g->is_admitted = job->n_submitted > 0;
         if (scheduler_submit(job->app->scheduler, g, &job->err)) return;
+        job->n_reading += g->n_prompt;
         job->n_submitted++;
         job->n_running++;
     }
 }
 
 /* The scheduler has returned a generation. */
-static void returned(struct generation_job *job) {
+static void returned(struct generation_job *job, const struct generation *g) {
     job->n_running--;
+    job->n_reading -= job->api->reads ? g->n_prompt : 0;
     if (job->api->reads && !job->cancelled && !job->err.status) {
         submit_more(job);
         if (job->err.status) end_failed(job);
@@ -189,7 +197,7 @@ void job_event(const struct event *event) {
     } else {
         add_to_choice(job, run, event);
     }
-    if (last) returned(job);
+    if (last) returned(job, event->generation);
 }
 
 /* ---- submission and end --------------------------------------------------------------------- */

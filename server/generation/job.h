@@ -96,9 +96,10 @@ struct generation_job {
     bool cancelled;              /* further events are dropped */
     int n_prompts;
     struct prompt_run *prompts;
-    int n_open;      /* choices that are not done */
-    int n_submitted; /* prompts, in their order */
-    int n_running;   /* generations that the scheduler holds */
+    int n_open;        /* choices that are not done */
+    int n_submitted;   /* prompts of an API that reads, in their order */
+    int64_t n_reading; /* prompt tokens of those that the scheduler holds */
+    int n_running;     /* generations that the scheduler holds */
     int prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens;
     int predicted_held, predicted_refused; /* drafts from the request's predicted output */
     size_t answer_bytes;                   /* approximate size of the answer so far */

@@ -14,11 +14,15 @@
 /* Bytes of an id and its comma. */
 #define ID_BYTES 11
 
-/* Numbers of an embedding that are written in the memory of one sum. */
-#define NUMBER_BYTES 2
+/* Bytes of an embedding's number and its comma, and of one in base64. */
+#define NUMBER_BYTES 14
+#define BASE64_BYTES 6
 
-static size_t hidden_bytes(const struct generation_job *job) {
-    return (size_t)job->app->limits.hidden_size * sizeof(double);
+/* Returns the bytes of an embedding in the answer. */
+static size_t embedding_bytes(const struct generation_job *job) {
+    const struct api_request *request = job->request;
+    int n = request->dimensions > 0 ? request->dimensions : job->app->limits.hidden_size;
+    return (size_t)n * (request->as_base64 ? BASE64_BYTES : NUMBER_BYTES);
 }
 
 /* Returns the number of best tokens per prompt token, as either field requests; -1: no logprobs. */
@@ -35,8 +39,8 @@ static enum status reserve_answer(struct generation_job *job, const struct promp
     const struct api_request *request = job->request;
     size_t each = 0, n_ids = (size_t)run->n_ids, numbers = 0;
     size_t copies = job->api->has_one_prompt ? 1 : (size_t)request->n_generated;
-    const char *param = job->api->reads ? "input" : NULL;
-    if (request->hidden != HIDDEN_NONE) each += hidden_bytes(job) * (1 + NUMBER_BYTES);
+    const char *param = job->api->reads;
+    if (request->hidden != HIDDEN_NONE) each += embedding_bytes(job);
     each += (size_t)asked->n_read_ids * LOGPROB_BYTES;
     if (request->return_token_ids) each += n_ids * ID_BYTES, param = "return_token_ids";
     if (request->echo) each += json_string_bound(run->text.data, run->text.length), param = "echo";
@@ -190,9 +194,21 @@ static void prepare_reading(const struct generation_job *job, struct prompt_run 
     g->n_logprob_ids = asked->n_read_ids;
     g->logprob_ids = asked->read_ids;
     if (asked->n_read_ids > 0) run->read = mem_calloc((size_t)asked->n_read_ids, sizeof *run->read);
-    if (g->hidden != HIDDEN_NONE) run->hidden_sum = mem_calloc(1, hidden_bytes(job));
+    if (g->hidden != HIDDEN_NONE)
+        run->hidden_sum = mem_calloc((size_t)job->app->limits.hidden_size, sizeof *run->hidden_sum);
     g->hidden_sum = run->hidden_sum;
     assert(generation_reads(g));
+}
+
+/* Names the input of an API that reads in the error of its prompt. */
+static void name_input(const struct generation_job *job, int index, struct err *err) {
+    const char *field = job->api->reads;
+    bool is_exceeded = strcmp(err->code, "context_length_exceeded") == 0;
+    if (!field || !is_exceeded) return;
+    if (job->request->n_prompts > 1)
+        snprintf(err->param, sizeof err->param, "%s[%d]", field, index);
+    else
+        snprintf(err->param, sizeof err->param, "%s", field);
 }
 
 static enum status prepare_prompt(struct generation_job *job, int index, struct err *err) {
@@ -248,7 +264,11 @@ static void prepare_prompts(struct generation_job *job) {
     job->prompts = mem_calloc((size_t)request->n_prompts, sizeof *job->prompts);
     job->n_prompts = request->n_prompts;
     for (int i = 0; i < job->n_prompts; i++) {
-        if (job_is_abandoned(job) || prepare_prompt(job, i, &job->err)) break;
+        if (job_is_abandoned(job)) break;
+        if (prepare_prompt(job, i, &job->err)) {
+            name_input(job, i, &job->err);
+            break;
+        }
         job->prompt_tokens += job->prompts[i].n_ids;
     }
     job->n_open = job->n_prompts * request->n_generated;
@@ -289,7 +309,7 @@ static enum job_progress read_body(struct generation_job *job, struct json *body
     if (job->api->state_size > 0) job->state = mem_calloc(1, job->api->state_size);
     if (job_forbid(job, &job->err) || job_find_breakers(job, &job->err)) return JOB_PREPARED;
     set_format(job);
-    prompt_list_ignored(job->app->engine, request, &job->ignored);
+    if (!job->api->reads) prompt_list_ignored(job->app->engine, request, &job->ignored);
     prepare_prompts(job);
     if (!job->err.status) job_limit_thoughts(job, &job->err);
     api_request_drop_tree(request);

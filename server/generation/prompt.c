@@ -174,7 +174,8 @@ static enum status encode_plain_question(const struct engine *engine,
 }
 
 static enum status encode_question(const struct engine *engine, const struct api_prompt *prompt,
-                                   bool add_special, int32_t **ids, int *n, struct err *err) {
+                                   bool add_special, struct message_settings *format, int32_t **ids,
+                                   int *n, struct err *err) {
     struct api_prompt asked = *prompt;
     struct json *messages = with_question(prompt);
     if (!messages)
@@ -182,9 +183,13 @@ static enum status encode_question(const struct engine *engine, const struct api
                        "The input and the question are too large for one prompt.");
     asked.messages = messages;
     asked.question = NULL;
-    enum status status = prompt_encode(engine, &asked, add_special, NULL, ids, n, err);
+    enum status status = prompt_encode(engine, &asked, add_special, format, ids, n, err);
     json_free(messages);
-    return status;
+    if (status || !format || !format->starts_inside) return status;
+    mem_free(*ids);
+    return err_set(err, STATUS_INVALID_REQUEST, "model",
+                   "The chat template of this model begins every answer with reasoning, so an "
+                   "answer cannot be read.");
 }
 
 /* ---- messages ------------------------------------------------------------------------------- */
@@ -219,9 +224,9 @@ enum status prompt_encode(const struct engine *engine, const struct api_prompt *
                           bool add_special, struct message_settings *format, int32_t **ids, int *n,
                           struct err *err) {
     const int context = engine_memory(engine)->max_model_len, limit = context * GIVE_UP_FACTOR;
-    if (prompt->question)
-        return (engine_chat_template(engine, false) ? encode_question : encode_plain_question)(
-            engine, prompt, add_special, ids, n, err);
+    if (prompt->question && engine_chat_template(engine, false))
+        return encode_question(engine, prompt, add_special, format, ids, n, err);
+    if (prompt->question) return encode_plain_question(engine, prompt, add_special, ids, n, err);
     if (prompt->messages) return encode_messages(engine, prompt, add_special, format, ids, n, err);
     if (prompt->infills) return infill_encode(engine, prompt, add_special, limit, ids, n, err);
     if (!prompt->ids) {

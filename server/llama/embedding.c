@@ -36,10 +36,20 @@ static enum status parse_body(struct api_request **out, struct json *body,
     *out = NULL;
     if (!json_is(body, JSON_OBJECT)) /* that parser's own message */
         return api_parse_embeddings(out, body, limits, &api_llama_embedding, err);
+    struct buf names = {0};
+    bool has_content = json_member(body, "content") != NULL;
     enum status status = translate(&translated, body, err);
     json_free(body);
-    return status ? status
-                  : api_parse_embeddings(out, translated, limits, &api_llama_embedding, err);
+    if (!status) status = api_parse_embeddings(out, translated, limits, &api_llama_embedding, err);
+    if (has_content) {
+        api_name_add(&names, "input", "content");
+        if (status == STATUS_OK)
+            api_keep_names(*out, &names);
+        else
+            api_rename(err, names.data, names.length);
+    }
+    buf_free(&names);
+    return status;
 }
 
 /* A list of one vector for each text, because other poolings have one for each token. */
@@ -61,7 +71,7 @@ const struct api api_llama_embedding = {
     .more_fields = &embedding_fields,
     .example = "\"content\":\"Hello\"",
     .id_prefix = "embd-",
-    .reads = true,
+    .reads = "input",
     .parse = parse_body,
     .write_response = write_response,
     API_OPENAI_ERRORS,

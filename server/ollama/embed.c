@@ -105,7 +105,7 @@ static void write_embeddings(struct buf *out, const struct api_answer *answer,
 }
 
 #define EMBED_FORM                                                                                 \
-    .errors_below = "/api", .id_prefix = "embd-", .reads = true, .error_members = "error",         \
+    .errors_below = "/api", .id_prefix = "embd-", .reads = "input", .error_members = "error",      \
     .write_error = ollama_write_error, .no_memory_body = OLLAMA_NO_MEMORY,                         \
     .no_memory_event = OLLAMA_NO_MEMORY "\n"
 

@@ -50,6 +50,8 @@ static enum status finish_embeddings(struct parse *parse) {
                        "This version gives no embeddings of this model: its step '%s' is not "
                        "served.",
                        pooling->unserved);
+    if (request->api->has_one_prompt && request->n_prompts > 1)
+        return field_wrong(parse, "input", "must be one text");
     request->hidden = pooling->rows;
     api_read_only(request);
     return STATUS_OK;
@@ -151,7 +153,7 @@ const struct api api_embeddings = {
     .example = "\"input\":\"Hello\"",
     .answer_members = "object data model usage",
     .id_prefix = "embd-",
-    .reads = true,
+    .reads = "input",
     .parse = parse_body,
     .write_response = write_response,
     API_OPENAI_ERRORS,

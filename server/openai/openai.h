@@ -268,8 +268,8 @@ struct api {
     const char *errors_below;
     /* for POST: counts the tokens of a body's prompt; NULL: no such path */
     const char *count_path;
-    bool infills; /* every prompt is filled in, also before an empty suffix */
-    bool reads;   /* prompts are read, and not answered */
+    bool infills;      /* every prompt is filled in, also before an empty suffix */
+    const char *reads; /* prompts are read and not answered: the field that has them; or NULL */
     const char *id_prefix;
     /* The fields of a body, and those of another API that it may also have; for /openapi.json. */
     const struct field_table *fields, *more_fields;

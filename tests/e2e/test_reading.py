@@ -1,6 +1,8 @@
 """Answers that are read and not generated: embeddings, decisions, rankings, logprobs of given ids."""
 import base64
+import json
 import math
+import shutil
 import struct
 import threading
 
@@ -9,7 +11,7 @@ import ollama
 import openai
 import pytest
 
-from conftest import NAME
+from conftest import NAME, ROOT, Server
 
 TEXTS = ["The sun shines over the harbour.", "a", "Rain falls on the hills, and the river rises." * 8]
 INPUT = "The sun shines over the harbour, and the children swim in the warm sea. " * 4
@@ -111,7 +113,7 @@ def test_a_client_that_leaves_ends_its_inputs(server):
     ({}, "input"), ({"input": ""}, "input"), ({"input": []}, "input"), ({"input": [""]}, "input[0]"), ({"input": 5}, "input"),
     ({"input": ["a"] * 2049}, "input"), ({"input": "a", "dimensions": 0}, "dimensions"), ({"input": "a", "dimensions": 100000}, "dimensions"),
     ({"input": "a", "encoding_format": "int8"}, "encoding_format"), ({"input": [[1 << 30]]}, "input[0]"),
-    ({"input": "word " * 20000}, "prompt"),
+    ({"input": "word " * 20000}, "input"), ({"input": ["a", "word " * 2000]}, "input[1]"),
 ])
 def test_wrong_inputs_are_named(server, body, param):
     assert refused(server, "/v1/embeddings", body)["param"] == param
@@ -167,6 +169,8 @@ CHOICE = {"type": "choice", "instructions": "a", "choices": [{"value": "x"}, {"v
     ({"input": "a", "questions": []}, "questions"), ({"input": "a", "questions": [PREDICATE] * 401}, "questions"),
     ({"input": "a", "questions": [5]}, "questions[0]"), ({"input": "a", "questions": [{}]}, "questions[0].type"),
     ({"input": "a", "questions": [PREDICATE, {"type": "predicate"}]}, "questions[1].instructions"),
+    ({"input": "a", "questions": [{**PREDICATE, "instructions": "a\0"}]}, "questions[0]"),
+    ({"input": "a", "questions": [PREDICATE, {**PREDICATE, "instructions": "a " * 2000}]}, "questions[1]"),
     ({"input": "a", "questions": [{**PREDICATE, "x": 1}]}, "questions[0].x"), ({"input": "a", "questions": [PREDICATE], "x": 1}, "x"),
     ({"input": "a", "questions": [{**CHOICE, "choices": [{"value": "x"}]}]}, "questions[0].choices"),
     ({"input": "a", "questions": [{**CHOICE, "choices": [{"value": "x"}, {"value": "x"}]}]}, "questions[0].choices[1]"),
@@ -196,7 +200,8 @@ def test_documents_are_ranked_by_their_scores(server):
 
 @pytest.mark.parametrize("body, param", [
     ({"documents": ["a"]}, "query"), ({"query": "", "documents": ["a"]}, "query"), ({"query": "a"}, "documents"),
-    ({"query": "a", "documents": []}, "documents"), ({"query": "a", "documents": ["a", 5]}, "documents"),
+    ({"query": "a", "documents": []}, "documents"), ({"query": "a", "documents": ["a", 5]}, "documents[1]"), ({"query": "a\0", "documents": ["a"]}, "query"),
+    ({"query": "a", "documents": ["a\0"]}, "documents"), ({"query": "x" * 200000, "documents": ["a"] * 300}, "query"),
     ({"query": "a", "documents": ["a"], "top_n": 0}, "top_n"), ({"query": "a", "documents": ["a"], "max_chunks_per_doc": 2}, "max_chunks_per_doc"),
 ])
 def test_wrong_rankings_are_named(server, body, param):
@@ -216,3 +221,42 @@ def test_given_ids_have_their_logprobs(server):
     assert len(row["top_logprobs"]) == 2
     assert refused(server, "/v1/completions", {**body, "logprob_token_ids": list(range(21))})["param"] == "logprob_token_ids"
     assert refused(server, "/v1/completions", {**body, "logprob_token_ids": [5], "use_beam_search": True})["param"] == "logprob_token_ids"
+
+
+# ---- other models -------------------------------------------------------------------------------
+
+EMBEDDER = ROOT / "tests/vectors/embedders/qwen3"
+
+
+def vector_of(model, *flags):
+    server = Server(*flags, model=str(model), env={}).wait_until_ready()
+    try:
+        answer = server.post("/v1/embeddings", {"input": [[7, 9, 11]]})
+        return answer.json()["data"][0]["embedding"] if answer.status_code == 200 else answer.json()["error"]["message"]
+    finally:
+        server.stop()
+
+
+def test_both_forms_of_a_pooling_are_read(tmp_path):
+    right = vector_of(EMBEDDER)
+    last = vector_of(EMBEDDER, "--pooling", "last")
+    for settings, wanted in (({"embedding_dimension": 32, "pooling_mode": "mean"}, right), ({"pooling_mode": "lasttoken"}, last),
+                             ({"pooling_mode": "max"}, None), ({}, None), ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, None)):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        shutil.copytree(EMBEDDER, folder)
+        (folder / "1_Pooling/config.json").write_text(json.dumps(settings))
+        found = vector_of(folder)
+        assert found == wanted if wanted else "'pooling' is not served" in found, settings
+    assert right != last
+
+
+def test_a_template_that_begins_with_reasoning_is_refused(tmp_path):
+    template = tmp_path / "thinks.jinja"
+    template.write_text("{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}assistant: <think>\n"
+                        "{# </think> #}")
+    server = Server("--chat-template", str(template), "--reasoning-parser", "qwen3").wait_until_ready()
+    try:
+        assert "begins every answer with reasoning" in refused(server, "/v1/decisions", {"input": "a", "questions": [PREDICATE]})["message"]
+        assert "begins every answer with reasoning" in refused(server, "/v1/rerank", {"query": "a", "documents": ["b"]})["message"]
+    finally:
+        server.stop()
