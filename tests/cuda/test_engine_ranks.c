@@ -51,7 +51,8 @@ static struct request_set *learn(const struct variety *v, const char *file, enum
                                           .ranks = ranks},
                                 .reference_path = "plain",
                                 .long_prompt = v->file ? 40 : 140,
-                                .longest = v->file ? 24 : 40};
+                                .longest = v->file ? 24 : 40,
+                                .reads = true};
     request_set_init(set, 1, ASKED, NULL, 0);
     request_set_learn(set);
     return set;

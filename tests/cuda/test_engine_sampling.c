@@ -22,7 +22,8 @@ static struct request_set *learn_on_host(const char *file, uint64_t seed) {
                                 .reference_path = "plain",
                                 .long_prompt = 8,
                                 .longest = 12,
-                                .mirostat = true};
+                                .mirostat = true,
+                                .reads = true};
     request_set_init(set, seed, ASKED, NULL, 0);
     for (int i = 0; i < ASKED; i++) { /* few, because a step is slow */
         struct generation *g = &set->asked[i].generation;

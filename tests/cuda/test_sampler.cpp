@@ -107,6 +107,7 @@ struct world {
     int V;
     bool lists; /* sequences may have changes that the host lists */
     uint64_t state, ahead;
+    uint64_t listed = 77; /* for the ids whose logprobs are listed */
     struct sampler *cpu;
     struct device_sampler *device;
     struct change_lists *changes;
@@ -130,9 +131,10 @@ static void bind(sequence *q) {
 
 /* Some samples want the logprobs of given ids. */
 static void add_ids(world *w, wanted *t) {
-    const size_t n = random_below(&w->state, 3) ? 0 : 1 + random_below(&w->state, MAX_TOP_LOGPROBS);
+    const size_t n =
+        random_below(&w->listed, 3) ? 0 : 1 + random_below(&w->listed, MAX_TOP_LOGPROBS);
     t->ids.resize(n);
-    for (int32_t &id : t->ids) id = random_below(&w->state, w->V);
+    for (int32_t &id : t->ids) id = random_below(&w->listed, w->V);
     t->sample.n_ids = (int)n;
 }
 

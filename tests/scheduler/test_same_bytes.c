@@ -114,7 +114,8 @@ static struct request_set *set_of(int i) {
                                     .long_prompt = v->file ? FILE_LENGTH * 2 / 3 : LONG_PROMPT,
                                     .longest = v->file ? FILE_LENGTH / 2 : LONG_PROMPT,
                                     .searches = !v->file,
-                                    .mirostat = true};
+                                    .mirostat = true,
+                                    .reads = true};
     request_set_init(sets[i], (uint64_t)i + 1, ASKED, NULL, 0);
     request_set_learn(sets[i]);
     return sets[i];

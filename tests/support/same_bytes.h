@@ -91,6 +91,7 @@ struct request_set {
     int longest;           /* maximum prompt length of the others */
     bool searches;         /* some requests are beam searches, if no layer has windows; ... */
     bool mirostat;         /* ... and some use mirostat */
+    bool reads;            /* some requests read their prompt, or list the logprobs of given ids */
     int V, K;              /* K: numbers of a hidden vector */
     struct kv_config kv;   /* for one block; a run sets its block size */
     int n_windows, window; /* number of layers with windows; the longest window */

@@ -243,7 +243,7 @@ void request_set_init(struct request_set *set, uint64_t seed, int n_asked, const
         if (set->mirostat && i % 9 == 4) draw_mirostat(&set->asked[i].generation.sampling);
         if (set->searches && set->n_windows == 0 && i > 0)
             draw_search(&set->asked[i], seed * 6661 + (uint64_t)i);
-        draw_reading(set, &set->asked[i], seed * 5501 + (uint64_t)i);
+        if (set->reads) draw_reading(set, &set->asked[i], seed * 5501 + (uint64_t)i);
     }
 }
 
