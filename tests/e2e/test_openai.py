@@ -207,7 +207,7 @@ def test_tools_without_calls(client):
 
 def test_unserved_fields_are_named(client):
     for fields in ({"web_search_options": {}}, {"modalities": ["text", "audio"]},
-                   {"extra_body": {"logprob_token_ids": [1]}}, {"extra_body": {"lora": [{"id": 0}]}}):
+                   {"extra_body": {"prompt_logprob_token_ids": [1]}}, {"extra_body": {"lora": [{"id": 0}]}}):
         with pytest.raises(openai.BadRequestError) as caught:
             chat(client, **fields)
         assert caught.value.param == list(fields.get("extra_body", fields))[0]

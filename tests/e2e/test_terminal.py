@@ -446,7 +446,8 @@ def test_an_answer_ends_where_a_regex_has_matched():
 
 @pytest.mark.parametrize("flags, says", [
     (["--regex", "(a"], "--regex cannot be enforced: The regular expression has a '(' without its ')' at byte 0"),
-    (["--json-schema", '{"not": {}}'], '--json-schema cannot be enforced: The schema at "/not"'),
+    (["--json-schema", '{"uniqueItems": true}'], '--json-schema cannot be enforced: The schema at "/uniqueItems"'),
+    (["--json-schema", '{"not": {}}'], "--json-schema cannot be enforced: Nothing can match this grammar"),
     (["--json-schema", "nothing.json"], "nothing.json: No such file or directory"),
     (["--stop-regex", "a*"], "'--stop-regex' cannot be searched for: The regular expression matches the empty text"),
     (["--regex", "a", "--grammar-file", "x"], "give only one"),
