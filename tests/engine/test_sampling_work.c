@@ -14,6 +14,13 @@
 
 enum { MOST = 128256, HISTORY = 500, POSITIONS = 5 };
 
+/* The address sanitizer adds branches to the loops, up to half of their own. */
+#ifdef __SANITIZE_ADDRESS__
+#define ADDED 1.5
+#else
+#define ADDED 1.0
+#endif
+
 static float row[MOST], work[MOST];
 static int32_t history[HISTORY];
 
@@ -84,7 +91,7 @@ START_TEST(a_row_is_read_a_few_times) {
         make_row(sizes[k]);
         double each = (double)row_work(&cases[_i].sampling, sizes[k]) / sizes[k];
         printf("%6d ids, %-27s %6.2f units for each id\n", sizes[k], cases[_i].name, each);
-        ck_assert_double_lt(each, cases[_i].most);
+        ck_assert_double_lt(each, cases[_i].most * ADDED);
     }
 }
 END_TEST
