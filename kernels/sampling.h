@@ -162,8 +162,8 @@ struct sample {
     const struct sampling *sampling; /* NULL: the result is the logprob of `scored`, and n_top */
     int32_t scored;
     int n_top;
-    /* The result's `top` is the logprobs of these ids in their order, instead of those of the best
-     * tokens. If `sampling` is set, its n_logprobs is at least 0. */
+    /* If there are ids, the result's `top` lists their logprobs, in this order, and not the best
+     * tokens. With `sampling`, n_logprobs is then at least 0. */
     const int32_t *ids;     /* [n_ids] */
     int n_ids;              /* 0..MAX_TOP_LOGPROBS */
     int position, choice;   /* the counter of Philox */
