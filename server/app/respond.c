@@ -52,7 +52,7 @@ void respond_error(struct http_request *http, const struct err *err, const char 
         respond_out_of_memory(http);
         return;
     }
-    http_respond(http, status_http(err->status), "application/json", answer.body.data,
+    http_respond(http, api_http(answer.api, err->status), "application/json", answer.body.data,
                  answer.body.length, fields, n);
     buf_free(&answer.body);
 }

@@ -31,4 +31,34 @@ enum status labels_set(const struct label *labels, int n, struct arena *arena,
  * probability of all labels together. */
 double labels_probabilities(const struct token_logprob *read, int n, double *probability);
 
+/* Returns the first of the options with the highest probability. */
+int decisions_best(const double *probability, int n);
+
+/* Returns the expected level, from 0 to n - 1. */
+double decisions_score(const double *probability, int n);
+
+/* ---- request.c ------------------------------------------------------------------------------ */
+
+enum { MAX_QUESTIONS = 400, MAX_CHOICES_ASKED = 255, MAX_LEVELS = 10 };
+
+enum question_kind { PREDICATE, CHOICE, SCORE };
+
+/* One question, as its answer repeats it. Texts are JSON, in the arena. */
+struct question {
+    enum question_kind kind;
+    const char *name; /* NULL: it has none */
+    int n;            /* options */
+    const char **option;
+};
+
+/* `reading` of a request whose prompts are questions. */
+struct decision {
+    struct question question[MAX_QUESTIONS]; /* one for each prompt */
+};
+
+/* Checks a body of /v1/decisions for `api`, and makes a prompt of each question. Frees the body. */
+enum status decisions_parse(struct api_request **out, struct json *body,
+                            const struct api_limits *limits, const struct api *api,
+                            struct err *err);
+
 #endif

@@ -71,3 +71,18 @@ double labels_probabilities(const struct token_logprob *read, int n, double *pro
     for (int i = 0; i < n; i++) probability[i] /= sum;
     return fmin(1, exp(most) * sum);
 }
+
+int decisions_best(const double *probability, int n) {
+    int best = 0;
+    assert(n > 0);
+    for (int i = 1; i < n; i++)
+        if (probability[i] > probability[best]) best = i;
+    return best;
+}
+
+double decisions_score(const double *probability, int n) {
+    double score = 0;
+    assert(n > 0);
+    for (int i = 0; i < n; i++) score += i * probability[i];
+    return score;
+}

@@ -6,22 +6,6 @@
 #include "server/decisions/internal.h"
 #include "server/responses/responses.h"
 
-enum { MAX_QUESTIONS = 400, MAX_CHOICES_ASKED = 255, MAX_LEVELS = 10 };
-
-enum question_kind { PREDICATE, CHOICE, SCORE };
-
-/* One question, as its answer repeats it. Texts are JSON, in the arena. */
-struct question {
-    enum question_kind kind;
-    const char *name; /* NULL: it has none */
-    int n;            /* options */
-    const char **option;
-};
-
-struct decision {
-    struct question question[MAX_QUESTIONS];
-};
-
 /* A body while it is read. */
 struct reading {
     struct api_request *request;
@@ -303,15 +287,16 @@ static enum status finish(struct api_request **out, const struct json *body,
     return status;
 }
 
-static enum status parse_body(struct api_request **out, struct json *body,
-                              const struct api_limits *limits, struct err *err) {
+enum status decisions_parse(struct api_request **out, struct json *body,
+                            const struct api_limits *limits, const struct api *api,
+                            struct err *err) {
     struct buf text = {0}, names = {0};
     struct json *chat = NULL;
     *out = NULL;
     enum status status = translate(&text, &names, body, err);
     if (status == STATUS_OK)
         status = json_parse_strict(&chat, "The body", text.data, text.length, err);
-    if (status == STATUS_OK) status = api_parse_chat(out, chat, limits, &api_decisions, err);
+    if (status == STATUS_OK) status = api_parse_chat(out, chat, limits, api, err);
     if (status != STATUS_OK && names.length > 0) api_rename(err, names.data, names.length);
     if (status == STATUS_OK) status = finish(out, body, limits, err);
     buf_free(&text);
@@ -320,31 +305,27 @@ static enum status parse_body(struct api_request **out, struct json *body,
     return status;
 }
 
-/* ---- answers -------------------------------------------------------------------------------- */
-
-static int best_of(const double *probability, int n) {
-    int best = 0;
-    for (int i = 1; i < n; i++)
-        if (probability[i] > probability[best]) best = i;
-    return best;
+static enum status parse_body(struct api_request **out, struct json *body,
+                              const struct api_limits *limits, struct err *err) {
+    return decisions_parse(out, body, limits, &api_decisions, err);
 }
+
+/* ---- answers -------------------------------------------------------------------------------- */
 
 static void write_choice(struct buf *out, const struct question *question,
                          const double *probability) {
     buf_printf(out, ",\"choice\":%s,\"probabilities\":[",
-               question->option[best_of(probability, question->n)]);
+               question->option[decisions_best(probability, question->n)]);
     for (int i = 0; i < question->n; i++)
         buf_printf(out, "%s{\"value\":%s,\"probability\":%.9g}", i > 0 ? "," : "",
                    question->option[i], probability[i]);
     buf_puts(out, "]");
 }
 
-/* The score is the expected level. */
 static void write_score(struct buf *out, const struct question *question,
                         const double *probability) {
-    double score = 0;
-    for (int i = 0; i < question->n; i++) score += i * probability[i];
-    buf_printf(out, ",\"score\":%.9g,\"probabilities\":[", score);
+    buf_printf(out, ",\"score\":%.9g,\"probabilities\":[",
+               decisions_score(probability, question->n));
     for (int i = 0; i < question->n; i++)
         buf_printf(out, "%s{\"value\":%d,\"label\":%s,\"probability\":%.9g}", i > 0 ? "," : "", i,
                    question->option[i], probability[i]);
@@ -364,7 +345,7 @@ static void write_answer(struct buf *out, const struct question *question,
     if (question->kind == SCORE) write_score(out, question, probability);
     if (question->kind != PREDICATE)
         buf_printf(out, ",\"confidence\":%.9g",
-                   mass * probability[best_of(probability, question->n)]);
+                   mass * probability[decisions_best(probability, question->n)]);
     buf_puts(out, "}");
 }
 

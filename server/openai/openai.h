@@ -276,6 +276,7 @@ struct api {
     const char *example;        /* members of a body without "model" */
     const char *answer_members; /* of every whole answer, separated by spaces; NULL: it varies */
     const char *error_members;  /* of every error */
+    int bad_input_http;         /* HTTP status of a bad body; 0: 400 */
     bool has_one_prompt;        /* a body has one prompt instead of a list */
     const char *stream_type;    /* Content-Type of a stream */
     const char *keep_alive;     /* sent in a silent stream; NULL: nothing is sent */
@@ -315,6 +316,9 @@ struct api {
      * stream. */
     const char *no_memory_body, *no_memory_event;
 };
+
+/* Returns the HTTP status of an error of this API; NULL: of no API. */
+int api_http(const struct api *api, enum status status);
 
 /* The body of a lack of memory in OpenAI's form. */
 #define API_NO_MEMORY                                                                              \

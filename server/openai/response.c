@@ -179,6 +179,11 @@ void api_write_error(struct buf *out, const struct err *err) {
     buf_puts(out, "}}");
 }
 
+int api_http(const struct api *api, enum status status) {
+    bool has_own = api && api->bad_input_http > 0 && status == STATUS_INVALID_REQUEST;
+    return has_own ? api->bad_input_http : status_http(status);
+}
+
 int api_retry_after_s(enum status status) {
     if (status == STATUS_OVERLOADED) return 1;
     return status == STATUS_UNAVAILABLE ? 5 : 0;

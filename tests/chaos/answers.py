@@ -3,7 +3,7 @@ import dataclasses
 import json
 import re
 
-STATUSES = {200, 204, 400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 429, 431, 501, 503, 505}
+STATUSES = {200, 204, 400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 422, 429, 431, 501, 503, 505}
 MAX_HEAD = 65536
 VARYING = {"id", "created", "request_id", "cached_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens",
            "server_load", "created_at", "completed_at", "total_duration", "prompt_eval_duration", "eval_duration", "item_id", "call_id",
@@ -139,8 +139,10 @@ def load(body):
 
 
 def judge_error(answer, value):
-    """An error of OpenAI's, Anthropic's or Ollama's API."""
+    """An error of OpenAI's, Anthropic's, Ollama's or TypeSafe's API."""
     error = value.get("error") if isinstance(value, dict) else None
+    if isinstance(value, dict) and set(value) == {"detail"}:
+        error = value["detail"][0]["msg"] if answer.status == 422 else value["detail"]
     if isinstance(error, str):
         error = {"message": error, "type": "", "param": None, "code": None}
     if isinstance(error, dict) and value.get("type") == "error":

@@ -186,12 +186,16 @@ QUESTIONS = [{"type": "predicate", "instructions": "a", "name": "p"},
              {"type": "score", "instructions": "c", "levels": [{"label": "x", "description": "d"}, {"label": "y"}]}]
 DECISION = {"model": MODEL, "input": ITEMS[:1], "questions": QUESTIONS, "prompt_cache_key": "k", "prompt_cache_options": {},
             "safety_identifier": "s", "cache_salt": "a", "priority": 1}
+SYSTEMONE = {"model": MODEL, "state": {"a": ["b"]}, "cache_salt": "a", "priority": 1, "questions": {
+    "p": {"type": "noul", "instructions": "a", "criteria": {"true": "b", "false": None}},
+    "q": {"type": "choice", "instructions": {"c": "d"}, "criteria": {"x": "d", "y": None, "z": ["e"]}},
+    "r": {"type": "score", "instructions": ["c"], "criteria": ["x", {"y": "z"}]}}}
 RANKING = {"model": MODEL, "query": "a", "documents": ["b", {"text": "c"}], "top_n": 1, "return_documents": True,
            "instruction": "d", "cache_salt": "a", "priority": 1}
 EMBEDDING = {"model": MODEL, "input": ["a", "b c"], "encoding_format": "float", "dimensions": 4, "truncate_prompt_tokens": 8,
              "add_special_tokens": True, "user": "u", "priority": 1, "cache_salt": "a"}
 OLLAMA_EMBED = {"model": MODEL, "input": ["a", "b"], "dimensions": 4, "truncate": True, "options": {"num_ctx": 64}}
-READS = [("/v1/embeddings", EMBEDDING), ("/v1/decisions", DECISION), ("/v1/rerank", RANKING), ("/rerank", RANKING),
+READS = [("/v1/embeddings", EMBEDDING), ("/v1/decisions", DECISION), ("/v1/systemone", SYSTEMONE), ("/v1/rerank", RANKING), ("/rerank", RANKING),
          ("/v2/rerank", RANKING), ("/api/embed", OLLAMA_EMBED), ("/api/embeddings", {"model": MODEL, "prompt": "a", "options": {}}),
          ("/embedding", {"model": MODEL, "content": "a", "dimensions": 4})]
 ROWS = [

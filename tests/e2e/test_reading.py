@@ -181,6 +181,70 @@ def test_wrong_questions_are_named(server, body, param):
     assert refused(server, "/v1/decisions", body)["param"] == param
 
 
+NAMED = {
+    "good": {"type": "noul", "instructions": "The weather is good."},
+    "where": {"type": "choice", "instructions": "Where is it?", "criteria": {"sea": "water", "hill": None, "house": {"walls": 4}}},
+    "warm": {"type": "score", "instructions": "How warm is it?", "criteria": ["cold", "mild", {"at least": "hot"}]},
+}
+
+
+def systemone(server, questions, state=INPUT):
+    answer = server.post("/v1/systemone", {"model": NAME, "state": state, "questions": questions})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["answers"]
+
+
+def test_questions_by_name_have_the_answers_of_decisions(server):
+    answers = systemone(server, NAMED)
+    predicate, choice, score = decide(server, [
+        QUESTIONS[0], {**QUESTIONS[1], "choices": [{"value": "sea", "description": "water"}, {"value": "hill"}, {"value": "house", "description": '{"walls":4}'}]},
+        {**QUESTIONS[2], "levels": [{"label": "cold"}, {"label": "mild"}, {"label": '{"at least":"hot"}'}]}])
+    assert list(answers) == ["good", "where", "warm"]
+    assert answers["good"] == {"type": "noul", "noul": predicate["probability"]}
+    assert answers["where"] == {"type": "choice", "choice": choice["choice"], "confidence": choice["confidence"],
+                                "probabilities": {p["value"]: p["probability"] for p in choice["probabilities"]}}
+    assert answers["warm"] == {"type": "score", "score": score["score"], "confidence": score["confidence"],
+                               "legend": {"0": "cold", "1": "mild", "2": {"at least": "hot"}},
+                               "probabilities": {str(p["value"]): p["probability"] for p in score["probabilities"]}}
+
+
+def test_a_state_is_any_json_and_criteria_follow_the_instructions(server):
+    state = {"weather": ["sun", 5, None, True]}
+    assert systemone(server, NAMED, state) == systemone(server, NAMED, json.dumps(state, separators=(",", ":")))
+    meanings = {**NAMED["good"], "criteria": {"true": "It is warm.", "false": None}}
+    plain = {**NAMED["good"], "instructions": "The weather is good.\nyes: It is warm."}
+    assert systemone(server, {"a": meanings}) == systemone(server, {"a": plain})
+    many = {str(i): NAMED["warm"] for i in range(400)}
+    assert systemone(server, many) == {name: systemone(server, {"a": NAMED["warm"]})["a"] for name in many}
+
+
+NOUL = {"type": "noul", "instructions": "a"}
+
+
+@pytest.mark.parametrize("body, place", [
+    ({"questions": {"a": NOUL}}, ["state"]), ({"state": "", "questions": {"a": NOUL}}, ["state"]), ({"state": "a"}, ["questions"]),
+    ({"state": "a", "questions": []}, ["questions"]), ({"state": "a", "questions": {}}, ["questions"]),
+    ({"state": "a", "questions": {str(i): NOUL for i in range(401)}}, ["questions"]),
+    ({"state": "a", "questions": {"b": 5}}, ["questions", "b"]), ({"state": "a", "questions": {"b": {"type": "predicate"}}}, ["questions", "b", "type"]),
+    ({"state": "a", "questions": {"a": NOUL, "b": {"type": "noul"}}}, ["questions", "b", "instructions"]),
+    ({"state": "a", "questions": {"a": {**NOUL, "criteria": {"maybe": "b"}}}}, ["questions", "a", "criteria"]),
+    ({"state": "a", "questions": {"a": {**NOUL, "x": 1}}}, ["questions", "a"]),
+    ({"state": "a", "questions": {"a": {**NOUL, "type": "choice", "criteria": {"x": None}}}}, ["questions", "a", "criteria"]),
+    ({"state": "a", "questions": {"a": {**NOUL, "type": "choice", "criteria": {"": None, "x": None}}}}, ["questions", "a", "criteria", 0]),
+    ({"state": "a", "questions": {"a": {**NOUL, "type": "score", "criteria": ["x", "x"]}}}, ["questions", "a", "criteria", 1]),
+    ({"state": "a", "questions": {"a": {**NOUL, "type": "score", "criteria": ["x", 5]}}}, ["questions", "a", "criteria"]),
+    ({"state": "a", "questions": {"7": NOUL, "8": {**NOUL, "instructions": "a " * 20000}}}, ["questions", "8"]),
+    ({"state": "a", "questions": {"a": NOUL}, "images": ["b"]}, ["images"]), ([], []),
+])
+def test_a_bad_state_is_a_422_with_its_place(server, body, place):
+    answer = server.post("/v1/systemone", {"model": NAME, **body} if body else body)
+    assert answer.status_code == 422, answer.text
+    found = answer.json()["detail"][0]
+    assert found["loc"] == ["body", *place] and found["msg"] and found["type"] in ("value_error", "context_length_exceeded")
+    missing = server.post("/v1/systemone", {"model": "other", "state": "a", "questions": {"a": NOUL}})
+    assert missing.status_code == 404 and "other" in missing.json()["detail"]
+
+
 # ---- rankings -----------------------------------------------------------------------------------
 
 def test_documents_are_ranked_by_their_scores(server):
