@@ -4,11 +4,11 @@
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config git curl ca-certificates
-libmicrohttpd-dev libuv1-dev libcjson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libyaml-dev libedit-dev check
+libmicrohttpd-dev libuv1-dev libcjson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libyaml-dev libedit-dev libsystemd-dev check
 python3 python3-venv python3-pip"
 for need in "$@"; do
     case $need in
-    test) packages="$packages g++ wrk" ;;
+    test) packages="$packages g++ wrk systemd" ;;
     fuzz) packages="$packages clang libclang-rt-14-dev" ;;
     format) packages="$packages clang-format" ;;
     clients) packages="$packages nginx-light haproxy apache2-utils wrk" ;;

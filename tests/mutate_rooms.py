@@ -87,7 +87,7 @@ SUITES = {
                       "scheduler_window_pool", *PLANNED],
     "scheduler/speculate.c": ["scheduler_speculate"],
     "scheduler/plan/step_cost.c": ["scheduler_step_cost", "scheduler_plan"],
-    "server/": ["server_lanes", "server_lifecycle", "server_departures", "server_routes", "server_answers"],
+    "server/": ["server_lanes", "server_lifecycle", "server_supervisor", "server_departures", "server_routes", "server_answers"],
     "server/app/auth.c": ["server_keys", "server_route_rules"],
     "server/app/metrics.c": ["server_metrics"],
     "server/commands/": ["server_history", "server_progress", "server_batch", "server_options"],

@@ -103,12 +103,19 @@ struct app {
     bool port_closed;     /* after --drain-delay */
     bool aborted;         /* after --drain-timeout, or at a second signal */
     bool http_closed;     /* drained; all connections are closed */
+    bool trusts_unix;     /* peers of Unix sockets are among --trusted-proxies */
     struct err failure;   /* of the device; STATUS_OK: it runs */
 
     uv_loop_t loop;
     uv_signal_t signals[APP_SIGNALS]; /* SIGTERM, SIGINT, SIGHUP */
     uv_signal_t ignored[APP_IGNORED]; /* SIGUSR1, SIGUSR2 */
     uv_timer_t drain_timer;
+    /* supervisor.c: */
+    int sockets[HTTP_MAX_SOCKETS]; /* [n_sockets] listening sockets that a service manager passed */
+    int n_sockets;
+    uint64_t watchdog_us; /* the manager ends a process that is silent for this time; 0: never */
+    uint64_t active_ms;   /* uv_now of the last request */
+    uv_timer_t watchdog_timer, idle_timer;
     /* async.c: */
     struct lanes *lanes;   /* the workers */
     uv_timer_t trim_timer; /* until free memory is returned to the system */
@@ -357,5 +364,29 @@ void lifecycle_fail(struct app *app);
 
 /* Called after a request has ended. Stops the loop if it was the last one of a drain. */
 void lifecycle_request_ended(struct app *app);
+
+/* ---- supervisor.c: a service manager, its sockets and watchdog, and --exit-when-idle --------- */
+
+/* Takes the listening sockets that the manager has passed into app->sockets. Fails with
+ * STATUS_USAGE if there are more than HTTP_MAX_SOCKETS. */
+enum status supervisor_sockets(struct app *app, struct err *err);
+
+/* Reports that `part` (0 to 1) of `what` is loaded, so that the manager waits for a long start. */
+void supervisor_loading(const char *what, double part);
+
+void supervisor_init(struct app *app);
+void supervisor_close(struct app *app); /* after the loop has stopped */
+
+/* Reports that the port is open. Starts the watchdog and the time of --exit-when-idle. */
+void supervisor_ready(struct app *app);
+
+/* Reports that a shutdown begins, and how long it may take. */
+void supervisor_stopping(const struct app *app);
+
+/* Called when a request other than a probe begins or ends. */
+void supervisor_touch(struct app *app);
+
+/* Is there work although the engine has not finished a step for longest_ns? */
+bool supervisor_is_stuck(const struct app *app, uint64_t longest_ns);
 
 #endif

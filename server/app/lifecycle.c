@@ -99,6 +99,7 @@ void lifecycle_drain(struct app *app, bool delayed) {
              delay_s);
     if (!app->draining) http_server_announce_drain(app->http);
     app->draining = true;
+    supervisor_stopping(app);
     if (delay_s > 0)
         uv_timer_start(&app->drain_timer, on_delay_over, (uint64_t)delay_s * 1000, 0);
     else
@@ -114,6 +115,7 @@ void lifecycle_fail(struct app *app) {
     assert(app->failure.status);
     log_line(LOG_ERROR, "%s %d requests end with an error, then the server stops.",
              app->failure.message, app->requests.n);
+    supervisor_stopping(app);
     if (!app->aborted) uv_timer_start(&app->drain_timer, on_failure_announced, FAILED_OPEN_MS, 0);
 }
 

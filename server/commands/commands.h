@@ -86,6 +86,7 @@ int grammar_file_read(const char *path, enum grammar_file file, enum grammar_kin
 struct progress {
     bool rewrites;               /* one line, overwritten; otherwise log lines */
     uint64_t began_ns, shown_ns; /* shown_ns 0: not yet shown */
+    uint64_t reported_ns;        /* last report to the service manager */
 };
 
 /* Begins the progress of a start. */

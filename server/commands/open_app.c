@@ -36,6 +36,8 @@ static enum status open_http(struct app *app, struct err *err) {
     config.fields = routes_fields;
     config.error_body = routes_error_body;
     config.app = app;
+    config.sockets = app->sockets;
+    config.n_sockets = app->n_sockets;
     return http_server_new(&app->http, &app->loop, &config, err);
 }
 
@@ -56,6 +58,7 @@ enum status app_open(struct app *app, struct err *err) {
     uv_loop_init(&app->loop);
     bridge_init(app, job_event, NULL);
     lifecycle_init(app);
+    supervisor_init(app);
     async_init(app);
     struct scheduler_config config = scheduler_config_from(app->options, app->engine);
     config.draft_engine = app->draft_engine;
@@ -71,6 +74,7 @@ void app_close(struct app *app) {
     if (app->http) http_server_free(app->http);
     scheduler_free(app->scheduler);
     lifecycle_close(app);
+    supervisor_close(app);
     async_close(app);
     bridge_close(app);
     uv_run(&app->loop, UV_RUN_DEFAULT);

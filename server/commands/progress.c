@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "server/app/app.h"
 #include "server/commands/commands.h"
 
 #define FIRST_NS 1000000000ull
@@ -22,6 +23,10 @@ void progress_step(void *arg, const char *what, double part) {
     struct progress *progress = arg;
     uint64_t now = now_ns();
     if (now - progress->began_ns < FIRST_NS) return;
+    if (now - progress->reported_ns >= FIRST_NS) {
+        supervisor_loading(what, part);
+        progress->reported_ns = now;
+    }
     if (!progress->rewrites) {
         if (progress->shown_ns && now - progress->shown_ns < REPEAT_NS) return;
         log_line(LOG_INFO, "loading %s: %.0f %% after %.0f s", what, part * 100,

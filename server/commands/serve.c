@@ -111,6 +111,17 @@ static void url_write(struct buf *out, const char *host, int port, bool reachabl
     buf_printf(out, strchr(out->data, '[') ? "]:%d" : ":%d", port);
 }
 
+/* Writes the server's URL, or the path of its Unix socket. `reachable`: as an argument of curl. */
+static void address_write(struct buf *out, const struct app *app, bool reachable) {
+    int port = http_server_port(app->http);
+    const char *host = app->n_sockets > 0 ? "0.0.0.0" : app->options->http.host;
+    if (port > 0)
+        url_write(out, host, port, reachable);
+    else
+        buf_printf(out, reachable ? "--unix-socket '%s' http://localhost" : "unix:%s",
+                   http_server_socket(app->http));
+}
+
 /* Writes a command line that sends a request to this server. If a key is required, it refers to the
  * key without showing it. */
 static void example_write(struct buf *out, const struct app *app, const char *url) {
@@ -131,10 +142,9 @@ static void example_write(struct buf *out, const struct app *app, const char *ur
 /* On a terminal the example has a separate line for copying; in a log it is a message. */
 static void report_ready(const struct app *app, double seconds) {
     const struct options *options = app->options;
-    int port = http_server_port(app->http);
     struct buf url = {0}, reachable = {0}, example = {0};
-    url_write(&url, options->http.host, port, false);
-    url_write(&reachable, options->http.host, port, true);
+    address_write(&url, app, false);
+    address_write(&reachable, app, true);
     example_write(&example, app, reachable.data);
     log_line(LOG_INFO, "ready on %s after %.0f ms", url.data, seconds * 1e3);
     if (options->log.format == LOG_JSON || !isatty(STDERR_FILENO))
@@ -156,12 +166,18 @@ static int serve(struct app *app, uint64_t started_ns) {
     } else {
         report(app);
         report_ready(app, (double)(now_ns() - started_ns) * 1e-9);
+        supervisor_ready(app);
         uv_run(&app->loop, UV_RUN_DEFAULT);
         log_line(LOG_INFO, "stopped");
         if (app->failure.status) code = EXIT_DEVICE_FAILED;
     }
     app_close(app);
     return code;
+}
+
+/* Finds a port in use before the model is loaded. Sockets of a service manager are bound. */
+static enum status check_address(const struct app *app, struct err *err) {
+    return app->n_sockets > 0 ? STATUS_OK : http_check_address(&app->options->http, err);
 }
 
 int command_serve(const struct options *options) {
@@ -173,7 +189,8 @@ int command_serve(const struct options *options) {
     enum status status = auth_load(app, &err);
     if (!status) status = proxies_load(app, &err);
     if (!status) status = app_check_parsers(options, &err);
-    if (!status) status = http_check_address(options->http.host, options->http.port, &err);
+    if (!status) status = supervisor_sockets(app, &err);
+    if (!status) status = check_address(app, &err);
     int code = status ? print_error(&err) : model_path_check(options);
     if (code == 0) code = check_drafts(options);
     if (code == 0) {

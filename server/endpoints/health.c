@@ -20,15 +20,11 @@ void health_live(struct app *app, struct http_request *http) {
 }
 
 static enum status readiness(struct app *app, struct err *err) {
-    struct scheduler_stats stats;
-    scheduler_stats(app->scheduler, &stats);
     if (app->draining)
         return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is shutting down.");
     if (app->failure.status)
         return err_set(err, STATUS_UNAVAILABLE, NULL, "%s", app->failure.message);
-    bool working = stats.running + stats.waiting + stats.swapped > 0;
-    uint64_t now = now_ns();
-    if (working && now > stats.last_step_ns && now - stats.last_step_ns > STUCK_S * 1000000000ull) {
+    if (supervisor_is_stuck(app, STUCK_S * 1000000000ull)) {
         return err_set(err, STATUS_UNAVAILABLE, NULL,
                        "The engine has not finished a step for %d s.", STUCK_S);
     }

@@ -67,10 +67,15 @@ enum status proxies_load(struct app *app, struct err *err) {
         size_t n = strcspn(list, ", ");
         struct address_range range;
         if (n == 0) break;
+        if (n == 4 && strncmp(list, "unix", n) == 0) {
+            app->trusts_unix = true;
+            list += n;
+            continue;
+        }
         if (!read_range(list, n, &range)) {
             return err_set(err, STATUS_USAGE, "trusted-proxies",
                            "--trusted-proxies takes addresses and ranges such as 10.0.0.0/8, ::1, "
-                           "with commas between them, not \"%.*s\"",
+                           "or unix, with commas between them, not \"%.*s\"",
                            (int)(n < 80 ? n : 80), list);
         }
         buf_add(&app->proxies, &range, sizeof range);
@@ -86,7 +91,12 @@ static bool is_in(const struct address_range *range, const uint8_t bytes[16]) {
     return rest == 0 || ((range->bytes[whole] ^ bytes[whole]) & mask) == 0;
 }
 
-static bool is_trusted(const struct app *app, const uint8_t bytes[16]) {
+/* `client` is an address, or "unix" for a peer of a Unix socket. */
+static bool is_trusted(const struct app *app, const char *client) {
+    uint8_t bytes[16];
+    int max_bits;
+    if (strcmp(client, "unix") == 0) return app->trusts_unix;
+    if (!read_address(client, bytes, &max_bits)) return false;
     const char *ranges = app->proxies.data;
     for (size_t at = 0; at < app->proxies.length; at += sizeof(struct address_range)) {
         struct address_range range;
@@ -118,10 +128,10 @@ void proxies_name_client(const struct app *app, struct http_request *http) {
     int max_bits;
     char address[64];
     struct buf list = {0};
-    if (app->proxies.length == 0) return;
+    if (app->proxies.length == 0 && !app->trusts_unix) return;
     http_header_list(http, "X-Forwarded-For", &list);
     size_t end = list.length;
-    while (end > 0 && read_address(http->client, bytes, &max_bits) && is_trusted(app, bytes)) {
+    while (end > 0 && is_trusted(app, http->client)) {
         size_t start = end;
         while (start > 0 && list.data[start - 1] != ',') start--;
         bool is_address = read_entry(list.data + start, end - start, address, sizeof address) &&

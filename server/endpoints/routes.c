@@ -181,6 +181,11 @@ static const struct route *find_route(const struct app *app, const char *path) {
     return &nowhere;
 }
 
+/* Monitors send such requests every second. */
+static bool is_probe(const struct route *route) {
+    return route->public || route->monitored;
+}
+
 static bool is_served(const struct route *route) {
     return route->path[0] != 0;
 }
@@ -301,6 +306,7 @@ static void take_headers(void *arg) {
     const char *allow = NULL;
     const struct route *route = http->route;
     proxies_name_client(app, http);
+    if (!is_probe(route)) supervisor_touch(app);
     if (is_served(route) && strcmp(http->method, "OPTIONS") == 0) {
         cors_answer_options(app, http, methods_of(route));
         return;
@@ -418,7 +424,7 @@ static const struct route *route_of(const struct app *app, const struct http_req
 void routes_on_done(void *arg, struct http_request *http, int status, uint64_t bytes) {
     struct app *app = arg;
     const struct route *route = route_of(app, http);
-    bool quiet = route->public || route->monitored;
+    bool quiet = is_probe(route);
     double seconds = (double)(now_ns() - http->received_ns) * 1e-9;
     bool is_counted = status >= 100 && status < 600; /* false: nothing was sent */
     if (is_counted) app->metrics.http_requests[status / 100]++;
@@ -426,6 +432,7 @@ void routes_on_done(void *arg, struct http_request *http, int status, uint64_t b
         const char *path = is_served(route) ? route->path : "none";
         metrics_count_http(&app->metrics, path, method_name(http->method), status, seconds);
     }
+    if (!quiet) supervisor_touch(app);
     const char *trace = trace_parent(http);
     struct log_field fields[20];
     int n = 0;

@@ -24,7 +24,8 @@ struct connection *http_connection_of(struct MHD_Connection *mhd) {
     return info ? info->socket_context : NULL;
 }
 
-/* Writes the peer's address as text. An IPv4 peer of an IPv6 socket is written as IPv4. */
+/* Writes the peer's address as text. An IPv4 peer of an IPv6 socket is written as IPv4, and a peer
+ * of a Unix socket as "unix". */
 static void name_peer(char *out, size_t size, const struct sockaddr *address) {
     const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
     const void *bytes = &((const struct sockaddr_in *)address)->sin_addr;
@@ -33,6 +34,10 @@ static void name_peer(char *out, size_t size, const struct sockaddr *address) {
     if (family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
         bytes = &in6->sin6_addr.s6_addr[12];
         family = AF_INET;
+    }
+    if (family == AF_UNIX) {
+        snprintf(out, size, "unix");
+        return;
     }
     if (!inet_ntop(family, bytes, out, (socklen_t)size)) snprintf(out, size, "unknown");
 }

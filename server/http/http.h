@@ -41,9 +41,17 @@ struct http_field {
 
 enum { HTTP_MAX_FIELDS = 8 };
 
+enum { HTTP_MAX_SOCKETS = 4 }; /* sockets that a server listens on */
+
 struct http_config {
     const char *host;
     int port;                /* 0: any free port */
+    const char *socket_path; /* Unix socket to listen on instead of host and port; NULL: none */
+    /* [n_sockets] listening sockets to use instead of host, port and path, such as those of a
+     * service manager; at most HTTP_MAX_SOCKETS. The server owns them. Connections that wait when
+     * it drains are left to the next process. */
+    const int *sockets;
+    int n_sockets;
     size_t max_header_bytes; /* larger headers: 431 */
     size_t max_body_bytes;   /* larger bodies: 413 */
     size_t max_bodies_bytes; /* limit for all requests together: 503 */
@@ -87,16 +95,21 @@ struct http_config {
     void *app;
 };
 
-/* Checks that a server can be bound to this address, before a model is loaded. Leaves nothing open.
- * Fails as http_server_new does. Any thread may call it. */
-enum status http_check_address(const char *host, int port, struct err *err);
+/* Checks that a server can listen on the configured path or host and port, before a model is
+ * loaded. Leaves nothing open. Not for `sockets`, which are bound already. Fails as http_server_new
+ * does. Any thread may call it. */
+enum status http_check_address(const struct http_config *config, struct err *err);
 
-/* Binds and listens. Fails with STATUS_SYSTEM and a message with host, port and cause. */
+/* Binds and listens. Fails with STATUS_SYSTEM or STATUS_USAGE and a message with address and
+ * cause. */
 enum status http_server_new(struct http_server **out, uv_loop_t *loop,
                             const struct http_config *config, struct err *err);
 
-/* Returns the bound port. */
+/* Returns the bound port; 0 if the server listens on Unix sockets only. */
 int http_server_port(const struct http_server *server);
+
+/* Returns the path of the Unix socket that the server listens on, or "". */
+const char *http_server_socket(const struct http_server *server);
 
 /* Returns the value of a request header, or NULL. It is valid until the request is answered. */
 const char *http_header(const struct http_request *request, const char *name);

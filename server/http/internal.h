@@ -107,8 +107,6 @@ struct exchange {
     char *path;                        /* memory of a path that differs from the target, or NULL */
 };
 
-#define MAX_LISTENERS 4
-
 struct listener {
     uv_poll_t poll;
     int fd; /* -1: closed */
@@ -121,9 +119,13 @@ struct http_server {
     uv_poll_t mhd_poll, watch_poll;
     uv_timer_t timer;
     uv_idle_t idle;
-    struct listener listeners[MAX_LISTENERS];
+    struct listener listeners[HTTP_MAX_SOCKETS];
     int n_listeners;
-    int port;
+    int port;              /* 0: only Unix sockets */
+    char socket_path[108]; /* of a Unix socket, or "" */
+    bool owns_socket_file; /* this server made the file, and these identify it */
+    dev_t socket_device;
+    ino_t socket_inode;
     int watch_fd;              /* epoll set of all connections, to detect disconnects */
     int reserve_fd;            /* closed briefly if the process has used up its descriptors */
     uint64_t accept_again_ms;  /* when accepting resumes after a failure; 0: not paused */
@@ -154,7 +156,8 @@ void http_drive(struct http_server *server);
 
 /* ---- http/listen.c -------------------------------------------------------------------------- */
 
-/* Binds a socket to each address of the configured host. */
+/* Opens the configured sockets: those passed at the start, a Unix socket, or one for each address
+ * of the host. */
 enum status http_listen_open(struct http_server *server, struct err *err);
 
 /* Starts to listen and accept. */
@@ -169,6 +172,24 @@ void http_listen_close(struct http_server *server);
 
 /* Resumes accepting if a pause has ended. */
 void http_listen_retry(struct http_server *server, uint64_t now_ms);
+
+/* Sets options that accepted sockets inherit. On failure the kernel's defaults are acceptable; on a
+ * Unix socket those of TCP fail. */
+void http_listen_set_options(int fd);
+
+/* Returns the port that a socket is bound to; 0 if it has none. */
+int http_listen_port(int fd);
+
+/* ---- http/listen_unix.c --------------------------------------------------------------------- */
+
+/* Binds config.socket_path. Fails with STATUS_USAGE if the path is too long, else STATUS_SYSTEM. */
+enum status http_unix_bind(struct http_server *server, struct err *err);
+
+/* Removes the file that http_unix_bind made. */
+void http_unix_remove(struct http_server *server);
+
+/* Takes config.sockets. Fails with STATUS_USAGE if one is not a listening stream socket. */
+enum status http_inherit(struct http_server *server, struct err *err);
 
 /* ---- http/connection.c ---------------------------------------------------------------------- */
 

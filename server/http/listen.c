@@ -42,8 +42,7 @@ static const char *bind_cause(int error) {
     }
 }
 
-/* Sets options that accepted sockets inherit. On failure the kernel's defaults are acceptable. */
-static void set_options(int fd) {
+void http_listen_set_options(int fd) {
     assert(fd >= 0);
     int one = 1, idle_s = 60, interval_s = 10, count = 3, buffer = SEND_BUFFER_BYTES;
     unsigned vanished_ms = VANISHED_MS;
@@ -57,12 +56,13 @@ static void set_options(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &vanished_ms, sizeof vanished_ms);
 }
 
-static int bound_port(int fd) {
+int http_listen_port(int fd) {
     assert(fd >= 0);
     struct sockaddr_storage address;
     socklen_t length = sizeof address;
     if (getsockname(fd, (struct sockaddr *)&address, &length) != 0) return 0;
     if (address.ss_family == AF_INET6) return ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
+    if (address.ss_family != AF_INET) return 0;
     return ntohs(((struct sockaddr_in *)&address)->sin_port);
 }
 
@@ -70,7 +70,7 @@ static int bound_port(int fd) {
 static int bind_address(const struct addrinfo *info, int port) {
     int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
-    set_options(fd);
+    http_listen_set_options(fd);
     struct sockaddr_storage address;
     assert(info->ai_addrlen <= sizeof address);
     memcpy(&address, info->ai_addr, info->ai_addrlen);
@@ -104,14 +104,14 @@ static enum status bind_all(struct http_server *server, const struct addrinfo *f
     int error = 0;
     server->port = server->config.port;
     for (const struct addrinfo *info = found; info; info = info->ai_next) {
-        if (server->n_listeners == MAX_LISTENERS) break;
+        if (server->n_listeners == HTTP_MAX_SOCKETS) break;
         int fd = bind_address(info, server->port);
         if (fd < 0) {
             error = errno;
             if (may_skip(error)) continue;
             break;
         }
-        if (!server->port) server->port = bound_port(fd);
+        if (!server->port) server->port = http_listen_port(fd);
         server->listeners[server->n_listeners++].fd = fd;
         error = 0;
     }
@@ -119,7 +119,7 @@ static enum status bind_all(struct http_server *server, const struct addrinfo *f
     return cannot_listen(server, error, err);
 }
 
-enum status http_listen_open(struct http_server *server, struct err *err) {
+static enum status bind_host(struct http_server *server, struct err *err) {
     struct addrinfo hints = {
         .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *found = NULL;
@@ -132,16 +132,26 @@ enum status http_listen_open(struct http_server *server, struct err *err) {
     }
     enum status status = bind_all(server, found, err);
     freeaddrinfo(found);
+    return status;
+}
+
+enum status http_listen_open(struct http_server *server, struct err *err) {
+    const struct http_config *config = &server->config;
+    enum status status = config->n_sockets > 0 ? http_inherit(server, err)
+                         : config->socket_path ? http_unix_bind(server, err)
+                                               : bind_host(server, err);
     if (status == STATUS_OK) server->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return status;
 }
 
-enum status http_check_address(const char *host, int port, struct err *err) {
+enum status http_check_address(const struct http_config *config, struct err *err) {
+    assert(config->n_sockets == 0); /* they are bound */
     struct http_server *probe = mem_calloc(1, sizeof *probe);
-    probe->config = (struct http_config){.host = host, .port = port};
+    probe->config = *config;
     probe->reserve_fd = -1;
     enum status status = http_listen_open(probe, err);
     for (int i = 0; i < probe->n_listeners; i++) close(probe->listeners[i].fd);
+    http_unix_remove(probe);
     if (probe->reserve_fd >= 0) close(probe->reserve_fd);
     mem_free(probe);
     return status;
@@ -242,4 +252,5 @@ void http_listen_close(struct http_server *server) {
         close(listener->fd);
         listener->fd = -1;
     }
+    http_unix_remove(server);
 }

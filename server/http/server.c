@@ -184,6 +184,7 @@ enum status http_server_new(struct http_server **out, uv_loop_t *loop,
                             const struct http_config *config, struct err *err) {
     assert(config->host && config->on_headers && config->on_request && config->on_gone);
     assert(config->port >= 0 && config->port <= 65535 && config->max_connections > 0);
+    assert(config->n_sockets >= 0 && config->n_sockets <= HTTP_MAX_SOCKETS);
     assert(config->max_header_bytes > 0 && config->max_stream_backlog > 0);
     assert(config->answer_timeout_ms == 0 || config->answer_rate > 0);
     *out = NULL;
@@ -193,7 +194,8 @@ enum status http_server_new(struct http_server **out, uv_loop_t *loop,
     if (status == STATUS_OK) status = start_turning(server, err);
     if (status == STATUS_OK) status = http_watch_open(server, err);
     if (status == STATUS_OK) status = http_listen_start(server, err);
-    server->config.host = NULL; /* the caller owns it; no longer needed */
+    server->config.host = server->config.socket_path = NULL; /* the caller owns them */
+    server->config.sockets = NULL;
     if (status == STATUS_OK)
         *out = server;
     else
@@ -203,6 +205,10 @@ enum status http_server_new(struct http_server **out, uv_loop_t *loop,
 
 int http_server_port(const struct http_server *server) {
     return server->port;
+}
+
+const char *http_server_socket(const struct http_server *server) {
+    return server->socket_path;
 }
 
 void http_stats(const struct http_server *server, struct http_stats *out) {
@@ -218,7 +224,7 @@ void http_server_announce_drain(struct http_server *server) {
 void http_server_drain(struct http_server *server, void (*on_closed)(void *app)) {
     assert(!server->draining);
     server->announced = server->draining = true;
-    if (!server->driving) http_listen_take(server);
+    if (!server->driving && server->config.n_sockets == 0) http_listen_take(server);
     http_listen_close(server);
     http_drive(server); /* handles input that has arrived: such a connection is not idle */
     server->on_closed = on_closed;

@@ -52,6 +52,7 @@ struct options {
     struct {
         int delay_s;   /* seconds from SIGTERM until the port closes */
         int timeout_s; /* seconds after that for running requests */
+        int idle_s;    /* the process ends after this time without requests; 0: never */
     } drain;
     struct {
         enum log_level level;

@@ -40,6 +40,11 @@ void async_abort_all(struct app *aborted, const struct err *err) {
     requests_aborts++;
 }
 
+void supervisor_stopping(const struct app *stopping) {
+    ck_assert_ptr_eq(stopping, app);
+    ck_assert(app->draining || app->failure.status);
+}
+
 static const int all_signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
 /* ---- the loop ------------------------------------------------------------------------------- */

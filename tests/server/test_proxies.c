@@ -222,6 +222,19 @@ START_TEST(without_a_list_the_peer_is_the_client) {
 }
 END_TEST
 
+START_TEST(a_unix_socket_is_a_proxy_by_name) {
+    struct err err = {0};
+    ck_assert_int_eq(trust("10.0.0.0/8", &err), STATUS_OK);
+    ck_assert_str_eq(client_of("unix", "192.0.2.1"), "unix");
+    ck_assert_int_eq(trust("unix, 10.0.0.0/8", &err), STATUS_OK);
+    ck_assert_str_eq(client_of("unix", "192.0.2.1, 10.1.2.3"), "192.0.2.1");
+    ck_assert_str_eq(client_of("unix", "unix"), "unix");
+    ck_assert_str_eq(client_of("192.0.2.9", "192.0.2.1"), "192.0.2.9");
+    ck_assert_int_eq(trust("unixes", &err), STATUS_USAGE);
+    app.trusts_unix = false;
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("server/proxies");
     TCase *cases = tcase_create("all");
@@ -232,6 +245,7 @@ int main(void) {
     tcase_add_test(cases, an_entry_that_is_no_range_is_named);
     tcase_add_test(cases, the_client_is_the_last_that_no_trusted_proxy_is);
     tcase_add_test(cases, without_a_list_the_peer_is_the_client);
+    tcase_add_test(cases, a_unix_socket_is_a_proxy_by_name);
     suite_add_tcase(suite, cases);
     return suite_main(suite);
 }
