@@ -223,7 +223,7 @@ static void print_spec(FILE *out, const struct tokenizer_spec *spec) {
     static const char *const kinds[] = {
         [TOKENIZER_BYTE_BPE] = "byte-level BPE", [TOKENIZER_SENTENCEPIECE] = "SentencePiece",
         [TOKENIZER_CHARACTER_BPE] = "BPE",       [TOKENIZER_RANK_BPE] = "BPE by rank",
-        [TOKENIZER_UNIGRAM] = "Unigram",
+        [TOKENIZER_UNIGRAM] = "Unigram",         [TOKENIZER_WORDPIECE] = "WordPiece",
     };
     fprintf(out, "\nTokenizer: %s", kinds[spec->kind]);
     if (spec->pre) {

@@ -102,7 +102,7 @@ static enum status read_types(struct tokenizer_spec *spec, const struct gguf *gg
 static enum status read_scores(struct tokenizer_spec *spec, const struct gguf *gguf,
                                struct err *err) {
     const void *scores = NULL;
-    if (is_bpe(spec)) return STATUS_OK;
+    if (is_bpe(spec) || spec->kind == TOKENIZER_WORDPIECE) return STATUS_OK;
     enum status status =
         copy_per_token(spec, gguf, "tokenizer.ggml.scores", GGUF_FLOAT32, &scores, err);
     if (status != STATUS_OK) return status;
@@ -183,13 +183,15 @@ static enum status read_kind(struct tokenizer_spec *spec, const struct gguf *ggu
     } else if (is_text(text, length, "t5")) {
         spec->kind = TOKENIZER_UNIGRAM;
         spec->in_floats = true; /* SentencePiece adds scores as floats */
+    } else if (is_text(text, length, "bert")) {
+        spec->kind = TOKENIZER_WORDPIECE;
     } else if (is_text(text, length, "gemma4")) {
         gemma4_steps(spec);
         spec->add_bos = true; /* unless a key says otherwise */
     } else {
         return err_set(err, STATUS_BAD_FILE, key,
-                       "key %s: \"%.*s\" is not supported; \"gpt2\", \"llama\", \"t5\" and "
-                       "\"gemma4\" are",
+                       "key %s: \"%.*s\" is not supported; \"gpt2\", \"llama\", \"t5\", "
+                       "\"bert\" and \"gemma4\" are",
                        key, length < 64 ? (int)length : 64, text);
     }
     return STATUS_OK;
@@ -296,6 +298,7 @@ enum status gguf_tokenizer_read(struct tokenizer_spec *spec, const struct gguf *
     if (status == STATUS_OK) status = read_rules(spec, gguf, err);
     if (status == STATUS_OK) status = read_fim(spec, gguf, err);
     if (status == STATUS_OK) status = read_normalizers(spec, gguf, err);
+    if (status == STATUS_OK) status = gguf_bert_read(spec, gguf, err);
     if (status != STATUS_OK) tokenizer_spec_free(spec);
     return status;
 }

@@ -130,5 +130,7 @@ enum status gguf_sampling_read(struct sampling_defaults *out, const struct gguf 
                                struct err *err);
 enum status gguf_tokenizer_read(struct tokenizer_spec *spec, const struct gguf *gguf,
                                 struct err *err);
+/* Adds BERT's steps to a spec of its kind, and the form of pairs of encoders (gguf_bert.c). */
+enum status gguf_bert_read(struct tokenizer_spec *spec, const struct gguf *gguf, struct err *err);
 
 #endif

@@ -30,6 +30,8 @@ enum tokenizer_kind {
     /* tiktoken's: two adjacent byte strings merge if together they are a token */
     TOKENIZER_RANK_BPE,
     TOKENIZER_UNIGRAM, /* the tokens with the largest sum of scores (Kudo 2018) */
+    /* BERT's: from left to right, the longest token that continues the word; GGUF "bert" */
+    TOKENIZER_WORDPIECE,
 };
 
 /* GGUF's token types (tokenizer.ggml.token_type). */
@@ -63,17 +65,22 @@ enum step_kind {
     STEP_PRECOMPILED,      /* SentencePiece's map of characters [content], by graphemes */
     STEP_CHARACTER_MAP,    /* the same map, but the longest entry first like SentencePiece */
     STEP_SQUEEZE_SPACES,   /* SentencePiece's remove_extra_whitespaces */
+    STEP_BERT,             /* BERT's normalizer [bert_rules] */
     STEP_SPLIT,            /* pre-tokenizers: at matches [pattern, behavior, invert] */
     STEP_DIGITS,           /* at digits: each or whole numbers [behavior] */
     STEP_PUNCTUATION,      /* at punctuation [behavior] */
     STEP_WHITESPACE,       /* keeps words and runs of marks; drops the white space between them */
     STEP_WHITESPACE_SPLIT, /* splits at white space and drops it */
+    STEP_BERT_SPLIT,       /* drops white space, then splits at each punctuation mark */
     STEP_BYTE_LEVEL,       /* GPT-2's alphabet [prepend, split: by GPT-2's pattern]; a decoder */
     STEP_METASPACE,        /* spaces become [content]; [prepend, split]; also a decoder */
     STEP_BYTE_FALLBACK,    /* decoders: tokens like <0x0A> are bytes */
     STEP_FUSE,             /* later steps see the whole text instead of single tokens */
     STEP_STRIP_CHARACTER,  /* drops up to [left] times the character [content] at the start */
     STEP_JOIN_WITH_SPACES, /* a space between tokens: for files without a decoder */
+    /* a space before each token but the first, unless it begins with [content], which is dropped;
+     * [split]: no space before marks like '.' */
+    STEP_WORDPIECE,
 };
 
 /* What happens to a match: it is a separate piece, is dropped, joins the adjacent piece, or joins
@@ -84,6 +91,14 @@ enum split_behavior {
     SPLIT_MERGED_WITH_PREVIOUS,
     SPLIT_MERGED_WITH_NEXT,
     SPLIT_CONTIGUOUS,
+};
+
+/* The parts of BERT's normalizer, in order. */
+enum bert_rule {
+    BERT_CLEANS = 1,         /* drops control characters; white space becomes spaces */
+    BERT_SPACES_CHINESE = 2, /* spaces around Chinese characters */
+    BERT_STRIPS_ACCENTS = 4,
+    BERT_LOWERS = 8,
 };
 
 /* Pieces that get a step's mark at their start: no piece, the first of the text, or each piece. */
@@ -100,6 +115,7 @@ struct tokenizer_step {
     enum prepend_scheme prepend;
     bool split;
     int left, right;
+    int bert_rules; /* set of enum bert_rule */
 };
 
 /* Rules for finding an added token, in addition to its type. */
@@ -133,6 +149,15 @@ enum fim_token {
 /* Maximum number of tokens that tokenizer_encode adds on one side of a text. */
 enum { MAX_AROUND = 8 };
 
+/* Tokens around and between two texts that form one prompt. */
+struct pair_form {
+    bool is_set; /* false: the tokens around one text, and nothing between */
+    int32_t before[MAX_AROUND], between[MAX_AROUND], after[MAX_AROUND];
+    int n_before, n_between, n_after;
+    int n_between_first; /* tokens between that have the first text's type */
+    bool has_types;      /* the second text and the tokens after it have type 1 instead of 0 */
+};
+
 /* Everything from which a tokenizer is built; the arrays are copied. An id of -1 means that the
  * model lacks the token. */
 struct tokenizer_spec {
@@ -156,12 +181,16 @@ struct tokenizer_spec {
     /* additional tokens, added under the same condition */
     int32_t before[MAX_AROUND], after[MAX_AROUND];
     int n_before, n_after;
+    struct pair_form pair;
     int32_t fim[N_FIM];    /* id + 1 of tokens that the file names; 0: it does not */
     bool add_space_prefix; /* SentencePiece: add a space before the first word */
     bool byte_fallback;    /* unknown characters become byte tokens like <0x0A> */
     bool fuse_unknown;     /* a run of unknown characters becomes one unknown token */
     bool ignore_merges;    /* a piece that equals a token becomes it without merging */
     bool in_floats;        /* Unigram: add scores as floats instead of doubles */
+    /* WordPiece: spellings begin so at the start of a word, and within it */
+    struct span word_prefix, subword_prefix;
+    int max_word_characters; /* WordPiece: longer words become one unknown token */
     /* The steps of a tokenizer.json, in order. Without them: the usual steps of the kind and
      * `pre`. */
     bool has_steps;
@@ -211,6 +240,12 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
 int tokenizer_encode_pieces(const struct tokenizer *tokenizer, const char *text, size_t length,
                             const struct chat_piece *pieces, int n_pieces, int limit,
                             int32_t **ids);
+
+/* Encodes two texts as one prompt, with the tokens that the model's file wants around and between
+ * them. *n_first becomes the number of ids of token type 0, which are followed by those of type 1.
+ * Special tokens in the texts are text. Returns like tokenizer_encode. */
+int tokenizer_encode_pair(const struct tokenizer *tokenizer, struct span first, struct span second,
+                          int limit, int32_t **ids, int *n_first);
 
 /* Returns the raw bytes of a token (the name of a special token), which may contain NUL; "" for an
  * id out of range. Valid until the tokenizer is freed. */

@@ -152,8 +152,8 @@ START_TEST(wrong_vocabularies_are_refused) {
         expect_spec_refused(&writer, keys[i], "is missing");
     }
     llama_keys(&writer, "tokenizer.ggml.model");
-    gguf_writer_string(&writer, "tokenizer.ggml.model", "bert");
-    expect_spec_refused(&writer, "tokenizer.ggml.model", "\"bert\" is not supported");
+    gguf_writer_string(&writer, "tokenizer.ggml.model", "rwkv");
+    expect_spec_refused(&writer, "tokenizer.ggml.model", "\"rwkv\" is not supported");
     llama_keys(&writer, "tokenizer.ggml.tokens");
     gguf_writer_strings(&writer, "tokenizer.ggml.tokens", NULL, NULL, 0);
     expect_spec_refused(&writer, "tokenizer.ggml.tokens", "found 0");

@@ -44,7 +44,7 @@ static struct tokenizer *tokenizer_beside(const char *lines) {
 struct comparison {
     const struct tokenizer *tokenizer;
     const char *path;
-    int n_different;
+    int n_different, n_pairs;
 };
 
 static bool same_ids(const cJSON *wanted, const int32_t *ids, int n) {
@@ -106,12 +106,35 @@ static void check_text(struct comparison *comparison, const cJSON *line, const s
     buf_free(&wanted);
 }
 
+/* Checks the ids of the text and a second one, and their types. */
+static void check_pair(struct comparison *comparison, const cJSON *line, const struct buf *text) {
+    static const char second[] = "A second text: caf\xC3\xA9.";
+    const cJSON *wanted = cJSON_GetObjectItem(line, "pair");
+    int32_t *ids;
+    int n_first = 0;
+    if (!cJSON_IsArray(wanted)) return;
+    int n =
+        tokenizer_encode_pair(comparison->tokenizer, (struct span){text->data, text->length},
+                              (struct span){second, sizeof second - 1}, 1 << 20, &ids, &n_first);
+    bool same = n_first == cJSON_GetObjectItem(line, "n_first")->valueint;
+    if (!same_ids(wanted, ids, n) || !same) report(comparison, "pair", line, ids, n);
+    comparison->n_pairs++;
+    mem_free(ids);
+    int at_limit =
+        n > 0
+            ? tokenizer_encode_pair(comparison->tokenizer, (struct span){text->data, text->length},
+                                    (struct span){second, sizeof second - 1}, n - 1, &ids, &n_first)
+            : -1;
+    ck_assert_int_eq(at_limit, -1);
+}
+
 static void compare_line(void *context, const cJSON *line) {
     struct comparison *comparison = context;
     struct buf text = fixture_text(line);
     check_ids(comparison, line, "ids", &text, SPECIAL_PARSED, false);
     check_ids(comparison, line, "plain", &text, SPECIAL_AS_TEXT, false);
     check_ids(comparison, line, "around", &text, SPECIAL_PARSED, true);
+    check_pair(comparison, line, &text);
     check_text(comparison, line, &text);
     buf_free(&text);
 }
@@ -128,7 +151,7 @@ START_TEST(each_configuration_equals_the_library) {
         if (length < 7 || strcmp(entry->d_name + length - 6, ".jsonl") != 0) continue;
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
         struct tokenizer *tokenizer = tokenizer_beside(path);
-        struct comparison comparison = {tokenizer, path, 0};
+        struct comparison comparison = {.tokenizer = tokenizer, .path = path};
         int n = fixture_lines(path, compare_line, &comparison);
         if (comparison.n_different > 0)
             printf("%s: %d of %d differ\n", path, comparison.n_different, n);

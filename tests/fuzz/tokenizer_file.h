@@ -24,6 +24,12 @@ static void encode_and_decode(const struct tokenizer *tokenizer) {
     require(utf8_valid_prefix(out.data ? out.data : "", out.length) == out.length);
     buf_free(&out);
     free(ids);
+    int n_first;
+    n = tokenizer_encode_pair(tokenizer, (struct span){text, sizeof text}, (struct span){"b ", 2},
+                              1 << 16, &ids, &n_first);
+    for (int i = 0; i < n; i++) require(ids[i] >= 0 && ids[i] < tokenizer_size(tokenizer));
+    require(n < 0 || (n_first >= 0 && n_first <= n));
+    free(ids);
 }
 
 /* `status`, `spec` and `err` are the reader's results. Frees the spec. */

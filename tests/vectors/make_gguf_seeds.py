@@ -33,6 +33,14 @@ def add_tokenizer(writer, model):
     writer.add_string("tokenizer.chat_template", "{{ messages[0]['content'] }}")
 
 
+def add_bert(writer):
+    writer.add_string("tokenizer.ggml.model", "bert")
+    writer.add_array("tokenizer.ggml.tokens", ["[UNK]", "[CLS]", "[SEP]", "\u2581a", "b"])
+    writer.add_array("tokenizer.ggml.token_type", [3, 3, 3, 1, 1])
+    writer.add_uint32("tokenizer.ggml.seperator_token_id", 2)
+    writer.add_bool("tokenizer.ggml.normalizer.lowercase", False)
+
+
 def add_tensors(writer):
     rows = numpy.arange(5 * 32, dtype=numpy.float32).reshape(5, 32)
     for name, kind in (("token_embd", GGMLQuantizationType.Q4_1), ("output", GGMLQuantizationType.Q8_0)):
@@ -79,6 +87,7 @@ def main():
     write(folder, "big_endian", add_values, endian=GGUFEndian.BIG)
     write(folder, "byte_bpe", add_shape, lambda writer: add_tokenizer(writer, "gpt2"), add_tensors)
     write(folder, "sentencepiece", add_shape, lambda writer: add_tokenizer(writer, "llama"))
+    write(folder, "bert", add_shape, add_bert)
     write(folder, "version_2", add_shape, add_tensors, version=2)
     write(folder, "alignment_8", add_tensors, alignment=8)
 

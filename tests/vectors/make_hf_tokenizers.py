@@ -6,7 +6,7 @@ texts.
 Oracle: Hugging Face's `tokenizers` (0.23). Small tokenizers are trained here, on this folder's texts, in each
 configuration of published models, and in some others. Next to each NAME.json is NAME.jsonl with a line for each text:
 {"text": ..., "ids": ids, "plain": ids with special tokens as text, "around": ids with those of the post-processor,
-"decoded": the text of "ids"}. "hex" replaces "text" if it contains a NUL; "plain", "around" and "decoded" are left out
+"decoded": the text of "ids", "pair": ids of the text and a second one, "n_first": those of type 0}. "hex" replaces "text" if it contains a NUL; "plain", "around" and "decoded" are left out
 if they equal "ids" or the text. --many writes files with 5,000 texts each to another folder, for a thorough run:
 PENSTOCK_HF_TOKENIZERS=DIR build/test_engine_hf_tokenizer. Texts contain only characters that are older than the
 library's Unicode tables: it does not decompose, order or split newer ones by Unicode's rules.
@@ -43,7 +43,10 @@ def is_newer(c):
         return kind != "Cn"
     if order and normalizers.NFD().normalize_str("a\u0345" + c) != unicodedata.normalize("NFD", "a\u0345" + c):
         return True
-    return kind[0] == "P" and len(pre_tokenizers.Punctuation().pre_tokenize_str("a" + c + "b")) != 3
+    if kind == "Mn" and normalizers.BertNormalizer(False, False, True, False).normalize_str("a" + c) != "a":
+        return True
+    is_mark = len(pre_tokenizers.Punctuation().pre_tokenize_str("a" + c + "b")) == 3
+    return is_mark != (kind[0] == "P") and not (is_mark and c.isascii())
 
 
 def texts_of(n, seed):
@@ -232,6 +235,58 @@ def t5(rules=RULES):
     return unigram(normalizers.Sequence(steps), steps=[pre_tokenizers.WhitespaceSplit()])
 
 
+# Words of other lengths than WordPiece's limit of 12, and of characters that its vocabulary lacks.
+MORE_WORDS = ["antidisestablishment", "twelveletter", "thirteenchars", "x" * 300, "日本語のテスト", "a日b", "\u3400\uf900\U0002b900\U0002b920", "naïve café", "cafe\u0301",
+              "a\u200bb\u00adc", "\ufffd\ue000x\u0085y", "don't do not stop . ! ? , ' n't", "##ing", "[CLS] a [SEP]", "[UNK]", "[MASK]x", "ab##cd", "I ' m", "Ǆ ǅ ß ẞ Σ"]
+
+
+def wordpiece(normalizer, processor, cleanup=True, prefix="##", most=100, steps=None):
+    """BERT's: words from the texts, cased if the normalizer keeps capitals."""
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    t.normalizer = normalizer
+    t.pre_tokenizer = steps or pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=600, show_progress=False, special_tokens=specials, limit_alphabet=200, continuing_subword_prefix=prefix)
+    t.train_from_iterator([PROSE] * 3 + [text for text in WRITTEN if "\0" not in text] * 2, trainer)
+    vocab = json.loads(t.to_str())["model"]["vocab"]
+    t.model = models.WordPiece(vocab=vocab, unk_token="[UNK]", max_input_chars_per_word=most, continuing_subword_prefix=prefix)
+    t.decoder = decoders.WordPiece(prefix=prefix, cleanup=cleanup)
+    t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
+    t.add_tokens([AddedToken(s, special=False, **{"normalized": False, **rules}) for s, rules in ADDED if s != "<s>"])
+    t.post_processor = processor(t)
+    return t
+
+
+def bert_template(t):
+    ids = [(s, t.token_to_id(s)) for s in ("[CLS]", "[SEP]")]
+    return processors.TemplateProcessing(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=ids)
+
+
+def bert_processing(t):
+    return processors.BertProcessing(("[SEP]", t.token_to_id("[SEP]")), ("[CLS]", t.token_to_id("[CLS]")))
+
+
+def roberta_processing(t):
+    t.post_processor = processors.RobertaProcessing(("</s>", t.token_to_id("</s>")), ("<s>", t.token_to_id("<s>")), trim_offsets=True, add_prefix_space=True)
+    return t
+
+
+def xlm_roberta():
+    """XLM-R's steps: SentencePiece's map, and the pair with two marks between its texts."""
+    t = unigram(normalizers.Sequence([normalizers.Precompiled(charsmap(RULES)), normalizers.Replace(Regex(" {2,}"), " ")]), scheme="always")
+    ids = [(s, t.token_to_id(s)) for s in ("<s>", "</s>")]
+    t.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=ids)
+    return t
+
+
+def embedding_gemma():
+    """Gemma's steps with a mark at both ends."""
+    t = gemma()
+    ids = [(s, t.token_to_id(s)) for s in ("<s>", "</s>")]
+    t.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A <s>:1 $B:1", special_tokens=ids)
+    return t
+
+
 WORDS = [pre_tokenizers.Whitespace()]
 CONFIGURATIONS = {
     "gpt2": gpt2,
@@ -258,7 +313,18 @@ CONFIGURATIONS = {
     "unigram": unigram,
     "unigram_bytes": lambda: unigram(normalizers.NFKC(), fallback=True, scheme="first"),
     "t5": t5,
+    "bert_uncased": lambda: wordpiece(normalizers.BertNormalizer(), bert_template),
+    "bert_cased": lambda: wordpiece(normalizers.BertNormalizer(lowercase=False), bert_processing, cleanup=False, most=12),
+    "bert_accents": lambda: wordpiece(normalizers.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False), bert_processing),
+    "bert_lower": lambda: wordpiece(normalizers.BertNormalizer(handle_chinese_chars=False, strip_accents=False), bert_template, prefix="@", steps=pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Digits(True)])),
+    "roberta_pairs": lambda: roberta_processing(roberta()),
+    "xlm_roberta": xlm_roberta,
+    "embedding_gemma": embedding_gemma,
 }
+
+
+SECOND = "A second text: caf\u00e9."
 
 
 def line_of(tokenizer, text):
@@ -273,6 +339,10 @@ def line_of(tokenizer, text):
     # turn.
     if {tokenizer.token_to_id(token) for token in SPECIALS} & set(plain):
         plain = None
+    if tokenizer.post_processor:
+        pair = tokenizer.encode(text, SECOND)
+        line["pair"], line["n_first"] = (pair.ids, pair.type_ids.count(0)) if plain is not None else (None, 0)
+        assert pair.type_ids == sorted(pair.type_ids)
     line.update({k: v for k, v in (("plain", plain), ("around", around)) if v != ids})
     if decoded != text:
         line["decoded"] = {"hex": decoded.encode().hex()} if "\0" in decoded else decoded
@@ -386,7 +456,7 @@ def main():
         tokenizer = t5("nmt_nfkc") if options.many and name == "t5" else make()
         strings = texts_of(5000 if options.many else 60, 300 + seed)
         if not options.many:
-            strings = strings[seed % 3::3] + MORE
+            strings = strings[seed % 3::3] + MORE + MORE_WORDS * name.startswith("bert")
         (out / f"{name}.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n")
         with open(out / f"{name}.jsonl", "w") as file:
             for text in dict.fromkeys(strings):

@@ -7,6 +7,9 @@
 
 #include "engine/files/text/internal.h"
 
+/* The limit of WordPiece's words in files that do not state it. */
+enum { MAX_WORD_CHARACTERS = 100 };
+
 static const struct tokenizer_keys keys = {
     .tokens = "model.vocab",
     .types = "added_tokens",
@@ -129,18 +132,30 @@ static enum status check_neutral(const struct reading *reading, const struct jso
     return bad_key(reading, "model.dropout", "null", "%s", found_name(value, found));
 }
 
+/* Reads the unknown token: `otherwise` if the file does not name one; NULL: none. */
+static enum status read_unknown(struct reading *reading, const struct json *model,
+                                const char *otherwise) {
+    const struct json *unknown;
+    char found[96];
+    enum status status =
+        may_member(reading, model, "unk_token", keys.unknown, JSON_STRING, &unknown);
+    if (status || (!unknown && !otherwise)) return status;
+    reading->spec->unknown = unknown ? find_token(reading, unknown->string, unknown->length)
+                                     : find_token(reading, otherwise, strlen(otherwise));
+    if (reading->spec->unknown >= 0) return STATUS_OK;
+    return bad_key(reading, keys.unknown, "a token of model.vocab", "%s",
+                   found_name(unknown, found));
+}
+
 static enum status read_bpe(struct reading *reading, const struct json *model) {
     struct tokenizer_spec *spec = reading->spec;
-    const struct json *vocabulary, *unknown;
-    char found[96];
+    const struct json *vocabulary;
     spec->kind = TOKENIZER_CHARACTER_BPE;
     enum status status = check_neutral(reading, model);
     if (!status)
         status = need_member(reading, model, "vocab", keys.tokens, JSON_OBJECT, &vocabulary);
     if (!status) status = add_tokens(reading, vocabulary);
     if (!status) status = read_merges(reading, model);
-    if (!status)
-        status = may_member(reading, model, "unk_token", keys.unknown, JSON_STRING, &unknown);
     if (!status)
         status = read_flag(reading, model, "byte_fallback", "model.byte_fallback", false,
                            &spec->byte_fallback);
@@ -150,11 +165,7 @@ static enum status read_bpe(struct reading *reading, const struct json *model) {
     if (!status)
         status = read_flag(reading, model, "ignore_merges", "model.ignore_merges", false,
                            &spec->ignore_merges);
-    if (status || !unknown) return status;
-    spec->unknown = find_token(reading, unknown->string, unknown->length);
-    if (spec->unknown >= 0) return STATUS_OK;
-    return bad_key(reading, keys.unknown, "a token of model.vocab", "%s",
-                   found_name(unknown, found));
+    return status ? status : read_unknown(reading, model, NULL);
 }
 
 static enum status read_unigram(struct reading *reading, const struct json *model) {
@@ -178,6 +189,33 @@ static enum status read_unigram(struct reading *reading, const struct json *mode
     return STATUS_OK;
 }
 
+static enum status read_wordpiece(struct reading *reading, const struct json *model) {
+    struct tokenizer_spec *spec = reading->spec;
+    const struct json *vocabulary, *prefix, *most;
+    char found[96];
+    spec->kind = TOKENIZER_WORDPIECE;
+    enum status status =
+        need_member(reading, model, "vocab", keys.tokens, JSON_OBJECT, &vocabulary);
+    if (!status) status = add_tokens(reading, vocabulary);
+    if (!status) status = read_unknown(reading, model, "[UNK]");
+    if (!status)
+        status = may_member(reading, model, "continuing_subword_prefix",
+                            "model.continuing_subword_prefix", JSON_STRING, &prefix);
+    if (!status)
+        status = may_member(reading, model, "max_input_chars_per_word",
+                            "model.max_input_chars_per_word", JSON_NUMBER, &most);
+    if (status) return status;
+    spec->subword_prefix =
+        prefix ? (struct span){prefix->string, prefix->length} : (struct span){"##", 2};
+    spec->max_word_characters = MAX_WORD_CHARACTERS;
+    if (!most) return STATUS_OK;
+    if (!most->is_integer || most->integer < 0 || most->integer > INT32_MAX)
+        return bad_key(reading, "model.max_input_chars_per_word", "a whole number", "%s",
+                       found_name(most, found));
+    spec->max_word_characters = (int)most->integer;
+    return STATUS_OK;
+}
+
 /* Older files omit the type; the form of the vocabulary then implies it. */
 static enum status read_model(struct reading *reading, const struct json *root) {
     const struct json *model, *type;
@@ -187,9 +225,12 @@ static enum status read_model(struct reading *reading, const struct json *root) 
     if (status) return status;
     bool has_merges = json_is(json_member(model, "merges"), JSON_ARRAY);
     bool has_pieces = json_is(json_member(model, "vocab"), JSON_ARRAY);
+    bool has_words = json_is(json_member(model, "max_input_chars_per_word"), JSON_NUMBER);
     if (type ? json_is_text(type, "BPE") : has_merges) return read_bpe(reading, model);
     if (type ? json_is_text(type, "Unigram") : has_pieces) return read_unigram(reading, model);
-    return bad_key(reading, "model.type", "\"BPE\" or \"Unigram\"", "%s", found_name(type, found));
+    if (type ? json_is_text(type, "WordPiece") : has_words) return read_wordpiece(reading, model);
+    return bad_key(reading, "model.type", "\"BPE\", \"Unigram\" or \"WordPiece\"", "%s",
+                   found_name(type, found));
 }
 
 /* ---- added tokens --------------------------------------------------------------------------- */

@@ -1,6 +1,5 @@
-/* Reads the steps of a tokenizer.json: normalizers, pre-tokenizers, decoders and the
- * post-processor. A step is refused by name if its type, or a setting that changes the result, is
- * not supported. */
+/* Reads the steps of a tokenizer.json: normalizers, pre-tokenizers and decoders. A step is refused
+ * by name if its type, or a setting that changes the result, is not supported. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,6 +199,27 @@ static enum status read_precompiled(const struct steps *steps, const struct json
     return STATUS_OK;
 }
 
+/* Accents are stripped if letters become small, unless the file says otherwise. */
+static enum status read_bert(const struct steps *steps, const struct json *json,
+                             struct tokenizer_step *step) {
+    static const struct {
+        const char *name;
+        enum bert_rule rule;
+    } flags[] = {{"clean_text", BERT_CLEANS},
+                 {"handle_chinese_chars", BERT_SPACES_CHINESE},
+                 {"lowercase", BERT_LOWERS},
+                 {"strip_accents", BERT_STRIPS_ACCENTS}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        bool is_accents = flags[i].rule == BERT_STRIPS_ACCENTS;
+        bool otherwise = is_accents ? (step->bert_rules & BERT_LOWERS) != 0 : true, is_set;
+        enum status status =
+            read_flag(steps->reading, json, flags[i].name, flags[i].name, otherwise, &is_set);
+        if (status) return status;
+        if (is_set) step->bert_rules |= (int)flags[i].rule;
+    }
+    return STATUS_OK;
+}
+
 enum status read_normalizers(struct reading *reading, const struct json *root) {
     static const struct step_type types[] = {
         {"NFC", STEP_NFC, NULL},
@@ -211,6 +231,7 @@ enum status read_normalizers(struct reading *reading, const struct json *root) {
         {"Replace", STEP_REPLACE, read_replace},
         {"Prepend", STEP_PREPEND, read_prepend},
         {"Precompiled", STEP_PRECOMPILED, read_precompiled},
+        {"BertNormalizer", STEP_BERT, read_bert},
         {NULL, 0, NULL},
     };
     return read_list(reading, root, "normalizer", "normalizers", types, &reading->spec->normalizers,
@@ -293,6 +314,7 @@ static enum status read_metaspace(const struct steps *steps, const struct json *
 enum status read_pre_tokenizers(struct reading *reading, const struct json *root) {
     static const struct step_type types[] = {
         {"Split", STEP_SPLIT, read_split},
+        {"BertPreTokenizer", STEP_BERT_SPLIT, NULL},
         {"ByteLevel", STEP_BYTE_LEVEL, read_byte_level},
         {"Digits", STEP_DIGITS, read_digits},
         {"Metaspace", STEP_METASPACE, read_metaspace},
@@ -322,6 +344,15 @@ static enum status read_decoder_replace(const struct steps *steps, const struct 
     return bad_key(steps->reading, "decoder.pattern", "a String", "a Regex");
 }
 
+static enum status read_wordpiece(const struct steps *steps, const struct json *json,
+                                  struct tokenizer_step *step) {
+    const struct json *prefix;
+    enum status status = may_member(steps->reading, json, "prefix", "prefix", JSON_STRING, &prefix);
+    if (!status) status = read_flag(steps->reading, json, "cleanup", "cleanup", true, &step->split);
+    step->content = !status && prefix ? span_of(prefix) : (struct span){"##", 2};
+    return status;
+}
+
 enum status read_decoders(struct reading *reading, const struct json *root) {
     static const struct step_type types[] = {
         {"ByteLevel", STEP_BYTE_LEVEL, NULL},
@@ -330,6 +361,7 @@ enum status read_decoders(struct reading *reading, const struct json *root) {
         {"ByteFallback", STEP_BYTE_FALLBACK, NULL},
         {"Fuse", STEP_FUSE, NULL},
         {"Strip", STEP_STRIP_CHARACTER, read_strip_character},
+        {"WordPiece", STEP_WORDPIECE, read_wordpiece},
         {NULL, 0, NULL},
     };
     struct tokenizer_spec *spec = reading->spec;
@@ -341,117 +373,4 @@ enum status read_decoders(struct reading *reading, const struct json *root) {
     spec->decoders = step;
     spec->n_decoders = 1;
     return STATUS_OK;
-}
-
-/* ---- the post-processor --------------------------------------------------------------------- */
-
-/* The tokens around a text, while they are collected. */
-struct around {
-    int32_t before[MAX_AROUND], after[MAX_AROUND];
-    int n_before, n_after;
-};
-
-static enum status put(const struct reading *reading, int32_t *ids, int *n, const struct json *id) {
-    char found[96];
-    if (!json_is(id, JSON_NUMBER) || !id->is_integer || id->integer < 0 ||
-        id->integer >= reading->spec->n_tokens)
-        return bad_key(reading, "post_processor.ids", "ids of tokens", "%s", found_name(id, found));
-    if (*n + 1 >= MAX_AROUND) /* bos or eos needs one more place */
-        return bad_key(reading, "post_processor", "at most 7 tokens on each side", "more");
-    ids[(*n)++] = (int32_t)id->integer;
-    return STATUS_OK;
-}
-
-/* Appends the ids of a template's special token. */
-static enum status put_special(const struct reading *reading, const struct json *processor,
-                               const struct json *special, int32_t *ids, int *n) {
-    const struct json *name, *table, *entry, *list;
-    char found[96];
-    enum status status =
-        need_member(reading, special, "id", "post_processor.single", JSON_STRING, &name);
-    if (!status)
-        status = need_member(reading, processor, "special_tokens", "post_processor.special_tokens",
-                             JSON_OBJECT, &table);
-    if (status) return status;
-    entry = json_member(table, name->string);
-    if (!json_is(entry, JSON_OBJECT))
-        return bad_key(reading, "post_processor.special_tokens",
-                       "an entry for each token of the template", "none for %s",
-                       found_name(name, found));
-    status = need_member(reading, entry, "ids", "post_processor.ids", JSON_ARRAY, &list);
-    if (status) return status;
-    json_each(id, list) {
-        status = put(reading, ids, n, id);
-        if (status) return status;
-    }
-    return STATUS_OK;
-}
-
-/* Reads TemplateProcessing: special tokens before and after the sequence A. */
-static enum status read_template(const struct reading *reading, const struct json *processor,
-                                 struct around *around) {
-    const struct json *single;
-    int n_sequences = 0;
-    enum status status =
-        need_member(reading, processor, "single", "post_processor.single", JSON_ARRAY, &single);
-    if (status) return status;
-    json_each(part, single) {
-        const struct json *special = json_member(part, "SpecialToken");
-        if (json_member(part, "Sequence")) n_sequences++;
-        if (special && n_sequences == 0)
-            status = put_special(reading, processor, special, around->before, &around->n_before);
-        else if (special)
-            status = put_special(reading, processor, special, around->after, &around->n_after);
-        if (status) return status;
-    }
-    if (n_sequences == 1) return STATUS_OK;
-    return bad_key(reading, "post_processor.single", "one Sequence", "%d", n_sequences);
-}
-
-/* Puts a later processor's tokens around those of the earlier ones. */
-static enum status join_around(const struct reading *reading, struct tokenizer_spec *spec,
-                               const struct around *outer) {
-    if (spec->n_before + outer->n_before >= MAX_AROUND ||
-        spec->n_after + outer->n_after >= MAX_AROUND)
-        return bad_key(reading, "post_processor", "at most 7 tokens on each side", "more");
-    memmove(spec->before + outer->n_before, spec->before,
-            (size_t)spec->n_before * sizeof *spec->before);
-    memcpy(spec->before, outer->before, (size_t)outer->n_before * sizeof *spec->before);
-    memcpy(spec->after + spec->n_after, outer->after, (size_t)outer->n_after * sizeof *spec->after);
-    spec->n_before += outer->n_before;
-    spec->n_after += outer->n_after;
-    return STATUS_OK;
-}
-
-static enum status read_processor(struct reading *reading, const struct json *processor) {
-    const struct json *type, *list;
-    struct around around = {0};
-    char found[96];
-    enum status status =
-        need_member(reading, processor, "type", "post_processor.type", JSON_STRING, &type);
-    if (status) return status;
-    if (json_is_text(type, "ByteLevel")) return STATUS_OK; /* it only trims offsets */
-    if (json_is_text(type, "TemplateProcessing")) {
-        status = read_template(reading, processor, &around);
-        return status ? status : join_around(reading, reading->spec, &around);
-    }
-    if (!json_is_text(type, "Sequence"))
-        return bad_key(reading, "post_processor.type",
-                       "one of ByteLevel TemplateProcessing Sequence", "%s",
-                       found_name(type, found));
-    status = need_member(reading, processor, "processors", "post_processor.processors", JSON_ARRAY,
-                         &list);
-    if (status) return status;
-    json_each(item, list) {
-        status = read_processor(reading, item);
-        if (status) return status;
-    }
-    return STATUS_OK;
-}
-
-enum status read_post_processor(struct reading *reading, const struct json *root) {
-    const struct json *processor;
-    enum status status =
-        may_member(reading, root, "post_processor", "post_processor", JSON_OBJECT, &processor);
-    return status || !processor ? status : read_processor(reading, processor);
 }

@@ -29,6 +29,8 @@ static enum status note_step(struct decoding *decoding, const struct tokenizer_s
     if (at_start && decoding->n_stripped > 0) return refuse("two Strips", err);
     if (spec->n_decoders > 1 && step->kind == STEP_METASPACE)
         return refuse("Metaspace beside others", err);
+    if (spec->n_decoders > 1 && step->kind == STEP_WORDPIECE)
+        return refuse("WordPiece beside others", err);
     switch (step->kind) {
     case STEP_FUSE:
         decoding->fused = true;
@@ -41,6 +43,10 @@ static enum status note_step(struct decoding *decoding, const struct tokenizer_s
         break;
     case STEP_JOIN_WITH_SPACES:
         decoding->joins_with_spaces = true;
+        break;
+    case STEP_WORDPIECE:
+        decoding->joins_words = true;
+        decoding->cleans_up = step->split;
         break;
     case STEP_METASPACE:
         if (step->prepend != PREPEND_NEVER)
@@ -111,6 +117,9 @@ static void apply(const struct tokenizer_step *step, const char *text, size_t le
         break;
     case STEP_STRIP_CHARACTER:
         add_stripped(step, text, length, out);
+        break;
+    case STEP_WORDPIECE:
+        wordpiece_decode(step->content, step->split, false, text, length, out);
         break;
     case STEP_BYTE_LEVEL: {
         size_t start = out->length;

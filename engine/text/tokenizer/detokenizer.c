@@ -84,23 +84,44 @@ static void drop_start(struct detokenizer *detokenizer, const char **bytes, size
     }
 }
 
+/* Returns a token's spelling, after the normalizer if its text is found in normalized text. */
+static const char *shown_name(const struct tokenizer *tokenizer, int32_t id, struct buf room[2],
+                              size_t *length) {
+    const char *name = strings_get(&tokenizer->vocabulary.name, id, length);
+    if (tokenizer->vocabulary.added[id] & ADDED_NORMALIZED)
+        normalizer_apply(&tokenizer->normalizer, room, &name, length);
+    return name;
+}
+
 /* Adds the first token's text under Metaspace: its spelling without the marks. */
 static void add_unmarked(struct detokenizer *detokenizer, int32_t id, struct buf *out) {
     const struct tokenizer *tokenizer = detokenizer->tokenizer;
     const char *mark = tokenizer->decoding.mark;
+    struct buf room[2] = {{0}};
     size_t length, n_mark = strlen(mark);
-    const char *name = strings_get(&tokenizer->vocabulary.name, id, &length);
-    struct buf normal[2] = {{0}};
-    if (tokenizer->vocabulary.added[id] & ADDED_NORMALIZED)
-        normalizer_apply(&tokenizer->normalizer, normal, &name, &length);
+    const char *name = shown_name(tokenizer, id, room, &length);
     for (size_t at = 0, n; at < length; at += n) {
         const char *found = memmem(name + at, length - at, mark, n_mark);
         n = found ? (size_t)(found - name) - at : length - at;
         add_bytes(detokenizer, name + at, n, out);
         n += found ? n_mark : 0;
     }
-    buf_free(&normal[0]);
-    buf_free(&normal[1]);
+    buf_free(&room[0]);
+    buf_free(&room[1]);
+}
+
+/* Adds the first token's text under WordPiece: without a space before it. */
+static void add_first_word(struct detokenizer *detokenizer, int32_t id, struct buf *out) {
+    const struct tokenizer *tokenizer = detokenizer->tokenizer;
+    struct buf room[2] = {{0}}, word = {0};
+    size_t length;
+    const char *name = shown_name(tokenizer, id, room, &length);
+    wordpiece_decode((struct span){"", 0}, tokenizer->decoding.cleans_up, true, name, length,
+                     &word);
+    add_bytes(detokenizer, word.data, word.length, out);
+    buf_free(&word);
+    buf_free(&room[0]);
+    buf_free(&room[1]);
 }
 
 void detokenizer_add(struct detokenizer *detokenizer, int32_t id, struct buf *out) {
@@ -117,6 +138,8 @@ void detokenizer_add(struct detokenizer *detokenizer, int32_t id, struct buf *ou
     if (decoding->joins_with_spaces && !is_first) add_bytes(detokenizer, " ", 1, out);
     if (is_first && decoding->mark[0]) {
         add_unmarked(detokenizer, id, out);
+    } else if (is_first && decoding->joins_words) {
+        add_first_word(detokenizer, id, out);
     } else {
         drop_start(detokenizer, &bytes, &length);
         add_bytes(detokenizer, bytes, length, out);

@@ -208,6 +208,7 @@ struct normalizer {
     struct {
         enum step_kind kind;
         bool left, right;
+        int bert_rules;
         struct token_regex regex;
         char *content;
         size_t content_length;
@@ -224,6 +225,10 @@ void normalizer_free(struct normalizer *normalizer);
 void normalizer_apply(const struct normalizer *normalizer, struct buf room[2], const char **text,
                       size_t *length);
 
+/* Appends the text with small letters. */
+void normalize_lowercase(const char *text, size_t length, struct buf *out);
+/* Appends the text after BERT's normalizer with `rules` (wordpiece.c). */
+void bert_normalize(int rules, const char *text, size_t length, struct buf *out);
 /* Appends the text in a normal form. Bytes that are not UTF-8 stay unchanged. O(n log n). */
 void normalize_form(enum step_kind form, const char *text, size_t length, struct buf *out);
 /* Returns false if the text is certainly in normal form C. */
@@ -328,6 +333,8 @@ struct decoding {
     bool fused;             /* a Fuse was seen; used only while the steps are read */
     bool byte_fallback;     /* byte tokens that do not form a character become one U+FFFD each */
     bool joins_with_spaces; /* a space between two tokens */
+    bool joins_words;       /* WordPiece: the first token's text lacks the space */
+    bool cleans_up;         /* WordPiece: drops spaces before marks */
     int n_stripped;         /* how often `stripped` is dropped at the start */
     char stripped[5];
     char mark[5]; /* dropped from the first token */
@@ -335,6 +342,10 @@ struct decoding {
 
 enum status decoding_init(struct decoding *decoding, const struct tokenizer_spec *spec,
                           struct err *err);
+/* Appends a token's text under WordPiece: the prefix of word parts becomes nothing, and other
+ * tokens get a space, except the first one, which keeps its spelling (wordpiece.c). */
+void wordpiece_decode(struct span prefix, bool cleans_up, bool is_first, const char *text,
+                      size_t length, struct buf *out);
 /* Computes the bytes of a token, which are in `name` or in one of the buffers. Returns true if it
  * is the token of a single byte. */
 bool decoding_apply(const struct tokenizer_spec *spec, const char *name, size_t length,
@@ -352,9 +363,10 @@ struct tokenizer {
     struct special normalized;  /* found in the normalized text; vocabulary NULL: no such tokens */
     struct special of_template; /* all of them; vocabulary NULL: use `special` */
     int32_t bos, eos, unknown;
-    int32_t fim[N_FIM]; /* -1: missing */
+    int32_t fim[N_FIM];                            /* -1: missing */
     int32_t before[MAX_AROUND], after[MAX_AROUND]; /* added around a text */
     int n_before, n_after;
+    struct pair_form pair;
     bool add_space_prefix, byte_fallback, fuse_unknown, ignore_merges;
     struct {
         struct pair_table merges;
@@ -369,6 +381,11 @@ struct tokenizer {
         double unknown_score;
         bool in_floats;
     } unigram;
+    struct {
+        struct trie trie;
+        int32_t word, subword; /* the nodes after the prefixes; -1: no token has the prefix */
+        int max_characters;
+    } wordpiece;
 };
 
 /* Finds the tokens for filling in; after the vocabulary is complete (fim.c). */
@@ -414,6 +431,9 @@ bool rank_encode_piece(void *context, const char *text, size_t length);
 enum status unigram_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
                          struct err *err);
 bool unigram_encode_piece(void *context, const char *text, size_t length);
+enum status wordpiece_init(struct tokenizer *tokenizer, const struct tokenizer_spec *spec,
+                           struct err *err);
+bool wordpiece_encode_piece(void *context, const char *text, size_t length);
 
 /* Makes a symbol of each byte that is a token, and returns their number. */
 size_t link_bytes(const struct tokenizer *tokenizer, struct symbol *symbol, const char *text,

@@ -21,6 +21,7 @@ enum status normalizer_init(struct normalizer *normalizer, const struct tokenize
         normalizer->step[i].kind = from->kind;
         normalizer->step[i].left = from->left != 0;
         normalizer->step[i].right = from->right != 0;
+        normalizer->step[i].bert_rules = from->bert_rules;
         normalizer->n = i + 1;
         enum status status = STATUS_OK;
         if (from->kind == STEP_REPLACE)
@@ -69,7 +70,7 @@ size_t white_space_before_end(const char *text, size_t length) {
     return length;
 }
 
-static void add_lowercase(const char *text, size_t length, struct buf *out) {
+void normalize_lowercase(const char *text, size_t length, struct buf *out) {
     for (size_t at = 0, size; at < length; at += size) {
         char bytes[4];
         size = utf8_character(text + at, length - at);
@@ -141,7 +142,7 @@ static void apply_step(const struct normalizer *normalizer, int i, const char *t
         normalize_form(normalizer->step[i].kind, text, length, out);
         break;
     case STEP_LOWERCASE:
-        add_lowercase(text, length, out);
+        normalize_lowercase(text, length, out);
         break;
     case STEP_REPLACE:
         add_replaced(&normalizer->step[i].regex, content, n, text, length, out);
@@ -158,6 +159,9 @@ static void apply_step(const struct normalizer *normalizer, int i, const char *t
         break;
     case STEP_SQUEEZE_SPACES:
         add_squeezed(text, length, out);
+        break;
+    case STEP_BERT:
+        bert_normalize(normalizer->step[i].bert_rules, text, length, out);
         break;
     default:
         assert(!"a step that is not a normalizer");

@@ -20,6 +20,7 @@
 #define SPACES REGEX_SPACES
 #define S "[" SPACES "]"
 #define NOT_S "[^" SPACES "]"
+#define MARK "[!-/:-@\\[-`{-~\\p{P}]"
 /* Unicode's word characters: Alphabetic, M, Nd, Pc and Join_Control */
 #define WORD_CHARACTERS                                                                            \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200C}\\x{200D}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}"  \
@@ -378,7 +379,12 @@ static enum status add_step(struct pretokenizer *pretokenizer, const struct toke
     case STEP_DIGITS:
         return pretokenizer_add(pretokenizer, "\\p{N}", step->behavior, false, err);
     case STEP_PUNCTUATION:
-        return pretokenizer_add(pretokenizer, "[!-/:-@\\[-`{-~\\p{P}]", step->behavior, false, err);
+        return pretokenizer_add(pretokenizer, MARK, step->behavior, false, err);
+    case STEP_BERT_SPLIT: {
+        enum status status = pretokenizer_add(pretokenizer, S, SPLIT_REMOVED, false, err);
+        if (status) return status;
+        return pretokenizer_add(pretokenizer, MARK, SPLIT_ISOLATED, false, err);
+    }
     case STEP_WHITESPACE:
         return pretokenizer_add(pretokenizer, WORDS "+|[^" SPACES WORD_CHARACTERS "]+",
                                 SPLIT_REMOVED, true, err);

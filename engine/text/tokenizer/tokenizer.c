@@ -58,6 +58,7 @@ static void copy_settings(struct tokenizer *tokenizer, const struct tokenizer_sp
     memcpy(tokenizer->after, spec->after, sizeof tokenizer->after);
     tokenizer->n_before = spec->n_before;
     tokenizer->n_after = spec->n_after;
+    tokenizer->pair = spec->pair;
     if (spec->add_bos && spec->bos >= 0) tokenizer->before[tokenizer->n_before++] = spec->bos;
     if (spec->add_eos && spec->eos >= 0) tokenizer->after[tokenizer->n_after++] = spec->eos;
     assert(tokenizer->n_before <= MAX_AROUND && tokenizer->n_after <= MAX_AROUND);
@@ -95,6 +96,8 @@ static enum status kind_init(struct tokenizer *tokenizer, const struct tokenizer
         return sentencepiece_init(tokenizer, spec, err);
     case TOKENIZER_UNIGRAM:
         return unigram_init(tokenizer, spec, err);
+    case TOKENIZER_WORDPIECE:
+        return wordpiece_init(tokenizer, spec, err);
     case TOKENIZER_RANK_BPE:
         break;
     }
@@ -177,6 +180,7 @@ void tokenizer_free(struct tokenizer *tokenizer) {
     mem_free((void *)tokenizer->bpe.whole);
     mem_free(tokenizer->sentencepiece.rank);
     trie_free(&tokenizer->unigram.trie);
+    trie_free(&tokenizer->wordpiece.trie);
     mem_free(tokenizer->unigram.score);
     mem_free(tokenizer);
 }
@@ -221,6 +225,7 @@ static bool encode_text(struct encoder *encoder, const char *text, size_t length
         [TOKENIZER_CHARACTER_BPE] = character_encode_piece,
         [TOKENIZER_RANK_BPE] = rank_encode_piece,
         [TOKENIZER_UNIGRAM] = unigram_encode_piece,
+        [TOKENIZER_WORDPIECE] = wordpiece_encode_piece,
     };
     const struct tokenizer *tokenizer = encoder->tokenizer;
     if (tokenizer->kind == TOKENIZER_SENTENCEPIECE ||

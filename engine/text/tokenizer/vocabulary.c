@@ -236,8 +236,9 @@ static bool is_plain(const struct token_vocabulary *vocabulary, const struct tok
 }
 
 static void texts_init(struct token_vocabulary *vocabulary, const struct tokenizer_spec *spec) {
-    bool sees_names = spec->has_steps &&
-                      (spec->kind == TOKENIZER_CHARACTER_BPE || spec->kind == TOKENIZER_UNIGRAM);
+    bool sees_names =
+        spec->has_steps && (spec->kind == TOKENIZER_CHARACTER_BPE ||
+                            spec->kind == TOKENIZER_UNIGRAM || spec->kind == TOKENIZER_WORDPIECE);
     /* Such a model sees the spelling of a text instead of its bytes. */
     const struct strings *texts = sees_names ? &vocabulary->name : &vocabulary->raw;
     bool from_bytes = spec->kind == TOKENIZER_BYTE_BPE || spec->kind == TOKENIZER_RANK_BPE;
