@@ -51,13 +51,15 @@ static void apply_preempt(struct scheduler *s, struct sequence *sequence) {
 
 static void note_first_time(struct scheduler *s, struct sequence *sequence, int hits) {
     struct request *request = sequence->request;
+    int size = s->pool.block_size;
     if (!request->queued) return;
     sequence->first_scheduled_ns = s->plan.view.now_ns;
-    sequence->kv.n_cached = hits * s->pool.block_size;
+    sequence->kv.n_cached = hits * size;
     if (s->pool.caching && !request->prompt_scored) {
         s->stats.prefix_queries += (uint64_t)request->n_prompt;
         s->stats.prefix_hits += (uint64_t)sequence->kv.n_cached;
     }
+    share_charge(&s->shares.share[request->share], plan_prompt_cost(sequence, hits, size));
     request_unqueue(s, request);
 }
 

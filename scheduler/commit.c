@@ -79,6 +79,7 @@ static void commit_token(struct scheduler *s, struct sequence *sequence,
     sequence_append(sequence, sampled->id);
     sequence->mirostat_mu = sampled->mirostat_mu;
     s->stats.generated_tokens++;
+    share_charge(&s->shares.share[sequence->request->share], OUTPUT_TOKEN_COST);
     struct event *event = event_add(s, sequence, EVENT_TOKEN);
     set_sampled(event, sampled);
     enum finish finish = finish_after(sequence, sampled->id);

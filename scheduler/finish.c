@@ -37,6 +37,7 @@ void events_deliver(struct scheduler *s) {
 void request_unqueue(struct scheduler *s, struct request *request) {
     if (!request->queued) return;
     request->queued = false;
+    shares_leave(&s->shares, request->share);
     if (!request->is_counted) return;
     int requests = atomic_fetch_sub(&s->inbox.queued_requests, 1);
     int tokens = atomic_fetch_sub(&s->inbox.queued_tokens, request->n_prompt);

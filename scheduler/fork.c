@@ -143,6 +143,7 @@ int commit_candidates(struct scheduler *s, struct sequence *sequence,
         if (right) beams_take(beams, beam, part, &results[part]);
     }
     if (forced >= 0) beams_take(beams, beam, 0, &certain);
+    share_charge(&s->shares.share[request->share], OUTPUT_TOKEN_COST);
     if (!right) end_search(s, request, FINISH_ERROR);
     if (!right || !beams_complete(beams)) return parts;
     int length = sequence->n_tokens - request->n_prompt;

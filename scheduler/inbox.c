@@ -112,6 +112,7 @@ static enum status inbox_put(struct scheduler *s, struct request *request, struc
         return err_set(err, STATUS_UNAVAILABLE, NULL, "The device has failed; the server ends.");
     if (!has_room_for(s, request->generation)) return inbox_refuse_full(s, err);
     if (atomic_load(&inbox->live_sequences) == 0) inbox->busy_since_ns = now_ns();
+    assert(request->share >= 0 && request->share < s->shares.n);
     request->arrival = inbox->n_arrivals++;
     if (request->is_counted) {
         atomic_fetch_add(&inbox->queued_requests, 1);
@@ -168,6 +169,7 @@ void inbox_take(struct scheduler *s) {
         struct request *request = list_entry(node, struct request, node);
         list_append(&s->requests, &request->node);
         request->sequence[0].state = SEQUENCE_WAITING;
+        shares_arrive(&s->shares, request->share);
         sequence_enqueue(&s->waiting, &request->sequence[0]);
     }
     pthread_mutex_unlock(&s->inbox.mutex);

@@ -56,6 +56,7 @@ struct scheduler {
     struct swap_space swap;
     struct list waiting, running; /* of sequences, in order; swapped ones wait */
     struct list requests;         /* all live requests */
+    struct shares shares;
     struct plan plan;
     struct lookup_config lookup;
     struct suffix *suffix;  /* NULL: the drafter does not search texts that have ended */

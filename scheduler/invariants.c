@@ -296,6 +296,18 @@ static void check_request_beams(const struct request *request) {
         assert(has_beam[i] || request->sequence[i].state == SEQUENCE_SPARE);
 }
 
+/* Each share counts its requests that have never run. */
+static void check_shares(const struct scheduler *s) {
+    for (int i = 0; i < s->shares.n; i++) {
+        int queued = 0;
+        list_each(node, &s->requests) {
+            const struct request *request = list_entry(node, struct request, node);
+            queued += request->share == i && request->queued;
+        }
+        assert(queued == s->shares.share[i].queued);
+    }
+}
+
 static void check_requests(const struct scheduler *s) {
     int running = 0, waiting = 0, live = 0, queued = 0, tokens = 0;
     list_each(node, &s->requests) {
@@ -317,6 +329,7 @@ static void check_requests(const struct scheduler *s) {
         tokens += counts ? request->n_prompt : 0;
     }
     assert(running == s->running.n && waiting == s->waiting.n);
+    check_shares(s);
     assert(live <= atomic_load(&s->inbox.live_sequences));
     assert(queued <= atomic_load(&s->inbox.queued_requests));
     assert(tokens <= atomic_load(&s->inbox.queued_tokens));

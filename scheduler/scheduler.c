@@ -87,7 +87,8 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     list_init(&s->waiting);
     list_init(&s->running);
     list_init(&s->requests);
-    plan_init(&s->plan, s->max_seqs, config->n_blocks);
+    shares_init(&s->shares, max_int(config->n_shares, 1), config->share_weights);
+    plan_init(&s->plan, s->max_seqs, config->n_blocks, s->shares.n);
     int stride = block_pool_blocks_for(&s->pool, config->max_model_len);
     swap_init(&s->swap, &port->swap, &s->pool, stride);
     batch_init(&s->batch, s->max_seqs, config->max_num_batched_tokens, config->max_logit_rows,
@@ -117,6 +118,7 @@ void step_part_ends(struct scheduler *s, enum step_part part) {
 static bool make_plan(struct scheduler *s, uint64_t now) {
     struct plan_view view = {.running = &s->running,
                              .waiting = &s->waiting,
+                             .shares = &s->shares,
                              .pool = &s->pool,
                              .max_seqs = s->max_seqs,
                              .max_rows = s->config.max_num_batched_tokens,
@@ -259,6 +261,7 @@ void scheduler_free(struct scheduler *s) {
     swap_free(&s->swap);
     block_pool_free(&s->pool);
     plan_free(&s->plan);
+    shares_free(&s->shares);
     batch_free(&s->batch);
     for (int i = 0; i < s->port.in_flight; i++) inflight_free(&s->inflight[i]);
     mem_free(s->events);

@@ -64,6 +64,9 @@ struct scheduler_config {
     int max_model_len;       /* prompt + output tokens of a sequence */
     int max_queued_requests; /* waiting generations, including the inbox */
     int max_queued_tokens;   /* their prompt tokens */
+    /* Requests of several clients share the steps by these weights (plan/shares.h). */
+    const int *share_weights; /* [n_shares] 1..MAX_SHARE_WEIGHT; read by scheduler_new */
+    int n_shares;             /* 0: a single share */
     int n_blocks, block_size;
     int n_window_blocks, window; /* as in struct engine_memory; 0: layers keep all positions */
     int max_logit_rows;          /* R of a step; limits its prompt-logprob rows */

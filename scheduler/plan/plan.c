@@ -2,12 +2,13 @@
 
 #include "scheduler/plan/internal.h"
 
-void plan_init(struct plan *plan, int max_seqs, int n_blocks) {
-    *plan = (struct plan){.max_items = max_seqs, .n_blocks = n_blocks};
+void plan_init(struct plan *plan, int max_seqs, int n_blocks, int n_shares) {
+    *plan = (struct plan){.max_items = max_seqs, .n_blocks = n_blocks, .n_shares = n_shares};
     plan->item = mem_calloc((size_t)max_seqs, sizeof *plan->item);
     for (int kind = 0; kind < N_BLOCK_KINDS; kind++)
         plan->change[kind] = mem_calloc((size_t)n_blocks, sizeof *plan->change[kind]);
     plan->stamp = mem_calloc((size_t)n_blocks, sizeof *plan->stamp);
+    plan->turn = mem_calloc((size_t)n_shares, sizeof *plan->turn);
     plan->hit = mem_calloc((size_t)n_blocks, sizeof *plan->hit);
 }
 
@@ -15,6 +16,7 @@ void plan_free(struct plan *plan) {
     mem_free(plan->item);
     for (int kind = 0; kind < N_BLOCK_KINDS; kind++) mem_free(plan->change[kind]);
     mem_free(plan->stamp);
+    mem_free(plan->turn);
     mem_free(plan->hit);
 }
 
@@ -142,7 +144,7 @@ static void plan_check(const struct plan *plan) {
 }
 
 void plan_make(struct plan *plan, const struct plan_view *view) {
-    assert(view->mixed_rows >= 1);
+    assert(view->mixed_rows >= 1 && view->shares->n == plan->n_shares);
     plan->view = *view;
     plan->short_of_blocks = plan->loads = false;
     plan_count_begin(plan);

@@ -4,7 +4,9 @@
  * plan_apply (apply.c) carries out the plan. It cannot fail, because the plan has counted every
  * block. The policy:
  *
- *   - Sequences are ordered by priority number (lower first), then by arrival.
+ *   - Sequences are ordered by priority number (lower first), then by arrival. If there are several
+ *     shares (shares.h), waiting sequences of a priority are considered by their share's counter
+ *     instead, and by arrival within a share. Prompts that this plan admits count for the next one.
  *   - First all running sequences that need one row (decodes) get it, then running ones that need
  *     more, then waiting ones, while rows, logit rows and blocks last. A long prompt gets the rows
  *     that are left, so several prompts may share a step. If any sequence decodes, prompts get at
@@ -60,6 +62,7 @@
 #define PENSTOCK_PLAN_H
 
 #include "scheduler/kv/host_cache.h"
+#include "scheduler/plan/shares.h"
 #include "scheduler/plan/step_cost.h"
 #include "scheduler/sequence/sequence.h"
 
@@ -76,6 +79,7 @@
 /* All inputs of a plan. */
 struct plan_view {
     const struct list *running, *waiting; /* of sequences, in order */
+    const struct shares *shares;
     const struct block_pool *pool;
     int max_seqs, max_rows, max_logit_rows;
     int row_quantum;                     /* rows that products compute together */
@@ -110,6 +114,12 @@ struct ledger {
     int promised;  /* part of these that running sequences still need */
 };
 
+/* A share while a plan is made. */
+struct turn {
+    uint64_t admitted;           /* service of the prompts that this plan admits */
+    const struct sequence *seen; /* its last waiting sequence that was considered, or NULL */
+};
+
 struct plan {
     struct plan_view view;
     struct plan_item *item; /* [max_seqs] the running sequences in order, then the admitted ones */
@@ -129,16 +139,24 @@ struct plan {
     int32_t *change[N_BLOCK_KINDS];
     uint64_t *stamp; /* [n_blocks] ...valid if this equals the plan's epoch */
     uint64_t epoch;
-    int32_t *hit; /* [n_blocks] hits of the waiting sequence that is checked */
-    int max_items, n_blocks;
+    struct turn *turn; /* [n_shares] */
+    int32_t *hit;      /* [n_blocks] hits of the waiting sequence that is checked */
+    int max_items, n_blocks, n_shares;
 };
 
 /* Allocates the arrays of a plan, for a pool of n_blocks; frees them. */
-void plan_init(struct plan *plan, int max_seqs, int n_blocks);
+void plan_init(struct plan *plan, int max_seqs, int n_blocks, int n_shares);
 void plan_free(struct plan *plan);
 
 /* Plans a step. `plan` gets a copy of the view, which is valid during the call. */
 void plan_make(struct plan *plan, const struct plan_view *view);
+
+/* Returns the prompt tokens that a request is charged for when its first sequence is admitted with
+ * `hits` blocks of `size` tokens from a cache. */
+static inline uint64_t plan_prompt_cost(const struct sequence *sequence, int hits, int size) {
+    assert(hits * size < sequence->request->n_prompt);
+    return PROMPT_TOKEN_COST * (uint64_t)(sequence->request->n_prompt - hits * size);
+}
 
 /* Must the block of the next slot be copied before it is written, in the current state? */
 bool plan_must_copy(const struct block_pool *pool, const struct sequence *sequence);

@@ -1,5 +1,7 @@
 /* plan_admit: which waiting sequences a plan admits. A candidate is measured first, which changes
  * nothing, and then taken. */
+#include <string.h>
+
 #include "scheduler/plan/internal.h"
 
 /* ---- known blocks --------------------------------------------------------------------------- */
@@ -180,17 +182,53 @@ bool plan_admit_rest(struct plan *plan) {
     return has_room;
 }
 
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+static uint64_t plan_service(const struct plan *plan, const struct sequence *sequence) {
+    int share = sequence->request->share;
+    return plan->view.shares->share[share].service + plan->turn[share].admitted;
+}
+
+/* Returns the next waiting sequence to consider, or NULL: in the best priority with one, the first
+ * one of the share with the least service. */
+static struct sequence *plan_next_turn(struct plan *plan) {
+    struct sequence *next = NULL;
+    list_each(node, plan->view.waiting) {
+        struct sequence *sequence = sequence_of(node);
+        const struct sequence *seen = plan->turn[sequence->request->share].seen;
+        if (next && sequence->request->priority != next->request->priority) break;
+        if (seen && !sequence_before(seen, sequence)) continue;
+        if (!next || plan_service(plan, sequence) < plan_service(plan, next)) next = sequence;
+        if (plan->n_shares == 1) break;
+    }
+    if (next) plan->turn[next->request->share].seen = next;
+    return next;
+}
+
+/* Counts the prompt of an admitted request that runs for the first time. */
+static void plan_count_turn(struct plan *plan, const struct plan_item *item) {
+    const struct request *request = item->sequence->request;
+    const struct share *share = &plan->view.shares->share[request->share];
+    int hits = item->hits + item->host_hits, size = plan->view.pool->block_size;
+    if (request->queued)
+        plan->turn[request->share].admitted +=
+            share_cost(share, plan_prompt_cost(item->sequence, hits, size));
+}
+
 void plan_admit_waiting(struct plan *plan) {
     if (plan->view.waiting->n == 0 || plan->n_kept < plan->n_running || plan->short_of_blocks)
         return;
     int n_held_back = 0;
     plan_promise_running(plan);
     if (!plan_admit_rest(plan)) return;
-    list_each(node, plan->view.waiting) {
-        if (plan->rows == plan->row_limit) return;
-        if (plan_has_beam_of(plan, sequence_of(node))) continue;
-        enum admission admission = plan_admit(plan, sequence_of(node));
+    memset(plan->turn, 0, (size_t)plan->n_shares * sizeof *plan->turn);
+    while (plan->rows < plan->row_limit) {
+        struct sequence *sequence = plan_next_turn(plan);
+        if (!sequence) return;
+        if (plan_has_beam_of(plan, sequence)) continue;
+        enum admission admission = plan_admit(plan, sequence);
         if (admission == NO_ROOM) return;
+        if (admission == ADMITTED) plan_count_turn(plan, &plan->item[plan->n_items - 1]);
         if (admission == HELD_BACK && ++n_held_back == MAX_HELD_BACK) return;
     }
 }

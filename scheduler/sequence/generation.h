@@ -62,6 +62,7 @@ struct generation {
     enum hidden_rows hidden;
     double *hidden_sum; /* [engine_hidden_size], the server's; zero at first */
     int priority;       /* lower values first */
+    int share;          /* whose request it is: an index of scheduler_config.share_weights */
     /* prefixes are shared only if the salts are equal; 0 is the common one */
     uint64_t cache_salt[2];
     bool is_admitted;     /* part of an admitted request: the queue's limits do not apply */

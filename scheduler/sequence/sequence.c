@@ -92,6 +92,7 @@ struct request *request_new(struct generation *generation, int max_model_len, in
     const struct scored_rows scored = scored_rows(generation);
     struct request head = {.generation = generation,
                            .priority = generation->priority,
+                           .share = generation->share,
                            .n_prompt = generation->n_prompt,
                            .max_tokens = generation_max_tokens(generation, max_model_len),
                            .max_slots = generation_max_slots(generation, max_model_len),

@@ -119,6 +119,7 @@ struct request {
     struct generation *generation;
     uint64_t arrival; /* number in order of arrival */
     int priority;
+    int share;
     int n;      /* choices, or maximum number of beams */
     int n_live; /* not ended */
     /* Sequences in steps in flight. The last one to leave frees the request if it has ended. */

@@ -11,6 +11,8 @@ enum { B = 4, MAX = 16, MODEL_LEN = 256 };
 static struct block_pool pool;
 static struct list running, waiting;
 static struct plan plan;
+static struct share share[3];
+static struct shares shares;
 static struct plan_view view;
 static struct request *made[MAX];
 static struct generation generation[MAX];
@@ -19,13 +21,16 @@ static int n_made;
 
 static void begin(int n_blocks, int max_seqs, int max_rows, int max_logit_rows, bool caching) {
     block_pool_init(&pool, n_blocks, B, caching);
-    plan_init(&plan, max_seqs, n_blocks);
+    for (int i = 0; i < 3; i++) share[i] = (struct share){.weight = 1};
+    shares = (struct shares){.n = 3, .share = share};
+    plan_init(&plan, max_seqs, n_blocks, shares.n);
     list_init(&running);
     list_init(&waiting);
     n_made = 0;
     view = (struct plan_view){.running = &running,
                               .waiting = &waiting,
                               .pool = &pool,
+                              .shares = &shares,
                               .max_seqs = max_seqs,
                               .max_rows = max_rows,
                               .row_quantum = 16,
@@ -458,6 +463,67 @@ START_TEST(a_plan_moves_nothing_and_repeats) {
 }
 END_TEST
 
+/* ---- shares --------------------------------------------------------------------------------- */
+
+static struct sequence *wait_of(int who, int n_prompt, int priority) {
+    struct sequence *sequence = wait(n_prompt, priority);
+    sequence->request->share = who;
+    return sequence;
+}
+
+/* The share with the least service is next, whatever arrived first. */
+START_TEST(the_share_with_the_least_service_is_next) {
+    begin(100, 1, 64, 8, false);
+    share[0].service = share_cost(&share[0], 11);
+    share[1].service = share_cost(&share[1], 10);
+    share[2].service = share_cost(&share[2], 12);
+    struct sequence *a = wait_of(0, 8, 0), *b = wait_of(1, 8, 0), *c = wait_of(2, 8, 0);
+    struct sequence *late = wait_of(1, 8, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(b), 8);
+    ck_assert_int_eq(rows_of(a) + rows_of(c) + rows_of(late), -3);
+    share[1].service = share_cost(&share[1], 11); /* equal: the first that arrived */
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 8);
+    struct sequence *urgent = wait_of(2, 8, -1); /* priority comes before shares */
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(urgent), 8);
+    end();
+}
+END_TEST
+
+/* A prompt that a plan admits counts for the next one, at the share's weight. */
+START_TEST(admitted_prompts_take_turns) {
+    begin(100, 4, 200, 8, false);
+    struct sequence *a[4], *b[4];
+    for (int i = 0; i < 4; i++) a[i] = wait_of(0, 10, 0);
+    for (int i = 0; i < 4; i++) b[i] = wait_of(1, 10, 0);
+    plan_make(&plan, &view);
+    for (int i = 0; i < 4; i++) ck_assert_int_eq(rows_of(a[i]) + rows_of(b[i]), i < 2 ? 20 : -2);
+    share[1].weight = 3;
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a[0]) + rows_of(b[0]) + rows_of(b[1]) + rows_of(b[2]), 40);
+    ck_assert_int_eq(rows_of(a[1]) + rows_of(b[3]), -2);
+    end();
+}
+END_TEST
+
+/* If the next one lacks room, none of another share passes it. */
+START_TEST(a_turn_is_kept_until_there_is_room) {
+    begin(7, 4, 200, 8, false);
+    struct sequence *large = wait_of(0, 90, 0), *small = wait_of(1, 4, 0);
+    share[1].service = 1;
+    run(9, 8, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(large) + rows_of(small), -2);
+    share[0].service = 2;
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(small), 4);
+    ck_assert_int_eq(rows_of(large), -1);
+    end();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("scheduler_plan");
     TCase *core = tcase_create("core");
@@ -481,6 +547,9 @@ int main(void) {
     tcase_add_test(core, equal_prompts_wait_for_the_first);
     tcase_add_test(core, a_search_is_preempted_whole);
     tcase_add_test(core, a_plan_moves_nothing_and_repeats);
+    tcase_add_test(core, the_share_with_the_least_service_is_next);
+    tcase_add_test(core, admitted_prompts_take_turns);
+    tcase_add_test(core, a_turn_is_kept_until_there_is_room);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -42,6 +42,8 @@ struct simulation {
     struct grammar *grammar[N_GRAMMARS];
     int n_live, n_left; /* requests that live; that will still arrive */
     bool priorities;
+    uint64_t share_random;
+    int weight[4];
     bool failed;                    /* the device has failed */
     uint64_t n_steps, engine_steps; /* all steps; steps that computed rows */
     uint64_t work_in, work_out;     /* maximum tokens of requests that arrived; that ended */
@@ -165,6 +167,16 @@ static void add_draft_model(struct simulation *sim) {
     fake_draft_open(&sim->draft, sim->scheduler, &room);
 }
 
+/* A third of the scenarios have shares. They use a separate random sequence, so everything else is
+ * unchanged. */
+static void draw_shares(struct simulation *sim) {
+    sim->share_random = sim->seed * 9901;
+    if (sim->seed % 3 != 2) return;
+    sim->config.n_shares = fake_between(&sim->share_random, 2, 4);
+    sim->config.share_weights = sim->weight;
+    for (int i = 0; i < 4; i++) sim->weight[i] = fake_between(&sim->share_random, 1, 5);
+}
+
 /* Prompts are beginnings of a few templates with some other tokens, so many share prefixes of all
  * lengths. */
 static void draw_templates(struct simulation *sim) {
@@ -180,6 +192,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     draw_config(sim);
     draw_windows(sim);
     draw_drafter(sim);
+    draw_shares(sim);
     draw_templates(sim);
     sim->config.samples_forced = seed % 3 == 0;
     sim->config.max_mask_work = seed % 4 == 0 ? 0 : (int)(seed % 29) + 1;
@@ -327,6 +340,8 @@ static void arrive(struct simulation *sim) {
     struct fake_client *client = mem_calloc(1, sizeof *client);
     struct err err;
     draw_generation(sim, client);
+    if (sim->config.n_shares > 0)
+        client->generation.share = fake_between(&sim->share_random, 0, sim->config.n_shares - 1);
     fake_client_ready(client, sim->config.max_model_len);
     if (client->generation.beams.width == 0 && chance(sim, 20)) draw_prediction(sim, client);
     client->submitted_at = sim->n_steps;
@@ -364,13 +379,15 @@ static void cancel_some(struct simulation *sim) {
 
 /* No request starves: each step advances the first sequence in the order by a token, so a request
  * ends within as many steps as there are tokens in all requests that lived at the same time. A more
- * urgent request may preempt sequences, which are recomputed. With two steps in flight the first in
+ * urgent request may preempt sequences, which are recomputed; so may one that another share's turn
+ * admitted first. With two steps in flight the first in
  * the order may wait for its result every other step. */
 static void check_wait(const struct simulation *sim, const struct fake_client *client) {
     uint64_t waited = sim->n_steps - client->submitted_at;
     uint64_t work = sim->work_in - client->work_before;
     uint64_t in_flight = (uint64_t)sim->engine->in_flight;
-    assert(waited <= work * (sim->priorities ? 3 : 1) * in_flight + 2 * in_flight);
+    assert(waited <= work * (sim->priorities || sim->config.n_shares > 1 ? 3 : 1) * in_flight +
+                         2 * in_flight);
 }
 
 static void on_events(void *arg, const struct event *events, int n) {
