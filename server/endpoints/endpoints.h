@@ -81,9 +81,16 @@ void tokenize_start(struct app *app, struct http_request *http);
 void detokenize_start(struct app *app, struct http_request *http);
 void tokenizer_info_start(struct app *app, struct http_request *http);
 
+/* ---- page.c: the web page ------------------------------------------------------------------- */
+
+/* The page if the client accepts HTML, else a line of text that Ollama's clients expect. */
+void page_root(struct app *app, struct http_request *http);
+
+/* A file of the page by its name; 404 with --no-page. */
+void page_part(struct app *app, struct http_request *http);
+
 /* ---- ollama.c: Ollama's descriptions of the model ------------------------------------------- */
 
-void ollama_root(struct app *app, struct http_request *http);
 void ollama_version(struct app *app, struct http_request *http);
 void ollama_tags(struct app *app, struct http_request *http);
 void ollama_ps(struct app *app, struct http_request *http);

@@ -1,4 +1,4 @@
-/* /, /api/version, /api/tags, /api/ps and /api/show: Ollama's clients find the server and its model
+/* /api/version, /api/tags, /api/ps and /api/show: Ollama's clients find the server and its model
  * by these. */
 #include <string.h>
 
@@ -18,12 +18,6 @@ static struct ollama_card card_of(const struct app *app) {
     };
     card.ends = engine_end_ids(app->engine, &card.n_ends);
     return card;
-}
-
-void ollama_root(struct app *app, struct http_request *http) {
-    (void)app;
-    http_respond(http, 200, "text/plain; charset=utf-8", OLLAMA_RUNS, strlen(OLLAMA_RUNS), NULL, 0);
-    http_release(http);
 }
 
 void ollama_version(struct app *app, struct http_request *http) {

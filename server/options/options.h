@@ -48,6 +48,7 @@ struct options {
         const char *cors_origins;    /* origins separated by commas, or *; NULL: none */
         const char *trusted_proxies; /* addresses and ranges, separated by commas */
         bool share_prefixes;         /* among API keys */
+        bool page;                   /* browsers get the web page at / */
     } access;
     struct {
         int delay_s;   /* seconds from SIGTERM until the port closes */

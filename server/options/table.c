@@ -192,6 +192,8 @@ const struct option option_table[] = {
      "HTTP", "origins whose web pages may use the API, e.g. https://example.org, or *"},
     {"trusted-proxies", "ADDRESSES", OPTION_NAMES, AT(access.trusted_proxies), NULL, 0, 0, NULL,
      SERVE, "HTTP", "proxies whose X-Forwarded-For names the client, e.g. 10.0.0.0/8; unix: --uds"},
+    {"page", NULL, OPTION_BOOL, AT(access.page), "true", 0, 0, NULL, SERVE, "HTTP",
+     "do not serve the web page at /"},
     {"max-body-size", "SIZE", OPTION_SIZE, AT(http.max_body_bytes), "16MiB", KIB, TIB, NULL,
      SERVE | BATCH, "HTTP", "largest request body, or line of a batch file"},
     {"max-connections", "N", OPTION_INT, AT(http.max_connections), "1024", 1, 1 << 20, NULL, SERVE,

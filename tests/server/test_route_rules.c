@@ -52,6 +52,7 @@ static const struct {
     {"/version", "GET", NULL, 200, NULL},
     {"/drain", "POST", NULL, 401, "/drain"},
     {"/", "GET", NULL, 200, NULL},
+    {"/page/main.js", "GET", NULL, 200, NULL},
     {"/api/version", "GET", NULL, 200, "/api/version"},
     {"/api/tags", "GET", NULL, 200, "/api/tags"},
     {"/api/ps", "GET", NULL, 200, "/api/ps"},
@@ -171,9 +172,10 @@ START_TEST(any_other_path_is_unknown) {
         for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
             write_path(&path, other[i], routes[_i].path);
             ask_path(methods[m], path.data, routes[_i].body);
-            bool is_model = strstr(path.data, "/models/") && path.data[1] != '/';
+            bool is_name = (strstr(path.data, "/models/") || strstr(path.data, "/page/")) &&
+                           path.data[1] != '/';
             bool is_root = strcmp(path.data, "//") == 0; /* with a slash at the end */
-            if (!is_model && !is_root) expect_status(path.data, 404);
+            if (!is_name && !is_root) expect_status(path.data, 404);
         }
         buf_clear(&path);
         for (const char *at = routes[_i].path; *at; at++) {
