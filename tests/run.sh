@@ -2,7 +2,7 @@
 # Runs all tests, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those
 # stages. The last lines are a summary for a log: one line per stage, with counts. The stages of `make soak` take hours
 # and run only if they are named: fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak openapi_soak restarts. So
-# does that of `make clients`: clients.
+# do those of `make clients`: browser clients.
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -173,6 +173,15 @@ clients() {
     python3 tests/clients/compatibility.py build/clients/seen.json build/clients/seen_openai2.json build/clients/seen_agents.json
 }
 
+# The web page in Debian's Chromium. Pictures of it are in build/page.
+browser() {
+    docker/setup.sh browser
+    docker/build.sh release "$jobs" penstock
+    docker/fetch_model.sh
+    docker/venv.sh build/browser/venv tests/browser/requirements.txt
+    python_tests build/browser/venv tests/browser
+}
+
 # ---- soak: stages that take longer than CI allows ------------------------------------------------------------------
 
 fuzz() {
@@ -228,6 +237,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas e2e}; do
     chaos) say "chaos: ${CHAOS_MINUTES:-3} minutes of hostile requests beside valid ones, with sanitizers" ;;
     schemas) say "schemas: JSON Schema's test suite, pydantic's schemas, random ones" ;;
     e2e) say "e2e: the program, over HTTP" ;;
+    browser) say "browser: the web page in headless Chromium" ;;
     clients) say "clients: the program and what others made for such servers" ;;
     fuzz) say "fuzz: each parser's fuzzer for ${FUZZ_SECONDS:-60} s" ;;
     asan_slow) say "asan_slow: the slow suites and the emulated kernels with address and undefined-behaviour sanitizers" ;;

@@ -1,0 +1,116 @@
+"""The web page in headless Chromium, with the built server and its model. Servers are started as in tests/e2e."""
+import json
+import pathlib
+import sys
+import time
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+TESTS = pathlib.Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS / "e2e")]
+pytest_plugins = ["e2e.conftest"]
+
+PICTURES = TESTS.parent / "build/page"
+
+# Reports of the policy, which a page that loads something foreign would cause.
+WATCH = "window.reports = []; addEventListener('securitypolicyviolation', (e) => reports.push(e.violatedDirective + ' ' + e.blockedURI))"
+
+
+@pytest.fixture(scope="session")
+def browser():
+    with sync_playwright() as playwright:
+        one = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield one
+        one.close()
+
+
+class Page:
+    """One tab with a fresh browser profile, and what it asked for."""
+
+    def __init__(self, browser, url, ready=True, **options):
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        self.tab = self.context.new_page()
+        self.url, self.errors, self.asked = url, [], []
+        self.tab.add_init_script(WATCH)
+        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.tab.on("request", lambda request: self.asked.append(request.url))
+        self.open(ready)
+
+    def open(self, ready=True):
+        self.tab.goto(self.url)
+        if ready:
+            self.tab.wait_for_selector("body[data-ready]")
+
+    def wait(self, condition):
+        """Waits until an expression is true. The policy of the page forbids to evaluate it inside."""
+        end = time.monotonic() + 60
+        while not self.tab.evaluate(condition):
+            assert time.monotonic() < end, condition
+            self.tab.wait_for_timeout(20)
+
+    def send(self, text):
+        self.tab.fill("#input", text)
+        self.tab.press("#input", "Enter")
+
+    def wait_for_answer(self):
+        self.tab.wait_for_selector("#stop[disabled]")
+        self.tab.wait_for_selector(".message.assistant:last-child .foot button")
+        return self.texts()[-1]
+
+    def chat(self, text):
+        self.send(text)
+        return self.wait_for_answer()
+
+    def texts(self):
+        return self.tab.eval_on_selector_all(".message > .content", "all => all.map(one => one.innerText)")
+
+    def set(self, name, value):
+        """Fills a field of the settings, wherever it is folded."""
+        self.tab.eval_on_selector_all("#settings details", "all => all.forEach(one => one.open = true)")
+        self.tab.fill(f"#set-{name}", str(value))
+
+    def answer_with(self, *chunks, status=200, headers=None):
+        """From now on the page gets these chunks, or with another status this body, in place of the model's answer."""
+        lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks] + ["data: [DONE]\n\n"]
+        body = "".join(lines) if status == 200 else json.dumps(chunks[0])
+        sent = []
+
+        def fulfil(route):
+            sent.append(route.request.post_data_json)
+            route.fulfill(status=status, headers={"Content-Type": "text/event-stream", **(headers or {})}, body=body)
+
+        self.tab.route("**/v1/chat/completions", fulfil)
+        return sent
+
+    def answer_text(self, text):
+        return self.answer_with({"choices": [{"delta": {"content": text}}]}, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
+
+    def picture(self, name):
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        self.tab.screenshot(path=PICTURES / f"{name}.png")
+
+    def close(self):
+        foreign = [url for url in self.asked if not url.startswith((self.url, "data:", "blob:"))]
+        reports = self.tab.evaluate("window.reports")
+        self.context.close()
+        assert not self.errors and not foreign and not reports, (self.errors, foreign, reports)
+
+
+@pytest.fixture
+def visit(browser):
+    """visit(server) opens its page in a tab of its own."""
+    open_pages = []
+
+    def begin(server, **options):
+        open_pages.append(Page(browser, server.url + "/", **options))
+        return open_pages[-1]
+
+    yield begin
+    for one in open_pages:
+        one.close()
+
+
+@pytest.fixture
+def page(visit, server):
+    return visit(server)

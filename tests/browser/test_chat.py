@@ -1,0 +1,246 @@
+"""The chat of the web page."""
+import json
+import re
+import signal
+import subprocess
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+LONG = "Tell a very long story about a lighthouse."
+
+
+def test_the_first_words_are_shown_before_the_last_are_computed(page, server):
+    page.set("max_tokens", 700)
+    page.send(LONG)
+    page.wait("document.querySelector('.assistant > .content').innerText.length > 20")
+    assert server.metric("vllm:num_requests_running") == 1 and page.tab.is_enabled("#stop")
+    early = page.texts()[-1]
+    page.wait(f"document.querySelector('.assistant > .content').innerText.length > {len(early) + 20}")
+    page.tab.keyboard.press("Escape")
+    page.wait_for_answer()
+    assert "You stopped this answer." in page.tab.inner_text(".assistant .problem")
+    server.wait_until_idle()
+
+
+def test_a_conversation_outlives_a_reload_and_stays_in_the_browser(page):
+    page.set("max_tokens", 12)
+    first = page.chat("What is two plus two?")
+    page.open()
+    assert page.texts() == ["What is two plus two?", first]
+    assert page.tab.input_value("#set-max_tokens") == "12"
+    assert re.search(r"12 tokens · [\d.]+ tokens/s · first after \d+ ms · prompt \d+", page.tab.inner_text(".assistant .stats"))
+    page.tab.click("text=Delete all")
+    page.tab.click("dialog button.danger")
+    page.wait("document.querySelectorAll('.message').length === 0")
+    page.open()
+    assert page.texts() == []
+
+
+def test_editing_and_regenerating_replace_what_follows(page):
+    page.set("max_tokens", 8)
+    page.set("temperature", 0)
+    one = page.chat("Name a colour.")
+    page.chat("And another one.")
+    page.tab.click(".message:nth-child(2) >> text=Regenerate")
+    assert page.wait_for_answer() == one and len(page.texts()) == 2
+    page.tab.click(".message:nth-child(1) >> text=Edit")
+    page.tab.fill(".message:nth-child(1) textarea", "Name a fruit.")
+    page.tab.click("text=Send again")
+    page.wait_for_answer()
+    assert page.texts()[0] == "Name a fruit." and len(page.texts()) == 2
+
+
+def test_settings_and_the_system_prompt_reach_the_request(page):
+    sent = page.answer_text("Yes.")
+    page.tab.fill("#system", "Be brief.")
+    for name, value in {"temperature": 0.5, "seed": 7, "stop": "a\nb", "schema": '{"type":"object"}', "more": '{"n_probs":0}'}.items():
+        page.set(name, value)
+    page.chat("Is it?")
+    body = sent[0]
+    assert body["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Is it?"}]
+    assert (body["temperature"], body["seed"], body["stop"], body["n_probs"]) == (0.5, 7, ["a", "b"], 0)
+    assert body["response_format"]["json_schema"]["schema"] == {"type": "object"} and "top_p" not in body
+    page.set("schema", "{")
+    page.send("Again?")
+    page.tab.wait_for_selector("dialog >> text=this is not JSON")
+    assert len(sent) == 1
+
+
+def test_the_command_of_curl_gets_an_answer(page):
+    page.set("max_tokens", 3)
+    page.chat("It's \"two\"?")
+    page.tab.click("text=As curl")
+    command = page.tab.inner_text("dialog pre")
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+    assert done.rstrip().endswith("data: [DONE]")
+
+
+def test_tools_are_called_and_their_results_sent(page):
+    call = {"index": 0, "id": "c1", "function": {"name": "get_weather", "arguments": '{"city":'}}
+    rest = {"index": 0, "function": {"arguments": '"Rome"}'}}
+    sent = page.answer_with({"choices": [{"delta": {"reasoning_content": "Hm."}}]}, {"choices": [{"delta": {"tool_calls": [call]}}]},
+                            {"choices": [{"delta": {"tool_calls": [rest]}, "finish_reason": "tool_calls"}]})
+    page.tab.click("summary:has-text('Tools and format')")
+    page.tab.click("[aria-label='Example of Tools (JSON)']")
+    page.chat("Weather in Rome?")
+    assert sent[0]["tools"][0]["function"]["name"] == "get_weather"
+    assert json.loads(page.tab.inner_text(".call pre")) == {"city": "Rome"} and not page.tab.is_visible(".thoughts")
+    page.answer_text("Sunny.")
+    page.tab.fill(".call textarea", "sun")
+    page.tab.click("text=Send the result")
+    page.wait("document.querySelectorAll('.message').length === 4")
+    assert page.wait_for_answer() == "Sunny."
+
+
+def test_log_probabilities_are_shown_on_demand(page):
+    page.set("max_tokens", 4)
+    page.set("top_logprobs", 2)
+    page.chat("Hi")
+    page.tab.click(".logprobs summary")
+    page.wait("document.querySelectorAll('.logprobs tbody tr').length === 4")
+
+
+@pytest.mark.parametrize("status, message", [(429, "The waiting queue is full."), (503, "The server is shutting down.")])
+def test_a_refusal_is_shown(page, status, message):
+    page.answer_with({"error": {"message": message}}, status=status, headers={"Retry-After": "3"})
+    page.send("Hi")
+    page.wait_for_answer()
+    assert page.tab.inner_text(".assistant .problem") == f"{message} (Try again in 3 s.)"
+    assert page.tab.is_enabled("#send")
+
+
+def test_a_server_that_dies_leaves_an_incomplete_answer_that_says_so(visit, start):
+    server = start()
+    page = visit(server)
+    page.set("max_tokens", 900)
+    page.send(LONG)
+    page.wait("document.querySelector('.assistant > .content').innerText.length > 20")
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait()
+    assert len(page.wait_for_answer()) > 20
+    assert "This answer is incomplete." in page.tab.inner_text(".assistant .problem")
+
+
+def test_a_key_is_asked_for_and_stays_in_the_tab(visit, start):
+    page = visit(start("--api-key", "sesame"), ready=False)
+    page.tab.fill("dialog input", "wrong")
+    page.tab.press("dialog input", "Enter")
+    page.tab.wait_for_selector("dialog")
+    page.tab.fill("dialog input", "sesame")
+    page.tab.press("dialog input", "Enter")
+    page.tab.wait_for_selector("body[data-ready]")
+    page.set("max_tokens", 3)
+    assert page.chat("Hi")
+    assert page.tab.evaluate("sessionStorage['penstock-key']") == "sesame"
+    assert "sesame" not in page.tab.evaluate("JSON.stringify(localStorage)")
+    page.tab.click("text=As curl")
+    assert "sesame" not in page.tab.inner_text("dialog pre")
+
+
+HOSTILE = """<script>window.hit = 1</script><img src=x onerror="window.hit = 1"> <b onclick=x>b</b>
+
+[a](javascript:window.hit=1) [b](data:text/html,x) ![c](https://evil.example/c.png) <javascript:x> [d](https://good.example/d "t")
+
+| a | <i>b</i> |
+|---|---|
+| `<script>` | **x** |
+
+```html"><script>window.hit = 1</script>
+<script>window.hit = 1</script>
+```
+\u202eabc\u202c \u2066x\u2069 **""" + "*_~`[" * 3000
+
+
+def test_hostile_output_makes_no_element_and_no_request(page):
+    page.answer_text(HOSTILE)
+    page.chat("Hi")
+    assert page.tab.evaluate("window.hit") is None
+    inside = ".assistant > .content "
+    assert page.tab.locator(", ".join(inside + tag for tag in ("script", "img", "b", "i", "iframe", "[onclick]", "[style]"))).count() == 0
+    links = page.tab.eval_on_selector_all(inside + "a", "all => all.map(one => [one.href, one.rel])")
+    assert [address for address, _ in links] == ["https://evil.example/c.png", "https://good.example/d"]
+    assert all("noopener" in rel and "noreferrer" in rel for _, rel in links)
+
+
+def test_a_megabyte_on_one_line_is_shown(page):
+    page.answer_text("x" * (1 << 20) + " <script>")
+    page.chat("Hi")
+    assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.tab.evaluate("document.querySelector('.assistant > .content').textContent.length") == (1 << 20) + 9
+
+
+def test_conversations_are_exported_and_imported(page, visit, server, tmp_path):
+    page.answer_text("Fine, *thanks*.")
+    page.chat("How are you?")
+    with page.tab.expect_download() as download:
+        page.tab.click("text=Export")
+    path = tmp_path / "kept.json"
+    download.value.save_as(path)
+    other = visit(server)
+    other.tab.set_input_files("#history input[type=file]", path)
+    other.tab.click("#history .title")
+    assert other.texts() == ["How are you?", "Fine, thanks."]
+    path.write_text('{"conversations": [{"messages": [{"role": "root"}]}]}')
+    other.tab.set_input_files("#history input[type=file]", path)
+    other.tab.wait_for_selector("dialog >> text=unknown role")
+
+
+def test_all_works_by_keyboard(page):
+    """From the message to its answer's buttons, a fold of the settings and the dialog of the command, and back."""
+    page.answer_text("One. Two!")
+    page.tab.keyboard.type("Hi")
+    page.tab.keyboard.press("Shift+Enter")
+    page.tab.keyboard.type("there")
+    page.tab.keyboard.press("Enter")
+    page.wait_for_answer()
+    assert page.texts()[0] == "Hi\nthere"
+    seen = set()
+    for _ in range(60):
+        page.tab.keyboard.press("Tab")
+        seen.add(page.tab.evaluate("document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText.trim()"))
+    assert {"New conversation", "Regenerate this message", "Edit this message", "As curl", "Send", "Sampling"} <= seen
+    page.tab.focus("#curl")
+    page.tab.keyboard.press("Enter")
+    page.tab.wait_for_selector("dialog")
+    page.tab.keyboard.press("Escape")
+    page.wait("document.activeElement.id === 'curl'")
+
+
+def test_answers_are_announced_by_sentence(page):
+    page.answer_text("One is done. Two is")
+    page.chat("Hi")
+    said = page.tab.eval_on_selector_all("#announcer p", "all => all.map(one => one.textContent)")
+    assert " ".join(said) == "One is done. Two is"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(visit, server, theme):
+    page = visit(server, color_scheme=theme)
+    found = [Axe().run(page.tab)]
+    page.answer_text("# A\n\nText with `code`, [a link](https://a.example) and **more**.\n\n- a\n- b\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```c\nint x;\n```\n")
+    page.chat("Hi")
+    page.tab.eval_on_selector_all("#settings details", "all => all.forEach(one => one.open = true)")
+    found.append(Axe().run(page.tab))
+    page.answer_with({"error": {"message": "It is full."}}, status=429)
+    page.chat("Hi")
+    page.tab.click("text=As curl")
+    found.append(Axe().run(page.tab))
+    assert [one.generate_report() for one in found if one.violations_count] == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width, height", [(320, 640), (1280, 800), (2560, 1440)])
+def test_the_page_fits_its_window(visit, server, width, height, theme):
+    page = visit(server, color_scheme=theme, viewport={"width": width, "height": height})
+    page.picture(f"empty_{width}_{theme}")
+    page.answer_text("Some **bold** text and a list:\n\n1. one\n2. two `code`\n   - inner\n\n| Tree | Height |\n|---|---|\n| oak | 30 m |\n| a_very_long_word_" + "x" * 60
+                     + " | 1 |\n\n> A quote\n\n```python\ndef add(a, b):\n    return a + b\n```")
+    page.chat("Show me everything, please.")
+    page.picture(f"chat_{width}_{theme}")
+    assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    if width < 1100:
+        page.tab.click("#show-settings")
+        page.picture(f"settings_{width}_{theme}")
+        page.tab.keyboard.press("Escape")
+        assert not page.tab.is_visible("#settings")
