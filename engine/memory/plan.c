@@ -124,7 +124,7 @@ static enum status plan_length(struct engine_memory *plan, const struct model_co
 
 /* The division of the pool. One sequence of full length needs `chain` blocks and at least `least`
  * window blocks: those that a row sees, and those that a step adds before it ends. */
-struct shares {
+struct pool_shares {
     int64_t chain, block_bytes;
     int64_t seen, least, window_bytes;
     /* blocks of both kinds for the usual length, at which both should be exhausted together */
@@ -137,12 +137,12 @@ static int64_t chain_of(const struct engine_memory *plan) {
     return ((int64_t)plan->max_model_len + plan->block_size - 1) / plan->block_size;
 }
 
-static struct shares shares_of(const struct engine_memory *plan,
-                               const struct engine_config *config) {
+static struct pool_shares shares_of(const struct engine_memory *plan,
+                                    const struct engine_config *config) {
     int64_t B = plan->block_size, usual = plan->max_model_len;
-    struct shares s = {.chain = chain_of(plan),
-                       .block_bytes = plan->kv_bytes_per_token * B,
-                       .window_bytes = plan->window_bytes_per_token * B};
+    struct pool_shares s = {.chain = chain_of(plan),
+                            .block_bytes = plan->kv_bytes_per_token * B,
+                            .window_bytes = plan->window_bytes_per_token * B};
     s.usual = s.chain;
     if (plan->window == 0) return s;
     s.seen = window_blocks_seen(plan->window, plan->block_size);
@@ -154,7 +154,7 @@ static struct shares shares_of(const struct engine_memory *plan,
 }
 
 /* Bytes of a sequence of full length. */
-static int64_t bytes_of_one(const struct shares *s) {
+static int64_t bytes_of_one(const struct pool_shares *s) {
     return s->chain * s->block_bytes + s->least * s->window_bytes;
 }
 
@@ -174,7 +174,7 @@ static int64_t token_bytes(const struct model_config *info, const struct engine_
 static void plan_windows(struct engine_memory *plan, const struct model_config *info,
                          const struct engine_config *config, enum dtype dtype) {
     for (int i = 0; i < info->L; i++) plan->window = max_int(plan->window, info->layer[i].window);
-    struct shares s = shares_of(plan, config);
+    struct pool_shares s = shares_of(plan, config);
     bool saves = config->window_blocks > 0 || s.least < s.chain;
     if (plan->window == 0 || config->window_blocks == 0 || !saves) {
         plan->window = 0;
@@ -188,7 +188,7 @@ int memory_window_blocks(const struct engine_memory *plan, const struct engine_c
                          int64_t n_blocks) {
     assert(n_blocks >= 0);
     if (plan->window == 0) return 0;
-    const struct shares s = shares_of(plan, config);
+    const struct pool_shares s = shares_of(plan, config);
     int64_t windows = s.least - s.seen + (n_blocks * s.usual_seen + s.usual - 1) / s.usual;
     windows = min_int64(windows, s.least + n_blocks - s.chain);
     windows = max_int64(windows, s.least);
@@ -252,7 +252,7 @@ static enum status refuse_small_machine(const struct engine_memory *plan,
 /* The default pool: modest, because no size is given, but large enough for every sequence to
  * finish. */
 static int64_t default_bytes(const struct engine_memory *plan, const struct engine_config *config,
-                             const struct machine_memory *machine, const struct shares *s) {
+                             const struct machine_memory *machine, const struct pool_shares *s) {
     int64_t share = min_int64(machine->available / DEFAULT_SHARE, left_for_kv(plan, machine));
     int64_t all = config->max_num_seqs * (s->chain * s->block_bytes + s->seen * s->window_bytes) +
                   (s->least - s->seen) * s->window_bytes;
@@ -263,7 +263,7 @@ static int64_t default_bytes(const struct engine_memory *plan, const struct engi
 /* Divides the pool's bytes, which hold at least one sequence of full length, so that sequences of
  * usual length exhaust blocks and window blocks together. */
 static void divide_pool(struct engine_memory *plan, const struct engine_config *config,
-                        const struct shares *s, int64_t bytes) {
+                        const struct pool_shares *s, int64_t bytes) {
     assert(bytes > 0);
     int64_t windows = 0, blocks, chains = s->chain * config->max_num_seqs;
     if (plan->window > 0) {
@@ -288,7 +288,7 @@ static void divide_pool(struct engine_memory *plan, const struct engine_config *
 
 static enum status plan_pool(struct engine_memory *plan, const struct engine_config *config,
                              const struct machine_memory *machine, struct err *err) {
-    const struct shares s = shares_of(plan, config);
+    const struct pool_shares s = shares_of(plan, config);
     int64_t bytes, need = bytes_of_one(&s), left = left_for_kv(plan, machine);
     if (config->window_blocks > 0)
         need = s.chain * s.block_bytes + config->window_blocks * s.window_bytes;

@@ -73,7 +73,7 @@ struct sharing *sharing_new(const int *node_of, int n_threads) {
     struct sharing *s = mem_large(plan.bytes);
     *s = plan;
     s->groups = (struct share_group *)(s + 1);
-    s->shares = (struct share *)(s->groups + s->n_groups);
+    s->shares = (struct thread_share *)(s->groups + s->n_groups);
     for (int k = 0; k < s->n_nodes; k++)
         node_groups(s->groups + s->node_group[k], k, s->node_first[k], s->node_first[k + 1]);
     return s;

@@ -24,7 +24,7 @@
 enum { MAX_NODES = 64, GROUP_THREADS = 16, MAX_JOB_PIECES = 1 << 18 };
 
 /* The rest of a thread's share: the job's number, the first piece, and one past the last piece. */
-struct share {
+struct thread_share {
     _Alignas(64) _Atomic uint64_t word;
 };
 
@@ -49,7 +49,7 @@ struct sharing {
     int node_first[MAX_NODES + 1];
     int node_group[MAX_NODES + 1]; /* the same for groups */
     struct share_group *groups;
-    struct share *shares; /* [n_threads] */
+    struct thread_share *shares; /* [n_threads] */
     size_t bytes;
 };
 

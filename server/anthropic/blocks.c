@@ -12,7 +12,7 @@ static bool is_type(const struct json *block, const char *type) {
     return json_is_text(json_member(block, "type"), type);
 }
 
-static enum status check_block(struct translation *to, const struct json *block,
+static enum status check_block(struct anthropic_translation *to, const struct json *block,
                                const char *where) {
     if (!json_is(block, JSON_OBJECT)) return messages_wrong(to, where, "must be an object");
     if (json_is(json_member(block, "type"), JSON_STRING)) return STATUS_OK;
@@ -20,7 +20,7 @@ static enum status check_block(struct translation *to, const struct json *block,
 }
 
 /* Fails for a kind of block that no model here reads. */
-static enum status refuse_block(struct translation *to, const struct json *block,
+static enum status refuse_block(struct anthropic_translation *to, const struct json *block,
                                 const char *where) {
     return err_set(to->err, STATUS_INVALID_REQUEST, where,
                    "'%s' has the type \"%.40s\", which is not served here: send text.", where,
@@ -28,8 +28,8 @@ static enum status refuse_block(struct translation *to, const struct json *block
 }
 
 /* Appends the text of a string or of text blocks to `out`, joined by line breaks. */
-static enum status join_text(struct translation *to, struct buf *out, const struct json *content,
-                             const char *where) {
+static enum status join_text(struct anthropic_translation *to, struct buf *out,
+                             const struct json *content, const char *where) {
     const size_t start = out->length;
     int i = 0;
     if (json_is(content, JSON_STRING)) {
@@ -59,17 +59,17 @@ static enum status join_text(struct translation *to, struct buf *out, const stru
 /* ---- writing a chat's messages -------------------------------------------------------------- */
 
 /* Begins a message that a part of the body, `place`, has asked for. */
-static void begin_message(struct translation *to, const char *role, const char *place) {
+static void begin_message(struct anthropic_translation *to, const char *role, const char *place) {
     const char *comma = to->n_messages > 0 ? "," : "";
     api_name_message(&to->names, to->n_messages++, "", place);
     buf_printf(&to->out, "%s{\"role\":\"%s\",\"content\":", comma, role);
 }
 
-static void write_text(struct translation *to, const struct buf *text) {
+static void write_text(struct anthropic_translation *to, const struct buf *text) {
     json_write_string(&to->out, text->data, text->length);
 }
 
-static enum status write_system(struct translation *to) {
+static enum status write_system(struct anthropic_translation *to) {
     const struct json *system = messages_field(to, "system");
     struct buf text = {0};
     if (!system) return STATUS_OK;
@@ -85,7 +85,7 @@ static enum status write_system(struct translation *to) {
 
 /* The result of a call is a message of its own. Templates know no failed calls, so the text says
  * it. */
-static enum status write_result(struct translation *to, const struct json *block,
+static enum status write_result(struct anthropic_translation *to, const struct json *block,
                                 const char *where) {
     const struct json *id = json_member(block, "tool_use_id");
     const struct json *content = messages_member(block, "content");
@@ -108,7 +108,7 @@ static enum status write_result(struct translation *to, const struct json *block
 }
 
 /* Writes the user's text that precedes a result or ends the message. */
-static void flush_user(struct translation *to, struct buf *text, const char *where) {
+static void flush_user(struct anthropic_translation *to, struct buf *text, const char *where) {
     if (text->length == 0) return;
     begin_message(to, "user", where);
     write_text(to, text);
@@ -116,8 +116,8 @@ static void flush_user(struct translation *to, struct buf *text, const char *whe
     buf_clear(text);
 }
 
-static enum status write_user(struct translation *to, const struct json *content, const char *where,
-                              struct buf *text) {
+static enum status write_user(struct anthropic_translation *to, const struct json *content,
+                              const char *where, struct buf *text) {
     int i = 0;
     json_each(block, content) {
         char name[64];
@@ -139,13 +139,13 @@ static enum status write_user(struct translation *to, const struct json *content
 }
 
 /* The parts of an earlier answer. */
-struct turn {
+struct anthropic_turn {
     struct buf text, thoughts, calls;
     int n_calls;
 };
 
 /* Records the place of a call of the message that is written next. */
-static void name_call(struct translation *to, int index, const char *where) {
+static void name_call(struct anthropic_translation *to, int index, const char *where) {
     char member[48];
     if (index == 0) api_name_message(&to->names, to->n_messages, ".tool_calls", where);
     snprintf(member, sizeof member, ".tool_calls[%d]", index);
@@ -154,8 +154,8 @@ static void name_call(struct translation *to, int index, const char *where) {
     api_name_message(&to->names, to->n_messages, member, where);
 }
 
-static enum status add_call(struct translation *to, const struct json *block, const char *where,
-                            struct turn *turn) {
+static enum status add_call(struct anthropic_translation *to, const struct json *block,
+                            const char *where, struct anthropic_turn *turn) {
     struct buf *calls = &turn->calls;
     const struct json *id = json_member(block, "id"), *name = json_member(block, "name");
     const struct json *input = messages_member(block, "input");
@@ -179,8 +179,8 @@ static enum status add_call(struct translation *to, const struct json *block, co
     return STATUS_OK;
 }
 
-static enum status add_block(struct translation *to, const struct json *block, const char *where,
-                             struct turn *turn) {
+static enum status add_block(struct anthropic_translation *to, const struct json *block,
+                             const char *where, struct anthropic_turn *turn) {
     if (check_block(to, block, where)) return to->err->status;
     if (is_type(block, "redacted_thinking")) return STATUS_OK; /* no one can read it */
     if (is_type(block, "tool_use")) return add_call(to, block, where, turn);
@@ -192,7 +192,8 @@ static enum status add_block(struct translation *to, const struct json *block, c
     return STATUS_OK;
 }
 
-static void write_turn(struct translation *to, const struct turn *turn, const char *place) {
+static void write_turn(struct anthropic_translation *to, const struct anthropic_turn *turn,
+                       const char *place) {
     begin_message(to, "assistant", place);
     write_text(to, &turn->text);
     if (turn->thoughts.length > 0) {
@@ -207,9 +208,9 @@ static void write_turn(struct translation *to, const struct turn *turn, const ch
     buf_puts(&to->out, "}");
 }
 
-static enum status write_assistant(struct translation *to, const struct json *content,
+static enum status write_assistant(struct anthropic_translation *to, const struct json *content,
                                    const char *where, const char *place, bool is_last) {
-    struct turn turn = {0};
+    struct anthropic_turn turn = {0};
     int i = 0;
     enum status status = STATUS_OK;
     if (json_is(content, JSON_STRING))
@@ -228,7 +229,7 @@ static enum status write_assistant(struct translation *to, const struct json *co
     return status;
 }
 
-static enum status write_message(struct translation *to, const struct json *message,
+static enum status write_message(struct anthropic_translation *to, const struct json *message,
                                  const char *where) {
     const struct json *role = json_member(message, "role");
     const struct json *content = json_member(message, "content");
@@ -263,7 +264,7 @@ static enum status write_message(struct translation *to, const struct json *mess
     return status;
 }
 
-enum status messages_write(struct translation *to) {
+enum status messages_write(struct anthropic_translation *to) {
     const struct json *messages = messages_field(to, "messages");
     int i = 0;
     if (json_count(messages) == 0 || !json_is(messages, JSON_ARRAY)) {

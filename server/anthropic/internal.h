@@ -6,7 +6,7 @@
 #include "server/json/json.h"
 
 /* A translated body while it is written. Functions that return a status have set `err`. */
-struct translation {
+struct anthropic_translation {
     const struct json *body; /* the client's */
     const struct api_limits *limits;
     struct buf out;    /* the body of a chat so far, without the closing brace */
@@ -17,7 +17,8 @@ struct translation {
 };
 
 /* Fails with a 400: "'where' <message>." */
-enum status messages_wrong(struct translation *to, const char *where, const char *message);
+enum status messages_wrong(struct anthropic_translation *to, const char *where,
+                           const char *message);
 
 /* Returns a member that is present and not null, or NULL. */
 const struct json *messages_member(const struct json *object, const char *name);
@@ -28,7 +29,7 @@ const struct json *messages_member(const struct json *object, const char *name);
 extern const struct field_table messages_fields;
 
 /* Returns a field of the body that is present and not null, or NULL. */
-const struct json *messages_field(const struct translation *to, const char *name);
+const struct json *messages_field(const struct anthropic_translation *to, const char *name);
 
 /* Parses a body, as `parse` of struct api. */
 enum status messages_parse(struct api_request **out, struct json *body,
@@ -38,7 +39,7 @@ enum status messages_parse(struct api_request **out, struct json *body,
 
 /* Appends "messages":[...] with the system prompt and the body's messages. A last message of the
  * assistant, unless it has calls, is the beginning of the answer. */
-enum status messages_write(struct translation *to);
+enum status messages_write(struct anthropic_translation *to);
 
 /* ---- client_tools.c ------------------------------------------------------------------------- */
 
@@ -55,6 +56,6 @@ const struct client_tool *messages_client_tool(const char *type);
 
 /* Appends the tools and the choice among them. Tools that only Anthropic's servers run are left
  * out. */
-enum status messages_write_tools(struct translation *to);
+enum status messages_write_tools(struct anthropic_translation *to);
 
 #endif

@@ -4,7 +4,8 @@
 
 #include "server/anthropic/internal.h"
 
-enum status messages_wrong(struct translation *to, const char *where, const char *message) {
+enum status messages_wrong(struct anthropic_translation *to, const char *where,
+                           const char *message) {
     return err_set(to->err, STATUS_INVALID_REQUEST, where, "'%s' %s.", where, message);
 }
 
@@ -36,12 +37,12 @@ static const struct field rows[] = {
 
 const struct field_table messages_fields = {FIELDS_OF(rows)};
 
-const struct json *messages_field(const struct translation *to, const char *name) {
+const struct json *messages_field(const struct anthropic_translation *to, const char *name) {
     return fields_member(&messages_fields, to->body, name);
 }
 
 /* The client's names of fields that a translation writes. */
-static void name_fields(struct translation *to) {
+static void name_fields(struct anthropic_translation *to) {
     static const struct {
         const char *field, *name;
     } written[] = {
@@ -57,7 +58,7 @@ static void name_fields(struct translation *to) {
         api_name_add(&to->names, written[i].field, written[i].name);
 }
 
-static enum status write_thinking(struct translation *to) {
+static enum status write_thinking(struct anthropic_translation *to) {
     const struct json *thinking = messages_field(to, "thinking");
     const struct json *type = json_member(thinking, "type");
     const struct json *config = messages_field(to, "output_config");
@@ -84,7 +85,7 @@ static enum status write_thinking(struct translation *to) {
     return STATUS_OK;
 }
 
-static enum status write_format(struct translation *to) {
+static enum status write_format(struct anthropic_translation *to) {
     const struct json *config = messages_field(to, "output_config");
     const struct json *format = messages_member(config, "format");
     const struct json *schema = json_member(format, "schema");
@@ -103,7 +104,7 @@ static enum status write_format(struct translation *to) {
 }
 
 /* Refuses a field that gives the answer tools that this server does not run. */
-static enum status refuse_servers(struct translation *to) {
+static enum status refuse_servers(struct anthropic_translation *to) {
     const struct json *servers = messages_field(to, "mcp_servers");
     if (json_count(servers) == 0) return STATUS_OK;
     return messages_wrong(to, "mcp_servers",
@@ -112,7 +113,7 @@ static enum status refuse_servers(struct translation *to) {
 
 /* ---- the body ------------------------------------------------------------------------------- */
 
-static enum status translate(struct translation *to) {
+static enum status translate(struct anthropic_translation *to) {
     if (!json_is(to->body, JSON_OBJECT)) {
         return err_set(to->err, STATUS_INVALID_REQUEST, NULL,
                        "The body must be a JSON object, but it is %s.", json_type_name(to->body));
@@ -132,7 +133,7 @@ static enum status translate(struct translation *to) {
 
 enum status messages_parse(struct api_request **out, struct json *body,
                            const struct api_limits *limits, struct err *err) {
-    struct translation to = {.body = body, .limits = limits, .err = err};
+    struct anthropic_translation to = {.body = body, .limits = limits, .err = err};
     struct json *translated = NULL;
     *out = NULL;
     name_fields(&to);

@@ -17,7 +17,7 @@ static bool is_clients(const struct json *tool) {
 }
 
 /* Records the places of the tool at an index of the translated list. */
-static void name_tool(struct translation *to, int index, const char *where) {
+static void name_tool(struct anthropic_translation *to, int index, const char *where) {
     static const char *const members[][2] = {
         {"", ""}, {".function", ""}, {".function.parameters", ".input_schema"}};
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
@@ -28,14 +28,15 @@ static void name_tool(struct translation *to, int index, const char *where) {
     }
 }
 
-static enum status refuse_tool(struct translation *to, const struct json *tool, const char *where) {
+static enum status refuse_tool(struct anthropic_translation *to, const struct json *tool,
+                               const char *where) {
     return err_set(to->err, STATUS_INVALID_REQUEST, where,
                    "'%s' has the type \"%.40s\", which is not served here, because its results are "
                    "images: leave it out.",
                    where, json_text(json_member(tool, "type")));
 }
 
-static enum status write_tool(struct translation *to, const struct json *tool, int index,
+static enum status write_tool(struct anthropic_translation *to, const struct json *tool, int index,
                               const char *where) {
     const struct json *name = json_member(tool, "name");
     const struct json *description = messages_member(tool, "description");
@@ -65,7 +66,7 @@ static enum status write_tool(struct translation *to, const struct json *tool, i
 }
 
 /* Fails if the choice names a tool that is left out. */
-static enum status check_served(struct translation *to, const struct json *name) {
+static enum status check_served(struct anthropic_translation *to, const struct json *name) {
     json_each(tool, messages_field(to, "tools")) {
         if (is_clients(tool) || !json_is_text(json_member(tool, "name"), json_text(name))) continue;
         return err_set(
@@ -77,7 +78,7 @@ static enum status check_served(struct translation *to, const struct json *name)
     return STATUS_OK;
 }
 
-static enum status write_choice(struct translation *to) {
+static enum status write_choice(struct anthropic_translation *to) {
     const struct json *choice = messages_field(to, "tool_choice");
     const struct json *type = json_member(choice, "type"), *name = json_member(choice, "name");
     if (!choice) return STATUS_OK;
@@ -101,7 +102,7 @@ static enum status write_choice(struct translation *to) {
     return STATUS_OK;
 }
 
-enum status messages_write_tools(struct translation *to) {
+enum status messages_write_tools(struct anthropic_translation *to) {
     const struct json *tools = messages_field(to, "tools");
     int i = 0, n = 0;
     if (tools && !json_is(tools, JSON_ARRAY))

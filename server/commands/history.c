@@ -54,12 +54,12 @@ static void decode_line(char *line) {
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-struct lines {
+struct history_lines {
     char *line[HISTORY_ENTRIES]; /* ring buffer */
     int n;                       /* number of lines read in total */
 };
 
-static void read_lines(struct lines *lines, FILE *file) {
+static void read_lines(struct history_lines *lines, FILE *file) {
     char *line = NULL;
     size_t capacity = 0;
     while (getline(&line, &capacity, file) > 0) {
@@ -74,7 +74,7 @@ static void read_lines(struct lines *lines, FILE *file) {
 }
 
 /* Replaces the file by one with only the newest entries. If that fails, the file stays long. */
-static void rewrite(const char *path, const struct lines *lines) {
+static void rewrite(const char *path, const struct history_lines *lines) {
     assert(lines->n >= HISTORY_ENTRIES);
     struct buf text = {0}, other = {0};
     for (int i = lines->n - HISTORY_ENTRIES; i < lines->n; i++)
@@ -91,7 +91,7 @@ static void rewrite(const char *path, const struct lines *lines) {
 }
 
 void history_load(const char *path, void (*entry)(void *arg, const char *text), void *arg) {
-    struct lines *lines = mem_calloc(1, sizeof *lines);
+    struct history_lines *lines = mem_calloc(1, sizeof *lines);
     FILE *file = fopen(path, "re");
     if (file) {
         read_lines(lines, file);

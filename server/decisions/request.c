@@ -7,7 +7,7 @@
 #include "server/responses/responses.h"
 
 /* A body while it is read. */
-struct reading {
+struct decision_reader {
     struct api_request *request;
     struct decision *decision;
     const struct api_limits *limits;
@@ -19,7 +19,7 @@ struct reading {
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
-static enum status wrong(struct reading *r, const char *member, const char *message) {
+static enum status wrong(struct decision_reader *r, const char *member, const char *message) {
     char where[128];
     snprintf(where, sizeof where, "%s%s%s", r->where, *member ? "." : "", member);
     return err_set(r->err, STATUS_INVALID_REQUEST, where, "'%s' %s.", where, message);
@@ -27,8 +27,8 @@ static enum status wrong(struct reading *r, const char *member, const char *mess
 
 /* Every member of a question changes its meaning, so unknown ones are refused. `known` ends with
  * NULL. */
-static enum status refuse_unknown(struct reading *r, const struct json *object, const char *place,
-                                  const char *const *known) {
+static enum status refuse_unknown(struct decision_reader *r, const struct json *object,
+                                  const char *place, const char *const *known) {
     char name[80];
     json_each_member(member, object) {
         int i = 0;
@@ -41,7 +41,7 @@ static enum status refuse_unknown(struct reading *r, const struct json *object, 
 }
 
 /* Copies the JSON of a value to the arena. */
-static const char *keep(struct reading *r, const struct json *value) {
+static const char *keep(struct decision_reader *r, const struct json *value) {
     struct buf text = {0};
     json_write_value(&text, value);
     char *kept = arena_alloc(r->request->arena, text.length + 1);
@@ -55,7 +55,7 @@ static const char *keep(struct reading *r, const struct json *value) {
 /* ---- the text of a question ----------------------------------------------------------------- */
 
 /* Appends a string, or the texts of parts. */
-static enum status add_instructions(struct reading *r) {
+static enum status add_instructions(struct decision_reader *r) {
     const struct json *value = json_member(r->asked, "instructions");
     if (json_is(value, JSON_STRING) && json_length(value) > 0) {
         buf_add(&r->text, json_text(value), json_length(value));
@@ -73,8 +73,9 @@ static enum status add_instructions(struct reading *r) {
 }
 
 /* Appends a line such as "B) red: the colour of fire", and keeps the option's value. */
-static enum status add_option(struct reading *r, struct question *question, const char *label,
-                              const struct json *option, const char *list, const char *member) {
+static enum status add_option(struct decision_reader *r, struct question *question,
+                              const char *label, const struct json *option, const char *list,
+                              const char *member) {
     const struct json *value = json_member(option, member);
     const struct json *description = json_member(option, "description");
     const char *const known[] = {member, "description", NULL};
@@ -102,14 +103,14 @@ static enum status add_option(struct reading *r, struct question *question, cons
 
 /* A list of options: its name, the member with an option's value, the number of options, and how
  * the model is asked. */
-struct options {
+struct option_list {
     const char *list, *member, *title, *end, *range;
     enum labels labels;
     int most;
 };
 
-static enum status add_options(struct reading *r, struct question *question,
-                               const struct options *options, struct api_prompt *prompt) {
+static enum status add_options(struct decision_reader *r, struct question *question,
+                               const struct option_list *options, struct api_prompt *prompt) {
     struct label labels[MAX_READ_IDS];
     char message[96];
     const struct json *list = json_member(r->asked, options->list);
@@ -132,7 +133,7 @@ static enum status add_options(struct reading *r, struct question *question,
     return STATUS_OK;
 }
 
-static enum status add_predicate(struct reading *r, struct question *question,
+static enum status add_predicate(struct decision_reader *r, struct question *question,
                                  struct api_prompt *prompt) {
     struct label labels[2];
     if (labels_find(r->limits, LABELS_YES_NO, 2, labels) < 2)
@@ -144,22 +145,22 @@ static enum status add_predicate(struct reading *r, struct question *question,
 
 /* ---- a question ----------------------------------------------------------------------------- */
 
-static const struct options choice_options = {"choices",
-                                              "value",
-                                              "Options",
-                                              "Answer with the letter of one option only.",
-                                              "must be a list of 2 to 255 options",
-                                              LABELS_LETTERS,
-                                              MAX_CHOICES_ASKED};
-static const struct options score_options = {"levels",
-                                             "label",
-                                             "Levels",
-                                             "Answer with the number of one level only.",
-                                             "must be a list of 2 to 10 levels",
-                                             LABELS_DIGITS,
-                                             MAX_LEVELS};
+static const struct option_list choice_options = {"choices",
+                                                  "value",
+                                                  "Options",
+                                                  "Answer with the letter of one option only.",
+                                                  "must be a list of 2 to 255 options",
+                                                  LABELS_LETTERS,
+                                                  MAX_CHOICES_ASKED};
+static const struct option_list score_options = {"levels",
+                                                 "label",
+                                                 "Levels",
+                                                 "Answer with the number of one level only.",
+                                                 "must be a list of 2 to 10 levels",
+                                                 LABELS_DIGITS,
+                                                 MAX_LEVELS};
 
-static enum status read_kind(struct reading *r, struct question *question,
+static enum status read_kind(struct decision_reader *r, struct question *question,
                              struct api_prompt *prompt) {
     static const char *const predicate[] = {"type", "instructions", "name", NULL};
     static const char *const choice[] = {"type", "instructions", "name", "choices", NULL};
@@ -176,7 +177,7 @@ static enum status read_kind(struct reading *r, struct question *question,
     return add_options(r, question, is_choice ? &choice_options : &score_options, prompt);
 }
 
-static enum status read_question(struct reading *r, struct question *question,
+static enum status read_question(struct decision_reader *r, struct question *question,
                                  struct api_prompt *prompt) {
     const struct json *name = json_member(r->asked, "name");
     if (!json_is(r->asked, JSON_OBJECT)) return wrong(r, "", "must be an object");
@@ -195,7 +196,7 @@ static enum status read_question(struct reading *r, struct question *question,
 }
 
 /* All questions share the messages of the request's prompt. */
-static enum status read_questions(struct reading *r, const struct json *questions) {
+static enum status read_questions(struct decision_reader *r, const struct json *questions) {
     struct api_request *request = r->request;
     const struct api_prompt input = request->prompts[0];
     int n = json_is(questions, JSON_ARRAY) ? json_count(questions) : 0, i = 0;
@@ -273,7 +274,7 @@ static enum status translate(struct buf *out, struct buf *names, const struct js
 
 static enum status finish(struct api_request **out, const struct json *body,
                           const struct api_limits *limits, struct err *err) {
-    struct reading r = {.request = *out, .limits = limits, .err = err};
+    struct decision_reader r = {.request = *out, .limits = limits, .err = err};
     r.request->prompts[0].thinking = THINKING_OFF;
     r.request->prompts[0].add_generation_prompt = true;
     enum status status = read_questions(&r, fields_member(&decision_fields, body, "questions"));

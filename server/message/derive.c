@@ -12,18 +12,18 @@
 #include "server/message/internal.h"
 
 /* A part of a text. */
-struct span {
+struct text_part {
     const char *at;
     size_t length;
 };
 
-static bool spans_equal(struct span a, struct span b) {
+static bool spans_equal(struct text_part a, struct text_part b) {
     return a.length == b.length && memcmp(a.at, b.at, a.length) == 0;
 }
 
 /* A call in a text: the text before its name, and between name and arguments. */
 struct call_place {
-    struct span before, middle;
+    struct text_part before, middle;
     const char *end; /* behind the arguments */
 };
 
@@ -36,33 +36,33 @@ static bool find_call(const char *text, const char *name, const char *const spel
     }
     if (!arguments) return false;
     const char *middle = at + strlen(name);
-    out->before = (struct span){text, (size_t)(at - text)};
-    out->middle = (struct span){middle, (size_t)(arguments - middle)};
+    out->before = (struct text_part){text, (size_t)(at - text)};
+    out->middle = (struct text_part){middle, (size_t)(arguments - middle)};
     out->end = arguments + strlen(found);
     return true;
 }
 
 /* Returns the text up to the tail, or one with a NULL address if it does not end so. */
-static struct span before_tail(const char *text, const char *tail) {
+static struct text_part before_tail(const char *text, const char *tail) {
     size_t length = strlen(text), n = strlen(tail);
     bool is_right = length >= n && strcmp(text + length - n, tail) == 0;
-    return is_right ? (struct span){text, length - n} : (struct span){NULL, 0};
+    return is_right ? (struct text_part){text, length - n} : (struct text_part){NULL, 0};
 }
 
 /* The texts of a form. */
 struct derived_texts {
-    struct span open, middle, between, close;
+    struct text_part open, middle, between, close;
 };
 
 /* Can a pattern hold this text? It gives some bytes another meaning. */
-static bool fits_pattern(struct span text) {
+static bool fits_pattern(struct text_part text) {
     for (size_t i = 0; i < text.length; i++)
         if (strchr("%" OPTIONAL_BLANK OPTIONAL_BREAK, text.at[i])) return false;
     return true;
 }
 
 /* The text at which a call begins must not be an ordinary word. */
-static bool is_marker(struct span text) {
+static bool is_marker(struct text_part text) {
     bool has_sign = false;
     for (size_t i = 0; i < text.length; i++) has_sign |= strchr("<[|{`#", text.at[i]) != NULL;
     return has_sign && text.length >= 3;
@@ -74,8 +74,8 @@ static bool find_texts(const struct tool_samples *samples, struct derived_texts 
         !find_call(samples->two, samples->name, samples->arguments[0], &first) ||
         !find_call(first.end, samples->name, samples->arguments[1], &second))
         return false;
-    struct span close = before_tail(one.end, samples->tail);
-    struct span last = before_tail(second.end, samples->tail);
+    struct text_part close = before_tail(one.end, samples->tail);
+    struct text_part last = before_tail(second.end, samples->tail);
     bool is_same = spans_equal(one.before, first.before) && spans_equal(one.middle, first.middle) &&
                    spans_equal(one.middle, second.middle) && close.at && last.at &&
                    spans_equal(close, last);
@@ -95,7 +95,7 @@ struct derived_format {
     struct buf open, call, between, close;
 };
 
-static const char *copy(struct buf *to, struct span text) {
+static const char *copy(struct buf *to, struct text_part text) {
     buf_add(to, text.at, text.length);
     buf_puts(to, "");
     return to->data;

@@ -8,7 +8,7 @@
 /* ---- request.c ------------------------------------------------------------------------------ */
 
 /* A translated body while it is written. */
-struct translation {
+struct ollama_translation {
     const struct json *body; /* the client's */
     const struct field_table *fields;
     struct buf out;   /* OpenAI's body so far, without the closing brace */
@@ -22,7 +22,7 @@ struct translation {
 extern const struct field_table ollama_chat_fields, ollama_generate_fields;
 
 /* Returns a field of the body that is present and not null, or NULL. */
-const struct json *ollama_field(const struct translation *to, const char *name);
+const struct json *ollama_field(const struct ollama_translation *to, const char *name);
 
 /* Parse the bodies of the two paths, as `parse` of struct api. */
 enum status ollama_parse_chat(struct api_request **out, struct json *body,
@@ -45,7 +45,7 @@ void ollama_write_error(struct buf *out, const struct err *err, const char *requ
 /* ---- messages.c ----------------------------------------------------------------------------- */
 
 /* Appends "messages":[...] with OpenAI's form of the body's messages. */
-enum status ollama_messages(struct translation *to);
+enum status ollama_messages(struct ollama_translation *to);
 
 /* Fails for images, which no model here reads. `where` names the object. */
 enum status ollama_refuse_images(const struct json *object, const char *where, struct err *err);
@@ -54,7 +54,7 @@ enum status ollama_refuse_images(const struct json *object, const char *where, s
 
 /* Appends the members of "options" and of the body that have another name or place in OpenAI's
  * body. */
-enum status ollama_options(struct translation *to);
+enum status ollama_options(struct ollama_translation *to);
 
 /* Replaces the name of an OpenAI field in an error by the name of the client's field. */
 void ollama_rename(struct err *err);

@@ -21,7 +21,7 @@ enum status ollama_refuse_images(const struct json *object, const char *where, s
     return wrong(err, name, "must be empty: this model reads only text");
 }
 
-static void write_member(struct translation *to, const struct json *object, const char *name,
+static void write_member(struct ollama_translation *to, const struct json *object, const char *name,
                          const char *field) {
     const struct json *value = json_member(object, name);
     if (!value || json_is(value, JSON_NULL)) return;
@@ -30,8 +30,8 @@ static void write_member(struct translation *to, const struct json *object, cons
 }
 
 /* Appends a call. Its arguments are an object, or a string with one. */
-static enum status write_call(struct translation *to, const struct json *call, const char *where,
-                              struct calls *calls) {
+static enum status write_call(struct ollama_translation *to, const struct json *call,
+                              const char *where, struct calls *calls) {
     const struct json *function = json_member(call, "function");
     if (!json_is(function, JSON_OBJECT)) {
         return wrong(to->err, where, "must be an object with the member 'function'");
@@ -49,8 +49,8 @@ static enum status write_call(struct translation *to, const struct json *call, c
     return STATUS_OK;
 }
 
-static enum status write_calls(struct translation *to, const struct json *list, const char *where,
-                               struct calls *calls) {
+static enum status write_calls(struct ollama_translation *to, const struct json *list,
+                               const char *where, struct calls *calls) {
     int i = 0;
     calls->n_answered = calls->n_made;
     buf_puts(&to->out, ",\"tool_calls\":[");
@@ -65,7 +65,7 @@ static enum status write_calls(struct translation *to, const struct json *list, 
     return STATUS_OK;
 }
 
-static enum status write_message(struct translation *to, const struct json *message,
+static enum status write_message(struct ollama_translation *to, const struct json *message,
                                  const char *where, struct calls *calls) {
     const struct json *role = json_member(message, "role");
     const struct json *list = json_member(message, "tool_calls");
@@ -91,7 +91,7 @@ static enum status write_message(struct translation *to, const struct json *mess
     return status;
 }
 
-enum status ollama_messages(struct translation *to) {
+enum status ollama_messages(struct ollama_translation *to) {
     const struct json *messages = ollama_field(to, "messages");
     struct calls calls = {0};
     int i = 0;

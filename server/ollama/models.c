@@ -181,7 +181,7 @@ static enum status check_show(const struct json *body, const struct api_limits *
         return err_set(err, STATUS_INVALID_REQUEST, NULL,
                        "The body must be a JSON object, but it is %s.", json_type_name(body));
     if (fields_check(&ollama_show_fields, body, err)) return err->status;
-    const struct translation show = {.body = body, .fields = &ollama_show_fields};
+    const struct ollama_translation show = {.body = body, .fields = &ollama_show_fields};
     const struct json *model = ollama_field(&show, "model");
     if (!model) model = ollama_field(&show, "name");
     if (!model) return err_set(err, STATUS_INVALID_REQUEST, "model", "'model' is missing.");

@@ -20,7 +20,7 @@ static bool is_absent(const struct json *option) {
     return json_is(option, JSON_NULL) || (has_negative && is_negative);
 }
 
-static void write_options(struct translation *to, const struct json *options) {
+static void write_options(struct ollama_translation *to, const struct json *options) {
     json_each_member(option, options) {
         const char *field = field_of(option->name);
         if (!field || is_absent(option)) continue;
@@ -31,7 +31,7 @@ static void write_options(struct translation *to, const struct json *options) {
 }
 
 /* "format" is "json" or a schema. */
-static enum status write_format(struct translation *to) {
+static enum status write_format(struct ollama_translation *to) {
     const struct json *format = ollama_field(to, "format");
     if (!format || json_is(format, JSON_NULL) || json_is_text(format, "")) return STATUS_OK;
     if (json_is_text(format, "json")) {
@@ -51,7 +51,7 @@ static enum status write_format(struct translation *to) {
 }
 
 /* "think" is a bool or a level. A completion has no template and ignores it. */
-static enum status write_think(struct translation *to) {
+static enum status write_think(struct ollama_translation *to) {
     const struct json *think = ollama_field(to, "think");
     if (!think || json_is(think, JSON_NULL)) return STATUS_OK;
     bool is_level = json_is_text(think, "low") || json_is_text(think, "medium") ||
@@ -70,7 +70,7 @@ static enum status write_think(struct translation *to) {
 }
 
 /* A stream is the default. */
-static enum status write_stream(struct translation *to) {
+static enum status write_stream(struct ollama_translation *to) {
     const struct json *stream = ollama_field(to, "stream");
     if (stream && !json_is(stream, JSON_NULL) && !json_is(stream, JSON_BOOL)) {
         return err_set(to->err, STATUS_INVALID_REQUEST, "stream",
@@ -81,7 +81,7 @@ static enum status write_stream(struct translation *to) {
     return STATUS_OK;
 }
 
-enum status ollama_options(struct translation *to) {
+enum status ollama_options(struct ollama_translation *to) {
     const struct json *options = ollama_field(to, "options");
     if (options && !json_is(options, JSON_NULL) && !json_is(options, JSON_OBJECT)) {
         return err_set(to->err, STATUS_INVALID_REQUEST, "options",

@@ -34,12 +34,12 @@ static const struct field generate_rows[] = {
 const struct field_table ollama_chat_fields = {FIELDS_OF(chat_rows)};
 const struct field_table ollama_generate_fields = {FIELDS_OF(generate_rows)};
 
-const struct json *ollama_field(const struct translation *to, const char *name) {
+const struct json *ollama_field(const struct ollama_translation *to, const char *name) {
     return fields_member(to->fields, to->body, name);
 }
 
 /* Begins the body with the model's name. */
-static enum status begin(struct translation *to, const struct api_limits *limits) {
+static enum status begin(struct ollama_translation *to, const struct api_limits *limits) {
     const struct json *model = ollama_field(to, "model");
     if (!json_is(to->body, JSON_OBJECT)) {
         return err_set(to->err, STATUS_INVALID_REQUEST, NULL,
@@ -65,8 +65,9 @@ static void name_wishes(struct api_request *request) {
 }
 
 /* Parses the translated body, or fails with the error of the translation. Frees both bodies. */
-static enum status finish(struct translation *to, struct api_request **out, struct json *body,
-                          const struct api_limits *limits, const struct api *api) {
+static enum status finish(struct ollama_translation *to, struct api_request **out,
+                          struct json *body, const struct api_limits *limits,
+                          const struct api *api) {
     struct json *translated = NULL;
     enum status status = to->err->status;
     *out = NULL;
@@ -88,7 +89,7 @@ static enum status finish(struct translation *to, struct api_request **out, stru
     return STATUS_OK;
 }
 
-static void write_tools(struct translation *to) {
+static void write_tools(struct ollama_translation *to) {
     const struct json *tools = ollama_field(to, "tools");
     if (!tools || json_is(tools, JSON_NULL)) return;
     buf_puts(&to->out, ",\"tools\":");
@@ -97,7 +98,7 @@ static void write_tools(struct translation *to) {
 
 /* Clients load a model by a body without a prompt, and wait for the answer. Here it is a completion
  * of one token's prompt without new tokens, which only `echo` may ask for. */
-static void write_load(struct translation *to) {
+static void write_load(struct ollama_translation *to) {
     to->is_text = to->only_loads = to->has_maximum = true;
     buf_puts(&to->out, ",\"prompt\":[0],\"max_tokens\":0,\"echo\":true");
 }
@@ -111,7 +112,7 @@ static bool is_empty(const struct json *value) {
 
 enum status ollama_parse_chat(struct api_request **out, struct json *body,
                               const struct api_limits *limits, struct err *err) {
-    struct translation to = {.body = body, .fields = &ollama_chat_fields, .err = err};
+    struct ollama_translation to = {.body = body, .fields = &ollama_chat_fields, .err = err};
     *err = (struct err){0};
     if (begin(&to, limits)) return finish(&to, out, body, limits, &api_ollama_chat);
     if (is_empty(ollama_field(&to, "messages")))
@@ -123,7 +124,7 @@ enum status ollama_parse_chat(struct api_request **out, struct json *body,
 
 /* ---- /api/generate -------------------------------------------------------------------------- */
 
-static const struct json *text_member(struct translation *to, const char *name) {
+static const struct json *text_member(struct ollama_translation *to, const char *name) {
     const struct json *value = ollama_field(to, name);
     if (!value || json_is(value, JSON_NULL) || json_is_text(value, "")) return NULL;
     if (!json_is(value, JSON_STRING)) {
@@ -134,14 +135,15 @@ static const struct json *text_member(struct translation *to, const char *name) 
     return value;
 }
 
-static void write_message(struct translation *to, const char *role, const struct json *text) {
+static void write_message(struct ollama_translation *to, const char *role,
+                          const struct json *text) {
     buf_printf(&to->out, "{\"role\":\"%s\",\"content\":", role);
     json_write_string(&to->out, json_text(text), json_length(text));
     buf_puts(&to->out, "}");
 }
 
 /* Refuses fields that change the answer and are not served. */
-static enum status refuse_unserved(struct translation *to) {
+static enum status refuse_unserved(struct ollama_translation *to) {
     static const char *const names[] = {"template", "context"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct json *value = ollama_field(to, names[i]);
@@ -153,7 +155,7 @@ static enum status refuse_unserved(struct translation *to) {
 }
 
 /* Without "raw", the prompt is a user's message in the model's chat template. */
-static enum status write_prompt(struct translation *to) {
+static enum status write_prompt(struct ollama_translation *to) {
     const struct json *prompt = text_member(to, "prompt"), *system = text_member(to, "system");
     const struct json *suffix = text_member(to, "suffix");
     if (to->err->status) return to->err->status;
@@ -176,7 +178,7 @@ static enum status write_prompt(struct translation *to) {
 
 enum status ollama_parse_generate(struct api_request **out, struct json *body,
                                   const struct api_limits *limits, struct err *err) {
-    struct translation to = {.body = body, .fields = &ollama_generate_fields, .err = err};
+    struct ollama_translation to = {.body = body, .fields = &ollama_generate_fields, .err = err};
     *err = (struct err){0};
     const struct json *suffix = ollama_field(&to, "suffix");
     to.is_text = json_true(ollama_field(&to, "raw")) || !limits->has_chat_template ||

@@ -58,19 +58,19 @@ void responses_write_start(struct buf *out, const struct api_answer *answer, int
 /* ---- items ---------------------------------------------------------------------------------- */
 
 /* Returns the open item with its text so far. */
-static struct item open_item(const struct response_stream *stream) {
+static struct output_item open_item(const struct response_stream *stream) {
     assert(stream->open != ITEM_NONE && stream->n_items > 0);
-    return (struct item){.kind = stream->open,
-                         .index = stream->n_items - 1,
-                         .call_id = stream->call_id,
-                         .name = stream->name,
-                         .text = stream->text.data ? stream->text.data : "",
-                         .length = stream->text.length};
+    return (struct output_item){.kind = stream->open,
+                                .index = stream->n_items - 1,
+                                .call_id = stream->call_id,
+                                .name = stream->name,
+                                .text = stream->text.data ? stream->text.data : "",
+                                .length = stream->text.length};
 }
 
 /* Begins an event of the open item, with the place of its text. */
 static void begin_item_event(struct buf *out, const struct api_answer *answer,
-                             const struct item *item, const char *type) {
+                             const struct output_item *item, const char *type) {
     begin_event(out, answer, type);
     buf_puts(out, ",\"item_id\":\"");
     responses_write_item_id(out, answer, item);
@@ -79,7 +79,7 @@ static void begin_item_event(struct buf *out, const struct api_answer *answer,
 }
 
 static void write_item_event(struct buf *out, const struct api_answer *answer,
-                             const struct item *item, const char *type, bool is_done) {
+                             const struct output_item *item, const char *type, bool is_done) {
     begin_event(out, answer, type);
     buf_printf(out, ",\"output_index\":%d,\"item\":", item->index);
     responses_write_item(out, answer, item, is_done);
@@ -87,7 +87,7 @@ static void write_item_event(struct buf *out, const struct api_answer *answer,
 }
 
 static void write_part_event(struct buf *out, const struct api_answer *answer,
-                             const struct item *item, const char *type, bool is_done) {
+                             const struct output_item *item, const char *type, bool is_done) {
     if (item->kind == ITEM_CALL) return;
     begin_item_event(out, answer, item, type);
     buf_puts(out, ",\"part\":");
@@ -98,7 +98,7 @@ static void write_part_event(struct buf *out, const struct api_answer *answer,
 static void close_item(struct buf *out, const struct api_answer *answer) {
     struct response_stream *stream = answer->state;
     if (stream->open == ITEM_NONE) return;
-    struct item item = open_item(stream);
+    struct output_item item = open_item(stream);
     begin_item_event(out, answer, &item, names[item.kind].done);
     if (item.kind == ITEM_CALL) {
         buf_puts(out, ",\"name\":");
@@ -128,7 +128,7 @@ static void begin_item(struct buf *out, const struct api_answer *answer, enum it
         snprintf(stream->call_id, sizeof stream->call_id, "%s", call->id);
         snprintf(stream->name, sizeof stream->name, "%s", call->name);
     }
-    struct item item = open_item(stream);
+    struct output_item item = open_item(stream);
     write_item_event(out, answer, &item, "response.output_item.added", false);
     write_part_event(out, answer, &item, "response.content_part.added", false);
 }
@@ -137,7 +137,7 @@ static void add_delta(struct buf *out, const struct api_answer *answer, const ch
                       size_t length) {
     struct response_stream *stream = answer->state;
     if (length == 0) return;
-    struct item item = open_item(stream);
+    struct output_item item = open_item(stream);
     begin_item_event(out, answer, &item, names[item.kind].delta);
     buf_puts(out, ",\"delta\":");
     json_write_string(out, text, length);

@@ -8,7 +8,7 @@
 /* ---- request.c ------------------------------------------------------------------------------ */
 
 /* A translated body while it is written. Functions that return a status have set `err`. */
-struct translation {
+struct responses_translation {
     const struct json *body; /* the client's */
     struct buf out;          /* the body of a chat so far, without the closing brace */
     struct buf names;        /* the client's names of its fields (api_name_add) */
@@ -19,10 +19,11 @@ struct translation {
 extern const struct field_table responses_fields;
 
 /* Returns a field of the body that is present and not null, or NULL. */
-const struct json *responses_field(const struct translation *to, const char *name);
+const struct json *responses_field(const struct responses_translation *to, const char *name);
 
 /* Fails with a 400: "'where' <message>." */
-enum status responses_wrong(struct translation *to, const char *where, const char *message);
+enum status responses_wrong(struct responses_translation *to, const char *where,
+                            const char *message);
 
 /* Returns a member that is present and not null, or NULL. */
 const struct json *responses_member(const struct json *object, const char *name);
@@ -35,13 +36,13 @@ enum status responses_parse(struct api_request **out, struct json *body,
 
 /* Appends "messages":[...] with the instructions and the input. System messages at the front are
  * joined, because many templates allow one. */
-enum status responses_write_messages(struct translation *to);
+enum status responses_write_messages(struct responses_translation *to);
 
 /* ---- tools.c -------------------------------------------------------------------------------- */
 
 /* Appends the functions among the tools and the choice among them. Tools that only OpenAI's
  * servers run are left out. */
-enum status responses_write_tools(struct translation *to);
+enum status responses_write_tools(struct responses_translation *to);
 
 /* ---- response.c ----------------------------------------------------------------------------- */
 
@@ -51,7 +52,7 @@ enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
 enum item_kind responses_kind(enum message_kind kind);
 
 /* One output item: its text is reasoning, content or arguments. */
-struct item {
+struct output_item {
     enum item_kind kind;
     int index;                  /* in the output */
     const char *call_id, *name; /* of a call */
@@ -61,14 +62,14 @@ struct item {
 
 /* Appends the id of an item, without quotes; the response's id and the index make it unique. */
 void responses_write_item_id(struct buf *out, const struct api_answer *answer,
-                             const struct item *item);
+                             const struct output_item *item);
 
 /* Appends an item; one that is in progress has no text. */
-void responses_write_item(struct buf *out, const struct api_answer *answer, const struct item *item,
-                          bool is_done);
+void responses_write_item(struct buf *out, const struct api_answer *answer,
+                          const struct output_item *item, bool is_done);
 
 /* Appends a content part of a message or of reasoning. */
-void responses_write_part(struct buf *out, const struct item *item, bool is_done);
+void responses_write_part(struct buf *out, const struct output_item *item, bool is_done);
 
 /* Appends the whole response. `status` is "in_progress", "completed", "incomplete" or "failed";
  * `output` holds the items, separated by commas; `usage` is NULL in progress; `err` is NULL unless

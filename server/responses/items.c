@@ -6,8 +6,8 @@
 
 /* The messages while they are written. A chat has one message for several items of an answer: its
  * reasoning, text and calls are collected until an item of another kind follows. */
-struct chat {
-    struct translation *to;
+struct item_reader {
+    struct responses_translation *to;
     struct buf system;                /* the system messages at the front */
     struct buf thoughts, text, calls; /* of the open turn of the assistant */
     bool has_turn;
@@ -22,7 +22,7 @@ static bool is_type(const struct json *item, const char *type) {
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-static enum status add_part(struct chat *chat, struct buf *out, const struct json *part,
+static enum status add_part(struct item_reader *chat, struct buf *out, const struct json *part,
                             const char *where) {
     bool is_refusal = is_type(part, "refusal");
     const struct json *text = json_member(part, is_refusal ? "refusal" : "text");
@@ -42,7 +42,7 @@ static enum status add_part(struct chat *chat, struct buf *out, const struct jso
 }
 
 /* Appends a string, or the texts of parts, joined by line breaks. */
-static enum status join(struct chat *chat, struct buf *out, const struct json *content,
+static enum status join(struct item_reader *chat, struct buf *out, const struct json *content,
                         const char *where) {
     int i = 0;
     if (json_is(content, JSON_STRING)) {
@@ -63,7 +63,7 @@ static enum status join(struct chat *chat, struct buf *out, const struct json *c
 /* ---- messages ------------------------------------------------------------------------------- */
 
 /* Begins a message that an item, `place`, has asked for. */
-static void begin_message(struct chat *chat, const char *role, const struct buf *text,
+static void begin_message(struct item_reader *chat, const char *role, const struct buf *text,
                           const char *place) {
     struct buf *out = &chat->to->out;
     api_name_message(&chat->to->names, chat->n_messages, "", place);
@@ -71,18 +71,18 @@ static void begin_message(struct chat *chat, const char *role, const struct buf 
     json_write_string(out, text->data, text->length);
 }
 
-static void end_message(struct chat *chat) {
+static void end_message(struct item_reader *chat) {
     buf_puts(&chat->to->out, "}");
 }
 
-static void flush_system(struct chat *chat) {
+static void flush_system(struct item_reader *chat) {
     if (chat->system.length == 0) return;
     begin_message(chat, "system", &chat->system, chat->system_place);
     end_message(chat);
     buf_clear(&chat->system);
 }
 
-static void flush_turn(struct chat *chat) {
+static void flush_turn(struct item_reader *chat) {
     struct buf *out = &chat->to->out;
     if (!chat->has_turn) return;
     begin_message(chat, "assistant", &chat->text, chat->turn_place);
@@ -104,8 +104,8 @@ static void flush_turn(struct chat *chat) {
 }
 
 /* `place` is the item, `where` its content. */
-static enum status add_system(struct chat *chat, const struct json *content, const char *where,
-                              const char *place) {
+static enum status add_system(struct item_reader *chat, const struct json *content,
+                              const char *where, const char *place) {
     struct buf text = {0};
     enum status status = join(chat, &text, content, where);
     if (status == STATUS_OK && chat->n_messages == 0) {
@@ -121,7 +121,7 @@ static enum status add_system(struct chat *chat, const struct json *content, con
     return status;
 }
 
-static enum status add_user(struct chat *chat, const struct json *content, const char *where,
+static enum status add_user(struct item_reader *chat, const struct json *content, const char *where,
                             const char *place) {
     struct buf text = {0};
     enum status status = join(chat, &text, content, where);
@@ -135,7 +135,7 @@ static enum status add_user(struct chat *chat, const struct json *content, const
 }
 
 /* Makes the assistant's turn the open one. */
-static void open_turn(struct chat *chat, const char *where) {
+static void open_turn(struct item_reader *chat, const char *where) {
     flush_system(chat);
     if (!chat->has_turn) snprintf(chat->turn_place, sizeof chat->turn_place, "%s", where);
     chat->has_turn = true;
@@ -143,7 +143,8 @@ static void open_turn(struct chat *chat, const char *where) {
 
 /* ---- items ---------------------------------------------------------------------------------- */
 
-static enum status add_message(struct chat *chat, const struct json *item, const char *where) {
+static enum status add_message(struct item_reader *chat, const struct json *item,
+                               const char *where) {
     const struct json *role = json_member(item, "role"), *content = json_member(item, "content");
     char name[48];
     snprintf(name, sizeof name, "%.32s.content", where);
@@ -161,7 +162,8 @@ static enum status add_message(struct chat *chat, const struct json *item, const
                            "must be \"user\", \"assistant\", \"system\" or \"developer\"");
 }
 
-static enum status add_reasoning(struct chat *chat, const struct json *item, const char *where) {
+static enum status add_reasoning(struct item_reader *chat, const struct json *item,
+                                 const char *where) {
     const struct json *content = responses_member(item, "content");
     char name[48];
     snprintf(name, sizeof name, "%.32s.content", where);
@@ -203,7 +205,7 @@ static void write_arguments(struct buf *out, const struct json *item, const stru
 }
 
 /* Records the place of the call that is added to the open turn. */
-static void name_call(struct chat *chat, const char *where) {
+static void name_call(struct item_reader *chat, const char *where) {
     char member[48];
     if (chat->n_calls == 0)
         api_name_message(&chat->to->names, chat->n_messages, ".tool_calls", where);
@@ -213,7 +215,7 @@ static void name_call(struct chat *chat, const char *where) {
     api_name_message(&chat->to->names, chat->n_messages, member, where);
 }
 
-static enum status add_call(struct chat *chat, const struct json *item, const char *where,
+static enum status add_call(struct item_reader *chat, const struct json *item, const char *where,
                             const struct call_type *type) {
     const struct json *id = call_id_of(item), *name = json_member(item, "name");
     const struct json *arguments = json_member(item, type->arguments);
@@ -252,7 +254,7 @@ static bool is_output(const struct json *item) {
 
 /* Appends the text of an output. A shell's is a list of objects, shown as JSON; a patch may have
  * only a status. */
-static enum status join_output(struct chat *chat, struct buf *text, const struct json *item,
+static enum status join_output(struct item_reader *chat, struct buf *text, const struct json *item,
                                const char *where) {
     const struct json *output = responses_member(item, "output");
     if (is_type(item, "shell_call_output") && json_is(output, JSON_ARRAY)) {
@@ -263,7 +265,8 @@ static enum status join_output(struct chat *chat, struct buf *text, const struct
     return join(chat, text, output, where);
 }
 
-static enum status add_output(struct chat *chat, const struct json *item, const char *where) {
+static enum status add_output(struct item_reader *chat, const struct json *item,
+                              const char *where) {
     const struct json *id = call_id_of(item);
     struct buf text = {0};
     char name[48];
@@ -308,7 +311,7 @@ static bool is_left_out(const struct json *item) {
     return false;
 }
 
-static enum status add_item(struct chat *chat, const struct json *item, const char *where) {
+static enum status add_item(struct item_reader *chat, const struct json *item, const char *where) {
     const struct json *type = responses_member(item, "type");
     const struct call_type *call = call_type_of(item);
     if (!json_is(item, JSON_OBJECT)) return responses_wrong(chat->to, where, "must be an object");
@@ -326,7 +329,7 @@ static enum status add_item(struct chat *chat, const struct json *item, const ch
                    where, json_text(type));
 }
 
-static enum status add_items(struct chat *chat) {
+static enum status add_items(struct item_reader *chat) {
     const struct json *instructions = responses_field(chat->to, "instructions");
     const struct json *input = responses_field(chat->to, "input");
     int i = 0;
@@ -344,8 +347,8 @@ static enum status add_items(struct chat *chat) {
     return STATUS_OK;
 }
 
-enum status responses_write_messages(struct translation *to) {
-    struct chat chat = {.to = to};
+enum status responses_write_messages(struct responses_translation *to) {
+    struct item_reader chat = {.to = to};
     buf_puts(&to->out, ",\"messages\":[");
     enum status status = add_items(&chat);
     if (status == STATUS_OK) {
@@ -366,7 +369,7 @@ enum status responses_write_messages(struct translation *to) {
 
 enum status responses_write_input(struct buf *out, struct buf *names, const struct json *body,
                                   struct err *err) {
-    struct translation to = {.body = body, .out = *out, .names = *names, .err = err};
+    struct responses_translation to = {.body = body, .out = *out, .names = *names, .err = err};
     enum status status = responses_write_messages(&to);
     *out = to.out;
     *names = to.names;

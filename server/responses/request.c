@@ -4,7 +4,8 @@
 
 #include "server/responses/internal.h"
 
-enum status responses_wrong(struct translation *to, const char *where, const char *message) {
+enum status responses_wrong(struct responses_translation *to, const char *where,
+                            const char *message) {
     return err_set(to->err, STATUS_INVALID_REQUEST, where, "'%s' %s.", where, message);
 }
 
@@ -40,12 +41,12 @@ static const struct field rows[] = {
 
 const struct field_table responses_fields = {FIELDS_OF(rows)};
 
-const struct json *responses_field(const struct translation *to, const char *name) {
+const struct json *responses_field(const struct responses_translation *to, const char *name) {
     return fields_member(&responses_fields, to->body, name);
 }
 
 /* The client's names of fields that a translation writes. */
-static void name_fields(struct translation *to) {
+static void name_fields(struct responses_translation *to) {
     static const struct {
         const char *field, *name;
     } written[] = {
@@ -64,8 +65,8 @@ static void name_fields(struct translation *to) {
 }
 
 /* Writes a member of an object under another name. */
-static enum status write_member(struct translation *to, const char *object, const char *member,
-                                const char *field) {
+static enum status write_member(struct responses_translation *to, const char *object,
+                                const char *member, const char *field) {
     const struct json *value = responses_member(responses_field(to, object), member);
     char name[48];
     if (!value) return STATUS_OK;
@@ -76,13 +77,13 @@ static enum status write_member(struct translation *to, const char *object, cons
     return STATUS_OK;
 }
 
-static enum status write_wishes(struct translation *to) {
+static enum status write_wishes(struct responses_translation *to) {
     if (write_member(to, "reasoning", "effort", "reasoning_effort")) return to->err->status;
     return write_member(to, "text", "verbosity", "verbosity");
 }
 
 /* The members of a format are flat here and in "json_schema" there. */
-static enum status write_format(struct translation *to) {
+static enum status write_format(struct responses_translation *to) {
     const struct json *format = responses_member(responses_field(to, "text"), "format");
     const struct json *type = json_member(format, "type"), *schema = json_member(format, "schema");
     const struct json *strict = responses_member(format, "strict");
@@ -107,7 +108,7 @@ static enum status write_format(struct translation *to) {
     return STATUS_OK;
 }
 
-static enum status write_truncation(struct translation *to) {
+static enum status write_truncation(struct responses_translation *to) {
     const struct json *truncation = responses_field(to, "truncation");
     if (!truncation || json_is_text(truncation, "disabled")) return STATUS_OK;
     if (!json_is_text(truncation, "auto")) {
@@ -120,7 +121,7 @@ static enum status write_truncation(struct translation *to) {
 /* ---- refusals ------------------------------------------------------------------------------- */
 
 /* Refuses fields that change the answer and need stored state, or logprobs. */
-static enum status refuse_unserved(struct translation *to) {
+static enum status refuse_unserved(struct responses_translation *to) {
     static const struct {
         const char *name, *fix;
     } unserved[] = {
@@ -146,7 +147,7 @@ static enum status refuse_unserved(struct translation *to) {
 
 /* ---- the body ------------------------------------------------------------------------------- */
 
-static enum status translate(struct translation *to) {
+static enum status translate(struct responses_translation *to) {
     if (!json_is(to->body, JSON_OBJECT)) {
         return err_set(to->err, STATUS_INVALID_REQUEST, NULL,
                        "The body must be a JSON object, but it is %s.", json_type_name(to->body));
@@ -167,7 +168,7 @@ static enum status translate(struct translation *to) {
 
 enum status responses_parse(struct api_request **out, struct json *body,
                             const struct api_limits *limits, struct err *err) {
-    struct translation to = {.body = body, .err = err};
+    struct responses_translation to = {.body = body, .err = err};
     struct json *translated = NULL;
     *out = NULL;
     name_fields(&to);

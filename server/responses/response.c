@@ -19,7 +19,7 @@ enum item_kind responses_kind(enum message_kind kind) {
 }
 
 void responses_write_item_id(struct buf *out, const struct api_answer *answer,
-                             const struct item *item) {
+                             const struct output_item *item) {
     static const char *const prefixes[] = {"", "rs_", "msg_", "fc_"};
     const char *id = answer->request->id + strlen(api_responses.id_prefix);
     buf_puts(out, prefixes[item->kind]);
@@ -27,7 +27,7 @@ void responses_write_item_id(struct buf *out, const struct api_answer *answer,
     buf_printf(out, "_%d", item->index);
 }
 
-void responses_write_part(struct buf *out, const struct item *item, bool is_done) {
+void responses_write_part(struct buf *out, const struct output_item *item, bool is_done) {
     bool is_message = item->kind == ITEM_MESSAGE;
     buf_puts(out, is_message ? "{\"type\":\"output_text\",\"text\":"
                              : "{\"type\":\"reasoning_text\",\"text\":");
@@ -35,7 +35,7 @@ void responses_write_part(struct buf *out, const struct item *item, bool is_done
     buf_puts(out, is_message ? ",\"annotations\":[],\"logprobs\":[]}" : "}");
 }
 
-static void write_call(struct buf *out, const struct item *item, bool is_done) {
+static void write_call(struct buf *out, const struct output_item *item, bool is_done) {
     buf_puts(out, ",\"call_id\":");
     write_string(out, item->call_id);
     buf_puts(out, ",\"name\":");
@@ -44,8 +44,8 @@ static void write_call(struct buf *out, const struct item *item, bool is_done) {
     json_write_string(out, item->text, is_done ? item->length : 0);
 }
 
-void responses_write_item(struct buf *out, const struct api_answer *answer, const struct item *item,
-                          bool is_done) {
+void responses_write_item(struct buf *out, const struct api_answer *answer,
+                          const struct output_item *item, bool is_done) {
     static const char *const types[] = {"", "reasoning", "message", "function_call"};
     assert(item->kind != ITEM_NONE);
     buf_puts(out, "{\"id\":\"");
@@ -151,14 +151,15 @@ void responses_write(struct buf *out, const struct api_answer *answer, const cha
 
 /* ---- whole answers -------------------------------------------------------------------------- */
 
-static void add_item(struct buf *output, const struct api_answer *answer, struct item *item) {
+static void add_item(struct buf *output, const struct api_answer *answer,
+                     struct output_item *item) {
     if (output->length > 0) buf_puts(output, ",");
     responses_write_item(output, answer, item, true);
     item->index++;
 }
 
 /* Adds a part of a message as an item. */
-static void add_piece(struct buf *output, const struct api_answer *answer, struct item *item,
+static void add_piece(struct buf *output, const struct api_answer *answer, struct output_item *item,
                       const struct message_piece *piece) {
     const struct message_call *call = piece->call;
     item->kind = responses_kind(piece->kind);
@@ -173,7 +174,7 @@ static void write_response(struct buf *out, const struct api_answer *answer,
                            const struct api_choice *choices, int n, const struct api_usage *usage) {
     const struct message *message = choices->message;
     struct buf output = {0};
-    struct item item = {0};
+    struct output_item item = {0};
     assert(n == 1);
     (void)n;
     struct message_piece piece = {MESSAGE_CONTENT, choices->text, choices->length, NULL};

@@ -9,7 +9,7 @@ static bool is_function(const struct json *tool) {
 }
 
 /* Writes a tool, whose members are flat here and in "function" there. */
-static enum status write_tool(struct translation *to, const struct json *tool, int index,
+static enum status write_tool(struct responses_translation *to, const struct json *tool, int index,
                               const char *where) {
     char field[48];
     static const char *const names[] = {"description", "parameters", "strict"};
@@ -39,7 +39,7 @@ static void write_function(struct buf *out, const struct json *name) {
 }
 
 /* Writes the functions of a list of allowed tools. Sets *n to their number. */
-static enum status write_list(struct translation *to, const struct json *tools, int *n) {
+static enum status write_list(struct responses_translation *to, const struct json *tools, int *n) {
     int i = 0;
     *n = 0;
     json_each(tool, tools) {
@@ -59,7 +59,7 @@ static enum status write_list(struct translation *to, const struct json *tools, 
 
 /* Writes {"type": "allowed_tools", "mode": ..., "tools": [...]}, whose mode and tools are one level
  * deeper in a chat. */
-static enum status write_allowed(struct translation *to, const struct json *choice) {
+static enum status write_allowed(struct responses_translation *to, const struct json *choice) {
     const struct json *mode = json_member(choice, "mode"), *tools = json_member(choice, "tools");
     bool is_auto = json_is_text(mode, "auto");
     int n;
@@ -84,7 +84,7 @@ static enum status write_allowed(struct translation *to, const struct json *choi
 }
 
 /* Fails for a choice of a tool that is left out. */
-static enum status refuse_choice(struct translation *to, const struct json *choice) {
+static enum status refuse_choice(struct responses_translation *to, const struct json *choice) {
     const struct json *type = json_member(choice, "type"), *name = json_member(choice, "name");
     if (!json_is(type, JSON_STRING) || is_function(choice)) {
         return responses_wrong(to, "tool_choice",
@@ -100,7 +100,7 @@ static enum status refuse_choice(struct translation *to, const struct json *choi
 }
 
 /* Writes a choice: a word, a function by name, or a list of allowed tools. */
-static enum status write_choice(struct translation *to) {
+static enum status write_choice(struct responses_translation *to) {
     const struct json *choice = responses_field(to, "tool_choice");
     const struct json *name = json_member(choice, "name");
     if (!choice) return STATUS_OK;
@@ -116,7 +116,7 @@ static enum status write_choice(struct translation *to) {
     return STATUS_OK;
 }
 
-enum status responses_write_tools(struct translation *to) {
+enum status responses_write_tools(struct responses_translation *to) {
     const struct json *tools = responses_field(to, "tools");
     const struct json *parallel = responses_field(to, "parallel_tool_calls");
     int i = 0, n = 0;

@@ -126,7 +126,7 @@ static void find_distances(struct builder *b, struct product *product) {
 
 /* The nodes after the checks of one state; states with equal checks share one. */
 struct checks {
-    struct check {
+    struct counted_edge {
         uint32_t distance, node;
         bool adds;
     } list[16];
@@ -140,12 +140,12 @@ static uint32_t checked(struct graph *graph, const struct product *product, stru
     const bool adds = product->ends_unit[to];
     if (!adds && distance <= product->distance[from]) return product->nodes[from];
     for (int i = 0; i < checks->n; i++) {
-        const struct check *check = &checks->list[i];
+        const struct counted_edge *check = &checks->list[i];
         if (check->distance == distance && check->adds == adds) return check->node;
     }
     uint32_t node = graph_node(graph);
     graph_count(graph, product->nodes[from], adds, max - distance, node);
-    if (checks->n < 16) checks->list[checks->n++] = (struct check){distance, node, adds};
+    if (checks->n < 16) checks->list[checks->n++] = (struct counted_edge){distance, node, adds};
     return node;
 }
 

@@ -71,7 +71,7 @@ static struct state *here(const struct matcher *matcher) {
 }
 
 /* The arguments and the result of a call that runs in grammar_run. */
-struct question {
+struct run_call {
     struct matcher *matcher;
     struct grammar *grammar;
     int64_t max_work;
@@ -119,18 +119,18 @@ static bool has_any(const uint32_t *mask, const struct vocabulary *v) {
 }
 
 static void prepare(void *arg) {
-    struct question *q = arg;
+    struct run_call *q = arg;
     q->answer = find_mask(q->matcher, q->max_work);
 }
 
 bool matcher_prepare(struct matcher *matcher, int max_work) {
-    struct question q = {.matcher = matcher, .max_work = max_work};
+    struct run_call q = {.matcher = matcher, .max_work = max_work};
     assert(max_work > 0);
     return !grammar_run(matcher->grammar, prepare, &q) || q.answer;
 }
 
 static void copy_mask(void *arg) {
-    struct question *q = arg;
+    struct run_call *q = arg;
     find_mask(q->matcher, INT64_MAX);
     memcpy(q->mask, here(q->matcher)->mask->bits,
            mask_words(q->matcher->vocabulary) * sizeof *q->mask);
@@ -138,7 +138,7 @@ static void copy_mask(void *arg) {
 
 bool matcher_mask(struct matcher *matcher, uint32_t *mask) {
     const struct vocabulary *v = matcher->vocabulary;
-    struct question q = {.matcher = matcher, .mask = mask};
+    struct run_call q = {.matcher = matcher, .mask = mask};
     if (!grammar_run(matcher->grammar, copy_mask, &q)) {
         memset(mask, 0, mask_words(v) * sizeof *mask);
         return false;
@@ -147,7 +147,7 @@ bool matcher_mask(struct matcher *matcher, uint32_t *mask) {
 }
 
 static void look_for_any(void *arg) {
-    struct question *q = arg;
+    struct run_call *q = arg;
     struct state *state = here(q->matcher);
     const struct vocabulary *v = q->matcher->vocabulary;
     q->answer = knows_mask(q->matcher) ? has_any(state->mask->bits, v)
@@ -155,7 +155,7 @@ static void look_for_any(void *arg) {
 }
 
 bool matcher_may_go_on(struct matcher *matcher) {
-    struct question q = {.matcher = matcher};
+    struct run_call q = {.matcher = matcher};
     return grammar_run(matcher->grammar, look_for_any, &q) && q.answer;
 }
 
@@ -184,7 +184,7 @@ static struct state *behind(const struct matcher *matcher, struct state *state, 
 }
 
 static void take_token(void *arg) {
-    struct question *q = arg;
+    struct run_call *q = arg;
     struct state *state = behind(q->matcher, here(q->matcher), q->id);
     q->answer = state != q->matcher->grammar->automaton.dead;
     if (q->answer) go_to(q->matcher, state, q->id);
@@ -192,7 +192,7 @@ static void take_token(void *arg) {
 
 bool matcher_accept(struct matcher *matcher, int32_t id) {
     const struct vocabulary *v = matcher->vocabulary;
-    struct question q = {.matcher = matcher, .id = id};
+    struct run_call q = {.matcher = matcher, .id = id};
     assert(id >= 0 && id < v->V);
     if (v->at[id] == v->at[id + 1]) return false;
     return grammar_run(matcher->grammar, take_token, &q) && q.answer;
@@ -200,7 +200,7 @@ bool matcher_accept(struct matcher *matcher, int32_t id) {
 
 /* Finds the last states again from the latest one that is known. */
 static void find_again(void *arg) {
-    const struct question *q = arg;
+    const struct run_call *q = arg;
     struct matcher *matcher = q->matcher;
     size_t at = matcher->n - 1;
     while (!matcher->states[at]) at--;
@@ -213,7 +213,7 @@ static void find_again(void *arg) {
 }
 
 void matcher_roll_back(struct matcher *matcher, int n) {
-    struct question q = {.matcher = matcher};
+    struct run_call q = {.matcher = matcher};
     assert(n >= 0 && (size_t)n < matcher->n);
     pthread_mutex_lock(&matcher->grammar->lock);
     matcher->n -= (size_t)n;
@@ -238,7 +238,7 @@ static int only_byte(struct automaton *a, struct state *state) {
 }
 
 static void find_forced(void *arg) {
-    struct question *q = arg;
+    struct run_call *q = arg;
     struct automaton *a = &q->matcher->grammar->automaton;
     struct state *state = here(q->matcher);
     while (q->count < (size_t)q->max) {
@@ -250,12 +250,12 @@ static void find_forced(void *arg) {
 }
 
 int matcher_forced(struct matcher *matcher, char *bytes, int max) {
-    struct question q = {.matcher = matcher, .bytes = bytes, .max = max};
+    struct run_call q = {.matcher = matcher, .bytes = bytes, .max = max};
     return grammar_run(matcher->grammar, find_forced, &q) ? (int)q.count : 0;
 }
 
 static void match_text(void *arg) {
-    struct question *q = arg;
+    struct run_call *q = arg;
     struct automaton *a = &q->grammar->automaton;
     struct state *state = a->start;
     for (; q->count < q->n; q->count++) {
@@ -267,7 +267,7 @@ static void match_text(void *arg) {
 }
 
 size_t grammar_match(struct grammar *grammar, const char *text, size_t n, bool *complete) {
-    struct question q = {.grammar = grammar, .text = text, .n = n};
+    struct run_call q = {.grammar = grammar, .text = text, .n = n};
     bool is_done = grammar_run(grammar, match_text, &q);
     *complete = is_done && q.answer;
     return is_done ? q.count : 0;

@@ -12,7 +12,7 @@
 
 /* In Q4_K, Q5_K and Q6_K the scales of sub-blocks are random too; the deviations account for this.
  */
-static const struct kind {
+static const struct random_kind {
     enum dtype type;
     int scale_at, min_at;
     double deviation, mean;
@@ -26,7 +26,7 @@ static const struct kind {
 
 void random_weights_plan(struct random_weights *out, enum dtype type, int K, uint64_t seed) {
     assert(K > 0);
-    const struct kind *kind = kinds;
+    const struct random_kind *kind = kinds;
     while (kind->type != type) assert(kind < kinds + sizeof kinds / sizeof *kinds - 1), kind++;
     double unit = exp2(-round(log2(sqrt((double)K) * kind->deviation)));
     *out = (struct random_weights){.type = type,
