@@ -50,6 +50,9 @@ const struct tokenizer *engine_tokenizer(const struct engine *engine);
 const struct chat_template *engine_chat_template(const struct engine *engine, bool with_tools);
 const struct sampling_defaults *engine_sampling_defaults(const struct engine *engine);
 const struct pooling *engine_pooling(const struct engine *engine);
+/* Computes a head for n inputs on the calling thread. Returns its outputs, which the caller frees
+ * with mem_free. Any thread. */
+double *head_run(const struct head *head, const double *in, int n);
 /* "cpu avx512vnni, 2 threads"; with "auto", also the reason for the choice */
 const char *engine_backend_name(const struct engine *engine);
 /* The number of compute threads of engine_parallel, the caller included: those of rank 0. */

@@ -23,7 +23,7 @@ static enum status read_config(struct opening *o, struct err *err) {
     status = model_file_sampling(&o->engine->sampling_defaults, &o->file, config->V, err);
     if (status) return status;
     struct pooling *pooling = &o->engine->pooling;
-    status = model_file_pooling(pooling, &o->file, config->architecture, err);
+    status = model_file_pooling(pooling, &o->file, config, err);
     if (o->config.pooling != HIDDEN_NONE) pooling->rows = o->config.pooling;
     return status;
 }
@@ -137,6 +137,7 @@ void engine_close(struct engine *engine) {
     tokenizer_free(engine->tokenizer);
     chat_template_free(engine->chat_template);
     chat_template_free(engine->tools_template);
+    pooling_free(&engine->pooling);
     mem_free(engine);
 }
 

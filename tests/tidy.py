@@ -52,7 +52,7 @@ DOORS = {
     "engine/quantise": ["quantise.h"],
     "engine/convert": [],
     "engine/sampling": ["sampling.h"],
-    "engine/config": ["config.h", "model_config.h"],
+    "engine/config": ["config.h", "head.h", "model_config.h"],
     "engine": ["engine.h"],
     "scheduler/kv": ["block_pool.h", "prefix_cache.h", "swap.h", "host_cache.h", "window_pool.h"],
     "scheduler/draft": ["draft.h"],

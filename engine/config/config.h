@@ -3,10 +3,12 @@
  *
  *   model_config.h   a model as numbers, filled by the readers of files
  *   config.h         the settings of engine_open, sampling defaults, the plan of memory
+ *   head.h           what follows the hidden vectors: pooling and heads
  */
 #ifndef PENSTOCK_ENGINE_CONFIG_H
 #define PENSTOCK_ENGINE_CONFIG_H
 
+#include "engine/config/head.h"
 #include "engine/config/model_config.h"
 #include "kernels/dtype.h"
 #include "kernels/memory.h"
@@ -82,15 +84,6 @@ struct sampling_defaults {
             0                                                                                      \
         }                                                                                          \
     }
-
-/* How hidden vectors become an embedding. */
-struct pooling {
-    enum hidden_rows rows; /* not HIDDEN_NONE */
-    bool normalises;       /* to length 1 */
-    /* a step of the model's files that this version lacks, "2_Dense"; empty: none. Then the model
-     * gives no embeddings */
-    char unserved[64];
-};
 
 /* The plan of memory by purpose, in bytes, and its capacity. */
 struct engine_memory {

@@ -72,9 +72,21 @@ enum status model_file_sampling(struct sampling_defaults *out, const struct mode
 
 /* Reads how the model's makers pool hidden vectors: modules.json of sentence-transformers and the
  * files that it names, or the key ARCHITECTURE.pooling_type. Without these, the last row is pooled.
- * `architecture` is that of the config. Fails with STATUS_BAD_FILE. */
+ * pooling_free frees it, also after a failure. Fails with STATUS_BAD_FILE. */
 enum status model_file_pooling(struct pooling *out, const struct model_file *file,
-                               const char *architecture, struct err *err);
+                               const struct model_config *config, struct err *err);
+void pooling_free(struct pooling *pooling);
+
+/* Appends a layer to a head: a matrix [outputs][n_in], or [outputs][outputs of the layer before],
+ * and a bias or NULL. Fails with STATUS_BAD_FILE if their shapes differ (dense.c). */
+enum status head_add(struct head *head, const struct weight *weight, const struct weight *bias,
+                     int n_in, enum head_activation activation, struct err *err);
+void head_free(struct head *head);
+
+/* Appends the step Dense in the folder `step` of the model's folder. *served becomes false, and
+ * nothing is appended, if the step has another activation or no safetensors. */
+enum status dense_step_read(struct head *head, const char *folder, const char *step, int n_in,
+                            bool *served, struct err *err);
 
 /* ---- text ----------------------------------------------------------------------------------- */
 

@@ -11,7 +11,7 @@
 #include "engine/files/model_file.h"
 #include "engine/files/tensors/gguf.h"
 
-enum { MAX_POOLING_BYTES = 1 << 16 };
+enum { MAX_POOLING_BYTES = 1 << 18, MAX_PROMPT_BYTES = 4096, MAX_EMBEDDING_PROMPTS = 64 };
 
 /* ---- folders -------------------------------------------------------------------------------- */
 
@@ -62,8 +62,18 @@ static bool is_plain_name(const char *path) {
     return *path && strlen(path) < 100 && !strchr(path, '/') && strcmp(path, "..") != 0;
 }
 
+/* A normalisation before a dense layer is not served. */
+static enum status read_dense(struct pooling *out, const char *folder, const char *path, int n_in,
+                              struct err *err) {
+    bool served = false;
+    enum status status = STATUS_OK;
+    if (!out->normalises) status = dense_step_read(&out->head, folder, path, n_in, &served, err);
+    if (!status && !served) snprintf(out->unserved, sizeof out->unserved, "%s", path);
+    return status;
+}
+
 static enum status read_step(struct pooling *out, const char *folder, const struct json *step,
-                             struct err *err) {
+                             int n_in, struct err *err) {
     const char *path = json_text(json_member(step, "path"));
     const char *type = strrchr(json_text(json_member(step, "type")), '.');
     if (!type || strcmp(type, ".Transformer") == 0) return STATUS_OK;
@@ -73,48 +83,120 @@ static enum status read_step(struct pooling *out, const char *folder, const stru
     }
     if (strcmp(type, ".Pooling") == 0 && is_plain_name(path))
         return read_mode(out, folder, path, err);
+    if (out->unserved[0]) return STATUS_OK; /* the first such step is named */
+    if (strcmp(type, ".Dense") == 0 && is_plain_name(path))
+        return read_dense(out, folder, path, n_in, err);
     snprintf(out->unserved, sizeof out->unserved, "%s", *path ? path : type + 1);
     return STATUS_OK;
 }
 
-static enum status read_steps(struct pooling *out, const char *folder, const char *path,
+static enum status read_steps(struct pooling *out, const char *folder, const char *path, int n_in,
                               struct err *err) {
     struct json *steps = NULL;
     enum status status = hf_list_read(&steps, path, MAX_POOLING_BYTES, err);
     if (status) return status;
     out->normalises = false;
     snprintf(out->unserved, sizeof out->unserved, "modules.json"); /* until a pooling is found */
-    json_each(step, steps) if (!status) status = read_step(out, folder, step, err);
+    json_each(step, steps) if (!status) status = read_step(out, folder, step, n_in, err);
     json_free(steps);
     return status;
 }
 
-static enum status read_folder(struct pooling *out, const char *folder, struct err *err) {
-    if (!folder || !is_in_folder(folder, "modules.json")) return STATUS_OK;
-    char *path = path_in(folder, "modules.json");
-    enum status status = read_steps(out, folder, path, err);
+/* Reads the prompts of config_sentence_transformers.json. */
+static char *copy_of(const char *text) {
+    return strcpy(mem_alloc(strlen(text) + 1), text);
+}
+
+static enum status read_prompts(struct pooling *out, const struct json *settings, const char *path,
+                                struct err *err) {
+    const struct json *prompts = key_value(settings, "prompts");
+    const struct json *usual = key_value(settings, "default_prompt_name");
+    int n = json_count(prompts);
+    if (!json_is(prompts, JSON_OBJECT)) return STATUS_OK;
+    if (n > MAX_EMBEDDING_PROMPTS)
+        return err_set(err, STATUS_BAD_FILE, "prompts",
+                       "%s: key prompts: expected at most %d, found %d", path,
+                       MAX_EMBEDDING_PROMPTS, n);
+    out->prompt = mem_calloc((size_t)n + 1, sizeof *out->prompt);
+    json_each(prompt, prompts) {
+        if (json_is(prompt, JSON_NULL)) continue;
+        if (!json_is(prompt, JSON_STRING) || json_length(prompt) > MAX_PROMPT_BYTES ||
+            strlen(json_text(prompt)) != json_length(prompt))
+            return err_set(err, STATUS_BAD_FILE, "prompts",
+                           "%s: key prompts.%.64s: expected a text of at most %d bytes without "
+                           "NUL, found another value",
+                           path, prompt->name, MAX_PROMPT_BYTES);
+        if (json_is_text(usual, prompt->name)) out->usual_prompt = out->n_prompts + 1;
+        out->prompt[out->n_prompts++] =
+            (struct embedding_prompt){copy_of(prompt->name), copy_of(json_text(prompt))};
+    }
+    if (json_is(usual, JSON_NULL) || !usual || out->usual_prompt > 0) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "default_prompt_name",
+                   "%s: key default_prompt_name: expected a name of prompts, found \"%.64s\"", path,
+                   json_text(usual));
+}
+
+static enum status read_prompts_file(struct pooling *out, const char *folder, struct err *err) {
+    static const char name[] = "config_sentence_transformers.json";
+    struct json *settings = NULL;
+    if (!is_in_folder(folder, name)) return STATUS_OK;
+    char *path = path_in(folder, name);
+    enum status status = hf_file_read(&settings, path, MAX_POOLING_BYTES, err);
+    if (!status) status = read_prompts(out, settings, path, err);
+    json_free(settings);
     mem_free(path);
     return status;
+}
+
+static enum status read_folder(struct pooling *out, const char *folder, int n_in, struct err *err) {
+    if (!folder || !is_in_folder(folder, "modules.json")) return STATUS_OK;
+    char *path = path_in(folder, "modules.json");
+    enum status status = read_steps(out, folder, path, n_in, err);
+    mem_free(path);
+    return status ? status : read_prompts_file(out, folder, err);
 }
 
 /* ---- GGUF files ----------------------------------------------------------------------------- */
 
 enum gguf_pooling { POOLING_NONE, POOLING_MEAN, POOLING_CLS, POOLING_LAST, POOLING_RANK };
 
-static enum status read_gguf(struct pooling *out, const struct gguf *gguf, const char *architecture,
-                             struct err *err) {
-    char key[128];
-    int64_t type;
-    snprintf(key, sizeof key, "%s.pooling_type", architecture);
-    enum status status = gguf_int_or(gguf, key, 0, POOLING_RANK, POOLING_LAST, &type, err);
-    if (!status && type == POOLING_MEAN) out->rows = HIDDEN_ALL;
-    if (!status && type == POOLING_CLS) out->rows = HIDDEN_FIRST;
+/* The layers of EmbeddingGemma. */
+static enum status read_dense_tensors(struct pooling *out, const struct gguf *gguf, int n_in,
+                                      struct err *err) {
+    static const char *const names[] = {"dense_2.weight", "dense_3.weight"};
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++) {
+        const struct weight *weight = weights_lookup(&gguf->weights, names[i]);
+        if (weight) status = head_add(&out->head, weight, NULL, n_in, HEAD_IDENTITY, err);
+    }
     return status;
 }
 
+static enum status read_gguf(struct pooling *out, const struct gguf *gguf,
+                             const struct model_config *config, struct err *err) {
+    char key[128];
+    int64_t type;
+    snprintf(key, sizeof key, "%s.pooling_type", config->architecture);
+    enum status status = gguf_int_or(gguf, key, 0, POOLING_RANK, POOLING_LAST, &type, err);
+    if (!status && type == POOLING_MEAN) out->rows = HIDDEN_ALL;
+    if (!status && type == POOLING_CLS) out->rows = HIDDEN_FIRST;
+    return status ? status : read_dense_tensors(out, gguf, config->K_embedding, err);
+}
+
 enum status model_file_pooling(struct pooling *out, const struct model_file *file,
-                               const char *architecture, struct err *err) {
+                               const struct model_config *config, struct err *err) {
     *out = (struct pooling){.rows = HIDDEN_LAST, .normalises = true};
-    if (!file->gguf) return read_folder(out, file->hf->folder, err);
-    return model_file_blame(file, read_gguf(out, file->gguf, architecture, err), err);
+    if (!file->gguf) return read_folder(out, file->hf->folder, config->K_embedding, err);
+    return model_file_blame(file, read_gguf(out, file->gguf, config, err), err);
+}
+
+void pooling_free(struct pooling *pooling) {
+    head_free(&pooling->head);
+    for (int i = 0; i < pooling->n_prompts; i++) {
+        mem_free(pooling->prompt[i].name);
+        mem_free(pooling->prompt[i].text);
+    }
+    mem_free(pooling->prompt);
+    pooling->prompt = NULL;
+    pooling->n_prompts = 0;
 }

@@ -121,6 +121,8 @@ void app_set_limits(struct app *app) {
         .tokenizer = engine_tokenizer(app->engine),
         .pooling = engine_pooling(app->engine),
         .hidden_size = engine_hidden_size(app->engine),
+        .embedding_size =
+            head_outputs(&engine_pooling(app->engine)->head, engine_hidden_size(app->engine)),
         .can_infill = tokenizer_fim(engine_tokenizer(app->engine)) != NULL,
         .sampling = options->api.generation_config == GENERATION_CONFIG_AUTO
                         ? engine_sampling_defaults(app->engine)

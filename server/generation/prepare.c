@@ -21,7 +21,7 @@
 /* Returns the bytes of an embedding in the answer. */
 static size_t embedding_bytes(const struct generation_job *job) {
     const struct api_request *request = job->request;
-    int n = request->dimensions > 0 ? request->dimensions : job->app->limits.hidden_size;
+    int n = request->dimensions > 0 ? request->dimensions : job->app->limits.embedding_size;
     return (size_t)n * (request->as_base64 ? BASE64_BYTES : NUMBER_BYTES);
 }
 

@@ -20,10 +20,28 @@ static enum status check_dimensions(struct parse *parse, const char *name,
                                     const struct json *value) {
     const struct api_request *request = parse->target;
     (void)value;
-    if (request->dimensions <= parse->limits->hidden_size) return STATUS_OK;
+    if (request->dimensions <= parse->limits->embedding_size) return STATUS_OK;
     return err_set(parse->err, STATUS_INVALID_REQUEST, name,
                    "'%s' must be at most %d, the numbers of this model's embeddings, but it is %d.",
-                   name, parse->limits->hidden_size, request->dimensions);
+                   name, parse->limits->embedding_size, request->dimensions);
+}
+
+static enum status check_prompt_name(struct parse *parse, const char *name,
+                                     const struct json *value) {
+    const struct pooling *pooling = parse->limits->pooling;
+    struct api_request *request = parse->target;
+    struct buf known = {0};
+    for (int i = 0; i < pooling->n_prompts; i++) {
+        if (json_is_text(value, pooling->prompt[i].name)) request->input_prompt = i + 1;
+        if (json_is_text(value, pooling->prompt[i].name)) return STATUS_OK;
+    }
+    for (int i = 0; i < pooling->n_prompts; i++)
+        buf_printf(&known, "%s\"%s\"", i ? ", " : "", pooling->prompt[i].name);
+    enum status status = err_set(
+        parse->err, STATUS_INVALID_REQUEST, name, "'%s' must be a prompt of this model: %s.", name,
+        known.length > 0 ? known.data : "its files have none, so leave it out");
+    buf_free(&known);
+    return status;
 }
 
 static const struct field fields[] = {
@@ -31,6 +49,7 @@ static const struct field fields[] = {
     TRUNCATION_FIELD,
     {"input", FIELD_ANY, FIELD_NOT_STORED, .required = true, .check = check_prompt},
     {"encoding_format", FIELD_ANY, FIELD_NOT_STORED, .check = check_encoding},
+    {"prompt_name", FIELD_STRING, FIELD_NOT_STORED, .check = check_prompt_name},
     {"dimensions", FIELD_INT, IN(dimensions), 0, 1, INT32_MAX, .check = check_dimensions},
     {"add_special_tokens", FIELD_BOOL, IN(add_special_tokens), 1},
     {"user", FIELD_STRING, FIELD_NOT_STORED},
@@ -40,6 +59,30 @@ static const struct field fields[] = {
 };
 
 const struct field_table embedding_fields = {FIELDS_OF(fields)};
+
+/* Puts the text of a prompt of the model's files before each input. Ids stay as they are. */
+static enum status add_prompt(struct parse *parse) {
+    struct api_request *request = parse->target;
+    if (request->input_prompt == 0) return STATUS_OK;
+    const char *before = parse->limits->pooling->prompt[request->input_prompt - 1].text;
+    const size_t n = strlen(before);
+    for (int i = 0; i < request->n_prompts; i++) {
+        struct api_prompt *prompt = &request->prompts[i];
+        if (prompt->ids && field_given(parse, "prompt_name"))
+            return field_wrong(parse, "prompt_name", "is for texts, and 'input' has ids");
+        if (prompt->ids) continue;
+        char *text = arena_alloc(request->arena, n + prompt->length + 1);
+        if (!text)
+            return err_set(parse->err, STATUS_UNAVAILABLE, NULL,
+                           "Not enough memory for the texts.");
+        memcpy(text, before, n);
+        memcpy(text + n, prompt->text, prompt->length);
+        text[n + prompt->length] = 0;
+        prompt->text = text;
+        prompt->length += n;
+    }
+    return STATUS_OK;
+}
 
 static enum status finish_embeddings(struct parse *parse) {
     struct api_request *request = parse->target;
@@ -54,13 +97,13 @@ static enum status finish_embeddings(struct parse *parse) {
         return field_wrong(parse, "input", "must be one text");
     request->hidden = pooling->rows;
     api_read_only(request);
-    return STATUS_OK;
+    return add_prompt(parse);
 }
 
 enum status api_parse_embeddings(struct api_request **out, struct json *body,
                                  const struct api_limits *limits, const struct api *api,
                                  struct err *err) {
-    struct api_request request = {.api = api};
+    struct api_request request = {.api = api, .input_prompt = limits->pooling->usual_prompt};
     struct parse parse = {FIELDS_OF(fields), .target = &request, .limits = limits, .err = err};
     return request_parse(out, &parse, body, finish_embeddings);
 }
@@ -72,12 +115,24 @@ static enum status parse_body(struct api_request **out, struct json *body,
 
 /* ---- one embedding -------------------------------------------------------------------------- */
 
-/* The factor of the sum that makes the embedding. Only the numbers that are kept count. */
-static double factor_of(const struct api_answer *answer, const struct api_choice *choice, int n) {
+double *api_pooled(const struct api_answer *answer, const struct api_choice *choice,
+                   const struct head *head) {
+    const int n = answer->limits->hidden_size;
+    assert(choice->hidden_sum && choice->n_prompt_tokens > 0);
+    double *pooled = mem_alloc((size_t)n * sizeof *pooled);
+    const bool is_mean = answer->request->hidden == HIDDEN_ALL;
+    const double factor = is_mean ? 1.0 / choice->n_prompt_tokens : 1;
+    for (int i = 0; i < n; i++) pooled[i] = choice->hidden_sum[i] * factor;
+    double *out = head_run(head, pooled, n);
+    mem_free(pooled);
+    return out;
+}
+
+/* The factor of the vector that makes the embedding. Only the numbers that are kept count. */
+static double factor_of(const struct api_answer *answer, const double *pooled, int n) {
     double squares = 0;
-    if (!answer->limits->pooling->normalises)
-        return answer->request->hidden == HIDDEN_ALL ? 1.0 / choice->n_prompt_tokens : 1;
-    for (int i = 0; i < n; i++) squares += choice->hidden_sum[i] * choice->hidden_sum[i];
+    if (!answer->limits->pooling->normalises) return 1;
+    for (int i = 0; i < n; i++) squares += pooled[i] * pooled[i];
     return squares > 0 ? 1 / sqrt(squares) : 0;
 }
 
@@ -114,13 +169,13 @@ static float as_float(double value) {
 void api_write_embedding(struct buf *out, const struct api_answer *answer,
                          const struct api_choice *choice) {
     const struct api_request *request = answer->request;
-    const int n = request->dimensions > 0 ? request->dimensions : answer->limits->hidden_size;
+    const int n = request->dimensions > 0 ? request->dimensions : answer->limits->embedding_size;
     struct base64 base64 = {.out = out};
-    assert(choice->hidden_sum && choice->n_prompt_tokens > 0);
-    const double factor = factor_of(answer, choice, n);
+    double *pooled = api_pooled(answer, choice, &answer->limits->pooling->head);
+    const double factor = factor_of(answer, pooled, n);
     buf_puts(out, request->as_base64 ? "\"" : "[");
     for (int i = 0; i < n; i++) {
-        float value = as_float(choice->hidden_sum[i] * factor);
+        float value = as_float(pooled[i] * factor);
         if (request->as_base64)
             base64_add(&base64, value);
         else
@@ -128,6 +183,7 @@ void api_write_embedding(struct buf *out, const struct api_answer *answer,
     }
     base64_flush(&base64);
     buf_puts(out, request->as_base64 ? "\"" : "]");
+    mem_free(pooled);
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */

@@ -91,7 +91,8 @@ struct api_limits {
     const struct sampling_defaults *sampling;
     const struct tokenizer *tokenizer;
     const struct pooling *pooling; /* of embeddings */
-    int hidden_size;               /* numbers of an embedding */
+    int hidden_size;               /* numbers of a hidden vector */
+    int embedding_size;            /* numbers of an embedding: after the head, if there is one */
 };
 
 /* A text in a request, at least one byte long. */
@@ -122,6 +123,7 @@ struct api_request {
     size_t prediction_length;
     enum hidden_rows hidden; /* rows of each prompt whose hidden vectors are read */
     int dimensions;          /* of an embedding; 0: all */
+    int input_prompt;        /* before each text: index + 1 in pooling->prompt; 0: none */
     bool as_base64;          /* embeddings are base64 of their floats */
     const void *reading;     /* of an API that reads: for its writers, in the arena */
     bool only_loads; /* Ollama's: the prompt is empty; the answer says that the model is loaded */
@@ -344,10 +346,15 @@ enum status api_parse_embeddings(struct api_request **out, struct json *body,
                                  const struct api_limits *limits, const struct api *api,
                                  struct err *err);
 
-/* Writes a choice's embedding as a list of numbers, or as base64 of little-endian floats: the sum
- * of the hidden vectors or their mean, cut to the request's dimensions, normalised. */
+/* Writes a choice's embedding as a list of numbers, or as base64 of little-endian floats: the
+ * pooled hidden vectors after the head, cut to the request's dimensions, normalised. */
 void api_write_embedding(struct buf *out, const struct api_answer *answer,
                          const struct api_choice *choice);
+
+/* Returns the outputs of a head for a choice's pooled hidden vectors, [head_outputs]. The caller
+ * frees them with mem_free. */
+double *api_pooled(const struct api_answer *answer, const struct api_choice *choice,
+                   const struct head *head);
 
 /* Sets the fields of a request whose prompts are read and not answered; `hidden` and the prompts'
  * ids are set before. */

@@ -192,7 +192,7 @@ SYSTEMONE = {"model": MODEL, "state": {"a": ["b"]}, "cache_salt": "a", "priority
     "r": {"type": "score", "instructions": ["c"], "criteria": ["x", {"y": "z"}]}}}
 RANKING = {"model": MODEL, "query": "a", "documents": ["b", {"text": "c"}], "top_n": 1, "return_documents": True,
            "instruction": "d", "cache_salt": "a", "priority": 1}
-EMBEDDING = {"model": MODEL, "input": ["a", "b c"], "encoding_format": "float", "dimensions": 4, "truncate_prompt_tokens": 8,
+EMBEDDING = {"model": MODEL, "input": ["a", "b c"], "encoding_format": "float", "dimensions": 4, "truncate_prompt_tokens": 8, "prompt_name": None,
              "add_special_tokens": True, "user": "u", "priority": 1, "cache_salt": "a"}
 OLLAMA_EMBED = {"model": MODEL, "input": ["a", "b"], "dimensions": 4, "truncate": True, "options": {"num_ctx": 64}}
 READS = [("/v1/embeddings", EMBEDDING), ("/v1/decisions", DECISION), ("/v1/systemone", SYSTEMONE), ("/v1/rerank", RANKING), ("/rerank", RANKING),

@@ -37,7 +37,7 @@ def served_fields():
     """The names of all fields that some body may have."""
     tables = {"server/openai/internal.h": 60, "server/openai/completions.c": 8, "server/openai/chat.c": 18,
               "server/openai/tokenize.c": 5, "server/anthropic/request.c": 14, "server/responses/request.c": 18,
-              "server/ollama/request.c": 14, "server/llama/completion.c": 2, "server/openai/embeddings.c": 8, "server/ollama/embed.c": 4,
+              "server/ollama/request.c": 14, "server/llama/completion.c": 2, "server/openai/embeddings.c": 9, "server/ollama/embed.c": 4,
               "server/llama/embedding.c": 1, "server/decisions/request.c": 7, "server/decisions/rerank.c": 7,
               "server/decisions/systemone.c": 4}
     return list(dict.fromkeys(name for path, least in tables.items() for name in found(path, ROW, least)))

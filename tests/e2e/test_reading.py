@@ -314,6 +314,33 @@ def test_both_forms_of_a_pooling_are_read(tmp_path):
     assert right != last
 
 
+DENSE = ROOT / "tests/vectors/embedders/dense"
+
+
+def test_dense_layers_and_prompts_are_those_of_sentence_transformers():
+    server = Server("--dtype", "float32", model=str(DENSE), env={}).wait_until_ready()
+    try:
+        for case in json.loads((ROOT / "tests/vectors/sentence_embeddings.json").read_text()):
+            name = {"prompt_name": case["prompt_name"]} if case["prompt_name"] else {}
+            answer = server.post("/v1/embeddings", {"input": case["input"], **name}).json()["data"][0]["embedding"]
+            assert len(answer) == 24 and max(abs(x - y) for x, y in zip(answer, case["embedding"])) < 1e-6, case["prompt_name"]
+        assert '"query", "document"' in refused(server, "/v1/embeddings", {"input": "a", "prompt_name": "x"})["message"]
+        assert "is for texts" in refused(server, "/v1/embeddings", {"input": [5], "prompt_name": "query"})["message"]
+        assert refused(server, "/v1/embeddings", {"input": "a", "dimensions": 25})["param"] == "dimensions"
+        assert len(embed(server, "a", dimensions=24)[0]) == 24
+    finally:
+        server.stop()
+
+
+def test_a_dense_layer_that_is_not_served_is_named(tmp_path):
+    for i, (change, said) in enumerate(((lambda step: (step / "model.safetensors").rename(step / "pytorch_model.bin"), "'2_Dense' is not served"),
+                                        (lambda step: (step / "config.json").write_text('{"activation_function": "torch.nn.Softplus"}'), "'2_Dense' is not served"))):
+        folder = tmp_path / str(i)
+        shutil.copytree(DENSE, folder)
+        change(folder / "2_Dense")
+        assert said in vector_of(folder)
+
+
 def test_a_template_that_begins_with_reasoning_is_refused(tmp_path):
     template = tmp_path / "thinks.jinja"
     template.write_text("{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}assistant: <think>\n"

@@ -7,6 +7,9 @@ It needs the packages of make_families.py. For each model and prompt there is a 
 the prompt's ids, and three lines with the sum of the hidden vectors of the first row, the last row and all rows: the
 output of the last norm, as sentence-transformers pools it. `embedders/qwen3` is a checkpoint as publishers of embedding
 models write it: the tensors of the base model, without a head, with modules.json and a pooling of its own.
+
+With --sentences it makes only tests/vectors/embedders/dense, a folder with dense layers and prompts, and
+tests/vectors/sentence_embeddings.json, its embeddings by sentence-transformers 6.2.
 """
 
 import argparse
@@ -47,6 +50,44 @@ def make_embedder(path, seed):
          "pooling_mode_max_tokens": False, "pooling_mode_lasttoken": False, "include_prompt": True}, indent=2) + "\n")
 
 
+DENSE = HERE / "embedders/dense"
+PROMPTS = {"query": "Find: ", "document": ""}
+
+
+def make_dense(seed):
+    """A folder with layers after the pooling and with prompts, like EmbeddingGemma's."""
+    from safetensors.torch import save_file
+
+    shutil.rmtree(DENSE, ignore_errors=True)
+    shutil.copytree(HERE / "embedders/qwen3", DENSE)
+    torch.manual_seed(seed)
+    steps = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense"), ("3_Dense", "Dense"), ("4_Normalize", "Normalize")]
+    (DENSE / "modules.json").write_text(json.dumps(
+        [{"idx": i, "name": str(i), "path": name, "type": f"sentence_transformers.models.{kind}"}
+         for i, (name, kind) in enumerate(steps)], indent=2) + "\n")
+    for name, n_in, n_out, bias, activation in (("2_Dense", 32, 50, True, "Tanh"), ("3_Dense", 50, 24, False, "Identity")):
+        path = "torch.nn.modules." + ("linear." if activation == "Identity" else "activation.") + activation
+        (DENSE / name).mkdir()
+        (DENSE / name / "config.json").write_text(json.dumps(
+            {"in_features": n_in, "out_features": n_out, "bias": bias, "activation_function": path}) + "\n")
+        tensors = {"linear.weight": torch.randn(n_out, n_in) / 4} | ({"linear.bias": torch.randn(n_out) / 4} if bias else {})
+        save_file(tensors, DENSE / name / "model.safetensors")
+    (DENSE / "config_sentence_transformers.json").write_text(json.dumps(
+        {"prompts": PROMPTS, "default_prompt_name": "query", "similarity_fn_name": "cosine"}, indent=2) + "\n")
+
+
+def sentence_vectors():
+    """Embeddings of texts by sentence-transformers, with each prompt and with the usual one."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(DENSE), device="cpu", model_kwargs={"dtype": "float32"})
+    model.tokenizer.pad_token = model.tokenizer.convert_ids_to_tokens(0)  # it never pads one text
+    texts = ["The sun shines over the harbour.", "Rain."]
+    cases = [{"prompt_name": name, "input": text, "embedding": [float(f"{x:.9g}") for x in model.encode(text, prompt_name=name)]}
+             for name in (None, "query", "document") for text in texts]
+    (HERE / "sentence_embeddings.json").write_text(json.dumps(cases, indent=1) + "\n")
+
+
 def prompts(name):
     """The ids of the two prompts of a folder's vectors."""
     text = (HERE / "folders" / f"{name}.txt").read_text().splitlines()
@@ -56,7 +97,13 @@ def prompts(name):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=5)
-    make_embedder(HERE / "embedders/qwen3", parser.parse_args().seed)
+    parser.add_argument("--sentences", action="store_true", help="only those of sentence-transformers")
+    options = parser.parse_args()
+    if options.sentences:
+        make_dense(options.seed)
+        sentence_vectors()
+        return
+    make_embedder(HERE / "embedders/qwen3", options.seed)
     lines = []
     for folder in FOLDERS:
         model = transformers.AutoModel.from_pretrained(HERE / folder, dtype=torch.float32).eval()
