@@ -37,6 +37,22 @@ static void encode_end(struct generation_job *job, const char *end, const char *
     job->thoughts.n_forced = n_end > 0 ? n : 0;
 }
 
+/* Puts the tokens of a client's text before the end marker; names of special tokens in it are
+ * ordinary characters. */
+static void force_first(struct generation_job *job, const struct api_text *text) {
+    int32_t *of_text;
+    int n = tokenizer_encode(engine_tokenizer(job->app->engine), text->text, text->length,
+                             SPECIAL_AS_TEXT, false, INT32_MAX, &of_text);
+    int n_end = job->thoughts.n_forced;
+    assert(n >= 0 && n_end > 0);
+    of_text = mem_realloc(of_text, (size_t)(n + n_end) * sizeof *of_text);
+    memcpy(of_text + n, job->forced_ids, (size_t)n_end * sizeof *of_text);
+    mem_free(job->forced_ids);
+    job->forced_ids = of_text;
+    job->thoughts.forced = of_text;
+    job->thoughts.n_forced = n + n_end;
+}
+
 enum status job_limit_thoughts(struct generation_job *job, struct err *err) {
     const struct api_request *request = job->request;
     const struct api_limits *limits = &job->app->limits;
@@ -56,6 +72,8 @@ enum status job_limit_thoughts(struct generation_job *job, struct err *err) {
                                            .text_of = text_of,
                                            .texts = engine_tokenizer(job->app->engine)};
     encode_end(job, marks.end, marks.after ? marks.after : limits->behind_reasoning);
+    if (job->thoughts.n_forced > 0 && request->last_thought.length > 0)
+        force_first(job, &request->last_thought);
     if (job->thoughts.n_forced > 0) return STATUS_OK;
     return err_set(err, STATUS_INVALID_REQUEST, "thinking_token_budget",
                    "'thinking_token_budget' is not served with this model: its tokenizer lacks "

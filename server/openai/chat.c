@@ -66,6 +66,22 @@ static enum status check_thinking(struct parse *parse, const char *name, const s
     return STATUS_OK;
 }
 
+/* Stores the text that ends reasoning at its limit. It must not end or begin a block by itself. */
+static enum status check_last_thought(struct parse *parse, const char *name,
+                                      const struct json *value) {
+    struct chat_body *given = parse->target;
+    const struct reasoning_format *format = parse->limits->reasoning_format;
+    struct api_text text = {json_text(value), json_length(value)};
+    given->request.last_thought = text;
+    if (!format) return STATUS_OK;
+    struct reasoning_marks marks = reasoning_format_marks(format, false);
+    const char *const refused[] = {marks.begin, marks.end, marks.may_return ? "<|" : NULL};
+    for (int i = 0; i < 3; i++)
+        if (refused[i] && memmem(text.text, text.length, refused[i], strlen(refused[i])))
+            return field_wrong(parse, name, "must not hold a marker of reasoning");
+    return STATUS_OK;
+}
+
 static enum status check_verbosity(struct parse *parse, const char *name,
                                    const struct json *value) {
     static const char *const words[] = {"low", "medium", "high"};
@@ -112,6 +128,7 @@ static const struct field fields[] = {
     BUDGET_NAMED("thinking_budget_tokens"),
     BUDGET_NAMED("reasoning_budget_tokens"),
     BUDGET_NAMED("reasoning_budget"),
+    {"reasoning_budget_message", FIELD_STRING, FIELD_NOT_STORED, .check = check_last_thought},
     {"reasoning_effort", FIELD_STRING, FIELD_NOT_STORED, .check = check_reasoning_effort},
     {"thinking", FIELD_ANY, FIELD_NOT_STORED, .check = check_thinking},
     {"verbosity", FIELD_STRING, FIELD_NOT_STORED, .check = check_verbosity},

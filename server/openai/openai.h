@@ -135,11 +135,12 @@ struct api_request {
     enum tool_choice tool_choice;
     struct tool_filter callable; /* `allowed` is freed with the tree */
     bool parallel_tool_calls;
-    bool keeps_thoughts;     /* reasoning stays in the content */
-    bool include_reasoning;  /* separate reasoning is part of the answer */
-    int max_reasoning;       /* tokens of an answer; -1: no limit; below: the server's default */
-    bool stop_in_reasoning;  /* stop strings end an answer in its reasoning too */
-    bool add_special_tokens; /* to texts; to messages, in addition to the template's */
+    bool keeps_thoughts;    /* reasoning stays in the content */
+    bool include_reasoning; /* separate reasoning is part of the answer */
+    int max_reasoning;      /* tokens of an answer; -1: no limit; below: the server's default */
+    struct api_text last_thought; /* written when the limit is reached; freed with the tree */
+    bool stop_in_reasoning;       /* stop strings end an answer in its reasoning too */
+    bool add_special_tokens;      /* to texts; to messages, in addition to the template's */
     bool has_seed;
     struct sampling sampling; /* the seed is set; banned ids and bad words are not */
     struct api_grammar grammar;

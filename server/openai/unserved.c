@@ -64,7 +64,7 @@ static const struct unserved unserved[] = {
     {"prompt_embeds", C | H, "[]", NULL},
     {"prompt_logprob_token_ids", C | H, "[]", NULL},
     {"reasoning_budget", C, "-1", "use /v1/chat/completions"},
-    {"reasoning_budget_message", C | H, "\"\"", NULL},
+    {"reasoning_budget_message", C, "\"\"", "use /v1/chat/completions"},
     {"reasoning_budget_tokens", C, "-1", "use /v1/chat/completions"},
     {"reasoning_control", C | H, "false", NULL},
     {"reasoning_effort", C, NULL, "use /v1/chat/completions"},

@@ -111,7 +111,7 @@ CHATS = {
     "stream of calls": chat(tools=[TOOL, OTHER], tool_choice="required", stream=True, parallel_tool_calls=False, max_tokens=60),
     "wishes": chat(thinking={"type": "enabled"}, verbosity="low", reasoning_effort="none"),
     "thoughts": chat(reasoning_effort="low", stop_in_reasoning=True, include_reasoning=False, reasoning_format="deepseek", max_tokens=30),
-    "budget": chat(thinking_token_budget=-1, chat_template_kwargs={"begin": "<think>"}, max_tokens=30),
+    "budget": chat(thinking_token_budget=-1, reasoning_budget_message="So.", chat_template_kwargs={"begin": "<think>"}, max_tokens=30),
     **{name: chat(**{name: -1}) for name in ("thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget")},
     "kwargs": chat(chat_template_kwargs={"begin": "<think>", "x": [1, {"y": None}]}, add_special_tokens=True, max_tokens=30),
     "continued": chat(messages=[*USER, {"role": "assistant", "content": "the"}], add_generation_prompt=False,

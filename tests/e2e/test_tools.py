@@ -108,6 +108,8 @@ def test_a_budget_ends_thoughts(client):
         assert thoughts(n, speculative_tokens=0)[0] == cut
         stream = ask(client, text, stream=True, extra_body={"reasoning_budget": n})
         assert joined(stream)[0] == cut
+    said, answer = thoughts(4, reasoning_budget_message=" Enough thought.")
+    assert said == thoughts(4)[0] + " Enough thought." and answer.choices[0].message.content
     begun = {"chat_template_kwargs": {"begin": "<think>\n"}}
     begun_free, _ = thoughts(-1, **begun)
     begun_cut, answer = thoughts(3, **begun)

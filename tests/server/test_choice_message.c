@@ -64,19 +64,23 @@ static const struct thought_limit *limited(const char *reasoning, const char *be
     return &job.prompts[0].generation.thoughts;
 }
 
-START_TEST(a_limit_on_reasoning_forces_its_end) {
-    static const char *const end = "</think>";
-    const struct thought_limit *limit = limited("qwen3", "<think>", ",\"reasoning_budget\":5");
-    ck_assert(limit->is_set && limit->is_open && limit->max_tokens == 5);
+/* Expects the text of the forced tokens, and ends the job. */
+static void expect_forced(const struct thought_limit *limit, const char *expected) {
     struct buf text = {0};
     for (int i = 0; i < limit->n_forced; i++) {
         size_t length;
         const char *bytes = limit->text_of(limit->texts, limit->forced[i], &length);
         buf_add(&text, bytes, length);
     }
-    ck_assert_str_eq(text.data, end);
+    ck_assert_str_eq(text.data, expected);
     buf_free(&text);
     job_clear(&job);
+}
+
+START_TEST(a_limit_on_reasoning_forces_its_end) {
+    const struct thought_limit *limit = limited("qwen3", "<think>", ",\"reasoning_budget\":5");
+    ck_assert(limit->is_set && limit->is_open && limit->max_tokens == 5);
+    expect_forced(limit, "</think>");
     limit = limited("qwen3", "</think>", ",\"thinking_token_budget\":0");
     ck_assert(limit->is_set && limit->is_behind && limit->max_tokens == 0);
     job_clear(&job);
@@ -88,6 +92,36 @@ START_TEST(a_limit_on_reasoning_forces_its_end) {
     job_clear(&job);
     ck_assert(!limited("qwen3", "<think>", ",\"reasoning_budget\":-1")->is_set);
     job_clear(&job);
+}
+END_TEST
+
+#define MESSAGE(text) ",\"reasoning_budget\":5,\"reasoning_budget_message\":\"" text "\""
+
+START_TEST(a_message_precedes_the_forced_end) {
+    const struct thought_limit *limit = limited("qwen3", "<think>", MESSAGE(" So I answer."));
+    ck_assert_int_eq(limit->max_tokens, 5);
+    expect_forced(limit, " So I answer.</think>");
+    expect_forced(limited("qwen3", "<think>", MESSAGE("")), "</think>");
+    expect_forced(limited("qwen3", "<think>", MESSAGE("<|im_end|>")), "<|im_end|></think>");
+    limit = limited("qwen3", "<think>",
+                    ",\"reasoning_budget\":-1,\"reasoning_budget_message\":\"Enough.\"");
+    ck_assert(!limit->is_set);
+    job_clear(&job);
+}
+END_TEST
+
+START_TEST(a_message_with_a_marker_of_reasoning_is_refused) {
+    static const char *const formats[] = {"qwen3", "qwen3", "openai_gptoss"};
+    static const char *const bodies[] = {MESSAGE("a</think>"), MESSAGE("<think>"),
+                                         MESSAGE("<|start|>")};
+    for (int i = 0; i < 3; i++) {
+        char body[400];
+        snprintf(body, sizeof body, USER "%s}", bodies[i]);
+        job_make_as(&api_chat, &silent, "none", formats[i], body);
+        ck_assert_int_eq(job.err.status, STATUS_INVALID_REQUEST);
+        ck_assert_str_eq(job.err.param, "reasoning_budget_message");
+        job_clear(&job);
+    }
 }
 END_TEST
 
@@ -435,6 +469,8 @@ int main(void) {
     TCase *answers = tcase_create("answers");
     tcase_add_checked_fixture(answers, set_up, tear_down);
     tcase_add_test(answers, a_limit_on_reasoning_forces_its_end);
+    tcase_add_test(answers, a_message_precedes_the_forced_end);
+    tcase_add_test(answers, a_message_with_a_marker_of_reasoning_is_refused);
     tcase_add_test(answers, a_limit_without_marked_reasoning_is_refused);
     tcase_add_test(answers, an_answer_has_calls);
     tcase_add_test(answers, an_answer_without_calls_is_text);

@@ -193,7 +193,7 @@ static const struct known known[] = {
     {"post_sampling_probs", REFUSED, REFUSED, "true", "false"},
     {"preserved_tokens", REFUSED, REFUSED, "[\"a\"]", "[]"},
     {"reasoning_budget", REFUSED, SERVED, "0", "-1"},
-    {"reasoning_budget_message", REFUSED, REFUSED, "\"stop\"", "\"\""},
+    {"reasoning_budget_message", REFUSED, SERVED, "\"stop\"", "\"\""},
     {"reasoning_budget_tokens", REFUSED, SERVED, "5", "-1"},
     {"reasoning_control", REFUSED, REFUSED, "true", "false"},
     {"reasoning_format", REFUSED, SERVED, "\"deepseek\"", "\"auto\""},
