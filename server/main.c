@@ -12,13 +12,14 @@ extern char **environ;
 
 struct subcommand {
     const char *name;
-    int (*run)(const struct options *options);
+    int (*run)(struct options *options);
 };
 
 static const struct subcommand commands[] = {
     {"serve", command_serve},       {"run", command_run},         {"batch", command_batch},
     {"bench", command_bench},       {"inspect", command_inspect}, {"quantize", command_quantize},
     {"tokenize", command_tokenize}, {"parse", command_parse},     {"grammar", command_grammar},
+    {"pull", command_pull},         {"list", command_list},       {"rm", command_rm},
     {"version", command_version},
 };
 

@@ -58,7 +58,7 @@ static int check_fits(const struct bench *bench) {
     return 0;
 }
 
-int command_bench(const struct options *options) {
+int command_bench(struct options *options) {
     struct bench bench = {.options = options};
     if (!read_list(options->bench.prompt, 1 << 20, &bench.prompts) ||
         !read_list(options->bench.batch, options->engine.max_num_seqs, &bench.batches)) {
@@ -68,7 +68,8 @@ int command_bench(const struct options *options) {
         return 2;
     }
     struct err err;
-    int code = open_engine(&bench.engine, options);
+    int code = find_models(options);
+    if (code == 0) code = open_engine(&bench.engine, options);
     if (code == 0) code = check_fits(&bench);
     if (code == 0 && engine_on_host(bench.engine))
         bench_host(&bench);

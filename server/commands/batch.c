@@ -352,15 +352,14 @@ static enum status open_input(struct batch_job *batch, struct err *err) {
 }
 
 /* Opens the files first, so that a wrong name is reported before the model is loaded. */
-static int open_all(struct batch_job *batch) {
-    const struct options *options = batch->app.options;
+static int open_all(struct batch_job *batch, struct options *options) {
     struct err err;
     errno = 0;
     if (app_check_parsers(options, &err) || open_input(batch, &err) ||
         batch_output_open(&batch->output, options->batch.output_file, &err)) {
         return print_error(&err);
     }
-    int code = check_drafts(options);
+    int code = find_models(options);
     if (code == 0) code = open_engine(&batch->app.engine, options);
     if (code == 0) code = open_draft_engine(&batch->app.draft_engine, batch->app.engine, options);
     if (code) return code;
@@ -394,14 +393,14 @@ static void close_all(struct batch_job *batch) {
     mem_free(batch);
 }
 
-int command_batch(const struct options *options) {
+int command_batch(struct options *options) {
     struct batch_job *batch = mem_calloc(1, sizeof *batch);
     struct sigaction action = {.sa_handler = on_interrupt};
     batch->app.options = options;
     bridge_init(&batch->app, NULL, notify);
     pthread_cond_init(&batch->arrived, NULL);
     list_init(&batch->lines);
-    int code = open_all(batch);
+    int code = open_all(batch, options);
     if (code == 0) {
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);

@@ -16,26 +16,25 @@ struct app;
 
 enum { EXIT_DEVICE_FAILED = 3 };
 
-int command_serve(const struct options *options);
-int command_batch(const struct options *options);
-int command_run(const struct options *options);
-int command_bench(const struct options *options);
-int command_inspect(const struct options *options);
-int command_quantize(const struct options *options);
-int command_tokenize(const struct options *options);
-int command_parse(const struct options *options);
-int command_grammar(const struct options *options);
-int command_version(const struct options *options);
+int command_serve(struct options *options);
+int command_batch(struct options *options);
+int command_run(struct options *options);
+int command_bench(struct options *options);
+int command_inspect(struct options *options);
+int command_quantize(struct options *options);
+int command_tokenize(struct options *options);
+int command_parse(struct options *options);
+int command_grammar(struct options *options);
+int command_version(struct options *options);
+int command_pull(struct options *options);
+int command_list(struct options *options);
+int command_rm(struct options *options);
 
 /* ---- open_engine.c -------------------------------------------------------------------------- */
 
 /* Opens the engine, or prints an error. Returns the exit code. Shows progress if it takes over a
  * second. */
 int open_engine(struct engine **engine, const struct options *options);
-
-/* Checks a draft model's path before any model is opened. Returns the exit code, after printing any
- * error. */
-int check_drafts(const struct options *options);
 
 /* Opens the engine of the draft model for an opened engine, or prints an error, such as lack of
  * memory or another vocabulary. Sets *draft to NULL if the options name no draft model. Returns the
@@ -80,30 +79,36 @@ int read_input(struct buf *text);
 int grammar_file_read(const char *path, enum grammar_file file, enum grammar_kind otherwise,
                       struct buf *text, enum grammar_kind *kind);
 
-/* ---- progress.c ----------------------------------------------------------------------------- */
-
-/* The progress of a start. Used by one thread. */
+/* The progress of a start or a pull. Used by one thread. */
 struct progress {
+    const char *verb;            /* "loading" */
     bool rewrites;               /* one line, overwritten; otherwise log lines */
     uint64_t began_ns, shown_ns; /* shown_ns 0: not yet shown */
     uint64_t reported_ns;        /* last report to the service manager */
 };
 
-/* Begins the progress of a start. */
-void progress_begin(struct progress *progress, bool rewrites);
+/* Begins to show progress. */
+void progress_begin(struct progress *progress, const char *verb, bool rewrites);
 
-/* Shows that `part` (0..1) of `what` is loaded, unless it is too early. This is the engine's
+/* Shows that `part` (0..1) of `what` is done, unless it is too early. This is the engine's
  * callback; `arg` is the struct progress. */
 void progress_step(void *arg, const char *what, double part);
 
 /* Erases the progress from the terminal. */
 void progress_end(struct progress *progress);
 
+/* ---- pull.c --------------------------------------------------------------------------------- */
+
+/* Finds the models of a command before any is opened. A --model or a draft model that is no path
+ * but a name becomes the path of the model in the cache, and is fetched if it is not there. Returns
+ * the exit code, after explaining why a path is no model. */
+int find_models(struct options *options);
+
 /* ---- model_path.c --------------------------------------------------------------------------- */
 
-/* Explains on standard error why --model is not a file that the engine can open, and how to fix it.
+/* Explains on standard error why a path is not a model that the engine can open, and how to fix it.
  * Returns the exit code; 0 if it printed nothing. */
-int model_path_check(const struct options *options);
+int model_path_check(const char *path);
 
 /* Prints what a model is, how to get one, and the model files in `folder`, in the current folder
  * and in models/. */

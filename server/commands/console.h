@@ -138,7 +138,7 @@ struct answer {
 };
 
 /* Opens the model, or prints an error. Returns the exit code. */
-int session_open(struct session *session, const struct options *options);
+int session_open(struct session *session, struct options *options);
 void session_close(struct session *session);
 
 /* Answers one prompt, and frees its ids. Prints the text to standard output as it arrives, and adds

@@ -49,7 +49,7 @@ static int check_lines(struct grammar *grammar) {
     return code;
 }
 
-int command_grammar(const struct options *options) {
+int command_grammar(struct options *options) {
     struct buf text = {0};
     struct grammar *grammar;
     struct err err;

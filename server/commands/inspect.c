@@ -7,25 +7,27 @@
 #include "server/commands/commands.h"
 #include "server/endpoints/endpoints.h"
 
-int command_inspect(const struct options *options) {
+int command_inspect(struct options *options) {
     struct engine_config config = options->engine;
     struct err err;
-    if (model_path_check(options)) return 1;
+    int code = find_models(options);
+    if (code) return code;
     return engine_inspect(&config, options->tensors, stdout, &err) ? print_error(&err) : 0;
 }
 
-int command_quantize(const struct options *options) {
+int command_quantize(struct options *options) {
     struct err err;
     struct progress progress;
-    struct quantise_job job = {.in = options->arguments[0],
+    struct quantise_job job = {.in = options->engine.model,
                                .out = options->arguments[1],
                                .type = options->type,
                                .threads = options->engine.threads,
                                .progress = progress_step,
                                .progress_arg = &progress};
-    if (model_path_check(options)) return 1;
+    int code = find_models(options);
+    if (code) return code;
     uint64_t began = now_ns();
-    progress_begin(&progress, terminal_has_codes(STDERR_FILENO));
+    progress_begin(&progress, "loading", terminal_has_codes(STDERR_FILENO));
     enum status status = engine_quantise(&job, &err);
     progress_end(&progress);
     if (status) return print_error(&err);
@@ -34,7 +36,7 @@ int command_quantize(const struct options *options) {
     return 0;
 }
 
-int command_version(const struct options *options) {
+int command_version(struct options *options) {
     (void)options;
     struct buf out = {0};
     version_write(&out);
@@ -45,9 +47,9 @@ int command_version(const struct options *options) {
     return 0;
 }
 
-int command_tokenize(const struct options *options) {
+int command_tokenize(struct options *options) {
     struct buf text = {0};
-    int code = model_path_check(options);
+    int code = find_models(options);
     if (code == 0 && options->n_arguments == 0)
         code = read_input(&text);
     else if (code == 0)

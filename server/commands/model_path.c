@@ -1,14 +1,13 @@
 /* DESIGN: explains a --model that is not a model.
  *
- * Commands that open a model call model_path_check first. It accepts every path that the engine
- * opens or rejects with a clear message. It explains the other cases: a missing path, a folder
- * without a model, a single file of a model, a name of a model hub. Its messages say what a model
+ * find_models, which commands call before they open a model, calls model_path_check. It accepts
+ * every path that the engine opens or rejects with a clear message. It explains the other cases: a
+ * missing path, a folder without a model, a single file of a model. Its messages say what a model
  * is, how to get one, and which files near the path may be meant.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -105,8 +104,10 @@ void print_models_near(const char *folder) {
     if (n > SHOWN_MODELS) buf_printf(&files, " and %d more", n - SHOWN_MODELS);
     if (n > 0) fprintf(stderr, "  Near here: %s\n", files.data);
     fprintf(stderr,
-            "  To get %s: `make model` in Penstock's folder fetches a small one of 98 MB; "
-            "others are on\n  https://huggingface.co/models?library=gguf\n",
+            "  To get %s: give its name on a model hub, org/repo, as --model, or fetch it first:\n"
+            "      penstock pull org/repo\n"
+            "  Names are on https://huggingface.co/models?library=gguf; `make model` in Penstock's "
+            "folder fetches\n  a small one of 98 MB.\n",
             n > 0 ? "another" : "one");
     buf_free(&files);
 }
@@ -147,52 +148,7 @@ static void explain_folder(const char *path) {
     buf_free(&files);
 }
 
-/* Does it look like "organisation/model", without an existing folder of that name? */
-static bool is_hub_name(const char *path) {
-    const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-    size_t first = strspn(path, letters);
-    if (first == 0 || path[0] == '.' || path[first] != '/') return false;
-    size_t second = strspn(path + first + 1, letters);
-    if (second == 0 || path[first + 1 + second] || ends_in(path, ".gguf")) return false;
-    char *organisation = mem_strdup(path);
-    organisation[first] = 0;
-    bool is_path = is_folder(organisation);
-    mem_free(organisation);
-    return !is_path;
-}
-
-/* Prints the path of the model in the Hugging Face cache if it is there. */
-static bool print_cached(const char *name) {
-    const char *hub = getenv("HF_HOME"), *home = getenv("HOME");
-    const char *slash = strchr(name, '/');
-    struct buf folder = {0}, found = {0};
-    if (hub && *hub)
-        buf_puts(&folder, hub);
-    else
-        buf_printf(&folder, "%s/.cache/huggingface", home ? home : "");
-    buf_printf(&folder, "/hub/models--%.*s--%s/snapshots", (int)(slash - name), name, slash + 1);
-    int n = add_models(&found, folder.data, 0);
-    if (n > 0) fprintf(stderr, "  The hub's cache has it; give its path: %s\n", found.data);
-    buf_free(&folder);
-    buf_free(&found);
-    return n > 0;
-}
-
-static void explain_hub_name(const char *path) {
-    print_failure("%s is not here; it looks like a name on a model hub, but Penstock does not "
-                  "download models",
-                  path);
-    if (print_cached(path)) return;
-    fprintf(stderr,
-            "  If it is one, fetch it and give its folder:\n"
-            "      pip install huggingface_hub\n"
-            "      hf download %s --local-dir models%s\n",
-            path, strchr(path, '/'));
-    print_models_near(".");
-}
-
-int model_path_check(const struct options *options) {
-    const char *path = options->engine.model;
+int model_path_check(const char *path) {
     struct stat info;
     bool is_there = stat(path, &info) == 0;
     int cause = errno;
@@ -202,8 +158,6 @@ int model_path_check(const struct options *options) {
     } else if (is_there && ends_in(path, ".safetensors")) {
         print_failure("%s is one file of a model", path);
         explain_safetensors();
-    } else if (!is_there && (cause == ENOENT || cause == ENOTDIR) && is_hub_name(path)) {
-        explain_hub_name(path);
     } else if (!is_there) {
         print_failure("cannot find the model %s: %s", path, strerror(cause));
         if (cause == ENOENT || cause == ENOTDIR) print_models_beside(path);

@@ -9,7 +9,8 @@ static enum status open_with_progress(struct engine **engine, struct engine_conf
     struct progress progress;
     config->progress = progress_step;
     config->progress_arg = &progress;
-    progress_begin(&progress, options->log.format == LOG_TEXT && terminal_has_codes(STDERR_FILENO));
+    progress_begin(&progress, "loading",
+                   options->log.format == LOG_TEXT && terminal_has_codes(STDERR_FILENO));
     enum status status = engine_open(engine, config, err);
     progress_end(&progress);
     return status;
@@ -40,19 +41,11 @@ int open_engine(struct engine **engine, const struct options *options) {
     struct err err;
     struct engine_config config = options->engine;
     struct engine_config drafter = draft_config_from(options);
-    if (model_path_check(options)) return 1;
     if (options->scheduler.speculation.method == SPECULATION_DRAFT_MODEL) config.drafter = &drafter;
     return open_with_progress(engine, &config, options, &err) ? print_error(&err) : 0;
 }
 
 /* ---- a draft model -------------------------------------------------------------------------- */
-
-int check_drafts(const struct options *options) {
-    struct options draft = *options;
-    if (options->scheduler.speculation.method != SPECULATION_DRAFT_MODEL) return 0;
-    draft.engine.model = options->scheduler.speculation.model;
-    return model_path_check(&draft);
-}
 
 int open_draft_engine(struct engine **draft, const struct engine *engine,
                       const struct options *options) {

@@ -58,7 +58,7 @@ static void parse(const struct message_settings *settings, const struct buf *tex
 }
 
 /* Without a model, `auto` finds no format. */
-int command_parse(const struct options *options) {
+int command_parse(struct options *options) {
     struct buf text = {0};
     struct err err;
     struct message_settings settings = {

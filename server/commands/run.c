@@ -41,7 +41,7 @@ static int complete_from_options(struct session *session) {
     return code;
 }
 
-int command_run(const struct options *options) {
+int command_run(struct options *options) {
     struct session session;
     /* Line editing needs characters, and so a UTF-8 locale; numbers stay in the C locale. setlocale
      * must be called before other threads start. */

@@ -180,7 +180,7 @@ static enum status check_address(const struct app *app, struct err *err) {
     return app->n_sockets > 0 ? STATUS_OK : http_check_address(&app->options->http, err);
 }
 
-int command_serve(const struct options *options) {
+int command_serve(struct options *options) {
     uint64_t started_ns = now_ns();
     struct app *app = mem_calloc(1, sizeof *app);
     struct err err;
@@ -191,8 +191,7 @@ int command_serve(const struct options *options) {
     if (!status) status = app_check_parsers(options, &err);
     if (!status) status = supervisor_sockets(app, &err);
     if (!status) status = check_address(app, &err);
-    int code = status ? print_error(&err) : model_path_check(options);
-    if (code == 0) code = check_drafts(options);
+    int code = status ? print_error(&err) : find_models(options);
     if (code == 0) {
         report_loading(options);
         code = open_engine(&app->engine, options);

@@ -154,11 +154,11 @@ int session_answer(struct session *session, int32_t *ids, int n, const char *aft
 
 /* ---- opening and closing -------------------------------------------------------------------- */
 
-int session_open(struct session *session, const struct options *options) {
+int session_open(struct session *session, struct options *options) {
     *session = (struct session){.options = options};
     struct err err;
     int code = rules_read(&session->rules, options);
-    if (code == 0) code = check_drafts(options);
+    if (code == 0) code = find_models(options);
     if (code == 0) code = open_engine(&session->engine, options);
     if (code == 0) code = open_draft_engine(&session->draft_engine, session->engine, options);
     if (code) {

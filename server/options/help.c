@@ -42,14 +42,16 @@ static void program_help(struct buf *out) {
         pad(out, start);
         buf_printf(out, "%s\n", command_table[i].summary);
     }
-    buf_puts(out,
-             "\n"
-             "`penstock help COMMAND` shows examples and all flags of a command. To start:\n"
-             "\n"
-             "  penstock run --model model.gguf --chat\n"
-             "  penstock serve model.gguf\n"
-             "\n"
-             "A model is a .gguf file, or a folder with config.json, safetensors and tokenizer.\n");
+    buf_puts(
+        out,
+        "\n"
+        "`penstock help COMMAND` shows examples and all flags of a command. To start:\n"
+        "\n"
+        "  penstock run --model model.gguf --chat\n"
+        "  penstock serve model.gguf\n"
+        "\n"
+        "A model is a .gguf file, a folder with config.json, safetensors and tokenizer, or a name\n"
+        "on a model hub, which is fetched: penstock serve Qwen/Qwen2.5-0.5B-Instruct-GGUF\n");
 }
 
 static bool has_flags(const struct command *row) {

@@ -79,6 +79,10 @@ struct options {
         int generate;       /* tokens that each sequence decodes */
         int repeats;        /* number of runs for the median */
     } bench;
+    struct {
+        const char *folder; /* of models by name; NULL: huggingface_hub's cache */
+        bool offline;       /* no model is fetched */
+    } hub;
     bool tensors;                   /* inspect: list each tensor */
     enum quantization type;         /* quantize: of the layers' matrices */
     bool deltas;                    /* parse: one line per byte that adds something */
@@ -97,6 +101,9 @@ struct options {
 enum status options_parse(struct options *options, const char *command, int argc, char **argv,
                           char **environment, bool *help, struct err *err);
 void options_free(struct options *options);
+
+/* Returns a copy of the text that lives as long as the options. */
+const char *options_keep(struct options *options, const char *text);
 
 /* Makes the scheduler's settings for an opened engine. */
 struct scheduler_config scheduler_config_from(const struct options *options,

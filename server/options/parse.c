@@ -12,6 +12,10 @@
 /* Far above the kernel's limit for a command line and an environment, plus 1 MiB for the file. */
 #define ARENA_BYTES ((size_t)64 << 20)
 
+/* Commands that open no model. */
+#define NO_MODEL                                                                                   \
+    (COMMAND_VERSION | COMMAND_PARSE | COMMAND_GRAMMAR | COMMAND_PULL | COMMAND_LIST | COMMAND_RM)
+
 /* The state of one options_parse. */
 struct options_parse {
     const struct command *command;
@@ -246,11 +250,15 @@ static enum status check_required(struct options_parse *parse) {
     if (command->bit == COMMAND_QUANTIZE && options->n_arguments < command->max_arguments)
         return err_set(parse->err, STATUS_USAGE, NULL,
                        "quantize needs two files: penstock quantize IN OUT.gguf");
+    if (command->bit & (COMMAND_PULL | COMMAND_RM) && options->n_arguments == 0)
+        return err_set(parse->err, STATUS_USAGE, NULL,
+                       "%s needs the name of a model: penstock %s org/repo", command->name,
+                       command->name);
     if (options->engine.model && *options->engine.model) return STATUS_OK;
-    if (command->bit & (COMMAND_VERSION | COMMAND_PARSE | COMMAND_GRAMMAR)) return STATUS_OK;
+    if (command->bit & NO_MODEL) return STATUS_OK;
     return err_set(parse->err, STATUS_USAGE, "model",
-                   "%s needs a model: %sPATH of a .gguf file or a folder", command->name,
-                   command->bit == COMMAND_INSPECT ? "" : "--model ");
+                   "%s needs a model: %sPATH of a .gguf file or a folder, or a name on a model hub",
+                   command->name, command->bit == COMMAND_INSPECT ? "" : "--model ");
 }
 
 enum status options_parse(struct options *options, const char *command, int argc, char **argv,
@@ -277,6 +285,12 @@ enum status options_parse(struct options *options, const char *command, int argc
     mem_free(parse.settings);
     if (status != STATUS_OK) options_free(options);
     return status;
+}
+
+const char *options_keep(struct options *options, const char *text) {
+    char *copy = arena_strndup(options->owned, text, strlen(text));
+    if (!copy) mem_fail(strlen(text));
+    return copy;
 }
 
 void options_free(struct options *options) {

@@ -3,6 +3,7 @@
 #define GENERATE (COMMAND_SERVE | COMMAND_RUN | COMMAND_BATCH)
 #define ENGINE (GENERATE | COMMAND_BENCH | COMMAND_INSPECT)
 #define ANY (ENGINE | COMMAND_TOKENIZE)
+#define HUB (COMMAND_PULL | COMMAND_LIST | COMMAND_RM)
 #define SERVE COMMAND_SERVE
 #define BATCH COMMAND_BATCH
 #define AT(field) offsetof(struct options, field)
@@ -64,6 +65,26 @@ const struct command command_table[] = {
      "Each input line is a JSON string. Its output line says whether the grammar accepts the "
      "string, or\n"
      "which byte is the first that it does not accept. FILE holds the grammar as in a request.\n"},
+    {"pull", COMMAND_PULL, "NAME", 1, false, "fetch a model from a model hub",
+     "  penstock pull Qwen/Qwen2.5-0.5B-Instruct-GGUF\n"
+     "  penstock pull Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0\n"
+     "  penstock pull Qwen/Qwen2.5-0.5B-Instruct\n"
+     "NAME is org/repo, org/repo:TAG or org/repo/file.gguf. Without a tag it is Q4_K_M, or else "
+     "the\n"
+     "folder of safetensors, or else the first .gguf file. The model's path is printed. The files "
+     "go "
+     "to\n"
+     "the cache that huggingface_hub also uses, and a broken pull continues. Other commands take "
+     "the "
+     "same\n"
+     "names as --model, and fetch a model that is not there. HF_TOKEN, HF_ENDPOINT, HF_HOME and\n"
+     "HF_HUB_OFFLINE are used.\n"},
+    {"list", COMMAND_LIST, "", 0, false, "show the models that were fetched",
+     "Each line has a model's size, the day on which it was fetched, and its name for --model.\n"},
+    {"rm", COMMAND_RM, "NAME", 1, false, "delete a model that was fetched",
+     "  penstock rm Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0\n"
+     "  penstock rm Qwen/Qwen2.5-0.5B-Instruct\n"
+     "org/repo deletes all files of the repository, other names those of one model.\n"},
     {"version", COMMAND_VERSION, "", 0, false, "show version, commit, build and CPU path", ""},
 };
 const int command_count = sizeof command_table / sizeof *command_table;
@@ -73,10 +94,16 @@ const int command_count = sizeof command_table / sizeof *command_table;
 /* The maximum counts are far above sensible values. They prevent overflows of sizes. */
 const struct option option_table[] = {
     {"model", "PATH", OPTION_TEXT, AT(engine.model), NULL, 0, 0, NULL, ANY, "Model",
-     "a .gguf file, or a folder with config.json, safetensors and tokenizer"},
+     "a .gguf file, a folder of safetensors, or a name on a model hub: org/repo[:TAG]"},
+    {"models-dir", "FOLDER", OPTION_TEXT, AT(hub.folder), NULL, 0, 0, NULL,
+     ANY | COMMAND_QUANTIZE | HUB, "Model",
+     "folder of models by name; default: HF_HUB_CACHE, the cache of huggingface_hub"},
+    {"offline", NULL, OPTION_BOOL, AT(hub.offline), "false", 0, 0, NULL,
+     ANY | COMMAND_QUANTIZE | COMMAND_PULL, "Model",
+     "never fetch a model; HF_HUB_OFFLINE=1 does the same"},
     {"served-model-name", "NAMES", OPTION_NAMES, AT(api.served_model_name), NULL, 0, 0, NULL,
      SERVE | BATCH, "Model",
-     "names of the model in the API; the first is shown; default: the file's"},
+     "names of the model in the API; the first is shown; default: --model's name or file"},
     {"any-model-name", NULL, OPTION_BOOL, AT(api.any_model_name), "false", 0, 0, NULL,
      SERVE | BATCH, "Model", "serve every request, whatever model it names"},
     {"chat-template", "FILE", OPTION_TEXT, AT(engine.chat_template), NULL, 0, 0, NULL, GENERATE,
@@ -251,11 +278,11 @@ const struct option option_table[] = {
     {"kind", NULL, OPTION_ENUM, AT(grammar_file), "auto", 0, 0, grammar_file_names, COMMAND_GRAMMAR,
      "Grammar", "kind of grammar in FILE; auto: from its name and content"},
 
-    {"log-level", NULL, OPTION_ENUM, AT(log.level), "info", 0, 0, log_level_names, ANY,
+    {"log-level", NULL, OPTION_ENUM, AT(log.level), "info", 0, 0, log_level_names, ANY | HUB,
      "Log and settings", "lowest level that is written"},
-    {"log-format", NULL, OPTION_ENUM, AT(log.format), "text", 0, 0, log_format_names, ANY,
+    {"log-format", NULL, OPTION_ENUM, AT(log.format), "text", 0, 0, log_format_names, ANY | HUB,
      "Log and settings", "json: one object per line"},
-    {"config", "FILE", OPTION_TEXT, AT(config), NULL, 0, 0, NULL, ANY, "Log and settings",
+    {"config", "FILE", OPTION_TEXT, AT(config), NULL, 0, 0, NULL, ANY | HUB, "Log and settings",
      "YAML file with options, e.g. `max-num-seqs: 32`"},
 };
 const int option_count = sizeof option_table / sizeof *option_table;

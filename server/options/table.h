@@ -36,6 +36,9 @@ enum {
     COMMAND_QUANTIZE = 1 << 7,
     COMMAND_PARSE = 1 << 8,
     COMMAND_GRAMMAR = 1 << 9,
+    COMMAND_PULL = 1 << 10,
+    COMMAND_LIST = 1 << 11,
+    COMMAND_RM = 1 << 12,
 };
 
 struct command {

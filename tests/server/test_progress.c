@@ -32,7 +32,7 @@ static const char *written(struct progress *progress, double part) {
 START_TEST(the_first_second_is_silent) {
     struct progress progress;
     for (int rewrites = 0; rewrites < 2; rewrites++) {
-        progress_begin(&progress, rewrites);
+        progress_begin(&progress, "loading", rewrites);
         ck_assert_str_eq(written(&progress, 0.9), "");
         ck_assert_str_eq(written(&progress, -1), "");
     }
@@ -41,12 +41,12 @@ END_TEST
 
 START_TEST(a_terminal_sees_one_line_that_goes_away) {
     struct progress progress;
-    progress_begin(&progress, true);
+    progress_begin(&progress, "loading", true);
     progress.began_ns -= 2 * SECOND_NS;
     ck_assert_str_eq(written(&progress, 0.5),
-                     "\rloading weights [===============               ]  50 %");
+                     "\rloading weights [===============               ]  50 %\033[K");
     ck_assert_str_eq(written(&progress, 1.0),
-                     "\rloading weights [==============================] 100 %");
+                     "\rloading weights [==============================] 100 %\033[K");
     ck_assert_str_eq(written(&progress, -1), "\r\033[K");
 }
 END_TEST
@@ -54,7 +54,7 @@ END_TEST
 START_TEST(a_log_gets_a_line_every_five_seconds) {
     struct progress progress;
     log_setup(LOG_INFO, LOG_TEXT);
-    progress_begin(&progress, false);
+    progress_begin(&progress, "loading", false);
     progress.began_ns -= 2 * SECOND_NS;
     ck_assert_ptr_nonnull(strstr(written(&progress, 0.25), " loading weights: 25 % after 2 s\n"));
     ck_assert_str_eq(written(&progress, 0.5), "");
