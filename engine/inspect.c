@@ -346,6 +346,7 @@ static enum status inspect_summary(struct model_file *file, const struct engine_
     status = print_positions(out, &model, model_file_weights(file), err);
     if (status == STATUS_OK) status = print_tokenizer(out, file, err);
     status = model_file_blame(file, status, err);
+    memory_fit_encoder(&chosen, &model);
     if (status == STATUS_OK) status = device_choose(&chosen, &machine.device, why, sizeof why, err);
     if (status != STATUS_OK) return status;
     machine_memory_read(&machine);

@@ -24,6 +24,7 @@ static enum status read_config(struct opening *o, struct err *err) {
     if (status) return status;
     struct pooling *pooling = &o->engine->pooling;
     status = model_file_pooling(pooling, &o->file, config, err);
+    memory_fit_encoder(&o->config, config);
     if (o->config.pooling != HIDDEN_NONE) pooling->rows = o->config.pooling;
     return status;
 }

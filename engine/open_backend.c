@@ -32,6 +32,7 @@ static enum status check_one_grid(const struct opening *o, struct err *err) {
  * checked in memory/plan.c. */
 enum status settings_check(struct opening *o, struct err *err) {
     const struct engine_config *config = &o->config;
+    const bool is_encoder = o->engine->model.config.is_encoder;
     bool halves = config->dtype == COMPUTE_BFLOAT16 || config->dtype == COMPUTE_FLOAT16;
     bool fp8 = config->quantization == QUANTIZATION_FP8, cuda = config->device == DEVICE_CUDA;
     if (halves && !cuda)
@@ -42,6 +43,13 @@ enum status settings_check(struct opening *o, struct err *err) {
     if (config->wgmma && !cuda)
         return err_set(err, STATUS_USAGE, "wgmma",
                        "{wgmma} is for products on a GPU; give {device} cuda, or leave it out");
+    if (is_encoder && cuda)
+        return err_set(err, STATUS_USAGE, "device",
+                       "an encoder is computed on the CPU only; give {device} cpu");
+    if (is_encoder && (config->drafts_for || config->drafter))
+        return err_set(err, STATUS_USAGE, "speculative-config",
+                       "an encoder gives no text, so there is nothing to draft: leave out "
+                       "{speculative-config}, or name decoders");
     if (config->cpu_affinity && (cuda || config->ranks > 1))
         return err_set(err, STATUS_USAGE, "cpu-affinity",
                        "{cpu-affinity} binds the threads of one CPU rank; %s, or leave it out",

@@ -167,6 +167,9 @@ struct attention {
     int window;  /* a row sees the last `window` positions, its own included; 0: all positions.
                     Window and heads are in backend_config's list */
     const float *sinks; /* [H] an extra score per head with value 0 (Xiao et al. 2024); NULL: off */
+    /* Encoders: a row also sees the rows after it, as many as before it if there is a window. All
+     * positions of each sequence are then rows of the step. Only the CPU backend has it */
+    bool both_ways;
 };
 
 /* The initial row of a token. */
@@ -175,6 +178,9 @@ struct embedding {
     float scale;                    /* factor of the token's row */
     const struct matrix *positions; /* [positions][K], learned; row `position` is added to the
                                        scaled row of the token; NULL: nothing is added */
+    /* Only on the CPU backend: */
+    const struct matrix *types; /* [types][K]; row 0 is added before the position; NULL: nothing */
+    const struct norm *norm;    /* of the sum; NULL: no norm */
 };
 
 /* The end of a pass: y = logits(norm(x)). */

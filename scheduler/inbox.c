@@ -73,6 +73,22 @@ static enum status check_search(const struct scheduler *s, const struct generati
                             s->pool.n_blocks * s->pool.block_size, width, slots);
 }
 
+/* A prompt that is computed in one step fits in it, and is only read for its hidden vectors. */
+static enum status check_whole(const struct scheduler *s, const struct generation *generation,
+                               struct err *err) {
+    const int most = s->config.max_num_batched_tokens;
+    if (!s->config.whole_prompts) return STATUS_OK;
+    if (generation->max_tokens > 0 || generation->hidden == HIDDEN_NONE)
+        return err_set(err, STATUS_INVALID_REQUEST, "model",
+                       "The model is an encoder: it gives embeddings and no text.");
+    if (generation->n_prompt <= most) return STATUS_OK;
+    return context_exceeded(err,
+                            "An encoder computes a prompt in one step of at most %d tokens, and "
+                            "the prompt has %d (with max_tokens %d): give a shorter prompt, or "
+                            "start the server with a longer --max-model-len.",
+                            most, generation->n_prompt, generation->max_tokens);
+}
+
 enum status scheduler_check_fits(const struct scheduler *s, const struct generation *generation,
                                  struct err *err) {
     if (generation->n_prompt < 1 || generation->max_tokens < 0)
@@ -95,7 +111,8 @@ enum status scheduler_check_fits(const struct scheduler *s, const struct generat
                                 "The KV memory holds %d tokens, and the prompt has %d that may "
                                 "grow to %d.",
                                 room, generation->n_prompt, slots);
-    return check_search(s, generation, err);
+    enum status status = check_whole(s, generation, err);
+    return status ? status : check_search(s, generation, err);
 }
 
 static enum status inbox_refuse_full(const struct scheduler *s, struct err *err) {

@@ -52,6 +52,8 @@ static void set_config(struct scheduler *s, const struct scheduler_config *confi
     assert(config->n_blocks <= INT32_MAX / config->block_size && config->on_events);
     assert(config->max_queued_requests > 0 && config->max_queued_tokens > 0);
     assert(config->max_mixed_prefill_tokens >= 0 && config->swap_from >= 0);
+    assert(!config->whole_prompts || !config->prefix_caching);
+    assert(!config->whole_prompts || config->max_logit_rows == config->max_num_batched_tokens);
     assert(config->speculation.max_tokens >= 0 && config->speculation.max_tokens <= MAX_DRAFTS);
     s->config = *config;
     if (config->max_mixed_prefill_tokens == 0)
@@ -128,6 +130,7 @@ static bool make_plan(struct scheduler *s, uint64_t now) {
                              .swap_from = s->config.swap_from,
                              .cost = &s->cost,
                              .itl_target_ns = (float)s->config.itl_target_ns,
+                             .whole_prompts = s->config.whole_prompts,
                              .drafts = drafter_guesses(&s->drafter),
                              .fixed_drafts = s->config.fixed_drafts,
                              .max_logit_rows = s->config.max_logit_rows,

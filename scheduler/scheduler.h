@@ -71,6 +71,9 @@ struct scheduler_config {
     int n_window_blocks, window; /* as in struct engine_memory; 0: layers keep all positions */
     int max_logit_rows;          /* R of a step; limits its prompt-logprob rows */
     bool prefix_caching;
+    /* Encoders: a prompt is computed in one step, and is only read for its hidden vectors. Then
+     * max_logit_rows equals max_num_batched_tokens, and prefix_caching is off. */
+    bool whole_prompts;
     /* Minimum number of cached tokens for which a preempted sequence is swapped, if there is swap
      * space. A shorter sequence is recomputed. 0: a default. */
     int swap_from;

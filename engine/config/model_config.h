@@ -132,6 +132,11 @@ struct model_config {
     bool norms_mlp_apart;       /* even then the MLP has a norm of its own */
     bool norms_heads_last;      /* norms of queries and keys follow the rotation */
     bool norms_stream;          /* norms apply to the stream after a branch rather than before it */
+    /* Rows see both ways, so a prompt is computed in one step, and the model has no head for
+     * text. */
+    bool is_encoder;
+    int n_types;           /* rows of the token types, of which the first is added */
+    bool first_lacks_norm; /* the first layer's input is the normalised embedding */
     struct expert_config experts;
     struct rope_config rope;
     enum window_rope window_rotation;
@@ -145,6 +150,7 @@ struct model_config {
     float logit_cap;                /* of logits; 0: off */
     int window;                     /* of the layers with windows; 0: there are no such layers */
     int full_every;                 /* every such layer lacks a window; 0: no layer does */
+    bool full_is_first;             /* the first of these layers, rather than the last */
     bool lists_windows;     /* the file lists the layers with windows: layer[].window is set */
     bool lists_ropes;       /* the same for layer[].has_no_rope */
     int n_deepstack_layers; /* layers to which a vision part adds features; only for GGUF files */

@@ -185,17 +185,18 @@ static enum status read_epsilon(struct model_config *c, const struct json *root,
 }
 
 /* Refuses unsupported features that change results. */
-static enum status refuse_features(const struct json *root, bool has_experts, struct err *err) {
+static enum status refuse_features(const struct json *root, const struct model_config *c,
+                                   const struct hf_config *hf, struct err *err) {
     const struct {
         const char *key;
         bool served;
     } keys[] = {{"_remove_final_layer_norm", false},        {"enable_bias", true},
                 {"layer_norm_elementwise_affine", true},    {"scale_attn_weights", true},
-                {"scale_attn_by_inverse_layer_idx", false}, {MOE_KEY, has_experts}};
+                {"scale_attn_by_inverse_layer_idx", false}, {MOE_KEY, c->experts.is_used}};
     static const char both_ways[] = "use_bidirectional_attention";
     const struct json *ways = key_value(root, both_ways);
     char text[64];
-    bool is_false = json_is(ways, JSON_BOOL) && !ways->boolean;
+    bool is_false = json_is(ways, JSON_BOOL) && (!ways->boolean || hf->may_be_encoder);
     if (ways && !is_false && !json_is_text(ways, "vision")) /* "vision": only for image tokens */
         return err_set(err, STATUS_BAD_FILE, both_ways,
                        "key %s: only null and \"vision\" are supported, found \"%s\"", both_ways,
@@ -216,7 +217,7 @@ static enum status read_branches(struct model_config *c, const struct json *root
     bool before;
     enum status status = key_bool_or(root, "use_parallel_residual", c->has_parallel_branches,
                                      &c->has_parallel_branches, err);
-    if (!status) status = key_bool_or(root, "do_layer_norm_before", true, &before, err);
+    if (!status) status = key_bool_or(root, "do_layer_norm_before", !c->norms_stream, &before, err);
     if (!status) c->norms_stream = !before;
     return status;
 }
@@ -230,8 +231,8 @@ static enum status read_windows(struct model_config *c, const struct json *root,
     enum status status = key_bool_or(root, "use_sliding_window", true, &has_window, err);
     if (!status) status = key_int_or(root, "sliding_window", 0, INT32_MAX, c->window, &window, err);
     if (!status && !types) /* next to layer_types the key may be a word and is redundant */
-        status = key_int_or(root, "sliding_window_pattern", 1, MAX_LAYERS, c->full_every,
-                            &c->full_every, err);
+        status = key_int_or(root, "sliding_window_pattern|global_attn_every_n_layers", 1,
+                            MAX_LAYERS, c->full_every, &c->full_every, err);
     if (status) return status;
     c->window = has_window ? window : 0;
     if (!types) return STATUS_OK;
@@ -320,7 +321,6 @@ static int count_deepstack(const struct json *root) {
 
 static enum status read_all(struct model_config *config, struct hf_config *hf, struct err *err) {
     const struct json *root = hf->text;
-    bool has_experts = config->experts.is_used;
     const struct json *of_tie = key_value(root, "tie_word_embeddings") ? root : hf->root;
     int min_V = hf->n_shards ? 1 : MIN_STAND_IN_TOKENS;
     snprintf(config->name, sizeof config->name, "%s", hf->name);
@@ -328,18 +328,20 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     enum status status = read_shape(config, hf, min_V, err);
     if (!status) status = hf_experts_read(config, root, err);
     if (!status) status = check_activation(config, hf, err);
-    if (!status) status = refuse_features(hf->root, has_experts, err);
-    if (!status && root != hf->root) status = refuse_features(root, has_experts, err);
+    if (!status) status = refuse_features(hf->root, config, hf, err);
+    if (!status && root != hf->root) status = refuse_features(root, config, hf, err);
     if (!status && hf->n_shards == 0 && key_value(hf->root, "quantization_config"))
         status = err_set(err, STATUS_BAD_FILE, "quantization_config",
                          "key quantization_config: random weights ({load-format} dummy) need a "
                          "folder that is not quantised; remove the key");
     if (!status) status = read_branches(config, root, err);
+    if (!status) status = hf_encoder_begin(config, hf, err);
     if (!status) status = read_windows(config, root, err);
     if (!status) status = read_scales(config, root, err);
     if (!status) status = read_epsilon(config, root, err);
     if (!status) status = hf_rope_read(config, root, err);
     if (!status) read_rotation(config, hf);
+    if (!status) status = hf_encoder_read(config, hf, err);
     config->n_deepstack_layers = count_deepstack(hf->root);
     for (enum hf_bias bias = 0; bias < HF_TWO_NORMS && !status; bias++)
         status = key_bool_or(root, hf_bias_key(bias), false, &hf->has_bias[bias], err);

@@ -100,8 +100,9 @@ struct hf_config {
      * rotate only if position_embedding_type says so */
     const char *width_key;
     bool rotates_if_said;
-    const char *tanh_activation; /* the name of the activation's approximation, or NULL */
-    bool has_falcon_keys;        /* hf_falcon_read reads the keys that only Falcon has */
+    bool may_be_encoder, pads_positions; /* as in struct model_family and its folder_style */
+    const char *tanh_activation;         /* the name of the activation's approximation, or NULL */
+    bool has_falcon_keys;                /* hf_falcon_read reads the keys that only Falcon has */
     enum dtype dtype;
     int V;
     int n_end_ids;
@@ -168,6 +169,13 @@ const char *hf_bias_key(enum hf_bias bias);
 
 /* Reads the keys of Falcon's config.json that describe heads, branches and norms. */
 enum status hf_falcon_read(struct model_config *config, struct hf_config *hf, struct err *err);
+
+/* Finds out if the model is an encoder, and the usual window of one. hf_encoder_read reads the keys
+ * of encoders, after all others. */
+enum status hf_encoder_begin(struct model_config *config, const struct hf_config *hf,
+                             struct err *err);
+enum status hf_encoder_read(struct model_config *config, const struct hf_config *hf,
+                            struct err *err);
 
 /* Reads the end ids and sampling defaults from a folder's generation_config.json, if it exists. V
  * must already be set. */

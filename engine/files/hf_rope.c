@@ -211,8 +211,8 @@ static enum status read_rotation(struct rope_config *rope, float *beta,
     bool is_part = json_is_text(type, "proportional");
     double theta = (double)rope->base, part = rope->part > 0 ? (double)rope->part : 1;
     int dims = 0; /* MiniMax's spelling of the part */
-    enum status status =
-        key_number_or(of_theta, "rope_theta|rotary_emb_base", 1, 1e30, theta, &theta, err);
+    enum status status = key_number_or(of_theta, "rope_theta|rotary_emb_base|global_rope_theta", 1,
+                                       1e30, theta, &theta, err);
     if (!status) status = key_int_or(root, "rotary_dim", 2, D, 0, &dims, err);
     if (dims > 0) part = (double)dims / D;
     if (!status) status = key_number_or(of_part, part_keys, 1e-3, 1, part, &part, err);
@@ -309,7 +309,8 @@ enum status hf_rope_read(struct model_config *c, const struct json *root, struct
     if (scaling && !json_is(scaling, JSON_OBJECT))
         return err_set(err, STATUS_BAD_FILE, key, "key %s: expected an object, found %s", key,
                        json_type_name(scaling));
-    enum status status = key_number_or(root, "rope_local_base_freq", 1, 1e30, local, &local, err);
+    enum status status =
+        key_number_or(root, "rope_local_base_freq|local_rope_theta", 1, 1e30, local, &local, err);
     if (status) return status;
     c->window_rope.base = (float)local;
     if (json_is(json_first(both), JSON_OBJECT))

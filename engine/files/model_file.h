@@ -71,8 +71,9 @@ enum status model_file_sampling(struct sampling_defaults *out, const struct mode
                                 struct err *err);
 
 /* Reads how the model's makers pool hidden vectors: modules.json of sentence-transformers and the
- * files that it names, or the key ARCHITECTURE.pooling_type. Without these, the last row is pooled.
- * pooling_free frees it, also after a failure. Fails with STATUS_BAD_FILE. */
+ * files that it names, or the key ARCHITECTURE.pooling_type. Without these, the last row of a
+ * decoder is pooled, and all rows of an encoder. pooling_free frees it, also after a failure. Fails
+ * with STATUS_BAD_FILE. */
 enum status model_file_pooling(struct pooling *out, const struct model_file *file,
                                const struct model_config *config, struct err *err);
 void pooling_free(struct pooling *pooling);

@@ -177,15 +177,17 @@ static enum status read_gguf(struct pooling *out, const struct gguf *gguf,
     char key[128];
     int64_t type;
     snprintf(key, sizeof key, "%s.pooling_type", config->architecture);
-    enum status status = gguf_int_or(gguf, key, 0, POOLING_RANK, POOLING_LAST, &type, err);
+    enum status status = gguf_int_or(gguf, key, 0, POOLING_RANK, POOLING_NONE, &type, err);
     if (!status && type == POOLING_MEAN) out->rows = HIDDEN_ALL;
     if (!status && type == POOLING_CLS) out->rows = HIDDEN_FIRST;
+    if (!status && type == POOLING_LAST) out->rows = HIDDEN_LAST;
     return status ? status : read_dense_tensors(out, gguf, config->K_embedding, err);
 }
 
 enum status model_file_pooling(struct pooling *out, const struct model_file *file,
                                const struct model_config *config, struct err *err) {
-    *out = (struct pooling){.rows = HIDDEN_LAST, .normalises = true};
+    *out =
+        (struct pooling){.rows = config->is_encoder ? HIDDEN_ALL : HIDDEN_LAST, .normalises = true};
     if (!file->gguf) return read_folder(out, file->hf->folder, config->K_embedding, err);
     return model_file_blame(file, read_gguf(out, file->gguf, config, err), err);
 }

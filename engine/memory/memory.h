@@ -30,6 +30,11 @@ enum status memory_plan_kv_dtype(const struct engine_config *config,
                                  const struct model_config *model, enum dtype *out,
                                  struct err *err);
 
+/* Fits the settings to an encoder: a step has room for a whole prompt, all of whose rows may be
+ * read, and the longest prompt fits a step. With auto the device is the CPU, the only one that
+ * computes encoders. Does nothing for other models. */
+void memory_fit_encoder(struct engine_config *config, const struct model_config *model);
+
 #define DEFAULT_UTILIZATION 0.9
 
 /* Plans all memory. `weights` and `scratch` are estimates from the file's size and the step's

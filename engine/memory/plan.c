@@ -109,6 +109,19 @@ static enum status check_settings(const struct engine_config *config, struct err
     return STATUS_OK;
 }
 
+/* Rows of a step, unless a longer context is requested. */
+enum { ENCODER_ROWS = 2048 };
+
+void memory_fit_encoder(struct engine_config *config, const struct model_config *model) {
+    int length = config->max_model_len, *rows = &config->max_num_batched_tokens;
+    if (!model->is_encoder) return;
+    if (length == 0) length = min_int(model->context_length, max_int(*rows, ENCODER_ROWS));
+    *rows = min_int(max_int(*rows, length), MAX_ROWS);
+    config->max_model_len = config->max_model_len ? config->max_model_len : length;
+    config->max_logit_rows = *rows;
+    if (config->device == DEVICE_AUTO) config->device = DEVICE_CPU;
+}
+
 static enum status plan_length(struct engine_memory *plan, const struct model_config *info,
                                const struct engine_config *config, struct err *err) {
     plan->max_model_len = config->max_model_len ? config->max_model_len : info->context_length;
@@ -173,7 +186,9 @@ static int64_t token_bytes(const struct model_config *info, const struct engine_
 /* Layers with windows use window blocks if that saves memory. */
 static void plan_windows(struct engine_memory *plan, const struct model_config *info,
                          const struct engine_config *config, enum dtype dtype) {
-    for (int i = 0; i < info->L; i++) plan->window = max_int(plan->window, info->layer[i].window);
+    /* the rows of an encoder are all in one step, and see both ways */
+    for (int i = 0; i < info->L && !info->is_encoder; i++)
+        plan->window = max_int(plan->window, info->layer[i].window);
     struct pool_shares s = shares_of(plan, config);
     bool saves = config->window_blocks > 0 || s.least < s.chain;
     if (plan->window == 0 || config->window_blocks == 0 || !saves) {
@@ -339,7 +354,8 @@ static int64_t scratch_bytes(const struct model_config *info, const struct engin
     /* outputs of the experts and of the MLP */
     if (info->experts.beside_mlp) experts += ranks * info->K;
     int64_t row = 3 * ranks * (int64_t)info->K + 2 * q + 2 * kv + 2 * (int64_t)most.F + experts;
-    return (M * (row + 2 * inputs) + R * (info->V + inputs)) * (int64_t)sizeof(float);
+    int64_t read = info->is_encoder ? info->K : info->V;
+    return (M * (row + 2 * inputs) + R * (read + inputs)) * (int64_t)sizeof(float);
 }
 
 enum status memory_plan(struct engine_memory *out, const struct model_config *info,

@@ -27,7 +27,8 @@ static const struct model_family *const families[] = {
     &model_falcon,   &model_gptneox,  &model_command_r,  &model_granite4,
     &model_phi,      &model_qwen2vl,  &model_qwen3vl,    &model_qwen3vlmoe,
     &model_arcee,    &model_nemotron, &model_hunyuan,    &model_ernie4_5_moe,
-    &model_apertus,
+    &model_apertus,  &model_bert,     &model_roberta,    &model_nomic,
+    &model_modern,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -114,6 +115,13 @@ static void begin_folder(struct model_config *config, const struct folder_style 
     config->rope.part = style->rope_part;
 }
 
+static void begin_encoder(struct model_config *config, const struct model_family *family) {
+    config->norms_stream = family->norms_stream;
+    config->is_encoder = family->is_encoder;
+    config->first_lacks_norm = family->first_lacks_norm;
+    config->full_is_first = family->full_is_first;
+}
+
 static void begin(struct model_config *config, const struct model_file *file,
                   const struct model_family *family) {
     bool in_gguf = file->gguf != NULL;
@@ -133,6 +141,7 @@ static void begin(struct model_config *config, const struct model_file *file,
                                     .residual_scale = 1,
                                     .logit_scale = 1};
     config->norms_heads_last = family->norms_heads_last;
+    begin_encoder(config, family);
     if (!in_gguf) config->roles |= family->folder.roles;
     if (!in_gguf) begin_folder(config, &family->folder);
     snprintf(config->architecture, sizeof config->architecture, "%s", family->gguf);
@@ -437,6 +446,8 @@ static enum status read_config(struct model_config *config, struct model_file *f
     if (hf) hf->tanh_activation = family->folder.tanh_activation;
     if (hf) hf->has_falcon_keys = family->folder.has_falcon_keys;
     if (hf) hf->rotates_if_said = family->folder.rotates_if_said;
+    if (hf) hf->may_be_encoder = family->may_be_encoder;
+    if (hf) hf->pads_positions = family->folder.pads_positions;
     status = model_file_config(config, file, err);
     if (status) return status;
     finish_window_rope(config);

@@ -32,6 +32,7 @@ struct matching {
     bool has_other_parts;
     int n_other_parts; /* number of tensors outside the text decoder */
     int n_unread;      /* number of tensors in layers that use an earlier layer's keys and values */
+    int n_unused;      /* number of tensors that the family does not use */
     int n_predictors;  /* number of tensors in parts that predict further tokens */
     int n_zero_biases; /* of matrices that have no bias in this family */
     struct complaint unknown, missing, shapes;
@@ -100,7 +101,12 @@ static const char *without_wrapper(const char *name) {
 
 /* Returns the name without the prefix of some checkpoints. */
 static const char *without_prefix(const char *name) {
-    static const char *const prefixes[] = {"model.language_model.",
+    static const char *const prefixes[] = {"bert.encoder.",
+                                           "roberta.encoder.",
+                                           "encoder.",
+                                           "bert.",
+                                           "roberta.",
+                                           "model.language_model.",
                                            "language_model.model.",
                                            "language_model.",
                                            "model.decoder.",
@@ -125,6 +131,17 @@ static bool is_of_other_part(const char *name) {
     if (strncmp(rest, "model.", 6) == 0) rest += 6;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strncmp(rest, parts[i], strlen(parts[i])) == 0) return true;
+    return false;
+}
+
+/* Does the family not use the tensor? */
+static bool is_unused(const struct model_family *family, const char *name) {
+    const char *const *unused = family->folder.unused;
+    const char *rest = without_prefix(name), *whole = without_wrapper(name);
+    for (; unused && *unused; unused++) {
+        size_t n = strlen(*unused);
+        if (strncmp(rest, *unused, n) == 0 || strncmp(whole, *unused, n) == 0) return true;
+    }
     return false;
 }
 
@@ -218,6 +235,10 @@ static void match_tensors(struct matching *m, bool is_tied) {
         }
         if (role == N_ROLES && m->has_other_parts && is_of_other_part(weight->name)) {
             m->n_other_parts++;
+            continue;
+        }
+        if (role == N_ROLES && is_unused(m->family, weight->name)) {
+            m->n_unused++;
             continue;
         }
         if (role == N_ROLES && is_of_predictor(weight->name)) {
@@ -390,7 +411,8 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
                       ROLE_BIT(ROLE_ATTN_NORM_2) | ROLE_BIT(ROLE_ATTN_NORM_2_BIAS);
     m.known &= ~roles_fused(family->optional & by_key, family->folder.fused) | config->roles;
     m.known &= ~family_absent_roles(config);
-    m.known |= ROLE_BIT(ROLE_OUTPUT); /* also in families whose head is usually the embedding */
+    if (!config->is_encoder)
+        m.known |= ROLE_BIT(ROLE_OUTPUT); /* also in families whose head is usually the embedding */
     m.names = mem_calloc((size_t)weights->n + 1, sizeof *m.names);
     match_tensors(&m, hf->is_tied);
     enum status status = weights_rename(weights, m.names, err);
@@ -408,6 +430,9 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
                  "%d tensors are of keys and values in layers that read those of an earlier layer, "
                  "and are not used",
                  m.n_unread);
+    if (!status && m.n_unused > 0)
+        log_line(LOG_INFO, "%d tensors are of heads that are not served, and are ignored",
+                 m.n_unused);
     if (!status && m.n_predictors > 0)
         log_line(LOG_INFO, "%d tensors predict further tokens, and are not used", m.n_predictors);
     if (!status && m.n_zero_biases > 0)

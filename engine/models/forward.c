@@ -3,7 +3,7 @@
  * A model is blocks of attention and an MLP on one residual stream x, with norms before a branch,
  * after it, or both:
  *
- *     x = embedding(token) [+ position]
+ *     x = [norm](embedding(token) [+ type] [+ position])
  *     each layer:  x += [norm] output(attention(q, k, v of [norm](x)))
  *                  x += [norm] down(act(gate([norm](x))) * up([norm](x))), or such experts
  *               or x += norm(norm(down(..)) + norm(such experts)), both of the same x
@@ -138,9 +138,12 @@ static void embed_and_project(struct model *model, int M) {
 static void embed(struct model *model, int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->ends;
+    const struct norm norm = norm_of(model, t, ROLE_EMBEDDING_NORM, ROLE_EMBEDDING_NORM_BIAS);
     const struct embedding embedding = {.tokens = t->w[ROLE_TOKEN_EMBEDDING],
                                         .scale = model->config.embedding_scale,
-                                        .positions = t->w[ROLE_POSITION_EMBEDDING]};
+                                        .types = t->w[ROLE_TYPE_EMBEDDING],
+                                        .positions = t->w[ROLE_POSITION_EMBEDDING],
+                                        .norm = norm_or_none(&norm)};
     assert(model->shard.rank > 0 || embedding.tokens);
     if (t->w[ROLE_PROJECT_IN])
         embed_and_project(model, M);
@@ -246,6 +249,7 @@ static void attention(struct model *model, int layer, const struct kv_cache *cac
                                         .scale = m->attention_scale,
                                         .cap = m->attention_cap,
                                         .window = m->layer[layer].window,
+                                        .both_ways = m->is_encoder,
                                         .sinks = model->layers[layer].vec[ROLE_SINKS]};
     TIME_OP(b, OP_ATTENTION,
             compute->attention(b, a->attn_out, a->q, cache, config_kv_layer(m, layer), &attention));
@@ -414,7 +418,7 @@ static void read_rows(struct model *model, int R, int n_hidden) {
     const struct linear out = {model->ends.w[ROLE_PROJECT_OUT], NULL};
     const struct norm *last = norm_or_none(&norm);
     const float *x = a->logit_x;
-    assert(n >= 0 && n_hidden >= 0);
+    assert(n >= 0 && n_hidden >= 0 && (n == 0 || !m->is_encoder));
     if (out.w) {
         TIME_OP(b, OP_MATMUL,
                 compute->matmul(b, (float *const[]){a->embedded}, x, last, &out, 1, R));

@@ -23,7 +23,8 @@ static void spread_window(struct model_config *config) {
     for (int i = 0; i < config->L; i++) {
         struct layer_config *layer = &config->layer[i];
         if (!config->lists_windows) {
-            layer->slides = has_window && (every == 0 || (i + 1) % every != 0);
+            int place = config->full_is_first ? i : i + 1;
+            layer->slides = has_window && (every == 0 || place % every != 0);
             layer->window = layer->slides ? config->window : 0;
         }
         if (layer->window >= config->longest_context) layer->window = 0;

@@ -385,7 +385,7 @@ static void activation_fields(struct model_activations *a, const struct model *m
         {&a->logit_inputs, inputs, true},
         {&a->embedded, projects ? m->K_embedding : 0, false},
         {&a->logit_x, m->K, true},
-        {&a->logits, first ? m->V : 0, true},
+        {&a->logits, first && !m->is_encoder ? m->V : 0, true},
         {&a->hidden, first ? m->K_embedding : 0, true},
         {&a->part, first ? 0 : m->K, false},
     };

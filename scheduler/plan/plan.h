@@ -42,6 +42,8 @@
  *     those of the other beams. If later sequences hold the blocks that the other beams need, so
  *     that nothing could be computed, the same plan preempts these sequences and admits the beams.
  *
+ *   - A prompt of an encoder gets all its rows in one step, or waits: its rows see each other.
+ *
  *   - Drafts are last, and use only resources that are left (speculate.h).
  *
  * A plan may be made while the previous step is in flight. Then sequences need rows up to the
@@ -88,6 +90,7 @@ struct plan_view {
     int swap_from; /* minimum number of tokens for which a load is worth a skipped step */
     const struct step_cost *cost;
     float itl_target_ns; /* for a step that decodes; replaces mixed_rows; 0: no target */
+    bool whole_prompts;  /* a prompt gets all its rows in one step, or none */
     bool drafts;         /* drafts may be planned */
     bool fixed_drafts;   /* plan all proposed drafts, whatever their cost */
     uint64_t now_ns;

@@ -114,7 +114,8 @@ static int plan_rows_in_time(const struct plan *plan, int from) {
     return last_tile < tile || plan->shape.prefill_rows == 0 ? last_tile : 0;
 }
 
-int plan_rows_allowed(const struct plan *plan, const struct sequence *sequence, int from) {
+/* Returns the rows within the limits of the step, which may be only some of a prompt's. */
+static int plan_rows_of_part(const struct plan *plan, const struct sequence *sequence, int from) {
     int wanted = sequence_n_schedulable(sequence) - from;
     int logit_rows = plan->view.max_logit_rows - plan->logit_rows;
     int rows = min_int(wanted, plan->row_limit - plan->rows);
@@ -126,6 +127,12 @@ int plan_rows_allowed(const struct plan *plan, const struct sequence *sequence, 
     bool fits = sequence_logit_rows(sequence, from, rows) <= logit_rows &&
                 plan->samples + sequence_extra_samples(sequence) <= MAX_EXTRA_SAMPLES;
     return fits ? rows : rows - 1;
+}
+
+int plan_rows_allowed(const struct plan *plan, const struct sequence *sequence, int from) {
+    int rows = plan_rows_of_part(plan, sequence, from);
+    bool all = rows == sequence_n_schedulable(sequence) - from;
+    return all || !plan->view.whole_prompts ? rows : 0;
 }
 
 /* Adds rows of a sequence from position `from` on to the shape of the step. If rows is negative,

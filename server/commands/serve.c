@@ -126,14 +126,18 @@ static void address_write(struct buf *out, const struct app *app, bool reachable
  * key without showing it. */
 static void example_write(struct buf *out, const struct app *app, const char *url) {
     const struct options *options = app->options;
+    const bool is_encoder = engine_model(app->engine)->is_encoder;
     buf_printf(out, "curl %s", url);
-    buf_puts(out, app->limits.has_chat_template ? "/v1/chat/completions" : "/v1/completions");
+    buf_puts(out, is_encoder                      ? "/v1/embeddings"
+                  : app->limits.has_chat_template ? "/v1/chat/completions"
+                                                  : "/v1/completions");
     if (options->access.api_key_file)
         buf_printf(out, " -H \"Authorization: Bearer $(grep -m 1 '^[^#]' '%s')\"",
                    options->access.api_key_file);
     else if (app->keys.length > 0)
         buf_puts(out, " -H \"Authorization: Bearer $PENSTOCK_API_KEY\"");
-    buf_puts(out, app->limits.has_chat_template
+    buf_puts(out, is_encoder ? " -d '{\"input\": \"Water flows\"}'"
+                  : app->limits.has_chat_template
                       ? " -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Name a "
                         "river.\"}], \"max_tokens\": 32}'"
                       : " -d '{\"prompt\": \"Water flows\", \"max_tokens\": 16}'");

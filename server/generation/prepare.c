@@ -239,6 +239,15 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
     return STATUS_OK;
 }
 
+/* Refuses text from an encoder. */
+static enum status refuse_text(const struct generation_job *job, struct err *err) {
+    if (!engine_model(job->app->engine)->is_encoder || job->request->hidden != HIDDEN_NONE)
+        return STATUS_OK;
+    return err_set(err, STATUS_INVALID_REQUEST, "model",
+                   "The model is an encoder: it gives embeddings (POST /v1/embeddings) and no "
+                   "text.");
+}
+
 /* Sets how the answers of a chat are parsed; other answers are text. */
 static void set_format(struct generation_job *job) {
     const struct api_request *request = job->request;
@@ -307,6 +316,7 @@ static enum job_progress read_body(struct generation_job *job, struct json *body
     struct api_request *request = job->request;
     memcpy(job->id, request->id, sizeof job->id);
     if (job->api->state_size > 0) job->state = mem_calloc(1, job->api->state_size);
+    if (refuse_text(job, &job->err)) return JOB_PREPARED;
     if (job_forbid(job, &job->err) || job_find_breakers(job, &job->err)) return JOB_PREPARED;
     set_format(job);
     if (!job->api->reads) prompt_list_ignored(job->app->engine, request, &job->ignored);

@@ -28,8 +28,10 @@ struct scheduler_config scheduler_config_from(const struct options *options,
     assert(memory->max_model_len > 0 && memory->n_blocks > 0);
     struct scheduler_config config = options->scheduler;
     config.max_num_seqs = options->engine.max_num_seqs;
-    config.max_num_batched_tokens = options->engine.max_num_batched_tokens;
-    config.max_logit_rows = options->engine.max_logit_rows;
+    config.max_num_batched_tokens = engine_max_rows(engine);
+    config.max_logit_rows = engine_max_logit_rows(engine);
+    config.whole_prompts = engine_model(engine)->is_encoder;
+    if (config.whole_prompts) config.prefix_caching = false;
     config.max_model_len = memory->max_model_len;
     config.n_blocks = memory->n_blocks;
     config.block_size = memory->block_size;

@@ -1,6 +1,6 @@
 /* Hidden vectors of tiny models equal those of transformers in float32
- * (tests/vectors/make_embeddings.py), on all CPU paths; and the pooling that a model's files ask
- * for. */
+ * (tests/vectors/make_embeddings.py, make_encoders.py), on all CPU paths; and the pooling that a
+ * model's files ask for. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "support/sequence_runner.h"
 #include "support/suite_main.h"
 
-enum { MAX_IDS = 64, MAX_K = 64, N_KINDS = 3, LINE = 16384 };
+enum { MAX_IDS = 320, MAX_K = 64, N_KINDS = 3, LINE = 16384 };
 
 #define VECTORS "tests/vectors/"
 
@@ -99,9 +99,10 @@ static void compare(const struct wanted *wanted, const char *path, int kind, con
                   product / sqrt(ours * theirs), most);
 }
 
-START_TEST(hidden_vectors_are_those_of_transformers) {
-    FILE *file = fopen(VECTORS "embeddings.txt", "r");
-    struct wanted wanted;
+/* Compares the vectors of a file, and returns their number. */
+static int compare_all(const char *path_of_vectors) {
+    FILE *file = fopen(path_of_vectors, "r");
+    static struct wanted wanted;
     int n = 0;
     ck_assert(file);
     for (; read_wanted(file, &wanted); n++) {
@@ -114,7 +115,16 @@ START_TEST(hidden_vectors_are_those_of_transformers) {
         }
     }
     fclose(file);
-    ck_assert_int_eq(n, 14);
+    return n;
+}
+
+START_TEST(hidden_vectors_are_those_of_transformers) {
+    ck_assert_int_eq(compare_all(VECTORS "embeddings.txt"), 14);
+}
+END_TEST
+
+START_TEST(hidden_vectors_of_encoders_are_those_of_transformers) {
+    ck_assert_int_eq(compare_all(VECTORS "encoders.txt"), 32);
 }
 END_TEST
 
@@ -138,6 +148,7 @@ int main(void) {
     TCase *all = tcase_create("all");
     tcase_set_timeout(all, 120);
     tcase_add_test(all, hidden_vectors_are_those_of_transformers);
+    tcase_add_test(all, hidden_vectors_of_encoders_are_those_of_transformers);
     tcase_add_test(all, files_say_how_vectors_are_pooled);
     suite_add_tcase(suite, all);
     return suite_main(suite);

@@ -484,6 +484,30 @@ END_TEST
 
 /* ---- embeddings ----------------------------------------------------------------------------- */
 
+/* With the first type, which lies between the token and the position, and with a norm. */
+static void check_normed_embedding(struct backend *b, const struct embedding *embedding, int K,
+                                   const int32_t *token, const int32_t *position) {
+    uint64_t state = 62;
+    float *gain = random_floats(&state, (size_t)K), *bias = random_floats(&state, (size_t)K);
+    float *type = mem_alloc((size_t)K * sizeof *type), *place = mem_alloc((size_t)K * sizeof *type);
+    size_t n = (size_t)(MAX_ROWS * K);
+    float *right = mem_alloc(n * sizeof *right), *y = mem_alloc(n * sizeof *y);
+    struct embedding normed = *embedding;
+    normed.types = embedding->positions; /* any rows */
+    normed.norm = &(struct norm){NORM_LAYER, gain, bias, 1e-12f};
+    matrix_row(normed.types, 0, type);
+    for (int m = 0; m < MAX_ROWS; m++) {
+        float *row = right + (size_t)(m * K);
+        matrix_row(embedding->tokens, token[m], row);
+        matrix_row(embedding->positions, position[m], place);
+        for (int k = 0; k < K; k++) row[k] = (row[k] + type[k]) + place[k];
+        plain_layernorm(row, row, gain, bias, K, 1e-12f);
+    }
+    b->compute->embed(b, y, &normed);
+    assert_same_floats(y, right, n, cpu_of(b)->path->name);
+    free(gain), free(bias), free(type), free(place), free(right), free(y);
+}
+
 START_TEST(embeddings_are_scaled_and_have_positions) {
     enum { V = 19, POSITIONS = 30 };
     enum dtype type = all_types[_i];
@@ -517,6 +541,8 @@ START_TEST(embeddings_are_scaled_and_have_positions) {
         }
         b->compute->embed(b, y, &(struct embedding){.positions = positions.w});
         assert_same_floats(y, right, n, cpu_of(b)->path->name);
+        check_normed_embedding(b, &(struct embedding){tokens.w, 1, positions.w}, K, token,
+                               position);
         free(row);
         b->memory->matrix_free(b, tokens.w), b->memory->matrix_free(b, positions.w);
         backend_close(b);

@@ -390,6 +390,28 @@ START_TEST(prompt_logprobs_take_logit_rows) {
 }
 END_TEST
 
+/* A prompt of an encoder that does not fit the rest of the step waits for the next one, and keeps
+ * later ones waiting. */
+START_TEST(whole_prompts_get_all_their_rows_or_none) {
+    begin(100, 8, 64, 64, false);
+    view.whole_prompts = true;
+    struct sequence *a = wait(40, 0), *b = wait(25, 0), *c = wait(5, 0);
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a), 40);
+    ck_assert_int_eq(rows_of(b), -1);
+    ck_assert_int_eq(rows_of(c), -1);
+    view.max_rows = 65;
+    plan_make(&plan, &view);
+    ck_assert_int_eq(rows_of(a) + rows_of(b), 65);
+    ck_assert_int_eq(rows_of(c), -1);
+    view.max_rows = 70;
+    plan_make(&plan, &view);
+    ck_assert_int_eq(plan.rows, 70);
+    ck_assert_int_eq(rows_of(c), 5);
+    end();
+}
+END_TEST
+
 START_TEST(few_prompts_fork_in_one_step) {
     begin(50, 8, 60, 8, false);
     struct sequence *a = run_more(make(6, 0, 100, -1), 2), *b = run_more(make(6, 0, 100, -1), 2);
@@ -544,6 +566,7 @@ int main(void) {
     tcase_add_test(core, all_sharers_but_the_last_copy);
     tcase_add_test(core, prompt_logprobs_take_logit_rows);
     tcase_add_test(core, few_prompts_fork_in_one_step);
+    tcase_add_test(core, whole_prompts_get_all_their_rows_or_none);
     tcase_add_test(core, equal_prompts_wait_for_the_first);
     tcase_add_test(core, a_search_is_preempted_whole);
     tcase_add_test(core, a_plan_moves_nothing_and_repeats);

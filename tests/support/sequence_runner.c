@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #define MOST_ROWS 64
+#define MOST_HIDDEN_ROWS 320
 
 struct engine *runner_open(const char *model, bool float32, const char *cpu_path, int threads) {
     return runner_open_kv(model, float32, cpu_path, threads, KV_DTYPE_AUTO);
@@ -44,7 +45,8 @@ struct engine *runner_open_ranks(const char *model, bool float32, int threads,
 
 /* Submits rows first..first + n - 1 of a sequence; all want logits, or their hidden vectors. */
 static void submit(struct engine *engine, const int32_t *tokens, int first, int n, bool hidden) {
-    int32_t position[MOST_ROWS], slot[MOST_ROWS], row[MOST_ROWS], table[2048 / 16];
+    int32_t position[MOST_HIDDEN_ROWS], slot[MOST_HIDDEN_ROWS], row[MOST_HIDDEN_ROWS];
+    int32_t table[2048 / 16];
     int32_t start[2] = {0, n};
     for (int i = 0; i < 2048 / 16; i++) table[i] = i;
     for (int i = 0; i < n; i++) position[i] = slot[i] = first + i, row[i] = i;

@@ -19,7 +19,7 @@ struct engine *runner_open_ranks(const char *model, bool float32, int threads,
  * until the next call. n is at most 64. */
 float *runner_logits(struct engine *engine, const int32_t *tokens, int first, int n);
 
-/* Computes the hidden vectors of tokens[0..n), which engine_hidden then returns. */
+/* Computes the hidden vectors of tokens[0..n), at most 320, which engine_hidden then returns. */
 void runner_hidden(struct engine *engine, const int32_t *tokens, int n);
 
 /* Return the log of the sum of the exponentials of a row, and the index of its largest element. */

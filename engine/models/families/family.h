@@ -30,7 +30,10 @@ struct role_alias {
 /* Differences of a family's folders from the usual form (roles.c, column `folder`). All zero: no
  * difference. */
 struct folder_style {
-    const char *layers;             /* prefix of a layer's number; NULL: "layers." */
+    /* beginnings of the names of tensors that the model does not use; NULL: empty */
+    const char *const *unused;
+    bool pads_positions; /* the learned positions before position 0 are for padding: RoBERTa */
+    const char *layers;  /* prefix of a layer's number; NULL: "layers." */
     const struct role_alias *alias; /* ends with an entry without a name; NULL: empty */
     role_set roles;                 /* required tensors that GGUF files have as keys */
     role_set transposed;            /* matrices stored as columns, as in a Conv1D */
@@ -73,9 +76,14 @@ struct model_family {
     bool scales_queries;          /* by position, if a file requests it */
     bool norms_heads_last;        /* norms of queries and keys follow the rotation */
     bool may_norm_stream;         /* a file may request norms of the stream after a branch */
+    bool norms_stream;            /* all files have such norms */
+    bool is_encoder;              /* see struct model_config */
+    bool may_be_encoder;          /* if a config.json says so */
+    bool first_lacks_norm;        /* see struct model_config */
     enum position_kind positions; /* for GGUF files; rotary positions in folders use halves */
     enum window_kind windows;
-    int full_every; /* for WINDOWS_PATTERN */
+    int full_every;     /* for WINDOWS_PATTERN */
+    bool full_is_first; /* the first of full_every layers lacks a window, rather than the last */
     enum window_rope window_rotation;
     float rope_base;  /* default if a file does not state it; 0: 10000 */
     bool smooth_yarn; /* for GGUF files: YaRN's range ends between pairs */
@@ -127,6 +135,12 @@ struct model_family {
     (ROLE_BIT(ROLE_XIELU_ALPHA_P) | ROLE_BIT(ROLE_XIELU_ALPHA_N) | ROLE_BIT(ROLE_XIELU_BETA) |     \
      ROLE_BIT(ROLE_XIELU_EPS))
 
+/* The norm of an embedding, and the norms after the branches of an encoder. */
+#define ROLES_EMBEDDING_NORM (ROLE_BIT(ROLE_EMBEDDING_NORM) | ROLE_BIT(ROLE_EMBEDDING_NORM_BIAS))
+#define ROLES_NORMS_AFTER                                                                          \
+    (ROLE_BIT(ROLE_ATTN_NORM_AFTER) | ROLE_BIT(ROLE_ATTN_NORM_AFTER_BIAS) |                        \
+     ROLE_BIT(ROLE_FFN_NORM_AFTER) | ROLE_BIT(ROLE_FFN_NORM_AFTER_BIAS))
+
 /* Norms that config.json enables by "use_qk_norm". */
 #define ROLES_QK_NORM (ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))
 
@@ -170,5 +184,6 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe, model_minimax_m2, model_qwen3vlmoe, model_ernie4_5_moe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;
+extern const struct model_family model_bert, model_roberta, model_nomic, model_modern;
 
 #endif

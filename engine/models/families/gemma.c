@@ -41,7 +41,8 @@ static enum status finish_4(struct model_config *config, struct err *err) {
 
 static const char *const hf[] = {"GemmaForCausalLM", NULL};
 static const char *const hf_2[] = {"Gemma2ForCausalLM", NULL};
-static const char *const hf_3[] = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", NULL};
+static const char *const hf_3[] = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration",
+                                   "Gemma3TextModel", NULL};
 static const char *const hf_4[] = {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration",
                                    "Gemma4UnifiedForCausalLM",
                                    "Gemma4UnifiedForConditionalGeneration", NULL};
@@ -92,6 +93,7 @@ const struct model_family model_gemma3 = {
     .positions = POSITIONS_ROPE_HALVES,
     .windows = WINDOWS_PATTERN,
     .full_every = 6,
+    .may_be_encoder = true,
     .window_rotation = WINDOW_ROPE_LOCAL,
     .rope_base = 1000000,
     .ties = true,

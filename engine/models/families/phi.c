@@ -1,6 +1,7 @@
 /* Phi 1, 1.5 and 2 (Gunasekar et al. 2023): LayerNorm, biases everywhere, also in the head,
  * branches with the same input, an MLP without a gate, and rotary positions of a part of each
- * head. */
+ * head. Phi 3 (Abdin et al. 2024): llama's blocks with queries, keys and values in one tensor, gate
+ * and up in another, and a window on all layers. In Phi 4 mini a part of each head rotates. */
 #include "engine/models/families/family.h"
 
 static const char *const hf[] = {"PhiForCausalLM", NULL};
@@ -28,4 +29,18 @@ const struct model_family model_phi = {
     .has_parallel_branches = true,
     .positions = POSITIONS_ROPE_HALVES,
     .folder = {.alias = alias, .rope_part = 0.5f},
+};
+
+static const char *const hf_3[] = {"Phi3ForCausalLM", NULL};
+
+const struct model_family model_phi3 = {
+    .gguf = "phi3",
+    .hf = hf_3,
+    .roles = ROLES_ENDS | ROLE_BIT(ROLE_ATTN_NORM) | ROLE_BIT(ROLE_QKV) | ROLE_BIT(ROLE_O) |
+             ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE_UP) | ROLE_BIT(ROLE_DOWN),
+    .optional = ROLE_BIT(ROLE_OUTPUT) | ROLE_BIT(ROLE_ROPE_LONG) | ROLE_BIT(ROLE_ROPE_SHORT),
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_SILU,
+    .positions = POSITIONS_ROPE_HALVES,
+    .windows = WINDOWS_ALL_LAYERS,
 };

@@ -11,6 +11,12 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_TOKEN_EMBEDDING] = {"token_embd.weight", "embed_tokens.weight",
                               MATRIX(V, EMBEDDING, FIRST)},
     [ROLE_POSITION_EMBEDDING] = {"position_embd.weight", NULL, MATRIX(CONTEXT, K, FIRST)},
+    [ROLE_TYPE_EMBEDDING] = {"token_types.weight", "embeddings.token_type_embeddings.weight",
+                             MATRIX(TYPES, K, FIRST)},
+    [ROLE_EMBEDDING_NORM] = {"token_embd_norm.weight", "embeddings.LayerNorm.weight",
+                             VECTOR(K, FIRST)},
+    [ROLE_EMBEDDING_NORM_BIAS] = {"token_embd_norm.bias", "embeddings.LayerNorm.bias",
+                                  BIAS(K, FIRST)},
     [ROLE_OUTPUT_NORM] = {"output_norm.weight", "norm.weight", VECTOR(K, FIRST)},
     [ROLE_OUTPUT_NORM_BIAS] = {"output_norm.bias", "norm.bias", BIAS(K, FIRST)},
     [ROLE_OUTPUT] = {"output.weight", "lm_head.weight", MATRIX(V, EMBEDDING, FIRST)},
@@ -28,6 +34,16 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_ROPE_SHORT] = {"rope_factors_short.weight", NULL, VECTOR(ROPE, HOST)},
     [ROLE_ATTN_NORM] = {"attn_norm.weight", "input_layernorm.weight", VECTOR(K, NONE)},
     [ROLE_ATTN_NORM_BIAS] = {"attn_norm.bias", "input_layernorm.bias", BIAS(K, NONE)},
+    [ROLE_ATTN_NORM_AFTER] = {"attn_output_norm.weight",
+                              "post_attention_layernorm.weight",
+                              VECTOR(K, NONE),
+                              1,
+                              {ROLE_ATTN_NORM}},
+    [ROLE_ATTN_NORM_AFTER_BIAS] = {"attn_output_norm.bias",
+                                   "post_attention_layernorm.bias",
+                                   BIAS(K, NONE),
+                                   1,
+                                   {ROLE_ATTN_NORM_BIAS}},
     [ROLE_ATTN_NORM_2] = {"attn_norm_2.weight", "ln_attn.weight", VECTOR(K, NONE)},
     [ROLE_ATTN_NORM_2_BIAS] = {"attn_norm_2.bias", "ln_attn.bias", BIAS(K, NONE)},
     [ROLE_Q] = {"attn_q.weight", "self_attn.q_proj.weight", MATRIX(Q, K, OUTPUTS)},
@@ -66,6 +82,16 @@ static const struct role_info table[N_ROLES] = {
                              1,
                              {ROLE_FFN_NORM}},
     [ROLE_FFN_NORM_BIAS] = {"ffn_norm.bias", "post_attention_layernorm.bias", BIAS(K, NONE)},
+    [ROLE_FFN_NORM_AFTER] = {"layer_output_norm.weight",
+                             "post_mlp_layernorm.weight",
+                             VECTOR(K, NONE),
+                             1,
+                             {ROLE_FFN_NORM}},
+    [ROLE_FFN_NORM_AFTER_BIAS] = {"layer_output_norm.bias",
+                                  "post_mlp_layernorm.bias",
+                                  BIAS(K, NONE),
+                                  1,
+                                  {ROLE_FFN_NORM_BIAS}},
     [ROLE_GATE] = {"ffn_gate.weight", "mlp.gate_proj.weight", MATRIX(F, K, OUTPUTS)},
     [ROLE_GATE_BIAS] = {"ffn_gate.bias", "mlp.gate_proj.bias", BIAS(F, OUTPUTS)},
     [ROLE_UP] = {"ffn_up.weight", "mlp.up_proj.weight", MATRIX(F, K, OUTPUTS)},
@@ -192,6 +218,8 @@ int role_extent(const struct model_config *config, enum extent extent, int layer
         return config->H;
     case EXTENT_CONTEXT:
         return config->context_length;
+    case EXTENT_TYPES:
+        return config->n_types;
     case EXTENT_ROPE:
         return config->rope.D_rope / 2;
     case EXTENT_ONE:
@@ -221,6 +249,7 @@ bool config_may_have_in(const struct model_config *config, enum role role, int l
     if (role_is_of_layer(role) != (layer >= 0)) return false;
     if (layer < 0) return true;
     if (role == ROLE_V && config->layer[layer].values_are_keys) return false;
+    if (role == ROLE_ATTN_NORM && layer == 0 && config->first_lacks_norm) return false;
     if (!config->experts.is_used || config->experts.beside_mlp) return true;
     return config->layer[layer].is_dense ? !is_of_experts : !is_of_mlp;
 }

@@ -20,6 +20,9 @@
 enum role {
     ROLE_TOKEN_EMBEDDING,
     ROLE_POSITION_EMBEDDING,
+    ROLE_TYPE_EMBEDDING,
+    ROLE_EMBEDDING_NORM,
+    ROLE_EMBEDDING_NORM_BIAS,
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
@@ -35,6 +38,9 @@ enum role {
     ROLE_ROPE_SHORT,
     ROLE_ATTN_NORM, /* this role and all below belong to a layer */
     ROLE_ATTN_NORM_BIAS,
+    /* the same, in files of encoders, which call it a norm after attention */
+    ROLE_ATTN_NORM_AFTER,
+    ROLE_ATTN_NORM_AFTER_BIAS,
     /* of attention alone, if the norm above is of an MLP with the same input */
     ROLE_ATTN_NORM_2,
     ROLE_ATTN_NORM_2_BIAS,
@@ -61,6 +67,8 @@ enum role {
      * ROLE_FFN_NORM */
     ROLE_FFN_NORM_ALIAS,
     ROLE_FFN_NORM_BIAS,
+    ROLE_FFN_NORM_AFTER, /* as ROLE_ATTN_NORM_AFTER */
+    ROLE_FFN_NORM_AFTER_BIAS,
     ROLE_GATE,
     ROLE_GATE_BIAS,
     ROLE_UP,
@@ -119,6 +127,7 @@ enum extent {
     EXTENT_LP, /* L * P */
     EXTENT_H,
     EXTENT_CONTEXT,
+    EXTENT_TYPES,
     EXTENT_ROPE, /* D_rope / 2 */
     EXTENT_ONE,
     EXTENT_E, /* experts */

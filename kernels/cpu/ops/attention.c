@@ -7,7 +7,8 @@
  *   query's first chunk is its state; the results of later chunks are merged into it.
  *
  * With a window, a task begins at the first chunk that its first row sees, and reads no block
- * before that row's window.
+ * before that row's window. If rows see both ways, it ends at the last chunk that its last row
+ * sees.
  *
  * If there are few tasks and long contexts, the chunks of a task are distributed among the threads,
  * their parts are kept, and a second round merges them. The operations and their order are the
@@ -45,6 +46,7 @@ struct task {
     struct attend attend;
     int row[QUERIES], head[QUERIES];
     int first_chunk[QUERIES]; /* the first chunk that each query sees */
+    int last[QUERIES];        /* the last position that it sees */
     float *state[QUERIES];    /* merged parts of each query's chunks so far */
     int begin, end;           /* the chunks that any query sees */
 };
@@ -55,8 +57,13 @@ static int first_seen(const struct attention_job *job, int row) {
     return window > 0 && window <= position ? position - window + 1 : 0;
 }
 
-static int last_chunk(const struct attention_job *job, int row) {
-    return job->cpu->step->position[row] / CHUNK;
+/* The last position that a row of sequence s sees. */
+static int last_seen(const struct attention_job *job, int s, int row) {
+    const struct step *step = job->cpu->step;
+    int position = step->position[row], window = job->attention->window;
+    if (!job->attention->both_ways) return position;
+    int end = step->position[step->row_start[s + 1] - 1];
+    return window > 0 && window <= end - position ? position + window - 1 : end;
 }
 
 /* Finds tile `i`, counted over all sequences: its first row, its number of rows, and its sequence.
@@ -83,7 +90,7 @@ static void count_tasks(struct attention_job *job) {
         int end = step->row_start[s + 1];
         for (int row = step->row_start[s]; row < end; row += job->rows, tiles++) {
             int last = row + job->rows < end ? row + job->rows - 1 : end - 1;
-            int chunks = last_chunk(job, last) + 1 - first_seen(job, row) / CHUNK;
+            int chunks = last_seen(job, s, last) / CHUNK + 1 - first_seen(job, row) / CHUNK;
             if (chunks > job->chunks) job->chunks = chunks;
         }
     }
@@ -113,11 +120,12 @@ static void task_make(const struct attention_job *job, struct task *task, int i)
             task->row[a->n] = row;
             task->head[a->n] = g * job->group + h;
             task->first_chunk[a->n] = first_seen(job, row) / CHUNK;
+            task->last[a->n] = last_seen(job, s, row);
             a->q[a->n] = job->q + head_at(job, row, task->head[a->n]);
         }
     }
     task->begin = task->first_chunk[0];
-    task->end = last_chunk(job, first + n - 1) + 1;
+    task->end = task->last[a->n - 1] / CHUNK + 1;
     assert(a->n > 0 && a->n <= QUERIES && task->begin < task->end);
 }
 
@@ -143,7 +151,7 @@ static void task_chunk(const struct attention_job *job, struct task *task, int c
     for (int i = 0; i < a->n; i++) {
         int row = task->row[i];
         a->begin[i] = within_chunk(first_seen(job, row) - a->start);
-        a->end[i] = within_chunk(job->cpu->step->position[row] + 1 - a->start);
+        a->end[i] = within_chunk(task->last[i] + 1 - a->start);
         a->part[i] =
             chunk == task->first_chunk[i] ? task->state[i] : parts + (size_t)i * job->part_floats;
     }
@@ -154,7 +162,7 @@ static void task_chunk(const struct attention_job *job, struct task *task, int c
 static void task_merge(const struct attention_job *job, const struct task *task, int chunk,
                        const float *parts) {
     for (int i = 0; i < task->attend.n; i++)
-        if (chunk > task->first_chunk[i] && chunk <= last_chunk(job, task->row[i]))
+        if (chunk > task->first_chunk[i] && chunk <= task->last[i] / CHUNK)
             job->cpu->path->merge(task->state[i], parts + (size_t)i * job->part_floats, job->kv->D);
 }
 
@@ -242,10 +250,11 @@ static void split_merge(void *arg, int i, int thread) {
 static int max_seen(const struct attention_job *job) {
     const struct step *step = job->cpu->step;
     int max = 0;
-    for (int m = 0; m < step->M; m++) {
-        int seen = step->position[m] + 1 - first_seen(job, m);
-        if (seen > max) max = seen;
-    }
+    for (int s = 0; s < step->S; s++)
+        for (int m = step->row_start[s]; m < step->row_start[s + 1]; m++) {
+            int seen = last_seen(job, s, m) + 1 - first_seen(job, m);
+            if (seen > max) max = seen;
+        }
     return max;
 }
 

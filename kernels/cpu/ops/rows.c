@@ -39,17 +39,24 @@ static void embed_token(const struct rows_job *job, int m, float *y) {
         for (size_t k = 0; k < job->length; k++) y[k] = y[k] * e->scale;
 }
 
+/* y += row `i` of a matrix, unless that is NULL. `row` is scratch memory. */
+static void add_row(const struct rows_job *job, const struct matrix *matrix, int i, float *row,
+                    float *y) {
+    if (!matrix) return;
+    matrix_row(matrix, i, row);
+    for (size_t k = 0; k < job->length; k++) y[k] = y[k] + row[k];
+}
+
 static void embed_piece(void *arg, int i, int thread) {
     struct rows_job *job = arg;
-    const struct step *step = job->cpu->step;
     const struct embedding *e = job->embedding;
     float *row = job->cpu->threads[thread].row;
     for (int m = i * job->rows; m < piece_end(job, i); m++) {
         float *y = job->y + (size_t)m * job->length;
         if (e->tokens) embed_token(job, m, y);
-        if (!e->positions) continue;
-        matrix_row(e->positions, step->position[m], row);
-        for (size_t k = 0; k < job->length; k++) y[k] = y[k] + row[k];
+        add_row(job, e->types, 0, row, y);
+        add_row(job, e->positions, job->cpu->step->position[m], row, y);
+        if (e->norm) path_norm(job->cpu->path, y, y, e->norm, (int)job->length);
     }
 }
 
@@ -58,6 +65,7 @@ void op_embed(struct backend *b, float *y, const struct embedding *embedding) {
     const struct matrix *tokens = embedding->tokens, *positions = embedding->positions;
     int K = tokens ? tokens->K : positions->K;
     assert(!positions || (positions->K == K && K <= cpu->max_k));
+    assert(!embedding->types || (embedding->types->K == K && K <= cpu->max_k));
     struct rows_job job = {
         .cpu = cpu, .y = y, .embedding = embedding, .M = cpu->step->M, .length = (size_t)K};
     run_rows(&job, embed_piece);

@@ -1,0 +1,166 @@
+/* Encoders: a row sees its whole text, and the model gives vectors instead of tokens.
+ *
+ * BERT (Devlin et al. 2018): the rows of a token, its type and its position are added and
+ * normalised; biases everywhere, a GELU without a gate, and norms of the stream after each branch.
+ * RoBERTa (Liu et al. 2019) and XLM-RoBERTa keep two positions for padding. Nomic BERT (Nussbaum et
+ * al. 2024): rotary positions, a SiLU gate, and no biases of matrices. ModernBERT (Warner et al.
+ * 2024): norms before each branch, of which the first is that of the embedding, a GELU gate, and
+ * windows in two of three layers, which rotate with another base. */
+#include "engine/models/families/family.h"
+
+static const char *const bert_hf[] = {"BertModel", "BertForMaskedLM", "BertForPreTraining", NULL};
+static const char *const roberta_hf[] = {"RobertaModel", "RobertaForMaskedLM", "XLMRobertaModel",
+                                         "XLMRobertaForMaskedLM", NULL};
+
+/* Gains and biases of the first checkpoints are called gamma and beta. */
+static const struct role_alias bert_alias[] = {
+    {ROLE_TOKEN_EMBEDDING, "embeddings.word_embeddings.weight"},
+    {ROLE_POSITION_EMBEDDING, "embeddings.position_embeddings.weight"},
+    {ROLE_EMBEDDING_NORM, "embeddings.LayerNorm.weight"},
+    {ROLE_EMBEDDING_NORM, "embeddings.LayerNorm.gamma"},
+    {ROLE_EMBEDDING_NORM_BIAS, "embeddings.LayerNorm.bias"},
+    {ROLE_EMBEDDING_NORM_BIAS, "embeddings.LayerNorm.beta"},
+    {ROLE_Q, "attention.self.query.weight"},
+    {ROLE_Q_BIAS, "attention.self.query.bias"},
+    {ROLE_K, "attention.self.key.weight"},
+    {ROLE_K_BIAS, "attention.self.key.bias"},
+    {ROLE_V, "attention.self.value.weight"},
+    {ROLE_V_BIAS, "attention.self.value.bias"},
+    {ROLE_O, "attention.output.dense.weight"},
+    {ROLE_O_BIAS, "attention.output.dense.bias"},
+    {ROLE_ATTN_NORM_AFTER, "attention.output.LayerNorm.weight"},
+    {ROLE_ATTN_NORM_AFTER, "attention.output.LayerNorm.gamma"},
+    {ROLE_ATTN_NORM_AFTER_BIAS, "attention.output.LayerNorm.bias"},
+    {ROLE_ATTN_NORM_AFTER_BIAS, "attention.output.LayerNorm.beta"},
+    {ROLE_UP, "intermediate.dense.weight"},
+    {ROLE_UP_BIAS, "intermediate.dense.bias"},
+    {ROLE_DOWN, "output.dense.weight"},
+    {ROLE_DOWN_BIAS, "output.dense.bias"},
+    {ROLE_FFN_NORM_AFTER, "output.LayerNorm.weight"},
+    {ROLE_FFN_NORM_AFTER, "output.LayerNorm.gamma"},
+    {ROLE_FFN_NORM_AFTER_BIAS, "output.LayerNorm.bias"},
+    {ROLE_FFN_NORM_AFTER_BIAS, "output.LayerNorm.beta"},
+    {0}};
+/* the heads that predict hidden tokens, and the pooler of their second task */
+static const char *const unused[] = {"cls.", "lm_head.", "pooler.", "embeddings.position_ids",
+                                     NULL};
+
+#define ROLES_BERT                                                                                 \
+    (ROLE_BIT(ROLE_TOKEN_EMBEDDING) | ROLE_BIT(ROLE_POSITION_EMBEDDING) |                          \
+     ROLE_BIT(ROLE_TYPE_EMBEDDING) | ROLES_EMBEDDING_NORM | ROLE_BIT(ROLE_Q) | ROLE_BIT(ROLE_K) |  \
+     ROLE_BIT(ROLE_V) | ROLE_BIT(ROLE_O) | ROLES_ATTENTION_BIASES | ROLES_NORMS_AFTER |            \
+     ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_UP_BIAS) | ROLE_BIT(ROLE_DOWN) | ROLE_BIT(ROLE_DOWN_BIAS))
+
+const struct model_family model_bert = {
+    .gguf = "bert",
+    .only_folders = true,
+    .hf = bert_hf,
+    .roles = ROLES_BERT,
+    .norm = NORM_LAYER,
+    .norm_epsilon = 1e-12f,
+    .activation = ACTIVATION_GELU,
+    .may_norm_stream = true,
+    .norms_stream = true,
+    .is_encoder = true,
+    .positions = POSITIONS_LEARNED,
+    .ties = true,
+    .folder = {.layers = "layer.", .alias = bert_alias, .unused = unused},
+};
+
+const struct model_family model_roberta = {
+    .gguf = "roberta",
+    .only_folders = true,
+    .hf = roberta_hf,
+    .roles = ROLES_BERT,
+    .norm = NORM_LAYER,
+    .norm_epsilon = 1e-12f,
+    .activation = ACTIVATION_GELU,
+    .may_norm_stream = true,
+    .norms_stream = true,
+    .is_encoder = true,
+    .positions = POSITIONS_LEARNED,
+    .ties = true,
+    .folder = {.layers = "layer.",
+               .alias = bert_alias,
+               .unused = unused,
+               .pads_positions = true,
+               .unused_positions = 2},
+};
+
+static const char *const nomic_hf[] = {"NomicBertModel", "NomicBertForMaskedLM", NULL};
+static const struct role_alias nomic_alias[] = {
+    {ROLE_TOKEN_EMBEDDING, "embeddings.word_embeddings.weight"},
+    {ROLE_EMBEDDING_NORM, "emb_ln.weight"},
+    {ROLE_EMBEDDING_NORM, "embeddings.LayerNorm.weight"},
+    {ROLE_EMBEDDING_NORM_BIAS, "emb_ln.bias"},
+    {ROLE_EMBEDDING_NORM_BIAS, "embeddings.LayerNorm.bias"},
+    {ROLE_QKV, "attn.Wqkv.weight"},
+    {ROLE_O, "attn.out_proj.weight"},
+    {ROLE_ATTN_NORM_AFTER, "norm1.weight"},
+    {ROLE_ATTN_NORM_AFTER_BIAS, "norm1.bias"},
+    {ROLE_GATE, "mlp.fc12.weight"},
+    {ROLE_UP, "mlp.fc11.weight"},
+    {ROLE_DOWN, "mlp.fc2.weight"},
+    {ROLE_FFN_NORM_AFTER, "norm2.weight"},
+    {ROLE_FFN_NORM_AFTER_BIAS, "norm2.bias"},
+    {0}};
+
+const struct model_family model_nomic = {
+    .gguf = "nomic-bert",
+    .only_folders = true,
+    .hf = nomic_hf,
+    .roles = ROLE_BIT(ROLE_TOKEN_EMBEDDING) | ROLE_BIT(ROLE_TYPE_EMBEDDING) | ROLES_EMBEDDING_NORM |
+             ROLE_BIT(ROLE_Q) | ROLE_BIT(ROLE_K) | ROLE_BIT(ROLE_V) | ROLE_BIT(ROLE_O) |
+             ROLES_NORMS_AFTER | ROLE_BIT(ROLE_GATE) | ROLE_BIT(ROLE_UP) | ROLE_BIT(ROLE_DOWN),
+    .norm = NORM_LAYER,
+    .norm_epsilon = 1e-12f,
+    .activation = ACTIVATION_SILU,
+    .may_norm_stream = true,
+    .norms_stream = true,
+    .is_encoder = true,
+    .positions = POSITIONS_ROPE_HALVES,
+    .rope_base = 1000,
+    .ties = true,
+    .folder = {.alias = nomic_alias,
+               .unused = unused,
+               .fused = ROLES_FUSED_QKV,
+               .activation = "swiglu"},
+};
+
+static const char *const modern_hf[] = {"ModernBertModel", "ModernBertForMaskedLM", NULL};
+static const char *const modern_unused[] = {"head.", "decoder.", NULL};
+static const struct role_alias modern_alias[] = {
+    {ROLE_TOKEN_EMBEDDING, "embeddings.tok_embeddings.weight"},
+    {ROLE_EMBEDDING_NORM, "embeddings.norm.weight"},
+    {ROLE_ATTN_NORM, "attn_norm.weight"},
+    {ROLE_QKV, "attn.Wqkv.weight"},
+    {ROLE_O, "attn.Wo.weight"},
+    {ROLE_FFN_NORM, "mlp_norm.weight"},
+    {ROLE_GATE_UP, "mlp.Wi.weight"},
+    {ROLE_DOWN, "mlp.Wo.weight"},
+    {ROLE_OUTPUT_NORM, "final_norm.weight"},
+    {0}};
+
+const struct model_family model_modern = {
+    .gguf = "modern-bert",
+    .only_folders = true,
+    .hf = modern_hf,
+    .roles = ROLES_ENDS | ROLE_BIT(ROLE_EMBEDDING_NORM) | ROLES_ATTENTION |
+             ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE_UP) | ROLE_BIT(ROLE_DOWN),
+    .norm = NORM_LAYER,
+    .norm_epsilon = 1e-5f,
+    .activation = ACTIVATION_GELU,
+    .is_encoder = true,
+    .first_lacks_norm = true,
+    .positions = POSITIONS_ROPE_HALVES,
+    .windows = WINDOWS_PATTERN,
+    .full_every = 3,
+    .full_is_first = true,
+    .window_rotation = WINDOW_ROPE_LOCAL,
+    .rope_base = 160000,
+    .ties = true,
+    .folder = {.alias = modern_alias,
+               .unused = modern_unused,
+               .fused = ROLES_FUSED_QKV,
+               .window = 65},
+};

@@ -1,0 +1,166 @@
+"""Makes tests/vectors/encoders/ and encoders.txt: tiny random encoders, and their hidden vectors as transformers computes
+them in float32.
+
+    /tmp/oracle/bin/python tests/vectors/make_encoders.py [--seed N] [NAME ...]
+
+It needs the packages of make_families.py. For each model and prompt there are five lines, in the form of
+make_embeddings.py: the model's folder, the prompt's ids, and the sum of the hidden vectors of the first row, the last row
+and all rows. The prompts have one token, a few, more than a window, and more than a chunk of the attention (256).
+Checkpoints vary like published ones: with and without a prefix and a head, old and new names of norms.
+"""
+
+import argparse
+import json
+import random
+import shutil
+from pathlib import Path
+
+import safetensors.torch
+import torch
+import transformers
+
+HERE = Path(__file__).resolve().parent
+V, CONTEXT = 299, 320
+SHAPE = {"vocab_size": V, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 56,
+         "attn_implementation": "eager"}
+LENGTHS = [1, 7, 48, 300]
+
+
+def bert():
+    return transformers.BertModel(transformers.BertConfig(max_position_embeddings=CONTEXT, **SHAPE))
+
+
+def bert_masked():
+    """With the head that predicts hidden tokens, and the names of the first checkpoints."""
+    return transformers.BertForMaskedLM(transformers.BertConfig(max_position_embeddings=CONTEXT, type_vocab_size=3, **SHAPE))
+
+
+def roberta():
+    return transformers.RobertaForMaskedLM(transformers.RobertaConfig(
+        max_position_embeddings=CONTEXT + 2, type_vocab_size=1, layer_norm_eps=1e-5, **SHAPE))
+
+
+def xlm_roberta():
+    return transformers.XLMRobertaModel(transformers.XLMRobertaConfig(
+        max_position_embeddings=CONTEXT + 2, type_vocab_size=1, layer_norm_eps=1e-5, **SHAPE))
+
+
+def nomic_bert():
+    return transformers.NomicBertModel(transformers.NomicBertConfig(max_position_embeddings=CONTEXT, **SHAPE))
+
+
+def modernbert():
+    return transformers.ModernBertModel(transformers.ModernBertConfig(
+        max_position_embeddings=CONTEXT, local_attention=24, bos_token_id=256, eos_token_id=256, cls_token_id=256, sep_token_id=256,
+        pad_token_id=0, **{**SHAPE, "num_hidden_layers": 4}))
+
+
+def modernbert_masked():
+    """As published before version 5: with a head, and the older keys of windows and bases."""
+    return transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(
+        max_position_embeddings=CONTEXT, local_attention=16, bos_token_id=256, eos_token_id=256, cls_token_id=256, sep_token_id=256,
+        pad_token_id=0, global_attn_every_n_layers=2, global_rope_theta=5000.0, local_rope_theta=300.0,
+        **{**SHAPE, "num_hidden_layers": 4}))
+
+
+def gemma3():
+    return transformers.Gemma3TextModel(transformers.Gemma3TextConfig(
+        head_dim=16, query_pre_attn_scalar=24, sliding_window=24, rms_norm_eps=1e-6, sliding_window_pattern=2,
+        num_key_value_heads=2, max_position_embeddings=CONTEXT, use_bidirectional_attention=True, pad_token_id=0, bos_token_id=256,
+        eos_token_id=256, **SHAPE))
+
+
+# name: the model, and its pooling in 1_Pooling/config.json, or None
+MODELS = {"bert": (bert, "cls"), "bert_masked": (bert_masked, None), "roberta": (roberta, None), "xlm_roberta": (xlm_roberta, "mean"),
+          "nomic_bert": (nomic_bert, "mean"), "modernbert": (modernbert, "cls"), "modernbert_masked": (modernbert_masked, None),
+          "gemma3": (gemma3, "mean")}
+
+
+def randomise(model):
+    """transformers leaves biases at 0 and gains at 1."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.copy_(torch.randn_like(parameter) * 0.2)
+            elif parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+            else:
+                parameter.copy_(torch.randn_like(parameter) * parameter.shape[1] ** -0.5 * 1.4)
+
+
+def write_pooling(path, mode):
+    steps = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    (path / "modules.json").write_text(json.dumps(
+        [{"idx": i, "name": str(i), "path": name, "type": f"sentence_transformers.models.{kind}"}
+         for i, (name, kind) in enumerate(steps)], indent=2) + "\n")
+    (path / "1_Pooling").mkdir()
+    (path / "1_Pooling/config.json").write_text(json.dumps(
+        {"word_embedding_dimension": 32, "pooling_mode_cls_token": mode == "cls", "pooling_mode_mean_tokens": mode == "mean",
+         "pooling_mode_max_tokens": False}, indent=2) + "\n")
+
+
+def rename_norms(path):
+    """Gives gains and biases of norms the names of the first checkpoints."""
+    tensors = safetensors.torch.load_file(path / "model.safetensors")
+    renamed = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+               for name, tensor in tensors.items()}
+    safetensors.torch.save_file(renamed, path / "model.safetensors", {"format": "pt"})
+
+
+def write_old_keys(path):
+    """Writes the keys of ModernBERT's configurations before version 5."""
+    config = json.loads((path / "config.json").read_text())
+    rope = config.pop("rope_parameters")
+    del config["layer_types"]
+    config |= {"global_attn_every_n_layers": 2, "global_rope_theta": rope["full_attention"]["rope_theta"],
+               "local_rope_theta": rope["sliding_attention"]["rope_theta"]}
+    (path / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def make(name, seed):
+    build, pooling = MODELS[name]
+    torch.manual_seed(seed)
+    path = HERE / "encoders" / name
+    shutil.rmtree(path, ignore_errors=True)
+    model = build().eval()
+    randomise(model)
+    model.save_pretrained(path)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(HERE / "folders/qwen3" / file, path / file)
+    if pooling:
+        write_pooling(path, pooling)
+    base = getattr(model, model.base_model_prefix, model)
+    if name == "bert_masked":
+        rename_norms(path)
+    if name == "modernbert_masked":
+        write_old_keys(path)
+    (path / "model.safetensors").chmod(0o644)
+    return base
+
+
+def vectors(name, base, seed):
+    """The lines of a model's prompts. Ids below 3 are left out: RoBERTa pads with 1."""
+    draw = random.Random(seed)
+    lines = []
+    for n in LENGTHS:
+        ids = [draw.randrange(3, V) for _ in range(n)]
+        with torch.no_grad():
+            rows = base(torch.tensor([ids])).last_hidden_state[0].double()
+        lines += [f"encoders/{name}", " ".join(map(str, ids))]
+        lines += [" ".join(f"{x:.9g}" for x in vector) for vector in (rows[0], rows[-1], rows.sum(0))]
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("names", nargs="*")
+    args = parser.parse_args()
+    lines = []
+    for name in args.names or MODELS:
+        lines += vectors(name, make(name, args.seed), args.seed)
+    (HERE / "encoders.txt").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
