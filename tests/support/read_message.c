@@ -99,3 +99,24 @@ void read_message_in_order(const struct message_settings *settings, const char *
     }
     message_free(&sum);
 }
+
+void expect_message(const struct message_settings *settings, const char *text,
+                    const char *expected) {
+    struct buf whole = {0}, parts = {0};
+    size_t length = strlen(text);
+    read_message_in_parts(settings, text, length, length, &whole);
+    ck_assert_msg(strcmp(whole.data, expected) == 0, "%s\n gave     %s\n and not  %s", text,
+                  whole.data, expected);
+    for (size_t cut = 0; cut <= length; cut++) {
+        read_message_in_parts(settings, text, cut, length, &parts);
+        ck_assert_msg(strcmp(parts.data, expected) == 0, "cut at %zu: %s\n gave     %s", cut, text,
+                      parts.data);
+    }
+    for (size_t step = 1; step <= 13; step++) {
+        read_message_in_parts(settings, text, step, step, &parts);
+        ck_assert_msg(strcmp(parts.data, expected) == 0, "every %zu: %s\n gave     %s", step, text,
+                      parts.data);
+    }
+    buf_free(&whole);
+    buf_free(&parts);
+}

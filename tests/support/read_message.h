@@ -18,6 +18,10 @@ void read_message_in_parts(const struct message_settings *settings, const char *
 void read_message_in_order(const struct message_settings *settings, const char *text, size_t step,
                            struct buf *out);
 
+/* Fails unless the text is read as this message of write_message, wherever it is cut. */
+void expect_message(const struct message_settings *settings, const char *text,
+                    const char *expected);
+
 /* Adds a whole new call to a message, or its beginning, and returns it. */
 struct message_call *message_give_call(struct message *message, int index, const char *id,
                                        const char *name, const char *arguments);
