@@ -25,7 +25,9 @@ static enum status read_config(struct opening *o, struct err *err) {
     struct pooling *pooling = &o->engine->pooling;
     status = model_file_pooling(pooling, &o->file, config, err);
     memory_fit_encoder(&o->config, config);
-    if (o->config.pooling != HIDDEN_NONE) pooling->rows = o->config.pooling;
+    if (o->config.pooling == HIDDEN_NONE) return status;
+    pooling->rows = o->config.pooling;
+    pooling->is_stated = true;
     return status;
 }
 

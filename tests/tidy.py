@@ -211,6 +211,7 @@ SHORT_FILES = {
     "server/anthropic/anthropic.h": A_ROOM,
     "server/responses/responses.h": A_ROOM,
     "server/decisions/decisions.h": A_ROOM,
+    "server/llama/internal.h": A_DOOR,
     "engine/grammar/schema/schema.h": A_ROOM,
     "engine/models/dummy.h": A_DOOR,
     "engine/models/folder_names.h": A_DOOR,

@@ -46,6 +46,7 @@ struct pooling {
     enum hidden_rows rows; /* not HIDDEN_NONE */
     struct head head;      /* after pooling */
     bool normalises;       /* to length 1, after the head */
+    bool is_stated;        /* by the model's files or an option: embeddings are its purpose */
     /* a step of the model's files that this version lacks, "3_LSTM"; empty: none. Then the model
      * gives no embeddings */
     char unserved[64];

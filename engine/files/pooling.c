@@ -96,6 +96,7 @@ static enum status read_steps(struct pooling *out, const char *folder, const cha
     enum status status = hf_list_read(&steps, path, MAX_POOLING_BYTES, err);
     if (status) return status;
     out->normalises = false;
+    out->is_stated = true;
     snprintf(out->unserved, sizeof out->unserved, "modules.json"); /* until a pooling is found */
     json_each(step, steps) if (!status) status = read_step(out, folder, step, n_in, err);
     json_free(steps);
@@ -178,6 +179,7 @@ static enum status read_gguf(struct pooling *out, const struct gguf *gguf,
     int64_t type;
     snprintf(key, sizeof key, "%s.pooling_type", config->architecture);
     enum status status = gguf_int_or(gguf, key, 0, POOLING_RANK, POOLING_NONE, &type, err);
+    if (!status && type != POOLING_NONE) out->is_stated = true;
     if (!status && type == POOLING_MEAN) out->rows = HIDDEN_ALL;
     if (!status && type == POOLING_CLS) out->rows = HIDDEN_FIRST;
     if (!status && type == POOLING_LAST) out->rows = HIDDEN_LAST;
@@ -186,8 +188,9 @@ static enum status read_gguf(struct pooling *out, const struct gguf *gguf,
 
 enum status model_file_pooling(struct pooling *out, const struct model_file *file,
                                const struct model_config *config, struct err *err) {
-    *out =
-        (struct pooling){.rows = config->is_encoder ? HIDDEN_ALL : HIDDEN_LAST, .normalises = true};
+    *out = (struct pooling){.rows = config->is_encoder ? HIDDEN_ALL : HIDDEN_LAST,
+                            .normalises = true,
+                            .is_stated = config->is_encoder};
     if (!file->gguf) return read_folder(out, file->hf->folder, config->K_embedding, err);
     return model_file_blame(file, read_gguf(out, file->gguf, config, err), err);
 }

@@ -117,6 +117,7 @@ void app_set_limits(struct app *app) {
         .max_prompts = min_int(options->scheduler.max_queued_requests, MAX_PROMPTS),
         .default_seed = seed,
         .has_chat_template = engine_chat_template(app->engine, false) != NULL,
+        .takes_system = system_probe_shows(engine_chat_template(app->engine, false)),
         .reasoning_budget = options->api.reasoning_budget,
         .tokenizer = engine_tokenizer(app->engine),
         .pooling = engine_pooling(app->engine),

@@ -164,13 +164,16 @@ bool tool_probe_disagrees(const struct tool_probe *probe);
  * (tool_format_free). */
 struct tool_format *tool_probe_derive(const struct tool_probe *probe);
 
-/* ---- reasoning_probe.c: the text after reasoning -------------------------------------------- */
+/* ---- reasoning_probe.c: reasoning and system messages of a template ------------------------- */
 
 #define REASONING_SPACE 16 /* bytes, including NUL */
 
 /* Writes the white space that the template writes between the end marker of reasoning and the
  * content; "" if the probe does not find it. The probe must have `chat` and `reasoning`. */
 void reasoning_probe_space(const struct tool_probe *probe, char out[REASONING_SPACE]);
+
+/* Returns false if the template refuses a system message, or leaves it out. NULL: true. */
+bool system_probe_shows(const struct chat_template *chat);
 
 /* ---- respond.c: answers --------------------------------------------------------------------- */
 

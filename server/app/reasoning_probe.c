@@ -1,5 +1,5 @@
-/* Finds the text that a template writes between reasoning and content: renders an answer with both,
- * or a prompt without reasoning.
+/* Asks a template about its form. It finds the text that a template writes between reasoning and
+ * content: it renders an answer with both, or a prompt without reasoning.
  *
  *   <|im_start|>assistant\n<think>\nREASONING\n</think>\n\nCONTENT
  *   <|im_start|>assistant\n<think>\n\n</think>\n\n
@@ -12,6 +12,7 @@
 #define MAX_PROBE_BYTES ((size_t)1 << 20)
 #define REASONING "Probe-thoughts"
 #define CONTENT "Probe-answer"
+#define SYSTEM "Probe-system"
 #define USER "{\"role\":\"user\",\"content\":\"Which?\"}"
 #define ANSWER                                                                                     \
     ",{\"role\":\"assistant\",\"content\":\"" CONTENT "\",\"reasoning_content\":\"" REASONING      \
@@ -63,4 +64,21 @@ void reasoning_probe_space(const struct tool_probe *probe, char out[REASONING_SP
         if (text.length > 0) copy_space(text.data, end, "", out);
     }
     buf_free(&text);
+}
+
+bool system_probe_shows(const struct chat_template *chat) {
+    static const char text[] =
+        "[{\"role\":\"system\",\"content\":\"" SYSTEM "\"},{\"role\":\"user\",\"content\":\"a\"}]";
+    struct json *messages;
+    struct err err;
+    struct buf out = {0};
+    if (!chat) return true;
+    enum status status = json_parse(&messages, "It", text, strlen(text), NULL);
+    assert(status == STATUS_OK);
+    const struct chat_input input = {.messages = messages, .add_generation_prompt = true};
+    status = chat_template_render(chat, &input, MAX_PROBE_BYTES, &out, NULL, NULL, &err);
+    bool shows = !status && out.length > 0 && memmem(out.data, out.length, SYSTEM, strlen(SYSTEM));
+    buf_free(&out);
+    json_free(messages);
+    return shows;
 }

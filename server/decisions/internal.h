@@ -56,9 +56,10 @@ struct decision {
     struct question question[MAX_QUESTIONS]; /* one for each prompt */
 };
 
-/* Checks a body of /v1/decisions for `api`, and makes a prompt of each question. Frees the body. */
+/* Checks a body of /v1/decisions for `api`, and makes a prompt of each question. Adds the names of
+ * the messages that the input became to `names`. Frees the body. */
 enum status decisions_parse(struct api_request **out, struct json *body,
                             const struct api_limits *limits, const struct api *api,
-                            struct err *err);
+                            struct buf *names, struct err *err);
 
 #endif

@@ -290,25 +290,29 @@ static enum status finish(struct api_request **out, const struct json *body,
 
 enum status decisions_parse(struct api_request **out, struct json *body,
                             const struct api_limits *limits, const struct api *api,
-                            struct err *err) {
-    struct buf text = {0}, names = {0};
+                            struct buf *names, struct err *err) {
+    struct buf text = {0};
     struct json *chat = NULL;
     *out = NULL;
-    enum status status = translate(&text, &names, body, err);
+    api_name_add(names, "messages", "input");
+    enum status status = translate(&text, names, body, err);
     if (status == STATUS_OK)
         status = json_parse_strict(&chat, "The body", text.data, text.length, err);
     if (status == STATUS_OK) status = api_parse_chat(out, chat, limits, api, err);
-    if (status != STATUS_OK && names.length > 0) api_rename(err, names.data, names.length);
+    if (status != STATUS_OK) api_rename(err, names->data, names->length);
     if (status == STATUS_OK) status = finish(out, body, limits, err);
     buf_free(&text);
-    buf_free(&names);
     json_free(body);
     return status;
 }
 
 static enum status parse_body(struct api_request **out, struct json *body,
                               const struct api_limits *limits, struct err *err) {
-    return decisions_parse(out, body, limits, &api_decisions, err);
+    struct buf names = {0};
+    enum status status = decisions_parse(out, body, limits, &api_decisions, &names, err);
+    if (status == STATUS_OK) api_keep_names(*out, &names);
+    buf_free(&names);
+    return status;
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */

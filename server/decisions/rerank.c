@@ -61,7 +61,8 @@ static enum status refuse_unserved(const struct json *body, struct err *err) {
     return STATUS_OK;
 }
 
-static enum status translate(struct buf *out, const struct json *body, struct err *err) {
+static enum status translate(struct buf *out, const struct json *body,
+                             const struct api_limits *limits, struct err *err) {
     if (!json_is(body, JSON_OBJECT))
         return err_set(err, STATUS_INVALID_REQUEST, NULL,
                        "The body must be a JSON object, but it is %s.", json_type_name(body));
@@ -81,7 +82,9 @@ static enum status translate(struct buf *out, const struct json *body, struct er
     if (copied.length > 0) buf_puts(out, ",");
     buf_add(out, copied.data, copied.length);
     buf_free(&copied);
-    buf_puts(out, ",\"messages\":[{\"role\":\"system\",\"content\":\"" TASK "\"}]}");
+    /* the question joins a user's message */
+    const char *role = limits->takes_system ? "system" : "user";
+    buf_printf(out, ",\"messages\":[{\"role\":\"%s\",\"content\":\"%s\"}]}", role, TASK);
     return STATUS_OK;
 }
 
@@ -176,7 +179,7 @@ static enum status parse_as(struct api_request **out, struct json *body,
     struct buf text = {0};
     struct json *chat = NULL;
     *out = NULL;
-    enum status status = translate(&text, body, err);
+    enum status status = translate(&text, body, limits, err);
     if (status == STATUS_OK)
         status = json_parse_strict(&chat, "The body", text.data, text.length, err);
     if (status == STATUS_OK) status = api_parse_chat(out, chat, limits, api, err);

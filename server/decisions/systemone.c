@@ -215,6 +215,7 @@ static enum status translate(struct buf *out, struct buf *names, const struct js
         return err_set(err, STATUS_INVALID_REQUEST, "state",
                        "'state' must be a text or a JSON value, with 'questions' about it.");
     api_name_add(names, "input", "state");
+    api_name_add(names, "messages", "state");
     buf_puts(out, "{\"input\":");
     write_content(out, state);
     struct buf copied = {0};
@@ -251,13 +252,14 @@ static enum status keep_levels(struct api_request *request, const struct json *q
 
 static enum status parse_body(struct api_request **out, struct json *body,
                               const struct api_limits *limits, struct err *err) {
-    struct buf text = {0}, names = {0};
+    struct buf text = {0}, names = {0}, messages = {0};
     struct json *asked = NULL;
     *out = NULL;
     enum status status = translate(&text, &names, body, err);
     if (status == STATUS_OK)
         status = json_parse_strict(&asked, "The body", text.data, text.length, err);
-    if (status == STATUS_OK) status = decisions_parse(out, asked, limits, &api_systemone, err);
+    if (status == STATUS_OK)
+        status = decisions_parse(out, asked, limits, &api_systemone, &messages, err);
     if (status == STATUS_OK)
         status = keep_levels(*out, fields_member(&systemone_fields, body, "questions"), err);
     if (status == STATUS_OK)
@@ -270,6 +272,7 @@ static enum status parse_body(struct api_request **out, struct json *body,
     }
     buf_free(&text);
     buf_free(&names);
+    buf_free(&messages);
     json_free(body);
     return status;
 }

@@ -70,22 +70,48 @@ static struct added added_tokens(const struct generation_job *job, const struct 
     return added;
 }
 
-/* Keeps only the last tokens of a prompt, after the model's begin tokens. Returns true if the
- * prompt was longer. */
+static bool keeps_beginning(const struct api_request *request) {
+    if (request->kept_side != KEEP_USUAL) return request->kept_side == KEEP_BEGINNING;
+    return request->api->reads != NULL;
+}
+
+/* Keeps only the last tokens of a prompt, after the model's begin tokens, or the first ones, before
+ * its end tokens. Returns true if the prompt was longer. */
 static bool truncate_prompt(const struct generation_job *job, struct prompt_run *run,
                             const struct api_prompt *asked) {
     const struct api_request *request = job->request;
+    const struct added added = added_tokens(job, asked);
     int keep = request->truncate_prompt_tokens;
     int output = request->max_tokens >= 0 ? request->max_tokens : 1;
     if (keep == 0) return false;
     if (keep < 0) keep = job->app->limits.max_model_len - output;
     if (keep < 1) keep = 1;
     if (run->n_ids <= keep) return false;
-    int first = min_int(added_tokens(job, asked).before, keep);
+    int first = min_int(added.before, keep);
+    if (keeps_beginning(request)) first = keep - min_int(added.after, keep - first);
     size_t kept = (size_t)(keep - first);
     memmove(run->ids + first, run->ids + run->n_ids - kept, kept * sizeof *run->ids);
     run->n_ids = keep;
     return true;
+}
+
+/* Encodes a prompt. A text that is cut to its beginning may have any length: half of it is encoded
+ * until that is short enough to count. */
+static enum status encode_prompt(struct generation_job *job, const struct api_prompt *asked,
+                                 struct prompt_run *run, struct err *err) {
+    const struct api_request *request = job->request;
+    const bool may_cut = request->truncate_prompt_tokens != 0 && keeps_beginning(request);
+    struct api_prompt part = *asked;
+    for (;;) {
+        enum status status = prompt_encode(job->app->engine, &part, request->add_special_tokens,
+                                           &job->seen, &run->ids, &run->n_ids, err);
+        bool is_long = status && strcmp(err->code, "context_length_exceeded") == 0;
+        part.n_ids /= 2;
+        part.length = (size_t)utf8_cut(part.text, part.length, (int)(part.length / 2));
+        bool has_part = !part.messages && !part.infills && (part.n_ids > 0 || part.length > 0);
+        if (!is_long || !may_cut || !has_part) return status;
+        *err = (struct err){0};
+    }
 }
 
 /* Prepares echo: the client's text, or the text of its ids. */
@@ -219,9 +245,7 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
     run->job = job;
     job->seen = job->format;
     job->seen.reasoning = job->app->limits.reasoning_format;
-    enum status status = prompt_encode(job->app->engine, asked, request->add_special_tokens,
-                                       &job->seen, &run->ids, &run->n_ids, err);
-    if (status) return status;
+    if (encode_prompt(job, asked, run, err)) return err->status;
     if (job->format.reasoning) job->format = job->seen;
     if (index == 0 && job_ask_for_calls(job, err)) return err->status;
     bool truncated = truncate_prompt(job, run, asked);

@@ -3,8 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/json/json.h"
-#include "server/llama/llama.h"
+#include "server/llama/internal.h"
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
@@ -17,11 +16,6 @@ static const struct field rows[] = {
 
 static const struct field_table llama_fields = {FIELDS_OF(rows)};
 
-static const char *name_of(const char *name) {
-    const struct field *field = fields_find(&llama_fields, name);
-    return field && field->copied_to ? field->copied_to : name;
-}
-
 /* Do these values mean that the field is absent? Zero of n_probs asks for no logprobs, and a
  * negative number of n_predict for as many tokens as fit. */
 static bool is_absent(const struct json *member) {
@@ -30,13 +24,16 @@ static bool is_absent(const struct json *member) {
     return strcmp(member->name, "n_predict") == 0 && json_integer(member) < 0;
 }
 
-static enum status translate(struct json **out, const struct json *body, struct err *err) {
+enum status llama_translate(struct json **out, const struct json *body,
+                            const struct field_table *fields,
+                            bool (*skips)(const struct json *member), struct err *err) {
     struct buf text = {0};
     const char *comma = "";
     buf_puts(&text, "{");
     json_each_member(member, body) {
-        if (is_absent(member)) continue;
-        const char *name = name_of(member->name);
+        if (skips && skips(member)) continue;
+        const struct field *field = fields_find(fields, member->name);
+        const char *name = field && field->copied_to ? field->copied_to : member->name;
         buf_puts(&text, comma);
         json_write_string(&text, name, strlen(name));
         buf_puts(&text, ":");
@@ -67,7 +64,7 @@ static enum status parse_as(struct api_request **out, struct json *body,
     if (!json_is(body, JSON_OBJECT)) { /* this parser's own message */
         return api_parse_text(out, body, limits, api, err);
     }
-    status = translate(&translated, body, err);
+    status = llama_translate(&translated, body, &llama_fields, is_absent, err);
     json_free(body);
     if (status != STATUS_OK) return status;
     bool is_limited = has_maximum(translated);

@@ -1,8 +1,5 @@
 /* llama-server's /embedding: a body of /v1/embeddings whose input may be named `content`. */
-#include <string.h>
-
-#include "server/json/json.h"
-#include "server/llama/llama.h"
+#include "server/llama/internal.h"
 
 static const struct field rows[] = {
     {"content", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "input"},
@@ -10,45 +7,17 @@ static const struct field rows[] = {
 
 static const struct field_table fields = {FIELDS_OF(rows)};
 
-static enum status translate(struct json **out, const struct json *body, struct err *err) {
-    struct buf text = {0};
-    const char *comma = "";
-    buf_puts(&text, "{");
-    json_each_member(member, body) {
-        const struct field *field = fields_find(&fields, member->name);
-        const char *name = field ? field->copied_to : member->name;
-        buf_puts(&text, comma);
-        json_write_string(&text, name, strlen(name));
-        buf_puts(&text, ":");
-        json_write_value(&text, member);
-        comma = ",";
-    }
-    buf_puts(&text, "}");
-    /* a body with both names */
-    enum status status = json_parse_strict(out, "The body", text.data, text.length, err);
-    buf_free(&text);
-    return status;
-}
-
 static enum status parse_body(struct api_request **out, struct json *body,
                               const struct api_limits *limits, struct err *err) {
     struct json *translated = NULL;
     *out = NULL;
     if (!json_is(body, JSON_OBJECT)) /* that parser's own message */
         return api_parse_embeddings(out, body, limits, &api_llama_embedding, err);
-    struct buf names = {0};
     bool has_content = json_member(body, "content") != NULL;
-    enum status status = translate(&translated, body, err);
+    enum status status = llama_translate(&translated, body, &fields, NULL, err);
     json_free(body);
     if (!status) status = api_parse_embeddings(out, translated, limits, &api_llama_embedding, err);
-    if (has_content) {
-        api_name_add(&names, "input", "content");
-        if (status == STATUS_OK)
-            api_keep_names(*out, &names);
-        else
-            api_rename(err, names.data, names.length);
-    }
-    buf_free(&names);
+    if (has_content) api_name_input(*out, "content", err);
     return status;
 }
 

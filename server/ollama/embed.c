@@ -6,7 +6,7 @@
 
 static const struct field embed_rows[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .required = true},
-    {"input", FIELD_ANY, FIELD_NOT_STORED, .required = true, .copied_to = "input"},
+    {"input", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "input"},
     {"dimensions", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "dimensions"},
     {"truncate", FIELD_BOOL, FIELD_NOT_STORED},
     {"options", FIELD_OBJECT, FIELD_NOT_STORED},
@@ -14,17 +14,18 @@ static const struct field embed_rows[] = {
 
 static const struct field embeddings_rows[] = {
     {"model", FIELD_STRING, FIELD_NOT_STORED, .required = true},
-    {"prompt", FIELD_ANY, FIELD_NOT_STORED, .required = true, .copied_to = "input"},
+    {"prompt", FIELD_ANY, FIELD_NOT_STORED, .copied_to = "input"},
     {"options", FIELD_OBJECT, FIELD_NOT_STORED},
 };
 
 static const struct field_table embed_fields = {FIELDS_OF(embed_rows)};
 static const struct field_table embeddings_fields = {FIELDS_OF(embeddings_rows)};
 
-/* Ollama cuts texts to the context unless it is told not to. */
+/* Ollama cuts texts to the context unless it is told not to. Clients load a model by an empty
+ * input: here it is one token, whose vector is not written. */
 static enum status translate(struct buf *out, const struct field_table *fields,
-                             const struct json *body, const struct api_limits *limits,
-                             struct err *err) {
+                             const struct json *body, bool is_empty,
+                             const struct api_limits *limits, struct err *err) {
     const struct json *model = fields_member(fields, body, "model");
     const struct json *truncate =
         fields_find(fields, "truncate") ? fields_member(fields, body, "truncate") : NULL;
@@ -39,7 +40,10 @@ static enum status translate(struct buf *out, const struct field_table *fields,
     buf_puts(out, "{\"model\":");
     json_write_string(out, name, ollama_name_length(limits, name, json_length(model)));
     if (!truncate || json_true(truncate)) buf_puts(out, ",\"truncate_prompt_tokens\":-1");
-    fields_copy(fields, body, &copied);
+    if (is_empty)
+        buf_puts(&copied, "\"input\":[0]");
+    else
+        fields_copy(fields, body, &copied);
     if (copied.length > 0) buf_puts(out, ",");
     buf_add(out, copied.data, copied.length);
     buf_puts(out, "}");
@@ -47,37 +51,33 @@ static enum status translate(struct buf *out, const struct field_table *fields,
     return STATUS_OK;
 }
 
-static enum status parse_as(struct api_request **out, struct json *body,
-                            const struct field_table *fields, const struct api_limits *limits,
-                            const struct api *api, struct err *err) {
+/* `input` is the field with the texts. */
+static enum status parse_as(struct api_request **out, struct json *body, const char *input,
+                            const struct api_limits *limits, const struct api *api,
+                            struct err *err) {
     struct buf text = {0};
     struct json *translated = NULL;
+    bool is_empty = ollama_is_empty(json_member(body, input));
     *out = NULL;
-    enum status status = translate(&text, fields, body, limits, err);
+    enum status status = translate(&text, api->fields, body, is_empty, limits, err);
     if (status == STATUS_OK)
         status = json_parse(&translated, "The body", text.data, text.length, err);
     buf_free(&text);
     json_free(body);
-    return status ? status : api_parse_embeddings(out, translated, limits, api, err);
+    if (status == STATUS_OK) status = api_parse_embeddings(out, translated, limits, api, err);
+    if (status == STATUS_OK) (*out)->only_loads = is_empty;
+    return status;
 }
 
 static enum status parse_embed(struct api_request **out, struct json *body,
                                const struct api_limits *limits, struct err *err) {
-    return parse_as(out, body, &embed_fields, limits, &api_ollama_embed, err);
+    return parse_as(out, body, "input", limits, &api_ollama_embed, err);
 }
 
-/* The name of the input is "prompt" here. */
 static enum status parse_embeddings(struct api_request **out, struct json *body,
                                     const struct api_limits *limits, struct err *err) {
-    struct buf names = {0};
-    enum status status =
-        parse_as(out, body, &embeddings_fields, limits, &api_ollama_embeddings, err);
-    api_name_add(&names, "input", "prompt");
-    if (status == STATUS_OK)
-        api_keep_names(*out, &names);
-    else
-        api_rename(err, names.data, names.length);
-    buf_free(&names);
+    enum status status = parse_as(out, body, "prompt", limits, &api_ollama_embeddings, err);
+    api_name_input(*out, "prompt", err);
     return status;
 }
 
@@ -86,12 +86,14 @@ static void write_embed(struct buf *out, const struct api_answer *answer,
     buf_puts(out, "{\"model\":");
     json_write_string(out, answer->model, strlen(answer->model));
     buf_puts(out, ",\"embeddings\":[");
-    for (int i = 0; i < n; i++) {
+    const bool only_loads = answer->request->only_loads;
+    for (int i = 0; i < n && !only_loads; i++) {
         if (i > 0) buf_puts(out, ",");
         api_write_embedding(out, answer, &choices[i]);
     }
     buf_printf(out, "],\"total_duration\":%llu,\"load_duration\":0,\"prompt_eval_count\":%d}",
-               (unsigned long long)(usage->prompt_ns + usage->generation_ns), usage->prompt_tokens);
+               (unsigned long long)(usage->prompt_ns + usage->generation_ns),
+               only_loads ? 0 : usage->prompt_tokens);
 }
 
 static void write_embeddings(struct buf *out, const struct api_answer *answer,
@@ -100,7 +102,10 @@ static void write_embeddings(struct buf *out, const struct api_answer *answer,
     (void)n;
     (void)usage;
     buf_puts(out, "{\"embedding\":");
-    api_write_embedding(out, answer, choices);
+    if (answer->request->only_loads)
+        buf_puts(out, "[]");
+    else
+        api_write_embedding(out, answer, choices);
     buf_puts(out, "}");
 }
 

@@ -39,6 +39,9 @@ size_t ollama_name_length(const struct api_limits *limits, const char *name, siz
 /* ---- response.c ----------------------------------------------------------------------------- */
 
 /* Writes {"error": text}. */
+/* Is the value absent, null, an empty string or an empty array? */
+bool ollama_is_empty(const struct json *value);
+
 void ollama_write_error(struct buf *out, const struct err *err, const char *request_id);
 #define OLLAMA_NO_MEMORY "{\"error\":\"Not enough memory for this request: try again later.\"}"
 

@@ -138,11 +138,17 @@ static void write_info(struct buf *out, const struct ollama_card *card) {
     buf_puts(out, "}");
 }
 
+/* An encoder answers with vectors only. */
 static void write_capabilities(struct buf *out, const struct ollama_card *card) {
-    buf_puts(out, "\"capabilities\":[\"completion\"");
-    if (card->limits->tool_format) buf_puts(out, ",\"tools\"");
-    if (card->limits->reasoning_format) buf_puts(out, ",\"thinking\"");
-    if (card->limits->can_infill) buf_puts(out, ",\"insert\"");
+    const struct api_limits *limits = card->limits;
+    const struct pooling *pooling = limits->pooling;
+    const bool embeds = pooling && pooling->is_stated && !pooling->unserved[0];
+    const bool writes = !limits->config->is_encoder;
+    buf_printf(out, "\"capabilities\":[%s", writes ? "\"completion\"" : "");
+    if (writes && limits->tool_format) buf_puts(out, ",\"tools\"");
+    if (writes && limits->reasoning_format) buf_puts(out, ",\"thinking\"");
+    if (writes && limits->can_infill) buf_puts(out, ",\"insert\"");
+    if (embeds) buf_puts(out, writes ? ",\"embedding\"" : "\"embedding\"");
     buf_puts(out, "]");
 }
 

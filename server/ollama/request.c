@@ -103,8 +103,7 @@ static void write_load(struct ollama_translation *to) {
     buf_puts(&to->out, ",\"prompt\":[0],\"max_tokens\":0,\"echo\":true");
 }
 
-/* Is the value absent, null, an empty string or an empty array? */
-static bool is_empty(const struct json *value) {
+bool ollama_is_empty(const struct json *value) {
     bool is_list = json_is(value, JSON_ARRAY);
     return !value || json_is(value, JSON_NULL) || json_is_text(value, "") ||
            (is_list && json_count(value) == 0);
@@ -115,7 +114,7 @@ enum status ollama_parse_chat(struct api_request **out, struct json *body,
     struct ollama_translation to = {.body = body, .fields = &ollama_chat_fields, .err = err};
     *err = (struct err){0};
     if (begin(&to, limits)) return finish(&to, out, body, limits, &api_ollama_chat);
-    if (is_empty(ollama_field(&to, "messages")))
+    if (ollama_is_empty(ollama_field(&to, "messages")))
         write_load(&to);
     else if (!ollama_messages(&to) && !ollama_options(&to))
         write_tools(&to);
@@ -147,7 +146,7 @@ static enum status refuse_unserved(struct ollama_translation *to) {
     static const char *const names[] = {"template", "context"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct json *value = ollama_field(to, names[i]);
-        if (is_empty(value)) continue;
+        if (ollama_is_empty(value)) continue;
         return err_set(to->err, STATUS_INVALID_REQUEST, names[i],
                        "'%s' is not served: send the conversation to /api/chat.", names[i]);
     }

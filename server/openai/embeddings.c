@@ -108,6 +108,16 @@ enum status api_parse_embeddings(struct api_request **out, struct json *body,
     return request_parse(out, &parse, body, finish_embeddings);
 }
 
+void api_name_input(struct api_request *request, const char *clients, struct err *err) {
+    struct buf names = {0};
+    api_name_add(&names, "input", clients);
+    if (request)
+        api_keep_names(request, &names);
+    else
+        api_rename(err, names.data, names.length);
+    buf_free(&names);
+}
+
 static enum status parse_body(struct api_request **out, struct json *body,
                               const struct api_limits *limits, struct err *err) {
     return api_parse_embeddings(out, body, limits, &api_embeddings, err);

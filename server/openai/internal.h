@@ -103,6 +103,7 @@ enum status check_allowed_ids(struct parse *parse, const char *name, const struc
 enum status check_bad_words(struct parse *parse, const char *name, const struct json *value);
 enum status check_logprob_ids(struct parse *parse, const char *name, const struct json *value);
 enum status check_truncation(struct parse *parse, const char *name, const struct json *value);
+enum status check_truncation_side(struct parse *parse, const char *name, const struct json *value);
 enum status check_seed(struct parse *parse, const char *name, const struct json *value);
 enum status check_request_id(struct parse *parse, const char *name, const struct json *value);
 enum status check_cache_salt(struct parse *parse, const char *name, const struct json *value);
@@ -129,9 +130,10 @@ enum status check_constraint(struct parse *parse, const char *name, const struct
 
 /* Must precede the prompts, because it affects their allowed length. */
 #define TRUNCATION_FIELD                                                                           \
+    {"truncate_prompt_tokens", FIELD_INT, IN(truncate_prompt_tokens), 0, -1, INT32_MAX,            \
+     .check = check_truncation},                                                                   \
     {                                                                                              \
-        "truncate_prompt_tokens", FIELD_INT, IN(truncate_prompt_tokens), 0, -1, INT32_MAX,         \
-            .check = check_truncation                                                              \
+        "truncation_side", FIELD_ANY, FIELD_NOT_STORED, .check = check_truncation_side             \
     }
 
 #define SAMPLING_FIELDS                                                                            \

@@ -79,7 +79,8 @@ struct api_limits {
     int max_prompts;       /* maximum number of prompts per request */
     uint64_t default_seed; /* for requests without a seed */
     bool has_chat_template;
-    bool can_infill; /* the tokenizer has the tokens for it (tokenizer_fim) */
+    bool takes_system; /* the template, if there is one, shows a system message */
+    bool can_infill;   /* the tokenizer has the tokens for it (tokenizer_fim) */
     /* the model's formats of calls and reasoning; NULL: none or unknown */
     const struct tool_format *tool_format;
     /* the template has its markers, but writes calls in another form; then tool_format is NULL */
@@ -99,6 +100,13 @@ struct api_limits {
 struct api_text {
     const char *text;
     size_t length;
+};
+
+/* The part of a long prompt that is kept. */
+enum kept_side {
+    KEEP_USUAL, /* the end, and of an API that reads the beginning */
+    KEEP_END,
+    KEEP_BEGINNING,
 };
 
 /* A checked request. The arena and `json` own all its memory; api_request_free frees everything. */
@@ -126,7 +134,8 @@ struct api_request {
     int input_prompt;        /* before each text: index + 1 in pooling->prompt; 0: none */
     bool as_base64;          /* embeddings are base64 of their floats */
     const void *reading;     /* of an API that reads: for its writers, in the arena */
-    bool only_loads; /* Ollama's: the prompt is empty; the answer says that the model is loaded */
+    /* Ollama's: the prompt is empty; the answer says that the model is loaded, or has no vector */
+    bool only_loads;
     bool echo;
     bool stream, include_usage, continuous_usage_stats;
     bool return_token_ids, skip_special_tokens, include_stop_str_in_output, ignore_eos;
@@ -158,8 +167,10 @@ struct api_request {
     int mirostat;               /* 0 or 2 */
     int n_dry_breakers;
     struct api_text *dry_breakers; /* [n_dry_breakers]; NULL: absent */
-    /* number of tokens kept at a prompt's end; -1: as many as leave space for the output; 0: all */
+    /* number of tokens of a prompt that are kept; -1: as many as leave space for the output;
+     * 0: all */
     int truncate_prompt_tokens;
+    enum kept_side kept_side;
     int prompt_logprobs; /* -1: off; otherwise the number of best tokens per prompt token */
     int priority;
     uint64_t cache_salt[2];
@@ -346,6 +357,10 @@ enum status api_parse_text(struct api_request **out, struct json *body,
 enum status api_parse_embeddings(struct api_request **out, struct json *body,
                                  const struct api_limits *limits, const struct api *api,
                                  struct err *err);
+
+/* Sets the client's name of `input` in the errors of such a body: of `request`, or in `err` if that
+ * is NULL. */
+void api_name_input(struct api_request *request, const char *clients, struct err *err);
 
 /* Writes a choice's embedding as a list of numbers, or as base64 of little-endian floats: the
  * pooled hidden vectors after the head, cut to the request's dimensions, normalised. */

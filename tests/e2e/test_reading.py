@@ -120,9 +120,30 @@ def test_wrong_inputs_are_named(server, body, param):
 
 
 def test_ollama_cuts_long_inputs_unless_told_not_to(server):
-    long = {"model": NAME, "input": "word " * 2000}
-    assert server.post("/api/embed", long).status_code == 200
-    assert server.post("/api/embed", {**long, "truncate": False}).status_code == 400
+    for n in (2000, 200_000):
+        long = {"model": NAME, "input": "word " * n}
+        found = server.post("/api/embed", long).json()
+        assert found["embeddings"] == [embed(server, "word " * n, truncate_prompt_tokens=-1)[0]] and found["prompt_eval_count"] == 1024
+        assert server.post("/api/embed", {**long, "truncate": False}).status_code == 400
+
+
+def test_a_long_input_keeps_its_beginning_or_its_end(server):
+    words = ["one", " two", " three", " four", " five", " six"]
+    ids = [server.post("/tokenize", {"prompt": word}).json()["tokens"][0] for word in words]
+    for given in ("".join(words), [ids]):
+        for n in range(1, 7):
+            for side, kept in (({}, ids[:n]), ({"truncation_side": "right"}, ids[:n]), ({"truncation_side": "left"}, ids[-n:])):
+                assert embed(server, given, truncate_prompt_tokens=n, **side) == embed(server, [kept])
+    assert embed(server, [ids * 2000], truncate_prompt_tokens=3) == embed(server, [ids[:3]])
+
+
+def test_an_empty_input_of_ollamas_loads_the_model(server):
+    for given in ({}, {"input": None}, {"input": []}, {"input": ""}):
+        answer = server.post("/api/embed", {"model": NAME, **given})
+        assert answer.status_code == 200 and answer.json()["embeddings"] == [] and answer.json()["prompt_eval_count"] == 0
+    assert ollama.Client(host=server.url).embed(model=NAME, input=[]).embeddings == []
+    assert server.post("/api/embeddings", {"model": NAME, "prompt": ""}).json() == {"embedding": []}
+    assert server.post("/api/embed", {"model": NAME, "input": [""]}).status_code == 400
 
 
 # ---- decisions ----------------------------------------------------------------------------------
@@ -164,7 +185,11 @@ PREDICATE = {"type": "predicate", "instructions": "a"}
 CHOICE = {"type": "choice", "instructions": "a", "choices": [{"value": "x"}, {"value": "y"}]}
 
 
+CALL = {"type": "function_call", "call_id": "x", "name": "f", "arguments": "{}"}
+
+
 @pytest.mark.parametrize("body, param", [
+    ({"input": [{"role": "user", "content": "a"}, CALL], "questions": [PREDICATE]}, "input[1]"),  # the template leaves calls out
     ({"questions": [PREDICATE]}, "input"), ({"input": "", "questions": [PREDICATE]}, "input"), ({"input": "a"}, "questions"),
     ({"input": "a", "questions": []}, "questions"), ({"input": "a", "questions": [PREDICATE] * 401}, "questions"),
     ({"input": "a", "questions": [5]}, "questions[0]"), ({"input": "a", "questions": [{}]}, "questions[0].type"),
@@ -332,6 +357,14 @@ def test_dense_layers_and_prompts_are_those_of_sentence_transformers():
         server.stop()
 
 
+def capabilities(model, *flags):
+    server = Server(*flags, model=str(model), env={}).wait_until_ready()
+    try:
+        return server.post("/api/show", {"name": NAME}).json()["capabilities"]
+    finally:
+        server.stop()
+
+
 def test_a_dense_layer_that_is_not_served_is_named(tmp_path):
     for i, (change, said) in enumerate(((lambda step: (step / "model.safetensors").rename(step / "pytorch_model.bin"), "'2_Dense' is not served"),
                                         (lambda step: (step / "config.json").write_text('{"activation_function": "torch.nn.Softplus"}'), "'2_Dense' is not served"))):
@@ -339,6 +372,32 @@ def test_a_dense_layer_that_is_not_served_is_named(tmp_path):
         shutil.copytree(DENSE, folder)
         change(folder / "2_Dense")
         assert said in vector_of(folder)
+
+
+def test_ollamas_clients_see_which_models_embed(server, tmp_path):
+    assert "embedding" not in server.post("/api/show", {"name": NAME}).json()["capabilities"]
+    assert "embedding" in capabilities(EMBEDDER)
+    plain = tmp_path / "plain"
+    shutil.copytree(EMBEDDER, plain)
+    (plain / "modules.json").unlink()
+    assert "embedding" not in capabilities(plain) and "embedding" in capabilities(plain, "--pooling", "mean")
+
+
+@pytest.mark.parametrize("system", ["{{ raise_exception('no system') }}", "", None])
+def test_a_template_without_a_system_role_ranks(tmp_path, system):
+    shown = "{{ '[' + m.role + '] ' + m.content + '\n' }}"
+    cases = f"{{% if m.role == 'system' %}}{system}{{% else %}}{shown}{{% endif %}}" if system is not None else shown
+    template = tmp_path / "roles.jinja"
+    template.write_text(f"{{% for m in messages %}}{cases}{{% endfor %}}[assistant] ")
+    server = Server("--chat-template", str(template)).wait_until_ready()
+    try:
+        body = {"model": NAME, "query": "The capital of France?", "documents": ["Paris", "Cats sleep."]}
+        assert len(server.post("/v1/rerank", body).json()["results"]) == 2
+        ids = server.post("/v1/rerank/render", body).json()[0]["token_ids"]
+        text = server.post("/detokenize", {"tokens": ids}).json()["prompt"]
+        assert text.startswith("[system] Judge" if system is None else "[user] Judge") and text.count("[user]") == 1
+    finally:
+        server.stop()
 
 
 def test_a_template_that_begins_with_reasoning_is_refused(tmp_path):

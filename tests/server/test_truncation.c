@@ -1,5 +1,5 @@
-/* Truncated prompts: their last tokens, the text that echo repeats, and the offsets of their
- * logprobs, for all lengths, kinds of prompts and limits. */
+/* Truncated prompts: their last or first tokens, the text that echo repeats, and the offsets of
+ * their logprobs, for all lengths, kinds of prompts and limits. */
 #include "support/job_fixture.h"
 #include "support/suite_main.h"
 
@@ -59,8 +59,14 @@ static int left_of(int n, int keep, int max_tokens) {
     return min_int(n, most);
 }
 
-/* A text keeps its begin token and then its last tokens. In a list of ids all are the client's, so
- * the last ones remain. */
+/* The number of tokens at the beginning that remain. A text keeps its begin token and then its last
+ * tokens, or its first tokens and then its end token. In a list of ids all are the client's. */
+static int first_of(enum writing writing, bool keeps_beginning, int left) {
+    int before = writing == TEXT ? min_int(n_before, left) : 0;
+    int after = writing == TEXT ? min_int(n_after, left - before) : 0;
+    return keeps_beginning ? left - after : before;
+}
+
 static void check_left(const int32_t *whole, int n, int first, int left) {
     const struct prompt_run *run = job.prompts;
     ck_assert_msg(run->n_ids == left, "%d of %d tokens are left, not %d (keep %d, max_tokens %d)",
@@ -73,10 +79,11 @@ static void check_left(const int32_t *whole, int n, int first, int left) {
 }
 
 static void check_kept(const struct buf *text, const int32_t *ids, int n, enum writing writing,
-                       int keep, int max_tokens) {
+                       int keep, int max_tokens, const char *side) {
     struct buf fields = {0};
     int left = left_of(n, keep, max_tokens);
     buf_puts(&fields, "{");
+    if (side) buf_printf(&fields, "\"truncation_side\":\"%s\",", side);
     put(&fields, "truncate_prompt_tokens", keep);
     put(&fields, "max_tokens", max_tokens);
     if (max_tokens == 0) buf_puts(&fields, "\"echo\":true,"); /* it needs it */
@@ -86,21 +93,23 @@ static void check_kept(const struct buf *text, const int32_t *ids, int n, enum w
         ck_assert_str_eq(job.err.code, "context_length_exceeded");
     } else {
         ck_assert_msg(!job.err.status, "%s", job.err.message);
-        check_left(ids, n, writing == TEXT ? n_before : 0, left);
+        const bool keeps_beginning = side && strcmp(side, "right") == 0;
+        check_left(ids, n, first_of(writing, keeps_beginning, left), left);
     }
     job_clear(&job);
 }
 
-START_TEST(a_prompt_keeps_its_last_tokens_after_its_begin_token) {
+START_TEST(a_prompt_keeps_one_end_and_the_added_tokens) {
+    static const char *const sides[] = {NULL, "left", "right"};
     static const int keeps[] = {ANY, -1, 1, 2, 7, 62, 63, 64}, most[] = {ANY, 0, 1, 9, 63, 64};
     struct buf text = {0};
     for (int n = 1; n <= LONGEST; n += n < 5 || (n > 58 && n < 68) ? 1 : 9) {
         int32_t *ids;
         int n_ids = text_of(n, &text, &ids);
         for (int i = 0; i < 8 * 6; i++) {
-            check_kept(&text, ids, n_ids, TEXT, keeps[i / 6], most[i % 6]);
-            check_kept(&text, ids, n_ids, IDS, keeps[i / 6], most[i % 6]);
-            check_kept(&text, ids + n_before, n, TEXT_ALONE, keeps[i / 6], most[i % 6]);
+            check_kept(&text, ids, n_ids, TEXT, keeps[i / 6], most[i % 6], sides[_i]);
+            check_kept(&text, ids, n_ids, IDS, keeps[i / 6], most[i % 6], sides[_i]);
+            check_kept(&text, ids + n_before, n, TEXT_ALONE, keeps[i / 6], most[i % 6], sides[_i]);
         }
         mem_free(ids);
     }
@@ -171,7 +180,6 @@ END_TEST
 
 int main(void) {
     const TTest *const tests[] = {
-        a_prompt_keeps_its_last_tokens_after_its_begin_token,
         echo_repeats_the_text_that_is_left,
         prompt_logprobs_are_those_of_the_field_that_asks_for_more,
     };
@@ -179,6 +187,7 @@ int main(void) {
     TCase *cases = tcase_create("all");
     tcase_set_timeout(cases, 120);
     tcase_add_checked_fixture(cases, setup, teardown);
+    tcase_add_loop_test(cases, a_prompt_keeps_one_end_and_the_added_tokens, 0, 3);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
     suite_add_tcase(suite, cases);
     return suite_main(suite);
