@@ -209,14 +209,17 @@ void inbox_publish(struct scheduler *s) {
     s->stats.window_blocks_used = windows->n - windows->n_free - windows->n_idle;
     pthread_mutex_lock(&s->inbox.mutex);
     s->inbox.published = s->stats;
+    if (s->inbox.view_wanted) view_fill(s);
     pthread_mutex_unlock(&s->inbox.mutex);
 }
 
 bool inbox_wait(struct scheduler *s, bool idle) {
     struct inbox *inbox = &s->inbox;
     pthread_mutex_lock(&inbox->mutex);
-    while (idle && inbox->arrived.n == 0 && !inbox->stopping && !atomic_load(&inbox->cancels))
+    while (idle && inbox->arrived.n == 0 && !inbox->stopping && !atomic_load(&inbox->cancels)) {
+        if (inbox->view_wanted) view_fill(s);
         pthread_cond_wait(&inbox->changed, &inbox->mutex);
+    }
     bool go_on = !inbox->stopping;
     pthread_mutex_unlock(&inbox->mutex);
     return go_on;

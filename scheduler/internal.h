@@ -28,6 +28,8 @@ struct inbox {
     bool stopping;
     bool failed; /* the device has failed */
     struct scheduler_stats published;
+    bool view_wanted, view_made; /* asked for; made, and not yet copied */
+    struct scheduler_view view;
     uint64_t busy_since_ns;      /* now_ns() when work last arrived in an idle scheduler */
     _Atomic bool cancels;        /* a flag was set since the engine thread last checked */
     _Atomic int queued_requests; /* requests that have never run, in the inbox or waiting */
@@ -98,6 +100,9 @@ void inbox_take(struct scheduler *scheduler);
 void inbox_publish(struct scheduler *scheduler);
 bool inbox_wait(struct scheduler *scheduler, bool idle);
 void inbox_stop(struct scheduler *scheduler);
+
+/* view.c: makes the view that was asked for. The caller must hold the inbox's mutex. */
+void view_fill(struct scheduler *scheduler);
 
 /* Refuses all later requests, since the device has failed. Returns false if that was known. */
 bool inbox_fail(struct scheduler *scheduler);

@@ -177,4 +177,34 @@ struct scheduler_stats {
 };
 void scheduler_stats(struct scheduler *scheduler, struct scheduler_stats *out); /* any thread */
 
+/* ---- the batch, for people who watch it ----------------------------------------------------- */
+
+/* Sequences that a view lists at most: those that run, then those that wait. */
+#define VIEW_SEQUENCES 256
+#define VIEW_NAME 64 /* bytes, including NUL */
+
+enum view_state { VIEW_PREFILL, VIEW_DECODE, VIEW_WAITING, VIEW_SWAPPED };
+
+/* One sequence at the end of a step. It has no token and no text. */
+struct sequence_view {
+    char name[VIEW_NAME]; /* of its generation; may be cut */
+    int choice;
+    enum view_state state;
+    int prompt, computed; /* prompt tokens: all, and those in the KV cache */
+    int output;           /* generated tokens */
+    int cached;           /* prompt tokens found in the prefix cache */
+    int blocks;           /* that it refers to, shared ones included; while swapped, of the host */
+    uint64_t received_ns; /* as in struct generation */
+};
+
+struct scheduler_view {
+    int n;
+    struct sequence_view sequences[VIEW_SEQUENCES];
+};
+
+/* Copies the newest view, unless the caller has it already, and asks the engine thread for another:
+ * it makes one at the end of its step, or at once if it sleeps. Returns whether `out` was set. No
+ * view is made before somebody has asked for it. Any thread. */
+bool scheduler_look(struct scheduler *scheduler, struct scheduler_view *out);
+
 #endif

@@ -24,6 +24,7 @@
 
 struct app;
 struct grammar_store;
+struct live; /* endpoints/live.c */
 
 /* ---- routes --------------------------------------------------------------------------------- */
 
@@ -89,6 +90,7 @@ struct app {
     struct grammar_store *grammars;     /* shared by all requests; any worker may use it */
     struct answers answers;
     struct metrics metrics;
+    struct live *live;       /* who watches the batch */
     struct buf keys;         /* accepted API keys, each NUL-terminated; empty: none is required */
     struct buf metrics_keys; /* of --metrics-key, in the same form; empty: none is required */
     struct buf admin_keys;   /* of --admin-key, in the same form; empty: their paths are refused */

@@ -60,6 +60,7 @@ enum status app_open(struct app *app, struct err *err) {
     lifecycle_init(app);
     supervisor_init(app);
     async_init(app);
+    live_open(app);
     struct scheduler_config config = scheduler_config_from(app->options, app->engine);
     config.draft_engine = app->draft_engine;
     config.on_events = bridge_on_events;
@@ -73,6 +74,7 @@ enum status app_open(struct app *app, struct err *err) {
 void app_close(struct app *app) {
     if (app->http) http_server_free(app->http);
     scheduler_free(app->scheduler);
+    live_close(app);
     lifecycle_close(app);
     supervisor_close(app);
     async_close(app);

@@ -89,6 +89,18 @@ void page_root(struct app *app, struct http_request *http);
 /* A file of the page by its name; 404 with --no-page. */
 void page_part(struct app *app, struct http_request *http);
 
+/* ---- live.c: snapshots of the batch --------------------------------------------------------- */
+
+/* Make and free the app's list of watchers, which must be empty at the end. */
+void live_open(struct app *app);
+void live_close(struct app *app);
+
+/* Answers with a stream of snapshots, or with one. */
+void live_answer(struct app *app, struct http_request *http);
+
+/* The client has left. Does nothing if it was not a watcher. */
+void live_leave(struct app *app, const struct http_request *http);
+
 /* ---- ollama.c: Ollama's descriptions of the model ------------------------------------------- */
 
 void ollama_version(struct app *app, struct http_request *http);

@@ -98,6 +98,9 @@ static const struct route fixed_routes[] = {
      .summary = "Answers browsers with the web page, and Ollama's clients with a line of text"},
     {"/page/", "GET", .public = true, .answer = page_part, .type = "text/javascript",
      .summary = "Returns a file of the web page"},
+    {"/penstock/live", "GET", .answer = live_answer,
+     .summary = "Returns a snapshot of the batch, or two a second as events",
+     .answer_members = "running waiting swapped blocks step last_minute"},
     {"/api/version", "GET", .answer = ollama_version, .summary = "Returns a version of Ollama",
      .answer_members = "version penstock"},
     {"/api/tags", "GET", .answer = ollama_tags, .summary = "Lists the names of the model",
@@ -362,11 +365,12 @@ void routes_on_request(void *app, struct http_request *http) {
 }
 
 void routes_on_gone(void *arg, struct http_request *http) {
-    (void)arg;
-    if (http->app)
+    if (http->app) {
         async_gone(http->app);
-    else
-        http_release(http); /* its body never arrived */
+        return;
+    }
+    live_leave(arg, http);
+    http_release(http); /* a watcher, or its body never arrived */
 }
 
 int routes_fields(void *arg, struct http_request *http, struct http_field *out) {

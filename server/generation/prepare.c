@@ -182,6 +182,7 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
     g->priority = request->priority;
     for (int i = 0; i < 2; i++) g->cache_salt[i] = request->cache_salt[i] ^ job->key_salt[i];
     g->owner = run;
+    g->name = job->id;
     g->n_stop_ids = request->n_stop_ids;
     memcpy(g->stop_ids, request->stop_ids, sizeof request->stop_ids);
     int n_ends;

@@ -10,6 +10,8 @@ VARYING = {"id", "created", "request_id", "cached_tokens", "accepted_prediction_
            "signature", "cache_read_input_tokens", "input_tokens", "tokens_cached", "tokens_predicted", "prompt_n", "prompt_ms",
            "prompt_per_token_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_token_ms",
            "predicted_per_second", "is_processing"}
+# A snapshot of the batch differs each time: only its members' names stay.
+LIVE = b'{"running":'
 # The types of events that end a stream of named events.
 ENDS = {"message_stop", "error", "response.completed", "response.incomplete", "response.failed"}
 # Does an answer lack its body? That to a HEAD does, if the server took the request for a HEAD.
@@ -254,6 +256,8 @@ def normal(answer):
     if answer.kind == "text/event-stream":
         events = [event.removeprefix("data: ") for event in answer.body.decode().split("\n\n")]
         return answer.status, fields, by_choice([plain(load(event.encode())) for event in events if event.startswith("{")])
+    if answer.body.startswith(LIVE):
+        return answer.status, fields, sorted(load(answer.body))
     if answer.kind == "application/json" and answer.body:
         return answer.status, fields, plain(load(answer.body))
     if answer.status == 200 and answer.kind != "application/json":  # metrics: their names

@@ -226,7 +226,7 @@ ROWS = [
     *((path, GET, path, None) for path in ("/v1/models", "/tokenizer_info", "/health", "/health/live", "/health/ready", "/ping",
                                         "/load", "/openapi.json",
                                            "/metrics", "/version")),
-    *((path, GET, path, None) for path in ("/", "/page/main.js", "/page/page.css", "/api/version", "/api/tags", "/api/ps", "/props", "/slots")),
+    *((path, GET, path, None) for path in ("/", "/page/main.js", "/page/page.css", "/penstock/live", "/api/version", "/api/tags", "/api/ps", "/props", "/slots")),
     ("apply-template", POST, "/apply-template", {"model": MODEL, "messages": USER, "add_generation_prompt": True}),
     ("show", POST, "/api/show", {"model": MODEL, "verbose": True}), ("show by its old name", POST, "/api/show", {"name": MODEL}),
     ("load by generate", POST, "/api/generate", {"model": MODEL}), ("load by chat", POST, "/api/chat", {"model": MODEL, "messages": []}),

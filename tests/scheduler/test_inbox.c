@@ -1,6 +1,7 @@
 /* Refusals of submit, the statistics, and the ends of single requests. The test runs the steps
  * itself. */
 #include <check.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -283,6 +284,65 @@ START_TEST(a_token_out_of_range_ends_its_request_alone) {
 }
 END_TEST
 
+/* ---- views ---------------------------------------------------------------------------------- */
+
+static struct scheduler_view view;
+
+START_TEST(a_view_is_made_after_it_was_asked_for) {
+    struct err err;
+    client[0].generation.name = "first";
+    ck_assert_int_eq(put(ask(0, 5, 9, 2), &err), STATUS_OK);
+    ck_assert_int_eq(put(ask(1, 30, 9, 1), &err), STATUS_OK);
+    scheduler_step(scheduler);
+    ck_assert(!scheduler_look(scheduler, &view)); /* nobody had asked */
+    scheduler_step(scheduler);
+    ck_assert(scheduler_look(scheduler, &view));
+    ck_assert(!scheduler_look(scheduler, &view)); /* no step since */
+    ck_assert_int_eq(view.n, 3);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_str_eq(view.sequences[i].name, "first");
+        ck_assert_int_eq(view.sequences[i].choice, i);
+        ck_assert_int_eq(view.sequences[i].state, VIEW_DECODE);
+        ck_assert_int_eq(view.sequences[i].computed, 5);
+        ck_assert_int_gt(view.sequences[i].output, 0);
+        ck_assert_int_eq(view.sequences[i].blocks, 2);
+    }
+    ck_assert_str_eq(view.sequences[2].name, "");
+    ck_assert_int_eq(view.sequences[2].state, VIEW_PREFILL);
+    ck_assert_int_eq(view.sequences[2].prompt, 30);
+    ck_assert(view.sequences[2].computed > 0 && view.sequences[2].computed < 30);
+    end();
+}
+END_TEST
+
+START_TEST(a_view_lists_sequences_that_wait) {
+    struct err err;
+    ck_assert_int_eq(put(ask(0, 20, 4, 6), &err), STATUS_OK); /* a batch holds 4 */
+    scheduler_look(scheduler, &view);
+    scheduler_step(scheduler);
+    ck_assert(scheduler_look(scheduler, &view));
+    ck_assert_int_eq(view.n, 6); /* five choices wait for their prompt */
+    ck_assert_int_eq(view.sequences[0].state, VIEW_PREFILL);
+    for (int i = 1; i < 6; i++) ck_assert_int_eq(view.sequences[i].state, VIEW_WAITING);
+    while (scheduler_step(scheduler)) {
+    }
+    scheduler_look(scheduler, &view); /* the one of the first of these steps */
+    scheduler_step(scheduler);
+    ck_assert(scheduler_look(scheduler, &view));
+    ck_assert_int_eq(view.n, 0);
+    end();
+}
+END_TEST
+
+START_TEST(a_sleeping_engine_thread_makes_a_view) {
+    scheduler_start(scheduler);
+    view.n = 1;
+    while (!scheduler_look(scheduler, &view)) sched_yield();
+    ck_assert_int_eq(view.n, 0);
+    end();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("scheduler_inbox");
     TCase *core = tcase_create("core");
@@ -298,6 +358,9 @@ int main(void) {
     tcase_add_test(core, choices_beyond_the_batch_wait_their_turn);
     tcase_add_test(core, the_leader_may_be_cancelled_before_its_prompt_is_done);
     tcase_add_test(core, a_token_out_of_range_ends_its_request_alone);
+    tcase_add_test(core, a_view_is_made_after_it_was_asked_for);
+    tcase_add_test(core, a_view_lists_sequences_that_wait);
+    tcase_add_test(core, a_sleeping_engine_thread_makes_a_view);
     suite_add_tcase(suite, core);
     return suite_main(suite);
 }

@@ -53,6 +53,7 @@ static const struct {
     {"/drain", "POST", NULL, 401, "/drain"},
     {"/", "GET", NULL, 200, NULL},
     {"/page/main.js", "GET", NULL, 200, NULL},
+    {"/penstock/live", "GET", NULL, 200, "/penstock/live"},
     {"/api/version", "GET", NULL, 200, "/api/version"},
     {"/api/tags", "GET", NULL, 200, "/api/tags"},
     {"/api/ps", "GET", NULL, 200, "/api/ps"},

@@ -1,0 +1,108 @@
+"""/penstock/live under load: its counts are those of /metrics, and it says nothing about texts."""
+import contextlib
+import json
+import threading
+import time
+
+import httpx
+import pytest
+
+from conftest import NAME
+
+GAUGES = {"running": "vllm:num_requests_running", "waiting": "vllm:num_requests_waiting", "swapped": "vllm:num_requests_swapped"}
+BLOCKS = {state: f'penstock_kv_blocks{{state="{state}"}}' for state in ("total", "used", "cached")}
+SECRET = "zanzibar"
+
+
+def snapshot(server, **headers):
+    answer = server.http.get("/penstock/live", headers=headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def counts(live):
+    return {**{name: live[name] for name in GAUGES}, "total": live["blocks"]["total"]}
+
+
+@contextlib.contextmanager
+def load(server, n, headers=None):
+    """Runs n long streams; yields the list of their ids, which grows as they begin."""
+    ids, over = [], threading.Event()
+
+    def stream(i):
+        body = {"model": NAME, "prompt": f"{SECRET} {i}", "max_tokens": 900, "stream": True, "ignore_eos": True, "seed": i}
+        with httpx.stream("POST", server.url + "/v1/completions", json=body, headers=headers, timeout=120) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("data: {") and not over.is_set():
+                    ids.append(json.loads(line[6:])["id"])
+                if over.is_set():
+                    return
+
+    threads = [threading.Thread(target=stream, args=[i]) for i in range(n)]
+    for one in threads:
+        one.start()
+    yield ids
+    over.set()
+    for one in threads:
+        one.join()
+
+
+def until(condition):
+    end = time.monotonic() + 60
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture
+def busy(start):
+    return start("--max-num-seqs", "3")
+
+
+def test_counts_are_those_of_the_metrics(busy):
+    with load(busy, 5):
+        until(lambda: busy.metric(GAUGES["running"]) == 3 and busy.metric(GAUGES["waiting"]) == 2)
+        live = snapshot(busy)
+        assert [live[name] for name in GAUGES] == [busy.metric(metric) for metric in GAUGES.values()] == [3, 2, 0]
+        states = [one["state"] for one in live["sequences"]]
+        assert len(states) == 5 and states.count("waiting") == 2
+        assert all(one["computed"] <= one["prompt"] and one["age_s"] > 0 for one in live["sequences"])
+        assert sum(one["blocks"] for one in live["sequences"]) >= live["blocks"]["used"] > 0
+    busy.wait_until_idle()
+    live, metrics = snapshot(busy), busy.metrics()
+    blocks = live["blocks"]
+    assert {state: blocks[state] for state in BLOCKS} == {state: metrics[name] for state, name in BLOCKS.items()}
+    assert blocks["used"] + blocks["cached"] + blocks["free"] == blocks["total"]
+    assert live["tokens"]["generated"] == busy.metric("vllm:generation_tokens_total") > 0
+    assert live["step"]["count"] == busy.metric("penstock_steps_total") and live["sequences"] == []
+
+
+def test_a_stream_shows_progress_and_no_text(busy):
+    with load(busy, 2) as ids, busy.http.stream("GET", "/penstock/live", headers={"Accept": "text/event-stream"}) as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        seen, text = [], ""
+        for line in answer.iter_lines():
+            text += line
+            if line.startswith("data: "):
+                seen.append(json.loads(line[6:]))
+            if len(seen) >= 4 and seen[-1]["last_minute"]["inter_token"]["count"] > 4:
+                break
+    assert SECRET not in text and "prompt" in text
+    first, last = seen[-2], seen[-1]
+    assert last["step"]["tokens_per_s"] > 0 and last["step"]["rows"] > 1 and last["step"]["ms"]["forward"] > 0
+    assert last["last_minute"]["inter_token"]["p99_ms"] >= last["last_minute"]["inter_token"]["p50_ms"] > 0
+    assert {one["id"] for one in last["sequences"]} <= set(ids) and len(last["sequences"]) == 2
+    before = {one["id"]: one["output"] for one in first["sequences"]}
+    assert all(one["output"] > before[one["id"]] for one in last["sequences"] if one["id"] in before)
+
+
+def test_a_user_key_never_sees_a_request(start):
+    server = start("--api-key", "user", "--admin-key", "boss")
+    user, boss = {"Authorization": "Bearer user"}, {"Authorization": "Bearer boss"}
+    assert server.http.get("/penstock/live").status_code == 401
+    with load(server, 2, user) as ids:
+        listed = until(lambda: snapshot(server, **boss)["sequences"])
+        seen = until(lambda: (live := snapshot(server, **user))["running"] == 2 and live)
+        assert {one["id"] for one in listed} <= set(ids) and "sequences" not in seen
+        assert not any(one in json.dumps(seen) for one in ids)
