@@ -83,6 +83,14 @@ static bool is_name(const char *text, struct hub_name *name) {
     return n < 5 || strcasecmp(name->repo + n - 5, ".gguf") != 0;
 }
 
+static enum status fetch_missing(struct hub_settings *settings, const struct options *options,
+                                 const struct hub_name *name, struct buf *path, struct err *err) {
+    if (!settings->offline)
+        log_line(LOG_INFO, "%s is not in %s; fetching it from %s", name->repo, settings->cache,
+                 settings->endpoint);
+    return pull(settings, options, name, path, err);
+}
+
 /* Appends the path of the model if the text is a name; otherwise the path stays empty. Returns the
  * exit code. */
 static int find_model(const struct options *options, const char *text, struct buf *path) {
@@ -94,7 +102,7 @@ static int find_model(const struct options *options, const char *text, struct bu
     if (hub_settings_read(&settings, options->hub.folder, options->hub.offline, &err)) {
         code = print_error(&err);
     } else if (!hub_find(&settings, &name, path) && !begins_with_folder(text) &&
-               pull(&settings, options, &name, path, &err)) {
+               fetch_missing(&settings, options, &name, path, &err)) {
         print_failure("%s is no file or folder here, and as a name on a model hub it cannot be "
                       "used either:",
                       text);

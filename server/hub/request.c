@@ -16,8 +16,10 @@
 #include "server/hub/library.h"
 
 #define MAX_REDIRECTS 8
-#define MAX_ERROR_BYTES 4096
+#define MAX_ERROR_BYTES 4096     /* kept of a failure's body */
+#define MAX_READ_ERROR (1 << 20) /* read of it, so that the connection can be used again */
 #define CONNECT_TIMEOUT_MS 10000
+#define BUFFER_BYTES 131072L /* libcurl allocates it for the connection */
 
 struct hub_connection {
     const struct hub_settings *settings;
@@ -38,7 +40,8 @@ struct hop {
     uint64_t last_ns; /* when bytes arrived last */
     curl_off_t seen;
     bool silent;      /* ended by the timeout */
-    struct buf error; /* the body of a failure */
+    struct buf error; /* the first bytes of a failure's body */
+    size_t error_bytes;
 };
 
 /* Returns the length of "scheme://host:port" of a URL. */
@@ -138,7 +141,8 @@ static size_t on_body(char *data, size_t size, size_t n, void *arg) {
     hub_library.p_curl_easy_getinfo(hop->connection->easy, CURLINFO_RESPONSE_CODE, &code);
     if (code != 200 && code != 206) {
         if (hop->error.length < MAX_ERROR_BYTES) buf_add(&hop->error, data, size * n);
-        return size * n;
+        hop->error_bytes += size * n;
+        return hop->error_bytes <= MAX_READ_ERROR ? size * n : 0;
     }
     bool goes = hop->began || begin_body(hop, code);
     goes = goes && hop->sink->adds(hop->sink->arg, data, size * n);
@@ -185,7 +189,7 @@ static CURLcode perform(struct hop *hop, const char *url, struct curl_slist *hea
     if (connect_ms > CONNECT_TIMEOUT_MS) connect_ms = CONNECT_TIMEOUT_MS;
     hub_library.p_curl_easy_setopt(easy, CURLOPT_URL, url);
     hub_library.p_curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    hub_library.p_curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)CURL_MAX_READ_SIZE);
+    hub_library.p_curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
     hub_library.p_curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, connect_ms);
     hub_library.p_curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
     hub_library.p_curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
@@ -265,7 +269,8 @@ static enum status do_hop(struct hop *hop, const char *url, const char *what, ch
     CURL *easy = hop->connection->easy;
     hub_library.p_curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &answer->code);
     if (answer->stopped) return STATUS_SYSTEM;
-    if (code != CURLE_OK) return explain_network(hop, code, url, err);
+    if (code != CURLE_OK && hop->error_bytes <= MAX_READ_ERROR)
+        return explain_network(hop, code, url, err);
     char *location = NULL;
     hub_library.p_curl_easy_getinfo(easy, CURLINFO_REDIRECT_URL, &location);
     if (location && answer->code >= 300 && answer->code < 400) {

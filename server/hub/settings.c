@@ -18,13 +18,14 @@ static const char *variable(const char *name) {
     return value && *value ? value : NULL;
 }
 
-/* Returns a copy of a path in which a leading "~/" is the home folder. */
+/* Returns a copy of a path in which a leading "~/" is the home folder; NULL if that is unknown. */
 static char *expanded(const char *path) {
     const char *home = variable("HOME");
-    return path[0] == '~' && path[1] == '/' && home ? path_in(home, path + 2) : mem_strdup(path);
+    if (path[0] != '~' || path[1] != '/') return mem_strdup(path);
+    return home ? path_in(home, path + 2) : NULL;
 }
 
-/* Returns huggingface_hub's folder for `name`. */
+/* Returns the path of `name` in the folder of huggingface_hub; NULL if that is unknown. */
 static char *home_file(const char *name) {
     const char *base = variable("HF_HOME"), *cache = variable("XDG_CACHE_HOME");
     char *folder;
@@ -34,7 +35,7 @@ static char *home_file(const char *name) {
         folder = path_in(cache, "huggingface");
     else
         folder = expanded("~/.cache/huggingface");
-    char *path = path_in(folder, name);
+    char *path = folder ? path_in(folder, name) : NULL;
     mem_free(folder);
     return path;
 }
@@ -50,7 +51,7 @@ static bool is_yes(const char *name) {
 static void read_token_file(struct buf *token) {
     const char *stated = variable("HF_TOKEN_PATH");
     char *path = stated ? expanded(stated) : home_file("token"), bytes[MAX_TOKEN_BYTES];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     ssize_t n = fd >= 0 ? read(fd, bytes, sizeof bytes) : 0;
     if (n > 0) buf_add(token, bytes, (size_t)n);
     if (fd >= 0) close(fd);
@@ -89,6 +90,11 @@ static enum status read_endpoint(struct hub_settings *settings, struct err *err)
     if (strncasecmp(at, "https://", 8) != 0 && strncasecmp(at, "http://", 7) != 0)
         return err_set(err, STATUS_USAGE, NULL,
                        "HF_ENDPOINT must be a URL, such as %s; it is \"%.200s\"", ENDPOINT, at);
+    const char *host = strstr(at, "://") + 3;
+    if (memchr(host, '@', strcspn(host, "/?#")))
+        return err_set(
+            err, STATUS_USAGE, NULL,
+            "HF_ENDPOINT must not hold a name or password; a token is given as HF_TOKEN");
     return STATUS_OK;
 }
 
@@ -99,6 +105,9 @@ enum status hub_settings_read(struct hub_settings *settings, const char *folder,
     *settings = (struct hub_settings){.timeout_ms = TIMEOUT_MS};
     if (!cache) cache = variable("HUGGINGFACE_HUB_CACHE"); /* its older name */
     settings->cache = cache ? expanded(cache) : home_file("hub");
+    if (!settings->cache)
+        return err_set(err, STATUS_USAGE, "models-dir",
+                       "there is no home folder to keep models in; set HF_HOME or {models-dir}");
     settings->offline = offline || is_yes("HF_HUB_OFFLINE");
     double seconds = timeout ? strtod(timeout, NULL) : 0;
     if (seconds >= 0.01 && seconds <= 86400) settings->timeout_ms = (int)(seconds * 1000);

@@ -7,6 +7,7 @@ import random
 import resource
 import subprocess
 
+import filelock
 import pytest
 
 import hub as hubs
@@ -272,6 +273,17 @@ def test_an_answer_that_is_no_listing_is_refused(place, hub, body):
     assert "hub's answer" in place.fails().replace("The hub", "the hub")
 
 
+def test_a_failure_with_an_endless_body_ends(place, hub):
+    hub.listing_faults = [hubs.code(403, b"no" * 5_000_000)]
+    assert "does not allow this access" in place.fails()
+
+
+@pytest.mark.parametrize("endpoint", ["http://me:secret@127.0.0.1:1/hub", "ftp://secret", "secret"])
+def test_an_endpoint_is_a_url_without_a_password(place, hub, endpoint):
+    code, _, err = place.run("pull", NAME, HF_ENDPOINT=endpoint)
+    assert code == 2 and "HF_ENDPOINT must" in err and "me:" not in err
+
+
 def test_a_hub_that_hangs_is_left_and_asked_again(place, hub):
     hub.faults = [hubs.hang(0.5)]
     code, _, err = place.run("pull", NAME, HF_HUB_DOWNLOAD_TIMEOUT="0.5")
@@ -337,6 +349,28 @@ def test_two_at_once_fetch_once(place, hub):
     ends = [process.communicate(timeout=60) for process in both]
     assert [process.returncode for process in both] == [0, 0], ends
     assert hub.fetched() == ["bank-Q4_K_M.gguf"] and place.blobs() == [hubs.sha256(SMALL)]
+
+
+def test_a_file_that_huggingface_hub_fetches_is_waited_for(place, hub):
+    path = place.cache / ".locks" / place.repo().name / f"{hubs.sha256(SMALL)}.lock"
+    path.parent.mkdir(parents=True)
+    with filelock.FileLock(path):
+        process = place.start("pull", NAME)
+        for line in process.stderr:  # ends the test by its timeout if no such line comes
+            if "another process fetches bank-Q4_K_M.gguf; waiting for it" in line:
+                break
+        assert not hub.fetched()
+    assert process.communicate(timeout=60)[0] and process.returncode == 0 and len(hub.fetched()) == 1
+
+
+def test_without_a_home_folder_the_cache_must_be_named(place, hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    del place.variables["HF_HOME"]
+    code, _, err = place.run("pull", NAME)
+    assert code == 2 and "set HF_HOME or --models-dir" in err and not hub.requests
+    assert place.run("pull", NAME, "--models-dir", "here")[1].startswith("here/models--river")
 
 
 @pytest.mark.parametrize("name", ["river/..", "../river", "river/bank/../../x.gguf", "river", "river/bank:", "/river/bank", "river//x.gguf",
