@@ -15,6 +15,11 @@ static enum status blame_writing(const struct conversion *c, enum status status,
  * another name. */
 static enum status refuse_unsaid(const struct conversion *c, struct err *err) {
     const struct model_config *m = &c->config;
+    if (m->is_encoder)
+        return err_set(err, STATUS_USAGE, "model",
+                       "%s: folders of encoders are not written as GGUF files; serve it with "
+                       "{quantization} q8_0, or quantise a GGUF file of it",
+                       c->job->in);
     if (m->rope.stretch.kind == ROPE_DYNAMIC)
         return err_set(
             err, STATUS_USAGE, "rope_scaling",

@@ -186,7 +186,7 @@ static enum status read_epsilon(struct model_config *c, const struct json *root,
 
 /* Refuses unsupported features that change results. */
 static enum status refuse_features(const struct json *root, const struct model_config *c,
-                                   const struct hf_config *hf, struct err *err) {
+                                   struct err *err) {
     const struct {
         const char *key;
         bool served;
@@ -196,11 +196,14 @@ static enum status refuse_features(const struct json *root, const struct model_c
     static const char both_ways[] = "use_bidirectional_attention";
     const struct json *ways = key_value(root, both_ways);
     char text[64];
-    bool is_false = json_is(ways, JSON_BOOL) && (!ways->boolean || hf->may_be_encoder);
-    if (ways && !is_false && !json_is_text(ways, "vision")) /* "vision": only for image tokens */
-        return err_set(err, STATUS_BAD_FILE, both_ways,
-                       "key %s: only null and \"vision\" are supported, found \"%s\"", both_ways,
-                       json_is(ways, JSON_BOOL) ? "true" : key_shown(ways, text));
+    bool is_usual = json_is(ways, JSON_BOOL) && ways->boolean == c->is_encoder;
+    bool is_for_images = !c->is_encoder && json_is_text(ways, "vision");
+    if (ways && !is_usual && !is_for_images) /* "vision": only for image tokens */
+        return err_set(err, STATUS_BAD_FILE, both_ways, "key %s: only %s supported, found \"%s\"",
+                       both_ways, c->is_encoder ? "true is" : "null and \"vision\" are",
+                       !json_is(ways, JSON_BOOL) ? key_shown(ways, text)
+                       : ways->boolean           ? "true"
+                                                 : "false");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         bool found;
         enum status status = key_bool_or(root, keys[i].key, keys[i].served, &found, err);
@@ -328,8 +331,8 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     enum status status = read_shape(config, hf, min_V, err);
     if (!status) status = hf_experts_read(config, root, err);
     if (!status) status = check_activation(config, hf, err);
-    if (!status) status = refuse_features(hf->root, config, hf, err);
-    if (!status && root != hf->root) status = refuse_features(root, config, hf, err);
+    if (!status) status = refuse_features(hf->root, config, err);
+    if (!status && root != hf->root) status = refuse_features(root, config, err);
     if (!status && hf->n_shards == 0 && key_value(hf->root, "quantization_config"))
         status = err_set(err, STATUS_BAD_FILE, "quantization_config",
                          "key quantization_config: random weights ({load-format} dummy) need a "

@@ -100,9 +100,9 @@ struct hf_config {
      * rotate only if position_embedding_type says so */
     const char *width_key;
     bool rotates_if_said;
-    bool may_be_encoder, pads_positions; /* as in struct model_family and its folder_style */
-    const char *tanh_activation;         /* the name of the activation's approximation, or NULL */
-    bool has_falcon_keys;                /* hf_falcon_read reads the keys that only Falcon has */
+    bool pads_positions;         /* as in struct folder_style */
+    const char *tanh_activation; /* the name of the activation's approximation, or NULL */
+    bool has_falcon_keys;        /* hf_falcon_read reads the keys that only Falcon has */
     enum dtype dtype;
     int V;
     int n_end_ids;
@@ -170,8 +170,8 @@ const char *hf_bias_key(enum hf_bias bias);
 /* Reads the keys of Falcon's config.json that describe heads, branches and norms. */
 enum status hf_falcon_read(struct model_config *config, struct hf_config *hf, struct err *err);
 
-/* Finds out if the model is an encoder, and the usual window of one. hf_encoder_read reads the keys
- * of encoders, after all others. */
+/* Reads ModernBERT's window, before other windows. hf_encoder_read reads the keys of encoders,
+ * after all others. */
 enum status hf_encoder_begin(struct model_config *config, const struct hf_config *hf,
                              struct err *err);
 enum status hf_encoder_read(struct model_config *config, const struct hf_config *hf,

@@ -56,12 +56,9 @@ static int both_sides(int window) {
 
 enum status hf_encoder_begin(struct model_config *config, const struct hf_config *hf,
                              struct err *err) {
-    static const char both_ways[] = "use_bidirectional_attention";
-    const struct json *root = hf->text, *ways = key_value(root, both_ways);
     int window;
-    if (hf->may_be_encoder && json_is(ways, JSON_BOOL) && ways->boolean) config->is_encoder = true;
-    if (!config->is_encoder || !key_value(root, "local_attention")) return STATUS_OK;
-    enum status status = key_int(root, "local_attention", 1, MAX_CONTEXT, &window, err);
+    if (!config->is_encoder || !key_value(hf->text, "local_attention")) return STATUS_OK;
+    enum status status = key_int(hf->text, "local_attention", 1, MAX_CONTEXT, &window, err);
     if (!status) config->window = both_sides(window);
     return status;
 }
@@ -78,6 +75,11 @@ enum status hf_encoder_read(struct model_config *config, const struct hf_config 
     enum status status =
         key_int_or(root, "type_vocab_size", 1, MAX_WIDTH, 2, &config->n_types, err);
     if (!status) status = refuse_forms(root, err);
+    if (!status && config->norm == NORM_RMS && !key_value(root, "use_bidirectional_attention"))
+        status = err_set(err, STATUS_BAD_FILE, "use_bidirectional_attention",
+                         "key use_bidirectional_attention is missing: only true is supported in a "
+                         "model of the architecture \"%s\"",
+                         config->architecture);
     if (!status) status = refuse_nomic_forms(root, err);
     if (!status && hf->pads_positions) status = read_padded_positions(config, root, err);
     return status;

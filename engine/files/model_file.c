@@ -121,8 +121,9 @@ enum status model_file_architecture(char name[MAX_ARCHITECTURE], const struct mo
 
 enum status model_file_config(struct model_config *config, struct model_file *file,
                               struct err *err) {
-    return file->gguf ? gguf_config_read(config, file->gguf, file->path, err)
-                      : hf_config_read(config, file->hf, err);
+    if (!file->gguf) return hf_config_read(config, file->hf, err);
+    enum status status = gguf_config_read(config, file->gguf, file->path, err);
+    return status ? status : gguf_encoder_read(config, file->gguf, err);
 }
 
 enum status model_file_sampling(struct sampling_defaults *out, const struct model_file *file, int V,

@@ -125,6 +125,10 @@ enum status end_ids_read(int32_t *ids, int *n, const struct model_file *file,
 enum status gguf_config_read(struct model_config *config, const struct gguf *gguf, const char *path,
                              struct err *err);
 
+/* Reads the keys of encoders, after all others. Does nothing for other models. */
+enum status gguf_encoder_read(struct model_config *config, const struct gguf *gguf,
+                              struct err *err);
+
 /* The numeric sampling defaults: their keys in generation_config.json and in GGUF files, and their
  * ranges, which are those of requests. */
 struct sampling_number {

@@ -27,8 +27,8 @@ static const struct model_family *const families[] = {
     &model_falcon,   &model_gptneox,  &model_command_r,  &model_granite4,
     &model_phi,      &model_qwen2vl,  &model_qwen3vl,    &model_qwen3vlmoe,
     &model_arcee,    &model_nemotron, &model_hunyuan,    &model_ernie4_5_moe,
-    &model_apertus,  &model_bert,     &model_roberta,    &model_nomic,
-    &model_modern,
+    &model_apertus,  &model_bert,     &model_roberta,    &model_gemma_embedding,
+    &model_nomic,    &model_modern,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -446,7 +446,6 @@ static enum status read_config(struct model_config *config, struct model_file *f
     if (hf) hf->tanh_activation = family->folder.tanh_activation;
     if (hf) hf->has_falcon_keys = family->folder.has_falcon_keys;
     if (hf) hf->rotates_if_said = family->folder.rotates_if_said;
-    if (hf) hf->may_be_encoder = family->may_be_encoder;
     if (hf) hf->pads_positions = family->folder.pads_positions;
     status = model_file_config(config, file, err);
     if (status) return status;

@@ -20,6 +20,7 @@ HEAD = "| tiny model | as | on the CPU | on the emulated GPU |\n|---|---|---|---
 FILES = sorted(f"families/{path.name}" for path in VECTORS.glob("families/*.gguf"))
 FOLDERS = sorted(f"folders/{path.parent.name}" for path in VECTORS.glob("folders/*/config.json"))
 ENCODERS = sorted(f"encoders/{path.parent.name}" for path in VECTORS.glob("encoders/*/config.json"))
+ENCODER_FILES = sorted(f"encoders/{path.name}" for path in VECTORS.glob("encoders/*.gguf"))
 N_TOGETHER = 12  # tokens of a request that runs with others
 equal = {}  # (kind, model): number of equal tokens
 # Prompts are cut into chunks.
@@ -141,10 +142,10 @@ def test_each_family_of_the_docs_is_run():
     """A tiny model of it, as a folder and as a GGUF file; `inspect` prints the name in the docs."""
     rows = families_of_docs()
     found = {"folders": set(), "families": set()}
-    for model in FILES + FOLDERS + ENCODERS:
+    for model in FILES + FOLDERS + ENCODERS + ENCODER_FILES:
         folder = VECTORS / model
         shown = re.search(r"^  architecture ([a-z0-9_-]+), mostly", inspect(folder).stdout, re.MULTILINE).group(1)
-        kind = model.split("/")[0].replace("encoders", "folders")
+        kind = "families" if model.endswith(".gguf") else "folders"
         found[kind].add(shown)
         if kind == "folders":
             named = json.loads((folder / "config.json").read_text())["architectures"][0]

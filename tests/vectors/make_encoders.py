@@ -6,7 +6,8 @@ them in float32.
 It needs the packages of make_families.py. For each model and prompt there are five lines, in the form of
 make_embeddings.py: the model's folder, the prompt's ids, and the sum of the hidden vectors of the first row, the last row
 and all rows. The prompts have one token, a few, more than a window, and more than a chunk of the attention (256).
-Checkpoints vary like published ones: with and without a prefix and a head, old and new names of norms.
+Checkpoints vary like published ones: with and without a prefix and a head, old and new names of norms. The models of GGUF
+are also written as NAME.gguf, in the layout of llama.cpp's converter.
 """
 
 import argparse
@@ -15,6 +16,8 @@ import random
 import shutil
 from pathlib import Path
 
+import gguf
+import make_families
 import safetensors.torch
 import torch
 import transformers
@@ -117,6 +120,91 @@ def write_old_keys(path):
     (path / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
+# ---- GGUF files ---------------------------------------------------------------------------------------------
+
+# name: the architecture, and the names of tensors
+GGUF = {"bert": ("bert", {"encoder.layer": "blk", "attention.self.query": "attn_q", "attention.self.key": "attn_k",
+                          "attention.self.value": "attn_v", "attention.output.dense": "attn_output",
+                          "attention.output.LayerNorm": "attn_output_norm", "intermediate.dense": "ffn_up",
+                          "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm"}),
+        "nomic_bert": ("nomic-bert", {"encoder.layers": "blk", "attn.Wqkv": "attn_qkv", "attn.out_proj": "attn_output",
+                                      "norm1": "attn_output_norm", "mlp.fc11": "ffn_up", "mlp.fc12": "ffn_gate", "mlp.fc2": "ffn_down",
+                                      "norm2": "layer_output_norm"}),
+        "modernbert": ("modern-bert", {"layers": "blk", "attn_norm": "attn_norm", "attn.Wqkv": "attn_qkv", "attn.Wo": "attn_output",
+                                       "mlp_norm": "ffn_norm", "mlp.Wi": "ffn_up", "mlp.Wo": "ffn_down"}),
+        "gemma3": ("gemma-embedding", {"layers": "blk", "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q",
+                                       "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.q_norm": "attn_q_norm",
+                                       "self_attn.k_norm": "attn_k_norm", "self_attn.o_proj": "attn_output",
+                                       "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+                                       "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+                                       "post_feedforward_layernorm": "post_ffw_norm"})}
+GGUF["xlm_roberta"] = GGUF["bert"]
+OUTSIDE = {"embeddings.word_embeddings": "token_embd", "embeddings.tok_embeddings": "token_embd", "embed_tokens": "token_embd",
+           "embeddings.position_embeddings": "position_embd", "embeddings.token_type_embeddings": "token_types",
+           "embeddings.LayerNorm": "token_embd_norm", "emb_ln": "token_embd_norm", "embeddings.norm": "token_embd_norm",
+           "final_norm": "output_norm", "norm": "output_norm"}
+
+
+def gguf_name(name, names):
+    base, end = name.rsplit(".", 1)
+    if base in OUTSIDE:
+        return f"{OUTSIDE[base]}.{end}"
+    for layers, blk in [(key, value) for key, value in names.items() if value == "blk"]:
+        if base.startswith(layers + "."):
+            number, rest = base[len(layers) + 1:].split(".", 1)
+            return f"{blk}.{number}.{names[rest]}.{end}"
+    return None
+
+
+def write_gguf(name, base, pooling):
+    architecture, names = GGUF[name]
+    config = base.config
+    writer = gguf.GGUFWriter(HERE / "encoders" / f"{name}.gguf", architecture)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_causal_attention(False)
+    writer.add_pooling_type({"cls": gguf.PoolingType.CLS, "mean": gguf.PoolingType.MEAN}[pooling])
+    if name == "gemma3":
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+        writer.add_rope_freq_base(1e6)
+        writer.add_float32(f"{architecture}.attention.scale", config.query_pre_attn_scalar ** -0.5)
+        writer.add_sliding_window((config.sliding_window - 1) * 2)
+        writer.add_sliding_window_pattern(2)
+    else:
+        writer.add_layer_norm_eps(getattr(config, "layer_norm_eps", getattr(config, "norm_eps", None)))
+    if name == "nomic_bert":
+        writer.add_rope_freq_base(1000.0)
+    if name == "modernbert":
+        writer.add_rope_freq_base(160000.0)
+        writer.add_sliding_window(config.local_attention)
+        writer.add_sliding_window_pattern(3)
+    if hasattr(config, "type_vocab_size"):
+        writer.add_token_type_count(config.type_vocab_size)
+    make_families.add_byte_bpe(writer, "gpt-2")
+    for key, tensor in safetensors.torch.load_file(HERE / "encoders" / name / "model.safetensors").items():
+        to = gguf_name(key, names)
+        if not to:
+            assert "pooler" in key, key
+            continue
+        if to.startswith("position_embd"):
+            tensor = tensor[-CONTEXT:]
+        if name == "gemma3" and to.endswith("norm.weight"):
+            tensor = tensor + 1
+        writer.add_tensor(to, tensor.contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+# ---- folders ------------------------------------------------------------------------------------------------
+
 def make(name, seed):
     build, pooling = MODELS[name]
     torch.manual_seed(seed)
@@ -135,6 +223,8 @@ def make(name, seed):
     if name == "modernbert_masked":
         write_old_keys(path)
     (path / "model.safetensors").chmod(0o644)
+    if name in GGUF:
+        write_gguf(name, base, pooling)
     return base
 
 
@@ -146,8 +236,10 @@ def vectors(name, base, seed):
         ids = [draw.randrange(3, V) for _ in range(n)]
         with torch.no_grad():
             rows = base(torch.tensor([ids])).last_hidden_state[0].double()
-        lines += [f"encoders/{name}", " ".join(map(str, ids))]
-        lines += [" ".join(f"{x:.9g}" for x in vector) for vector in (rows[0], rows[-1], rows.sum(0))]
+        text = [" ".join(map(str, ids))]
+        text += [" ".join(f"{x:.9g}" for x in vector) for vector in (rows[0], rows[-1], rows.sum(0))]
+        for file in [name, f"{name}.gguf"] if name in GGUF else [name]:
+            lines += [f"encoders/{file}", *text]
     return lines
 
 

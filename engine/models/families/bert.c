@@ -53,7 +53,6 @@ static const char *const unused[] = {"cls.", "lm_head.", "pooler.", "embeddings.
 
 const struct model_family model_bert = {
     .gguf = "bert",
-    .only_folders = true,
     .hf = bert_hf,
     .roles = ROLES_BERT,
     .norm = NORM_LAYER,
@@ -70,6 +69,7 @@ const struct model_family model_bert = {
 const struct model_family model_roberta = {
     .gguf = "roberta",
     .only_folders = true,
+    .written_as = "bert",
     .hf = roberta_hf,
     .roles = ROLES_BERT,
     .norm = NORM_LAYER,
@@ -107,7 +107,6 @@ static const struct role_alias nomic_alias[] = {
 
 const struct model_family model_nomic = {
     .gguf = "nomic-bert",
-    .only_folders = true,
     .hf = nomic_hf,
     .roles = ROLE_BIT(ROLE_TOKEN_EMBEDDING) | ROLE_BIT(ROLE_TYPE_EMBEDDING) | ROLES_EMBEDDING_NORM |
              ROLE_BIT(ROLE_Q) | ROLE_BIT(ROLE_K) | ROLE_BIT(ROLE_V) | ROLE_BIT(ROLE_O) |
@@ -143,7 +142,6 @@ static const struct role_alias modern_alias[] = {
 
 const struct model_family model_modern = {
     .gguf = "modern-bert",
-    .only_folders = true,
     .hf = modern_hf,
     .roles = ROLES_ENDS | ROLE_BIT(ROLE_EMBEDDING_NORM) | ROLES_ATTENTION |
              ROLE_BIT(ROLE_FFN_NORM) | ROLE_BIT(ROLE_GATE_UP) | ROLE_BIT(ROLE_DOWN),

@@ -78,7 +78,6 @@ struct model_family {
     bool may_norm_stream;         /* a file may request norms of the stream after a branch */
     bool norms_stream;            /* all files have such norms */
     bool is_encoder;              /* see struct model_config */
-    bool may_be_encoder;          /* if a config.json says so */
     bool first_lacks_norm;        /* see struct model_config */
     enum position_kind positions; /* for GGUF files; rotary positions in folders use halves */
     enum window_kind windows;
@@ -184,6 +183,7 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe, model_minimax_m2, model_qwen3vlmoe, model_ernie4_5_moe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;
-extern const struct model_family model_bert, model_roberta, model_nomic, model_modern;
+extern const struct model_family model_bert, model_roberta, model_nomic, model_modern,
+    model_gemma_embedding;
 
 #endif

@@ -41,8 +41,8 @@ static enum status finish_4(struct model_config *config, struct err *err) {
 
 static const char *const hf[] = {"GemmaForCausalLM", NULL};
 static const char *const hf_2[] = {"Gemma2ForCausalLM", NULL};
-static const char *const hf_3[] = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration",
-                                   "Gemma3TextModel", NULL};
+static const char *const hf_3[] = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", NULL};
+static const char *const hf_embedding[] = {"Gemma3TextModel", NULL};
 static const char *const hf_4[] = {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration",
                                    "Gemma4UnifiedForCausalLM",
                                    "Gemma4UnifiedForConditionalGeneration", NULL};
@@ -93,7 +93,6 @@ const struct model_family model_gemma3 = {
     .positions = POSITIONS_ROPE_HALVES,
     .windows = WINDOWS_PATTERN,
     .full_every = 6,
-    .may_be_encoder = true,
     .window_rotation = WINDOW_ROPE_LOCAL,
     .rope_base = 1000000,
     .ties = true,
@@ -106,6 +105,26 @@ const struct model_family model_gemma3 = {
                .context_length = 131072,
                .window = 4096,
                .attention_scale = 0.0625f},
+    .finish = finish_2,
+};
+
+/* An encoder with Gemma 3's layers (EmbeddingGemma: Vera et al. 2025). */
+const struct model_family model_gemma_embedding = {
+    .gguf = "gemma-embedding",
+    .hf = hf_embedding,
+    .roles = ROLES_LLAMA | ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM) |
+             ROLE_BIT(ROLE_ATTN_POST_NORM) | ROLE_BIT(ROLE_FFN_POST_NORM),
+    .norm = NORM_RMS,
+    .activation = ACTIVATION_GELU_TANH,
+    .norm_epsilon = 1e-6f,
+    .is_encoder = true,
+    .positions = POSITIONS_ROPE_HALVES,
+    .windows = WINDOWS_PATTERN,
+    .full_every = 6,
+    .window_rotation = WINDOW_ROPE_LOCAL,
+    .rope_base = 1000000,
+    .ties = true,
+    .folder = {.alias = alias, .adds_one = true},
     .finish = finish_2,
 };
 
