@@ -102,8 +102,9 @@ void grammar_write_arguments(struct buf *out, char placeholder, const struct jso
     }
     buf_puts(out, "{\"type\":\"json_schema\",\"tool\":");
     grammar_write_chars(out, json_text(json_member(function, "name")));
-    if (strchr(XML_PLACEHOLDERS, placeholder)) {
-        buf_printf(out, ",\"style\":\"%s\"", xml_style_name(placeholder));
+    bool is_xml = strchr(XML_PLACEHOLDERS, placeholder);
+    if (is_xml || placeholder == 'e') {
+        buf_printf(out, ",\"style\":\"%s\"", is_xml ? xml_style_name(placeholder) : "elements");
         write_texts(out, schema);
     }
     if (placeholder == 'p') buf_puts(out, ",\"style\":\"python\"");
@@ -157,6 +158,7 @@ static void add_arguments(struct call_text *call, char placeholder, const struct
     add_element(call);
     grammar_write_arguments(&call->elements, placeholder, function);
     if (strchr(XML_PLACEHOLDERS, placeholder)) buf_puts(&call->text, "<");
+    if (placeholder == 'e') buf_puts(&call->text, ELEMENT_MARK "<");
 }
 
 #define GAP "\\n?[ \\t]{0,40}"

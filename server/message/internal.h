@@ -28,11 +28,13 @@
  *   %l  like %x, with Python literals         <parameter=zones>[None, 'UTC']</parameter>\n
  *   %m  like %x, with name="zone"         <parameter name="zone">UTC</parameter>\n
  *   %d  the same of DeepSeek, with a type as in xml.c
+ *   %e  parameters as nested elements of MiniMax M3, as in elements.c
  *   %g  arguments as Gemma 4 writes them      zone:<|"|>UTC<|"|>
  *   %p  arguments as Python writes them       zone="UTC"
  *
- * The text after %x, %k, %l, %m and %d begins with "</". These placeholders consume the "<", so the
- * row omits it. The text after %p begins with the closing parenthesis, after %g with "}". */
+ * The text after %x, %k, %l, %m and %d begins with "</", after %e with ELEMENT_MARK "</". These
+ * placeholders consume it up to the "<", so the row omits it. The text after %p begins with the
+ * closing parenthesis, after %g with "}". */
 struct tool_form {
     /* A NULL `call` marks an unused form. A form with `close` also has `open`. */
     const char *open, *call, *between, *close;
@@ -153,6 +155,32 @@ struct gemma_arguments {
 };
 enum reading gemma_arguments_add(struct gemma_arguments *gemma, char c, struct buf *arguments);
 
+#define ELEMENT_MARK "]<]minimax[>[" /* before each tag of %e, a token of its own */
+#define MAX_ELEMENTS 16              /* depth */
+
+/* An open element: its value is decided by its first byte or tag. */
+struct element {
+    uint8_t kind;
+    bool has_item;
+    struct name name;
+    const struct parameter *of; /* its schema, or NULL */
+};
+
+/* %e: nested elements, converted to a JSON object. */
+struct elements {
+    uint8_t state;
+    bool begun, has_item; /* the next parameter needs a comma before it */
+    int matched;          /* bytes of the mark */
+    int depth;
+    struct element open[MAX_ELEMENTS];
+    struct json_scan json; /* state of the value unless it is a text */
+    bool json_ended;       /* the value has ended or is invalid */
+    struct name key;       /* of the tag */
+};
+/* `value` keeps the bytes of a value until its end. */
+enum reading elements_add(struct elements *elements, char c, const struct tool_set *known,
+                          const struct name *tool, struct buf *value, struct buf *arguments);
+
 #define XML_PLACEHOLDERS "xklmd" /* the placeholders that stand for XML elements */
 
 /* Returns the name of a placeholder's style in structural tags. */
@@ -194,6 +222,7 @@ struct pattern_reader {
     struct python_arguments python;
     struct gemma_arguments gemma;
     struct xml_arguments xml;
+    struct elements elements;
 };
 
 /* Begins `pattern`, followed by `next`. Keeps the memory of the previous pattern. */
@@ -296,6 +325,22 @@ bool tool_set_has(const struct tool_set *tools, const char *name);
 
 /* Returns the JSON types that a parameter may have: a bit set of 1 << enum json_type. */
 int tool_set_types(const struct tool_set *tools, const char *tool, const char *parameter);
+
+/* A parameter of a tool, or a value in it. */
+struct parameter;
+
+/* Returns a parameter, or NULL if its schema is not known. */
+const struct parameter *tool_set_parameter(const struct tool_set *tools, const char *tool,
+                                           const char *parameter);
+
+/* Returns a member of an object, or with NULL an item of an array; NULL if it is not known. */
+const struct parameter *parameter_child(const struct parameter *parent, const char *name);
+
+/* Returns the JSON types of a parameter; NULL may have any. */
+int parameter_types(const struct parameter *parameter);
+
+/* Is the parameter always a text? Inside of another one only the type "string" says so. */
+bool parameter_is_text(const struct parameter *parameter);
 
 /* The same for a schema. */
 int schema_types(const struct json *schema);

@@ -105,6 +105,10 @@ static enum reading add_to_placeholder(struct pattern_reader *reader, char c,
         reader->has_arguments = true;
         reader->xml.placeholder = reader->pattern[1];
         return xml_arguments_add(&reader->xml, c, known, &reader->name, &reader->arguments);
+    case 'e':
+        reader->has_arguments = true;
+        return elements_add(&reader->elements, c, known, &reader->name, &reader->xml.value,
+                            &reader->arguments);
     case 'g':
         reader->has_arguments = true;
         return gemma_arguments_add(&reader->gemma, c, &reader->arguments);

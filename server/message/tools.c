@@ -9,8 +9,11 @@
 #define MAX_SCHEMA_DEPTH 16
 
 struct parameter {
-    char *name;
+    char *name; /* NULL: an item of an array */
     int types;
+    bool is_inner, is_string; /* inside of another one; its type is "string" */
+    int n_inner;
+    struct parameter *inner; /* members, or one item */
 };
 
 struct tool {
@@ -81,16 +84,68 @@ int schema_types(const struct json *schema) {
 
 /* ---- the set -------------------------------------------------------------------------------- */
 
+/* ---- parameters ----------------------------------------------------------------------------- */
+
+static void read_parameter(struct parameter *out, const struct json *schema, int depth);
+
+/* Returns the schemas of an object's members. The caller frees them. */
+static struct parameter *read_members(const struct json *properties, int depth, int *n) {
+    struct parameter *members = mem_calloc((size_t)json_count(properties) + 1, sizeof *members);
+    json_each_member(property, properties) {
+        struct parameter *member = &members[(*n)++];
+        member->name = mem_strdup(property->name);
+        member->is_inner = depth > 0;
+        read_parameter(member, property, depth);
+    }
+    return members;
+}
+
+static void read_parameter(struct parameter *out, const struct json *schema, int depth) {
+    const struct json *properties = json_member(schema, "properties");
+    const struct json *items = json_member(schema, "items");
+    out->types = schema_types(schema);
+    out->is_string = json_is_text(json_member(schema, "type"), "string");
+    if (depth >= MAX_SCHEMA_DEPTH) return;
+    if (json_is(properties, JSON_OBJECT)) {
+        out->inner = read_members(properties, depth + 1, &out->n_inner);
+    } else if (json_is(items, JSON_OBJECT)) {
+        out->inner = mem_calloc(1, sizeof *out->inner);
+        out->n_inner = 1;
+        out->inner->is_inner = true;
+        read_parameter(out->inner, items, depth + 1);
+    }
+}
+
+static void free_parameters(struct parameter *parameters, int n) {
+    for (int i = 0; i < n; i++) {
+        free_parameters(parameters[i].inner, parameters[i].n_inner);
+        mem_free(parameters[i].name);
+    }
+    mem_free(parameters);
+}
+
+const struct parameter *parameter_child(const struct parameter *parent, const char *name) {
+    for (int i = 0; parent && i < parent->n_inner; i++) {
+        const char *own = parent->inner[i].name;
+        if (name ? own && strcmp(own, name) == 0 : !own) return &parent->inner[i];
+    }
+    return NULL;
+}
+
+int parameter_types(const struct parameter *parameter) {
+    return parameter ? parameter->types : ALL_TYPES;
+}
+
+bool parameter_is_text(const struct parameter *parameter) {
+    if (!parameter) return false;
+    return parameter->is_inner ? parameter->is_string : parameter->types == 1 << JSON_STRING;
+}
+
 static void add_tool(struct tool *tool, const struct json *function) {
     const struct json *properties = json_member(json_member(function, "parameters"), "properties");
     tool->name = mem_strdup(json_text(json_member(function, "name")));
     if (!json_is(properties, JSON_OBJECT)) return;
-    tool->parameters = mem_calloc((size_t)json_count(properties) + 1, sizeof *tool->parameters);
-    json_each_member(property, properties) {
-        struct parameter *parameter = &tool->parameters[tool->n_parameters++];
-        parameter->name = mem_strdup(property->name);
-        parameter->types = schema_types(property);
-    }
+    tool->parameters = read_members(properties, 0, &tool->n_parameters);
 }
 
 bool tool_filter_passes(const struct tool_filter *filter, const struct json *function) {
@@ -118,8 +173,7 @@ struct tool_set *tool_set_new(const struct json *tools, const struct tool_filter
 void tool_set_free(struct tool_set *tools) {
     for (int i = 0; tools && i < tools->n; i++) {
         struct tool *tool = &tools->tools[i];
-        for (int k = 0; k < tool->n_parameters; k++) mem_free(tool->parameters[k].name);
-        mem_free(tool->parameters);
+        free_parameters(tool->parameters, tool->n_parameters);
         mem_free(tool->name);
     }
     mem_free(tools);
@@ -135,11 +189,18 @@ bool tool_set_has(const struct tool_set *tools, const char *name) {
     return !tools || find(tools, name) != NULL;
 }
 
+const struct parameter *tool_set_parameter(const struct tool_set *tools, const char *name,
+                                           const char *parameter) {
+    const struct tool *tool = tools ? find(tools, name) : NULL;
+    for (int i = 0; tool && i < tool->n_parameters; i++)
+        if (strcmp(tool->parameters[i].name, parameter) == 0) return &tool->parameters[i];
+    return NULL;
+}
+
 /* An unknown parameter of a known tool is a text, as in vLLM. */
 int tool_set_types(const struct tool_set *tools, const char *name, const char *parameter) {
     const struct tool *tool = tools ? find(tools, name) : NULL;
     if (!tool) return ALL_TYPES;
-    for (int i = 0; i < tool->n_parameters; i++)
-        if (strcmp(tool->parameters[i].name, parameter) == 0) return tool->parameters[i].types;
-    return 1 << JSON_STRING;
+    const struct parameter *own = tool_set_parameter(tools, name, parameter);
+    return own ? own->types : 1 << JSON_STRING;
 }

@@ -60,8 +60,8 @@ static const char *const places[] = {
     "{\"properties\":{\"a\":{\"items\":{%s}}}}",
 };
 
-static const char *const styles[] = {"json",        "qwen_xml",     "glm_xml", "seed_xml",
-                                     "minimax_xml", "deepseek_xml", "python"};
+static const char *const styles[] = {"json",        "qwen_xml",     "glm_xml",  "seed_xml",
+                                     "minimax_xml", "deepseek_xml", "elements", "python"};
 
 enum {
     N_VALUES = sizeof values / sizeof *values,

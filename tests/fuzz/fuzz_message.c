@@ -16,7 +16,7 @@ static const char *const tool_names[] = {
     "phi4_mini_json", "olmo3",       "jamba",        "openai",          "kimi_k2",
     "seed_oss",       "glm45",       "none",         "minimax",         "functionary_v31",
     "deepseek_v32",   "minimax_m2",  "lfm2",         "apertus",         "cohere2",
-    "gemma4",         "deepseek_v4", "command_r",    "functionary_v32",
+    "gemma4",         "deepseek_v4", "command_r",    "functionary_v32", "minimax_m3",
 };
 enum { N_TOOL_NAMES = sizeof tool_names / sizeof *tool_names };
 static const char *const reasoning_names[] = {"none", "qwen3", "granite", "mistral",

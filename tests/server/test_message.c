@@ -48,6 +48,7 @@ static void expect_row(const struct row *row, bool stream) {
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
+#define MARK "]<]minimax[>["
 #define DS(word) "<\xEF\xBD\x9Ctool\xE2\x96\x81" word "\xEF\xBD\x9C>"
 #define CALLS(word) DS("calls\xE2\x96\x81" word)
 #define CALL(word) DS("call\xE2\x96\x81" word)
@@ -176,6 +177,19 @@ static const struct row calls[] = {
      "So.\n<tool_calls>\n{\"name\":\"f\",\"arguments\":{\"n\": "
      "1}}\n{\"name\":\"f\"}\n</tool_calls>",
      "C{So.}f({\"n\": 1})f({})"},
+    {"minimax_m3",
+     "So." MARK "<tool_call>\n" MARK "<invoke name=\"f\">" MARK "<a>1" MARK "</a>" MARK
+     "<b>x < y" MARK "</b>" MARK "<c>" MARK "<item>2.5" MARK "</item>" MARK "<item>" MARK
+     "<d>]<]" MARK "</d>" MARK "</item>" MARK "</c>" MARK "<v>{\"k\": \"" MARK "\"}" MARK
+     "</v>" MARK "<g>" MARK "</g>" MARK "</invoke>\n" MARK "<invoke name=\"f\">" MARK
+     "</invoke>\n" MARK "</tool_call>",
+     "C{So.}f({\"a\": 1, \"b\": \"x < y\", \"c\": [2.5, {\"d\": \"]<]\"}], \"v\": {\"k\": "
+     "\"" MARK "\"}, \"g\": \"\"})f({})"},
+    {"minimax_m3", /* white space between tags; an object with a member named item */
+     MARK "<tool_call>\n" MARK "<invoke name=\"f\">\n" MARK "<a>\n" MARK "<n>true" MARK
+          "</n>\n" MARK "<item>1" MARK "</item>\n" MARK "</a>\n" MARK "</invoke>\n" MARK
+          "</tool_call>",
+     "f({\"a\": {\"n\": true, \"item\": 1}})"},
     {"functionary_v31",
      "So.\n<function=f>{\"s\": \"</function>\"}</function><function=f>{}</function>",
      "C{So.}f({\"s\": \"</function>\"})f({})"},

@@ -168,6 +168,7 @@ START_TEST(formats_are_found_by_template) {
          NULL},
         {"pythonic", "[func_name1(params_name1=params_value1", NULL},
         {"glm45", "<tool_call>{name}\\n<arg_key>", NULL},
+        {"minimax_m3", "]<]minimax[>[<tool_call> <mm:think>", NULL},
         {"minimax", "<beginning_of_sentence>system tool_setting=tools <tool_calls>", NULL},
         {"functionary_v31", "start_tag => `<function`\\n <function=example_function_name>{", NULL},
         {NULL, "{{ message.content }} ```json", NULL},

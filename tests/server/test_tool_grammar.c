@@ -53,6 +53,7 @@ static const char *const pieces[] = {"f",
                                      "<|tool_call_begin|>functions.",
                                      "<|channel|>commentary to=functions.f",
                                      "<|end|><|start|>assistant<|channel|>commentary to"};
+#define MARK "]<]minimax[>["
 #define N_PIECES ((int)(sizeof pieces / sizeof *pieces))
 #define V (256 + N_PIECES)
 
@@ -264,6 +265,9 @@ static const struct {
                 "\"get_time-2.x\", \"parameters\": {}}\n]<|END_ACTION|>"},
     {"gemma4", "<|tool_call>call:f{n:1,p:<|\"|>ab<|\"|>}<tool_call|>"
                "<|tool_call>call:get_time-2.x{}<tool_call|>"},
+    {"minimax_m3", MARK "<tool_call>\n" MARK "<invoke name=\"f\">" MARK "<n>1" MARK "</n>" MARK
+                        "<p>ab" MARK "</p>" MARK "</invoke>\n" MARK
+                        "<invoke name=\"get_time-2.x\">" MARK "</invoke>\n" MARK "</tool_call>"},
     {"minimax_m2",
      "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"n\">1</parameter>\n"
      "<parameter name=\"p\">ab</parameter>\n</invoke>\n<invoke name=\"get_time-2.x\">\n"
@@ -326,6 +330,14 @@ static const struct {
      "o:{a:1.5},u:{k:<|\"|>v<|\"|>,l:[]}}<tool_call|>",
      "{\"n\": 1, \"p\": \"ab\", \"e\": \"x\", \"m\": \"a\\\"b\", \"l\": [true, false], \"o\": "
      "{\"a\": 1.5}, \"u\": {\"k\": \"v\", \"l\": []}}"},
+    {"minimax_m3",
+     MARK "<tool_call>\n" MARK "<invoke name=\"f\">" MARK "<n>1" MARK "</n>" MARK "<p>ab" MARK
+          "</p>" MARK "<e>x" MARK "</e>" MARK "<m>\"a\"" MARK "</m>" MARK "<l>" MARK
+          "<item>true" MARK "</item>" MARK "<item>false" MARK "</item>" MARK "</l>" MARK "<o>" MARK
+          "<a>1.5" MARK "</a>" MARK "</o>" MARK "<u>{\"k\": \"]<]\"}" MARK "</u>" MARK
+          "</invoke>\n" MARK "</tool_call>",
+     "{\"n\": 1, \"p\": \"ab\", \"e\": \"x\", \"m\": \"a\", \"l\": [true, false], \"o\": "
+     "{\"a\": 1.5}, \"u\": {\"k\": \"]<]\"}}"},
     {"command_r", "Action:\n```json\n[\n" ACTION("f", INDENTED) "\n]```\n", INDENTED},
     {"pythonic", "[f(n=1, p='ab', e='x', m='it', o={'a': 1})]",
      "{\"n\": 1, \"p\": \"ab\", \"e\": \"x\", \"m\": \"it\", \"o\": {\"a\": 1}}"},

@@ -34,10 +34,9 @@ static const struct {
     {TEMPLATE("<think>\n\n</think>\n\n" HERMES, ""), AGREES},
     {TEMPLATE("<think>\n\n</think>\n\n" HERMES, "<think>\n"), AGREES},
     {TEMPLATE("</think>" HERMES, "<think>"), AGREES},
-    /* a longer marker: before another form, and before the same form */
-    {TEMPLATE(MARK "<tool_call>\n" MARK "<invoke name=\"{{ f.name }}\">" MARK "</invoke>", ""),
-     DISAGREES},
+    /* a longer marker */
     {TEMPLATE(MARK HERMES, ""), DISAGREES},
+    {TEMPLATE("]]" HERMES, ""), DISAGREES},
     /* arguments are joined as a text */
     {"{# >>>all #}" TEMPLATE("{{ '>>>' + f.name + '\\n' + f.arguments }}", ">>>"), AGREES},
     {"{# >>>all #}" TEMPLATE("{{ '>>>' + f.name + ': ' + f.arguments }}", ">>>"), DISAGREES},

@@ -17,6 +17,7 @@
 
 /* ---- families ------------------------------------------------------------------------------- */
 
+#define MARK "]<]minimax[>["
 #define DS(word) "<\xEF\xBD\x9Ctool\xE2\x96\x81" word "\xEF\xBD\x9C>"
 #define CALLS(word) DS("calls\xE2\x96\x81" word)
 #define CALL(word) DS("call\xE2\x96\x81" word)
@@ -80,6 +81,14 @@ static const struct family {
                "[true,null]{% else %}{{ v }}{% endif %}{% endmacro %}" EACH(
                    "<|tool_call>call:" NAME "{{ '{' }}" EACH_VALUE(
                        BETWEEN(",") "{{ k }}:{{ w(v) }}") "{{ '}' }}<tool_call|>")},
+    {"minimax_m3",
+     "{% macro xml(v) %}{% if v is mapping %}{% for k, w in v.items() %}" MARK
+     "<{{ k }}>{{ xml(w) }}" MARK
+     "</{{ k }}>{% endfor %}{% elif v is iterable and v is not string %}{% for w in v %}" MARK
+     "<item>{{ xml(w) }}" MARK "</item>{% endfor %}{% elif v is string %}{{ v }}{% else %}"
+     "{{ v | tojson }}{% endif %}{% endmacro %}" MARK
+     "<tool_call>" LF EACH(MARK "<invoke name=\"" NAME "\">{{ xml(f.arguments) }}" MARK
+                                "</invoke>" LF) MARK "</tool_call>"},
     {"minimax_m2", "<minimax:tool_call>" LF EACH("<invoke name=\"" NAME "\">" LF EACH_VALUE(
                        "<parameter name=\"{{ k }}\">" VALUE
                        "</parameter>" LF) "</invoke>" LF) "</minimax:tool_call>"},

@@ -92,6 +92,54 @@ START_TEST(a_tool_without_strict_is_served_without_what_cannot_be_enforced) {
 }
 END_TEST
 
+#define MARK "]<]minimax[>["
+#define ITEM(text) MARK "<item>" text MARK "</item>"
+#define LIST(text) MARK "<a>" text MARK "</a>"
+#define KEY(name, text) MARK "<" name ">" text MARK "</" name ">"
+#define NESTED "{\"properties\":{\"a\":{\"type\":\"array\",\"minItems\":1,\"maxItems\":2,\"items\":"
+
+START_TEST(elements_in_elements_match_their_schema) {
+    static const struct {
+        const char *items, *text;
+        bool is_right;
+    } rows[] = {
+        {"{\"type\":\"integer\"}", ITEM("1") ITEM("2"), true},
+        {"{\"type\":\"integer\"}", "", false},
+        {"{\"type\":\"integer\"}", ITEM("1") ITEM("2") ITEM("3"), false},
+        {"{\"type\":\"integer\"}", ITEM("1.5"), false},
+        {"{\"type\":\"string\",\"maxLength\":2}", ITEM("x\""), true},
+        {"{\"type\":\"string\",\"maxLength\":2}", ITEM("xyz"), false},
+        {"{\"enum\":[\"x\"]}", ITEM("\"x\""), true},
+        {"{\"type\":\"object\",\"properties\":{\"b\":{\"type\":\"string\"},\"c\":{\"type\":"
+         "\"null\"}},"
+         "\"required\":[\"b\"]}",
+         ITEM(KEY("b", "1") KEY("c", "null")), true},
+        {"{\"type\":\"object\",\"properties\":{\"b\":{\"type\":\"string\"},\"c\":{\"type\":"
+         "\"null\"}},"
+         "\"required\":[\"b\"]}",
+         ITEM(KEY("c", "null")), false},
+        {"{\"type\":\"object\",\"minProperties\":1}", ITEM("{\"b\": 1}"), true},
+        {"{\"type\":\"object\",\"minProperties\":1}", ITEM("{}"), false},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct buf schema = {0}, call = {0};
+        struct err err = {0};
+        struct grammar *grammar;
+        buf_printf(&schema, NESTED "%s}},\"required\":[\"a\"]}", rows[i].items);
+        buf_printf(&call,
+                   MARK "<tool_call>\n" MARK "<invoke name=\"g\">" LIST("%s") MARK
+                   "</invoke>\n" MARK "</tool_call>",
+                   rows[i].text);
+        enum status status = compile_tool("minimax_m3", schema.data, true, &grammar, &err);
+        ck_assert_msg(status == STATUS_OK, "%s", err.message);
+        ck_assert_msg(grammar_accepts(grammar, call.data) == rows[i].is_right, "%s", call.data);
+        grammar_release(grammar);
+        buf_free(&schema);
+        buf_free(&call);
+    }
+}
+END_TEST
+
 START_TEST(a_schema_with_values_of_another_type_is_refused_in_every_row) {
     static const char *const schemas[] = {
         "{\"properties\":{\"a\":{}},\"required\":[4846791580151137091]}",
@@ -160,6 +208,7 @@ int main(void) {
     tcase_add_test(t, a_refusal_of_a_strict_tool_names_the_tool_and_the_place);
     tcase_add_loop_test(t, a_tool_without_strict_is_served_without_what_cannot_be_enforced, 0,
                         COUNT(hints));
+    tcase_add_test(t, elements_in_elements_match_their_schema);
     tcase_add_test(t, a_schema_with_values_of_another_type_is_refused_in_every_row);
     suite_add_tcase(s, t);
     return suite_main(s);

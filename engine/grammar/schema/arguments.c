@@ -5,6 +5,7 @@
  *   <parameter=zones>[None, "UTC"]</parameter>\n               seed_xml
  *   <parameter name="zone">UTC</parameter>\n                   minimax_xml
  *   <DSML|parameter name="n" string="false">3</DSML|parameter>\n       deepseek_xml
+ *   @<more>@<n>3@</n>@</more>, @ is a mark                   elements
  *   zone:<|"|>UTC<|"|>,n:3                    gemma
  *   zone="UTC", n=3                           python
  *
@@ -22,11 +23,14 @@ struct style {
     const char *end; /* values must not contain it */
     bool is_python;
     const char *json_middle; /* before a value that is not plain text; NULL: `middle` */
+    bool is_nested;          /* the name and ">" follow `close`; objects and arrays are elements */
 };
 
 #define DSML                                                                                       \
     "\xEF\xBD\x9C"                                                                                 \
     "DSML\xEF\xBD\x9C"
+
+#define ELEMENT_MARK "]<]minimax[>["
 
 static const struct style styles[] = {
     {"qwen_xml", "<parameter=", ">\n", "\n</parameter>\n", "", "</parameter>"},
@@ -35,6 +39,7 @@ static const struct style styles[] = {
     {"minimax_xml", "<parameter name=\"", "\">", "</parameter>\r", "", "</parameter>"},
     {"deepseek_xml", "<" DSML "parameter name=\"", "\" string=\"true\">", "</" DSML "parameter>\r",
      "", "</" DSML "parameter>", .json_middle = "\" string=\"false\">"},
+    {"elements", ELEMENT_MARK "<", ">", ELEMENT_MARK "</", "", ELEMENT_MARK, .is_nested = true},
     {"gemma", "", ":", "", ",", NULL},
     {"python", "", "=", "", ", ", NULL, .is_python = true},
 };
@@ -43,6 +48,7 @@ struct arguments {
     struct schema_reader *r;
     const struct style *style;
     const struct json *texts;
+    int depth; /* of elements */
 };
 
 /* ---- allowed parameters --------------------------------------------------------------------- */
@@ -73,7 +79,7 @@ static void check_root(struct arguments *a, const struct json *root) {
 static bool name_is_right(const struct style *style, const char *name) {
     static const char word[] = "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     size_t length = strlen(name);
-    if (length == 0 || length > 128) return false;
+    if (length == 0 || length > 128 || (style->is_nested && name[0] == '/')) return false;
     if (style->end) return strcspn(name, "<>\"\n\r\t ") == length;
     return strspn(name, word) == length && strchr("0123456789", name[0]) == NULL;
 }
@@ -106,6 +112,97 @@ static struct expr *text_value(struct arguments *a, struct conj *conj) {
     return expr_add(schema_text(a->r, conj), expr_of(b, EXPR_NOT, ends, NULL));
 }
 
+/* ---- nested elements ------------------------------------------------------------------------ */
+
+#define MAX_COUNTED_ITEMS 64
+#define MAX_NESTED 12 /* elements; deeper values are JSON */
+
+static struct expr *parameters(struct arguments *a, const struct json *root);
+static struct expr *element_value(struct arguments *a, const struct json *schema,
+                                  struct conj *conj);
+
+/* Has the schema only keywords of the list and annotations? */
+static bool has_only(const struct json *schema, const char *const *keywords) {
+    static const char *const notes[] = {"title", "description", "default", "examples", NULL};
+    json_each_member(member, schema) {
+        int i = 0, k = 0;
+        while (keywords[i] && strcmp(keywords[i], member->name) != 0) i++;
+        while (notes[k] && strcmp(notes[k], member->name) != 0) k++;
+        if (!keywords[i] && !notes[k]) return false;
+    }
+    return true;
+}
+
+/* Can the object be written as elements: does it list all its members? */
+static bool is_plain_object(struct arguments *a, const struct json *schema) {
+    static const char *const keywords[] = {"type", "properties", "required", "additionalProperties",
+                                           NULL};
+    const struct json *properties = json_member(schema, "properties");
+    const struct json *others = json_member(schema, "additionalProperties");
+    if (!json_is_text(json_member(schema, "type"), "object") || !has_only(schema, keywords) ||
+        !json_is(properties, JSON_OBJECT) ||
+        (others && (!json_is(others, JSON_BOOL) || json_true(others))))
+        return false;
+    json_each_member(property,
+                     properties) if (!name_is_right(a->style, property->name)) return false;
+    json_each(name, json_member(schema, "required")) {
+        if (!json_is(name, JSON_STRING) || !schema_member(a->r, properties, json_text(name)))
+            return false;
+    }
+    return true;
+}
+
+/* Returns a number of items, or -1 if they are not counted here. */
+static int item_count(const struct json *schema, const char *keyword, int none) {
+    const struct json *value = json_member(schema, keyword);
+    if (!value) return none;
+    double n = json_is(value, JSON_NUMBER) ? json_number(value) : -1;
+    return n >= 0 && n <= MAX_COUNTED_ITEMS && n == (int)n ? (int)n : -1;
+}
+
+static bool is_plain_array(const struct json *schema) {
+    static const char *const keywords[] = {"type", "items", "minItems", "maxItems", NULL};
+    int least = item_count(schema, "minItems", 0), most = item_count(schema, "maxItems", NO_MAX);
+    return json_is_text(json_member(schema, "type"), "array") && has_only(schema, keywords) &&
+           json_is(json_member(schema, "items"), JSON_OBJECT) && least >= 0 &&
+           (most == NO_MAX || most >= least);
+}
+
+/* Items of an array, each in a rule of its own. */
+static struct expr *item_elements(struct arguments *a, const struct json *schema) {
+    struct builder *b = a->r->b;
+    const struct json *items = json_member(schema, "items");
+    struct conj item = {0};
+    pointers_add(b, &item.schemas, items);
+    int rule = rule_new(b, NULL);
+    rule_define(b, rule,
+                expr_of(b, EXPR_CAT, expr_text(b, ELEMENT_MARK "<item>"),
+                        element_value(a, items, &item), expr_text(b, ELEMENT_MARK "</item>"),
+                        NULL));
+    return expr_repeat(b, expr_call(b, rule), item_count(schema, "minItems", 0),
+                       item_count(schema, "maxItems", NO_MAX));
+}
+
+/* A value inside of another one, or one that is no text: elements if they can say all, else
+ * JSON. */
+static struct expr *element_value(struct arguments *a, const struct json *schema,
+                                  struct conj *conj) {
+    struct expr *value;
+    bool may_nest = ++a->depth <= MAX_NESTED;
+    if (json_is_text(json_member(schema, "type"), "string"))
+        value = text_value(a, conj);
+    else if (may_nest && is_plain_object(a, schema))
+        value = parameters(a, schema);
+    else if (may_nest && is_plain_array(schema))
+        value = item_elements(a, schema);
+    else
+        value = conj_call(a->r, conj);
+    a->depth--;
+    return value;
+}
+
+/* ---- one parameter -------------------------------------------------------------------------- */
+
 static struct expr *parameter(struct arguments *a, const struct json *root,
                               const struct json *property) {
     const struct style *style = a->style;
@@ -115,6 +212,13 @@ static struct expr *parameter(struct arguments *a, const struct json *root,
     struct conj value = schema_property(a->r, &whole, property->name);
     bool plain = style->end && schema_lists(a->r, a->texts, property->name);
     const char *middle = plain || !style->json_middle ? style->middle : style->json_middle;
+    if (style->is_nested) {
+        struct expr *inside = plain && root == a->r->root ? text_value(a, &value)
+                                                          : element_value(a, property, &value);
+        return expr_of(b, EXPR_CAT, expr_text(b, style->open), expr_text(b, property->name),
+                       expr_text(b, middle), inside, expr_text(b, style->close),
+                       expr_text(b, property->name), expr_text(b, ">"), NULL);
+    }
     return expr_of(b, EXPR_CAT, expr_text(b, style->open), expr_text(b, property->name),
                    spelled(b, middle), plain ? text_value(a, &value) : conj_call(a->r, &value),
                    spelled(b, style->close), NULL);
