@@ -1,8 +1,9 @@
 # The two main commands: `make run` serves the default model, `make test` runs all tests.
-.PHONY: oracle help deps build model run test bench bench-families bench-grammar bench-models bench-quantised peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
+.PHONY: oracle help deps build model run install test bench bench-families bench-grammar bench-models bench-quantised peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
+PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 LLAMA := build/peers/llama.cpp/bin/python
 ARGS ?=
@@ -14,6 +15,7 @@ help:
 	@echo "make build          build/penstock (installs what is missing)"
 	@echo "make model          fetch the default model into models/"
 	@echo "make run            both, then serve on http://127.0.0.1:8080 (ARGS='--port 9000' adds flags)"
+	@echo "make install        install under PREFIX=/usr/local (DESTDIR=FOLDER goes before it)"
 	@echo "make test           every test"
 	@echo "make bench          speed beside the peers that are installed (ARGS adds flags)"
 	@echo "make bench-quantised   files of quantize beside those of llama.cpp's quantiser (ARGS adds flags)"
@@ -48,8 +50,13 @@ run: deps model
 	    PENSTOCK_CUDA=$$cuda PENSTOCK_CUDA_ONLY=native docker/build.sh release $(JOBS) penstock
 	@exec build/penstock serve --model $(MODEL) $(ARGS)
 
+# Program, man pages, completion, units, an example of the service's options, licence.
+install: deps
+	@PENSTOCK_CUDA_ONLY=$${PENSTOCK_CUDA_ONLY:-default} docker/build.sh release $(JOBS) installed
+	@DESTDIR="$(DESTDIR)" cmake --install build --prefix $(PREFIX) >/dev/null
+
 test: model
-	@docker/setup.sh test
+	@docker/setup.sh test packages
 	@JOBS=$(JOBS) tests/run.sh
 
 bench: build model bench-models

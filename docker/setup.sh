@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs only the missing packages, with apt. `setup.sh` is for building; `setup.sh test`, `setup.sh fuzz`, `setup.sh
-# format`, `setup.sh browser` and `setup.sh clients` add packages for these. If nothing is missing, it takes some hundredths of a second.
+# Installs only the missing packages, with apt. `setup.sh` is for building; `setup.sh test`, `setup.sh packages`,
+# `setup.sh fuzz`, `setup.sh format`, `setup.sh browser` and `setup.sh clients` add packages for these. If nothing is missing,
+# it takes some hundredths of a second.
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config git curl ca-certificates
@@ -13,8 +14,9 @@ for need in "$@"; do
     fuzz) packages="$packages clang libclang-rt-14-dev" ;;
     format) packages="$packages clang-format" ;;
     browser) packages="$packages chromium fonts-dejavu-core" ;;
+    packages) packages="$packages make man-db groff-base systemd bash-completion zsh fish dpkg-dev lintian" ;;
     clients) packages="$packages nginx-light haproxy apache2-utils wrk" ;;
-    *) echo "setup.sh: unknown set \"$need\"; the sets are test, fuzz, format, browser and clients" >&2; exit 2 ;;
+    *) echo "setup.sh: unknown set \"$need\"; the sets are test, packages, fuzz, format, browser and clients" >&2; exit 2 ;;
     esac
 done
 

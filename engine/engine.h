@@ -22,6 +22,12 @@ struct engine;
 /* Reads the model and allocates all memory. Fails with STATUS_BAD_FILE (naming the key or tensor at
  * fault) or STATUS_USAGE (naming the invalid setting and a valid one). */
 enum status engine_open(struct engine **out, const struct engine_config *config, struct err *err);
+
+/* Reads the model's config, tokenizer and template and plans the memory, as engine_open does first,
+ * and loads no weights. Sets *memory to the plan, whose weights and scratch are estimates. Fails
+ * like engine_open. */
+enum status engine_check(struct engine_memory *memory, const struct engine_config *config,
+                         struct err *err);
 void engine_close(struct engine *engine);
 
 /* Reads only the tokenizer of a model file; the caller frees it. */

@@ -99,9 +99,14 @@ static enum status (*const stages[])(struct opening *o, struct err *err) = {
     load_weights, sampler_open,  open_cache, open_swap,   plan_passes,    warm_up,
 };
 
+/* The stages that allocate nothing of the model's size. */
+enum { N_CHECKED_STAGES = 5, N_STAGES = sizeof stages / sizeof *stages };
+
 /* ---- opening and closing -------------------------------------------------------------------- */
 
-enum status engine_open(struct engine **out, const struct engine_config *config, struct err *err) {
+/* Opens an engine by the first n stages. */
+static enum status open_by(int n, struct engine **out, const struct engine_config *config,
+                           struct err *err) {
     struct opening o = {.config = *config};
     *out = NULL;
     if (o.config.max_logit_rows == 0) o.config.max_logit_rows = o.config.max_num_seqs;
@@ -112,8 +117,7 @@ enum status engine_open(struct engine **out, const struct engine_config *config,
     o.file.has_stand_in |= config->stand_in_vocabulary;
     o.engine = mem_calloc(1, sizeof *o.engine);
     o.engine->model.shard = (struct shard){0, o.config.ranks};
-    for (size_t i = 0; i < sizeof stages / sizeof *stages && !status; i++)
-        status = stages[i](&o, err);
+    for (int i = 0; i < n && !status; i++) status = stages[i](&o, err);
     if (o.engine->backend && engine_failed(o.engine, err)) status = STATUS_SERVER_ERROR;
     enum status text_status = text_end(&o, err); /* an error of the text is reported first */
     if (text_status) status = text_status;
@@ -125,6 +129,21 @@ enum status engine_open(struct engine **out, const struct engine_config *config,
     else
         *out = o.engine;
     return status;
+}
+
+enum status engine_open(struct engine **out, const struct engine_config *config, struct err *err) {
+    return open_by(N_STAGES, out, config, err);
+}
+
+enum status engine_check(struct engine_memory *memory, const struct engine_config *config,
+                         struct err *err) {
+    struct engine *engine;
+    assert(stages[N_CHECKED_STAGES] == backend_open);
+    enum status status = open_by(N_CHECKED_STAGES, &engine, config, err);
+    if (status) return status;
+    *memory = engine->memory;
+    engine_close(engine);
+    return STATUS_OK;
 }
 
 void engine_close(struct engine *engine) {

@@ -117,6 +117,14 @@ e2e() {
     python_tests .venv tests/e2e -o asyncio_default_fixture_loop_scope=function
 }
 
+# Installs, and asks man pages, completion and units; installed packages are tested by packages_soak.
+packages() {
+    docker/setup.sh packages
+    docker/build.sh release "$jobs" installed
+    docker/venv.sh
+    python_tests .venv tests/packages
+}
+
 # chaos_of PRESET MINUTES [flags]: hostile requests, mixed with valid ones, to the program of a preset.
 chaos_of() {
     preset=$1 minutes=$2 folder=build/$1
@@ -228,7 +236,7 @@ restarts() {
     PYTHONPATH=tests:tests/e2e logged build/clients/venv/bin/python -u tests/clients/soak.py --minutes "${SOAK_MINUTES:-30}"
 }
 
-for stage in ${*:-tidy release asan tsan chaos schemas e2e}; do
+for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
     case $stage in
     tidy) say "tidy: include direction, sizes, dead files, what the docs name" ;;
     release) say "release: unit suites, fuzz seeds, CUDA kernels under emulation, plain and race-checked" ;;
@@ -236,6 +244,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas e2e}; do
     tsan) say "tsan: suites with threads, with the thread sanitizer" ;;
     chaos) say "chaos: ${CHAOS_MINUTES:-3} minutes of hostile requests beside valid ones, with sanitizers" ;;
     schemas) say "schemas: JSON Schema's test suite, pydantic's schemas, random ones" ;;
+    packages) say "packages: make install, man pages, completion in three shells, units" ;;
     e2e) say "e2e: the program, over HTTP" ;;
     browser) say "browser: the web page in headless Chromium" ;;
     clients) say "clients: the program and what others made for such servers" ;;

@@ -72,11 +72,13 @@ DOORS = {
     "server/decisions": ["decisions.h"],
     "server/apis": ["apis.h"],
     "server/generation": ["grammar_store.h", "job.h", "prompt.h", "stop_matcher.h"],
-    "server/options": ["options.h"],
+    "server/options": ["options.h", "table.h"],
     "server/hub": ["hub.h"],
     "server/app": ["app.h", "lanes.h", "metrics.h"],
     "server/endpoints": ["endpoints.h"],
     "server/commands": ["commands.h"],
+    "server/client": [],
+    "server/manual": ["manual.h"],
     "server": [],
     "bench/command": [],
 }
@@ -152,6 +154,8 @@ MAY_INCLUDE = {
     "server/endpoints": SERVER | {"server/app", "server/generation", "server/page"},
     "server/commands": SERVER | {"server/app", "server/generation", "server/endpoints", "server/hub"},
     "server": {"config", "server/commands"},
+    "server/client": {"config", "server/options", "server/commands"},
+    "server/manual": {"config", "server/options"},
     "bench/command": SERVER | {"server/app", "server/commands"},
 }
 # The headers in which each prototype must have a comment: those that other folders or the program's main file include.

@@ -29,12 +29,17 @@ int command_version(struct options *options);
 int command_pull(struct options *options);
 int command_list(struct options *options);
 int command_rm(struct options *options);
+int command_health(struct options *options);
 
 /* ---- open_engine.c -------------------------------------------------------------------------- */
 
 /* Opens the engine, or prints an error. Returns the exit code. Shows progress if it takes over a
  * second. */
 int open_engine(struct engine **engine, const struct options *options);
+
+/* Plans serving the model without loading its weights. Sets *memory to the plan. */
+enum status check_engine(struct engine_memory *memory, const struct options *options,
+                         struct err *err);
 
 /* Opens the engine of the draft model for an opened engine, or prints an error, such as lack of
  * memory or another vocabulary. Sets *draft to NULL if the options name no draft model. Returns the

@@ -45,6 +45,13 @@ int open_engine(struct engine **engine, const struct options *options) {
     return open_with_progress(engine, &config, options, &err) ? print_error(&err) : 0;
 }
 
+enum status check_engine(struct engine_memory *memory, const struct options *options,
+                         struct err *err) {
+    struct engine_config config = options->engine, drafter = draft_config_from(options);
+    if (options->scheduler.speculation.method == SPECULATION_DRAFT_MODEL) config.drafter = &drafter;
+    return engine_check(memory, &config, err);
+}
+
 /* ---- a draft model -------------------------------------------------------------------------- */
 
 int open_draft_engine(struct engine **draft, const struct engine *engine,

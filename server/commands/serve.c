@@ -160,6 +160,20 @@ static void report_ready(const struct app *app, double seconds) {
     buf_free(&example);
 }
 
+/* ---- serve --check -------------------------------------------------------------------------- */
+
+static int check(const struct options *options) {
+    struct err err;
+    struct engine_memory memory;
+    if (check_engine(&memory, options, &err)) return print_error(&err);
+    printf(
+        "%s can be served: weights %.0f MiB (estimate), KV cache %.0f MiB of %lld tokens, scratch "
+        "%.0f MiB (estimate)\n",
+        options->engine.model, mib(memory.weights), mib(memory.kv_cache),
+        (long long)memory.n_blocks * memory.block_size, mib(memory.scratch));
+    return 0;
+}
+
 /* ---- the command ---------------------------------------------------------------------------- */
 
 static int serve(struct app *app, uint64_t started_ns) {
@@ -184,6 +198,15 @@ static enum status check_address(const struct app *app, struct err *err) {
     return app->n_sockets > 0 ? STATUS_OK : http_check_address(&app->options->http, err);
 }
 
+static int load_and_serve(struct app *app, uint64_t started_ns) {
+    report_loading(app->options);
+    int code = open_engine(&app->engine, app->options);
+    if (code == 0) code = open_draft_engine(&app->draft_engine, app->engine, app->options);
+    if (code) return code;
+    app_set_name(app);
+    return serve(app, started_ns);
+}
+
 int command_serve(struct options *options) {
     uint64_t started_ns = now_ns();
     struct app *app = mem_calloc(1, sizeof *app);
@@ -196,15 +219,7 @@ int command_serve(struct options *options) {
     if (!status) status = supervisor_sockets(app, &err);
     if (!status) status = check_address(app, &err);
     int code = status ? print_error(&err) : find_models(options);
-    if (code == 0) {
-        report_loading(options);
-        code = open_engine(&app->engine, options);
-    }
-    if (code == 0) code = open_draft_engine(&app->draft_engine, app->engine, options);
-    if (code == 0) {
-        app_set_name(app);
-        code = serve(app, started_ns);
-    }
+    if (code == 0) code = options->check ? check(options) : load_and_serve(app, started_ns);
     engine_close(app->draft_engine);
     engine_close(app->engine);
     mem_free(app);

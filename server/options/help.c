@@ -17,8 +17,7 @@ static void pad(struct buf *out, size_t line_start) {
 /* Appends an option's flag as a user types it: `--port PORT`, `--device auto|cpu|cuda`,
  * `--no-enable-prefix-caching`. A boolean is shown in the form that changes its default. */
 static void flag_text(const struct option *option, struct buf *out) {
-    bool on = option->type == OPTION_BOOL && strcmp(option->fallback, "true") == 0;
-    buf_printf(out, "--%s%s", on ? "no-" : "", option->name);
+    option_flag(option, out);
     if (option->type == OPTION_BOOL) return;
     buf_puts(out, " ");
     option_placeholder(option, out);

@@ -47,6 +47,11 @@ int option_find_letter(char letter, unsigned command) {
     return -1;
 }
 
+void option_flag(const struct option *option, struct buf *out) {
+    bool on = option->type == OPTION_BOOL && strcmp(option->fallback, "true") == 0;
+    buf_printf(out, "--%s%s", on ? "no-" : "", option->name);
+}
+
 void option_placeholder(const struct option *option, struct buf *out) {
     if (option->metavar) buf_puts(out, option->metavar);
     for (const struct named_value *at = option->names; at && at->name; at++)

@@ -83,6 +83,7 @@ struct options {
         const char *folder; /* of models by name; NULL: huggingface_hub's cache */
         bool offline;       /* no model is fetched */
     } hub;
+    bool check;                     /* serve: end before the weights are loaded */
     bool tensors;                   /* inspect: list each tensor */
     enum quantization type;         /* quantize: of the layers' matrices */
     bool deltas;                    /* parse: one line per byte that adds something */

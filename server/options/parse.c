@@ -14,7 +14,8 @@
 
 /* Commands that open no model. */
 #define NO_MODEL                                                                                   \
-    (COMMAND_VERSION | COMMAND_PARSE | COMMAND_GRAMMAR | COMMAND_PULL | COMMAND_LIST | COMMAND_RM)
+    (COMMAND_VERSION | COMMAND_PARSE | COMMAND_GRAMMAR | COMMAND_HEALTH | COMMAND_PULL |           \
+     COMMAND_LIST | COMMAND_RM)
 
 /* The state of one options_parse. */
 struct options_parse {

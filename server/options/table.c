@@ -6,6 +6,7 @@
 #define HUB (COMMAND_PULL | COMMAND_LIST | COMMAND_RM)
 #define SERVE COMMAND_SERVE
 #define BATCH COMMAND_BATCH
+#define HEALTH COMMAND_HEALTH
 #define AT(field) offsetof(struct options, field)
 #define KIB ((int64_t)1 << 10)
 #define TIB ((int64_t)1 << 40)
@@ -85,6 +86,11 @@ const struct command command_table[] = {
      "  penstock rm Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0\n"
      "  penstock rm Qwen/Qwen2.5-0.5B-Instruct\n"
      "org/repo deletes all files of the repository, other names those of one model.\n"},
+    {"health", COMMAND_HEALTH, "", 0, false, "ask a running server whether it is ready",
+     "  penstock health --port 9000\n"
+     "It asks the server of these options, environment and file. It ends with code 0 if the server "
+     "is\n"
+     "ready, otherwise with code 1 and the reason.\n"},
     {"version", COMMAND_VERSION, "", 0, false, "show version, commit, build and CPU path", ""},
 };
 const int command_count = sizeof command_table / sizeof *command_table;
@@ -201,11 +207,11 @@ const struct option option_table[] = {
     {"seed", "N", OPTION_INT64, AT(api.seed), "-1", -1, INT64_MAX, NULL, GENERATE, "Scheduling",
      "default seed of requests; -1: a random seed for each request"},
 
-    {"host", "ADDRESS", OPTION_TEXT, AT(http.host), "127.0.0.1", 0, 0, NULL, SERVE, "HTTP",
+    {"host", "ADDRESS", OPTION_TEXT, AT(http.host), "127.0.0.1", 0, 0, NULL, SERVE | HEALTH, "HTTP",
      "address to listen on; 0.0.0.0: all addresses"},
-    {"port", "PORT", OPTION_INT, AT(http.port), "8080", 0, 65535, NULL, SERVE, "HTTP",
+    {"port", "PORT", OPTION_INT, AT(http.port), "8080", 0, 65535, NULL, SERVE | HEALTH, "HTTP",
      "port to listen on; 0: any free port"},
-    {"uds", "PATH", OPTION_TEXT, AT(http.socket_path), NULL, 0, 0, NULL, SERVE, "HTTP",
+    {"uds", "PATH", OPTION_TEXT, AT(http.socket_path), NULL, 0, 0, NULL, SERVE | HEALTH, "HTTP",
      "Unix socket to listen on instead of --host and --port"},
     {"api-key", "KEYS", OPTION_TEXT, AT(access.api_key), NULL, 0, 0, NULL, SERVE, "HTTP",
      "accepted API keys, separated by commas"},
@@ -282,7 +288,9 @@ const struct option option_table[] = {
      "Log and settings", "lowest level that is written"},
     {"log-format", NULL, OPTION_ENUM, AT(log.format), "text", 0, 0, log_format_names, ANY | HUB,
      "Log and settings", "json: one object per line"},
-    {"config", "FILE", OPTION_TEXT, AT(config), NULL, 0, 0, NULL, ANY | HUB, "Log and settings",
-     "YAML file with options, e.g. `max-num-seqs: 32`"},
+    {"check", NULL, OPTION_BOOL, AT(check), "false", 0, 0, NULL, SERVE, "Log and settings",
+     "check options, model and memory, then end without serving"},
+    {"config", "FILE", OPTION_TEXT, AT(config), NULL, 0, 0, NULL, ANY | HUB | HEALTH,
+     "Log and settings", "YAML file with options, e.g. `max-num-seqs: 32`"},
 };
 const int option_count = sizeof option_table / sizeof *option_table;

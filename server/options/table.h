@@ -39,6 +39,7 @@ enum {
     COMMAND_PULL = 1 << 10,
     COMMAND_LIST = 1 << 11,
     COMMAND_RM = 1 << 12,
+    COMMAND_HEALTH = 1 << 13,
 };
 
 struct command {
@@ -84,6 +85,10 @@ int option_find(const char *name, size_t length, bool *negated);
 
 /* Returns the index of a command's option with this short flag, or -1. */
 int option_find_letter(char letter, unsigned command);
+
+/* Appends an option's flag without its value, in the form that changes a boolean's default:
+ * "--port", "--no-history". */
+void option_flag(const struct option *option, struct buf *out);
 
 /* Appends the value of an option as --help shows it: its metavar, or "auto|cpu|cuda". */
 void option_placeholder(const struct option *option, struct buf *out);
