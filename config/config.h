@@ -53,6 +53,7 @@ int status_http(enum status status);
  * "lower {max-num-seqs}", and the commands print its flag (options_message). */
 struct err {
     enum status status; /* STATUS_OK: no error */
+    int retry_after_s;  /* the client may try again after this time; 0: not known */
     char param[64];     /* the field, key, tensor or option that caused it, or "" */
     char code[48];      /* machine-readable cause, e.g. "context_length_exceeded", or "" */
     char message[1024]; /* one sentence for a person */

@@ -89,7 +89,8 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     list_init(&s->waiting);
     list_init(&s->running);
     list_init(&s->requests);
-    shares_init(&s->shares, max_int(config->n_shares, 1), config->share_weights);
+    shares_init(&s->shares, max_int(config->n_shares, 1),
+                config->n_shares > 0 ? config->share_weights : NULL);
     plan_init(&s->plan, s->max_seqs, config->n_blocks, s->shares.n);
     int stride = block_pool_blocks_for(&s->pool, config->max_model_len);
     swap_init(&s->swap, &port->swap, &s->pool, stride);

@@ -64,6 +64,7 @@ DOORS = {
     "server/message": ["message.h"],
     "server/http": ["http.h"],
     "server/page": ["page.h"],
+    "server/keys": ["keys.h"],
     "server/openai": ["openai.h"],
     "server/ollama": ["ollama.h"],
     "server/llama": ["llama.h"],
@@ -87,7 +88,7 @@ CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
-SERVER = SCHEDULER | {"server/json", "server/http", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
+SERVER = SCHEDULER | {"server/json", "server/http", "server/keys", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
                       "server/responses", "server/decisions", "server/apis",
                       "server/options"}
 MAY_INCLUDE = {
@@ -139,6 +140,7 @@ MAY_INCLUDE = {
     "server/message": {"config", "server/json"},
     "server/http": {"config"},
     "server/page": {"config", "server/http"},
+    "server/keys": {"config", "scheduler"},
     "server/openai": SCHEDULER | {"server/json", "server/message"},
     "server/ollama": SCHEDULER | {"server/json", "server/message", "server/openai"},
     "server/llama": SCHEDULER | {"server/json", "server/message", "server/openai"},
@@ -176,7 +178,9 @@ LIBRARIES = {
     r"cjson/.*": [],
     r"curl/.*": ["server/hub/"],
     r"openssl/.*": ["server/hub/"],
-    r"yaml\.h": ["server/options/"],
+    r"yaml\.h": ["server/options/", "server/keys/"],
+    r"sodium\.h": ["server/keys/"],
+    r"systemd/.*": ["server/app/"],
     r"histedit\.h": ["server/commands/"],
     r"pcre2\.h": ["engine/text/tokenizer/"],
     r"utf8proc\.h": ["engine/"],

@@ -17,11 +17,7 @@
 #ifndef PENSTOCK_SHARES_H
 #define PENSTOCK_SHARES_H
 
-#include <assert.h>
-#include <stdint.h>
-
-/* Maximum number of shares, and of the weight of one. */
-enum { MAX_SHARES = 1024, MAX_SHARE_WEIGHT = 1000 };
+#include "scheduler/sequence/generation.h"
 
 enum { PROMPT_TOKEN_COST = 1, OUTPUT_TOKEN_COST = 2 };
 

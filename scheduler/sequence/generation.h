@@ -19,6 +19,9 @@ struct vocabulary;
 /* Maximum number of ids that are read in one row. */
 #define MAX_READ_IDS 256
 
+/* Maximum number of shares of the steps, and maximum weight of one (scheduler/plan/shares.h). */
+enum { MAX_SHARES = 1024, MAX_SHARE_WEIGHT = 1000 };
+
 /* One prompt and n choices to generate from it. The server makes it. After a successful
  * scheduler_submit the scheduler reads it, and the server must keep it and everything that it
  * points to alive and unchanged. The event that is marked `last` returns it to the server: neither

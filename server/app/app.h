@@ -16,6 +16,7 @@
 #include <uv.h>
 
 #include "config/list.h"
+#include "server/keys/keys.h"
 #include "server/app/lanes.h"
 #include "server/app/metrics.h"
 #include "server/http/http.h"
@@ -90,12 +91,12 @@ struct app {
     struct grammar_store *grammars;     /* shared by all requests; any worker may use it */
     struct answers answers;
     struct metrics metrics;
-    struct live *live;       /* who watches the batch */
-    struct buf keys;         /* accepted API keys, each NUL-terminated; empty: none is required */
-    struct buf metrics_keys; /* of --metrics-key, in the same form; empty: none is required */
-    struct buf admin_keys;   /* of --admin-key, in the same form; empty: their paths are refused */
-    uint64_t key_seed[2];    /* random; for the keys' salts in the prefix cache */
-    struct buf proxies;      /* ranges of addresses of --trusted-proxies */
+    struct live *live;        /* who watches the batch */
+    struct keys keys;         /* accepted API keys; empty: none is required */
+    struct keys metrics_keys; /* of --metrics-key; empty: none is required */
+    struct keys admin_keys;   /* of --admin-key; empty: their paths are refused */
+    uint64_t key_seed[2];     /* random; for the keys' salts in the prefix cache */
+    struct buf proxies;       /* ranges of addresses of --trusted-proxies */
     /* number of seeds drawn for prompts without one; any thread may add */
     _Atomic uint64_t n_seeds;
     struct list requests; /* all running requests: struct async_request */
@@ -220,7 +221,13 @@ enum status auth_load(struct app *app, struct err *err);
 
 /* Is `keys`, a list of the app, empty, or does the request have one of them or an admin key? Takes
  * equal time for all wrong keys of equal length. */
-bool auth_accepts(const struct app *app, const struct buf *keys, const struct http_request *http);
+bool auth_accepts(const struct app *app, const struct keys *keys, const struct http_request *http);
+
+/* Returns the entry of the request's key, or NULL if the server has no keys. */
+struct api_key *auth_key(const struct app *app, const struct http_request *http);
+
+/* Writes the weights of the shares of all keys. Returns their number; 0 without keys. */
+int auth_share_weights(const struct app *app, int weights[MAX_SHARES]);
 
 /* Returns a hash of the client's key or, if the server has no keys, of its address. Workers are
  * shared fairly among these. */

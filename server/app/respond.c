@@ -37,10 +37,10 @@ void respond_error(struct http_request *http, const struct err *err, const char 
     struct http_field fields[2];
     char seconds[12];
     int n = 0;
-    snprintf(seconds, sizeof seconds, "%d", api_retry_after_s(err->status));
+    snprintf(seconds, sizeof seconds, "%d", api_retry_after_s(err));
     if (allow)
         fields[n++] = (struct http_field){"Allow", allow};
-    else if (api_retry_after_s(err->status) > 0)
+    else if (api_retry_after_s(err) > 0)
         fields[n++] = (struct http_field){"Retry-After", seconds};
     else if (err->status == STATUS_AUTHENTICATION) {
         fields[n++] = (struct http_field){"WWW-Authenticate", "Bearer"};

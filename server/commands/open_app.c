@@ -42,6 +42,7 @@ static enum status open_http(struct app *app, struct err *err) {
 }
 
 enum status app_open(struct app *app, struct err *err) {
+    int weights[MAX_SHARES];
     list_init(&app->requests);
     app_set_limits(app);
     routes_open(app);
@@ -62,6 +63,8 @@ enum status app_open(struct app *app, struct err *err) {
     async_init(app);
     live_open(app);
     struct scheduler_config config = scheduler_config_from(app->options, app->engine);
+    config.n_shares = auth_share_weights(app, weights);
+    config.share_weights = weights;
     config.draft_engine = app->draft_engine;
     config.on_events = bridge_on_events;
     config.on_failure = bridge_on_failure;
@@ -84,8 +87,8 @@ void app_close(struct app *app) {
     grammar_store_free(app->grammars);
     routes_close(app);
     tool_format_free(app->derived_format);
-    buf_free(&app->keys);
     buf_free(&app->proxies);
-    buf_free(&app->admin_keys);
-    buf_free(&app->metrics_keys);
+    keys_free(&app->keys);
+    keys_free(&app->admin_keys);
+    keys_free(&app->metrics_keys);
 }

@@ -131,10 +131,11 @@ static void example_write(struct buf *out, const struct app *app, const char *ur
     buf_puts(out, is_encoder                      ? "/v1/embeddings"
                   : app->limits.has_chat_template ? "/v1/chat/completions"
                                                   : "/v1/completions");
-    if (options->access.api_key_file)
+    bool is_list = app->keys.n > 0 && !app->keys.key[0].name[0]; /* one key per line */
+    if (options->access.api_key_file && is_list)
         buf_printf(out, " -H \"Authorization: Bearer $(grep -m 1 '^[^#]' '%s')\"",
                    options->access.api_key_file);
-    else if (app->keys.length > 0)
+    else if (app->keys.n > 0)
         buf_puts(out, " -H \"Authorization: Bearer $PENSTOCK_API_KEY\"");
     buf_puts(out, is_encoder ? " -d '{\"input\": \"Water flows\"}'"
                   : app->limits.has_chat_template

@@ -58,6 +58,7 @@ void health_metrics(struct app *app, struct http_request *http) {
         .block_size = engine_memory(app->engine)->block_size,
         .cache_dtype = value_name(kv_dtype_names, app->options->engine.kv_dtype),
         .prefix_caching = app->options->scheduler.prefix_caching,
+        .keys = &app->keys,
     };
     for (int i = 0; i < N_LANES; i++) view.lanes[i] = lanes_stats(app->lanes, (enum lane)i);
     grammar_store_stats(app->grammars, &view.grammars);

@@ -343,6 +343,62 @@ static void write_http(struct metrics_writer *writer) {
     }
 }
 
+/* ---- keys ----------------------------------------------------------------------------------- */
+
+static double running_of(const struct key_use *use) {
+    return use->n_requests;
+}
+
+static double requests_of(const struct key_use *use) {
+    return (double)use->requests;
+}
+
+static double refused_of(const struct key_use *use) {
+    return (double)use->refused;
+}
+
+static double prompt_tokens_of(const struct key_use *use) {
+    return (double)use->prompt_tokens;
+}
+
+static double output_tokens_of(const struct key_use *use) {
+    return (double)use->output_tokens;
+}
+
+static const struct {
+    enum metric_type type;
+    const char *name, *help;
+    double (*value)(const struct key_use *use);
+} key_table[] = {
+    {METRIC_GAUGE, "penstock_key_requests", "Running requests by the name of the API key.",
+     running_of},
+    {METRIC_COUNTER, "penstock_key_requests_total", "Requests by the name of the API key.",
+     requests_of},
+    {METRIC_COUNTER, "penstock_key_refused_total",
+     "Requests that were refused because of a limit of the API key.", refused_of},
+    {METRIC_COUNTER, "penstock_key_prompt_tokens_total",
+     "Prompt tokens of the API key, without those from the prefix cache.", prompt_tokens_of},
+    {METRIC_COUNTER, "penstock_key_output_tokens_total", "Generated tokens of the API key.",
+     output_tokens_of},
+};
+
+/* Writes the metrics of the keys that have names: those of a file, so their number is bounded. */
+static void write_keys(struct metrics_writer *writer) {
+    const struct keys *keys = writer->view->keys;
+    bool named = false;
+    for (int i = 0; keys && i < keys->n; i++) named |= keys->key[i].name[0] != 0;
+    for (size_t row = 0; named && row < sizeof key_table / sizeof *key_table; row++) {
+        const char *name = key_table[row].name;
+        exposition_declare(&writer->to, key_table[row].type, name, key_table[row].help);
+        for (int i = 0; i < keys->n; i++) {
+            const struct api_key *key = &keys->key[i];
+            if (!key->name[0]) continue;
+            exposition_sample(&writer->to, name, labels_of(writer, name, "key", key->name),
+                              key_table[row].value(&key->use));
+        }
+    }
+}
+
 static double share(int part, int whole) {
     return whole > 0 ? (double)part / whole : 0;
 }
@@ -372,6 +428,7 @@ void metrics_write(struct buf *out, bool openmetrics, const struct metrics_view 
     write_infos(&writer);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) write_row(&writer, &table[i]);
     write_http(&writer);
+    write_keys(&writer);
     exposition_end(&writer.to);
     buf_free(&writer.labels);
 }

@@ -3,6 +3,7 @@
 #define PENSTOCK_SERVER_METRICS_VIEW_H
 
 #include "scheduler/scheduler.h"
+#include "server/keys/keys.h"
 #include "server/app/lanes.h"
 #include "server/app/metrics.h"
 #include "server/generation/grammar_store.h"
@@ -30,6 +31,7 @@ struct metrics_view {
     int block_size;          /* of the KV cache */
     const char *cache_dtype; /* of the KV cache; the option's value */
     bool prefix_caching;
+    const struct keys *keys; /* those with a name have metrics */
 };
 
 /* Appends all metrics, in Prometheus' format or in OpenMetrics: Penstock's (penstock_...), vLLM's,

@@ -176,8 +176,8 @@ static void write_example(struct buf *out, const struct app *app, const struct r
 }
 
 static void write_security(struct buf *out, const struct app *app, const struct route *route) {
-    const struct buf *keys = route->monitored ? &app->metrics_keys : &app->keys;
-    bool is_open = route->public || (keys->length == 0 && !route->admin);
+    const struct keys *keys = route->monitored ? &app->metrics_keys : &app->keys;
+    bool is_open = route->public || (keys->n == 0 && !route->admin);
     buf_puts(out, is_open ? ",\"security\":[]" : ",\"security\":[{\"key\":[]}]");
 }
 

@@ -229,6 +229,13 @@ static enum status check_body_type(const struct http_request *http, struct err *
                    "The body must be sent without a Content-Encoding.");
 }
 
+/* Checks the limits of the request's key. */
+static enum status check_limits(const struct app *app, const struct http_request *http,
+                                struct err *err) {
+    struct api_key *key = auth_key(app, http);
+    return key ? key_check(key, now_ns(), err) : STATUS_OK;
+}
+
 static enum status refuse_generation(struct app *app, struct err *err) {
     if (app->draining) {
         return err_set(err, STATUS_UNAVAILABLE, NULL, "The server is shutting down.");
@@ -251,12 +258,12 @@ static enum status check_key(const struct app *app, const struct http_request *h
                              const struct route *route, struct err *err) {
     if (route->admin && !auth_is_admin(app, http)) {
         return err_set(err, STATUS_AUTHENTICATION, NULL, "%s",
-                       app->admin_keys.length > 0
+                       app->admin_keys.n > 0
                            ? "An admin key is needed: Authorization: Bearer <key>."
                            : "An admin key is needed, but this server runs without one: start it "
                              "with --admin-key.");
     }
-    const struct buf *keys = route->monitored ? &app->metrics_keys : &app->keys;
+    const struct keys *keys = route->monitored ? &app->metrics_keys : &app->keys;
     if (route->public || auth_accepts(app, keys, http)) return STATUS_OK;
     return err_set(err, STATUS_AUTHENTICATION, NULL,
                    "A valid %s key is needed: Authorization: Bearer <key>.",
@@ -283,7 +290,9 @@ static enum status check_headers(struct app *app, const struct http_request *htt
                        http->target, is_get ? "GET, HEAD" : route->method, http->method);
     }
     if (check_body_type(http, err)) return err->status;
-    return route->generates ? refuse_generation(app, err) : STATUS_OK;
+    if (!route->generates) return STATUS_OK;
+    enum status status = refuse_generation(app, err);
+    return status ? status : check_limits(app, http, err);
 }
 
 /* Computes the canonical path and finds its route, once; later code uses these two. Returns false

@@ -92,6 +92,11 @@ static void count_predicted(struct generation_job *job, struct choice *choice,
     choice->predicted_refused = event->predicted_refused;
 }
 
+/* Counts tokens for the client's key. */
+static void charge(const struct generation_job *job, int prompt, int output) {
+    if (job->key) key_charge(job->key, prompt, output);
+}
+
 /* An event to add to its choice. */
 struct addition {
     struct prompt_run *run;
@@ -125,10 +130,12 @@ static void add_to_choice(struct generation_job *job, struct prompt_run *run,
     enum choice_change change = addition.change;
     if (change == CHOICE_UNCHANGED) return;
     if (event->n_cached > run->n_cached) {
+        charge(job, run->n_cached - event->n_cached, 0);
         job->cached_tokens += event->n_cached - run->n_cached;
         run->n_cached = event->n_cached;
     }
     job->completion_tokens += event->kind == EVENT_TOKEN;
+    charge(job, 0, event->kind == EVENT_TOKEN);
     job->reasoning_tokens += run->choices[i].n_reasoning - n_reasoning;
     count_predicted(job, &run->choices[i], event);
     if (change == CHOICE_STOPPED) {
@@ -205,6 +212,7 @@ void job_event(const struct event *event) {
 enum status job_submit(struct generation_job *job, uint64_t received_ns) {
     assert(job->request && !job->err.status && job->n_running == 0);
     job->prompts[0].generation.received_ns = received_ns;
+    charge(job, job->prompt_tokens, 0);
     if (job->api->reads) submit_more(job);
     for (int i = 0; i < job->n_prompts && !job->api->reads && !job->err.status; i++) {
         struct generation *g = &job->prompts[i].generation;

@@ -92,6 +92,7 @@ struct generation_job {
     void *state;                 /* of the API's writers, or NULL */
     struct api_request *request; /* NULL until it is prepared */
     struct err err;              /* the error that ended it, if any */
+    struct api_key *key;         /* of its client, or NULL; the app's */
     uint64_t key_salt[2];        /* the key's salt in the prefix cache; zero: the default salt */
     bool cancelled;              /* further events are dropped */
     int n_prompts;

@@ -180,6 +180,7 @@ static void fill_generation(struct generation_job *job, struct prompt_run *run) 
         g->n_logprob_ids = request->n_logprob_ids;
     }
     g->priority = request->priority;
+    g->share = job->key ? job->key->share : 0;
     for (int i = 0; i < 2; i++) g->cache_salt[i] = request->cache_salt[i] ^ job->key_salt[i];
     g->owner = run;
     g->name = job->id;
@@ -336,12 +337,22 @@ static enum job_progress with_names(struct generation_job *job, enum job_progres
     return progress;
 }
 
+/* A key may limit how urgent its requests are. */
+static enum status check_priority(struct generation_job *job) {
+    const struct api_key *key = job->key;
+    if (!key || job->request->priority >= key->best_priority) return STATUS_OK;
+    return err_set(&job->err, STATUS_INVALID_REQUEST, "priority",
+                   "This key may ask for a 'priority' of %d or more, not %d: lower numbers are "
+                   "served first.",
+                   key->best_priority, job->request->priority);
+}
+
 static enum job_progress read_body(struct generation_job *job, struct json *body) {
     if (job->api->parse(&job->request, body, &job->app->limits, &job->err)) return JOB_PREPARED;
     struct api_request *request = job->request;
     memcpy(job->id, request->id, sizeof job->id);
     if (job->api->state_size > 0) job->state = mem_calloc(1, job->api->state_size);
-    if (refuse_text(job, &job->err)) return JOB_PREPARED;
+    if (refuse_text(job, &job->err) || check_priority(job)) return JOB_PREPARED;
     if (job_forbid(job, &job->err) || job_find_breakers(job, &job->err)) return JOB_PREPARED;
     set_format(job);
     if (!job->api->reads) prompt_list_ignored(job->app->engine, request, &job->ignored);

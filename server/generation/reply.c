@@ -317,6 +317,7 @@ static int log_fields_of(const struct async_request *async, struct log_field *fi
     const struct generation_job *job = &reply->job;
     int n = 0;
     if (!job->id[0]) return 0;
+    if (job->key && job->key->name[0]) fields[n++] = LOG_S("key", job->key->name);
     fields[n++] = LOG_S("request_id", job->id);
     fields[n++] = LOG_I("prompt_tokens", job->prompt_tokens);
     fields[n++] = LOG_I("cached_tokens", job->cached_tokens);
@@ -331,6 +332,7 @@ static int log_fields_of(const struct async_request *async, struct log_field *fi
 
 static void free_reply(struct async_request *async) {
     struct reply *reply = (struct reply *)async;
+    if (reply->job.key) key_end(reply->job.key);
     job_clear(&reply->job);
     buf_free(&reply->out);
     mem_free(reply);
@@ -351,6 +353,8 @@ void reply_start(struct app *app, struct http_request *http, const struct api *a
                                          .listener = &listener,
                                          .abandoned = &reply->async.cancelled,
                                          .claim.resume = resume};
+    reply->job.key = auth_key(app, http);
+    if (reply->job.key) key_begin(reply->job.key);
     auth_cache_salt(app, http, reply->job.key_salt);
     app->n_preparing++;
     async_start(&reply->async, &kind, app, http);

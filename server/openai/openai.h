@@ -412,7 +412,7 @@ void api_write_error(struct buf *out, const struct err *err);
 
 /* Returns the seconds after which a client may repeat a request that failed with this status, the
  * value of Retry-After; 0: there is no such time. */
-int api_retry_after_s(enum status status);
+int api_retry_after_s(const struct err *err);
 
 /* Does this server accept the model's name? */
 bool api_serves(const struct api_limits *limits, const char *name, size_t length);

@@ -216,7 +216,7 @@ const struct option option_table[] = {
     {"api-key", "KEYS", OPTION_TEXT, AT(access.api_key), NULL, 0, 0, NULL, SERVE, "HTTP",
      "accepted API keys, separated by commas"},
     {"api-key-file", "FILE", OPTION_TEXT, AT(access.api_key_file), NULL, 0, 0, NULL, SERVE, "HTTP",
-     "file of accepted API keys, one per line"},
+     "file of accepted API keys, one per line, or YAML with names, weights and limits"},
     {"admin-key", "KEYS", OPTION_TEXT, AT(access.admin_key), NULL, 0, 0, NULL, SERVE, "HTTP",
      "keys that may also POST /drain, separated by commas"},
     {"metrics-key", "KEYS", OPTION_TEXT, AT(access.metrics_key), NULL, 0, 0, NULL, SERVE, "HTTP",

@@ -12,8 +12,12 @@
 #define ALLOWED "Access-Control-Allow-Origin: https://b.example\r\n"
 #define ASKS "Access-Control-Request-Method: POST\r\n"
 
+static void give_key(struct keys *keys, const char *key) {
+    keys_add(keys, key, strlen(key));
+}
+
 START_TEST(keys_open_all_but_health) {
-    buf_add(&app->keys, "secret", sizeof "secret");
+    give_key(&app->keys, "secret");
     ask("GET /v1/models", "", NULL);
     expect_status("without a key", 401);
     expect_text("WWW-Authenticate: Bearer");
@@ -34,8 +38,8 @@ START_TEST(keys_open_all_but_health) {
 END_TEST
 
 START_TEST(metrics_have_keys_of_their_own) {
-    buf_add(&app->keys, "secret", sizeof "secret");
-    buf_add(&app->metrics_keys, "scrape", sizeof "scrape");
+    give_key(&app->keys, "secret");
+    give_key(&app->metrics_keys, "scrape");
     ask("GET /metrics", "", NULL);
     expect_status("without a key", 401);
     expect_text("A valid metrics key is needed");
@@ -54,12 +58,12 @@ END_TEST
 
 /* Only an admin key may drain. It may use the other paths too. */
 START_TEST(admin_keys_drain) {
-    buf_add(&app->keys, "secret", sizeof "secret");
+    give_key(&app->keys, "secret");
     ask("POST /drain", "Authorization: Bearer secret\r\n", "");
     expect_status("without admin keys", 401);
     expect_text("start it with --admin-key.");
-    buf_add(&app->admin_keys, "other", sizeof "other");
-    buf_add(&app->admin_keys, "boss", sizeof "boss");
+    give_key(&app->admin_keys, "other");
+    give_key(&app->admin_keys, "boss");
     ask("POST /drain", "Authorization: Bearer secret\r\n", "");
     expect_status("with an API key", 401);
     ask("POST /drain", "", "");
@@ -81,7 +85,7 @@ START_TEST(admin_keys_drain) {
 END_TEST
 
 START_TEST(keys_in_other_headers) {
-    buf_add(&app->keys, "secret", sizeof "secret");
+    give_key(&app->keys, "secret");
     ask("GET /v1/models", "x-api-key: secret\r\n", NULL);
     expect_status("x-api-key", 200);
     ask("GET /v1/models", "Api-Key: secret\r\n", NULL);
@@ -100,7 +104,7 @@ START_TEST(origins) {
     expect_no_text("Access-Control");
     expect_no_text("Vary");
     options.access.cors_origins = "https://a.example,https://b.example";
-    buf_add(&app->keys, "secret", sizeof "secret");
+    give_key(&app->keys, "secret");
     ask("OPTIONS /v1/completions", ORIGIN ASKS "Access-Control-Request-Headers: x-a, B\r\n", NULL);
     expect_status("a preflight without a key", 204);
     expect_text(ALLOWED);
@@ -204,9 +208,9 @@ static int cached_tokens(const char *key, const char *prompt) {
 static const char secret[] = "abcdefghijklmnopqrstuvwxyz abcdefghijklmnopqrstuvwxyz";
 
 START_TEST(keys_do_not_share_prefixes) {
-    buf_add(&app->keys, "one", sizeof "one");
-    buf_add(&app->keys, "two", sizeof "two");
-    buf_add(&app->admin_keys, "boss", sizeof "boss");
+    give_key(&app->keys, "one");
+    give_key(&app->keys, "two");
+    give_key(&app->admin_keys, "boss");
     ck_assert_int_eq(cached_tokens("one", secret), 0);
     int own = cached_tokens("one", secret);
     ck_assert_int_gt(own, 0);
@@ -225,12 +229,12 @@ START_TEST(one_key_or_none_shares_the_common_prefixes) {
     ck_assert_int_eq(cached_tokens(NULL, secret), 0);
     int own = cached_tokens("any", secret);
     ck_assert_int_gt(own, 0);
-    buf_add(&app->admin_keys, "boss", sizeof "boss");
+    give_key(&app->admin_keys, "boss");
     ck_assert_int_eq(cached_tokens("boss", secret), own);
-    buf_add(&app->keys, "boss", sizeof "boss");
+    give_key(&app->keys, "boss");
     ck_assert_int_eq(cached_tokens("boss", secret), own);
-    buf_clear(&app->keys);
-    buf_add(&app->admin_keys, "chief", sizeof "chief");
+    keys_free(&app->keys);
+    give_key(&app->admin_keys, "chief");
     ck_assert_int_eq(cached_tokens(NULL, secret), own);
     ck_assert_int_eq(cached_tokens("boss", secret), 0);
     ck_assert_int_eq(cached_tokens("any", secret), own);
@@ -244,8 +248,8 @@ START_TEST(salts_of_keys_depend_on_a_random_seed) {
     ck_assert_int_eq(auth_load(app, &err), STATUS_OK);
     ck_assert(app->key_seed[0] != before[0] && app->key_seed[1] != before[1]);
     ck_assert(app->key_seed[0] != app->key_seed[1]);
-    buf_add(&app->keys, "one", sizeof "one");
-    buf_add(&app->keys, "two", sizeof "two");
+    give_key(&app->keys, "one");
+    give_key(&app->keys, "two");
     ck_assert_int_eq(cached_tokens("one", secret), 0);
     ck_assert_int_gt(cached_tokens("one", secret), 0);
     app->key_seed[0] = before[0];

@@ -212,7 +212,7 @@ START_TEST(ollamas_unserved_paths_say_why) {
     ask("POST /api/nothing", "", "{}");
     expect_status("POST /api/nothing", 404);
     expect_text("{\"error\":\"Unknown path /api/nothing.\"}");
-    buf_add(&app->keys, "secret", sizeof "secret");
+    keys_add(&app->keys, "secret", strlen("secret"));
     ask("POST /api/pull", "", "{}");
     expect_status("POST /api/pull", 401);
 }
@@ -288,7 +288,7 @@ END_TEST
 
 START_TEST(an_admin_s_drain_keeps_no_body) {
     int status;
-    buf_add(&app->admin_keys, "boss", sizeof "boss");
+    keys_add(&app->admin_keys, "boss", strlen("boss"));
     ck_assert_uint_eq(send_body("POST /drain", "Authorization: Bearer boss\r\n", &status), 0);
     ck_assert_int_eq(status, 200);
 }
@@ -317,7 +317,7 @@ START_TEST(the_body_of_a_refused_request_is_not_kept) {
     ck_assert_uint_eq(send_body(CHAT, "", &status), 0);
     ck_assert_int_eq(status, 503);
     app->draining = false;
-    buf_add(&app->keys, "secret", sizeof "secret");
+    keys_add(&app->keys, "secret", strlen("secret"));
     for (int i = 0; i < N_ROUTES; i++) {
         char line[128];
         snprintf(line, sizeof line, "%s %s", routes[i].method, routes[i].path);
