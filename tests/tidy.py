@@ -225,6 +225,7 @@ SHORT_FILES = {
     "engine/models/folder_names.h": A_DOOR,
     "engine/models/weight_cache.h": A_DOOR,
     "engine/models/layers.h": A_DOOR,
+    "server/keys/internal.h": A_DOOR,
     "scheduler/engine_port.h": "the table that a simulation fills in the engine's place",
     "kernels/backend.c": "the sentence that both backends say: no backend's own",
     "kernels/cpu/simd/path_amx.c": A_SET,

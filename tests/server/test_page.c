@@ -101,7 +101,7 @@ START_TEST(the_page_is_small_and_makes_no_element_from_text) {
 END_TEST
 
 START_TEST(the_page_needs_no_key_but_its_data_does) {
-    buf_add(&app->keys, "key", 4);
+    keys_add(&app->keys, "key", 3);
     ask("GET /", "Accept: text/html\r\n", NULL);
     expect_text(DOCUMENT);
     ask("GET /page/main.js", "", NULL);
