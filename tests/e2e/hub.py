@@ -2,6 +2,7 @@
 import hashlib
 import http.server
 import json
+import ssl
 import threading
 import time
 import urllib.parse
@@ -111,9 +112,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class Hub(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, **files):
+    def __init__(self, certificate=None):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{self.server_address[1]}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.socket = context.wrap_socket(self.socket, server_side=True)
         self.files = {}  # org/repo/path -> bytes
         self.claims = {}  # path -> members of its entry in the listing
         self.headers = {}  # of answers with files

@@ -318,6 +318,34 @@ def test_a_circle_of_redirects_and_other_schemes_end(place, hub):
     assert "which is not https" in place.fails()
 
 
+@pytest.fixture
+def certificate(tmp_path):
+    """A key and its certificate, by the program that Debian's ca-certificates needs too."""
+    path = str(tmp_path / "certificate.pem")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", path,
+                    "-out", path + ".public", "-subj", "/CN=hub", "-addext", "subjectAltName=IP:127.0.0.1"],
+                   check=True, capture_output=True)
+    with open(path, "a") as file:
+        file.write(pathlib.Path(path + ".public").read_text())
+    return path
+
+
+def test_a_hub_with_https_must_have_a_known_certificate(tmp_path, other, certificate):
+    hub = Hub(certificate=certificate)
+    try:
+        hub.files = other.files = {f"{NAME}/bank-Q4_K_M.gguf": SMALL}
+        place = Place(tmp_path, hub)
+        err = place.fails(HF_TOKEN="hf_secret")
+        assert "certificate" in err and "trying again" not in err and not hub.requests
+        assert place.pull(SSL_CERT_FILE=certificate).read_bytes() == SMALL
+        place.run("rm", NAME)
+        hub.redirects_to = other.url  # http
+        assert "which is not https" in place.fails(SSL_CERT_FILE=certificate) and not other.requests
+    finally:
+        hub.shutdown()
+        hub.server_close()
+
+
 def test_the_token_file_is_used_and_a_token_with_line_ends_is_refused(place, hub):
     place.home.mkdir()
     (place.home / "token").write_text("hf_filed\n")
