@@ -48,10 +48,10 @@ async function messageOf(response) {
 }
 
 // Resolves with a successful response. Throws Refused with the server's message otherwise.
-export async function request(path, { body, signal } = {}) {
+export async function request(path, { body, signal, accept = "application/json, text/event-stream" } = {}) {
   for (;;) {
     const key = sessionStorage.getItem(KEY);
-    const headers = { Accept: "application/json, text/event-stream" };
+    const headers = { Accept: accept };
     if (key) headers.Authorization = `Bearer ${key}`;
     if (body) headers["Content-Type"] = "application/json";
     let response;

@@ -22,7 +22,9 @@
     X(page_markdown, "markdown.js", SCRIPT)                                                        \
     X(page_settings, "settings.js", SCRIPT)                                                        \
     X(page_message, "message.js", SCRIPT)                                                          \
-    X(page_chat, "chat.js", SCRIPT)
+    X(page_chat, "chat.js", SCRIPT)                                                                \
+    X(page_plot, "plot.js", SCRIPT)                                                                \
+    X(page_live, "live.js", SCRIPT)
 
 #define INCLUDE_FILE(symbol, name, type)                                                           \
     __asm__(".section .rodata\n.global " #symbol "\n" #symbol ":\n.incbin \"" PAGE_FOLDER name     \

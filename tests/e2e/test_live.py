@@ -1,17 +1,12 @@
 """/penstock/live under load: its counts are those of /metrics, and it says nothing about texts."""
-import contextlib
 import json
-import threading
-import time
 
-import httpx
 import pytest
 
-from conftest import NAME
+from streams import SECRET, load, until
 
 GAUGES = {"running": "vllm:num_requests_running", "waiting": "vllm:num_requests_waiting", "swapped": "vllm:num_requests_swapped"}
 BLOCKS = {state: f'penstock_kv_blocks{{state="{state}"}}' for state in ("total", "used", "cached")}
-SECRET = "zanzibar"
 
 
 def snapshot(server, **headers):
@@ -22,37 +17,6 @@ def snapshot(server, **headers):
 
 def counts(live):
     return {**{name: live[name] for name in GAUGES}, "total": live["blocks"]["total"]}
-
-
-@contextlib.contextmanager
-def load(server, n, headers=None):
-    """Runs n long streams; yields the list of their ids, which grows as they begin."""
-    ids, over = [], threading.Event()
-
-    def stream(i):
-        body = {"model": NAME, "prompt": f"{SECRET} {i}", "max_tokens": 900, "stream": True, "ignore_eos": True, "seed": i}
-        with httpx.stream("POST", server.url + "/v1/completions", json=body, headers=headers, timeout=120) as answer:
-            for line in answer.iter_lines():
-                if line.startswith("data: {") and not over.is_set():
-                    ids.append(json.loads(line[6:])["id"])
-                if over.is_set():
-                    return
-
-    threads = [threading.Thread(target=stream, args=[i]) for i in range(n)]
-    for one in threads:
-        one.start()
-    yield ids
-    over.set()
-    for one in threads:
-        one.join()
-
-
-def until(condition):
-    end = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return found
 
 
 @pytest.fixture

@@ -1,0 +1,96 @@
+"""The live view of the web page."""
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from e2e.conftest import Server
+from streams import load, until
+
+WIDTHS = [(320, 640), (1280, 800), (2560, 1440)]
+
+
+def open_live(page):
+    page.tab.click("#tab-live")
+    page.wait("document.querySelectorAll('.tiles dt').length > 0 && document.querySelectorAll('#live path').length > 0")
+
+
+def tiles(page):
+    return dict(page.tab.eval_on_selector_all(".tiles > div", "all => all.map(one => [one.children[0].innerText, one.children[1].innerText])"))
+
+
+def cells(page):
+    kinds = page.tab.eval_on_selector_all(".cells rect", "all => all.map(one => one.getAttribute('class'))")
+    return {name: kinds.count(kind) for name, kind in {"used": "c0", "cached": "c1", "free": "cf"}.items()}
+
+
+@pytest.fixture(scope="module")
+def big():
+    """A server that runs 64 sequences at once."""
+    one = Server("--max-num-seqs", "64", "--max-model-len", "1024", "--kv-cache-memory", "256MiB")
+    yield one.wait_until_ready()
+    one.stop()
+
+
+def test_the_view_shows_what_the_metrics_say(visit, start):
+    server = start("--max-num-seqs", "3")
+    page = visit(server)
+    with load(server, 5):
+        until(lambda: server.metric("vllm:num_requests_running") == 3 and server.metric("vllm:num_requests_waiting") == 2)
+        open_live(page)
+        page.wait("document.querySelectorAll('#live [aria-label=Sequences] tbody tr').length === 5")
+        shown = tiles(page)
+        assert shown["Running"] == "3" and shown["Waiting"].startswith("2") and shown["Swapped"] == "0"
+        page.tab.click("text=Pause")
+        found = cells(page)
+        legend = page.tab.inner_text("[aria-label='KV cache'] .legend")
+        assert legend.split("\n") == [f"{n} {name}" for name, n in found.items()]
+        assert sum(found.values()) == server.metrics()['penstock_kv_blocks{state="total"}'] and found["used"] > 0
+        page.tab.click("text=Continue")
+    server.wait_until_idle()
+    page.wait("document.querySelector('#live').innerText.includes('No sequence runs or waits.')")
+    assert cells(page)["used"] == 0
+    page.tab.press("#tab-live", "ArrowLeft")
+    assert page.tab.is_visible("#input") and page.tab.evaluate("document.activeElement.id") == "tab-chat"
+
+
+def test_a_user_key_sees_counts_only(visit, start):
+    page = visit(start("--api-key", "user", "--admin-key", "boss"), ready=False)
+    page.tab.fill("dialog input", "user")
+    page.tab.press("dialog input", "Enter")
+    page.tab.wait_for_selector("body[data-ready]")
+    open_live(page)
+    assert tiles(page)["Running"] == "0"
+    assert "only an admin key shows the sequences" in page.tab.inner_text("#live")
+
+
+def test_a_server_that_restarts_is_watched_again(visit, start):
+    server = start()
+    page = visit(server)
+    open_live(page)
+    server.process.kill()
+    server.process.wait()
+    page.tab.wait_for_selector("#live .problem >> text=Trying again.")
+    again = Server(port=server.port)
+    try:
+        again.wait_until_ready()
+        page.wait("document.querySelector('#live .problem').hidden")
+    finally:
+        again.stop()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("n", [0, 3, 64])
+def test_pictures_and_axe(visit, big, n, theme):
+    big.wait_until_idle()
+    page = visit(big, color_scheme=theme)
+    with load(big, n):
+        open_live(page)
+        page.wait(f"document.querySelectorAll('#live [aria-label=Sequences] tbody tr').length === {n}")
+        page.tab.wait_for_timeout(3000)  # so that the pictures have curves
+        page.tab.click("text=Pause")
+    page.tab.click("[aria-label='Tokens per second'] summary")
+    for width, height in WIDTHS:
+        page.tab.set_viewport_size({"width": width, "height": height})
+        page.picture(f"live_{n}_{width}_{theme}")
+        assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found = Axe().run(page.tab)
+    assert not found.violations_count, found.generate_report()

@@ -1,0 +1,40 @@
+"""Long streams that load a server while a test looks at it."""
+import contextlib
+import json
+import threading
+import time
+
+import httpx
+
+SECRET = "zanzibar"  # a word of the prompts
+
+
+@contextlib.contextmanager
+def load(server, n, headers=None):
+    """Runs n long streams; yields the list of their ids, which grows as they begin."""
+    ids, over = [], threading.Event()
+
+    def stream(i):
+        body = {"prompt": f"{SECRET} {i}", "max_tokens": 900, "stream": True, "ignore_eos": True, "seed": i}
+        with httpx.stream("POST", server.url + "/v1/completions", json=body, headers=headers, timeout=120) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("data: {") and not over.is_set():
+                    ids.append(json.loads(line[6:])["id"])
+                if over.is_set():
+                    return
+
+    threads = [threading.Thread(target=stream, args=[i]) for i in range(n)]
+    for one in threads:
+        one.start()
+    yield ids
+    over.set()
+    for one in threads:
+        one.join()
+
+
+def until(condition):
+    end = time.monotonic() + 60
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
