@@ -92,6 +92,7 @@ SUITES = {
     "server/app/auth.c": ["server_keys", "server_route_rules"],
     "server/app/metrics.c": ["server_metrics"],
     "server/commands/": ["server_history", "server_progress", "server_batch", "server_options"],
+    "server/decisions/": ["server_decisions"],
     "server/endpoints/": ["server_metrics", "server_routes", "server_keys", "server_route_rules", "server_proxies",
                           "server_page", "server_live"],
     "server/generation/": ["server_stop_matcher", "server_stop_regex", "server_prompt", "server_choice", "server_job",
@@ -111,6 +112,7 @@ SUITES = {
     "server/openai/": [*REQUEST, "server_response", "server_batch", "server_prompt", "server_request_tools",
                        "server_request_forbidden"],
     "server/apis/batch_lines.c": ["server_batch"],
+    "server/openai/embeddings.c": ["server_embeddings"],
     "server/openai/response.c": ["server_response", "server_request"],
 }
 

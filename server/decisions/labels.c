@@ -5,6 +5,14 @@
 
 #include "server/decisions/internal.h"
 
+/* Is the token this text, apart from a blank before it? Others are parts of it, or unknown. */
+static bool is_token_of(const struct tokenizer *tokenizer, int32_t id, const char *text) {
+    size_t length;
+    const char *bytes = tokenizer_token_bytes(tokenizer, id, &length);
+    if (length > 0 && bytes[0] == ' ') bytes++, length--;
+    return length == strlen(text) && memcmp(bytes, text, length) == 0;
+}
+
 /* Returns the token of a text at the start of an answer, or -1 if it has several. Without a chat
  * template an answer begins with a blank. */
 static int32_t token_of(const struct api_limits *limits, const char *text) {
@@ -13,7 +21,7 @@ static int32_t token_of(const struct api_limits *limits, const char *text) {
     snprintf(spelled, sizeof spelled, "%s%s", limits->has_chat_template ? "" : " ", text);
     int n = tokenizer_encode(limits->tokenizer, spelled, strlen(spelled), SPECIAL_AS_TEXT, false, 8,
                              &ids);
-    if (n == 1) id = ids[0];
+    if (n == 1 && is_token_of(limits->tokenizer, ids[0], text)) id = ids[0];
     if (n >= 0) mem_free(ids);
     return id;
 }

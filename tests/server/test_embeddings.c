@@ -1,0 +1,72 @@
+/* Embeddings from sums of hidden vectors: means, numbers that are cut, lengths, and base64. */
+#include <check.h>
+#include <string.h>
+
+#include "support/request_reader.h"
+#include "support/suite_main.h"
+
+static struct pooling pooling;
+static struct api_limits limits;
+static struct buf out;
+
+static void set_up(void) {
+    pooling = (struct pooling){.rows = HIDDEN_ALL};
+    limits = request_limits;
+    limits.pooling = &pooling;
+    limits.hidden_size = limits.embedding_size = 4;
+}
+
+static void tear_down(void) {
+    buf_free(&out);
+}
+
+/* Checks the vector of a prompt of four tokens whose hidden vectors have this sum. */
+static void expect_vector(const char *fields, const char *expected) {
+    static const double sum[4] = {12, -16, 0, 8};
+    const struct api_choice choice = {.hidden_sum = sum, .n_prompt_tokens = 4};
+    struct api_request *request;
+    struct err err = {0};
+    buf_clear(&out);
+    buf_printf(&out, "{\"input\":\"a\"%s}", fields);
+    ck_assert_msg(!request_read(&request, &api_embeddings, out.data, out.length, &limits, &err),
+                  "%s", err.message);
+    const struct api_answer answer = {.request = request, .model = "m", .limits = &limits};
+    buf_clear(&out);
+    api_write_embedding(&out, &answer, &choice);
+    ck_assert_str_eq(out.data, expected);
+    api_request_free(request);
+}
+
+START_TEST(a_mean_counts_each_token_once) {
+    expect_vector("", "[3,-4,0,2]");
+    pooling.rows = HIDDEN_LAST;
+    expect_vector("", "[12,-16,0,8]");
+}
+END_TEST
+
+START_TEST(numbers_that_are_kept_have_the_length_one) {
+    pooling.normalises = true;
+    expect_vector(",\"dimensions\":2", "[0.600000024,-0.800000012]");
+    pooling.normalises = false;
+    expect_vector(",\"dimensions\":2", "[3,-4]");
+}
+END_TEST
+
+/* The floats 3, -4, 0 and 2: 00 00 40 40, 00 00 80 C0, 00 00 00 00, 00 00 00 40. */
+START_TEST(base64_is_of_little_endian_floats) {
+    expect_vector(",\"encoding_format\":\"base64\"", "\"AABAQAAAgMAAAAAAAAAAQA==\"");
+    expect_vector(",\"encoding_format\":\"base64\",\"dimensions\":3", "\"AABAQAAAgMAAAAAA\"");
+    expect_vector(",\"encoding_format\":\"base64\",\"dimensions\":2", "\"AABAQAAAgMA=\"");
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("server/embeddings");
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, set_up, tear_down);
+    tcase_add_test(all, a_mean_counts_each_token_once);
+    tcase_add_test(all, numbers_that_are_kept_have_the_length_one);
+    tcase_add_test(all, base64_is_of_little_endian_floats);
+    suite_add_tcase(suite, all);
+    return suite_main(suite);
+}
