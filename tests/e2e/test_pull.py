@@ -399,6 +399,7 @@ def test_without_a_home_folder_the_cache_must_be_named(place, hub, tmp_path, mon
     code, _, err = place.run("pull", NAME)
     assert code == 2 and "set HF_HOME or --models-dir" in err and not hub.requests
     assert place.run("pull", NAME, "--models-dir", "here")[1].startswith("here/models--river")
+    assert place.run("pull", NAME, CACHE_DIRECTORY="unit")[1].startswith("unit/huggingface/hub/models--river")
 
 
 @pytest.mark.parametrize("name", ["river/..", "../river", "river/bank/../../x.gguf", "river", "river/bank:", "/river/bank", "river//x.gguf",
