@@ -103,7 +103,7 @@ SUITES = {
     "server/http/receive.c": ["server_http_faults", "server_http_limits"],
     "server/http/stream.c": ["server_http_stream"],
     "server/http/wire.c": ["server_wire"],
-    "server/hub/": ["server_hub"],
+    "server/hub/": ["server_hub", "server_hub_cache"],
     "server/json/": [*REQUEST, "server_response", "server_request_doubled"],
     "server/message/": ["server_message", "server_message_states", "server_tool_grammar", "server_tool_choices",
                         "server_tool_schemas", "server_tool_round_trips",

@@ -25,8 +25,9 @@ static char *expanded(const char *path) {
     return home ? path_in(home, path + 2) : NULL;
 }
 
-/* Returns the path of `name` in the folder of huggingface_hub; NULL if that is unknown. A service of
- * systemd has no home, but may have a folder for caches, which the unit's CacheDirectory states. */
+/* Returns the path of `name` in the folder of huggingface_hub; NULL if that is unknown. A service
+ * of systemd has no home, but may have a folder for caches, which the unit's CacheDirectory states.
+ */
 static char *home_file(const char *name) {
     const char *base = variable("HF_HOME"), *cache = variable("XDG_CACHE_HOME");
     if (!cache) cache = variable("CACHE_DIRECTORY");
