@@ -51,7 +51,7 @@ static void read_page(void) {
         if (strncmp(line, "| `format` ", 11) == 0) add_quoted(&formats, second, line_end);
         if (strncmp(line, "`title`", 7) == 0)
             add_quoted(&notes, line, strstr(line, "are annotations"));
-        if (strncmp(line, "`unevaluated", 12) == 0)
+        if (strncmp(line, "`$dynamicRef", 12) == 0)
             add_quoted(&unenforced, line, strstr(line, "are not enforced"));
     }
 }

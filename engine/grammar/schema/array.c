@@ -14,15 +14,9 @@ static const struct json *prefix_of(const struct json *schema) {
     return prefix ? prefix : json_is(items, JSON_ARRAY) ? items : NULL;
 }
 
-/* The schema of the items after the first ones, or NULL. */
-static const struct json *rest_of(const struct json *schema) {
-    const struct json *items = schema_value(schema, "items");
-    return json_is(items, JSON_ARRAY) ? schema_value(schema, "additionalItems") : items;
-}
-
 const struct json *schema_item(struct schema_reader *r, const struct json *schema, int at) {
     const struct json *item = schema_element(r, prefix_of(schema), at);
-    return item ? item : rest_of(schema);
+    return item ? item : schema_unlisted_items(schema);
 }
 
 struct conj schema_item_conj(struct schema_reader *r, const struct conj *conj, int at) {
@@ -90,7 +84,7 @@ struct expr *schema_array(struct schema_reader *r, const struct conj *conj) {
         if (own && json_count(own) > MAX_PREFIX)
             schema_fail(r, own, "has more than %d items.", MAX_PREFIX);
         if (own) prefix = max_int(prefix, json_count(own));
-        says_items = says_items || own || rest_of(schema);
+        says_items = says_items || own || schema_unlisted_items(schema);
     }
     if (b->status != STATUS_OK || (max != NO_MAX && max < min)) return expr_new(b, EXPR_ALT);
     struct expr *counted = schema_counted_items(r, conj, prefix, min, max);

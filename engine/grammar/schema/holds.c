@@ -169,7 +169,7 @@ static bool names_hold(struct schema_reader *r, const struct json *schema, const
 
 static bool members_hold(struct schema_reader *r, const struct json *schema,
                          const struct json *value, int depth) {
-    const struct json *others = schema_value(schema, "additionalProperties");
+    const struct json *others = schema_others(schema);
     json_each_member(member, value) {
         const struct json *own = schema_member(r, schema_value(schema, "properties"), member->name);
         bool is_named = own != NULL;

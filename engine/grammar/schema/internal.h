@@ -261,6 +261,15 @@ const char *schema_keyword_meant(const char *name);
  * except for `const`. */
 const struct json *schema_value(const struct json *schema, const char *keyword);
 
+/* Is this unevaluatedProperties or unevaluatedItems decided by the schema's own properties or
+ * items? Then it is read as additionalProperties or as items after them. */
+bool schema_is_decided(const struct json *schema, const struct json *unevaluated);
+
+/* Returns the schema of properties without another one, or of items after the first ones; NULL if
+ * the schema has none. */
+const struct json *schema_others(const struct json *schema);
+const struct json *schema_unlisted_items(const struct json *schema);
+
 /* Does the schema itself constrain values? $ref and allOf do not count. */
 bool schema_says(const struct json *schema);
 

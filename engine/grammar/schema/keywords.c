@@ -50,8 +50,8 @@ static const struct schema_keyword keywords[] = {
     {"dependentRequired", FORM_DEPENDENTS},
     {"dependentSchemas", FORM_DEPENDENTS},
     {"dependencies", FORM_DEPENDENTS},
-    {"unevaluatedProperties", FORM_UNENFORCED},
-    {"unevaluatedItems", FORM_UNENFORCED},
+    {"unevaluatedProperties", FORM_SCHEMA},
+    {"unevaluatedItems", FORM_SCHEMA},
     {"$dynamicRef", FORM_UNENFORCED},
     {"$recursiveRef", FORM_UNENFORCED},
     {"title", FORM_NOTE},
@@ -87,6 +87,42 @@ const struct json *schema_value(const struct json *schema, const char *keyword) 
     const struct json *value = json_member(schema, keyword);
     bool may_be_null = strcmp(keyword, "const") == 0 || strcmp(keyword, NOT_CONST) == 0;
     return json_is(value, JSON_NULL) && !may_be_null ? NULL : value;
+}
+
+/* ---- unevaluated members -------------------------------------------------------------------- */
+
+bool schema_is_decided(const struct json *schema, const struct json *unevaluated) {
+    static const char *const applied[] = {"$ref",         "allOf",       "anyOf",
+                                          "oneOf",        "if",          "dependentSchemas",
+                                          "dependencies", "$dynamicRef", "$recursiveRef"};
+    bool is_items = strcmp(unevaluated->name, "unevaluatedItems") == 0;
+    const struct json *items = schema_value(schema, "items");
+    bool lists_all =
+        is_items ? items && (!json_is(items, JSON_ARRAY) || schema_value(schema, "additionalItems"))
+                 : schema_value(schema, "additionalProperties") != NULL;
+    if (lists_all || json_true(unevaluated)) return true;
+    for (size_t i = 0; i < sizeof applied / sizeof *applied; i++) {
+        if (schema_value(schema, applied[i])) return false;
+    }
+    return !is_items || !schema_value(schema, "contains");
+}
+
+/* Returns the value of the first keyword, or of `unevaluated` if the schema decides it. */
+static const struct json *rest_by(const struct json *schema, const char *keyword,
+                                  const char *unevaluated) {
+    const struct json *rest = schema_value(schema, keyword);
+    if (rest) return rest;
+    rest = schema_value(schema, unevaluated);
+    return rest && schema_is_decided(schema, rest) ? rest : NULL;
+}
+
+const struct json *schema_others(const struct json *schema) {
+    return rest_by(schema, "additionalProperties", "unevaluatedProperties");
+}
+
+const struct json *schema_unlisted_items(const struct json *schema) {
+    bool is_prefix = json_is(schema_value(schema, "items"), JSON_ARRAY);
+    return rest_by(schema, is_prefix ? "additionalItems" : "items", "unevaluatedItems");
 }
 
 bool schema_says(const struct json *schema) {

@@ -178,6 +178,10 @@ static void break_other(struct negation *n, const struct json *keyword) {
     if (made) made_text(n->r, made, BREAKER_OF, keyword->name);
 }
 
+static void break_unevaluated(struct negation *n, const struct json *value) {
+    if (!json_true(value)) cannot(n, value);
+}
+
 static void break_dependents(struct negation *n, const struct json *dependents) {
     json_each_member(dependent, dependents) {
         struct json *made = has_name(n, dependent->name);
@@ -316,6 +320,8 @@ static const struct {
     {"additionalProperties", break_other},
     {"patternProperties", break_other},
     {"propertyNames", break_other},
+    {"unevaluatedProperties", break_unevaluated},
+    {"unevaluatedItems", break_unevaluated},
     {"dependentRequired", break_dependents},
     {"dependentSchemas", break_dependents},
     {"dependencies", break_dependents},

@@ -42,7 +42,7 @@ struct object {
 static void add_property(struct schema_reader *r, struct conj *out, const struct json *schema,
                          const char *name) {
     const struct json *own = schema_member(r, schema_value(schema, "properties"), name);
-    const struct json *others = schema_value(schema, "additionalProperties");
+    const struct json *others = schema_others(schema);
     bool is_named = own != NULL;
     r->path.n = 0;
     if (own) conj_add(r, out, own);
@@ -166,7 +166,7 @@ static bool closes(const struct object *o) {
     conj_each(schema, o->conj) {
         if (schema_is_made(o->r, schema)) continue;
         lists = lists || schema_value(schema, "properties");
-        says_others = says_others || schema_value(schema, "additionalProperties");
+        says_others = says_others || schema_others(schema);
     }
     return lists && !says_others && conj_largest(o->conj, "minProperties", 0) <= o->n;
 }
@@ -246,7 +246,7 @@ static struct conj other_value(struct object *o, unsigned chosen) {
     if (o->is_loose && chosen == 0) return out;
     conj_each(schema, o->conj) {
         const struct json *patterns = schema_value(schema, "patternProperties");
-        const struct json *others = schema_value(schema, "additionalProperties");
+        const struct json *others = schema_others(schema);
         bool is_named = false;
         for (int i = 0; i < o->n_patterns; i++) {
             bool is_own = false;
@@ -442,8 +442,8 @@ struct expr *schema_object(struct schema_reader *r, const struct conj *conj) {
     gather(&o);
     o.is_closed = closes(&o);
     bool says_others = false;
-    conj_each(schema, conj) says_others |= schema_value(schema, "additionalProperties") != NULL ||
-                                           schema_value(schema, "propertyNames") != NULL;
+    conj_each(schema, conj) says_others |=
+        schema_others(schema) != NULL || schema_value(schema, "propertyNames") != NULL;
     if (b->status != STATUS_OK) return &b->spare;
     bool says_counts =
         conj_largest(conj, "minProperties", 0) > 0 || conj_smallest(conj, "maxProperties", -1) >= 0;
