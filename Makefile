@@ -1,5 +1,5 @@
 # The two main commands: `make run` serves the default model, `make test` runs all tests.
-.PHONY: oracle help deps build model run install test bench bench-families bench-grammar bench-models bench-quantised peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
+.PHONY: oracle help deps build model run install package test bench bench-families bench-grammar bench-models bench-quantised peers accuracy performance gpu fuzz soak clients format readme fresh-machine clean
 .DEFAULT_GOAL := help
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -16,6 +16,7 @@ help:
 	@echo "make model          fetch the default model into models/"
 	@echo "make run            both, then serve on http://127.0.0.1:8080 (ARGS='--port 9000' adds flags)"
 	@echo "make install        install under PREFIX=/usr/local (DESTDIR=FOLDER goes before it)"
+	@echo "make package        a Debian package in build/package (with CUDA if the build has it: penstock-cuda)"
 	@echo "make test           every test"
 	@echo "make bench          speed beside the peers that are installed (ARGS adds flags)"
 	@echo "make bench-quantised   files of quantize beside those of llama.cpp's quantiser (ARGS adds flags)"
@@ -54,6 +55,11 @@ run: deps model
 install: deps
 	@PENSTOCK_CUDA_ONLY=$${PENSTOCK_CUDA_ONLY:-default} docker/build.sh release $(JOBS) installed
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix $(PREFIX) >/dev/null
+
+package: deps
+	@docker/setup.sh packages
+	@PENSTOCK_CUDA_ONLY=$${PENSTOCK_CUDA_ONLY:-all} docker/build.sh release $(JOBS) installed
+	@docker/package.sh build/package
 
 test: model
 	@docker/setup.sh test packages
@@ -113,7 +119,7 @@ fuzz: deps
 soak: model
 	@docker/setup.sh test
 	@JOBS=$(JOBS) FUZZ_SECONDS=$(FUZZ_SECONDS) SOAK_MINUTES=$(SOAK_MINUTES) \
-	    tests/run.sh fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak openapi_soak restarts
+	    tests/run.sh fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak openapi_soak packages_soak restarts
 
 clients: model
 	@docker/setup.sh test

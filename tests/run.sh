@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs all tests, stage by stage, and stops at the first stage that fails. `tests/run.sh asan e2e` runs only those
 # stages. The last lines are a summary for a log: one line per stage, with counts. The stages of `make soak` take hours
-# and run only if they are named: fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak openapi_soak restarts. So
+# and run only if they are named: fuzz asan_slow tsan_slow chaos_soak mutants schemas_soak openapi_soak packages_soak restarts. So
 # do those of `make clients`: browser clients.
 set -eu
 cd "$(dirname "$0")/.."
@@ -123,6 +123,15 @@ packages() {
     docker/build.sh release "$jobs" installed
     docker/venv.sh
     python_tests .venv tests/packages
+}
+
+# Lintian, the same bytes twice, and a bare Debian in which the package is installed, upgraded and purged. Needs root.
+packages_soak() {
+    docker/setup.sh packages packages_soak
+    docker/build.sh release "$jobs" installed
+    docker/fetch_model.sh
+    docker/venv.sh
+    logged .venv/bin/python -m pytest -q -p no:cacheprovider tests/packages/soak_*.py
 }
 
 # chaos_of PRESET MINUTES [flags]: hostile requests, mixed with valid ones, to the program of a preset.
@@ -255,6 +264,7 @@ for stage in ${*:-tidy release asan tsan chaos schemas packages e2e}; do
     mutants) say "mutants: planted bugs that the tests must find" ;;
     schemas_soak) say "schemas_soak: 100,000 random schemas of other seeds" ;;
     openapi_soak) say "openapi_soak: ${OPENAPI_EXAMPLES:-2000} random requests to each path of /openapi.json" ;;
+    packages_soak) say "packages_soak: lintian, and the package in a bare Debian" ;;
     restarts) say "restarts: ${SOAK_MINUTES:-30} minutes of clients behind a proxy while a server is restarted" ;;
     *) echo "run.sh: unknown stage $stage" >&2; exit 2 ;;
     esac

@@ -34,3 +34,11 @@ def commands(installed):
     assert {"serve", "run", "health"} <= set(names) and len(names) > 9
     flags = re.compile(r"^  (--[a-z0-9-]+)((?: (?:[A-Z]+|[a-z0-9_]+(?:\|[a-z0-9_]+)*))?)(?=  |$)", re.M)
     return {name: {flag: value.strip() for flag, value in flags.findall(run(program, "help", name))} for name in names}
+
+
+@pytest.fixture(scope="session")
+def deb(tmp_path_factory):
+    """The Debian package of the built program."""
+    run("docker/package.sh", tmp_path_factory.getbasetemp() / "deb", cwd=ROOT)
+    path, = (tmp_path_factory.getbasetemp() / "deb").glob("*.deb")
+    return path

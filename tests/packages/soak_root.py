@@ -1,0 +1,131 @@
+"""The Debian package in a root folder of a bare Debian: installed, checked, served as its user, upgraded, purged.
+
+It needs root, for chroot. The root folder is made once by debootstrap, in build/packages/base.
+"""
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+from conftest import ROOT, run
+
+sys.path += [str(ROOT / "tests")]
+from e2e.conftest import free_port  # noqa: E402
+
+BASE, MODEL = ROOT / "build/packages/base", ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def test_lintian_finds_nothing(deb):
+    assert run("lintian", "--no-cfg", "--allow-root", "--fail-on", "error,warning", deb) == ""
+
+
+def test_the_same_sources_give_the_same_bytes(deb, tmp_path):
+    run("docker/package.sh", tmp_path, cwd=ROOT)
+    again, = tmp_path.glob("*.deb")
+    assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(deb.read_bytes()).digest()
+
+
+# ---- a root folder ---------------------------------------------------------------------------------------------
+
+
+def make_base():
+    """A bare Debian with this machine's way to the registries."""
+    half = BASE.with_name("half_base")
+    shutil.rmtree(half, ignore_errors=True)
+    half.parent.mkdir(parents=True, exist_ok=True)
+    mirrors = run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Codename: bookworm", "Created-By: Packages").split()
+    run("debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", half, (mirrors or ["http://deb.debian.org/debian"])[0])
+    for name in ("sources.list", "sources.list.d"):
+        source, target = pathlib.Path("/etc/apt", name), half / "etc/apt" / name
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True, ignore=lambda _, names: [n for n in names if "debian" not in n])
+        elif source.is_file():
+            shutil.copy(source, target)
+    (half / "etc/apt/apt.conf.d/99host").write_text(run("apt-config", "dump", "Acquire"))
+    for name in ("resolv.conf", "hosts", "ssl/certs/ca-certificates.crt"):
+        shutil.copy(pathlib.Path("/etc", name).resolve(), half / "etc" / name)
+    half.rename(BASE)
+
+
+class Root:
+    """A copy of the base in which commands run."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        run("cp", "-a", BASE, folder)
+
+    def command(self, *words, user="root"):
+        """A command that runs a line of shell in the folder."""
+        inside = ('mount --make-rprivate /; mount -t proc proc "$0/proc"; mount --rbind /dev "$0/dev"; exec chroot --userspec="$1" "$0" env -i '
+                  'PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive sh -c "$2"')
+        return ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "sh", "-ec", inside, str(self.folder), user, " ".join(words)]
+
+    def run(self, *words, user="root"):
+        return run(*self.command(*words, user=user))
+
+    def install(self, deb):
+        shutil.copy(deb, self.folder / "tmp")
+        self.run("apt-get", "-qy", "install", "--no-install-recommends", f"/tmp/{deb.name}")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    if not BASE.exists():
+        make_base()
+    folder = tmp_path_factory.mktemp("machine") / "root"
+    yield Root(folder)
+    shutil.rmtree(folder)
+
+
+def stream(port):
+    """The text of a streamed chat, and how many events it had."""
+    text, events = "", 0
+    body = {"messages": [{"role": "user", "content": "Name a river."}], "max_tokens": 16, "stream": True}
+    with httpx.stream("POST", f"http://127.0.0.1:{port}/v1/chat/completions", json=body, timeout=60) as answer:
+        assert answer.status_code == 200
+        for line in answer.iter_lines():
+            if line.startswith("data: {"):
+                text += json.loads(line[6:])["choices"][0]["delta"].get("content") or ""
+                events += 1
+    return text, events
+
+
+def serve_and_stream(root, port):
+    server = subprocess.Popen(root.command("exec penstock serve --config /etc/penstock/penstock.yaml --drain-delay 0", user="penstock:penstock"),
+                              stderr=subprocess.PIPE, text=True)
+    try:
+        end = time.monotonic() + 60
+        while subprocess.run(root.command(f"penstock health --port {port}"), capture_output=True, check=False).returncode:
+            assert time.monotonic() < end and server.poll() is None, server.stderr.read()
+            time.sleep(0.2)
+        text, events = stream(port)
+        assert text and events > 4
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_install_serve_upgrade_purge(root, deb, tmp_path):
+    port, etc, models = free_port(), root.folder / "etc/penstock/penstock.yaml", root.folder / "var/lib/penstock/models"
+    root.run("apt-get", "-qq", "update")
+    root.install(deb)
+    assert "penstock 0.1.0" in root.run("penstock version") and "penstock" in root.run("getent passwd penstock")
+    shutil.copy(MODEL, models / "model.gguf")
+    etc.write_text(etc.read_text().replace("#model:", "model:").replace("#port: 8080", f"port: {port}"))
+    assert "can be served" in root.run("penstock serve --check --config /etc/penstock/penstock.yaml", user="penstock:penstock")
+    serve_and_stream(root, port)
+    changed = etc.read_text()
+    run("docker/package.sh", tmp_path, cwd=ROOT, env={**os.environ, "DEBIAN_REVISION": "2"})
+    newer, = tmp_path.glob("*-2_*.deb")
+    root.install(newer)
+    assert root.run("dpkg-query -W -f '${Version}' penstock") == "0.1.0-2" and etc.read_text() == changed
+    serve_and_stream(root, port)
+    root.run("apt-get -qy purge penstock")
+    assert not etc.parent.exists() and not (root.folder / "usr/bin/penstock").exists()
+    assert (models / "model.gguf").stat().st_size == MODEL.stat().st_size
