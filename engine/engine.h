@@ -56,6 +56,8 @@ const struct tokenizer *engine_tokenizer(const struct engine *engine);
 const struct chat_template *engine_chat_template(const struct engine *engine, bool with_tools);
 const struct sampling_defaults *engine_sampling_defaults(const struct engine *engine);
 const struct pooling *engine_pooling(const struct engine *engine);
+/* NULL: the model has no head that classifies */
+const struct classifier *engine_classifier(const struct engine *engine);
 /* Computes a head for n inputs on the calling thread. Returns its outputs, which the caller frees
  * with mem_free. Any thread. */
 double *head_run(const struct head *head, const double *in, int n);

@@ -36,6 +36,7 @@ struct engine {
     int32_t end_ids[MAX_END_IDS];
     struct sampling_defaults sampling_defaults;
     struct pooling pooling;
+    struct classifier classifier;
     int max_in_flight;
     struct inflight_pass passes[MAX_IN_FLIGHT]; /* a ring that starts at `first` */
     int first, n_in_flight;

@@ -25,6 +25,7 @@ static enum status read_config(struct opening *o, struct err *err) {
     struct pooling *pooling = &o->engine->pooling;
     status = model_file_pooling(pooling, &o->file, config, err);
     memory_fit_encoder(&o->config, config);
+    if (!status) status = classifier_read(&o->engine->classifier, &o->file, config, err);
     if (o->config.pooling == HIDDEN_NONE) return status;
     pooling->rows = o->config.pooling;
     pooling->is_stated = true;
@@ -160,6 +161,7 @@ void engine_close(struct engine *engine) {
     chat_template_free(engine->chat_template);
     chat_template_free(engine->tools_template);
     pooling_free(&engine->pooling);
+    classifier_free(&engine->classifier);
     mem_free(engine);
 }
 
@@ -187,6 +189,10 @@ const struct sampling_defaults *engine_sampling_defaults(const struct engine *en
 
 const struct pooling *engine_pooling(const struct engine *engine) {
     return &engine->pooling;
+}
+
+const struct classifier *engine_classifier(const struct engine *engine) {
+    return engine->classifier.head.n > 0 ? &engine->classifier : NULL;
 }
 
 const char *engine_backend_name(const struct engine *engine) {

@@ -55,4 +55,20 @@ struct pooling {
     int usual_prompt;                /* of requests that name none: its index + 1; 0: none */
 };
 
+/* What becomes of a classifier's logits. */
+enum label_activation { LABELS_SOFTMAX, LABELS_SIGMOID, LABELS_IDENTITY };
+
+enum { MAX_LABELS = 1 << 12 };
+
+/* A head for sequence classification. */
+struct classifier {
+    struct head head;      /* its outputs are the logits; n 0: the model has none */
+    enum hidden_rows rows; /* of the prompt: the first or the last */
+    int n_labels;
+    char **label; /* [n_labels] */
+    enum label_activation activation, of_scores;
+    /* the text of a pair, with {query} and {document}; NULL: the model's files have none */
+    char *pair_text;
+};
+
 #endif

@@ -137,6 +137,7 @@ struct model_config {
     bool is_encoder;
     int n_types;           /* rows of the token types, of which the first is added */
     bool first_lacks_norm; /* the first layer's input is the normalised embedding */
+    bool lacks_text;       /* the head gives labels instead of text */
     struct expert_config experts;
     struct rope_config rope;
     enum window_rope window_rotation;

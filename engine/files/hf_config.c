@@ -367,6 +367,8 @@ bool hf_config_has_experts(const struct hf_config *hf) {
 enum status hf_config_read(struct model_config *config, struct hf_config *hf, struct err *err) {
     enum status status = read_all(config, hf, err);
     if (status) return blame_file(err, status, hf->path);
+    config->lacks_text = hf_config_classifies(hf);
+    if (config->lacks_text) hf->is_tied = true; /* a head for text is not needed */
     return hf->folder ? hf_generation_read(hf, err) : STATUS_OK;
 }
 

@@ -79,13 +79,29 @@ enum status model_file_pooling(struct pooling *out, const struct model_file *fil
 void pooling_free(struct pooling *pooling);
 
 /* Appends a layer to a head: a matrix [outputs][n_in], or [outputs][outputs of the layer before],
- * and a bias or NULL. Fails with STATUS_BAD_FILE if their shapes differ (dense.c). */
+ * and a bias or NULL. Fails with STATUS_BAD_FILE if their shapes differ (heads.c). */
 enum status head_add(struct head *head, const struct weight *weight, const struct weight *bias,
                      int n_in, enum head_activation activation, struct err *err);
 void head_free(struct head *head);
 
+/* Reads a head for sequence classification: a folder's score or classifier with the labels of
+ * config.json, or cls.output of a GGUF file with ARCHITECTURE.classifier.output_labels. A model
+ * without one gives a head without layers. classifier_free frees it, also after a failure. Fails
+ * with STATUS_BAD_FILE (heads.c). */
+enum status classifier_read(struct classifier *out, const struct model_file *file,
+                            const struct model_config *config, struct err *err);
+void classifier_free(struct classifier *classifier);
+
+/* Is it a tensor of a head after pooling, by its name in a GGUF file or in a folder whose class
+ * classifies sequences? */
+bool is_head_tensor(const char *name, bool in_gguf);
+/* Is `name` the class, or the class of the same model with a head that classifies? */
+bool is_class_or_classifier(const char *name, const char *class);
+/* Does the class of a folder's config.json classify sequences? */
+bool hf_config_classifies(const struct hf_config *hf);
+
 /* Appends the step Dense in the folder `step` of the model's folder. *served becomes false, and
- * nothing is appended, if the step has another activation or no safetensors. */
+ * nothing is appended, if the step has another activation or no safetensors (heads.c). */
 enum status dense_step_read(struct head *head, const char *folder, const char *step, int n_in,
                             bool *served, struct err *err);
 

@@ -57,7 +57,7 @@ static bool is_type_of(const char *type, const char *class) {
 static bool is_called(const struct model_family *family, bool in_gguf, const char *name) {
     if (in_gguf) return !family->only_folders && strcmp(family->gguf, name) == 0;
     for (const char *const *hf = family->hf; *hf; hf++)
-        if (strcmp(*hf, name) == 0 || is_type_of(name, *hf)) return true;
+        if (is_class_or_classifier(name, *hf) || is_type_of(name, *hf)) return true;
     return false;
 }
 
@@ -193,6 +193,7 @@ static enum status read_roles(struct model_config *config, const struct weights 
         int layer;
         if (sscanf(name, "blk.%9d.", &layer) != 1) layer = -1;
         if (layer >= config->L && layer < config->L + config->n_unread_layers) continue;
+        if (role == N_ROLES && is_head_tensor(name, true)) continue;
         if (role == N_ROLES)
             return err_set(err, STATUS_BAD_FILE, name,
                            "tensor %s is not supported in a model of the architecture \"%s\"", name,
@@ -220,8 +221,7 @@ struct type_share {
     int64_t n; /* 0: the entry is unused */
 };
 
-/* Types are few, but their numbers have gaps. */
-enum { MAX_TYPES = WEIGHT_MAX_TYPE + 1 };
+enum { MAX_TYPES = WEIGHT_MAX_TYPE + 1 }; /* types are few, but their numbers have gaps */
 
 static void count_type(struct type_share *shares, const struct weight *weight) {
     struct type_share *share = shares;

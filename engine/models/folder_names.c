@@ -237,6 +237,9 @@ static void match_tensors(struct matching *m, bool is_tied) {
             m->n_other_parts++;
             continue;
         }
+        if (role == N_ROLES && m->config->lacks_text &&
+            is_head_tensor(without_wrapper(weight->name), false))
+            continue; /* read with the classifier */
         if (role == N_ROLES && is_unused(m->family, weight->name)) {
             m->n_unused++;
             continue;

@@ -18,7 +18,9 @@ static const struct api *const apis[] = {
     &api_ollama_embed,    &api_ollama_embeddings,
     &api_llama_embedding, &api_rerank,
     &api_rerank_short,    &api_rerank_cohere,
-    &api_systemone,
+    &api_systemone,       &api_reranking,
+    &api_score,           &api_classify,
+    &api_pooling,
 };
 
 #define N_APIS ((int)(sizeof apis / sizeof *apis))

@@ -121,6 +121,7 @@ void app_set_limits(struct app *app) {
         .reasoning_budget = options->api.reasoning_budget,
         .tokenizer = engine_tokenizer(app->engine),
         .pooling = engine_pooling(app->engine),
+        .classifier = engine_classifier(app->engine),
         .hidden_size = engine_hidden_size(app->engine),
         .embedding_size =
             head_outputs(&engine_pooling(app->engine)->head, engine_hidden_size(app->engine)),

@@ -3,7 +3,9 @@
  *
  *   request.c    /v1/decisions: predicates, choices and scores over one input
  *   systemone.c  /v1/systemone: such questions in TypeSafe's form
- *   rerank.c     /v1/rerank: how well documents fit a query, by the labels yes and no
+ *   pairs.c      prompts of a query and a document, and their scores
+ *   rerank.c     /v1/rerank: how well documents fit a query
+ *   score.c      /v1/score: the scores of pairs
  *   labels.c     labels of one token, and their probabilities
  *
  * Pure functions over strings: no sockets, no threads, no model.
@@ -17,6 +19,6 @@
 #include "server/openai/openai.h"
 
 extern const struct api api_decisions, api_systemone, api_rerank, api_rerank_short,
-    api_rerank_cohere;
+    api_rerank_cohere, api_reranking, api_score;
 
 #endif

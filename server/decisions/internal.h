@@ -37,6 +37,33 @@ int decisions_best(const double *probability, int n);
 /* Returns the expected level, from 0 to n - 1. */
 double decisions_score(const double *probability, int n);
 
+/* ---- pairs.c -------------------------------------------------------------------------------- */
+
+struct text_pair {
+    struct span query, document;
+};
+
+/* Makes a request of the fields that are copied, and a prompt that pairs_fill replaces. The body
+ * stays the caller's. */
+enum status pairs_parse(struct api_request **out, const struct field_table *fields,
+                        const struct json *body, const struct api_limits *limits,
+                        const struct api *api, struct err *err);
+
+/* Makes the prompts of n pairs; `wish` is the task or NULL. Fails if the model gives no scores. */
+enum status pairs_fill(struct api_request *request, const struct api_limits *limits,
+                       const struct text_pair *pairs, int n, const char *wish, struct err *err);
+
+/* Bounds the bytes of queries and tasks in the prompts of one request. */
+enum status pairs_check_size(const struct text_pair *pairs, int n, const struct json *wish,
+                             const char *name, struct err *err);
+
+/* Returns the score of a pair, after its prompt was read. */
+double pairs_score(const struct api_answer *answer, const struct api_choice *choice);
+
+/* Returns the text of a query or document: a string, or an object with `text`; data NULL:
+ * neither, or an empty text. It points into the value. */
+struct span pairs_text(const struct json *value);
+
 /* ---- request.c ------------------------------------------------------------------------------ */
 
 enum { MAX_QUESTIONS = 400, MAX_CHOICES_ASKED = 255, MAX_LEVELS = 10 };

@@ -1,21 +1,11 @@
-/* The API /v1/rerank: documents in the order in which they fit a query. Each is one prompt, in the
- * words with which Qwen3-Reranker was trained, and its score is the share of "yes" among "yes" and
- * "no". */
+/* The API /v1/rerank: documents in the order in which they fit a query. pairs.c makes a prompt of
+ * each and reads its score. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/decisions/internal.h"
-
-#define TASK                                                                                       \
-    "Judge whether the Document meets the requirements based on the Query and the Instruct "       \
-    "provided. Note that the answer can only be \\\"yes\\\" or \\\"no\\\"."
-#define USUAL_INSTRUCTION                                                                          \
-    "Given a web search query, retrieve relevant passages that answer the query"
-
-/* The bytes of queries in the prompts of one request. */
-enum { MAX_COPIED_BYTES = 8 << 20 };
 
 /* What an answer repeats. */
 struct ranking {
@@ -40,12 +30,6 @@ static const struct field rows[] = {
 
 static const struct field_table rerank_fields = {FIELDS_OF(rows)};
 
-/* Returns the text of a query or document: a string, or an object with `text`; NULL: neither. */
-static const struct json *text_of(const struct json *value) {
-    const struct json *text = json_is(value, JSON_OBJECT) ? json_member(value, "text") : value;
-    return json_length(text) > 0 ? text : NULL;
-}
-
 /* Fields of Cohere's and Jina's that cut documents: their texts would differ. */
 static enum status refuse_unserved(const struct json *body, struct err *err) {
     static const char *const names[] = {"max_tokens_per_doc", "max_chunks_per_doc", "rank_fields",
@@ -61,13 +45,12 @@ static enum status refuse_unserved(const struct json *body, struct err *err) {
     return STATUS_OK;
 }
 
-static enum status translate(struct buf *out, const struct json *body,
-                             const struct api_limits *limits, struct err *err) {
+static enum status check_body(const struct json *body, struct err *err) {
     if (!json_is(body, JSON_OBJECT))
         return err_set(err, STATUS_INVALID_REQUEST, NULL,
                        "The body must be a JSON object, but it is %s.", json_type_name(body));
     if (fields_check(&rerank_fields, body, err) || refuse_unserved(body, err)) return err->status;
-    if (!text_of(fields_member(&rerank_fields, body, "query")))
+    if (!pairs_text(fields_member(&rerank_fields, body, "query")).data)
         return err_set(err, STATUS_INVALID_REQUEST, "query",
                        "'query' must be a text, beside a list of 'documents'.");
     for (int i = 0; i < rerank_fields.n_fields; i++) {
@@ -76,42 +59,7 @@ static enum status translate(struct buf *out, const struct json *body,
             return err_set(err, STATUS_INVALID_REQUEST, name,
                            "'%s' must not hold the character \\u0000.", name);
     }
-    struct buf copied = {0};
-    buf_puts(out, "{\"max_tokens\":1");
-    fields_copy(&rerank_fields, body, &copied);
-    if (copied.length > 0) buf_puts(out, ",");
-    buf_add(out, copied.data, copied.length);
-    buf_free(&copied);
-    /* the question joins a user's message */
-    const char *role = limits->takes_system ? "system" : "user";
-    buf_printf(out, ",\"messages\":[{\"role\":\"%s\",\"content\":\"%s\"}]}", role, TASK);
     return STATUS_OK;
-}
-
-static char *keep(struct api_request *request, const struct buf *text) {
-    char *kept = arena_alloc(request->arena, text->length + 1);
-    if (kept) memcpy(kept, text->data, text->length);
-    if (kept) kept[text->length] = 0;
-    return kept;
-}
-
-/* Makes the prompt of one document. Returns false if memory is short. */
-static bool ask(struct api_request *request, const struct json *body, const struct json *document,
-                struct api_prompt *prompt, const char **kept) {
-    const struct json *query = text_of(fields_member(&rerank_fields, body, "query"));
-    const struct json *wish = fields_member(&rerank_fields, body, "instruction");
-    struct buf text = {0}, shown = {0};
-    buf_printf(&text, "<Instruct>: %s\n<Query>: ", wish ? json_text(wish) : USUAL_INSTRUCTION);
-    buf_add(&text, json_text(query), json_length(query));
-    buf_puts(&text, "\n<Document>: ");
-    buf_add(&text, json_text(document), json_length(document));
-    json_write_value(&shown, document);
-    prompt->question = keep(request, &text);
-    prompt->question_length = text.length;
-    *kept = keep(request, &shown);
-    buf_free(&text);
-    buf_free(&shown);
-    return prompt->question && *kept;
 }
 
 static enum status refuse_document(int i, struct err *err) {
@@ -121,74 +69,65 @@ static enum status refuse_document(int i, struct err *err) {
                    "'%s' must be a text, or an object with 'text'.", name);
 }
 
+/* Makes a pair of each document, and keeps its JSON for the answer. */
 static enum status read_documents(struct api_request *request, const struct json *body,
-                                  const struct label labels[2], struct ranking *ranking,
+                                  struct ranking *ranking, struct text_pair *pairs,
                                   struct err *err) {
     const struct json *documents = fields_member(&rerank_fields, body, "documents");
-    const struct api_prompt task = request->prompts[0];
-    int n = json_count(documents), i = 0;
-    assert(n > 0 && n <= API_MAX_INPUTS);
-    request->prompts = arena_alloc(request->arena, (size_t)n * sizeof *request->prompts);
-    ranking->document = arena_alloc(request->arena, (size_t)n * sizeof *ranking->document);
-    bool has_memory = request->prompts && ranking->document;
-    request->n_prompts = has_memory ? n : 0;
+    const struct span query = pairs_text(fields_member(&rerank_fields, body, "query"));
+    int i = 0;
     json_each(document, documents) {
-        if (!has_memory) break;
-        struct api_prompt *prompt = &request->prompts[i];
-        *prompt = task;
-        if (!text_of(document)) return refuse_document(i, err);
-        has_memory = ask(request, body, text_of(document), prompt, &ranking->document[i++]) &&
-                     !labels_set(labels, 2, request->arena, prompt, err);
+        struct buf shown = {0};
+        pairs[i] = (struct text_pair){query, pairs_text(document)};
+        if (!pairs[i].document.data) return refuse_document(i, err);
+        const bool is_text = json_is(document, JSON_STRING);
+        json_write_value(&shown, is_text ? document : json_member(document, "text"));
+        char *kept = arena_alloc(request->arena, shown.length + 1);
+        if (kept) memcpy(kept, shown.data, shown.length);
+        if (kept) kept[shown.length] = 0;
+        buf_free(&shown);
+        if (!kept)
+            return err_set(err, STATUS_UNAVAILABLE, NULL, "Not enough memory for the documents.");
+        ranking->document[i++] = kept;
     }
-    if (has_memory) return STATUS_OK;
-    return err_set(err, STATUS_UNAVAILABLE, NULL, "Not enough memory for the documents.");
+    return STATUS_OK;
 }
 
 static enum status finish(struct api_request *request, const struct json *body,
                           const struct api_limits *limits, struct err *err) {
     const struct json *top = fields_member(&rerank_fields, body, "top_n");
     const struct json *with = fields_member(&rerank_fields, body, "return_documents");
+    const struct json *wish = fields_member(&rerank_fields, body, "instruction");
+    const int n = json_count(fields_member(&rerank_fields, body, "documents"));
     struct ranking *ranking = arena_alloc(request->arena, sizeof *ranking);
-    struct label labels[2];
-    if (!ranking) return err_set(err, STATUS_UNAVAILABLE, NULL, "Not enough memory.");
-    *ranking = (struct ranking){.top_n = top ? (int)json_integer(top) : INT32_MAX,
-                                .with_documents = !with || json_true(with)};
-    request->reading = ranking;
-    request->prompts[0].thinking = THINKING_OFF;
-    request->prompts[0].add_generation_prompt = true;
-    int n = json_count(fields_member(&rerank_fields, body, "documents"));
     if (n < 1 || n > API_MAX_INPUTS)
         return err_set(err, STATUS_INVALID_REQUEST, "documents",
                        "'documents' must be a list of 1 to %d texts.", API_MAX_INPUTS);
-    const size_t shared = json_length(text_of(fields_member(&rerank_fields, body, "query"))) +
-                          json_length(fields_member(&rerank_fields, body, "instruction"));
-    if (shared > MAX_COPIED_BYTES / (size_t)n)
-        return err_set(err, STATUS_INVALID_REQUEST, "query",
-                       "'query' and 'instruction' times the number of documents may have at most "
-                       "%d bytes: send fewer documents.",
-                       MAX_COPIED_BYTES);
-    if (labels_find(limits, LABELS_YES_NO, 2, labels) < 2)
-        return err_set(err, STATUS_INVALID_REQUEST, "model",
-                       "This model cannot rank: \"yes\" and \"no\" are not single tokens of it.");
-    return read_documents(request, body, labels, ranking, err);
+    const char **kept = arena_alloc(request->arena, (size_t)n * sizeof *kept);
+    if (!ranking || !kept) return err_set(err, STATUS_UNAVAILABLE, NULL, "Not enough memory.");
+    *ranking = (struct ranking){.top_n = top ? (int)json_integer(top) : INT32_MAX,
+                                .with_documents = !with || json_true(with),
+                                .document = kept};
+    request->reading = ranking;
+    struct text_pair *pairs = mem_calloc((size_t)n, sizeof *pairs);
+    enum status status = read_documents(request, body, ranking, pairs, err);
+    if (!status) status = pairs_check_size(pairs, n, wish, "query", err);
+    if (!status) status = pairs_fill(request, limits, pairs, n, wish ? json_text(wish) : NULL, err);
+    mem_free(pairs);
+    return status;
 }
 
 static enum status parse_as(struct api_request **out, struct json *body,
                             const struct api_limits *limits, const struct api *api,
                             struct err *err) {
-    struct buf text = {0};
-    struct json *chat = NULL;
     *out = NULL;
-    enum status status = translate(&text, body, limits, err);
-    if (status == STATUS_OK)
-        status = json_parse_strict(&chat, "The body", text.data, text.length, err);
-    if (status == STATUS_OK) status = api_parse_chat(out, chat, limits, api, err);
+    enum status status = check_body(body, err);
+    if (status == STATUS_OK) status = pairs_parse(out, &rerank_fields, body, limits, api, err);
     if (status == STATUS_OK && !(status = finish(*out, body, limits, err))) api_read_only(*out);
     if (status != STATUS_OK && *out) {
         api_request_free(*out);
         *out = NULL;
     }
-    buf_free(&text);
     json_free(body);
     return status;
 }
@@ -206,6 +145,11 @@ static enum status parse_short(struct api_request **out, struct json *body,
 static enum status parse_cohere(struct api_request **out, struct json *body,
                                 const struct api_limits *limits, struct err *err) {
     return parse_as(out, body, limits, &api_rerank_cohere, err);
+}
+
+static enum status parse_reranking(struct api_request **out, struct json *body,
+                                   const struct api_limits *limits, struct err *err) {
+    return parse_as(out, body, limits, &api_reranking, err);
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */
@@ -236,12 +180,7 @@ static void write_response(struct buf *out, const struct api_answer *answer,
                            const struct api_choice *choices, int n, const struct api_usage *usage) {
     const struct ranking *ranking = answer->request->reading;
     struct ranked *ranked = mem_calloc((size_t)n, sizeof *ranked);
-    for (int i = 0; i < n; i++) {
-        double probability[2];
-        assert(choices[i].read);
-        labels_probabilities(choices[i].read, 2, probability);
-        ranked[i] = (struct ranked){i, probability[0]};
-    }
+    for (int i = 0; i < n; i++) ranked[i] = (struct ranked){i, pairs_score(answer, &choices[i])};
     qsort(ranked, (size_t)n, sizeof *ranked, compare);
     buf_printf(out, "{\"id\":\"%s\",\"model\":", answer->request->id);
     json_write_string(out, answer->model, strlen(answer->model));
@@ -261,3 +200,4 @@ static void write_response(struct buf *out, const struct api_answer *answer,
 const struct api api_rerank = {.path = "/v1/rerank", .parse = parse_body, RERANK_FORM};
 const struct api api_rerank_short = {.path = "/rerank", .parse = parse_short, RERANK_FORM};
 const struct api api_rerank_cohere = {.path = "/v2/rerank", .parse = parse_cohere, RERANK_FORM};
+const struct api api_reranking = {.path = "/v1/reranking", .parse = parse_reranking, RERANK_FORM};

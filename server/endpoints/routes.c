@@ -16,8 +16,9 @@ enum { MAX_PATH = 512 }; /* longer paths are unknown */
  * slash at the end, which clients add to their base address, and adds /v1 to paths that
  * llama-server also serves without it. */
 static const char *canonical(const char *path, char out[MAX_PATH]) {
-    static const char *const short_paths[] = {"/models", "/completions", "/chat/completions",
-                                              "/embeddings"};
+    static const char *const short_paths[] = {"/models",     "/completions", "/chat/completions",
+                                              "/embeddings", "/score",       "/classify",
+                                              "/pooling",    "/reranking"};
     size_t n = strlen(path);
     if (n > 1 && path[n - 1] == '/') n--;
     out[0] = 0;

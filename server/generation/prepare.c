@@ -265,10 +265,14 @@ static enum status prepare_prompt(struct generation_job *job, int index, struct 
     return STATUS_OK;
 }
 
-/* Refuses text from an encoder. */
+/* Refuses text, and rows of logits, from a model without a head for text. */
 static enum status refuse_text(const struct generation_job *job, struct err *err) {
-    if (!engine_model(job->app->engine)->is_encoder || job->request->hidden != HIDDEN_NONE)
+    const struct model_config *config = engine_model(job->app->engine);
+    if (job->request->hidden != HIDDEN_NONE || !(config->is_encoder || config->lacks_text))
         return STATUS_OK;
+    if (config->lacks_text)
+        return err_set(err, STATUS_INVALID_REQUEST, "model",
+                       "This model has no head for text: it classifies (POST /v1/classify).");
     return err_set(err, STATUS_INVALID_REQUEST, "model",
                    "The model is an encoder: it gives embeddings (POST /v1/embeddings) and no "
                    "text.");

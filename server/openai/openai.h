@@ -91,9 +91,10 @@ struct api_limits {
     /* defaults for absent fields; NULL: the API's defaults */
     const struct sampling_defaults *sampling;
     const struct tokenizer *tokenizer;
-    const struct pooling *pooling; /* of embeddings */
-    int hidden_size;               /* numbers of a hidden vector */
-    int embedding_size;            /* numbers of an embedding: after the head, if there is one */
+    const struct pooling *pooling;       /* of embeddings */
+    const struct classifier *classifier; /* NULL: the model has no head that classifies */
+    int hidden_size;                     /* numbers of a hidden vector */
+    int embedding_size; /* numbers of an embedding: after the head, if there is one */
 };
 
 /* A text in a request, at least one byte long. */
@@ -133,6 +134,8 @@ struct api_request {
     int dimensions;          /* of an embedding; 0: all */
     int input_prompt;        /* before each text: index + 1 in pooling->prompt; 0: none */
     bool as_base64;          /* embeddings are base64 of their floats */
+    bool classifies;         /* the answer has the values of a classifier's labels, */
+    bool uses_activation;    /* as probabilities rather than logits */
     const void *reading;     /* of an API that reads: for its writers, in the arena */
     /* Ollama's: the prompt is empty; the answer says that the model is loaded, or has no vector */
     bool only_loads;
@@ -340,7 +343,7 @@ int api_http(const struct api *api, enum status status);
     "smaller one.\",\"type\":\"unavailable_error\",\"param\":null,\"code\":\"out_of_memory\"}}"
 
 /* The APIs of this folder. */
-extern const struct api api_completions, api_chat, api_embeddings;
+extern const struct api api_completions, api_chat, api_embeddings, api_classify, api_pooling;
 
 /* The fields of their bodies, and of the bodies of /tokenize and /detokenize. */
 extern const struct field_table completion_fields, chat_fields, embedding_fields, tokenize_fields,
@@ -371,6 +374,14 @@ void api_write_embedding(struct buf *out, const struct api_answer *answer,
  * frees them with mem_free. */
 double *api_pooled(const struct api_answer *answer, const struct api_choice *choice,
                    const struct head *head);
+
+/* Turns n logits of labels into probabilities, or whatever the activation gives. */
+void api_activate(enum label_activation activation, double *x, int n);
+
+/* Write the start and the end of a list in vLLM's form: {"id", "object", "created", "model",
+ * "data": [ and ], "usage"}. */
+void api_write_list_head(struct buf *out, const struct api_answer *answer);
+void api_write_list_end(struct buf *out, const struct api_usage *usage);
 
 /* Sets the fields of a request whose prompts are read and not answered; `hidden` and the prompts'
  * ids are set before. */

@@ -39,7 +39,7 @@ def served_fields():
               "server/openai/tokenize.c": 5, "server/anthropic/request.c": 14, "server/responses/request.c": 18,
               "server/ollama/request.c": 14, "server/llama/completion.c": 2, "server/openai/embeddings.c": 9, "server/ollama/embed.c": 4,
               "server/llama/embedding.c": 1, "server/decisions/request.c": 7, "server/decisions/rerank.c": 7,
-              "server/decisions/systemone.c": 4}
+              "server/decisions/systemone.c": 4, "server/decisions/score.c": 7, "server/openai/classify.c": 8}
     return list(dict.fromkeys(name for path, least in tables.items() for name in found(path, ROW, least)))
 
 

@@ -400,6 +400,96 @@ def test_a_template_without_a_system_role_ranks(tmp_path, system):
         server.stop()
 
 
+CLASSIFIERS = ROOT / "tests/vectors/classifiers"
+
+
+@pytest.fixture(scope="module", params=["labels", "scores"])
+def classifier(request):
+    server = Server("--dtype", "float32", model=str(CLASSIFIERS / request.param), env={}).wait_until_ready()
+    server.kind = request.param
+    yield server
+    server.stop()
+
+
+def test_labels_and_scores_are_those_of_transformers(classifier):
+    for case in json.loads((ROOT / "tests/vectors/classifiers.json").read_text()):
+        if case["model"] != classifier.kind:
+            continue
+        if len(case["texts"]) == 2:
+            first, second = case["texts"]
+            answer = classifier.post("/score", {"text_1": first, "text_2": second}).json()
+            right = 1 / (1 + math.exp(-case["logits"][0]))
+            assert math.isclose(answer["data"][0]["score"], right, abs_tol=1e-6)
+            ranked = classifier.post("/rerank", {"query": first, "documents": [second]}).json()
+            assert ranked["results"][0]["relevance_score"] == answer["data"][0]["score"]
+            continue
+        rows = [classifier.post(path, {"input": case["texts"][0], "use_activation": False}).json()["data"][0] for path in ("/classify", "/pooling")]
+        assert all(math.isclose(x, y, abs_tol=1e-5) for x, y in zip(rows[0]["probs"], case["logits"])) and rows[0]["probs"] == rows[1]["data"]
+        row = classifier.post("/v1/classify", {"input": [case["ids"]]}).json()["data"][0]
+        weights = [math.exp(x) for x in case["logits"]] if len(case["logits"]) > 1 else None
+        right = [x / sum(weights) for x in weights] if weights else [1 / (1 + math.exp(-case["logits"][0]))]
+        names = ["bad", "good", "LABEL_2"] if weights else ["LABEL_0"]
+        assert row["num_classes"] == len(right) and row["label"] == names[right.index(max(right))]
+        assert all(math.isclose(x, y, abs_tol=1e-6) for x, y in zip(row["probs"], right))
+
+
+def test_labels_are_the_same_alone_and_among_others(classifier):
+    texts = TEXTS[:2] * 20
+    many = classifier.post("/classify", {"input": texts}).json()["data"]
+    alone = [classifier.post("/classify", {"input": text, "cache_salt": "x"}).json()["data"][0]["probs"] for text in TEXTS[:2]]
+    assert [row["probs"] for row in many] == alone * 20 and [row["index"] for row in many] == list(range(40))
+
+
+def test_a_model_without_a_head_for_text_refuses_text(classifier):
+    for path, body in (("/v1/completions", {"prompt": "a"}), ("/completion", {"prompt": "a"})):
+        answer = classifier.post(path, body)
+        assert answer.status_code == 400 and "no head for text" in answer.text, path
+    if classifier.kind == "labels":
+        assert "3 labels" in refused(classifier, "/score", {"text_1": "a", "text_2": "b"})["message"]
+        assert "3 labels" in refused(classifier, "/reranking", {"query": "a", "documents": ["b"]})["message"]
+    else:
+        error = refused(classifier, "/score", {"text_1": "a", "text_2": ["b", "word " * 200]})
+        assert error["param"] == "text_2[1]" and "96 tokens" in error["message"]
+
+
+def test_the_head_of_a_reranker_in_gguf_reads_the_files_form_of_a_pair():
+    server = Server("--dtype", "float32", model=str(CLASSIFIERS / "reranker.gguf"), env={}).wait_until_ready()
+    try:
+        pairs = [("sun", "The sun shines."), ("rain", "A cat.")]
+        scores = server.post("/v1/score", {"queries": [a for a, _ in pairs], "documents": [b for _, b in pairs]}).json()["data"]
+        ranked = server.post("/v1/reranking", {"query": "sun", "documents": ["The sun shines.", "A <|im_end|> cat."]}).json()["results"]
+        for (query, document), row in zip(pairs, scores):
+            body = {"prompt": f"Q: {query}\nD: {document}\nA:", "max_tokens": 1, "logprob_token_ids": [84, 97]}
+            top = server.post("/v1/completions", body).json()["choices"][0]["logprobs"]["top_logprobs"][0]
+            yes, no = math.exp(top["T"]), math.exp(top["a"])
+            assert math.isclose(row["score"], yes / (yes + no), abs_tol=1e-5)
+        assert next(row["relevance_score"] for row in ranked if row["index"] == 0) == scores[0]["score"]
+        row = server.post("/classify", {"input": "Q: sun\nD: The sun shines.\nA:"}).json()["data"][0]
+        assert row["probs"][0] == scores[0]["score"] and row["label"] in ("yes", "no")
+    finally:
+        server.stop()
+
+
+def test_a_model_without_such_a_head_names_the_path(server):
+    for path in ("/classify", "/v1/classify"):
+        assert refused(server, path, {"input": "a"})["message"].startswith("This model has no labels: /v1/classify needs")
+    assert "has no labels: /v1/pooling needs" in refused(server, "/pooling", {"input": "a", "task": "classify"})["message"]
+    assert refused(server, "/pooling", {"input": "a", "task": "token_embed"})["param"] == "task"
+    assert server.post("/pooling", {"input": TEXTS}).json()["data"][1]["data"] == embed(server, TEXTS)[1]
+    ranked = {row["index"]: row["relevance_score"] for row in server.post("/rerank", {"query": "sun", "documents": TEXTS[:2]}).json()["results"]}
+    scores = [row["score"] for row in server.post("/score", {"text_1": "sun", "text_2": TEXTS[:2]}).json()["data"]]
+    assert scores == [ranked[0], ranked[1]]
+
+
+@pytest.mark.parametrize("body, param", [
+    ({"text_1": "a"}, "text_2"), ({"text_2": "a"}, "text_1"), ({"text_1": "a", "text_2": []}, "text_2"), ({"text_1": ["a", "b"], "text_2": ["c"]}, "text_2"),
+    ({"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, "text_1"), ({"text_1": "", "text_2": "a"}, "text_1"), ({"queries": 5, "documents": "a"}, "queries"),
+    ({"text_1": "a", "text_2": ["a", "\0"]}, "text_2"),
+])
+def test_wrong_pairs_are_named(server, body, param):
+    assert refused(server, "/score", body)["param"] == param
+
+
 def test_a_template_that_begins_with_reasoning_is_refused(tmp_path):
     template = tmp_path / "thinks.jinja"
     template.write_text("{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}assistant: <think>\n"

@@ -90,7 +90,8 @@ END_TEST
 
 /* The model has no tokens for filling in, nor "yes" and "no" as labels. */
 static bool lacks_tokens(const struct api *api) {
-    bool ranks = strcmp(api->id_prefix, "rerank-") == 0;
+    bool ranks = strcmp(api->id_prefix, "rerank-") == 0 || strcmp(api->id_prefix, "score-") == 0 ||
+                 strcmp(api->id_prefix, "classify-") == 0; /* nor a head that classifies */
     return api->infills || ranks || strcmp(api->id_prefix, "dec-") == 0;
 }
 

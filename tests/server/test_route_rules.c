@@ -28,6 +28,7 @@
     "\"instructions\":\"a\"}}}"
 /* "yes" and "no" are not tokens of the model */
 #define RANKING "{\"model\":\"tiny\",\"query\":\"hi\",\"documents\":[\"a\"]}"
+#define PAIR "{\"model\":\"tiny\",\"text_1\":\"hi\",\"text_2\":[\"a\"]}"
 
 static const struct {
     const char *path, *method;
@@ -92,6 +93,18 @@ static const struct {
     {"/rerank/render", "POST", RANKING, 400, "/rerank/render"},
     {"/v2/rerank", "POST", RANKING, 400, "/v2/rerank"},
     {"/v2/rerank/render", "POST", RANKING, 400, "/v2/rerank/render"},
+    {"/v1/reranking", "POST", RANKING, 400, "/v1/reranking"},
+    {"/reranking", "POST", RANKING, 400, "/v1/reranking"},
+    {"/v1/reranking/render", "POST", RANKING, 400, "/v1/reranking/render"},
+    {"/v1/score", "POST", PAIR, 400, "/v1/score"},
+    {"/score", "POST", PAIR, 400, "/v1/score"},
+    {"/v1/score/render", "POST", PAIR, 400, "/v1/score/render"},
+    {"/v1/classify", "POST", INPUT, 400, "/v1/classify"},
+    {"/classify", "POST", INPUT, 400, "/v1/classify"},
+    {"/v1/classify/render", "POST", INPUT, 400, "/v1/classify/render"},
+    {"/v1/pooling", "POST", INPUT, 200, "/v1/pooling"},
+    {"/pooling", "POST", INPUT, 200, "/v1/pooling"},
+    {"/v1/pooling/render", "POST", INPUT, 200, "/v1/pooling/render"},
     {"/api/embed", "POST", INPUT, 200, "/api/embed"},
     {"/api/embed/render", "POST", INPUT, 200, "/api/embed/render"},
     {"/api/embeddings", "POST", OLLAMA_TEXT, 200, "/api/embeddings"},
@@ -102,7 +115,7 @@ static const struct {
     {"/v1/responses/input_tokens", "POST", INPUT, 200, "/v1/responses/input_tokens"},
 };
 
-enum { N_ROUTES = sizeof routes / sizeof *routes, N_SHORT = 5 };
+enum { N_ROUTES = sizeof routes / sizeof *routes, N_SHORT = 9 };
 
 static const char *const methods[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"};
 
