@@ -121,8 +121,10 @@ e2e() {
 packages() {
     docker/setup.sh packages
     docker/build.sh release "$jobs" installed
+    docker/fetch_model.sh
+    docker/prometheus.sh
     docker/venv.sh
-    python_tests .venv tests/packages
+    python_tests .venv tests/packages -o asyncio_default_fixture_loop_scope=function
 }
 
 # Lintian, the same bytes twice, and a bare Debian in which the package is installed, upgraded and purged. Needs root.
