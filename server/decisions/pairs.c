@@ -137,10 +137,16 @@ static enum status encode(struct api_request *request, const struct api_limits *
                           const struct text_pair *pair, int i, struct err *err) {
     const int context = limits->max_model_len;
     int32_t *ids = NULL;
-    int n_first, n = limits->classifier->pair_text
-                         ? encode_filled(limits, pair, INT32_MAX, &ids)
-                         : tokenizer_encode_pair(limits->tokenizer, pair->query, pair->document,
-                                                 INT32_MAX, &ids, &n_first);
+    int n_first = INT32_MAX;
+    int n = limits->classifier->pair_text
+                ? encode_filled(limits, pair, INT32_MAX, &ids)
+                : tokenizer_encode_pair(limits->tokenizer, pair->query, pair->document, INT32_MAX,
+                                        &ids, &n_first);
+    if (n_first < n) mem_free(ids);
+    if (n_first < n)
+        return err_set(err, STATUS_INVALID_REQUEST, "model",
+                       "This model tells the texts of a pair apart by token types, which this "
+                       "version does not compute, so it gives no scores.");
     if (n < 0 || n > context) mem_free(ids);
     if (n < 0 || n > context) return refuse_length(request, i, context, n < 0 ? INT32_MAX : n, err);
     int32_t *kept = arena_alloc(request->arena, ((size_t)n + 1) * sizeof *kept);

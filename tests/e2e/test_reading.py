@@ -403,7 +403,7 @@ def test_a_template_without_a_system_role_ranks(tmp_path, system):
 CLASSIFIERS = ROOT / "tests/vectors/classifiers"
 
 
-@pytest.fixture(scope="module", params=["labels", "scores"])
+@pytest.fixture(scope="module", params=["labels", "scores", "pairs"])
 def classifier(request):
     server = Server("--dtype", "float32", model=str(CLASSIFIERS / request.param), env={}).wait_until_ready()
     server.kind = request.param
@@ -466,6 +466,19 @@ def test_the_head_of_a_reranker_in_gguf_reads_the_files_form_of_a_pair():
         assert next(row["relevance_score"] for row in ranked if row["index"] == 0) == scores[0]["score"]
         row = server.post("/classify", {"input": "Q: sun\nD: The sun shines.\nA:"}).json()["data"][0]
         assert row["probs"][0] == scores[0]["score"] and row["label"] in ("yes", "no")
+    finally:
+        server.stop()
+
+
+def test_a_pair_with_token_types_is_refused(tmp_path):
+    folder = tmp_path / "types"
+    shutil.copytree(CLASSIFIERS / "pairs", folder)
+    file = folder / "tokenizer.json"
+    file.write_text(file.read_text().replace("RobertaProcessing", "BertProcessing"))
+    server = Server(model=str(folder), env={}).wait_until_ready()
+    try:
+        assert "token types" in refused(server, "/score", {"text_1": "a", "text_2": "b"})["message"]
+        assert server.post("/classify", {"input": "a"}).status_code == 200
     finally:
         server.stop()
 
