@@ -13,7 +13,7 @@
 /* ---- list ----------------------------------------------------------------------------------- */
 
 /* A walk over the models of one repository. */
-struct walk {
+struct removal {
     void (*each)(void *arg, const struct hub_model *model);
     void *arg;
     const char *snapshot, *repo;
@@ -29,7 +29,7 @@ static int64_t changed_s(const char *snapshot, const char *file) {
 }
 
 /* Shows the model that a name means. */
-static void show(const struct walk *walk, const struct hub_name *name) {
+static void show(const struct removal *walk, const struct hub_name *name) {
     const struct hub_listing *listing = walk->listing;
     struct json *index = hub_read_index(walk->snapshot);
     struct buf text = {0}, path = {0};
@@ -53,7 +53,7 @@ static void show(const struct walk *walk, const struct hub_name *name) {
 }
 
 /* Shows each .gguf file, and the folder if the repository is one. */
-static void show_all(const struct walk *walk) {
+static void show_all(const struct removal *walk) {
     struct hub_name name = {0};
     bool has_weights = false;
     snprintf(name.repo, sizeof name.repo, "%.96s", walk->repo);
@@ -71,7 +71,7 @@ static void show_all(const struct walk *walk) {
 }
 
 /* Shows a repository without a snapshot that holds a part of a file. */
-static void show_incomplete(const struct walk *walk, const char *repo_folder) {
+static void show_incomplete(const struct removal *walk, const char *repo_folder) {
     struct hub_listing blobs;
     struct hub_model model = {.name = walk->repo};
     char *folder = path_in(repo_folder, "blobs");
@@ -105,7 +105,7 @@ void hub_list(const struct hub_settings *settings,
         if (repo_of(entries[i]->d_name, repo, sizeof repo)) {
             struct hub_listing listing = {0};
             char *folder = hub_repo_folder(settings, repo), *snapshot = hub_snapshot(folder);
-            const struct walk walk = {each, arg, snapshot, repo, &listing};
+            const struct removal walk = {each, arg, snapshot, repo, &listing};
             if (snapshot) hub_listing_scan(&listing, snapshot);
             if (listing.n > 0)
                 show_all(&walk);

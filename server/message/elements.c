@@ -17,7 +17,7 @@ enum kind { VALUE, TEXT, OBJECT, ARRAY };
 
 static const char mark[] = ELEMENT_MARK "<";
 
-static struct element *innermost(struct elements *elements) {
+static struct open_element *innermost(struct elements *elements) {
     return elements->depth > 0 ? &elements->open[elements->depth - 1] : NULL;
 }
 
@@ -46,7 +46,8 @@ static bool is_json_of(const struct buf *value, int types) {
     return right;
 }
 
-static void end_value(const struct element *element, const struct buf *value, struct buf *out) {
+static void end_value(const struct open_element *element, const struct buf *value,
+                      struct buf *out) {
     if (element->kind == OBJECT || element->kind == ARRAY) {
         buf_puts(out, element->kind == OBJECT ? "}" : "]");
     } else if (element->kind == TEXT) {
@@ -65,7 +66,7 @@ static void end_value(const struct element *element, const struct buf *value, st
 /* Adds a byte that is not part of a tag. Between elements only white space is allowed. */
 static enum reading add_byte(struct elements *elements, char c, struct buf *value,
                              struct buf *out) {
-    struct element *element = innermost(elements);
+    struct open_element *element = innermost(elements);
     if (!element || element->kind == OBJECT || element->kind == ARRAY)
         return is_space(c) ? READ_MORE : READ_BROKEN;
     if (element->kind == TEXT) {
@@ -80,7 +81,7 @@ static enum reading add_byte(struct elements *elements, char c, struct buf *valu
 
 /* Is the next byte inside a string of a JSON value? Then it is not part of a mark. */
 static bool is_in_string(struct elements *elements) {
-    const struct element *element = innermost(elements);
+    const struct open_element *element = innermost(elements);
     return element && element->kind == VALUE && !elements->json_ended &&
            json_scan_in_string(&elements->json);
 }
@@ -88,8 +89,8 @@ static bool is_in_string(struct elements *elements) {
 /* ---- tags ----------------------------------------------------------------------------------- */
 
 /* An element begins in this one, which so far has no value: decides between object and array. */
-static bool become_container(struct element *parent, const struct name *name, struct buf *value,
-                             struct buf *out) {
+static bool become_container(struct open_element *parent, const struct name *name,
+                             struct buf *value, struct buf *out) {
     int types = parameter_types(parent->of);
     for (size_t i = 0; i < value->length; i++)
         if (!is_space(value->data[i])) return false;
@@ -104,7 +105,7 @@ static bool become_container(struct element *parent, const struct name *name, st
 
 static enum reading begin_element(struct elements *elements, const struct tool_set *known,
                                   const struct name *tool, struct buf *value, struct buf *out) {
-    struct element *parent = innermost(elements), *element = &elements->open[elements->depth];
+    struct open_element *parent = innermost(elements), *element = &elements->open[elements->depth];
     const struct name *name = &elements->key;
     if (elements->depth == MAX_ELEMENTS || name->length == 0) return READ_BROKEN;
     bool is_open = !parent || parent->kind == OBJECT || parent->kind == ARRAY;
@@ -115,7 +116,7 @@ static enum reading begin_element(struct elements *elements, const struct tool_s
     if (*has_item) buf_puts(out, ", ");
     *has_item = true;
     if (!is_item) add_name(out, name);
-    *element = (struct element){.name = *name};
+    *element = (struct open_element){.name = *name};
     element->of = parent ? parameter_child(parent->of, is_item ? NULL : name->text)
                          : tool_set_parameter(known, tool->text, name->text);
     if (parameter_is_text(element->of)) element->kind = TEXT;
@@ -129,7 +130,7 @@ static enum reading begin_element(struct elements *elements, const struct tool_s
 }
 
 static enum reading end_element(struct elements *elements, struct buf *value, struct buf *out) {
-    const struct element *element = innermost(elements);
+    const struct open_element *element = innermost(elements);
     assert(element);
     if (strcmp(element->name.text, elements->key.text) != 0) return READ_BROKEN;
     end_value(element, value, out);

@@ -159,7 +159,7 @@ enum reading gemma_arguments_add(struct gemma_arguments *gemma, char c, struct b
 #define MAX_ELEMENTS 16              /* depth */
 
 /* An open element: its value is decided by its first byte or tag. */
-struct element {
+struct open_element {
     uint8_t kind;
     bool has_item;
     struct name name;
@@ -172,7 +172,7 @@ struct elements {
     bool begun, has_item; /* the next parameter needs a comma before it */
     int matched;          /* bytes of the mark */
     int depth;
-    struct element open[MAX_ELEMENTS];
+    struct open_element open[MAX_ELEMENTS];
     struct json_scan json; /* state of the value unless it is a text */
     bool json_ended;       /* the value has ended or is invalid */
     struct name key;       /* of the tag */

@@ -215,7 +215,7 @@ static enum status read_tensors(struct gguf *gguf, struct cursor *cursor, int n,
 
 /* ---- the whole file ------------------------------------------------------------------------- */
 
-struct head {
+struct gguf_head {
     uint32_t version;
     uint64_t n_tensors, n_values;
 };
@@ -252,7 +252,7 @@ static enum status check_count(const struct cursor *cursor, const char *what, ui
                    what, max);
 }
 
-static enum status read_head(struct cursor *cursor, struct head *head, struct err *err) {
+static enum status read_head(struct cursor *cursor, struct gguf_head *head, struct err *err) {
     enum status status = read_version(cursor, &head->version, err);
     if (status != STATUS_OK) return status;
     if (!read_bytes(cursor, &head->n_tensors, sizeof head->n_tensors) ||
@@ -278,7 +278,7 @@ static enum status read_alignment(struct gguf *gguf, struct err *err) {
 
 static enum status read_all(struct gguf *gguf, struct err *err) {
     struct cursor cursor = {gguf->data, gguf->data, gguf->data + gguf->size};
-    struct head head = {0};
+    struct gguf_head head = {0};
     enum status status = read_head(&cursor, &head, err);
     if (status != STATUS_OK) return status;
     gguf->version = head.version;
