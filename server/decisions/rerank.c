@@ -32,8 +32,9 @@ static const struct field_table rerank_fields = {FIELDS_OF(rows)};
 
 /* Fields of Cohere's and Jina's that cut documents: their texts would differ. */
 static enum status refuse_unserved(const struct json *body, struct err *err) {
-    static const char *const names[] = {"max_tokens_per_doc", "max_chunks_per_doc", "rank_fields",
-                                        "truncate_prompt_tokens"};
+    static const char *const names[] = {"max_tokens_per_doc", "max_chunks_per_doc",
+                                        "rank_fields",        "truncate_prompt_tokens",
+                                        "truncation_side",    "max_tokens_per_query"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct json *value = json_member(body, names[i]);
         if (!value || json_is(value, JSON_NULL)) continue;

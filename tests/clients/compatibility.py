@@ -50,6 +50,7 @@ CLIENTS = [
     Client("pydantic-ai", "pydantic-ai-slim", "requirements_agents.txt"),
     Client("llama-index", "llama-index-llms-openai-like", "requirements_openai2.txt"),
     Client("instructor", "instructor", "requirements_openai2.txt"),
+    Client("faiss", "faiss-cpu", "requirements.txt"),
     Client("haystack", "haystack-ai", "requirements.txt"),
     Client("llm", "llm", "requirements.txt"),
     Client("aider", "aider-chat", "requirements_aider.txt"),

@@ -199,3 +199,26 @@ class Contract:
     def test_embeddings(self, client, saw):
         saw.served_or_missing(self.sdk.name, "embeddings", "/v1/embeddings", lambda: client.embed("red"),
                               lambda vector: len(vector) > 0, openai.APIStatusError)
+
+
+# ---- retrieval: passages are embedded, the nearest to a question are found, and these are ranked ----
+
+PASSAGES = [f"The river {name} runs {way} through {n} towns." for n, (name, way) in enumerate(
+    (f"{first}{last}", way) for first in ("El", "Tor", "Mar", "Sil", "Dun") for last in ("be", "ne", "wy", "ga", "lo", "sen", "mar", "ta", "vik", "dor")
+    for way in ("north", "south", "east", "west"))]
+QUESTION = "Which way does the river Silga run?"
+N_NEAREST = 8
+
+
+def nearest_by_http(server):
+    """The passages nearest to the question, the best first, by vectors from plain HTTP."""
+    answer = server.post("/v1/embeddings", {"model": NAME, "input": [QUESTION, *PASSAGES]}).json()
+    question, *vectors = [row["embedding"] for row in answer["data"]]
+    near = sorted(((sum(x * y for x, y in zip(question, vector)), passage) for vector, passage in zip(vectors, PASSAGES)), reverse=True)
+    return [passage for _, passage in near[:N_NEAREST]]
+
+
+def ranked_by_http(server, passages):
+    """[(score, passage)], the best first."""
+    answer = server.post("/v1/rerank", {"model": NAME, "query": QUESTION, "documents": passages}).json()
+    return [(row["relevance_score"], passages[row["index"]]) for row in answer["results"]]

@@ -12,13 +12,17 @@ import instructor  # noqa: E402
 import litellm  # noqa: E402
 import openai  # noqa: E402
 import pytest  # noqa: E402
+from llama_index.core import VectorStoreIndex  # noqa: E402
 from llama_index.core.llms import ChatMessage  # noqa: E402
+from llama_index.core.schema import TextNode  # noqa: E402
 from llama_index.core.tools import FunctionTool  # noqa: E402
+from llama_index.embeddings.openai_like import OpenAILikeEmbedding  # noqa: E402
 from llama_index.llms.openai_like import OpenAILike  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
 from e2e.conftest import NAME  # noqa: E402
-from sdk_contract import COLOUR, N_TOKENS, TOOL, Answer, Contract, narrow, tooled  # noqa: E402, F401
+from sdk_contract import (COLOUR, N_NEAREST, N_TOKENS, PASSAGES, QUESTION, TOOL, Answer, Contract, narrow,  # noqa: E402, F401
+                          nearest_by_http, ranked_by_http, tooled)
 
 litellm.suppress_debug_info = True
 litellm.telemetry = False
@@ -106,9 +110,7 @@ class LlamaIndex:
         return model.as_structured_llm(Colour).chat([ChatMessage(role="user", content=text)]).raw.model_dump()
 
     def embed(self, text):
-        """Its embeddings are a separate package, which sends the same requests as openai."""
-        with openai.OpenAI(base_url=self.options["api_base"], api_key="none", max_retries=0) as client:
-            return client.embeddings.create(model=NAME, input=text).data[0].embedding
+        return OpenAILikeEmbedding(model_name=NAME, api_base=self.options["api_base"], api_key="none", max_retries=0).get_text_embedding(text)
 
 
 class TestLitellm(Contract):
@@ -133,6 +135,18 @@ class TestLitellm(Contract):
         saw.works("litellm", "completions")
 
 
+    def test_embeddings_and_rankings_as_vllm(self, server, saw):
+        options = {"model": f"hosted_vllm/{NAME}", "api_base": server.url + "/v1", "api_key": "none"}
+        rows = litellm.embedding(input=PASSAGES[:3], max_retries=0, **options).data
+        right = server.post("/v1/embeddings", {"model": NAME, "input": PASSAGES[:3]}).json()["data"]
+        assert [row["embedding"] for row in rows] == [row["embedding"] for row in right]
+        documents = PASSAGES[:N_NEAREST]
+        results = litellm.rerank(query=QUESTION, documents=documents, top_n=3, **options).results
+        found = [(row["relevance_score"], documents[row["index"]]) for row in results]
+        assert found == ranked_by_http(server, documents)[:3]
+        saw.works("litellm", "rankings through `hosted_vllm/`")
+
+
 class TestLlamaIndex(Contract):
     sdk = LlamaIndex
 
@@ -143,6 +157,14 @@ class TestLlamaIndex(Contract):
         assert model.complete("Once upon a time").text == right
         assert "".join(chunk.delta for chunk in model.stream_complete("Once upon a time")) == right
         saw.works("llama-index", "completions")
+
+
+    def test_an_index_of_passages(self, server, saw):
+        embedder = OpenAILikeEmbedding(model_name=NAME, api_base=server.url + "/v1", api_key="none", max_retries=0, embed_batch_size=64)
+        index = VectorStoreIndex([TextNode(text=passage) for passage in PASSAGES], embed_model=embedder)
+        found = index.as_retriever(similarity_top_k=N_NEAREST).retrieve(QUESTION)
+        assert [node.text for node in found] == nearest_by_http(server)
+        saw.works("llama-index", "an index of 200 passages: the nearest ones")
 
 
 # ---- Instructor -----------------------------------------------------------------------------------

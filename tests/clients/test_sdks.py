@@ -2,6 +2,8 @@
 2."""
 import json
 
+import faiss
+import numpy
 import openai
 from haystack.components.embedders import OpenAITextEmbedder
 from haystack.components.generators.chat import OpenAIChatGenerator
@@ -11,7 +13,8 @@ from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from langchain_openai import OpenAI as LangchainCompletions
 
 from e2e.conftest import NAME
-from sdk_contract import COLOUR, N_TOKENS, TOOL, Answer, Contract, narrow, tooled  # noqa: F401
+from sdk_contract import (COLOUR, N_NEAREST, N_TOKENS, PASSAGES, QUESTION, TOOL, Answer, Contract, narrow, nearest_by_http,  # noqa: F401
+                          ranked_by_http, tooled)
 
 FORMAT = {"type": "json_schema", "json_schema": {"name": "colour", "strict": True, "schema": COLOUR}}
 FORCED = {"type": "function", "function": {"name": TOOL["name"]}}
@@ -176,3 +179,18 @@ class TestLangchain(Contract):
 
 class TestHaystack(Contract):
     sdk = Haystack
+
+
+def test_faiss_finds_and_the_server_ranks(server, saw):
+    """LangChain's embeddings in an index of FAISS, by inner products of vectors of length 1."""
+    embeddings = OpenAIEmbeddings(model=NAME, base_url=server.url + "/v1", api_key="none", check_embedding_ctx_length=False, max_retries=0)
+    vectors = numpy.array(embeddings.embed_documents(PASSAGES), dtype="float32")
+    index = faiss.IndexFlatIP(vectors.shape[1])
+    index.add(vectors)
+    _, found = index.search(numpy.array([embeddings.embed_query(QUESTION)], dtype="float32"), N_NEAREST)
+    nearest = [PASSAGES[i] for i in found[0]]
+    assert len(PASSAGES) == 200 and nearest == nearest_by_http(server)
+    saw.works("langchain-openai", "200 passages as embeddings")
+    saw.works("faiss", "an index of embeddings: the nearest passages")
+    scores = [score for score, _ in ranked_by_http(server, nearest)]
+    assert len(scores) == N_NEAREST and scores == sorted(scores, reverse=True)

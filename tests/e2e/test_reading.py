@@ -292,6 +292,7 @@ def test_documents_are_ranked_by_their_scores(server):
     ({"query": "a", "documents": []}, "documents"), ({"query": "a", "documents": ["a", 5]}, "documents[1]"), ({"query": "a\0", "documents": ["a"]}, "query"),
     ({"query": "a", "documents": ["a\0"]}, "documents"), ({"query": "x" * 200000, "documents": ["a"] * 300}, "query"),
     ({"query": "a", "documents": ["a"], "top_n": 0}, "top_n"), ({"query": "a", "documents": ["a"], "max_chunks_per_doc": 2}, "max_chunks_per_doc"),
+    ({"query": "a", "documents": ["a"], "truncation_side": "left"}, "truncation_side"),
 ])
 def test_wrong_rankings_are_named(server, body, param):
     assert refused(server, "/v1/rerank", body)["param"] == param
