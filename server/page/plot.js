@@ -12,7 +12,7 @@ export class Cells {
   }
 
   layout(n) {
-    const isNarrow = this.element.clientWidth < 500;
+    const isNarrow = this.element.clientWidth < 560;
     const columns = Math.max(8, Math.ceil(Math.sqrt(n * (isNarrow ? 1.6 : 3.2))));
     if (this.shape === `${n} ${columns}`) return;
     this.shape = `${n} ${columns}`;
