@@ -23,11 +23,11 @@ START_TEST(a_client_that_does_not_ask_for_events_gets_one_snapshot) {
 END_TEST
 
 START_TEST(with_keys_only_an_admin_sees_sequences) {
-    buf_add(&app->admin_keys, "boss", 5);
+    keys_add(&app->admin_keys, "boss", 4);
     ask(LIVE, "", NULL);
     expect_status(LIVE, 200);
     expect_no_text("sequences");
-    buf_add(&app->keys, "user", 5);
+    keys_add(&app->keys, "user", 4);
     ask(LIVE, "", NULL);
     expect_status(LIVE, 401);
     ask(LIVE, "Authorization: Bearer user\r\n", NULL);
