@@ -200,6 +200,9 @@ static void print_model(FILE *out, const struct model_config *info) {
                 e->E, info->L - config_dense_layers(info), e->n_used,
                 e->F_shared ? " and a shared one" : "",
                 e->normalises ? ", with normalised weights" : "", mib(info->layer_bytes));
+    if (info->C > 0)
+        fprintf(out, "  %d layers are short convolutions over %d tokens, without keys and values\n",
+                config_recurrent_layers(info), info->taps);
     for (int i = 0; i < info->n_unread_layers; i++)
         fprintf(out, "  layer %d guesses tokens beyond the next one (nextn), and is not used\n",
                 info->L + i);
@@ -282,6 +285,8 @@ static void print_memory(FILE *out, const struct engine_memory *memory,
     bool gpu = memory->device.total > 0;
     print_bytes(out, "weights", memory->weights, " (estimate)");
     print_bytes(out, "KV cache", memory->kv_cache, gpu ? " (estimate)" : "");
+    if (memory->n_states > 0)
+        print_bytes(out, "states", memory->n_states * memory->state_bytes, "");
     print_bytes(out, "scratch", memory->scratch, " (estimate)");
     if (gpu) {
         char share[64];
@@ -293,7 +298,7 @@ static void print_memory(FILE *out, const struct engine_memory *memory,
     }
     print_bytes(out, "together",
                 memory->weights + memory->kv_cache + memory->scratch + memory->sampling +
-                    memory->steps + memory->kept,
+                    memory->steps + memory->kept + memory->n_states * memory->state_bytes,
                 "");
     print_bytes(out, "free now", gpu ? (int64_t)memory->device.free : machine->available, "");
     if (memory->swap > 0) print_bytes(out, "swap space", memory->swap, " of the host");
@@ -304,6 +309,11 @@ static void print_memory(FILE *out, const struct engine_memory *memory,
                 "  layers with windows: %d separate blocks, %" PRId64
                 " bytes a token, of the last %d tokens of a sequence\n",
                 memory->n_window_blocks, memory->window_bytes_per_token, memory->window);
+    if (memory->n_states > 0)
+        fprintf(out,
+                "  recurrent layers: %d states of %" PRId64
+                " bytes, one per running sequence; prefixes are not cached\n",
+                memory->n_states, memory->state_bytes);
     fprintf(out, "  holds %" PRId64 " tokens: %" PRId64 " sequences of %d tokens\n", slots,
             (int64_t)engine_memory_sequences(memory), memory->max_model_len);
 }

@@ -73,13 +73,17 @@ static enum status open_cache(struct opening *o, struct err *err) {
         .G = m->G, .D = m->D, .block_size = engine->memory.block_size, .heads = heads};
     wanted.L = config_kv_heads(m, heads);
     bool has_window[MAX_LAYERS];
-    for (int i = 0; i < wanted.L; i++) has_window[i] = m->layer[i].window > 0;
+    for (int i = 0; i < m->L - m->n_readers; i++) /* no model has windows and recurrent layers */
+        has_window[config_kv_layer(m, i)] = m->layer[i].window > 0;
     wanted.has_window = has_window;
     enum status status = memory_plan_kv_dtype(config, m, &wanted.dtype, err);
     if (!status) status = device_plan_pool(engine->backend, &engine->memory, config, &wanted, err);
     if (status) return status;
     wanted.n_blocks = engine->memory.n_blocks;
     wanted.n_window_blocks = engine->memory.n_window_blocks;
+    wanted.n_states = engine->memory.n_states;
+    wanted.state_layers = config_recurrent_layers(m);
+    wanted.state_floats = config_state_floats(m);
     ranks_begin_cache(engine->ranks, &wanted);
     status = engine->backend->cache->kv_new(engine->backend, &engine->cache, &wanted, err);
     enum status others = ranks_end(engine->ranks, status ? NULL : err);

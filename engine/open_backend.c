@@ -28,6 +28,24 @@ static enum status check_one_grid(const struct opening *o, struct err *err) {
     return STATUS_OK;
 }
 
+/* Refuses settings that recurrent layers do not support. Ranks are refused in shard_check. */
+static enum status check_recurrent(const struct opening *o, struct err *err) {
+    const struct engine_config *config = &o->config;
+    const char *name = o->engine->model.config.architecture;
+    if (o->engine->memory.n_states == 0) return STATUS_OK;
+    if (config->device == DEVICE_CUDA)
+        return err_set(err, STATUS_USAGE, "device",
+                       "{device} cuda: the recurrent layers of the model \"%s\" are computed only "
+                       "on the CPU; give {device} cpu",
+                       name);
+    if (config->speculates || config->drafts_for)
+        return err_set(err, STATUS_USAGE, "speculative-config",
+                       "{speculative-config} does not work with the recurrent layers of the model "
+                       "\"%s\", which cannot take back a refused draft; leave it out",
+                       name);
+    return STATUS_OK;
+}
+
 /* Refuses settings that contradict the device, each other or the model. Types of the KV cache are
  * checked in memory/plan.c. */
 enum status settings_check(struct opening *o, struct err *err) {
@@ -75,6 +93,7 @@ enum status settings_check(struct opening *o, struct err *err) {
                            value_name(quantization_names, config->quantization), config->model);
     }
     enum status status = check_one_grid(o, err);
+    if (!status) status = check_recurrent(o, err);
     if (status) return status;
     return shard_check(&o->engine->model.config, model_file_weights(&o->file), config->ranks, err);
 }

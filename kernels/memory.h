@@ -112,7 +112,15 @@ struct kv_config {
     /* [L] the heads of each layer where layers differ, read by kv_new; NULL: G and D are those of
      * all. */
     const struct kv_heads *heads;
+    /* Recurrent layers keep no rows. Each has state_floats float32 numbers per sequence, in one of
+     * n_states states. 0: the model has no such layers. */
+    int n_states, state_layers, state_floats;
 };
+
+/* Returns the bytes of one state: of one sequence in all recurrent layers. */
+static inline size_t kv_state_bytes(const struct kv_config *config) {
+    return (size_t)config->state_layers * (size_t)config->state_floats * sizeof(float);
+}
 
 static inline struct kv_heads kv_heads_of(const struct kv_config *config, int layer) {
     return config->heads ? config->heads[layer] : (struct kv_heads){config->G, config->D};

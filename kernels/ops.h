@@ -172,6 +172,24 @@ struct attention {
     bool both_ways;
 };
 
+/* A gated short convolution (LFM2: Liquid AI 2025). Each of N channels c is a sequence over the
+ * positions p, and sees its last `taps` numbers; those before position 0 are 0:
+ *     u[p][c] = in[p][c] * x[p][c]
+ *     y[p][c] = out[p][c] * (bias[c] + sum over t < taps of w[t][c] * u[p - taps + 1 + t][c])
+ * The layer's state of a sequence is its last taps - 1 rows of u, the oldest first. */
+struct short_conv {
+    int N, taps;       /* taps: 2 to MAX_TAPS */
+    const float *w;    /* [taps][N] */
+    const float *bias; /* [N]; NULL: zero */
+};
+
+enum { MAX_TAPS = 8 };
+
+/* Returns the numbers of a layer's state per sequence. */
+static inline int short_conv_state(const struct short_conv *conv) {
+    return (conv->taps - 1) * conv->N;
+}
+
 /* The initial row of a token. */
 struct embedding {
     const struct matrix *tokens;    /* [V][K]; NULL: y already contains the rows */
@@ -251,6 +269,11 @@ struct compute_ops {
      * sequence that the row sees. */
     void (*attention)(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
                       int layer, const struct attention *attention);
+    /* y[M][N] = conv of x[M][N], gated by in[M][N] and out[M][N]. Reads and replaces the state of
+     * each of the step's sequences in recurrent layer `layer`. NULL: the backend has no states. */
+    void (*short_conv)(struct backend *b, float *y, const float *in, const float *out,
+                       const float *x, struct kv_cache *cache, int layer,
+                       const struct short_conv *conv);
     /* y[R][K] = rows logit_row[0..R) of x[M][K]. */
     void (*gather)(struct backend *b, float *y, const float *x, int K);
 };

@@ -9,6 +9,7 @@ enum op {
     OP_MATMUL,
     OP_ROPE_WRITE,
     OP_ATTENTION,
+    OP_SHORT_CONV,
     OP_MATMUL_ADD,
     OP_MLP,
     OP_EXPERTS,

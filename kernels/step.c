@@ -14,14 +14,17 @@ void step_arrays_alloc(struct step_arrays *arrays, struct step *step, int rows, 
                                    .row_start = step_numbers(S + 1),
                                    .logit_row = step_numbers(S),
                                    .table = step_numbers(n_blocks),
+                                   .state = step_numbers(S),
                                    .window_slot = has_windows ? step_numbers(M) : NULL,
                                    .window_table = has_windows ? step_numbers(n_blocks) : NULL};
+    for (int s = 0; s < seqs; s++) arrays->state[s] = s;
     *step = (struct step){.token = arrays->token,
                           .position = arrays->position,
                           .slot = arrays->slot,
                           .row_start = arrays->row_start,
                           .table = arrays->table,
                           .table_stride = table_stride,
+                          .state = arrays->state,
                           .logit_row = arrays->logit_row,
                           .window_slot = arrays->window_slot,
                           .window_table = arrays->window_table};
@@ -34,6 +37,7 @@ void step_arrays_free(struct step_arrays *arrays) {
     mem_free(arrays->row_start);
     mem_free(arrays->logit_row);
     mem_free(arrays->table);
+    mem_free(arrays->state);
     mem_free(arrays->window_slot);
     mem_free(arrays->window_table);
     *arrays = (struct step_arrays){0};

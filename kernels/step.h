@@ -37,6 +37,12 @@ struct step {
     int n_copies;             /* KV blocks to copy first (copy on write) */
     const int32_t *copy_from; /* [n_copies] */
     const int32_t *copy_to;   /* [n_copies] */
+    /* Recurrent layers keep a state per sequence in the cache (struct kv_config); NULL without such
+     * layers. A sequence's rows read and replace its state; a row at position 0 reads none. */
+    const int32_t *state;      /* [S] the number of each sequence's state */
+    int n_state_copies;        /* states to copy first */
+    const int32_t *state_from; /* [n_state_copies] */
+    const int32_t *state_to;   /* [n_state_copies] all different, and none is in state_from */
     /* The same arrays for window blocks (struct kv_config); NULL if the model does not use them.
      * Table entries before the windows of all rows are not read. */
     const int32_t *window_slot, *window_table, *window_copy_from, *window_copy_to;
@@ -51,6 +57,7 @@ struct step {
 struct step_arrays {
     int32_t *token, *position, *slot, *row_start, *logit_row, *table;
     int32_t *window_slot, *window_table; /* NULL: the model does not use window blocks */
+    int32_t *state;                      /* [seqs] sequence i has state i */
 };
 
 /* Allocates zeroed arrays for steps of at most `rows` rows, and of `seqs` sequences with

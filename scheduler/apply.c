@@ -22,6 +22,8 @@ void sequence_stop_running(struct scheduler *s, struct sequence *sequence) {
     assert(sequence->state == SEQUENCE_RUNNING);
     while (sequence->kv.n_blocks > 0) release_last_block(s, sequence);
     sequence->kv.first_seen = 0;
+    if (sequence->kv.state >= 0) state_pool_release(&s->states, sequence->kv.state);
+    sequence->kv.state = -1;
     batch_remove(&s->batch, sequence);
     list_remove(&s->running, &sequence->node);
     sequence->n_computed = sequence->n_committed = sequence->rows = 0;
@@ -34,7 +36,8 @@ static void apply_preempt(struct scheduler *s, struct sequence *sequence) {
     /* Drafts in flight may still be refused. A beam whose candidates are known or in flight has
      * nothing to compute until the other beams have theirs, and then it might not continue. */
     bool complete = sequence->request->beams && n_computed == sequence->n_tokens;
-    if (n_computed >= s->config.swap_from && sequence->drafts.n == 0 && !complete)
+    bool swaps = n_computed >= s->config.swap_from && s->states.n == 0;
+    if (swaps && sequence->drafts.n == 0 && !complete)
         first = swap_out(&s->swap, sequence->kv.table, n, sequence->kv.first_seen);
     sequence_stop_running(s, sequence);
     sequence->state = SEQUENCE_WAITING;
@@ -144,6 +147,18 @@ static void load_blocks(struct scheduler *s, const struct plan_item *item) {
     if (item->loads && item->rows > 0) swap_arrive(&s->swap); /* it computes in this step */
 }
 
+/* Makes the sequence the only holder of its state. Its first row needs no content. */
+static void acquire_state(struct scheduler *s, struct sequence *sequence) {
+    int32_t shared = sequence->kv.state;
+    if (s->states.n == 0) return;
+    if (shared >= 0 && s->states.references[shared] == 1) return;
+    assert(shared >= 0 || sequence->n_computed == 0);
+    sequence->kv.state = state_pool_acquire(&s->states);
+    if (shared < 0) return;
+    batch_copy_state(&s->batch, shared, sequence->kv.state);
+    state_pool_release(&s->states, shared);
+}
+
 static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
     struct sequence *sequence = item->sequence;
     sequence->rows = item->rows;
@@ -152,6 +167,7 @@ static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
     else if (sequence->drafts.n_proposed > 0)
         drafts_forget(&sequence->drafts);
     if (item->rows == 0) return;
+    acquire_state(s, sequence);
     /* A shared partial block is replaced by a copy. Of the sequences that share it and compute, all
      * but the last one copy. Which one is last depends on the order, which differs from that of the
      * plan, but the number of copies is the same. If this plan preempted all others that shared the
@@ -173,7 +189,7 @@ static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
 
 void plan_apply(struct scheduler *s) {
     const struct plan *plan = &s->plan;
-    s->batch.step.n_copies = 0;
+    s->batch.step.n_copies = s->batch.step.n_state_copies = 0;
     swap_arrive(&s->swap);
     for (int i = plan->n_running - 1; i >= plan->n_kept; i--)
         apply_preempt(s, plan->item[i].sequence);

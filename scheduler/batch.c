@@ -39,6 +39,9 @@ void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_r
     batch->logit_row = mem_calloc(logits, sizeof(int32_t));
     batch->copy_from = mem_calloc(seqs, sizeof(int32_t));
     batch->copy_to = mem_calloc(seqs, sizeof(int32_t));
+    batch->state = mem_calloc(seqs, sizeof(int32_t));
+    batch->state_from = mem_calloc(seqs, sizeof(int32_t));
+    batch->state_to = mem_calloc(seqs, sizeof(int32_t));
     batch->step = (struct step){.token = batch->token,
                                 .position = batch->position,
                                 .slot = batch->slot,
@@ -47,7 +50,10 @@ void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_r
                                 .table_stride = stride,
                                 .logit_row = batch->logit_row,
                                 .copy_from = batch->copy_from,
-                                .copy_to = batch->copy_to};
+                                .copy_to = batch->copy_to,
+                                .state = batch->state,
+                                .state_from = batch->state_from,
+                                .state_to = batch->state_to};
     if (windows->n > 0) batch_init_windows(batch);
 }
 
@@ -65,6 +71,9 @@ void batch_free(struct batch *batch) {
     mem_free(batch->logit_row);
     mem_free(batch->copy_from);
     mem_free(batch->copy_to);
+    mem_free(batch->state);
+    mem_free(batch->state_from);
+    mem_free(batch->state_to);
 }
 
 /* ---- batch rows ----------------------------------------------------------------------------- */
@@ -130,6 +139,12 @@ void batch_copy(struct batch *batch, int32_t from, int32_t to) {
     }
     batch->copy_from[batch->step.n_copies] = from;
     batch->copy_to[batch->step.n_copies++] = to;
+}
+
+void batch_copy_state(struct batch *batch, int32_t from, int32_t to) {
+    assert(from != to && batch->step.n_state_copies < batch->max_seqs);
+    batch->state_from[batch->step.n_state_copies] = from;
+    batch->state_to[batch->step.n_state_copies++] = to;
 }
 
 static void fill_rows(struct batch *batch, const struct sequence *sequence) {
@@ -212,6 +227,7 @@ const struct step *batch_fill(struct batch *batch, struct inflight *inflight) {
     for (int s = 0; s < batch->step.S; s++) {
         struct sequence *sequence = batch->sequence[s];
         int first_row = batch->row_start[s] = batch->step.M;
+        batch->state[s] = sequence->kv.state;
         fill_rows(batch, sequence);
         if (batch->windows->n > 0) fill_windows(batch, sequence, first_row);
         fill_logit_rows(batch, sequence, first_row, inflight);

@@ -27,6 +27,8 @@ struct batch {
     int32_t *row_start;               /* [max_seqs + 1] */
     int32_t *logit_row;               /* [max_logit_rows] */
     int32_t *copy_from, *copy_to;     /* [max_seqs] */
+    /* [max_seqs] of recurrent layers */
+    int32_t *state, *state_from, *state_to;
     const struct window_pool *windows;
     int32_t *window_table, *window_slot, *window_from, *window_to; /* the same for window blocks */
 };
@@ -43,6 +45,9 @@ void batch_remove(struct batch *batch, struct sequence *sequence);
 
 /* Adds a block copy with which the next step begins. */
 void batch_copy(struct batch *batch, int32_t from, int32_t to);
+
+/* The same for a state. */
+void batch_copy_state(struct batch *batch, int32_t from, int32_t to);
 
 /* Makes the step of all sequences whose `rows` is not 0, and fills `inflight`, which must be empty.
  * Their tables must already hold the blocks. The contents of the previous step are overwritten. */

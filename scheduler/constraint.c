@@ -288,7 +288,8 @@ void constraint_make_masks(struct scheduler *s, struct inflight *inflight) {
         if (chooses && first) inflight->constrained[n++] = i;
     }
     if (n == 0) return;
-    inflight->max_mask_work = max_mask_work(s);
+    /* A row that skips the step is computed again, but a state cannot be set back. */
+    inflight->max_mask_work = s->states.n > 0 ? 0 : max_mask_work(s);
     s->port.parallel(s->port.self, make_masks, inflight, n);
     if (others_go_on(inflight, n)) {
         postpone_unready(s, inflight, n);

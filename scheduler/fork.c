@@ -32,6 +32,8 @@ static void share_blocks(struct scheduler *s, const struct sequence *from,
     }
     sequence->kv.n_blocks = from->kv.n_blocks;
     sequence->kv.first_seen = from->kv.first_seen;
+    sequence->kv.state = from->kv.state;
+    if (from->kv.state >= 0) state_pool_share(&s->states, from->kv.state);
     watch_blocks(s, sequence);
     sequence->n_computed = sequence->n_committed = from->n_computed;
 }

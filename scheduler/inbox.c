@@ -204,6 +204,8 @@ void inbox_publish(struct scheduler *s) {
     s->stats.blocks_cached = s->pool.n_cached;
     s->stats.blocks_used = s->pool.n_blocks - block_pool_available(&s->pool);
     const struct window_pool *windows = &s->pool.windows;
+    s->stats.states_total = s->states.n;
+    s->stats.states_used = s->states.n - s->states.n_free;
     s->stats.window_blocks_total = windows->n;
     s->stats.window_blocks_cached = windows->n_idle;
     s->stats.window_blocks_used = windows->n - windows->n_free - windows->n_idle;

@@ -15,6 +15,7 @@
 
 #include "scheduler/batch.h"
 #include "scheduler/engine_port.h"
+#include "scheduler/kv/state_pool.h"
 #include "scheduler/kv/swap.h"
 #include "scheduler/plan/step_cost.h"
 #include "scheduler/scheduler.h"
@@ -55,6 +56,7 @@ struct scheduler {
     struct engine_port port;
     int max_seqs; /* the configured number, limited by rows and logit rows */
     struct block_pool pool;
+    struct state_pool states;
     struct swap_space swap;
     struct list waiting, running; /* of sequences, in order; swapped ones wait */
     struct list requests;         /* all live requests */

@@ -12,6 +12,7 @@ struct tally {
     int *index;               /* [n_blocks] its index in the holder's table */
     bool *owned;              /* [host blocks] by a swapped sequence */
     bool *windows;            /* [host window blocks] owned by a host block */
+    int32_t *states;          /* [n_states] references to each state, counted from sequences */
     int n_swapped;            /* number of swapped sequences */
 };
 
@@ -51,6 +52,18 @@ static void check_known(const struct scheduler *s, const struct sequence *sequen
     assert(prefix_cache_find(cache, &key) == sequence->kv.table[i]);
 }
 
+/* A sequence has a state if it has computed rows. Only forks that have not computed since share
+ * one. */
+static void check_state(const struct scheduler *s, struct tally *tally,
+                        const struct sequence *sequence) {
+    int32_t state = sequence->kv.state;
+    assert((state >= 0) == (s->states.n > 0 && sequence->n_computed > 0));
+    if (state < 0) return;
+    assert(state < s->states.n);
+    tally->states[state]++;
+    assert(s->states.references[state] == 1 || sequence->n_committed == sequence->n_computed);
+}
+
 static void check_running(const struct scheduler *s, struct tally *tally,
                           struct sequence *sequence) {
     assert(sequence->state == SEQUENCE_RUNNING && sequence->rows == 0 &&
@@ -75,6 +88,7 @@ static void check_running(const struct scheduler *s, struct tally *tally,
            s->batch.table + (size_t)sequence->batch_row * (size_t)s->batch.stride);
     assert(sequence->kv.first_seen ==
            window_pool_first_seen(&s->pool.windows, sequence->n_committed));
+    check_state(s, tally, sequence);
     for (int i = 0; i < sequence->kv.n_blocks; i++) {
         int32_t block = sequence->kv.table[i];
         tally->watchers[block] += i >= sequence->kv.first_seen;
@@ -121,7 +135,7 @@ static void check_swapped(const struct scheduler *s, struct tally *tally,
 static void check_waiting(const struct scheduler *s, struct tally *tally,
                           const struct sequence *sequence) {
     assert(sequence->kv.n_blocks == 0 && sequence->rows == 0 && sequence->n_tokens > 0);
-    assert(sequence->kv.first_seen == 0);
+    assert(sequence->kv.first_seen == 0 && sequence->kv.state < 0);
     if (sequence->state == SEQUENCE_SWAPPED) {
         check_swapped(s, tally, sequence);
         return;
@@ -211,6 +225,17 @@ static void check_pool(const struct scheduler *s, const struct tally *tally) {
     }
     assert(n_cached == pool->n_cached && pool->n_free + n_cached + n_used == pool->n_blocks);
     mem_free(seen);
+}
+
+/* Each state is free, or has the counted references. */
+static void check_states(const struct scheduler *s, const struct tally *tally) {
+    int n_used = 0;
+    for (int i = 0; i < s->states.n; i++) {
+        assert(s->states.references[i] == tally->states[i]);
+        n_used += tally->states[i] > 0;
+    }
+    for (int i = 0; i < s->states.n_free; i++) assert(tally->states[s->states.free[i]] == 0);
+    assert(n_used + s->states.n_free == s->states.n);
 }
 
 /* A window block has one block, or is free. A watched block has a window block, and its watchers
@@ -341,6 +366,7 @@ void scheduler_check(const struct scheduler *s) {
                           .watchers = mem_calloc(n, sizeof(int32_t)),
                           .holder = mem_calloc(n, sizeof(struct sequence *)),
                           .index = mem_calloc(n, sizeof(int)),
+                          .states = mem_calloc((size_t)s->states.n, sizeof(int32_t)),
                           .owned = mem_calloc((size_t)s->swap.port.n_host_blocks, sizeof(bool)),
                           .windows = mem_calloc((size_t)s->swap.port.n_host_windows, sizeof(bool))};
     for (int i = 0; i < s->n_in_flight; i++)
@@ -353,6 +379,7 @@ void scheduler_check(const struct scheduler *s) {
     list_each(node, &s->waiting) check_waiting(s, &tally, sequence_of(node));
     check_pool(s, &tally);
     check_windows(s, &tally);
+    check_states(s, &tally);
     check_host_blocks(s, &tally);
     check_known_index(s);
     check_requests(s);
@@ -363,6 +390,7 @@ void scheduler_check(const struct scheduler *s) {
     mem_free(tally.watchers);
     mem_free(tally.holder);
     mem_free(tally.index);
+    mem_free(tally.states);
     mem_free(tally.owned);
     mem_free(tally.windows);
 }

@@ -59,6 +59,11 @@ static void set_config(struct scheduler *s, const struct scheduler_config *confi
     if (config->max_mixed_prefill_tokens == 0)
         s->config.max_mixed_prefill_tokens = on_host ? MIXED_ROWS_ON_HOST : MIXED_ROWS_ON_DEVICE;
     if (config->swap_from == 0) s->config.swap_from = SWAP_FROM;
+    assert(config->n_states == 0 || config->n_states >= config->max_num_seqs);
+    /* Cached blocks have no state, and a state cannot be set back to before a draft. */
+    if (config->n_states > 0) s->config.prefix_caching = false;
+    if (config->n_states > 0) s->config.speculation = (struct speculation){0};
+    if (config->n_states > 0) s->config.drafter = NULL;
 }
 
 static void set_drafter(struct scheduler *s) {
@@ -83,7 +88,8 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     step_cost_init(&s->cost, port->on_host);
     s->max_seqs = min_int(min_int(config->max_num_seqs, config->max_num_batched_tokens),
                           config->max_logit_rows);
-    block_pool_init(&s->pool, config->n_blocks, config->block_size, config->prefix_caching);
+    block_pool_init(&s->pool, config->n_blocks, config->block_size, s->config.prefix_caching);
+    state_pool_init(&s->states, config->n_states);
     window_pool_init(&s->pool.windows, config->n_window_blocks, config->window, config->n_blocks,
                      config->block_size);
     list_init(&s->waiting);
@@ -262,7 +268,9 @@ void scheduler_free(struct scheduler *s) {
     events_deliver(s);
     assert(s->requests.n == 0 && s->running.n == 0 && s->waiting.n == 0);
     assert(block_pool_available(&s->pool) == s->pool.n_blocks);
+    assert(s->states.n_free == s->states.n);
     swap_free(&s->swap);
+    state_pool_free(&s->states);
     block_pool_free(&s->pool);
     plan_free(&s->plan);
     shares_free(&s->shares);

@@ -69,6 +69,7 @@ struct scheduler_config {
     int n_shares;             /* 0: a single share */
     int n_blocks, block_size;
     int n_window_blocks, window; /* as in struct engine_memory; 0: layers keep all positions */
+    int n_states;                /* of recurrent layers, at least max_num_seqs; 0: none */
     int max_logit_rows;          /* R of a step; limits its prompt-logprob rows */
     bool prefix_caching;
     /* Encoders: a prompt is computed in one step, and is only read for its hidden vectors. Then
@@ -167,6 +168,7 @@ struct scheduler_stats {
     int host_blocks_total, host_blocks_used, host_blocks_cached;
     /* of layers with windows; 0 if these have no separate blocks */
     int window_blocks_total, window_blocks_used, window_blocks_cached;
+    int states_total, states_used;        /* of recurrent layers; 0 without these */
     uint64_t swapped_out, swapped_in;     /* copied blocks */
     uint64_t prefix_queries, prefix_hits; /* in tokens */
     /* now_ns() at the end of the last step, or, if later, when work arrived after an idle time */

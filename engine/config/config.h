@@ -62,6 +62,7 @@ struct engine_config {
      * leaves the memory that was planned there and is not allocated yet; on a GPU it uses the
      * memory that was reserved for it */
     const struct engine *drafts_for;
+    bool speculates; /* the scheduler verifies drafts, which recurrent layers cannot take back */
     /* NULL, or the settings of the engine that will draft for this one: GPU memory is reserved for
      * it */
     const struct engine_config *drafter;
@@ -93,6 +94,8 @@ struct engine_memory {
     int n_blocks, block_size;
     int n_window_blocks; /* 0: all layers use n_blocks; else the blocks of layers with windows */
     int window;          /* the longest window of these layers, in positions */
+    int n_states;        /* states of recurrent layers: one per running sequence; 0: none */
+    int64_t state_bytes; /* of one state */
     int max_model_len;   /* maximum tokens of a sequence, prompt and output */
     /* On a GPU; 0 on the CPU: */
     struct device_memory device; /* before any allocation */

@@ -95,6 +95,8 @@ struct layer_config {
     int F;                 /* 0: as in its kind of layer; see config_width */
     int kv_layer;          /* the layer whose keys and values this layer reads, if not its own */
     bool values_are_keys;  /* the layer lacks a matrix of values */
+    bool is_recurrent;     /* the layer has a short convolution instead of attention */
+    int n_recurrent;       /* recurrent layers before this one */
     float xielu[N_XIELU];  /* for ACTIVATION_XIELU */
 };
 
@@ -111,6 +113,8 @@ struct model_config {
     int n_readers;
     int F_readers;   /* width of the MLPs in these; 0: F */
     int P;           /* width of each layer's own input to the stream; 0: not used */
+    int C;           /* channels of a recurrent layer; 0: there are no such layers */
+    int taps;        /* positions that their convolution sees */
     bool keys_serve; /* layers without windows use their keys as values */
     bool norms_values;
     /* of layers without windows, if config.json states only that of the others; 0: all are equal */
@@ -189,8 +193,25 @@ static inline bool config_reads(const struct model_config *config, int layer) {
 }
 
 /* The layer whose keys and values a layer reads. */
-static inline int config_kv_layer(const struct model_config *config, int layer) {
+static inline int config_source(const struct model_config *config, int layer) {
     return config_reads(config, layer) ? config->layer[layer].kv_layer : layer;
+}
+
+/* The same layer's index in the cache, which has only the layers with keys and values. */
+static inline int config_kv_layer(const struct model_config *config, int layer) {
+    int source = config_source(config, layer);
+    return source - config->layer[source].n_recurrent;
+}
+
+/* The number of recurrent layers. */
+static inline int config_recurrent_layers(const struct model_config *config) {
+    const struct layer_config *last = &config->layer[config->L - 1];
+    return last->n_recurrent + last->is_recurrent;
+}
+
+/* The numbers that a recurrent layer keeps per sequence. */
+static inline int config_state_floats(const struct model_config *config) {
+    return config->C > 0 ? (config->taps - 1) * config->C : 0;
 }
 
 /* The width of a layer's MLP. */
@@ -200,12 +221,13 @@ static inline int config_width(const struct model_config *config, int layer) {
     return readers && config_reads(config, layer) ? readers : config->F;
 }
 
-/* The maximum over all layers: width of a row's queries, of its keys, and of the MLP. */
+/* The maximum over all layers: width of a row's queries, of its keys, and of the MLP. The channels
+ * of recurrent layers use the buffers of queries and keys. */
 struct config_widths {
     int q, kv, F;
 };
 static inline struct config_widths config_widest(const struct model_config *config) {
-    struct config_widths most = {0, 0, config->F};
+    struct config_widths most = {config->C, config->C, config->F};
     for (int i = 0; i < config->L; i++) {
         struct kv_heads heads = config_heads(config, i);
         int q = config->H * heads.D, kv = heads.G * heads.D, F = config_width(config, i);
@@ -219,8 +241,9 @@ static inline struct config_widths config_widest(const struct model_config *conf
 /* Writes the heads of the layers with their own keys and values, at most [L]. Returns the number of
  * these layers. */
 static inline int config_kv_heads(const struct model_config *config, struct kv_heads *heads) {
-    int n = config->L - config->n_readers;
-    for (int i = 0; i < n; i++) heads[i] = config_heads(config, i);
+    int n = 0;
+    for (int i = 0; i < config->L - config->n_readers; i++)
+        if (!config->layer[i].is_recurrent) heads[n++] = config_heads(config, i);
     return n;
 }
 

@@ -46,6 +46,9 @@ static void put_layers(struct keyer *k, const struct model_config *m) {
     int32_t F[MAX_LAYERS] = {0}, G[MAX_LAYERS] = {0};
     int D = config_head_size(m, false), window_D = config_head_size(m, true);
     for (int i = 0; i < m->L; i++) F[i] = config_width(m, i), G[i] = config_heads(m, i).G;
+    for (int i = 0; i < m->L; i++)
+        if (m->layer[i].is_recurrent) G[i] = 0;
+    if (m->taps > 0) put_int(k, "shortconv.l_cache", m->taps);
     put_of_layers(k, "feed_forward_length", F, m->L);
     put_of_layers(k, "attention.head_count_kv", G, m->L);
     if (D == 0) D = window_D; /* all layers have windows */

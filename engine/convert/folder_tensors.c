@@ -48,6 +48,7 @@ static void add_part(const struct lister *l, enum role role, int layer, int i, i
     t->E = E, t->N = N, t->K = info->K ? role_extent(m, info->K, layer) : 1;
     t->dim[0] = info->K ? t->K : N, t->dim[1] = info->K ? N : E, t->dim[2] = E;
     t->n_dims = (info->K && !is_row ? 2 : 1) + (pieces > 0);
+    if (info->of_taps) t->n_dims = 2, t->dim[0] = m->taps, t->dim[1] = m->C;
     if (l->form->pairs && rotates(role))
         t->D = config_heads(m, layer).D, t->D_rope = m->rope.D_rope;
     t->to = type_of(l, role, t);

@@ -49,9 +49,9 @@ static enum status read_name(struct model_config *config, const struct gguf_read
 
 /* ---- the dimensions ------------------------------------------------------------------------- */
 
-/* Reads a number for all layers, or an array with one number per layer, from 1 to max. *of_all
+/* Reads a number for all layers, or an array with one number per layer, from min to max. *of_all
  * becomes the number, or the largest; of_layer[i] becomes layer i's. */
-static enum status read_of_layers(struct gguf_reader *r, const char *name, int L, int max,
+static enum status read_of_layers(struct gguf_reader *r, const char *name, int L, int min, int max,
                                   int *of_all, int *of_layer) {
     int64_t number = 0;
     const struct gguf_value *value = gguf_find(r->gguf, key_of(r, name));
@@ -69,13 +69,26 @@ static enum status read_of_layers(struct gguf_reader *r, const char *name, int L
     *of_all = 0;
     for (int i = 0; i < L; i++) {
         memcpy(&of_layer[i], value->data + (size_t)i * sizeof *of_layer, sizeof *of_layer);
-        if (of_layer[i] < 1 || of_layer[i] > max)
+        if (of_layer[i] < min || of_layer[i] > max)
             return err_set(r->err, STATUS_BAD_FILE, r->key,
-                           "key %s: expected numbers from 1 to %d, found %d", r->key, max,
+                           "key %s: expected numbers from %d to %d, found %d", r->key, min, max,
                            of_layer[i]);
         if (of_layer[i] > *of_all) *of_all = of_layer[i];
     }
     return STATUS_OK;
+}
+
+/* Layers without key-value heads have a short convolution. */
+static enum status read_conv(struct model_config *config, struct gguf_reader *r,
+                             const int G[MAX_LAYERS]) {
+    bool is_list = gguf_find(r->gguf, r->key) && gguf_find(r->gguf, r->key)->type == GGUF_ARRAY;
+    for (int i = 0; i < config->L; i++) config->layer[i].is_recurrent = is_list && G[i] == 0;
+    if (config->G == 0) config->G = config->H; /* no layer has attention: refused later */
+    int64_t taps = 0;
+    enum status status =
+        gguf_int(r->gguf, key_of(r, "shortconv.l_cache"), 2, MAX_TAPS, &taps, r->err);
+    config->taps = (int)taps;
+    return status;
 }
 
 static enum status read_shape(struct model_config *config, struct gguf_reader *r) {
@@ -97,10 +110,12 @@ static enum status read_shape(struct model_config *config, struct gguf_reader *r
     }
     int F[MAX_LAYERS] = {0}, G[MAX_LAYERS] = {0};
     enum status status =
-        read_of_layers(r, "feed_forward_length", config->L, MAX_WIDTH, &config->F, F);
+        read_of_layers(r, "feed_forward_length", config->L, 1, MAX_WIDTH, &config->F, F);
     config->G = config->H;
     if (!status && gguf_find(r->gguf, key_of(r, "attention.head_count_kv")))
-        status = read_of_layers(r, "attention.head_count_kv", config->L, MAX_HEADS, &config->G, G);
+        status = read_of_layers(r, "attention.head_count_kv", config->L, config->taps == 0,
+                                MAX_HEADS, &config->G, G);
+    if (!status && config->taps > 0) status = read_conv(config, r, G);
     for (int i = 0; i < config->L && !status; i++)
         config->layer[i].F = F[i], config->layer[i].heads.G = G[i];
     return status;
@@ -443,42 +458,6 @@ static enum status read_experts(struct model_config *config, struct gguf_reader 
     if (status) return status;
     return gguf_bool_or(r->gguf, key_of(r, "expert_weights_norm"), e->normalises, &e->normalises,
                         r->err);
-}
-
-static enum status read_suppressed(struct sampling_defaults *out, const struct gguf *gguf, int V,
-                                   struct err *err) {
-    const struct gguf_value *value = NULL;
-    if (!gguf_find(gguf, SUPPRESS_KEY)) return STATUS_OK;
-    enum status status = gguf_array(gguf, SUPPRESS_KEY, GGUF_INT32, &value, err);
-    if (status) return status;
-    if (value->count > MAX_SUPPRESSED)
-        return err_set(err, STATUS_BAD_FILE, SUPPRESS_KEY,
-                       "key %s: expected at most %d ids, found %zu", SUPPRESS_KEY, MAX_SUPPRESSED,
-                       (size_t)value->count);
-    for (size_t i = 0; i < value->count; i++) {
-        int64_t id = gguf_integer_at(GGUF_INT32, value->data + 4 * i);
-        if (id >= 0 && id < V) out->suppressed[out->n_suppressed++] = (int32_t)id;
-    }
-    return STATUS_OK;
-}
-
-enum status gguf_sampling_read(struct sampling_defaults *out, const struct gguf *gguf, int V,
-                               struct err *err) {
-    int64_t top_k;
-    enum status status = gguf_int_or(gguf, "general.sampling.top_k", 0, INT32_MAX, -1, &top_k, err);
-    *out = (struct sampling_defaults)NO_SAMPLING_DEFAULTS;
-    if (!status) out->top_k = (int)top_k;
-    for (int i = 0; i < N_SAMPLING_NUMBERS && !status; i++) {
-        const struct sampling_number *number = &sampling_numbers[i];
-        double *value = sampling_number_of(out, number);
-        if (!gguf_find(gguf, number->gguf)) continue;
-        status = gguf_float(gguf, number->gguf, value, err);
-        if (!status && !(*value >= number->min && *value <= number->max))
-            status = err_set(err, STATUS_BAD_FILE, number->gguf,
-                             "key %s: expected a number from %g to %g, found %g", number->gguf,
-                             number->min, number->max, *value);
-    }
-    return status ? status : read_suppressed(out, gguf, V, err);
 }
 
 enum status gguf_config_read(struct model_config *config, const struct gguf *gguf, const char *path,

@@ -169,6 +169,7 @@ const char *hf_bias_key(enum hf_bias bias) {
                                                   [HF_BIAS_ALL] = "use_bias",
                                                   [HF_QK_NORM] = "use_qk_norm",
                                                   [HF_QK_LAYERNORM] = "qk_layernorm",
+                                                  [HF_CONV_BIAS] = "conv_bias",
                                                   [HF_TWO_NORMS] = "num_ln_in_parallel_attn"};
     return keys[bias];
 }
@@ -176,7 +177,7 @@ const char *hf_bias_key(enum hf_bias bias) {
 static enum status read_epsilon(struct model_config *c, const struct json *root, struct err *err) {
     double epsilon = c->norm_epsilon;
     const char *key = c->norm == NORM_RMS
-                          ? "rms_norm_eps"
+                          ? "rms_norm_eps|norm_eps"
                           : "layer_norm_epsilon|layer_norm_eps|norm_epsilon|norm_eps";
     if (epsilon > 0 && !key_value(root, key)) return STATUS_OK; /* the family has set it */
     enum status status = key_number(root, key, 1e-30, 0.5, &epsilon, err);
@@ -247,6 +248,9 @@ static enum status read_windows(struct model_config *c, const struct json *root,
         struct layer_config *layer = &c->layer[i];
         bool slides = json_is_text(type, "sliding_attention");
         char text[64];
+        i++;
+        layer->is_recurrent = c->taps > 0 && json_is_text(type, "conv");
+        if (layer->is_recurrent) continue;
         if (!slides && !json_is_text(type, "full_attention") && !json_is_text(type, "attention"))
             return err_set(err, STATUS_BAD_FILE, "layer_types",
                            "key layer_types: only \"full_attention\" and \"sliding_attention\" are "
@@ -256,10 +260,9 @@ static enum status read_windows(struct model_config *c, const struct json *root,
             return err_set(err, STATUS_BAD_FILE, "sliding_window",
                            "key sliding_window is missing, but layer %d has a window "
                            "(layer_types)",
-                           i);
+                           i - 1);
         layer->slides = slides;
         layer->window = slides ? window : 0;
-        i++;
     }
     return STATUS_OK;
 }
@@ -340,6 +343,7 @@ static enum status read_all(struct model_config *config, struct hf_config *hf, s
     if (!status) status = read_branches(config, root, err);
     if (!status) status = hf_encoder_begin(config, hf, err);
     if (!status) status = read_windows(config, root, err);
+    if (!status && config->taps > 0) status = hf_conv_read(config, hf, err);
     if (!status) status = read_scales(config, root, err);
     if (!status) status = read_epsilon(config, root, err);
     if (!status) status = hf_rope_read(config, root, err);

@@ -21,6 +21,7 @@ enum hf_bias {
     HF_BIAS_ALL,
     HF_QK_NORM, /* a norm rather than a bias, but turned on in the same way */
     HF_QK_LAYERNORM,
+    HF_CONV_BIAS,
     HF_TWO_NORMS, /* a norm for each of two branches with the same input; set by hf_falcon_read */
     N_HF_BIASES
 };
@@ -176,6 +177,10 @@ enum status hf_encoder_begin(struct model_config *config, const struct hf_config
                              struct err *err);
 enum status hf_encoder_read(struct model_config *config, const struct hf_config *hf,
                             struct err *err);
+
+/* Reads the keys of a model with short convolutions: which layers have one, its length, and the
+ * rule for the MLP's width. Call it after the layers' kinds (layer_types) are read. */
+enum status hf_conv_read(struct model_config *config, struct hf_config *hf, struct err *err);
 
 /* Reads the end ids and sampling defaults from a folder's generation_config.json, if it exists. V
  * must already be set. */

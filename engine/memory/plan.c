@@ -227,6 +227,7 @@ static int64_t most_blocks(const struct engine_memory *plan) {
 /* Memory left after weights and scratch. */
 static int64_t left_for_kv(const struct engine_memory *plan, const struct machine_memory *machine) {
     int64_t left = machine->available - plan->weights - plan->scratch;
+    left -= plan->n_states * plan->state_bytes;
     return left > 0 ? left : 0;
 }
 
@@ -338,6 +339,14 @@ static enum status plan_any_pool(struct engine_memory *plan, const struct model_
     return STATUS_OK;
 }
 
+/* A running sequence has a state. */
+static void plan_states(struct engine_memory *plan, const struct model_config *info,
+                        const struct engine_config *config) {
+    int64_t floats = (int64_t)config_recurrent_layers(info) * config_state_floats(info);
+    plan->n_states = floats > 0 ? config->max_num_seqs : 0;
+    plan->state_bytes = floats * (int64_t)sizeof(float);
+}
+
 /* ---- the rest ------------------------------------------------------------------------------- */
 
 /* A step's rows in float32. On every rank: the residual stream, its normalised copy and a block's
@@ -374,6 +383,7 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
     assert(plan.kv_bytes_per_token > 0);
     status = memory_plan_swap(&plan, info, config, machine, on_cuda(config), err);
     plan_windows(&plan, info, config, dtype);
+    plan_states(&plan, info, config);
     if (!status) status = plan_any_pool(&plan, info, config, machine, err);
     if (status == STATUS_OK) *out = plan;
     return status;

@@ -28,7 +28,7 @@ static const struct model_family *const families[] = {
     &model_phi,      &model_qwen2vl,  &model_qwen3vl,    &model_qwen3vlmoe,
     &model_arcee,    &model_nemotron, &model_hunyuan,    &model_ernie4_5_moe,
     &model_apertus,  &model_bert,     &model_roberta,    &model_gemma_embedding,
-    &model_nomic,    &model_modern,
+    &model_nomic,    &model_modern,   &model_lfm2,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -140,7 +140,7 @@ static void begin(struct model_config *config, const struct model_file *file,
                                     .embedding_scale = 1,
                                     .residual_scale = 1,
                                     .logit_scale = 1};
-    config->norms_heads_last = family->norms_heads_last;
+    config->norms_heads_last = family->norms_heads_last, config->taps = family->taps;
     begin_encoder(config, family);
     if (!in_gguf) config->roles |= family->folder.roles;
     if (!in_gguf) begin_folder(config, &family->folder);
@@ -370,6 +370,7 @@ static enum status add_biases(struct model_config *config, const struct model_fa
         [HF_QK_NORM] = ROLES_QK_NORM | ROLE_BIT(ROLE_Q_NORM_ALL) | ROLE_BIT(ROLE_K_NORM_ALL) |
                        ROLES_QK_NORM_HEADS,
         [HF_QK_LAYERNORM] = ROLES_QK_NORM_HEADS,
+        [HF_CONV_BIAS] = ROLES_SHORT_CONV_BIASES,
         [HF_TWO_NORMS] = ROLE_BIT(ROLE_ATTN_NORM_2) | ROLE_BIT(ROLE_ATTN_NORM_2_BIAS),
     };
     for (enum hf_bias bias = 0; bias < N_HF_BIASES; bias++) {
@@ -440,8 +441,7 @@ static enum status read_config(struct model_config *config, struct model_file *f
     enum status status = find_family(&family, file, err);
     if (status) return hf ? blame_file(err, status, hf->path) : status;
     begin(config, file, family);
-    if (hf) hf->is_tied = family->ties;
-    if (hf) hf->activation = family->folder.activation;
+    if (hf) hf->is_tied = family->ties, hf->activation = family->folder.activation;
     if (hf) hf->width_key = family->folder.width_key;
     if (hf) hf->tanh_activation = family->folder.tanh_activation;
     if (hf) hf->has_falcon_keys = family->folder.has_falcon_keys;

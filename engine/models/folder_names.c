@@ -306,6 +306,12 @@ static void check_shape(struct matching *m, struct weight *weight, enum role rol
     int unused = role == ROLE_POSITION_EMBEDDING ? style->unused_positions : 0;
     dim[1] += unused;
     int n_dims = (info->K ? 2 : 1) + is_whole;
+    if (info->of_taps) {
+        n_dims = 2, dim[0] = m->config->taps, dim[1] = m->config->C;
+        if (weight->n_dims == 3 && weight->dim[1] == 1) /* as torch stores it */
+            weight->n_dims = 2, weight->dim[1] = weight->dim[2], weight->dim[2] = 1;
+        if (weight->packed) complain(&m->shapes, weight->name, " (packed taps)");
+    }
     if (n_dims == 1 && weight->n_dims == 2 && weight->dim[1] == 1) weight->n_dims = 1;
     bool fits = weight->n_dims == n_dims;
     for (int i = 0; i < n_dims; i++) fits = fits && weight->dim[i] == dim[i];
@@ -411,7 +417,8 @@ enum status folder_names_read(struct model_config *config, struct weights *weigh
     /* transformers ignores biases that no key turns on, so they are unknown here */
     role_set by_key = ROLES_ATTENTION_BIASES | ROLES_MLP_BIASES | ROLES_QK_NORM |
                       ROLES_QK_NORM_HEADS | ROLE_BIT(ROLE_PROJECT_IN) | ROLE_BIT(ROLE_PROJECT_OUT) |
-                      ROLE_BIT(ROLE_ATTN_NORM_2) | ROLE_BIT(ROLE_ATTN_NORM_2_BIAS);
+                      ROLES_SHORT_CONV_BIASES | ROLE_BIT(ROLE_ATTN_NORM_2) |
+                      ROLE_BIT(ROLE_ATTN_NORM_2_BIAS);
     m.known &= ~roles_fused(family->optional & by_key, family->folder.fused) | config->roles;
     m.known &= ~family_absent_roles(config);
     if (!config->is_encoder)

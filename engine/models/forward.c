@@ -9,6 +9,8 @@
  *               or x += norm(norm(down(..)) + norm(such experts)), both of the same x
  *               or x += output(attention) + down(..), both of the same x, with one norm or two
  *               or x = norm(x + output(attention(..))), x = norm(x + down(..))
+ *               or x += output(out * conv(in * x' )) in place of attention, with in, out and x' of
+ *                  norm(x): a recurrent layer, which keeps a state per sequence
  *     hidden vector = [norm](x), logits = head(hidden vector)
  *
  * If the embedding's width differs from the stream's, it is projected to the stream's width, and
@@ -255,6 +257,31 @@ static void attention(struct model *model, int layer, const struct kv_cache *cac
             compute->attention(b, a->attn_out, a->q, cache, config_kv_layer(m, layer), &attention));
 }
 
+/* attn_out = the short convolution of norm(x), and its state. The gates and inputs use the buffers
+ * of queries, keys and values. */
+static void short_conv(struct model *model, int layer, int M, struct kv_cache *cache) {
+    struct backend *b = model->backend;
+    const struct model_config *m = &model->part;
+    const struct tensors *t = &model->layers[layer];
+    struct model_activations *a = &model->act;
+    const struct norm norm = norm_of(model, t, ROLE_ATTN_NORM, ROLE_ATTN_NORM_BIAS);
+    const struct linear linear[] = {linear_of(t, ROLE_CONV_GATE_IN, ROLE_CONV_GATE_IN_BIAS),
+                                    linear_of(t, ROLE_CONV_GATE_OUT, ROLE_CONV_GATE_OUT_BIAS),
+                                    linear_of(t, ROLE_CONV_X, ROLE_CONV_X_BIAS)};
+    const struct short_conv conv = {m->C, m->taps, t->vec[ROLE_CONV], t->vec[ROLE_CONV_BIAS]};
+    assert(conv.w && linear[2].w && norm.gain);
+    TIME_OP(b, OP_MATMUL,
+            compute->matmul(b, (float *const[]){a->q, a->k, a->v}, a->x, &norm, linear, 3, M));
+    TIME_OP(b, OP_SHORT_CONV,
+            compute->short_conv(b, a->attn_out, a->q, a->k, a->v, cache,
+                                m->layer[layer].n_recurrent, &conv));
+}
+
+/* Returns the width of attn_out in a layer. */
+static int mixed_width(const struct model_config *m, int layer) {
+    return m->layer[layer].is_recurrent ? m->C : m->H * config_heads(m, layer).D;
+}
+
 /* x = (x + norm(y)) * scale, with the norm after a branch. y is zero afterwards. */
 static void add_normed(struct model *model, const struct tensors *t, enum role post_norm,
                        float scale, float *x, float *y, int M) {
@@ -373,9 +400,11 @@ static void output_then_mlp(struct model *model, int layer, float *x, const floa
                             int M) {
     struct backend *b = model->backend;
     const struct tensors *t = &model->layers[layer];
-    assert(M > 0 && t->w[ROLE_O]);
+    assert(M > 0 && (t->w[ROLE_O] || t->w[ROLE_CONV_OUT]));
     float *y = t->vec[ROLE_ATTN_POST_NORM] ? model->act.branch : x;
-    const struct linear output = ending_of(model, t, ROLE_O, ROLE_O_BIAS);
+    const struct linear output = model->part.layer[layer].is_recurrent
+                                     ? ending_of(model, t, ROLE_CONV_OUT, ROLE_CONV_OUT_BIAS)
+                                     : ending_of(model, t, ROLE_O, ROLE_O_BIAS);
     TIME_OP(b, OP_MATMUL_ADD, compute->matmul_add(b, sum_of(model, y), attn_out, &output, M));
     end_branch(model, t, ROLE_ATTN_POST_NORM, 1, x, y, M);
 
@@ -429,6 +458,14 @@ static void read_rows(struct model *model, int R, int n_hidden) {
         TIME_OP(b, OP_LOGITS, compute->hidden(b, a->hidden, x, last, n, n_hidden, width));
 }
 
+/* attn_out = attention or a short convolution. Keys, values and states are written even if no row
+ * is read; attention is then left out. */
+static void mix(struct model *model, int layer, int M, bool is_read, struct kv_cache *cache) {
+    bool is_recurrent = model->part.layer[layer].is_recurrent;
+    (is_recurrent ? short_conv : qkv)(model, layer, M, cache);
+    if (!is_recurrent && is_read) attention(model, layer, cache);
+}
+
 /* After the last layer's keys and values, only rows that are read continue. Their x moves to
  * `logit_x`, and their attention output moves to `q`, because the queries are no longer needed. */
 static void last_layer(struct model *model, const struct step *step, struct kv_cache *cache) {
@@ -436,11 +473,10 @@ static void last_layer(struct model *model, const struct step *step, struct kv_c
     const struct model_config *m = &model->part;
     struct model_activations *a = &model->act;
     int last = m->L - 1;
-    qkv(model, last, step->M, cache);
+    mix(model, last, step->M, step->R > 0, cache);
     if (step->R == 0) return;
-    attention(model, last, cache);
     TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_x, a->x, m->K));
-    TIME_OP(b, OP_GATHER, compute->gather(b, a->q, a->attn_out, m->H * config_heads(m, last).D));
+    TIME_OP(b, OP_GATHER, compute->gather(b, a->q, a->attn_out, mixed_width(m, last)));
     if (m->P > 0)
         TIME_OP(b, OP_GATHER, compute->gather(b, a->logit_inputs, a->inputs, m->L * m->P));
     output_and_mlp(model, last, a->logit_x, a->q, step->R);
@@ -456,8 +492,7 @@ void model_forward(struct model *model, const struct step *step, struct kv_cache
     embed(model, step->M);
     make_inputs(model, step->M);
     for (int i = 0; i < model->part.L - 1; i++) {
-        qkv(model, i, step->M, cache);
-        attention(model, i, cache);
+        mix(model, i, step->M, true, cache);
         output_and_mlp(model, i, a->x, a->attn_out, step->M);
         if (model->part.P > 0) add_input(model, i, a->x, a->inputs, step->M);
     }

@@ -64,7 +64,7 @@ static enum status find_sources(struct model_config *config, struct err *err) {
 
 static enum status check_heads(const struct model_config *config, int layer, struct err *err) {
     struct kv_heads heads = config_heads(config, layer), read;
-    read = config_heads(config, config_kv_layer(config, layer));
+    read = config_heads(config, config_source(config, layer));
     if (config->H % heads.G != 0)
         return err_set(err, STATUS_BAD_FILE, "num_key_value_heads",
                        "%d key-value heads of layer %d do not divide %d heads", heads.G, layer,
@@ -97,10 +97,29 @@ static enum status check_kinds(const struct model_config *config, struct err *er
                    MAX_WINDOWS, MAX_WINDOWS);
 }
 
+/* Numbers the recurrent layers. The cache and its plan need a layer of attention, and windows or
+ * shared keys beside recurrent layers are not supported. */
+static enum status number_recurrent(struct model_config *config, struct err *err) {
+    int n = 0;
+    for (int i = 0; i < config->L; i++) {
+        config->layer[i].n_recurrent = n;
+        n += config->layer[i].is_recurrent;
+    }
+    config->C = n > 0 ? config->K : 0;
+    if (n == 0) config->taps = 0;
+    if (n < config->L && (n == 0 || (config->window == 0 && config->n_readers == 0)))
+        return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "layer_types",
+                   "%d of %d layers are convolutions: expected at least one layer of attention, "
+                   "and neither windows nor shared keys in the others",
+                   n, config->L);
+}
+
 enum status layers_finish(struct model_config *config, struct err *err) {
     assert(config->n_readers < config->L);
     spread_window(config);
-    enum status status = find_sources(config, err);
+    enum status status = number_recurrent(config, err);
+    if (!status) status = find_sources(config, err);
     for (int i = 0; i < config->L && !status; i++) {
         struct layer_config *layer = &config->layer[i];
         layer->values_are_keys = config->keys_serve && !layer->slides;

@@ -29,6 +29,9 @@ enum status load_rows(const struct loader *l, struct tensors *out, enum role rol
 /* Loads a role of_experts in a layer: matrices, or biases. */
 enum status load_experts(const struct loader *l, struct tensors *out, enum role role, int layer);
 
+/* Loads the weights of a short convolution, [C][taps] in the file, as [taps][C]. */
+enum status load_taps(const struct loader *l, struct tensors *out, enum role role, int layer);
+
 /* Fails if a block of a tensor has a scale that is NaN or infinite; the message has the model's
  * path, the tensor and the block. Checks every block on all threads. Only rank 0 checks, because it
  * loads a part of each matrix. */

@@ -1,5 +1,6 @@
-/* Loads experts: the matrices of a layer's experts become one matrix per role. In the file they may
- * be one tensor, one per expert, or two roles in one tensor. */
+/* Loads tensors whose layout in files is not that of the model. Experts: the matrices of a layer's
+ * experts become one matrix per role. In the file they may be one tensor, one per expert, or two
+ * roles in one tensor. Convolutions: the weights are turned. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,4 +166,27 @@ static enum status load_expert_matrices(const struct loader *l, struct tensors *
 enum status load_experts(const struct loader *l, struct tensors *out, enum role role, int layer) {
     return role_info(role)->K ? load_expert_matrices(l, out, role, layer)
                               : load_expert_biases(l, out, role, layer);
+}
+
+enum status load_taps(const struct loader *l, struct tensors *out, enum role role, int layer) {
+    const struct model_config *m = &l->model->config;
+    const size_t C = (size_t)m->C, taps = (size_t)m->taps;
+    const struct weight *weight;
+    char name[ROLE_NAME_BYTES];
+    role_name(name, role, layer);
+    enum status status = weights_find(l->weights, name, 2, (int64_t[]){m->taps, m->C},
+                                      WEIGHT_ANY_TYPE, &weight, l->err);
+    if (status) return status;
+    float *rows = mem_calloc(2 * C * taps, sizeof *rows), *values = rows + C * taps;
+    for (size_t i = 0; i < C * taps; i++) rows[i] = 1; /* random tensors have NULL data */
+    if (weight->data) dequantise(weight->type, weight->data, rows, C * taps);
+    turn_rows((char *)values, (const char *)rows, taps, C, taps, 1, sizeof *rows);
+    const struct weight turned = {.type = DTYPE_F32,
+                                  .dim = {(int64_t)(C * taps)},
+                                  .n_elements = (int64_t)(C * taps),
+                                  .data = values};
+    const struct source source = {.weight = &turned, .N = (int)(C * taps)};
+    status = load_rows(l, out, role, &source);
+    mem_free(rows);
+    return status;
 }

@@ -166,6 +166,7 @@ static const struct compute_ops compute_ops = {
     .rope_write = op_rope_write,
     .attention = op_attention,
     .gather = op_gather,
+    .short_conv = op_short_conv,
 };
 
 static const struct memory_ops memory_ops = {

@@ -40,6 +40,17 @@ struct epilogue {
     float cap;         /* y becomes cap * tanh(y / cap); 0: no cap */
 };
 
+/* The channels [first, first + n) of a short convolution, n at most LANES, in adjacent rows of one
+ * sequence. in, out, x and y are the first of these rows. */
+struct channels {
+    const struct short_conv *conv;
+    int first, n, rows;
+    bool begins; /* the first row has position 0: the state is not read */
+    const float *in, *out, *x;
+    float *y;
+    float *state; /* [taps - 1][N] */
+};
+
 /* The functions that depend on the instruction set. All paths give the same bits. */
 struct path {
     const char *name;
@@ -79,6 +90,8 @@ struct path {
     bool (*group)(const struct matrix *w, int panel, const struct activations *a, int from, int to,
                   float *y, size_t stride);
     void (*attend)(const struct attend *a);
+    /* One sequence's rows of a short convolution; see struct channels. */
+    void (*short_conv)(const struct channels *channels);
     const struct peak_loops *peaks; /* NULL: the path does not use vectors */
     /* Merges a later chunk's part into the part of all earlier chunks; n values. */
     void (*merge)(float *into, const float *part, int n);
@@ -144,6 +157,7 @@ void plain_quantise_half(struct activations *a, int row, const float *x);
 void plain_product(const struct matrix *w, int panel, const struct activations *a, int tile,
                    int rows, float *y, size_t stride);
 void plain_attend(const struct attend *a);
+void plain_short_conv(const struct channels *c);
 void plain_merge(float *into, const float *part, int n);
 void plain_finish(float *y, const float *part, int n);
 extern const struct logit_ops plain_logits;
@@ -255,6 +269,8 @@ int piece_units(const struct cpu *cpu, int64_t products, int units);
 void op_embed(struct backend *b, float *y, const struct embedding *embedding);
 void op_rope_write(struct backend *b, struct kv_cache *cache, int layer, const struct heads *heads,
                    float *q, float *k, float *v);
+void op_short_conv(struct backend *b, float *y, const float *in, const float *out, const float *x,
+                   struct kv_cache *cache, int layer, const struct short_conv *conv);
 void op_gather(struct backend *b, float *y, const float *x, int K);
 void op_hidden(struct backend *b, float *y, const float *x, const struct norm *norm, int from,
                int R, int K);

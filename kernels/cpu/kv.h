@@ -2,6 +2,8 @@
 #ifndef PENSTOCK_KERNELS_CPU_KV_H
 #define PENSTOCK_KERNELS_CPU_KV_H
 
+#include <assert.h>
+
 #include "kernels/cpu/order.h"
 #include "kernels/kernels.h"
 
@@ -36,12 +38,22 @@ struct kv_cache {
     int n_kinds;
     struct kv_kind kind[MAX_KV_KINDS];
     struct kv_layer *layer; /* [L] */
+    size_t state_bytes;     /* of all states */
+    float *states;          /* [n_states][state_layers][state_floats]; NULL: there are none */
 };
 
 /* The kind of a layer, and its index among the layers of that kind. */
 struct kv_layer {
     int kind, place;
 };
+
+/* A sequence's numbers in one recurrent layer. */
+static inline float *kv_state(const struct kv_cache *cache, int state, int layer) {
+    const struct kv_config *c = &cache->config;
+    assert(state >= 0 && state < c->n_states && layer >= 0 && layer < c->state_layers);
+    const size_t at = (size_t)state * (size_t)c->state_layers + (size_t)layer;
+    return cache->states + at * (size_t)c->state_floats;
+}
 
 /* Number of blocks whose memory is adjacent across all layers. The scheduler takes the lowest free
  * blocks first, so the system provides memory on demand and a lightly used server stays small. */

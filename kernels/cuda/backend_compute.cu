@@ -286,5 +286,6 @@ const struct compute_ops cuda_compute_ops = {
     .hidden = op_hidden,
     .rope_write = op_rope_write,
     .attention = op_attention,
+    .short_conv = nullptr,
     .gather = op_gather,
 };

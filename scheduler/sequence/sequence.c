@@ -115,6 +115,7 @@ struct request *request_new(struct generation *generation, int max_model_len, in
         if (request->beams && i > 0) sequence->state = SEQUENCE_SPARE;
         sequence->choice = sequence->index = i;
         sequence->pending_row = -1;
+        sequence->kv.state = -1;
         drafts_init(&sequence->drafts);
         sequence->drafts.prediction =
             (struct prediction){.tokens = generation->predicted, .n = generation->n_predicted};

@@ -98,6 +98,11 @@ static void report(const struct app *app) {
             LOG_INFO,
             "KV cache: layers with windows keep %d tokens of a sequence, in %d separate blocks",
             memory->window, memory->n_window_blocks);
+    if (memory->n_states > 0)
+        log_line(LOG_INFO,
+                 "recurrent layers: %d states of %.1f MiB, one per running sequence; prefixes are "
+                 "not cached",
+                 memory->n_states, mib(memory->state_bytes));
     if (app->draft_engine) report_draft_model(app->draft_engine);
 }
 

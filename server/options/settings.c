@@ -11,6 +11,7 @@ void options_settle(struct options *options) {
     engine->allow_batch_variant_gemm = !options->stated.deterministic;
     engine->dummy = options->stated.load_format == LOAD_DUMMY;
     engine->window_blocks = -1;
+    engine->speculates = speculates;
     if (engine->gpu_memory_utilization <= 0) engine->gpu_memory_utilization = -1; /* 0: a default */
     /* Drafts can be guessed only after the host has seen the last token. With two steps in flight
      * it has not yet seen it when it plans a step. */
@@ -37,5 +38,6 @@ struct scheduler_config scheduler_config_from(const struct options *options,
     config.block_size = memory->block_size;
     config.n_window_blocks = memory->n_window_blocks;
     config.window = memory->window;
+    config.n_states = memory->n_states;
     return config;
 }

@@ -123,7 +123,10 @@ static const char *const models[] = {
     "folders/bnb-fp4",
     "folders/float8-modelopt",
     "folders/bnb-int8",
-    /* only on one rank: norms over all heads, then experts that are too narrow, or one key head */
+    /* only on one rank: recurrent layers, then norms over all heads, then experts that are too
+     * narrow, or one key head */
+    "families/lfm2.gguf",
+    "folders/lfm2",
     "families/olmo2.gguf",
     "folders/olmo2",
     "families/olmo3.gguf",
@@ -149,7 +152,13 @@ static const char *const models[] = {
     "families/gpt_oss.gguf",
     "folders/gpt_oss_mxfp4",
 };
-enum { N_MODELS = sizeof models / sizeof *models, N_ONE_RANK = 24, N_NARROW = 16, N_PACKED = 23 };
+enum {
+    N_MODELS = sizeof models / sizeof *models,
+    N_ONE_RANK = 26,
+    N_RECURRENT = 2,
+    N_NARROW = 16,
+    N_PACKED = 23
+};
 
 static const struct {
     enum compute_dtype dtype;
@@ -306,9 +315,23 @@ START_TEST(models_that_cannot_be_divided_refuse_ranks) {
     config.ranks = 2;
     ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
     ck_assert_str_eq(err.param, "tensor-parallel-size");
-    const char *why = _i < N_MODELS - N_NARROW ? "normalises its queries over all heads"
-                                               : "-size} 2 does not divide this model";
+    const char *why = _i < N_MODELS - N_ONE_RANK + N_RECURRENT ? "has recurrent layers"
+                      : _i < N_MODELS - N_NARROW ? "normalises its queries over all heads"
+                                                 : "-size} 2 does not divide this model";
     ck_assert_msg(strstr(err.message, why), "%s", err.message);
+}
+END_TEST
+
+/* A state cannot be set back to before a refused draft. */
+START_TEST(recurrent_layers_refuse_drafts) {
+    char file[64];
+    struct err err = {0};
+    struct engine *engine;
+    struct engine_config config = settings_of(file, "families/lfm2.gguf");
+    config.speculates = true;
+    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "speculative-config");
+    ck_assert_msg(strstr(err.message, "cannot take back a refused draft"), "%s", err.message);
 }
 END_TEST
 
@@ -365,6 +388,7 @@ int main(void) {
     tcase_add_test(all, a_short_context_takes_the_short_factors);
     tcase_add_loop_test(all, models_that_cannot_be_divided_refuse_ranks, N_MODELS - N_ONE_RANK,
                         N_MODELS);
+    tcase_add_test(all, recurrent_layers_refuse_drafts);
     tcase_add_loop_test(all, all_paths_give_the_same_bytes, 0, N_MODELS);
     tcase_add_loop_test(all, steps_of_any_size_give_the_same_bytes, 0, N_MODELS);
     suite_add_tcase(suite, all);

@@ -72,6 +72,8 @@ static const struct variety {
     {"olmo3", .kv_dtype = KV_DTYPE_FLOAT32, .file = "tests/vectors/families/olmo3.gguf"},
     {"exaone4", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/exaone4.gguf"},
     {"cohere2", .kv_dtype = KV_DTYPE_FLOAT16, .file = "tests/vectors/families/cohere2.gguf"},
+    {"lfm2", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/lfm2.gguf"},
+    {"lfm2 from a folder", .kv_dtype = KV_DTYPE_FLOAT16, .file = "tests/vectors/folders/lfm2"},
     {"phi3", .kv_dtype = KV_DTYPE_AUTO, .file = "tests/vectors/families/phi3.gguf"},
 };
 
@@ -113,7 +115,7 @@ static struct request_set *set_of(int i) {
                                     .reference_path = "plain",
                                     .long_prompt = v->file ? FILE_LENGTH * 2 / 3 : LONG_PROMPT,
                                     .longest = v->file ? FILE_LENGTH / 2 : LONG_PROMPT,
-                                    .searches = !v->file,
+                                    .searches = !v->file || strstr(v->file, "lfm2"),
                                     .mirostat = true,
                                     .reads = true};
     request_set_init(sets[i], (uint64_t)i + 1, ASKED, NULL, 0);

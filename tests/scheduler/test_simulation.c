@@ -48,6 +48,7 @@ struct simulation {
     uint64_t n_steps, engine_steps; /* all steps; steps that computed rows */
     uint64_t work_in, work_out;     /* maximum tokens of requests that arrived; that ended */
     uint64_t n_requests, n_cancelled, n_refused, n_hits, n_preemptions, n_copies, n_rows;
+    uint64_t n_state_copies;
     uint64_t n_pending, n_dropped; /* rows planned ahead; dropped samples */
     uint64_t n_out, n_in;          /* swapped blocks */
     uint64_t n_drafts, n_accepted; /* verified drafts; accepted ones */
@@ -147,6 +148,14 @@ static void draw_drafter(struct simulation *sim) {
     sim->config.drafter = &sim->drafter;
 }
 
+/* In every seventh scenario the model has recurrent layers, with as many states as sequences. The
+ * scheduler then neither drafts nor caches. */
+static void draw_states(struct simulation *sim) {
+    if (sim->seed % 7 != 3) return;
+    sim->config.n_states = sim->config.max_num_seqs;
+    sim->config.drafter = NULL;
+}
+
 /* In every third scenario with a drafter, a draft model replaces it: with few blocks or many, for a
  * limited text length, with partly spoilt drafts. It uses a separate random sequence, so everything
  * else is unchanged. */
@@ -193,6 +202,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     draw_windows(sim);
     draw_drafter(sim);
     draw_shares(sim);
+    draw_states(sim);
     draw_templates(sim);
     sim->config.samples_forced = seed % 3 == 0;
     sim->config.max_mask_work = seed % 4 == 0 ? 0 : (int)(seed % 29) + 1;
@@ -469,6 +479,7 @@ static void simulate(struct simulation *sim) {
         assert(more == (sim->n_live > 0 || sim->engine->n_passes > 0));
         scheduler_check(sim->scheduler);
         fake_engine_poison(sim->engine, &sim->scheduler->pool.windows);
+        fake_engine_poison_states(sim->engine, &sim->scheduler->states);
         check_flags_took_effect(sim);
         check_gauges(sim);
     }
@@ -480,6 +491,8 @@ static void simulation_end(struct simulation *sim) {
     sim->n_hits = stats.prefix_hits;
     sim->n_preemptions = stats.preemptions;
     sim->n_copies = sim->engine->n_copies;
+    sim->n_state_copies = sim->engine->n_state_copies;
+    assert(stats.states_used == 0);
     sim->n_pending = sim->engine->n_pending;
     sim->n_dropped = stats.dropped_samples;
     sim->n_drafts = stats.draft_tokens;
@@ -531,6 +544,7 @@ START_TEST(each_request_gives_its_answer_alone) {
         sum->n_hits += sim->n_hits;
         sum->n_preemptions += sim->n_preemptions;
         sum->n_copies += sim->n_copies;
+        sum->n_state_copies += sim->n_state_copies;
         sum->n_pending += sim->n_pending;
         sum->n_dropped += sim->n_dropped;
         sum->n_out += sim->n_out;
@@ -565,7 +579,7 @@ START_TEST(each_request_gives_its_answer_alone) {
            (unsigned long long)sum->n_passes, (unsigned long long)sum->n_searches,
            (unsigned long long)sum->n_complete, (unsigned long long)sum->n_stuck,
            (unsigned long long)sum->n_forced, (unsigned long long)sum->n_unready);
-    ck_assert(only || sum->n_searches > 0);
+    ck_assert(only || (sum->n_searches > 0 && sum->n_state_copies > 0));
     ck_assert(only || (sum->n_complete > 0 && sum->n_stuck > 0 && sum->n_forced > 0));
     ck_assert(only || (sum->n_unready > 0 && sum->n_failed > 0));
     ck_assert(only || (sum->n_accepted > 0 && sum->n_drafts > sum->n_accepted));

@@ -105,6 +105,24 @@ static void copy_blocks(struct fake_engine *engine, const struct step *step) {
     }
 }
 
+static void copy_states(struct fake_engine *engine, const struct step *step) {
+    for (int i = 0; i < step->n_state_copies; i++) {
+        int32_t from = step->state_from[i], to = step->state_to[i];
+        assert(from >= 0 && from < engine->n_states && to >= 0 && to < engine->n_states);
+        for (int j = 0; j < step->n_state_copies; j++) assert(to != step->state_from[j]);
+        for (int j = 0; j < i; j++) assert(to != step->state_to[j]);
+        engine->state[to] = engine->state[from];
+        engine->n_state_copies++;
+    }
+}
+
+/* Each sequence of the step has a state of its own. */
+static void check_states(const struct fake_engine *engine, const struct step *step, int s) {
+    if (engine->n_states == 0) return;
+    assert(step->state[s] >= 0 && step->state[s] < engine->n_states);
+    for (int i = 0; i < s; i++) assert(step->state[i] != step->state[s]);
+}
+
 static void check_shape(const struct fake_engine *engine, const struct step *step) {
     assert(step->M > 0 && step->M <= engine->max_rows);
     assert(step->S > 0 && step->S <= engine->max_seqs && step->R <= engine->max_logit_rows);
@@ -195,6 +213,8 @@ static void run_sequence(struct fake_engine *engine, struct fake_pass *pass,
     const int32_t *table = step->table + (size_t)s * (size_t)step->table_stride;
     int first = step->row_start[s], end = step->row_start[s + 1];
     uint64_t sum = sum_before(engine, table, step->position[first]);
+    if (engine->n_states > 0 && step->position[first] > 0)
+        assert(engine->state[step->state[s]] == sum);
     for (int m = first; m < end; m++) {
         int32_t token = token_at(engine, step, m);
         uint64_t word = fake_word(token, step->position[m], sum);
@@ -204,6 +224,7 @@ static void run_sequence(struct fake_engine *engine, struct fake_pass *pass,
         read_row(pass, step, m, token, fake_logits(sum));
     }
     assert(sum == sum_before(engine, table, step->position[end - 1] + 1));
+    if (engine->n_states > 0) engine->state[step->state[s]] = sum;
 }
 
 /* A sample points to settings and lists of its generation, which must be alive. */
@@ -234,6 +255,8 @@ static void fake_submit(void *self, const struct step *step) {
     if (step->S > engine->most_seqs) engine->most_seqs = step->S;
     check_shape(engine, step);
     copy_blocks(engine, step);
+    copy_states(engine, step);
+    for (int s = 0; s < step->S; s++) check_states(engine, step, s);
     for (int s = 0; s < step->S; s++) check_arrived(engine, step, s);
     for (int s = 0; s < step->S; s++) check_rows(engine, step, s);
     for (int s = 0; s < step->S; s++) check_reads(engine, step, s);
@@ -416,6 +439,10 @@ void fake_engine_poison(struct fake_engine *engine, const struct window_pool *wi
         memset(engine->window_word + (size_t)windows->free[i] * size, 0xdd, bytes);
 }
 
+void fake_engine_poison_states(struct fake_engine *engine, const struct state_pool *states) {
+    for (int i = 0; i < states->n_free; i++) engine->state[states->free[i]] = 0xdddddddddddddddd;
+}
+
 static void init_swap(struct fake_swap *swap, size_t blocks, size_t size) {
     swap->comes = mem_calloc(blocks * size, sizeof *swap->comes);
     swap->comes_from = mem_calloc(blocks, sizeof *swap->comes_from);
@@ -435,6 +462,8 @@ struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
     engine->window = config->window;
     engine->window_word =
         mem_calloc((size_t)config->n_window_blocks * size + 1, sizeof *engine->window_word);
+    engine->n_states = config->n_states;
+    engine->state = mem_calloc((size_t)config->n_states + 1, sizeof *engine->state);
     engine->written_in = mem_calloc(blocks, sizeof *engine->written_in);
     engine->writer = mem_calloc(blocks, sizeof *engine->writer);
     engine->id = mem_calloc((size_t)config->max_logit_rows, sizeof *engine->id);
@@ -454,6 +483,7 @@ struct fake_engine *fake_engine_new(const struct scheduler_config *config) {
 void fake_engine_free(struct fake_engine *engine) {
     free(engine->word);
     free(engine->window_word);
+    free(engine->state);
     free(engine->written_in);
     free(engine->writer);
     free(engine->id);

@@ -9,6 +9,9 @@
  * If layers with windows have separate blocks, these hold the same words, and a row reads those in
  * its window. Window blocks that no sequence can see are overwritten (fake_engine_poison).
  *
+ * If the configuration has states, a state holds the sum of the words of its sequence, and a row
+ * compares it with the words of the slots. Free states are overwritten, too.
+ *
  * A step runs when it is submitted, and is sampled when fake_sample is called. The scheduler gets
  * the results at its wait. With two steps in flight the fake resolves the ids of pending tokens.
  *
@@ -51,9 +54,11 @@ struct fake_engine {
     uint64_t *word;              /* [n_blocks * block_size] */
     int n_window_blocks, window; /* from the configuration */
     uint64_t *window_word;       /* [n_window_blocks * block_size] */
+    int n_states;                /* from the configuration */
+    uint64_t *state;             /* [n_states] the sum of all words of a sequence */
     uint64_t *written_in;        /* [n_blocks] number of the step that last wrote it */
     int *writer;                 /* [n_blocks] and the sequence of that step that wrote it */
-    uint64_t n_steps, n_rows, n_copies;
+    uint64_t n_steps, n_rows, n_copies, n_state_copies;
     int most_seqs;                        /* maximum in one step so far */
     struct fake_pass pass[MAX_IN_FLIGHT]; /* a ring from `first` on */
     int first, n_passes;
@@ -74,8 +79,9 @@ struct fake_engine *fake_engine_new(const struct scheduler_config *config);
 void fake_engine_free(struct fake_engine *engine); /* after the scheduler */
 struct engine_port fake_engine_port(struct fake_engine *engine);
 
-/* Overwrites all free window blocks. */
+/* Overwrites all free window blocks; all free states. */
 void fake_engine_poison(struct fake_engine *engine, const struct window_pool *windows);
+void fake_engine_poison_states(struct fake_engine *engine, const struct state_pool *states);
 
 /* ---- its results ---------------------------------------------------------------------------- */
 

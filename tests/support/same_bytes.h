@@ -94,6 +94,7 @@ struct request_set {
     bool reads;            /* some requests read their prompt, or list the logprobs of given ids */
     int V, K;              /* K: numbers of a hidden vector */
     struct kv_config kv;   /* for one block; a run sets its block size */
+    bool has_states;       /* some layers are recurrent */
     int n_windows, window; /* number of layers with windows; the longest window */
     int n_asked, n_theme;
     const int32_t *theme[N_THEMES]; /* [n_theme] */

@@ -177,7 +177,7 @@ static struct engine *open_engine(const struct run *run) {
                                    .cpu_path = s->path};
     struct kv_config kv = run->set->kv;
     kv.block_size = s->block_size;
-    if (s->draft_model) config.drafter = &drafter;
+    if (s->draft_model && !run->set->has_states) config.drafter = &drafter;
     config.swap_space = (int64_t)kv_token_bytes(&kv) * s->block_size * s->swap_slots;
     config.window_blocks = s->window_blocks;
     if (s->window_blocks > 0) kv.L = run->set->n_windows;
@@ -229,7 +229,7 @@ static int foresee(void *owner, int choice, int n_known, int32_t *out, int n) {
 static void set_drafter(struct run *run, struct scheduler_config *config) {
     static const struct lookup_config lookup = {.min_match = 1, .max_match = MAX_DRAFT_MATCH};
     const struct setting *s = &run->setting;
-    if (s->max_drafts == 0) return;
+    if (s->max_drafts == 0 || run->set->has_states) return;
     config->speculation.max_tokens = s->max_drafts;
     config->fixed_drafts = s->fixed_drafts;
     if (s->draft_model) {
@@ -272,6 +272,7 @@ void run_open(struct run *run, const struct request_set *set, const struct setti
                                       .block_size = setting->block_size,
                                       .n_window_blocks = setting->window_blocks,
                                       .window = set->window,
+                                      .n_states = set->has_states ? setting->max_seqs : 0,
                                       .max_logit_rows = setting->max_logit_rows,
                                       .prefix_caching = setting->caching,
                                       .swap_from = 1,
@@ -379,7 +380,16 @@ static void poison_on_cpu(struct backend *b, struct kv_cache *cache, int32_t win
     }
 }
 
+/* On the CPU, as are all models with states. */
+static void poison_states(struct run *run) {
+    const struct state_pool *states = &run->scheduler->states;
+    const struct kv_cache *cache = run->engine->cache;
+    for (int i = 0; i < states->n_free; i++)
+        memset(kv_state(cache, states->free[i], 0), 0x5a, kv_state_bytes(&cache->config));
+}
+
 void run_poison(struct run *run) {
+    poison_states(run);
     const struct window_pool *windows = &run->scheduler->pool.windows;
     void (*poison)(struct backend *, struct kv_cache *, int32_t) = run->setting.poison;
     if (!poison) poison = poison_on_cpu;

@@ -205,7 +205,9 @@ static void ask_model(struct request_set *set) {
     const struct model_config *m = engine_model(engine);
     set->V = m->V;
     set->K = engine_hidden_size(engine);
-    set->kv = (struct kv_config){.L = m->L, .G = m->G, .D = m->D, .n_blocks = 1};
+    set->kv = (struct kv_config){
+        .L = m->L - config_recurrent_layers(m), .G = m->G, .D = m->D, .n_blocks = 1};
+    set->has_states = m->C > 0;
     for (int i = 0; i < m->L; i++) {
         set->n_windows += m->layer[i].window > 0;
         set->window = m->layer[i].window > set->window ? m->layer[i].window : set->window;

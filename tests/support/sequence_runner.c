@@ -47,7 +47,7 @@ struct engine *runner_open_ranks(const char *model, bool float32, int threads,
 static void submit(struct engine *engine, const int32_t *tokens, int first, int n, bool hidden) {
     int32_t position[MOST_HIDDEN_ROWS], slot[MOST_HIDDEN_ROWS], row[MOST_HIDDEN_ROWS];
     int32_t table[2048 / 16];
-    int32_t start[2] = {0, n};
+    int32_t start[2] = {0, n}, state = 0;
     for (int i = 0; i < 2048 / 16; i++) table[i] = i;
     for (int i = 0; i < n; i++) position[i] = slot[i] = first + i, row[i] = i;
     struct step step = {.M = n,
@@ -58,6 +58,7 @@ static void submit(struct engine *engine, const int32_t *tokens, int first, int 
                         .row_start = start,
                         .table = table,
                         .table_stride = 2048 / 16,
+                        .state = &state,
                         .R = n,
                         .n_hidden = hidden ? n : 0,
                         .logit_row = row};

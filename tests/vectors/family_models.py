@@ -365,7 +365,15 @@ def ernie4_5_moe():
         moe_num_shared_experts=2, moe_layer_start_index=1, **{**SMALL, "intermediate_size": 64}))
 
 
-FAMILIES = {"falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
+def lfm2():
+    """Convolutions of four tokens; the last layer has attention."""
+    return transformers.Lfm2ForCausalLM(transformers.Lfm2Config(
+        num_hidden_layers=4, conv_L_cache=4, block_auto_adjust_ff_dim=False, tie_word_embeddings=True, pad_token_id=0,
+        layer_types=["conv", "full_attention", "conv", "full_attention"], rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        **{**SMALL, "hidden_size": 40}))
+
+
+FAMILIES = {"lfm2": lfm2, "falcon": falcon, "falcon_40b": falcon_40b, "gptneox": gptneox, "gptneox_sequential": gptneox_sequential,
             "qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl, "qwen3_vl_moe": qwen3_vl_moe,
             "qwen2": qwen2, "qwen3": qwen3, "gpt2": gpt2, "gemma": gemma, "gemma2": gemma2, "phi3": phi3, "smollm3": smollm3,
             "granite": granite, "olmo2": olmo2, "olmo3": olmo3, "gemma3": gemma3,

@@ -298,13 +298,17 @@ ARCHITECTURES.update(phi="phi2", glm="chatglm", command_r="command-r", command_r
                      granite4_nope="granite", minimax_m2="minimax-m2")
 NAMES.update(qwen2_5_vl=LLAMA_LIKE, qwen3_vl=LLAMA_LIKE, qwen3_vl_moe=MOE)
 ARCHITECTURES.update(qwen2_5_vl="qwen2vl", qwen3_vl="qwen3vl", qwen3_vl_moe="qwen3vlmoe")
+NAMES["lfm2"] = {**LLAMA_LIKE, "operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.out_proj": "attn_output",
+                 "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm", "feed_forward.w1": "ffn_gate",
+                 "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down", "conv.conv": "shortconv.conv",
+                 "conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj"}
 NEOX = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "attention.query_key_value": "attn_qkv",
         "attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"}
 FALCON = {**NEOX, "self_attention.query_key_value": "attn_qkv", "self_attention.dense": "attn_output", "ln_mlp": "attn_norm",
           "ln_attn": "attn_norm_2"}
 NAMES.update(falcon=FALCON, falcon_40b=FALCON, gptneox=NEOX, gptneox_sequential=NEOX)
 ARCHITECTURES.update(falcon_40b="falcon", gptneox_sequential="gptneox")
-ENDS = {"embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
+ENDS = {"embedding_norm": "token_embd_norm", "embed_tokens": "token_embd", "wte": "token_embd", "wpe": "position_embd", "norm": "output_norm",
         "ln_f": "output_norm", "final_layernorm": "output_norm", "final_layer_norm": "output_norm",
         "word_embeddings": "token_embd", "embed_in": "token_embd", "embed_out": "output", "lm_head": "output", "embed_tokens_per_layer": "per_layer_token_embd",
         "per_layer_model_projection": "per_layer_model_proj", "per_layer_projection_norm": "per_layer_proj_norm"}
@@ -369,6 +373,8 @@ def add_tensors(writer, family, model):
         if ".experts." in name:
             (add_gpt_oss_experts if family == "gpt_oss" else add_experts)(writer, name, data)
             continue
+        if name.endswith("conv.conv.weight"):
+            data = data.squeeze(1)
         if family == "gpt2" and ".c_" in name and data.dim() == 2:
             data = data.T
         if family == "glm" and "self_attn.q_proj" in name:  # as in files of the model's first folders
@@ -508,6 +514,12 @@ def add_keys(writer, family, c):
     writer.add_feed_forward_length(next(getattr(c, name) for name in widths if hasattr(c, name)))
     if family == "gpt2":
         writer.add_layer_norm_eps(c.layer_norm_epsilon)
+        return
+    if family == "lfm2":
+        writer.add_head_count_kv([c.num_key_value_heads if kind != "conv" else 0 for kind in c.layer_types])
+        writer.add_layer_norm_rms_eps(c.norm_eps)
+        writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
+        writer.add_shortconv_l_cache(c.conv_L_cache)
         return
     writer.add_head_count_kv(key_heads(c))
     if "falcon" in family or "gptneox" in family:

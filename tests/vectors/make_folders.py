@@ -296,6 +296,14 @@ def qwen2moe_mixed():
         mlp_only_layers=[3], **{**SMALL, "num_hidden_layers": 4}, **family_models.experts(4, 2)))
 
 
+def lfm2():
+    """With biases, a width that is adjusted, and a convolution in the last layer."""
+    return transformers.Lfm2ForCausalLM(transformers.Lfm2Config(
+        conv_bias=True, block_ffn_dim_multiplier=1.2, block_multiple_of=16, tie_word_embeddings=False, pad_token_id=0,
+        layer_types=["conv", "full_attention", "full_attention", "conv"], rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        **{**SMALL, "num_hidden_layers": 4, "intermediate_size": 60}))
+
+
 def qwen3moe_mixed():
     """The first layer has an MLP, which a GGUF file can represent."""
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
@@ -327,6 +335,16 @@ def several_ends(generation):
 def finish_llama(folder):
     edit_json(folder / "config.json", old_spelling)
     edit_json(folder / "generation_config.json", several_ends)
+
+
+def finish_lfm2(folder):
+    """Published folders list the layers with attention, and name the width and the tie otherwise."""
+    def rename(config):
+        config["full_attn_idxs"] = [i for i, kind in enumerate(config.pop("layer_types")) if kind != "conv"]
+        config["block_ff_dim"] = config.pop("intermediate_size")
+        config["tie_embedding"] = config.pop("tie_word_embeddings")
+    edit_json(folder / "config.json", rename)
+    edit_json(folder / "config.json", old_spelling)
 
 
 def finish_olmo3(folder):
@@ -554,6 +572,7 @@ def finish_mxfp4(folder):
 
 # name: (model, type of its weights, largest file, changes to the folder)
 FOLDERS = {
+    "lfm2": (lfm2, torch.bfloat16, "1GB", finish_lfm2),
     "llama": (llama, torch.float32, "60KB", finish_llama),
     "mistral": (mistral, torch.bfloat16, "1GB", None),
     "ministral3": (ministral3, torch.bfloat16, "1GB", finish_ministral3),

@@ -49,7 +49,7 @@ struct folder_style {
     float rope_part; /* rotated fraction of a head if config.json does not state it; 0: all */
     /* another name of the activation, for its approximation by tanh */
     const char *tanh_activation;
-    bool has_falcon_keys;  /* config.json has Falcon's keys (hf_falcon.c) */
+    bool has_falcon_keys;  /* config.json has Falcon's keys (hf_own_keys.c) */
     bool rotates_if_said;  /* only if "position_embedding_type" is "rope" */
     const char *width_key; /* key of the MLP's width; NULL: "intermediate_size" */
     bool rotates_adjacent; /* rotary positions use adjacent pairs, as in GGUF files */
@@ -96,6 +96,7 @@ struct model_family {
     bool norms_values;   /* heads of values go through a norm without gains */
     /* of layers without a window, if config.json does not state it; 0: as in other layers */
     int head_size;
+    int taps;            /* usual length of its short convolutions; 0: it has none */
     bool may_not_rotate; /* a GGUF file may turn positions off */
     bool by_sigmoid;     /* experts are chosen and weighed by sigmoids; see struct experts */
     bool ties;           /* the head is the embedding if config.json lacks "tie_word_embeddings" */
@@ -140,6 +141,12 @@ struct model_family {
     (ROLE_BIT(ROLE_ATTN_NORM_AFTER) | ROLE_BIT(ROLE_ATTN_NORM_AFTER_BIAS) |                        \
      ROLE_BIT(ROLE_FFN_NORM_AFTER) | ROLE_BIT(ROLE_FFN_NORM_AFTER_BIAS))
 
+/* Layers with a short convolution instead of attention, and the biases that config.json enables by
+ * "conv_bias". */
+#define ROLES_SHORT_CONV (ROLE_BIT(ROLE_CONV_IN) | ROLE_BIT(ROLE_CONV) | ROLE_BIT(ROLE_CONV_OUT))
+#define ROLES_SHORT_CONV_BIASES                                                                    \
+    (ROLE_BIT(ROLE_CONV_IN_BIAS) | ROLE_BIT(ROLE_CONV_BIAS) | ROLE_BIT(ROLE_CONV_OUT_BIAS))
+
 /* Norms that config.json enables by "use_qk_norm". */
 #define ROLES_QK_NORM (ROLE_BIT(ROLE_Q_NORM) | ROLE_BIT(ROLE_K_NORM))
 
@@ -179,7 +186,8 @@ extern const struct model_family model_llama, model_qwen2, model_qwen3, model_gp
     model_olmo2, model_ernie4_5, model_seed_oss, model_glm4, model_exaone4, model_starcoder2,
     model_stablelm, model_cohere2, model_mistral, model_mistral3, model_opt, model_phi3,
     model_smollm3, model_gemma4_experts, model_glm, model_command_r, model_granite4, model_phi,
-    model_falcon, model_gptneox, model_arcee, model_nemotron, model_hunyuan, model_apertus;
+    model_falcon, model_gptneox, model_arcee, model_nemotron, model_hunyuan, model_apertus,
+    model_lfm2;
 extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, model_olmoe,
     model_granitemoe, model_minimax_m2, model_qwen3vlmoe, model_ernie4_5_moe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;

@@ -18,6 +18,11 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_EMBEDDING_NORM_BIAS] = {"token_embd_norm.bias", "embeddings.LayerNorm.bias",
                                   BIAS(K, FIRST)},
     [ROLE_OUTPUT_NORM] = {"output_norm.weight", "norm.weight", VECTOR(K, FIRST)},
+    [ROLE_OUTPUT_NORM_ALIAS] = {"token_embd_norm.weight",
+                                "embedding_norm.weight",
+                                VECTOR(K, FIRST),
+                                1,
+                                {ROLE_OUTPUT_NORM}},
     [ROLE_OUTPUT_NORM_BIAS] = {"output_norm.bias", "norm.bias", BIAS(K, FIRST)},
     [ROLE_OUTPUT] = {"output.weight", "lm_head.weight", MATRIX(V, EMBEDDING, FIRST)},
     [ROLE_OUTPUT_BIAS] = {"output.bias", "lm_head.bias", BIAS(V, FIRST)},
@@ -73,6 +78,27 @@ static const struct role_info table[N_ROLES] = {
     [ROLE_O] = {"attn_output.weight", "self_attn.o_proj.weight", MATRIX(K, Q, INPUTS)},
     [ROLE_O_BIAS] = {"attn_output.bias", "self_attn.o_proj.bias", BIAS(K, FIRST)},
     [ROLE_SINKS] = {"attn_sinks.weight", "self_attn.sinks", VECTOR(H, OUTPUTS)},
+    [ROLE_CONV_IN] = {"shortconv.in_proj.weight",
+                      "conv.in_proj.weight",
+                      MATRIX(3C, K, OUTPUTS),
+                      3,
+                      {ROLE_CONV_GATE_IN, ROLE_CONV_GATE_OUT, ROLE_CONV_X}},
+    [ROLE_CONV_IN_BIAS] = {"shortconv.in_proj.bias",
+                           "conv.in_proj.bias",
+                           BIAS(3C, OUTPUTS),
+                           3,
+                           {ROLE_CONV_GATE_IN_BIAS, ROLE_CONV_GATE_OUT_BIAS, ROLE_CONV_X_BIAS}},
+    [ROLE_CONV_GATE_IN] = {"shortconv.gate_in.weight", NULL, MATRIX(C, K, OUTPUTS)},
+    [ROLE_CONV_GATE_IN_BIAS] = {"shortconv.gate_in.bias", NULL, BIAS(C, OUTPUTS)},
+    [ROLE_CONV_GATE_OUT] = {"shortconv.gate_out.weight", NULL, MATRIX(C, K, OUTPUTS)},
+    [ROLE_CONV_GATE_OUT_BIAS] = {"shortconv.gate_out.bias", NULL, BIAS(C, OUTPUTS)},
+    [ROLE_CONV_X] = {"shortconv.x.weight", NULL, MATRIX(C, K, OUTPUTS)},
+    [ROLE_CONV_X_BIAS] = {"shortconv.x.bias", NULL, BIAS(C, OUTPUTS)},
+    [ROLE_CONV] = {"shortconv.conv.weight", "conv.conv.weight", VECTOR(TAPS_C, OUTPUTS),
+                   .of_taps = true},
+    [ROLE_CONV_BIAS] = {"shortconv.conv.bias", "conv.conv.bias", BIAS(C, OUTPUTS)},
+    [ROLE_CONV_OUT] = {"shortconv.out_proj.weight", "conv.out_proj.weight", MATRIX(K, C, INPUTS)},
+    [ROLE_CONV_OUT_BIAS] = {"shortconv.out_proj.bias", "conv.out_proj.bias", BIAS(K, FIRST)},
     [ROLE_ATTN_POST_NORM] = {"post_attention_norm.weight", "post_attention_layernorm.weight",
                              VECTOR(K, NONE)},
     [ROLE_FFN_NORM] = {"ffn_norm.weight", "post_attention_layernorm.weight", VECTOR(K, NONE)},
@@ -232,6 +258,12 @@ int role_extent(const struct model_config *config, enum extent extent, int layer
         return 2 * config->experts.F;
     case EXTENT_F_SHARED:
         return config->experts.F_shared;
+    case EXTENT_C:
+        return config->C;
+    case EXTENT_3C:
+        return 3 * config->C;
+    case EXTENT_TAPS_C:
+        return config->taps * config->C;
     }
     return 0;
 }
@@ -248,6 +280,9 @@ bool config_may_have_in(const struct model_config *config, enum role role, int l
          is_of_experts = role >= ROLE_ROUTER;
     if (role_is_of_layer(role) != (layer >= 0)) return false;
     if (layer < 0) return true;
+    bool is_of_conv = role >= ROLE_CONV_IN && role <= ROLE_CONV_OUT_BIAS,
+         is_of_heads = role >= ROLE_Q && role <= ROLE_SINKS;
+    if (config->layer[layer].is_recurrent ? is_of_heads : is_of_conv) return false;
     if (role == ROLE_V && config->layer[layer].values_are_keys) return false;
     if (role == ROLE_ATTN_NORM && layer == 0 && config->first_lacks_norm) return false;
     if (!config->experts.is_used || config->experts.beside_mlp) return true;

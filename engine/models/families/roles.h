@@ -24,6 +24,9 @@ enum role {
     ROLE_EMBEDDING_NORM,
     ROLE_EMBEDDING_NORM_BIAS,
     ROLE_OUTPUT_NORM,
+    /* the last norm, in GGUF files that call it a norm of the embedding; loaded as
+     * ROLE_OUTPUT_NORM */
+    ROLE_OUTPUT_NORM_ALIAS,
     ROLE_OUTPUT_NORM_BIAS,
     ROLE_OUTPUT,
     ROLE_OUTPUT_BIAS,
@@ -61,6 +64,18 @@ enum role {
     ROLE_O,
     ROLE_O_BIAS,
     ROLE_SINKS,
+    ROLE_CONV_IN, /* gates in and out, and inputs x of a short convolution; loaded as three */
+    ROLE_CONV_IN_BIAS,
+    ROLE_CONV_GATE_IN,
+    ROLE_CONV_GATE_IN_BIAS,
+    ROLE_CONV_GATE_OUT,
+    ROLE_CONV_GATE_OUT_BIAS,
+    ROLE_CONV_X,
+    ROLE_CONV_X_BIAS,
+    ROLE_CONV, /* its weights: a vector [taps][C] in memory, [C][taps] in files */
+    ROLE_CONV_BIAS,
+    ROLE_CONV_OUT,
+    ROLE_CONV_OUT_BIAS,
     ROLE_ATTN_POST_NORM,
     ROLE_FFN_NORM,
     /* the norm before the MLP, in GGUF files that call it a norm after attention; loaded as
@@ -134,6 +149,9 @@ enum extent {
     EXTENT_F_EXPERT,
     EXTENT_2F_EXPERT,
     EXTENT_F_SHARED,
+    EXTENT_C, /* channels of a recurrent layer */
+    EXTENT_3C,
+    EXTENT_TAPS_C,
 };
 
 /* The division of a tensor among ranks. */
@@ -161,6 +179,7 @@ struct role_info {
      * biases: one tensor [E][N] */
     bool of_experts;
     bool of_heads;   /* one vector per head; in a folder one tensor each, as for experts */
+    bool of_taps;    /* a row of `taps` numbers per channel, in folders with a dimension of 1 */
     bool is_float32; /* the backend always stores it in float32 */
 };
 

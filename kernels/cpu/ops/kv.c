@@ -133,6 +133,8 @@ static enum status check(const struct kv_config *config, struct err *err) {
         const struct kv_heads heads = kv_heads_of(config, i);
         positive = heads.G > 0 && heads.D > 0 && heads.D <= INT32_MAX - LANES;
     }
+    positive = positive && config->n_states >= 0;
+    if (config->n_states > 0) positive = positive && kv_state_bytes(config) > 0;
     if (!positive || config->n_window_blocks < 0)
         return err_set(err, STATUS_USAGE, NULL,
                        "every size of the key-value cache must be positive");
@@ -153,6 +155,8 @@ static void take_memory(struct kv_cache *cache) {
         kv->keys = mem_large(kv->keys_bytes + PAST_THE_END);
         kv->values = mem_large(kv->values_bytes);
     }
+    cache->state_bytes = (size_t)cache->config.n_states * kv_state_bytes(&cache->config);
+    if (cache->state_bytes > 0) cache->states = mem_large(cache->state_bytes);
 }
 
 enum status op_kv_new(struct backend *b, struct kv_cache **out, const struct kv_config *config,
@@ -189,6 +193,7 @@ void op_kv_free(struct backend *b, struct kv_cache *cache) {
         mem_large_free(cache->kind[k].keys, cache->kind[k].keys_bytes + PAST_THE_END);
         mem_large_free(cache->kind[k].values, cache->kind[k].values_bytes);
     }
+    if (cache->states) mem_large_free(cache->states, cache->state_bytes);
     mem_free(cache->layer);
     mem_free(cache);
 }
@@ -219,6 +224,7 @@ void op_kv_touch(struct backend *b, struct kv_cache *cache) {
         touch(cpu_of(b)->pool, cache->kind[k].keys, cache->kind[k].keys_bytes);
         touch(cpu_of(b)->pool, cache->kind[k].values, cache->kind[k].values_bytes);
     }
+    if (cache->states) touch(cpu_of(b)->pool, cache->states, cache->state_bytes);
 }
 
 static void copy_block(const struct kv_kind *kv, int from, int to) {
@@ -227,6 +233,12 @@ static void copy_block(const struct kv_kind *kv, int from, int to) {
         memcpy(kv_keys(kv, place, to), kv_keys(kv, place, from), kv->key_bytes);
         memcpy(kv_values(kv, place, to), kv_values(kv, place, from), kv->value_bytes);
     }
+}
+
+static void copy_states(const struct step *step, struct kv_cache *cache) {
+    for (int i = 0; i < step->n_state_copies; i++)
+        memcpy(kv_state(cache, step->state_to[i], 0), kv_state(cache, step->state_from[i], 0),
+               kv_state_bytes(&cache->config));
 }
 
 void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *cache) {
@@ -240,4 +252,5 @@ void op_step_begin(struct backend *b, const struct step *step, struct kv_cache *
             copy_block(&cache->kind[k], (has_window ? step->window_copy_from : step->copy_from)[i],
                        (has_window ? step->window_copy_to : step->copy_to)[i]);
         }
+    copy_states(step, cache);
 }

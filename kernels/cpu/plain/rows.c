@@ -194,6 +194,7 @@ const struct path path_plain = {
     .quantise_half = plain_quantise_half,
     .product = plain_product,
     .attend = plain_attend,
+    .short_conv = plain_short_conv,
     .merge = plain_merge,
     .finish = plain_finish,
     .logits = &plain_logits,

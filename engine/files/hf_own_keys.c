@@ -1,0 +1,99 @@
+/* Reads the keys of config.json that only one family has. Falcon: heads, branches and norms; its
+ * first models (7B) have one key head, later ones (11B, 40B) the "new decoder architecture". LFM2:
+ * short convolutions and the width of MLPs. */
+#include <string.h>
+
+#include "engine/files/hf_config.h"
+#include "engine/files/hf_keys.h"
+
+/* ---- Falcon --------------------------------------------------------------------------------- */
+
+/* Refuses models with other positions, biases, or one branch after the other. */
+static enum status refuse_others(const struct json *root, bool is_new, struct err *err) {
+    const struct {
+        const char *key;
+        bool served;
+    } keys[] = {{"alibi", false}, {"bias", false}, {"parallel_attn", true}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        bool found;
+        enum status status = key_bool_or(root, keys[i].key, keys[i].served, &found, err);
+        if (status) return status;
+        if (found != keys[i].served && !(is_new && keys[i].served))
+            return err_set(err, STATUS_BAD_FILE, keys[i].key, "key %s: only %s is supported",
+                           keys[i].key, keys[i].served ? "true" : "false");
+    }
+    return STATUS_OK;
+}
+
+enum status hf_falcon_read(struct model_config *config, struct hf_config *hf, struct err *err) {
+    static const char heads_key[] = "num_kv_heads|n_head_kv";
+    const struct json *root = hf->text;
+    bool is_new, has_one;
+    int heads, norms;
+    enum status status = key_bool_or(root, "new_decoder_architecture", false, &is_new, err);
+    if (!status) status = key_bool_or(root, "multi_query", true, &has_one, err);
+    if (!status) status = refuse_others(root, is_new, err);
+    if (!status) status = key_int_or(root, heads_key, 1, MAX_HEADS, config->H, &heads, err);
+    if (!status)
+        status = key_int_or(root, "num_ln_in_parallel_attn", 1, 2, is_new ? 2 : 1, &norms, err);
+    if (status) return status;
+    config->G = is_new ? heads : has_one ? 1 : config->H;
+    hf->has_bias[HF_TWO_NORMS] = is_new && norms == 2;
+    if (config->H % config->G == 0) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, "num_kv_heads",
+                   "%d key-value heads (num_kv_heads) do not divide %d heads (num_attention_heads)",
+                   config->G, config->H);
+}
+
+/* ---- LFM2 ----------------------------------------------------------------------------------- */
+
+/* Reads full_attn_idxs, the layers with attention in files without layer_types. Without both, all
+ * layers have attention. */
+static enum status read_attention_layers(struct model_config *c, const struct json *root,
+                                         struct err *err) {
+    static const char key[] = "full_attn_idxs";
+    const struct json *list = key_value(root, key);
+    bool fits = json_is(list, JSON_ARRAY);
+    if (!list || key_value(root, "layer_types")) return STATUS_OK;
+    for (int i = 0; i < c->L; i++) c->layer[i].is_recurrent = true;
+    json_each(layer, list) {
+        fits = fits && json_is(layer, JSON_NUMBER) && layer->is_integer && layer->integer >= 0 &&
+               layer->integer < c->L;
+        if (fits) c->layer[layer->integer].is_recurrent = false;
+    }
+    if (fits) return STATUS_OK;
+    return err_set(err, STATUS_BAD_FILE, key, "key %s: expected an array of layers, each in 0..%d",
+                   key, c->L - 1);
+}
+
+/* The file's width of the MLP is that of an MLP without a gate: two thirds are used, times a
+ * factor, and rounded up. */
+static enum status read_width(struct model_config *c, const struct json *root, struct err *err) {
+    bool adjusts;
+    double factor = 1;
+    int multiple = 256;
+    enum status status = key_bool_or(root, "block_auto_adjust_ff_dim", true, &adjusts, err);
+    if (!status)
+        status = key_number_or(root, "block_ffn_dim_multiplier", 1e-3, 1e3, 1, &factor, err);
+    if (!status) status = key_int_or(root, "block_multiple_of", 1, MAX_WIDTH, 256, &multiple, err);
+    if (status || !adjusts) return status;
+    int64_t F = (int64_t)(factor * (double)(2 * (int64_t)c->F / 3));
+    F = (F + multiple - 1) / multiple * multiple;
+    if (F >= 1 && F <= MAX_WIDTH) {
+        c->F = (int)F;
+        return STATUS_OK;
+    }
+    return err_set(err, STATUS_BAD_FILE, "block_ff_dim",
+                   "an MLP of %lld numbers (block_ff_dim and the keys that adjust it) is not "
+                   "supported; expected 1 to %d",
+                   (long long)F, MAX_WIDTH);
+}
+
+enum status hf_conv_read(struct model_config *config, struct hf_config *hf, struct err *err) {
+    const struct json *root = hf->text;
+    enum status status =
+        key_int_or(root, "conv_L_cache", 2, MAX_TAPS, config->taps, &config->taps, err);
+    if (!status) status = read_attention_layers(config, root, err);
+    if (!status) status = key_bool_or(root, "tie_embedding", hf->is_tied, &hf->is_tied, err);
+    return status ? status : read_width(config, root, err);
+}

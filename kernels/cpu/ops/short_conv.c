@@ -1,0 +1,54 @@
+/* The op of the short convolution. A piece is some channels in all rows of the step, so that each
+ * state is read and written by one thread. */
+#include "kernels/cpu/cpu.h"
+
+struct conv_job {
+    struct cpu *cpu;
+    const struct short_conv *conv;
+    struct kv_cache *cache;
+    int layer;
+    int groups; /* groups of LANES channels per piece */
+    const float *in, *out, *x;
+    float *y;
+};
+
+/* Computes a group of channels in all sequences. */
+static void conv_group(const struct conv_job *job, int first) {
+    const struct step *step = job->cpu->step;
+    const int N = job->conv->N;
+    for (int s = 0; s < step->S; s++) {
+        const int row = step->row_start[s];
+        const size_t at = (size_t)row * (size_t)N;
+        const struct channels channels = {.conv = job->conv,
+                                          .first = first,
+                                          .n = N - first < LANES ? N - first : LANES,
+                                          .rows = step->row_start[s + 1] - row,
+                                          .begins = step->position[row] == 0,
+                                          .in = job->in + at,
+                                          .out = job->out + at,
+                                          .x = job->x + at,
+                                          .y = job->y + at,
+                                          .state =
+                                              kv_state(job->cache, step->state[s], job->layer)};
+        job->cpu->path->short_conv(&channels);
+    }
+}
+
+static void conv_piece(void *arg, int i, int thread) {
+    const struct conv_job *job = arg;
+    (void)thread;
+    int first = i * job->groups * LANES, end = first + job->groups * LANES;
+    for (; first < end && first < job->conv->N; first += LANES) conv_group(job, first);
+}
+
+void op_short_conv(struct backend *b, float *y, const float *in, const float *out, const float *x,
+                   struct kv_cache *cache, int layer, const struct short_conv *conv) {
+    struct cpu *cpu = cpu_of(b);
+    const int groups = (conv->N + LANES - 1) / LANES;
+    assert(cpu->step->state && layer >= 0 && layer < cache->config.state_layers);
+    assert(conv->taps >= 2 && conv->taps <= MAX_TAPS && conv->N > 0);
+    assert(short_conv_state(conv) <= cache->config.state_floats);
+    struct conv_job job = {cpu, conv, cache, layer, 1, in, out, x, y};
+    job.groups = piece_units(cpu, (int64_t)cpu->step->M * LANES * conv->taps, groups);
+    pool_run(cpu->pool, conv_piece, &job, (groups + job.groups - 1) / job.groups);
+}

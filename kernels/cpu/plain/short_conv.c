@@ -1,0 +1,30 @@
+/* The short convolution, one channel and one row at a time. */
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+
+/* Returns the convolution's sum for a channel; u has its last numbers, the oldest first. */
+static float sum_of(const struct short_conv *conv, const float *u, int channel) {
+    float sum = conv->bias ? conv->bias[channel] : 0;
+    for (int t = 0; t < conv->taps; t++) sum = fmaf(conv->w[t * conv->N + channel], u[t], sum);
+    return sum;
+}
+
+static void one_channel(const struct channels *c, int channel) {
+    const int N = c->conv->N, last = c->conv->taps - 1;
+    float u[MAX_TAPS];
+    for (int t = 0; t < last; t++) u[t] = c->begins ? 0 : c->state[t * N + channel];
+    for (int r = 0; r < c->rows; r++) {
+        const size_t at = (size_t)r * (size_t)N + (size_t)channel;
+        u[last] = c->in[at] * c->x[at];
+        c->y[at] = c->out[at] * sum_of(c->conv, u, channel);
+        for (int t = 0; t < last; t++) u[t] = u[t + 1];
+    }
+    for (int t = 0; t < last; t++) c->state[t * N + channel] = u[t];
+}
+
+void plain_short_conv(const struct channels *c) {
+    assert(c->n > 0 && c->first >= 0 && c->first + c->n <= c->conv->N);
+    assert(c->conv->taps >= 2 && c->conv->taps <= MAX_TAPS);
+    for (int i = 0; i < c->n; i++) one_channel(c, c->first + i);
+}
