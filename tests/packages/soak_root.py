@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from conftest import ROOT, run
 
 sys.path += [str(ROOT / "tests")]
 from e2e.conftest import free_port  # noqa: E402
+from e2e.hub import Hub  # noqa: E402
 
 BASE, MODEL = ROOT / "build/packages/base", ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -129,3 +131,27 @@ def test_install_serve_upgrade_purge(root, deb, tmp_path):
     root.run("apt-get -qy purge penstock")
     assert not etc.parent.exists() and not (root.folder / "usr/bin/penstock").exists()
     assert (models / "model.gguf").stat().st_size == MODEL.stat().st_size
+
+
+def test_readme_leads_from_the_package_to_a_chat_in_three_commands(root, deb):
+    text = (ROOT / "README.md").read_text()
+    lines = re.search(r"from the \.deb to a chat.*?\n\n((?:    .+\n)+)", text)[1].splitlines()
+    assert len(lines) == 3 and lines[0].strip() == f"sudo apt install ./build/package/{deb.name}"
+    name = re.search(r"penstock pull (\S+)", lines[1])[1]
+    hub = Hub()
+    hub.files = {f"{name}/model-q4_k_m.gguf": MODEL.read_bytes()}
+    try:
+        (root.folder / "root/build/package").mkdir(parents=True)
+        shutil.copy(deb, root.folder / "root/build/package")
+        (root.folder / "usr/bin/sudo").write_text("#!/bin/sh\nexec \"$@\"\n")
+        (root.folder / "usr/bin/sudo").chmod(0o755)
+        (root.folder / "etc/apt/apt.conf.d/99yes").write_text('APT::Get::Assume-Yes "true"; APT::Install-Recommends "false";')
+        before = f"cd /root; export HF_ENDPOINT={hub.url};"
+        root.run("apt-get", "-qq", "update")
+        for line in lines[:2]:
+            root.run(before, line)
+        chat = subprocess.run(root.command(before, lines[2]), input="Name a river.\n", capture_output=True, text=True, timeout=120, check=False)
+        assert chat.returncode == 0 and chat.stdout.strip(), chat.stderr
+    finally:
+        hub.shutdown()
+        hub.server_close()
