@@ -103,7 +103,7 @@ START_TEST(each_api_has_its_path) {
         ck_assert_ptr_eq(api_find(api_at(i)->path), api_at(i));
         snprintf(line, sizeof line, "POST %s", api_at(i)->path);
         ask(line, "", "[]");
-        expect_status(line, 400);
+        expect_status(line, api_http(api_at(i), STATUS_INVALID_REQUEST));
         expect_text("The body must be a JSON object, but it is an array.");
         snprintf(line, sizeof line, "PUT %s", api_at(i)->path);
         ask(line, "", "[]");
