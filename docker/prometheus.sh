@@ -10,7 +10,11 @@ echo "prometheus.sh: unpacking prometheus"
 rm -rf "$folder.new" "$folder"
 mkdir -p "$folder.new"
 cd "$folder.new"
-if ! apt-get -qq download prometheus >log 2>&1; then
+# Without lists, or with old ones, root fetches them first.
+fetch() {
+    apt-get -qq download prometheus >log 2>&1
+}
+if ! fetch && ! { [ "$(id -u)" = 0 ] && apt-get -qq update >log 2>&1 && fetch; }; then
     cat log >&2
     echo "prometheus.sh: apt could not download the package prometheus; its lists may be old: run apt-get update as root" >&2
     exit 1
