@@ -21,6 +21,16 @@ static const struct field embeddings_rows[] = {
 static const struct field_table embed_fields = {FIELDS_OF(embed_rows)};
 static const struct field_table embeddings_fields = {FIELDS_OF(embeddings_rows)};
 
+/* Writes the input that loads the model, beside a field that is checked all the same. */
+static void write_load(struct buf *out, const struct field_table *fields, const struct json *body) {
+    const bool may_cut = fields_find(fields, "dimensions") != NULL;
+    const struct json *dimensions = may_cut ? fields_member(fields, body, "dimensions") : NULL;
+    buf_puts(out, "\"input\":[0]");
+    if (!dimensions) return;
+    buf_puts(out, ",\"dimensions\":");
+    json_write_value(out, dimensions);
+}
+
 /* Ollama cuts texts to the context unless it is told not to. Clients load a model by an empty
  * input: here it is one token, whose vector is not written. */
 static enum status translate(struct buf *out, const struct field_table *fields,
@@ -41,7 +51,7 @@ static enum status translate(struct buf *out, const struct field_table *fields,
     json_write_string(out, name, ollama_name_length(limits, name, json_length(model)));
     if (!truncate || json_true(truncate)) buf_puts(out, ",\"truncate_prompt_tokens\":-1");
     if (is_empty)
-        buf_puts(&copied, "\"input\":[0]");
+        write_load(&copied, fields, body);
     else
         fields_copy(fields, body, &copied);
     if (copied.length > 0) buf_puts(out, ",");

@@ -144,6 +144,7 @@ def test_an_empty_input_of_ollamas_loads_the_model(server):
     assert ollama.Client(host=server.url).embed(model=NAME, input=[]).embeddings == []
     assert server.post("/api/embeddings", {"model": NAME, "prompt": ""}).json() == {"embedding": []}
     assert server.post("/api/embed", {"model": NAME, "input": [""]}).status_code == 400
+    assert server.post("/api/embed", {"model": NAME, "input": [], "dimensions": 0}).status_code == 400
 
 
 # ---- decisions ----------------------------------------------------------------------------------
