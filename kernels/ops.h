@@ -170,6 +170,9 @@ struct attention {
     /* Encoders: a row also sees the rows after it, as many as before it if there is a window. All
      * positions of each sequence are then rows of the step. Only the CPU backend has it */
     bool both_ways;
+    /* [H] ALiBi (Press et al. 2022): slope * distance of the two positions is subtracted from a
+     * head's scores before the cap; NULL: nothing. Only the CPU backend has it */
+    const float *slopes;
 };
 
 /* A gated short convolution (LFM2: Liquid AI 2025). Each of N channels c is a sequence over the

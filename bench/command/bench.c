@@ -43,6 +43,10 @@ static int check_fits(const struct bench *bench) {
     int64_t each = memory->n_blocks / batch * (int64_t)size;
     /* blocks that a decoding sequence sees, plus one for the step that fills the next block */
     int seen = memory->n_window_blocks > 0 ? window_blocks_seen(memory->window, size) + 1 : 0;
+    if (engine_model(bench->engine)->is_encoder) {
+        fprintf(stderr, "penstock: bench measures models that give text, and this is an encoder\n");
+        return 2;
+    }
     bool windows_fit = memory->n_window_blocks / batch >= min_int(blocks, seen);
     if (longest > memory->max_model_len) {
         fprintf(stderr, "penstock: a prompt of %d tokens is longer than the context of %d\n",

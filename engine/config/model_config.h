@@ -139,6 +139,7 @@ struct model_config {
     /* Rows see both ways, so a prompt is computed in one step, and the model has no head for
      * text. */
     bool is_encoder;
+    bool has_slopes;       /* scores fall with the distance of positions: ALiBi */
     int n_types;           /* rows of the token types, of which the first is added */
     bool first_lacks_norm; /* the first layer's input is the normalised embedding */
     bool lacks_text;       /* the head gives labels instead of text */

@@ -17,15 +17,22 @@ static enum status read_padded_positions(struct model_config *c, const struct js
     return STATUS_OK;
 }
 
-/* Only positions that are added to the token's row are served, and no layers of a decoder. */
-static enum status refuse_forms(const struct json *root, struct err *err) {
+/* Refuses other positions than the family's, and layers of a decoder. */
+static enum status refuse_forms(const struct model_config *c, const struct json *root,
+                                struct err *err) {
     const struct json *kind = key_value(root, "position_embedding_type");
+    const struct json *mlp = key_value(root, "feed_forward_type");
+    const char *served = c->has_slopes ? "alibi" : "absolute";
     bool decodes;
     char text[64];
-    if (kind && !json_is_text(kind, "absolute"))
+    if ((kind || c->has_slopes) && !json_is_text(kind, served))
         return err_set(err, STATUS_BAD_FILE, "position_embedding_type",
-                       "key position_embedding_type: only \"absolute\" is supported, found \"%s\"",
-                       key_shown(kind, text));
+                       "key position_embedding_type: only \"%s\" is supported, found \"%s\"",
+                       served, kind ? key_shown(kind, text) : "nothing");
+    if (c->has_slopes && !json_is_text(mlp, "geglu"))
+        return err_set(err, STATUS_BAD_FILE, "feed_forward_type",
+                       "key feed_forward_type: only \"geglu\" is supported, found \"%s\"",
+                       mlp ? key_shown(mlp, text) : "nothing");
     enum status status = key_bool_or(root, "is_decoder", false, &decodes, err);
     if (status || !decodes) return status;
     return err_set(err, STATUS_BAD_FILE, "is_decoder",
@@ -74,7 +81,7 @@ enum status hf_encoder_read(struct model_config *config, const struct hf_config 
     }
     enum status status =
         key_int_or(root, "type_vocab_size", 1, MAX_WIDTH, 2, &config->n_types, err);
-    if (!status) status = refuse_forms(root, err);
+    if (!status) status = refuse_forms(config, root, err);
     if (!status && config->norm == NORM_RMS && !key_value(root, "use_bidirectional_attention"))
         status = err_set(err, STATUS_BAD_FILE, "use_bidirectional_attention",
                          "key use_bidirectional_attention is missing: only true is supported in a "

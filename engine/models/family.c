@@ -28,7 +28,7 @@ static const struct model_family *const families[] = {
     &model_phi,      &model_qwen2vl,  &model_qwen3vl,    &model_qwen3vlmoe,
     &model_arcee,    &model_nemotron, &model_hunyuan,    &model_ernie4_5_moe,
     &model_apertus,  &model_bert,     &model_roberta,    &model_gemma_embedding,
-    &model_nomic,    &model_modern,   &model_lfm2,
+    &model_nomic,    &model_modern,   &model_jina,       &model_lfm2,
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -120,6 +120,7 @@ static void begin_encoder(struct model_config *config, const struct model_family
     config->is_encoder = family->is_encoder;
     config->first_lacks_norm = family->first_lacks_norm;
     config->full_is_first = family->full_is_first;
+    config->has_slopes = family->positions == POSITIONS_ALIBI;
 }
 
 static void begin(struct model_config *config, const struct model_file *file,
@@ -156,7 +157,7 @@ static void begin(struct model_config *config, const struct model_file *file,
     bool adjacent = family->positions == POSITIONS_ROPE_ADJACENT &&
                     (in_gguf || family->folder.rotates_adjacent);
     config->rope.layout = adjacent ? ROPE_ADJACENT : ROPE_HALVES;
-    config->rope.is_used = family->positions != POSITIONS_LEARNED;
+    config->rope.is_used = family->positions < POSITIONS_LEARNED;
     config->rope.may_be_off = family->may_not_rotate;
     config->rope.stretch.truncates = in_gguf && !family->smooth_yarn;
     config->rope.base = family->rope_base > 0 ? family->rope_base : 10000;

@@ -252,6 +252,7 @@ static void attention(struct model *model, int layer, const struct kv_cache *cac
                                         .cap = m->attention_cap,
                                         .window = m->layer[layer].window,
                                         .both_ways = m->is_encoder,
+                                        .slopes = model->slopes,
                                         .sinks = model->layers[layer].vec[ROLE_SINKS]};
     TIME_OP(b, OP_ATTENTION,
             compute->attention(b, a->attn_out, a->q, cache, config_kv_layer(m, layer), &attention));
@@ -407,7 +408,6 @@ static void output_then_mlp(struct model *model, int layer, float *x, const floa
                                      : ending_of(model, t, ROLE_O, ROLE_O_BIAS);
     TIME_OP(b, OP_MATMUL_ADD, compute->matmul_add(b, sum_of(model, y), attn_out, &output, M));
     end_branch(model, t, ROLE_ATTN_POST_NORM, 1, x, y, M);
-
     float scale = model->part.P > 0 ? 1 : layer_scale(model, layer);
     y = t->vec[ROLE_FFN_POST_NORM] ? model->act.branch : x;
     if (model->config.experts.beside_mlp) {

@@ -131,9 +131,8 @@ static enum status load_matrix(const struct loader *l, enum role role, const str
     return status;
 }
 
-/* Copies n floats to device memory. */
-static enum status upload(struct model *model, const float *values, int n, float **out,
-                          struct err *err) {
+enum status load_floats(struct model *model, const float *values, int n, float **out,
+                        struct err *err) {
     assert(values && n > 0);
     struct backend *b = model->backend;
     size_t bytes = (size_t)n * sizeof *values;
@@ -162,7 +161,7 @@ static enum status load_vector(const struct loader *l, enum role role, const str
     struct piece piece;
     piece_cut(&piece, model->shard, role_info(role)->split, blocks_of(l, role), DTYPE_F32,
               source->N, 1, values + source->first);
-    enum status status = upload(model, piece.rows, piece.N, out, l->err);
+    enum status status = load_floats(model, piece.rows, piece.N, out, l->err);
     if (!status) model->weight_bytes += piece.N * (int64_t)sizeof **out;
     piece_free(&piece);
     mem_free(values);
@@ -290,7 +289,7 @@ static enum status load_frequencies(const struct loader *l, const struct rope_co
     for (int i = 0; i < n; i++) factors[i] = 1; /* random tensors have NULL data */
     if (weight && !l->settings->dummy) status = read_factors(l, weight, factors, n);
     if (!status) rope_frequencies(inv_freq, rope, weight ? factors : NULL, length);
-    if (!status) status = upload(l->model, inv_freq, n, out, l->err);
+    if (!status) status = load_floats(l->model, inv_freq, n, out, l->err);
     mem_free(inv_freq);
     mem_free(factors);
     return status;
@@ -304,22 +303,6 @@ static enum status load_all_frequencies(const struct loader *l) {
     enum status status = load_frequencies(l, &m->rope, role, length, &model->inv_freq);
     if (!status && m->window_rotation != WINDOW_ROPE_SAME)
         status = load_frequencies(l, &m->window_rope, N_ROLES, length, &model->window_inv_freq);
-    return status;
-}
-
-/* Loads the scales of queries: 1 + beta * log(1 + i) for positions in the i-th stretch, each as
- * long as the original context (Llama 4: Meta 2025). */
-static enum status load_query_scales(const struct loader *l) {
-    struct model *model = l->model;
-    const struct model_config *m = &model->config;
-    int length = l->settings->max_model_len ? l->settings->max_model_len : m->context_length;
-    if (m->query_beta == 0) return STATUS_OK;
-    int every = m->rope.stretch.original_context, n = (length + every - 1) / every;
-    float *scales = mem_alloc((size_t)n * sizeof *scales);
-    for (int i = 0; i < n; i++) scales[i] = (float)(1 + (double)m->query_beta * log1p(i));
-    enum status status = upload(model, scales, n, &model->query_scale, l->err);
-    if (!status) model->n_query_scales = n;
-    mem_free(scales);
     return status;
 }
 
@@ -348,7 +331,7 @@ static enum status load_ones(const struct loader *l) {
     if (!m->norms_values) return STATUS_OK;
     float *ones = mem_alloc((size_t)n * sizeof *ones);
     for (int i = 0; i < n; i++) ones[i] = 1;
-    enum status status = upload(l->model, ones, n, &l->model->ones, l->err);
+    enum status status = load_floats(l->model, ones, n, &l->model->ones, l->err);
     if (!status) l->model->n_ones = n;
     mem_free(ones);
     return status;
@@ -437,6 +420,7 @@ static enum status load_all(const struct loader *l) {
     if (!status) status = load_query_scales(l);
     if (!status) status = load_layer_scales(l);
     if (!status) status = load_ones(l);
+    if (!status) status = load_slopes(l);
     for (int i = 0; i < L && !status; i++) {
         status = load_tensors(l, &model->layers[i], i);
         if (model->shard.rank == 0 && settings->progress)
@@ -487,6 +471,8 @@ void model_close(struct model *model) {
     if (model->inv_freq) b->memory->buffer_free(b, model->inv_freq, bytes);
     bytes = (size_t)model->config.window_rope.D_rope / 2 * sizeof(float);
     if (model->window_inv_freq) b->memory->buffer_free(b, model->window_inv_freq, bytes);
+    bytes = (size_t)model->part.H * sizeof(float);
+    if (model->slopes) b->memory->buffer_free(b, model->slopes, bytes);
     bytes = (size_t)model->n_query_scales * sizeof(float);
     if (model->query_scale) b->memory->buffer_free(b, model->query_scale, bytes);
     memset(model, 0, sizeof *model);

@@ -94,7 +94,8 @@ struct model {
     float *query_scale;
     /* [L] factors of the stream after each layer, in host memory; NULL: unused */
     float *layer_scale;
-    float *ones; /* [n_ones] gains of norms without gains; NULL: the model lacks such norms */
+    float *slopes; /* [H] of the rank's heads, for ALiBi; NULL: unused */
+    float *ones;   /* [n_ones] gains of norms without gains; NULL: the model lacks such norms */
     int n_ones;
     struct model_activations act;
     int64_t weight_bytes;

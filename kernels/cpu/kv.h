@@ -112,6 +112,8 @@ struct attend {
     const float *q[QUERIES];          /* [D] */
     int begin[QUERIES], end[QUERIES]; /* 0..CHUNK */
     float scale, cap;                 /* from struct attention */
+    int position[QUERIES];            /* of the query's row */
+    float slope[QUERIES];             /* of its head in struct attention; 0: none */
     float *scores;                    /* scratch [QUERIES][CHUNK + 2 * LANES] */
     int16_t *codes;                   /* scratch [QUERIES][D_padded] */
     float *scales;                    /* scratch [QUERIES][n_scales] */

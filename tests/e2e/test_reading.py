@@ -341,6 +341,27 @@ def test_both_forms_of_a_pooling_are_read(tmp_path):
     assert right != last
 
 
+ENCODER = ROOT / "tests/vectors/encoders"
+
+
+def test_an_encoder_gives_vectors_and_no_text():
+    server = Server(model=str(ENCODER / "xlm_roberta"), env={}).wait_until_ready()
+    try:
+        inputs = [[5 + i % 200 for i in range(n)] for n in (1, 7, 150, 320)]
+        together = embed(server, inputs)
+        for ids, vector in zip(inputs, together):
+            assert embed(server, [ids]) == [vector]
+            assert abs(math.sqrt(sum(x * x for x in vector)) - 1) < 1e-6
+        assert refused(server, "/v1/embeddings", {"input": [inputs[-1] + [5]]})["code"] == "context_length_exceeded"
+        assert len(embed(server, [inputs[-1] + [5]], truncate_prompt_tokens=-1)) == 1
+        messages = [{"role": "user", "content": "hi"}]
+        for path, body in (("/v1/chat/completions", {"messages": messages}), ("/v1/completions", {"prompt": "hi"}),
+                           ("/v1/completions", {"prompt": "hi", "max_tokens": 0, "echo": True, "logprobs": 1})):
+            assert "encoder" in refused(server, path, body)["message"]
+    finally:
+        server.stop()
+
+
 DENSE = ROOT / "tests/vectors/embedders/dense"
 
 

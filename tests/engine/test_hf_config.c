@@ -114,10 +114,27 @@ START_TEST(families_differ) {
 }
 END_TEST
 
+/* A text, and the key and words of its error. */
+struct wrong_key {
+    const char *text, *param, *words;
+};
+
+static void check_wrong_keys(const struct wrong_key *wrong, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        struct model_file file = {.path = "x/config.json"};
+        struct model_config config;
+        struct err err = {0};
+        enum status status = hf_config_parse(&file.hf, wrong[i].text, strlen(wrong[i].text), &err);
+        if (!status) status = model_config_read(&config, &file, &err);
+        model_file_close(&file);
+        ck_assert_int_eq(status, STATUS_BAD_FILE);
+        ck_assert_str_eq(err.param, wrong[i].param);
+        ck_assert_msg(strstr(err.message, wrong[i].words) != NULL, "%s", err.message);
+    }
+}
+
 START_TEST(a_wrong_key_is_named) {
-    static const struct {
-        const char *text, *param, *words;
-    } wrong[] = {
+    static const struct wrong_key wrong[] = {
         {"", "", "not valid JSON"},
         {"[1]", "", "is an array, not a JSON object"},
         {"{\"architectures\": [\"MambaForCausalLM\"]}", "architectures", "\"MambaForCausalLM\""},
@@ -167,17 +184,36 @@ START_TEST(a_wrong_key_is_named) {
         {"{" ARCHITECTURE ", " SHAPE ", \"tie_word_embeddings\": 1}", "tie_word_embeddings",
          "true or false"},
     };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct model_file file = {.path = "x/config.json"};
-        struct model_config config;
-        struct err err = {0};
-        enum status status = hf_config_parse(&file.hf, wrong[i].text, strlen(wrong[i].text), &err);
-        if (!status) status = model_config_read(&config, &file, &err);
-        model_file_close(&file);
-        ck_assert_int_eq(status, STATUS_BAD_FILE);
-        ck_assert_str_eq(err.param, wrong[i].param);
-        ck_assert_msg(strstr(err.message, wrong[i].words) != NULL, "%s", err.message);
-    }
+    check_wrong_keys(wrong, sizeof wrong / sizeof *wrong);
+}
+END_TEST
+
+#define ENCODER(name) "\"architectures\": [\"" name "Model\"], " SHAPE ", \"hidden_act\": \"gelu\""
+
+START_TEST(a_wrong_key_of_an_encoder_is_named) {
+    static const struct wrong_key wrong[] = {
+        {"{" ENCODER("Bert") ", \"position_embedding_type\": \"relative_key\"}",
+         "position_embedding_type", "only \"absolute\" is supported, found \"relative_key\""},
+        {"{" ENCODER("Bert") ", \"is_decoder\": true}", "is_decoder", "only false"},
+        {"{" ENCODER("Bert") ", \"type_vocab_size\": 0}", "type_vocab_size", "1 to"},
+        {"{" ENCODER("Roberta") ", \"pad_token_id\": 3}", "pad_token_id", "1 to 1"},
+        {"{\"architectures\": [\"NomicBertModel\"], " SHAPE
+         ", \"hidden_act\": \"swiglu\", \"prenorm\": true}",
+         "prenorm", "only false"},
+        {"{\"architectures\": [\"NomicBertModel\"], " SHAPE
+         ", \"hidden_act\": \"swiglu\", \"rotary_emb_fraction\": 0.5}",
+         "rotary_emb_fraction", "0.5"},
+        {"{" ENCODER("JinaBert") "}", "position_embedding_type", "found \"nothing\""},
+        {"{" ENCODER("JinaBert") ", \"position_embedding_type\": \"alibi\"}", "feed_forward_type",
+         "only \"geglu\""},
+        {"{\"architectures\": [\"Gemma3TextModel\"], " SHAPE
+         ", \"hidden_act\": \"gelu_pytorch_tanh\", \"use_bidirectional_attention\": false}",
+         "use_bidirectional_attention", "only true is supported"},
+        {"{\"architectures\": [\"Gemma3TextModel\"], " SHAPE
+         ", \"hidden_act\": \"gelu_pytorch_tanh\"}",
+         "use_bidirectional_attention", "is missing"},
+    };
+    check_wrong_keys(wrong, sizeof wrong / sizeof *wrong);
 }
 END_TEST
 
@@ -337,6 +373,7 @@ int main(void) {
     TCase *core = tcase_create("core");
     tcase_add_test(core, shapes_are_read);
     tcase_add_test(core, a_wrong_key_is_named);
+    tcase_add_test(core, a_wrong_key_of_an_encoder_is_named);
     tcase_add_test(core, frequencies_are_stretched);
     tcase_add_test(core, tensors_are_listed);
     tcase_add_test(core, families_differ);

@@ -17,7 +17,7 @@ struct shape {
     enum dtype dtype;
     int window;
     float cap;
-    bool has_sinks;
+    bool has_sinks, has_slopes;
 };
 
 static const struct shape shapes[] = {
@@ -53,8 +53,14 @@ static const struct shape shapes[] = {
     {9, 3, 64, 16, DTYPE_F16, 0, 0, true},
     {14, 2, 32, 32, DTYPE_Q8_0, 100, 0, true},
     {4, 4, 20, 6, DTYPE_I16, 1, 2, true},
+    /* slopes, alone and with all the rest */
+    {9, 3, 64, 16, DTYPE_F16, 0, 0, false, true},
+    {14, 2, 32, 32, DTYPE_F32, 300, 0, false, true},
+    {4, 4, 20, 6, DTYPE_I16, 100, 20, true, true},
 };
 static const float sinks[14] = {-9, 1, 4, 0.5f, 60, -60, 2, 7, 0, -1, 3, 5, 90, 1};
+static const float slopes[14] = {0.5f,    0.25f, 0.125f, 0.0625f, 0.01f,  0, 0.003f,
+                                 0.0001f, 1,     0.7f,   0.02f,   0.005f, 2, 0.9f};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, LAYERS = 2, LAYER = 1, TOKENS = 525 };
 
 /* The positions that are compared: the first of a sequence, and those around the ends of chunks of
@@ -195,8 +201,12 @@ static const float *sinks_of(const struct shape *s) {
 static void run_step(struct backend *b, struct kv_cache *cache, const struct shape *s,
                      struct gathered *g) {
     write_step(b, cache, g);
-    const struct attention attention = {
-        .H = s->H, .scale = 0.11f, .cap = s->cap, .window = s->window, .sinks = sinks_of(s)};
+    const struct attention attention = {.H = s->H,
+                                        .scale = 0.11f,
+                                        .cap = s->cap,
+                                        .window = s->window,
+                                        .sinks = sinks_of(s),
+                                        .slopes = s->has_slopes ? slopes : NULL};
     b->compute->attention(b, g->y, g->q, cache, LAYER, &attention);
 }
 
@@ -267,6 +277,7 @@ static void reference(const struct shape *s, const struct sequence *sequence, in
         for (int d = 0; d < s->D; d++)
             weights[j] += (double)q[d] * kept(s, sequence->k + (j * s->G + g) * s->D, d);
         weights[j] *= (double)0.11f;
+        if (s->has_slopes) weights[j] -= (double)slopes[h] * (position - j);
         if (s->cap > 0) weights[j] = (double)s->cap * tanh(weights[j] / (double)s->cap);
         most = fmax(most, weights[j]);
     }

@@ -11,11 +11,11 @@
 #include "support/kernel_data.h"
 #include "support/suite_main.h"
 
-enum { N_INPUTS = 64, CONTEXT = 320, K = 32, V = 299 };
+enum { N_INPUTS = 64, CONTEXT = 320, MAX_K = 48, V = 299 };
 
-static const char *const models[] = {"tests/vectors/encoders/bert",
-                                     "tests/vectors/encoders/modernbert",
-                                     "tests/vectors/encoders/gemma3"};
+static const char *const models[] = {
+    "tests/vectors/encoders/bert", "tests/vectors/encoders/modernbert",
+    "tests/vectors/encoders/gemma3", "tests/vectors/encoders/jina"};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 /* ---- inputs --------------------------------------------------------------------------------- */
@@ -23,7 +23,7 @@ enum { N_MODELS = sizeof models / sizeof *models };
 /* The inputs of a test, and the sums of their hidden vectors: alone, and in a run. */
 static int32_t ids[N_INPUTS][CONTEXT];
 static struct generation inputs[N_INPUTS];
-static double alone[N_INPUTS][K], sums[N_INPUTS][K];
+static double alone[N_INPUTS][MAX_K], sums[N_INPUTS][MAX_K];
 
 static void draw_inputs(void) {
     static const enum hidden_rows kinds[] = {HIDDEN_FIRST, HIDDEN_LAST, HIDDEN_ALL};
@@ -69,7 +69,7 @@ static struct engine *open_engine(const char *model, const struct setting *setti
                                          .block_size = 16,
                                          .kv_memory = 8 << 20};
     ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s: %s", model, err.message);
-    ck_assert_int_eq(engine_hidden_size(engine), K);
+    ck_assert_int_le(engine_hidden_size(engine), MAX_K);
     return engine;
 }
 

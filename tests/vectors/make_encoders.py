@@ -11,6 +11,7 @@ are also written as NAME.gguf, in the layout of llama.cpp's converter.
 """
 
 import argparse
+import copy
 import json
 import random
 import shutil
@@ -73,10 +74,61 @@ def gemma3():
         eos_token_id=256, **SHAPE))
 
 
+class JinaBert(torch.nn.Module):
+    """Jina BERT 2 by its published formulas, because its code is not in transformers; with the names of its tensors."""
+    H, D, F, L = 6, 8, 40, 3
+    base_model_prefix = ""
+
+    def __init__(self):
+        super().__init__()
+        K = self.H * self.D
+        linear, norm = torch.nn.Linear, torch.nn.LayerNorm
+        shapes = {"attention.self.query": linear(K, K), "attention.self.key": linear(K, K), "attention.self.value": linear(K, K),
+                  "attention.output.dense": linear(K, K), "attention.output.LayerNorm": norm(K, eps=1e-12),
+                  "mlp.gated_layers": linear(K, 2 * self.F, bias=False), "mlp.wo": linear(self.F, K),
+                  "mlp.layernorm": norm(K, eps=1e-12)}
+        self.parts = {"embeddings.word_embeddings": torch.nn.Embedding(V, K), "embeddings.token_type_embeddings": torch.nn.Embedding(2, K),
+                      "embeddings.LayerNorm": norm(K, eps=1e-12)}
+        for i in range(self.L):
+            self.parts |= {f"encoder.layer.{i}.{name}": copy.deepcopy(module) for name, module in shapes.items()}
+
+    def named_parameters(self):
+        return [(f"{name}.{end}", parameter) for name, module in self.parts.items() for end, parameter in module.named_parameters()]
+
+    def slopes(self):
+        """Of 6 heads: those of 4 heads, then every second one of 8."""
+        four, eight = ([2.0 ** (-8 * (i + 1) / n) for i in range(n)] for n in (4, 8))
+        return torch.tensor(four + eight[0::2][:2])
+
+    def save_pretrained(self, path):
+        path.mkdir(parents=True)
+        safetensors.torch.save_file({name: parameter.detach().clone() for name, parameter in self.named_parameters()},
+                                    path / "model.safetensors", {"format": "pt"})
+        (path / "config.json").write_text(json.dumps(
+            {"architectures": ["JinaBertForMaskedLM"], "model_type": "bert", "position_embedding_type": "alibi",
+             "feed_forward_type": "geglu", "hidden_act": "gelu", "hidden_size": self.H * self.D, "num_attention_heads": self.H,
+             "num_hidden_layers": self.L, "intermediate_size": self.F, "layer_norm_eps": 1e-12, "max_position_embeddings": CONTEXT,
+             "type_vocab_size": 2, "vocab_size": V, "torch_dtype": "float32", "emb_pooler": "mean"}, indent=2) + "\n")
+
+    def forward(self, ids):
+        p, n = self.parts, ids.shape[1]
+        x = p["embeddings.LayerNorm"](p["embeddings.word_embeddings"](ids[0]) + p["embeddings.token_type_embeddings"].weight[0])
+        away = (torch.arange(n)[:, None] - torch.arange(n)[None, :]).abs()
+        for i in range(self.L):
+            at = f"encoder.layer.{i}."
+            q, k, v = (p[f"{at}attention.self.{name}"](x).view(n, self.H, self.D).transpose(0, 1) for name in ("query", "key", "value"))
+            scores = q @ k.transpose(1, 2) / self.D ** 0.5 - self.slopes()[:, None, None] * away
+            heads = (scores.softmax(-1) @ v).transpose(0, 1).reshape(n, -1)
+            x = p[at + "attention.output.LayerNorm"](x + p[at + "attention.output.dense"](heads))
+            gate, up = p[at + "mlp.gated_layers"](x).chunk(2, dim=-1)
+            x = p[at + "mlp.layernorm"](x + p[at + "mlp.wo"](torch.nn.functional.gelu(gate) * up))
+        return argparse.Namespace(last_hidden_state=x[None])
+
+
 # name: the model, and its pooling in 1_Pooling/config.json, or None
 MODELS = {"bert": (bert, "cls"), "bert_masked": (bert_masked, None), "roberta": (roberta, None), "xlm_roberta": (xlm_roberta, "mean"),
           "nomic_bert": (nomic_bert, "mean"), "modernbert": (modernbert, "cls"), "modernbert_masked": (modernbert_masked, None),
-          "gemma3": (gemma3, "mean")}
+          "gemma3": (gemma3, "mean"), "jina": (JinaBert, "mean")}
 
 
 def randomise(model):
@@ -217,7 +269,7 @@ def make(name, seed):
         shutil.copy(HERE / "folders/qwen3" / file, path / file)
     if pooling:
         write_pooling(path, pooling)
-    base = getattr(model, model.base_model_prefix, model)
+    base = getattr(model, model.base_model_prefix, model) if model.base_model_prefix else model
     if name == "bert_masked":
         rename_norms(path)
     if name == "modernbert_masked":

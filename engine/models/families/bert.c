@@ -5,7 +5,8 @@
  * RoBERTa (Liu et al. 2019) and XLM-RoBERTa keep two positions for padding. Nomic BERT (Nussbaum et
  * al. 2024): rotary positions, a SiLU gate, and no biases of matrices. ModernBERT (Warner et al.
  * 2024): norms before each branch, of which the first is that of the embedding, a GELU gate, and
- * windows in two of three layers, which rotate with another base. */
+ * windows in two of three layers, which rotate with another base. Jina BERT 2 (Günther et al.
+ * 2023): scores that fall with the distance, and a GELU gate. */
 #include "engine/models/families/family.h"
 
 static const char *const bert_hf[] = {"BertModel", "BertForMaskedLM", "BertForPreTraining", NULL};
@@ -161,4 +162,43 @@ const struct model_family model_modern = {
                .unused = modern_unused,
                .fused = ROLES_FUSED_QKV,
                .window = 65},
+};
+
+static const char *const jina_hf[] = {"JinaBertForMaskedLM", "JinaBertModel", NULL};
+static const struct role_alias jina_alias[] = {
+    {ROLE_TOKEN_EMBEDDING, "embeddings.word_embeddings.weight"},
+    {ROLE_Q, "attention.self.query.weight"},
+    {ROLE_Q_BIAS, "attention.self.query.bias"},
+    {ROLE_K, "attention.self.key.weight"},
+    {ROLE_K_BIAS, "attention.self.key.bias"},
+    {ROLE_V, "attention.self.value.weight"},
+    {ROLE_V_BIAS, "attention.self.value.bias"},
+    {ROLE_O, "attention.output.dense.weight"},
+    {ROLE_O_BIAS, "attention.output.dense.bias"},
+    {ROLE_ATTN_NORM_AFTER, "attention.output.LayerNorm.weight"},
+    {ROLE_ATTN_NORM_AFTER_BIAS, "attention.output.LayerNorm.bias"},
+    {ROLE_GATE_UP, "mlp.gated_layers.weight"},
+    {ROLE_DOWN, "mlp.wo.weight"},
+    {ROLE_DOWN_BIAS, "mlp.wo.bias"},
+    {ROLE_FFN_NORM_AFTER, "mlp.layernorm.weight"},
+    {ROLE_FFN_NORM_AFTER_BIAS, "mlp.layernorm.bias"},
+    {0}};
+
+const struct model_family model_jina = {
+    .gguf = "jina-bert-v2",
+    .only_folders = true,
+    .hf = jina_hf,
+    .roles = ROLE_BIT(ROLE_TOKEN_EMBEDDING) | ROLE_BIT(ROLE_TYPE_EMBEDDING) | ROLES_EMBEDDING_NORM |
+             ROLE_BIT(ROLE_Q) | ROLE_BIT(ROLE_K) | ROLE_BIT(ROLE_V) | ROLE_BIT(ROLE_O) |
+             ROLES_ATTENTION_BIASES | ROLES_NORMS_AFTER | ROLE_BIT(ROLE_GATE_UP) |
+             ROLE_BIT(ROLE_DOWN) | ROLE_BIT(ROLE_DOWN_BIAS),
+    .norm = NORM_LAYER,
+    .norm_epsilon = 1e-12f,
+    .activation = ACTIVATION_GELU,
+    .may_norm_stream = true,
+    .norms_stream = true,
+    .is_encoder = true,
+    .positions = POSITIONS_ALIBI,
+    .ties = true,
+    .folder = {.layers = "layer.", .alias = jina_alias, .unused = unused},
 };

@@ -12,6 +12,7 @@ enum position_kind {
     POSITIONS_ROPE_ADJACENT, /* rotary, with the layouts of kernels/ops.h */
     POSITIONS_ROPE_HALVES,
     POSITIONS_LEARNED, /* rows added to the token's row */
+    POSITIONS_ALIBI,   /* scores that fall with the distance */
 };
 
 enum window_kind {
@@ -192,6 +193,6 @@ extern const struct model_family model_mixtral, model_qwen2moe, model_qwen3moe, 
     model_granitemoe, model_minimax_m2, model_qwen3vlmoe, model_ernie4_5_moe; /* experts.c */
 extern const struct model_family model_gpt_oss, model_glm4_moe;
 extern const struct model_family model_bert, model_roberta, model_nomic, model_modern,
-    model_gemma_embedding;
+    model_gemma_embedding, model_jina;
 
 #endif

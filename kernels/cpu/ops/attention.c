@@ -104,6 +104,7 @@ static size_t head_at(const struct attention_job *job, int row, int head) {
 
 static void task_make(const struct attention_job *job, struct task *task, int i) {
     const struct step *step = job->cpu->step;
+    const float *slopes = job->attention->slopes;
     int part = i % job->head_parts, g = i / job->head_parts % job->kv->G, first, n;
     int s = find_tile(job, i / job->head_parts / job->kv->G, &first, &n);
     struct attend *a = &task->attend;
@@ -122,6 +123,8 @@ static void task_make(const struct attention_job *job, struct task *task, int i)
             task->first_chunk[a->n] = first_seen(job, row) / CHUNK;
             task->last[a->n] = last_seen(job, s, row);
             a->q[a->n] = job->q + head_at(job, row, task->head[a->n]);
+            a->position[a->n] = step->position[row];
+            a->slope[a->n] = slopes ? slopes[task->head[a->n]] : 0;
         }
     }
     task->begin = task->first_chunk[0];

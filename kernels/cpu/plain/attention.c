@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -133,10 +134,12 @@ static void scores(const struct attend *a, int i, float *s) {
     }
 }
 
-/* s[j] = exp(s[j] - max), after the cap. Position j is added to partial sum j % 16. */
+/* s[j] = exp(s[j] - max), after slope and cap. Position j is added to partial sum j % 16. */
 static void exponentials(const struct attend *a, int i, float *s, float *part) {
     float max = -INFINITY, partial[LANES] = {0};
     for (int j = a->begin[i]; j < a->end[i]; j++) {
+        int apart = abs(a->start + j - a->position[i]);
+        if (a->slope[i] != 0) s[j] = s[j] - a->slope[i] * (float)apart;
         if (a->cap != 0) s[j] = a->cap * plain_tanh(s[j] / a->cap);
         max = s[j] > max ? s[j] : max;
     }
