@@ -176,14 +176,14 @@ struct sample {
     /* The unique number of the sequence. A sequence has one sample per step; with drafts it has
      * several adjacent ones, and the history of each is one draft longer. */
     uint64_t sequence;
-    /* other samples may read the row, or the token may be discarded: it is not counted */
+    /* the token is not counted: other samples may read the row, or the token may be discarded */
     bool shared;
-    /* the host does not know the last token of the history; the device has counted it */
+    /* the host does not know the last token of the history; the device has already counted it */
     bool last_is_pending;
-    /* 0: sample a token. Otherwise the row belongs to one beam, no other sample reads it, and the
-     * result is the n_best best tokens. As in transformers, the logits processors apply after the
-     * log-softmax. The tokens fill the `top` arrays of this sample's result and of the following
-     * parts, MAX_TOP_LOGPROBS each. */
+    /* 0: sample a token. Otherwise the result is the n_best best tokens. The row then belongs to
+     * one beam, and no other sample reads it. As in transformers, logits processors are applied
+     * after the log-softmax. The tokens fill the `top` arrays of this sample's result and of the
+     * following parts, MAX_TOP_LOGPROBS each. */
     int n_best;
     bool part; /* continues the results of a sample with n_best; causes no work */
 };

@@ -72,17 +72,18 @@ static inline int mask_words(int V) {
 void inflight_init(struct inflight *inflight, int max_seqs, int max_samples, int V);
 void inflight_free(struct inflight *inflight);
 
-/* Add the samples of a logit row: the score of the prompt token at `position`; or the sequence's
- * token at `position`, and that of each choice that waits for its prompt. */
+/* Adds the sample of a logit row that scores the prompt token at `position`. */
 void inflight_score(struct inflight *inflight, struct sequence *sequence, int position,
                     int logit_row);
+/* Adds the samples of a logit row that choose the sequence's token at `position`, and the first
+ * token of each choice that waits for its prompt. */
 void inflight_sample(struct inflight *inflight, struct sequence *sequence, int position,
                      int logit_row);
 
-/* Add the samples that read the ids of the last prompt row; a row of the step whose hidden vector
- * is read. */
+/* Adds the samples that read the request's ids from the last logit row of the prompt. */
 void inflight_read(struct inflight *inflight, struct sequence *sequence, int position,
                    int logit_row);
+/* Adds a row of the step whose hidden vector is read. */
 void inflight_hide(struct inflight *inflight, struct sequence *sequence, int row);
 
 /* Returns the sample of the token at `position`, after the known tokens and drafts. The logit row

@@ -341,7 +341,7 @@ static void put_ends(struct gguf_keys *keys, const struct hf_config *hf, int32_t
     }
 }
 
-/* A GGUF file cannot express the rules for finding added tokens next to text; logs this. */
+/* Warns if added tokens have rules about adjacent text, which GGUF files cannot express. */
 static void tell_rules(const struct tokenizer_spec *from) {
     enum { RULES = ADDED_LSTRIP | ADDED_RSTRIP | ADDED_SINGLE_WORD };
     int n = 0;

@@ -1,6 +1,6 @@
-/* Lists the families and builds a model's config. The family sets the fixed values, a reader of
- * engine/files/ adds the file's values, the tensors show the optional parts, and the family
- * finishes. */
+/* Lists the families and builds a model's config. The family sets its fixed values. A reader of
+ * engine/files/ adds the file's values. The tensors show which optional parts the model has. Last,
+ * the family's `finish` computes the values that depend on several others. */
 #include "engine/models/families/family.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* host_cache: blocks that the prefix cache of the pool evicts, kept in unused host blocks.
+/* host_cache: a second prefix cache. It keeps blocks that the pool evicts in unused host blocks.
  *
  * Host blocks that no swapped sequence needs hold the content of blocks that the pool has reused.
  * They are found like known blocks, by the same keys and ids. A prompt's blocks are looked up first

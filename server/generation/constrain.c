@@ -14,7 +14,7 @@ enum { MAX_FIRST_WORK = 40000000, WORK_AT_ONCE = 30000 };
 
 /* ---- formats of structural tags ------------------------------------------------------------- */
 
-/* Writes a format for any text of an array. */
+/* Writes a format that allows each text of an array. */
 static void write_choices(const struct json *choices, struct buf *out) {
     buf_puts(out, "{\"type\":\"or\",\"elements\":[");
     json_each(choice, choices) {
@@ -26,8 +26,8 @@ static void write_choices(const struct json *choices, struct buf *out) {
     buf_puts(out, "]}");
 }
 
-/* Writes the format of a structural tag. An older kind of tag lacks a format; its structures are
- * written as tags. */
+/* Writes the format of a structural tag. An older kind of tag has triggers and structures in place
+ * of a format; they become a format of triggered tags. */
 static void write_tag(const struct json *tag, struct buf *out) {
     const struct json *format = json_member(tag, "format");
     const struct json *structures = json_member(tag, "structures");

@@ -85,7 +85,7 @@ static void other_format(struct negation *n, const struct json *format) {
 
 /* ---- arrays --------------------------------------------------------------------------------- */
 
-/* Item `at` breaks its schema. */
+/* Adds a way: the item `at` breaks its schema. */
 static void break_item(struct negation *n, const struct json *item, int at) {
     struct json *made = may_break(item) ? way(n, "array") : NULL;
     struct json *prefix = made ? made_in(n->r, made, "prefixItems", JSON_ARRAY) : NULL;
@@ -95,7 +95,7 @@ static void break_item(struct negation *n, const struct json *item, int at) {
     not_in(n, prefix, NULL, item);
 }
 
-/* An item after the first ones breaks the schema of the others. */
+/* Adds a way: an item after the first `after` ones breaks `rest`, the schema of all these items. */
 static void break_rest(struct negation *n, const struct json *rest, int after) {
     if (!may_break(rest)) return;
     if (json_is(rest, JSON_BOOL)) {

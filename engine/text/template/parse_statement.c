@@ -90,8 +90,8 @@ static void expect_block_end(struct parser *p) {
     parser_expect(p, TEMPLATE_BLOCK_END, "'%}'");
 }
 
-/* Reads the end of a tag ("%}", or ":%}"), then statements up to the tag `end`, `or` or `or2`. The
- * caller reads the name of that tag. */
+/* Reads the rest of an opening tag ("%}" or ":%}"), then the statements before the tag that is
+ * named `end`, `or` or `or2` (NULL: no such name). The caller reads that name. */
 static struct template_node *parse_block(struct parser *p, const char *end, const char * or,
                                          const char *or2) {
     const char *const ends[] = {end, or, or2, NULL};

@@ -116,7 +116,7 @@ static void add_replaced(const struct token_regex *regex, const char *content,
     regex_end(&run);
 }
 
-/* Drops spaces at both ends, at the right end also U+2581, and all spaces of a run except one. */
+/* Drops spaces at both ends, and U+2581 at the right end. Of each run of spaces it keeps one. */
 static void add_squeezed(const char *text, size_t length, struct buf *out) {
     for (size_t n = 1; n > 0; length -= n) {
         bool has_mark = length >= 3 && memcmp(text + length - 3, "\xE2\x96\x81", 3) == 0;

@@ -1,6 +1,7 @@
-/* Converts floats to blocks of Q4_K and Q6_K. Their format does not define rounding. This code
- * searches the scale and minimum of each small block with the least squared error, weighted towards
- * larger numbers. Then it rounds the scales and chooses the codes for the rounded scales. */
+/* Converts floats to blocks of Q4_K and Q6_K. The formats do not define how scales and codes are
+ * chosen. This code searches the scale of each small block, and in Q4_K its minimum, with the least
+ * squared error. Errors of larger numbers have larger weights. Then it rounds the scales and
+ * chooses the codes for the rounded scales. */
 #include <math.h>
 #include <string.h>
 

@@ -1,9 +1,9 @@
-/* Arithmetic shared by row kernels and by products that apply norms and epilogues themselves: the
- * same operations, so the same bits.
+/* Arithmetic that row kernels share with products that apply norms and epilogues themselves. Both
+ * use the same operations, so their results have the same bits.
  *
- * NORM_THREADS threads sum a norm's row. Each takes the 16-byte vectors (or single numbers, if
- * vectors do not divide K) at a distance of NORM_THREADS. Then sums are added within warps, then
- * over the warps. */
+ * NORM_THREADS threads sum a norm's row. Thread t reads the 16-byte vectors t, t + NORM_THREADS and
+ * so on (single numbers if vectors do not divide K). The sums of the threads are added within each
+ * warp, then over the warps. */
 #ifndef PENSTOCK_CUDA_ROWS_MATH_CUH
 #define PENSTOCK_CUDA_ROWS_MATH_CUH
 

@@ -47,8 +47,8 @@ struct order_list {
     size_t smem;    /* dynamic shared memory: the maximum over the launches */
 };
 
-/* Until orders_end, lists the launches of the calling thread's ops in orders[room]. Excess orders
- * are only counted: with room 0 a list measures its length. */
+/* From here to orders_end, the ops of the calling thread append their launches to orders[room].
+ * Orders that exceed the room are only counted, so a list with room 0 measures its length. */
 void orders_begin(struct order_list *list, struct order *orders, int room);
 void orders_end();
 
