@@ -44,6 +44,12 @@ const struct engine_memory *engine_memory(const struct engine *engine) {
     return &memory;
 }
 
+const struct model_config *engine_model(const struct engine *engine) {
+    static const struct model_config model = {.is_encoder = false};
+    (void)engine;
+    return &model;
+}
+
 const struct chat_template *engine_chat_template(const struct engine *engine, bool with_tools) {
     (void)engine;
     (void)with_tools;
@@ -62,6 +68,11 @@ void scheduler_cancel(struct scheduler *scheduler, struct generation *generation
     (void)scheduler;
     (void)generation;
     n_cancels++;
+}
+
+void scheduler_stats(struct scheduler *scheduler, struct scheduler_stats *out) {
+    (void)scheduler;
+    *out = (struct scheduler_stats){0};
 }
 
 /* ---- a job ---------------------------------------------------------------------------------- */
