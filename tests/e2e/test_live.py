@@ -32,7 +32,8 @@ def test_counts_are_those_of_the_metrics(busy):
         states = [one["state"] for one in live["sequences"]]
         assert len(states) == 5 and states.count("waiting") == 2
         assert all(one["computed"] <= one["prompt"] and one["age_s"] > 0 for one in live["sequences"])
-        assert sum(one["blocks"] for one in live["sequences"]) >= live["blocks"]["used"] > 0
+        # The list may be some steps older than the counts: meanwhile each running sequence may get one more block.
+        assert sum(one["blocks"] for one in live["sequences"]) + 3 >= live["blocks"]["used"] > 0
     busy.wait_until_idle()
     live, metrics = snapshot(busy), busy.metrics()
     blocks = live["blocks"]
