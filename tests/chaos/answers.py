@@ -144,7 +144,8 @@ def judge_error(answer, value):
     """An error of OpenAI's, Anthropic's, Ollama's or TypeSafe's API."""
     error = value.get("error") if isinstance(value, dict) else None
     if isinstance(value, dict) and set(value) == {"detail"}:
-        error = value["detail"][0]["msg"] if answer.status == 422 else value["detail"]
+        detail = value["detail"]
+        error = detail[0]["msg"] if isinstance(detail, list) else detail
     if isinstance(error, str):
         error = {"message": error, "type": "", "param": None, "code": None}
     if isinstance(error, dict) and value.get("type") == "error":
