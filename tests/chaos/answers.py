@@ -3,7 +3,7 @@ import dataclasses
 import json
 import re
 
-STATUSES = {200, 204, 400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 422, 429, 431, 501, 503, 505}
+STATUSES = {200, 204, 304, 400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 422, 429, 431, 501, 503, 505}
 MAX_HEAD = 65536
 VARYING = {"id", "created", "request_id", "cached_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens",
            "server_load", "created_at", "completed_at", "total_duration", "prompt_eval_duration", "eval_duration", "item_id", "call_id",
@@ -98,7 +98,7 @@ class Reader:
         if len(set(names)) != len(names):
             raise Bad(f"a header field twice: {fields}")
         known = dict(fields)
-        has_body = status != 204 and (bodiless is NEVER or bodiless is MAYBE and not self.follows(b"HTTP/1.1 "))
+        has_body = status not in (204, 304) and (bodiless is NEVER or bodiless is MAYBE and not self.follows(b"HTTP/1.1 "))
         if has_body and "chunked" in known.get("transfer-encoding", ""):
             body = self.chunks()
         elif has_body and "content-length" in known:
