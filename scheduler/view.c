@@ -1,4 +1,4 @@
-/* view: what people who watch the server see of the sequences.
+/* view: the list of sequences that watchers of the server get.
  *
  * DESIGN. A watcher asks (scheduler_look) and takes the answer when it asks again. The engine
  * thread fills the view at the end of a step, or when it is woken from its sleep, so it lists
