@@ -201,8 +201,7 @@ static enum status check_room(const struct app *app, const struct watcher *watch
                    MAX_WATCHERS);
 }
 
-/* Only the operator sees which requests there are: whoever has an admin key, or anyone if the
- * server has no keys. */
+/* Requests are listed only for an admin key, or for every client if the server has no keys. */
 static bool may_list(const struct app *app, const struct http_request *http) {
     return auth_is_admin(app, http) || (app->keys.n == 0 && app->admin_keys.n == 0);
 }

@@ -1,4 +1,5 @@
-/* The web page of a whole server: its clients, its headers, and the words that its files must not contain. */
+/* The web page of a whole server: its clients, its headers, and the words that its files must not
+ * contain. */
 #include <check.h>
 #include <string.h>
 
