@@ -22,6 +22,33 @@ void block_pool_free(struct block_pool *pool) {
     mem_free(pool->block);
 }
 
+void block_pool_observe(struct block_pool *pool, const struct block_observer *observer) {
+    assert(pool->n_observers < MAX_BLOCK_OBSERVERS && pool->known.n_known == 0);
+    assert(observer->on_known || observer->on_evict);
+    pool->observer[pool->n_observers++] = *observer;
+}
+
+static struct block_parts parts_of(const struct block_pool *pool, int32_t block) {
+    assert(prefix_cache_knows(&pool->known, block));
+    return (struct block_parts){block, pool->windows.n > 0 ? pool->windows.of[block] : -1};
+}
+
+static void tell_known(const struct block_pool *pool, int32_t block) {
+    const struct block_parts parts = parts_of(pool, block);
+    for (int i = 0; i < pool->n_observers; i++) {
+        const struct block_observer *observer = &pool->observer[i];
+        if (observer->on_known) observer->on_known(observer->arg, &parts);
+    }
+}
+
+static void tell_evict(const struct block_pool *pool, int32_t block) {
+    const struct block_parts parts = parts_of(pool, block);
+    for (int i = 0; i < pool->n_observers; i++) {
+        const struct block_observer *observer = &pool->observer[i];
+        if (observer->on_evict) observer->on_evict(observer->arg, &parts);
+    }
+}
+
 static void cached_push(struct block_pool *pool, int32_t block) {
     struct block *head = &pool->block[pool->n_blocks];
     pool->block[block].prev = head->prev;
@@ -46,7 +73,7 @@ int32_t block_pool_acquire_unseen(struct block_pool *pool) {
         block = pool->free[--pool->n_free];
     } else {
         block = pool->block[pool->n_blocks].next;
-        if (pool->on_evict) pool->on_evict(pool->arg, block);
+        tell_evict(pool, block);
         cached_remove(pool, block);
         prefix_cache_remove(&pool->known, block);
         window_pool_detach(&pool->windows, block);
@@ -86,6 +113,7 @@ int32_t block_pool_register(struct block_pool *pool, int32_t block, const struct
     int32_t known = prefix_cache_find(&pool->known, key);
     if (known < 0) {
         prefix_cache_add(&pool->known, block, key, 0);
+        tell_known(pool, block);
         return block;
     }
     assert(known != block);
@@ -100,4 +128,5 @@ void block_pool_restore(struct block_pool *pool, int32_t block, const struct blo
     assert(pool->caching && pool->block[block].references > 0 && id > 0);
     assert(prefix_cache_find(&pool->known, key) < 0);
     prefix_cache_add(&pool->known, block, key, id);
+    tell_known(pool, block);
 }

@@ -8,8 +8,10 @@
  * The cached blocks form a list in the order of their release. The oldest is evicted first.
  * Sequences release their tables from the end, so the last block of a chain is evicted first, and
  * the parent of a known block is always known. (A sequence that holds a block also holds its
- * parent, so the last reference to a parent is never dropped before that to its child.) The content
- * of an evicted block may be saved elsewhere: on_evict is called just before the eviction.
+ * parent, so the last reference to a parent is never dropped before that to its child.)
+ *
+ * Observers are told when a block becomes known and just before it is evicted: the host cache saves
+ * the content of evicted blocks, KV events report both. A restored block becomes known, too.
  *
  * block_pool_init allocates all memory. Engine thread only.
  */
@@ -24,6 +26,25 @@ struct block {
     int32_t prev, next; /* in the list of cached blocks; index n_blocks is the head of the list */
 };
 
+/* A block and all memory with content that belongs to it. */
+struct block_parts {
+    int32_t block;
+    int32_t window; /* its window block; -1: it was reused, or the model has no window blocks */
+};
+
+/* Callbacks about known blocks, on the engine thread. Either may be NULL. They must not change the
+ * pool. */
+struct block_observer {
+    /* The block is known from now on, and pool->known has its entry and its tokens. Its content is
+     * computed, or (block_pool_restore) its copy is queued. */
+    void (*on_known)(void *arg, const struct block_parts *parts);
+    /* The block is about to be evicted. Entry, tokens and content are still intact. */
+    void (*on_evict)(void *arg, const struct block_parts *parts);
+    void *arg;
+};
+
+#define MAX_BLOCK_OBSERVERS 4
+
 struct block_pool {
     int n_blocks, block_size;
     int n_free, n_cached;
@@ -32,15 +53,17 @@ struct block_pool {
     struct block *block; /* [n_blocks + 1], the last is the head of the list of cached blocks */
     struct prefix_cache known; /* its arrays exist even if caching is off */
     struct window_pool windows;
-    /* called before a known block is evicted; or NULL */
-    void (*on_evict)(void *arg, int32_t block);
-    void *arg;
+    struct block_observer observer[MAX_BLOCK_OBSERVERS]; /* [n_observers] in call order */
+    int n_observers;
 };
 
 /* Allocates a pool of free blocks; frees it, and its window blocks, which window_pool_init
  * allocates. */
 void block_pool_init(struct block_pool *pool, int n_blocks, int block_size, bool caching);
 void block_pool_free(struct block_pool *pool);
+
+/* Adds an observer, which lasts as long as the pool. At most MAX_BLOCK_OBSERVERS can be added. */
+void block_pool_observe(struct block_pool *pool, const struct block_observer *observer);
 
 /* Returns the number of blocks that block_pool_acquire could return now. */
 static inline int block_pool_available(const struct block_pool *pool) {

@@ -5,13 +5,13 @@
 #include "config/config.h"
 #include "scheduler/kv/swap.h"
 
-static void note_evicted(void *arg, int32_t block) {
+static void note_evicted(void *arg, const struct block_parts *parts) {
     struct host_cache *cache = arg;
     assert(cache->n_evicted < cache->pool->n_blocks);
     cache->evicted[cache->n_evicted++] =
-        (struct evicted_block){.block = block,
-                               .window = cache->window_of ? cache->pool->windows.of[block] : -1,
-                               .known = cache->pool->known.block[block]};
+        (struct evicted_block){.block = parts->block,
+                               .window = cache->window_of ? parts->window : -1,
+                               .known = cache->pool->known.block[parts->block]};
 }
 
 void host_cache_init(struct host_cache *cache, struct block_pool *pool, int n_host_blocks,
@@ -26,8 +26,8 @@ void host_cache_init(struct host_cache *cache, struct block_pool *pool, int n_ho
     cache->evicted = mem_calloc((size_t)pool->n_blocks, sizeof *cache->evicted);
     cache->claimed = mem_calloc((size_t)max_blocks, sizeof *cache->claimed);
     cache->id = mem_calloc((size_t)max_blocks, sizeof *cache->id);
-    pool->on_evict = note_evicted;
-    pool->arg = cache;
+    const struct block_observer observer = {.on_evict = note_evicted, .arg = cache};
+    block_pool_observe(pool, &observer);
 }
 
 void host_cache_free(struct host_cache *cache) {

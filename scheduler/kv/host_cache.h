@@ -54,7 +54,7 @@ static inline int host_cache_blocks(const struct host_cache *cache) {
 }
 
 /* `max_blocks` is the maximum number of blocks of one sequence. The cache stays off without host
- * blocks, or if the pool does no prefix caching. It uses the on_evict callback of the pool.
+ * blocks, or if the pool does no prefix caching. It observes evictions of the pool.
  * `window_of` is NULL if layers with windows have no separate blocks. */
 void host_cache_init(struct host_cache *cache, struct block_pool *pool, int n_host_blocks,
                      const int32_t *window_of, int max_blocks);

@@ -119,6 +119,64 @@ START_TEST(a_chain_is_forgotten_from_its_end) {
 }
 END_TEST
 
+/* An observer that writes down what it is told: +token when a block is known, -token before it is
+ * evicted. */
+struct notes {
+    int n, token[16], window[16];
+};
+
+static void note(struct notes *notes, const struct block_parts *parts, int sign) {
+    ck_assert_int_lt(notes->n, 16);
+    ck_assert(prefix_cache_knows(&pool.known, parts->block));
+    notes->token[notes->n] = sign * prefix_cache_tokens(&pool.known, parts->block)[0];
+    notes->window[notes->n++] = parts->window;
+}
+
+static void note_known(void *arg, const struct block_parts *parts) {
+    note(arg, parts, 1);
+}
+
+static void note_evict(void *arg, const struct block_parts *parts) {
+    note(arg, parts, -1);
+}
+
+static void check_notes(const struct notes *notes, int n, const int *token) {
+    ck_assert_int_eq(notes->n, n);
+    for (int i = 0; i < n; i++) ck_assert_int_eq(notes->token[i], token[i]);
+}
+
+START_TEST(each_observer_hears_of_known_and_evicted_blocks_once) {
+    struct notes both = {0}, evicted = {0};
+    block_pool_observe(&pool, &(struct block_observer){note_known, note_evict, &both});
+    block_pool_observe(&pool, &(struct block_observer){.on_evict = note_evict, .arg = &evicted});
+    int32_t a = know(block_pool_acquire(&pool), 1, -1), b = know(block_pool_acquire(&pool), 2, a);
+    know(block_pool_acquire(&pool), 2, a); /* the second copy of b is no new block */
+    block_pool_release(&pool, b);
+    block_pool_release(&pool, b);
+    block_pool_release(&pool, a);
+    for (int i = 0; i < N; i++) block_pool_acquire(&pool);
+    check_notes(&both, 4, (const int[]){1, 2, -2, -1});
+    check_notes(&evicted, 2, (const int[]){-2, -1});
+    for (int i = 0; i < 4; i++) ck_assert_int_eq(both.window[i], -1);
+}
+END_TEST
+
+START_TEST(observers_hear_of_restored_blocks_and_of_window_blocks) {
+    static const int32_t tokens[B] = {7, 7, 7, 7};
+    const struct block_key key = {.hash = {1, 2}, .salt = salt, .tokens = tokens};
+    struct notes notes = {0};
+    window_pool_init(&pool.windows, 2, B, N, B);
+    block_pool_observe(&pool, &(struct block_observer){note_known, note_evict, &notes});
+    int32_t with = block_pool_acquire(&pool), without = block_pool_acquire_unseen(&pool);
+    know(with, 3, -1);
+    block_pool_restore(&pool, without, &key, 99);
+    check_notes(&notes, 2, (const int[]){3, 7});
+    ck_assert_int_eq(notes.window[0], pool.windows.of[with]);
+    ck_assert_int_ge(notes.window[0], 0);
+    ck_assert_int_eq(notes.window[1], -1);
+}
+END_TEST
+
 START_TEST(slots_round_up_to_blocks) {
     ck_assert_int_eq(block_pool_blocks_for(&pool, 0), 0);
     ck_assert_int_eq(block_pool_blocks_for(&pool, 1), 1);
@@ -138,6 +196,8 @@ int main(void) {
     tcase_add_test(core, an_equal_block_takes_the_place_of_a_second_copy);
     tcase_add_test(core, a_cached_block_can_take_the_place_too);
     tcase_add_test(core, a_chain_is_forgotten_from_its_end);
+    tcase_add_test(core, each_observer_hears_of_known_and_evicted_blocks_once);
+    tcase_add_test(core, observers_hear_of_restored_blocks_and_of_window_blocks);
     tcase_add_test(core, slots_round_up_to_blocks);
     suite_add_tcase(suite, core);
     return suite_main(suite);

@@ -167,7 +167,7 @@ START_TEST(it_is_off_without_caching_or_host_blocks) {
     for (int i = 0; i < 2; i++) {
         end();
         begin_with(i ? N_HOST : 0, N_HOST, i == 0);
-        ck_assert(!swap.cache.on && !pool.on_evict);
+        ck_assert(!swap.cache.on && pool.n_observers == 0);
         ck_assert_int_eq(match(0, 1, 0), 0);
         ck_assert_int_eq(host_cache_blocks(&swap.cache), 0);
     }
