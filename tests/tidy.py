@@ -74,6 +74,8 @@ DOORS = {
     "server/apis": ["apis.h"],
     "server/generation": ["grammar_store.h", "job.h", "prompt.h", "stop_matcher.h"],
     "server/options": ["options.h", "table.h"],
+    "server/fingerprint": ["fingerprint.h"],
+    "server/promises": ["promises.h"],
     "server/hub": ["hub.h"],
     "server/app": ["app.h", "lanes.h", "metrics.h"],
     "server/endpoints": ["endpoints.h"],
@@ -90,7 +92,7 @@ SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"
 SCHEDULER = ENGINE | {"engine", "scheduler"}
 SERVER = SCHEDULER | {"server/json", "server/http", "server/keys", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
                       "server/responses", "server/decisions", "server/apis",
-                      "server/options"}
+                      "server/options", "server/fingerprint", "server/promises"}
 MAY_INCLUDE = {
     "config": set(),
     "kernels": {"config"},
@@ -150,6 +152,8 @@ MAY_INCLUDE = {
     "server/responses": SCHEDULER | {"server/json", "server/message", "server/openai"},
     "server/decisions": SCHEDULER | {"server/json", "server/message", "server/openai", "server/responses"},
     "server/options": SCHEDULER | {"server/http"},
+    "server/fingerprint": SCHEDULER | {"server/http", "server/json", "server/options"},
+    "server/promises": {"config"},
     "server/hub": {"config"},
     "server/app": SERVER,
     "server/generation": SERVER | {"server/app"},
