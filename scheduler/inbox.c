@@ -159,6 +159,11 @@ enum status scheduler_submit(struct scheduler *s, struct generation *generation,
 /* The generation is not read: its last event may be on its way, and then the server owns it. */
 void scheduler_cancel(struct scheduler *s, struct generation *generation) {
     (void)generation;
+    scheduler_wake(s);
+}
+
+/* A step looks for cancelled generations anyway. */
+void scheduler_wake(struct scheduler *s) {
     pthread_mutex_lock(&s->inbox.mutex);
     atomic_store(&s->inbox.cancels, true);
     pthread_cond_signal(&s->inbox.changed);

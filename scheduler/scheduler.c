@@ -35,6 +35,7 @@
 #include <stdlib.h>
 
 #include "scheduler/internal.h"
+#include "scheduler/kv/event_ring.h"
 #include "scheduler/speculate.h"
 
 /* Default number of prompt rows in a step that decodes: as many as take about as long as the
@@ -92,6 +93,7 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
     state_pool_init(&s->states, config->n_states);
     window_pool_init(&s->pool.windows, config->n_window_blocks, config->window, config->n_blocks,
                      config->block_size);
+    if (config->kv_events) event_ring_observe(config->kv_events, &s->pool);
     list_init(&s->waiting);
     list_init(&s->running);
     list_init(&s->requests);
@@ -233,6 +235,7 @@ bool scheduler_step(struct scheduler *s) {
     if (s->n_in_flight == s->port.in_flight || (!submitted && s->n_in_flight > 0)) commit_oldest(s);
     sample_newest(s);
     inbox_publish(s);
+    if (s->config.kv_events) event_ring_end_step(s->config.kv_events);
     events_deliver(s);
     step_part_ends(s, PART_COMMIT);
     atomic_store(&s->inbox.stepping, false);

@@ -91,6 +91,9 @@ struct scheduler_config {
     /* The draft model of SPECULATION_DRAFT_MODEL, opened to draft for the scheduler's engine;
      * otherwise NULL. It must outlive the scheduler, and only the scheduler's thread may use it. */
     struct engine *draft_engine;
+    /* Gets the changes of the known blocks (kv/event_ring.h), made for n_blocks of block_size. It
+     * must outlive the scheduler. NULL: nobody reads them. */
+    struct event_ring *kv_events;
     /* Called on the engine thread at the end of a step with its events, and earlier if they fill
      * their array. The scheduler owns the events; they are valid only during the call. Must not
      * block. */
@@ -129,6 +132,9 @@ enum status scheduler_submit(struct scheduler *scheduler, struct generation *gen
 
 /* Wakes the engine thread to check the cancelled flags. Any thread. */
 void scheduler_cancel(struct scheduler *scheduler, struct generation *generation);
+
+/* Makes the engine thread run a step, also if there is nothing to compute. Any thread. */
+void scheduler_wake(struct scheduler *scheduler);
 
 /* The parts of a step whose times are measured. */
 enum step_part {

@@ -81,7 +81,7 @@ static void host_cache_add(struct swap_space *swap, const struct evicted_block *
     struct host_cache *cache = &swap->cache;
     const struct known_block *known = &evicted->known;
     const int32_t *tokens = prefix_cache_tokens(&cache->pool->known, evicted->block);
-    struct block_key key = {known->hash, known->salt, tokens, known->parent};
+    struct block_key key = {known->hash, known->salt, tokens, known->parent, known->parent_hash};
     int32_t host_block = prefix_cache_find(&cache->known, &key);
     if (host_block >= 0) {
         unlink_block(cache, host_block);
@@ -161,6 +161,7 @@ void host_cache_load(struct swap_space *swap, const struct block_key *first,
         swap_release(swap, cache->claimed[i]);
         key.tokens += swap->pool->block_size;
         key.parent = cache->id[i];
+        key.parent_hash = hashes[i];
     }
     cache->n_claimed = 0;
 }

@@ -90,6 +90,7 @@ void prefix_cache_add(struct prefix_cache *cache, int32_t block, const struct bl
     assert(!known->known);
     int32_t *bucket = prefix_bucket(cache, key->hash);
     *known = (struct known_block){.hash = key->hash,
+                                  .parent_hash = key->parent_hash,
                                   .salt = {key->salt[0], key->salt[1]},
                                   .id = id ? id : ++cache->n_ids,
                                   .parent = key->parent,

@@ -26,7 +26,7 @@ struct block_hash {
 
 /* The entry of one block. */
 struct known_block {
-    struct block_hash hash;
+    struct block_hash hash, parent_hash; /* the block before the first one has the salt as hash */
     uint64_t salt[2];
     uint64_t id, parent; /* id of the block, and of the block before it, or 0 */
     int32_t next;        /* next block of its bucket, or -1 */
@@ -49,7 +49,9 @@ struct block_key {
     struct block_hash hash;
     const uint64_t *salt;  /* [2] */
     const int32_t *tokens; /* [block_size] */
-    uint64_t parent;       /* [block_size] */
+    uint64_t parent;       /* id of the block before it, or 0 */
+    /* hash of the block before it; not compared, but kept for those who read the entries */
+    struct block_hash parent_hash;
 };
 
 /* Allocates an empty cache with room for n_blocks known blocks; frees it. */

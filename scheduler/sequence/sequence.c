@@ -215,8 +215,11 @@ int sequence_logit_rows(const struct sequence *sequence, int from, int rows) {
 
 struct block_key sequence_key(const struct sequence *sequence, int i, uint64_t parent) {
     const struct request *request = sequence->request;
+    const uint64_t *salt = request->generation->cache_salt;
     return (struct block_key){.hash = sequence->kv.hashes[i],
-                              .salt = request->generation->cache_salt,
+                              .parent_hash = i > 0 ? sequence->kv.hashes[i - 1]
+                                                   : (struct block_hash){salt[0], salt[1]},
+                              .salt = salt,
                               .tokens = sequence->tokens + i * request->block_size,
                               .parent = parent};
 }

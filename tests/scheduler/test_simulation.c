@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/event_reader.h"
 #include "support/fake_client.h"
 #include "support/fake_draft.h"
 #include "support/lettered.h"
@@ -37,6 +38,9 @@ struct simulation {
     struct fake_engine *engine;
     struct fake_draft draft; /* its engine is NULL in scenarios without a draft model */
     struct scheduler *scheduler;
+    struct event_reader *reader; /* of the known blocks, or NULL */
+    uint64_t reader_random;
+    int reads;                               /* percentage of steps after which the reader reads */
     struct fake_client *client[MAX_CLIENTS]; /* NULL: free */
     int32_t template[N_TEMPLATES][FAKE_MAX_TOKENS];
     struct grammar *grammar[N_GRAMMARS];
@@ -56,7 +60,8 @@ struct simulation {
     uint64_t n_searches;           /* requests with beams */
     /* choices that ended because their grammar was complete; because no token was allowed */
     uint64_t n_complete, n_stuck, n_forced, n_unready;
-    uint64_t n_failed; /* scenarios */
+    uint64_t n_failed;                       /* scenarios */
+    uint64_t n_stored, n_removed, n_cleared; /* events of blocks */
 };
 
 static struct vocabulary *vocabulary;
@@ -186,6 +191,17 @@ static void draw_shares(struct simulation *sim) {
     for (int i = 0; i < 4; i++) sim->weight[i] = fake_between(&sim->share_random, 1, 5);
 }
 
+/* In half of the scenarios a reader follows the known blocks. It reads after each step, or so
+ * rarely that its ring overflows. It uses a separate random sequence, so everything else is
+ * unchanged. */
+static void draw_reader(struct simulation *sim) {
+    sim->reader_random = sim->seed * 6007;
+    if (sim->seed % 2 != 1) return;
+    sim->reader = event_reader_new(sim->config.n_blocks, sim->config.block_size);
+    sim->reads = sim->seed % 4 == 1 ? 100 : fake_between(&sim->reader_random, 1, 50);
+    sim->config.kv_events = sim->reader->ring;
+}
+
 /* Prompts are beginnings of a few templates with some other tokens, so many share prefixes of all
  * lengths. */
 static void draw_templates(struct simulation *sim) {
@@ -203,6 +219,7 @@ static void simulation_begin(struct simulation *sim, uint64_t seed) {
     draw_drafter(sim);
     draw_shares(sim);
     draw_states(sim);
+    draw_reader(sim);
     draw_templates(sim);
     sim->config.samples_forced = seed % 3 == 0;
     sim->config.max_mask_work = seed % 4 == 0 ? 0 : (int)(seed % 29) + 1;
@@ -467,6 +484,29 @@ static void check_gauges(const struct simulation *sim) {
     assert(scheduler_has_room(sim->scheduler, config->max_queued_requests, INT32_MAX));
 }
 
+/* Replaying the events gives the known blocks after each step. If events are lost, the next step
+ * lists all blocks; sometimes the reader itself asks for that. */
+static void follow_blocks(struct simulation *sim) {
+    struct event_reader *reader = sim->reader;
+    if (!reader || fake_between(&sim->reader_random, 1, 100) > sim->reads) return;
+    event_reader_apply(reader);
+    if (fake_between(&sim->reader_random, 1, 500) == 1) event_ring_restart(reader->ring);
+    if (!event_ring_waits(reader->ring)) event_reader_check(reader, &sim->scheduler->pool);
+}
+
+/* An idle step ends with all lost events. */
+static void end_reader(struct simulation *sim) {
+    struct event_reader *reader = sim->reader;
+    if (!reader) return;
+    event_reader_apply(reader);
+    scheduler_step(sim->scheduler);
+    event_reader_apply(reader);
+    event_reader_check(reader, &sim->scheduler->pool);
+    sim->n_stored = reader->n_stored;
+    sim->n_removed = reader->n_removed;
+    sim->n_cleared = reader->n_cleared;
+}
+
 static void simulate(struct simulation *sim) {
     int arrival = between(sim, 1, chance(sim, 25) ? 10 : 95),
         cancel = chance(sim, 50) ? between(sim, 1, 10) : 0;
@@ -482,7 +522,9 @@ static void simulate(struct simulation *sim) {
         fake_engine_poison_states(sim->engine, &sim->scheduler->states);
         check_flags_took_effect(sim);
         check_gauges(sim);
+        follow_blocks(sim);
     }
+    end_reader(sim);
 }
 
 static void simulation_end(struct simulation *sim) {
@@ -516,6 +558,7 @@ static void simulation_end(struct simulation *sim) {
     for (int i = 0; i <= STEP_ROW_BOUNDS; i++) stats.steps -= stats.steps_by_rows[i];
     assert(stats.steps == 0);
     scheduler_free(sim->scheduler);
+    event_reader_free(sim->reader);
     fake_engine_free(sim->engine);
     sim->n_passes = sim->draft.engine ? sim->draft.engine->n_steps : 0;
     if (sim->draft.engine) fake_draft_close(&sim->draft);
@@ -559,6 +602,9 @@ START_TEST(each_request_gives_its_answer_alone) {
         sum->n_forced += sim->n_forced;
         sum->n_unready += sim->n_unready;
         sum->n_failed += sim->failed;
+        sum->n_stored += sim->n_stored;
+        sum->n_removed += sim->n_removed;
+        sum->n_cleared += sim->n_cleared;
         if (only) break;
     }
     printf("%llu scenarios, %llu steps of %.1f rows, %.1f us a step: %llu requests, %llu refused, "
@@ -567,7 +613,7 @@ START_TEST(each_request_gives_its_answer_alone) {
            "samples thrown away, %llu blocks swapped out and %llu in, %llu of %llu drafts held, "
            "%llu passes of draft models, "
            "%llu searches, %llu choices complete and %llu stuck, %llu tokens forced, "
-           "%llu masks unready\n",
+           "%llu masks unready, %llu blocks stored, %llu removed and %llu times all cleared\n",
            (unsigned long long)(only ? 1 : seed - 1), (unsigned long long)done,
            (double)sum->n_rows / (double)done, (double)(now_ns() - began) * 1e-3 / (double)done,
            (unsigned long long)sum->n_requests, (unsigned long long)sum->n_refused,
@@ -578,12 +624,15 @@ START_TEST(each_request_gives_its_answer_alone) {
            (unsigned long long)sum->n_accepted, (unsigned long long)sum->n_drafts,
            (unsigned long long)sum->n_passes, (unsigned long long)sum->n_searches,
            (unsigned long long)sum->n_complete, (unsigned long long)sum->n_stuck,
-           (unsigned long long)sum->n_forced, (unsigned long long)sum->n_unready);
+           (unsigned long long)sum->n_forced, (unsigned long long)sum->n_unready,
+           (unsigned long long)sum->n_stored, (unsigned long long)sum->n_removed,
+           (unsigned long long)sum->n_cleared);
     ck_assert(only || (sum->n_searches > 0 && sum->n_state_copies > 0));
     ck_assert(only || (sum->n_complete > 0 && sum->n_stuck > 0 && sum->n_forced > 0));
     ck_assert(only || (sum->n_unready > 0 && sum->n_failed > 0));
     ck_assert(only || (sum->n_accepted > 0 && sum->n_drafts > sum->n_accepted));
     ck_assert(only || sum->n_passes > 0);
+    ck_assert(only || (sum->n_stored > 0 && sum->n_removed > 0 && sum->n_cleared > 0));
     ck_assert(only || (sum->n_out > sum->n_in && sum->n_in > 0));
     ck_assert(only || (sum->n_hits > 0 && sum->n_preemptions > 0 && sum->n_copies > 0));
     ck_assert(only || (sum->n_pending > 0 && sum->n_dropped > 0));
