@@ -1,13 +1,17 @@
-"""Times transformers on a Llama with random weights, to compare with gpu_serve: gpu_peer.py OUT SECONDS [tiny]
+"""Times transformers on a Llama with random weights, to compare with gpu_serve: gpu_peer.py OUT SECONDS [from=N] [tiny]
 
-    P1  generate, one request of 128 in 512 out, static cache, eager; then the same with torch.compile (CUDA graphs)
-    P2  generate_batch, continuous batching: 32 requests of 256 in 1,024 out
     P5  a prompt of 2,048 and of 8,192 tokens, one forward pass with sdpa attention
+    P2  generate_batch, continuous batching: 32 requests of 256 in 1,024 out; the second of two runs counts, because the first
+        one compiles and grows its cache
+    P1  generate, one request of 128 in 512 out, static cache, eager; then the same with torch.compile (CUDA graphs)
 
-It appends lines of JSON to OUT as they are measured, with the same fields as gpu_serve's. Tokens are greedy, and every
+It appends lines of JSON to OUT as they are measured, with the same fields and the same order of lines as gpu_serve's. from=N
+leaves out the first N figures (bench/gpu/points.py). The notes say whether the package flash_attn is there: without it,
+generate_batch takes a slower path. Tokens are greedy, and every
 sequence runs to its full length. Exit code 77: torch or transformers cannot be imported, or there is no GPU; 3: some figures
 were left out for lack of time.
 """
+import importlib.util
 import json
 import sys
 import time
@@ -20,13 +24,15 @@ TINY = {**LLAMA, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers"
 
 
 class Peer:
-    def __init__(self, out, seconds, tiny):
+    def __init__(self, out, seconds, tiny, first=0):
         import torch
         import transformers
         self.torch, self.transformers = torch, transformers
         self.out, self.end, self.tiny, self.left_out = out, time.monotonic() + seconds, tiny, 0
+        self.first, self.next = first, 0
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.versions = f"transformers {transformers.__version__}, torch {torch.__version__}"
+        flash = "is there" if importlib.util.find_spec("flash_attn") else "is not installed"
+        self.versions = f"transformers {transformers.__version__}, torch {torch.__version__}, flash attention {flash}"
 
     def write(self, **fields):
         self.out.write(json.dumps({"part": "peers", "model": "tiny" if self.tiny else "Llama-3.1-8B", **fields}) + "\n")
@@ -57,11 +63,15 @@ class Peer:
 
     def figure(self, name, needs_s, what, unit, measure):
         """measure() returns value and note; an exception is written to OUT, not passed on."""
+        number, self.next = self.next, self.next + 1
+        if number < self.first:
+            return
         left = self.end - time.monotonic()
         if left < needs_s and not self.tiny:
             self.left_out += 1
             self.write(id=name, what=what, left_out=True, why=f"{left:.0f} s were left, and it takes about {needs_s}")
             return
+        self.write(id=name, what=what, starts=number, within_s=max(left, 0))
         try:
             value, note = measure()
             self.write(id=name, what=what, value=value, unit=unit, us=0, bytes=0, flops=0, note=f"{self.versions}{note}")
@@ -85,9 +95,12 @@ def batch_rate(peer, model, n, n_prompt, n_output):
     inputs = [peer.prompt(n_prompt, i)[0].tolist() for i in range(n)]
     settings = peer.transformers.GenerationConfig(max_new_tokens=n_output, min_new_tokens=n_output, do_sample=False,
                                                   eos_token_id=-1, pad_token_id=0)
-    seconds, outputs = peer.timed(lambda: model.generate_batch(inputs, generation_config=settings, progress_bar=False))
+    def generate():
+        return model.generate_batch(inputs, generation_config=settings, progress_bar=False)
+    cold, _ = peer.timed(generate)
+    seconds, outputs = peer.timed(generate)
     tokens = sum(len(output.generated_tokens) for output in outputs.values())
-    return tokens / seconds, f", {tokens} tokens in {seconds:.1f} s"
+    return tokens / seconds, f", {tokens} tokens in {seconds:.1f} s, the run before it in {cold:.1f} s"
 
 
 def prefill_rate(peer, model, n):
@@ -103,23 +116,24 @@ def measure(peer):
     model = peer.open("sdpa")
     for n in (16, 32) if small else (2048, 8192):
         peer.figure("P5", 5, f"transformers: a prompt of {n} tokens", "tok/s", lambda n=n: prefill_rate(peer, model, n))
+    batch = (3, 8, 4) if small else (32, 256, 1024)
+    peer.figure("P2", 90, "transformers generate_batch, {} requests of {} in, {} out, warm".format(*batch), "tok/s",
+                lambda: batch_rate(peer, model, *batch))
     peer.figure("P1", 40, "transformers generate, one request decodes, static cache, eager", "tok/s",
                 lambda: (decode_rate(peer, model, n_prompt, n_output, False), ""))
     peer.figure("P1", 90, "transformers generate, one request decodes, static cache, torch.compile", "tok/s",
                 lambda: (decode_rate(peer, model, n_prompt, n_output, True), ""))
-    batch = (3, 8, 4) if small else (32, 256, 1024)
-    peer.figure("P2", 60, "transformers generate_batch, {} requests of {} in, {} out".format(*batch), "tok/s",
-                lambda: batch_rate(peer, model, *batch))
 
 
 def main():
-    if len(sys.argv) < 3:
+    options = sys.argv[3:]
+    tiny, firsts = "tiny" in options, [int(o[5:]) for o in options if o.startswith("from=") and o[5:].isdigit()]
+    if len(sys.argv) < 3 or len(options) != tiny + len(firsts):
         print(__doc__)
         return 2
-    tiny = sys.argv[3:] == ["tiny"]
-    with open(sys.argv[1], "w", encoding="utf-8") as out:
+    with open(sys.argv[1], "a" if firsts else "w", encoding="utf-8") as out:
         try:
-            peer = Peer(out, float(sys.argv[2]), tiny)
+            peer = Peer(out, float(sys.argv[2]), tiny, *firsts)
         except ImportError as error:
             print(f"gpu_peer: {error}")
             return 77
@@ -127,6 +141,7 @@ def main():
             print("gpu_peer: torch sees no GPU")
             return 77
         measure(peer)
+        out.write(json.dumps({"ends": peer.next}) + "\n")
         return 3 if peer.left_out else 0
 
 

@@ -1,9 +1,12 @@
-/* gpu_times PART OUT SECONDS [tiny]: times a part's kernels within SECONDS and writes lines of JSON
- * to the file OUT. Exits with code 3 if some points were left out. */
+/* gpu_times PART OUT SECONDS [from=N] [tiny]: times a part's kernels within SECONDS and writes
+ * lines of JSON to the file OUT. from=N leaves out the first N points and appends to OUT: a point
+ * that hung or crashed costs only itself (bench/gpu/points.py). Exits with code 3 if some points
+ * were left out. */
 #include "bench/gpu/times.h"
 
 #include <algorithm>
 #include <chrono>
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,33 +99,44 @@ static void end_where_failed() {
     exit(1);
 }
 
-/* Returns the number of points left out. */
-static int time_points(const char *part, std::vector<point> points, FILE *out, double seconds,
-                       bool tiny) {
+static void write_line(FILE *out, const std::string &text) {
+    fprintf(out, "{%s}\n", text.c_str());
+    fflush(out);
+}
+
+/* Returns the fields of a point's result. */
+static std::string result_of(const point &p, double seconds, bool tiny) {
+    const call run = p.open();
+    const std::string found = p.compare ? p.compare() + ", " : "";
+    const figure f = measure(p, run, seconds, tiny);
+    end_where_failed();
+    return found + fields("us", f.median_us, "min_us", f.min_us, "max_us", f.max_us, "calls",
+                          f.calls, "repeats", f.repeats, "copies", p.copies, "bytes", p.bytes,
+                          "flops", p.flops);
+}
+
+/* Times the points from number `from` on. Returns the number of points left out. */
+static int time_points(const char *part, std::vector<point> points, size_t from, FILE *out,
+                       double seconds, bool tiny) {
     const double MAX_S = 0.06, end = now_s() + seconds;
     double overhead_s = 0; /* time outside of measuring, per point */
     int left_out = 0;
-    for (size_t i = 0; i < points.size(); i++) {
+    for (size_t i = from; i < points.size(); i++) {
         const double start = now_s(), share = (end - start) / (double)(points.size() - i);
         const std::string head = field("part", part) + ", " + points[i].fields;
         if (start > end) {
-            fprintf(out, "{%s, \"left_out\": true}\n", head.c_str());
+            write_line(out, head + ", \"left_out\": true");
             left_out++;
         } else {
             const double spend = std::min(std::max(share - overhead_s, 0.0), MAX_S);
-            const figure f = measure(points[i], points[i].open(), spend, tiny);
-            end_where_failed();
-            fprintf(out, "{%s, %s}\n", head.c_str(),
-                    fields("us", f.median_us, "min_us", f.min_us, "max_us", f.max_us, "calls",
-                           f.calls, "repeats", f.repeats, "copies", points[i].copies, "bytes",
-                           points[i].bytes, "flops", points[i].flops)
-                        .c_str());
+            write_line(out, head + ", " + field("starts", (int)i));
+            write_line(out, head + ", " + result_of(points[i], spend, tiny));
             const double over = now_s() - start - spend;
             overhead_s = 0.9 * overhead_s + 0.1 * std::max(over, 0.0);
         }
-        fflush(out);
         points[i] = {}; /* frees shared data */
     }
+    write_line(out, field("ends", (int)points.size()));
     return left_out;
 }
 
@@ -133,7 +147,8 @@ static const struct part {
     std::vector<point> (*list)(bool tiny);
 } parts[] = {
     {"limits", list_limits}, {"products", list_products}, {"attention", list_attention},
-    {"rows", list_rows},     {"sampling", list_sampling}, {"wgmma", list_wgmma},
+    {"rows", list_rows},     {"sampling", list_sampling}, {"mma", list_mma},
+    {"wgmma", list_wgmma},
 };
 
 static bool has_device() {
@@ -145,33 +160,56 @@ static bool has_device() {
 static void write_device(FILE *out, bool tiny) {
     cudaDeviceProp p = {};
     cuda_check(cudaGetDeviceProperties(&p, 0), "asking for the device");
-    fprintf(out, "{%s}\n",
-            fields("device", p.name, "sm", p.major * 10 + p.minor, "multiprocessors",
-                   p.multiProcessorCount, "l2_bytes", p.l2CacheSize, "memory_bytes",
-                   (double)p.totalGlobalMem, "cublas", !tiny && cublas_ready() ? 1 : 0)
-                .c_str());
+    write_line(out, fields("device", p.name, "sm", p.major * 10 + p.minor, "multiprocessors",
+                           p.multiProcessorCount, "l2_bytes", p.l2CacheSize, "memory_bytes",
+                           (double)p.totalGlobalMem, "cublas", !tiny && cublas_ready() ? 1 : 0,
+                           "early_grids", early_grids ? 1 : 0));
+}
+
+struct options {
+    size_t from = 0;
+    bool tiny = false;
+    bool good = true;
+};
+
+static options options_of(int argc, char **argv) {
+    options o;
+    for (int i = 4; i < argc; i++) {
+        char *end = argv[i];
+        if (!strncmp(argv[i], "from=", 5) && isdigit((unsigned char)argv[i][5]))
+            o.from = strtoul(argv[i] + 5, &end, 10);
+        if (!strcmp(argv[i], "tiny"))
+            o.tiny = true;
+        else
+            o.good = o.good && end > argv[i] + 5 && !*end;
+    }
+    return o;
+}
+
+/* Returns the exit code. */
+static int run_part(const part &part, const char *path, double seconds, const options &o) {
+    FILE *out = fopen(path, o.from ? "a" : "w");
+    if (!out) {
+        perror(path);
+        return 1;
+    }
+    early_grids_find(); /* as in the backend, or the times would lack early grids */
+    if (!o.from) write_device(out, o.tiny);
+    const int left_out = time_points(part.name, part.list(o.tiny), o.from, out, seconds, o.tiny);
+    if (left_out) fprintf(stderr, "gpu_times: no time for %d points\n", left_out);
+    return fclose(out) != 0 ? 1 : left_out ? 3 : 0;
 }
 
 int main(int argc, char **argv) {
+    const options o = options_of(argc, argv);
     for (const part &part : parts) {
-        if (argc < 4 || strcmp(argv[1], part.name)) continue;
-        if (!has_device()) {
-            fprintf(stderr, "gpu_times: no GPU was found\n");
-            return 1;
-        }
-        FILE *out = fopen(argv[2], "w");
-        if (!out) {
-            perror(argv[2]);
-            return 1;
-        }
-        const bool tiny = argc > 4 && !strcmp(argv[4], "tiny");
-        write_device(out, tiny);
-        const int left_out = time_points(part.name, part.list(tiny), out, atof(argv[3]), tiny);
-        const bool written = fclose(out) == 0;
-        if (left_out) fprintf(stderr, "gpu_times: no time for %d points\n", left_out);
-        return !written ? 1 : left_out ? 3 : 0;
+        if (argc < 4 || !o.good || strcmp(argv[1], part.name)) continue;
+        if (has_device()) return run_part(part, argv[2], atof(argv[3]), o);
+        fprintf(stderr, "gpu_times: no GPU was found\n");
+        return 1;
     }
     fprintf(stderr,
-            "usage: gpu_times limits|products|attention|rows|sampling|wgmma OUT SECONDS [tiny]\n");
+            "usage: gpu_times limits|products|attention|rows|sampling|mma|wgmma OUT SECONDS "
+            "[from=N] [tiny]\n");
     return 2;
 }

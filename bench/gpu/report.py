@@ -59,7 +59,7 @@ def cell(point, limits, other=None):
     if point is None:
         return ""
     if not point.get("us"):
-        return "left out" if point.get("left_out") else "no time"
+        return "left out" if point.get("left_out") else f"**failed**: {point['failed']}" if point.get("failed") else "no time"
     us = point["us"]
     parts = [f"{number(us)} us" + ("~" if (point["max_us"] - point["min_us"]) > NOISY * us else "")]
     least, by_flops = limits.least_us(point)
@@ -135,15 +135,21 @@ def attention(points, limits):
     return out
 
 
+def other_bits(point):
+    """How many numbers of a product have other bits by wgmma than by mma.sync, and the size of the largest difference."""
+    if point is None or "differ" not in point:
+        return "not compared"
+    return f"**{point['differ'] / point['numbers']:.2%}, up to {point['largest']:.1e} of the row**" if point["differ"] else "none"
+
+
 def two_ways(points, limits):
     """Both ways to multiply rows, of 16 bits and of fp8 weights, and whether the bits of the former are equal."""
-    lines = {"bf16": [], "fp8": []}
+    lines, points = {"bf16": [], "fp8": []}, [p for p in points if {"weights", "matrix", "rows"} <= set(p)]
     for place in in_order((p["weights"], p["matrix"], p["rows"]) for p in points):
-        mma, wgmma = (next((p for p in points if (p["weights"], p["matrix"], p["rows"]) == place and p["kernel"] == kernel), None)
-                      for kernel in ("mma.sync", "wgmma"))
-        differ = f"{mma['differ'] / mma['numbers']:.2%}" if mma["differ"] else "none"
-        lines[place[0]].append([*place[1:], cell(mma, limits), cell(wgmma, limits, mma), differ])
-    return ["Numbers of a product that have other bits by wgmma than by mma.sync: if there are none, a row's bits do not depend "
+        mma, wgmma, differ = (next((p for p in points if (p["weights"], p["matrix"], p["rows"]) == place and p["kernel"] == kernel), None)
+                              for kernel in ("mma.sync", "wgmma", "differ"))
+        lines[place[0]].append([*place[1:], cell(mma, limits), cell(wgmma, limits, mma), other_bits(differ)])
+    return ["Numbers of a product that have other bits by wgmma than by mma.sync. There must be none: a row's bits do not depend "
             "on which of them multiplied it.\n\n" + table(["matrix", "rows", "mma.sync", "wgmma", "other bits"], lines["bf16"]),
             "fp8 weights with rows of 16 bits by mma.sync and of e4m3, made of them, by wgmma.\n\n"
             + table(["matrix", "rows", "mma.sync", "wgmma, e4m3"], [line[:-1] for line in lines["fp8"]])]
@@ -157,12 +163,12 @@ def by_model(down):
 
 
 PARTS = [
-    ("products", "The cost of the same bits", same_bits),
-    ("products", "Products", products),
-    ("attention", "Attention", attention),
-    ("rows", "Between the products", by_model("kernel")),
-    ("sampling", "Sampling", by_model("kind")),
-    ("wgmma", "wgmma beside mma.sync", two_ways),
+    (("products",), "The cost of the same bits", same_bits),
+    (("products",), "Products", products),
+    (("attention",), "Attention", attention),
+    (("rows",), "Between the products", by_model("kernel")),
+    (("sampling",), "Sampling", by_model("kind")),
+    (("mma", "wgmma"), "wgmma beside mma.sync", two_ways),
 ]
 
 
@@ -170,7 +176,7 @@ def kernels(points):
     limits = Limits(points)
     out = ["## Kernels", limits.lines(), "A figure with ~ had repeats that lie more than a fifth apart."]
     for part, title, page in PARTS:
-        mine = [p for p in points if p["part"] == part]
+        mine = [p for p in points if p["part"] in part]
         if mine:
             out += [f"### {title}"] + page(mine, limits)
     left_out = [p for p in points if p.get("left_out")]
@@ -214,7 +220,7 @@ def page(report):
     out += runs("compute-sanitizer", report.get("sanitizer", []))
     if "served" in report:
         out += serve_report.page(report["served"], Limits(report["points"]))
-    elif report.get("points"):
+    if [p for p in report.get("points", []) if p["part"] != "limits" or "served" not in report]:
         out += kernels(report["points"])
     return "\n\n".join(out) + "\n"
 
@@ -238,8 +244,11 @@ def made_up():
                point("rows", 5, 1e6, 0, kernel="add", model="m", rows=1),
                point("sampling", 5, 1e6, 0, kernel="sampling", kind="greedy", model="m", rows=1)]
     points[-1]["max_us"] = 50
-    points += [point("wgmma", us, 1e6, 4e10, kernel=kernel, weights=weights, matrix="o", rows=512, numbers=1000, differ=5)
-               for us, kernel, weights in ((100, "mma.sync", "bf16"), (80, "wgmma", "bf16"), (60, "mma.sync", "fp8"), (30, "wgmma", "fp8"))]
+    points += [point(part, us, 1e6, 4e10, kernel=kernel, weights=weights, matrix="o", rows=512)
+               for part, us, kernel, weights in (("mma", 100, "mma.sync", "bf16"), ("wgmma", 80, "wgmma", "bf16"),
+                                                 ("mma", 60, "mma.sync", "fp8"), ("wgmma", 30, "wgmma", "fp8"))]
+    points += [point("wgmma", 9, 1, 1, kernel="differ", weights="bf16", matrix="o", rows=512, numbers=1000, differ=5, largest=0.0078),
+               {"part": "mma", "kernel": "mma.sync", "weights": "bf16", "matrix": "o", "rows": 64, "failed": "it hung"}]
     return {"date": "2000-01-01", "commit": "abc", "seconds": 100.0, "machine": {"GPU": "made up", "driver": "1.2"},
             "clocks": [{"sm_mhz": 1980.0, "memory_mhz": None, "watts": 300.0}, {"sm_mhz": 1700.0}],
             "steps": [{"name": "suites", "result": "failed", "seconds": 3.0}, {"name": "products", "result": "done", "seconds": 9}],
@@ -256,7 +265,8 @@ EXPECTED = [
     "| bf16 | 20.0 us, 2,000 GB/s, 50%, 1.50x | 100 us, 400 TFLOP/s, 50% |",  # cuBLAS at 512 rows is missing
     "| cuBLAS bf16 | 30.0 us, 1,333 GB/s, 33%, 1.00x | left out |", "| m | 40.0 / 60.0 us, 0.67 |  |",
     "before 3 points: cublas m qkv bf16, cublas m o bf16, cublas m head bf16.", "| 1 | 10.0 us, 400 GB/s, 10% |",
-    "| o | 512 | 100 us, 400 TFLOP/s, 50% | 80.0 us, 500 TFLOP/s, 62%, 1.25x | 0.50% |",
+    "| o | 512 | 100 us, 400 TFLOP/s, 50% | 80.0 us, 500 TFLOP/s, 62%, 1.25x | **0.50%, up to 7.8e-03 of the row** |",
+    "| o | 64 | **failed**: it hung |  | not compared |",
     "| o | 512 | 60.0 us, 667 TFLOP/s, 83% | 30.0 us, 1333 TFLOP/s, 167%, 2.00x |",
     "| chunk, 8 rows | 8 | 10.0 us, 400 GB/s, 10% |", "| greedy | 5.00 us~, 200 GB/s, 5% |",
 ]

@@ -2,7 +2,9 @@
  *
  * DESIGN: each part of the program (products.cpp, ...) lists points: one kernel, one shape, and a
  * function that prepares the timed call when it is the point's turn. The list is known before the
- * first point is timed, so each point gets its share of the remaining time. On a slow machine,
+ * first point is timed, so each point gets its share of the remaining time. Making the list does
+ * not use the device. A line is written before a point begins, so a point that hangs can be named
+ * and left out. On a slow machine,
  * points have fewer repeats; if that is not enough, the last points are left out and listed.
  *
  * A point is timed as a CUDA graph of several calls, which cycle over copies of the kernel's inputs
@@ -55,6 +57,8 @@ struct point {
     double bytes, flops; /* minimum per call */
     int copies;          /* number of copies to cycle over; 1: inputs may be cached */
     std::function<call()> open;
+    /* optional: compares results and returns fields of JSON; called once, after `open` */
+    std::function<std::string()> compare;
 };
 
 /* Data that several points share: made when the first one opens, freed with the last. */
@@ -75,6 +79,7 @@ std::vector<point> list_products(bool tiny);
 std::vector<point> list_attention(bool tiny);
 std::vector<point> list_rows(bool tiny);
 std::vector<point> list_sampling(bool tiny);
+std::vector<point> list_mma(bool tiny);
 std::vector<point> list_wgmma(bool tiny);
 
 /* ---- memory --------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include "kernels/cuda/wgmma/wgmma.cuh"
 
 #include <algorithm>
+#include <math.h>
 
 struct wgmma_shape {
     const char *matrix;
@@ -88,31 +89,69 @@ std::vector<uint16_t> two_ways::product(bool by_wgmma) const {
     return bits;
 }
 
-static int differing(const two_ways &ways) {
-    const std::vector<uint16_t> by_mma = ways.product(false), by_wgmma = ways.product(true);
-    int n = 0;
-    for (size_t i = 0; i < by_mma.size(); i++) n += by_mma[i] != by_wgmma[i];
-    return n;
+static double value_of(uint16_t bits) {
+    return (double)__bfloat162float(__ushort_as_bfloat16(bits));
 }
 
-/* Lists both kinds for M rows. Counts differences only if the operands are the same. */
-static void add_ways(std::vector<point> *points, const wgmma_shape &s, int M, bool fp8) {
-    auto ways = share<two_ways>([=] { return std::make_shared<two_ways>(s, M, fp8); });
-    const int differ = fp8 ? 0 : differing(two_ways(s, M, fp8)), copies = two_ways::copies_of(s);
-    const double N = s.N, K = s.K, rows = M;
-    for (bool by_wgmma : {false, true})
-        points->push_back({fields("kernel", by_wgmma ? "wgmma" : "mma.sync", "weights",
-                                  fp8 ? "fp8" : "bf16", "matrix", s.matrix, "N", s.N, "K", s.K,
-                                  "rows", M, "numbers", N * rows, "differ", differ),
-                           (fp8 ? 1 : 2) * N * K + 2 * (rows * K + rows * N), 2 * rows * N * K,
-                           copies, [=]() -> call {
-                               auto mine = ways->get();
-                               return [=](int i) { mine->multiply(by_wgmma, i); };
-                           }});
+/* Compares both kinds. Returns fields: how many numbers have other bits, and the largest difference
+ * as a share of the largest number of its row. */
+static std::string differing(const two_ways &ways) {
+    const std::vector<uint16_t> by_mma = ways.product(false), by_wgmma = ways.product(true);
+    const size_t row = by_mma.size() / (size_t)ways.M;
+    int n = 0;
+    double largest = 0;
+    for (size_t i = 0; i < by_mma.size(); i += row) {
+        double size = 0, apart = 0;
+        for (size_t k = i; k < i + row; k++) {
+            n += by_mma[k] != by_wgmma[k];
+            size = std::max(size, fabs(value_of(by_mma[k])));
+            apart = std::max(apart, fabs(value_of(by_mma[k]) - value_of(by_wgmma[k])));
+        }
+        if (apart > 0) largest = std::max(largest, apart / std::max(size, 1e-30));
+    }
+    return fields("numbers", (double)by_mma.size(), "differ", n, "largest", largest);
 }
+
+/* One kind for M rows. */
+static point one_way(const wgmma_shape &s, int M, bool fp8, bool by_wgmma) {
+    auto ways = share<two_ways>([=] { return std::make_shared<two_ways>(s, M, fp8); });
+    const double N = s.N, K = s.K, rows = M;
+    return {fields("kernel", by_wgmma ? "wgmma" : "mma.sync", "weights", fp8 ? "fp8" : "bf16",
+                   "matrix", s.matrix, "N", s.N, "K", s.K, "rows", M),
+            (fp8 ? 1 : 2) * N * K + 2 * (rows * K + rows * N),
+            2 * rows * N * K,
+            two_ways::copies_of(s),
+            [=]() -> call {
+                auto mine = ways->get();
+                return [=](int i) { mine->multiply(by_wgmma, i); };
+            },
+            nullptr};
+}
+
+/* Both kinds compared; its time is that of wgmma on cached weights. */
+static point comparison(const wgmma_shape &s, int M) {
+    auto ways = share<two_ways>([=] { return std::make_shared<two_ways>(s, M, false); });
+    const double N = s.N, K = s.K, rows = M;
+    return {fields("kernel", "differ", "weights", "bf16", "matrix", s.matrix, "N", s.N, "K", s.K,
+                   "rows", M),
+            2 * N * K + 2 * (rows * K + rows * N),
+            2 * rows * N * K,
+            1,
+            [=]() -> call {
+                auto mine = ways->get();
+                return [=](int) { mine->multiply(true, 0); };
+            },
+            [=] { return differing(*ways->get()); }};
+}
+
+struct wgmma_place {
+    wgmma_shape shape;
+    int rows;
+    bool fp8;
+};
 
 /* Llama-3.1-8B's matrices, with gate and up as one matrix. */
-std::vector<point> list_wgmma(bool tiny) {
+static std::vector<wgmma_place> places(bool tiny) {
     using numbers = std::vector<int>;
     const std::vector<wgmma_shape> shapes = tiny
                                                 ? std::vector<wgmma_shape>{{"tiny", 136, 128}}
@@ -120,13 +159,30 @@ std::vector<point> list_wgmma(bool tiny) {
                                                                            {"o", 4096, 4096},
                                                                            {"gate+up", 28672, 4096},
                                                                            {"down", 4096, 14336}};
-    std::vector<point> points;
-    if (!has_wgmma()) return points;
+    std::vector<wgmma_place> all;
+    if (!has_wgmma()) return all;
     for (const wgmma_shape &s : shapes) {
         for (int M : tiny ? numbers{70} : numbers{128, 256, 512, 2048})
-            add_ways(&points, s, M, false);
+            all.push_back({s, M, false});
         for (int M : tiny ? numbers{3} : numbers{1, 16, 32, 64, 512, 2048})
-            add_ways(&points, s, M, true);
+            all.push_back({s, M, true});
     }
+    return all;
+}
+
+/* mma.sync has a list of its own, so its times are known whatever wgmma does. */
+std::vector<point> list_mma(bool tiny) {
+    std::vector<point> points;
+    for (const wgmma_place &p : places(tiny))
+        points.push_back(one_way(p.shape, p.rows, p.fp8, false));
+    return points;
+}
+
+std::vector<point> list_wgmma(bool tiny) {
+    std::vector<point> points;
+    for (const wgmma_place &p : places(tiny))
+        if (!p.fp8) points.push_back(comparison(p.shape, p.rows));
+    for (const wgmma_place &p : places(tiny))
+        points.push_back(one_way(p.shape, p.rows, p.fp8, true));
     return points;
 }

@@ -46,7 +46,11 @@ const char *cudaGetErrorString(cudaError_t error) {
 
 /* ---- the device ----------------------------------------------------------------------------- */
 
-static size_t device_bytes = (size_t)16 << 30;
+/* CUDA_EMU_MEMORY sets the device's KiB for programs that cannot call emu_memory_set. */
+static size_t device_bytes = [] {
+    const char *text = getenv("CUDA_EMU_MEMORY");
+    return text && atoi(text) > 0 ? (size_t)atoi(text) << 10 : (size_t)16 << 30;
+}();
 enum { MULTIPROCESSORS = 4, L2_BYTES = 4 << 20, BLOCKS_AT_ONCE = 2 };
 enum { MAX_THREADS_AT_ONCE = 2048, SHARED_AT_ONCE = 228 << 10, SHARED_RESERVED = 1 << 10 };
 

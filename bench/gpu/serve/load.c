@@ -23,7 +23,8 @@ static void write_config(FILE *file, const struct shape *s) {
             s->K, s->F, s->L, s->H, s->G, s->D, s->V, s->context, s->tied ? "true" : "false");
 }
 
-static struct engine *open_path(const struct setup *setup, const char *path) {
+static enum status open_path(struct engine **out, const struct setup *setup, const char *path,
+                             struct err *err) {
     struct engine_config config = {.model = path,
                                    .dtype = setup->dtype,
                                    .quantization = setup->quantization,
@@ -33,15 +34,11 @@ static struct engine *open_path(const struct setup *setup, const char *path) {
                                    .max_num_seqs = setup->max_seqs,
                                    .max_num_batched_tokens = setup->max_rows,
                                    .block_size = 16,
-                                   .kv_memory = setup->kv_memory,
                                    .device = setup->device,
                                    .persistent_step = setup->persistent_step,
+                                   .wgmma = setup->wgmma,
                                    .cpu_path = setup->cpu_path};
-    struct engine *engine;
-    struct err err = {0};
-    if (engine_open(&engine, &config, &err) == STATUS_OK) return engine;
-    fprintf(stderr, "gpu_serve: %s: %s\n", setup->shape->name, err.message);
-    return NULL;
+    return engine_open(out, &config, err);
 }
 
 static FILE *create(const char *folder, const char *path) {
@@ -49,26 +46,23 @@ static FILE *create(const char *folder, const char *path) {
 }
 
 /* The name of a config.json's folder is the model's name. */
-struct engine *open_random(const struct setup *setup) {
+enum status open_random(struct engine **out, const struct setup *setup, struct err *err) {
     char top[] = "/tmp/penstock-shape-XXXXXX", folder[96], path[128];
-    struct engine *engine = NULL;
-    bool made = mkdtemp(top) != NULL;
+    bool made = mkdtemp(top) != NULL, written = false;
     snprintf(folder, sizeof folder, "%s/%s", top, setup->shape->name);
     snprintf(path, sizeof path, "%s/config.json", folder);
     FILE *file = made ? create(folder, path) : NULL;
-    bool written = false;
     if (file) {
         write_config(file, setup->shape);
         written = fclose(file) == 0;
     }
-    if (written)
-        engine = open_path(setup, path);
-    else
-        fprintf(stderr, "gpu_serve: %s: %s\n", path, strerror(errno));
+    enum status status = written
+                             ? open_path(out, setup, path, err)
+                             : err_set(err, STATUS_SYSTEM, NULL, "%s: %s", path, strerror(errno));
     unlink(path);
     rmdir(folder);
     rmdir(top);
-    return engine;
+    return status;
 }
 
 /* ---- events --------------------------------------------------------------------------------- */

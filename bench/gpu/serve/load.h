@@ -23,12 +23,12 @@ struct setup {
     enum kv_dtype kv_dtype;
     const char *cpu_path;
     int max_seqs, max_rows, max_len;
-    int64_t kv_memory;
-    bool persistent_step;
+    bool persistent_step, wgmma;
 };
 
-/* Opens an engine with random weights. Returns NULL on failure, after printing the reason. */
-struct engine *open_random(const struct setup *setup);
+/* Opens an engine with random weights. The size of its cache is planned from the device's free
+ * memory. Fails as engine_open does. */
+enum status open_random(struct engine **out, const struct setup *setup, struct err *err);
 
 struct load_request {
     struct generation generation;

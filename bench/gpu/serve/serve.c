@@ -1,5 +1,6 @@
-/* gpu_serve PART OUT SECONDS [tiny]: runs a part within SECONDS and writes lines of JSON to the
- * file OUT. Exits with code 3 if some figures were left out. */
+/* gpu_serve PART OUT SECONDS [from=N] [tiny]: runs a part within SECONDS and writes lines of JSON
+ * to the file OUT. from=N leaves out the first N steps and appends to OUT. Exits with code 3 if
+ * some figures were left out, with 77 if the device lacks instructions for the part. */
 #include "bench/gpu/serve/serve.h"
 
 #include <stdlib.h>
@@ -16,22 +17,49 @@ const struct shape *shape_of(const struct run *run, const struct shape *real) {
     return run->tiny ? &tiny : real;
 }
 
-double time_left(const struct run *run) {
+static double seconds_until(uint64_t end_ns) {
     uint64_t now = now_ns();
-    return now < run->end_ns ? (double)(run->end_ns - now) * 1e-9 : 0;
+    return now < end_ns ? (double)(end_ns - now) * 1e-9 : 0;
+}
+
+double time_left(const struct run *run) {
+    return seconds_until(run->step_end_ns);
 }
 
 static int left_out;
 
-bool worth_starting(struct run *run, const char *id, double seconds) {
-    if (run->tiny || time_left(run) >= seconds) return true;
+static void leave_out(struct run *run, const char *id, double left, double seconds) {
     fprintf(run->out,
             "{\"part\": \"%s\", \"id\": \"%s\", \"left_out\": true, \"why\": \"%.0f s were left, "
             "and it takes about %.0f\"}\n",
-            run->part, id, time_left(run), seconds);
+            run->part, id, left, seconds);
     fflush(run->out);
     left_out++;
-    return false;
+}
+
+bool worth_starting(struct run *run, const char *id, double seconds, double most) {
+    int number = run->next++;
+    if (number < run->from || run->absent) return false;
+    double left = seconds_until(run->end_ns), within = left < most || run->tiny ? left : most;
+    if (left < seconds && !run->tiny) {
+        leave_out(run, id, left, seconds);
+        return false;
+    }
+    run->step_end_ns = now_ns() + (uint64_t)(within * 1e9);
+    fprintf(run->out, "{\"part\": \"%s\", \"id\": \"%s\", \"starts\": %d, \"within_s\": %.0f}\n",
+            run->part, id, number, within);
+    fflush(run->out);
+    return true;
+}
+
+struct engine *open_engine(struct run *run, const char *id, const struct setup *setup) {
+    struct engine *engine = NULL;
+    struct err err = {0};
+    if (open_random(&engine, setup, &err) == STATUS_OK) return engine;
+    fprintf(stderr, "gpu_serve: %s: %s\n", setup->shape->name, err.message);
+    run->absent = setup->wgmma && strcmp(err.param, "wgmma") == 0;
+    if (!run->absent) write_failure(run, id, "the engine could not be opened");
+    return NULL;
 }
 
 void write_figure(struct run *run, const struct figure *f) {
@@ -63,26 +91,48 @@ void count_step(const struct engine *engine, int S, double context, double *byte
     *flops = S * (2 * weights + 4 * context * q * m->L);
 }
 
-int main(int argc, char **argv) {
-    static const struct {
-        const char *name;
-        void (*run)(struct run *run);
-    } parts[] = {
-        {"tokens", run_tokens}, {"llama", run_llama}, {"fp8", run_fp8}, {"small", run_small}};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && argc >= 4; i++) {
-        if (strcmp(argv[1], parts[i].name) != 0) continue;
-        struct run run = {.part = parts[i].name,
-                          .out = fopen(argv[2], "w"),
-                          .end_ns = now_ns() + (uint64_t)(atof(argv[3]) * 1e9),
-                          .tiny = argc > 4 && strcmp(argv[4], "tiny") == 0};
-        if (!run.out) {
-            perror(argv[2]);
-            return 1;
-        }
-        parts[i].run(&run);
-        bool written = fclose(run.out) == 0;
-        return run.failed || !written ? 1 : left_out ? 3 : 0;
+static const struct part {
+    const char *name;
+    void (*run)(struct run *run);
+    bool wgmma;
+} parts[] = {{"tokens", run_tokens, false}, {"llama", run_llama, false},
+             {"fp8", run_fp8, false},       {"small", run_small, false},
+             {"wgmma", run_llama, true},    {"wgmma_tokens", run_tokens, true}};
+
+/* Reads the arguments after SECONDS. Returns false if one of them is unknown. */
+static bool read_options(struct run *run, char **argv) {
+    char after;
+    for (; *argv; argv++) {
+        if (strcmp(*argv, "tiny") == 0)
+            run->tiny = true;
+        else if (sscanf(*argv, "from=%d%c", &run->from, &after) != 1 || run->from < 0)
+            return false;
     }
-    fprintf(stderr, "usage: gpu_serve tokens|llama|fp8|small OUT SECONDS [tiny]\n");
+    return true;
+}
+
+/* Returns the exit code. */
+static int run_part(const struct part *part, struct run *run, const char *path) {
+    run->part = part->name, run->wgmma = part->wgmma;
+    run->out = fopen(path, run->from ? "a" : "w");
+    if (!run->out) {
+        perror(path);
+        return 1;
+    }
+    part->run(run);
+    fprintf(run->out, "{\"ends\": %d}\n", run->next);
+    bool written = fclose(run->out) == 0;
+    return run->failed || !written ? 1 : run->absent ? 77 : left_out ? 3 : 0;
+}
+
+int main(int argc, char **argv) {
+    struct run run = {0};
+    if (argc >= 4 && read_options(&run, argv + 4)) {
+        run.end_ns = run.step_end_ns = now_ns() + (uint64_t)(atof(argv[3]) * 1e9);
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            if (strcmp(argv[1], parts[i].name) == 0) return run_part(&parts[i], &run, argv[2]);
+    }
+    fprintf(stderr, "usage: gpu_serve tokens|llama|fp8|small|wgmma|wgmma_tokens OUT SECONDS "
+                    "[from=N] [tiny]\n");
     return 2;
 }

@@ -31,6 +31,20 @@ static void close_batch(struct load *load, const struct batch *b) {
     if (b->times) engine_time_ops(engine, NULL);
 }
 
+/* How products are multiplied, after a figure's description. */
+static const char *by_wgmma(const struct run *run) {
+    return run->wgmma ? ", wgmma" : "";
+}
+
+/* Writes how many sequences of a batch the cache holds at once. */
+static void note_pool(char note[96], const struct engine *engine, const struct batch *b, bool cut) {
+    const struct engine_memory *memory = engine_memory(engine);
+    const int64_t blocks =
+        (b->n_prompt + b->n_output + memory->block_size - 1) / memory->block_size;
+    snprintf(note, 96, "the cache holds %" PRId64 " requests at once%s", memory->n_blocks / blocks,
+             cut ? "; cut short: the time was up" : "");
+}
+
 static int smaller(const struct run *run, int n, int tiny) {
     return run->tiny ? tiny : n;
 }
@@ -79,14 +93,16 @@ static void decode_many(struct run *run, struct engine *engine, const char *id,
     if (!run_batch(&load, engine, b, max_seqs)) {
         write_failure(run, id, "a request failed");
     } else {
-        char what[96];
-        snprintf(what, sizeof what, "%d requests of %d in, %d out", b->n, b->n_prompt, b->n_output);
+        char what[96], note[96];
+        snprintf(what, sizeof what, "%d requests of %d in, %d out%s", b->n, b->n_prompt,
+                 b->n_output, by_wgmma(run));
+        note_pool(note, engine, b, load.cut_short);
         struct figure f = {.id = id,
                            .model = engine_model(engine)->name,
                            .what = what,
                            .unit = "tok/s",
                            .value = load_tokens(&load) / load_seconds(&load),
-                           .note = load.cut_short ? "cut short: the time was up" : NULL};
+                           .note = note};
         /* all requests run in each step; ignores prefill */
         if (b->n <= max_seqs && !load.cut_short) {
             count_step(engine, b->n, b->n_prompt + b->n_output / 2.0, &f.bytes, &f.flops);
@@ -115,7 +131,7 @@ static void prefill(struct run *run, struct engine *engine, int n_prompt) {
         if (i == 0 || us < best_us) best_us = us;
     }
     char what[64];
-    snprintf(what, sizeof what, "a prompt of %d tokens", n_prompt);
+    snprintf(what, sizeof what, "a prompt of %d tokens%s", n_prompt, by_wgmma(run));
     const struct model_config *m = engine_model(engine);
     double step_bytes, one, pairs = (double)n_prompt * (n_prompt + 1) / 2;
     count_step(engine, 1, 0, &step_bytes, &one);
@@ -180,14 +196,16 @@ static void streams_and_prompts(struct run *run, struct engine *engine) {
     }
     load_wait(&load, time_left(run));
     double p99 = gap_p99_ms(&load, streams, from_ns, &n_gaps);
-    char note[96];
+    char what[112], note[96];
+    snprintf(what, sizeof what,
+             "99th percentile between two tokens of 32 streams while prompts of 2048 arrive%s",
+             by_wgmma(run));
     snprintf(note, sizeof note, "%d gaps, %d rows a step%s", n_gaps, budget,
              load.cut_short ? ", cut short: the time was up" : "");
     if (good)
         write_figure(run, &(struct figure){.id = "G6",
                                            .model = engine_model(engine)->name,
-                                           .what = "99th percentile between two tokens of 32 "
-                                                   "streams while prompts of 2048 arrive",
+                                           .what = what,
                                            .unit = "ms",
                                            .value = p99,
                                            .note = note});
@@ -270,16 +288,16 @@ static void share_of_sampling(struct run *run, struct engine *engine) {
 
 /* Opens an engine with a bfloat16 KV cache. With `tiny`, limits the sizes to those that the
  * emulation can run. */
-static struct engine *open_setup(struct run *run, struct setup setup) {
+static struct engine *open_setup(struct run *run, const char *id, struct setup setup) {
     setup.shape = shape_of(run, setup.shape);
     setup.device = DEVICE_CUDA;
     setup.max_seqs = smaller(run, setup.max_seqs, 4);
     setup.max_rows = smaller(run, setup.max_rows, 512);
     setup.max_len = smaller(run, setup.max_len, 96);
     setup.kv_dtype = KV_DTYPE_BFLOAT16;
-    if (run->tiny) setup.kv_memory = 0;
+    setup.wgmma = run->wgmma;
     uint64_t start = now_ns();
-    struct engine *engine = open_random(&setup);
+    struct engine *engine = open_engine(run, id, &setup);
     if (engine)
         write_figure(run,
                      &(struct figure){.id = "start",
@@ -288,76 +306,92 @@ static struct engine *open_setup(struct run *run, struct setup setup) {
                                                                  : "random weights are made",
                                       .unit = "ms",
                                       .value = (double)(now_ns() - start) * 1e-6});
-    else
-        write_failure(run, "start", "the engine could not be opened");
     return engine;
 }
 
-void run_llama(struct run *run) {
-    const int seqs = smaller(run, 256, 4);
-    struct engine *engine = open_setup(run, (struct setup){.shape = &llama_8b,
-                                                           .max_seqs = 256,
-                                                           .max_rows = 8192,
-                                                           .max_len = 8448,
-                                                           .kv_memory = (int64_t)64 << 30});
-    if (!engine) return;
+/* The first pass of a new engine, which a restarted program needs, too. */
+static void warm_up(struct run *run, struct engine *engine, int seqs) {
     const struct batch warm = {seqs, smaller(run, 64, 4), 4, 512, time_left(run), NULL};
-    const struct batch g2 = {smaller(run, 32, 3),   smaller(run, 256, 8),
-                             smaller(run, 1024, 6), 2048,
-                             time_left(run),        NULL};
     struct load load;
     if (!run_batch(&load, engine, &warm, seqs)) write_failure(run, "start", "a request failed");
     close_batch(&load, &warm);
-    if (worth_starting(run, "G1", 5))
+}
+
+static void run_prompts(struct run *run, struct engine *engine) {
+    if (worth_starting(run, "G5", 3, 20)) prefill(run, engine, smaller(run, 2048, 16));
+    if (worth_starting(run, "G5", 5, 30)) prefill(run, engine, smaller(run, 8192, 40));
+}
+
+static void run_many(struct run *run, struct engine *engine, int seqs) {
+    if (!worth_starting(run, "G4", 20, 240)) return;
+    const struct batch g4 = {smaller(run, 512, 6),  smaller(run, 1000, 8),
+                             smaller(run, 1000, 4), 2048,
+                             time_left(run),        NULL};
+    decode_many(run, engine, "G4", &g4, seqs);
+}
+
+/* What one request, 32 requests and their steps take; these figures do not depend on wgmma. */
+static void run_few(struct run *run, struct engine *engine, int seqs) {
+    if (worth_starting(run, "G1", 5, 30))
         decode_alone(run, engine, "G1", smaller(run, 128, 8), smaller(run, 512, 8));
-    if (worth_starting(run, "G7", 5)) {
-        gaps_between_steps(run, engine, 1);
-        gaps_between_steps(run, engine, smaller(run, 32, 3));
-    }
-    if (worth_starting(run, "G5", 5)) {
-        prefill(run, engine, smaller(run, 2048, 16));
-        prefill(run, engine, smaller(run, 8192, 40));
-    }
-    if (worth_starting(run, "G2", 12)) decode_many(run, engine, "G2", &g2, seqs);
-    if (worth_starting(run, "G6", 15)) streams_and_prompts(run, engine);
-    if (worth_starting(run, "G10", 8)) share_of_sampling(run, engine);
-    if (worth_starting(run, "G4", 20)) {
-        const struct batch g4 = {smaller(run, 512, 6),  smaller(run, 1000, 8),
-                                 smaller(run, 1000, 4), 2048,
+    if (worth_starting(run, "G7", 3, 15)) gaps_between_steps(run, engine, 1);
+    if (worth_starting(run, "G7", 3, 15)) gaps_between_steps(run, engine, smaller(run, 32, 3));
+    if (worth_starting(run, "G2", 12, 45)) {
+        const struct batch g2 = {smaller(run, 32, 3),   smaller(run, 256, 8),
+                                 smaller(run, 1024, 6), 2048,
                                  time_left(run),        NULL};
-        decode_many(run, engine, "G4", &g4, seqs);
+        decode_many(run, engine, "G2", &g2, seqs);
     }
+    if (worth_starting(run, "G10", 8, 30)) share_of_sampling(run, engine);
+}
+
+/* The cache is planned from the device's memory: on 80 GB it holds fewer sequences of G4 than on
+ * 141, and the note gives the number. */
+void run_llama(struct run *run) {
+    const int seqs = smaller(run, 256, 4);
+    const struct setup setup = {
+        .shape = &llama_8b, .max_seqs = 256, .max_rows = 8192, .max_len = 8448};
+    struct engine *engine = open_setup(run, "start", setup);
+    if (!engine) return;
+    warm_up(run, engine, seqs);
+    if (!run->wgmma) run_few(run, engine, seqs);
+    run_prompts(run, engine);
+    if (worth_starting(run, "G6", 15, 60)) streams_and_prompts(run, engine);
+    run_many(run, engine, seqs);
     engine_close(engine);
 }
 
 void run_fp8(struct run *run) {
-    struct engine *engine = open_setup(run, (struct setup){.shape = &llama_8b,
-                                                           .quantization = QUANTIZATION_FP8,
-                                                           .max_seqs = 32,
-                                                           .max_rows = 2048,
-                                                           .max_len = 2048,
-                                                           .kv_memory = (int64_t)10 << 30});
+    const struct setup setup = {.shape = &llama_8b,
+                                .quantization = QUANTIZATION_FP8,
+                                .max_seqs = 32,
+                                .max_rows = 2048,
+                                .max_len = 2048};
+    struct engine *engine = open_setup(run, "start", setup);
     if (!engine) return;
-    const struct batch many = {smaller(run, 32, 3),  smaller(run, 256, 8),
-                               smaller(run, 512, 6), 2048,
-                               time_left(run),       NULL};
-    if (worth_starting(run, "G8", 4))
+    if (worth_starting(run, "G8", 4, 30))
         decode_alone(run, engine, "G8", smaller(run, 128, 8), smaller(run, 512, 8));
-    if (worth_starting(run, "G8", 6)) decode_many(run, engine, "G8", &many, many.n);
+    if (worth_starting(run, "G8", 6, 45)) {
+        const struct batch many = {smaller(run, 32, 3),  smaller(run, 256, 8),
+                                   smaller(run, 512, 6), 2048,
+                                   time_left(run),       NULL};
+        decode_many(run, engine, "G8", &many, many.n);
+    }
     engine_close(engine);
 }
 
-/* Each model runs first as a graph of launches, then as one grid. */
+/* Each model runs as a graph of launches, then as one grid: first all graphs. */
 void run_small(struct run *run) {
     const struct shape *const shapes[] = {&gpt2_sized, &smollm2_135m};
     for (int i = 0; i < 4; i++) {
-        const bool one_grid = i % 2;
-        if (!worth_starting(run, "G9", 3)) continue;
-        struct engine *engine = open_setup(run, (struct setup){.shape = shapes[i / 2],
-                                                               .max_seqs = 4,
-                                                               .max_rows = 512,
-                                                               .max_len = 1024,
-                                                               .persistent_step = one_grid});
+        const bool one_grid = i / 2;
+        if (!worth_starting(run, "G9", 3, 20)) continue;
+        struct engine *engine = open_setup(run, "G9",
+                                           (struct setup){.shape = shapes[i % 2],
+                                                          .max_seqs = 4,
+                                                          .max_rows = 512,
+                                                          .max_len = 1024,
+                                                          .persistent_step = one_grid});
         if (!engine) continue;
         decode_alone(run, engine, "warm", smaller(run, 16, 4), smaller(run, 64, 4));
         const uint64_t grids =

@@ -24,15 +24,15 @@ static struct sampling sampling_of(int i) {
 }
 
 /* Runs requests first .. last - 1 concurrently. Returns false if one failed. */
-static bool ask(struct engine *engine, struct answers *answers, int first, int last, int max_rows,
-                int n_prompt) {
+static bool ask(struct run *run, struct engine *engine, struct answers *answers, int first,
+                int last, int max_rows, int n_prompt) {
     struct load load;
     load_open(&load, engine, last - first, last - first, max_rows);
     for (int i = first; i < last; i++) {
         struct sampling sampling = sampling_of(i);
         load_add(&load, n_prompt + i % 5, answers->n_output, &sampling, (uint64_t)i + 1);
     }
-    bool good = load_run(&load, 3600);
+    bool good = load_run(&load, time_left(run)) && !load.cut_short;
     for (int i = first; i < last; i++)
         memcpy(answers->token + i * answers->n_output, load.request[i - first].token,
                (size_t)answers->n_output * sizeof(int32_t));
@@ -77,17 +77,17 @@ static void compare_with_cpu(struct run *run, const struct shape *shape, int n, 
                           .max_rows = 64,
                           .max_len = run->tiny ? 96 : 512};
     struct answers cpu = answers_new(n, n_output), cuda = answers_new(n, n_output);
-    struct engine *engine = open_random(&setup);
-    bool good = engine && ask(engine, &cpu, 0, n, 64, run->tiny ? 8 : 40);
+    struct engine *engine = open_engine(run, "T1", &setup);
+    bool good = engine && ask(run, engine, &cpu, 0, n, 64, run->tiny ? 8 : 40);
     engine_close(engine);
     setup.device = DEVICE_CUDA;
-    engine = good ? open_random(&setup) : NULL;
-    good = engine && ask(engine, &cuda, 0, n, 64, run->tiny ? 8 : 40);
+    engine = good ? open_engine(run, "T1", &setup) : NULL;
+    good = engine && ask(run, engine, &cuda, 0, n, 64, run->tiny ? 8 : 40);
     engine_close(engine);
     if (good)
         compare(run, "T1", shape->name, "float32 on the device and on the CPU", &cpu, &cuda);
     else
-        write_failure(run, "T1", "an engine or a request failed");
+        write_failure(run, "T1", "an engine or a request failed, or the time was up");
     free(cpu.token), free(cuda.token);
 }
 
@@ -99,36 +99,42 @@ static void compare_company(struct run *run, const struct shape *shape, enum com
                           .dtype = dtype,
                           .quantization = quantization,
                           .kv_dtype = KV_DTYPE_BFLOAT16,
+                          .wgmma = run->wgmma,
                           .max_seqs = n,
                           .max_rows = 128,
                           .max_len = run->tiny ? 96 : 512};
-    const int n_prompt = run->tiny ? 8 : 100;
+    /* alone by wgmma, which takes more than 64 rows; in chunks by mma.sync */
+    const int n_prompt = !run->tiny ? 100 : run->wgmma ? 70 : 8;
     struct answers alone = answers_new(n, n_output), together = answers_new(n, n_output);
-    struct engine *engine = open_random(&setup);
+    struct engine *engine = open_engine(run, "T2", &setup);
     bool good = engine != NULL;
-    for (int i = 0; i < n && good; i++) good = ask(engine, &alone, i, i + 1, 128, n_prompt);
-    good = good && ask(engine, &together, 0, n, run->tiny ? 7 : 50, n_prompt);
+    for (int i = 0; i < n && good; i++) good = ask(run, engine, &alone, i, i + 1, 128, n_prompt);
+    good = good && ask(run, engine, &together, 0, n, run->tiny ? 7 : 50, n_prompt);
     engine_close(engine);
+    char what[64];
+    snprintf(what, sizeof what, "%s, alone and together%s",
+             quantization ? "fp8 weights" : "bfloat16", run->wgmma ? ", wgmma" : "");
     if (good)
-        compare(run, "T2", shape->name,
-                quantization ? "fp8 weights, alone and together" : "bfloat16, alone and together",
-                &alone, &together);
-    else
-        write_failure(run, "T2", "an engine or a request failed");
+        compare(run, "T2", shape->name, what, &alone, &together);
+    else if (!run->absent)
+        write_failure(run, "T2", "an engine or a request failed, or the time was up");
     free(alone.token), free(together.token);
 }
 
+/* With --wgmma only T2: the products of T1 are float32's. */
 void run_tokens(struct run *run) {
     static const struct shape tiny = {"tiny", 64, 96, 2, 4, 2, 16, 300, 512, true};
-    const struct shape *large = &smollm2_135m;
-    const struct shape *first = shape_of(run, &tiny);
-    compare_with_cpu(run, first, run->tiny ? 3 : 12, run->tiny ? 4 : 48);
-    compare_company(run, first, COMPUTE_BFLOAT16, QUANTIZATION_NONE, run->tiny ? 3 : MOST,
-                    run->tiny ? 4 : 48);
-    if (run->tiny) return;
-    if (worth_starting(run, "T2", 10)) {
-        compare_company(run, large, COMPUTE_BFLOAT16, QUANTIZATION_NONE, MOST, 64);
-        compare_company(run, large, COMPUTE_BFLOAT16, QUANTIZATION_FP8, MOST, 64);
-    }
-    if (worth_starting(run, "T1", 20)) compare_with_cpu(run, large, 6, 32);
+    const struct shape *large = &smollm2_135m, *first = shape_of(run, &tiny);
+    const int n = run->tiny ? 3 : MOST, n_output = run->tiny ? 4 : 48;
+    if (!run->wgmma && worth_starting(run, "T1", 3, 30))
+        compare_with_cpu(run, first, run->tiny ? 3 : 12, n_output);
+    if (worth_starting(run, "T2", 3, 30))
+        compare_company(run, first, COMPUTE_BFLOAT16, QUANTIZATION_NONE, n, n_output);
+    if (run->tiny && !run->wgmma) return;
+    if (run->tiny) large = first;
+    if (worth_starting(run, "T2", 5, 40))
+        compare_company(run, large, COMPUTE_BFLOAT16, QUANTIZATION_NONE, n, run->tiny ? 4 : 64);
+    if (worth_starting(run, "T2", 5, 40))
+        compare_company(run, large, COMPUTE_BFLOAT16, QUANTIZATION_FP8, n, run->tiny ? 4 : 64);
+    if (!run->wgmma && worth_starting(run, "T1", 20, 60)) compare_with_cpu(run, large, 6, 32);
 }
