@@ -71,7 +71,7 @@ set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_MAINTAINER "Penstock maintainers <penstock@localhost.localdomain>")
 set(CPACK_DEBIAN_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_DEPENDS "adduser, libcurl4, libssl3") # the last two are loaded by dlopen
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "adduser, libcurl4, libssl3, libzmq5") # the last three are loaded by dlopen
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "bash-completion")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "HTTP inference server for language models")
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION

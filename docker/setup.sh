@@ -6,7 +6,7 @@ set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config git curl ca-certificates
 libmicrohttpd-dev libuv1-dev libcjson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libyaml-dev libedit-dev libsystemd-dev
-libsodium-dev libcurl4-openssl-dev libssl-dev check
+libsodium-dev libcurl4-openssl-dev libssl-dev libzmq3-dev libmsgpack-dev check
 python3 python3-venv python3-pip"
 for need in "$@"; do
     case $need in

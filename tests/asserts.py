@@ -22,7 +22,7 @@ PAGE, COUNTS = "docs/asserts.md", "tests/asserts.txt"
 READERS = ("config/", "engine/files/", "engine/grammar/build/", "engine/grammar/read/", "engine/grammar/schema/", "engine/text/",
            "server/anthropic/", "server/apis/", "server/app/", "server/commands/", "server/endpoints/", "server/http/", "server/json/",
            "server/llama/", "server/message/", "server/ollama/", "server/openai/", "server/page/", "server/hub/",
-            "server/options/", "server/responses/", "server/decisions/", "server/keys/",
+            "server/options/", "server/responses/", "server/decisions/", "server/keys/", "server/kv_events/",
             "server/fingerprint/", "server/promises/")
 ROW = re.compile(r"^\| `([\w/.]+)` `(\w+)` \| `.+` \| .+ \|$", re.M)
 

@@ -65,6 +65,7 @@ DOORS = {
     "server/http": ["http.h"],
     "server/page": ["page.h"],
     "server/keys": ["keys.h"],
+    "server/kv_events": ["kv_events.h"],
     "server/openai": ["openai.h"],
     "server/ollama": ["ollama.h"],
     "server/llama": ["llama.h"],
@@ -90,7 +91,7 @@ CUDA = {"config", "kernels", "kernels/cuda/runtime"}
 ENGINE = {"config", "kernels", "engine/text", "engine/grammar", "engine/config"}
 SEQUENCE_PARTS = {"engine", "scheduler/kv", "scheduler/draft", "scheduler/beams"}
 SCHEDULER = ENGINE | {"engine", "scheduler"}
-SERVER = SCHEDULER | {"server/json", "server/http", "server/keys", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
+SERVER = SCHEDULER | {"server/json", "server/http", "server/keys", "server/kv_events", "server/message", "server/openai", "server/ollama", "server/llama", "server/anthropic",
                       "server/responses", "server/decisions", "server/apis",
                       "server/options", "server/fingerprint", "server/promises"}
 MAY_INCLUDE = {
@@ -143,6 +144,7 @@ MAY_INCLUDE = {
     "server/http": {"config"},
     "server/page": {"config", "server/http"},
     "server/keys": {"config", "scheduler"},
+    "server/kv_events": ENGINE | {"engine", "scheduler/kv", "server/json"},
     "server/openai": SCHEDULER | {"server/json", "server/message"},
     "server/ollama": SCHEDULER | {"server/json", "server/message", "server/openai"},
     "server/llama": SCHEDULER | {"server/json", "server/message", "server/openai"},
@@ -184,6 +186,8 @@ LIBRARIES = {
     r"openssl/.*": ["server/hub/"],
     r"yaml\.h": ["server/options/", "server/keys/"],
     r"sodium\.h": ["server/keys/"],
+    r"zmq\.h": ["server/kv_events/"],
+    r"msgpack\.h": ["server/kv_events/"],
     r"systemd/.*": ["server/app/"],
     r"histedit\.h": ["server/commands/"],
     r"pcre2\.h": ["engine/text/tokenizer/"],

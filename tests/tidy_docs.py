@@ -16,6 +16,8 @@ import compatibility  # noqa: E402
 FOREIGN_FLAGS = {
     "args": "gdb", "build": "docker compose", "build-arg": "docker build", "now": "systemctl",
     "preset": "ctest",
+    "policy": "vllm-router's", "worker-urls": "vllm-router's", "kv-event-model": "vllm-router's", "kv-event-block-size": "vllm-router's",
+    "kv-event-source": "vllm-router's", "kv-event-replay-source": "vllm-router's",
 }
 FOREIGN_WORDS = {
     "llama.cpp": "the other program", "llama_memory_seq_cp": "llama.cpp's", "batch_req_1": "an example",

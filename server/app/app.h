@@ -16,10 +16,11 @@
 #include <uv.h>
 
 #include "config/list.h"
-#include "server/keys/keys.h"
 #include "server/app/lanes.h"
 #include "server/app/metrics.h"
 #include "server/http/http.h"
+#include "server/keys/keys.h"
+#include "server/kv_events/kv_events.h"
 #include "server/openai/openai.h"
 #include "server/options/options.h"
 
@@ -82,6 +83,7 @@ struct app {
     struct engine *engine;
     struct engine *draft_engine; /* the draft model's, or NULL */
     struct scheduler *scheduler;
+    struct kv_events *kv_events; /* of --kv-events, or NULL */
     struct http_server *http;
     struct route *routes; /* [n_routes] all paths */
     int n_routes;

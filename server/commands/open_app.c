@@ -1,7 +1,8 @@
 /* DESIGN: the parts of a serving process.
  *
- * They are opened in this order and closed in the reverse order: engine (model, memory), scheduler
- * (its thread), loop, HTTP. The port is bound last, so every client that can connect is answered.
+ * They are opened in this order and closed in the reverse order: engine (model, memory), the
+ * sockets of --kv-events, scheduler (its thread), loop, HTTP. The port is bound last, so every
+ * client that can connect is answered.
  * The loop runs until lifecycle.c stops it. All jobs have then ended, so the scheduler sends no
  * more events and its thread can end before the loop's handles are closed.
  */
@@ -41,6 +42,43 @@ static enum status open_http(struct app *app, struct err *err) {
     return http_server_new(&app->http, &app->loop, &config, err);
 }
 
+/* ---- events of the prefix cache ------------------------------------------------------------- */
+
+static void wake_engine(void *arg) {
+    scheduler_wake(((struct app *)arg)->scheduler);
+}
+
+/* Opens the sockets of --kv-events, and has the scheduler write to its ring. */
+static enum status open_kv_events(struct app *app, struct scheduler_config *config,
+                                  struct err *err) {
+    const struct kv_events_config events = {.endpoint = app->options->kv_events.endpoint,
+                                            .replay_endpoint =
+                                                app->options->kv_events.replay_endpoint,
+                                            .topic = app->options->kv_events.topic,
+                                            .n_blocks = config->n_blocks,
+                                            .block_size = config->block_size};
+    if (!events.endpoint && (events.replay_endpoint || events.topic))
+        return err_set(err, STATUS_USAGE, NULL,
+                       "--kv-events-replay and --kv-events-topic are used with --kv-events");
+    if (!events.endpoint) return STATUS_OK;
+    if (!config->prefix_caching)
+        return err_set(err, STATUS_USAGE, NULL,
+                       "--kv-events reports the blocks of the prefix cache, and this server has "
+                       "none: leave it out, or use a model with a prefix cache and without "
+                       "--no-enable-prefix-caching");
+    enum status status = kv_events_open(&app->kv_events, &events, err);
+    if (status == STATUS_OK) config->kv_events = kv_events_ring(app->kv_events);
+    return status;
+}
+
+/* Starts the engine thread and the publisher, which wakes it. */
+static enum status start_threads(struct app *app, struct err *err) {
+    scheduler_start(app->scheduler);
+    return app->kv_events ? kv_events_start(app->kv_events, wake_engine, app, err) : STATUS_OK;
+}
+
+/* ---- all parts ------------------------------------------------------------------------------ */
+
 enum status app_open(struct app *app, struct err *err) {
     int weights[MAX_SHARES];
     list_init(&app->requests);
@@ -69,14 +107,18 @@ enum status app_open(struct app *app, struct err *err) {
     config.on_events = bridge_on_events;
     config.on_failure = bridge_on_failure;
     config.arg = app;
+    enum status status = open_kv_events(app, &config, err);
+    if (status) return status;
     app->scheduler = scheduler_new(&config, app->engine);
-    scheduler_start(app->scheduler);
-    return open_http(app, err);
+    status = start_threads(app, err);
+    return status ? status : open_http(app, err);
 }
 
 void app_close(struct app *app) {
     if (app->http) http_server_free(app->http);
+    kv_events_stop(app->kv_events); /* it wakes the scheduler */
     scheduler_free(app->scheduler);
+    kv_events_close(app->kv_events);
     live_close(app);
     lifecycle_close(app);
     supervisor_close(app);

@@ -104,6 +104,9 @@ static void report(const struct app *app) {
                  "not cached",
                  memory->n_states, mib(memory->state_bytes));
     if (app->draft_engine) report_draft_model(app->draft_engine);
+    if (app->kv_events)
+        log_line(LOG_INFO, "KV events: published on %s; memory %.0f MiB",
+                 app->options->kv_events.endpoint, mib((int64_t)kv_events_bytes(app->kv_events)));
 }
 
 /* ---- example request ------------------------------------------------------------------------ */

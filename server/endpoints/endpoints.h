@@ -49,6 +49,7 @@ void cors_answer_options(const struct app *app, struct http_request *http, const
 void health_live(struct app *app, struct http_request *http);
 void health_ready(struct app *app, struct http_request *http);
 void health_load(struct app *app, struct http_request *http);
+void health_kv_event_sources(struct app *app, struct http_request *http);
 void health_metrics(struct app *app, struct http_request *http);
 void health_version(struct app *app, struct http_request *http);
 

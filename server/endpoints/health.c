@@ -76,6 +76,13 @@ void health_load(struct app *app, struct http_request *http) {
     respond_and_release(http, &body);
 }
 
+/* As in vLLM: writes where routers find the events of the prefix cache. */
+void health_kv_event_sources(struct app *app, struct http_request *http) {
+    struct buf body = {0};
+    kv_events_write_sources(app->kv_events, &body);
+    respond_and_release(http, &body);
+}
+
 void health_version(struct app *app, struct http_request *http) {
     struct buf body = {0};
     version_write_json(&body, engine_backend_name(app->engine));

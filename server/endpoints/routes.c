@@ -95,6 +95,8 @@ static const struct route fixed_routes[] = {
      .summary = "Returns the metrics for Prometheus"},
     {"/version", "GET", .monitored = true, .answer = health_version,
      .summary = "Returns the program's version", .answer_members = "version commit build backend"},
+    {"/kv_event_sources", "GET", .monitored = true, .answer = health_kv_event_sources,
+     .summary = "Returns where routers find the events of the prefix cache"},
     {"/", "GET", .public = true, .answer = page_root, .type = "text/plain",
      .summary = "Answers browsers with the web page, and Ollama's clients with a line of text"},
     {"/page/", "GET", .public = true, .answer = page_part, .type = "text/javascript",

@@ -50,6 +50,11 @@ struct options {
         bool share_prefixes;         /* among API keys */
         bool page;                   /* browsers get the web page at / */
     } access;
+    /* events of the prefix cache for routers; NULL: none */
+    struct {
+        const char *endpoint, *replay_endpoint; /* tcp://HOST:PORT */
+        const char *topic;
+    } kv_events;
     struct {
         int delay_s;   /* seconds from SIGTERM until the port closes */
         int timeout_s; /* seconds after that for running requests */

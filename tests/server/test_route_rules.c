@@ -51,6 +51,7 @@ static const struct {
     {"/openapi.json", "GET", NULL, 200, NULL},
     {"/metrics", "GET", NULL, 200, NULL},
     {"/version", "GET", NULL, 200, NULL},
+    {"/kv_event_sources", "GET", NULL, 200, NULL},
     {"/drain", "POST", NULL, 401, "/drain"},
     {"/", "GET", NULL, 200, NULL},
     {"/page/main.js", "GET", NULL, 200, NULL},

@@ -1,0 +1,261 @@
+"""Events of the prefix cache as subscribers see them: vLLM's wire form, and sets of blocks that are those of the server."""
+import contextlib
+import signal
+import subprocess
+import time
+
+import msgspec
+import pytest
+import zmq
+
+from conftest import BINARY, MODEL, environment, free_port
+from streams import until
+
+END = (2 ** 64 - 1).to_bytes(8, "big")
+STORY = "The river flows past the old mill, and the miller's daughter counts the boats that pass. "
+KNOWN = 'penstock_kv_blocks{state="cached"}'  # of an idle server: all blocks that it knows
+
+
+class Event(msgspec.Struct, omit_defaults=True, gc=False, tag=True, kw_only=True):
+    """vLLM's base of events: maps whose `type` is the name of the class."""
+
+
+class BlockStored(Event, forbid_unknown_fields=True):
+    block_hashes: list[int]
+    parent_block_hash: int | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: int | None
+    medium: str | None
+    lora_name: str | None
+    extra_keys: list | None = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+
+
+class BlockRemoved(Event, forbid_unknown_fields=True):
+    block_hashes: list[int]
+    medium: str | None
+    group_idx: int | None = None
+
+
+class AllBlocksCleared(Event, forbid_unknown_fields=True):
+    pass
+
+
+class Batch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
+    ts: float
+    events: list[BlockStored | BlockRemoved | AllBlocksCleared]
+    data_parallel_rank: int | None = None
+
+
+class Subscriber:
+    """Applies all events to a set of blocks, and checks that each is possible."""
+
+    def __init__(self, endpoint, topic=b""):
+        self.socket = zmq.Context.instance().socket(zmq.SUB)
+        self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
+        self.socket.connect(endpoint)
+        self.socket.subscribe(topic)
+        self.blocks, self.batches, self.next = {}, [], None
+        self.cleared = 0
+
+    def receive(self, wait_ms=200):
+        while self.socket.poll(wait_ms):
+            topic, number, payload = self.socket.recv_multipart()
+            number = int.from_bytes(number, "big")
+            assert self.next in (None, number) or number == 0, "a number is missing"
+            self.next = number + 1
+            self.batches.append((topic, number, payload))
+            self.apply(msgspec.msgpack.decode(payload, type=Batch))
+
+    def apply(self, batch):
+        assert abs(batch.ts - time.time()) < 120 and batch.data_parallel_rank == 0 and batch.events
+        for event in batch.events:
+            if isinstance(event, AllBlocksCleared):
+                self.blocks, self.cleared = {}, self.cleared + 1
+            elif isinstance(event, BlockRemoved):
+                for block in event.block_hashes:
+                    self.blocks.pop(block, None) if self.cleared == 0 else self.blocks.pop(block)
+            else:
+                self.store(event)
+
+    def store(self, event):
+        assert (event.medium, event.group_idx, event.kv_cache_spec_kind) == ("GPU", 0, "full_attention")
+        assert len(event.token_ids) == event.block_size * len(event.block_hashes)
+        parent = event.parent_block_hash
+        assert parent is None or parent in self.blocks or self.cleared == 0
+        for i, block in enumerate(event.block_hashes):
+            assert block not in self.blocks
+            self.blocks[block] = (parent, event.token_ids[i * event.block_size:][:event.block_size])
+            parent = block
+
+    def prefixes(self):
+        """The whole prefixes that the blocks stand for."""
+        def tokens(block):
+            parent, own = self.blocks[block]
+            return (tokens(parent) if parent is not None else []) + own
+        return [tokens(block) for block in self.blocks]
+
+    def close(self):
+        self.socket.close(linger=0)
+
+
+@pytest.fixture
+def subscribe():
+    own = []
+
+    def begin(*args, **options):
+        own.append(Subscriber(*args, **options))
+        return own[-1]
+
+    yield begin
+    for one in own:
+        one.close()
+
+
+def source(server):
+    return server.http.get("/kv_event_sources").json()["0"]
+
+
+def prompt_of(server, text):
+    return server.post("/tokenize", {"prompt": text}).json()["tokens"]
+
+
+def publishing(start, *flags):
+    return start("--kv-events", "tcp://127.0.0.1:*", "--kv-events-replay", "tcp://127.0.0.1:*", *flags)
+
+
+def request_replay(endpoint, *frames):
+    """The numbers and batches of a replay up to its end."""
+    socket = zmq.Context.instance().socket(zmq.DEALER)
+    try:
+        socket.connect(endpoint)
+        socket.send_multipart(frames)
+        answers = []
+        while socket.poll(5000):
+            empty, number, payload = socket.recv_multipart()
+            assert empty == b""
+            if number == END:
+                assert payload == b""
+                return answers
+            answers.append((int.from_bytes(number, "big"), payload))
+        raise AssertionError("the replay did not end")
+    finally:
+        socket.close(linger=0)
+
+
+def test_events_are_the_blocks_of_the_server_and_answers_are_unchanged(start, server, subscribe):
+    own = publishing(start)
+    seen = subscribe(source(own)["endpoint"])
+    seen.receive(1000)
+    assert seen.cleared == 1 and not seen.blocks
+    text = STORY * 5
+    answer = own.complete(text, max_tokens=20, return_token_ids=True)["choices"][0]
+    assert answer["text"] == server.complete(text, max_tokens=20)["choices"][0]["text"]
+    own.complete(text[:-20] + "another end", max_tokens=1)
+    own.wait_until_idle()
+    seen.receive()
+    prompt = prompt_of(own, text)
+    longest = max(seen.prefixes(), key=len)
+    assert longest == (prompt + answer["token_ids"])[:len(longest)] and len(longest) > len(prompt)
+    assert len(seen.blocks) == own.metrics()[KNOWN]
+    assert any(parent is None for parent, _ in seen.blocks.values())
+
+
+def test_a_late_subscriber_gets_all_blocks_after_evictions(start, subscribe):
+    own = publishing(start, "--max-model-len", "256", "--kv-cache-memory", "8MiB")
+    early = subscribe(source(own)["endpoint"])
+    early.receive(500)
+    for i in range(6):
+        own.complete(f"{i} {STORY * 5}", max_tokens=2)
+    own.wait_until_idle()
+    early.receive()
+    late = subscribe(source(own)["endpoint"])
+    late.receive(1500)
+    early.receive()
+    assert late.cleared == 1 and early.cleared == 2
+    assert set(late.blocks) == set(early.blocks) and len(late.blocks) == own.metrics()[KNOWN]
+    assert any(msgspec.msgpack.decode(payload, type=Batch).events[0].__class__ is BlockRemoved for _, _, payload in early.batches)
+
+
+def test_private_prefixes_are_not_published(start, subscribe):
+    own = publishing(start)
+    seen = subscribe(source(own)["endpoint"])
+    own.complete(STORY * 5, max_tokens=2, cache_salt="mine")
+    seen.receive(1000)
+    assert not seen.blocks and own.metrics()[KNOWN] > 0
+    own.complete(STORY * 5, max_tokens=2)
+    seen.receive(500)
+    assert seen.blocks
+
+
+def test_a_replay_has_the_published_batches(start, subscribe):
+    own = publishing(start, "--kv-events-topic", "kv@here@smol")
+    seen = subscribe(source(own)["endpoint"], topic=b"kv@")
+    seen.receive(500)
+    for i in range(4):
+        own.complete(f"{i} {STORY * 3}", max_tokens=2)
+        seen.receive(100)
+    seen.receive(500)
+    assert {topic for topic, _, _ in seen.batches} == {b"kv@here@smol"} and source(own)["topic"] == "kv@here@smol"
+    replay = source(own)["replay_endpoint"]
+    sent = [(number, payload) for _, number, payload in seen.batches]
+    assert request_replay(replay, b"", (0).to_bytes(8, "big")) == sent and len(sent) > 4
+    assert request_replay(replay, b"", (3).to_bytes(8, "big")) == sent[3:]
+    assert request_replay(replay, b"", (10 ** 9).to_bytes(8, "big")) == []
+    for frames in ([b"", b"short"], [b"", b"x" * 500], [(0).to_bytes(8, "big")], [b"", (0).to_bytes(8, "big"), b""], [b"no", bytes(8)]):
+        assert request_replay(replay, *frames) == []
+    assert own.complete(max_tokens=1)
+
+
+def test_the_blocks_of_a_killed_server_are_cleared_when_it_is_back(start, subscribe):
+    endpoint = f"tcp://127.0.0.1:{free_port()}"
+    first = start("--kv-events", endpoint)
+    seen = subscribe(endpoint)
+    first.complete(STORY * 3, max_tokens=2)
+    seen.receive(500)
+    assert seen.blocks
+    first.process.send_signal(signal.SIGKILL)
+    first.process.wait()
+    second = start("--kv-events", endpoint)
+    until(lambda: seen.receive(100) or not seen.blocks)
+    second.complete("Another " + STORY * 2, max_tokens=2)
+    seen.receive(500)
+    assert len(seen.blocks) == second.metrics()[KNOWN] > 0
+    second.process.terminate()
+    second.process.wait()
+    seen.receive(500)
+    assert not seen.blocks, "a server that ends clears its blocks"
+
+
+def test_a_subscriber_that_stalls_does_not_hold_the_server(start):
+    own = publishing(start)
+    context = zmq.Context.instance()
+    with contextlib.closing(context.socket(zmq.SUB)) as stalled:
+        stalled.setsockopt(zmq.RCVHWM, 1)
+        stalled.setsockopt(zmq.RCVBUF, 1024)
+        stalled.setsockopt(zmq.LINGER, 0)
+        stalled.connect(source(own)["endpoint"])
+        stalled.subscribe(b"")
+        for i in range(20):
+            own.complete(f"{i} {STORY}", max_tokens=4)
+    assert own.http.get("/health").status_code == 200
+
+
+def test_no_socket_and_no_thread_without_the_option(server):
+    assert server.http.get("/kv_event_sources").json() == {}
+    with open(f"/proc/{server.process.pid}/maps") as maps:
+        assert "libzmq" not in maps.read()
+
+
+@pytest.mark.parametrize("flags, text", [
+    (["--kv-events", "http://127.0.0.1:1"], "must be tcp://HOST:PORT"),
+    (["--kv-events", "tcp://192.0.2.1:5557"], "cannot be bound"),
+    (["--kv-events-replay", "tcp://127.0.0.1:*"], "are used with --kv-events"),
+    (["--kv-events", "tcp://127.0.0.1:*", "--no-enable-prefix-caching"], "has none"),
+])
+def test_endpoints_that_cannot_be_served_are_refused(flags, text):
+    command = [BINARY, "serve", "--model", MODEL, "--port", str(free_port()), "--max-model-len", "256", *flags]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
+    assert ended.returncode in (1, 2) and text in ended.stderr, ended.stderr
