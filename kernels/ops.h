@@ -273,7 +273,8 @@ struct compute_ops {
     void (*attention)(struct backend *b, float *y, const float *q, const struct kv_cache *cache,
                       int layer, const struct attention *attention);
     /* y[M][N] = conv of x[M][N], gated by in[M][N] and out[M][N]. Reads and replaces the state of
-     * each of the step's sequences in recurrent layer `layer`. NULL: the backend has no states. */
+     * each of the step's sequences in recurrent layer `layer`, and copies it after rows that the
+     * step names (state_after). NULL: the backend has no states. */
     void (*short_conv)(struct backend *b, float *y, const float *in, const float *out,
                        const float *x, struct kv_cache *cache, int layer,
                        const struct short_conv *conv);

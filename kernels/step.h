@@ -39,7 +39,10 @@ struct step {
     const int32_t *copy_to;   /* [n_copies] */
     /* Recurrent layers keep a state per sequence in the cache (struct kv_config); NULL without such
      * layers. A sequence's rows read and replace its state; a row at position 0 reads none. */
-    const int32_t *state;      /* [S] the number of each sequence's state */
+    const int32_t *state; /* [S] the number of each sequence's state */
+    /* [M] the state into which a recurrent op also copies the sequence's state after this row (of
+     * its layer), or -1: a later row may be refused. NULL: none is copied */
+    const int32_t *state_after;
     int n_state_copies;        /* states to copy first */
     const int32_t *state_from; /* [n_state_copies] */
     const int32_t *state_to;   /* [n_state_copies] all different, and none is in state_from */

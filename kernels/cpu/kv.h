@@ -47,6 +47,15 @@ struct kv_layer {
     int kind, place;
 };
 
+/* Returns the end of the rows from `row` on that an op of recurrent layers computes in one go: up
+ * to `end`, or to a row after which the state is copied (step->state_after). */
+static inline int state_rows_end(const struct step *step, int row, int end) {
+    assert(row < end);
+    if (!step->state_after) return end;
+    while (row < end - 1 && step->state_after[row] < 0) row++;
+    return row + 1;
+}
+
 /* A sequence's numbers in one recurrent layer. */
 static inline float *kv_state(const struct kv_cache *cache, int state, int layer) {
     const struct kv_config *c = &cache->config;

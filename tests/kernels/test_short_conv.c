@@ -43,6 +43,8 @@ static struct kv_cache *open_cache(struct backend *b, const struct short_conv *c
     return cache;
 }
 
+static const int32_t *state_after; /* [rows] of the next steps, or NULL */
+
 /* Runs rows first..first + n - 1 of `seqs` equal sequences, which have states 0, 1, ...; copies
  * state `from` to `to` first, unless these are equal. */
 static void run_rows(struct backend *b, struct kv_cache *cache, const struct conv_data *d, float *y,
@@ -65,6 +67,7 @@ static void run_rows(struct backend *b, struct kv_cache *cache, const struct con
                               .S = seqs,
                               .row_start = start,
                               .state = state,
+                              .state_after = state_after,
                               .n_state_copies = from != to,
                               .state_from = &copy_from,
                               .state_to = &copy_to};
@@ -160,12 +163,43 @@ START_TEST(a_copied_state_continues_like_the_first) {
 }
 END_TEST
 
+/* A step of 9 rows copies the state after some of them. The rows after a copy have the same
+ * bytes. */
+START_TEST(a_state_copied_after_a_row_continues_from_there) {
+    static const int32_t after[9] = {-1, 3, -1, -1, 1, 4, -1, -1, -1};
+    struct conv_data d;
+    conv_data_init(&d, &cases[_i]);
+    size_t N = (size_t)d.conv.N;
+    float *y = mem_alloc(ROWS * N * sizeof *y);
+    for (const char *const *path = backend_cpu_paths(); *path; path++) {
+        struct backend *b = open_conv(*path, 2);
+        struct kv_cache *cache = open_cache(b, &d.conv);
+        state_after = after;
+        run_rows(b, cache, &d, y, 0, 9, 1, 2, 2);
+        state_after = NULL;
+        assert_same_floats(y, d.right, 9 * N, *path);
+        for (int row = 0; row < 9; row++) {
+            if (after[row] < 0) continue;
+            run_rows(b, cache, &d, y, row + 1, 5, 1, after[row], after[row]);
+            assert_same_floats(y, d.right + (size_t)(row + 1) * N, 5 * N, *path);
+        }
+        run_rows(b, cache, &d, y, 9, 5, 1, 2, 2);
+        assert_same_floats(y, d.right + 9 * N, 5 * N, "the sequence's own state");
+        b->cache->kv_free(b, cache);
+        backend_close(b);
+    }
+    mem_free(y);
+    conv_data_free(&d);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("kernels/short_conv");
     TCase *all = tcase_create("all");
     tcase_add_loop_test(all, numbers_are_those_of_the_formula, 0, N_CASES);
     tcase_add_loop_test(all, steps_of_any_size_give_the_same_bytes, 0, N_CASES);
     tcase_add_loop_test(all, a_copied_state_continues_like_the_first, 0, N_CASES);
+    tcase_add_loop_test(all, a_state_copied_after_a_row_continues_from_there, 0, N_CASES);
     suite_add_tcase(suite, all);
     return suite_main(suite);
 }

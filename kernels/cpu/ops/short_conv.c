@@ -1,5 +1,7 @@
 /* The op of the short convolution. A piece is some channels in all rows of the step, so that each
  * state is read and written by one thread. */
+#include <string.h>
+
 #include "kernels/cpu/cpu.h"
 
 struct conv_job {
@@ -12,26 +14,43 @@ struct conv_job {
     float *y;
 };
 
+/* Copies a group of channels of a state to another state. */
+static void conv_copy(const struct conv_job *job, const struct channels *c, int32_t to) {
+    float *copy = kv_state(job->cache, to, job->layer);
+    for (int t = 0; t < job->conv->taps - 1; t++) {
+        const size_t at = (size_t)t * (size_t)job->conv->N + (size_t)c->first;
+        memcpy(copy + at, c->state + at, (size_t)c->n * sizeof *copy);
+    }
+}
+
+/* Computes a group of channels in rows row..end-1 of a sequence. */
+static void conv_rows(const struct conv_job *job, int first, int s, int row, int end) {
+    const struct step *step = job->cpu->step;
+    const int N = job->conv->N;
+    const size_t at = (size_t)row * (size_t)N;
+    const struct channels channels = {.conv = job->conv,
+                                      .first = first,
+                                      .n = N - first < LANES ? N - first : LANES,
+                                      .rows = end - row,
+                                      .begins = step->position[row] == 0,
+                                      .in = job->in + at,
+                                      .out = job->out + at,
+                                      .x = job->x + at,
+                                      .y = job->y + at,
+                                      .state = kv_state(job->cache, step->state[s], job->layer)};
+    job->cpu->path->short_conv(&channels);
+    if (step->state_after && step->state_after[end - 1] >= 0)
+        conv_copy(job, &channels, step->state_after[end - 1]);
+}
+
 /* Computes a group of channels in all sequences. */
 static void conv_group(const struct conv_job *job, int first) {
     const struct step *step = job->cpu->step;
-    const int N = job->conv->N;
-    for (int s = 0; s < step->S; s++) {
-        const int row = step->row_start[s];
-        const size_t at = (size_t)row * (size_t)N;
-        const struct channels channels = {.conv = job->conv,
-                                          .first = first,
-                                          .n = N - first < LANES ? N - first : LANES,
-                                          .rows = step->row_start[s + 1] - row,
-                                          .begins = step->position[row] == 0,
-                                          .in = job->in + at,
-                                          .out = job->out + at,
-                                          .x = job->x + at,
-                                          .y = job->y + at,
-                                          .state =
-                                              kv_state(job->cache, step->state[s], job->layer)};
-        job->cpu->path->short_conv(&channels);
-    }
+    for (int s = 0; s < step->S; s++)
+        for (int row = step->row_start[s], end; row < step->row_start[s + 1]; row = end) {
+            end = state_rows_end(step, row, step->row_start[s + 1]);
+            conv_rows(job, first, s, row, end);
+        }
 }
 
 static void conv_piece(void *arg, int i, int thread) {
