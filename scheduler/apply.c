@@ -18,10 +18,16 @@ void release_last_block(struct scheduler *s, struct sequence *sequence) {
     block_pool_release(&s->pool, block);
 }
 
+void release_row_states(struct scheduler *s, struct sequence *sequence) {
+    struct sequence_kv *kv = &sequence->kv;
+    while (kv->n_row_states > 0) state_pool_release(&s->states, kv->row_state[--kv->n_row_states]);
+}
+
 void sequence_stop_running(struct scheduler *s, struct sequence *sequence) {
     assert(sequence->state == SEQUENCE_RUNNING);
     while (sequence->kv.n_blocks > 0) release_last_block(s, sequence);
     sequence->kv.first_seen = 0;
+    release_row_states(s, sequence);
     if (sequence->kv.state >= 0) state_pool_release(&s->states, sequence->kv.state);
     sequence->kv.state = -1;
     batch_remove(&s->batch, sequence);
@@ -74,6 +80,8 @@ static void share_hits(struct scheduler *s, struct sequence *sequence, int hits)
     assert(found == hits);
     for (int i = 0; i < found; i++) block_pool_share(&s->pool, sequence->kv.table[i]);
     sequence->kv.n_blocks = found;
+    if (s->checkpoints.n > 0)
+        sequence->kv.state = checkpoints_use(&s->checkpoints, sequence->kv.table[found - 1]);
     if (found * s->pool.block_size > sequence->n_computed) /* a swapped sequence may have more */
         sequence->n_computed = sequence->n_committed = found * s->pool.block_size;
 }
@@ -147,16 +155,29 @@ static void load_blocks(struct scheduler *s, const struct plan_item *item) {
     if (item->loads && item->rows > 0) swap_arrive(&s->swap); /* it computes in this step */
 }
 
-/* Makes the sequence the only holder of its state. Its first row needs no content. */
+/* Makes a sequence that computes the only holder of its state. Its first row reads none. All
+ * blocks are acquired before: their eviction frees states of checkpoints, and a state that is
+ * copied in this step must not be acquired for another sequence. */
 static void acquire_state(struct scheduler *s, struct sequence *sequence) {
     int32_t shared = sequence->kv.state;
-    if (s->states.n == 0) return;
     if (shared >= 0 && s->states.references[shared] == 1) return;
     assert(shared >= 0 || sequence->n_computed == 0);
     sequence->kv.state = state_pool_acquire(&s->states);
     if (shared < 0) return;
     batch_copy_state(&s->batch, shared, sequence->kv.state);
     state_pool_release(&s->states, shared);
+}
+
+/* Acquires the states that a sequence needs for its rows, also those after the rows before its
+ * drafts. */
+static void acquire_states(struct scheduler *s, struct sequence *sequence) {
+    struct sequence_kv *kv = &sequence->kv;
+    if (s->states.n == 0 || sequence->rows == 0) return;
+    acquire_state(s, sequence);
+    assert(kv->n_row_states == 0 && sequence->drafts.n <= MAX_DRAFTS);
+    kv->first_row_state = sequence->n_computed + sequence->rows - sequence->drafts.n;
+    while (kv->n_row_states < sequence->drafts.n)
+        kv->row_state[kv->n_row_states++] = state_pool_acquire(&s->states);
 }
 
 static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
@@ -167,7 +188,6 @@ static void acquire_blocks(struct scheduler *s, const struct plan_item *item) {
     else if (sequence->drafts.n_proposed > 0)
         drafts_forget(&sequence->drafts);
     if (item->rows == 0) return;
-    acquire_state(s, sequence);
     /* A shared partial block is replaced by a copy. Of the sequences that share it and compute, all
      * but the last one copy. Which one is last depends on the order, which differs from that of the
      * plan, but the number of copies is the same. If this plan preempted all others that shared the
@@ -197,6 +217,8 @@ void plan_apply(struct scheduler *s) {
     for (int i = plan->n_running; i < plan->n_items; i++) load_blocks(s, &plan->item[i]);
     for (int i = 0; i < plan->n_items; i++)
         if (i < plan->n_kept || i >= plan->n_running) acquire_blocks(s, &plan->item[i]);
+    for (int i = 0; i < plan->n_items; i++)
+        if (i < plan->n_kept || i >= plan->n_running) acquire_states(s, plan->item[i].sequence);
     if (s->swap.cache.n_evicted > 0) host_cache_offload(&s->swap);
     assert(block_pool_available(&s->pool) == plan->ledger[KV_BLOCKS].available);
     assert(window_pool_available(&s->pool.windows) == plan->ledger[KV_WINDOW_BLOCKS].available ||

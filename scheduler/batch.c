@@ -42,6 +42,7 @@ void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_r
     batch->state = mem_calloc(seqs, sizeof(int32_t));
     batch->state_from = mem_calloc(seqs, sizeof(int32_t));
     batch->state_to = mem_calloc(seqs, sizeof(int32_t));
+    batch->state_after = mem_calloc(rows, sizeof(int32_t));
     batch->step = (struct step){.token = batch->token,
                                 .position = batch->position,
                                 .slot = batch->slot,
@@ -52,6 +53,7 @@ void batch_init(struct batch *batch, int max_seqs, int max_rows, int max_logit_r
                                 .copy_from = batch->copy_from,
                                 .copy_to = batch->copy_to,
                                 .state = batch->state,
+                                .state_after = batch->state_after,
                                 .state_from = batch->state_from,
                                 .state_to = batch->state_to};
     if (windows->n > 0) batch_init_windows(batch);
@@ -74,6 +76,7 @@ void batch_free(struct batch *batch) {
     mem_free(batch->state);
     mem_free(batch->state_from);
     mem_free(batch->state_to);
+    mem_free(batch->state_after);
 }
 
 /* ---- batch rows ----------------------------------------------------------------------------- */
@@ -180,6 +183,15 @@ static void fill_windows(struct batch *batch, const struct sequence *sequence, i
         batch->window_slot[first_row + i] = table[position / size] * size + position % size;
 }
 
+/* Writes the states that recurrent layers keep after the rows before drafts. */
+static void fill_states(struct batch *batch, const struct sequence *sequence, int first_row) {
+    const struct sequence_kv *kv = &sequence->kv;
+    int first = first_row + kv->first_row_state - 1 - sequence->n_computed;
+    for (int i = 0; i < sequence->rows; i++) batch->state_after[first_row + i] = -1;
+    assert(kv->n_row_states == 0 || (kv->n_row_states == sequence->drafts.n && first >= first_row));
+    for (int i = 0; i < kv->n_row_states; i++) batch->state_after[first + i] = kv->row_state[i];
+}
+
 static int add_logit_row(struct batch *batch, int row) {
     int r = batch->step.R++;
     assert(r < batch->max_logit_rows);
@@ -229,6 +241,7 @@ const struct step *batch_fill(struct batch *batch, struct inflight *inflight) {
         int first_row = batch->row_start[s] = batch->step.M;
         batch->state[s] = sequence->kv.state;
         fill_rows(batch, sequence);
+        fill_states(batch, sequence, first_row);
         if (batch->windows->n > 0) fill_windows(batch, sequence, first_row);
         fill_logit_rows(batch, sequence, first_row, inflight);
         inflight_begin(inflight, sequence);

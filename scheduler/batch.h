@@ -29,6 +29,7 @@ struct batch {
     int32_t *copy_from, *copy_to;     /* [max_seqs] */
     /* [max_seqs] of recurrent layers */
     int32_t *state, *state_from, *state_to;
+    int32_t *state_after; /* [max_rows] of recurrent layers */
     const struct window_pool *windows;
     int32_t *window_table, *window_slot, *window_from, *window_to; /* the same for window blocks */
 };

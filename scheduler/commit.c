@@ -20,10 +20,43 @@ void register_blocks(struct scheduler *s, struct sequence *sequence, int from) {
     }
 }
 
+/* Returns the index of the state after the committed rows among the states before drafts, or -1: it
+ * is the state after all rows. */
+static int committed_row_state(const struct sequence *sequence) {
+    const struct sequence_kv *kv = &sequence->kv;
+    if (kv->n_row_states == 0) return -1;
+    int i = sequence->n_committed - kv->first_row_state;
+    assert(i >= 0 && i <= kv->n_row_states);
+    return i < kv->n_row_states ? i : -1;
+}
+
+/* Keeps the state after the committed rows if a checkpoint is due there. */
+static void keep_checkpoint(struct scheduler *s, const struct sequence *sequence) {
+    int n = sequence->n_committed, size = s->pool.block_size;
+    if (!checkpoints_due(&s->checkpoints, n, sequence->request->n_prompt)) return;
+    int i = committed_row_state(sequence);
+    assert(n % size == 0 && (i >= 0 || n == sequence->n_computed));
+    checkpoints_add(&s->checkpoints, sequence->kv.table[n / size - 1],
+                    i >= 0 ? sequence->kv.row_state[i] : sequence->kv.state);
+}
+
+/* Sets the state back to that before the first refused draft. */
+static void take_back_state(struct scheduler *s, struct sequence *sequence) {
+    struct sequence_kv *kv = &sequence->kv;
+    int i = committed_row_state(sequence);
+    if (i >= 0) {
+        int32_t after_refused = kv->state;
+        kv->state = kv->row_state[i];
+        kv->row_state[i] = after_refused;
+    }
+    release_row_states(s, sequence);
+}
+
 /* Positions from..n_committed-1 of a running sequence are now in the cache. Registers its full
- * blocks, and stops watching the blocks before the window of its next row. */
+ * blocks, keeps a checkpoint, and stops watching the blocks before the window of its next row. */
 static void end_rows(struct scheduler *s, struct sequence *sequence, int from) {
     if (s->pool.caching) register_blocks(s, sequence, from);
+    keep_checkpoint(s, sequence);
     int first = window_pool_first_seen(&s->pool.windows, sequence->n_committed);
     for (; sequence->kv.first_seen < first; sequence->kv.first_seen++) {
         int32_t block = sequence->kv.table[sequence->kv.first_seen];
@@ -130,6 +163,7 @@ static int commit_drafts(struct scheduler *s, struct sequence *sequence,
     s->stats.draft_tokens += (uint64_t)n;
     s->stats.accepted_tokens += (uint64_t)taken;
     if (sequence->state != SEQUENCE_RUNNING) return n;
+    take_back_state(s, sequence);
     sequence->n_computed = sequence->n_committed;
     int blocks = block_pool_blocks_for(&s->pool, sequence->n_computed);
     while (sequence->kv.n_blocks > blocks) release_last_block(s, sequence);
@@ -172,6 +206,7 @@ static void commit_samples(struct scheduler *s, const struct inflight *inflight,
         if (sequence->drafts.n > 0) {
             i += commit_drafts(s, sequence, &results[i]);
         } else {
+            assert(sequence->kv.n_row_states == 0);
             commit_token(s, sequence, &results[i]);
         }
         commit_forced(s, sequence);

@@ -210,7 +210,8 @@ void inbox_publish(struct scheduler *s) {
     s->stats.blocks_used = s->pool.n_blocks - block_pool_available(&s->pool);
     const struct window_pool *windows = &s->pool.windows;
     s->stats.states_total = s->states.n;
-    s->stats.states_used = s->states.n - s->states.n_free;
+    s->stats.states_cached = checkpoints_idle(&s->checkpoints);
+    s->stats.states_used = s->states.n - s->states.n_free - s->stats.states_cached;
     s->stats.window_blocks_total = windows->n;
     s->stats.window_blocks_cached = windows->n_idle;
     s->stats.window_blocks_used = windows->n - windows->n_free - windows->n_idle;

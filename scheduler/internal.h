@@ -15,7 +15,7 @@
 
 #include "scheduler/batch.h"
 #include "scheduler/engine_port.h"
-#include "scheduler/kv/state_pool.h"
+#include "scheduler/kv/checkpoints.h"
 #include "scheduler/kv/swap.h"
 #include "scheduler/plan/step_cost.h"
 #include "scheduler/scheduler.h"
@@ -57,6 +57,7 @@ struct scheduler {
     int max_seqs; /* the configured number, limited by rows and logit rows */
     struct block_pool pool;
     struct state_pool states;
+    struct checkpoints checkpoints;
     struct swap_space swap;
     struct list waiting, running; /* of sequences, in order; swapped ones wait */
     struct list requests;         /* all live requests */
@@ -133,7 +134,11 @@ void watch_blocks(struct scheduler *scheduler, const struct sequence *sequence);
 /* Releases the last block of a running sequence. */
 void release_last_block(struct scheduler *scheduler, struct sequence *sequence);
 
-/* Releases all blocks of a running sequence and removes it from its batch row and queue. */
+/* Releases the states that a running sequence holds for refused drafts. */
+void release_row_states(struct scheduler *scheduler, struct sequence *sequence);
+
+/* Releases the blocks and states of a running sequence and removes it from its batch row and
+ * queue. */
 void sequence_stop_running(struct scheduler *scheduler, struct sequence *sequence);
 
 /* Ends a sequence with its event, which was just added. The last sequence ends its request, too. */

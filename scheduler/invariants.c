@@ -12,7 +12,7 @@ struct tally {
     int *index;               /* [n_blocks] its index in the holder's table */
     bool *owned;              /* [host blocks] by a swapped sequence */
     bool *windows;            /* [host window blocks] owned by a host block */
-    int32_t *states;          /* [n_states] references to each state, counted from sequences */
+    int32_t *states;          /* [n_states] references to each state, counted from the holders */
     int n_swapped;            /* number of swapped sequences */
 };
 
@@ -52,8 +52,8 @@ static void check_known(const struct scheduler *s, const struct sequence *sequen
     assert(prefix_cache_find(cache, &key) == sequence->kv.table[i]);
 }
 
-/* A sequence has a state if it has computed rows. Only forks that have not computed since share
- * one. */
+/* A sequence has a state if it has computed rows. It shares the state with forks or a checkpoint
+ * only until it computes. */
 static void check_state(const struct scheduler *s, struct tally *tally,
                         const struct sequence *sequence) {
     int32_t state = sequence->kv.state;
@@ -61,6 +61,8 @@ static void check_state(const struct scheduler *s, struct tally *tally,
     if (state < 0) return;
     assert(state < s->states.n);
     tally->states[state]++;
+    assert(sequence->kv.n_row_states == 0 || sequence->kv.n_row_states == sequence->drafts.n);
+    for (int i = 0; i < sequence->kv.n_row_states; i++) tally->states[sequence->kv.row_state[i]]++;
     assert(s->states.references[state] == 1 || sequence->n_committed == sequence->n_computed);
 }
 
@@ -227,9 +229,24 @@ static void check_pool(const struct scheduler *s, const struct tally *tally) {
     mem_free(seen);
 }
 
+/* Each checkpoint belongs to a known block, and appears once in the list. */
+static void check_checkpoints(const struct scheduler *s, struct tally *tally) {
+    const struct checkpoints *c = &s->checkpoints;
+    int n = 0;
+    if (c->n == 0) return;
+    for (int32_t i = c->checkpoint[c->n].next; i != c->n; i = c->checkpoint[i].next, n++) {
+        const struct checkpoint *kept = &c->checkpoint[i];
+        assert(c->of[kept->block] == i && prefix_cache_knows(&s->pool.known, kept->block));
+        tally->states[kept->state]++;
+    }
+    for (int b = 0; b < s->pool.n_blocks; b++) n -= c->of[b] >= 0;
+    assert(n == 0 && c->n_used <= c->n);
+}
+
 /* Each state is free, or has the counted references. */
-static void check_states(const struct scheduler *s, const struct tally *tally) {
+static void check_states(const struct scheduler *s, struct tally *tally) {
     int n_used = 0;
+    check_checkpoints(s, tally);
     for (int i = 0; i < s->states.n; i++) {
         assert(s->states.references[i] == tally->states[i]);
         n_used += tally->states[i] > 0;

@@ -45,6 +45,25 @@ enum { MIXED_ROWS_ON_HOST = 16, MIXED_ROWS_ON_DEVICE = 512 };
 /* Fewer tokens than these are recomputed: a step that is limited by memory has time for them. */
 enum { SWAP_FROM = 64 };
 
+/* A shorter rest of a prompt is recomputed: a step that ends at a checkpoint there costs more. */
+enum { CHECKPOINT_LEAST = 64 };
+
+/* Without checkpoints, cached blocks have no state. Without states for drafts, a state cannot be
+ * set back to before a refused one. */
+static void set_states(struct scheduler *s) {
+    struct scheduler_config *config = &s->config;
+    int reserved = config->n_checkpoints + config->n_draft_states;
+    assert(config->n_checkpoints >= 0 && config->n_draft_states >= 0);
+    assert(config->n_states >= config->max_num_seqs + reserved);
+    assert(config->checkpoint_least >= 0);
+    if (config->n_checkpoints == 0) config->prefix_caching = false;
+    if (!config->prefix_caching) config->n_checkpoints = 0;
+    if (config->checkpoint_least == 0) config->checkpoint_least = CHECKPOINT_LEAST;
+    if (config->n_draft_states > 0) return;
+    config->speculation = (struct speculation){0};
+    config->drafter = NULL;
+}
+
 /* Copies the config. Replaces a 0 with the default. */
 static void set_config(struct scheduler *s, const struct scheduler_config *config, bool on_host) {
     assert(config->max_num_seqs > 0 && config->max_num_batched_tokens > 0);
@@ -60,11 +79,7 @@ static void set_config(struct scheduler *s, const struct scheduler_config *confi
     if (config->max_mixed_prefill_tokens == 0)
         s->config.max_mixed_prefill_tokens = on_host ? MIXED_ROWS_ON_HOST : MIXED_ROWS_ON_DEVICE;
     if (config->swap_from == 0) s->config.swap_from = SWAP_FROM;
-    assert(config->n_states == 0 || config->n_states >= config->max_num_seqs);
-    /* Cached blocks have no state, and a state cannot be set back to before a draft. */
-    if (config->n_states > 0) s->config.prefix_caching = false;
-    if (config->n_states > 0) s->config.speculation = (struct speculation){0};
-    if (config->n_states > 0) s->config.drafter = NULL;
+    if (config->n_states > 0) set_states(s);
 }
 
 static void set_drafter(struct scheduler *s) {
@@ -91,6 +106,10 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
                           config->max_logit_rows);
     block_pool_init(&s->pool, config->n_blocks, config->block_size, s->config.prefix_caching);
     state_pool_init(&s->states, config->n_states);
+    const struct checkpoint_places places = {s->config.checkpoint_every,
+                                             s->config.checkpoint_least};
+    checkpoints_init(&s->checkpoints, config->n_states > 0 ? s->config.n_checkpoints : 0, &places,
+                     &s->pool, &s->states);
     window_pool_init(&s->pool.windows, config->n_window_blocks, config->window, config->n_blocks,
                      config->block_size);
     if (config->kv_events) event_ring_observe(config->kv_events, &s->pool);
@@ -101,7 +120,9 @@ struct scheduler *scheduler_new_on(const struct scheduler_config *config,
                 config->n_shares > 0 ? config->share_weights : NULL);
     plan_init(&s->plan, s->max_seqs, config->n_blocks, s->shares.n);
     int stride = block_pool_blocks_for(&s->pool, config->max_model_len);
-    swap_init(&s->swap, &port->swap, &s->pool, stride);
+    struct swap_port swap = port->swap;
+    if (config->n_states > 0) swap.n_host_blocks = swap.n_host_windows = 0; /* nor states there */
+    swap_init(&s->swap, &swap, &s->pool, stride);
     batch_init(&s->batch, s->max_seqs, config->max_num_batched_tokens, config->max_logit_rows,
                stride < config->n_blocks ? stride : config->n_blocks, config->block_size,
                &s->pool.windows);
@@ -125,6 +146,15 @@ void step_part_ends(struct scheduler *s, enum step_part part) {
     s->part_began_ns = now;
 }
 
+/* With recurrent layers each draft needs a state, so that it can be taken back. */
+static int most_drafts(struct scheduler *s) {
+    int n = s->config.n_draft_states;
+    if (s->states.n == 0) return MAX_COST_ROWS;
+    list_each(node, &s->running) n -= sequence_of(node)->kv.n_row_states;
+    assert(n >= 0);
+    return n;
+}
+
 /* Returns whether there is anything to compute. */
 static bool make_plan(struct scheduler *s, uint64_t now) {
     struct plan_view view = {.running = &s->running,
@@ -142,7 +172,9 @@ static bool make_plan(struct scheduler *s, uint64_t now) {
                              .whole_prompts = s->config.whole_prompts,
                              .drafts = drafter_guesses(&s->drafter),
                              .fixed_drafts = s->config.fixed_drafts,
+                             .most_drafts = most_drafts(s),
                              .max_logit_rows = s->config.max_logit_rows,
+                             .checkpoints = s->checkpoints.n > 0 ? &s->checkpoints : NULL,
                              .now_ns = now};
     speculate_propose(s);
     plan_make(&s->plan, &view);
@@ -271,6 +303,7 @@ void scheduler_free(struct scheduler *s) {
     events_deliver(s);
     assert(s->requests.n == 0 && s->running.n == 0 && s->waiting.n == 0);
     assert(block_pool_available(&s->pool) == s->pool.n_blocks);
+    checkpoints_free(&s->checkpoints);
     assert(s->states.n_free == s->states.n);
     swap_free(&s->swap);
     state_pool_free(&s->states);

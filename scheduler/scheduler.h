@@ -69,8 +69,13 @@ struct scheduler_config {
     int n_shares;             /* 0: a single share */
     int n_blocks, block_size;
     int n_window_blocks, window; /* as in struct engine_memory; 0: layers keep all positions */
-    int n_states;                /* of recurrent layers, at least max_num_seqs; 0: none */
-    int max_logit_rows;          /* R of a step; limits its prompt-logprob rows */
+    /* States of recurrent layers, 0: none. They include n_checkpoints, which keep states of cached
+     * prefixes (kv/checkpoints.h; 0: prefixes are not cached), and n_draft_states for drafts of a
+     * step (speculate.h; 0: it has no drafts). At least max_num_seqs are left. */
+    int n_states, n_checkpoints, n_draft_states;
+    int checkpoint_every; /* tokens between checkpoints: a multiple of block_size */
+    int checkpoint_least; /* tokens after the last one that a prompt's end needs; 0: a default */
+    int max_logit_rows;   /* R of a step; limits its prompt-logprob rows */
     bool prefix_caching;
     /* Encoders: a prompt is computed in one step, and is only read for its hidden vectors. Then
      * max_logit_rows equals max_num_batched_tokens, and prefix_caching is off. */
@@ -174,7 +179,9 @@ struct scheduler_stats {
     int host_blocks_total, host_blocks_used, host_blocks_cached;
     /* of layers with windows; 0 if these have no separate blocks */
     int window_blocks_total, window_blocks_used, window_blocks_cached;
-    int states_total, states_used;        /* of recurrent layers; 0 without these */
+    /* of recurrent layers, 0 without these: all, those of sequences, those that only checkpoints
+     * of cached prefixes hold */
+    int states_total, states_used, states_cached;
     uint64_t swapped_out, swapped_in;     /* copied blocks */
     uint64_t prefix_queries, prefix_hits; /* in tokens */
     /* now_ns() at the end of the last step, or, if later, when work arrived after an idle time */

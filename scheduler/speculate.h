@@ -14,6 +14,19 @@
  * drafts are in the cache after n_computed, and the next rows overwrite them. Blocks that only they
  * needed are released and never registered.
  *
+ * Recurrent layers keep one state per sequence, which each row replaces. So the op also copies it
+ * after each row that precedes a draft (step.h, state_after), and the commit takes the copy before
+ * the first refused draft:
+ *
+ *     rows          t9  a   b   c
+ *     states after  s4  s7  s5  s2    s2 is the sequence's own; the others are copies
+ *     drawn         a   b   x   .     c is refused: the sequence continues from s5
+ *
+ * A copy costs the state's bytes: 160 KiB for LFM2 1.2B, 50 MiB for Qwen3.5 9B, beside about 5 GB
+ * of weights that the step reads. Without copies, the accepted rows would be computed again in a
+ * second step, which reads all weights. So the copies are cheaper up to about a hundred drafts in a
+ * step. Their memory limits the drafts of a step to n_draft_states.
+ *
  * Drafts use only resources that are left. They are planned last, only if all rows of a step are
  * decodes and no sequence waits, and they never preempt. Their number depends on time: a step with
  * more rows takes longer (step_cost.h), and a draft is accepted with some chance, which each

@@ -85,7 +85,7 @@ SUITES = {
     "scheduler/view.c": ["scheduler_inbox"],
     "scheduler/inflight.c": ["scheduler_unready_masks", "scheduler_forced"],
     "scheduler/kv/": ["scheduler_block_pool", "scheduler_prefix_cache", "scheduler_host_cache", "scheduler_swap",
-                      "scheduler_window_pool", *PLANNED],
+                      "scheduler_window_pool", "scheduler_checkpoints", *PLANNED],
     "scheduler/speculate.c": ["scheduler_speculate"],
     "scheduler/plan/step_cost.c": ["scheduler_step_cost", "scheduler_plan"],
     "server/": ["server_lanes", "server_lifecycle", "server_supervisor", "server_departures", "server_routes", "server_answers"],

@@ -54,7 +54,7 @@ DOORS = {
     "engine/sampling": ["sampling.h"],
     "engine/config": ["config.h", "head.h", "model_config.h"],
     "engine": ["engine.h"],
-    "scheduler/kv": ["block_pool.h", "prefix_cache.h", "swap.h", "host_cache.h", "window_pool.h", "state_pool.h", "event_ring.h"],
+    "scheduler/kv": ["block_pool.h", "prefix_cache.h", "swap.h", "host_cache.h", "window_pool.h", "state_pool.h", "event_ring.h", "checkpoints.h"],
     "scheduler/draft": ["draft.h"],
     "scheduler/beams": ["beams.h"],
     "scheduler/sequence": ["generation.h", "sequence.h"],

@@ -9,8 +9,9 @@
  *
  * A sequence that computes on a shared state first gets a copy of it, as of a partial block
  * (apply.c). The first row of a sequence reads no state, so a state needs no content when it is
- * acquired. A preempted sequence loses its state and starts again at 0. There is one state per
- * batch row, so acquiring never fails. Cached blocks have no state, so prefixes are not cached.
+ * acquired. A preempted sequence loses its state. It starts again after the last checkpoint in its
+ * prefix (checkpoints.h), or at 0. There is one state per batch row, one per checkpoint, and some
+ * for drafts (speculate.h), so acquiring never fails.
  *
  * state_pool_init allocates all memory. Engine thread only.
  */

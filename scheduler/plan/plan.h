@@ -34,6 +34,10 @@
  *     back, and later finds the block in the prefix cache. So a burst of equal prompts computes
  *     their prefix once. The sequences after it are still considered.
  *
+ *   - With checkpoints (kv/checkpoints.h), the rows of a sequence end at the next one, and go on
+ *     after the commit that makes it. A prefix is reused up to its last checkpoint. A waiting
+ *     sequence is held back if a running one will make a later checkpoint in its prefix.
+ *
  *   - The beams of a search run, skip steps and are preempted together. When its first beam is
  *     admitted, the search claims batch rows for its maximum number of beams. A preempted search is
  *     admitted when there are blocks for all its beams. Its other beams then precede all waiting
@@ -63,6 +67,7 @@
 #ifndef PENSTOCK_PLAN_H
 #define PENSTOCK_PLAN_H
 
+#include "scheduler/kv/checkpoints.h"
 #include "scheduler/kv/host_cache.h"
 #include "scheduler/plan/shares.h"
 #include "scheduler/plan/step_cost.h"
@@ -88,11 +93,13 @@ struct plan_view {
     int mixed_rows;                      /* prompt rows in a step that decodes: at least 1 */
     const struct host_cache *host_cache; /* NULL: it is off */
     int swap_from; /* minimum number of tokens for which a load is worth a skipped step */
+    const struct checkpoints *checkpoints; /* NULL: hits do not depend on them */
     const struct step_cost *cost;
     float itl_target_ns; /* for a step that decodes; replaces mixed_rows; 0: no target */
     bool whole_prompts;  /* a prompt gets all its rows in one step, or none */
     bool drafts;         /* drafts may be planned */
     bool fixed_drafts;   /* plan all proposed drafts, whatever their cost */
+    int most_drafts;     /* in the step */
     uint64_t now_ns;
 };
 

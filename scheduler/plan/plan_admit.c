@@ -6,6 +6,18 @@
 
 /* ---- known blocks --------------------------------------------------------------------------- */
 
+/* Returns how many of n hits a sequence can start after: its next row finds its whole window, and
+ * the state. It owns the content of the first `own` blocks. */
+static int plan_usable(const struct plan *plan, int n, int own) {
+    for (;;) {
+        int usable = window_pool_usable(&plan->view.pool->windows, plan->hit, n, own);
+        if (!plan->view.checkpoints) return usable;
+        usable = checkpoints_usable(plan->view.checkpoints, plan->hit, usable);
+        if (usable == n) return n;
+        n = usable;
+    }
+}
+
 /* Returns the number of usable blocks of a waiting sequence in the prefix cache, and writes them to
  * plan->hit; *known is the number of known ones. */
 static int plan_find_hits(const struct plan *plan, const struct sequence *sequence, int *known) {
@@ -18,7 +30,7 @@ static int plan_find_hits(const struct plan *plan, const struct sequence *sequen
                            plan->hit);
     *known = n;
     int own = sequence->n_computed / pool->block_size; /* of a swapped sequence */
-    return window_pool_usable(&pool->windows, plan->hit, n, own);
+    return plan_usable(plan, n, own);
 }
 
 /* Returns how many blocks after its hits the host cache has for a waiting sequence without host
@@ -33,18 +45,36 @@ static int plan_find_host_hits(const struct plan *plan, const struct sequence *s
     return found * size < view->swap_from ? 0 : found;
 }
 
+static bool plan_same_until(const struct sequence *a, const struct sequence *b, int block) {
+    struct block_hash x = a->kv.hashes[block], y = b->kv.hashes[block];
+    return x.low == y.low && x.high == y.high;
+}
+
+/* Will a running sequence make a checkpoint after the hits, in the prefix of the waiting one? */
+static bool plan_makes_checkpoint(const struct plan *plan, const struct sequence *sequence,
+                                  int hits) {
+    int size = plan->view.pool->block_size, cacheable = sequence_cacheable(sequence);
+    for (int i = 0; i < plan->n_items; i++) {
+        const struct sequence *other = plan->item[i].sequence;
+        int from = max_int(hits * size, other->n_committed);
+        int next = checkpoints_next(plan->view.checkpoints, from, other->request->n_prompt);
+        if (next > cacheable || next > other->n_tokens) continue;
+        if (plan_same_until(sequence, other, next / size - 1)) return true;
+    }
+    return false;
+}
+
 /* Is a running sequence computing the block after the hits, in a step in flight or later? After a
  * collision of hashes the sequence waits in vain until that block is computed. */
 static bool plan_computes_next(const struct plan *plan, const struct sequence *sequence, int hits) {
     int size = plan->view.pool->block_size;
     if (!plan->view.pool->caching) return false;
     if (hits >= sequence_cacheable(sequence) / size) return false;
-    struct block_hash hash = sequence->kv.hashes[hits];
+    if (plan->view.checkpoints) return plan_makes_checkpoint(plan, sequence, hits);
     for (int i = 0; i < plan->n_items; i++) {
         const struct sequence *other = plan->item[i].sequence;
         if (other->n_tokens / size <= hits || other->n_committed / size > hits) continue;
-        if (other->kv.hashes[hits].low == hash.low && other->kv.hashes[hits].high == hash.high)
-            return true;
+        if (plan_same_until(sequence, other, hits)) return true;
     }
     return false;
 }

@@ -1,5 +1,6 @@
 /* plan_count: the rows and blocks that a plan has assigned and promised, counted without touching
  * the pool. */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "scheduler/plan/internal.h"
@@ -114,11 +115,24 @@ static int plan_rows_in_time(const struct plan *plan, int from) {
     return last_tile < tile || plan->shape.prefill_rows == 0 ? last_tile : 0;
 }
 
+/* Returns the rows up to the next checkpoint of a sequence; 0 at a checkpoint whose rows are
+ * in flight, since the commit must keep the state first. */
+static int plan_rows_to_checkpoint(const struct plan *plan, const struct sequence *sequence,
+                                   int from) {
+    const struct checkpoints *checkpoints = plan->view.checkpoints;
+    int n_prompt = sequence->request->n_prompt;
+    if (!checkpoints) return INT_MAX;
+    bool committed = sequence->n_committed >= from || sequence->n_computed < from;
+    if (!committed && checkpoints_due(checkpoints, from, n_prompt)) return 0;
+    return checkpoints_next(checkpoints, from, n_prompt) - from;
+}
+
 /* Returns the rows within the limits of the step, which may be only some of a prompt's. */
 static int plan_rows_of_part(const struct plan *plan, const struct sequence *sequence, int from) {
     int wanted = sequence_n_schedulable(sequence) - from;
     int logit_rows = plan->view.max_logit_rows - plan->logit_rows;
     int rows = min_int(wanted, plan->row_limit - plan->rows);
+    rows = min_int(rows, plan_rows_to_checkpoint(plan, sequence, from));
     if (plan_is_timed(plan) && !sequence_decodes(sequence))
         rows = min_int(rows, plan_rows_in_time(plan, from));
     if (sequence_scoring(sequence))

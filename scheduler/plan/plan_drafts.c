@@ -55,7 +55,7 @@ static int drafts_choose_all(const struct plan *plan, struct choosing *c) {
     float tokens = (float)plan->rows;
     float best = tokens / step_cost_ns(view->cost, plan->rows) * MIN_DRAFT_GAIN;
     int n = 0;
-    most = min_int(most, MAX_COST_ROWS - plan->rows);
+    most = min_int(min_int(most, view->most_drafts), MAX_COST_ROWS - plan->rows);
     while (c->n < most) {
         int i = drafts_likeliest(plan, c);
         if (i < 0 || (c->next[i] < min_chance && !view->fixed_drafts)) break;

@@ -65,7 +65,11 @@ struct sequence_kv {
     /* first block that a layer with a window may still see; blocks from here on are watched
      * (kv/window_pool.h) */
     int first_seen;
-    int32_t state;             /* of recurrent layers (kv/state_pool.h), or -1 */
+    int32_t state; /* of recurrent layers (kv/state_pool.h), or -1 */
+    /* States after the rows that precede each draft of the step in flight, the first after
+     * first_row_state tokens. Only recurrent layers need these. */
+    int n_row_states, first_row_state;
+    int32_t row_state[MAX_DRAFTS];
     int32_t first_host_block;  /* first of its list, while swapped */
     int n_host_blocks;         /* length of this list; 0 unless swapped */
     struct block_hash *hashes; /* [n_tokens / block_size]; NULL without prefix caching */

@@ -204,6 +204,15 @@ static void draw_drafts(struct scenario *scenario) {
     s->draft_short = scenario->seed % 2 == 0;
 }
 
+/* Draws the states of cached prefixes, few or many, at few places or many. They use a separate
+ * random sequence, so the other settings do not change. */
+static void draw_checkpoints(struct scenario *scenario) {
+    uint64_t random = scenario->seed * 5381;
+    if (!scenario->set->has_states) return;
+    scenario->setting.checkpoints = drawn_between(&random, 0, drawn_between(&random, 1, 2) * 15);
+    scenario->setting.checkpoint_blocks = drawn_between(&random, 1, 8);
+}
+
 /* Returns the maximum number of beams of a search, which run together. */
 static int widest_asked(const struct scenario *scenario) {
     int widest = 1;
@@ -236,6 +245,7 @@ static void draw_setting(struct scenario *scenario) {
     draw_drafts(scenario);
     s->warm_up = scenario->seed % 5 == 0;
     s->max_mask_work = scenario->seed % 4 ? (int)(scenario->seed % 97) + 1 : 0;
+    draw_checkpoints(scenario);
 }
 
 /* If blocks should be few, requests are short and grow: a long one would need room that is enough
@@ -283,13 +293,14 @@ static void tell(const struct scenario *scenario, const struct run *run) {
         "PROPERTY_SEED=%llu: %llu differences. Model %s, path %s, %d threads, %d rows, %d of "
         "prompts, %d sequences, %d logit rows, "
         "%d blocks of %d (%d for windows), cache %d, %d drafts (%d %% wrong, fixed %d, by a model "
-        "%d), %d passes, own thread %d, %d requests. First: "
+        "%d), %d checkpoints, one in %d blocks, %d passes, own thread %d, %d requests. First: "
         "%s\n",
         (unsigned long long)scenario->seed, (unsigned long long)run->tally.differences,
         varieties[scenario->variety].name, s->path, s->threads, s->max_rows, s->mixed_rows,
         s->max_seqs, s->max_logit_rows, s->n_blocks, s->block_size, s->window_blocks, s->caching,
-        s->max_drafts, s->wrong, s->fixed_drafts, s->draft_model, scenario->passes,
-        scenario->threaded, scenario->n_asked, run->first_difference);
+        s->max_drafts, s->wrong, s->fixed_drafts, s->draft_model, s->checkpoints,
+        s->checkpoint_blocks, scenario->passes, scenario->threaded, scenario->n_asked,
+        run->first_difference);
 }
 
 static void run_case(struct scenario *scenario, struct run *run) {
@@ -321,19 +332,22 @@ static void add_tally(struct tally *sum, const struct tally *tally) {
     sum->accepted += tally->accepted;
     sum->forced += tally->forced;
     sum->unready += tally->unready;
+    sum->state_hits += tally->state_hits;
+    sum->state_accepted += tally->state_accepted;
 }
 
 static void print_tally(const char *what, int n, const struct tally *t, uint64_t began) {
     printf("%d %s in %.1f s: %llu tokens and %llu prompt scores compared in %llu steps; %llu "
            "preemptions, %llu copies, "
            "%llu prefix tokens hit, %llu choices cancelled, %llu of %llu drafts held, %llu tokens "
-           "forced, %llu masks unready\n",
+           "forced, %llu masks unready; with states %llu prefix tokens and %llu drafts\n",
            n, what, (double)(now_ns() - began) * 1e-9, (unsigned long long)t->tokens,
            (unsigned long long)t->scores, (unsigned long long)t->steps,
            (unsigned long long)t->preemptions, (unsigned long long)t->copies,
            (unsigned long long)t->prefix_hits, (unsigned long long)t->cancels,
            (unsigned long long)t->accepted, (unsigned long long)t->drafts,
-           (unsigned long long)t->forced, (unsigned long long)t->unready);
+           (unsigned long long)t->forced, (unsigned long long)t->unready,
+           (unsigned long long)t->state_hits, (unsigned long long)t->state_accepted);
 }
 
 static uint64_t number_from(const char *name, uint64_t otherwise) {
@@ -365,6 +379,7 @@ START_TEST(a_request_gives_the_same_in_any_company) {
         ck_assert(sum.copies > 0 && sum.prefix_hits > 0 && sum.cancels > 0);
         ck_assert(sum.accepted > 0 && sum.drafts > sum.accepted);
         ck_assert(sum.forced > 0 && sum.unready > 0);
+        ck_assert(sum.state_hits > 0 && sum.state_accepted > 0);
     }
     free(run);
 }

@@ -121,6 +121,13 @@ static void check_states(const struct fake_engine *engine, const struct step *st
     if (engine->n_states == 0) return;
     assert(step->state[s] >= 0 && step->state[s] < engine->n_states);
     for (int i = 0; i < s; i++) assert(step->state[i] != step->state[s]);
+    for (int m = 0; m < step->M; m++) {
+        int32_t kept = step->state_after[m];
+        assert(kept >= -1 && kept < engine->n_states && kept != step->state[s]);
+        for (int i = 0; i < step->n_state_copies && kept >= 0; i++)
+            assert(kept != step->state_from[i] && kept != step->state_to[i]);
+        for (int i = 0; i < m && kept >= 0; i++) assert(kept != step->state_after[i]);
+    }
 }
 
 static void check_shape(const struct fake_engine *engine, const struct step *step) {
@@ -221,6 +228,8 @@ static void run_sequence(struct fake_engine *engine, struct fake_pass *pass,
         engine->word[step->slot[m]] = word;
         if (engine->n_window_blocks > 0) run_window(engine, step, s, m);
         sum += word;
+        if (engine->n_states > 0 && step->state_after[m] >= 0)
+            engine->state[step->state_after[m]] = sum;
         read_row(pass, step, m, token, fake_logits(sum));
     }
     assert(sum == sum_before(engine, table, step->position[end - 1] + 1));

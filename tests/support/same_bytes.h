@@ -67,6 +67,9 @@ struct setting {
     int window_blocks;   /* for layers with windows; 0: they keep all positions */
     bool samples_forced; /* forced tokens are sampled, too */
     int max_mask_work;   /* in a step; 0: a default */
+    /* of recurrent layers: states of cached prefixes, blocks between them; the engine chooses the
+     * number of states for drafts */
+    int checkpoints, checkpoint_blocks;
     /* Overwrites a window block before later steps. NULL: on the CPU. */
     void (*poison)(struct backend *b, struct kv_cache *cache, int32_t window_block);
 };
@@ -95,6 +98,7 @@ struct request_set {
     int V, K;              /* K: numbers of a hidden vector */
     struct kv_config kv;   /* for one block; a run sets its block size */
     bool has_states;       /* some layers are recurrent */
+    int64_t state_bytes;   /* of a sequence in these */
     int n_windows, window; /* number of layers with windows; the longest window */
     int n_asked, n_theme;
     const int32_t *theme[N_THEMES]; /* [n_theme] */
@@ -151,6 +155,7 @@ struct tally {
     uint64_t swapped_out, swapped_in; /* blocks */
     uint64_t preemptions, copies, prefix_hits, cancels, steps;
     uint64_t drafts, accepted, forced, unready;
+    uint64_t state_hits, state_accepted; /* with recurrent layers */
     uint64_t differences;
 };
 

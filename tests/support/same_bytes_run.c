@@ -178,6 +178,8 @@ static struct engine *open_engine(const struct run *run) {
     struct kv_config kv = run->set->kv;
     kv.block_size = s->block_size;
     if (s->draft_model && !run->set->has_states) config.drafter = &drafter;
+    config.max_drafts = s->max_drafts;
+    config.state_checkpoints = s->checkpoints * run->set->state_bytes;
     config.swap_space = (int64_t)kv_token_bytes(&kv) * s->block_size * s->swap_slots;
     config.window_blocks = s->window_blocks;
     if (s->window_blocks > 0) kv.L = run->set->n_windows;
@@ -229,10 +231,10 @@ static int foresee(void *owner, int choice, int n_known, int32_t *out, int n) {
 static void set_drafter(struct run *run, struct scheduler_config *config) {
     static const struct lookup_config lookup = {.min_match = 1, .max_match = MAX_DRAFT_MATCH};
     const struct setting *s = &run->setting;
-    if (s->max_drafts == 0 || run->set->has_states) return;
+    if (s->max_drafts == 0) return;
     config->speculation.max_tokens = s->max_drafts;
     config->fixed_drafts = s->fixed_drafts;
-    if (s->draft_model) {
+    if (s->draft_model && !run->set->has_states) {
         config->draft_engine = run->draft_engine = open_draft_engine(run);
         return;
     }
@@ -260,26 +262,31 @@ void run_open(struct run *run, const struct request_set *set, const struct setti
     pthread_mutex_init(&run->mutex, NULL);
     pthread_cond_init(&run->all_ended, NULL);
     run->engine = open_engine(run);
-    struct scheduler_config config = {.max_num_seqs = setting->max_seqs,
-                                      .max_num_batched_tokens = setting->max_rows,
-                                      .max_mixed_prefill_tokens =
-                                          setting->mixed_rows > 0 ? setting->mixed_rows : 1 << 20,
-                                      .itl_target_ns = (uint64_t)(setting->mixed_rows % 3) * 100000,
-                                      .max_model_len = set->model.max_model_len,
-                                      .max_queued_requests = MAX_CLIENTS,
-                                      .max_queued_tokens = 1 << 20,
-                                      .n_blocks = setting->n_blocks,
-                                      .block_size = setting->block_size,
-                                      .n_window_blocks = setting->window_blocks,
-                                      .window = set->window,
-                                      .n_states = set->has_states ? setting->max_seqs : 0,
-                                      .max_logit_rows = setting->max_logit_rows,
-                                      .prefix_caching = setting->caching,
-                                      .swap_from = 1,
-                                      .samples_forced = setting->samples_forced,
-                                      .max_mask_work = setting->max_mask_work,
-                                      .on_events = on_events,
-                                      .arg = run};
+    const struct engine_memory *memory = engine_memory(run->engine);
+    struct scheduler_config config = {
+        .max_num_seqs = setting->max_seqs,
+        .max_num_batched_tokens = setting->max_rows,
+        .max_mixed_prefill_tokens = setting->mixed_rows > 0 ? setting->mixed_rows : 1 << 20,
+        .itl_target_ns = (uint64_t)(setting->mixed_rows % 3) * 100000,
+        .max_model_len = set->model.max_model_len,
+        .max_queued_requests = MAX_CLIENTS,
+        .max_queued_tokens = 1 << 20,
+        .n_blocks = setting->n_blocks,
+        .block_size = setting->block_size,
+        .n_window_blocks = setting->window_blocks,
+        .window = set->window,
+        .n_states = memory->n_states,
+        .n_checkpoints = memory->n_checkpoints,
+        .n_draft_states = memory->n_draft_states,
+        .checkpoint_every = setting->checkpoint_blocks * setting->block_size,
+        .checkpoint_least = 1,
+        .max_logit_rows = setting->max_logit_rows,
+        .prefix_caching = setting->caching,
+        .swap_from = 1,
+        .samples_forced = setting->samples_forced,
+        .max_mask_work = setting->max_mask_work,
+        .on_events = on_events,
+        .arg = run};
     set_drafter(run, &config);
     forget_masks(set);
     run->scheduler = scheduler_new(&config, run->engine);
@@ -294,6 +301,8 @@ static void take_stats(struct run *run) {
     run->tally.swapped_out = stats.swapped_out;
     run->tally.swapped_in = stats.swapped_in;
     run->tally.prefix_hits = stats.prefix_hits;
+    run->tally.state_hits = run->set->has_states ? stats.prefix_hits : 0;
+    run->tally.state_accepted = run->set->has_states ? stats.accepted_tokens : 0;
     run->tally.steps = stats.steps;
     run->tally.drafts = stats.draft_tokens;
     run->tally.accepted = stats.accepted_tokens;
