@@ -312,8 +312,10 @@ static void print_memory(FILE *out, const struct engine_memory *memory,
     if (memory->n_states > 0)
         fprintf(out,
                 "  recurrent layers: %d states of %" PRId64
-                " bytes, one per running sequence; prefixes are not cached\n",
-                memory->n_states, memory->state_bytes);
+                " bytes: %d of cached prefixes, every %d "
+                "tokens; %d for drafts\n",
+                memory->n_states, memory->state_bytes, memory->n_checkpoints,
+                memory->checkpoint_every, memory->n_draft_states);
     fprintf(out, "  holds %" PRId64 " tokens: %" PRId64 " sequences of %d tokens\n", slots,
             (int64_t)engine_memory_sequences(memory), memory->max_model_len);
 }

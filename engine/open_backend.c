@@ -38,10 +38,10 @@ static enum status check_recurrent(const struct opening *o, struct err *err) {
                        "{device} cuda: the recurrent layers of the model \"%s\" are computed only "
                        "on the CPU; give {device} cpu",
                        name);
-    if (config->speculates || config->drafts_for)
+    if (config->drafts_for)
         return err_set(err, STATUS_USAGE, "speculative-config",
-                       "{speculative-config} does not work with the recurrent layers of the model "
-                       "\"%s\", which cannot take back a refused draft; leave it out",
+                       "{speculative-config}: the recurrent layers of the model \"%s\" cannot take "
+                       "back their own drafts; name a draft model without such layers",
                        name);
     return STATUS_OK;
 }

@@ -62,7 +62,11 @@ struct engine_config {
      * leaves the memory that was planned there and is not allocated yet; on a GPU it uses the
      * memory that was reserved for it */
     const struct engine *drafts_for;
-    bool speculates; /* the scheduler verifies drafts, which recurrent layers cannot take back */
+    /* drafts of a sequence that a step verifies, 0: none; recurrent layers need states for these */
+    int max_drafts;
+    /* bytes for the states of cached prefixes, of recurrent layers; 0: none, so prefixes are not
+     * cached; below 0: chosen from the free memory */
+    int64_t state_checkpoints;
     /* NULL, or the settings of the engine that will draft for this one: GPU memory is reserved for
      * it */
     const struct engine_config *drafter;
@@ -94,9 +98,12 @@ struct engine_memory {
     int n_blocks, block_size;
     int n_window_blocks; /* 0: all layers use n_blocks; else the blocks of layers with windows */
     int window;          /* the longest window of these layers, in positions */
-    int n_states;        /* states of recurrent layers: one per running sequence; 0: none */
-    int64_t state_bytes; /* of one state */
-    int max_model_len;   /* maximum tokens of a sequence, prompt and output */
+    /* States of recurrent layers, 0: none. One per running sequence, and those of cached prefixes
+     * and of drafts in a step */
+    int n_states, n_checkpoints, n_draft_states;
+    int checkpoint_every; /* tokens between the states of a cached prefix */
+    int64_t state_bytes;  /* of one state */
+    int max_model_len;    /* maximum tokens of a sequence, prompt and output */
     /* On a GPU; 0 on the CPU: */
     struct device_memory device; /* before any allocation */
     double share;                /* fraction of it that may be used */

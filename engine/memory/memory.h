@@ -52,6 +52,20 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
                         const struct engine_config *config, const struct machine_memory *machine,
                         struct err *err);
 
+/* Limits of checkpoints: their number, and the tokens between two of them. */
+enum { MAX_CHECKPOINTS = 1 << 20, MAX_CHECKPOINT_EVERY = 1 << 16 };
+
+/* Plans the states of recurrent layers for sequences and drafts, and for checkpoints if their
+ * memory is stated. Fails with STATUS_USAGE if that is too small for one, or without such layers.
+ * The bytes per token must be known. */
+enum status memory_plan_states(struct engine_memory *plan, const struct model_config *info,
+                               const struct engine_config *config, struct err *err);
+
+/* Plans the states of checkpoints if their memory is not stated: at most half of the `left` bytes
+ * after the KV cache, a quarter of its memory, and one for each place in it. */
+void memory_plan_checkpoints(struct engine_memory *plan, const struct engine_config *config,
+                             int64_t left);
+
 /* Returns the number of window blocks for a number of blocks: at least those of one sequence of
  * full length. With more blocks, there are enough that sequences of usual length exhaust both kinds
  * together. 0 if the plan does not use window blocks. */

@@ -339,14 +339,6 @@ static enum status plan_any_pool(struct engine_memory *plan, const struct model_
     return STATUS_OK;
 }
 
-/* A running sequence has a state. */
-static void plan_states(struct engine_memory *plan, const struct model_config *info,
-                        const struct engine_config *config) {
-    int64_t floats = (int64_t)config_recurrent_layers(info) * config_state_floats(info);
-    plan->n_states = floats > 0 ? config->max_num_seqs : 0;
-    plan->state_bytes = floats * (int64_t)sizeof(float);
-}
-
 /* ---- the rest ------------------------------------------------------------------------------- */
 
 /* A step's rows in float32. On every rank: the residual stream, its normalised copy and a block's
@@ -383,10 +375,12 @@ enum status memory_plan(struct engine_memory *out, const struct model_config *in
     assert(plan.kv_bytes_per_token > 0);
     status = memory_plan_swap(&plan, info, config, machine, on_cuda(config), err);
     plan_windows(&plan, info, config, dtype);
-    plan_states(&plan, info, config);
+    if (!status) status = memory_plan_states(&plan, info, config, err);
     if (!status) status = plan_any_pool(&plan, info, config, machine, err);
-    if (status == STATUS_OK) *out = plan;
-    return status;
+    if (status != STATUS_OK) return status;
+    memory_plan_checkpoints(&plan, config, left_for_kv(&plan, machine) - plan.kv_cache);
+    *out = plan;
+    return STATUS_OK;
 }
 
 double engine_memory_sequences(const struct engine_memory *memory) {

@@ -99,10 +99,12 @@ static void report(const struct app *app) {
             "KV cache: layers with windows keep %d tokens of a sequence, in %d separate blocks",
             memory->window, memory->n_window_blocks);
     if (memory->n_states > 0)
-        log_line(LOG_INFO,
-                 "recurrent layers: %d states of %.1f MiB, one per running sequence; prefixes are "
-                 "not cached",
-                 memory->n_states, mib(memory->state_bytes));
+        log_line(
+            LOG_INFO,
+            "recurrent layers: %d states of %.1f MiB: %d of cached prefixes, every %d tokens; %d "
+            "for drafts",
+            memory->n_states, mib(memory->state_bytes), memory->n_checkpoints,
+            memory->checkpoint_every, memory->n_draft_states);
     if (app->draft_engine) report_draft_model(app->draft_engine);
     if (app->kv_events)
         log_line(LOG_INFO, "KV events: published on %s; memory %.0f MiB",

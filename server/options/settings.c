@@ -11,7 +11,8 @@ void options_settle(struct options *options) {
     engine->allow_batch_variant_gemm = !options->stated.deterministic;
     engine->dummy = options->stated.load_format == LOAD_DUMMY;
     engine->window_blocks = -1;
-    engine->speculates = speculates;
+    engine->max_drafts = speculates ? speculation->max_tokens : 0;
+    if (!options->scheduler.prefix_caching) engine->state_checkpoints = 0;
     if (engine->gpu_memory_utilization <= 0) engine->gpu_memory_utilization = -1; /* 0: a default */
     /* Drafts can be guessed only after the host has seen the last token. With two steps in flight
      * it has not yet seen it when it plans a step. */
@@ -39,5 +40,8 @@ struct scheduler_config scheduler_config_from(const struct options *options,
     config.n_window_blocks = memory->n_window_blocks;
     config.window = memory->window;
     config.n_states = memory->n_states;
+    config.n_checkpoints = memory->n_checkpoints;
+    config.n_draft_states = memory->n_draft_states;
+    config.checkpoint_every = memory->checkpoint_every;
     return config;
 }

@@ -322,16 +322,20 @@ START_TEST(models_that_cannot_be_divided_refuse_ranks) {
 }
 END_TEST
 
-/* A state cannot be set back to before a refused draft. */
-START_TEST(recurrent_layers_refuse_drafts) {
+/* The drafts of others are verified, but its own states cannot be set back. */
+START_TEST(a_recurrent_model_drafts_for_none) {
     char file[64];
     struct err err = {0};
-    struct engine *engine;
+    struct engine *engine, *drafter;
     struct engine_config config = settings_of(file, "families/lfm2.gguf");
-    config.speculates = true;
-    ck_assert_int_eq(engine_open(&engine, &config, &err), STATUS_USAGE);
+    config.max_drafts = 4;
+    ck_assert_msg(engine_open(&engine, &config, &err) == STATUS_OK, "%s", err.message);
+    ck_assert_int_eq(engine_memory(engine)->n_draft_states, 16);
+    config.drafts_for = engine;
+    ck_assert_int_eq(engine_open(&drafter, &config, &err), STATUS_USAGE);
     ck_assert_str_eq(err.param, "speculative-config");
-    ck_assert_msg(strstr(err.message, "cannot take back a refused draft"), "%s", err.message);
+    ck_assert_msg(strstr(err.message, "name a draft model without such layers"), "%s", err.message);
+    engine_close(engine);
 }
 END_TEST
 
@@ -388,7 +392,7 @@ int main(void) {
     tcase_add_test(all, a_short_context_takes_the_short_factors);
     tcase_add_loop_test(all, models_that_cannot_be_divided_refuse_ranks, N_MODELS - N_ONE_RANK,
                         N_MODELS);
-    tcase_add_test(all, recurrent_layers_refuse_drafts);
+    tcase_add_test(all, a_recurrent_model_drafts_for_none);
     tcase_add_loop_test(all, all_paths_give_the_same_bytes, 0, N_MODELS);
     tcase_add_loop_test(all, steps_of_any_size_give_the_same_bytes, 0, N_MODELS);
     suite_add_tcase(suite, all);

@@ -365,6 +365,74 @@ START_TEST(swap_space_is_planned_for_gpus_if_it_pays) {
 }
 END_TEST
 
+/* A model whose first 20 layers are recurrent, with states of 3 * 4096 numbers: 960 KiB. */
+#define STATE_BYTES (20 * 3 * 4096 * 4)
+
+static enum status plan_recurrent(struct engine_memory *memory, const struct engine_config *config,
+                                  int64_t available, struct err *err) {
+    struct model_config model = info;
+    struct machine_memory machine = {.total = available, .available = available};
+    model.C = 4096;
+    model.taps = 4;
+    for (int i = 0; i < model.L; i++) {
+        model.layer[i].is_recurrent = i < 20;
+        model.layer[i].n_recurrent = min_int(i, 20);
+    }
+    return memory_plan(memory, &model, config, &machine, err);
+}
+
+START_TEST(states_are_planned_for_sequences_drafts_and_cached_prefixes) {
+    struct engine_config config = usual();
+    struct engine_memory memory;
+    struct err err = {0};
+    ck_assert_int_eq(plan_recurrent(&memory, &config, 64 * GIB, &err), STATUS_OK);
+    ck_assert_int_eq(memory.state_bytes, STATE_BYTES);
+    ck_assert_int_eq(memory.n_states, 16);
+    ck_assert(memory.n_checkpoints == 0 && memory.n_draft_states == 0);
+    ck_assert_int_eq(memory.checkpoint_every % 16, 0);
+    int64_t token = memory.kv_bytes_per_token;
+    ck_assert_int_ge((memory.checkpoint_every + 16) * token, STATE_BYTES);
+    config.max_drafts = 5;
+    config.state_checkpoints = 10 * STATE_BYTES + 1;
+    ck_assert_int_eq(plan_recurrent(&memory, &config, 64 * GIB, &err), STATUS_OK);
+    ck_assert_int_eq(memory.n_draft_states, 20);
+    ck_assert_int_eq(memory.n_checkpoints, 10);
+    ck_assert_int_eq(memory.n_states, 16 + 20 + 10);
+    config.max_num_seqs = 2;
+    ck_assert_int_eq(plan_recurrent(&memory, &config, 64 * GIB, &err), STATUS_OK);
+    ck_assert_int_eq(memory.n_draft_states, 10);
+    config.state_checkpoints = STATE_BYTES - 1;
+    ck_assert_int_eq(plan_recurrent(&memory, &config, 64 * GIB, &err), STATUS_USAGE);
+    ck_assert_str_eq(err.param, "state-checkpoints");
+    ck_assert_msg(strstr(err.message, "give at least 983040"), "%s", err.message);
+    config.state_checkpoints = GIB;
+    expect_refused(&config, 64 * GIB, "state-checkpoints", "this model has none");
+}
+END_TEST
+
+/* A quarter of the memory of keys and values, if half of the rest holds it. */
+START_TEST(checkpoints_get_a_share_of_the_cache_by_default) {
+    struct engine_config config = usual();
+    struct engine_memory memory;
+    struct err err = {0};
+    config.state_checkpoints = -1;
+    ck_assert_int_eq(plan_recurrent(&memory, &config, 64 * GIB, &err), STATUS_OK);
+    int64_t share = memory.kv_cache / 4 / STATE_BYTES;
+    int64_t useful = (int64_t)memory.n_blocks * 16 / memory.checkpoint_every + 16;
+    ck_assert_int_eq(memory.n_checkpoints, min_int64(share, useful));
+    ck_assert_int_eq(memory.n_states, 16 + memory.n_checkpoints);
+    ck_assert_int_gt(memory.n_checkpoints, 0);
+    int64_t all = memory.weights + memory.scratch + 16 * STATE_BYTES + memory.kv_cache;
+    config.kv_memory = memory.kv_cache;
+    ck_assert_int_eq(plan_recurrent(&memory, &config, all + 4 * STATE_BYTES, &err), STATUS_OK);
+    ck_assert_int_eq(memory.n_checkpoints, 2);
+    ck_assert_int_eq(plan_recurrent(&memory, &config, all, &err), STATUS_OK);
+    ck_assert_int_eq(memory.n_checkpoints, 0);
+    config.state_checkpoints = -1;
+    ck_assert_int_eq(planned(&config, 64 * GIB).n_checkpoints, 0); /* no recurrent layers */
+}
+END_TEST
+
 START_TEST(scratch_grows_with_rows_and_logits) {
     struct engine_config config = usual();
     int64_t before = planned(&config, 64 * GIB).scratch;
@@ -523,6 +591,8 @@ int main(void) {
         a_gpu_too_small_for_one_sequence_is_refused_with_settings_that_fit,
         a_gpu_s_pool_is_estimated_before,
         swap_space_is_planned_for_gpus_if_it_pays,
+        states_are_planned_for_sequences_drafts_and_cached_prefixes,
+        checkpoints_get_a_share_of_the_cache_by_default,
         scratch_grows_with_rows_and_logits,
         settings_out_of_range_are_refused,
         without_cgroups_the_machine_counts,
